@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# The three kinds of target in this tree: library, program, test. Flags live here and nowhere else.
+
+add_library(ddprun_flags INTERFACE)
+target_include_directories(ddprun_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(ddprun_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+                       $<$<BOOL:${DDPRUN_WERROR}>:-Werror>)
+target_compile_definitions(ddprun_flags INTERFACE _GNU_SOURCE DDPRUN_VERSION="${PROJECT_VERSION}")
+if(DDPRUN_SANITIZE)
+  target_compile_options(ddprun_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE}
+                         -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(ddprun_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE})
+endif()
+
+find_program(DDPRUN_CCACHE ccache)
+if(DDPRUN_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${DDPRUN_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${DDPRUN_CCACHE})
+endif()
+
+# At most one LibTorch compile job per 2 GB of memory.
+cmake_host_system_information(RESULT ddprun_memory_mb QUERY TOTAL_PHYSICAL_MEMORY)
+math(EXPR ddprun_torch_jobs "${ddprun_memory_mb} / 2048")
+if(ddprun_torch_jobs LESS 1)
+  set(ddprun_torch_jobs 1)
+endif()
+set_property(GLOBAL PROPERTY JOB_POOLS torch=${ddprun_torch_jobs})
+
+# ddprun_library(NAME SOURCES a.cc… DEPS lib…): one static library per folder, alias ddprun::NAME.
+function(ddprun_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(ddprun_${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(ddprun_${name} PUBLIC ddprun_flags ${ARG_DEPS})
+  else()
+    add_library(ddprun_${name} INTERFACE)
+    target_link_libraries(ddprun_${name} INTERFACE ddprun_flags ${ARG_DEPS})
+  endif()
+  add_library(ddprun::${name} ALIAS ddprun_${name})
+endfunction()
+
+# ddprun_program(NAME SOURCES a.cc… DEPS lib…)
+function(ddprun_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ddprun_flags ${ARG_DEPS})
+endfunction()
+
+# ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [RUN_SERIAL])
+# Each TEST_CASE becomes one ctest entry. A case that prints "SKIPPED: reason" counts as skipped.
+function(ddprun_test name)
+  cmake_parse_arguments(ARG "RUN_SERIAL" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ddprun::test_main ${ARG_DEPS})
+  set(properties TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "SKIPPED: ")
+  if(ARG_LABELS)
+    list(APPEND properties LABELS "${ARG_LABELS}")
+  endif()
+  if(ARG_RUN_SERIAL)
+    list(APPEND properties RUN_SERIAL TRUE)
+  endif()
+  catch_discover_tests(${name} TEST_PREFIX "${name}: " PROPERTIES ${properties})
+endfunction()

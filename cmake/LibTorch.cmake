@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# LibTorch out of the `torch` wheel in .venv (scripts/setup.sh), used as a CPU library: target
+# ddprun::libtorch. find_package(Torch) is not used: on the CUDA wheel it wants nvcc or a GPU.
+
+set(DDPRUN_TORCH_FOUND FALSE)
+set(DDPRUN_TORCH_WHY "DDPRUN_WITH_TORCH=OFF")
+if(DDPRUN_WITH_TORCH STREQUAL "OFF")
+  return()
+endif()
+file(GLOB ddprun_torch_candidates ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
+find_path(DDPRUN_TORCH_DIR version.py HINTS ${DDPRUN_TORCH_ROOT} ${ddprun_torch_candidates}
+          NO_DEFAULT_PATH)
+if(NOT DDPRUN_TORCH_DIR OR NOT EXISTS ${DDPRUN_TORCH_DIR}/lib/libtorch_cpu.so)
+  set(DDPRUN_TORCH_WHY "no torch wheel in .venv (scripts/setup.sh installs it; or -DDDPRUN_TORCH_ROOT=…/site-packages/torch)")
+  if(DDPRUN_WITH_TORCH STREQUAL "ON")
+    message(FATAL_ERROR "DDPRUN_WITH_TORCH=ON, but ${DDPRUN_TORCH_WHY}")
+  endif()
+  return()
+endif()
+file(STRINGS ${DDPRUN_TORCH_DIR}/version.py ddprun_torch_version_line REGEX "^__version__")
+string(REGEX REPLACE ".*'(.*)'.*" "\\1" DDPRUN_TORCH_VERSION "${ddprun_torch_version_line}")
+
+get_filename_component(ddprun_site_packages ${DDPRUN_TORCH_DIR} DIRECTORY)
+file(GLOB ddprun_nvidia_libs ${ddprun_site_packages}/nvidia/*/lib)
+add_library(ddprun_libtorch INTERFACE)
+add_library(ddprun::libtorch ALIAS ddprun_libtorch)
+# SYSTEM and last: the wheel bundles its own fmt headers.
+target_include_directories(ddprun_libtorch SYSTEM INTERFACE
+  ${DDPRUN_TORCH_DIR}/include ${DDPRUN_TORCH_DIR}/include/torch/csrc/api/include)
+target_link_directories(ddprun_libtorch INTERFACE ${DDPRUN_TORCH_DIR}/lib)
+target_link_libraries(ddprun_libtorch INTERFACE torch_cpu c10)
+target_link_options(ddprun_libtorch INTERFACE -Wl,-rpath,${DDPRUN_TORCH_DIR}/lib)
+foreach(dir ${ddprun_nvidia_libs})
+  target_link_options(ddprun_libtorch INTERFACE -Wl,-rpath-link,${dir})
+endforeach()
+set(DDPRUN_TORCH_FOUND TRUE)

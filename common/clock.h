@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deadlines on the monotonic clock. Every wait in this tree takes one.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace ddprun {
+
+using Clock = std::chrono::steady_clock;
+
+// A point in time by which a call must have returned.
+class Deadline {
+ public:
+  explicit Deadline(Clock::time_point at) : at_(at) {}
+  static Deadline after(Clock::duration timeout) { return Deadline(Clock::now() + timeout); }
+
+  Clock::time_point at() const { return at_; }
+  bool expired() const { return Clock::now() >= at_; }
+
+  // Time left, never negative.
+  Clock::duration remaining() const {
+    return std::max(at_ - Clock::now(), Clock::duration::zero());
+  }
+
+  // Time left for poll(2): rounded up so that a wait never ends early, at most 24 days.
+  int poll_timeout_ms() const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(remaining()).count();
+    return static_cast<int>(std::min<long long>(left, 2'000'000'000));
+  }
+
+ private:
+  Clock::time_point at_;
+};
+
+}  // namespace ddprun

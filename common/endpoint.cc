@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/endpoint.h"
+
+#include <charconv>
+
+namespace ddprun {
+namespace {
+
+std::optional<std::uint16_t> parse_port(std::string_view text) {
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return port;
+}
+
+}  // namespace
+
+std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port) {
+  if (text.empty()) return std::nullopt;
+  Endpoint endpoint{.host = "", .port = default_port};
+  std::string_view rest;
+  if (text.front() == '[') {
+    const auto close = text.find(']');
+    if (close == std::string_view::npos || close == 1) return std::nullopt;
+    endpoint.host = text.substr(1, close - 1);
+    rest = text.substr(close + 1);
+    if (!rest.empty() && rest.front() != ':') return std::nullopt;
+  } else if (const auto colon = text.find(':'); colon == std::string_view::npos) {
+    endpoint.host = text;
+  } else if (text.find(':', colon + 1) != std::string_view::npos) {
+    endpoint.host = text;  // several colons and no brackets: an IPv6 address
+  } else {
+    endpoint.host = text.substr(0, colon);
+    rest = text.substr(colon);
+  }
+  if (endpoint.host.find_first_of(" \t/") != std::string::npos) return std::nullopt;
+  if (!rest.empty()) {
+    const auto port = parse_port(rest.substr(1));
+    if (!port) return std::nullopt;
+    endpoint.port = *port;
+  }
+  return endpoint;
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  const bool v6 = endpoint.host.find(':') != std::string::npos;
+  return (v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// "host:port" as users type it. Pure: no look-up here (see socket.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+inline constexpr std::uint16_t kDefaultRendezvousPort = 29400;
+inline constexpr std::uint16_t kDefaultMasterPort = 29500;
+
+struct Endpoint {
+  std::string host;        // A name, an IPv4 address, or an IPv6 address without brackets.
+  std::uint16_t port = 0;  // 0 = any free port, where that makes sense.
+
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+// Reads "host", "host:port", "[v6]", "[v6]:port", ":port" (host empty). A bare IPv6 address with no
+// port ("::1") is taken whole. nullopt: empty, a port that is no number in 0…65535, or junk.
+std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
+
+// The inverse: "host:port" or "[v6]:port".
+std::string to_string(const Endpoint& endpoint);
+
+}  // namespace ddprun

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every environment variable that ddprun reads or sets for its workers, spelled once.
+#pragma once
+
+namespace ddprun::env {
+
+// torchrun's, set for each worker.
+inline constexpr char kRank[] = "RANK";
+inline constexpr char kLocalRank[] = "LOCAL_RANK";
+inline constexpr char kGroupRank[] = "GROUP_RANK";  // node rank
+inline constexpr char kRoleRank[] = "ROLE_RANK";
+inline constexpr char kRoleName[] = "ROLE_NAME";
+inline constexpr char kWorldSize[] = "WORLD_SIZE";
+inline constexpr char kLocalWorldSize[] = "LOCAL_WORLD_SIZE";
+inline constexpr char kGroupWorldSize[] = "GROUP_WORLD_SIZE";  // number of nodes
+inline constexpr char kRoleWorldSize[] = "ROLE_WORLD_SIZE";
+inline constexpr char kMasterAddr[] = "MASTER_ADDR";
+inline constexpr char kMasterPort[] = "MASTER_PORT";
+inline constexpr char kRestartCount[] = "TORCHELASTIC_RESTART_COUNT";  // round − 1
+inline constexpr char kMaxRestarts[] = "TORCHELASTIC_MAX_RESTARTS";
+inline constexpr char kRunId[] = "TORCHELASTIC_RUN_ID";
+inline constexpr char kUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";
+inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";
+inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
+inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";
+inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
+
+// ddprun's own, set for each worker.
+inline constexpr char kRound[] = "DDPRUN_ROUND";                         // 1, 2, …
+inline constexpr char kNodeAddr[] = "DDPRUN_NODE_ADDR";                  // this node, as peers reach it
+inline constexpr char kMasterNodeAddr[] = "DDPRUN_MASTER_NODE_ADDR";     // node rank 0, likewise
+inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";            // unix socket of the agent
+inline constexpr char kTerminalColumns[] = "DDPRUN_TERMINAL_COLUMNS";    // set when ours is a terminal
+
+// Read by the launcher.
+inline constexpr char kRdzvEndpoint[] = "DDPRUN_RDZV_ENDPOINT";
+inline constexpr char kPetRdzvEndpoint[] = "PET_RDZV_ENDPOINT";
+inline constexpr char kPetMasterAddr[] = "PET_MASTER_ADDR";
+inline constexpr char kPetMasterPort[] = "PET_MASTER_PORT";
+inline constexpr char kPythonExec[] = "PYTHON_EXEC";
+inline constexpr char kLogLevel[] = "LOGLEVEL";
+
+}  // namespace ddprun::env

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/error.h"
+
+#include <cstring>
+
+namespace ddprun {
+
+const char* to_string(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument: return "invalid argument";
+    case ErrorCode::kTimeout: return "timeout";
+    case ErrorCode::kUnavailable: return "unavailable";
+    case ErrorCode::kConnectionLost: return "connection lost";
+    case ErrorCode::kProtocol: return "protocol error";
+    case ErrorCode::kPeerLost: return "peer lost";
+    case ErrorCode::kAborted: return "aborted";
+    case ErrorCode::kResourceExhausted: return "resource exhausted";
+    case ErrorCode::kUnsupported: return "unsupported";
+    case ErrorCode::kSystem: return "system error";
+  }
+  return "unknown error";
+}
+
+std::string errno_text(int error_number) {
+  char buffer[256];
+  return strerror_r(error_number, buffer, sizeof buffer);  // GNU: returns the text
+}
+
+void throw_system_error(const std::string& what, int error_number) {
+  throw Error(ErrorCode::kSystem, what + ": " + errno_text(error_number));
+}
+
+}  // namespace ddprun

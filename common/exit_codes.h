@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ddprun's and ddprund's exit status means. Documented in docs/exit-codes.md.
+#pragma once
+
+namespace ddprun {
+
+enum class ExitCode : int {
+  kOk = 0,
+  kUsage = 2,                   // Bad flag, bad configuration, program not found.
+  kRendezvousUnreachable = 69,  // Nobody answered at the endpoint, or it went away for good.
+  kRetryable = 75,              // Preempted or a node was lost: the same command may succeed.
+  kNoProgress = 76,             // Restarts brought no progress: don't requeue.
+  kTimeLimit = 124,             // --time-limit was reached.
+  // Otherwise: the first failing worker's own code, or 128 + signal.
+};
+
+// Exit status for a process that a signal ended.
+constexpr int exit_status_for_signal(int signal_number) { return 128 + signal_number; }
+
+}  // namespace ddprun

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+
+namespace ddprun {
+namespace {
+
+// One write(2) per line, so that lines of several processes on one stderr stay whole.
+void stderr_sink(LogLevel level, std::string_view message) {
+  std::string line = "ddprun: ";
+  if (level == LogLevel::kWarning) line += "warning: ";
+  if (level == LogLevel::kError) line += "error: ";
+  line.append(message);
+  line += '\n';
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+std::atomic<LogSink> g_sink{&stderr_sink};
+std::atomic<LogLevel> g_level{LogLevel::kInfo};
+
+}  // namespace
+
+void set_log_sink(LogSink sink) { g_sink.store(sink); }
+void set_log_level(LogLevel level) { g_level.store(level); }
+bool log_enabled(LogLevel level) { return level >= g_level.load(std::memory_order_relaxed); }
+
+void log_message(LogLevel level, std::string_view message) {
+  if (log_enabled(level)) g_sink.load()(level, message);
+}
+
+}  // namespace ddprun

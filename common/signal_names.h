@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Signal numbers and names.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+// "SIGTERM"; real-time and unknown ones as "signal 40".
+std::string signal_name(int signal_number);
+
+// Accepts "SIGTERM", "TERM", "term", "15".
+std::optional<int> parse_signal(std::string_view text);
+
+}  // namespace ddprun

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun {
+namespace {
+
+using std::chrono::milliseconds;
+
+const in6_addr* v6_address(const SocketAddress& address) {
+  return address.storage.ss_family == AF_INET6
+             ? &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr
+             : nullptr;
+}
+
+// The IPv4 address of a plain or v4-mapped socket address, in network order.
+bool v4_address(const SocketAddress& address, in_addr* out) {
+  if (address.storage.ss_family == AF_INET) {
+    *out = reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr;
+    return true;
+  }
+  const in6_addr* v6 = v6_address(address);
+  if (!v6 || !IN6_IS_ADDR_V4MAPPED(v6)) return false;
+  std::memcpy(out, v6->s6_addr + 12, sizeof *out);
+  return true;
+}
+
+bool same_host(const SocketAddress& a, const SocketAddress& b) {
+  in_addr a4, b4;
+  const bool a_is_v4 = v4_address(a, &a4), b_is_v4 = v4_address(b, &b4);
+  if (a_is_v4 || b_is_v4) return a_is_v4 && b_is_v4 && a4.s_addr == b4.s_addr;
+  const in6_addr *a6 = v6_address(a), *b6 = v6_address(b);
+  return a6 && b6 && std::memcmp(a6, b6, sizeof *a6) == 0;
+}
+
+// One attempt; the error text, or empty when `out` is connected.
+std::string try_connect(const SocketAddress& address, Deadline deadline, UniqueFd* out) {
+  UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return "socket: " + errno_text(errno);
+  const int one = 1;
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  const auto* target = reinterpret_cast<const sockaddr*>(&address.storage);
+  if (::connect(fd.get(), target, address.length) != 0 && errno != EINPROGRESS) {
+    return errno_text(errno);
+  }
+  if (!wait_ready(fd.get(), POLLOUT, deadline)) return "no answer (packets dropped?)";
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) return errno_text(error);
+  *out = std::move(fd);
+  return "";
+}
+
+}  // namespace
+
+std::uint16_t SocketAddress::port() const {
+  // sin_port and sin6_port lie at the same place.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+void SocketAddress::set_port(std::uint16_t port) {
+  reinterpret_cast<sockaddr_in*>(&storage)->sin_port = htons(port);
+}
+
+bool SocketAddress::is_loopback() const {
+  in_addr v4;
+  if (v4_address(*this, &v4)) return (ntohl(v4.s_addr) >> 24) == 127;
+  const in6_addr* v6 = v6_address(*this);
+  return v6 && IN6_IS_ADDR_LOOPBACK(v6);
+}
+
+bool SocketAddress::is_any() const {
+  in_addr v4;
+  if (v4_address(*this, &v4)) return v4.s_addr == INADDR_ANY;
+  const in6_addr* v6 = v6_address(*this);
+  return v6 && IN6_IS_ADDR_UNSPECIFIED(v6);
+}
+
+std::string SocketAddress::host_text() const {
+  char buffer[INET6_ADDRSTRLEN] = "";
+  in_addr v4;
+  if (v4_address(*this, &v4)) {
+    ::inet_ntop(AF_INET, &v4, buffer, sizeof buffer);
+  } else if (const in6_addr* v6 = v6_address(*this)) {
+    ::inet_ntop(AF_INET6, v6, buffer, sizeof buffer);
+  } else {
+    return "(local)";
+  }
+  return buffer;
+}
+
+std::string SocketAddress::text() const {
+  return to_string(Endpoint{.host = host_text(), .port = port()});
+}
+
+std::vector<SocketAddress> resolve(const Endpoint& endpoint) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const std::string port = std::to_string(endpoint.port);
+  const char* host = endpoint.host.empty() ? nullptr : endpoint.host.c_str();
+  const int failure = ::getaddrinfo(host, port.c_str(), &hints, &found);
+  if (failure != 0) {
+    throw Error(ErrorCode::kUnavailable, "can't resolve host name \"" + endpoint.host +
+                                             "\": " + ::gai_strerror(failure));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* entry = found; entry; entry = entry->ai_next) {
+    SocketAddress address;
+    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+    address.length = entry->ai_addrlen;
+    addresses.push_back(address);
+  }
+  return addresses;
+}
+
+bool is_local_address(const SocketAddress& address) {
+  if (address.is_loopback()) return true;
+  ifaddrs* interfaces = nullptr;
+  if (::getifaddrs(&interfaces) != 0) throw_system_error("getifaddrs", errno);
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(interfaces, &::freeifaddrs);
+  for (const ifaddrs* entry = interfaces; entry; entry = entry->ifa_next) {
+    if (!entry->ifa_addr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    SocketAddress candidate;
+    candidate.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&candidate.storage, entry->ifa_addr, candidate.length);
+    if (same_host(candidate, address)) return true;
+  }
+  return false;
+}
+
+UniqueFd listen_on(const SocketAddress& address) {
+  UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) throw_system_error("socket", errno);
+  const int one = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  const auto* where = reinterpret_cast<const sockaddr*>(&address.storage);
+  if (::bind(fd.get(), where, address.length) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
+    if (errno == EADDRINUSE) {
+      throw Error(ErrorCode::kUnavailable, "address in use: " + address.text());
+    }
+    throw_system_error("can't listen on " + address.text(), errno);
+  }
+  return fd;
+}
+
+SocketAddress local_address(int fd) {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
+    throw_system_error("getsockname", errno);
+  }
+  return address;
+}
+
+SocketAddress peer_address(int fd) {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
+    throw_system_error("getpeername", errno);
+  }
+  return address;
+}
+
+UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
+  const Clock::time_point start = Clock::now();
+  milliseconds backoff{10};
+  std::string last_failure;
+  std::string tried = to_string(endpoint);
+  do {
+    try {
+      for (const SocketAddress& address : resolve(endpoint)) {
+        tried = address.text();
+        UniqueFd fd;
+        last_failure = try_connect(address, deadline, &fd);
+        if (fd) return fd;
+      }
+    } catch (const Error& error) {
+      last_failure = error.what();
+    }
+    std::this_thread::sleep_for(std::min<Clock::duration>(backoff, deadline.remaining()));
+    backoff = std::min(backoff * 2, milliseconds{500});
+  } while (!deadline.expired());
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  throw Error(ErrorCode::kUnavailable,
+              concat("can't connect to ", to_string(endpoint), " (tried ", tried, " for ", seconds,
+                     " s): ", last_failure));
+}
+
+UniqueFd accept_from(int listener, Deadline deadline) {
+  for (;;) {
+    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      const int one = 1;
+      ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+      return UniqueFd(fd);
+    }
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+      throw_system_error("accept", errno);
+    }
+    if (!wait_ready(listener, POLLIN, deadline)) {
+      throw Error(ErrorCode::kTimeout, "no connection arrived before the deadline");
+    }
+  }
+}
+
+void send_all(int fd, const void* data, std::size_t size, Deadline deadline) {
+  const char* next = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t sent = ::send(fd, next, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      next += sent;
+      size -= static_cast<std::size_t>(sent);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_ready(fd, POLLOUT, deadline)) {
+        throw Error(ErrorCode::kTimeout, "peer did not take our data before the deadline");
+      }
+    } else if (errno != EINTR) {
+      throw Error(ErrorCode::kConnectionLost, "connection lost while sending: " + errno_text(errno));
+    }
+  }
+}
+
+void receive_all(int fd, void* data, std::size_t size, Deadline deadline) {
+  char* next = static_cast<char*>(data);
+  while (size > 0) {
+    const ssize_t received = ::recv(fd, next, size, MSG_DONTWAIT);
+    if (received > 0) {
+      next += received;
+      size -= static_cast<std::size_t>(received);
+    } else if (received == 0) {
+      throw Error(ErrorCode::kConnectionLost, "peer closed the connection");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_ready(fd, POLLIN, deadline)) {
+        throw Error(ErrorCode::kTimeout, "no answer before the deadline");
+      }
+    } else if (errno != EINTR) {
+      throw Error(ErrorCode::kConnectionLost, "connection lost: " + errno_text(errno));
+    }
+  }
+}
+
+bool wait_ready(int fd, short events, Deadline deadline) {
+  for (;;) {
+    pollfd entry{.fd = fd, .events = events, .revents = 0};
+    const int ready = ::poll(&entry, 1, deadline.poll_timeout_ms());
+    if (ready > 0) return true;
+    if (ready == 0) {
+      if (deadline.expired()) return false;
+    } else if (errno != EINTR) {
+      throw_system_error("poll", errno);
+    }
+  }
+}
+
+}  // namespace ddprun

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocking TCP with a deadline on every call, for code that may not use Asio (the SDK, the store
+// client) and for the few synchronous steps of the daemons. Never a reverse look-up.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/endpoint.h"
+#include "common/unique_fd.h"
+
+namespace ddprun {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  std::uint16_t port() const;
+  void set_port(std::uint16_t port);
+  bool is_loopback() const;
+  bool is_any() const;
+  std::string host_text() const;  // numeric; "::ffff:1.2.3.4" is printed as "1.2.3.4"
+  std::string text() const;       // numeric "host:port"
+};
+
+// Addresses of endpoint.host (numeric or a name; forward look-up only), each with endpoint.port.
+// An empty host means loopback. Throws Error(kUnavailable) naming the host.
+std::vector<SocketAddress> resolve(const Endpoint& endpoint);
+
+// True where `address` is on one of this machine's interfaces (loopback included).
+bool is_local_address(const SocketAddress& address);
+
+// Listening sockets are non-blocking and close-on-exec, with SO_REUSEADDR and backlog SOMAXCONN.
+// Throws Error(kUnavailable) "address in use", or Error(kSystem).
+UniqueFd listen_on(const SocketAddress& address);
+
+SocketAddress local_address(int fd);
+SocketAddress peer_address(int fd);
+
+// A connected, close-on-exec, TCP_NODELAY socket in non-blocking mode (use the calls below). Refused
+// connections and unresolved names are retried with back-off until the deadline, since the peer may
+// be starting. Throws Error(kUnavailable): who was tried, for how long, the last failure.
+UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline);
+
+// Accepts one connection. Throws Error(kTimeout).
+UniqueFd accept_from(int listener, Deadline deadline);
+
+// Writes or reads exactly `size` bytes. Throws Error(kTimeout) or Error(kConnectionLost); after
+// either the stream's position is unknown: close it.
+void send_all(int fd, const void* data, std::size_t size, Deadline deadline);
+void receive_all(int fd, void* data, std::size_t size, Deadline deadline);
+
+// Waits until `fd` is ready for `events` (poll(2)). False when the deadline passed first.
+bool wait_ready(int fd, short events, Deadline deadline);
+
+}  // namespace ddprun

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an agent and the rendezvous say to each other. Plain structs; docs/rendezvous.md has the
+// grammar, the JSON form and the table of who says what when. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace ddprun::membership {
+
+inline constexpr int kProtocolVersion = 1;
+
+// What must be the same on every node of a job; a node that differs is refused (DECISIONS 12).
+struct JobSettings {
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int max_restarts = 0;
+  std::string rdzv_backend = "c10d";
+
+  friend bool operator==(const JobSettings&, const JobSettings&) = default;
+};
+
+// The end of one worker, as the report shows it.
+struct WorkerFailure {
+  int global_rank = -1;
+  int local_rank = -1;
+  int node_rank = -1;
+  std::string host;            // host name, for people only
+  std::int64_t pid = 0;
+  int exit_code = 0;           // meaningful when signal_number == 0
+  int signal_number = 0;       // 0: it exited
+  std::string note;            // e.g. "could not exec: No such file or directory"
+  std::vector<std::string> last_lines;  // of its output, at most 20, oldest first
+};
+
+// ---- agent → rendezvous ----
+
+// First message of a connection. An empty session asks for a new membership; otherwise the agent
+// comes back after a lost connection, within the grace.
+struct Join {
+  int version = kProtocolVersion;
+  std::string run_id;
+  std::string session;
+  std::uint64_t last_seen_seq = 0;  // of the rendezvous' pushes; it resends what came later
+  JobSettings settings;
+  std::optional<int> node_rank;     // --node-rank: a wish in elastic mode, binding in static mode
+  int num_workers = 1;              // --nproc-per-node
+  std::string host;                 // host name, for people only
+  std::int64_t pid = 0;
+  std::string advertised_addr;      // --local-addr; empty: the address the connection came from
+  std::uint16_t store_port = 0;     // a listener already bound for the next round's store
+  std::string program;              // differing programs: a warning
+};
+
+// All workers of this node run. `round` names the round in this and the following messages; a
+// message of another round changes nothing.
+struct WorkersRunning { std::uint64_t round = 0; };
+
+// A worker failed. The agent keeps the others running until it is told to stop.
+struct WorkerFailed {
+  std::uint64_t round = 0;
+  WorkerFailure failure;
+};
+
+// All workers of this node exited with 0.
+struct WorkersSucceeded { std::uint64_t round = 0; };
+
+// Every process of the round is gone. `store_port`: the listener bound for the next round.
+struct WorkersStopped {
+  std::uint64_t round = 0;
+  std::uint16_t store_port = 0;
+};
+
+// The agent ends by its own will (a signal); exit_code is what it will exit with.
+struct Leave {
+  std::string reason;
+  int exit_code = 0;
+};
+
+using AgentMessage =
+    std::variant<Join, WorkersRunning, WorkerFailed, WorkersSucceeded, WorkersStopped, Leave>;
+
+// ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
+
+struct Welcome {
+  int version = kProtocolVersion;
+  std::string session;
+  std::string your_addr;                        // where the rendezvous sees this agent
+  std::chrono::milliseconds keep_alive{5000};   // silence for this long = lost
+};
+
+// Who is still missing, for the person who waits. Sent at joins, at most once a second.
+struct Waiting {
+  int have_nodes = 0;
+  int need_nodes = 0;
+  std::string note;  // e.g. D7's "waiting as spare"
+};
+
+// A round begins: spawn the workers.
+struct StartRound {
+  std::uint64_t round = 0;  // 1, 2, …
+  int restart_count = 0;    // round − 1
+  int node_rank = 0;
+  int num_nodes = 1;
+  int first_global_rank = 0;
+  int world_size = 1;
+  std::string master_addr;       // what workers get as MASTER_ADDR
+  std::uint16_t master_port = 0;
+  std::string master_node_addr;  // node rank 0's real address
+  bool serve_store = false;      // this node serves the round's store on its bound listener
+};
+
+// The round is over: stop the workers, then say WorkersStopped.
+struct StopRound {
+  std::uint64_t round = 0;
+  std::string reason;
+};
+
+// The job is over: stop what runs, report, exit with exit_code (the same value on every node).
+struct JobEnd {
+  int exit_code = 0;
+  std::string reason;
+  std::optional<WorkerFailure> first_failure;
+  std::uint64_t rounds = 0;
+};
+
+// Not taken in: print the message, exit with exit_code.
+struct Refused {
+  std::string message;
+  int exit_code = 2;
+};
+
+using RendezvousMessage =
+    std::variant<Welcome, Waiting, StartRound, StopRound, JobEnd, Refused>;
+
+}  // namespace ddprun::membership

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The key-value store as a worker sees it: what PyTorch's c10d::Store offers, with a deadline on
+// every call. Implementations: TcpStore (a connection), PrefixStore (a view of another store).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ddprun::store {
+
+// Keys and values are byte strings. One call at a time per object; use clone() for a second thread.
+//
+// Every call throws Error(kTimeout) when `timeout()` passed, with the keys that were missing;
+// Error(kConnectionLost) when the server went away, after which the object is dead.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Deadline of each call below, measured from its start. Default 300 s, as PyTorch's.
+  virtual std::chrono::milliseconds timeout() const = 0;
+  virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
+
+  virtual void set(std::string_view key, std::string_view value) = 0;
+
+  // Waits until the key exists, then returns its value.
+  virtual std::string get(std::string_view key) = 0;
+
+  // Adds to the decimal number at the key (absent = 0) and returns the sum.
+  virtual std::int64_t add(std::string_view key, std::int64_t delta) = 0;
+
+  // Stores `desired` if the current value is `expected` (absent matches an empty `expected`).
+  // Returns the value that the key has afterwards; `expected` where the key is absent and
+  // `expected` is not empty (c10d's rule).
+  virtual std::string compare_set(std::string_view key, std::string_view expected,
+                                  std::string_view desired) = 0;
+
+  virtual bool check(const std::vector<std::string>& keys) = 0;
+  virtual void wait(const std::vector<std::string>& keys) = 0;
+  virtual bool delete_key(std::string_view key) = 0;
+  virtual std::int64_t num_keys() = 0;
+  virtual std::vector<std::string> list_keys() = 0;
+  virtual void append(std::string_view key, std::string_view value) = 0;
+  virtual std::vector<std::string> multi_get(const std::vector<std::string>& keys) = 0;
+  virtual void multi_set(const std::vector<std::pair<std::string, std::string>>& entries) = 0;
+
+  virtual void queue_push(std::string_view key, std::string_view value) = 0;
+  // Waits for an element.
+  virtual std::string queue_pop(std::string_view key) = 0;
+  // nullopt: the queue is empty.
+  virtual std::optional<std::string> try_queue_pop(std::string_view key) = 0;
+  virtual std::int64_t queue_len(std::string_view key) = 0;
+
+  // Returns when `world_size` callers have arrived at `key`. One-shot per key.
+  virtual void barrier(std::string_view key, std::int64_t world_size) = 0;
+};
+
+}  // namespace ddprun::store

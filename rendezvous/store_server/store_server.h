@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serves one c10d key space to any number of connections. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/unique_fd.h"
+
+namespace ddprun::store {
+
+struct StoreServerOptions {
+  std::size_t max_value_bytes = std::size_t{64} << 20;  // per message; PyTorch's server: 8 MiB
+  std::size_t max_key_bytes = 8192;                     // as PyTorch's, the "/" included
+  std::size_t max_keys_per_request = 131072;
+  std::size_t max_total_bytes = std::size_t{4} << 30;   // keys and values; beyond: close the writer
+  std::string name = "store";                           // for log lines
+};
+
+struct StoreServerStats {
+  std::size_t num_connections = 0;
+  std::size_t num_keys = 0;
+  std::size_t content_bytes = 0;
+  std::uint64_t num_requests = 0;
+};
+
+// One key space. Created empty; its content dies with it. Destroying it closes every connection.
+class StoreServer {
+ public:
+  StoreServer(boost::asio::io_context& io, StoreServerOptions options);
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  // Accepts from `listener` (bound, listening, non-blocking) until destroyed. Out of descriptors:
+  // backs off and logs once. May be called for several listeners.
+  void listen(UniqueFd listener);
+
+  // Takes a connection that somebody else accepted (the one-port daemon listener). Nothing of its
+  // stream may have been consumed (peek with MSG_PEEK).
+  void adopt(UniqueFd connection);
+
+  StoreServerStats stats() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::store

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/endpoint.h"
+
+#include "tests/support/catch.h"
+
+using ddprun::Endpoint;
+using ddprun::parse_endpoint;
+using ddprun::to_string;
+
+TEST_CASE("Endpoint: every spelling that users type") {
+  CHECK(parse_endpoint("node0", 29400) == Endpoint{"node0", 29400});
+  CHECK(parse_endpoint("node0:1234", 29400) == Endpoint{"node0", 1234});
+  CHECK(parse_endpoint("10.0.0.1:0", 29400) == Endpoint{"10.0.0.1", 0});
+  CHECK(parse_endpoint("[fd00::1]:77", 29400) == Endpoint{"fd00::1", 77});
+  CHECK(parse_endpoint("[fd00::1]", 29400) == Endpoint{"fd00::1", 29400});
+  CHECK(parse_endpoint("::1", 29400) == Endpoint{"::1", 29400});
+  CHECK(parse_endpoint(":77", 29400) == Endpoint{"", 77});
+}
+
+TEST_CASE("Endpoint: what is no endpoint is refused") {
+  for (const char* text : {"", "a:", "a:x", "a:65536", "a:-1", "a:1x", "[::1", "[]:1", "[::1]1", "a b", "http://a"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_endpoint(text, 1).has_value());
+  }
+}
+
+TEST_CASE("Endpoint: printed so that it reads back") {
+  for (const char* text : {"node0:1", "10.0.0.1:29400", "[fd00::1]:77"}) {
+    CHECK(to_string(*parse_endpoint(text, 1)) == text);
+  }
+}

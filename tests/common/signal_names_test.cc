@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/signal_names.h"
+
+#include <csignal>
+
+#include "tests/support/catch.h"
+
+TEST_CASE("signal names: both ways, every usual spelling") {
+  CHECK(ddprun::signal_name(SIGTERM) == "SIGTERM");
+  CHECK(ddprun::signal_name(40) == "signal 40");
+  for (const char* text : {"SIGUSR1", "USR1", "usr1", "10"}) {
+    CHECK(ddprun::parse_signal(text) == SIGUSR1);
+  }
+  for (const char* text : {"", "SIGNOPE", "0", "65", "-1"}) {
+    CAPTURE(text);
+    CHECK_FALSE(ddprun::parse_signal(text).has_value());
+  }
+}

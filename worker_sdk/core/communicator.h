@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives among the ranks of one communicator. Backends: `host` (shared memory inside a node,
+// TCP between nodes) and `nccl`, chosen at run time (Session::make_communicator).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "worker_sdk/core/tensor_view.h"
+
+namespace ddprun {
+
+enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
+
+const char* to_string(ReduceOp op);
+
+// One operation under way. Dropping it without wait() is allowed; its buffers must then live until
+// the communicator is destroyed.
+class Work {
+ public:
+  virtual ~Work() = default;
+
+  // True once the operation ended, well or badly. Never blocks.
+  virtual bool is_completed() = 0;
+
+  // Host: returns when the result is in the buffer. NCCL: makes the caller's current stream wait
+  // for it. Throws the operation's error: kTimeout, kPeerLost (names the rank), kAborted.
+  virtual void wait() = 0;
+};
+
+// Shared with the communicator, which completes it from its own thread.
+using WorkPtr = std::shared_ptr<Work>;
+
+struct CallOptions {
+  bool async = false;  // false: wait() has already been done when the call returns
+  std::optional<std::chrono::milliseconds> timeout{};  // default: the communicator's
+};
+
+// Memory that this communicator moves without a copy (host: the node's shared arena; nccl:
+// ncclMemAlloc). Must not outlive the communicator.
+class CommBuffer {
+ public:
+  virtual ~CommBuffer() = default;
+  virtual void* data() = 0;
+  virtual std::size_t size_bytes() const = 0;
+};
+
+// Every rank calls the same operations in the same order with the same sizes and dtypes. One thread
+// at a time per communicator; asynchronous operations complete in the order they were issued.
+// Results are bit-equal on all ranks and in all runs with the same world (host backend).
+//
+// Buffers are contiguous and, unless a name says otherwise, changed in place. Errors, from the call
+// or from Work::wait(): kInvalidArgument (bad root, count or device), kTimeout, kPeerLost naming the
+// rank, kAborted. After any but the first, only abort() and destruction are useful.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string_view backend() const = 0;  // "host" or "nccl"
+
+  // After: every rank's buffer holds op over all ranks' buffers. kAverage: the sum over size().
+  virtual WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options = {}) = 0;
+
+  // After: every rank's buffer holds root's.
+  virtual WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options = {}) = 0;
+
+  // output.count = size() * input.count; rank r's input lands at element r * input.count.
+  virtual WorkPtr all_gather(TensorView input, TensorView output,
+                             const CallOptions& options = {}) = 0;
+
+  // input.count = size() * output.count; rank r receives elements from r * output.count on.
+  virtual WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
+                                 const CallOptions& options = {}) = 0;
+
+  // Point to point; matched with the peer's call by order per pair of ranks.
+  virtual WorkPtr send(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
+  virtual WorkPtr recv(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
+
+  virtual void barrier(const CallOptions& options = {}) = 0;
+
+  // Collective: every rank asks for the same size at the same point. 64-byte aligned, zeroed.
+  virtual std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) = 0;
+
+  // Ends every operation under way and to come with kAborted, here and (as kPeerLost) on the other
+  // ranks. Any thread; idempotent; never blocks.
+  virtual void abort(std::string_view reason) = 0;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A buffer that a collective works on. Owns nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ddprun {
+
+enum class DType : std::uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16, kInt8, kUInt8, kInt32, kInt64 };
+
+constexpr std::size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+    case DType::kInt64: return 8;
+    case DType::kFloat32:
+    case DType::kInt32: return 4;
+    case DType::kFloat16:
+    case DType::kBFloat16: return 2;
+    case DType::kInt8:
+    case DType::kUInt8: return 1;
+  }
+  return 0;
+}
+
+const char* to_string(DType dtype);
+
+struct Device {
+  enum class Kind : std::uint8_t { kCpu, kCuda };
+  Kind kind = Kind::kCpu;
+  int index = 0;
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+// `count` elements of `dtype`, contiguous, on `device`.
+struct TensorView {
+  void* data = nullptr;
+  std::size_t count = 0;
+  DType dtype = DType::kFloat32;
+  Device device{};
+
+  std::size_t size_bytes() const { return count * size_of(dtype); }
+};
+
+}  // namespace ddprun
