@@ -64,3 +64,30 @@ function(ddprun_test name)
   endif()
   catch_discover_tests(${name} TEST_PREFIX "${name}: " PROPERTIES ${properties})
 endfunction()
+
+# Python tests and tools: .venv's interpreter (it has PyTorch after a full set-up), else the system's.
+find_program(DDPRUN_PYTHON python3 PATHS ${CMAKE_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
+find_program(DDPRUN_PYTHON python3)
+
+# ddprun_script_test(NAME SCRIPT file [ARGS a…] [LABELS l…] [TIMEOUT s] [RUN_SERIAL])
+# One ctest entry for a Python (.py) or shell script. It finds the programs under test in
+# $DDPRUN_BIN_DIR and the source tree in $DDPRUN_SOURCE_DIR; "SKIPPED: reason" in its output counts
+# as skipped.
+function(ddprun_script_test name)
+  cmake_parse_arguments(ARG "RUN_SERIAL" "SCRIPT;TIMEOUT" "ARGS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  get_filename_component(script ${ARG_SCRIPT} ABSOLUTE)
+  if(script MATCHES "\\.py$")
+    add_test(NAME ${name} COMMAND ${DDPRUN_PYTHON} -B ${script} ${ARG_ARGS})
+  else()
+    add_test(NAME ${name} COMMAND bash ${script} ${ARG_ARGS})
+  endif()
+  set_tests_properties(${name} PROPERTIES
+    TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "SKIPPED: " LABELS "${ARG_LABELS}"
+    ENVIRONMENT "DDPRUN_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};DDPRUN_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+  if(ARG_RUN_SERIAL)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
+endfunction()

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Several "hosts" on one machine: network namespaces joined by a bridge.
+
+Each host has an address of its own (10.77.0.1, 10.77.0.2, …) on `eth0`, its own loopback, host name
+(node0, node1, …), /etc/hosts and /dev/shm; files are shared. The bridge lives in a namespace of its
+own too, so nothing global is named and any number of tests may do this at once.
+
+    with netns.Hosts(2) as hosts:                      # raises Unavailable(reason)
+        master = hosts[0].popen(["ddprun", …])
+        hosts[1].run(["ddprun", …], timeout=30)
+        hosts[1].cut()                                 # silence: the cable is out
+        hosts[1].kill()                                # power loss: SIGKILL for all that runs there
+
+Nothing outlives the test: each host is held by a process that reads a pipe of ours, and that kills
+whatever runs in its namespace when the pipe ends, even if we are killed ourselves.
+
+From a shell or a C++ test: `netns.py [--hosts N] -- COMMAND…` runs the command on every host at once
+with DDPRUN_TEST_HOST (0, 1, …) and DDPRUN_TEST_HOSTS (all addresses) set and `{host}`, `{addr0}`,
+`{addr1}`… replaced in its words; the exit status is the first that is not 0. Without the permission
+to make namespaces it prints "SKIPPED: reason" and exits 0.
+"""
+import argparse
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+NETWORK = "10.77.0"
+INTERFACE = "eth0"
+
+
+class Unavailable(Exception):
+    """Network namespaces can't be made here; the text says why."""
+
+
+def _net_namespace(pid):
+    try:
+        return os.stat(f"/proc/{pid}/ns/net").st_ino
+    except OSError:
+        return None
+
+
+def _pids_in(namespace):
+    return [int(p) for p in os.listdir("/proc") if p.isdigit() and _net_namespace(p) == namespace]
+
+
+def _kill_all(namespace, spare=()):
+    """Kills until none is left: a process may fork between the look and the signal."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        victims = [p for p in _pids_in(namespace) if p not in spare and not _is_zombie(p)]
+        if not victims:
+            return
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.005)
+
+
+def _is_zombie(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def _hold(hosts_file, name):
+    """Runs inside a new namespace: sets it up, says "ready", and stays until its input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    run = lambda *argv: subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
+    run("ip", "link", "set", "lo", "up")
+    if name:
+        ctypes.CDLL(None, use_errno=True).sethostname(name.encode(), len(name))
+        run("mount", "-t", "tmpfs", "-o", "mode=1777", "shm", "/dev/shm")
+        run("mount", "--bind", hosts_file, "/etc/hosts")
+        # /sys/class/net of this namespace, not of the one that booted the machine.
+        subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], stderr=subprocess.DEVNULL)
+    print("ready", flush=True)
+    sys.stdin.buffer.read()
+    _kill_all(_net_namespace("self"), spare=(os.getpid(),))
+
+
+class _Holder:
+    """One set of namespaces (network, mounts, host name), alive as long as this object."""
+
+    def __init__(self, enter, hosts_file="", name=""):
+        # A user namespace gives an ordinary user the right to make the others.
+        user = ["--user", "--map-root-user"] if os.geteuid() != 0 and not enter else []
+        self._user = ["-U", "--preserve-credentials"] if os.geteuid() != 0 else []
+        argv = enter + ["unshare", *user, "--net", "--mount", "--uts", "--propagation", "private",
+                        sys.executable, os.path.abspath(__file__), "--hold", hosts_file, name]
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         stderr=subprocess.PIPE, text=True, start_new_session=True)
+        if self._process.stdout.readline() != "ready\n":
+            self._process.stdin.close()
+            why = self._process.stderr.read().strip().splitlines()
+            self._process.wait()
+            raise Unavailable("no network namespaces here: " + (why[-1] if why else "unshare failed"))
+        self.pid = self._process.pid
+        self.namespace = _net_namespace(self.pid)
+
+    def enter(self):
+        """The words to put before a command so that it runs in here; signals reach the command."""
+        return ["nsenter", f"--target={self.pid}", *self._user, "--net", "--mount", "--uts", "--"]
+
+    def run(self, *argv):
+        done = subprocess.run(self.enter() + list(argv), stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            raise Unavailable(f"{' '.join(argv)}: {done.stdout.strip()}")
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+        self._process.stderr.close()
+
+
+class Host:
+    """One of Hosts. `address`, `name` and `interface` are what its peers and its programs see."""
+
+    def __init__(self, holder, switch, index):
+        self.index = index
+        self.name = f"node{index}"
+        self.address = f"{NETWORK}.{index + 1}"
+        self.interface = INTERFACE
+        self._holder = holder
+        self._switch = switch
+        self._port = f"port{index}"
+        self._started = []
+        switch.run("ip", "link", "add", self._port, "type", "veth",
+                   "peer", "name", INTERFACE, "netns", str(holder.pid))
+        switch.run("ip", "link", "set", self._port, "master", "bridge", "up")
+        holder.run("ip", "address", "add", f"{self.address}/24", "dev", INTERFACE)
+        holder.run("ip", "link", "set", INTERFACE, "up")
+
+    def command(self, argv):
+        """`argv` as a command that runs on this host, for a caller with its own way to spawn."""
+        return self._holder.enter() + list(argv)
+
+    def popen(self, argv, **kwargs):
+        """subprocess.Popen on this host. Its pid is the command's own."""
+        self._started.append(subprocess.Popen(self.command(argv), **kwargs))
+        return self._started[-1]
+
+    def run(self, argv, **kwargs):
+        """subprocess.run on this host; give it a timeout."""
+        return subprocess.run(self.command(argv), **kwargs)
+
+    def pids(self):
+        """Every process that runs on this host."""
+        return [p for p in _pids_in(self._holder.namespace) if p != self._holder.pid]
+
+    def kill(self):
+        """Power loss: every process on this host gets SIGKILL; returns once they are gone."""
+        for process in self._started:  # one may be on its way into the namespace
+            if process.poll() is None:
+                process.kill()
+        _kill_all(self._holder.namespace, spare=(self._holder.pid,))
+
+    def cut(self):
+        """Pulls the cable: packets vanish without an error, as on a lost network."""
+        self._switch.run("ip", "link", "set", self._port, "down")
+
+    def mend(self):
+        """Undoes cut()."""
+        self._switch.run("ip", "link", "set", self._port, "up")
+
+
+class Hosts(list):
+    """`count` hosts that reach each other; a context manager and a list of Host.
+
+    own_name_is_loopback: each host's /etc/hosts maps its own name to 127.0.1.1, as Debian's
+    installer writes it; otherwise to its address. The others' names are always their addresses.
+    """
+
+    def __init__(self, count=2, own_name_is_loopback=False):
+        super().__init__()
+        for tool in ("ip", "unshare", "nsenter", "mount"):
+            if not shutil.which(tool):
+                raise Unavailable(f"the program '{tool}' is missing")
+        self._holders = []
+        self._directory = tempfile.mkdtemp(prefix="ddprun-netns-")
+        try:
+            switch = self._hold([])
+            switch.run("ip", "link", "add", "bridge", "type", "bridge", "forward_delay", "0")
+            switch.run("ip", "link", "set", "bridge", "up")
+            # An ordinary user's other namespaces belong to the user namespace of the first.
+            inside = [] if os.geteuid() == 0 else switch.enter()
+            for index in range(count):
+                hosts_file = self._write_hosts_file(index, count, own_name_is_loopback)
+                self.append(Host(self._hold(inside, hosts_file, f"node{index}"), switch, index))
+        except BaseException:
+            self.close()
+            raise
+
+    def _hold(self, *args):
+        holder = _Holder(*args)
+        self._holders.append(holder)
+        return holder
+
+    def _write_hosts_file(self, index, count, own_name_is_loopback):
+        path = os.path.join(self._directory, f"hosts{index}")
+        with open(path, "w") as f:
+            f.write("127.0.0.1 localhost\n")
+            for peer in range(count):
+                loopback = own_name_is_loopback and peer == index
+                f.write(f"{'127.0.1.1' if loopback else f'{NETWORK}.{peer + 1}'} node{peer}\n")
+        return path
+
+    def close(self):
+        """Ends everything that runs on the hosts, and the hosts."""
+        for host in self:
+            host.kill()
+        for holder in reversed(self._holders):
+            holder.close()
+        self._holders = []
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def hosts_or_skip(count=2, **kwargs):
+    """Hosts(…), or the end of this test with "SKIPPED: reason" where they can't be made."""
+    try:
+        return Hosts(count, **kwargs)
+    except Unavailable as error:
+        print(f"SKIPPED: {error}", flush=True)
+        sys.exit(0)
+
+
+def _run_everywhere(count, words):
+    with hosts_or_skip(count) as hosts:
+        fields = {f"{{addr{h.index}}}": h.address for h in hosts}
+        everyone = " ".join(h.address for h in hosts)
+        running = []
+        for host in hosts:
+            argv = list(words)
+            for field, value in {**fields, "{host}": str(host.index)}.items():
+                argv = [word.replace(field, value) for word in argv]
+            env = {**os.environ, "DDPRUN_TEST_HOST": str(host.index), "DDPRUN_TEST_HOSTS": everyone}
+            running.append(host.popen(argv, env=env))
+        codes = [process.wait() for process in running]
+    failed = [code for code in codes if code != 0]
+    return (failed[0] if failed[0] > 0 else 128 - failed[0]) if failed else 0
+
+
+def main():
+    if sys.argv[1:2] == ["--hold"]:
+        return _hold(sys.argv[2], sys.argv[3])
+    parser = argparse.ArgumentParser(description="Run a command on several hosts at once.")
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    words = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not words:
+        parser.error("no command given")
+    return _run_everywhere(args.hosts, words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts of netns.py are what the tests that use them take them for."""
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import netns
+
+ANSWER = """
+import socket
+s = socket.socket(); s.bind(('', 0)); s.listen()
+print(s.getsockname()[1], flush=True)
+c, peer = s.accept()
+c.sendall(peer[0].encode())
+"""
+ASK = "import socket,sys; print(socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).recv(99).decode())"
+
+
+class NetnsTest(unittest.TestCase):
+    def test_hosts_reach_each_other_by_name_and_are_seen_with_their_own_address(self):
+        with netns.Hosts(3) as hosts:
+            server = hosts[0].popen([sys.executable, "-c", ANSWER], stdout=subprocess.PIPE, text=True)
+            port = server.stdout.readline().strip()
+            done = hosts[2].run([sys.executable, "-c", ASK, "node0", port], timeout=20, text=True,
+                                stdout=subprocess.PIPE)
+            self.assertEqual(done.stdout.strip(), hosts[2].address)
+            server.wait(timeout=5)
+            server.stdout.close()
+
+    def test_name_and_shared_memory_are_the_hosts_own(self):
+        name = f"ddprun-netns-test-{os.getpid()}"
+        with netns.Hosts(2) as hosts:
+            hosts[0].run(["touch", f"/dev/shm/{name}"], check=True, timeout=10)
+            self.assertFalse(os.path.exists(f"/dev/shm/{name}"))
+            seen = hosts[1].run(["test", "-e", f"/dev/shm/{name}"], timeout=10)
+            self.assertEqual(seen.returncode, 1)
+            self.assertEqual(hosts[1].run(["hostname"], timeout=10, stdout=subprocess.PIPE).stdout,
+                             b"node1\n")
+        self.assertNotEqual(socket.gethostname(), "node1")
+
+    def test_signals_and_exit_codes_are_the_commands_own(self):
+        with netns.Hosts(1) as hosts:
+            sleeper = hosts[0].popen(["sleep", "100"])
+            sleeper.terminate()
+            self.assertEqual(sleeper.wait(timeout=5), -15)
+            self.assertEqual(hosts[0].run(["sh", "-c", "exit 7"], timeout=10).returncode, 7)
+
+    def test_a_cut_host_is_silent_until_mended(self):
+        with netns.Hosts(2) as hosts:
+            ping = lambda: hosts[0].run(
+                [sys.executable, "-c",
+                 "import socket,sys\ns=socket.socket(); s.settimeout(0.3)\n"
+                 "try: s.connect((sys.argv[1], 9))\n"
+                 "except ConnectionRefusedError: print('refused')\n"
+                 "except OSError: print('silent')", hosts[1].address],
+                timeout=20, text=True, stdout=subprocess.PIPE).stdout.strip()
+            self.assertEqual(ping(), "refused")
+            hosts[1].cut()
+            self.assertEqual(ping(), "silent")
+            hosts[1].mend()
+            for _ in range(20):
+                if ping() == "refused":
+                    return
+            self.fail("mend() did not bring the host back")
+
+    def test_nothing_survives_close_or_kill(self):
+        with netns.Hosts(2) as hosts:
+            first = hosts[0].popen(["sh", "-c", "setsid sleep 100 & echo up; exec sleep 100"],
+                                   stdout=subprocess.PIPE)
+            second = hosts[1].popen(["sleep", "100"])
+            first.stdout.readline()
+            hosts[0].kill()
+            self.assertEqual(hosts[0].pids(), [])
+            self.assertEqual(first.wait(timeout=5), -9)
+            first.stdout.close()
+            self.assertIsNone(second.poll())
+        self.assertEqual(second.wait(timeout=5), -9)
+
+    def test_nothing_survives_the_death_of_the_test_itself(self):
+        with tempfile.TemporaryDirectory() as directory:
+            mark = os.path.join(directory, "alive")
+            os.mkfifo(mark)
+            script = (f"import sys; sys.path.insert(0, {os.path.dirname(netns.__file__)!r})\n"
+                      "import netns, os\nh = netns.Hosts(1)\n"
+                      f"h[0].popen(['sh', '-c', 'exec sleep 100 > {mark}'])\nimport signal; signal.pause()")
+            test = subprocess.Popen([sys.executable, "-c", script])
+            with open(mark) as alive:  # opens once the sleeper has it open, too
+                test.kill()
+                test.wait()
+                self.assertEqual(alive.read(), "")  # ends when the sleeper is gone
+
+    def test_the_command_line_runs_on_every_host(self):
+        done = subprocess.run([sys.executable, netns.__file__, "--hosts", "2", "--", "sh", "-c",
+                               "echo {host}:$DDPRUN_TEST_HOST:{addr1}; exit {host}"],
+                              stdout=subprocess.PIPE, text=True, timeout=20)
+        self.assertEqual(sorted(done.stdout.split()), ["0:0:10.77.0.2", "1:1:10.77.0.2"])
+        self.assertEqual(done.returncode, 1)
+
+
+if __name__ == "__main__":
+    netns.hosts_or_skip(1).close()
+    unittest.main()
