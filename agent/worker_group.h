@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One node's workers of one round: start all, hear of each exit, stop all. The workers are children
-// of a warden (agent/warden.h), so that nothing survives the agent. io thread only.
+// of a warden (docs/warden.md), so that nothing survives the agent. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/console.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::agent {
@@ -19,44 +20,63 @@ struct WorkerSpec {
   int local_rank = 0;
   std::vector<std::string> argv;         // argv[0] is the file to exec, already looked up
   std::vector<std::string> environment;  // "NAME=value", complete: nothing is inherited beside it
+  std::string working_directory;         // empty: the agent's
 };
 
 struct WorkerGroupOptions {
-  std::chrono::milliseconds stop_grace{30'000};  // SIGTERM → SIGKILL
-  bool prefix_output = false;                    // "[rank] line"; off: the worker inherits the terminal
+  // On: stdout and stderr come through pipes, each line is printed whole behind "[rank] ", and
+  // stdin is the agent's for global rank 0 and /dev/null for the others.
+  // Off (meant for a single worker): the worker has the agent's stdin, stdout and stderr. Where
+  // stderr is no terminal it still comes through a pipe, unchanged, so that a failure report can
+  // show the last lines; where stdout is the same file it goes through the same pipe, in order.
+  bool prefix_output = false;
+  // Where ddprun-warden is; empty: beside this program, else in ../libexec/ddprun.
+  std::string warden_path;
 };
 
 // What a group tells its owner; called from the io context, never from inside a WorkerGroup call.
+// The owner may call stop() or destroy the group from inside a call.
 struct WorkerGroupEvents {
-  std::function<void()> all_running;                              // every exec succeeded
-  std::function<void(membership::WorkerFailure)> worker_failed;   // each failure, first one first
-  std::function<void()> all_succeeded;                            // every worker exited with 0
-  std::function<void()> all_gone;  // after stop(): no process of the group is left; output drained
+  // Every exec succeeded. Comes before any worker_failed or all_succeeded of a worker that ran,
+  // unless another worker's exec failed: then it never comes.
+  std::function<void()> all_running;
+  // Each failure, first one first, its output already on its way to the console. Not called for
+  // workers that end after stop(): those are victims.
+  std::function<void(membership::WorkerFailure)> worker_failed;
+  std::function<void()> all_succeeded;  // every worker exited with 0, before stop()
+  // Once, after stop(): no process of the group is left, not even one that left its session. Output
+  // has been handed to the console, which may still be writing it (Console::finish).
+  std::function<void()> all_gone;
 };
 
 class WorkerGroup {
  public:
-  // Spawns nothing yet. node_rank goes into failure reports.
-  WorkerGroup(boost::asio::io_context& io, WorkerGroupOptions options, int node_rank,
-              WorkerGroupEvents events);
-  ~WorkerGroup();  // kills what still runs, without grace
+  // Starts no process yet. node_rank goes into failure reports. `console` outlives the group and
+  // may serve several, one after the other.
+  WorkerGroup(boost::asio::io_context& io, Console& console, WorkerGroupOptions options,
+              int node_rank, WorkerGroupEvents events);
+  // Has the warden kill what still runs, without grace, and doesn't wait for it.
+  ~WorkerGroup();
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
   // Starts all workers, once. A worker that can't be executed is reported as worker_failed with
-  // exit_code 127 (not found) or 126 (not executable) and a note.
+  // exit_code 127 (not found) or 126 (not executable) and a note that names the file. If the warden
+  // is killed its workers die with it, and are reported with a note that says so.
+  // Throws Error(kSystem) when the warden can't be started or descriptors run out; nothing runs then.
   void start(std::vector<WorkerSpec> workers);
 
-  // SIGTERM to every worker's process group, SIGKILL after the grace, then to every descendant.
-  // all_gone follows. A second call with a shorter grace shortens the wait.
+  // SIGTERM and SIGCONT to every worker's process group; when no worker is left, SIGTERM to what
+  // they left behind; after `grace`, counted from this call, SIGKILL to every descendant. all_gone
+  // follows, also when nothing was started. A further call can only bring the SIGKILL nearer.
   void stop(std::chrono::milliseconds grace);
 
-  // Forwards a signal to every worker's process group.
+  // Forwards a signal to every live worker's process group.
   void signal(int signal_number);
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // second owner: handlers of the io context that are under way
 };
 
 }  // namespace ddprun::agent
