@@ -54,8 +54,8 @@ class CommBuffer {
 // Results are bit-equal on all ranks and in all runs with the same world (host backend).
 //
 // Buffers are contiguous and, unless a name says otherwise, changed in place. Errors, from the call
-// or from Work::wait(): kInvalidArgument (bad root, count or device), kTimeout, kPeerLost naming the
-// rank, kAborted. After any but the first, only abort() and destruction are useful.
+// or from Work::wait(): kInvalidArgument (bad root, count or device), kTimeout, kPeerLost naming
+// the rank, kAborted. After any but the first, only abort() and destruction are useful.
 class Communicator {
  public:
   virtual ~Communicator() = default;

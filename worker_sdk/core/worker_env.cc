@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a worker's environment; collects problems instead of stopping at the first.
+#include "worker_sdk/core/worker_env.h"
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "common/env_names.h"
+#include "common/error.h"
+
+namespace ddprun {
+namespace {
+
+class Reader {
+ public:
+  explicit Reader(const EnvLookup& lookup) : lookup_(lookup) {}
+
+  std::optional<std::string> text(const char* name) {
+    const char* value = lookup_(name);
+    if (value == nullptr) return std::nullopt;
+    return std::string(value);
+  }
+
+  std::string required_text(const char* name) {
+    auto value = text(name);
+    if (!value || value->empty()) missing_.push_back(name);
+    return value.value_or("");
+  }
+
+  // A decimal in [low, high]. `fallback`: what an unset variable means; nullopt: it must be set.
+  // nullopt when there is a problem, which is then noted.
+  std::optional<int> number(const char* name, int low, int high, std::optional<int> fallback) {
+    const auto value = text(name);
+    if (!value || value->empty()) {
+      if (!fallback) missing_.push_back(name);
+      return fallback;
+    }
+    int parsed = 0;
+    const char* end = value->data() + value->size();
+    const auto [stop, error] = std::from_chars(value->data(), end, parsed);
+    if (error != std::errc() || stop != end || parsed < low || parsed > high) {
+      problem(std::string(name) + "=\"" + *value + "\" is not a number from " +
+              std::to_string(low) + " to " + std::to_string(high));
+      return std::nullopt;
+    }
+    return parsed;
+  }
+
+  // Notes a contradiction between two variables that were both read well.
+  void require_below(const char* name, std::optional<int> value, const char* bound_name,
+                     std::optional<int> bound) {
+    if (!value || !bound || *value < *bound) return;
+    problem(std::string(name) + "=" + std::to_string(*value) + " must be below " + bound_name +
+            "=" + std::to_string(*bound));
+  }
+
+  void require_at_most(const char* name, std::optional<int> value, const char* bound_name,
+                       std::optional<int> bound) {
+    if (!value || !bound || *value <= *bound) return;
+    problem(std::string(name) + "=" + std::to_string(*value) + " is more than " + bound_name + "=" +
+            std::to_string(*bound));
+  }
+
+  void throw_if_any() const {
+    if (missing_.empty() && problems_.empty()) return;
+    std::string message = "the worker's environment is not usable: ";
+    std::string separator;
+    if (!missing_.empty()) {
+      message += "not set: ";
+      for (const auto& name : missing_) {
+        message += separator + name;
+        separator = ", ";
+      }
+      separator = "; ";
+    }
+    for (const auto& text : problems_) {
+      message += separator + text;
+      separator = "; ";
+    }
+    message +=
+        ". Start the program with ddprun or torchrun, e.g. "
+        "\"ddprun --standalone --nproc-per-node=2 PROGRAM\"";
+    throw Error(ErrorCode::kInvalidArgument, message);
+  }
+
+ private:
+  void problem(std::string text) { problems_.push_back(std::move(text)); }
+
+  const EnvLookup& lookup_;
+  std::vector<std::string> missing_;
+  std::vector<std::string> problems_;
+};
+
+constexpr int kMaxRanks = 1 << 24;
+
+}  // namespace
+
+WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
+  Reader reader(lookup);
+  const auto rank = reader.number(env::kRank, 0, kMaxRanks, std::nullopt);
+  const auto local_rank = reader.number(env::kLocalRank, 0, kMaxRanks, std::nullopt);
+  const auto world = reader.number(env::kWorldSize, 1, kMaxRanks, std::nullopt);
+  const auto local_world = reader.number(env::kLocalWorldSize, 1, kMaxRanks, std::nullopt);
+  const auto node_rank = reader.number(env::kGroupRank, 0, kMaxRanks, std::nullopt);
+  const auto num_nodes = reader.number(env::kGroupWorldSize, 1, kMaxRanks, std::nullopt);
+  const auto restarts = reader.number(env::kRestartCount, 0, 1 << 30, 0);
+  const auto round = reader.number(env::kRound, 1, 1 << 30, restarts.value_or(0) + 1);
+  const auto port = reader.number(env::kMasterPort, 1, 65535, std::nullopt);
+
+  WorkerEnv result;
+  result.master.host = reader.required_text(env::kMasterAddr);
+  reader.require_below(env::kRank, rank, env::kWorldSize, world);
+  reader.require_below(env::kLocalRank, local_rank, env::kLocalWorldSize, local_world);
+  reader.require_below(env::kGroupRank, node_rank, env::kGroupWorldSize, num_nodes);
+  reader.require_at_most(env::kLocalWorldSize, local_world, env::kWorldSize, world);
+  reader.require_at_most(env::kGroupWorldSize, num_nodes, env::kWorldSize, world);
+  reader.throw_if_any();
+
+  result.rank = *rank;
+  result.local_rank = *local_rank;
+  result.world_size = *world;
+  result.local_world_size = *local_world;
+  result.node_rank = *node_rank;
+  result.num_nodes = *num_nodes;
+  result.restart_count = *restarts;
+  result.round = *round;
+  result.master.port = static_cast<std::uint16_t>(*port);
+  result.node_addr = reader.text(env::kNodeAddr).value_or("");
+  result.run_id = reader.text(env::kRunId).value_or("none");
+  return result;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the launcher told this worker: its place in the job, read once from the environment.
+// Pure: the environment comes in as a function.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "common/endpoint.h"
+
+namespace ddprun {
+
+// The value of an environment variable, or nullptr. Same shape as getenv(3).
+using EnvLookup = std::function<const char*(const char* name)>;
+
+struct WorkerEnv {
+  int rank = 0;              // global rank, 0 … world_size − 1
+  int local_rank = 0;        // among this node's workers
+  int world_size = 1;        // workers in the job
+  int local_world_size = 1;  // workers on this node
+  int node_rank = 0;         // "inside a node" means: the same node_rank
+  int num_nodes = 1;
+  int restart_count = 0;  // how often the job was restarted; 0 where the launcher doesn't say
+  int round = 1;          // DDPRUN_ROUND, else restart_count + 1; prefixes every key of the SDK
+  Endpoint master;        // the round's store
+  std::string node_addr;  // this node, as peers reach it; empty where the launcher doesn't say
+  std::string run_id;     // "none" where the launcher doesn't say
+
+  // Reads the variables that ddprun and torchrun set. Throws Error(kInvalidArgument) that lists
+  // every missing, malformed and contradictory variable at once.
+  static WorkerEnv from_environment(const EnvLookup& lookup);
+};
+
+}  // namespace ddprun
