@@ -13,6 +13,7 @@
 namespace ddprun::membership {
 
 inline constexpr int kProtocolVersion = 1;
+inline constexpr char kStaticBackend[] = "static";  // JobSettings::rdzv_backend of DECISIONS 3
 
 // What must be the same on every node of a job; a node that differs is refused (DECISIONS 12).
 struct JobSettings {
@@ -24,50 +25,72 @@ struct JobSettings {
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
 };
 
+// How long the job's waits may last. The first node's values count for the whole job; stop_grace is
+// the largest of all nodes'.
+struct JobTimeouts {
+  std::chrono::milliseconds join{600'000};       // until enough nodes are there for a round
+  std::chrono::milliseconds last_call{30'000};   // MIN nodes are there: how long MAX is waited for
+  std::chrono::milliseconds keep_alive{5'000};   // silence for this long = lost
+  std::chrono::milliseconds start{300'000};      // StartRound → WorkersRunning
+  std::chrono::milliseconds stop_grace{30'000};  // SIGTERM → SIGKILL at the agents
+  std::chrono::milliseconds exit_barrier{3'600'000};  // first node succeeded → all have
+};
+
 // The end of one worker, as the report shows it.
 struct WorkerFailure {
   int global_rank = -1;
   int local_rank = -1;
   int node_rank = -1;
-  std::string host;            // host name, for people only
+  std::string host;  // host name, for people only
   std::int64_t pid = 0;
-  int exit_code = 0;           // meaningful when signal_number == 0
-  int signal_number = 0;       // 0: it exited
-  std::string note;            // e.g. "could not exec: No such file or directory"
+  int exit_code = 0;                    // meaningful when signal_number == 0
+  int signal_number = 0;                // 0: it exited
+  std::string note;                     // e.g. "could not exec: No such file or directory"
   std::vector<std::string> last_lines;  // of its output, at most 20, oldest first
 };
 
 // ---- agent → rendezvous ----
 
-// First message of a connection. An empty session asks for a new membership; otherwise the agent
-// comes back after a lost connection, within the grace.
+// First message of a connection, never numbered. An empty session asks for a new membership;
+// otherwise the agent comes back after a lost connection, within the grace. What it has seen so far
+// is the envelope's `ack`; the rendezvous resends what came later.
 struct Join {
   int version = kProtocolVersion;
   std::string run_id;
+  std::string instance;  // drawn once per agent process: a repeated Join isn't a new node
   std::string session;
-  std::uint64_t last_seen_seq = 0;  // of the rendezvous' pushes; it resends what came later
   JobSettings settings;
-  std::optional<int> node_rank;     // --node-rank: a wish in elastic mode, binding in static mode
-  int num_workers = 1;              // --nproc-per-node
-  std::string host;                 // host name, for people only
+  JobTimeouts timeouts;
+  std::optional<int> node_rank;  // --node-rank: binding; given twice = refused
+  int num_workers = 1;           // --nproc-per-node
+  std::string host;              // host name, for people only
   std::int64_t pid = 0;
-  std::string advertised_addr;      // --local-addr; empty: the address the connection came from
-  std::uint16_t store_port = 0;     // a listener already bound for the next round's store
-  std::string program;              // differing programs: a warning
+  std::string advertised_addr;   // --local-addr; empty: the address the connection came from
+  std::uint16_t store_port = 0;  // a listener already bound for the next round's store
+  std::string program;           // differing programs: a warning
 };
+
+// Nothing but the envelope's `ack`, never numbered: the answer to JobEnd and Refused, after which
+// the rendezvous may forget the agent.
+struct Ack {};
 
 // All workers of this node run. `round` names the round in this and the following messages; a
 // message of another round changes nothing.
-struct WorkersRunning { std::uint64_t round = 0; };
+struct WorkersRunning {
+  std::uint64_t round = 0;
+};
 
-// A worker failed. The agent keeps the others running until it is told to stop.
+// A worker failed, each of them, in the order seen. The agent keeps the others running until it is
+// told to stop.
 struct WorkerFailed {
   std::uint64_t round = 0;
   WorkerFailure failure;
 };
 
 // All workers of this node exited with 0.
-struct WorkersSucceeded { std::uint64_t round = 0; };
+struct WorkersSucceeded {
+  std::uint64_t round = 0;
+};
 
 // Every process of the round is gone. `store_port`: the listener bound for the next round.
 struct WorkersStopped {
@@ -82,18 +105,21 @@ struct Leave {
 };
 
 using AgentMessage =
-    std::variant<Join, WorkersRunning, WorkerFailed, WorkersSucceeded, WorkersStopped, Leave>;
+    std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded, WorkersStopped, Leave>;
 
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 
+// Answer to Join, never numbered; the envelope's `ack` says which messages of the agent arrived,
+// and the agent resends the later ones.
 struct Welcome {
   int version = kProtocolVersion;
   std::string session;
-  std::string your_addr;                        // where the rendezvous sees this agent
-  std::chrono::milliseconds keep_alive{5000};   // silence for this long = lost
+  std::string your_addr;                       // where the rendezvous sees this agent
+  std::chrono::milliseconds keep_alive{5000};  // silence for this long = lost, on both sides
+  bool embedded = false;  // the rendezvous lives in a node's ddprun: once gone, it won't come back
 };
 
-// Who is still missing, for the person who waits. Sent at joins, at most once a second.
+// Who is still missing, for the person who waits; never numbered, may be lost.
 struct Waiting {
   int have_nodes = 0;
   int need_nodes = 0;
@@ -108,10 +134,13 @@ struct StartRound {
   int num_nodes = 1;
   int first_global_rank = 0;
   int world_size = 1;
-  std::string master_addr;       // what workers get as MASTER_ADDR
+  std::string node_addr;         // this node, as its peers reach it
+  std::string master_node_addr;  // node rank 0, as this node reaches it
+  // What workers get as MASTER_ADDR and MASTER_PORT. Static mode: empty and 0; it is the endpoint
+  // that the agent itself was given.
+  std::string master_addr;
   std::uint16_t master_port = 0;
-  std::string master_node_addr;  // node rank 0's real address
-  bool serve_store = false;      // this node serves the round's store on its bound listener
+  bool serve_store = false;  // this node serves the round's store on its bound listener
 };
 
 // The round is over: stop the workers, then say WorkersStopped.
@@ -123,7 +152,7 @@ struct StopRound {
 // The job is over: stop what runs, report, exit with exit_code (the same value on every node).
 struct JobEnd {
   int exit_code = 0;
-  std::string reason;
+  std::string reason;  // empty when all succeeded
   std::optional<WorkerFailure> first_failure;
   std::uint64_t rounds = 0;
 };
@@ -134,7 +163,17 @@ struct Refused {
   int exit_code = 2;
 };
 
-using RendezvousMessage =
-    std::variant<Welcome, Waiting, StartRound, StopRound, JobEnd, Refused>;
+using RendezvousMessage = std::variant<Welcome, Waiting, StartRound, StopRound, JobEnd, Refused>;
+
+// One frame. `seq` numbers what must arrive once and in order (1, 2, … per direction and session;
+// 0 = not numbered); `ack` is the highest number received from the other side.
+template <typename Message>
+struct Envelope {
+  std::uint64_t seq = 0;
+  std::uint64_t ack = 0;
+  Message message;
+};
+using AgentEnvelope = Envelope<AgentMessage>;
+using RendezvousEnvelope = Envelope<RendezvousMessage>;
 
 }  // namespace ddprun::membership

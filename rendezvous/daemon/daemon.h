@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent) and HTTP
+// (/healthz, /v1/jobs), told apart by a connection's first byte. Embedded in ddprun, or ddprund's
+// whole content. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/endpoint.h"
+#include "common/unique_fd.h"
+#include "rendezvous/store_server/store_server.h"
+
+namespace ddprun::rendezvous {
+
+struct DaemonOptions {
+  bool embedded = false;  // agents are told that it won't come back once gone
+  std::chrono::milliseconds reconnect_grace{150};       // connection lost → agent lost
+  std::chrono::milliseconds handshake_timeout{10'000};  // accept → request read; upgrade → Join
+  std::size_t max_message_bytes = std::size_t{1} << 20;  // of a control message
+  std::size_t max_handshakes = 4096;  // connections that have not said who they are
+  store::StoreServerOptions store;    // of the plain store and of static rounds
+};
+
+class Daemon {
+ public:
+  // Serves on `listeners` (bound, listening, non-blocking; see bind_endpoint) until destroyed.
+  Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options);
+  ~Daemon();  // closes every connection; agents see a lost rendezvous
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  std::uint16_t port() const;
+
+  // Calls `done` (from the io context) as soon as every job has ended and every agent has confirmed
+  // it, or after `timeout`. For the node whose ddprun embeds the daemon: it must not exit before.
+  void when_idle(std::chrono::milliseconds timeout, std::function<void()> done);
+
+  // The content of GET /v1/jobs.
+  std::string jobs_json() const;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;  // second owner: the connections that are under way
+};
+
+// Listening sockets for every address of `endpoint` that is local; port 0 = any, the same for all.
+// "" as host: loopback. Throws Error(kUnavailable): not resolvable, no local address, or in use,
+// then with the holder ("in use by python3, pid 4711") where /proc shows it.
+std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint);
+
+// True when a ddprun rendezvous answers GET /healthz at `endpoint` before the deadline. Blocking.
+bool answers_as_rendezvous(const Endpoint& endpoint, std::chrono::milliseconds timeout);
+
+}  // namespace ddprun::rendezvous

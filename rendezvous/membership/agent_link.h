@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's connection to the rendezvous: WebSocket on /v1/agent, one text frame per envelope.
+// Carries out the link actions of AgentMachine and produces its link events. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "common/endpoint.h"
+#include "rendezvous/membership/agent_machine.h"
+
+namespace ddprun::membership {
+
+class AgentLink {
+ public:
+  // `on_event` gets LinkUp, LinkMessage, LinkDown and LinkFailed, always from the io context, never
+  // from inside a call of this class. Opens nothing yet.
+  AgentLink(boost::asio::io_context& io, Endpoint endpoint,
+            std::function<void(const AgentEvent&)> on_event);
+  ~AgentLink();  // closes; no event comes afterwards
+  AgentLink(const AgentLink&) = delete;
+  AgentLink& operator=(const AgentLink&) = delete;
+
+  // Tries until `timeout`: refused connections, unresolved names and peers that don't answer are
+  // retried with back-off (5 ms … 500 ms). Then LinkUp, or LinkFailed with who was tried, for how
+  // long, how often, what happened last (refused, dropped, unresolvable, not a ddprun rendezvous)
+  // and what to check. While a connection is open or being opened: does nothing.
+  void connect(std::chrono::milliseconds timeout);
+
+  // Queues one frame. Nothing happens when no connection is open (the machine resends after the
+  // next LinkUp). A queue of more than kMaxQueuedBytes that doesn't drain ends the connection.
+  void send(const AgentEnvelope& envelope);
+
+  // From now on pings every third of `timeout`; LinkDown{silence} when no ping sent within the last
+  // `timeout` was answered. Counted from the sending of the last answered ping, so that this side
+  // always notices before the rendezvous does.
+  void set_keep_alive(std::chrono::milliseconds timeout);
+
+  // Ends the connection or the attempt; what was queued is sent first, for up to a second. No event
+  // comes afterwards until the next connect().
+  void close();
+
+  static constexpr std::size_t kMaxQueuedBytes = std::size_t{4} << 20;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;  // second owner: the coroutines that are under way
+};
+
+}  // namespace ddprun::membership

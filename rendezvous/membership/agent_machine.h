@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's side of the conversation: what one node does with what the rendezvous, its workers
+// and its user say. Pure: no I/O, clock or thread; the owner carries the actions out.
+//
+//   AgentMachine machine(options, Clock::now());
+//   perform(machine.step(agent_event::Start{}, now));            // → Connect
+//   …each event as it happens: perform(machine.step(event, now));
+//   …and a timer armed at machine.next_deadline(), which feeds Timer{}.
+//
+// Order of a healthy run: Connect → LinkUp → BindStore → StoreBound → Send(Join) → Welcome →
+// StartRound → [ServeStore] Spawn → Running → Succeeded → JobEnd(0) → StopWorkers → WorkersGone →
+// [CloseStore] Exit(0).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/endpoint.h"
+#include "common/log.h"
+#include "rendezvous/membership/messages.h"
+
+namespace ddprun::membership {
+
+struct AgentOptions {
+  Join join;                     // as the launcher knows it; session, store_port are the machine's
+  Endpoint endpoint;             // of the rendezvous, as given; static mode: also MASTER_ADDR/PORT
+  std::uint16_t store_port = 0;  // --master-port outside static mode; 0 = any free port
+  std::chrono::milliseconds connect_timeout{60'000};          // first connection
+  std::chrono::milliseconds welcome_timeout{30'000};          // Join → Welcome
+  std::chrono::milliseconds rendezvous_lost_timeout{60'000};  // workers kept without a rendezvous
+  std::chrono::milliseconds embedded_lost_timeout{3'000};     // likewise, when it was embedded
+  std::chrono::milliseconds fence_grace{1'000};  // SIGTERM → SIGKILL of a node that is cut off
+};
+
+// ---- events ----
+namespace agent_event {
+
+struct Start {};              // once, first
+struct LinkUp {               // the connection is open, nothing was said yet
+  std::string local_address;  // numeric; ours
+  std::string peer_address;   // numeric; the rendezvous'
+};
+struct LinkMessage {
+  RendezvousEnvelope envelope;
+};
+struct LinkDown {        // an open connection ended
+  bool silence = false;  // keep-alive expired, as against EOF or reset
+  std::string reason;
+};
+struct LinkFailed {
+  std::string message;
+};  // Connect's deadline passed: who, how long, why
+struct StoreBound {
+  std::uint16_t port = 0;
+};  // answers to BindStore
+struct StoreBindFailed {
+  std::string message;
+};
+// From the worker group of `round`.
+struct WorkersRunning {
+  std::uint64_t round = 0;
+};
+struct WorkerFailed {
+  std::uint64_t round = 0;
+  WorkerFailure failure;
+};
+struct WorkersSucceeded {
+  std::uint64_t round = 0;
+};
+struct WorkersGone {
+  std::uint64_t round = 0;
+};  // after StopWorkers: no process is left
+struct Signal {
+  int number = 0;
+};                // SIGINT, SIGTERM, … at ddprun itself
+struct Timer {};  // next_deadline() has come
+
+}  // namespace agent_event
+
+using AgentEvent =
+    std::variant<agent_event::Start, agent_event::LinkUp, agent_event::LinkMessage,
+                 agent_event::LinkDown, agent_event::LinkFailed, agent_event::StoreBound,
+                 agent_event::StoreBindFailed, agent_event::WorkersRunning,
+                 agent_event::WorkerFailed, agent_event::WorkersSucceeded, agent_event::WorkersGone,
+                 agent_event::Signal, agent_event::Timer>;
+
+// ---- actions, to be carried out in order ----
+namespace agent_action {
+
+struct Connect {
+  std::chrono::milliseconds timeout{0};
+};                    // → LinkUp or LinkFailed
+struct CloseLink {};  // no event follows; also stops a Connect
+struct Send {
+  AgentEnvelope envelope;
+};
+struct SetKeepAlive {
+  std::chrono::milliseconds timeout{0};
+};  // for the link's pings
+// Bind (and listen on) the port of the next round's store → StoreBound or StoreBindFailed. An empty
+// address means all interfaces. A listener that was bound before and not yet served is closed.
+struct BindStore {
+  std::string address;
+  std::uint16_t port = 0;
+};
+struct ServeStore {
+  std::uint64_t round = 0;
+};  // an empty store on the bound listener
+struct CloseStore {
+  std::uint64_t round = 0;
+};  // no process of the round is left
+// Spawn the node's workers. MASTER_ADDR, MASTER_PORT are filled in, in static mode too.
+struct Spawn {
+  StartRound round;
+};
+struct StopWorkers {
+  std::chrono::milliseconds grace{0};
+};  // → WorkersGone; may come again, shorter
+struct Tell {
+  LogLevel level = LogLevel::kInfo;
+  std::string text;
+};                     // one line for the user
+struct Exit {          // last action: report and leave with this code
+  JobEnd verdict;      // the same on every node, where the job decided it
+  bool local = false;  // decided here (refused, unreachable, cut off), not by the rendezvous
+};
+
+}  // namespace agent_action
+
+using AgentAction =
+    std::variant<agent_action::Connect, agent_action::CloseLink, agent_action::Send,
+                 agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
+                 agent_action::CloseStore, agent_action::Spawn, agent_action::StopWorkers,
+                 agent_action::Tell, agent_action::Exit>;
+
+class AgentMachine {
+ public:
+  explicit AgentMachine(AgentOptions options);
+  ~AgentMachine();
+  AgentMachine(AgentMachine&&) noexcept;
+  AgentMachine& operator=(AgentMachine&&) noexcept;
+
+  // One event; the actions that follow from it. After Exit every event returns nothing. `now` never
+  // goes back. Events that don't fit the state (a late one of an old round) change nothing.
+  std::vector<AgentAction> step(const AgentEvent& event, Clock::time_point now);
+
+  // When Timer is due. nullopt: nothing is waited for but workers that run.
+  std::optional<Clock::time_point> next_deadline() const;
+
+  bool exited() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::membership
