@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/ddp/bucket_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+namespace {
+
+ParameterSpec floats(std::size_t count, DType dtype = DType::kFloat32) {
+  return {.name = "p", .count = count, .dtype = dtype};
+}
+
+std::vector<std::size_t> reversed(std::size_t n) {
+  std::vector<std::size_t> order(n);
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return order;
+}
+
+}  // namespace
+
+TEST_CASE("bucket plan: without an order all of one dtype share one bucket") {
+  CHECK(plan_without_order(std::vector{floats(10), floats(1 << 24), floats(3)}) ==
+        BucketPlan{{0, 1, 2}});
+}
+
+TEST_CASE("bucket plan: without an order the last dtype to appear is launched first") {
+  const std::vector parameters{floats(4), floats(4, DType::kFloat64), floats(4)};
+  CHECK(plan_without_order(parameters) == BucketPlan{{1}, {0, 2}});
+}
+
+TEST_CASE("bucket plan: a bucket closes when it has reached its limit, the first one early") {
+  const std::vector parameters{floats(50), floats(25), floats(25), floats(10), floats(100)};
+  const BucketLimits limits{.first_bytes = 40, .cap_bytes = 200};
+  // Arrival 4 (400 B ≥ 40), 3 + 2 + 1 (240 ≥ 200), 0.
+  CHECK(plan_by_arrival(parameters, reversed(5), limits) == BucketPlan{{4}, {3, 2, 1}, {0}});
+}
+
+TEST_CASE("bucket plan: each dtype has limits of its own") {
+  const std::vector parameters{floats(10), floats(5, DType::kFloat64), floats(10),
+                               floats(5, DType::kFloat64), floats(10)};
+  const BucketLimits limits{.first_bytes = 40, .cap_bytes = 80};
+  CHECK(plan_by_arrival(parameters, std::vector<std::size_t>{0, 1, 2, 3, 4}, limits) ==
+        BucketPlan{{0}, {1}, {2, 4}, {3}});
+}
+
+TEST_CASE("bucket plan: no parameters, no buckets") {
+  CHECK(plan_without_order({}).empty());
+  CHECK(plan_by_arrival({}, {}, {}).empty());
+}
+
+TEST_CASE("bucket layout: gradients are aligned, disjoint and inside their bucket") {
+  const std::vector parameters{floats(1), floats(17), floats(3, DType::kFloat16), floats(100)};
+  const BucketPlan plan{{3}, {2}, {1, 0}};
+  const BucketLayout layout = lay_out(parameters, plan);
+  REQUIRE(layout.buckets.size() == 3);
+  std::size_t end = 0;
+  for (std::size_t b = 0; b < plan.size(); ++b) {
+    CHECK(layout.buckets[b].offset_bytes == end);
+    for (const std::size_t index : plan[b]) {
+      CHECK(layout.slots[index].bucket == b);
+      CHECK(layout.slots[index].offset_bytes >= end);
+      CHECK(layout.slots[index].offset_bytes % kGradientAlignment == 0);
+      CHECK(layout.buckets[b].dtype == parameters[index].dtype);
+      end = layout.slots[index].offset_bytes + parameters[index].size_bytes();
+    }
+    end = layout.buckets[b].offset_bytes + layout.buckets[b].count * size_of(layout.buckets[b].dtype);
+  }
+  CHECK(end <= arena_bytes(parameters));
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A communicator of one real rank whose peers are imagined: it records each all-reduce and completes
+// it only when the test says so. Pure: no thread, no memory but its own.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "common/error.h"
+#include "worker_sdk/core/communicator.h"
+
+namespace ddprun::test {
+
+class RecordingWork : public Work {
+ public:
+  bool is_completed() override { return completed; }
+  void wait() override { completed = waited = true; }
+
+  bool completed = false;
+  bool waited = false;
+};
+
+class RecordingCommunicator : public Communicator {
+ public:
+  struct Call {
+    TensorView view;
+    ReduceOp op;
+    bool async;
+    std::shared_ptr<RecordingWork> work;  // the other owner: the caller
+  };
+
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::string_view backend() const override { return "recording"; }
+
+  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
+    calls.push_back({buffer, op, options.async, std::make_shared<RecordingWork>()});
+    return calls.back().work;
+  }
+  WorkPtr broadcast(TensorView, int, const CallOptions&) override { return unexpected(); }
+  WorkPtr all_gather(TensorView, TensorView, const CallOptions&) override { return unexpected(); }
+  WorkPtr reduce_scatter(TensorView, TensorView, ReduceOp, const CallOptions&) override {
+    return unexpected();
+  }
+  WorkPtr send(TensorView, int, const CallOptions&) override { return unexpected(); }
+  WorkPtr recv(TensorView, int, const CallOptions&) override { return unexpected(); }
+  void barrier(const CallOptions&) override { unexpected(); }
+  void abort(std::string_view) override {}
+
+  std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
+    return std::make_unique<Buffer>(size_bytes);
+  }
+
+  std::vector<Call> calls;
+
+ private:
+  class Buffer : public CommBuffer {
+   public:
+    explicit Buffer(std::size_t size_bytes) : bytes_(size_bytes) {}
+    void* data() override { return bytes_.data(); }
+    std::size_t size_bytes() const override { return bytes_.size(); }
+
+   private:
+    std::vector<std::byte> bytes_;
+  };
+
+  static WorkPtr unexpected() {
+    throw Error(ErrorCode::kUnsupported, "the reducer called something else than all_reduce");
+  }
+};
+
+}  // namespace ddprun::test

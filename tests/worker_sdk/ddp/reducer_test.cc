@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/ddp/reducer.h"
+
+#include "common/error.h"
+#include "tests/support/catch.h"
+#include "tests/worker_sdk/ddp/recording_communicator.h"
+
+using namespace ddprun;
+using test::RecordingCommunicator;
+
+namespace {
+
+// Four parameters "a" "b" "c" "d" of 100 floats; buckets of two after the rebuild.
+struct Fixture {
+  RecordingCommunicator communicator;
+  Reducer reducer{communicator,
+                  {{.name = "a", .count = 100},
+                   {.name = "b", .count = 100},
+                   {.name = "c", .count = 100},
+                   {.name = "d", .count = 100}},
+                  {.first_bytes = 800, .cap_bytes = 800}};
+
+  void mark(const std::vector<std::size_t>& order) {
+    for (const std::size_t index : order) reducer.mark_ready(index);
+  }
+  void iterate(const std::vector<std::size_t>& order) {
+    mark(order);
+    reducer.finalize();
+  }
+  void rebuild_after(const std::vector<std::size_t>& order) {
+    iterate(order);
+    reducer.rebuild(reducer.first_arrival());
+    communicator.calls.clear();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Reducer: the first iteration averages one bucket, after the last gradient") {
+  Fixture f;
+  f.mark({3, 2, 1});
+  CHECK(f.communicator.calls.empty());
+  f.mark({0});
+  REQUIRE(f.communicator.calls.size() == 1);
+  CHECK(f.communicator.calls[0].op == ReduceOp::kAverage);
+  CHECK(f.communicator.calls[0].async);
+  CHECK(f.communicator.calls[0].view.data == f.reducer.bucket(0).data);
+  f.reducer.finalize();
+  CHECK(f.communicator.calls[0].work->waited);
+}
+
+TEST_CASE("Reducer: it wants to be rebuilt once, after the first iteration") {
+  Fixture f;
+  CHECK_FALSE(f.reducer.wants_rebuild());
+  f.iterate({3, 1, 2, 0});
+  REQUIRE(f.reducer.wants_rebuild());
+  f.reducer.rebuild(f.reducer.first_arrival());
+  CHECK(f.reducer.plan() == BucketPlan{{3, 1}, {2, 0}});
+  CHECK_FALSE(f.reducer.wants_rebuild());
+  f.iterate({0, 1, 2, 3});
+  CHECK_FALSE(f.reducer.wants_rebuild());
+}
+
+TEST_CASE("Reducer: without a rebuild it goes on with the first buckets") {
+  Fixture f;
+  f.iterate({3, 2, 1, 0});
+  f.iterate({3, 2, 1, 0});
+  CHECK(f.communicator.calls.size() == 2);
+}
+
+TEST_CASE("Reducer: a bucket is launched as soon as it is complete, before backward ends") {
+  Fixture f;
+  f.rebuild_after({3, 2, 1, 0});
+  f.mark({3, 2});
+  REQUIRE(f.communicator.calls.size() == 1);
+  CHECK(f.communicator.calls[0].view.data == f.reducer.bucket(0).data);
+  f.communicator.calls[0].work->completed = true;
+  f.mark({1, 0});
+  f.reducer.finalize();
+  const IterationTrace& trace = f.reducer.trace();
+  REQUIRE(trace.buckets.size() == 2);
+  CHECK(trace.buckets[0].launched <= trace.backward_end);
+  CHECK(trace.buckets[0].done_at_backward_end);
+  CHECK_FALSE(trace.buckets[1].done_at_backward_end);
+  CHECK(trace.first_ready <= trace.buckets[0].launched);
+  CHECK(trace.finished >= trace.buckets[1].waited);
+}
+
+TEST_CASE("Reducer: buckets are launched in order though a later one is complete first") {
+  Fixture f;
+  f.rebuild_after({3, 2, 1, 0});
+  f.mark({0, 1});
+  CHECK(f.communicator.calls.empty());
+  f.mark({2, 3});
+  REQUIRE(f.communicator.calls.size() == 2);
+  CHECK(f.communicator.calls[0].view.data == f.reducer.bucket(0).data);
+  CHECK(f.communicator.calls[1].view.data == f.reducer.bucket(1).data);
+}
+
+TEST_CASE("Reducer: parameters without a gradient are named") {
+  Fixture f;
+  f.mark({3, 1});
+  CHECK_THROWS_WITH(f.reducer.finalize(), Catch::Contains("no gradient for a, c on rank 0"));
+}
+
+TEST_CASE("Reducer: a gradient that is ready twice is named") {
+  Fixture f;
+  f.mark({3});
+  CHECK_THROWS_WITH(f.reducer.mark_ready(3), Catch::Contains("gradient of d became ready twice"));
+}
+
+TEST_CASE("Reducer: parameters on two devices are refused by name") {
+  RecordingCommunicator communicator;
+  const Device gpu{.kind = Device::Kind::kCuda, .index = 0};
+  CHECK_THROWS_WITH(Reducer(communicator, {{.name = "host.weight", .count = 1},
+                                           {.name = "gpu.weight", .count = 1, .device = gpu}}),
+                    Catch::Contains("gpu.weight") && Catch::Contains("host.weight"));
+}
+
+TEST_CASE("Reducer: a model without parameters needs no communication") {
+  RecordingCommunicator communicator;
+  Reducer reducer(communicator, {});
+  reducer.finalize();
+  CHECK(communicator.calls.empty());
+  CHECK_FALSE(reducer.wants_rebuild());
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/ddp/bucket_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "common/check.h"
+
+namespace ddprun {
+namespace {
+
+std::size_t round_up(std::size_t bytes) {
+  return (bytes + kGradientAlignment - 1) / kGradientAlignment * kGradientAlignment;
+}
+
+// The bucket that is being filled for one (dtype, device).
+struct OpenBucket {
+  DType dtype;
+  Device device;
+  std::size_t limit_bytes;
+  std::size_t size_bytes = 0;
+  std::size_t first_position = 0;  // where in the order its first parameter came
+  std::vector<std::size_t> indices;
+};
+
+OpenBucket& find_or_open(std::vector<OpenBucket>& open, const ParameterSpec& parameter,
+                         std::size_t first_limit_bytes) {
+  for (OpenBucket& bucket : open) {
+    if (bucket.dtype == parameter.dtype && bucket.device == parameter.device) return bucket;
+  }
+  return open.emplace_back(OpenBucket{.dtype = parameter.dtype,
+                                      .device = parameter.device,
+                                      .limit_bytes = first_limit_bytes,
+                                      .indices = {}});
+}
+
+}  // namespace
+
+BucketPlan plan_by_arrival(std::span<const ParameterSpec> parameters,
+                           std::span<const std::size_t> arrival, const BucketLimits& limits) {
+  DDPRUN_CHECK(arrival.size() == parameters.size());
+  BucketPlan plan;
+  std::vector<OpenBucket> open;
+  for (std::size_t position = 0; position < arrival.size(); ++position) {
+    const ParameterSpec& parameter = parameters[arrival[position]];
+    OpenBucket& bucket = find_or_open(open, parameter, limits.first_bytes);
+    if (bucket.indices.empty()) bucket.first_position = position;
+    bucket.indices.push_back(arrival[position]);
+    bucket.size_bytes += parameter.size_bytes();
+    if (bucket.size_bytes >= bucket.limit_bytes) {
+      plan.push_back(std::move(bucket.indices));
+      bucket.indices.clear();
+      bucket.size_bytes = 0;
+      bucket.limit_bytes = limits.cap_bytes;
+    }
+  }
+  std::sort(open.begin(), open.end(), [](const OpenBucket& a, const OpenBucket& b) {
+    return a.first_position < b.first_position;
+  });
+  for (OpenBucket& bucket : open) {
+    if (!bucket.indices.empty()) plan.push_back(std::move(bucket.indices));
+  }
+  return plan;
+}
+
+BucketPlan plan_without_order(std::span<const ParameterSpec> parameters) {
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+  BucketPlan plan = plan_by_arrival(parameters, order, {kNoLimit, kNoLimit});
+  std::reverse(plan.begin(), plan.end());
+  return plan;
+}
+
+BucketLayout lay_out(std::span<const ParameterSpec> parameters, const BucketPlan& plan) {
+  BucketLayout layout;
+  layout.slots.resize(parameters.size());
+  std::size_t offset = 0;
+  for (std::size_t number = 0; number < plan.size(); ++number) {
+    DDPRUN_CHECK(!plan[number].empty());
+    const ParameterSpec& first = parameters[plan[number].front()];
+    const std::size_t start = offset;
+    for (const std::size_t index : plan[number]) {
+      layout.slots[index] = {.bucket = number, .offset_bytes = offset};
+      offset += round_up(parameters[index].size_bytes());
+    }
+    layout.buckets.push_back({.offset_bytes = start,
+                              .count = (offset - start) / size_of(first.dtype),
+                              .dtype = first.dtype,
+                              .device = first.device});
+  }
+  return layout;
+}
+
+std::size_t arena_bytes(std::span<const ParameterSpec> parameters) {
+  std::size_t bytes = 0;
+  for (const ParameterSpec& parameter : parameters) bytes += round_up(parameter.size_bytes());
+  return bytes;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which gradients share a bucket, and where each lies in memory: PyTorch DDP's rules.
+// Pure: no I/O, clock or thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "worker_sdk/core/tensor_view.h"
+
+namespace ddprun {
+
+// One parameter that gets a gradient. Its index is its place in the model's list of them.
+struct ParameterSpec {
+  std::string name;  // as the model calls it, for messages
+  std::size_t count = 0;
+  DType dtype = DType::kFloat32;
+  Device device{};
+
+  std::size_t size_bytes() const { return count * size_of(dtype); }
+};
+
+struct BucketLimits {
+  std::size_t first_bytes = 1 << 20;   // small, so that communication starts early
+  std::size_t cap_bytes = 25u << 20;   // PyTorch's bucket_cap_mb
+};
+
+// Buckets in launch order; each the indices of its parameters, in memory order. Every parameter is
+// in exactly one bucket, and a bucket holds one (dtype, device).
+using BucketPlan = std::vector<std::vector<std::size_t>>;
+
+// For the first iteration, when the order of arrival is unknown: one bucket per (dtype, device), the
+// one with the model's last parameters first.
+BucketPlan plan_without_order(std::span<const ParameterSpec> parameters);
+
+// For all later ones: a bucket is closed when it has reached its limit, `first_bytes` for the first
+// of its (dtype, device), `cap_bytes` then. `arrival` is a permutation of all indices: the order in
+// which gradients became ready. Buckets that were never closed come last, in order of their first
+// parameter (PyTorch: in hash order).
+BucketPlan plan_by_arrival(std::span<const ParameterSpec> parameters,
+                           std::span<const std::size_t> arrival, const BucketLimits& limits);
+
+// Where a plan's gradients lie in one arena. Every gradient and bucket starts at a multiple of
+// kGradientAlignment; the bytes between belong to nobody.
+inline constexpr std::size_t kGradientAlignment = 64;
+
+struct BucketLayout {
+  struct Bucket {
+    std::size_t offset_bytes = 0;
+    std::size_t count = 0;  // elements, padding between gradients included
+    DType dtype = DType::kFloat32;
+    Device device{};
+  };
+  struct Slot {
+    std::size_t bucket = 0;
+    std::size_t offset_bytes = 0;  // from the arena's start
+  };
+  std::vector<Bucket> buckets;  // by bucket
+  std::vector<Slot> slots;      // by parameter index
+};
+
+BucketLayout lay_out(std::span<const ParameterSpec> parameters, const BucketPlan& plan);
+
+// Enough bytes for the layout of any plan over these parameters.
+std::size_t arena_bytes(std::span<const ParameterSpec> parameters);
+
+}  // namespace ddprun

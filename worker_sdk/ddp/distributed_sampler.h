@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which samples this rank sees in which order: torch.utils.data.DistributedSampler, index for index.
+// Pure: no I/O, clock or thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ddprun {
+
+// What `torch.randperm(n, generator=g)` gives after `g.manual_seed(seed)` on the CPU.
+// n >= 0.
+std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed);
+
+struct SamplerOptions {
+  bool shuffle = true;
+  std::uint64_t seed = 0;  // the same on all ranks
+  bool drop_last = false;  // true: drop the tail that doesn't divide; false: repeat from the start
+};
+
+class DistributedSampler {
+ public:
+  // Throws Error(kInvalidArgument): num_samples negative, world_size < 1, rank not in 0…world_size−1.
+  DistributedSampler(std::int64_t num_samples, int world_size, int rank,
+                     const SamplerOptions& options = {});
+
+  // Samples per rank and epoch; the same on all ranks.
+  std::int64_t size() const { return samples_per_rank_; }
+
+  // This rank's indices of epoch `epoch`, size() of them. With shuffle, each epoch is a permutation
+  // of its own, from seed + epoch.
+  std::vector<std::int64_t> indices(std::uint64_t epoch) const;
+
+ private:
+  // Constant after construction.
+  std::int64_t num_samples_;
+  int world_size_;
+  int rank_;
+  SamplerOptions options_;
+  std::int64_t samples_per_rank_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/ddp/reducer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun {
+
+Reducer::Reducer(Communicator& communicator, std::vector<ParameterSpec> parameters,
+                 const BucketLimits& limits)
+    : communicator_(communicator), parameters_(std::move(parameters)), limits_(limits) {
+  for (const ParameterSpec& parameter : parameters_) {
+    if (!(parameter.device == parameters_.front().device)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("parameter ", parameter.name, " is on another device than ",
+                         parameters_.front().name, ": move the model to one device first"));
+    }
+  }
+  arena_ = communicator_.allocate(std::max<std::size_t>(arena_bytes(parameters_), 1));
+  adopt(plan_without_order(parameters_));
+}
+
+void Reducer::adopt(BucketPlan plan) {
+  plan_ = std::move(plan);
+  layout_ = lay_out(parameters_, plan_);
+  start_iteration();
+}
+
+void Reducer::start_iteration() {
+  ready_.assign(parameters_.size(), false);
+  num_missing_.resize(plan_.size());
+  for (std::size_t b = 0; b < plan_.size(); ++b) num_missing_[b] = plan_[b].size();
+  works_.clear();
+  arrival_.clear();
+  current_ = {};
+}
+
+TensorView Reducer::gradient(std::size_t index) const {
+  const ParameterSpec& parameter = parameters_[index];
+  return {.data = static_cast<std::byte*>(arena_->data()) + layout_.slots[index].offset_bytes,
+          .count = parameter.count,
+          .dtype = parameter.dtype,
+          .device = parameter.device};
+}
+
+TensorView Reducer::bucket(std::size_t number) const {
+  const BucketLayout::Bucket& bucket = layout_.buckets[number];
+  return {.data = static_cast<std::byte*>(arena_->data()) + bucket.offset_bytes,
+          .count = bucket.count,
+          .dtype = bucket.dtype,
+          .device = bucket.device};
+}
+
+void Reducer::mark_ready(std::size_t index) {
+  DDPRUN_CHECK(index < parameters_.size());
+  if (ready_[index]) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("the gradient of ", parameters_[index].name,
+                       " became ready twice in one iteration: run backward once per forward, or "
+                       "wrap all but the last in no_sync"));
+  }
+  current_.backward_end = Clock::now();
+  if (arrival_.empty()) current_.first_ready = current_.backward_end;
+  ready_[index] = true;
+  arrival_.push_back(index);
+  if (--num_missing_[layout_.slots[index].bucket] == 0) launch_complete_buckets();
+}
+
+void Reducer::launch_complete_buckets() {
+  // Strictly in order, so that every rank issues the same sequence whatever order its gradients have.
+  for (std::size_t b = works_.size(); b < plan_.size() && num_missing_[b] == 0; ++b) {
+    const TensorView view = bucket(b);
+    current_.buckets.push_back({.size_bytes = view.size_bytes(), .launched = Clock::now()});
+    works_.push_back(communicator_.all_reduce(view, ReduceOp::kAverage, {.async = true}));
+  }
+}
+
+void Reducer::finalize() {
+  if (arrival_.size() != parameters_.size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("backward gave no gradient for ", unmarked_names(), " on rank ",
+                       communicator_.rank(),
+                       ": every parameter must take part in the loss, or be frozen with "
+                       "requires_grad_(false) before it is wrapped"));
+  }
+  for (std::size_t b = 0; b < works_.size(); ++b) {
+    current_.buckets[b].done_at_backward_end = works_[b]->is_completed();
+  }
+  for (std::size_t b = 0; b < works_.size(); ++b) {
+    works_[b]->wait();
+    current_.buckets[b].waited = Clock::now();
+  }
+  current_.finished = Clock::now();
+  trace_ = std::exchange(current_, {});
+  if (first_arrival_.empty()) first_arrival_ = arrival_;
+  start_iteration();
+}
+
+void Reducer::rebuild(std::span<const std::size_t> arrival) {
+  adopt(plan_by_arrival(parameters_, arrival, limits_));
+  rebuilt_ = true;
+}
+
+std::string Reducer::unmarked_names() const {
+  constexpr std::size_t kMaxNames = 8;
+  std::string names;
+  std::size_t num_unmarked = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (ready_[i]) continue;
+    if (++num_unmarked <= kMaxNames) names += (names.empty() ? "" : ", ") + parameters_[i].name;
+  }
+  if (num_unmarked > kMaxNames) names += concat(" and ", num_unmarked - kMaxNames, " more");
+  return names;
+}
+
+}  // namespace ddprun

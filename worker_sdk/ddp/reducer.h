@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Averages gradients over all ranks, bucket by bucket, while backward still computes the others.
+// Knows parameters only as numbers with a size: worker_sdk/torch connects it to autograd.
+// One thread at a time: the one that runs backward.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "worker_sdk/core/communicator.h"
+#include "worker_sdk/ddp/bucket_plan.h"
+
+namespace ddprun {
+
+// When each thing happened in the last finished iteration, for reports and for the proof of overlap.
+struct IterationTrace {
+  struct Bucket {
+    std::size_t size_bytes = 0;
+    Clock::time_point launched{};        // its all-reduce was issued
+    Clock::time_point waited{};          // finalize() had its result
+    bool done_at_backward_end = false;   // entirely hidden behind backward
+  };
+  Clock::time_point first_ready{};    // the first gradient of the iteration
+  Clock::time_point backward_end{};   // the last one
+  Clock::time_point finished{};       // all averages are in place
+  std::vector<Bucket> buckets;        // in launch order
+
+  // Communication that nothing hid.
+  Clock::duration exposed() const { return finished - backward_end; }
+};
+
+// An iteration: mark_ready() once for each parameter, then finalize(). Between iterations, after the
+// first, rebuild(). Every rank does the same with the same parameters.
+//
+// After an error of the communicator the reducer is of no further use.
+class Reducer {
+ public:
+  // Collective: allocates the gradients' memory, zeroed. `communicator` must outlive the reducer.
+  // All parameters lie on one device; else Error(kInvalidArgument) naming one that does not.
+  Reducer(Communicator& communicator, std::vector<ParameterSpec> parameters,
+          const BucketLimits& limits = {});
+
+  // Where parameter `index`'s gradient lies: `count` elements. Moves only in rebuild().
+  TensorView gradient(std::size_t index) const;
+
+  // The buckets in launch order, padding included. They move only in rebuild().
+  std::size_t num_buckets() const { return layout_.buckets.size(); }
+  TensorView bucket(std::size_t number) const;
+  const BucketPlan& plan() const { return plan_; }
+
+  // The gradient is in its slot. Once a bucket and all before it are complete, its all-reduce
+  // (average) is issued, asynchronously. Error(kInvalidArgument): marked twice in one iteration.
+  void mark_ready(std::size_t index);
+
+  // Ends the iteration: returns when all averages are in the slots. Error(kInvalidArgument) names the
+  // parameters that were not marked; the other ranks then wait for this one until their deadline.
+  // Throws the communicator's errors.
+  void finalize();
+
+  // True once: after the first finalize().
+  bool wants_rebuild() const { return !first_arrival_.empty() && !rebuilt_; }
+
+  // The order in which this rank's gradients became ready in the first iteration.
+  const std::vector<std::size_t>& first_arrival() const { return first_arrival_; }
+
+  // Buckets anew by `arrival`, which must be the same on all ranks: rank 0's first_arrival(). The
+  // slots' contents are lost.
+  void rebuild(std::span<const std::size_t> arrival);
+
+  // Of the last finished iteration.
+  const IterationTrace& trace() const { return trace_; }
+
+ private:
+  void adopt(BucketPlan plan);
+  void start_iteration();
+  void launch_complete_buckets();
+  std::string unmarked_names() const;
+
+  // Constant after construction.
+  Communicator& communicator_;
+  std::vector<ParameterSpec> parameters_;
+  BucketLimits limits_;
+  std::unique_ptr<CommBuffer> arena_;
+
+  // Changed by rebuild().
+  BucketPlan plan_;
+  BucketLayout layout_;
+  bool rebuilt_ = false;
+  std::vector<std::size_t> first_arrival_;
+
+  // Of the iteration under way.
+  std::vector<bool> ready_;                // by parameter
+  std::vector<std::size_t> num_missing_;   // by bucket
+  std::vector<WorkPtr> works_;             // launched buckets
+  std::vector<std::size_t> arrival_;
+  IterationTrace current_;
+
+  IterationTrace trace_;
+};
+
+}  // namespace ddprun
