@@ -33,6 +33,10 @@ inline constexpr char kMasterNodeAddr[] = "DDPRUN_MASTER_NODE_ADDR";     // node
 inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";            // unix socket of the agent
 inline constexpr char kTerminalColumns[] = "DDPRUN_TERMINAL_COLUMNS";    // set when ours is a terminal
 
+// Read by the worker SDK: the file to load instead of the one that a search would find.
+inline constexpr char kNcclLibrary[] = "DDPRUN_NCCL_LIBRARY";
+inline constexpr char kCudartLibrary[] = "DDPRUN_CUDART_LIBRARY";
+
 // Read by the launcher.
 inline constexpr char kRdzvEndpoint[] = "DDPRUN_RDZV_ENDPOINT";
 inline constexpr char kPetRdzvEndpoint[] = "PET_RDZV_ENDPOINT";

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// NcclApi over the real library. Compiled only where nccl.h is; the header gives the signatures and
+// the constants, the library is whatever is found at run time, so every function that is younger
+// than kMinVersion is looked up and may be absent.
+#include <nccl.h>
+
+#include <string>
+
+#include "common/env_names.h"
+#include "common/error.h"
+#include "worker_sdk/core/nccl/dynamic_library.h"
+#include "worker_sdk/core/nccl/loader.h"
+
+namespace ddprun::nccl {
+namespace {
+
+static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
+static_assert(static_cast<int>(Result::kSuccess) == ncclSuccess);
+static_assert(static_cast<int>(Result::kInvalidUsage) == ncclInvalidUsage);
+static_assert(static_cast<int>(Result::kRemoteError) == ncclRemoteError);
+static_assert(static_cast<int>(Result::kInProgress) == ncclInProgress);
+
+ncclDataType_t to_nccl(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return ncclFloat32;
+    case DType::kFloat64:
+      return ncclFloat64;
+    case DType::kFloat16:
+      return ncclFloat16;
+    case DType::kBFloat16:
+      return ncclBfloat16;
+    case DType::kInt8:
+      return ncclInt8;
+    case DType::kUInt8:
+      return ncclUint8;
+    case DType::kInt32:
+      return ncclInt32;
+    case DType::kInt64:
+      return ncclInt64;
+  }
+  return ncclNumTypes;
+}
+
+ncclRedOp_t to_nccl(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return ncclSum;
+    case ReduceOp::kAverage:
+      return ncclAvg;
+    case ReduceOp::kMin:
+      return ncclMin;
+    case ReduceOp::kMax:
+      return ncclMax;
+    case ReduceOp::kProduct:
+      return ncclProd;
+  }
+  return ncclNumOps;
+}
+
+Result from_nccl(ncclResult_t result) { return static_cast<Result>(result); }
+ncclComm_t raw(Comm comm) { return reinterpret_cast<ncclComm_t>(comm); }
+cudaStream_t raw(Stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
+
+ncclConfig_t non_blocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
+
+// One member per function, with the header's own type.
+#define DDPRUN_NCCL_REQUIRED(name) \
+  decltype(&::name) name = reinterpret_cast<decltype(&::name)>(library_.require(#name))
+#define DDPRUN_NCCL_OPTIONAL(type, name) type name = reinterpret_cast<type>(library_.find(#name))
+
+class LoadedNccl : public NcclApi {
+ public:
+  explicit LoadedNccl(const DynamicLibrary& library) : library_(library) {
+    if (ncclGetVersion(&version_) != ncclSuccess) version_ = 0;
+    if (version_ < kMinVersion) {
+      throw Error(ErrorCode::kUnsupported, library_.path() + " is NCCL " + version_text(version_) +
+                                               "; " + version_text(kMinVersion) +
+                                               " or later is needed");
+    }
+  }
+
+  int version() override { return version_; }
+  std::string library() override { return library_.path(); }
+
+  Result get_unique_id(UniqueId* id) override {
+    return from_nccl(ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(id)));
+  }
+
+  Result comm_init_rank(Comm* comm, int size, const UniqueId& id, int rank) override {
+    ncclConfig_t config = non_blocking();
+    const auto& raw_id = reinterpret_cast<const ncclUniqueId&>(id);
+    return from_nccl(
+        ncclCommInitRankConfig(reinterpret_cast<ncclComm_t*>(comm), size, raw_id, rank, &config));
+  }
+
+  bool has_init_rank_scalable() override { return ncclCommInitRankScalable != nullptr; }
+
+  Result comm_init_rank_scalable(Comm* comm, int size, int rank, const UniqueId* ids,
+                                 int num_ids) override {
+    if (ncclCommInitRankScalable == nullptr) return Result::kInvalidUsage;
+    ncclConfig_t config = non_blocking();
+    auto* raw_ids = reinterpret_cast<ncclUniqueId*>(const_cast<UniqueId*>(ids));
+    return from_nccl(ncclCommInitRankScalable(reinterpret_cast<ncclComm_t*>(comm), size, rank,
+                                              num_ids, raw_ids, &config));
+  }
+
+  Result comm_async_error(Comm comm, Result* state) override {
+    ncclResult_t raw_state = ncclSuccess;
+    const ncclResult_t result = ncclCommGetAsyncError(raw(comm), &raw_state);
+    *state = from_nccl(raw_state);
+    return from_nccl(result);
+  }
+
+  Result comm_finalize(Comm comm) override { return from_nccl(ncclCommFinalize(raw(comm))); }
+  Result comm_destroy(Comm comm) override { return from_nccl(ncclCommDestroy(raw(comm))); }
+  Result comm_abort(Comm comm) override { return from_nccl(ncclCommAbort(raw(comm))); }
+
+  Result all_reduce(const void* input, void* output, std::size_t count, DType dtype, ReduceOp op,
+                    Comm comm, Stream stream) override {
+    return from_nccl(
+        ncclAllReduce(input, output, count, to_nccl(dtype), to_nccl(op), raw(comm), raw(stream)));
+  }
+
+  Result broadcast(const void* input, void* output, std::size_t count, DType dtype, int root,
+                   Comm comm, Stream stream) override {
+    return from_nccl(
+        ncclBroadcast(input, output, count, to_nccl(dtype), root, raw(comm), raw(stream)));
+  }
+
+  Result all_gather(const void* input, void* output, std::size_t input_count, DType dtype,
+                    Comm comm, Stream stream) override {
+    return from_nccl(
+        ncclAllGather(input, output, input_count, to_nccl(dtype), raw(comm), raw(stream)));
+  }
+
+  Result reduce_scatter(const void* input, void* output, std::size_t output_count, DType dtype,
+                        ReduceOp op, Comm comm, Stream stream) override {
+    return from_nccl(ncclReduceScatter(input, output, output_count, to_nccl(dtype), to_nccl(op),
+                                       raw(comm), raw(stream)));
+  }
+
+  Result send(const void* input, std::size_t count, DType dtype, int peer, Comm comm,
+              Stream stream) override {
+    return from_nccl(ncclSend(input, count, to_nccl(dtype), peer, raw(comm), raw(stream)));
+  }
+
+  Result recv(void* output, std::size_t count, DType dtype, int peer, Comm comm,
+              Stream stream) override {
+    return from_nccl(ncclRecv(output, count, to_nccl(dtype), peer, raw(comm), raw(stream)));
+  }
+
+  bool has_mem_alloc() override {
+    return ncclMemAlloc != nullptr && ncclMemFree != nullptr && ncclCommRegister != nullptr &&
+           ncclCommDeregister != nullptr;
+  }
+
+  Result mem_alloc(void** data, std::size_t size_bytes) override {
+    return has_mem_alloc() ? from_nccl(ncclMemAlloc(data, size_bytes)) : Result::kInvalidUsage;
+  }
+
+  Result mem_free(void* data) override {
+    return has_mem_alloc() ? from_nccl(ncclMemFree(data)) : Result::kInvalidUsage;
+  }
+
+  Result comm_register(Comm comm, void* data, std::size_t size_bytes, void** handle) override {
+    if (!has_mem_alloc()) return Result::kInvalidUsage;
+    return from_nccl(ncclCommRegister(raw(comm), data, size_bytes, handle));
+  }
+
+  Result comm_deregister(Comm comm, void* handle) override {
+    if (!has_mem_alloc()) return Result::kInvalidUsage;
+    return from_nccl(ncclCommDeregister(raw(comm), handle));
+  }
+
+  std::string error_text(Result result) override {
+    return ncclGetErrorString(static_cast<ncclResult_t>(result));
+  }
+
+  std::string last_error(Comm comm) override {
+    const char* text = ncclGetLastError(raw(comm));
+    return text == nullptr ? "" : text;
+  }
+
+ private:
+  using InitRankScalable = ncclResult_t (*)(ncclComm_t*, int, int, int, ncclUniqueId*,
+                                            ncclConfig_t*);
+  using MemAlloc = ncclResult_t (*)(void**, std::size_t);
+  using MemFree = ncclResult_t (*)(void*);
+  using Register = ncclResult_t (*)(ncclComm_t, void*, std::size_t, void**);
+  using Deregister = ncclResult_t (*)(ncclComm_t, void*);
+
+  const DynamicLibrary library_;
+  int version_ = 0;
+  DDPRUN_NCCL_REQUIRED(ncclGetVersion);
+  DDPRUN_NCCL_REQUIRED(ncclGetUniqueId);
+  DDPRUN_NCCL_REQUIRED(ncclCommInitRankConfig);
+  DDPRUN_NCCL_REQUIRED(ncclCommGetAsyncError);
+  DDPRUN_NCCL_REQUIRED(ncclCommFinalize);
+  DDPRUN_NCCL_REQUIRED(ncclCommDestroy);
+  DDPRUN_NCCL_REQUIRED(ncclCommAbort);
+  DDPRUN_NCCL_REQUIRED(ncclAllReduce);
+  DDPRUN_NCCL_REQUIRED(ncclBroadcast);
+  DDPRUN_NCCL_REQUIRED(ncclAllGather);
+  DDPRUN_NCCL_REQUIRED(ncclReduceScatter);
+  DDPRUN_NCCL_REQUIRED(ncclSend);
+  DDPRUN_NCCL_REQUIRED(ncclRecv);
+  DDPRUN_NCCL_REQUIRED(ncclGetErrorString);
+  DDPRUN_NCCL_REQUIRED(ncclGetLastError);
+  DDPRUN_NCCL_OPTIONAL(InitRankScalable, ncclCommInitRankScalable);
+  DDPRUN_NCCL_OPTIONAL(MemAlloc, ncclMemAlloc);
+  DDPRUN_NCCL_OPTIONAL(MemFree, ncclMemFree);
+  DDPRUN_NCCL_OPTIONAL(Register, ncclCommRegister);
+  DDPRUN_NCCL_OPTIONAL(Deregister, ncclCommDeregister);
+};
+
+#undef DDPRUN_NCCL_REQUIRED
+#undef DDPRUN_NCCL_OPTIONAL
+
+}  // namespace
+
+std::shared_ptr<NcclApi> load_nccl() {
+  LibrarySearch search;
+  search.what = "NCCL";
+  search.override_variable = env::kNcclLibrary;
+  search.names = {"libnccl.so.2"};
+  search.folders = {DDPRUN_NCCL_LIBRARY_DIR};
+  return std::make_shared<LoadedNccl>(DynamicLibrary::open(search));
+}
+
+}  // namespace ddprun::nccl
