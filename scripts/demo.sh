@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# From a fresh Debian 12 to a trained model: installs what is missing, builds, and trains the digits
+# that this repository carries with two processes. Arguments go to `train` (try --epochs=2).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+trap '[ $? -eq 0 ] || echo "demo: failed; the reason is above"' EXIT
+
+scripts/setup.sh minimal
+
+if [ ! -f build/release/CMakeCache.txt ]; then
+  # No tests, no benchmarks: the programs only. scripts/test.sh turns the rest on.
+  cmake --preset release -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF
+else
+  cmake --preset release >/dev/null
+fi
+echo "demo: building ddprun and train (a few minutes the first time)"
+cmake --build build/release --target ddprun train
+
+json=$(mktemp)
+command=(build/release/bin/ddprun --standalone --nproc_per_node=2 train)
+echo "demo: ${command[*]} $*"
+"${command[@]}" --json "$json" "$@"
+accuracy=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["test_accuracy"])' "$json")
+rm -f "$json"
+echo "demo: trained on the digits with 2 processes: test accuracy $accuracy"

@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what ddprun's build needs and lacks: Debian packages with apt, LibTorch from the `torch`
+# wheel into .venv. Says what it will install before it does; quick when nothing is missing.
+#
+#   scripts/setup.sh [minimal|full|bench] [--dry-run]
+#     minimal   what scripts/demo.sh needs: compiler, libraries, LibTorch for a CPU program (default)
+#     full      also what scripts/test.sh needs: Catch2, clang, PyTorch with all of its wheels
+#     bench     also what bench/run.py compares with: MPICH's mpiexec.hydra
+#     --dry-run only says what is missing; exit status 1 if anything is
+#
+# Touches only apt's packages and this directory's .venv; uses sudo only where not root.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly kTorch=2.15.0
+level=minimal dry_run=no
+
+# What each is for: docs/architecture.md, "Dependencies".
+packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev zlib1g-dev python3 python3-venv
+          ca-certificates)
+packages_full=(catch2 iproute2 procps clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
+               systemd)
+packages_bench=(mpich)
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
+
+for argument in "$@"; do
+  case $argument in
+    minimal|full|bench) level=$argument ;;
+    --dry-run) dry_run=yes ;;
+    -h|--help) sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) die "unknown argument '$argument' (minimal, full, bench or --dry-run)" ;;
+  esac
+done
+
+# Boost.Asio ≥ 1.81. Debian 12 carries it beside its older default; later releases have a newer default.
+release=$(sed -n 's/^\(ID\|VERSION_ID\)="\{0,1\}\([^"]*\).*/\2/p' /etc/os-release | sort -r | tr -d '\n')
+if [ "$release" = debian12 ]; then
+  packages+=(libboost1.81-dev libboost-json1.81-dev)
+else
+  packages+=(libboost-dev libboost-json-dev)
+fi
+[ "$level" = minimal ] || packages+=("${packages_full[@]}")
+[ "$level" != bench ] || packages+=("${packages_bench[@]}")
+
+missing_packages() {
+  local installed package
+  installed=" $(dpkg-query -W -f '${db:Status-Status}:${Package} ' "${packages[@]}" 2>/dev/null || true)"
+  for package in "${packages[@]}"; do
+    [[ $installed == *" installed:$package "* ]] || echo "$package"
+  done
+}
+
+# Prints the requirements (pip's notation) that .venv lacks. Torch's own metadata decides which
+# versions: a CPU program needs only the CUDA runtime and CUPTI beside libtorch_cpu.so.
+missing_wheels() {
+  if [ ! -x .venv/bin/python3 ]; then
+    echo "torch==$kTorch"
+    return
+  fi
+  .venv/bin/python3 - "$kTorch" "$level" <<'PYTHON'
+import importlib.metadata as metadata, re, sys
+wanted, level = sys.argv[1:]
+def version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+if (version("torch") or "").split("+")[0] != wanted:
+    print(f"torch=={wanted}")
+elif level == "minimal":
+    toolkit = next((r for r in metadata.requires("torch") if r.startswith("cuda-toolkit[")), None)
+    if toolkit and not (version("nvidia-cuda-runtime") and version("nvidia-cuda-cupti")):
+        print("cuda-toolkit[cudart,cupti]" + re.search(r"[=<>~!].*?(?=;|$)", toolkit)[0].strip())
+else:
+    needed = {re.match(r"[A-Za-z0-9._-]+", r)[0] for r in metadata.requires("torch")
+              if "extra ==" not in r} | {"numpy"}
+    print("\n".join(sorted(n for n in needed if not version(n))))
+PYTHON
+}
+
+install_packages() {
+  say "installing Debian packages: $*"
+  command -v apt-get >/dev/null ||
+    die "no apt-get here: install the equivalent of: $* and run this again"
+  [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
+    die "neither root nor sudo: ask an administrator for: apt-get install $*"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
+make_venv() {
+  [ ! -x .venv/bin/python3 ] || return 0
+  local python
+  for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import venv, ensurepip' 2>/dev/null; then
+      "$python" -m venv .venv
+      return
+    fi
+  done
+  die "python3 here cannot make virtual environments (modules venv and ensurepip)"
+}
+
+install_wheels() {
+  make_venv
+  local pip=(.venv/bin/python3 -m pip install --quiet --disable-pip-version-check)
+  if [ "$level" != minimal ]; then
+    say "installing into .venv: torch $kTorch with all of its wheels, numpy (about 3 GB to fetch)"
+    "${pip[@]}" "torch==$kTorch" "numpy>=2,<3"
+    return
+  fi
+  if [[ $wheels == torch==* ]]; then
+    say "installing into .venv: torch $kTorch without its dependencies (about 500 MB to fetch)"
+    "${pip[@]}" --no-deps "torch==$kTorch"
+  fi
+  local rest
+  rest=$(missing_wheels)
+  if [ -n "$rest" ]; then
+    say "installing into .venv: $rest"
+    # pip points out that the rest of torch's requirements is absent: that is the purpose here.
+    local complaint
+    # shellcheck disable=SC2086  # one requirement per word
+    complaint=$("${pip[@]}" $rest 2>&1) || die "pip failed: $complaint"
+  fi
+}
+
+mapfile -t need_packages < <(missing_packages)
+wheels=$(missing_wheels)
+if [ ${#need_packages[@]} -eq 0 ] && [ -z "$wheels" ]; then
+  say "nothing to install ($level)"
+  exit 0
+fi
+[ ${#need_packages[@]} -eq 0 ] || say "missing Debian packages: ${need_packages[*]}"
+[ -z "$wheels" ] || say "missing in .venv: ${wheels//$'\n'/ }"
+[ "$dry_run" = no ] || exit 1
+[ ${#need_packages[@]} -eq 0 ] || install_packages "${need_packages[@]}"
+[ -z "$wheels" ] || install_wheels
+
+mapfile -t need_packages < <(missing_packages)
+wheels=$(missing_wheels)
+[ ${#need_packages[@]} -eq 0 ] || die "still missing after the installation: ${need_packages[*]}"
+[ -z "$wheels" ] || die "still missing in .venv after the installation: ${wheels//$'\n'/ }"
+say "done ($level)"

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that must pass before a change is merged. Installs what is missing, builds, runs the
+# tests; ends with ctest's summary of the release build and one line that says what happened.
+#
+#   scripts/test.sh [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--list]
+#     checks   arrows, coroutines, formatting
+#     asan     build with AddressSanitizer and UBSan, tests without LibTorch
+#     tsan     build with ThreadSanitizer, the same tests
+#     fuzz     each fuzzer for 20 s
+#     tidy     clang-tidy over the sources
+#     release  the release build and all tests, PyTorch's included
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+
+parts=(checks asan tsan fuzz tidy release)
+only="" skip="" jobs=$(nproc)
+
+usage() { sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+while [ $# -gt 0 ]; do
+  case $1 in
+    --only) only=${2:?--only needs a part}; shift 2 ;;
+    --only=*) only=${1#*=}; shift ;;
+    --skip) skip=${2:?--skip needs a part}; shift 2 ;;
+    --skip=*) skip=${1#*=}; shift ;;
+    --jobs) jobs=${2:?--jobs needs a number}; shift 2 ;;
+    --jobs=*) jobs=${1#*=}; shift ;;
+    --list) printf '%s\n' "${parts[@]}"; exit 0 ;;
+    -h|--help) usage; exit 0 ;;
+    *) echo "test: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
+  esac
+done
+for name in ${only//,/ } ${skip//,/ }; do
+  [[ " ${parts[*]} " == *" $name "* ]] ||
+    { echo "test: no part '$name'; there are: ${parts[*]}" >&2; exit 2; }
+done
+
+passed=() failed=()
+started=$SECONDS
+
+# Runs `part_NAME`; keeps going after a failure, so that one run shows everything.
+run_part() {
+  local name=$1 begin=$SECONDS
+  [ -z "$only" ] || [[ ",$only," == *",$name,"* ]] || return 0
+  [[ ",$skip," != *",$name,"* ]] || return 0
+  printf '\n=== %s\n' "$name"
+  if "part_$name"; then
+    passed+=("$name $((SECONDS - begin))s")
+  else
+    failed+=("$name")
+    printf '=== %s: FAILED\n' "$name"
+  fi
+}
+
+# Builds preset $1 with further cache entries in the rest; quiet unless it fails.
+build() {
+  local preset=$1 log
+  shift
+  log=$(mktemp)
+  if cmake --preset "$preset" -DDDPRUN_BUILD_TESTS=ON "$@" >"$log" 2>&1 &&
+     cmake --build "build/$preset" -j "$jobs" >>"$log" 2>&1; then
+    sed -n 's/^-- \(ddprun \|  \)/  \1/p' "$log"
+    rm -f "$log"
+    return 0
+  fi
+  tail -n 80 "$log"
+  rm -f "$log"
+  echo "test: the $preset build failed"
+  return 1
+}
+
+# Addresses that are not randomised: GCC 12's ThreadSanitizer aborts under a kernel that randomises
+# more bits than it knows.
+fixed_addresses=()
+if setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
+
+run_ctest() {
+  local preset=$1
+  shift
+  "${fixed_addresses[@]}" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure \
+    --no-tests=error "$@"
+}
+
+part_checks() {
+  local status=0
+  scripts/check_arrows.py --self-test && scripts/check_arrows.py || status=1
+  scripts/check_coroutines.py --self-test && scripts/check_coroutines.py || status=1
+  scripts/format.sh --check || status=1
+  return $status
+}
+part_asan() {
+  build asan -DDDPRUN_BUILD_BENCH=OFF &&
+    ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
+    UBSAN_OPTIONS=print_stacktrace=1 run_ctest asan -LE 'torch|gpu'
+}
+part_tsan() {
+  build tsan -DDDPRUN_BUILD_BENCH=OFF &&
+    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan -LE 'torch|gpu'
+}
+part_fuzz() { scripts/fuzz.sh 20; }
+part_tidy() {
+  cmake --preset release -DDDPRUN_BUILD_TESTS=ON >/dev/null && scripts/tidy.py --seconds 420
+}
+part_release() { build release -DDDPRUN_BUILD_BENCH=ON && run_ctest release; }
+
+if ! scripts/setup.sh full; then
+  echo "test: the set-up failed; nothing was tested"
+  exit 1
+fi
+for part in "${parts[@]}"; do run_part "$part"; done
+
+summary="passed: ${passed[*]:-none} ($((SECONDS - started)) s)"
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "test: FAILED: ${failed[*]}; $summary"
+  exit 1
+fi
+echo "test: all $summary"
