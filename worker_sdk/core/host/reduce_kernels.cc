@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/host/reduce_kernels.h"
+
+#include <cstring>
+
+#include "common/check.h"
+
+namespace ddprun::host {
+
+extern const ReduceKernels kPlainKernels;
+#ifdef DDPRUN_HAVE_AVX2_KERNELS
+extern const ReduceKernels kAvx2Kernels;
+#endif
+
+namespace {
+
+bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+}  // namespace
+
+std::vector<const ReduceKernels*> available_reduce_kernels() {
+  std::vector<const ReduceKernels*> found{&kPlainKernels};
+#ifdef DDPRUN_HAVE_AVX2_KERNELS
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+    found.push_back(&kAvx2Kernels);
+  }
+#endif
+  return found;
+}
+
+const ReduceKernels& reduce_kernels() {
+  static const ReduceKernels& best = *available_reduce_kernels().back();
+  return best;
+}
+
+DType accumulator_of(DType dtype) { return is_half(dtype) ? DType::kFloat32 : dtype; }
+
+void reduce_block(void* destination, const void* const* sources, std::size_t num_sources,
+                  std::size_t count, DType dtype, ReduceOp op) {
+  DDPRUN_CHECK(num_sources > 0);
+  const ReduceKernels& kernels = reduce_kernels();
+  if (is_half(dtype)) {
+    alignas(64) float widened[kReduceBlockBytes / sizeof(float)];
+    DDPRUN_CHECK(count * sizeof(float) <= sizeof widened);
+    kernels.widen(static_cast<float*>(destination), sources[0], count, dtype);
+    for (std::size_t i = 1; i < num_sources; ++i) {
+      kernels.widen(widened, sources[i], count, dtype);
+      kernels.combine(destination, destination, widened, count, DType::kFloat32, op);
+    }
+    return;
+  }
+  if (num_sources == 1) {
+    if (destination != sources[0]) std::memcpy(destination, sources[0], count * size_of(dtype));
+    return;
+  }
+  kernels.combine(destination, sources[0], sources[1], count, dtype, op);
+  for (std::size_t i = 2; i < num_sources; ++i) {
+    kernels.combine(destination, destination, sources[i], count, dtype, op);
+  }
+}
+
+void finish_block(void* destination, void* accumulated, std::size_t count, DType dtype, ReduceOp op,
+                  int world_size) {
+  const ReduceKernels& kernels = reduce_kernels();
+  if (op == ReduceOp::kAverage && world_size > 1) {
+    kernels.divide(accumulated, count, accumulator_of(dtype), world_size);
+  }
+  if (is_half(dtype)) {
+    kernels.narrow(destination, static_cast<const float*>(accumulated), count, dtype);
+  } else if (destination != accumulated) {
+    std::memcpy(destination, accumulated, count * size_of(dtype));
+  }
+}
+
+}  // namespace ddprun::host

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops behind ReduceKernels, compiled once per instruction set.
+// Rule: everything here has internal linkage and calls no inline function of another header, so
+// that no code built for a newer CPU can be merged into the program's common code.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#include "worker_sdk/core/host/half.h"
+#include "worker_sdk/core/host/reduce_kernels.h"
+
+namespace ddprun::host {
+namespace {
+
+using std::size_t;
+
+// Signed overflow is undefined, so sums and products are made in the unsigned type of the size.
+template <typename T>
+struct Arithmetic {
+  using Type = T;
+};
+template <>
+struct Arithmetic<std::int8_t> {
+  using Type = std::uint8_t;
+};
+template <>
+struct Arithmetic<std::int32_t> {
+  using Type = std::uint32_t;
+};
+template <>
+struct Arithmetic<std::int64_t> {
+  using Type = std::uint64_t;
+};
+
+// The loops may see destination == a: ivdep tells the compiler that this is no dependency.
+template <typename T>
+void combine_typed(void* destination, const void* left, const void* right, size_t count,
+                   ReduceOp op) {
+  using A = typename Arithmetic<T>::Type;
+  T* out = static_cast<T*>(destination);
+  const T* a = static_cast<const T*>(left);
+  const T* b = static_cast<const T*>(right);
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+#pragma GCC ivdep
+      for (size_t i = 0; i < count; ++i) {
+        out[i] = static_cast<T>(static_cast<A>(a[i]) + static_cast<A>(b[i]));
+      }
+      return;
+    case ReduceOp::kProduct:
+#pragma GCC ivdep
+      for (size_t i = 0; i < count; ++i) {
+        out[i] = static_cast<T>(static_cast<A>(a[i]) * static_cast<A>(b[i]));
+      }
+      return;
+    case ReduceOp::kMin:
+#pragma GCC ivdep
+      for (size_t i = 0; i < count; ++i) out[i] = b[i] < a[i] ? b[i] : a[i];
+      return;
+    case ReduceOp::kMax:
+#pragma GCC ivdep
+      for (size_t i = 0; i < count; ++i) out[i] = b[i] > a[i] ? b[i] : a[i];
+      return;
+  }
+}
+
+void combine(void* destination, const void* a, const void* b, size_t count, DType dtype,
+             ReduceOp op) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return combine_typed<float>(destination, a, b, count, op);
+    case DType::kFloat64:
+      return combine_typed<double>(destination, a, b, count, op);
+    case DType::kInt8:
+      return combine_typed<std::int8_t>(destination, a, b, count, op);
+    case DType::kUInt8:
+      return combine_typed<std::uint8_t>(destination, a, b, count, op);
+    case DType::kInt32:
+      return combine_typed<std::int32_t>(destination, a, b, count, op);
+    case DType::kInt64:
+      return combine_typed<std::int64_t>(destination, a, b, count, op);
+    case DType::kFloat16:
+    case DType::kBFloat16:
+      return;  // widened before
+  }
+}
+
+template <typename T>
+void divide_float(void* values, size_t count, int divisor) {
+  T* out = static_cast<T*>(values);
+  const T by = static_cast<T>(divisor);
+  if ((divisor & (divisor - 1)) == 0) {  // a power of two: its inverse is exact, and cheaper
+    const T inverse = T{1} / by;
+    for (size_t i = 0; i < count; ++i) out[i] *= inverse;
+  } else {
+    for (size_t i = 0; i < count; ++i) out[i] /= by;
+  }
+}
+
+template <typename T>
+void divide_integer(void* values, size_t count, int divisor) {
+  T* out = static_cast<T*>(values);
+  for (size_t i = 0; i < count; ++i) {
+    out[i] = static_cast<T>(static_cast<std::int64_t>(out[i]) / divisor);
+  }
+}
+
+void divide(void* values, size_t count, DType dtype, int divisor) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return divide_float<float>(values, count, divisor);
+    case DType::kFloat64:
+      return divide_float<double>(values, count, divisor);
+    case DType::kInt8:
+      return divide_integer<std::int8_t>(values, count, divisor);
+    case DType::kUInt8:
+      return divide_integer<std::uint8_t>(values, count, divisor);
+    case DType::kInt32:
+      return divide_integer<std::int32_t>(values, count, divisor);
+    case DType::kInt64:
+      return divide_integer<std::int64_t>(values, count, divisor);
+    case DType::kFloat16:
+    case DType::kBFloat16:
+      return;
+  }
+}
+
+// bfloat16 inline here, not half.h's: the vectoriser needs the loop without a call or a branch.
+void widen_bfloat16(float* destination, const std::uint16_t* source, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const std::uint32_t bits = static_cast<std::uint32_t>(source[i]) << 16;
+    __builtin_memcpy(destination + i, &bits, sizeof bits);
+  }
+}
+
+void narrow_bfloat16(std::uint16_t* destination, const float* source, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    std::uint32_t bits;
+    __builtin_memcpy(&bits, source + i, sizeof bits);
+    const std::uint32_t nan = (bits >> 16) | 0x40u;
+    const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    destination[i] =
+        static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+  }
+}
+
+#ifdef __F16C__
+void widen_float16(float* destination, const std::uint16_t* source, size_t count) {
+  size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i));
+    _mm256_storeu_ps(destination + i, _mm256_cvtph_ps(half));
+  }
+  for (; i < count; ++i) destination[i] = _cvtsh_ss(source[i]);
+}
+
+void narrow_float16(std::uint16_t* destination, const float* source, size_t count) {
+  size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i half =
+        _mm256_cvtps_ph(_mm256_loadu_ps(source + i), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(destination + i), half);
+  }
+  for (; i < count; ++i) destination[i] = _cvtss_sh(source[i], _MM_FROUND_TO_NEAREST_INT);
+}
+#else
+void widen_float16(float* destination, const std::uint16_t* source, size_t count) {
+  for (size_t i = 0; i < count; ++i) destination[i] = float_from_float16(source[i]);
+}
+
+void narrow_float16(std::uint16_t* destination, const float* source, size_t count) {
+  for (size_t i = 0; i < count; ++i) destination[i] = float16_from_float(source[i]);
+}
+#endif
+
+void widen(float* destination, const void* source, size_t count, DType dtype) {
+  const auto* from = static_cast<const std::uint16_t*>(source);
+  if (dtype == DType::kBFloat16) return widen_bfloat16(destination, from, count);
+  widen_float16(destination, from, count);
+}
+
+void narrow(void* destination, const float* source, size_t count, DType dtype) {
+  auto* to = static_cast<std::uint16_t*>(destination);
+  if (dtype == DType::kBFloat16) return narrow_bfloat16(to, source, count);
+  narrow_float16(to, source, count);
+}
+
+}  // namespace
+}  // namespace ddprun::host
