@@ -42,7 +42,20 @@ inline constexpr char kRdzvEndpoint[] = "DDPRUN_RDZV_ENDPOINT";
 inline constexpr char kPetRdzvEndpoint[] = "PET_RDZV_ENDPOINT";
 inline constexpr char kPetMasterAddr[] = "PET_MASTER_ADDR";
 inline constexpr char kPetMasterPort[] = "PET_MASTER_PORT";
+inline constexpr char kRdzvId[] = "DDPRUN_RDZV_ID";
+inline constexpr char kPetRdzvId[] = "PET_RDZV_ID";
+// PET_<FLAG> (upper case, "_" for "-") gives a flag its value where the command line has none.
+inline constexpr char kPetPrefix[] = "PET_";
 inline constexpr char kPythonExec[] = "PYTHON_EXEC";
 inline constexpr char kLogLevel[] = "LOGLEVEL";
+inline constexpr char kPath[] = "PATH";
+inline constexpr char kHome[] = "HOME";
+inline constexpr char kXdgConfigHome[] = "XDG_CONFIG_HOME";
+
+// Slurm's, of the step that ddprun runs in.
+inline constexpr char kSlurmJobId[] = "SLURM_JOB_ID";
+inline constexpr char kSlurmStepId[] = "SLURM_STEP_ID";
+inline constexpr char kSlurmStepNodelist[] = "SLURM_STEP_NODELIST";
+inline constexpr char kSlurmNodeId[] = "SLURM_NODEID";  // 0 = first node of the list
 
 }  // namespace ddprun::env

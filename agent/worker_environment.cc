@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/worker_environment.h"
+
+#include "common/env_names.h"
+
+namespace ddprun::agent {
+
+std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& options,
+                                            const membership::StartRound& round, int local_rank) {
+  Environment result = options.inherited;
+  const auto set = [&result](const char* name, const auto& value) {
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
+      result[name] = std::to_string(value);
+    } else {
+      result[name] = value;
+    }
+  };
+  const auto set_default = [&result](const char* name, const char* value) {
+    result.emplace(name, value);
+  };
+  const int global_rank = round.first_global_rank + local_rank;
+
+  set(env::kRank, global_rank);
+  set(env::kLocalRank, local_rank);
+  set(env::kGroupRank, round.node_rank);
+  set(env::kRoleRank, global_rank);  // one role: its ranks are the job's
+  set(env::kRoleName, options.role);
+  set(env::kWorldSize, round.world_size);
+  set(env::kLocalWorldSize, options.num_workers);
+  set(env::kGroupWorldSize, round.num_nodes);
+  set(env::kRoleWorldSize, round.world_size);
+  set(env::kMasterAddr, round.master_addr);
+  set(env::kMasterPort, round.master_port);
+  set(env::kRestartCount, round.restart_count);
+  set(env::kMaxRestarts, options.max_restarts);
+  set(env::kRunId, options.run_id);
+  set(env::kUseAgentStore, "True");  // rank 0 opens no server of its own
+  set(env::kSignalsToHandle, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+  set_default(env::kNcclAsyncErrorHandling, "1");
+  if (options.num_workers > 1) set_default(env::kOmpNumThreads, "1");
+
+  set(env::kRound, round.round);
+  set(env::kNodeAddr, options.node_addr);
+  set(env::kMasterNodeAddr, round.master_node_addr);
+  if (options.terminal_columns && options.num_workers > 1) {
+    set(env::kTerminalColumns, *options.terminal_columns);
+  }
+  return to_strings(result);
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The environment of one worker: torchrun's variables, and DDPRUN_* (D13). Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/environment.h"
+#include "rendezvous/membership/messages.h"
+
+namespace ddprun::agent {
+
+// What is the same for all workers of this node and all rounds.
+struct WorkerEnvironmentOptions {
+  Environment inherited;  // the agent's own
+  std::string run_id;
+  std::string role = "default";
+  int max_restarts = 0;
+  int num_workers = 1;                  // on this node
+  std::string node_addr;                // this node, as peers reach it
+  std::optional<int> terminal_columns;  // set where the agent's output is a terminal
+};
+
+// "NAME=value" of the worker `local_rank` in `round`, complete.
+std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& options,
+                                            const membership::StartRound& round, int local_rank);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place that knows flags. To add one: a field in launch_config.h, a line in add_options(),
+// its conversion in fill() if it is no plain text, and docs/launcher.md.
+#include "launcher/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "common/env_names.h"
+#include "launcher/suggest.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr char kExamples[] = R"(ddprun: starts, connects and watches the workers of a distributed training job
+
+Examples:
+  ddprun --standalone --nproc_per_node=2 train          two workers on this machine
+  ddprun --nproc_per_node=gpu train.py --lr 0.1         one worker per GPU; flags after train.py are its own
+  ddprun --nnodes=2 --rdzv-endpoint=node0:29400 --nproc_per_node=4 train
+                                                        on each of two machines; node0 is one of them
+  ddprun --nnodes=2 --node-rank=0 --master-addr=10.0.0.1 --master-port=29500 train
+                                                        the same with fixed ranks
+  srun -N2 --ntasks-per-node=1 ddprun --nnodes=2 train  under Slurm: finds its endpoint by itself
+
+Usage: ddprun [flags] PROGRAM [args…]
+
+PROGRAM is an executable, a Python script, or with -m a Python module.
+Each flag can be spelled with - or _ between its words.
+)";
+
+constexpr char kFooter[] =
+    "Exit status: 0; 2 usage; 69 rendezvous unreachable; 75 worth retrying; otherwise the first\n"
+    "failing worker's own, or 128 + signal (docs/exit-codes.md).\n";
+
+// Option values as typed, before conversion.
+struct RawOptions {
+  std::string nnodes = "1";
+  std::string node_rank;
+  std::string master_port;
+  std::string max_restarts = "0";
+  std::string rdzv_conf;
+  std::string rendezvous_timeout;
+  std::string rendezvous_lost_timeout;
+  std::string shutdown_timeout;
+};
+
+// The formatter shows one spelling and no "Needs:"-style decoration.
+class OneSpellingFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option, bool /*is_positional*/) const override {
+    std::string name = option->get_snames().empty() ? "" : "-" + option->get_snames()[0] + ", ";
+    return name + "--" + option->get_lnames()[0];
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+  }
+};
+
+// "nproc-per-node" → "--nproc-per-node,--nproc_per_node".
+std::string spellings(const std::string& name) {
+  std::string underscored = name;
+  std::replace(underscored.begin(), underscored.end(), '-', '_');
+  return underscored == name ? "--" + name : "--" + name + ",--" + underscored;
+}
+
+class CommandLineParser {
+ public:
+  CommandLineParser() { add_options(); }
+
+  CommandLine parse(const std::vector<std::string>& args, const Environment& environment) {
+    result_.config.typed = args;
+    const std::size_t program_at = find_program(args);
+    if (!result_.problems.empty()) return std::move(result_);
+    std::vector<std::string> flags = flags_of_environment(environment);
+    for (std::size_t i = 0; i < program_at; ++i) {
+      if (args[i] == "--") continue;
+      if (args[i].starts_with("--") && args[i].ends_with("=")) {  // "--flag=": an empty value
+        flags.push_back(args[i].substr(0, args[i].size() - 1));
+        flags.emplace_back();
+      } else {
+        flags.push_back(args[i]);
+      }
+    }
+    std::reverse(flags.begin(), flags.end());  // CLI11 reads from the back
+    try {
+      app_.parse(std::move(flags));
+    } catch (const CLI::ParseError& error) {
+      result_.problems.emplace_back(error.what());
+      return std::move(result_);
+    }
+    if (help_ || version_) {
+      result_.action = CommandLine::Action::kPrintText;
+      result_.text = help_ ? kExamples + app_.help() + "\n" + kFooter
+                           : "ddprun " DDPRUN_VERSION " (c10d store protocol, no TLS)\n";
+      return std::move(result_);
+    }
+    if (program_at < args.size()) {
+      const auto program = args.begin() + static_cast<std::ptrdiff_t>(program_at);
+      result_.config.program = *program;
+      result_.config.program_args.assign(program + 1, args.end());
+    }
+    fill();
+    for (std::string& problem : validate(result_.config)) {
+      result_.problems.push_back(std::move(problem));
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void add_options() {
+    LaunchConfig& config = result_.config;
+    app_.set_help_flag();
+    app_.formatter(std::make_shared<OneSpellingFormatter>());
+    app_.get_formatter()->column_width(36);
+    app_.name("");
+
+    group_ = "Size";
+    text("nnodes", raw_.nnodes, "N|MIN:MAX", "number of nodes (default 1)");
+    text("nproc-per-node", config.nproc_per_node, "N|auto|gpu|cpu",
+         "workers on this node (default 1); gpu: one per visible GPU; cpu: one per CPU");
+    text("max-restarts", raw_.max_restarts, "N",
+         "restarts of the job after a worker failed (default 0)");
+
+    group_ = "Where the nodes meet";
+    flag("standalone", config.standalone, "one node, any free port, nothing to configure");
+    text("rdzv-endpoint", config.rdzv_endpoint, "HOST[:PORT]",
+         "where the nodes meet; the node that has HOST's address serves it (port 29400)");
+    text("rdzv-id", config.rdzv_id, "ID", "name of the job, the same on every node");
+    text("rdzv-backend", config.rdzv_backend, "c10d|static", "how ranks are given out");
+    text("rdzv-conf", raw_.rdzv_conf, "K=V,…", "is_host, join_timeout (seconds)");
+    text("node-rank", raw_.node_rank, "N", "this node's rank; binding with --master-addr");
+    text("master-addr", config.master_addr, "HOST", "address of node rank 0");
+    text("master-port", raw_.master_port, "PORT", "port on node rank 0 (29500)");
+    text("local-addr", config.local_addr, "ADDR", "what peers are told to reach this node by");
+
+    group_ = "Time limits";
+    text("rendezvous-timeout", raw_.rendezvous_timeout, "SECONDS",
+         "give up when not all nodes have joined (default 600)");
+    text("rendezvous-lost-timeout", raw_.rendezvous_lost_timeout, "SECONDS",
+         "workers run on for this long without a rendezvous (default 60)");
+    text("shutdown-timeout", raw_.shutdown_timeout, "SECONDS",
+         "from SIGTERM to SIGKILL (default 30)");
+
+    group_ = "What runs";
+    flag("module", config.module, "PROGRAM is a Python module: python -u -m PROGRAM", "-m");
+    flag("no-python", config.no_python, "execute PROGRAM as it is, never by python");
+    text("role", config.role, "NAME", "ROLE_NAME of the workers (default \"default\")");
+
+    group_ = "Other";
+    flag("help", help_, "this text", "-h");
+    flag("version", version_, "version, and what is built in");
+  }
+
+  void text(const std::string& name, std::string& target, const char* type, const char* what) {
+    CLI::Option* option = app_.add_option(spellings(name), target, what);
+    option->type_name(type)->group(group_)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+
+  void flag(const std::string& name, bool& target, const char* what, const char* letter = "") {
+    const std::string names = *letter ? spellings(name) + "," + letter : spellings(name);
+    CLI::Option* option = app_.add_flag(names, target, what);
+    option->group(group_)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+
+  // Index of PROGRAM in `args`, or their number. An unknown flag before it is a problem.
+  std::size_t find_program(const std::vector<std::string>& args) {
+    for (std::size_t i = 0; i < args.size(); ++i) {
+      const std::string& arg = args[i];
+      if (arg == "--") return i + 1;
+      if (arg.size() < 2 || arg[0] != '-') return i;
+      const std::string name = arg.substr(0, arg.find('='));
+      const CLI::Option* option = app_.get_option_no_throw(name);
+      if (!option) {
+        result_.problems.push_back("unknown flag " + name + did_you_mean(name, flag_names()) +
+                                   "; flags of the program come after its name");
+        return i;
+      }
+      if (name.size() == arg.size() && option->get_type_size() != 0) ++i;  // its value
+    }
+    return args.size();
+  }
+
+  std::vector<std::string> flag_names() const {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app_.get_options()) {
+      names.push_back("--" + option->get_lnames()[0]);
+    }
+    return names;
+  }
+
+  // PET_* as flags; the typed ones come later and win. Where the nodes meet is read by
+  // endpoint_discovery.h, which has an order of its own.
+  std::vector<std::string> flags_of_environment(const Environment& environment) const {
+    std::vector<std::string> flags;
+    for (const std::string& name : flag_names()) {
+      if (name == "--rdzv-endpoint" || name == "--master-addr" || name == "--master-port" ||
+          name == "--rdzv-id" || name == "--help" || name == "--version") {
+        continue;
+      }
+      std::string variable = env::kPetPrefix + name.substr(2);
+      for (char& letter : variable) {
+        letter = letter == '-' ? '_' : static_cast<char>(std::toupper(letter));
+      }
+      if (const auto value = find_variable(environment, variable)) {
+        flags.push_back(name + "=" + *value);
+      }
+    }
+    return flags;
+  }
+
+  // Converts what is no plain text.
+  void fill() {
+    LaunchConfig& config = result_.config;
+    const std::size_t colon = raw_.nnodes.find(':');
+    const auto min_nodes = number(raw_.nnodes.substr(0, colon));
+    const auto max_nodes =
+        colon == std::string::npos ? min_nodes : number(raw_.nnodes.substr(colon + 1));
+    config.min_nodes = min_nodes.value_or(0);  // 0 is a problem that validate() words
+    config.max_nodes = max_nodes.value_or(0);
+    integer("max-restarts", raw_.max_restarts, 1'000'000, config.max_restarts);
+    if (!raw_.node_rank.empty()) {
+      integer("node-rank", raw_.node_rank, 1'000'000, config.node_rank.emplace(0));
+    }
+    if (!raw_.master_port.empty()) {
+      int port = 0;
+      integer("master-port", raw_.master_port, 65535, port);
+      config.master_port = static_cast<std::uint16_t>(port);
+    }
+    seconds("rendezvous-timeout", raw_.rendezvous_timeout, config.rendezvous_timeout);
+    seconds("rendezvous-lost-timeout", raw_.rendezvous_lost_timeout,
+            config.rendezvous_lost_timeout);
+    seconds("shutdown-timeout", raw_.shutdown_timeout, config.shutdown_timeout);
+    split_rdzv_conf();
+  }
+
+  static std::optional<int> number(const std::string& value) {
+    int result = 0;
+    const char* end = value.data() + value.size();
+    const auto [stop, error] = std::from_chars(value.data(), end, result);
+    if (value.empty() || error != std::errc() || stop != end) return std::nullopt;
+    return result;
+  }
+
+  void integer(const char* name, const std::string& value, int most, int& target) {
+    const auto parsed = number(value);
+    if (parsed && *parsed >= 0 && *parsed <= most) {
+      target = *parsed;
+    } else {
+      result_.problems.push_back("--" + std::string(name) + "=" + value + ": wants a number from 0 to " +
+                                 std::to_string(most));
+    }
+  }
+
+  void seconds(const std::string& name, const std::string& value,
+               std::chrono::milliseconds& target) {
+    if (value.empty()) return;
+    double parsed = 0;
+    const char* end = value.data() + value.size();
+    const auto [stop, error] = std::from_chars(value.data(), end, parsed);
+    if (error == std::errc() && stop == end && parsed >= 0 && parsed <= 1e9) {
+      target = std::chrono::milliseconds(static_cast<std::int64_t>(parsed * 1000));
+    } else {
+      result_.problems.push_back("--" + name + "=" + value + ": wants a number of seconds");
+    }
+  }
+
+  void split_rdzv_conf() {
+    LaunchConfig& config = result_.config;
+    std::string_view rest = raw_.rdzv_conf;
+    while (!rest.empty()) {
+      const std::string_view item = rest.substr(0, rest.find(','));
+      rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+      const std::size_t equals = item.find('=');
+      if (equals == std::string_view::npos || equals == 0) {
+        result_.problems.push_back("--rdzv-conf: \"" + std::string(item) + "\" is not KEY=VALUE");
+        continue;
+      }
+      config.rdzv_conf[std::string(item.substr(0, equals))] = item.substr(equals + 1);
+    }
+    if (const auto found = config.rdzv_conf.find("join_timeout"); found != config.rdzv_conf.end()) {
+      if (raw_.rendezvous_timeout.empty()) {
+        seconds("rdzv-conf=join_timeout", found->second, config.rendezvous_timeout);
+      }
+    }
+  }
+
+  CLI::App app_;
+  RawOptions raw_;
+  std::string group_;
+  bool help_ = false;
+  bool version_ = false;
+  CommandLine result_;
+};
+
+}  // namespace
+
+CommandLine parse_command_line(const std::vector<std::string>& args,
+                               const Environment& environment) {
+  return CommandLineParser().parse(args, environment);
+}
+
+}  // namespace ddprun::launcher

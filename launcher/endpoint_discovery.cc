@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/endpoint_discovery.h"
+
+#include <cstdio>
+
+#include "common/env_names.h"
+#include "launcher/nodelist.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// FNV-1a: the same on every node and for ever.
+std::uint64_t hash_of(const std::string& text, std::uint64_t hash = 0xcbf29ce484222325u) {
+  for (const char letter : text) {
+    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+// "<job>.<step>" when this process runs in a Slurm step, else empty.
+std::string slurm_step(const Environment& environment) {
+  const auto job = find_variable(environment, env::kSlurmJobId);
+  const auto step = find_variable(environment, env::kSlurmStepId);
+  if (!job || !step || !find_variable(environment, env::kSlurmStepNodelist)) return "";
+  return *job + "." + *step;
+}
+
+// Two steps may share a node: each has a port of its own, below the ephemeral ones.
+std::uint16_t slurm_port(const std::string& step) {
+  return static_cast<std::uint16_t>(kDefaultRendezvousPort + hash_of(step) % 3000);
+}
+
+std::string job_id(const DiscoveryInput& input, RendezvousMode mode) {
+  const LaunchConfig& config = input.config;
+  if (!config.rdzv_id.empty()) return config.rdzv_id;
+  for (const char* name : {env::kRdzvId, env::kPetRdzvId}) {
+    if (const auto id = find_variable(input.environment, name)) return *id;
+  }
+  if (mode == RendezvousMode::kLocal) return input.random_id;
+  if (const std::string step = slurm_step(input.environment); !step.empty()) {
+    return "slurm-" + step;
+  }
+  std::uint64_t hash = hash_of(config.program);
+  const std::string separator(1, '\0');
+  for (const std::string& arg : config.program_args) hash = hash_of(separator + arg, hash);
+  hash = hash_of(separator + std::to_string(config.min_nodes) + ":" +
+                     std::to_string(config.max_nodes), hash);
+  char text[32];
+  std::snprintf(text, sizeof text, "%u-%012llx", input.user_id,
+                static_cast<unsigned long long>(hash & 0xffffffffffffu));
+  return text;
+}
+
+bool is_true(const std::string& value) {
+  return value == "1" || value == "true" || value == "True" || value == "yes";
+}
+
+class Finder {
+ public:
+  explicit Finder(const DiscoveryInput& input) : input_(input) {}
+
+  Discovery find() {
+    const LaunchConfig& config = input_.config;
+    const bool alone = config.max_nodes == 1;
+    const bool found = config.standalone ? take_local("--standalone")
+                       : from_flags() || from_environment()
+                           ? true
+                           : (alone ? take_local("--nnodes=1") : from_slurm() || from_files());
+    if (!found) result_.nothing_found = true;
+    if (result_.plan) {
+      RendezvousPlan& plan = *result_.plan;
+      if (const auto told = config.rdzv_conf.find("is_host"); told != config.rdzv_conf.end()) {
+        plan.is_host = is_true(told->second);
+      }
+      plan.job_id = job_id(input_, plan.mode);
+    }
+    if (!result_.problem.empty()) result_.plan.reset();
+    return std::move(result_);
+  }
+
+ private:
+  bool take_local(const char* origin) {
+    result_.plan = RendezvousPlan{.mode = RendezvousMode::kLocal,
+                                  .endpoint = Endpoint{.host = "127.0.0.1", .port = 0},
+                                  .origin = origin,
+                                  .is_host = true,
+                                  .job_id = ""};
+    return true;
+  }
+
+  // True when `text` decides, be it by a plan or by a problem.
+  bool take(RendezvousMode mode, const std::string& text, std::uint16_t default_port,
+            const std::string& origin) {
+    const auto endpoint = parse_endpoint(text, default_port);
+    if (!endpoint || endpoint->host.empty()) {
+      result_.problem = origin + ": \"" + text + "\" is not HOST or HOST:PORT";
+      return true;
+    }
+    result_.plan = RendezvousPlan{
+        .mode = mode, .endpoint = *endpoint, .origin = origin, .is_host = {}, .job_id = ""};
+    if (mode == RendezvousMode::kStatic) decide_static_owner();
+    return true;
+  }
+
+  // Static mode: node rank 0 serves, without a look at addresses (D3).
+  void decide_static_owner() {
+    const LaunchConfig& config = input_.config;
+    if (!config.node_rank && config.max_nodes > 1) {
+      result_.problem = "--node-rank: each node needs its own (0 to " +
+                        std::to_string(config.max_nodes - 1) + ") with " + result_.plan->origin;
+      return;
+    }
+    if (config.min_nodes != config.max_nodes) {
+      result_.problem = "--nnodes=MIN:MAX: fixed ranks (" + result_.plan->origin +
+                        ") want one number; for a range give --rdzv-endpoint";
+      return;
+    }
+    result_.plan->is_host = config.node_rank.value_or(0) == 0;
+  }
+
+  bool from_flags() {
+    const LaunchConfig& config = input_.config;
+    const std::uint16_t master_port = config.master_port.value_or(kDefaultMasterPort);
+    if (!config.rdzv_endpoint.empty()) {
+      const bool fixed = config.rdzv_backend == "static";
+      return take(fixed ? RendezvousMode::kStatic : RendezvousMode::kElastic,
+                  config.rdzv_endpoint, fixed ? master_port : kDefaultRendezvousPort,
+                  "--rdzv-endpoint");
+    }
+    if (!config.master_addr.empty()) {
+      return take_master(config.master_addr, master_port, "--master-addr");
+    }
+    if (config.master_port && config.max_nodes == 1) {  // torchrun's default address
+      return take_master("127.0.0.1", master_port, "--master-port");
+    }
+    return false;
+  }
+
+  bool from_environment() {
+    for (const char* name : {env::kRdzvEndpoint, env::kPetRdzvEndpoint}) {
+      if (const auto text = find_variable(input_.environment, name)) {
+        return take(RendezvousMode::kElastic, *text, kDefaultRendezvousPort, name);
+      }
+    }
+    const auto address = find_variable(input_.environment, env::kPetMasterAddr);
+    if (!address) return false;
+    std::uint16_t port = input_.config.master_port.value_or(kDefaultMasterPort);
+    if (const auto text = find_variable(input_.environment, env::kPetMasterPort);
+        text && !input_.config.master_port) {
+      const auto parsed = parse_endpoint("x:" + *text, 0);
+      if (!parsed) {
+        result_.problem = std::string(env::kPetMasterPort) + ": \"" + *text + "\" is no port";
+        return true;
+      }
+      port = parsed->port;
+    }
+    return take_master(*address, port, env::kPetMasterAddr);
+  }
+
+  // --master-addr's value is a host alone: an IPv6 address needs no brackets.
+  bool take_master(const std::string& host, std::uint16_t port, const std::string& origin) {
+    return take(RendezvousMode::kStatic, to_string(Endpoint{.host = host, .port = port}), port,
+                origin);
+  }
+
+  bool from_slurm() {
+    const std::string step = slurm_step(input_.environment);
+    if (step.empty()) return false;
+    const std::string list = *find_variable(input_.environment, env::kSlurmStepNodelist);
+    const auto hosts = expand_nodelist(list);
+    if (!hosts || hosts->empty()) {
+      result_.looked_at.push_back("Slurm's " + std::string(env::kSlurmStepNodelist) + "=" + list +
+                                  " doesn't parse");
+      return false;
+    }
+    const int num_nodes = static_cast<int>(hosts->size());
+    if (num_nodes < input_.config.min_nodes) {
+      result_.looked_at.push_back("the Slurm step " + step + " has only " +
+                                  std::to_string(num_nodes) + " node(s)");
+      return false;
+    }
+    take(RendezvousMode::kElastic, hosts->front(), slurm_port(step), "Slurm step " + step);
+    if (const auto node = find_variable(input_.environment, env::kSlurmNodeId);
+        node && result_.plan) {
+      result_.plan->is_host = *node == "0";
+    }
+    return true;
+  }
+
+  bool from_files() {
+    for (const ConfigFile& file : input_.files) {
+      if (!file.rdzv_endpoint.empty()) {
+        return take(RendezvousMode::kElastic, file.rdzv_endpoint, kDefaultRendezvousPort,
+                    file.path);
+      }
+      if (!file.hosts.empty()) {
+        return take(RendezvousMode::kElastic, file.hosts.front(), kDefaultRendezvousPort,
+                    file.path);
+      }
+    }
+    return false;
+  }
+
+  const DiscoveryInput& input_;
+  Discovery result_;
+};
+
+}  // namespace
+
+Discovery discover_endpoint(const DiscoveryInput& input) { return Finder(input).find(); }
+
+}  // namespace ddprun::launcher

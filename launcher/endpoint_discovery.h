@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a job's nodes meet: flags, environment, scheduler, config file, first found wins (D1), and
+// what the job is called (D7). Pure: no look-up, no clock.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/endpoint.h"
+#include "common/environment.h"
+#include "launcher/config_file.h"
+#include "launcher/launch_config.h"
+
+namespace ddprun::launcher {
+
+enum class RendezvousMode {
+  kLocal,    // this node alone: loopback, any port, served here
+  kElastic,  // nodes meet at the endpoint and get their ranks there
+  kStatic,   // the endpoint is MASTER_ADDR:MASTER_PORT, served by --node-rank=0
+};
+
+struct RendezvousPlan {
+  RendezvousMode mode = RendezvousMode::kLocal;
+  Endpoint endpoint;
+  std::string origin;           // who said so: "--rdzv-endpoint", "DDPRUN_RDZV_ENDPOINT", a path, …
+  std::optional<bool> is_host;  // told whether this node serves; unset: look at its interfaces
+  std::string job_id;
+};
+
+// Either a plan, or the one problem that keeps this from being one: what is wrong, and how to
+// correct it. "Nothing found" is an empty `problem` with `nothing_found` set: the caller words it,
+// since the line to paste holds this host's address.
+struct Discovery {
+  std::optional<RendezvousPlan> plan;
+  bool nothing_found = false;
+  std::string problem;
+  std::vector<std::string> looked_at;  // of what was found unusable: why, for the message
+};
+
+struct DiscoveryInput {
+  const LaunchConfig& config;
+  const Environment& environment;
+  const std::vector<ConfigFile>& files;  // first one first
+  unsigned user_id = 0;
+  std::string random_id;                 // the job id where nobody else shall know it
+};
+
+Discovery discover_endpoint(const DiscoveryInput& input);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the user asked for, as a plain struct: the command line's fields with their defaults and
+// units. cli.cc fills it; nothing below launcher/ knows a flag.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddprun::launcher {
+
+struct LaunchConfig {
+  // Size of the job.
+  int min_nodes = 1;                // --nnodes=N or MIN:MAX
+  int max_nodes = 1;
+  std::string nproc_per_node = "1";  // a number, auto, gpu or cpu
+  int max_restarts = 0;              // of the whole job, after a worker failed
+
+  // Where the nodes meet. Empty or unset: see launcher/endpoint_discovery.h.
+  bool standalone = false;
+  std::string rdzv_backend;  // "", "c10d" or "static"
+  std::string rdzv_endpoint;
+  std::string rdzv_id;
+  std::map<std::string, std::string> rdzv_conf;
+  std::optional<int> node_rank;
+  std::string master_addr;
+  std::optional<std::uint16_t> master_port;
+  std::string local_addr;  // what peers are told to reach this node by
+
+  // Time limits.
+  std::chrono::milliseconds rendezvous_timeout{600'000};  // until all nodes have joined
+  std::chrono::milliseconds rendezvous_lost_timeout{60'000};  // workers run on without it
+  std::chrono::milliseconds shutdown_timeout{30'000};         // SIGTERM → SIGKILL
+
+  // What runs.
+  bool module = false;     // -m: PROGRAM is a Python module
+  bool no_python = false;  // PROGRAM is executed as it is
+  std::string role = "default";
+  std::string program;
+  std::vector<std::string> program_args;
+
+  // The command line as typed, without argv[0]: for the line that an error message shows.
+  std::vector<std::string> typed;
+};
+
+// Every problem that the fields have together, each naming the flag to change. Empty: none.
+std::vector<std::string> validate(const LaunchConfig& config);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/nodelist.h"
+
+#include <charconv>
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t kMostHosts = 100'000;
+
+std::optional<unsigned long> number(std::string_view text) {
+  unsigned long value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+// "01-03" → 01, 02, 03 (as wide as its first number); "7" → 7. False: no range.
+bool expand_range(std::string_view range, std::vector<std::string>& out) {
+  const std::size_t dash = range.find('-');
+  const std::string_view low_text = range.substr(0, dash);
+  const auto low = number(low_text);
+  const auto high = dash == std::string_view::npos ? low : number(range.substr(dash + 1));
+  if (!low || !high || *high < *low || *high - *low >= kMostHosts) return false;
+  for (unsigned long i = *low; i <= *high; ++i) {
+    std::string digits = std::to_string(i);
+    if (digits.size() < low_text.size()) digits.insert(0, low_text.size() - digits.size(), '0');
+    out.push_back(std::move(digits));
+  }
+  return true;
+}
+
+// The inside of one bracket: "01-03,7".
+bool expand_bracket(std::string_view inside, std::vector<std::string>& out) {
+  for (;;) {
+    const std::size_t comma = inside.find(',');
+    if (!expand_range(inside.substr(0, comma), out)) return false;
+    if (comma == std::string_view::npos) return true;
+    inside.remove_prefix(comma + 1);
+  }
+}
+
+// One name with any number of brackets: "rack[1-2]n[01-04]".
+bool expand_name(std::string_view name, std::vector<std::string>& out) {
+  std::vector<std::string> names{""};
+  while (!name.empty()) {
+    const std::size_t open = name.find('[');
+    for (std::string& prefix : names) prefix += name.substr(0, open);
+    if (open == std::string_view::npos) break;
+    const std::size_t close = name.find(']', open);
+    std::vector<std::string> numbers;
+    if (close == std::string_view::npos ||
+        !expand_bracket(name.substr(open + 1, close - open - 1), numbers) ||
+        names.size() * numbers.size() > kMostHosts) {
+      return false;
+    }
+    std::vector<std::string> longer;
+    for (const std::string& prefix : names) {
+      for (const std::string& digits : numbers) longer.push_back(prefix + digits);
+    }
+    names = std::move(longer);
+    name.remove_prefix(close + 1);
+  }
+  out.insert(out.end(), names.begin(), names.end());
+  return out.size() <= kMostHosts;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::string>> expand_nodelist(std::string_view text) {
+  std::vector<std::string> hosts;
+  std::size_t begin = 0;
+  int depth = 0;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    const char letter = i < text.size() ? text[i] : ',';
+    if (letter == '[') ++depth;
+    if (letter == ']') --depth;
+    if (depth < 0 || depth > 1 || letter == ' ') return std::nullopt;
+    if (letter != ',' || (depth > 0 && i < text.size())) continue;
+    if (depth > 0 || i == begin || !expand_name(text.substr(begin, i - begin), hosts)) {
+      return std::nullopt;
+    }
+    begin = i + 1;
+  }
+  return hosts;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/num_workers.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <string_view>
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr int kMostWorkers = 65536;
+
+// NVML by dlopen: no link-time need on hosts without it. nullopt: not there, or it failed.
+std::optional<int> count_by_nvml() {
+  const std::unique_ptr<void, int (*)(void*)> library(
+      ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), [](void* handle) {
+        return handle ? ::dlclose(handle) : 0;
+      });
+  if (!library) return std::nullopt;
+  const auto init = reinterpret_cast<int (*)()>(::dlsym(library.get(), "nvmlInit_v2"));
+  const auto count =
+      reinterpret_cast<int (*)(unsigned*)>(::dlsym(library.get(), "nvmlDeviceGetCount_v2"));
+  const auto shutdown = reinterpret_cast<int (*)()>(::dlsym(library.get(), "nvmlShutdown"));
+  if (!init || !count || !shutdown || init() != 0) return std::nullopt;
+  unsigned num_devices = 0;
+  const bool counted = count(&num_devices) == 0;
+  shutdown();
+  return counted ? std::optional(static_cast<int>(num_devices)) : std::nullopt;
+}
+
+int count_by_proc() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/driver/nvidia/gpus"),
+                                                   [](DIR* d) { return d ? ::closedir(d) : 0; });
+  int count = 0;
+  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+    if (entry->d_name[0] != '.') ++count;
+  }
+  return count;
+}
+
+class RealMachine : public Machine {
+ public:
+  int num_cpus() const override {
+    cpu_set_t set;
+    if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    return CPU_COUNT(&set);
+  }
+  int num_gpus() const override {
+    const auto counted = count_by_nvml();
+    return counted ? *counted : count_by_proc();
+  }
+};
+
+}  // namespace
+
+const Machine& real_machine() {
+  static const RealMachine instance;
+  return instance;
+}
+
+int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visible_devices) {
+  if (!cuda_visible_devices) return installed;
+  std::string_view rest = *cuda_visible_devices;
+  int visible = 0;
+  while (!rest.empty() && visible < installed) {
+    const std::string_view entry = rest.substr(0, rest.find(','));
+    int index = 0;
+    const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
+    const bool is_index = error == std::errc() && stop == entry.data() + entry.size();
+    const bool is_uuid = entry.starts_with("GPU-") || entry.starts_with("MIG-");
+    if (is_index ? index < 0 || index >= installed : !is_uuid) break;
+    ++visible;
+    rest.remove_prefix(std::min(entry.size() + 1, rest.size()));
+  }
+  return visible;
+}
+
+NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine,
+                       const std::optional<std::string>& cuda_visible_devices) {
+  if (nproc_per_node == "cpu") return {.count = machine.num_cpus(), .problem = ""};
+  if (nproc_per_node == "gpu" || nproc_per_node == "auto") {
+    const int installed = machine.num_gpus();
+    const int visible = num_visible_gpus(installed, cuda_visible_devices);
+    if (visible > 0) return {.count = visible, .problem = ""};
+    if (nproc_per_node == "auto") return {.count = machine.num_cpus(), .problem = ""};
+    return {.count = 0,
+            .problem = "--nproc-per-node=gpu: this node has " +
+                       (installed > 0 ? std::to_string(installed) +
+                                            " GPU(s), none visible with CUDA_VISIBLE_DEVICES=" +
+                                            *cuda_visible_devices
+                                      : std::string("no NVIDIA GPU (no driver, or no device)")) +
+                       "; give a number, or cpu"};
+  }
+  int count = 0;
+  const char* end = nproc_per_node.data() + nproc_per_node.size();
+  const auto [stop, error] = std::from_chars(nproc_per_node.data(), end, count);
+  if (error != std::errc() || stop != end || count < 1 || count > kMostWorkers) {
+    return {.count = 0,
+            .problem = "--nproc-per-node=" + nproc_per_node +
+                       ": wants a number from 1 to " + std::to_string(kMostWorkers) +
+                       ", auto, gpu or cpu"};
+  }
+  return {.count = count, .problem = ""};
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// --nproc-per-node → how many workers this node starts, and how many GPUs it sees.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace ddprun::launcher {
+
+// What the machine has; a seam, so that the rules are tested anywhere.
+class Machine {
+ public:
+  virtual ~Machine() = default;
+  virtual int num_cpus() const = 0;  // that this process may run on
+  virtual int num_gpus() const = 0;  // installed and reachable; 0 without a driver
+};
+
+const Machine& real_machine();
+
+// How many of `installed` GPUs CUDA_VISIBLE_DEVICES (nullopt: unset) leaves visible: entries up to
+// the first invalid one (empty, "-1" or an index beyond the last), as CUDA reads it. Pure.
+int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visible_devices);
+
+struct NumWorkers {
+  int count = 0;
+  std::string problem;  // not empty: one line that names the flag
+};
+
+// A number from 1 on; "cpu": one per CPU; "gpu": one per visible GPU, a problem without one; "auto":
+// one per visible GPU, or per CPU where there is none. Asks for GPUs only where it must.
+NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine,
+                       const std::optional<std::string>& cuda_visible_devices);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// PROGRAM as typed → what to execute (D14). Pure over a small file-system seam.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/launch_config.h"
+
+namespace ddprun::launcher {
+
+// What the look-up asks of the file system.
+class FileSystem {
+ public:
+  enum class Kind { kMissing, kRegular, kDirectory, kOther };
+
+  virtual ~FileSystem() = default;
+  virtual Kind kind(const std::string& path) const = 0;  // follows links
+  virtual bool readable(const std::string& path) const = 0;
+  virtual bool executable(const std::string& path) const = 0;
+  // True where the file starts with "#!": the kernel knows who runs it.
+  virtual bool has_interpreter_line(const std::string& path) const = 0;
+};
+
+// The real one.
+const FileSystem& real_file_system();
+
+struct ProgramQuery {
+  const LaunchConfig& config;
+  std::string argv0;        // "torchrun": PROGRAM is always given to python
+  std::string own_folder;   // where ddprun lies, no "/" at its end
+  std::string path;         // $PATH
+  std::string python_exec;  // $PYTHON_EXEC
+};
+
+struct Program {
+  std::vector<std::string> argv;  // argv[0] is the file to execute; ends with the program's args
+  std::string note;               // not empty: tell the user once
+  std::string problem;            // not empty: there is no such program; one line, exit 2
+};
+
+// A name with "/" is that file. Without: a regular file here, then beside ddprun, then in PATH;
+// never a directory. Executable → executed; readable → python -u. -m and --no-python as they say.
+Program find_program(const ProgramQuery& query, const FileSystem& files);
+
+}  // namespace ddprun::launcher
