@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/worker_environment.h"
 
+#include <type_traits>
+
 #include "common/env_names.h"
 
 namespace ddprun::agent {
@@ -40,7 +42,7 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
   if (options.num_workers > 1) set_default(env::kOmpNumThreads, "1");
 
   set(env::kRound, round.round);
-  set(env::kNodeAddr, options.node_addr);
+  set(env::kNodeAddr, round.node_addr);
   set(env::kMasterNodeAddr, round.master_node_addr);
   if (options.terminal_columns && options.num_workers > 1) {
     set(env::kTerminalColumns, *options.terminal_columns);

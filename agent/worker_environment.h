@@ -18,7 +18,6 @@ struct WorkerEnvironmentOptions {
   std::string role = "default";
   int max_restarts = 0;
   int num_workers = 1;                  // on this node
-  std::string node_addr;                // this node, as peers reach it
   std::optional<int> terminal_columns;  // set where the agent's output is a terminal
 };
 

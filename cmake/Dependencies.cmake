@@ -6,6 +6,7 @@ set(Boost_USE_STATIC_LIBS ON)
 find_package(Boost 1.81 REQUIRED COMPONENTS json)
 find_package(CLI11 REQUIRED)
 find_package(spdlog REQUIRED)
+find_path(DDPRUN_TOMLPP_DIR toml++/toml.h REQUIRED)  # header-only: no library to load at start
 find_package(ZLIB)
 if(DDPRUN_BUILD_TESTS)
   find_package(Catch2 REQUIRED)

@@ -56,6 +56,7 @@ inline constexpr char kXdgConfigHome[] = "XDG_CONFIG_HOME";
 inline constexpr char kSlurmJobId[] = "SLURM_JOB_ID";
 inline constexpr char kSlurmStepId[] = "SLURM_STEP_ID";
 inline constexpr char kSlurmStepNodelist[] = "SLURM_STEP_NODELIST";
+inline constexpr char kSlurmStepNumTasks[] = "SLURM_STEP_NUM_TASKS";
 inline constexpr char kSlurmNodeId[] = "SLURM_NODEID";  // 0 = first node of the list
 
 }  // namespace ddprun::env

@@ -55,7 +55,7 @@ class OneSpellingFormatter : public CLI::Formatter {
     return name + "--" + option->get_lnames()[0];
   }
   std::string make_option_opts(const CLI::Option* option) const override {
-    return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+    return option->get_items_expected_max() == 0 ? "" : " " + option->get_type_name();
   }
 };
 
@@ -178,7 +178,7 @@ class CommandLineParser {
                                    "; flags of the program come after its name");
         return i;
       }
-      if (name.size() == arg.size() && option->get_type_size() != 0) ++i;  // its value
+      if (name.size() == arg.size() && option->get_items_expected_max() != 0) ++i;  // its value
     }
     return args.size();
   }

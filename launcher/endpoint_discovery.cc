@@ -2,6 +2,7 @@
 #include "launcher/endpoint_discovery.h"
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "common/env_names.h"
 #include "launcher/nodelist.h"
@@ -73,6 +74,7 @@ class Finder {
         plan.is_host = is_true(told->second);
       }
       plan.job_id = job_id(input_, plan.mode);
+      plan.node_rank = plan.mode == RendezvousMode::kLocal ? std::optional(0) : node_rank();
     }
     if (!result_.problem.empty()) result_.plan.reset();
     return std::move(result_);
@@ -80,12 +82,25 @@ class Finder {
 
  private:
   bool take_local(const char* origin) {
-    result_.plan = RendezvousPlan{.mode = RendezvousMode::kLocal,
-                                  .endpoint = Endpoint{.host = "127.0.0.1", .port = 0},
-                                  .origin = origin,
-                                  .is_host = true,
-                                  .job_id = ""};
+    RendezvousPlan& plan = result_.plan.emplace();
+    plan.endpoint = {.host = "127.0.0.1", .port = 0};
+    plan.origin = origin;
+    plan.is_host = true;
     return true;
+  }
+
+  // Slurm's order of nodes counts where the step runs one ddprun on each.
+  std::optional<int> node_rank() const {
+    const LaunchConfig& config = input_.config;
+    if (config.node_rank) return config.node_rank;
+    if (slurm_step(input_.environment).empty()) return std::nullopt;
+    const auto node = find_variable(input_.environment, env::kSlurmNodeId);
+    const auto tasks = find_variable(input_.environment, env::kSlurmStepNumTasks);
+    if (!node || tasks != std::to_string(config.max_nodes)) return std::nullopt;
+    const auto hosts =
+        expand_nodelist(*find_variable(input_.environment, env::kSlurmStepNodelist));
+    if (!hosts || static_cast<int>(hosts->size()) != config.max_nodes) return std::nullopt;
+    return std::atoi(node->c_str());
   }
 
   // True when `text` decides, be it by a plan or by a problem.
@@ -96,8 +111,10 @@ class Finder {
       result_.problem = origin + ": \"" + text + "\" is not HOST or HOST:PORT";
       return true;
     }
-    result_.plan = RendezvousPlan{
-        .mode = mode, .endpoint = *endpoint, .origin = origin, .is_host = {}, .job_id = ""};
+    RendezvousPlan& plan = result_.plan.emplace();
+    plan.mode = mode;
+    plan.endpoint = *endpoint;
+    plan.origin = origin;
     if (mode == RendezvousMode::kStatic) decide_static_owner();
     return true;
   }

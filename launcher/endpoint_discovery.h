@@ -26,6 +26,7 @@ struct RendezvousPlan {
   std::string origin;           // who said so: "--rdzv-endpoint", "DDPRUN_RDZV_ENDPOINT", a path, …
   std::optional<bool> is_host;  // told whether this node serves; unset: look at its interfaces
   std::string job_id;
+  std::optional<int> node_rank;  // --node-rank, or the scheduler's; unset: by order of arrival
 };
 
 // Either a plan, or the one problem that keeps this from being one: what is wrong, and how to

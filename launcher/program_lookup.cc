@@ -105,6 +105,7 @@ Program find_program(const ProgramQuery& query, const FileSystem& files) {
   Program result;
   if (config.module) {
     result.argv = python(query, files, &result.problem);
+    if (!result.problem.empty()) return result;
     result.argv.insert(result.argv.end(), {"-m", config.program});
   } else {
     const std::string file = find_file(query, files, &result.problem);
@@ -115,12 +116,16 @@ Program find_program(const ProgramQuery& query, const FileSystem& files) {
     const bool execute = config.no_python ||
                          (files.executable(file) && !bare_script && !is_torchrun(query.argv0));
     if (execute) {
-      if (!files.executable(file)) result.problem = file + " is not executable (chmod +x)";
+      if (!files.executable(file)) {
+        result.problem = file + " is not executable (chmod +x)";
+        return result;
+      }
       result.argv = {file};
     } else if (!files.readable(file)) {
       result.problem = file + " is neither executable nor readable";
     } else {
       result.argv = python(query, files, &result.problem);
+      if (!result.problem.empty()) return result;
       result.argv.push_back(file);
       if (!file.ends_with(".py") && !is_torchrun(query.argv0)) {
         result.note = file + " is not executable: running it by " + result.argv[0];

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/failure_report.h"
+
+#include "common/exit_codes.h"
+#include "common/signal_names.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr char kRule[] = "------------------------------------------------------------\n";
+
+std::string meaning_of(int exit_code) {
+  switch (static_cast<ExitCode>(exit_code)) {
+    case ExitCode::kUsage: return "bad usage or configuration";
+    case ExitCode::kRendezvousUnreachable: return "rendezvous unreachable";
+    case ExitCode::kRetryable: return "worth retrying";
+    case ExitCode::kNoProgress: return "no progress, don't requeue";
+    case ExitCode::kTimeLimit: return "time limit";
+    default: return "";
+  }
+}
+
+std::string others(const membership::JobEnd& verdict, const ReportContext& context) {
+  std::string text = "all other workers were stopped because of it";
+  const std::uint64_t restarts = verdict.rounds > 0 ? verdict.rounds - 1 : 0;
+  if (context.max_restarts > 0) {
+    text += "; restarts used: " + std::to_string(restarts) + " of " +
+            std::to_string(context.max_restarts);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string how_it_ended(const membership::WorkerFailure& failure) {
+  if (failure.signal_number == 0) return "exit code " + std::to_string(failure.exit_code);
+  return "killed by " + signal_name(failure.signal_number) + " (signal " +
+         std::to_string(failure.signal_number) + ")";
+}
+
+std::string failure_report(const membership::JobEnd& verdict, const ReportContext& context) {
+  if (verdict.exit_code == 0) return "";
+  std::string text;
+  const auto line = [&text](const char* name, const std::string& value) {
+    std::string label = name;
+    label.resize(10, ' ');
+    text += "  " + label + value + "\n";
+  };
+  if (const auto& failure = verdict.first_failure) {
+    const std::string rank = std::to_string(failure->global_rank);
+    text += kRule + context.program + " FAILED: the first failure was rank " + rank + "\n";
+    line("host", failure->host + " (node rank " + std::to_string(failure->node_rank) + ")");
+    line("rank", rank + " (local rank " + std::to_string(failure->local_rank) + ")");
+    if (failure->pid > 0) line("pid", std::to_string(failure->pid));
+    line("ended by", how_it_ended(*failure));
+    if (!failure->note.empty()) line("note", failure->note);
+    if (failure->last_lines.empty()) {
+      line("output", "none on stderr");
+    } else {
+      line("output", "its last " + std::to_string(failure->last_lines.size()) + " line(s):");
+      for (const std::string& output : failure->last_lines) text += "    | " + output + "\n";
+    }
+    line("others", others(verdict, context));
+    if (!verdict.reason.empty()) line("why", verdict.reason);
+  } else {
+    text += "ddprun: " + (verdict.reason.empty() ? "the job failed" : verdict.reason) + "\n";
+    if (context.local && verdict.rounds == 0) return text;  // one clear line: nothing had begun
+    text = kRule + text;
+  }
+  const std::string meaning = verdict.first_failure ? "" : meaning_of(verdict.exit_code);
+  text += "ddprun exits with " + std::to_string(verdict.exit_code) +
+          (meaning.empty() ? "" : " (" + meaning + ")") + "\n" + kRule;
+  return text;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/cli.h"
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::launcher;
+using namespace std::chrono_literals;
+using Args = std::vector<std::string>;
+
+namespace {
+
+CommandLine parse(const Args& args, const Environment& environment = {}) {
+  return parse_command_line(args, environment);
+}
+
+std::string only_problem(const Args& args) {
+  const CommandLine line = parse(args);
+  REQUIRE(line.problems.size() == 1);
+  return line.problems[0];
+}
+
+}  // namespace
+
+TEST_CASE("command line: the main job as typed") {
+  const CommandLine line = parse({"--nnodes=2", "--nproc_per_node=4", "train"});
+  CHECK(line.problems.empty());
+  CHECK(line.config.max_nodes == 2);
+  CHECK(line.config.nproc_per_node == "4");
+  CHECK(line.config.program == "train");
+  CHECK(line.config.program_args.empty());
+}
+
+TEST_CASE("command line: both spellings, value with = or behind a space") {
+  for (const Args& args : {Args{"--nproc-per-node=3", "x"}, Args{"--nproc_per_node=3", "x"},
+                           Args{"--nproc-per-node", "3", "x"}, Args{"--nproc_per_node", "3", "x"},
+                           Args{"--nproc_per_node=1", "--nproc-per-node=3", "x"}}) {
+    CAPTURE(args);
+    CHECK(parse(args).config.nproc_per_node == "3");
+    CHECK(parse(args).config.program == "x");
+  }
+}
+
+TEST_CASE("command line: what follows PROGRAM is passed through untouched") {
+  const Args own = {"--nproc_per_node=9", "--unknown", "-m", "--", "", "--help", "a b", "--x="};
+  Args args = {"--standalone", "train.py"};
+  args.insert(args.end(), own.begin(), own.end());
+  const CommandLine line = parse(args);
+  CHECK(line.problems.empty());
+  CHECK(line.config.program == "train.py");
+  CHECK(line.config.program_args == own);
+  CHECK(line.config.nproc_per_node == "1");
+  CHECK_FALSE(line.config.module);
+}
+
+TEST_CASE("command line: -- ends the flags") {
+  const CommandLine line = parse({"--standalone", "--", "-odd-name", "x"});
+  CHECK(line.problems.empty());
+  CHECK(line.config.program == "-odd-name");
+  CHECK(line.config.program_args == Args{"x"});
+}
+
+TEST_CASE("command line: every flag reaches its field") {
+  const CommandLine line = parse(
+      {"--nnodes=2:4", "--max-restarts=3", "--node-rank=1", "--master-addr=h", "--master-port=77",
+       "--rdzv-endpoint=e:1", "--rdzv-id=j", "--rdzv-backend=c10d", "--local-addr=10.0.0.9",
+       "--rdzv-conf=is_host=1,join_timeout=7", "--shutdown-timeout=2.5",
+       "--rendezvous-lost-timeout=9", "--role=r", "-m", "pkg.mod"});
+  CHECK(line.problems == Args{});
+  const LaunchConfig& config = line.config;
+  CHECK(config.min_nodes == 2);
+  CHECK(config.max_nodes == 4);
+  CHECK(config.max_restarts == 3);
+  CHECK(config.node_rank == 1);
+  CHECK(config.master_addr == "h");
+  CHECK(config.master_port == 77);
+  CHECK(config.rdzv_endpoint == "e:1");
+  CHECK(config.rdzv_id == "j");
+  CHECK(config.local_addr == "10.0.0.9");
+  CHECK(config.rdzv_conf.at("is_host") == "1");
+  CHECK(config.rendezvous_timeout == 7s);
+  CHECK(config.shutdown_timeout == 2500ms);
+  CHECK(config.rendezvous_lost_timeout == 9s);
+  CHECK(config.role == "r");
+  CHECK(config.module);
+  CHECK(config.program == "pkg.mod");
+}
+
+TEST_CASE("command line: an unknown flag is named, with a suggestion") {
+  CHECK_THAT(only_problem({"--nproc", "2", "x"}), Catch::Contains("unknown flag --nproc ") &&
+                                                      Catch::Contains("--nproc-per-node?"));
+  CHECK_THAT(only_problem({"--max_restart=2", "x"}), Catch::Contains("--max-restarts?"));
+  CHECK_THAT(only_problem({"--standalon", "x"}), Catch::Contains("--standalone?"));
+  CHECK_THAT(only_problem({"--zzz", "x"}), !Catch::Contains("did you mean"));
+}
+
+TEST_CASE("command line: all problems at once, each naming its flag") {
+  const CommandLine line = parse({"--nnodes=0", "--max-restarts=-1", "--master-port=70000",
+                                  "--rdzv-backend=etcd-v2", "--shutdown-timeout=x",
+                                  "--rdzv-conf=is_hots=1", "-m", "--no-python"});
+  std::string all;
+  for (const std::string& problem : line.problems) all += problem + "\n";
+  for (const char* flag : {"--nnodes", "--max-restarts", "--master-port", "--rdzv-backend", "--ha=",
+                           "--shutdown-timeout", "did you mean is_host", "PROGRAM is missing",
+                           "--no-python"}) {
+    CHECK_THAT(all, Catch::Contains(flag));
+  }
+}
+
+TEST_CASE("command line: sizes that can't be are refused") {
+  for (const char* nnodes : {"0", "-1", "x", "2:1", "1:", ":2", "1:2:3", ""}) {
+    CAPTURE(nnodes);
+    CHECK_THAT(only_problem({std::string("--nnodes=") + nnodes, "x"}),
+               Catch::StartsWith("--nnodes"));
+  }
+  CHECK_THAT(only_problem({"--nnodes=2", "--node-rank=2", "x"}), Catch::StartsWith("--node-rank=2"));
+  CHECK_THAT(only_problem({"--standalone", "--nnodes=2", "x"}), Catch::StartsWith("--standalone"));
+  CHECK_THAT(only_problem({"--rdzv-endpoint=h:x", "x"}), Catch::StartsWith("--rdzv-endpoint=h:x"));
+}
+
+TEST_CASE("command line: a value that is missing is a problem, not a crash") {
+  CHECK_THAT(only_problem({"--nnodes"}), Catch::Contains("--nnodes"));
+}
+
+TEST_CASE("command line: PET_* where the flag isn't given") {
+  const Environment environment = {
+      {"PET_NNODES", "2"}, {"PET_NPROC_PER_NODE", "5"}, {"PET_NODE_RANK", "1"},
+      {"PET_MASTER_ADDR", "elsewhere"}};
+  const CommandLine line = parse({"--nproc-per-node=6", "x"}, environment);
+  CHECK(line.problems.empty());
+  CHECK(line.config.max_nodes == 2);
+  CHECK(line.config.nproc_per_node == "6");
+  CHECK(line.config.node_rank == 1);
+  CHECK(line.config.master_addr.empty());  // discovery has an order of its own
+}
+
+TEST_CASE("command line: --help starts with examples; --version has the version") {
+  for (const char* flag : {"--help", "-h"}) {
+    const CommandLine line = parse({flag});
+    CHECK(line.action == CommandLine::Action::kPrintText);
+    CHECK(line.text.find("Examples:") < line.text.find("Usage:"));
+    CHECK_THAT(line.text, Catch::Contains("--nproc-per-node N|auto|gpu|cpu"));
+  }
+  CHECK_THAT(parse({"--version"}).text, Catch::StartsWith("ddprun " DDPRUN_VERSION));
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/config_file.h"
+
+#include "common/error.h"
+#include "tests/support/catch.h"
+
+using ddprun::launcher::parse_config_file;
+
+TEST_CASE("config file: an endpoint, a list of hosts, comments, or nothing") {
+  CHECK(parse_config_file("", "f").rdzv_endpoint.empty());
+  CHECK(parse_config_file("# the cluster's\nrdzv_endpoint = \"head:29400\"\n", "f").rdzv_endpoint ==
+        "head:29400");
+  CHECK(parse_config_file("hosts = [\"n1\",\n  \"n2\"]", "f").hosts ==
+        std::vector<std::string>{"n1", "n2"});
+}
+
+TEST_CASE("config file: what is wrong is named with file and line") {
+  CHECK_THROWS_WITH(parse_config_file("\nrdzv_endpoint = head", "f"), Catch::StartsWith("f:2: "));
+  CHECK_THROWS_WITH(parse_config_file("rdzv_endpoint = 7", "f"), Catch::StartsWith("f:1: rdzv_"));
+  CHECK_THROWS_WITH(parse_config_file("hosts = \"a\"", "f"), Catch::Contains("hosts wants"));
+  CHECK_THROWS_WITH(parse_config_file("\n\nrdzv_endpont = \"a\"", "f"),
+                    Catch::Contains("f:3: unknown key") && Catch::Contains("rdzv_endpoint?"));
+}

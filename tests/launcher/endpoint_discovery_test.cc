@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/endpoint_discovery.h"
+
+#include "launcher/cli.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::launcher;
+
+namespace {
+
+struct Case {
+  std::vector<std::string> flags;
+  Environment environment;
+  std::vector<ConfigFile> files;
+};
+
+Discovery discover(Case given) {
+  given.flags.emplace_back("train");
+  const CommandLine line = parse_command_line(given.flags, given.environment);
+  REQUIRE(line.problems.empty());
+  return discover_endpoint({.config = line.config,
+                            .environment = given.environment,
+                            .files = given.files,
+                            .user_id = 1000,
+                            .random_id = "drawn"});
+}
+
+// "mode host:port origin", or the problem.
+std::string found(Case given) {
+  const Discovery discovery = discover(std::move(given));
+  if (discovery.nothing_found) return "nothing";
+  if (!discovery.plan) return discovery.problem;
+  const char* mode = discovery.plan->mode == RendezvousMode::kLocal     ? "local"
+                     : discovery.plan->mode == RendezvousMode::kElastic ? "elastic"
+                                                                        : "static";
+  return std::string(mode) + " " + to_string(discovery.plan->endpoint) + " " +
+         discovery.plan->origin;
+}
+
+const Environment kSlurm = {{"SLURM_JOB_ID", "77"},
+                            {"SLURM_STEP_ID", "0"},
+                            {"SLURM_STEP_NODELIST", "n[01-02]"},
+                            {"SLURM_STEP_NUM_TASKS", "2"},
+                            {"SLURM_NODEID", "1"}};
+const std::vector<ConfigFile> kFiles = {{"user.toml", "", {"h1", "h2"}},
+                                        {"etc.toml", "head:1", {}}};
+
+}  // namespace
+
+TEST_CASE("discovery: one node needs no endpoint") {
+  CHECK(found({{"--standalone"}, {}, {}}) == "local 127.0.0.1:0 --standalone");
+  CHECK(found({{}, kSlurm, kFiles}) == "local 127.0.0.1:0 --nnodes=1");
+  CHECK(discover({{}, {}, {}}).plan->job_id == "drawn");
+}
+
+TEST_CASE("discovery: flags, then environment, then Slurm, then files; first found wins") {
+  Environment all = kSlurm;
+  all["PET_MASTER_ADDR"] = "m";
+  all["PET_MASTER_PORT"] = "7";
+  all["PET_NODE_RANK"] = "1";
+  CHECK(found({{"--nnodes=2"}, {}, {}}) == "nothing");
+  CHECK(found({{"--nnodes=2"}, {}, kFiles}) == "elastic h1:29400 user.toml");
+  CHECK(found({{"--nnodes=2"}, {}, {kFiles[1]}}) == "elastic head:1 etc.toml");
+  const std::string slurm = found({{"--nnodes=2"}, kSlurm, kFiles});
+  CHECK_THAT(slurm, Catch::StartsWith("elastic n01:") && Catch::EndsWith(" Slurm step 77.0"));
+  CHECK(found({{"--nnodes=2"}, all, kFiles}) == "static m:7 PET_MASTER_ADDR");
+  all["PET_RDZV_ENDPOINT"] = "p:2";
+  CHECK(found({{"--nnodes=2"}, all, kFiles}) == "elastic p:2 PET_RDZV_ENDPOINT");
+  all["DDPRUN_RDZV_ENDPOINT"] = "d";
+  CHECK(found({{"--nnodes=2"}, all, kFiles}) == "elastic d:29400 DDPRUN_RDZV_ENDPOINT");
+  CHECK(found({{"--nnodes=2", "--master-addr=f"}, all, kFiles}) == "static f:29500 --master-addr");
+  CHECK(found({{"--nnodes=2", "--rdzv-endpoint=e:3"}, all, kFiles}) ==
+        "elastic e:3 --rdzv-endpoint");
+}
+
+TEST_CASE("discovery: static mode is served by node rank 0, which must be told") {
+  const auto plan = [](const char* rank) {
+    return discover({{"--nnodes=2", "--master-addr=m", std::string("--node-rank=") + rank}, {}, {}})
+        .plan;
+  };
+  CHECK(plan("0")->is_host == true);
+  CHECK(plan("1")->is_host == false);
+  CHECK_THAT(found({{"--nnodes=2", "--master-addr=m"}, {}, {}}), Catch::StartsWith("--node-rank"));
+  CHECK(found({{"--nnodes=2", "--node-rank=1", "--rdzv-backend=static", "--rdzv-endpoint=m"}, {}, {}}) ==
+        "static m:29500 --rdzv-endpoint");
+  CHECK(found({{"--master-port=7"}, {}, {}}) == "static 127.0.0.1:7 --master-port");
+  CHECK(found({{"--nnodes=2", "--node-rank=1", "--master-addr=fd00::1"}, {}, {}}) ==
+        "static [fd00::1]:29500 --master-addr");
+}
+
+TEST_CASE("discovery: who serves is the interfaces' business unless is_host says") {
+  CHECK_FALSE(discover({{"--nnodes=2", "--rdzv-endpoint=e"}, {}, {}}).plan->is_host.has_value());
+  CHECK(discover({{"--nnodes=2", "--rdzv-endpoint=e", "--rdzv-conf=is_host=true"}, {}, {}})
+            .plan->is_host == true);
+  CHECK(discover({{"--nnodes=2", "--rdzv-endpoint=e", "--rdzv-conf=is_host=0"}, {}, {}})
+            .plan->is_host == false);
+}
+
+TEST_CASE("discovery: a Slurm step names the job, the owner and the ranks") {
+  const RendezvousPlan plan = *discover({{"--nnodes=2"}, kSlurm, {}}).plan;
+  CHECK(plan.job_id == "slurm-77.0");
+  CHECK(plan.is_host == false);
+  CHECK(plan.node_rank == 1);
+  Environment other = kSlurm;
+  other["SLURM_STEP_ID"] = "1";
+  CHECK(discover({{"--nnodes=2"}, other, {}}).plan->endpoint.port != plan.endpoint.port);
+}
+
+TEST_CASE("discovery: a Slurm step that doesn't fit is said") {
+  const Discovery small = discover({{"--nnodes=3"}, kSlurm, {}});
+  CHECK(small.nothing_found);
+  CHECK_THAT(small.looked_at.at(0), Catch::Contains("only 2 node"));
+  Environment broken = kSlurm;
+  broken["SLURM_STEP_NODELIST"] = "n[1-";
+  CHECK_THAT(discover({{"--nnodes=2"}, broken, {}}).looked_at.at(0), Catch::Contains("parse"));
+}
+
+TEST_CASE("discovery: the job id is the flag's, the environment's, Slurm's, or made") {
+  const std::vector<std::string> flags = {"--nnodes=2", "--rdzv-endpoint=e"};
+  const auto id = [](std::vector<std::string> with, Environment environment = {}) {
+    return discover({std::move(with), std::move(environment), {}}).plan->job_id;
+  };
+  const std::string made = id(flags);
+  CHECK_THAT(made, Catch::StartsWith("1000-"));
+  CHECK(made == id({"--nnodes=2", "--rdzv-endpoint=other"}));
+  CHECK(made != id({"--nnodes=3", "--rdzv-endpoint=e"}));
+  CHECK(id(flags, {{"PET_RDZV_ID", "p"}}) == "p");
+  CHECK(id({"--nnodes=2", "--rdzv-endpoint=e", "--rdzv-id=f"}, {{"PET_RDZV_ID", "p"}}) == "f");
+}
+
+TEST_CASE("discovery: an endpoint that is none names its origin") {
+  CHECK_THAT(found({{"--nnodes=2"}, {{"DDPRUN_RDZV_ENDPOINT", "a:b"}}, {}}),
+             Catch::StartsWith("DDPRUN_RDZV_ENDPOINT: \"a:b\""));
+  CHECK_THAT(found({{"--nnodes=2"}, {}, {{"etc.toml", "a b", {}}}}), Catch::StartsWith("etc.toml"));
+}

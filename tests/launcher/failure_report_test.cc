@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/failure_report.h"
+
+#include <csignal>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::launcher;
+
+namespace {
+
+membership::JobEnd failed_job() {
+  membership::WorkerFailure failure;
+  failure.global_rank = 5;
+  failure.local_rank = 1;
+  failure.node_rank = 2;
+  failure.host = "n2";
+  failure.pid = 4711;
+  failure.exit_code = 3;
+  failure.last_lines = {"loading", "no such file: data"};
+  return {.exit_code = 3, .reason = "", .first_failure = failure, .rounds = 3};
+}
+
+}  // namespace
+
+TEST_CASE("failure report: names node, rank, pid, exit code and the last lines") {
+  const std::string text =
+      failure_report(failed_job(), {.program = "train", .max_restarts = 2, .node_rank = 0, .local = false});
+  for (const char* part :
+       {"train FAILED", "rank 5", "n2 (node rank 2)", "5 (local rank 1)", "4711", "exit code 3",
+        "    | loading\n    | no such file: data\n", "restarts used: 2 of 2",
+        "ddprun exits with 3\n"}) {
+    CHECK_THAT(text, Catch::Contains(part));
+  }
+}
+
+TEST_CASE("failure report: a signal is named") {
+  membership::JobEnd verdict = failed_job();
+  verdict.first_failure->signal_number = SIGSEGV;
+  verdict.exit_code = 139;
+  CHECK_THAT(failure_report(verdict, {}), Catch::Contains("killed by SIGSEGV (signal 11)"));
+}
+
+TEST_CASE("failure report: nothing for success, one line where nothing had begun") {
+  CHECK(failure_report({}, {}).empty());
+  const std::string text =
+      failure_report({.exit_code = 69, .reason = "can't reach h:1", .first_failure = {}, .rounds = 0},
+                     {.program = "x", .max_restarts = 0, .node_rank = -1, .local = true});
+  CHECK(text == "ddprun: can't reach h:1\n");
+}

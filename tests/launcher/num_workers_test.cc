@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/num_workers.h"
+
+#include "tests/support/catch.h"
+
+using namespace ddprun::launcher;
+
+namespace {
+
+struct FakeMachine : Machine {
+  FakeMachine(int cpus, int gpus) : cpus_(cpus), gpus_(gpus) {}
+  int num_cpus() const override { return cpus_; }
+  int num_gpus() const override { return gpus_; }
+  int cpus_, gpus_;
+};
+
+}  // namespace
+
+TEST_CASE("nproc: a number, auto, gpu, cpu") {
+  const FakeMachine cpu_only(6, 0), with_gpus(6, 4);
+  CHECK(num_workers("3", cpu_only, {}).count == 3);
+  CHECK(num_workers("cpu", with_gpus, {}).count == 6);
+  CHECK(num_workers("auto", cpu_only, {}).count == 6);
+  CHECK(num_workers("auto", with_gpus, {}).count == 4);
+  CHECK(num_workers("gpu", with_gpus, {}).count == 4);
+  CHECK(num_workers("gpu", with_gpus, "0,2").count == 2);
+}
+
+TEST_CASE("nproc: what can't be is a problem that names the flag") {
+  const FakeMachine cpu_only(6, 0), with_gpus(6, 4);
+  for (const char* text : {"0", "-1", "", "x", "1.5", "99999999", "gpus"}) {
+    CAPTURE(text);
+    CHECK_THAT(num_workers(text, cpu_only, {}).problem, Catch::StartsWith("--nproc-per-node="));
+  }
+  CHECK_THAT(num_workers("gpu", cpu_only, {}).problem, Catch::Contains("no NVIDIA GPU"));
+  CHECK_THAT(num_workers("gpu", with_gpus, "").problem,
+             Catch::Contains("none visible with CUDA_VISIBLE_DEVICES="));
+}
+
+TEST_CASE("nproc: CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
+  CHECK(num_visible_gpus(4, std::nullopt) == 4);
+  CHECK(num_visible_gpus(4, "") == 0);
+  CHECK(num_visible_gpus(4, "3,1") == 2);
+  CHECK(num_visible_gpus(4, "0,-1,2") == 1);  // what follows an invalid entry is hidden
+  CHECK(num_visible_gpus(4, "0,4,1") == 1);
+  CHECK(num_visible_gpus(4, "GPU-8f3a,GPU-77") == 2);
+  CHECK(num_visible_gpus(4, "none") == 0);
+}
