@@ -27,11 +27,12 @@ inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";
 inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 
 // ddprun's own, set for each worker.
-inline constexpr char kRound[] = "DDPRUN_ROUND";                         // 1, 2, …
-inline constexpr char kNodeAddr[] = "DDPRUN_NODE_ADDR";                  // this node, as peers reach it
-inline constexpr char kMasterNodeAddr[] = "DDPRUN_MASTER_NODE_ADDR";     // node rank 0, likewise
-inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";            // unix socket of the agent
-inline constexpr char kTerminalColumns[] = "DDPRUN_TERMINAL_COLUMNS";    // set when ours is a terminal
+inline constexpr char kRound[] = "DDPRUN_ROUND";         // 1, 2, …
+inline constexpr char kNodeAddr[] = "DDPRUN_NODE_ADDR";  // this node, as peers reach it
+inline constexpr char kMasterNodeAddr[] = "DDPRUN_MASTER_NODE_ADDR";  // node rank 0, likewise
+inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";         // unix socket of the agent
+inline constexpr char kTerminalColumns[] =
+    "DDPRUN_TERMINAL_COLUMNS";  // set when ours is a terminal
 
 // Read by the worker SDK: the file to load instead of the one that a search would find.
 inline constexpr char kNcclLibrary[] = "DDPRUN_NCCL_LIBRARY";

@@ -14,7 +14,8 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr char kExamples[] = R"(ddprun: starts, connects and watches the workers of a distributed training job
+constexpr char kExamples[] =
+    R"(ddprun: starts, connects and watches the workers of a distributed training job
 
 Examples:
   ddprun --standalone --nproc_per_node=2 train          two workers on this machine
@@ -249,8 +250,8 @@ class CommandLineParser {
     if (parsed && *parsed >= 0 && *parsed <= most) {
       target = *parsed;
     } else {
-      result_.problems.push_back("--" + std::string(name) + "=" + value + ": wants a number from 0 to " +
-                                 std::to_string(most));
+      result_.problems.push_back("--" + std::string(name) + "=" + value +
+                                 ": wants a number from 0 to " + std::to_string(most));
     }
   }
 

@@ -14,7 +14,7 @@ struct CommandLine {
   enum class Action { kRun, kPrintText };
 
   Action action = Action::kRun;
-  std::string text;                   // kPrintText: --help or --version; print it and exit 0
+  std::string text;  // kPrintText: --help or --version; print it and exit 0
   LaunchConfig config;
   std::vector<std::string> problems;  // not empty: print each and exit 2
 };

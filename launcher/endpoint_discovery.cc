@@ -44,8 +44,8 @@ std::string job_id(const DiscoveryInput& input, RendezvousMode mode) {
   std::uint64_t hash = hash_of(config.program);
   const std::string separator(1, '\0');
   for (const std::string& arg : config.program_args) hash = hash_of(separator + arg, hash);
-  hash = hash_of(separator + std::to_string(config.min_nodes) + ":" +
-                     std::to_string(config.max_nodes), hash);
+  hash = hash_of(
+      separator + std::to_string(config.min_nodes) + ":" + std::to_string(config.max_nodes), hash);
   char text[32];
   std::snprintf(text, sizeof text, "%u-%012llx", input.user_id,
                 static_cast<unsigned long long>(hash & 0xffffffffffffu));
@@ -97,8 +97,7 @@ class Finder {
     const auto node = find_variable(input_.environment, env::kSlurmNodeId);
     const auto tasks = find_variable(input_.environment, env::kSlurmStepNumTasks);
     if (!node || tasks != std::to_string(config.max_nodes)) return std::nullopt;
-    const auto hosts =
-        expand_nodelist(*find_variable(input_.environment, env::kSlurmStepNodelist));
+    const auto hosts = expand_nodelist(*find_variable(input_.environment, env::kSlurmStepNodelist));
     if (!hosts || static_cast<int>(hosts->size()) != config.max_nodes) return std::nullopt;
     return std::atoi(node->c_str());
   }
@@ -140,9 +139,8 @@ class Finder {
     const std::uint16_t master_port = config.master_port.value_or(kDefaultMasterPort);
     if (!config.rdzv_endpoint.empty()) {
       const bool fixed = config.rdzv_backend == "static";
-      return take(fixed ? RendezvousMode::kStatic : RendezvousMode::kElastic,
-                  config.rdzv_endpoint, fixed ? master_port : kDefaultRendezvousPort,
-                  "--rdzv-endpoint");
+      return take(fixed ? RendezvousMode::kStatic : RendezvousMode::kElastic, config.rdzv_endpoint,
+                  fixed ? master_port : kDefaultRendezvousPort, "--rdzv-endpoint");
     }
     if (!config.master_addr.empty()) {
       return take_master(config.master_addr, master_port, "--master-addr");

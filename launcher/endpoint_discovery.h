@@ -23,7 +23,7 @@ enum class RendezvousMode {
 struct RendezvousPlan {
   RendezvousMode mode = RendezvousMode::kLocal;
   Endpoint endpoint;
-  std::string origin;           // who said so: "--rdzv-endpoint", "DDPRUN_RDZV_ENDPOINT", a path, …
+  std::string origin;  // who said so: "--rdzv-endpoint", "DDPRUN_RDZV_ENDPOINT", a path, …
   std::optional<bool> is_host;  // told whether this node serves; unset: look at its interfaces
   std::string job_id;
   std::optional<int> node_rank;  // --node-rank, or the scheduler's; unset: by order of arrival
@@ -44,7 +44,7 @@ struct DiscoveryInput {
   const Environment& environment;
   const std::vector<ConfigFile>& files;  // first one first
   unsigned user_id = 0;
-  std::string random_id;                 // the job id where nobody else shall know it
+  std::string random_id;  // the job id where nobody else shall know it
 };
 
 Discovery discover_endpoint(const DiscoveryInput& input);

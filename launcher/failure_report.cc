@@ -11,12 +11,18 @@ constexpr char kRule[] = "------------------------------------------------------
 
 std::string meaning_of(int exit_code) {
   switch (static_cast<ExitCode>(exit_code)) {
-    case ExitCode::kUsage: return "bad usage or configuration";
-    case ExitCode::kRendezvousUnreachable: return "rendezvous unreachable";
-    case ExitCode::kRetryable: return "worth retrying";
-    case ExitCode::kNoProgress: return "no progress, don't requeue";
-    case ExitCode::kTimeLimit: return "time limit";
-    default: return "";
+    case ExitCode::kUsage:
+      return "bad usage or configuration";
+    case ExitCode::kRendezvousUnreachable:
+      return "rendezvous unreachable";
+    case ExitCode::kRetryable:
+      return "worth retrying";
+    case ExitCode::kNoProgress:
+      return "no progress, don't requeue";
+    case ExitCode::kTimeLimit:
+      return "time limit";
+    default:
+      return "";
   }
 }
 

@@ -14,7 +14,7 @@ namespace ddprun::launcher {
 
 struct LaunchConfig {
   // Size of the job.
-  int min_nodes = 1;                // --nnodes=N or MIN:MAX
+  int min_nodes = 1;  // --nnodes=N or MIN:MAX
   int max_nodes = 1;
   std::string nproc_per_node = "1";  // a number, auto, gpu or cpu
   int max_restarts = 0;              // of the whole job, after a worker failed
@@ -31,7 +31,7 @@ struct LaunchConfig {
   std::string local_addr;  // what peers are told to reach this node by
 
   // Time limits.
-  std::chrono::milliseconds rendezvous_timeout{600'000};  // until all nodes have joined
+  std::chrono::milliseconds rendezvous_timeout{600'000};      // until all nodes have joined
   std::chrono::milliseconds rendezvous_lost_timeout{60'000};  // workers run on without it
   std::chrono::milliseconds shutdown_timeout{30'000};         // SIGTERM → SIGKILL
 

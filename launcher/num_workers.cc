@@ -18,9 +18,8 @@ constexpr int kMostWorkers = 65536;
 // NVML by dlopen: no link-time need on hosts without it. nullopt: not there, or it failed.
 std::optional<int> count_by_nvml() {
   const std::unique_ptr<void, int (*)(void*)> library(
-      ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), [](void* handle) {
-        return handle ? ::dlclose(handle) : 0;
-      });
+      ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL),
+      [](void* handle) { return handle ? ::dlclose(handle) : 0; });
   if (!library) return std::nullopt;
   const auto init = reinterpret_cast<int (*)()>(::dlsym(library.get(), "nvmlInit_v2"));
   const auto count =
@@ -101,9 +100,8 @@ NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine
   const auto [stop, error] = std::from_chars(nproc_per_node.data(), end, count);
   if (error != std::errc() || stop != end || count < 1 || count > kMostWorkers) {
     return {.count = 0,
-            .problem = "--nproc-per-node=" + nproc_per_node +
-                       ": wants a number from 1 to " + std::to_string(kMostWorkers) +
-                       ", auto, gpu or cpu"};
+            .problem = "--nproc-per-node=" + nproc_per_node + ": wants a number from 1 to " +
+                       std::to_string(kMostWorkers) + ", auto, gpu or cpu"};
   }
   return {.count = count, .problem = ""};
 }

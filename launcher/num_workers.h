@@ -26,8 +26,8 @@ struct NumWorkers {
   std::string problem;  // not empty: one line that names the flag
 };
 
-// A number from 1 on; "cpu": one per CPU; "gpu": one per visible GPU, a problem without one; "auto":
-// one per visible GPU, or per CPU where there is none. Asks for GPUs only where it must.
+// A number from 1 on; "cpu": one per CPU; "gpu": one per visible GPU, a problem without one;
+// "auto": one per visible GPU, or per CPU where there is none. Asks for GPUs only where it must.
 NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine,
                        const std::optional<std::string>& cuda_visible_devices);
 

@@ -57,15 +57,19 @@ std::string shell_quoted(const std::string& word) {
 
 std::string no_endpoint_message(const LaunchConfig& config, const std::string& address,
                                 const std::vector<std::string>& looked_at) {
-  const std::string endpoint =
-      to_string(Endpoint{.host = address, .port = kDefaultRendezvousPort});
+  const std::string endpoint = to_string(Endpoint{.host = address, .port = kDefaultRendezvousPort});
   std::string line = "ddprun --rdzv-endpoint=" + endpoint;
   for (const std::string& word : config.typed) line += " " + shell_quoted(word);
   std::string text = "ddprun: --nnodes=" + std::to_string(config.max_nodes) +
                      " needs a place where the nodes meet, and none was given. "
-                     "Paste this on each node:\n\n    " + line + "\n\n"
-                     "(this host, " + address + ", then serves the rendezvous), or set "
-                     "DDPRUN_RDZV_ENDPOINT, or write\nrdzv_endpoint = \"" + endpoint +
+                     "Paste this on each node:\n\n    " +
+                     line +
+                     "\n\n"
+                     "(this host, " +
+                     address +
+                     ", then serves the rendezvous), or set "
+                     "DDPRUN_RDZV_ENDPOINT, or write\nrdzv_endpoint = \"" +
+                     endpoint +
                      "\" to ~/.config/ddprun/ddprun.toml or /etc/ddprun/ddprun.toml,\n"
                      "or start it with srun.\n";
   for (const std::string& reason : looked_at) text += "Not used: " + reason + ".\n";

@@ -52,10 +52,17 @@ std::string find_file(const ProgramQuery& query, const FileSystem& files, std::s
   const std::string& name = query.config.program;
   if (name.find('/') != std::string::npos) {
     switch (files.kind(name)) {
-      case Kind::kRegular: return name;
-      case Kind::kMissing: *problem = "program not found: " + name; break;
-      case Kind::kDirectory: *problem = name + " is a directory, not a program"; break;
-      case Kind::kOther: *problem = name + " is not a regular file"; break;
+      case Kind::kRegular:
+        return name;
+      case Kind::kMissing:
+        *problem = "program not found: " + name;
+        break;
+      case Kind::kDirectory:
+        *problem = name + " is a directory, not a program";
+        break;
+      case Kind::kOther:
+        *problem = name + " is not a regular file";
+        break;
     }
     return "";
   }
@@ -111,10 +118,10 @@ Program find_program(const ProgramQuery& query, const FileSystem& files) {
     const std::string file = find_file(query, files, &result.problem);
     if (!result.problem.empty()) return result;
     // An executable script without "#!" is nobody's: the kernel refuses it, a .py is python's.
-    const bool bare_script = file.ends_with(".py") && files.executable(file) &&
-                             !files.has_interpreter_line(file);
-    const bool execute = config.no_python ||
-                         (files.executable(file) && !bare_script && !is_torchrun(query.argv0));
+    const bool bare_script =
+        file.ends_with(".py") && files.executable(file) && !files.has_interpreter_line(file);
+    const bool execute =
+        config.no_python || (files.executable(file) && !bare_script && !is_torchrun(query.argv0));
     if (execute) {
       if (!files.executable(file)) {
         result.problem = file + " is not executable (chmod +x)";

@@ -9,14 +9,21 @@
 namespace ddprun::launcher {
 namespace {
 
-// Keys of --rdzv-conf: those that ddprun heeds, then those that torchrun knows and that mean nothing
-// here (docs/launcher.md).
-constexpr std::array<std::string_view, 13> kRdzvConfKeys = {
-    "is_host",           "join_timeout",      "timeout",
-    "read_timeout",      "last_call_timeout", "close_timeout",
-    "heartbeat_timeout", "store_type",        "keep_alive_interval",
-    "rank",              "protocol",          "keep_alive_max_attempt",
-    "cas_backoff_max_seconds"};
+// Keys of --rdzv-conf: those that ddprun heeds, then those that torchrun knows and that mean
+// nothing here (docs/launcher.md).
+constexpr std::array<std::string_view, 13> kRdzvConfKeys = {"is_host",
+                                                            "join_timeout",
+                                                            "timeout",
+                                                            "read_timeout",
+                                                            "last_call_timeout",
+                                                            "close_timeout",
+                                                            "heartbeat_timeout",
+                                                            "store_type",
+                                                            "keep_alive_interval",
+                                                            "rank",
+                                                            "protocol",
+                                                            "keep_alive_max_attempt",
+                                                            "cas_backoff_max_seconds"};
 
 void check_sizes(const LaunchConfig& config, std::vector<std::string>& problems) {
   if (config.min_nodes < 1 || config.max_nodes < config.min_nodes) {

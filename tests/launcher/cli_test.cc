@@ -61,11 +61,11 @@ TEST_CASE("command line: -- ends the flags") {
 }
 
 TEST_CASE("command line: every flag reaches its field") {
-  const CommandLine line = parse(
-      {"--nnodes=2:4", "--max-restarts=3", "--node-rank=1", "--master-addr=h", "--master-port=77",
-       "--rdzv-endpoint=e:1", "--rdzv-id=j", "--rdzv-backend=c10d", "--local-addr=10.0.0.9",
-       "--rdzv-conf=is_host=1,join_timeout=7", "--shutdown-timeout=2.5",
-       "--rendezvous-lost-timeout=9", "--role=r", "-m", "pkg.mod"});
+  const CommandLine line =
+      parse({"--nnodes=2:4", "--max-restarts=3", "--node-rank=1", "--master-addr=h",
+             "--master-port=77", "--rdzv-endpoint=e:1", "--rdzv-id=j", "--rdzv-backend=c10d",
+             "--local-addr=10.0.0.9", "--rdzv-conf=is_host=1,join_timeout=7",
+             "--shutdown-timeout=2.5", "--rendezvous-lost-timeout=9", "--role=r", "-m", "pkg.mod"});
   CHECK(line.problems == Args{});
   const LaunchConfig& config = line.config;
   CHECK(config.min_nodes == 2);
@@ -87,22 +87,22 @@ TEST_CASE("command line: every flag reaches its field") {
 }
 
 TEST_CASE("command line: an unknown flag is named, with a suggestion") {
-  CHECK_THAT(only_problem({"--nproc", "2", "x"}), Catch::Contains("unknown flag --nproc ") &&
-                                                      Catch::Contains("--nproc-per-node?"));
+  CHECK_THAT(only_problem({"--nproc", "2", "x"}),
+             Catch::Contains("unknown flag --nproc ") && Catch::Contains("--nproc-per-node?"));
   CHECK_THAT(only_problem({"--max_restart=2", "x"}), Catch::Contains("--max-restarts?"));
   CHECK_THAT(only_problem({"--standalon", "x"}), Catch::Contains("--standalone?"));
   CHECK_THAT(only_problem({"--zzz", "x"}), !Catch::Contains("did you mean"));
 }
 
 TEST_CASE("command line: all problems at once, each naming its flag") {
-  const CommandLine line = parse({"--nnodes=0", "--max-restarts=-1", "--master-port=70000",
-                                  "--rdzv-backend=etcd-v2", "--shutdown-timeout=x",
-                                  "--rdzv-conf=is_hots=1", "-m", "--no-python"});
+  const CommandLine line =
+      parse({"--nnodes=0", "--max-restarts=-1", "--master-port=70000", "--rdzv-backend=etcd-v2",
+             "--shutdown-timeout=x", "--rdzv-conf=is_hots=1", "-m", "--no-python"});
   std::string all;
   for (const std::string& problem : line.problems) all += problem + "\n";
-  for (const char* flag : {"--nnodes", "--max-restarts", "--master-port", "--rdzv-backend", "--ha=",
-                           "--shutdown-timeout", "did you mean is_host", "PROGRAM is missing",
-                           "--no-python"}) {
+  for (const char* flag : {"--nnodes", "--max-restarts", "--master-port", "--rdzv-backend",
+                           "--ha=", "--shutdown-timeout", "did you mean is_host",
+                           "PROGRAM is missing", "--no-python"}) {
     CHECK_THAT(all, Catch::Contains(flag));
   }
 }
@@ -113,7 +113,8 @@ TEST_CASE("command line: sizes that can't be are refused") {
     CHECK_THAT(only_problem({std::string("--nnodes=") + nnodes, "x"}),
                Catch::StartsWith("--nnodes"));
   }
-  CHECK_THAT(only_problem({"--nnodes=2", "--node-rank=2", "x"}), Catch::StartsWith("--node-rank=2"));
+  CHECK_THAT(only_problem({"--nnodes=2", "--node-rank=2", "x"}),
+             Catch::StartsWith("--node-rank=2"));
   CHECK_THAT(only_problem({"--standalone", "--nnodes=2", "x"}), Catch::StartsWith("--standalone"));
   CHECK_THAT(only_problem({"--rdzv-endpoint=h:x", "x"}), Catch::StartsWith("--rdzv-endpoint=h:x"));
 }
@@ -123,9 +124,10 @@ TEST_CASE("command line: a value that is missing is a problem, not a crash") {
 }
 
 TEST_CASE("command line: PET_* where the flag isn't given") {
-  const Environment environment = {
-      {"PET_NNODES", "2"}, {"PET_NPROC_PER_NODE", "5"}, {"PET_NODE_RANK", "1"},
-      {"PET_MASTER_ADDR", "elsewhere"}};
+  const Environment environment = {{"PET_NNODES", "2"},
+                                   {"PET_NPROC_PER_NODE", "5"},
+                                   {"PET_NODE_RANK", "1"},
+                                   {"PET_MASTER_ADDR", "elsewhere"}};
   const CommandLine line = parse({"--nproc-per-node=6", "x"}, environment);
   CHECK(line.problems.empty());
   CHECK(line.config.max_nodes == 2);

@@ -82,8 +82,9 @@ TEST_CASE("discovery: static mode is served by node rank 0, which must be told")
   CHECK(plan("0")->is_host == true);
   CHECK(plan("1")->is_host == false);
   CHECK_THAT(found({{"--nnodes=2", "--master-addr=m"}, {}, {}}), Catch::StartsWith("--node-rank"));
-  CHECK(found({{"--nnodes=2", "--node-rank=1", "--rdzv-backend=static", "--rdzv-endpoint=m"}, {}, {}}) ==
-        "static m:29500 --rdzv-endpoint");
+  CHECK(found({{"--nnodes=2", "--node-rank=1", "--rdzv-backend=static", "--rdzv-endpoint=m"},
+               {},
+               {}}) == "static m:29500 --rdzv-endpoint");
   CHECK(found({{"--master-port=7"}, {}, {}}) == "static 127.0.0.1:7 --master-port");
   CHECK(found({{"--nnodes=2", "--node-rank=1", "--master-addr=fd00::1"}, {}, {}}) ==
         "static [fd00::1]:29500 --master-addr");

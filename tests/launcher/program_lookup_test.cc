@@ -88,7 +88,8 @@ TEST_CASE("program: -m, --no-python, PYTHON_EXEC and torchrun's name") {
 }
 
 TEST_CASE("program: what can't run is one clear line") {
-  CHECK_THAT(find("nosuch").problem, Catch::Contains("not found: nosuch") && Catch::Contains("PATH"));
+  CHECK_THAT(find("nosuch").problem,
+             Catch::Contains("not found: nosuch") && Catch::Contains("PATH"));
   CHECK_THAT(find("./nosuch").problem, Catch::Contains("not found: ./nosuch"));
   CHECK_THAT(find("secret").problem, Catch::Contains("neither executable nor readable"));
   const std::map<std::string, std::string> folder = {{"src", "rxd"}};
