@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,11 +16,18 @@ namespace ddprun::store {
 
 // Keys and values are byte strings. One call at a time per object; use clone() for a second thread.
 //
-// Every call throws Error(kTimeout) when `timeout()` passed, with the keys that were missing;
-// Error(kConnectionLost) when the server went away, after which the object is dead.
+// Every call throws Error(kTimeout) when `timeout()` passed: with the keys that were missing, when a
+// wait expired (the object stays usable); or because the server did not answer, after which the
+// object is dead. Error(kConnectionLost) when the server went away or refused the request (a limit;
+// its log says which), after which the object is dead.
+//
+// set, append, multi_set and queue_push have no reply: a refusal shows at a later call.
 class Store {
  public:
   virtual ~Store() = default;
+
+  // The same store over a connection of its own, for another thread. The timeout is copied.
+  virtual std::unique_ptr<Store> clone() = 0;
 
   // Deadline of each call below, measured from its start. Default 300 s, as PyTorch's.
   virtual std::chrono::milliseconds timeout() const = 0;

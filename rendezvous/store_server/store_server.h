@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,7 +17,9 @@ struct StoreServerOptions {
   std::size_t max_value_bytes = std::size_t{64} << 20;  // per message; PyTorch's server: 8 MiB
   std::size_t max_key_bytes = 8192;                     // as PyTorch's, the "/" included
   std::size_t max_keys_per_request = 131072;
-  std::size_t max_total_bytes = std::size_t{4} << 30;   // keys and values; beyond: close the writer
+  std::size_t max_total_bytes = std::size_t{4} << 30;   // keys, values, waits and buffers, see docs/store.md
+  std::chrono::milliseconds handshake_timeout{60'000};  // for VALIDATE; later a client may idle
+  std::chrono::milliseconds stall_timeout{60'000};      // a client that takes no byte of its replies
   std::string name = "store";                           // for log lines
 };
 
@@ -28,6 +31,10 @@ struct StoreServerStats {
 };
 
 // One key space. Created empty; its content dies with it. Destroying it closes every connection.
+//
+// A client that breaks the protocol, passes a limit or doesn't read its replies loses its
+// connection, with one log line that names its address and the reason; nobody else is disturbed.
+// Constructing it raises this process' soft limit of open descriptors to the hard one.
 class StoreServer {
  public:
   StoreServer(boost::asio::io_context& io, StoreServerOptions options);
@@ -36,7 +43,7 @@ class StoreServer {
   StoreServer& operator=(const StoreServer&) = delete;
 
   // Accepts from `listener` (bound, listening, non-blocking) until destroyed. Out of descriptors:
-  // backs off and logs once. May be called for several listeners.
+  // backs off, logs once, and goes on when there are some. May be called for several listeners.
   void listen(UniqueFd listener);
 
   // Takes a connection that somebody else accepted (the one-port daemon listener). Nothing of its
@@ -47,7 +54,7 @@ class StoreServer {
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // Pending handlers hold it weakly.
 };
 
 }  // namespace ddprun::store

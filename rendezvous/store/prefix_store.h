@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A view of another store in which every key is "<prefix>/<key>", as PyTorch's PrefixStore.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "rendezvous/store/store.h"
+
+namespace ddprun::store {
+
+// Nested views prepend outermost last: PrefixStore("outer", PrefixStore("inner", s)) has its key "k"
+// at "inner/outer/k" of s. Errors, deadlines and the one-call-at-a-time rule are those of the base,
+// whose timeout is shared.
+class PrefixStore final : public Store {
+ public:
+  // Second owner of `base`: whoever made it, and other views of it (as in PyTorch).
+  PrefixStore(std::string prefix, std::shared_ptr<Store> base);
+
+  std::unique_ptr<Store> clone() override;
+  std::chrono::milliseconds timeout() const override { return base_->timeout(); }
+  void set_timeout(std::chrono::milliseconds timeout) override { base_->set_timeout(timeout); }
+  void set(std::string_view key, std::string_view value) override;
+  std::string get(std::string_view key) override;
+  std::int64_t add(std::string_view key, std::int64_t delta) override;
+  std::string compare_set(std::string_view key, std::string_view expected,
+                          std::string_view desired) override;
+  bool check(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys) override;
+  bool delete_key(std::string_view key) override;
+  // Of the whole base, not of this view: PyTorch's rule.
+  std::int64_t num_keys() override { return base_->num_keys(); }
+  // Of this view, without the prefix.
+  std::vector<std::string> list_keys() override;
+  void append(std::string_view key, std::string_view value) override;
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys) override;
+  void multi_set(const std::vector<std::pair<std::string, std::string>>& entries) override;
+  void queue_push(std::string_view key, std::string_view value) override;
+  std::string queue_pop(std::string_view key) override;
+  std::optional<std::string> try_queue_pop(std::string_view key) override;
+  std::int64_t queue_len(std::string_view key) override;
+  // By the keys "<key>/num_members" and "<key>/last_member" of this view, so that it meets PyTorch
+  // workers whose PrefixStore does the same.
+  void barrier(std::string_view key, std::int64_t world_size) override;
+
+ private:
+  std::string joined(std::string_view key) const;
+  std::vector<std::string> joined(const std::vector<std::string>& keys) const;
+
+  const std::string prefix_;  // Ends in "/".
+  const std::shared_ptr<Store> base_;
+};
+
+}  // namespace ddprun::store

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts one connection's byte stream into requests, however it is segmented.
+// Pure: no I/O, clock or thread; allocates only the lists of a complete request.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/store/protocol.h"
+#include "rendezvous/store/request.h"
+
+namespace ddprun::store {
+
+enum class ParseStatus {
+  kNeedMore,   // The request goes on in bytes that have not arrived.
+  kRequest,    // A request was read.
+  kMalformed,  // The stream can't be read any further: close the connection. See error().
+};
+
+// stream := VALIDATE request*, where no other request is VALIDATE. Work is linear in the bytes of a
+// request, also when they arrive one by one: what was looked at is not looked at again.
+class RequestParser {
+ public:
+  explicit RequestParser(const RequestLimits& limits) : limits_(&limits) {}
+
+  // `bytes` begins where the current request begins and holds all that has arrived. After kNeedMore
+  // call again with the same bytes and more behind them (they may have moved); after kRequest with
+  // what follows the first request_bytes(). `request` views `bytes`.
+  ParseStatus parse(std::string_view bytes, Request* request);
+
+  // After kRequest: the size of that request.
+  std::size_t request_bytes() const { return request_bytes_; }
+
+  // After kNeedMore: the request has at least this many bytes, within the limits.
+  std::size_t needed_bytes() const { return needed_bytes_; }
+
+  // False until VALIDATE was read.
+  bool validated() const { return validated_; }
+
+  // After kMalformed: what is wrong, for the log.
+  const std::string& error() const { return error_; }
+
+ private:
+  enum class Step : std::uint8_t { kDone, kNeedMore, kMalformed };
+
+  Step scan(std::string_view bytes);
+  Step scan_opcode(std::string_view bytes);
+  Step scan_magic(std::string_view bytes);
+  Step scan_fixed(std::string_view bytes, std::size_t size);
+  Step scan_string(std::string_view bytes, bool is_key);
+  Step scan_count(std::string_view bytes, std::size_t strings_per_item);
+  Step malformed(std::string message);
+
+  const RequestLimits* limits_;    // Outlives the parser.
+  std::string error_;
+  std::size_t offset_ = 0;         // Bytes of the current request that were looked at.
+  std::size_t needed_bytes_ = 1;
+  std::size_t request_bytes_ = 0;
+  std::uint64_t strings_left_ = 0;  // Of the list that is being read.
+  std::uint8_t field_ = 0;          // Index into the opcode's fields.
+  bool in_request_ = false;         // The opcode was read.
+  bool in_list_ = false;            // The count was read.
+  bool validated_ = false;
+};
+
+}  // namespace ddprun::store

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// One c10d key space: keys, queues, and who waits for what.
+// Pure: no I/O, clock, log or thread. Semantics: docs/store.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "rendezvous/store/request.h"
+
+namespace ddprun::store {
+
+// Chosen by the caller; may be used again after disconnect().
+using ConnectionId = std::uint32_t;
+
+// Stored values are shared with the replies that carry them, so that a thousand readers of a large
+// value cost no copy: second owner = Reply::body.
+using SharedValue = std::shared_ptr<const std::string>;
+
+// Bytes for one connection: `bytes`, then `body` where there is one. To be sent in order.
+struct Reply {
+  ConnectionId to = 0;
+  std::string bytes;
+  SharedValue body;  // may be null
+};
+
+// What a request led to.
+struct Outcome {
+  std::vector<Reply> replies;  // To the sender, and to those whose WAIT or BARRIER it ended.
+  std::string close_reason;    // Not empty: the request was refused; close the sender.
+};
+
+class StoreState {
+ public:
+  // `max_total_bytes`: keys, values, waits and 128 bytes for each of them. A request that would go
+  // beyond it changes nothing and closes its sender.
+  explicit StoreState(std::size_t max_total_bytes) : max_total_bytes_(max_total_bytes) {}
+  StoreState(const StoreState&) = delete;
+  StoreState& operator=(const StoreState&) = delete;
+
+  // Carries out one request. The reference is valid until the next call.
+  const Outcome& step(ConnectionId from, const Request& request);
+
+  // Forgets the connection's waits. What it stored stays. The replies are for others: a queue's
+  // element that had ended its WAIT and was not taken ends the next one's.
+  const Outcome& disconnect(ConnectionId connection);
+
+  std::size_t num_keys() const { return values_.size(); }
+  std::size_t num_waits() const { return num_waits_; }
+  // Keys and values, queued ones included.
+  std::size_t content_bytes() const { return content_bytes_; }
+  // What counts against max_total_bytes.
+  std::size_t total_bytes() const {
+    return content_bytes_ + wait_bytes_ + kEntryBytes * (num_waits_ + num_entries_);
+  }
+
+ private:
+  struct StringHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
+  };
+  template <typename Value>
+  using StringMap = std::unordered_map<std::string, Value, StringHash, std::equal_to<>>;
+
+  // A WAIT or BARRIER that is not over. It lies in the list of one key that does not exist (a
+  // BARRIER: of its key). When that key appears, it ends or moves to another missing key.
+  struct Wait {
+    ConnectionId connection = 0;
+    std::vector<std::string> keys;
+    std::size_t watched = 0;  // Index into keys.
+    bool is_barrier = false;
+  };
+  using WaitList = std::list<Wait>;
+
+  static constexpr std::size_t kEntryBytes = 128;
+  static constexpr std::size_t kMaxWaitsPerConnection = 1024;
+  static constexpr std::size_t kCopiedValueBytes = 512;  // Up to this a reply holds a copy.
+
+  void compare_set(ConnectionId from, const Request& request);
+  void add(ConnectionId from, const Request& request);
+  void multi_set(const Request& request);
+  void list_keys(ConnectionId from);
+  void wait(ConnectionId from, const Request& request);
+  void barrier(ConnectionId from, const Request& request);
+  void append(const Request& request);
+  void get(ConnectionId from, std::string_view key);
+  void delete_key(ConnectionId from, std::string_view key);
+  void queue_push(const Request& request);
+  void queue_pop(ConnectionId from, const Request& request);
+
+  bool exists(std::string_view key) const;
+  // False: refused, the cap would be passed.
+  bool fits(std::size_t more_bytes, std::size_t more_entries);
+  // Writes; `put` also ends the waits that this completes.
+  void put(std::string_view key, std::string_view value);
+  void assign(std::string_view key, std::string_view value);
+  bool fits_value(std::string_view key, std::size_t value_bytes);
+  // The number at the key by std::stoll's rules, 0 where absent. False: refused, it is none.
+  bool read_number(std::string_view key, std::int64_t* number);
+
+  // The first key that is missing, searched cyclically from `from`; keys.size() when none is.
+  std::size_t find_missing(const std::vector<std::string>& keys, std::size_t from) const;
+  // False: refused, too many or too large.
+  bool may_wait(const Wait& wait);
+  void add_wait(Wait wait);
+  // `wake_barriers`: every write but BARRIER's own ends the barriers at the key, as PyTorch's does.
+  void key_appeared(std::string_view key, bool wake_barriers);
+  void offer_element(std::string_view key);
+  void offer_again(ConnectionId connection, const Request* next_request);
+  void end_wait(WaitList& list, WaitList::iterator wait);
+  void watch_next(WaitList& list, WaitList::iterator wait, std::size_t missing);
+  void forget_wait(const Wait& wait);
+  void drop_waits_of(ConnectionId connection);
+
+  void reply(ConnectionId to, std::string bytes);
+  void reply_byte(ConnectionId to, char byte);
+  void reply_integer(ConnectionId to, std::int64_t value);
+  void reply_value(ConnectionId to, const SharedValue& value, std::string prefix = {});
+  void refuse(std::string reason);
+
+  const std::size_t max_total_bytes_;
+
+  Outcome outcome_;
+  StringMap<std::shared_ptr<std::string>> values_;
+  StringMap<std::deque<SharedValue>> queues_;  // None is empty.
+  StringMap<WaitList> watchers_;               // None is empty.
+  std::unordered_map<ConnectionId, std::vector<WaitList::iterator>> waits_of_;  // None is empty.
+  // Queues whose element ended this connection's WAIT since its last request.
+  std::unordered_map<ConnectionId, std::vector<std::string>> offered_to_;
+  std::size_t content_bytes_ = 0;
+  std::size_t wait_bytes_ = 0;
+  std::size_t num_entries_ = 0;  // Keys and queued elements.
+  std::size_t num_waits_ = 0;
+};
+
+}  // namespace ddprun::store

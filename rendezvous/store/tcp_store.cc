@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/store/tcp_store.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/socket.h"
+
+namespace ddprun::store {
+namespace {
+
+// A reply longer than this is not a c10d store's: refuse before allocating.
+constexpr std::uint64_t kMaxReplyBytes = std::uint64_t{1} << 40;
+
+std::string raw(std::string_view key) {
+  std::string text(1, kKeyPrefix);
+  text.append(key);
+  return text;
+}
+
+std::vector<std::string> raw(const std::vector<std::string>& keys) {
+  std::vector<std::string> texts;
+  texts.reserve(keys.size());
+  for (const std::string& key : keys) texts.push_back(raw(key));
+  return texts;
+}
+
+std::vector<std::string_view> views(const std::vector<std::string>& texts) {
+  return {texts.begin(), texts.end()};
+}
+
+// `"a", "b" and 14 more`, without the wire's prefix.
+std::string quoted(const std::vector<std::string_view>& raw_keys) {
+  constexpr std::size_t kMaxShown = 4;
+  std::string text;
+  for (std::size_t i = 0; i < raw_keys.size() && i < kMaxShown; ++i) {
+    if (i > 0) text += ", ";
+    text += '"';
+    text += raw_keys[i].substr(1);
+    text += '"';
+  }
+  if (raw_keys.size() > kMaxShown) {
+    text += " and " + std::to_string(raw_keys.size() - kMaxShown) + " more";
+  }
+  return text;
+}
+
+// A wait that expired was cancelled at the server: the connection is good.
+class WaitExpired : public Error {
+ public:
+  explicit WaitExpired(const std::string& message) : Error(ErrorCode::kTimeout, message) {}
+};
+
+}  // namespace
+
+template <typename Call>
+auto TcpStore::guarded(Call call) {
+  if (!connection_) {
+    throw Error(ErrorCode::kConnectionLost,
+                concat("the connection to the store at ", to_string(server_), " has ended: ",
+                       death_, "; make a new one"));
+  }
+  try {
+    return call();
+  } catch (const WaitExpired&) {
+    throw;
+  } catch (const Error& error) {
+    connection_.reset();
+    death_ = error.what();
+    throw Error(error.code(), concat("store at ", to_string(server_), ": ", error.what()));
+  } catch (...) {
+    connection_.reset();
+    death_ = "a call was interrupted by an exception";
+    throw;
+  }
+}
+
+TcpStore::TcpStore(const Endpoint& server, const TcpStoreOptions& options)
+    : server_(server), options_(options) {
+  const Deadline deadline = start_call();
+  connection_ = connect_to(server_, deadline);
+  guarded([&] { handshake(deadline); });
+}
+
+void TcpStore::handshake(Deadline deadline) {
+  Request validate;
+  validate.opcode = Opcode::kValidate;
+  validate.word = kValidateMagic;
+  encode_request(validate, &out_);
+  Request ping;
+  ping.opcode = Opcode::kPing;
+  ping.word = static_cast<std::uint32_t>(::getpid());
+  send(ping, deadline);
+  std::uint32_t nonce;
+  receive(&nonce, sizeof nonce, deadline);
+  if (nonce != ping.word) {
+    throw Error(ErrorCode::kProtocol, to_string(server_) + " is not a c10d store server");
+  }
+  if (!options_.join) return;
+  Request join;
+  join.opcode = Opcode::kAdd;
+  join.key = kJoinCounterKey;
+  join.number = 1;
+  send(join, deadline);
+  receive_integer(deadline);
+}
+
+std::unique_ptr<Store> TcpStore::clone() {
+  TcpStoreOptions options = options_;
+  options.join = false;  // The worker has joined.
+  return std::make_unique<TcpStore>(server_, options);
+}
+
+void TcpStore::ping() {
+  const Deadline deadline = start_call();
+  guarded([&] {
+    Request request;
+    request.opcode = Opcode::kPing;
+    send(request, deadline);
+    std::uint32_t nonce;
+    receive(&nonce, sizeof nonce, deadline);
+  });
+}
+
+void TcpStore::set(std::string_view key, std::string_view value) {
+  const std::string raw_key = raw(key);
+  Request request;
+  request.opcode = Opcode::kSet;
+  request.key = raw_key;
+  request.value = value;
+  guarded([&] { send(request, start_call()); });
+}
+
+std::string TcpStore::get(std::string_view key) {
+  const Deadline deadline = start_call();
+  const std::string raw_key = raw(key);
+  return guarded([&] {
+    wait_for({raw_key}, deadline);
+    Request request;
+    request.opcode = Opcode::kGet;
+    request.key = raw_key;
+    send(request, deadline);
+    return receive_vector(deadline);
+  });
+}
+
+std::int64_t TcpStore::add(std::string_view key, std::int64_t delta) {
+  const Deadline deadline = start_call();
+  const std::string raw_key = raw(key);
+  Request request;
+  request.opcode = Opcode::kAdd;
+  request.key = raw_key;
+  request.number = delta;
+  return guarded([&] {
+    send(request, deadline);
+    return receive_integer(deadline);
+  });
+}
+
+std::string TcpStore::compare_set(std::string_view key, std::string_view expected,
+                                  std::string_view desired) {
+  const Deadline deadline = start_call();
+  const std::string raw_key = raw(key);
+  Request request;
+  request.opcode = Opcode::kCompareSet;
+  request.key = raw_key;
+  request.expected = expected;
+  request.value = desired;
+  return guarded([&] {
+    send(request, deadline);
+    return receive_vector(deadline);
+  });
+}
+
+bool TcpStore::check(const std::vector<std::string>& keys) {
+  const Deadline deadline = start_call();
+  const std::vector<std::string> raw_keys = raw(keys);
+  Request request;
+  request.opcode = Opcode::kCheck;
+  request.keys = views(raw_keys);
+  return guarded([&] {
+    send(request, deadline);
+    char answer;
+    receive(&answer, sizeof answer, deadline);
+    if (answer != kReady && answer != kNotReady) {
+      throw Error(ErrorCode::kProtocol, "unexpected answer to CHECK");
+    }
+    return answer == kReady;
+  });
+}
+
+void TcpStore::wait(const std::vector<std::string>& keys) {
+  const Deadline deadline = start_call();
+  const std::vector<std::string> raw_keys = raw(keys);
+  guarded([&] { wait_for(views(raw_keys), deadline); });
+}
+
+bool TcpStore::delete_key(std::string_view key) {
+  const Deadline deadline = start_call();
+  const std::string raw_key = raw(key);
+  Request request;
+  request.opcode = Opcode::kDeleteKey;
+  request.key = raw_key;
+  return guarded([&] {
+    send(request, deadline);
+    return receive_integer(deadline) > 0;
+  });
+}
+
+std::int64_t TcpStore::num_keys() {
+  const Deadline deadline = start_call();
+  Request request;
+  request.opcode = Opcode::kGetNumKeys;
+  return guarded([&] {
+    send(request, deadline);
+    return receive_integer(deadline);
+  });
+}
+
+std::vector<std::string> TcpStore::list_keys() {
+  const Deadline deadline = start_call();
+  Request request;
+  request.opcode = Opcode::kListKeys;
+  return guarded([&] {
+    send(request, deadline);
+    std::vector<std::string> keys;
+    for (std::int64_t left = receive_integer(deadline); left > 0; --left) {
+      std::string key = receive_vector(deadline);
+      if (key.starts_with(kKeyPrefix)) keys.push_back(key.substr(1));
+    }
+    return keys;
+  });
+}
+
+void TcpStore::append(std::string_view key, std::string_view value) {
+  const std::string raw_key = raw(key);
+  Request request;
+  request.opcode = Opcode::kAppend;
+  request.key = raw_key;
+  request.value = value;
+  guarded([&] { send(request, start_call()); });
+}
+
+std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& keys) {
+  const Deadline deadline = start_call();
+  const std::vector<std::string> raw_keys = raw(keys);
+  Request request;
+  request.opcode = Opcode::kMultiGet;
+  request.keys = views(raw_keys);
+  return guarded([&] {
+    wait_for(request.keys, deadline);
+    send(request, deadline);
+    std::vector<std::string> values;
+    values.reserve(keys.size());
+    while (values.size() < keys.size()) values.push_back(receive_vector(deadline));
+    return values;
+  });
+}
+
+void TcpStore::multi_set(const std::vector<std::pair<std::string, std::string>>& entries) {
+  std::vector<std::string> raw_keys;
+  Request request;
+  request.opcode = Opcode::kMultiSet;
+  for (const auto& [key, value] : entries) {
+    raw_keys.push_back(raw(key));
+    request.values.push_back(value);
+  }
+  request.keys = views(raw_keys);
+  guarded([&] { send(request, start_call()); });
+}
+
+void TcpStore::queue_push(std::string_view key, std::string_view value) {
+  const std::string raw_key = raw(key);
+  Request request;
+  request.opcode = Opcode::kQueuePush;
+  request.key = raw_key;
+  request.value = value;
+  guarded([&] { send(request, start_call()); });
+}
+
+std::string TcpStore::queue_pop(std::string_view key) {
+  const Deadline deadline = start_call();
+  const std::string raw_key = raw(key);
+  return guarded([&] {
+    // Another consumer may take the element between the two requests: wait again.
+    for (;;) {
+      wait_for({raw_key}, deadline);
+      if (std::optional<std::string> value = pop(raw_key, deadline)) return *std::move(value);
+    }
+  });
+}
+
+std::optional<std::string> TcpStore::try_queue_pop(std::string_view key) {
+  const Deadline deadline = start_call();
+  const std::string raw_key = raw(key);
+  return guarded([&] { return pop(raw_key, deadline); });
+}
+
+std::int64_t TcpStore::queue_len(std::string_view key) {
+  const Deadline deadline = start_call();
+  const std::string raw_key = raw(key);
+  Request request;
+  request.opcode = Opcode::kQueueLen;
+  request.key = raw_key;
+  return guarded([&] {
+    send(request, deadline);
+    return receive_integer(deadline);
+  });
+}
+
+void TcpStore::barrier(std::string_view key, std::int64_t world_size) {
+  const Deadline deadline = start_call();
+  const std::string raw_key = raw(key);
+  Request request;
+  request.opcode = Opcode::kBarrier;
+  request.key = raw_key;
+  request.number = world_size;
+  guarded([&] {
+    send(request, deadline);
+    receive_stop_waiting(deadline, "barrier", {raw_key});
+  });
+}
+
+// ---- the connection ----
+
+Deadline TcpStore::start_call() const { return Deadline::after(options_.timeout); }
+
+void TcpStore::send(const Request& request, Deadline deadline) {
+  encode_request(request, &out_);
+  send_all(connection_.get(), out_.data(), out_.size(), deadline);
+  out_.clear();
+  constexpr std::size_t kKeptBytes = 1 << 20;
+  if (out_.capacity() > kKeptBytes) out_.shrink_to_fit();
+}
+
+void TcpStore::receive(void* data, std::size_t size, Deadline deadline) {
+  receive_all(connection_.get(), data, size, deadline);
+}
+
+std::int64_t TcpStore::receive_integer(Deadline deadline) {
+  std::int64_t value;
+  receive(&value, sizeof value, deadline);
+  return value;
+}
+
+std::string TcpStore::receive_vector(Deadline deadline) {
+  std::uint64_t size;
+  receive(&size, sizeof size, deadline);
+  if (size > kMaxReplyBytes) throw Error(ErrorCode::kProtocol, "a reply of absurd length");
+  std::string bytes(size, '\0');
+  receive(bytes.data(), size, deadline);
+  return bytes;
+}
+
+std::optional<std::string> TcpStore::pop(std::string_view raw_key, Deadline deadline) {
+  Request request;
+  request.opcode = Opcode::kQueuePop;
+  request.key = raw_key;
+  send(request, deadline);
+  if (receive_integer(deadline) <= 0) return std::nullopt;
+  return receive_vector(deadline);
+}
+
+void TcpStore::wait_for(const std::vector<std::string_view>& raw_keys, Deadline deadline) {
+  Request request;
+  request.opcode = Opcode::kWait;
+  request.keys = raw_keys;
+  send(request, deadline);
+  receive_stop_waiting(deadline, "waiting for", raw_keys);
+}
+
+void TcpStore::receive_stop_waiting(Deadline deadline, std::string_view what,
+                                    const std::vector<std::string_view>& keys) {
+  char answer = kStopWaiting;
+  if (wait_ready(connection_.get(), POLLIN, deadline)) {
+    receive(&answer, sizeof answer, deadline);
+    if (answer != kStopWaiting) throw Error(ErrorCode::kProtocol, "unexpected answer to WAIT");
+    return;
+  }
+  const Deadline cancel_deadline = Deadline::after(kCancelTimeout);
+  Request cancel;
+  cancel.opcode = Opcode::kCancelWait;
+  send(cancel, cancel_deadline);
+  // The release may have crossed the cancellation: then its byte comes first.
+  receive(&answer, sizeof answer, cancel_deadline);
+  const bool released = answer == kStopWaiting;
+  if (released) receive(&answer, sizeof answer, cancel_deadline);
+  if (answer != kWaitCanceled) throw Error(ErrorCode::kProtocol, "unexpected answer to CANCEL_WAIT");
+  if (released) return;
+  throw WaitExpired(concat("store at ", to_string(server_), ": ", what, " ", quoted(keys),
+                           " timed out after ", options_.timeout.count(), " ms"));
+}
+
+}  // namespace ddprun::store

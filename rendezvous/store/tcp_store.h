@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocking client: one connection to a c10d store server, ddprun's or PyTorch's.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "common/clock.h"
+#include "common/endpoint.h"
+#include "common/unique_fd.h"
+#include "rendezvous/store/request.h"
+#include "rendezvous/store/store.h"
+
+namespace ddprun::store {
+
+struct TcpStoreOptions {
+  std::chrono::milliseconds timeout{300'000};  // of every call, the constructor's included
+  // Adds 1 to the join counter "init/", as each of PyTorch's workers does. For a server whose owner
+  // counts its workers; ddprun's doesn't.
+  bool join = false;
+};
+
+// Every call has the deadline `timeout()`. A wait that expires is cancelled at the server, which may
+// take kCancelTimeout more, and the connection stays good.
+class TcpStore final : public Store {
+ public:
+  static constexpr std::chrono::milliseconds kCancelTimeout{5'000};
+
+  // Connects and shakes hands. A refused connection is retried until the deadline: the server may be
+  // starting. Throws Error(kUnavailable), Error(kTimeout) when somebody listens and is mute,
+  // Error(kProtocol) when it is no c10d store.
+  explicit TcpStore(const Endpoint& server, const TcpStoreOptions& options = {});
+
+  // One round trip that touches nothing.
+  void ping();
+
+  std::unique_ptr<Store> clone() override;
+  std::chrono::milliseconds timeout() const override { return options_.timeout; }
+  void set_timeout(std::chrono::milliseconds timeout) override { options_.timeout = timeout; }
+  void set(std::string_view key, std::string_view value) override;
+  std::string get(std::string_view key) override;
+  std::int64_t add(std::string_view key, std::int64_t delta) override;
+  std::string compare_set(std::string_view key, std::string_view expected,
+                          std::string_view desired) override;
+  bool check(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys) override;
+  bool delete_key(std::string_view key) override;
+  std::int64_t num_keys() override;
+  // Keys of users: the join counter is not among them (num_keys counts it, as PyTorch's does).
+  std::vector<std::string> list_keys() override;
+  void append(std::string_view key, std::string_view value) override;
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys) override;
+  void multi_set(const std::vector<std::pair<std::string, std::string>>& entries) override;
+  void queue_push(std::string_view key, std::string_view value) override;
+  std::string queue_pop(std::string_view key) override;
+  std::optional<std::string> try_queue_pop(std::string_view key) override;
+  std::int64_t queue_len(std::string_view key) override;
+  void barrier(std::string_view key, std::int64_t world_size) override;
+
+ private:
+  void handshake(Deadline deadline);
+  Deadline start_call() const;
+  void send(const Request& request, Deadline deadline);
+  void receive(void* data, std::size_t size, Deadline deadline);
+  std::int64_t receive_integer(Deadline deadline);
+  std::string receive_vector(Deadline deadline);
+  void receive_stop_waiting(Deadline deadline, std::string_view what,
+                            const std::vector<std::string_view>& keys);
+  void wait_for(const std::vector<std::string_view>& raw_keys, Deadline deadline);
+  std::optional<std::string> pop(std::string_view raw_key, Deadline deadline);
+  // Runs one exchange; whatever goes wrong in the stream ends the connection.
+  template <typename Call>
+  auto guarded(Call call);
+
+  const Endpoint server_;
+  TcpStoreOptions options_;
+  UniqueFd connection_;
+  std::string out_;         // Encoded request; kept for its capacity.
+  std::string death_;       // Why the connection ended.
+};
+
+}  // namespace ddprun::store

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/store_server/file_limit.h"
+
+#include <sys/resource.h>
+
+namespace ddprun::store {
+
+std::size_t raise_file_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  if (limit.rlim_cur < limit.rlim_max) {
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+  }
+  return limit.rlim_cur;
+}
+
+}  // namespace ddprun::store
