@@ -104,4 +104,4 @@ class NetnsTest(unittest.TestCase):
 
 if __name__ == "__main__":
     netns.hosts_or_skip(1).close()
-    unittest.main()
+    unittest.main(verbosity=2)

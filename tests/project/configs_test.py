@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What configs/ ships works: the TOML file is read, the unit verifies, the batch script runs."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.join(HERE, "../.."))
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin"))
+CONFIGS = os.path.join(SOURCE, "configs")
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import netns  # noqa: E402
+
+
+def environment(**more):
+    dropped = ("DDPRUN_RDZV", "PET_", "SLURM_", "MASTER_", "RANK", "WORLD_SIZE")
+    base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    return {**base, "PATH": BIN + ":" + base.get("PATH", ""), **more}
+
+
+def read(name):
+    with open(os.path.join(CONFIGS, name), encoding="utf-8") as f:
+        return f.read()
+
+
+class Scratch(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="ddprun-configs-")
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+
+    def write(self, name, text, mode=0o644):
+        path = os.path.join(self.directory, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(path, mode)
+        return path
+
+
+class TomlFile(Scratch):
+    """Each key that the file explains is taken out of its comment, and a job runs by it."""
+
+    def setUp(self):
+        super().setUp()
+        try:
+            self.hosts = netns.Hosts(2)
+        except netns.Unavailable as reason:
+            self.skipTest(str(reason))
+        self.addCleanup(self.hosts.close)
+
+    def run_with(self, text, **more):
+        self.write("ddprun/ddprun.toml", text)
+        argv = [os.path.join(BIN, "ddprun"), "--nnodes=2", "--nproc_per_node=1", "--no-python",
+                "sh", "-c", "echo rank $RANK of $WORLD_SIZE"]
+        running = [h.popen(argv, env=environment(XDG_CONFIG_HOME=self.directory, **more), text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for h in self.hosts]
+        outputs = [p.communicate(timeout=60)[0] for p in running]
+        return [p.returncode for p in running], "".join(outputs)
+
+    def check_key(self, key, host_names):
+        text, count = re.subn(rf"^#({key} = .*)$", r"\1", read("ddprun.toml"), flags=re.M)
+        self.assertEqual(count, 1, f"ddprun.toml has no line '#{key} = …'")
+        for name, host in host_names.items():
+            text = text.replace(name, self.hosts[host].address)
+        codes, output = self.run_with(text)
+        self.assertEqual(codes, [0, 0], output)
+        for rank in range(2):
+            self.assertIn(f"rank {rank} of 2", output)
+
+    def test_as_shipped_it_is_valid_and_sets_nothing(self):
+        codes, output = self.run_with(read("ddprun.toml"))
+        self.assertEqual(codes, [2, 2], output)
+        self.assertIn("--rdzv-endpoint", output)
+
+    def test_rdzv_endpoint(self):
+        self.check_key("rdzv_endpoint", {"rendezvous.example.com": 1})
+
+    def test_hosts(self):
+        self.check_key("hosts", {"node0": 0, "node1": 1})
+
+    def test_every_key_is_covered(self):
+        self.assertEqual(re.findall(r"^#(\w+) = ", read("ddprun.toml"), flags=re.M),
+                         ["rdzv_endpoint", "hosts"])
+
+
+class SystemdUnit(Scratch):
+    def unit_with_our_binary(self):
+        binary = os.path.join(BIN, "ddprund")
+        self.assertTrue(os.path.exists(binary), f"no {binary}: build it first")
+        text, count = re.subn(r"/usr/local/bin/ddprund\b(?= --listen)", binary, read("ddprund.service"))
+        self.assertEqual(count, 1)
+        return self.write("ddprund.service", text)
+
+    def test_verifies(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("systemd-analyze is missing")
+        done = subprocess.run(["systemd-analyze", "verify", self.unit_with_our_binary()], timeout=60,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertNotIn("ddprund.service:", done.stdout)
+
+    def test_exposure_is_low(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("systemd-analyze is missing")
+        done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=20",
+                               self.unit_with_our_binary()], timeout=60, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_its_command_line_starts_the_daemon(self):
+        words = re.search(r"^ExecStart=\S+ (.*)$", read("ddprund.service"), re.M)[1]
+        arguments = words.replace("${DDPRUND_LISTEN}", "127.0.0.1:0").split()
+        daemon = subprocess.Popen([os.path.join(BIN, "ddprund"), *arguments], env=environment(),
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        line = daemon.stdout.readline()
+        daemon.terminate()
+        rest = daemon.communicate(timeout=20)[0]
+        self.assertRegex(line, r"127\.0\.0\.1:\d+", rest)
+
+
+class SlurmScript(Scratch):
+    """Runs the script with an `srun` that does what Slurm's does: the command on each node of the
+    step, with the step's variables."""
+
+    SRUN = """#!{python}
+import os, subprocess, sys
+sys.path.insert(0, {support!r})
+import netns
+argv = sys.argv[1:]
+while argv[0].startswith("--"):
+    argv.pop(0)
+with netns.Hosts(2) as hosts:
+    step = dict(SLURM_STEP_ID="0", SLURM_STEP_NODELIST="node[0-1]", SLURM_STEP_NUM_NODES="2",
+                SLURM_STEP_NUM_TASKS="2", SLURM_STEP_TASKS_PER_NODE="1(x2)", SLURM_NTASKS="2",
+                SLURM_LOCALID="0")
+    running = [h.popen(argv, env={{**os.environ, **step, "SLURM_NODEID": str(h.index),
+                                   "SLURM_PROCID": str(h.index)}}) for h in hosts]
+    sys.exit(max(p.wait() for p in running))
+"""
+    TRAIN = "#!/bin/sh\necho \"rank $RANK of $WORLD_SIZE got $*\"\n"
+
+    def test_parses(self):
+        subprocess.run(["bash", "-n", os.path.join(CONFIGS, "train.sbatch")], check=True, timeout=10)
+        options = re.findall(r"^#SBATCH (--[a-z-]+)=", read("train.sbatch"), re.M)
+        self.assertEqual(len(options), len(set(options)))
+
+    def test_its_srun_line_runs_the_job_on_all_nodes(self):
+        try:
+            netns.Hosts(1).close()
+        except netns.Unavailable as reason:
+            self.skipTest(str(reason))
+        support = os.path.join(SOURCE, "tests/support")
+        self.write("bin/srun", self.SRUN.format(python=sys.executable, support=support), 0o755)
+        self.write("bin/train", self.TRAIN, 0o755)
+        batch = environment(SLURM_JOB_ID="4711", SLURM_JOB_NUM_NODES="2", SLURM_JOB_NODELIST="node[0-1]",
+                            SLURM_JOB_NAME="train", XDG_CONFIG_HOME="/nonexistent")
+        # Its own `train` first: the test is about the launch, not about the training.
+        batch["PATH"] = os.path.join(self.directory, "bin") + ":" + batch["PATH"]
+        done = subprocess.run(["bash", os.path.join(CONFIGS, "train.sbatch"), "--epochs=1"], timeout=90,
+                              env=batch, cwd=os.path.join(self.directory, "bin"), text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for rank in range(8):
+            self.assertIn(f"rank {rank} of 8 got --epochs=1", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the jobs of tests/pytorch/jobs under ddprun, on this machine or on hosts of netns.py."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import netns  # noqa: E402
+
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(HERE, "../../build/release/bin"))
+DDPRUN = os.path.join(BIN, "ddprun")
+
+
+def job(name):
+    return os.path.join(HERE, "jobs", name + ".py")
+
+
+def environment(**more):
+    """Ours without what another launcher or user configuration may have put there."""
+    dropped = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PET_", "SLURM_", "DDPRUN_",
+               "OMP_NUM_THREADS", "GLOO_")
+    base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    return {**base, "PYTHON_EXEC": sys.executable, "XDG_CONFIG_HOME": "/nonexistent", **more}
+
+
+def require_torch():
+    """Ends this test with "SKIPPED: reason" unless this interpreter has PyTorch and ddprun exists."""
+    try:
+        import torch.distributed  # noqa: F401
+    except ImportError as error:
+        print(f"SKIPPED: no PyTorch in {sys.executable} ({error}): scripts/setup.sh full")
+        sys.exit(0)
+    if not os.path.exists(DDPRUN):
+        sys.exit(f"no {DDPRUN}: build it first")
+
+
+class Job(unittest.TestCase):
+    """`run_job` and `run_on_hosts` return completed processes with stdout and stderr as text."""
+
+    maxDiff = None
+
+    def run_job(self, *args, timeout=120, command=(DDPRUN,), cwd=HERE, **more):
+        done = subprocess.run([*command, *args], env=environment(**more), timeout=timeout, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, cwd=cwd)
+        self.transcript = f"{' '.join(args)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def run_on_hosts(self, hosts, args_of, timeout=120, **more):
+        """ddprun on each host at once with the arguments args_of(host)."""
+        running = [host.popen([DDPRUN, *args_of(host)], cwd=HERE, text=True, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=environment(GLOO_SOCKET_IFNAME=host.interface, **more))
+                   for host in hosts]
+        outputs = []
+        for process in running:
+            try:
+                outputs.append(process.communicate(timeout=timeout)[0])
+            except subprocess.TimeoutExpired:
+                for host in hosts:
+                    host.kill()
+                outputs.append("TIMED OUT\n" + process.communicate()[0])
+        codes = [process.returncode for process in running]
+        self.transcript = f"{codes}\n" + "\n-- next host\n".join(outputs)
+        return codes, outputs
+
+    def lines(self, text, containing):
+        return sorted(line[line.index(containing):] for line in text.splitlines() if containing in line)
+
+
+def shown(directory):
+    """What jobs/show.py wrote: rank → its JSON."""
+    return {int(name.split(".")[0]): json.load(open(os.path.join(directory, name)))
+            for name in os.listdir(directory) if name.endswith(".json")}
+
+
+def scratch():
+    return tempfile.TemporaryDirectory(prefix="ddprun-pytorch-")
+
+
+def main():
+    require_torch()
+    unittest.main(verbosity=2)

@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A gloo job survives its restart every time. Its rank 1 dies in each round; every round must meet
+afresh, without a key of the round before. Usage: restarts_test.py [NUM_RESTARTS], 10 by default."""
+import sys
+
+import harness
+
+num_restarts = 10
+
+
+class Restarts(harness.Job):
+    def test_every_restart_works(self):
+        n = num_restarts
+        done = self.run_job("--standalone", "--nproc_per_node=2", f"--max-restarts={n}",
+                            harness.job("restart"), str(n), timeout=60 + 20 * n)
+        self.assertEqual(done.returncode, 0, self.transcript)
+        expected = sorted(f"round {r}: rank {k} works" for r in range(n + 1) for k in range(2))
+        self.assertEqual(self.lines(done.stdout, "round "), expected, self.transcript)
+        print(f"{n} restarts, every one worked")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        num_restarts = int(sys.argv.pop(1))
+    harness.main()

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch programs under ddprun, unchanged, on one node: DDP, groups, modules, arguments, failure."""
+import os
+import time
+
+import harness
+
+
+class SingleNode(harness.Job):
+    def test_ddp_trains_to_what_one_process_gets(self):
+        done = self.run_job("--standalone", "--nproc_per_node=2", harness.job("ddp"))
+        self.assertEqual(done.returncode, 0, self.transcript)
+        self.assertEqual(self.lines(done.stdout, "trained rank"),
+                         ["trained rank 0 of 2", "trained rank 1 of 2"], self.transcript)
+
+    def test_groups_barriers_and_every_store_call(self):
+        done = self.run_job("--standalone", "--nproc-per-node=3", harness.job("groups"))
+        self.assertEqual(done.returncode, 0, self.transcript)
+        self.assertEqual(len(self.lines(done.stdout, "agreed rank")), 3, self.transcript)
+
+    def test_a_module_runs_as_main_and_arguments_pass_untouched(self):
+        arguments = ["--nproc_per_node=9", "--", "-m", "a b", "", "--help", "ä"]
+        with harness.scratch() as directory:
+            done = self.run_job("--standalone", "--nproc_per_node=2", "-m", "jobs.show", *arguments,
+                                SHOW_DIRECTORY=directory)
+            self.assertEqual(done.returncode, 0, self.transcript)
+            given = harness.shown(directory)
+        self.assertEqual(sorted(given), [0, 1], self.transcript)
+        for worker in given.values():
+            self.assertEqual(worker["argv"], arguments)
+            self.assertEqual((worker["name"], worker["package"]), ("__main__", "jobs"))
+            self.assertTrue(worker["own_session"] and worker["unbuffered"])
+
+    def test_failure_is_reported_with_rank_code_and_last_words(self):
+        begin = time.monotonic()
+        done = self.run_job("--standalone", "--nproc_per_node=2", harness.job("fail"))
+        self.assertEqual(done.returncode, 13, self.transcript)
+        self.assertLess(time.monotonic() - begin, 40)
+        report = done.stderr[done.stderr.lower().rindex("fail"):] + done.stderr
+        for wanted in ("rank 1", "13", "the last words of rank 1"):
+            self.assertIn(wanted, report, self.transcript)
+
+    def test_a_python_exception_ends_the_job_with_its_traceback_on_screen(self):
+        done = self.run_job("--standalone", "--nproc_per_node=2", harness.job("raise_error"))
+        self.assertEqual(done.returncode, 1, self.transcript)
+        self.assertIn("ValueError: a number that is not one", done.stderr, self.transcript)
+
+    def test_max_restarts_runs_out(self):
+        done = self.run_job("--standalone", "--nproc_per_node=2", "--max-restarts=1",
+                            harness.job("fail"))
+        self.assertEqual(done.returncode, 13, self.transcript)
+        self.assertEqual(len(self.lines(done.stderr + done.stdout, "the last words of rank 1")) >= 2,
+                         True, self.transcript)
+
+
+if __name__ == "__main__":
+    harness.main()

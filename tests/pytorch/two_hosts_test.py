@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch programs under ddprun, unchanged, on two hosts (network namespaces)."""
+import harness
+from harness import netns
+
+
+class TwoHosts(harness.Job):
+    def setUp(self):
+        self.hosts = netns.Hosts(2)
+        self.addCleanup(self.hosts.close)
+
+    def test_ddp_on_2_hosts_with_2_ranks_each(self):
+        endpoint = f"--rdzv-endpoint={self.hosts[0].address}:29400"
+        codes, outputs = self.run_on_hosts(
+            self.hosts, lambda _: ["--nnodes=2", "--nproc_per_node=2", endpoint, harness.job("ddp")])
+        self.assertEqual(codes, [0, 0], self.transcript)
+        self.assertEqual(self.lines("".join(outputs), "trained rank"),
+                         [f"trained rank {r} of 4" for r in range(4)], self.transcript)
+
+    def test_fixed_ranks_with_master_addr(self):
+        codes, outputs = self.run_on_hosts(
+            self.hosts, lambda host: ["--nnodes=2", "--nproc_per_node=1",
+                                      f"--node-rank={1 - host.index}",
+                                      f"--master-addr={self.hosts[1].address}", "--master-port=29500",
+                                      harness.job("groups")])
+        self.assertEqual(codes, [0, 0], self.transcript)
+        self.assertIn("agreed rank 1 of 2", outputs[0], self.transcript)
+        self.assertIn("agreed rank 0 of 2", outputs[1], self.transcript)
+
+    def test_restart_after_a_rank_on_the_other_host_died(self):
+        endpoint = f"--rdzv-endpoint={self.hosts[0].address}:29400"
+        codes, outputs = self.run_on_hosts(
+            self.hosts, lambda _: ["--nnodes=2", "--nproc_per_node=1", "--max-restarts=2", endpoint,
+                                   harness.job("restart"), "2"])
+        self.assertEqual(codes, [0, 0], self.transcript)
+        self.assertEqual(self.lines("".join(outputs), "round "),
+                         [f"round {n}: rank {r} works" for n in range(3) for r in range(2)],
+                         self.transcript)
+
+
+if __name__ == "__main__":
+    netns.hosts_or_skip(1).close()
+    harness.main()
