@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <string_view>
 
 #include "agent/line_mux.h"
 #include "common/clock.h"
@@ -21,6 +20,7 @@ class ConsoleSink;
 enum class OutputStream { kStdout, kStderr };
 
 struct ConsoleOptions {
+  int stdin_fd = STDIN_FILENO;  // handed to workers; never read here
   int stdout_fd = STDOUT_FILENO;
   int stderr_fd = STDERR_FILENO;
   // Above this many bytes that the reader hasn't taken, workers' pipes are no longer read: a slow
@@ -38,26 +38,32 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
+  const ConsoleOptions& options() const { return options_; }
+  int fd(OutputStream stream) const;
   bool is_terminal(OutputStream stream) const;
   // stdout and stderr are one file: what goes to either keeps its order.
-  bool same_file() const;
+  bool same_file() const { return stderr_ == nullptr; }
 
   // Where the lines of a stream are put together; call flush() after a batch.
   LineMux& lines(OutputStream stream);
   void flush(OutputStream stream);
 
   // True while the stream's reader is more than max_pending_bytes behind. Then `on_room` is called,
-  // once, when it has caught up (or gone).
+  // once and never from inside this call, when it has caught up (or gone).
   bool is_full(OutputStream stream) const;
   void when_room(OutputStream stream, std::function<void()> on_room);
 
-  // Writes all that is pending, blocking the caller. False: the deadline passed (or the reader
-  // went away) with output still unwritten, which is dropped. For the end of the program.
+  // Writes all that is pending, blocking the caller. False: the deadline passed or the reader went
+  // away meanwhile, with output unwritten, which is dropped. For the end of the program.
   bool finish(Deadline deadline);
 
  private:
-  std::unique_ptr<ConsoleSink> stdout_;
-  std::unique_ptr<ConsoleSink> stderr_;  // null when same_file()
+  ConsoleSink& sink(OutputStream stream) const;
+
+  const ConsoleOptions options_;
+  // Second owner of each: its own wait for the reader, while one is under way.
+  std::shared_ptr<ConsoleSink> stdout_;
+  std::shared_ptr<ConsoleSink> stderr_;  // null: stdout_ serves both
 };
 
 }  // namespace ddprun::agent

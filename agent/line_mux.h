@@ -9,10 +9,11 @@
 
 namespace ddprun::agent {
 
-// One worker's side of one stream: the line it hasn't finished yet.
+// One worker's side of one stream: the line it hasn't finished yet. Stays where it is from the
+// first feed() to end().
 struct LineSource {
   std::string prefix;         // "[3] "; may be empty
-  bool redraws = false;       // its carriage returns redraw a line of the terminal (rank 0)
+  bool redraws = false;       // on a terminal its unfinished line is shown and redrawn (rank 0)
   std::string partial;        // bytes after the last newline, not yet passed on
   bool line_is_open = false;  // the begin of the current line was passed on without its end
 };
@@ -24,8 +25,9 @@ class LineMux {
   // and goes on behind its prefix.
   static constexpr std::size_t kMaxPartialBytes = 64 * 1024;
 
-  // `terminal`: carriage returns inside a line are acted on (the last text wins; a source with
-  // `redraws` has its progress line kept at the bottom). Otherwise bytes pass through unchanged.
+  // `terminal`: a carriage return inside a line starts it anew (the last text wins), and a source
+  // that `redraws` has its unfinished line (a progress bar, a prompt) kept below all others.
+  // Otherwise bytes pass through unchanged.
   explicit LineMux(bool terminal) : terminal_(terminal) {}
 
   // Takes what a source wrote.
@@ -33,22 +35,23 @@ class LineMux {
   // The source has ended: passes on its last line, with a newline if it had none.
   void end(LineSource& source);
   // Bytes as they are, with no prefix and no line rule.
-  void raw(std::string_view bytes);
+  void raw(std::string_view bytes) { output_.append(bytes); }
 
-  // What is to be written now; the caller takes it away (swap or clear).
-  std::string& output();
+  // The end of a batch: what is to be written now. The caller takes it away (swap or clear).
+  // `columns`: width of the terminal, 0 = unknown; a progress line is cut to it.
+  std::string& finish_batch(int columns);
 
  private:
   void put_line(LineSource& source, std::string_view tail);
-  void put_piece(LineSource& source, std::string_view bytes);
-  void begin_line(LineSource& source);
+  void put_pieces(LineSource& source, std::string_view bytes);
+  void hold(LineSource& source, std::string_view bytes);
+  void begin_line(const LineSource& source);
   void hide_progress();
-  void show_progress();
 
   const bool terminal_;
   std::string output_;
-  const LineSource* open_ = nullptr;  // whose unfinished line ends output_, if any
-  std::string progress_;              // rank 0's progress text with prefix; empty: none
+  const LineSource* open_ = nullptr;      // whose unfinished line ends the output, if any
+  const LineSource* progress_ = nullptr;  // whose unfinished line is to be shown
   bool progress_shown_ = false;
 };
 

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// ddprun-warden: started by ddprun with a socket as descriptor 3, never by hand.
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "agent/warden/warden.h"
+
+namespace {
+
+using ddprun::agent::warden::kSocketFd;
+
+bool socket_is_there() {
+  int type = 0;
+  socklen_t size = sizeof type;
+  return getsockopt(kSocketFd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
+}
+
+// Descriptors 0–2 exist (a worker's must not land there), 3 is the socket, nothing else is open.
+void tidy_descriptors() {
+  int fd;
+  do {
+    fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (fd >= 0 && fd < 3);
+  fcntl(kSocketFd, F_SETFD, FD_CLOEXEC);
+  syscall(SYS_close_range, kSocketFd + 1, ~0U, 0);
+}
+
+}  // namespace
+
+int main() {
+  if (!socket_is_there()) {
+    constexpr char kMessage[] =
+        "ddprun-warden: this is a part of ddprun, which starts it by itself (docs/warden.md)\n";
+    return write(STDERR_FILENO, kMessage, strlen(kMessage)) < 0 ? 1 : 2;
+  }
+  tidy_descriptors();
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // Nobody but the agent, by closing the socket, or SIGKILL ends the warden.
+  sigset_t all, child;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  const int child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (child_fd < 0) return 1;
+  ddprun::agent::warden::Warden warden(kSocketFd, child_fd);
+  return warden.run();
+}

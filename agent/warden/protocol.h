@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What agent and warden say to each other over one SOCK_SEQPACKET pair: fixed-size messages, never
+// longer than the structs below; both ends are one build on one machine. docs/warden.md.
+// Plain data: the warden has no C++ library.
+#pragma once
+
+#include <stdint.h>
+
+namespace ddprun::agent::warden {
+
+inline constexpr int kSocketFd = 3;         // the warden's end, in the warden
+inline constexpr uint32_t kVersion = 1;     // differs after a half-done installation
+inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
+
+enum class RequestType : uint32_t {
+  kSpawn = 1,   // with 4 descriptors: payload (memfd), stdin, stdout, stderr
+  kSignal = 2,  // `signal_number` to every live worker's process group
+  kStop = 3,    // SIGTERM, SIGCONT; then kEmpty is due. No kSpawn may follow
+  kKill = 4,    // SIGKILL to every descendant until none is left; then kEmpty is due
+};
+
+struct Request {
+  uint32_t version = kVersion;
+  RequestType type = RequestType::kSpawn;
+  uint32_t worker = 0;         // the agent's index
+  int32_t signal_number = 0;   // kSignal
+  uint32_t num_arguments = 0;  // kSpawn: the payload is the working directory, then the arguments,
+  uint32_t num_variables = 0;  // then the environment, each ended by a zero byte
+  uint64_t payload_bytes = 0;
+};
+
+inline constexpr int kNumSpawnFds = 4;
+
+enum class ReportType : uint32_t {
+  kReady = 1,       // the warden is up: pid = its own
+  kStarted = 2,     // exec succeeded: worker, pid
+  kNotStarted = 3,  // worker, error_number, stage; nothing runs
+  kExited = 4,      // worker, pid, wait_status; after kStarted
+  kEmpty = 5,       // after kStop or kKill: no descendant is left
+};
+
+enum class Stage : uint32_t { kNone = 0, kFork = 1, kDirectory = 2, kExec = 3, kRequest = 4 };
+
+struct Report {
+  uint32_t version = kVersion;
+  ReportType type = ReportType::kReady;
+  uint32_t worker = 0;
+  int32_t pid = 0;
+  int32_t wait_status = 0;  // as waitpid(2) gives it
+  int32_t error_number = 0;
+  Stage stage = Stage::kNone;
+  uint32_t reserved = 0;
+  uint64_t max_resident_kb = 0;  // kExited: the worker's peak
+};
+
+}  // namespace ddprun::agent::warden

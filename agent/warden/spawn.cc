@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/warden/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace ddprun::agent::warden {
+namespace {
+
+// The payload, mapped, and the pointer arrays into it.
+struct Command {
+  char* payload = nullptr;
+  size_t payload_bytes = 0;
+  const char* directory = nullptr;
+  char** argv = nullptr;
+  char** envp = nullptr;
+};
+
+void release(Command& command) {
+  if (command.payload) munmap(command.payload, command.payload_bytes);
+  free(command.argv);
+  free(command.envp);
+}
+
+// 0, or an errno value.
+int read_command(const Request& request, int payload_fd, Command* command) {
+  struct stat info;
+  if (fstat(payload_fd, &info) != 0) return errno;
+  const size_t size = request.payload_bytes;
+  const size_t num_strings = size_t{1} + request.num_arguments + request.num_variables;
+  if (size == 0 || static_cast<size_t>(info.st_size) != size || request.num_arguments == 0 ||
+      num_strings > size) {
+    return EINVAL;
+  }
+  void* map = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, payload_fd, 0);
+  if (map == MAP_FAILED) return errno;
+  command->payload = static_cast<char*>(map);
+  command->payload_bytes = size;
+  command->argv = static_cast<char**>(calloc(request.num_arguments + size_t{1}, sizeof(char*)));
+  command->envp = static_cast<char**>(calloc(request.num_variables + size_t{1}, sizeof(char*)));
+  if (!command->argv || !command->envp) return ENOMEM;
+  char* at = command->payload;
+  char* const end = at + size;
+  for (size_t i = 0; i < num_strings; ++i) {
+    char* const zero = static_cast<char*>(memchr(at, 0, end - at));
+    if (!zero) return EINVAL;
+    if (i == 0) {
+      command->directory = at;
+    } else if (i <= request.num_arguments) {
+      command->argv[i - 1] = at;
+    } else {
+      command->envp[i - 1 - request.num_arguments] = at;
+    }
+    at = zero + 1;
+  }
+  return 0;
+}
+
+[[noreturn]] void fail(int pipe_fd, Stage stage) {
+  const SpawnError error{errno, stage};
+  while (write(pipe_fd, &error, sizeof error) < 0 && errno == EINTR) {
+  }
+  _exit(127);
+}
+
+[[noreturn]] void run_child(const Command& command, const int (&fds)[kNumSpawnFds], int pipe_fd,
+                            pid_t warden) {
+  setsid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != warden) _exit(127);  // it died before the line above
+  for (int target = 0; target < 3; ++target) dup2(fds[target + 1], target);
+  if (*command.directory && chdir(command.directory) != 0) fail(pipe_fd, Stage::kDirectory);
+  // Handlers end with the exec, ignored signals wouldn't.
+  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execve(command.argv[0], command.argv, command.envp);
+  fail(pipe_fd, Stage::kExec);
+}
+
+}  // namespace
+
+SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds]) {
+  SpawnResult result;
+  Command command;
+  const int problem = read_command(request, fds[0], &command);
+  int ends[2];
+  if (problem != 0) {
+    result.error = {problem, Stage::kRequest};
+  } else if (pipe2(ends, O_CLOEXEC) != 0) {
+    result.error = {errno, Stage::kFork};
+  } else {
+    const pid_t warden = getpid();
+    result.pid = fork();
+    if (result.pid == 0) run_child(command, fds, ends[1], warden);
+    if (result.pid < 0) result.error = {errno, Stage::kFork};
+    close(ends[1]);
+    if (result.pid > 0) {
+      result.exec_fd = ends[0];
+    } else {
+      close(ends[0]);
+    }
+  }
+  release(command);
+  return result;
+}
+
+}  // namespace ddprun::agent::warden

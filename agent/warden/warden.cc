@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/warden/warden.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/warden/process_tree.h"
+#include "agent/warden/spawn.h"
+
+namespace ddprun::agent::warden {
+namespace {
+
+// While killing: how soon to look again for processes that were born during the last look. Deaths
+// wake us anyway; this is for a tree that forks faster than it dies.
+constexpr int kSweepIntervalMs = 5;
+
+// SPAWN requests are bounded by kMaxUnanswered; more pending execs wait for their turn in poll.
+constexpr size_t kMaxPollFds = 2 + kMaxUnanswered;
+
+int64_t now_ms() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+}
+
+void signal_group(pid_t leader, int signal_number) {
+  // Until its setsid() the child has no group of its own; afterwards it may have left it.
+  if (kill(-leader, signal_number) != 0 || getpgid(leader) != leader) kill(leader, signal_number);
+}
+
+}  // namespace
+
+// For process_tree: whom the SIGTERM of kStop has not reached.
+struct AskedGroups {
+  static Visit choose(pid_t pid, void* context) {
+    const Warden& warden = *static_cast<Warden*>(context);
+    const pid_t group = getpgid(pid);
+    for (size_t i = 0; i < warden.num_asked_groups_; ++i) {
+      if (warden.asked_groups_[i] == group) return Visit::kPass;
+    }
+    return Visit::kSignal;
+  }
+};
+
+int Warden::run() {
+  report({.type = ReportType::kReady, .pid = getpid()});
+  while (true) {
+    pollfd set[kMaxPollFds];
+    const size_t num_fds = fill_poll_set(set);
+    if (poll(set, num_fds, poll_timeout_ms()) < 0 && errno != EINTR) return 1;
+    if (set[1].revents) {
+      signalfd_siginfo infos[16];
+      while (read(child_fd_, infos, sizeof infos) > 0) {
+      }
+    }
+    // An exec that is decided is reported before the death of the same worker: reap() sees to it.
+    for (size_t i = num_workers_; i-- > 0;) {
+      for (size_t k = 2; k < num_fds; ++k) {
+        if (set[k].fd == workers_[i].exec_fd && set[k].revents) {
+          decide_exec(i);
+          break;
+        }
+      }
+    }
+    reap();
+    if (set[0].revents) handle_request();
+    if (mode_ == Mode::kStopping && num_workers_ == 0 && !rest_asked_) ask_the_rest_to_stop();
+    if (mode_ == Mode::kKilling) {
+      sweep();
+      reap();
+    }
+    if (!has_children_ && empty_due_) {
+      empty_due_ = false;
+      report({.type = ReportType::kEmpty});
+    }
+    if (!has_children_ && agent_gone_) return 0;
+  }
+}
+
+size_t Warden::fill_poll_set(pollfd* set) const {
+  size_t count = 0;
+  set[count++] = {agent_gone_ ? -1 : socket_, POLLIN, 0};
+  set[count++] = {child_fd_, POLLIN, 0};
+  for (size_t i = 0; i < num_workers_ && count < kMaxPollFds; ++i) {
+    if (workers_[i].exec_fd >= 0) set[count++] = {workers_[i].exec_fd, POLLIN, 0};
+  }
+  return count;
+}
+
+int Warden::poll_timeout_ms() const {
+  return mode_ == Mode::kKilling && has_children_ ? kSweepIntervalMs : -1;
+}
+
+void Warden::handle_request() {
+  Request request{};
+  iovec part{&request, sizeof request};
+  alignas(cmsghdr) char control[CMSG_SPACE(kNumSpawnFds * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t size = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size != static_cast<ssize_t>(sizeof request) || request.version != kVersion) {
+    // End of file, or an agent of another build: it is gone for us either way.
+    agent_gone_ = true;
+    mode_ = Mode::kKilling;
+    swept_at_ms_ = 0;
+    shutdown(socket_, SHUT_RDWR);
+    return;
+  }
+  int fds[kNumSpawnFds];
+  size_t num_fds = 0;
+  for (cmsghdr* part_of = CMSG_FIRSTHDR(&message); part_of;
+       part_of = CMSG_NXTHDR(&message, part_of)) {
+    if (part_of->cmsg_level != SOL_SOCKET || part_of->cmsg_type != SCM_RIGHTS) continue;
+    num_fds = (part_of->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    memcpy(fds, CMSG_DATA(part_of), num_fds * sizeof(int));
+  }
+  switch (request.type) {
+    case RequestType::kSpawn:
+      if (mode_ != Mode::kServing) {
+        report_not_started(request.worker, ECANCELED, Stage::kRequest);
+      } else if (num_fds != kNumSpawnFds) {
+        report_not_started(request.worker, EMFILE, Stage::kRequest);  // no room for them here
+      } else {
+        spawn(request, fds);
+      }
+      break;
+    case RequestType::kSignal:
+      signal_workers(request.signal_number);
+      break;
+    case RequestType::kStop:
+      empty_due_ = true;
+      if (mode_ != Mode::kServing) break;
+      mode_ = Mode::kStopping;
+      asked_groups_ = static_cast<pid_t*>(malloc((num_workers_ + 1) * sizeof(pid_t)));
+      for (size_t i = 0; asked_groups_ && i < num_workers_; ++i) {
+        asked_groups_[num_asked_groups_++] = workers_[i].pid;
+      }
+      signal_workers(SIGTERM);
+      signal_workers(SIGCONT);  // a stopped process would not see it
+      break;
+    case RequestType::kKill:
+      empty_due_ = true;
+      mode_ = Mode::kKilling;
+      swept_at_ms_ = 0;
+      break;
+  }
+  for (size_t i = 0; i < num_fds; ++i) close(fds[i]);
+}
+
+void Warden::spawn(const Request& request, const int* fds) {
+  if (num_workers_ == capacity_) {
+    const size_t wanted = capacity_ ? capacity_ * 2 : 64;
+    void* grown = realloc(workers_, wanted * sizeof(Worker));
+    if (!grown) return report_not_started(request.worker, ENOMEM, Stage::kRequest);
+    workers_ = static_cast<Worker*>(grown);
+    capacity_ = wanted;
+  }
+  const int four[kNumSpawnFds] = {fds[0], fds[1], fds[2], fds[3]};
+  const SpawnResult result = spawn_worker(request, four);
+  if (result.pid < 0) {
+    return report_not_started(request.worker, result.error.error_number, result.error.stage);
+  }
+  has_children_ = true;
+  workers_[num_workers_++] = {result.pid, request.worker, result.exec_fd};
+}
+
+void Warden::signal_workers(int signal_number) {
+  for (size_t i = 0; i < num_workers_; ++i) signal_group(workers_[i].pid, signal_number);
+}
+
+void Warden::ask_the_rest_to_stop() {
+  rest_asked_ = true;
+  if (!has_children_) return;
+  signal_descendants(SIGTERM, &AskedGroups::choose, this);
+  signal_descendants(SIGCONT, &AskedGroups::choose, this);
+}
+
+void Warden::sweep() {
+  if (!has_children_ || now_ms() - swept_at_ms_ < kSweepIntervalMs) return;
+  signal_workers(SIGKILL);
+  signal_descendants(SIGKILL, nullptr, nullptr);
+  swept_at_ms_ = now_ms();
+}
+
+void Warden::reap() {
+  while (true) {
+    int status = 0;
+    rusage usage;
+    const pid_t pid = wait4(-1, &status, WNOHANG, &usage);
+    if (pid < 0 && errno == EINTR) continue;
+    has_children_ = pid >= 0;
+    if (pid <= 0) return;
+    for (size_t i = 0; i < num_workers_; ++i) {
+      if (workers_[i].pid != pid) continue;
+      const uint32_t index = workers_[i].index;
+      const size_t before = num_workers_;
+      if (workers_[i].exec_fd >= 0) decide_exec(i);
+      if (num_workers_ != before) break;  // it never started
+      remove(i);
+      report({.type = ReportType::kExited,
+              .worker = index,
+              .pid = pid,
+              .wait_status = status,
+              .max_resident_kb = static_cast<uint64_t>(usage.ru_maxrss)});
+      break;
+    }
+  }
+}
+
+void Warden::decide_exec(size_t position) {
+  Worker& worker = workers_[position];
+  SpawnError error{0, Stage::kNone};
+  ssize_t size;
+  do {
+    size = read(worker.exec_fd, &error, sizeof error);
+  } while (size < 0 && errno == EINTR);
+  close(worker.exec_fd);
+  worker.exec_fd = -1;
+  const uint32_t index = worker.index;
+  if (size == static_cast<ssize_t>(sizeof error)) {
+    remove(position);  // its death is that of any other child
+    report_not_started(index, error.error_number, error.stage);
+  } else {
+    report({.type = ReportType::kStarted, .worker = index, .pid = worker.pid});
+  }
+}
+
+void Warden::remove(size_t position) { workers_[position] = workers_[--num_workers_]; }
+
+void Warden::report_not_started(uint32_t index, int error_number, Stage stage) {
+  report({.type = ReportType::kNotStarted,
+          .worker = index,
+          .error_number = error_number,
+          .stage = stage});
+}
+
+// Waits where the agent is slow: it reads before it writes. When it is gone, recvmsg says so.
+void Warden::report(Report report) {
+  if (agent_gone_) return;
+  while (send(socket_, &report, sizeof report, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace ddprun::agent::warden

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The workers' parent: does what the agent asks, reports, and when the agent is gone kills every
+// descendant and ends. One thread, no C++ library, so that it stays under 1 MB. docs/warden.md.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "agent/warden/protocol.h"
+
+struct pollfd;
+
+namespace ddprun::agent::warden {
+
+class Warden {
+ public:
+  // `socket` is the agent's peer, `child_fd` a signalfd for SIGCHLD.
+  Warden(int socket, int child_fd) : socket_(socket), child_fd_(child_fd) {}
+
+  // Serves until the agent's end is closed and no descendant is left. Returns the exit status.
+  int run();
+
+ private:
+  struct Worker {
+    pid_t pid;
+    uint32_t index;  // the agent's
+    int exec_fd;     // −1 once the exec is decided
+  };
+  enum class Mode { kServing, kStopping, kKilling };
+
+  void handle_request();
+  void spawn(const Request& request, const int* fds);
+  void signal_workers(int signal_number);
+  void ask_the_rest_to_stop();
+  void sweep();
+  void reap();
+  void decide_exec(size_t position);
+  void remove(size_t position);
+  void report(Report report);
+  void report_not_started(uint32_t index, int error_number, Stage stage);
+  size_t fill_poll_set(pollfd* set) const;
+  int poll_timeout_ms() const;
+
+  const int socket_;
+  const int child_fd_;
+  bool agent_gone_ = false;
+  Mode mode_ = Mode::kServing;
+  bool rest_asked_ = false;   // SIGTERM was sent to what the workers left behind
+  bool empty_due_ = false;    // the agent waits for kEmpty
+  bool has_children_ = false;
+  int64_t swept_at_ms_ = 0;
+  // Workers that were started and not reaped; grows, never shrinks.
+  Worker* workers_ = nullptr;
+  size_t num_workers_ = 0;
+  size_t capacity_ = 0;
+  // Process groups that the SIGTERM of kStop reached.
+  pid_t* asked_groups_ = nullptr;
+  size_t num_asked_groups_ = 0;
+
+  friend struct AskedGroups;
+};
+
+}  // namespace ddprun::agent::warden

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/warden_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "common/error.h"
+
+namespace ddprun::agent {
+namespace {
+
+std::vector<pid_t>& mutable_live_wardens() {
+  static std::vector<pid_t> pids;  // of the one io thread
+  return pids;
+}
+
+// The text of a request that has too much for a message: a sealed-off file in memory.
+UniqueFd make_payload(const WardenSpawn& spawn, std::uint64_t* size) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text.append(part.c_str(), part.size() + 1); };
+  add(*spawn.working_directory);
+  for (const auto& part : *spawn.argv) add(part);
+  for (const auto& part : *spawn.environment) add(part);
+  UniqueFd file(::memfd_create("ddprun-spawn", MFD_CLOEXEC));
+  if (!file) throw_system_error("memfd_create", errno);
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t n = ::write(file.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_system_error("writing a worker's command", errno);
+    done += static_cast<std::size_t>(n);
+  }
+  *size = text.size();
+  return file;
+}
+
+// Two fds that posix_spawn's child must not lose to each other's numbers.
+UniqueFd above_standard(UniqueFd fd) {
+  if (fd.get() > warden::kSocketFd) return fd;
+  UniqueFd higher(::fcntl(fd.get(), F_DUPFD_CLOEXEC, warden::kSocketFd + 1));
+  if (!higher) throw_system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
+  return higher;
+}
+
+pid_t spawn_warden(const std::string& path, int socket) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, socket, warden::kSocketFd);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  // From its first instruction on no signal of the terminal or of a scheduler ends it.
+  sigset_t all;
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &all);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+  std::string name = "ddprun-warden";
+  char* argv[] = {name.data(), nullptr};
+  char* envp[] = {nullptr};
+  pid_t pid = -1;
+  const int error = ::posix_spawn(&pid, path.c_str(), &actions, &attributes, argv, envp);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) throw_system_error("starting " + path + " (a part of ddprun)", error);
+  return pid;
+}
+
+}  // namespace
+
+const std::vector<pid_t>& live_wardens() { return mutable_live_wardens(); }
+
+std::string WardenProcess::default_path() {
+  std::array<char, 4096> buffer;
+  const ssize_t size = ::readlink("/proc/self/exe", buffer.data(), buffer.size());
+  if (size <= 0) throw_system_error("readlink /proc/self/exe", errno);
+  const std::string self(buffer.data(), static_cast<std::size_t>(size));
+  const std::string directory = self.substr(0, self.rfind('/') + 1);
+  const std::string beside = directory + "ddprun-warden";
+  const std::string libexec = directory + "../libexec/ddprun/ddprun-warden";
+  return ::access(beside.c_str(), X_OK) != 0 && ::access(libexec.c_str(), X_OK) == 0 ? libexec
+                                                                                     : beside;
+}
+
+std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io,
+                                                     const std::string& path, Events events) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    throw_system_error("socketpair", errno);
+  }
+  UniqueFd ours(ends[0]);
+  UniqueFd theirs = above_standard(UniqueFd(ends[1]));
+  // The warden's reports wait for a slow agent; it polls before it reads.
+  ::fcntl(theirs.get(), F_SETFL, 0);
+  // If the warden is killed, what the workers left comes to us (orphan_sweep.h).
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const pid_t pid = spawn_warden(path, theirs.get());
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd) {
+    const int error = errno;
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    throw_system_error("pidfd_open (Linux 5.3 or newer is needed)", error);
+  }
+  mutable_live_wardens().push_back(pid);
+  std::shared_ptr<WardenProcess> process(
+      new WardenProcess(io, pid, std::move(ours), std::move(pidfd), std::move(events)));
+  process->watch();
+  return process;
+}
+
+WardenProcess::WardenProcess(boost::asio::io_context& io, pid_t pid, UniqueFd socket,
+                             UniqueFd pidfd, Events events)
+    : pid_(pid),
+      socket_(io, socket.release()),
+      pidfd_(io, pidfd.release()),
+      events_(std::move(events)) {}
+
+WardenProcess::~WardenProcess() = default;
+
+// The handler keeps this object until the process is reaped, also after abandon().
+void WardenProcess::watch() {
+  pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                    [self = shared_from_this()](const boost::system::error_code& error) {
+                      if (!error) self->on_process_end();
+                    });
+  wait_readable();
+}
+
+void WardenProcess::spawn(const WardenSpawn& spawn) {
+  Outgoing outgoing;
+  outgoing.request.type = warden::RequestType::kSpawn;
+  outgoing.request.worker = spawn.worker;
+  outgoing.request.num_arguments = static_cast<std::uint32_t>(spawn.argv->size());
+  outgoing.request.num_variables = static_cast<std::uint32_t>(spawn.environment->size());
+  outgoing.fds.push_back(make_payload(spawn, &outgoing.request.payload_bytes));
+  for (const int fd : {spawn.stdin_fd, spawn.stdout_fd, spawn.stderr_fd}) {
+    UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+    if (!copy) throw_system_error("duplicating a worker's descriptor", errno);
+    outgoing.fds.push_back(std::move(copy));
+  }
+  queue_.push_back(std::move(outgoing));
+  send_queued();
+}
+
+void WardenProcess::request(warden::RequestType type, int signal_number) {
+  Outgoing outgoing;
+  outgoing.request.type = type;
+  outgoing.request.signal_number = signal_number;
+  queue_.push_back(std::move(outgoing));
+  send_queued();
+}
+
+void WardenProcess::send_queued() {
+  while (!queue_.empty() && !waiting_writable_ && socket_.is_open()) {
+    if (send_now(queue_.front())) {
+      queue_.pop_front();
+      continue;
+    }
+    waiting_writable_ = true;
+    socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                       [self = shared_from_this()](const boost::system::error_code& error) {
+                         self->waiting_writable_ = false;
+                         if (!error) self->send_queued();
+                       });
+  }
+}
+
+// False: no room now.
+bool WardenProcess::send_now(const Outgoing& outgoing) {
+  iovec part{const_cast<warden::Request*>(&outgoing.request), sizeof outgoing.request};
+  alignas(cmsghdr) char control[CMSG_SPACE(warden::kNumSpawnFds * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!outgoing.fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(warden::kNumSpawnFds * sizeof(int));
+    for (std::size_t i = 0; i < outgoing.fds.size(); ++i) {
+      const int fd = outgoing.fds[i].get();
+      std::memcpy(CMSG_DATA(header) + i * sizeof(int), &fd, sizeof fd);
+    }
+  }
+  ssize_t size;
+  do {
+    size = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (size < 0 && errno == EINTR);
+  // Any other error means that the warden is gone, and its pidfd says so.
+  return size >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+void WardenProcess::wait_readable() {
+  socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                     [self = shared_from_this()](const boost::system::error_code& error) {
+                       if (error) return;
+                       self->read_reports();
+                     });
+}
+
+void WardenProcess::read_reports() {
+  const auto self = shared_from_this();  // an event may let go of us
+  while (socket_.is_open()) {
+    warden::Report report;
+    const ssize_t size =
+        ::recv(socket_.native_handle(), &report, sizeof report, MSG_DONTWAIT);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return wait_readable();
+    if (size <= 0) return;  // its end follows by pidfd
+    if (size != static_cast<ssize_t>(sizeof report) || report.version != warden::kVersion) {
+      ::kill(pid_, SIGKILL);  // of another build: its workers die with it, gone() follows
+      return;
+    }
+    if (events_.report) events_.report(report);
+  }
+}
+
+void WardenProcess::on_process_end() {
+  const auto self = shared_from_this();
+  if (socket_.is_open()) read_reports();  // what it said before it ended
+  int wait_status = 0;
+  ::waitpid(pid_, &wait_status, 0);  // it has ended: returns at once
+  auto& live = mutable_live_wardens();
+  live.erase(std::remove(live.begin(), live.end(), pid_), live.end());
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  pidfd_.close(ignored);
+  const auto events = std::move(events_);
+  events_ = {};
+  if (events.gone) events.gone(wait_status);
+}
+
+void WardenProcess::hang_up() {
+  queue_.clear();
+  boost::system::error_code ignored;
+  if (socket_.is_open()) socket_.close(ignored);
+}
+
+void WardenProcess::abandon() {
+  events_ = {};
+  hang_up();
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's side of one warden (docs/warden.md): starts the process, sends requests, hands on
+// reports, sees its end by pidfd. io thread only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/warden/protocol.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::agent {
+
+// What a worker is made of: three descriptors (borrowed for the call) and the command.
+struct WardenSpawn {
+  std::uint32_t worker = 0;
+  const std::vector<std::string>* argv = nullptr;
+  const std::vector<std::string>* environment = nullptr;
+  const std::string* working_directory = nullptr;
+  int stdin_fd = -1;
+  int stdout_fd = -1;
+  int stderr_fd = -1;
+};
+
+class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
+ public:
+  struct Events {
+    std::function<void(const warden::Report&)> report;
+    std::function<void(int wait_status)> gone;  // reaped; after its last report. Once
+  };
+
+  // Where ddprun-warden is when nobody says so: beside this program, else in ../libexec/ddprun.
+  static std::string default_path();
+
+  // Starts the process in a session of its own. Throws Error(kSystem) naming the file.
+  static std::shared_ptr<WardenProcess> launch(boost::asio::io_context& io,
+                                               const std::string& path, Events events);
+  ~WardenProcess();
+
+  pid_t pid() const { return pid_; }
+
+  // Throws Error(kSystem) when descriptors run out. The warden being gone is no error here.
+  void spawn(const WardenSpawn& spawn);
+  void request(warden::RequestType type, int signal_number = 0);
+
+  // Closes the socket: the warden kills every descendant and ends, `gone` follows.
+  void hang_up();
+  // As hang_up(), but no event comes any more; the process is still reaped.
+  void abandon();
+
+ private:
+  struct Outgoing {
+    warden::Request request;
+    std::vector<UniqueFd> fds;
+  };
+
+  WardenProcess(boost::asio::io_context& io, pid_t pid, UniqueFd socket, UniqueFd pidfd,
+                Events events);
+  void watch();
+  void send_queued();
+  bool send_now(const Outgoing& outgoing);
+  void wait_readable();
+  void read_reports();
+  void on_process_end();
+
+  const pid_t pid_;
+  boost::asio::posix::stream_descriptor socket_;
+  boost::asio::posix::stream_descriptor pidfd_;
+  Events events_;
+  std::deque<Outgoing> queue_;  // what the socket had no room for
+  bool waiting_writable_ = false;
+};
+
+// Pids of this process' wardens that have not been reaped.
+const std::vector<pid_t>& live_wardens();
+
+}  // namespace ddprun::agent

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/worker_group.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "agent/orphan_sweep.h"
+#include "agent/warden_process.h"
+#include "agent/worker_output.h"
+#include "common/check.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/signal_names.h"
+
+namespace ddprun::agent {
+namespace {
+
+using warden::Report;
+using warden::ReportType;
+using warden::RequestType;
+using warden::Stage;
+
+constexpr int kExitNotExecutable = 126;  // as shells have it
+constexpr int kExitNotFound = 127;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+enum class WorkerState { kWaiting, kStarting, kRunning, kEnded };
+
+struct Worker {
+  WorkerSpec spec;
+  WorkerState state = WorkerState::kWaiting;
+  pid_t pid = 0;
+  std::shared_ptr<WorkerOutput> output;  // second owner: its reads under way
+};
+
+}  // namespace
+
+// Owned by the group, and by what is under way in the io context until that has seen `closed_`.
+class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl> {
+ public:
+  Impl(boost::asio::io_context& io, Console& console, WorkerGroupOptions options, int node_rank,
+       WorkerGroupEvents events)
+      : io_(io),
+        console_(console),
+        options_(std::move(options)),
+        node_rank_(node_rank),
+        events_(std::move(events)),
+        grace_timer_(io) {}
+
+  void start(std::vector<WorkerSpec> specs);
+  void stop(std::chrono::milliseconds grace);
+  void signal(int signal_number);
+  void close();
+
+ private:
+  void spawn_more();
+  void spawn(std::size_t index);
+  WorkerStreams open_streams(Worker& worker);
+  int agent_stdin(const Worker& worker);
+  void on_report(const Report& report);
+  void on_started(Worker& worker, pid_t pid);
+  void on_not_started(Worker& worker, const Report& report);
+  void on_exited(Worker& worker, int wait_status);
+  void on_warden_gone(int wait_status);
+  void worker_lost(Worker& worker, const std::string& why);
+  void fail(Worker& worker, membership::WorkerFailure failure);
+  membership::WorkerFailure describe(const Worker& worker) const;
+  void check_done();
+  void finish();
+  template <typename Function>
+  void later(Function function);
+
+  // Constant after construction (workers_: after start).
+  boost::asio::io_context& io_;
+  Console& console_;
+  const WorkerGroupOptions options_;
+  const int node_rank_;
+  WorkerGroupEvents events_;
+
+  // io thread only.
+  std::vector<Worker> workers_;
+  std::shared_ptr<WardenProcess> warden_;     // second owner: its waits under way
+  std::shared_ptr<OrphanSweep> orphan_sweep_;  // likewise
+  UniqueFd null_fd_;
+  boost::asio::steady_timer grace_timer_;
+  std::optional<Clock::time_point> kill_at_;  // set: stop() was called
+  std::size_t next_to_spawn_ = 0;
+  std::size_t num_unanswered_ = 0;
+  std::size_t num_running_ = 0;    // ever
+  std::size_t num_succeeded_ = 0;
+  bool warden_gone_ = false;  // ended, and nothing of it is left
+  bool empty_ = false;        // the warden said so after stop()
+  bool finished_ = false;     // all_gone was called
+  bool closed_ = false;       // the group's owner has let go
+};
+
+template <typename Function>
+void WorkerGroup::Impl::later(Function function) {
+  boost::asio::post(io_, [self = shared_from_this(), function = std::move(function)] {
+    if (!self->closed_) function(*self);
+  });
+}
+
+void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {
+  DDPRUN_CHECK(workers_.empty() && !specs.empty());
+  if (kill_at_) return;  // stopped before it began
+  null_fd_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null_fd_) throw_system_error("/dev/null", errno);
+  const std::weak_ptr<Impl> weak = weak_from_this();
+  WardenProcess::Events events;
+  events.report = [weak](const Report& report) {
+    const auto self = weak.lock();
+    if (self && !self->closed_) self->on_report(report);
+  };
+  events.gone = [weak](int wait_status) {
+    const auto self = weak.lock();
+    if (self && !self->closed_) self->on_warden_gone(wait_status);
+  };
+  const std::string path =
+      options_.warden_path.empty() ? WardenProcess::default_path() : options_.warden_path;
+  warden_ = WardenProcess::launch(io_, path, std::move(events));
+  for (WorkerSpec& spec : specs) {
+    DDPRUN_CHECK(!spec.argv.empty());
+    workers_.emplace_back().spec = std::move(spec);
+  }
+  spawn_more();
+}
+
+// A few at a time: the warden's answers make room, so that neither its socket nor the limit of
+// descriptors in flight is ever full.
+void WorkerGroup::Impl::spawn_more() {
+  while (!kill_at_ && !warden_gone_ && next_to_spawn_ < workers_.size() &&
+         num_unanswered_ < warden::kMaxUnanswered) {
+    spawn(next_to_spawn_++);
+  }
+}
+
+void WorkerGroup::Impl::spawn(std::size_t index) {
+  Worker& worker = workers_[index];
+  worker.output = std::make_shared<WorkerOutput>(
+      io_, console_, options_.prefix_output ? OutputMode::kPrefixed : OutputMode::kInherited,
+      worker.spec.global_rank);
+  try {
+    const WorkerStreams streams = worker.output->open();
+    const auto own_or_null = [&](int fd) { return ::fcntl(fd, F_GETFD) >= 0 ? fd : null_fd_.get(); };
+    const auto choose = [&](const UniqueFd& pipe, OutputStream stream) {
+      return pipe ? pipe.get() : own_or_null(console_.fd(stream));
+    };
+    const bool has_stdin = !options_.prefix_output || worker.spec.global_rank == 0;
+    WardenSpawn request;
+    request.worker = static_cast<std::uint32_t>(index);
+    request.argv = &worker.spec.argv;
+    request.environment = &worker.spec.environment;
+    request.working_directory = &worker.spec.working_directory;
+    request.stdin_fd = has_stdin ? own_or_null(console_.options().stdin_fd) : null_fd_.get();
+    request.stdout_fd = choose(streams.stdout_fd, OutputStream::kStdout);
+    request.stderr_fd = choose(streams.stderr_fd, OutputStream::kStderr);
+    warden_->spawn(request);
+    worker.state = WorkerState::kStarting;
+    ++num_unanswered_;
+  } catch (const Error& error) {
+    later([index, why = std::string(error.what())](Impl& self) {
+      membership::WorkerFailure failure = self.describe(self.workers_[index]);
+      failure.exit_code = kExitNotExecutable;
+      failure.note = "could not be started: " + why;
+      self.fail(self.workers_[index], std::move(failure));
+    });
+  }
+}
+
+void WorkerGroup::Impl::stop(std::chrono::milliseconds grace) {
+  if (finished_) return;
+  const bool is_first = !kill_at_;
+  const Clock::time_point at = Clock::now() + grace;
+  if (!is_first && at >= *kill_at_) return;
+  kill_at_ = at;
+  if (!warden_ || warden_gone_) {
+    later([](Impl& self) { self.check_done(); });
+    return;
+  }
+  if (is_first) warden_->request(RequestType::kStop);
+  grace_timer_.expires_at(at);
+  grace_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (error || self->closed_ || self->finished_ || self->warden_gone_) return;
+    self->warden_->request(RequestType::kKill);
+  });
+}
+
+void WorkerGroup::Impl::signal(int signal_number) {
+  if (warden_ && !warden_gone_) warden_->request(RequestType::kSignal, signal_number);
+}
+
+void WorkerGroup::Impl::close() {
+  closed_ = true;
+  grace_timer_.cancel();
+  if (warden_) warden_->abandon();
+  if (orphan_sweep_) orphan_sweep_->abandon();
+  for (Worker& worker : workers_) {
+    if (worker.output) worker.output->abandon();
+  }
+}
+
+void WorkerGroup::Impl::on_report(const Report& report) {
+  const auto self = shared_from_this();  // an event may destroy the group
+  if (report.type == ReportType::kReady) return;
+  if (report.type == ReportType::kEmpty) {
+    empty_ = true;
+    return check_done();
+  }
+  DDPRUN_CHECK(report.worker < workers_.size());
+  Worker& worker = workers_[report.worker];
+  switch (report.type) {
+    case ReportType::kStarted:
+      return on_started(worker, report.pid);
+    case ReportType::kNotStarted:
+      return on_not_started(worker, report);
+    case ReportType::kExited:
+      return on_exited(worker, report.wait_status);
+    case ReportType::kReady:
+    case ReportType::kEmpty:
+      break;
+  }
+}
+
+void WorkerGroup::Impl::on_started(Worker& worker, pid_t pid) {
+  worker.pid = pid;
+  worker.state = WorkerState::kRunning;
+  --num_unanswered_;
+  ++num_running_;
+  spawn_more();
+  if (num_running_ == workers_.size() && events_.all_running) events_.all_running();
+}
+
+void WorkerGroup::Impl::on_not_started(Worker& worker, const Report& report) {
+  --num_unanswered_;
+  spawn_more();
+  membership::WorkerFailure failure = describe(worker);
+  const std::string& file = worker.spec.argv.front();
+  const bool is_missing = report.error_number == ENOENT || report.error_number == ENOTDIR;
+  failure.exit_code = is_missing ? kExitNotFound : kExitNotExecutable;
+  const std::string why = errno_text(report.error_number);
+  switch (report.stage) {
+    case Stage::kExec:
+      failure.note = "could not exec " + file + ": " + why;
+      // The file is there, so it is its interpreter that is not.
+      if (report.error_number == ENOENT && ::access(file.c_str(), F_OK) == 0) {
+        failure.exit_code = kExitNotExecutable;
+        failure.note += " (the file exists: the interpreter in its first line, or its loader, doesn't)";
+      }
+      break;
+    case Stage::kDirectory:
+      failure.note = "could not enter the directory " + worker.spec.working_directory + ": " + why;
+      break;
+    default:
+      failure.exit_code = kExitNotExecutable;
+      failure.note = "could not start a process for " + file + ": " + why;
+  }
+  fail(worker, std::move(failure));
+}
+
+void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status) {
+  worker.output->worker_ended();
+  if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) {
+    worker.state = WorkerState::kEnded;
+    ++num_succeeded_;
+    if (num_succeeded_ == workers_.size() && !kill_at_ && events_.all_succeeded) {
+      events_.all_succeeded();
+    }
+    return;
+  }
+  membership::WorkerFailure failure = describe(worker);
+  if (WIFSIGNALED(wait_status)) {
+    failure.signal_number = WTERMSIG(wait_status);
+  } else {
+    failure.exit_code = WEXITSTATUS(wait_status);
+  }
+  fail(worker, std::move(failure));
+}
+
+membership::WorkerFailure WorkerGroup::Impl::describe(const Worker& worker) const {
+  membership::WorkerFailure failure;
+  failure.global_rank = worker.spec.global_rank;
+  failure.local_rank = worker.spec.local_rank;
+  failure.node_rank = node_rank_;
+  failure.host = host_name();
+  failure.pid = worker.pid;
+  if (worker.output) failure.last_lines = worker.output->last_lines();
+  return failure;
+}
+
+void WorkerGroup::Impl::fail(Worker& worker, membership::WorkerFailure failure) {
+  worker.state = WorkerState::kEnded;
+  // What ends after stop() was told to: a victim.
+  if (!kill_at_ && events_.worker_failed) events_.worker_failed(std::move(failure));
+}
+
+void WorkerGroup::Impl::on_warden_gone(int wait_status) {
+  const auto self = shared_from_this();
+  warden_gone_ = true;
+  if (empty_) return finish();  // it was told to end
+  const std::string how = WIFSIGNALED(wait_status)
+                              ? "was ended by " + signal_name(WTERMSIG(wait_status))
+                              : "ended with status " + std::to_string(WEXITSTATUS(wait_status));
+  const std::string why = "its warden process (ddprun-warden, pid " +
+                          std::to_string(warden_->pid()) + ") " + how + "; its workers died with it";
+  log_error("the workers' warden (pid ", warden_->pid(), ") ", how, ": its workers died with it");
+  warden_gone_ = false;  // until nothing of it is left
+  orphan_sweep_ = OrphanSweep::start(io_, [weak = weak_from_this()] {
+    const auto impl = weak.lock();
+    if (!impl || impl->closed_) return;
+    impl->warden_gone_ = true;
+    impl->check_done();
+  });
+  for (Worker& worker : workers_) {
+    if (worker.state != WorkerState::kEnded) worker_lost(worker, why);
+    if (closed_) return;
+  }
+}
+
+void WorkerGroup::Impl::worker_lost(Worker& worker, const std::string& why) {
+  if (worker.output) worker.output->worker_ended();
+  membership::WorkerFailure failure = describe(worker);
+  failure.signal_number = SIGKILL;
+  failure.note = why;
+  fail(worker, std::move(failure));
+}
+
+// After stop(): ends the warden once it has nobody left, then says so.
+void WorkerGroup::Impl::check_done() {
+  if (!kill_at_ || finished_) return;
+  if (!warden_ || warden_gone_) return finish();
+  if (empty_) warden_->hang_up();  // on_warden_gone follows
+}
+
+void WorkerGroup::Impl::finish() {
+  if (finished_) return;
+  finished_ = true;
+  grace_timer_.cancel();
+  for (Worker& worker : workers_) {
+    if (worker.output) worker.output->close();
+  }
+  if (events_.all_gone) events_.all_gone();
+}
+
+WorkerGroup::WorkerGroup(boost::asio::io_context& io, Console& console,
+                         WorkerGroupOptions options, int node_rank, WorkerGroupEvents events)
+    : impl_(std::make_shared<Impl>(io, console, std::move(options), node_rank,
+                                   std::move(events))) {}
+
+WorkerGroup::~WorkerGroup() { impl_->close(); }
+
+void WorkerGroup::start(std::vector<WorkerSpec> workers) { impl_->start(std::move(workers)); }
+void WorkerGroup::stop(std::chrono::milliseconds grace) { impl_->stop(grace); }
+void WorkerGroup::signal(int signal_number) { impl_->signal(signal_number); }
+
+}  // namespace ddprun::agent
