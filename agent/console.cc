@@ -19,11 +19,11 @@ bool is_same_file(int a, int b) {
 
 Console::Console(boost::asio::io_context& io, ConsoleOptions options) : options_(options) {
   ::signal(SIGPIPE, SIG_IGN);
-  stdout_ = std::make_shared<ConsoleSink>(io, options.stdout_fd, "stdout",
-                                          options.max_pending_bytes);
+  stdout_ =
+      std::make_shared<ConsoleSink>(io, options.stdout_fd, "stdout", options.max_pending_bytes);
   if (!is_same_file(options.stdout_fd, options.stderr_fd)) {
-    stderr_ = std::make_shared<ConsoleSink>(io, options.stderr_fd, "stderr",
-                                            options.max_pending_bytes);
+    stderr_ =
+        std::make_shared<ConsoleSink>(io, options.stderr_fd, "stderr", options.max_pending_bytes);
   }
 }
 

@@ -19,8 +19,7 @@ namespace ddprun::agent {
 class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
  public:
   // `name` is for the message when the reader has gone.
-  ConsoleSink(boost::asio::io_context& io, int fd, std::string name,
-              std::size_t max_pending_bytes);
+  ConsoleSink(boost::asio::io_context& io, int fd, std::string name, std::size_t max_pending_bytes);
 
   bool is_terminal() const { return terminal_; }
   LineMux& lines() { return lines_; }

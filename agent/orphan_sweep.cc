@@ -49,8 +49,8 @@ void OrphanSweep::step() {
   // Only our own children can be reaped; the others become ours when their parents are.
   for (const pid_t pid : found.pids) ::waitpid(pid, nullptr, WNOHANG);
   timer_.expires_after(found.pids.empty() ? std::chrono::milliseconds(0) : kInterval);
-  timer_.async_wait([self = shared_from_this(), is_done = found.pids.empty()](
-                        const boost::system::error_code& error) {
+  timer_.async_wait([self = shared_from_this(),
+                     is_done = found.pids.empty()](const boost::system::error_code& error) {
     if (error) return;
     if (!is_done) return self->step();
     if (const auto done = std::exchange(self->done_, nullptr)) done();

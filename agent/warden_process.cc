@@ -214,8 +214,7 @@ void WardenProcess::read_reports() {
   const auto self = shared_from_this();  // an event may let go of us
   while (socket_.is_open()) {
     warden::Report report;
-    const ssize_t size =
-        ::recv(socket_.native_handle(), &report, sizeof report, MSG_DONTWAIT);
+    const ssize_t size = ::recv(socket_.native_handle(), &report, sizeof report, MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return wait_readable();
     if (size <= 0) return;  // its end follows by pidfd

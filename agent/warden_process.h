@@ -40,8 +40,8 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   static std::string default_path();
 
   // Starts the process in a session of its own. Throws Error(kSystem) naming the file.
-  static std::shared_ptr<WardenProcess> launch(boost::asio::io_context& io,
-                                               const std::string& path, Events events);
+  static std::shared_ptr<WardenProcess> launch(boost::asio::io_context& io, const std::string& path,
+                                               Events events);
   ~WardenProcess();
 
   pid_t pid() const { return pid_; }

@@ -93,14 +93,14 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
 
   // io thread only.
   std::vector<Worker> workers_;
-  std::shared_ptr<WardenProcess> warden_;     // second owner: its waits under way
+  std::shared_ptr<WardenProcess> warden_;      // second owner: its waits under way
   std::shared_ptr<OrphanSweep> orphan_sweep_;  // likewise
   UniqueFd null_fd_;
   boost::asio::steady_timer grace_timer_;
   std::optional<Clock::time_point> kill_at_;  // set: stop() was called
   std::size_t next_to_spawn_ = 0;
   std::size_t num_unanswered_ = 0;
-  std::size_t num_running_ = 0;    // ever
+  std::size_t num_running_ = 0;  // ever
   std::size_t num_succeeded_ = 0;
   bool warden_gone_ = false;  // ended, and nothing of it is left
   bool empty_ = false;        // the warden said so after stop()
@@ -156,7 +156,9 @@ void WorkerGroup::Impl::spawn(std::size_t index) {
       worker.spec.global_rank);
   try {
     const WorkerStreams streams = worker.output->open();
-    const auto own_or_null = [&](int fd) { return ::fcntl(fd, F_GETFD) >= 0 ? fd : null_fd_.get(); };
+    const auto own_or_null = [&](int fd) {
+      return ::fcntl(fd, F_GETFD) >= 0 ? fd : null_fd_.get();
+    };
     const auto choose = [&](const UniqueFd& pipe, OutputStream stream) {
       return pipe ? pipe.get() : own_or_null(console_.fd(stream));
     };
@@ -259,7 +261,8 @@ void WorkerGroup::Impl::on_not_started(Worker& worker, const Report& report) {
       // The file is there, so it is its interpreter that is not.
       if (report.error_number == ENOENT && ::access(file.c_str(), F_OK) == 0) {
         failure.exit_code = kExitNotExecutable;
-        failure.note += " (the file exists: the interpreter in its first line, or its loader, doesn't)";
+        failure.note +=
+            " (the file exists: the interpreter in its first line, or its loader, doesn't)";
       }
       break;
     case Stage::kDirectory:
@@ -316,7 +319,8 @@ void WorkerGroup::Impl::on_warden_gone(int wait_status) {
                               ? "was ended by " + signal_name(WTERMSIG(wait_status))
                               : "ended with status " + std::to_string(WEXITSTATUS(wait_status));
   const std::string why = "its warden process (ddprun-warden, pid " +
-                          std::to_string(warden_->pid()) + ") " + how + "; its workers died with it";
+                          std::to_string(warden_->pid()) + ") " + how +
+                          "; its workers died with it";
   log_error("the workers' warden (pid ", warden_->pid(), ") ", how, ": its workers died with it");
   warden_gone_ = false;  // until nothing of it is left
   orphan_sweep_ = OrphanSweep::start(io_, [weak = weak_from_this()] {
@@ -356,10 +360,10 @@ void WorkerGroup::Impl::finish() {
   if (events_.all_gone) events_.all_gone();
 }
 
-WorkerGroup::WorkerGroup(boost::asio::io_context& io, Console& console,
-                         WorkerGroupOptions options, int node_rank, WorkerGroupEvents events)
-    : impl_(std::make_shared<Impl>(io, console, std::move(options), node_rank,
-                                   std::move(events))) {}
+WorkerGroup::WorkerGroup(boost::asio::io_context& io, Console& console, WorkerGroupOptions options,
+                         int node_rank, WorkerGroupEvents events)
+    : impl_(std::make_shared<Impl>(io, console, std::move(options), node_rank, std::move(events))) {
+}
 
 WorkerGroup::~WorkerGroup() { impl_->close(); }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One worker's output: makes its pipes, reads them, hands lines to the console, keeps the last ones.
-// io thread only.
+// One worker's output: makes its pipes, reads them, hands lines to the console, keeps the last
+// ones. io thread only.
 #pragma once
 
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>

@@ -16,9 +16,9 @@ enum class Visit {
 using ChooseProcess = Visit (*)(pid_t pid, void* context);  // `context` is the caller's
 
 // Sends `signal_number` once to every descendant of this process that existed during the whole call
-// and that `choose` (null: all) wants. Returns how many were signalled. A process born meanwhile may
-// be missed: call again until wait(2) says ECHILD (this process must be a child subreaper, so that
-// what loses its parent becomes a child here). Nobody else may reap children during the call.
+// and that `choose` (null: all) wants. Returns how many were signalled. A process born meanwhile
+// may be missed: call again until wait(2) says ECHILD (this process must be a child subreaper, so
+// that what loses its parent becomes a child here). Nobody else may reap children during the call.
 int signal_descendants(int signal_number, ChooseProcess choose, void* context);
 
 }  // namespace ddprun::agent::warden

@@ -8,8 +8,8 @@
 
 namespace ddprun::agent::warden {
 
-inline constexpr int kSocketFd = 3;         // the warden's end, in the warden
-inline constexpr uint32_t kVersion = 1;     // differs after a half-done installation
+inline constexpr int kSocketFd = 3;             // the warden's end, in the warden
+inline constexpr uint32_t kVersion = 1;         // differs after a half-done installation
 inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
 
 enum class RequestType : uint32_t {

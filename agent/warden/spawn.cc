@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace ddprun::agent::warden {
@@ -77,8 +78,13 @@ int read_command(const Request& request, int payload_fd, Command* command) {
   if (getppid() != warden) _exit(127);  // it died before the line above
   for (int target = 0; target < 3; ++target) dup2(fds[target + 1], target);
   if (*command.directory && chdir(command.directory) != 0) fail(pipe_fd, Stage::kDirectory);
-  // Handlers end with the exec, ignored signals wouldn't.
-  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
+  // Handlers end with the exec, ignored signals wouldn't. The system call itself, since the C
+  // library keeps two for its threads, which may be ignored all the same.
+  constexpr long kDefaultAction[4] = {0, 0, 0, 0};  // the kernel's struct: SIG_DFL, nothing else
+  constexpr size_t kMaskBytes = 8;
+  for (int number = 1; number <= 64; ++number) {
+    syscall(SYS_rt_sigaction, number, kDefaultAction, nullptr, kMaskBytes);
+  }
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

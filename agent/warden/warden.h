@@ -46,8 +46,8 @@ class Warden {
   const int child_fd_;
   bool agent_gone_ = false;
   Mode mode_ = Mode::kServing;
-  bool rest_asked_ = false;   // SIGTERM was sent to what the workers left behind
-  bool empty_due_ = false;    // the agent waits for kEmpty
+  bool rest_asked_ = false;  // SIGTERM was sent to what the workers left behind
+  bool empty_due_ = false;   // the agent waits for kEmpty
   bool has_children_ = false;
   int64_t swept_at_ms_ = 0;
   // Workers that were started and not reaped; grows, never shrinks.

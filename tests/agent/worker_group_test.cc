@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Start, exit, failure: real processes under a real warden.
+#include "agent/worker_group.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+#include "agent/warden_process.h"
+#include "common/error.h"
+#include "tests/agent/group_fixture.h"
+
+namespace ddprun::agent {
+namespace {
+
+using Catch::Matchers::Contains;
+
+TEST_CASE("WorkerGroup: workers that exit with 0 are all running, then all succeeded", "[proc]") {
+  GroupFixture run;
+  run.start_shells({"exit 0", "exit 0", "exit 0"});
+  CHECK(run.num_all_running == 0);  // never from inside start()
+  REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
+  CHECK(run.num_all_running == 1);
+  CHECK(run.failures.empty());
+  REQUIRE(run.stop_and_wait());
+  CHECK(run.num_all_succeeded == 1);
+  CHECK(run.num_all_gone == 1);
+  CHECK(live_wardens().empty());
+}
+
+TEST_CASE("WorkerGroup: an exit code is reported with rank, pid, node, host and last lines",
+          "[proc]") {
+  GroupFixture run;
+  run.start_shells(
+      {"echo pid $$; echo one; echo two >&2; sleep 0.01; printf three; exit 7", "exec sleep 100"});
+  REQUIRE(run.wait_for([&] { return !run.failures.empty(); }));
+  const auto& failure = run.failures.front();
+  CHECK(failure.global_rank == 0);
+  CHECK(failure.local_rank == 0);
+  CHECK(failure.node_rank == 3);
+  CHECK(failure.exit_code == 7);
+  CHECK(failure.signal_number == 0);
+  CHECK_FALSE(failure.host.empty());
+  CHECK(failure.note.empty());
+  REQUIRE(failure.last_lines.size() == 4);
+  CHECK(std::count(failure.last_lines.begin(), failure.last_lines.end(),
+                   "pid " + std::to_string(failure.pid)) == 1);
+  CHECK(std::count(failure.last_lines.begin(), failure.last_lines.end(), "two") == 1);
+  CHECK(failure.last_lines.back() == "three");
+  REQUIRE(run.stop_and_wait());
+  CHECK(run.failures.size() == 1);  // the other one is a victim
+}
+
+TEST_CASE("WorkerGroup: death by a signal is reported as such", "[proc]") {
+  const int number = GENERATE(SIGKILL, SIGSEGV, SIGTERM, SIGABRT, SIGUSR1);
+  GroupFixture run;
+  run.start_shells({"ulimit -c 0; kill -" + std::to_string(number) + " $$; exec sleep 100"});
+  REQUIRE(run.wait_for([&] { return !run.failures.empty(); }));
+  CHECK(run.failures.front().signal_number == number);
+  REQUIRE(run.stop_and_wait());
+}
+
+TEST_CASE("WorkerGroup: failures come in the order in which the workers failed", "[proc]") {
+  GroupFixture run;
+  // Each waits for the end of the one before: of a process that a file names.
+  const std::string base = "/tmp/ddprun-order-" + std::to_string(::getpid());
+  const auto after = [&](int rank) {
+    return "while ! test -e " + base + std::to_string(rank - 1) + "; do sleep 0.005; done; touch " +
+           base + std::to_string(rank) + "; exit 1";
+  };
+  run.start_shells({after(1), after(2), "touch " + base + "0; exit 1"});
+  REQUIRE(run.wait_for([&] { return run.failures.size() == 3; }));
+  CHECK(run.failures[0].global_rank == 2);
+  REQUIRE(run.stop_and_wait());
+  for (int i = 0; i < 3; ++i) ::unlink((base + std::to_string(i)).c_str());
+}
+
+TEST_CASE("WorkerGroup: 256 workers that exit at once lose no exit", "[proc]") {
+  GroupFixture run;
+  run.start_shells(std::vector<std::string>(256, "echo hello; exit 0"));
+  REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
+  CHECK(run.num_all_running == 1);
+  REQUIRE(run.stop_and_wait());
+  const std::string out = run.out();
+  CHECK(std::count(out.begin(), out.end(), '\n') == 256);
+}
+
+TEST_CASE("WorkerGroup: 256 workers killed at the same moment are 256 failures", "[proc]") {
+  GroupFixture run;
+  run.start_shells(std::vector<std::string>(256, "exec sleep 100"));
+  REQUIRE(run.wait_for([&] { return run.num_all_running > 0; }));
+  run.group->signal(SIGKILL);
+  REQUIRE(run.wait_for([&] { return run.failures.size() == 256; }));
+  std::set<int> ranks;
+  for (const auto& failure : run.failures) {
+    CHECK(failure.signal_number == SIGKILL);
+    ranks.insert(failure.global_rank);
+  }
+  CHECK(ranks.size() == 256);
+  REQUIRE(run.stop_and_wait());
+}
+
+TEST_CASE("WorkerGroup: a file that is missing is 127, one that can't be executed 126", "[proc]") {
+  GroupFixture run;
+  const std::string base = "/tmp/ddprun-exec-" + std::to_string(::getpid());
+  std::ofstream(base + ".plain") << "no program\n";
+  std::ofstream(base + ".script") << "#!/no/such/interpreter\n";
+  std::ofstream(base + ".junk") << "\x01\x02 junk\n";
+  REQUIRE(::chmod((base + ".script").c_str(), 0755) == 0);
+  REQUIRE(::chmod((base + ".junk").c_str(), 0755) == 0);
+  std::vector<WorkerSpec> specs(5);
+  specs[0].argv = {base + ".missing"};
+  specs[1].argv = {base + ".plain"};
+  specs[2].argv = {base + ".script"};
+  specs[3].argv = {base + ".junk"};
+  specs[4].argv = {"/bin/true"};
+  specs[4].working_directory = "/no/such/directory";
+  run.start(std::move(specs));
+  REQUIRE(run.wait_for([&] { return run.failures.size() == 5; }));
+  CHECK(run.num_all_running == 0);
+  const int codes[] = {127, 126, 126, 126, 127};
+  const char* notes[] = {".missing: No such file or directory", ".plain: Permission denied",
+                         "the interpreter in its first line", ".junk: Exec format error",
+                         "/no/such/directory"};
+  for (const auto& failure : run.failures) {
+    INFO(failure.note);
+    CHECK(failure.exit_code == codes[failure.global_rank]);
+    CHECK_THAT(failure.note, Contains(notes[failure.global_rank]));
+    CHECK(failure.pid == 0);
+  }
+  REQUIRE(run.stop_and_wait());
+  for (const char* suffix : {".plain", ".script", ".junk"}) ::unlink((base + suffix).c_str());
+}
+
+TEST_CASE("WorkerGroup: the environment is exactly what was given", "[proc]") {
+  ::setenv("DDPRUN_TEST_LEAK", "1", 1);
+  GroupFixture run;
+  std::vector<WorkerSpec> specs(1);
+  specs[0].argv = {"/usr/bin/env", "-0"};
+  const std::string big(200'000 - 10, 'x');  // one string may be 128 KiB; the sum more
+  specs[0].environment = {"B=2",
+                          "A=1",
+                          "EMPTY=",
+                          "LINES=a\nb",
+                          "X=" + big.substr(0, 100'000),
+                          "Y=" + big.substr(0, 100'000)};
+  std::string expected;
+  for (const auto& variable : specs[0].environment) expected += variable + '\0';
+  run.options.prefix_output = false;
+  run.start(std::move(specs));
+  REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
+  REQUIRE(run.stop_and_wait());
+  CHECK(run.out() == expected);
+}
+
+TEST_CASE("WorkerGroup: each worker has a session of its own, default signals, three descriptors",
+          "[proc]") {
+  // What a launcher may have changed for itself must not reach workers.
+  ::signal(SIGUSR2, SIG_IGN);
+  sigset_t blocked, before;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &blocked, &before);
+  const UniqueFd leak(::open("/dev/null", O_RDONLY));  // not close-on-exec
+  GroupFixture run;
+  const std::string script =
+      "set -- $(cat /proc/self/stat); echo session $6 parent $4 shell $$;"
+      "grep -E 'SigBlk|SigIgn' /proc/self/status; ls /proc/$$/fd | tr '\\n' ' '; echo fds";
+  run.start_shells({script, script});
+  REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
+  REQUIRE(run.stop_and_wait());
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  ::signal(SIGUSR2, SIG_DFL);
+  const std::string out = run.out();
+  INFO(out);
+  std::set<std::string> sessions;
+  for (const char* rank : {"[0] ", "[1] "}) {
+    const auto at = out.find(std::string(rank) + "session ");
+    REQUIRE(at != std::string::npos);
+    const std::string line = out.substr(at + 12, out.find('\n', at) - at - 12);
+    const std::string session = line.substr(0, line.find(' '));
+    CHECK_THAT(line, Contains("shell " + session));  // its leader is the worker
+    sessions.insert(session);
+    CHECK_THAT(out, Contains(std::string(rank) + "0 1 2 fds") ||
+                        Contains(std::string(rank) + "0 1 2 3 fds"));
+    CHECK_THAT(out, Contains(std::string(rank) + "SigBlk:\t0000000000000000"));
+    CHECK_THAT(out, Contains(std::string(rank) + "SigIgn:\t0000000000000000"));
+  }
+  CHECK(sessions.size() == 2);
+}
+
+TEST_CASE("WorkerGroup: stdin is the agent's for rank 0 only when there are several", "[proc]") {
+  UniqueFd input(::memfd_create("stdin", MFD_CLOEXEC));
+  REQUIRE(::write(input.get(), "typed\n", 6) == 6);
+  ::lseek(input.get(), 0, SEEK_SET);
+  GroupFixture run(true, ConsoleOptions{input.get(), -1, -1});
+  run.start_shells({"read x; echo got $x", "read x; echo got $x"});
+  REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
+  CHECK_THAT(run.out(), Contains("[0] got typed\n") && Contains("[1] got\n"));
+  REQUIRE(run.stop_and_wait());
+}
+
+TEST_CASE("WorkerGroup: a single worker has the agent's stdin", "[proc]") {
+  UniqueFd input(::memfd_create("stdin", MFD_CLOEXEC));
+  REQUIRE(::write(input.get(), "typed\n", 6) == 6);
+  ::lseek(input.get(), 0, SEEK_SET);
+  GroupFixture run(false, ConsoleOptions{input.get(), -1, -1});
+  run.start_shells({"cat"});
+  REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
+  CHECK(run.out() == "typed\n");
+  REQUIRE(run.stop_and_wait());
+}
+
+TEST_CASE("WorkerGroup: a warden that is not there is an error that names the file", "[proc]") {
+  GroupFixture run;
+  run.options.warden_path = "/no/such/ddprun-warden";
+  CHECK_THROWS_WITH(run.start_shells({"exit 0"}), Contains("/no/such/ddprun-warden"));
+  REQUIRE(run.stop_and_wait());  // nothing to stop: gone at once
+}
+
+TEST_CASE("WorkerGroup: running out of descriptors fails the worker, and hangs nothing", "[proc]") {
+  GroupFixture run;
+  run.make_group();
+  std::vector<WorkerSpec> specs;
+  for (int rank = 0; rank < 4; ++rank) {
+    specs.push_back(GroupFixture::shell("exec sleep 100"));
+    specs.back().global_rank = specs.back().local_rank = rank;
+  }
+  // Room for the warden and one worker.
+  std::vector<UniqueFd> spare;
+  for (int i = 0; i < 14; ++i) spare.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  std::vector<UniqueFd> hog;
+  rlimit limit, small{64, 0};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  small.rlim_max = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &small);
+  for (int fd; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) hog.emplace_back(fd);
+  spare.clear();
+  run.group->start(std::move(specs));
+  const bool failed = run.wait_for([&] { return !run.failures.empty(); });
+  hog.clear();
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  REQUIRE(failed);
+  CHECK_THAT(run.failures.front().note, Contains("Too many open files"));
+  REQUIRE(run.stop_and_wait());
+}
+
+}  // namespace
+}  // namespace ddprun::agent
