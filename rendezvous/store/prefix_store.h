@@ -9,9 +9,9 @@
 
 namespace ddprun::store {
 
-// Nested views prepend outermost last: PrefixStore("outer", PrefixStore("inner", s)) has its key "k"
-// at "inner/outer/k" of s. Errors, deadlines and the one-call-at-a-time rule are those of the base,
-// whose timeout is shared.
+// Nested views prepend outermost last: PrefixStore("outer", PrefixStore("inner", s)) has its key
+// "k" at "inner/outer/k" of s. Errors, deadlines and the one-call-at-a-time rule are those of the
+// base, whose timeout is shared.
 class PrefixStore final : public Store {
  public:
   // Second owner of `base`: whoever made it, and other views of it (as in PyTorch).

@@ -18,9 +18,9 @@ void append_keys(const Request& request, std::string* out) {
 
 std::string_view opcode_name(Opcode opcode) {
   static constexpr std::string_view kNames[kNumOpcodes] = {
-      "VALIDATE",   "SET",    "COMPARE_SET", "GET",       "ADD",       "CHECK",     "WAIT",
-      "GETNUMKEYS", "DELETE_KEY", "APPEND",  "MULTI_GET", "MULTI_SET", "CANCEL_WAIT", "PING",
-      "QUEUE_PUSH", "QUEUE_POP", "QUEUE_LEN", "LIST_KEYS", "BARRIER"};
+      "VALIDATE",   "SET",        "COMPARE_SET", "GET",       "ADD",       "CHECK",       "WAIT",
+      "GETNUMKEYS", "DELETE_KEY", "APPEND",      "MULTI_GET", "MULTI_SET", "CANCEL_WAIT", "PING",
+      "QUEUE_PUSH", "QUEUE_POP",  "QUEUE_LEN",   "LIST_KEYS", "BARRIER"};
   const auto index = static_cast<std::size_t>(opcode);
   return index < kNumOpcodes ? kNames[index] : "unknown operation";
 }

@@ -16,10 +16,10 @@ namespace ddprun::store {
 struct Request {
   Opcode opcode = Opcode::kPing;
   std::string_view key;
-  std::string_view value;     // SET, APPEND, QUEUE_PUSH; COMPARE_SET: the desired value
-  std::string_view expected;  // COMPARE_SET
-  std::int64_t number = 0;    // ADD: the summand; BARRIER: the world size
-  std::uint32_t word = 0;     // VALIDATE: the magic; PING: the nonce
+  std::string_view value;                // SET, APPEND, QUEUE_PUSH; COMPARE_SET: the desired value
+  std::string_view expected;             // COMPARE_SET
+  std::int64_t number = 0;               // ADD: the summand; BARRIER: the world size
+  std::uint32_t word = 0;                // VALIDATE: the magic; PING: the nonce
   std::vector<std::string_view> keys;    // CHECK, WAIT, MULTI_GET, MULTI_SET
   std::vector<std::string_view> values;  // MULTI_SET: values[i] belongs to keys[i]
 

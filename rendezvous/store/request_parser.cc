@@ -10,25 +10,25 @@ namespace {
 // The fields behind each opcode. m: magic, w: u32, i: i64, k: key, v: value, l: list of keys,
 // e: list of (key, value).
 constexpr const char* kFields[kNumOpcodes] = {
-    "m",   // VALIDATE
-    "kv",  // SET
+    "m",    // VALIDATE
+    "kv",   // SET
     "kvv",  // COMPARE_SET: key, expected, desired
-    "k",   // GET
-    "ki",  // ADD
-    "l",   // CHECK
-    "l",   // WAIT
-    "",    // GETNUMKEYS
-    "k",   // DELETE_KEY
-    "kv",  // APPEND
-    "l",   // MULTI_GET
-    "e",   // MULTI_SET
-    "",    // CANCEL_WAIT
-    "w",   // PING
-    "kv",  // QUEUE_PUSH
-    "k",   // QUEUE_POP
-    "k",   // QUEUE_LEN
-    "",    // LIST_KEYS
-    "ki",  // BARRIER
+    "k",    // GET
+    "ki",   // ADD
+    "l",    // CHECK
+    "l",    // WAIT
+    "",     // GETNUMKEYS
+    "k",    // DELETE_KEY
+    "kv",   // APPEND
+    "l",    // MULTI_GET
+    "e",    // MULTI_SET
+    "",     // CANCEL_WAIT
+    "w",    // PING
+    "kv",   // QUEUE_PUSH
+    "k",    // QUEUE_POP
+    "k",    // QUEUE_LEN
+    "",     // LIST_KEYS
+    "ki",   // BARRIER
 };
 
 template <typename Integer>
@@ -73,9 +73,15 @@ void decode(const char* bytes, Request* request) {
   for (const char* field = kFields[static_cast<unsigned char>(*bytes)]; *field; ++field) {
     switch (*field) {
       case 'm':
-      case 'w': request->word = reader.integer<std::uint32_t>(); break;
-      case 'i': request->number = reader.integer<std::int64_t>(); break;
-      case 'k': request->key = reader.string(); break;
+      case 'w':
+        request->word = reader.integer<std::uint32_t>();
+        break;
+      case 'i':
+        request->number = reader.integer<std::int64_t>();
+        break;
+      case 'k':
+        request->key = reader.string();
+        break;
       case 'v':
         if (have_value) request->expected = request->value;
         request->value = reader.string();
@@ -97,9 +103,12 @@ void decode(const char* bytes, Request* request) {
 ParseStatus RequestParser::parse(std::string_view bytes, Request* request) {
   if (!error_.empty()) return ParseStatus::kMalformed;
   switch (scan(bytes)) {
-    case Step::kNeedMore: return ParseStatus::kNeedMore;
-    case Step::kMalformed: return ParseStatus::kMalformed;
-    case Step::kDone: break;
+    case Step::kNeedMore:
+      return ParseStatus::kNeedMore;
+    case Step::kMalformed:
+      return ParseStatus::kMalformed;
+    case Step::kDone:
+      break;
   }
   decode(bytes.data(), request);
   request_bytes_ = offset_;
@@ -120,13 +129,27 @@ RequestParser::Step RequestParser::scan(std::string_view bytes) {
   for (; fields[field_]; ++field_) {
     Step step = Step::kDone;
     switch (fields[field_]) {
-      case 'm': step = scan_magic(bytes); break;
-      case 'w': step = scan_fixed(bytes, sizeof(std::uint32_t)); break;
-      case 'i': step = scan_fixed(bytes, sizeof(std::int64_t)); break;
-      case 'k': step = scan_string(bytes, true); break;
-      case 'v': step = scan_string(bytes, false); break;
-      case 'l': step = scan_count(bytes, 1); break;
-      default: step = scan_count(bytes, 2); break;
+      case 'm':
+        step = scan_magic(bytes);
+        break;
+      case 'w':
+        step = scan_fixed(bytes, sizeof(std::uint32_t));
+        break;
+      case 'i':
+        step = scan_fixed(bytes, sizeof(std::int64_t));
+        break;
+      case 'k':
+        step = scan_string(bytes, true);
+        break;
+      case 'v':
+        step = scan_string(bytes, false);
+        break;
+      case 'l':
+        step = scan_count(bytes, 1);
+        break;
+      default:
+        step = scan_count(bytes, 2);
+        break;
     }
     if (step != Step::kDone) return step;
   }

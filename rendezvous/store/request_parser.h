@@ -53,9 +53,9 @@ class RequestParser {
   Step scan_count(std::string_view bytes, std::size_t strings_per_item);
   Step malformed(std::string message);
 
-  const RequestLimits* limits_;    // Outlives the parser.
+  const RequestLimits* limits_;  // Outlives the parser.
   std::string error_;
-  std::size_t offset_ = 0;         // Bytes of the current request that were looked at.
+  std::size_t offset_ = 0;  // Bytes of the current request that were looked at.
   std::size_t needed_bytes_ = 1;
   std::size_t request_bytes_ = 0;
   std::uint64_t strings_left_ = 0;  // Of the list that is being read.

@@ -16,8 +16,8 @@ namespace ddprun::store {
 
 // Keys and values are byte strings. One call at a time per object; use clone() for a second thread.
 //
-// Every call throws Error(kTimeout) when `timeout()` passed: with the keys that were missing, when a
-// wait expired (the object stays usable); or because the server did not answer, after which the
+// Every call throws Error(kTimeout) when `timeout()` passed: with the keys that were missing, when
+// a wait expired (the object stays usable); or because the server did not answer, after which the
 // object is dead. Error(kConnectionLost) when the server went away or refused the request (a limit;
 // its log says which), after which the object is dead.
 //

@@ -47,43 +47,68 @@ const Outcome& StoreState::step(ConnectionId from, const Request& request) {
   outcome_.close_reason.clear();
   if (!offered_to_.empty()) offer_again(from, &request);
   switch (request.opcode) {
-    case Opcode::kValidate: break;
+    case Opcode::kValidate:
+      break;
     case Opcode::kPing:
       reply(from, std::string(reinterpret_cast<const char*>(&request.word), sizeof request.word));
       break;
     case Opcode::kSet:
       if (fits_value(request.key, request.value.size())) put(request.key, request.value);
       break;
-    case Opcode::kCompareSet: compare_set(from, request); break;
-    case Opcode::kGet: get(from, request.key); break;
-    case Opcode::kAdd: add(from, request); break;
+    case Opcode::kCompareSet:
+      compare_set(from, request);
+      break;
+    case Opcode::kGet:
+      get(from, request.key);
+      break;
+    case Opcode::kAdd:
+      add(from, request);
+      break;
     case Opcode::kCheck: {
       const bool all = std::all_of(request.keys.begin(), request.keys.end(),
                                    [this](std::string_view key) { return exists(key); });
       reply_byte(from, all ? kReady : kNotReady);
       break;
     }
-    case Opcode::kWait: wait(from, request); break;
-    case Opcode::kGetNumKeys: reply_integer(from, static_cast<std::int64_t>(num_keys())); break;
-    case Opcode::kDeleteKey: delete_key(from, request.key); break;
-    case Opcode::kAppend: append(request); break;
+    case Opcode::kWait:
+      wait(from, request);
+      break;
+    case Opcode::kGetNumKeys:
+      reply_integer(from, static_cast<std::int64_t>(num_keys()));
+      break;
+    case Opcode::kDeleteKey:
+      delete_key(from, request.key);
+      break;
+    case Opcode::kAppend:
+      append(request);
+      break;
     case Opcode::kMultiGet:
       for (std::string_view key : request.keys) get(from, key);
       break;
-    case Opcode::kMultiSet: multi_set(request); break;
+    case Opcode::kMultiSet:
+      multi_set(request);
+      break;
     case Opcode::kCancelWait:
       drop_waits_of(from);
       reply_byte(from, kWaitCanceled);
       break;
-    case Opcode::kQueuePush: queue_push(request); break;
-    case Opcode::kQueuePop: queue_pop(from, request); break;
+    case Opcode::kQueuePush:
+      queue_push(request);
+      break;
+    case Opcode::kQueuePop:
+      queue_pop(from, request);
+      break;
     case Opcode::kQueueLen: {
       const auto queue = queues_.find(request.key);
       reply_integer(from, queue == queues_.end() ? 0 : std::ssize(queue->second));
       break;
     }
-    case Opcode::kListKeys: list_keys(from); break;
-    case Opcode::kBarrier: barrier(from, request); break;
+    case Opcode::kListKeys:
+      list_keys(from);
+      break;
+    case Opcode::kBarrier:
+      barrier(from, request);
+      break;
   }
   return outcome_;
 }
@@ -428,8 +453,6 @@ void StoreState::reply_value(ConnectionId to, const SharedValue& value, std::str
   }
 }
 
-void StoreState::refuse(std::string reason) {
-  outcome_.close_reason = std::move(reason);
-}
+void StoreState::refuse(std::string reason) { outcome_.close_reason = std::move(reason); }
 
 }  // namespace ddprun::store

@@ -131,8 +131,8 @@ class StoreState {
 
   Outcome outcome_;
   StringMap<std::shared_ptr<std::string>> values_;
-  StringMap<std::deque<SharedValue>> queues_;  // None is empty.
-  StringMap<WaitList> watchers_;               // None is empty.
+  StringMap<std::deque<SharedValue>> queues_;                                   // None is empty.
+  StringMap<WaitList> watchers_;                                                // None is empty.
   std::unordered_map<ConnectionId, std::vector<WaitList::iterator>> waits_of_;  // None is empty.
   // Queues whose element ended this connection's WAIT since its last request.
   std::unordered_map<ConnectionId, std::vector<std::string>> offered_to_;

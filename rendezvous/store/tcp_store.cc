@@ -59,8 +59,8 @@ template <typename Call>
 auto TcpStore::guarded(Call call) {
   if (!connection_) {
     throw Error(ErrorCode::kConnectionLost,
-                concat("the connection to the store at ", to_string(server_), " has ended: ",
-                       death_, "; make a new one"));
+                concat("the connection to the store at ", to_string(server_),
+                       " has ended: ", death_, "; make a new one"));
   }
   try {
     return call();
@@ -387,7 +387,8 @@ void TcpStore::receive_stop_waiting(Deadline deadline, std::string_view what,
   receive(&answer, sizeof answer, cancel_deadline);
   const bool released = answer == kStopWaiting;
   if (released) receive(&answer, sizeof answer, cancel_deadline);
-  if (answer != kWaitCanceled) throw Error(ErrorCode::kProtocol, "unexpected answer to CANCEL_WAIT");
+  if (answer != kWaitCanceled)
+    throw Error(ErrorCode::kProtocol, "unexpected answer to CANCEL_WAIT");
   if (released) return;
   throw WaitExpired(concat("store at ", to_string(server_), ": ", what, " ", quoted(keys),
                            " timed out after ", options_.timeout.count(), " ms"));

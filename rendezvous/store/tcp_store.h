@@ -21,14 +21,14 @@ struct TcpStoreOptions {
   bool join = false;
 };
 
-// Every call has the deadline `timeout()`. A wait that expires is cancelled at the server, which may
-// take kCancelTimeout more, and the connection stays good.
+// Every call has the deadline `timeout()`. A wait that expires is cancelled at the server, which
+// may take kCancelTimeout more, and the connection stays good.
 class TcpStore final : public Store {
  public:
   static constexpr std::chrono::milliseconds kCancelTimeout{5'000};
 
-  // Connects and shakes hands. A refused connection is retried until the deadline: the server may be
-  // starting. Throws Error(kUnavailable), Error(kTimeout) when somebody listens and is mute,
+  // Connects and shakes hands. A refused connection is retried until the deadline: the server may
+  // be starting. Throws Error(kUnavailable), Error(kTimeout) when somebody listens and is mute,
   // Error(kProtocol) when it is no c10d store.
   explicit TcpStore(const Endpoint& server, const TcpStoreOptions& options = {});
 
@@ -76,8 +76,8 @@ class TcpStore final : public Store {
   const Endpoint server_;
   TcpStoreOptions options_;
   UniqueFd connection_;
-  std::string out_;         // Encoded request; kept for its capacity.
-  std::string death_;       // Why the connection ended.
+  std::string out_;    // Encoded request; kept for its capacity.
+  std::string death_;  // Why the connection ended.
 };
 
 }  // namespace ddprun::store

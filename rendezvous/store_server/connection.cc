@@ -104,8 +104,7 @@ void Connection::keep(std::string_view head, const SharedValue& body, std::size_
 
 bool Connection::flush() {
   while (output_) {
-    const std::string_view rest =
-        output_->pieces.front().view().substr(output_->sent_of_first);
+    const std::string_view rest = output_->pieces.front().view().substr(output_->sent_of_first);
     const ssize_t sent = rest.empty() ? 0 : send_two(fd_.get(), rest, "");
     if (sent < 0) return false;
     if (sent == 0 && !rest.empty()) return true;

@@ -56,9 +56,7 @@ class Connection {
   }
 
   // What this connection's own buffers hold; values that it shares with the store don't count.
-  std::size_t buffered_bytes() const {
-    return input_.size() + (output_ ? output_->own_bytes : 0);
-  }
+  std::size_t buffered_bytes() const { return input_.size() + (output_ ? output_->own_bytes : 0); }
 
   // Bookkeeping of the server.
   std::size_t accounted_bytes = 0;  // of buffered_bytes(), in the server's sum

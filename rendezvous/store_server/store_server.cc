@@ -22,11 +22,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kReceiveBytes = 64 << 10;
-constexpr std::size_t kGatherBytes = 64 << 10;        // Replies sent in one go.
-constexpr std::size_t kCopiedBodyBytes = 16 << 10;    // Larger values are sent from the store.
-constexpr std::size_t kKeptBytes = 1 << 20;           // Capacity of scratch_ between requests.
+constexpr std::size_t kGatherBytes = 64 << 10;      // Replies sent in one go.
+constexpr std::size_t kCopiedBodyBytes = 16 << 10;  // Larger values are sent from the store.
+constexpr std::size_t kKeptBytes = 1 << 20;         // Capacity of scratch_ between requests.
 constexpr int kEventsPerCall = 256;
-constexpr int kCallsPerWakeUp = 16;                   // Then others on this io thread have their turn.
+constexpr int kCallsPerWakeUp = 16;  // Then others on this io thread have their turn.
 constexpr int kAcceptsPerEvent = 256;
 constexpr milliseconds kAcceptPause{100};
 
@@ -263,8 +263,8 @@ void StoreServer::Impl::update_interest(Connection& connection) {
   const std::uint32_t interest = connection.blocked() ? EPOLLOUT : EPOLLIN;
   if (connection.closing || interest == connection.interest) return;
   connection.interest = interest;
-  epoll_event event = make_event(interest, connection.generation(),
-                                 static_cast<std::uint32_t>(connection.fd()));
+  epoll_event event =
+      make_event(interest, connection.generation(), static_cast<std::uint32_t>(connection.fd()));
   ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_MOD, connection.fd(), &event);
   if (connection.blocked()) {
     stalled_.push_back(Handle{connection.fd(), connection.generation(), Clock::now()});
@@ -279,16 +279,16 @@ void StoreServer::Impl::account(Connection& connection) {
   const std::size_t total = buffered_bytes_ + state_.total_bytes();
   if (connection.accounted_bytes > before && total > options_.max_total_bytes) {
     close_later(connection, concat("the store is full: with what is being received and sent it "
-                                   "holds ", total, " bytes, the limit is ",
-                                   options_.max_total_bytes));
+                                   "holds ",
+                                   total, " bytes, the limit is ", options_.max_total_bytes));
   }
 }
 
 void StoreServer::Impl::pause_accepting(int error_number) {
   if (!said_out_of_descriptors_) {
     said_out_of_descriptors_ = true;
-    log_error(options_.name, ": can't accept more than ", num_connections_, " connections now: ",
-              errno_text(error_number),
+    log_error(options_.name, ": can't accept more than ", num_connections_,
+              " connections now: ", errno_text(error_number),
               "; goes on when others close (raise the limit of open files: ulimit -Hn, "
               "LimitNOFILE=; said once)");
   }
@@ -405,8 +405,8 @@ void StoreServer::Impl::sweep() {
     const bool waits = connection && !connection->parser().validated();
     if (waits && now - oldest.since < options_.handshake_timeout) break;
     if (waits) {
-      close_later(*connection, concat("no handshake in ", options_.handshake_timeout.count(),
-                                      " ms"));
+      close_later(*connection,
+                  concat("no handshake in ", options_.handshake_timeout.count(), " ms"));
     }
     handshakes_.pop_front();
   }
@@ -414,9 +414,10 @@ void StoreServer::Impl::sweep() {
     Connection* connection = find(handle.fd, handle.generation);
     if (!connection || !connection->blocked()) return true;
     if (now - connection->last_progress() < options_.stall_timeout) return false;
-    close_later(*connection,
-                concat("it doesn't read: ", connection->unsent_bytes(), " bytes of replies wait, "
-                       "none was taken for ", options_.stall_timeout.count(), " ms"));
+    close_later(*connection, concat("it doesn't read: ", connection->unsent_bytes(),
+                                    " bytes of replies wait, "
+                                    "none was taken for ",
+                                    options_.stall_timeout.count(), " ms"));
     return true;
   });
   close_marked();

@@ -17,10 +17,11 @@ struct StoreServerOptions {
   std::size_t max_value_bytes = std::size_t{64} << 20;  // per message; PyTorch's server: 8 MiB
   std::size_t max_key_bytes = 8192;                     // as PyTorch's, the "/" included
   std::size_t max_keys_per_request = 131072;
-  std::size_t max_total_bytes = std::size_t{4} << 30;   // keys, values, waits and buffers, see docs/store.md
+  std::size_t max_total_bytes = std::size_t{4}
+                                << 30;  // keys, values, waits and buffers, see docs/store.md
   std::chrono::milliseconds handshake_timeout{60'000};  // for VALIDATE; later a client may idle
-  std::chrono::milliseconds stall_timeout{60'000};      // a client that takes no byte of its replies
-  std::string name = "store";                           // for log lines
+  std::chrono::milliseconds stall_timeout{60'000};  // a client that takes no byte of its replies
+  std::string name = "store";                       // for log lines
 };
 
 struct StoreServerStats {
