@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How bench/run.py measures: times of commands, memory of a launcher, JSON of a bench program."""
+import json
+import os
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(ROOT, "build/release/bin"))
+VENV = os.path.join(ROOT, ".venv/bin")
+PYTHON = os.path.join(VENV, "python3")
+sys.path.insert(0, os.path.join(ROOT, "tests/support"))
+
+
+class Missing(Exception):
+    """A program that a row needs is not here; the text says which and how to get it."""
+
+
+def program(name, hint="cmake --preset release && cmake --build build/release"):
+    """Path of a program of ours, a script of .venv, or one in PATH."""
+    for directory in (BIN, VENV, *os.environ.get("PATH", "").split(":")):
+        path = os.path.join(directory, name)
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return path
+    raise Missing(f"{name} is missing: {hint}")
+
+
+def torchrun():
+    if not os.path.exists(os.path.join(VENV, "torchrun")):
+        raise Missing("torchrun is missing: scripts/setup.sh bench")
+    return [PYTHON, os.path.join(VENV, "torchrun")]
+
+
+def mpiexec():
+    return [program("mpiexec.hydra", "scripts/setup.sh bench")]
+
+
+def environment(**more):
+    """Ours, without what would make one side behave in another way than the other."""
+    dropped = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PET_", "SLURM_", "DDPRUN_",
+               "PMI_", "OMP_NUM_THREADS")
+    base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    return {**base, "PYTHON_EXEC": PYTHON, "XDG_CONFIG_HOME": "/nonexistent", **more}
+
+
+def check(argv, code, output=""):
+    if code != 0:
+        raise RuntimeError(f"{' '.join(argv)} ended with {code}\n{output}")
+
+
+def wall_seconds(argv, timeout=300, **more):
+    """From start to end of a command that must succeed."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(argv, env=environment(**more), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, close_fds=False)
+    error = process.communicate(timeout=timeout)[1]
+    seconds = time.perf_counter() - begin
+    check(argv, process.returncode, error.decode(errors="replace"))
+    return seconds
+
+
+def json_of(argv, timeout=600, **more):
+    """The last line that a bench program prints, as a dictionary."""
+    done = subprocess.run(argv, env=environment(**more), stdin=subprocess.DEVNULL, timeout=timeout,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    check(argv, done.returncode, done.stdout + done.stderr)
+    lines = [line for line in done.stdout.splitlines() if line.lstrip().startswith("{")]
+    if not lines:
+        raise RuntimeError(f"{' '.join(argv)} printed no JSON line\n{done.stdout}{done.stderr}")
+    return json.loads(lines[-1])
+
+
+def _status(pid, field):
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as f:
+            for line in f:
+                if line.startswith(field + ":"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return None
+
+
+def descendants(pid):
+    """`pid` and everything below it."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            children = [int(c) for c in f.read().split()]
+    except OSError:
+        children = []
+    return [pid] + [d for c in children for d in descendants(c)]
+
+
+def launcher_megabytes(argv, num_workers, worker="sleep"):
+    """Peak resident memory of all processes of a launcher (its workers, named `worker`, left out),
+    in MB, looked at while its workers run."""
+    process = subprocess.Popen(argv, env=environment(), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            tree = descendants(process.pid)
+            names = {p: _status(p, "Name") for p in tree}
+            if list(names.values()).count(worker) == num_workers:
+                break
+            time.sleep(0.01)
+        else:
+            raise RuntimeError(f"{' '.join(argv)}: its workers never ran")
+        own = [p for p in tree if names[p] != worker]
+        return sum(int((_status(p, "VmHWM") or "0 kB").split()[0]) for p in own) / 1e3
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=40)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def machine():
+    """One line: processor, cores, memory, kernel, system."""
+    with open("/proc/cpuinfo") as f:
+        model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), "?")
+    with open("/proc/meminfo") as f:
+        gib = int(f.readline().split()[1]) / 2**20
+    with open("/etc/os-release") as f:
+        system = next((line.split('"')[1] for line in f if line.startswith("PRETTY_NAME")), "?")
+    return f"{model}, {os.cpu_count()} cores, {gib:.0f} GiB, Linux {os.uname().release}, {system}"

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures ddprun and its peers side by side and keeps the table in docs/benchmarks.md.
+
+    bench/run.py                 all rows (about 15 minutes), docs/benchmarks.md rewritten
+    bench/run.py --only ROW      this row; the others keep their last figures (may be repeated)
+    bench/run.py --quick         fewer repetitions, docs/benchmarks.md left alone
+    bench/run.py --list          the rows
+
+Needs a release build and `scripts/setup.sh bench`. Figures are medians; a ratio is the peer's median
+by ours, so more is better for us. Nothing else should run on the machine.
+"""
+import argparse
+import datetime
+import json
+import os
+import re
+import statistics
+import sys
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import measure  # noqa: E402
+import rows as definitions  # noqa: E402
+
+DOCUMENT = os.path.join(measure.ROOT, "docs/benchmarks.md")
+BEGIN, END = "<!-- bench/run.py: begin {} -->", "<!-- bench/run.py: end {} -->"
+
+
+def run_row(row, repeats):
+    """Side → metric → values; sides that can't run here map to the reason, a string."""
+    samples = {side: {} for side in row.sides}
+    for repetition in range(repeats):
+        for side, once in row.sides.items():
+            if isinstance(samples[side], str):
+                continue
+            if sys.stderr.isatty():
+                print(f"\r{row.name}: {repetition + 1}/{repeats} {side:24}", end="", file=sys.stderr)
+            try:
+                for metric, value in once().items():
+                    samples[side].setdefault(metric, []).append(value)
+            except measure.Missing as reason:
+                samples[side] = str(reason)
+            except Exception as error:  # a side that fails must not hide the others' figures
+                traceback.print_exc()
+                samples[side] = f"failed: {str(error).splitlines()[0][:160]}"
+    if sys.stderr.isatty():
+        print(f"\r{'':60}\r", end="", file=sys.stderr)
+    return samples
+
+
+def number(value):
+    if value == 0:
+        return "0"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def medians(samples):
+    return {side: {m: statistics.median(v) for m, v in metrics.items()}
+            for side, metrics in samples.items() if not isinstance(metrics, str)}
+
+
+def verdict(goal, middle):
+    ours = middle.get(definitions.OURS, {}).get(goal.metric)
+    limit = goal.limit
+    if goal.peer:
+        theirs = middle.get(goal.peer, {}).get(goal.metric)
+        limit = None if theirs is None else goal.limit * theirs
+    if ours is None or limit is None:
+        return "not measured"
+    return "reached" if ours <= limit else "**missed**"
+
+
+def table(row, samples):
+    """The row as a Markdown table: a line per metric, a column per side."""
+    middle = medians(samples)
+    metrics = list(dict.fromkeys(m for s in row.sides if s in middle for m in middle[s]))
+    sides = list(row.sides)
+    lines = ["| | " + " | ".join(sides) + " | wanted | |", "|---" * (len(sides) + 3) + "|"]
+    for metric in metrics:
+        ours = middle.get(definitions.OURS, {}).get(metric)
+        cells = []
+        for side in sides:
+            value = middle.get(side, {}).get(metric)
+            if value is None:
+                cells.append("–")
+            elif side == definitions.OURS or not ours:
+                spread = samples[side][metric]
+                cells.append(f"{number(value)} ({number(min(spread))}–{number(max(spread))})")
+            else:
+                cells.append(f"{number(value)} ({number(value / ours)} ×)")
+        goals = [g for g in row.goals if g.metric == metric]
+        lines.append(f"| {metric} | " + " | ".join(cells) + " | "
+                     + ", ".join(g.text() for g in goals) + " | "
+                     + ", ".join(verdict(g, middle) for g in goals) + " |")
+    return "\n".join(lines)
+
+
+def section(row, samples, repeats):
+    missing = [f"\n{side}: {reason}.\n" for side, reason in samples.items() if isinstance(reason, str)]
+    note = f"\n{row.note}.\n" if row.note else ""
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return (f"### {row.name}: {row.what}\n\n{table(row, samples)}\n{note}{''.join(missing)}\n"
+            f"{repeats} repetitions, {date}. {measure.machine()}.\n")
+
+
+def replace(text, name, content):
+    """`text` with the marked block `name` set to `content`, appended where there was none."""
+    begin, end = BEGIN.format(name), END.format(name)
+    block = f"{begin}\n{content}{end}"
+    if begin in text:
+        return re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: block, text, flags=re.S)
+    return text.rstrip() + "\n\n" + block + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description="ddprun and its peers, side by side.")
+    parser.add_argument("--only", action="append", metavar="ROW", help="this row (may be repeated)")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions, nothing written")
+    parser.add_argument("--list", action="store_true", help="name the rows and end")
+    parser.add_argument("--json", metavar="FILE", help="all samples to FILE")
+    args = parser.parse_args()
+    rows = definitions.all_rows()
+    if args.list:
+        for row in rows:
+            print(f"{row.name:12} {row.what}: {', '.join(row.sides)}")
+        return 0
+    unknown = set(args.only or []) - {row.name for row in rows}
+    if unknown:
+        parser.error(f"no row {', '.join(sorted(unknown))}; there are: {', '.join(r.name for r in rows)}")
+    every = {}
+    for row in rows:
+        if args.only and row.name not in args.only:
+            continue
+        repeats = min(row.repeats, 2) if args.quick else row.repeats
+        every[row.name] = samples = run_row(row, repeats)
+        text = section(row, samples, repeats)
+        print(text, flush=True)
+        if not args.quick:
+            with open(DOCUMENT, encoding="utf-8") as f:
+                document = f.read()
+            with open(DOCUMENT, "w", encoding="utf-8") as f:
+                f.write(replace(document, row.name, text))
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump(every, f, indent=1)
+    failed = [n for n, s in every.items() if isinstance(s[definitions.OURS], str)]
+    print(f"bench: {len(every)} rows measured" + (f"; ours failed in: {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
