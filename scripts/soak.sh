@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The large numbers that CI has no time for, one after the other, each with an end: what was done, how
+# often, how it went. About an hour; needs a release build (scripts/test.sh --only release).
+#
+#   scripts/soak.sh [--only NAME] [--scale PERCENT] [--write] [--list]
+#     --scale 10   a tenth of each count
+#     --write      keep the table in docs/benchmarks.md, with machine and date
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+
+only="" scale=100 write=no
+names=(restarts fuzz kills repeat)
+while [ $# -gt 0 ]; do
+  case $1 in
+    --only) only=${2:?--only needs a name}; shift 2 ;;
+    --scale) scale=${2:?--scale needs a percentage}; shift 2 ;;
+    --write) write=yes; shift ;;
+    --list) printf '%s\n' "${names[@]}"; exit 0 ;;
+    -h|--help) sed -n '3,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) echo "soak: unknown argument '$1'" >&2; exit 2 ;;
+  esac
+done
+export DDPRUN_BIN_DIR=$PWD/build/release/bin DDPRUN_SOURCE_DIR=$PWD
+python=.venv/bin/python3
+log=$(mktemp -d)
+rows=() failed=0
+
+count() { local n=$(($1 * scale / 100)); echo $((n > 0 ? n : 1)); }
+
+# row NAME "what" LIMIT_SECONDS COMMAND…: runs it, notes how it ended.
+row() {
+  local name=$1 what=$2 limit=$3 begin=$SECONDS status
+  shift 3
+  [ -z "$only" ] || [ "$only" = "$name" ] || return 0
+  echo "soak: $name: $what"
+  timeout --kill-after=10 "$limit" "$@" >"$log/$name" 2>&1
+  status=$?
+  if [ $status -eq 0 ]; then
+    rows+=("| $what | every time | $((SECONDS - begin)) s |")
+  else
+    failed=$((failed + 1))
+    rows+=("| $what | **failed** (exit status $status) | $((SECONDS - begin)) s |")
+    tail -n 40 "$log/$name"
+  fi
+}
+
+n=$(count 100)
+row restarts "a gloo job of 2 ranks survives $n restarts in a row" $((120 + 20 * n)) \
+  "$python" -B tests/pytorch/restarts_test.py "$n"
+n=$(count 300)
+row fuzz "each fuzzer for $n s" $((n * 10 + 600)) scripts/fuzz.sh "$n"
+n=$(count 200)
+row kills "a rank killed at a random moment of a collective, $n times" 1800 \
+  env DDPRUN_TEST_KILLS="$n" ctest --test-dir build/release --no-tests=error -R 'killed|SIGKILL|dies'
+n=$(count 20)
+row repeat "all tests without LibTorch, $n times" 3600 \
+  ctest --test-dir build/release --no-tests=error -LE 'torch|gpu' --repeat until-fail:"$n" -j "$(nproc)"
+
+table=$(printf '%s\n' "| what | result | time |" "|---|---|---|" "${rows[@]}")
+printf '\n%s\n' "$table"
+if [ "$write" = yes ]; then
+  SOAK_TABLE=$table python3 -B - <<'PYTHON'
+import datetime, os, sys
+sys.path.insert(0, "bench")
+import measure, run
+date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+text = f"## Soak\n\nscripts/soak.sh, {date}. {measure.machine()}.\n\n{os.environ['SOAK_TABLE']}\n"
+with open(run.DOCUMENT, encoding="utf-8") as f:
+    document = run.replace(f.read(), "soak", text)
+with open(run.DOCUMENT, "w", encoding="utf-8") as f:
+    f.write(document)
+PYTHON
+fi
+echo "soak: ${#rows[@]} rows, $failed failed"
+[ $failed -eq 0 ]

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The commands and the program in README.md work as printed. A `<!-- test: NAME -->` line before a
+fenced block says which case below runs it; every block has one. Usage: readme_test.py commands|program
+"""
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, "../..")))
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin"))
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import netns  # noqa: E402
+
+
+def blocks():
+    """Name → the text of the fenced block; blocks without a name are under None."""
+    with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as f:
+        text = f.read()
+    found = {}
+    for name, body in re.findall(r"(?:<!-- test: ([^>]*?) -->\n)?```\w+\n(.*?)```", text, re.S):
+        found.setdefault(name or None, body)
+    return found
+
+
+def environment(**more):
+    dropped = ("DDPRUN_RDZV", "PET_", "SLURM_", "MASTER_", "RANK", "WORLD_SIZE")
+    base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    return {**base, "PATH": BIN + ":" + base.get("PATH", ""), "XDG_CONFIG_HOME": "/nonexistent", **more}
+
+
+def skip_without_train():
+    if not os.path.exists(os.path.join(BIN, "train")):
+        raise unittest.SkipTest("train was not built: configured without LibTorch")
+
+
+class Commands(unittest.TestCase):
+    def command(self, name, count=1):
+        lines = blocks()[name].strip().splitlines()
+        self.assertEqual(len(lines), count, f"README.md's block '{name}'")
+        return shlex.split(lines[0])
+
+    def run_here(self, argv, timeout=300):
+        done = subprocess.run(argv, cwd=SOURCE, env=environment(), timeout=timeout, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def on_two_hosts(self, argv, **more):
+        try:
+            hosts = netns.Hosts(2)
+        except netns.Unavailable as reason:
+            self.skipTest(str(reason))
+        with hosts:
+            running = [h.popen(argv, cwd=SOURCE, env=environment(**more), text=True,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT) for h in hosts]
+            outputs = [p.communicate(timeout=200)[0] for p in running]
+        self.assertEqual([p.returncode for p in running], [0, 0], "\n--\n".join(outputs))
+
+    def test_every_block_is_tested(self):
+        self.assertNotIn(None, blocks(), "a fenced block of README.md has no <!-- test: … --> line")
+        self.assertEqual(set(blocks()), {"demo", "run", "is what runs the tests", "two nodes",
+                                         "two nodes configured", "daemon", "compiles"})
+
+    def test_demo(self):
+        skip_without_train()
+        if os.path.realpath(BIN) != os.path.realpath(os.path.join(SOURCE, "build/release/bin")):
+            self.skipTest("scripts/demo.sh builds in build/release, which is not what is tested here")
+        output = self.run_here([*self.command("demo"), "--epochs=1"], timeout=500)
+        self.assertRegex(output.splitlines()[-1], r"test accuracy 0\.\d+")
+
+    def test_run(self):
+        skip_without_train()
+        argv = self.command("run")
+        self.assertEqual(argv[0], "build/release/bin/ddprun")
+        with tempfile.TemporaryDirectory() as directory:
+            result = os.path.join(directory, "result.json")
+            self.run_here([os.path.join(BIN, "ddprun"), *argv[1:], "--json", result])
+            with open(result) as f:
+                self.assertGreater(json.load(f)["test_accuracy"], 0.8)
+
+    def test_the_test_script_exists(self):
+        argv = self.command("is what runs the tests")
+        self.assertIn("release", self.run_here([*argv, "--list"]).split())
+
+    def test_two_nodes(self):
+        skip_without_train()
+        self.on_two_hosts([*self.command("two nodes"), "--epochs=1"])
+
+    def test_two_nodes_configured(self):
+        skip_without_train()
+        self.on_two_hosts([*self.command("two nodes configured"), "--epochs=1"],
+                          DDPRUN_RDZV_ENDPOINT="node0:29400")
+
+    def test_daemon(self):
+        try:
+            hosts = netns.Hosts(1)
+        except netns.Unavailable as reason:
+            self.skipTest(str(reason))
+        with hosts:
+            daemon = hosts[0].popen(self.command("daemon"), env=environment(), text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.assertIn("29400", daemon.stdout.readline())
+            job = ["ddprun", "--nnodes=2", "--rdzv-id=job", "--rdzv-endpoint=localhost:29400", "true"]
+            peer = hosts[0].popen(job, env=environment())
+            self.assertEqual(hosts[0].run(job, env=environment(), timeout=60).returncode, 0)
+            self.assertEqual(peer.wait(timeout=60), 0)
+            daemon.terminate()
+            daemon.communicate(timeout=20)
+
+
+class Program(unittest.TestCase):
+    def test_the_training_loop_compiles(self):
+        """With the flags of the torch adapter's own files; the linking is examples/train's to show."""
+        try:
+            with open(os.path.join(BIN, "../compile_commands.json")) as f:
+                commands = json.load(f)
+        except FileNotFoundError:
+            self.skipTest("no compile_commands.json beside the binaries")
+        of_adapter = [c for c in commands if "/examples/train/" in c["file"]]
+        if not of_adapter:
+            self.skipTest("configured without LibTorch")
+        words = shlex.split(of_adapter[0]["command"])
+        flags = [w for i, w in enumerate(words)
+                 if w.startswith(("-I", "-D", "-std=")) or w == "-isystem" or words[i - 1] == "-isystem"]
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "loop.cc")
+            with open(path, "w") as f:
+                f.write(blocks()["compiles"])
+            done = subprocess.run(["g++", "-fsyntax-only", *flags, path], timeout=250, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        lines = [line for line in blocks()["compiles"].splitlines() if line.strip()]
+        self.assertLessEqual(len(lines), 22)
+
+
+if __name__ == "__main__":
+    cases = {"commands": Commands, "program": Program}
+    if sys.argv[1:2] and sys.argv[1] in cases:
+        name = cases[sys.argv.pop(1)].__name__
+        sys.argv.insert(1, name)
+    unittest.main(verbosity=2)
