@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/output_tail.h"
+
+#include "tests/support/catch.h"
+
+namespace ddprun::agent {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+TEST_CASE("OutputTail: keeps the last 20 lines of both streams together") {
+  OutputTail tail;
+  for (int i = 0; i < 30; ++i) tail.feed(i % 2, "line " + std::to_string(i) + "\n");
+  const Lines lines = tail.lines();
+  REQUIRE(lines.size() == 20);
+  CHECK(lines.front() == "line 10");
+  CHECK(lines.back() == "line 29");
+}
+
+TEST_CASE("OutputTail: a batch of many lines is as good as one line at a time") {
+  OutputTail one, other;
+  std::string batch = "begin";
+  one.feed(0, "begin");
+  other.feed(0, "begin");
+  batch = " end\n";
+  for (int i = 0; i < 50; ++i) batch += std::to_string(i) + "\n";
+  batch += "rest";
+  one.feed(0, batch);
+  for (const char c : batch) other.feed(0, std::string(1, c));
+  CHECK(one.lines() == other.lines());
+  CHECK(one.lines().back() == "rest");
+}
+
+TEST_CASE("OutputTail: exactly 20 lines in one batch keep the line begun before") {
+  OutputTail tail;
+  tail.feed(0, "be");
+  std::string batch = "gun\n";
+  for (int i = 0; i < 19; ++i) batch += std::to_string(i) + "\n";
+  tail.feed(0, batch);
+  CHECK(tail.lines().front() == "begun");
+}
+
+TEST_CASE("OutputTail: the streams' unfinished lines don't mix") {
+  OutputTail tail;
+  tail.feed(0, "out ");
+  tail.feed(1, "err ");
+  tail.feed(0, "one\n");
+  CHECK(tail.lines() == Lines{"out one", "err "});
+}
+
+TEST_CASE("OutputTail: long lines are cut, and memory is bounded") {
+  OutputTail tail;
+  for (int i = 0; i < 1000; ++i) tail.feed(0, std::string(10'000, 'x'));
+  tail.feed(0, "\n");
+  REQUIRE(tail.lines().size() == 1);
+  CHECK(tail.lines()[0] == std::string(OutputTail::kMaxLineBytes, 'x') + " …");
+}
+
+TEST_CASE("OutputTail: of a progress bar the last text is kept") {
+  OutputTail tail;
+  for (int i = 0; i < 1000; ++i) tail.feed(1, "\r" + std::string(50, '#') + std::to_string(i));
+  CHECK(tail.lines() == Lines{std::string(50, '#') + "999"});
+  tail.feed(1, "\n");
+  CHECK(tail.lines() == Lines{std::string(50, '#') + "999"});
+}
+
+TEST_CASE("printable_line: valid UTF-8 without control characters") {
+  CHECK(printable_line("plain\ttext") == "plain\ttext");
+  CHECK(printable_line("caf\u00e9 \U0001F600") == "caf\u00e9 \U0001F600");
+  CHECK(printable_line("\xff\xfe") == "\uFFFD\uFFFD");
+  CHECK(printable_line("\xc3") == "\uFFFD");
+  CHECK(printable_line("\xed\xa0\x80") == "\uFFFD\uFFFD\uFFFD");
+  CHECK(printable_line(std::string("a\0b", 3)) == "a\uFFFDb");
+  CHECK(printable_line("\x1b[31mred\x1b[0m") == "red");
+  CHECK(printable_line("crlf\r") == "crlf");
+}
+
+TEST_CASE("printable_line: a cut goes through no character") {
+  std::string line(OutputTail::kMaxLineBytes - 1, 'x');
+  CHECK(printable_line(line + "\u00e9\u00e9") == line + " …");
+}
+
+}  // namespace
+}  // namespace ddprun::agent

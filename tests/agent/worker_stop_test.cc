@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stopping: what is asked, what is forced, who is gone when all_gone is said.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "agent/warden_process.h"
+#include "common/clock.h"
+#include "tests/agent/group_fixture.h"
+
+namespace ddprun::agent {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+bool has_ended(const UniqueFd& pidfd) {
+  pollfd ready{pidfd.get(), POLLIN, 0};
+  return ::poll(&ready, 1, 0) == 1;
+}
+
+// The number after `mark` in the output.
+pid_t pid_after(const std::string& out, const std::string& mark) {
+  const auto at = out.find(mark);
+  REQUIRE(at != std::string::npos);
+  return std::stoi(out.substr(at + mark.size()));
+}
+
+TEST_CASE("WorkerGroup: stop() lets workers end by themselves, and reports no victim", "[proc]") {
+  GroupFixture run;
+  const std::string script = "trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.01; done";
+  run.start_shells({script, script});
+  REQUIRE(run.wait_output("[0] up"));
+  REQUIRE(run.wait_output("[1] up"));
+  const auto begin = Clock::now();
+  REQUIRE(run.stop_and_wait());
+  CHECK(Clock::now() - begin < seconds(10));
+  CHECK(run.failures.empty());
+  CHECK(run.num_all_succeeded == 0);
+  CHECK(run.out().find("[0] saved") != std::string::npos);
+  CHECK(run.out().find("[1] saved") != std::string::npos);
+}
+
+TEST_CASE("WorkerGroup: a worker that ignores SIGTERM is killed after the grace", "[proc]") {
+  GroupFixture run;
+  run.start_shells({"trap '' TERM; echo up; while :; do sleep 0.01; done"});
+  REQUIRE(run.wait_output("up"));
+  const auto begin = Clock::now();
+  REQUIRE(run.stop_and_wait(milliseconds(150)));
+  const auto took = Clock::now() - begin;
+  CHECK(took >= milliseconds(150));
+  CHECK(took < seconds(10));
+}
+
+TEST_CASE("WorkerGroup: a second stop() with a shorter grace shortens the wait, a longer doesn't",
+          "[proc]") {
+  GroupFixture run;
+  run.start_shells({"trap '' TERM; echo up; while :; do sleep 0.01; done"});
+  REQUIRE(run.wait_output("up"));
+  const auto begin = Clock::now();
+  run.group->stop(seconds(600));
+  run.group->stop(milliseconds(50));
+  run.group->stop(seconds(600));
+  REQUIRE(run.wait_for([&] { return run.num_all_gone > 0; }));
+  CHECK(Clock::now() - begin < seconds(10));
+  run.group->stop(seconds(1));  // nothing left to do
+  CHECK(run.num_all_gone == 1);
+}
+
+TEST_CASE("WorkerGroup: a stopped worker (SIGSTOP) is continued to be stopped", "[proc]") {
+  GroupFixture run;
+  run.start_shells({"trap 'echo saved; exit 0' TERM; echo up; kill -STOP $$; sleep 100"});
+  REQUIRE(run.wait_output("up"));
+  REQUIRE(run.stop_and_wait());
+  CHECK(run.out().find("saved") != std::string::npos);
+}
+
+TEST_CASE("WorkerGroup: stop() during the spawn of many leaves nobody", "[proc]") {
+  GroupFixture run;
+  run.start_shells(std::vector<std::string>(100, "exec sleep 100"));
+  for (int i = 0; i < GENERATE(0, 1, 5, 20); ++i) run.io.run_one_for(milliseconds(100));
+  REQUIRE(run.stop_and_wait());
+  CHECK(run.failures.empty());
+  CHECK(run.num_all_gone == 1);
+}
+
+TEST_CASE("WorkerGroup: stop() before start() ends at once, and start() then does nothing",
+          "[proc]") {
+  GroupFixture run;
+  run.make_group();
+  run.group->stop(seconds(1));
+  CHECK(run.num_all_gone == 0);  // never from inside a call
+  run.group->start({GroupFixture::shell("exit 1")});
+  REQUIRE(run.wait_for([&] { return run.num_all_gone > 0; }));
+  CHECK(run.failures.empty());
+}
+
+TEST_CASE("WorkerGroup: an exec that fails while others start is reported, and stop() works",
+          "[proc]") {
+  GroupFixture run;
+  std::vector<WorkerSpec> specs(3, GroupFixture::shell("exec sleep 100"));
+  specs[1].argv = {"/no/such/program"};
+  run.start(std::move(specs));
+  REQUIRE(run.wait_for([&] { return !run.failures.empty(); }));
+  CHECK(run.failures[0].global_rank == 1);
+  REQUIRE(run.stop_and_wait());
+  CHECK(run.failures.size() == 1);
+  CHECK(run.num_all_running == 0);
+}
+
+TEST_CASE("WorkerGroup: workers that fail on their own after the first are reported after it",
+          "[proc]") {
+  GroupFixture run;
+  run.start_shells({"exit 5", "exec sleep 100"});
+  REQUIRE(run.wait_for([&] { return run.failures.size() == 1; }));
+  run.group->signal(SIGKILL);  // as if by another's hand
+  REQUIRE(run.wait_for([&] { return run.failures.size() == 2; }));
+  CHECK(run.failures[0].exit_code == 5);
+  CHECK(run.failures[1].signal_number == SIGKILL);
+  REQUIRE(run.stop_and_wait());
+}
+
+TEST_CASE("WorkerGroup: what a worker left in other sessions is gone with all_gone", "[proc]") {
+  GroupFixture run;
+  run.start_shells(
+      {"(setsid sh -c 'trap \"\" TERM; echo daemon $$; while :; do sleep 0.01; done' &); exit 0"});
+  REQUIRE(run.wait_output("daemon "));
+  REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
+  const UniqueFd daemon = open_pidfd(pid_after(run.out(), "daemon "));
+  CHECK_FALSE(has_ended(daemon));
+  REQUIRE(run.stop_and_wait(milliseconds(50)));
+  CHECK(has_ended(daemon));
+}
+
+TEST_CASE("WorkerGroup: a child of a wrapper that died at SIGTERM has the grace too", "[proc]") {
+  GroupFixture run;
+  // The shell goes at once, its child (same group) needs a moment.
+  run.start_shells({"sh -c 'trap \"sleep 0.1; echo saved; exit\" TERM; echo up; "
+                    "while :; do sleep 0.01; done' & wait"});
+  REQUIRE(run.wait_output("up"));
+  REQUIRE(run.stop_and_wait());
+  CHECK(run.out().find("saved") != std::string::npos);
+}
+
+TEST_CASE("WorkerGroup: a tree that forks faster than it is looked at is killed", "[proc]") {
+  GroupFixture run;
+  // Each process starts its successor in a session of its own and ends.
+  const std::string script =
+      "f() { (setsid sh -c \"$SELF\" &) ; }; trap '' TERM; echo gen; f; exit 0";
+  auto spec = GroupFixture::shell(script);
+  spec.environment.push_back("SELF=" + script);
+  run.start({spec});
+  REQUIRE(run.wait_for([&] {
+    const std::string out = run.out();
+    return std::count(out.begin(), out.end(), '\n') > 20;
+  }));
+  REQUIRE(run.stop_and_wait(milliseconds(20)));
+}
+
+TEST_CASE("WorkerGroup: the destructor has everyone killed", "[proc]") {
+  GroupFixture run;
+  run.start_shells({"(setsid sh -c 'trap \"\" TERM; echo daemon $$; exec sleep 100' &);"
+                    "trap '' TERM; echo worker $$; while :; do sleep 0.01; done"});
+  REQUIRE(run.wait_output("daemon "));
+  REQUIRE(run.wait_output("worker "));
+  const UniqueFd daemon = open_pidfd(pid_after(run.out(), "daemon "));
+  const UniqueFd worker = open_pidfd(pid_after(run.out(), "worker "));
+  run.group.reset();
+  CHECK(run.wait_for([&] { return has_ended(daemon) && has_ended(worker); }));
+  CHECK(run.wait_for([] { return live_wardens().empty(); }));
+}
+
+TEST_CASE("WorkerGroup: its owner may destroy it from inside an event", "[proc]") {
+  boost::asio::io_context io;
+  Console console(io, ConsoleOptions{});
+  std::unique_ptr<WorkerGroup> group;
+  bool failed = false;
+  WorkerGroupEvents events;
+  events.worker_failed = [&](const membership::WorkerFailure&) {
+    failed = true;
+    group.reset();
+  };
+  group = std::make_unique<WorkerGroup>(io, console, WorkerGroupOptions{true, ""}, 0, events);
+  group->start({GroupFixture::shell("exit 1"), GroupFixture::shell("exit 1")});
+  const auto deadline = Deadline::after(kPatience);
+  while (!live_wardens().empty() && !deadline.expired()) {
+    io.restart();
+    io.run_one_for(milliseconds(100));
+  }
+  CHECK(failed);
+  CHECK(live_wardens().empty());
+}
+
+TEST_CASE("WorkerGroup: a killed warden takes its workers along and is reported", "[proc]") {
+  GroupFixture run;
+  const std::string script =
+      "(setsid sh -c 'trap \"\" TERM; echo daemon $$; exec sleep 100' &);"
+      "echo worker $$; while :; do sleep 0.01; done";
+  run.start_shells({script, script});
+  REQUIRE(run.wait_for([&] {
+    const std::string out = run.out();
+    return std::count(out.begin(), out.end(), '\n') == 4;
+  }));
+  const std::string out = run.out();
+  std::vector<UniqueFd> all;
+  for (const char* mark : {"[0] daemon ", "[1] daemon ", "[0] worker ", "[1] worker "}) {
+    all.push_back(open_pidfd(pid_after(out, mark)));
+  }
+  REQUIRE(live_wardens().size() == 1);
+  ::kill(live_wardens().front(), SIGKILL);
+  REQUIRE(run.wait_for([&] { return run.failures.size() == 2; }));
+  for (const auto& failure : run.failures) {
+    CHECK(failure.signal_number == SIGKILL);
+    INFO(failure.note);
+    CHECK(failure.note.find("warden process") != std::string::npos);
+    CHECK(failure.note.find("SIGKILL") != std::string::npos);
+  }
+  REQUIRE(run.stop_and_wait());
+  for (const UniqueFd& pidfd : all) CHECK(has_ended(pidfd));
+}
+
+TEST_CASE("WorkerGroup: a warden killed while its workers are being stopped hangs nothing",
+          "[proc]") {
+  GroupFixture run;
+  run.start_shells({"trap '' TERM; echo up; while :; do sleep 0.01; done"});
+  REQUIRE(run.wait_output("up"));
+  run.group->stop(seconds(600));
+  ::kill(live_wardens().front(), SIGKILL);
+  REQUIRE(run.wait_for([&] { return run.num_all_gone > 0; }));
+  CHECK(run.failures.empty());
+}
+
+TEST_CASE("WorkerGroup: a hundred rounds leak no descriptor", "[proc]") {
+  GroupFixture run;
+  const auto num_open = [] {
+    int count = 0;
+    for (int fd = 0; fd < 1000; ++fd) count += ::fcntl(fd, F_GETFD) >= 0;
+    return count;
+  };
+  const auto round = [&] {
+    run.num_all_gone = 0;
+    run.failures.clear();
+    run.start_shells({"exit 1", "exec sleep 100"});
+    REQUIRE(run.wait_for([&] { return !run.failures.empty(); }));
+    REQUIRE(run.stop_and_wait());
+    run.group.reset();
+  };
+  round();
+  const int before = num_open();
+  for (int i = 0; i < 100; ++i) round();
+  CHECK(num_open() == before);
+}
+
+}  // namespace
+}  // namespace ddprun::agent
