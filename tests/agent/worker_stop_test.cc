@@ -30,7 +30,8 @@ pid_t pid_after(const std::string& out, const std::string& mark) {
 
 TEST_CASE("WorkerGroup: stop() lets workers end by themselves, and reports no victim", "[proc]") {
   GroupFixture run;
-  const std::string script = "trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.01; done";
+  const std::string script =
+      "trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.01; done";
   run.start_shells({script, script});
   REQUIRE(run.wait_output("[0] up"));
   REQUIRE(run.wait_output("[1] up"));
@@ -137,8 +138,9 @@ TEST_CASE("WorkerGroup: what a worker left in other sessions is gone with all_go
 TEST_CASE("WorkerGroup: a child of a wrapper that died at SIGTERM has the grace too", "[proc]") {
   GroupFixture run;
   // The shell goes at once, its child (same group) needs a moment.
-  run.start_shells({"sh -c 'trap \"sleep 0.1; echo saved; exit\" TERM; echo up; "
-                    "while :; do sleep 0.01; done' & wait"});
+  run.start_shells(
+      {"sh -c 'trap \"sleep 0.1; echo saved; exit\" TERM; echo up; "
+       "while :; do sleep 0.01; done' & wait"});
   REQUIRE(run.wait_output("up"));
   REQUIRE(run.stop_and_wait());
   CHECK(run.out().find("saved") != std::string::npos);
@@ -161,8 +163,9 @@ TEST_CASE("WorkerGroup: a tree that forks faster than it is looked at is killed"
 
 TEST_CASE("WorkerGroup: the destructor has everyone killed", "[proc]") {
   GroupFixture run;
-  run.start_shells({"(setsid sh -c 'trap \"\" TERM; echo daemon $$; exec sleep 100' &);"
-                    "trap '' TERM; echo worker $$; while :; do sleep 0.01; done"});
+  run.start_shells(
+      {"(setsid sh -c 'trap \"\" TERM; echo daemon $$; exec sleep 100' &);"
+       "trap '' TERM; echo worker $$; while :; do sleep 0.01; done"});
   REQUIRE(run.wait_output("daemon "));
   REQUIRE(run.wait_output("worker "));
   const UniqueFd daemon = open_pidfd(pid_after(run.out(), "daemon "));

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent as a process of its own, killed without warning: nothing of it may stay.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "tests/agent/group_fixture.h"
+
+namespace ddprun::agent {
+namespace {
+
+// agent_group_host with its output in a pipe.
+class Host {
+ public:
+  Host(int num_workers, bool prefix, const std::string& script) {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    output_.reset(ends[0]);
+    const UniqueFd write_end(ends[1]);
+    const std::string count = std::to_string(num_workers);
+    pid_ = ::fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::dup2(write_end.get(), STDOUT_FILENO);
+      ::execl(DDPRUN_GROUP_HOST, "agent_group_host", count.c_str(), prefix ? "1" : "0",
+              script.c_str(), nullptr);
+      ::_exit(127);
+    }
+  }
+  ~Host() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+  }
+
+  pid_t pid() const { return pid_; }
+
+  // Reads on until the output has this many lines.
+  const std::string& read_lines(std::size_t num_lines) {
+    const auto deadline = Deadline::after(kPatience);
+    while (num_lines_ < num_lines) {
+      pollfd ready{output_.get(), POLLIN, 0};
+      char buffer[4096];
+      REQUIRE(::poll(&ready, 1, deadline.poll_timeout_ms()) == 1);
+      const ssize_t size = ::read(output_.get(), buffer, sizeof buffer);
+      REQUIRE(size > 0);
+      text_.append(buffer, static_cast<std::size_t>(size));
+      num_lines_ = static_cast<std::size_t>(std::count(text_.begin(), text_.end(), '\n'));
+    }
+    return text_;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  UniqueFd output_;
+  std::string text_;
+  std::size_t num_lines_ = 0;
+};
+
+// A pidfd for each "pid N" in the text.
+std::vector<UniqueFd> all_pidfds(const std::string& text) {
+  std::vector<UniqueFd> result;
+  for (auto at = text.find("pid "); at != std::string::npos; at = text.find("pid ", at + 1)) {
+    result.push_back(open_pidfd(std::stoi(text.substr(at + 4))));
+  }
+  return result;
+}
+
+bool all_end(const std::vector<UniqueFd>& pidfds, Deadline deadline) {
+  for (const UniqueFd& pidfd : pidfds) {
+    pollfd ready{pidfd.get(), POLLIN, 0};
+    if (::poll(&ready, 1, deadline.poll_timeout_ms()) != 1) return false;
+  }
+  return true;
+}
+
+// The children of `parent`, as the kernel lists them.
+std::vector<pid_t> children_of(pid_t parent) {
+  const std::string path =
+      "/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children";
+  std::vector<pid_t> result;
+  if (FILE* file = std::fopen(path.c_str(), "r")) {
+    for (pid_t pid; std::fscanf(file, "%d", &pid) == 1;) result.push_back(pid);
+    std::fclose(file);
+  }
+  return result;
+}
+
+// Worker, child, grandchild in a session of its own, and a double-forked daemon of its; all deaf to
+// SIGTERM.
+constexpr char kFamily[] =
+    "trap '' TERM HUP; echo pid $$;"
+    "sh -c 'echo pid $$; exec sleep 100' &"
+    "(setsid sh -c 'echo pid $$; (setsid sh -c \"echo pid \\$\\$; exec sleep 100\" &);"
+    " exec sleep 100' &);"
+    "while :; do sleep 0.05; done";
+constexpr std::size_t kFamilySize = 4;
+
+TEST_CASE("Custody: kill -9 of the agent leaves no descendant, double-forked daemons included",
+          "[proc]") {
+  Host host(3, true, kFamily);
+  auto pidfds = all_pidfds(host.read_lines(3 * kFamilySize));
+  REQUIRE(pidfds.size() == 3 * kFamilySize);
+  const auto wardens = children_of(host.pid());
+  REQUIRE(wardens.size() == 1);
+  pidfds.push_back(open_pidfd(wardens.front()));
+  ::kill(host.pid(), SIGKILL);
+  const auto begin = Clock::now();
+  CHECK(all_end(pidfds, Deadline::after(kPatience)));
+  CHECK(Clock::now() - begin < std::chrono::seconds(5));
+}
+
+TEST_CASE("Custody: kill -9 of the agent while it spawns leaves nobody", "[proc]") {
+  Host host(64, true, "trap '' TERM HUP; echo pid $$; exec sleep 100");
+  auto pidfds = all_pidfds(host.read_lines(GENERATE(1, 4, 16)));
+  const auto wardens = children_of(host.pid());
+  REQUIRE(wardens.size() == 1);
+  const UniqueFd warden = open_pidfd(wardens.front());
+  for (const pid_t worker : children_of(wardens.front())) pidfds.push_back(open_pidfd(worker));
+  pidfds.push_back(open_pidfd(wardens.front()));
+  ::kill(host.pid(), SIGKILL);
+  // The warden ends only when it has no descendant, which is what the kernel tells it.
+  CHECK(all_end(pidfds, Deadline::after(kPatience)));
+}
+
+TEST_CASE("Custody: the agent and its warden killed together leave no worker", "[proc]") {
+  Host host(2, true, "trap '' TERM HUP; echo pid $$; while :; do sleep 0.05; done");
+  auto pidfds = all_pidfds(host.read_lines(2));
+  const auto wardens = children_of(host.pid());
+  REQUIRE(wardens.size() == 1);
+  ::kill(host.pid(), SIGSTOP);  // it can't do anything for them
+  ::kill(wardens.front(), SIGKILL);
+  CHECK(all_end(pidfds, Deadline::after(kPatience)));
+}
+
+TEST_CASE("Custody: a warden is deaf to signals that end other processes", "[proc]") {
+  Host host(1, true, "echo pid $$; read x; while :; do sleep 0.05; done");
+  auto pidfds = all_pidfds(host.read_lines(1));
+  const auto wardens = children_of(host.pid());
+  REQUIRE(wardens.size() == 1);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGPIPE}) {
+    ::kill(wardens.front(), number);
+  }
+  pollfd ready{pidfds.front().get(), POLLIN, 0};
+  CHECK(::poll(&ready, 1, 50) == 0);  // it would have died with its warden
+}
+
+TEST_CASE("Custody: the warden is small", "[proc]") {
+  Host host(1, true, "echo pid $$; while :; do sleep 0.05; done");
+  host.read_lines(1);
+  const auto wardens = children_of(host.pid());
+  REQUIRE(wardens.size() == 1);
+  const std::string path = "/proc/" + std::to_string(wardens.front()) + "/status";
+  FILE* file = std::fopen(path.c_str(), "r");
+  REQUIRE(file);
+  char line[256];
+  long resident_kb = -1;
+  while (std::fgets(line, sizeof line, file)) std::sscanf(line, "VmRSS: %ld", &resident_kb);
+  std::fclose(file);
+  INFO("resident kB: " << resident_kb);
+#if defined(__SANITIZE_ADDRESS__)
+  DDPRUN_SKIP("built with AddressSanitizer, whose shadow memory is larger than the warden");
+#else
+  CHECK(resident_kb > 0);
+  CHECK(resident_kb < 1024);
+#endif
+}
+
+}  // namespace
+}  // namespace ddprun::agent
