@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/fake_cuda.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "common/check.h"
+#include "tests/support/fake_stream.h"
+
+namespace ddprun::test {
+namespace {
+
+constexpr nccl::CudaResult kInvalidValue = 1;
+constexpr nccl::CudaResult kOutOfMemory = 2;
+constexpr nccl::CudaResult kInvalidDevice = 101;
+
+// CUDA's current device is a property of the thread.
+thread_local int current_device = 0;
+
+}  // namespace
+
+// The mark that the latest event_record left; a wait refers to the mark of its moment.
+struct FakeCuda::FakeEvent {
+  struct Mark {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool passed = false;
+  };
+  std::mutex mutex;
+  std::shared_ptr<Mark> mark;  // Guarded by mutex; nullptr: never recorded
+};
+
+FakeCuda::FakeCuda(int num_devices) : num_devices_(num_devices) {
+  for (int device = 0; device < num_devices; ++device) {
+    uuids_.push_back("fake-gpu-" + std::to_string(device));
+    default_streams_.push_back(std::make_unique<FakeStream>());
+  }
+}
+
+FakeCuda::~FakeCuda() {
+  for (const auto& [data, size_bytes] : allocations_) std::free(data);
+}
+
+void FakeCuda::fail(const std::string& function, nccl::CudaResult result) {
+  std::lock_guard lock(mutex_);
+  faults_[function] = result;
+}
+
+void FakeCuda::succeed_again(const std::string& function) {
+  std::lock_guard lock(mutex_);
+  faults_.erase(function);
+}
+
+void FakeCuda::set_uuid(int device, std::string uuid) {
+  std::lock_guard lock(mutex_);
+  uuids_[static_cast<std::size_t>(device)] = std::move(uuid);
+}
+
+nccl::CudaResult FakeCuda::fault(const std::string& function) const {
+  std::lock_guard lock(mutex_);
+  const auto found = faults_.find(function);
+  return found == faults_.end() ? nccl::kCudaSuccess : found->second;
+}
+
+FakeStream& FakeCuda::find(nccl::Stream stream) {
+  if (stream == nullptr) return *default_streams_[static_cast<std::size_t>(current_device)];
+  std::lock_guard lock(mutex_);
+  const auto found = streams_.find(stream);
+  DDPRUN_CHECK(found != streams_.end());  // a destroyed stream is used
+  return *found->second;
+}
+
+std::shared_ptr<FakeCuda::FakeEvent> FakeCuda::find_event(nccl::Event event) {
+  std::lock_guard lock(mutex_);
+  const auto found = events_.find(event);
+  DDPRUN_CHECK(found != events_.end());  // a destroyed event is used
+  return found->second;
+}
+
+void FakeCuda::enqueue(nccl::Stream stream, std::function<void()> task) {
+  find(stream).enqueue(std::move(task));
+}
+
+int FakeCuda::num_live_objects() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int>(streams_.size() + events_.size() + allocations_.size());
+}
+
+nccl::CudaResult FakeCuda::device_count(int* count) {
+  *count = num_devices_;
+  return fault("device_count");
+}
+
+nccl::CudaResult FakeCuda::get_device(int* device) {
+  *device = current_device;
+  return fault("get_device");
+}
+
+nccl::CudaResult FakeCuda::set_device(int device) {
+  if (const auto result = fault("set_device")) return result;
+  if (device < 0 || device >= num_devices_) return kInvalidDevice;
+  current_device = device;
+  return nccl::kCudaSuccess;
+}
+
+nccl::CudaResult FakeCuda::device_uuid(int device, std::string* uuid) {
+  if (const auto result = fault("device_uuid")) return result;
+  if (device < 0 || device >= num_devices_) return kInvalidDevice;
+  std::lock_guard lock(mutex_);
+  *uuid = uuids_[static_cast<std::size_t>(device)];
+  return nccl::kCudaSuccess;
+}
+
+nccl::CudaResult FakeCuda::stream_create_high_priority(nccl::Stream* stream) {
+  if (const auto result = fault("stream_create")) return result;
+  auto created = std::make_unique<FakeStream>();
+  *stream = reinterpret_cast<nccl::Stream>(created.get());
+  std::lock_guard lock(mutex_);
+  streams_[*stream] = std::move(created);
+  return nccl::kCudaSuccess;
+}
+
+nccl::CudaResult FakeCuda::stream_destroy(nccl::Stream stream) {
+  std::unique_ptr<FakeStream> dying;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = streams_.find(stream);
+    if (found == streams_.end()) return kInvalidValue;
+    dying = std::move(found->second);
+    streams_.erase(found);
+  }
+  return nccl::kCudaSuccess;
+}
+
+nccl::CudaResult FakeCuda::stream_synchronize(nccl::Stream stream) {
+  find(stream).synchronize();
+  return fault("stream_synchronize");
+}
+
+nccl::CudaResult FakeCuda::stream_wait_event(nccl::Stream stream, nccl::Event event) {
+  if (const auto result = fault("stream_wait_event")) return result;
+  const auto found = find_event(event);
+  std::shared_ptr<FakeEvent::Mark> mark;
+  {
+    std::lock_guard lock(found->mutex);
+    mark = found->mark;
+  }
+  if (!mark) return nccl::kCudaSuccess;
+  enqueue(stream, [mark] {
+    std::unique_lock lock(mark->mutex);
+    mark->changed.wait(lock, [&] { return mark->passed; });
+  });
+  return nccl::kCudaSuccess;
+}
+
+nccl::CudaResult FakeCuda::event_create(nccl::Event* event) {
+  if (const auto result = fault("event_create")) return result;
+  auto created = std::make_shared<FakeEvent>();
+  *event = reinterpret_cast<nccl::Event>(created.get());
+  std::lock_guard lock(mutex_);
+  events_[*event] = std::move(created);
+  return nccl::kCudaSuccess;
+}
+
+nccl::CudaResult FakeCuda::event_destroy(nccl::Event event) {
+  std::lock_guard lock(mutex_);
+  return events_.erase(event) == 1 ? nccl::kCudaSuccess : kInvalidValue;
+}
+
+nccl::CudaResult FakeCuda::event_record(nccl::Event event, nccl::Stream stream) {
+  if (const auto result = fault("event_record")) return result;
+  const auto found = find_event(event);
+  auto mark = std::make_shared<FakeEvent::Mark>();
+  {
+    std::lock_guard lock(found->mutex);
+    found->mark = mark;
+  }
+  enqueue(stream, [mark] {
+    std::lock_guard lock(mark->mutex);
+    mark->passed = true;
+    mark->changed.notify_all();
+  });
+  return nccl::kCudaSuccess;
+}
+
+nccl::CudaResult FakeCuda::event_query(nccl::Event event) {
+  if (const auto result = fault("event_query")) return result;
+  const auto found = find_event(event);
+  std::lock_guard lock(found->mutex);
+  if (!found->mark) return nccl::kCudaSuccess;
+  std::lock_guard mark_lock(found->mark->mutex);
+  return found->mark->passed ? nccl::kCudaSuccess : nccl::kCudaNotReady;
+}
+
+nccl::CudaResult FakeCuda::memory_allocate(void** data, std::size_t size_bytes) {
+  if (const auto result = fault("memory_allocate")) return result;
+  *data = std::aligned_alloc(256, (size_bytes + 255) / 256 * 256);
+  if (*data == nullptr) return kOutOfMemory;
+  std::memset(*data, 0xAB, size_bytes);  // device memory comes with rubbish in it
+  std::lock_guard lock(mutex_);
+  allocations_[*data] = size_bytes;
+  return nccl::kCudaSuccess;
+}
+
+nccl::CudaResult FakeCuda::memory_free(void* data) {
+  std::lock_guard lock(mutex_);
+  if (allocations_.erase(data) == 0) return kInvalidValue;
+  std::free(data);
+  return nccl::kCudaSuccess;
+}
+
+nccl::CudaResult FakeCuda::memory_set(void* data, int byte, std::size_t size_bytes,
+                                      nccl::Stream stream) {
+  if (const auto result = fault("memory_set")) return result;
+  enqueue(stream, [=] { std::memset(data, byte, size_bytes); });
+  return nccl::kCudaSuccess;
+}
+
+nccl::CudaResult FakeCuda::memory_copy(void* to, const void* from, std::size_t size_bytes,
+                                       nccl::Stream stream) {
+  enqueue(stream, [=] { std::memcpy(to, from, size_bytes); });
+  return nccl::kCudaSuccess;
+}
+
+std::string FakeCuda::error_text(nccl::CudaResult result) {
+  if (result == kOutOfMemory) return "out of memory";
+  return "fake CUDA error " + std::to_string(result);
+}
+
+}  // namespace ddprun::test

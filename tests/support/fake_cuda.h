@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA without a GPU: "device" memory is host memory, a stream is a thread with a queue, an event
+// is a mark in it. Work is as asynchronous as on a GPU, so a missing wait shows up as a wrong
+// result.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "worker_sdk/core/nccl/cuda_api.h"
+
+namespace ddprun::test {
+
+class FakeStream;
+
+// One per test, shared by its ranks. The legacy default stream (nullptr) exists once per device.
+class FakeCuda : public nccl::CudaApi {
+ public:
+  explicit FakeCuda(int num_devices);
+  ~FakeCuda() override;
+
+  // Faults. A result other than success is what the named function returns from now on.
+  void fail(const std::string& function, nccl::CudaResult result);
+  void succeed_again(const std::string& function);
+  // Devices with the same UUID, as one GPU seen through two indices.
+  void set_uuid(int device, std::string uuid);
+
+  // Runs on the stream, in its order. `task` may block; nullptr is the calling thread's device's
+  // default stream.
+  void enqueue(nccl::Stream stream, std::function<void()> task);
+
+  // Streams, events and allocations that nobody has freed.
+  int num_live_objects() const;
+
+  nccl::CudaResult device_count(int* count) override;
+  nccl::CudaResult get_device(int* device) override;
+  nccl::CudaResult set_device(int device) override;
+  nccl::CudaResult device_uuid(int device, std::string* uuid) override;
+  nccl::CudaResult stream_create_high_priority(nccl::Stream* stream) override;
+  nccl::CudaResult stream_destroy(nccl::Stream stream) override;
+  nccl::CudaResult stream_synchronize(nccl::Stream stream) override;
+  nccl::CudaResult stream_wait_event(nccl::Stream stream, nccl::Event event) override;
+  nccl::CudaResult event_create(nccl::Event* event) override;
+  nccl::CudaResult event_destroy(nccl::Event event) override;
+  nccl::CudaResult event_record(nccl::Event event, nccl::Stream stream) override;
+  nccl::CudaResult event_query(nccl::Event event) override;
+  nccl::CudaResult memory_allocate(void** data, std::size_t size_bytes) override;
+  nccl::CudaResult memory_free(void* data) override;
+  nccl::CudaResult memory_set(void* data, int byte, std::size_t size_bytes,
+                              nccl::Stream stream) override;
+  nccl::CudaResult memory_copy(void* to, const void* from, std::size_t size_bytes,
+                               nccl::Stream stream) override;
+  std::string error_text(nccl::CudaResult result) override;
+
+ private:
+  nccl::CudaResult fault(const std::string& function) const;
+  FakeStream& find(nccl::Stream stream);
+
+  const int num_devices_;
+  mutable std::mutex mutex_;
+  std::map<std::string, nccl::CudaResult> faults_;               // Guarded by mutex_
+  std::vector<std::string> uuids_;                               // Guarded by mutex_
+  std::vector<std::unique_ptr<FakeStream>> default_streams_;     // constant after construction
+  std::map<nccl::Stream, std::unique_ptr<FakeStream>> streams_;  // Guarded by mutex_
+  struct FakeEvent;
+  std::map<nccl::Event, std::shared_ptr<FakeEvent>> events_;  // Guarded by mutex_
+  std::map<void*, std::size_t> allocations_;                  // Guarded by mutex_
+  std::shared_ptr<FakeEvent> find_event(nccl::Event event);
+};
+
+}  // namespace ddprun::test

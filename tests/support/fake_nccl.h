@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL without a GPU, and stricter: ranks are threads of this process, collectives really reduce
+// (host) memory on fake streams, and what NCCL forbids is refused and counted instead of hanging.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/support/fake_cuda.h"
+#include "worker_sdk/core/nccl/nccl_api.h"
+
+namespace ddprun::test {
+
+// As the real one: init and collectives wait for every rank; an id is good for one communicator; a
+// communicator takes one thread at a time and no call while one is in progress; abort makes the
+// operations under way pass with rubbish in their buffers. Faults are set by the test. Any thread.
+class FakeNccl : public nccl::NcclApi {
+ public:
+  explicit FakeNccl(std::shared_ptr<FakeCuda> cuda) : cuda_(std::move(cuda)) {}
+  ~FakeNccl() override;
+
+  // ---- Faults and what the test may look at ----
+
+  // Each call with a communicator answers kInProgress, as do this many polls after it.
+  void set_in_progress_polls(int num_polls);
+  // The next call of `function` on this rank returns `result` and does nothing else.
+  void fail_next(int rank, const std::string& function, nccl::Result result);
+  // What comm_async_error says from now on, on every communicator of this rank.
+  void inject_async_error(int rank, nccl::Result error);
+  // The next call of `function` on this rank blocks until its communicator is aborted.
+  void hang_next(int rank, const std::string& function);
+  // comm_abort blocks until release_aborts().
+  void hang_aborts();
+  void release_aborts();
+  void set_has_mem_alloc(bool has);
+  void set_has_init_rank_scalable(bool has);
+
+  // Two threads in one communicator, a call while one was in progress, a freed communicator used.
+  int num_violations() const;
+  int num_live_comms() const;
+  int num_live_buffers() const;  // mem_alloc
+  int num_registered() const;
+  int num_aborts() const;
+  int num_ids() const;  // get_unique_id calls
+
+  // ---- NcclApi ----
+  int version() override { return 22809; }
+  std::string library() override { return "fake"; }
+  nccl::Result get_unique_id(nccl::UniqueId* id) override;
+  nccl::Result comm_init_rank(nccl::Comm* comm, int size, const nccl::UniqueId& id,
+                              int rank) override;
+  bool has_init_rank_scalable() override;
+  nccl::Result comm_init_rank_scalable(nccl::Comm* comm, int size, int rank,
+                                       const nccl::UniqueId* ids, int num_ids) override;
+  nccl::Result comm_async_error(nccl::Comm comm, nccl::Result* state) override;
+  nccl::Result comm_finalize(nccl::Comm comm) override;
+  nccl::Result comm_destroy(nccl::Comm comm) override;
+  nccl::Result comm_abort(nccl::Comm comm) override;
+  nccl::Result all_reduce(const void* input, void* output, std::size_t count, DType dtype,
+                          ReduceOp op, nccl::Comm comm, nccl::Stream stream) override;
+  nccl::Result broadcast(const void* input, void* output, std::size_t count, DType dtype, int root,
+                         nccl::Comm comm, nccl::Stream stream) override;
+  nccl::Result all_gather(const void* input, void* output, std::size_t input_count, DType dtype,
+                          nccl::Comm comm, nccl::Stream stream) override;
+  nccl::Result reduce_scatter(const void* input, void* output, std::size_t output_count,
+                              DType dtype, ReduceOp op, nccl::Comm comm,
+                              nccl::Stream stream) override;
+  nccl::Result send(const void* input, std::size_t count, DType dtype, int peer, nccl::Comm comm,
+                    nccl::Stream stream) override;
+  nccl::Result recv(void* output, std::size_t count, DType dtype, int peer, nccl::Comm comm,
+                    nccl::Stream stream) override;
+  bool has_mem_alloc() override;
+  nccl::Result mem_alloc(void** data, std::size_t size_bytes) override;
+  nccl::Result mem_free(void* data) override;
+  nccl::Result comm_register(nccl::Comm comm, void* data, std::size_t size_bytes,
+                             void** handle) override;
+  nccl::Result comm_deregister(nccl::Comm comm, void* handle) override;
+  std::string error_text(nccl::Result result) override;
+  std::string last_error(nccl::Comm comm) override;
+
+ private:
+  struct Call;   // what one rank asks for
+  struct Slot;   // one collective, as its ranks arrive
+  struct Group;  // the ranks of one unique id
+  struct Rank;   // one ncclComm_t
+  class Entry;   // a call inside a communicator
+  using Lock = std::unique_lock<std::mutex>;
+
+  nccl::Result join(nccl::Comm* comm, int size, const std::string& key, int rank);
+  nccl::Result launch(const char* function, nccl::Comm comm, nccl::Stream stream, Call call);
+  void run(const std::shared_ptr<Rank>& rank, std::uint64_t seq, const Call& call);
+  void run_collective(Lock& lock, Rank& rank, std::uint64_t seq, const Call& call);
+  void run_point_to_point(Lock& lock, Rank& rank, const Call& call);
+  static void compute(const Slot& slot);
+  nccl::Result take_fault(int rank, const std::string& function);  // mutex_ held
+  std::shared_ptr<Rank> find(nccl::Comm comm);                     // mutex_ held
+
+  const std::shared_ptr<FakeCuda> cuda_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // All guarded by mutex_.
+  std::map<std::string, std::shared_ptr<Group>> groups_;  // by unique id
+  std::map<nccl::Comm, std::shared_ptr<Rank>> comms_;
+  std::map<std::pair<int, std::string>, nccl::Result> faults_;
+  std::map<std::pair<int, std::string>, bool> hangs_;
+  std::map<int, nccl::Result> async_errors_;
+  std::map<void*, std::size_t> buffers_;
+  int in_progress_polls_ = 0;
+  int num_ids_ = 0;
+  int num_violations_ = 0;
+  int num_registered_ = 0;
+  int num_aborts_ = 0;
+  bool aborts_hang_ = false;
+  bool has_mem_alloc_ = true;
+  bool has_scalable_ = true;
+};
+
+}  // namespace ddprun::test

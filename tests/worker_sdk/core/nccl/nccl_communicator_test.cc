@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+// The nccl communicator's promises. Compiled twice: over the fake, and (label gpu) over real NCCL.
+#include "worker_sdk/core/nccl/nccl_communicator.h"
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/worker_sdk/core/nccl/rig.h"
+
+namespace ddprun::test {
+namespace {
+
+using nccl::NcclCommunicator;
+using nccl::NcclOptions;
+using nccl::Stream;
+using std::chrono::milliseconds;
+
+#define SKIP_WITHOUT_RANKS(rig, num_ranks) \
+  if ((rig).skip_reason(num_ranks) != nullptr) DDPRUN_SKIP((rig).skip_reason(num_ranks))
+
+constexpr DType kAllDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,
+                                DType::kInt8,    DType::kUInt8,   DType::kInt32,   DType::kInt64};
+
+// Small whole numbers, different on each rank, exact in every dtype and reduction.
+std::vector<double> values_of(int rank, std::size_t count) {
+  std::vector<double> values;
+  for (std::size_t i = 0; i < count; ++i) {
+    values.push_back(1.0 + rank % 2 + static_cast<double>(i % 3));
+  }
+  return values;
+}
+
+double reduced(ReduceOp op, int size, std::size_t index) {
+  double value = values_of(0, index + 1)[index];
+  for (int rank = 1; rank < size; ++rank) {
+    value = combine(op, value, values_of(rank, index + 1)[index]);
+  }
+  return op == ReduceOp::kAverage ? value / size : value;
+}
+
+int device_of(const NcclCommunicator& communicator, Rig& rig) {
+  return rig.options(communicator.rank(), communicator.size()).device;
+}
+
+TEST_CASE("NcclCommunicator: all_reduce of every dtype and reduction, 1 to 4 ranks") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 1);
+  for (const int size : {1, 2, 4}) {
+    if (size > rig.max_ranks()) break;
+    rig.run_communicators(size, [&](NcclCommunicator& comm, Stream stream) {
+      for (const DType dtype : kAllDTypes) {
+        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax,
+                                  ReduceOp::kProduct, ReduceOp::kAverage}) {
+          const bool whole = dtype == DType::kFloat32 || dtype == DType::kFloat64;
+          if (op == ReduceOp::kAverage && !whole) continue;
+          for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1000}}) {
+            DeviceArray array(rig, stream, device_of(comm, rig), dtype, count);
+            array.write(values_of(comm.rank(), count));
+            comm.all_reduce(array.view(), op, {});
+            const auto result = array.read();
+            for (std::size_t i = 0; i < count; ++i) {
+              expect(result[i] == reduced(op, size, i),
+                     std::string(to_string(dtype)) + " " + to_string(op) + " element " +
+                         std::to_string(i) + " is " + std::to_string(result[i]));
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("NcclCommunicator: broadcast from each root") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
+    for (int root = 0; root < 2; ++root) {
+      DeviceArray array(rig, stream, device_of(comm, rig), DType::kInt64, 77);
+      array.write(values_of(comm.rank(), 77));
+      comm.broadcast(array.view(), root, {});
+      expect(array.read() == values_of(root, 77), "the root's values");
+    }
+  });
+}
+
+TEST_CASE("NcclCommunicator: all_gather and reduce_scatter, apart and in place") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  const int size = std::min(rig.max_ranks(), 4);
+  const std::size_t part = 50;
+  const std::size_t whole = part * static_cast<std::size_t>(size);
+  rig.run_communicators(size, [&](NcclCommunicator& comm, Stream stream) {
+    const int device = device_of(comm, rig);
+    const auto own = static_cast<std::size_t>(comm.rank()) * part;
+    std::vector<double> gathered;
+    for (int rank = 0; rank < size; ++rank) {
+      for (const double value : values_of(rank, part)) gathered.push_back(value);
+    }
+    for (const bool in_place : {false, true}) {
+      DeviceArray big(rig, stream, device, DType::kFloat32, whole);
+      DeviceArray small(rig, stream, device, DType::kFloat32, part);
+      std::vector<double> initial(whole, -1.0);
+      const auto mine = values_of(comm.rank(), part);
+      std::copy(mine.begin(), mine.end(), initial.begin() + static_cast<std::ptrdiff_t>(own));
+      big.write(initial);
+      small.write(mine);
+      comm.all_gather(in_place ? big.part(own, part) : small.view(), big.view(), {});
+      expect(big.read() == gathered, "all parts in rank order");
+
+      big.write(values_of(comm.rank(), whole));
+      comm.reduce_scatter(big.view(), in_place ? big.part(own, part) : small.view(), ReduceOp::kSum,
+                          {});
+      const auto big_result = big.read();
+      const auto small_result = small.read();
+      for (std::size_t i = 0; i < part; ++i) {
+        const double value = in_place ? big_result[own + i] : small_result[i];
+        expect(value == reduced(ReduceOp::kSum, size, own + i), "the sum of this rank's part");
+      }
+    }
+  });
+}
+
+TEST_CASE("NcclCommunicator: send and recv are matched in order") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
+    const int device = device_of(comm, rig);
+    DeviceArray first(rig, stream, device, DType::kInt32, 10);
+    DeviceArray second(rig, stream, device, DType::kInt32, 10);
+    first.write(std::vector<double>(10, comm.rank() == 0 ? 5.0 : 0.0));
+    second.write(std::vector<double>(10, comm.rank() == 0 ? 6.0 : 0.0));
+    if (comm.rank() == 0) {
+      comm.send(first.view(), 1, {});
+      comm.send(second.view(), 1, {});
+      comm.recv(first.view(), 1, {});
+      expect(first.read() == std::vector<double>(10, 6.0), "what rank 1 sent back");
+    } else {
+      comm.recv(first.view(), 0, {});
+      comm.recv(second.view(), 0, {});
+      expect(first.read() == std::vector<double>(10, 5.0), "the first message first");
+      expect(second.read() == std::vector<double>(10, 6.0), "the second message second");
+      comm.send(second.view(), 0, {});
+    }
+  });
+}
+
+TEST_CASE("NcclCommunicator: operations wait for the caller's stream, and it for them") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
+    const std::size_t count = std::size_t{1} << 18;
+    DeviceArray array(rig, stream, device_of(comm, rig), DType::kUInt8, count);
+    DeviceArray copy(rig, stream, device_of(comm, rig), DType::kUInt8, count);
+    array.write(std::vector<double>(count, 9.0));
+    std::atomic<bool> released{false};
+    if (rig.fake_cuda) {  // the stream is held up until all has been queued
+      rig.fake_cuda->enqueue(stream, [&released] {
+        while (!released.load()) std::this_thread::yield();
+      });
+    }
+    // All of this is only queued: nothing blocks this thread until read().
+    for (int i = 0; i < 20; ++i) {
+      rig.cuda->memory_set(array.view().data, i < 19 ? 7 : 1, count, stream);
+    }
+    CallOptions async;
+    async.async = true;
+    const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
+    if (rig.fake_cuda) expect(!work->is_completed(), "it waits for the caller's stream");
+    work->wait();
+    rig.cuda->memory_copy(copy.view().data, array.view().data, count, stream);
+    released.store(true);
+    expect(copy.read() == std::vector<double>(count, 2.0), "1 + 1 in every element");
+    expect(work->is_completed(), "it is complete");
+  });
+}
+
+TEST_CASE("NcclCommunicator: many asynchronous operations keep their order") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray array(rig, stream, device_of(comm, rig), DType::kInt64, 8);
+    array.write(std::vector<double>(8, 1.0));
+    CallOptions async;
+    async.async = true;
+    std::vector<WorkPtr> works;
+    for (int i = 0; i < 30; ++i)
+      works.push_back(comm.all_reduce(array.view(), ReduceOp::kSum, async));
+    works.back()->wait();
+    expect(array.read() == std::vector<double>(8, 1073741824.0), "2^30");
+    for (const auto& work : works) expect(work->is_completed(), "each is complete");
+  });
+}
+
+TEST_CASE("NcclCommunicator: no rank leaves a barrier before the last one has come") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  const int size = std::min(rig.max_ranks(), 4);
+  std::atomic<int> arrived{0};
+  rig.run_communicators(size, [&](NcclCommunicator& comm, Stream) {
+    for (int round = 1; round <= 20; ++round) {
+      ++arrived;
+      comm.barrier({});
+      expect(arrived.load() >= round * size, "all ranks are in round " + std::to_string(round));
+      comm.barrier({});
+    }
+  });
+}
+
+TEST_CASE("NcclCommunicator: allocate gives zeroed, aligned memory that operations take") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
+    const auto buffer = comm.allocate(4000);
+    expect(buffer->size_bytes() == 4000, "the size that was asked for");
+    expect(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64 == 0, "64-byte alignment");
+    TensorView view;
+    view.data = buffer->data();
+    view.count = 1000;
+    view.device = Device{Device::Kind::kCuda, device_of(comm, rig)};
+    DeviceArray copy(rig, stream, view.device.index, DType::kFloat32, 1000);
+    rig.cuda->memory_copy(copy.view().data, view.data, 4000, stream);
+    expect(copy.read() == std::vector<double>(1000, 0.0), "zeros");
+    copy.write(values_of(comm.rank(), 1000));
+    rig.cuda->memory_copy(view.data, copy.view().data, 4000, stream);
+    comm.all_reduce(view, ReduceOp::kSum, {});
+    rig.cuda->memory_copy(copy.view().data, view.data, 4000, stream);
+    const auto result = copy.read();
+    for (std::size_t i = 0; i < 1000; ++i) {
+      expect(result[i] == reduced(ReduceOp::kSum, 2, i), "the sum");
+    }
+  });
+}
+
+TEST_CASE("NcclCommunicator: two communicators live side by side") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  rig.run(2, [&](NcclOptions options) {
+    const auto first = rig.join(options);
+    options.key_prefix = "round1/comm1/";
+    const auto second = rig.join(options);
+    const auto stream = static_cast<Stream>(options.current_stream(options.device));
+    DeviceArray array(rig, stream, options.device, DType::kInt32, 100);
+    array.write(std::vector<double>(100, 1.0));
+    for (int i = 0; i < 3; ++i) {
+      first->all_reduce(array.view(), ReduceOp::kSum, {});
+      second->all_reduce(array.view(), ReduceOp::kSum, {});
+    }
+    expect(array.read() == std::vector<double>(100, 64.0), "2^6");
+  });
+}
+
+TEST_CASE("NcclCommunicator: a bad argument is named, and the communicator stays good") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 1);
+  rig.run_communicators(1, [&](NcclCommunicator& comm, Stream stream) {
+    const int device = device_of(comm, rig);
+    DeviceArray array(rig, stream, device, DType::kFloat32, 8);
+    DeviceArray ints(rig, stream, device, DType::kInt32, 8);
+    TensorView on_cpu = array.view();
+    on_cpu.device = Device{};
+    TensorView elsewhere = array.view();
+    elsewhere.device.index = device + 1;
+    TensorView nowhere = array.view();
+    nowhere.data = nullptr;
+    const struct {
+      const char* expected;
+      std::function<void()> call;
+    } cases[] = {
+        {"the buffer is on the CPU", [&] { comm.all_reduce(on_cpu, ReduceOp::kSum, {}); }},
+        {"the buffer is on GPU", [&] { comm.all_reduce(elsewhere, ReduceOp::kSum, {}); }},
+        {"the buffer has no memory", [&] { comm.broadcast(nowhere, 0, {}); }},
+        {"root 1 is not a rank below 1", [&] { comm.broadcast(array.view(), 1, {}); }},
+        {"root -1 is not a rank below 1", [&] { comm.broadcast(array.view(), -1, {}); }},
+        {"peer 3 is not a rank below 1", [&] { comm.send(array.view(), 3, {}); }},
+        {"the peer is this rank itself", [&] { comm.recv(array.view(), 0, {}); }},
+        {"differ in type", [&] { comm.all_gather(array.view(), ints.view(), {}); }},
+        {"8 elements are not 1 times 4",
+         [&] { comm.all_gather(ints.part(0, 4), ints.view(), {}); }},
+        {"8 elements are not 1 times 3",
+         [&] { comm.reduce_scatter(ints.view(), ints.part(0, 3), ReduceOp::kSum, {}); }},
+        {"the buffers overlap", [&] { comm.all_gather(array.part(0, 4), array.part(2, 4), {}); }},
+    };
+    for (const auto& one : cases) {
+      const Error error = error_of(one.call);
+      expect(error.code() == ErrorCode::kInvalidArgument, "kInvalidArgument");
+      expect(contains(error.what(), one.expected),
+             std::string(one.expected) + " in " + error.what());
+    }
+    array.write(values_of(0, 8));
+    comm.all_reduce(array.view(), ReduceOp::kSum, {});
+    expect(array.read() == values_of(0, 8), "it still works");
+  });
+}
+
+TEST_CASE("NcclCommunicator: options that can't be are refused before anything happens") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 1);
+  for (const auto& [rank, size] : {std::pair{1, 1}, std::pair{-1, 2}, std::pair{0, 0}}) {
+    NcclOptions options = rig.options(0, 1);
+    options.rank = rank;
+    options.size = size;
+    const Error error = error_of([&] { rig.join(options); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST_CASE("NcclCommunicator: set-up with a missing rank ends at its deadline and names it") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 3);
+  const auto begin = std::chrono::steady_clock::now();
+  rig.run(2, [&](NcclOptions options) {
+    options.size = 3;  // rank 2 never comes
+    options.init_timeout = milliseconds(700);
+    const Error error = error_of([&] { rig.join(options); });
+    const bool told_by_peer =
+        error.code() == ErrorCode::kPeerLost && contains(error.what(), "gave up");
+    expect(error.code() == ErrorCode::kTimeout || told_by_peer, error.what());
+    expect(contains(error.what(), "never came: rank 2"), error.what());
+  });
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
+}
+
+TEST_CASE("NcclCommunicator: set-up without rank 0 ends at its deadline and names it") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  rig.run(1, [&](NcclOptions options) {
+    options.rank = 1;
+    options.size = 2;
+    options.init_timeout = milliseconds(300);
+    const Error error = error_of([&] { rig.join(options); });
+    expect(error.code() == ErrorCode::kTimeout, error.what());
+    expect(contains(error.what(), "never came: rank 0"), error.what());
+  });
+}
+
+TEST_CASE("NcclCommunicator: an operation that a rank never joins times out and names it") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  const int size = std::min(rig.max_ranks(), 3);
+  std::atomic<int> num_failed{0};
+  rig.run_with(
+      size, [](NcclOptions& options) { options.blocking_wait = true; },
+      [&](NcclCommunicator& comm, Stream stream) {
+        DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
+        array.write(values_of(comm.rank(), 16));
+        comm.all_reduce(array.view(), ReduceOp::kSum, {});
+        if (comm.rank() == size - 1) {  // stays away until the others have given up
+          while (num_failed.load() < size - 1) std::this_thread::yield();
+          return;
+        }
+        CallOptions call;
+        call.timeout = milliseconds(300);
+        Error error(ErrorCode::kAborted, "");
+        try {
+          error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum, call); });
+        } catch (...) {
+          ++num_failed;
+          throw;
+        }
+        ++num_failed;
+        expect(error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPeerLost,
+               error.what());
+        expect(contains(error.what(), "operation 2, all_reduce of 16 float32 sum"), error.what());
+        expect(contains(error.what(), "not waiting in it: rank " + std::to_string(size - 1)),
+               error.what());
+        const Error again = error_of([&] { comm.barrier({}); });
+        expect(std::string(again.what()) == error.what(), "the first error stays");
+      });
+}
+
+TEST_CASE("NcclCommunicator: abort ends the others' operations with the rank's name") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  rig.run_with(
+      2, [](NcclOptions& options) { options.blocking_wait = true; },
+      [&](NcclCommunicator& comm, Stream stream) {
+        DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
+        array.write(values_of(comm.rank(), 16));
+        if (comm.rank() == 1) {
+          comm.abort("the data loader failed");
+          comm.abort("a second time");
+          const Error error = error_of([&] { comm.barrier({}); });
+          expect(error.code() == ErrorCode::kAborted, error.what());
+          expect(contains(error.what(), "the data loader failed"), error.what());
+          return;
+        }
+        const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum, {}); });
+        expect(error.code() == ErrorCode::kPeerLost, error.what());
+        expect(contains(error.what(), "rank 1"), error.what());
+      });
+}
+
+TEST_CASE("NcclCommunicator: abort from another thread ends a wait on this rank") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  rig.run_with(
+      2, [](NcclOptions& options) { options.blocking_wait = true; },
+      [&](NcclCommunicator& comm, Stream stream) {
+        DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
+        array.write(values_of(comm.rank(), 16));
+        if (comm.rank() == 1) return;  // never joins; leaves
+        CallOptions async;
+        async.async = true;
+        const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
+        std::thread other([&] { comm.abort("enough"); });
+        Error error(ErrorCode::kSystem, "");
+        try {
+          error = error_of([&] { work->wait(); });
+        } catch (...) {
+          other.join();
+          throw;
+        }
+        other.join();
+        expect(error.code() == ErrorCode::kAborted, error.what());
+        expect(work->is_completed(), "it has ended, badly");
+        expect(error_of([&] { work->wait(); }).code() == ErrorCode::kAborted, "it stays failed");
+      });
+}
+
+}  // namespace
+}  // namespace ddprun::test

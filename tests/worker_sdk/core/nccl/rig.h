@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the nccl communicator's tests run on: ranks as threads of this process, over the fake or,
+// where compiled with DDPRUN_TEST_REAL_NCCL, over the machine's own CUDA and NCCL.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "tests/support/elements.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/fake_nccl.h"
+#include "tests/support/memory_store.h"
+#include "worker_sdk/core/nccl/nccl_communicator.h"
+
+namespace ddprun::test {
+
+// Catch's assertions belong to one thread: ranks throw instead.
+inline void expect(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("expected: " + what);
+}
+
+class Rig {
+ public:
+  explicit Rig(int num_fake_devices = 8);
+  // Fails the process where something was leaked or NCCL's rules were broken.
+  ~Rig();
+
+  // nullptr: the tests can run. Else why not.
+  const char* skip_reason(int num_ranks) const;
+  int max_ranks() const { return max_ranks_; }
+
+  nccl::NcclOptions options(int rank, int size) const;
+  std::unique_ptr<nccl::NcclCommunicator> join(const nccl::NcclOptions& options);
+
+  // Runs `body` once per rank, each in its own thread with its device selected, and throws the
+  // first rank's exception when all have ended. `body` gets options with the rank's own stream as
+  // the current stream.
+  void run(int size, const std::function<void(nccl::NcclOptions)>& body);
+  void run_communicators(int size,
+                         const std::function<void(nccl::NcclCommunicator&, nccl::Stream)>& body);
+  // The same with one communicator per rank and changed options.
+  void run_with(int size, const std::function<void(nccl::NcclOptions&)>& change,
+                const std::function<void(nccl::NcclCommunicator&, nccl::Stream)>& body);
+
+  std::shared_ptr<nccl::CudaApi> cuda;
+  std::shared_ptr<nccl::NcclApi> nccl;
+  std::shared_ptr<FakeCuda> fake_cuda;  // nullptr on real hardware
+  std::shared_ptr<FakeNccl> fake;       // nullptr on real hardware
+  MemoryStore store;
+
+ private:
+  int num_devices_ = 0;
+  int max_ranks_ = 0;
+  std::string why_not_;
+};
+
+// Device memory of one rank; the thread's device must be the rank's.
+class DeviceArray {
+ public:
+  DeviceArray(Rig& rig, nccl::Stream stream, int device, DType dtype, std::size_t count);
+  ~DeviceArray();
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  // Ordered on the stream; returns when it is there.
+  void write(const std::vector<double>& values);
+  std::vector<double> read();
+
+  TensorView view() const { return part(0, count_); }
+  TensorView part(std::size_t first, std::size_t count) const;
+
+ private:
+  Rig& rig_;
+  const nccl::Stream stream_;
+  const int device_;
+  const DType dtype_;
+  const std::size_t count_;
+  void* data_ = nullptr;
+};
+
+// The error that `call` throws; fails the rank where it throws none.
+Error error_of(const std::function<void()>& call);
+
+bool contains(const std::string& text, const std::string& part);
+
+}  // namespace ddprun::test

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call into a library that may never return, on a thread that can be left behind.
+#pragma once
+
+#include <functional>
+
+#include "common/clock.h"
+
+namespace ddprun::nccl {
+
+// Runs `call` on a thread of its own. True: it returned before the deadline. False: it still runs;
+// its thread is abandoned, so `call` must own (by value) all that it touches.
+bool returns_before(Deadline deadline, std::function<void()> call);
+
+}  // namespace ddprun::nccl

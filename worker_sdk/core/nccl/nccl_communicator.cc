@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/nccl/nccl_communicator.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "common/log.h"
+#include "worker_sdk/core/nccl/comm_setup.h"
+#include "worker_sdk/core/nccl/nccl_buffer.h"
+#include "worker_sdk/core/nccl/nccl_work.h"
+
+namespace ddprun::nccl {
+namespace {
+
+constexpr std::size_t kBarrierBytes = 64;
+
+std::string describe(const char* operation, const TensorView& buffer) {
+  return std::string(operation) + " of " + std::to_string(buffer.count) + " " +
+         to_string(buffer.dtype);
+}
+
+void check_options(const NcclOptions& options) {
+  if (options.size >= 1 && options.rank >= 0 && options.rank < options.size &&
+      options.device >= 0) {
+    return;
+  }
+  throw Error(ErrorCode::kInvalidArgument, "nccl communicator: rank " +
+                                               std::to_string(options.rank) + " of " +
+                                               std::to_string(options.size) + " on device " +
+                                               std::to_string(options.device) + " can't be");
+}
+
+}  // namespace
+
+std::unique_ptr<NcclCommunicator> NcclCommunicator::create(std::shared_ptr<CudaApi> cuda,
+                                                           std::shared_ptr<NcclApi> nccl,
+                                                           store::Store& store,
+                                                           const NcclOptions& options) {
+  check_options(options);
+  DeviceGuard guard(*cuda, options.device, options.rank);
+  Comm comm = set_up_comm(nccl, store, options);
+  return std::unique_ptr<NcclCommunicator>(
+      new NcclCommunicator(std::move(cuda), std::move(nccl), options, comm));
+}
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
+                                   NcclOptions options, Comm comm)
+    : cuda_(std::move(cuda)),
+      nccl_(std::move(nccl)),
+      options_(std::move(options)),
+      failure_(std::make_shared<Failure>()),
+      gate_(std::make_shared<CommGate>(comm)),
+      events_(std::make_shared<EventPool>(cuda_, options_.rank)),
+      watchdog_(std::make_unique<Watchdog>(nccl_, cuda_, options_, gate_, failure_)) {
+  const int rank = options_.rank;
+  try {
+    check_cuda(*cuda_, cuda_->stream_create_high_priority(&stream_), rank, "cudaStreamCreate");
+    check_cuda(*cuda_, cuda_->event_create(&caller_ready_), rank, "cudaEventCreate");
+    check_cuda(*cuda_, cuda_->memory_allocate(&barrier_memory_, kBarrierBytes), rank, "cudaMalloc");
+    check_cuda(*cuda_, cuda_->memory_set(barrier_memory_, 0, kBarrierBytes, stream_), rank,
+               "cudaMemsetAsync");
+  } catch (const Error& error) {
+    failure_->set(
+        error);  // the watchdog, destroyed next, aborts the communicator and tells the others
+    watchdog_->stop();
+    if (barrier_memory_ != nullptr) cuda_->memory_free(barrier_memory_);
+    if (caller_ready_ != nullptr) cuda_->event_destroy(caller_ready_);
+    if (stream_ != nullptr) cuda_->stream_destroy(stream_);
+    throw;
+  }
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  watchdog_->stop();
+  if (!watchdog_->ended_well()) return;  // the device may hang: freeing would, too
+  int before = options_.device;
+  cuda_->get_device(&before);
+  cuda_->set_device(options_.device);
+  cuda_->memory_free(barrier_memory_);
+  cuda_->event_destroy(caller_ready_);
+  cuda_->stream_destroy(stream_);
+  cuda_->set_device(before);
+}
+
+WorkPtr NcclCommunicator::all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) {
+  check_buffer("all_reduce", buffer);
+  return start_work(describe("all_reduce", buffer) + " " + to_string(op), options,
+                    [&](Comm comm, Stream stream) {
+                      return nccl_->all_reduce(buffer.data, buffer.data, buffer.count, buffer.dtype,
+                                               op, comm, stream);
+                    });
+}
+
+WorkPtr NcclCommunicator::broadcast(TensorView buffer, int root, const CallOptions& options) {
+  check_buffer("broadcast", buffer);
+  check_rank("broadcast", "root", root);
+  return start_work(describe("broadcast", buffer) + " from rank " + std::to_string(root), options,
+                    [&](Comm comm, Stream stream) {
+                      return nccl_->broadcast(buffer.data, buffer.data, buffer.count, buffer.dtype,
+                                              root, comm, stream);
+                    });
+}
+
+WorkPtr NcclCommunicator::all_gather(TensorView input, TensorView output,
+                                     const CallOptions& options) {
+  check_buffer("all_gather", input);
+  check_buffer("all_gather", output);
+  check_parts("all_gather", input, output);
+  return start_work(describe("all_gather", input), options, [&](Comm comm, Stream stream) {
+    return nccl_->all_gather(input.data, output.data, input.count, input.dtype, comm, stream);
+  });
+}
+
+WorkPtr NcclCommunicator::reduce_scatter(TensorView input, TensorView output, ReduceOp op,
+                                         const CallOptions& options) {
+  check_buffer("reduce_scatter", input);
+  check_buffer("reduce_scatter", output);
+  check_parts("reduce_scatter", output, input);
+  return start_work(describe("reduce_scatter", input) + " " + to_string(op), options,
+                    [&](Comm comm, Stream stream) {
+                      return nccl_->reduce_scatter(input.data, output.data, output.count,
+                                                   output.dtype, op, comm, stream);
+                    });
+}
+
+WorkPtr NcclCommunicator::send(TensorView buffer, int peer, const CallOptions& options) {
+  check_buffer("send", buffer);
+  check_peer("send", peer);
+  return start_work(describe("send", buffer) + " to rank " + std::to_string(peer), options,
+                    [&](Comm comm, Stream stream) {
+                      return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm,
+                                         stream);
+                    });
+}
+
+WorkPtr NcclCommunicator::recv(TensorView buffer, int peer, const CallOptions& options) {
+  check_buffer("recv", buffer);
+  check_peer("recv", peer);
+  return start_work(describe("recv", buffer) + " from rank " + std::to_string(peer), options,
+                    [&](Comm comm, Stream stream) {
+                      return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm,
+                                         stream);
+                    });
+}
+
+void NcclCommunicator::barrier(const CallOptions& options) {
+  const auto operation = start("barrier", options, [&](Comm comm, Stream stream) {
+    return nccl_->all_reduce(barrier_memory_, barrier_memory_, 1, DType::kInt32, ReduceOp::kSum,
+                             comm, stream);
+  });
+  wait_on_host(*operation, *failure_);
+}
+
+std::unique_ptr<CommBuffer> NcclCommunicator::allocate(std::size_t size_bytes) {
+  std::lock_guard lock(launch_mutex_);
+  failure_->throw_if_set();
+  DeviceGuard guard(*cuda_, options_.device, options_.rank);
+  auto buffer =
+      std::make_unique<NcclBuffer>(cuda_, nccl_, gate_, options_.device, options_.rank, size_bytes);
+  check_cuda(*cuda_, cuda_->memory_set(buffer->data(), 0, size_bytes, current_stream()),
+             options_.rank, "cudaMemsetAsync");
+  return buffer;
+}
+
+void NcclCommunicator::abort(std::string_view reason) {
+  const std::string message =
+      "rank " + std::to_string(options_.rank) + " was aborted: " + std::string(reason);
+  if (failure_->set(Error(ErrorCode::kAborted, message))) watchdog_->wake();
+}
+
+WorkPtr NcclCommunicator::start_work(const std::string& what, const CallOptions& options,
+                                     const Launch& launch) {
+  NcclWork::Context context{cuda_,           failure_,      options_.current_stream,
+                            options_.device, options_.rank, options_.blocking_wait};
+  auto work = std::make_shared<NcclWork>(std::move(context), start(what, options, launch));
+  if (!options.async) work->wait();
+  return work;
+}
+
+std::shared_ptr<Operation> NcclCommunicator::start(const std::string& what,
+                                                   const CallOptions& options,
+                                                   const Launch& launch) {
+  std::lock_guard lock(launch_mutex_);
+  failure_->throw_if_set();
+  DeviceGuard guard(*cuda_, options_.device, options_.rank);
+  const int rank = options_.rank;
+  auto operation =
+      std::make_shared<Operation>(cuda_, events_, failure_, num_operations_ + 1,
+                                  "operation " + std::to_string(num_operations_ + 1) + ", " + what,
+                                  options.timeout.value_or(options_.timeout));
+  CudaResult ordered = cuda_->event_record(caller_ready_, current_stream());
+  if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
+  if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
+  ++num_operations_;
+  watchdog_->watch(operation);
+  Result result;
+  {
+    CommGate::Pass pass(*gate_);
+    if (pass.comm() == nullptr) throw_gone();
+    result = launch(pass.comm(), stream_);
+  }
+  settle(result, operation->name());
+  const CudaResult recorded = cuda_->event_record(operation->event(), stream_);
+  if (recorded != kCudaSuccess) fail(cuda_error(*cuda_, recorded, rank, operation->name()));
+  operation->mark_launched();
+  return operation;
+}
+
+void NcclCommunicator::settle(Result result, std::string_view what) {
+  std::chrono::microseconds pause{10};
+  for (;;) {
+    failure_->throw_if_set();
+    if (result == Result::kSuccess) return;
+    CommGate::Pass pass(*gate_);
+    if (pass.comm() == nullptr) throw_gone();
+    if (result != Result::kInProgress) {
+      fail(nccl_error(*nccl_, pass.comm(), result, options_.rank, what));
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(1'000));
+    Result state = Result::kInProgress;
+    result = nccl_->comm_async_error(pass.comm(), &state);
+    if (result == Result::kSuccess) result = state;
+  }
+}
+
+void NcclCommunicator::fail(const Error& error) {
+  failure_->set(error);
+  watchdog_->wake();
+  failure_->throw_if_set();
+  throw Error(error);
+}
+
+void NcclCommunicator::throw_gone() {
+  failure_->throw_if_set();
+  throw Error(ErrorCode::kAborted, "rank " + std::to_string(options_.rank) +
+                                       ": the communicator is being destroyed");
+}
+
+void NcclCommunicator::check_buffer(const char* operation, const TensorView& buffer) const {
+  const Device expected{Device::Kind::kCuda, options_.device};
+  std::string problem;
+  if (buffer.device != expected) {
+    problem =
+        "the buffer is on " +
+        (buffer.device.kind == Device::Kind::kCpu ? std::string("the CPU")
+                                                  : "GPU " + std::to_string(buffer.device.index)) +
+        ", the communicator on GPU " + std::to_string(options_.device);
+  } else if (buffer.data == nullptr && buffer.count > 0) {
+    problem = "the buffer has no memory";
+  } else {
+    return;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "rank " + std::to_string(options_.rank) + ": " + operation + ": " + problem);
+}
+
+void NcclCommunicator::check_rank(const char* operation, const char* role, int rank) const {
+  if (rank >= 0 && rank < options_.size) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "rank " + std::to_string(options_.rank) + ": " + operation + ": " + role + " " +
+                  std::to_string(rank) + " is not a rank below " + std::to_string(options_.size));
+}
+
+void NcclCommunicator::check_peer(const char* operation, int peer) const {
+  check_rank(operation, "peer", peer);
+  if (peer != options_.rank) return;
+  throw Error(ErrorCode::kInvalidArgument, "rank " + std::to_string(options_.rank) + ": " +
+                                               operation + ": the peer is this rank itself");
+}
+
+void NcclCommunicator::check_parts(const char* operation, const TensorView& part,
+                                   const TensorView& whole) const {
+  const auto num_parts = static_cast<std::size_t>(options_.size);
+  std::string problem;
+  const auto* part_begin = static_cast<const char*>(part.data);
+  const auto* whole_begin = static_cast<const char*>(whole.data);
+  const bool overlap =
+      part_begin < whole_begin + whole.size_bytes() && whole_begin < part_begin + part.size_bytes();
+  const auto own_offset = static_cast<std::size_t>(options_.rank) * part.size_bytes();
+  if (part.dtype != whole.dtype) {
+    problem = std::string("the buffers differ in type: ") + to_string(part.dtype) + " and " +
+              to_string(whole.dtype);
+  } else if (part.count * num_parts != whole.count) {
+    problem = std::to_string(whole.count) + " elements are not " + std::to_string(num_parts) +
+              " times " + std::to_string(part.count);
+  } else if (overlap && part_begin != whole_begin + own_offset) {
+    problem = "the buffers overlap, and not at this rank's own part";
+  } else {
+    return;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "rank " + std::to_string(options_.rank) + ": " + operation + ": " + problem);
+}
+
+Stream NcclCommunicator::current_stream() const {
+  if (!options_.current_stream) return nullptr;
+  return static_cast<Stream>(options_.current_stream(options_.device));
+}
+
+}  // namespace ddprun::nccl

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives over NCCL (docs/nccl.md). Operations run on one high-priority stream of their own,
+// behind what the caller's current stream holds when they start.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/store/store.h"
+#include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/nccl/cuda_api.h"
+#include "worker_sdk/core/nccl/nccl_api.h"
+#include "worker_sdk/core/nccl/nccl_options.h"
+#include "worker_sdk/core/nccl/operation.h"
+#include "worker_sdk/core/nccl/watchdog.h"
+
+namespace ddprun::nccl {
+
+// As Communicator says, and: buffers are on options.device. Work::wait() orders the caller's
+// current stream behind the operation and returns at once (blocking_wait: when the result is
+// there); an error that comes later is thrown by the next call. Any failure ends the communicator
+// on this rank, and the others are told. Calls from several threads at a time are serialised, their
+// order is then undefined.
+class NcclCommunicator : public Communicator {
+ public:
+  // Collective. The store is used during this call only; its time-out is restored. Throws
+  // Error(kInvalidArgument) for options that can't be, and what set_up_comm throws.
+  static std::unique_ptr<NcclCommunicator> create(std::shared_ptr<CudaApi> cuda,
+                                                  std::shared_ptr<NcclApi> nccl,
+                                                  store::Store& store, const NcclOptions& options);
+  // Healthy: waits for operations under way, at most abort_timeout. See Watchdog::~Watchdog.
+  ~NcclCommunicator() override;
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  std::string_view backend() const override { return "nccl"; }
+
+  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override;
+  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override;
+  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override;
+  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
+                         const CallOptions& options) override;
+  WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override;
+  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override;
+
+  // Blocks the calling thread until every rank has come, whatever blocking_wait says.
+  void barrier(const CallOptions& options) override;
+
+  // ncclMemAlloc memory, registered, where the library has it; else cudaMalloc. Zeroed in the order
+  // of the current stream. Throws Error(kResourceExhausted) when the device is full.
+  std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override;
+
+  void abort(std::string_view reason) override;
+
+ private:
+  using Launch = std::function<Result(Comm comm, Stream stream)>;
+
+  NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
+                   NcclOptions options, Comm comm);
+
+  // Runs `launch` on our stream behind the caller's, and watches it from before it starts.
+  std::shared_ptr<Operation> start(const std::string& what, const CallOptions& options,
+                                   const Launch& launch);
+  // The same as a Work, waited for unless async.
+  WorkPtr start_work(const std::string& what, const CallOptions& options, const Launch& launch);
+  // Waits while NCCL answers kInProgress; a failure is set and thrown.
+  void settle(Result result, std::string_view what);
+  [[noreturn]] void fail(const Error& error);
+  [[noreturn]] void throw_gone();  // the watchdog has taken the ncclComm_t
+
+  void check_buffer(const char* operation, const TensorView& buffer) const;
+  void check_rank(const char* operation, const char* role, int rank) const;
+  void check_peer(const char* operation, int peer) const;
+  // `whole` is size() parts; sharing memory is allowed where `part` is this rank's own in `whole`.
+  void check_parts(const char* operation, const TensorView& part, const TensorView& whole) const;
+  Stream current_stream() const;
+
+  // Constant after construction.
+  const std::shared_ptr<CudaApi> cuda_;
+  const std::shared_ptr<NcclApi> nccl_;
+  const NcclOptions options_;
+  const std::shared_ptr<Failure> failure_;   // second owner: each Work
+  const std::shared_ptr<CommGate> gate_;     // second owners: the watchdog, each CommBuffer
+  const std::shared_ptr<EventPool> events_;  // second owner: each operation
+  Stream stream_ = nullptr;
+  Event caller_ready_ = nullptr;    // what the caller's stream held when an operation started
+  void* barrier_memory_ = nullptr;  // one element on the device
+
+  std::mutex launch_mutex_;
+  std::uint64_t num_operations_ = 0;  // Guarded by launch_mutex_
+
+  std::unique_ptr<Watchdog> watchdog_;
+};
+
+}  // namespace ddprun::nccl

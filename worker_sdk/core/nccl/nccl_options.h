@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an nccl communicator is made from. Plain data.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/store/store.h"
+
+namespace ddprun::nccl {
+
+struct NcclOptions {
+  int rank = 0;
+  int size = 1;
+  int device = 0;          // this rank's, by the CUDA runtime's index
+  std::string key_prefix;  // of this communicator's keys; fresh for each communicator and round
+
+  std::chrono::milliseconds timeout{300'000};       // default deadline of each operation
+  std::chrono::milliseconds init_timeout{300'000};  // until all ranks have joined
+  std::chrono::milliseconds abort_timeout{10'000};  // for ncclCommAbort, likewise for a clean end
+
+  // The caller's current cudaStream_t on a device. Empty: the legacy default stream.
+  std::function<void*(int device)> current_stream;
+
+  // wait() also blocks the calling thread until the result is there, so that errors come from it.
+  bool blocking_wait = false;
+
+  // How often a rank that waits long looks whether another one has given up, from this age of an
+  // operation on; a healthy run never looks.
+  std::chrono::milliseconds peer_check_interval{1'000};
+
+  // After a time-out: how long to wait for the other ranks to say that they wait too, so that the
+  // error can name those that don't.
+  std::chrono::milliseconds missing_ranks_grace{500};
+
+  // A connection to the store of its own, made when first needed: when something is wrong. Empty:
+  // other ranks learn of this one's end from NCCL alone.
+  std::function<std::unique_ptr<store::Store>()> connect_store;
+
+  // ncclCommAbort did not return within abort_timeout: nothing on this GPU can be trusted to end,
+  // not even the process's own exit handlers. Default: one log line, then _exit(75).
+  std::function<void(std::string_view message)> on_hung_abort;
+
+  int max_ranks_per_root = 128;  // more ranks: several unique ids (NCCL ≥ 2.23)
+};
+
+}  // namespace ddprun::nccl

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/nccl/nccl_work.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace ddprun::nccl {
+
+void wait_on_host(Operation& operation, const Failure& failure) {
+  using std::chrono::microseconds;
+  constexpr int kNumYields = 64;  // a short operation ends within these
+  constexpr microseconds kLongestPause{1'000};
+  microseconds pause{20};
+  for (int round = 0;; ++round) {
+    switch (operation.poll()) {
+      case Operation::State::kDone:
+        return;
+      case Operation::State::kFailed:
+        failure.throw_if_set();
+        return;
+      case Operation::State::kPending:
+        break;
+    }
+    if (round < kNumYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, kLongestPause);
+    }
+  }
+}
+
+NcclWork::NcclWork(Context context, std::shared_ptr<Operation> operation)
+    : context_(std::move(context)), operation_(std::move(operation)) {}
+
+bool NcclWork::is_completed() { return operation_->poll() != Operation::State::kPending; }
+
+void NcclWork::wait() {
+  if (operation_->poll() == Operation::State::kFailed) context_.failure->throw_if_set();
+  CudaApi& cuda = *context_.cuda;
+  DeviceGuard guard(cuda, context_.device, context_.rank);
+  Stream caller = nullptr;
+  if (context_.current_stream) {
+    caller = static_cast<Stream>(context_.current_stream(context_.device));
+  }
+  check_cuda(cuda, cuda.stream_wait_event(caller, operation_->event()), context_.rank,
+             "cudaStreamWaitEvent");
+  if (context_.blocking_wait) wait_on_host(*operation_, *context_.failure);
+}
+
+}  // namespace ddprun::nccl

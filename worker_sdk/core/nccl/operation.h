@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// One NCCL operation under way, as the launching thread, the watchdog and its Work share it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "worker_sdk/core/nccl/cuda_api.h"
+#include "worker_sdk/core/nccl/errors.h"
+
+namespace ddprun::nccl {
+
+// Events of one device, reused. Must be used with that device selected. Any thread.
+class EventPool {
+ public:
+  EventPool(std::shared_ptr<CudaApi> cuda, int rank);
+  ~EventPool();
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+
+  Event take();  // throws cuda_error
+  void give_back(Event event);
+
+ private:
+  const std::shared_ptr<CudaApi> cuda_;
+  const int rank_;
+  std::mutex mutex_;
+  std::vector<Event> free_;  // Guarded by mutex_
+};
+
+// An operation is done only when its event has passed while the communicator was still whole: an
+// abort lets the event pass as well, with garbage in the buffer.
+class Operation {
+ public:
+  enum class State { kPending, kDone, kFailed };
+
+  // Shared owners: pool and failure belong to the communicator, operations may outlive it.
+  Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
+            std::shared_ptr<Failure> failure, std::uint64_t seq, std::string name,
+            std::chrono::milliseconds timeout);
+  ~Operation();
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  std::uint64_t seq() const { return seq_; }
+  const std::string& name() const { return name_; }  // "all_reduce #12 (256 float32, sum)"
+  Event event() const { return event_; }
+  Clock::time_point started() const { return started_; }
+  Deadline deadline() const { return deadline_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+  // The event has been recorded behind the operation; before this it says nothing.
+  void mark_launched() { launched_.store(true, std::memory_order_release); }
+
+  // Looks at the event. A CUDA error sets the communicator's failure. Any thread.
+  State poll();
+
+ private:
+  // Constant after construction.
+  const std::shared_ptr<CudaApi> cuda_;
+  const std::shared_ptr<EventPool> events_;
+  const std::shared_ptr<Failure> failure_;
+  const std::uint64_t seq_;
+  const std::string name_;
+  const std::chrono::milliseconds timeout_;
+  const Clock::time_point started_ = Clock::now();
+  const Deadline deadline_;
+  const Event event_;
+
+  std::atomic<bool> launched_{false};
+  std::mutex mutex_;
+  State state_ = State::kPending;  // Guarded by mutex_
+};
+
+}  // namespace ddprun::nccl

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/nccl/peer_board.h"
+
+#include <sstream>
+#include <utility>
+
+namespace ddprun::nccl {
+
+PeerBoard::PeerBoard(store::Store& store, std::string prefix, int rank, int size)
+    : store_(store), prefix_(std::move(prefix)), rank_(rank), size_(size) {}
+
+void PeerBoard::post_gave_up(std::string_view reason) {
+  // Absent matches an empty `expected`: only the first one is stored.
+  store_.compare_set(prefix_ + "gave_up", "", std::to_string(rank_) + " " + std::string(reason));
+}
+
+std::optional<PeerNotice> PeerBoard::gave_up() {
+  const std::string key = prefix_ + "gave_up";
+  if (!store_.check({key})) return std::nullopt;
+  std::istringstream text(store_.get(key));
+  PeerNotice notice;
+  text >> notice.rank;
+  text.get();
+  std::getline(text, notice.reason, '\0');
+  return notice;
+}
+
+void PeerBoard::post_waiting(std::uint64_t seq) {
+  store_.append(waiting_key(seq), std::to_string(rank_) + " ");
+}
+
+std::vector<int> PeerBoard::not_waiting(std::uint64_t seq) {
+  std::vector<bool> waiting(static_cast<std::size_t>(size_), false);
+  const std::string key = waiting_key(seq);
+  if (store_.check({key})) {
+    std::istringstream text(store_.get(key));
+    for (int rank = 0; text >> rank;) {
+      if (rank >= 0 && rank < size_) waiting[static_cast<std::size_t>(rank)] = true;
+    }
+  }
+  std::vector<int> missing;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!waiting[static_cast<std::size_t>(rank)]) missing.push_back(rank);
+  }
+  return missing;
+}
+
+std::string PeerBoard::waiting_key(std::uint64_t seq) const {
+  return prefix_ + "waiting/" + std::to_string(seq);
+}
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  constexpr std::size_t kMaxNamed = 8;
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i == kMaxNamed && ranks.size() > kMaxNamed + 1) {
+      return text + " and " + std::to_string(ranks.size() - kMaxNamed) + " more";
+    }
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+}  // namespace ddprun::nccl

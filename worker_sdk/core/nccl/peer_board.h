@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ranks of one communicator tell each other through the store when something is wrong. In
+// a healthy run nothing here is called.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/store/store.h"
+
+namespace ddprun::nccl {
+
+struct PeerNotice {
+  int rank = 0;
+  std::string reason;
+};
+
+// Each call is O(1) store requests and throws what the store throws. One thread at a time.
+class PeerBoard {
+ public:
+  // `prefix`: this communicator's key space.
+  PeerBoard(store::Store& store, std::string prefix, int rank, int size);
+
+  // The first rank to give up is the one that the others name; later notices change nothing.
+  void post_gave_up(std::string_view reason);
+  std::optional<PeerNotice> gave_up();
+
+  // "This rank waits in operation `seq`."
+  void post_waiting(std::uint64_t seq);
+  // The ranks that have not said so for `seq`.
+  std::vector<int> not_waiting(std::uint64_t seq);
+
+ private:
+  std::string waiting_key(std::uint64_t seq) const;
+
+  store::Store& store_;
+  const std::string prefix_;
+  const int rank_;
+  const int size_;
+};
+
+// "3", "3, 5 and 6", "0, 1, 2, 3, 4, 5, 6, 7 and 120 more".
+std::string list_ranks(const std::vector<int>& ranks);
+
+}  // namespace ddprun::nccl

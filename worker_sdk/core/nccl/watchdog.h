@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that watches one communicator: deadlines, NCCL's asynchronous errors, other ranks that
+// gave up, abort() from anywhere. It alone ends the communicator.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "rendezvous/store/store.h"
+#include "worker_sdk/core/nccl/comm_gate.h"
+#include "worker_sdk/core/nccl/errors.h"
+#include "worker_sdk/core/nccl/nccl_options.h"
+#include "worker_sdk/core/nccl/operation.h"
+#include "worker_sdk/core/nccl/peer_board.h"
+
+namespace ddprun::nccl {
+
+class Watchdog {
+ public:
+  // Shared owners: `failure` with every Work; `gate` with the communicator's launching thread.
+  Watchdog(std::shared_ptr<NcclApi> nccl, std::shared_ptr<CudaApi> cuda, NcclOptions options,
+           std::shared_ptr<CommGate> gate, std::shared_ptr<Failure> failure);
+  // Ends the communicator: in good order if it is healthy, else by abort. Returns within
+  // 4 × abort_timeout.
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  // From now on the operation's deadline is watched. Operations complete in this order.
+  void watch(std::shared_ptr<Operation> operation);
+
+  // Something failed: look now. Any thread, never blocks.
+  void wake();
+
+  // False while or after ncclCommAbort hung: stream and events must be left alone. After the end.
+  bool ended_well() const { return ended_well_; }
+
+  // Stops the thread as the destructor does.
+  void stop();
+
+ private:
+  void run();
+  void look();  // one round of checks; sets failure_ where something is wrong
+  void check_async_error();
+  void check_peers(const Operation& oldest);
+  Error timed_out(const Operation& oldest);
+  void tell_peers();  // why this rank ended
+  void end();
+  std::shared_ptr<Operation> oldest_pending();
+  PeerBoard* board();  // nullptr: no store, or it can't be reached
+
+  // Constant after construction.
+  const std::shared_ptr<NcclApi> nccl_;
+  const std::shared_ptr<CudaApi> cuda_;
+  const NcclOptions options_;
+  const std::shared_ptr<CommGate> gate_;
+  const std::shared_ptr<Failure> failure_;
+
+  // Watchdog thread only.
+  std::unique_ptr<store::Store> store_;
+  std::optional<PeerBoard> board_;
+  bool store_tried_ = false;
+  Clock::time_point next_peer_check_{};
+  bool ended_well_ = true;  // read by others after the thread has ended
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::shared_ptr<Operation>> pending_;  // Guarded by mutex_, oldest first
+  bool woken_ = false;                              // Guarded by mutex_
+  bool stopping_ = false;                           // Guarded by mutex_
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace ddprun::nccl
