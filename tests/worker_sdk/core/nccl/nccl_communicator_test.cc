@@ -26,19 +26,19 @@ constexpr DType kAllDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat1
                                 DType::kInt8,    DType::kUInt8,   DType::kInt32,   DType::kInt64};
 
 // Small whole numbers, different on each rank, exact in every dtype and reduction.
+double value_of(int rank, std::size_t index) {
+  return 1.0 + rank % 2 + static_cast<double>(index % 2);
+}
+
 std::vector<double> values_of(int rank, std::size_t count) {
   std::vector<double> values;
-  for (std::size_t i = 0; i < count; ++i) {
-    values.push_back(1.0 + rank % 2 + static_cast<double>(i % 2));
-  }
+  for (std::size_t i = 0; i < count; ++i) values.push_back(value_of(rank, i));
   return values;
 }
 
 double reduced(ReduceOp op, int size, std::size_t index) {
-  double value = values_of(0, index + 1)[index];
-  for (int rank = 1; rank < size; ++rank) {
-    value = combine(op, value, values_of(rank, index + 1)[index]);
-  }
+  double value = value_of(0, index);
+  for (int rank = 1; rank < size; ++rank) value = combine(op, value, value_of(rank, index));
   return op == ReduceOp::kAverage ? value / size : value;
 }
 
