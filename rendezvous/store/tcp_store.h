@@ -25,7 +25,7 @@ struct TcpStoreOptions {
 // may take kCancelTimeout more, and the connection stays good.
 class TcpStore final : public Store {
  public:
-  static constexpr std::chrono::milliseconds kCancelTimeout{5'000};
+  static constexpr std::chrono::milliseconds kCancelTimeout{2'000};
 
   // Connects and shakes hands. A refused connection is retried until the deadline: the server may
   // be starting. Throws Error(kUnavailable), Error(kTimeout) when somebody listens and is mute,

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients that misbehave, and machines that run short, do to the server and to the others.
+#include "rendezvous/store_server/store_server.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "common/error.h"
+#include "rendezvous/store/tcp_store.h"
+#include "tests/rendezvous/store/all_requests.h"
+#include "tests/rendezvous/store_server/server_thread.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::store;
+using namespace ddprun::store::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A connection that says what it likes.
+class RawClient {
+ public:
+  explicit RawClient(const Endpoint& server) : fd_(connect_to(server, deadline())) {}
+
+  void say(std::string_view bytes) { send_all(fd_.get(), bytes.data(), bytes.size(), deadline()); }
+  void say(const std::vector<Request>& requests) { say(encoded(requests)); }
+  std::string hear(std::size_t size) {
+    std::string bytes(size, '\0');
+    receive_all(fd_.get(), bytes.data(), size, deadline());
+    return bytes;
+  }
+  // True when the server closes, whatever comes before.
+  bool closed() {
+    try {
+      for (;;) hear(1);
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::kConnectionLost;
+    }
+  }
+  void shut_down_sending() { ::shutdown(fd_.get(), SHUT_WR); }
+  void shrink_receive_buffer() {
+    const int size = 64 << 10;
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
+  }
+  std::string local_text() const { return local_address(fd_.get()).text(); }
+
+ private:
+  static Deadline deadline() { return Deadline::after(10s); }
+  UniqueFd fd_;
+};
+
+std::string length(std::uint64_t value) {
+  std::string bytes;
+  append_u64(value, &bytes);
+  return bytes;
+}
+
+const std::string kHandshake = encoded({validate_request()});
+
+TcpStoreOptions ten_seconds() {
+  TcpStoreOptions options;
+  options.timeout = 10s;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("StoreServer: malformed input closes that connection alone and is logged", "[net]") {
+  struct Case {
+    std::string bytes;
+    std::string reason;
+  };
+  const std::vector<Case> cases = {
+      {"GET / HTTP/1.1\r\n\r\n", "not a c10d store handshake"},
+      {std::string("\0xxxx", 5), "wrong magic"},
+      {encoded({ping_request(1)}), "not a c10d store handshake"},
+      {kHandshake + kHandshake, "second handshake"},
+      {kHandshake + '\x13', "unknown operation 19"},
+      {kHandshake + '\x01' + length(8193), "key of 8193 bytes"},
+      {kHandshake + '\x01' + length(1) + 'k' + length((64 << 20) + 1), "value of 67108865 bytes"},
+      {kHandshake + '\x06' + length(131073), "WAIT of 131073 keys"},
+      {kHandshake + '\x0b' + length(~std::uint64_t{0}), "MULTI_SET of 18446744073709551615"},
+      {encoded({validate_request(), request_of(Opcode::kSet, "/k", "junk"),
+                request_of_number(Opcode::kAdd, "/k", 1)}),
+       "not a number"},
+  };
+  ServerThread server;
+  TcpStore neighbour(server.endpoint(), ten_seconds());
+  for (const Case& c : cases) {
+    CAPTURE(c.reason);
+    LogLines log;
+    RawClient client(server.endpoint());
+    client.say(c.bytes);
+    CHECK(client.closed());
+    const std::string line = log.await(c.reason);
+    CHECK_THAT(line, Catch::Contains(client.local_text()));
+    neighbour.ping();
+  }
+}
+
+TEST_CASE("StoreServer: what came before the malformed request is answered", "[net]") {
+  LogLines log;
+  ServerThread server;
+  RawClient client(server.endpoint());
+  client.say(encoded({validate_request(), ping_request(7)}) + '\xff');
+  CHECK(client.hear(4) == std::string("\7\0\0\0", 4));
+  CHECK(client.closed());
+}
+
+TEST_CASE("StoreServer: a request cut off by its client's end is logged and not done", "[net]") {
+  LogLines log;
+  ServerThread server;
+  RawClient client(server.endpoint());
+  const std::string set = encoded({request_of(Opcode::kSet, "/k", "value")});
+  client.say(kHandshake + set.substr(0, set.size() - 1));
+  client.shut_down_sending();
+  CHECK(client.closed());
+  CHECK_THAT(log.await("middle of a request"), Catch::Contains(client.local_text()));
+  CHECK(TcpStore(server.endpoint(), ten_seconds()).num_keys() == 0);
+}
+
+TEST_CASE("StoreServer: any segmentation is fine, the handshake's included", "[net]") {
+  ServerThread server;
+  RawClient client(server.endpoint());
+  for (char byte : encoded({validate_request(), ping_request(7), request_of(Opcode::kSet, "k", "v"),
+                            request_of(Opcode::kGet, "k")})) {
+    client.say({&byte, 1});  // TCP_NODELAY: mostly a segment each
+  }
+  CHECK(client.hear(4 + 9) == std::string("\7\0\0\0\1\0\0\0\0\0\0\0v", 13));
+}
+
+TEST_CASE("StoreServer: half a request holds up nobody", "[net]") {
+  ServerThread server;
+  RawClient slow(server.endpoint());
+  const std::string set = encoded({request_of(Opcode::kSet, "/k", "value")});
+  slow.say(kHandshake + set.substr(0, 12));
+  TcpStore store(server.endpoint(), ten_seconds());
+  CHECK(store.add("n", 1) == 1);
+  slow.say(set.substr(12));
+  CHECK(store.get("k") == "value");
+}
+
+TEST_CASE("StoreServer: a client without a handshake is closed in time, an idle one is not",
+          "[net]") {
+  LogLines log;
+  StoreServerOptions options;
+  options.handshake_timeout = 50ms;
+  ServerThread server(options);
+  TcpStore idle(server.endpoint(), ten_seconds());
+  RawClient mute(server.endpoint());
+  CHECK(mute.closed());
+  CHECK_THAT(log.await("no handshake in 50 ms"), Catch::Contains(mute.local_text()));
+  idle.ping();
+}
+
+TEST_CASE("StoreServer: a client that never reads is closed, with the others served", "[net]") {
+  LogLines log;
+  StoreServerOptions options;
+  options.stall_timeout = 100ms;
+  ServerThread server(options);
+  TcpStore store(server.endpoint(), ten_seconds());
+  store.set("large", std::string(8 << 20, 'x'));
+  store.ping();  // SET has no reply; now it is done
+  RawClient greedy(server.endpoint());
+  greedy.shrink_receive_buffer();
+  std::vector<Request> requests(100, request_of(Opcode::kGet, "/large"));
+  requests.insert(requests.begin(), validate_request());
+  greedy.say(requests);
+  store.ping();
+  CHECK_THAT(log.await("it doesn't read"), Catch::Contains(greedy.local_text()));
+  CHECK(store.get("large").size() == 8 << 20);
+  CHECK(server.stats().num_connections == 1);
+}
+
+TEST_CASE("StoreServer: a slow reader gets everything, in order", "[net]") {
+  ServerThread server;
+  TcpStore store(server.endpoint(), ten_seconds());
+  std::string expected;
+  std::vector<Request> requests = {validate_request()};
+  std::vector<std::string> keys, values;
+  for (int i = 0; i < 40; ++i) {
+    keys.push_back("/" + std::to_string(i));
+    // Copied, gathered and shared sizes.
+    values.push_back(std::string(std::size_t{1} << (i % 20), static_cast<char>('a' + i % 26)));
+  }
+  for (int i = 0; i < 40; ++i) {
+    store.set(std::to_string(i), values[i]);
+    requests.push_back(request_of(Opcode::kGet, keys[i]));
+    append_vector(values[i], &expected);
+  }
+  store.ping();
+  RawClient slow(server.endpoint());
+  slow.shrink_receive_buffer();
+  slow.say(requests);
+  store.ping();
+  std::string heard;
+  while (heard.size() < expected.size()) {
+    heard += slow.hear(std::min<std::size_t>(expected.size() - heard.size(), 100'000));
+  }
+  CHECK(heard == expected);
+  // And it is read from again.
+  slow.say({ping_request(1)});
+  CHECK(slow.hear(4) == std::string("\1\0\0\0", 4));
+}
+
+TEST_CASE("StoreServer: requests of a client that is not read wait in its own socket", "[net]") {
+  ServerThread server;
+  TcpStore store(server.endpoint(), ten_seconds());
+  store.set("large", std::string(8 << 20, 'x'));
+  store.ping();
+  RawClient client(server.endpoint());
+  client.shrink_receive_buffer();
+  client.say({validate_request(), request_of(Opcode::kGet, "/large"),
+              request_of(Opcode::kGet, "/large"), request_of_number(Opcode::kAdd, "/after", 1)});
+  store.ping();
+  store.ping();
+  CHECK_FALSE(store.check({"after"}));
+  client.hear(2 * (8 + (8 << 20)) + 8);
+  CHECK(store.check({"after"}));
+}
+
+TEST_CASE("StoreServer: beyond the memory cap the writer is closed, also while it sends", "[net]") {
+  StoreServerOptions options;
+  options.max_total_bytes = 1 << 20;
+  ServerThread server(options);
+  TcpStore reader(server.endpoint(), ten_seconds());
+  reader.set("k", std::string(600'000, 'x'));
+  reader.ping();
+  {
+    LogLines log;
+    TcpStore writer(server.endpoint(), ten_seconds());
+    writer.set("k2", std::string(500'000, 'x'));  // complete: refused by the key space
+    CHECK_THROWS_AS(writer.ping(), Error);
+    CHECK_THAT(log.await("the store is full"), Catch::Contains("1048576"));
+  }
+  {
+    LogLines log;
+    RawClient writer(server.endpoint());
+    writer.say(kHandshake + '\x01' + length(1) + 'k' + length(32 << 20));
+    try {
+      for (int i = 0; i < 320; ++i) writer.say(std::string(100'000, 'x'));
+    } catch (const Error&) {
+    }
+    CHECK(log.await("being received") != "");
+  }
+  CHECK(reader.get("k").size() == 600'000);
+  reader.delete_key("k");
+  reader.set("k3", std::string(900'000, 'x'));
+  CHECK(reader.get("k3").size() == 900'000);
+}
+
+TEST_CASE("StoreServer: takes connections that somebody else accepted", "[net]") {
+  ServerThread server;
+  const UniqueFd listener = listen_on(resolve({"127.0.0.1", 0}).front());
+  const Endpoint endpoint{"127.0.0.1", local_address(listener.get()).port()};
+  std::thread front([&] {
+    UniqueFd connection = accept_from(listener.get(), Deadline::after(10s));
+    server.on_io_thread([&] { server.server().adopt(std::move(connection)); });
+  });
+  TcpStore store(endpoint, ten_seconds());
+  front.join();
+  store.set("k", "v");
+  CHECK(TcpStore(server.endpoint(), ten_seconds()).get("k") == "v");
+}
+
+TEST_CASE("StoreServer: two servers are two key spaces", "[net]") {
+  ServerThread one, two;
+  TcpStore(one.endpoint(), ten_seconds()).add("k", 1);
+  CHECK(TcpStore(two.endpoint(), ten_seconds()).add("k", 1) == 1);
+}
+
+TEST_CASE("StoreServer: connections that come and go leave nothing behind", "[net]") {
+  ServerThread server;
+  for (int i = 0; i < 200; ++i) {
+    RawClient client(server.endpoint());
+    client.say({validate_request(), request_of_keys(Opcode::kWait, {"/never"}), ping_request(1)});
+    client.hear(4);
+  }
+  TcpStore store(server.endpoint(), ten_seconds());
+  while (server.stats().num_connections > 1) store.ping();
+  CHECK(store.num_keys() == 0);
+}
+
+// In a child, whose limit is its own. Its exit status: 0, or the line that failed.
+TEST_CASE("StoreServer: out of descriptors it says so once and goes on later", "[net]") {
+  const pid_t child = ::fork();  // The test program has one thread here.
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const auto require = [](bool condition, int line) {
+      if (!condition) ::_exit(line % 256);
+    };
+    const rlimit limit{40, 40};
+    require(::setrlimit(RLIMIT_NOFILE, &limit) == 0, __LINE__);
+    LogLines log;
+    ServerThread server;
+    // Both ends count: the client's descriptors are used up by the waiting list, too.
+    std::vector<UniqueFd> clients;
+    for (;;) {
+      UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      if (!fd) break;
+      const SocketAddress address = resolve({"127.0.0.1", server.endpoint().port}).front();
+      ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
+      clients.push_back(std::move(fd));
+    }
+    require(log.await("can't accept") != "", __LINE__);
+    require(server.stats().num_connections < clients.size(), __LINE__);
+    // Those that were not accepted are, as soon as others close.
+    UniqueFd last = std::move(clients.back());
+    clients.clear();
+    const Deadline deadline = Deadline::after(10s);
+    const std::string hello = encoded({validate_request(), ping_request(9)});
+    send_all(last.get(), hello.data(), hello.size(), deadline);
+    char answer[4];
+    receive_all(last.get(), answer, sizeof answer, deadline);
+    require(answer[0] == 9, __LINE__);
+    int said = 0;
+    for (const std::string& line : log.all())
+      said += line.find("can't accept") != std::string::npos;
+    require(said == 1, __LINE__);
+    server.kill();
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("StoreServer: raises the soft limit of descriptors to the hard one", "[net]") {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const rlimit low{32, 64};
+    rlimit now{};
+    if (::setrlimit(RLIMIT_NOFILE, &low) != 0) ::_exit(1);
+    boost::asio::io_context io;
+    StoreServer server(io, {});
+    ::getrlimit(RLIMIT_NOFILE, &now);
+    ::_exit(now.rlim_cur == 64 ? 0 : 2);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 0);
+}
