@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store without a server, for tests whose ranks are threads or children made by fork: a small
+// table in memory that is shared across fork(). Limits: 512 keys, 64 bytes a key, 256 a value.
+#pragma once
+
+#include <memory>
+
+#include "rendezvous/store/store.h"
+
+namespace ddprun::testing {
+
+class SharedStore final : public store::Store {
+ public:
+  SharedStore();
+
+  std::chrono::milliseconds timeout() const override { return timeout_; }
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void set(std::string_view key, std::string_view value) override;
+  std::string get(std::string_view key) override;
+  std::int64_t add(std::string_view key, std::int64_t delta) override;
+  std::string compare_set(std::string_view key, std::string_view expected,
+                          std::string_view desired) override;
+  bool check(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys) override;
+  bool delete_key(std::string_view key) override;
+  std::int64_t num_keys() override;
+  std::vector<std::string> list_keys() override;
+  void append(std::string_view key, std::string_view value) override;
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys) override;
+  void multi_set(const std::vector<std::pair<std::string, std::string>>& entries) override;
+  void queue_push(std::string_view key, std::string_view value) override;
+  std::string queue_pop(std::string_view key) override;
+  std::optional<std::string> try_queue_pop(std::string_view key) override;
+  std::int64_t queue_len(std::string_view key) override;
+  void barrier(std::string_view key, std::int64_t world_size) override;
+
+  // The same table with a time-out of its own: one object per thread.
+  std::unique_ptr<SharedStore> clone() const { return std::make_unique<SharedStore>(*this); }
+
+ private:
+  struct Table;
+  class Lock;
+
+  std::shared_ptr<Table> table_;
+  std::chrono::milliseconds timeout_{300'000};
+};
+
+}  // namespace ddprun::testing

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every operation of the host communicator, on one node and several, against a plain reference.
+#include <cstddef>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/worker_sdk/core/host/rank_threads.h"
+#include "tests/worker_sdk/core/host/reference.h"
+
+using namespace ddprun;
+using namespace ddprun::host;
+
+namespace {
+
+TensorView view(std::vector<std::byte>& bytes, DType dtype) {
+  return {.data = bytes.data(), .count = bytes.size() / size_of(dtype), .dtype = dtype};
+}
+
+std::vector<std::byte> inputs(int rank, std::size_t count, unsigned seed, ReduceOp op, DType dtype) {
+  std::vector<std::byte> bytes(count * size_of(dtype));
+  for (std::size_t i = 0; i < count; ++i) put(bytes, i, dtype, input_value(rank, i, seed, op));
+  return bytes;
+}
+
+std::vector<std::byte> reduced(int world, std::size_t count, unsigned seed, ReduceOp op,
+                               DType dtype) {
+  std::vector<std::byte> bytes(count * size_of(dtype));
+  for (std::size_t i = 0; i < count; ++i) {
+    put(bytes, i, dtype, expected_value(world, i, seed, op, dtype));
+  }
+  return bytes;
+}
+
+void expect(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("wrong result: " + what);
+}
+
+void check_all_reduce(Communicator& world, DType dtype, ReduceOp op, std::size_t count,
+                      unsigned seed) {
+  std::vector<std::byte> bytes = inputs(world.rank(), count, seed, op, dtype);
+  world.all_reduce(view(bytes, dtype), op);
+  expect(bytes == reduced(world.size(), count, seed, op, dtype),
+         std::string("all_reduce ") + to_string(dtype) + " " + to_string(op) + " × " +
+             std::to_string(count));
+}
+
+void check_reduce_scatter(Communicator& world, DType dtype, ReduceOp op, std::size_t count,
+                          unsigned seed) {
+  const auto size = static_cast<std::size_t>(world.size());
+  std::vector<std::byte> bytes = inputs(world.rank(), count * size, seed, op, dtype);
+  std::vector<std::byte> output(count * size_of(dtype));
+  world.reduce_scatter(view(bytes, dtype), view(output, dtype), op);
+  const std::vector<std::byte> all = reduced(world.size(), count * size, seed, op, dtype);
+  const auto first = all.begin() + static_cast<std::ptrdiff_t>(output.size()) * world.rank();
+  expect(std::equal(output.begin(), output.end(), first),
+         std::string("reduce_scatter ") + to_string(dtype) + " " + to_string(op) + " × " +
+             std::to_string(count));
+}
+
+void check_movement(Communicator& world, DType dtype, std::size_t count, unsigned seed) {
+  const std::string what = std::string(to_string(dtype)) + " × " + std::to_string(count);
+  for (int root = 0; root < world.size(); ++root) {
+    std::vector<std::byte> bytes = inputs(world.rank(), count, seed, ReduceOp::kSum, dtype);
+    world.broadcast(view(bytes, dtype), root);
+    expect(bytes == inputs(root, count, seed, ReduceOp::kSum, dtype), "broadcast " + what);
+  }
+  std::vector<std::byte> own = inputs(world.rank(), count, seed, ReduceOp::kSum, dtype);
+  std::vector<std::byte> gathered(own.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather(view(own, dtype), view(gathered, dtype));
+  std::vector<std::byte> expected;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const auto part = inputs(rank, count, seed, ReduceOp::kSum, dtype);
+    expected.insert(expected.end(), part.begin(), part.end());
+  }
+  expect(gathered == expected, "all_gather " + what);
+}
+
+// To the next rank, from the previous one: asynchronous, so that nobody waits in a circle.
+void check_messages(Communicator& world, DType dtype, std::size_t count, unsigned seed) {
+  if (world.size() == 1) return;
+  const int next = (world.rank() + 1) % world.size();
+  const int previous = (world.rank() + world.size() - 1) % world.size();
+  std::vector<std::byte> own = inputs(world.rank(), count, seed, ReduceOp::kSum, dtype);
+  std::vector<std::byte> received(own.size());
+  const WorkPtr sent = world.send(view(own, dtype), next, {.async = true});
+  const WorkPtr arrived = world.recv(view(received, dtype), previous, {.async = true});
+  arrived->wait();
+  sent->wait();
+  expect(received == inputs(previous, count, seed, ReduceOp::kSum, dtype), "send and recv");
+}
+
+void check_everything(const WorldOptions& world, const std::vector<std::size_t>& counts) {
+  const auto errors = run_world(world, [&](Communicator& communicator) {
+    unsigned seed = 0;
+    for (const DType dtype : kAllTypes) {
+      for (const std::size_t count : counts) {
+        for (const ReduceOp op : kAllOps) {
+          check_all_reduce(communicator, dtype, op, count, ++seed);
+          check_reduce_scatter(communicator, dtype, op, count / 3, ++seed);
+        }
+        check_movement(communicator, dtype, count, ++seed);
+        check_messages(communicator, dtype, count, ++seed);
+      }
+    }
+    communicator.barrier();
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+}  // namespace
+
+TEST_CASE("host collectives: every type, operation and size on one node") {
+  const int num_ranks = GENERATE(1, 2, 3, 4, 8);
+  check_everything(one_node(num_ranks), {0, 1, 3, 1000, 8192, 8193, 70'001});
+}
+
+TEST_CASE("host collectives: buffers larger than the staging pipeline") {
+  const int num_ranks = GENERATE(2, 3);
+  const auto errors = run_world(one_node(num_ranks), [](Communicator& world) {
+    for (const std::size_t count : {std::size_t{131'072}, std::size_t{1'000'003}}) {
+      check_all_reduce(world, DType::kFloat32, ReduceOp::kSum, count, 1);
+      check_all_reduce(world, DType::kFloat16, ReduceOp::kAverage, count, 2);
+      check_reduce_scatter(world, DType::kFloat64, ReduceOp::kMax, count, 3);
+      check_movement(world, DType::kInt32, count, 4);
+      check_messages(world, DType::kInt64, count, 5);
+    }
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host collectives: buffers in the arena, at any offset and mixed with plain ones") {
+  const int num_ranks = GENERATE(1, 2, 3);
+  const auto errors = run_world(one_node(num_ranks), [](Communicator& world) {
+    const auto buffer = world.allocate(std::size_t{4} << 20);
+    auto* floats = static_cast<float*>(buffer->data());
+    for (std::size_t i = 0; i < buffer->size_bytes() / 4; ++i) expect(floats[i] == 0, "zeroed");
+    for (const std::size_t offset : {std::size_t{0}, std::size_t{17}, std::size_t{1} << 18}) {
+      for (const std::size_t count : {std::size_t{100}, std::size_t{300'001}}) {
+        const bool plain = world.rank() == 1 && offset == 17;  // one rank without the arena
+        std::vector<float> own(count);
+        float* const data = plain ? own.data() : floats + offset;
+        for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<float>(world.rank() + 1);
+        world.all_reduce({.data = data, .count = count}, ReduceOp::kSum);
+        const float sum = static_cast<float>(world.size() * (world.size() + 1)) / 2;
+        for (std::size_t i = 0; i < count; ++i) expect(data[i] == sum, "sum in the arena");
+        if (world.rank() == 0) std::fill_n(data, count, 5.0f);
+        world.broadcast({.data = data, .count = count}, 0);
+        for (std::size_t i = 0; i < count; ++i) expect(data[i] == 5.0f, "broadcast in the arena");
+      }
+    }
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host collectives: asynchronous operations complete in order, whoever runs them") {
+  const auto errors = run_world(one_node(3), [](Communicator& world) {
+    std::vector<std::vector<float>> buffers;
+    std::vector<WorkPtr> works;
+    for (int i = 0; i < 50; ++i) buffers.emplace_back(1 + i * 400, static_cast<float>(i));
+    for (auto& buffer : buffers) {
+      works.push_back(world.all_reduce({.data = buffer.data(), .count = buffer.size()},
+                                       ReduceOp::kSum, {.async = true}));
+    }
+    std::vector<float> last(10, 1.0f);
+    world.all_reduce({.data = last.data(), .count = last.size()}, ReduceOp::kSum);  // after them all
+    for (int i = 0; i < 50; ++i) {
+      expect(works[static_cast<std::size_t>(i)]->is_completed(), "completed before the last");
+      works[static_cast<std::size_t>(i)]->wait();
+      expect(buffers[static_cast<std::size_t>(i)].back() == static_cast<float>(3 * i), "async sum");
+    }
+    expect(last[0] == 3.0f, "sync sum after async ones");
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host collectives: sums are bit-equal on all ranks and in all runs") {
+  std::vector<std::vector<float>> results;
+  std::mutex mutex;
+  for (int run = 0; run < 3; ++run) {
+    const auto errors = run_world(one_node(3), [&](Communicator& world) {
+      std::vector<float> values(200'001);
+      unsigned state = static_cast<unsigned>(world.rank()) + 1;
+      for (float& value : values) {
+        state = state * 1664525u + 1013904223u;
+        value = static_cast<float>(state) * 1e-3f - 2e6f;
+      }
+      std::vector<float> small(values.begin(), values.begin() + 1000);
+      world.all_reduce({.data = values.data(), .count = values.size()}, ReduceOp::kSum);
+      world.all_reduce({.data = small.data(), .count = small.size()}, ReduceOp::kAverage);
+      values.insert(values.end(), small.begin(), small.end());
+      const std::lock_guard lock(mutex);
+      results.push_back(std::move(values));
+    });
+    CHECK(all_well(errors));
+  }
+  REQUIRE(results.size() == 9);
+  for (const auto& result : results) {
+    CHECK(std::memcmp(result.data(), results[0].data(), result.size() * sizeof(float)) == 0);
+  }
+}

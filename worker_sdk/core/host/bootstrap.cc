@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/host/bootstrap.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/socket.h"
+
+namespace ddprun::host {
+namespace {
+
+constexpr char kRecordVersion[] = "ddprun-host-1";
+
+std::string hex(const Token& token) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const std::uint8_t byte : token) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+bool unhex(const std::string& text, Token* token) {
+  if (text.size() != 2 * token->size()) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool digit = c >= '0' && c <= '9', letter = c >= 'a' && c <= 'f';
+    if (!digit && !letter) return false;
+    const auto nibble = static_cast<std::uint8_t>(digit ? c - '0' : c - 'a' + 10);
+    std::uint8_t& byte = (*token)[i / 2];
+    byte = static_cast<std::uint8_t>(i % 2 == 0 ? nibble << 4 : byte | nibble);
+  }
+  return true;
+}
+
+sockaddr_un abstract_address(const std::string& name, socklen_t* length) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+std::string key_of(const HostCommunicatorOptions& options, int rank) {
+  return options.key_prefix + "host/" + std::to_string(rank);
+}
+
+std::string join(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+// Restores the store's time-out.
+class StoreTimeout {
+ public:
+  StoreTimeout(store::Store& store, std::chrono::milliseconds timeout)
+      : store_(store), before_(store.timeout()) {
+    store_.set_timeout(timeout);
+  }
+  ~StoreTimeout() { store_.set_timeout(before_); }
+  StoreTimeout(const StoreTimeout&) = delete;
+  StoreTimeout& operator=(const StoreTimeout&) = delete;
+
+ private:
+  store::Store& store_;
+  const std::chrono::milliseconds before_;
+};
+
+}  // namespace
+
+std::string PeerRecord::encode() const {
+  std::ostringstream out;
+  out << kRecordVersion << ' ' << node_rank << ' ' << unix_name << ' ' << hex(token) << ' '
+      << endpoint.port << ' ' << endpoint.host;
+  return out.str();
+}
+
+PeerRecord PeerRecord::decode(const std::string& text, int rank) {
+  std::istringstream in(text);
+  PeerRecord record;
+  std::string version, token;
+  in >> version >> record.node_rank >> record.unix_name >> token >> record.endpoint.port;
+  if (!in || version != kRecordVersion || !unhex(token, &record.token) ||
+      record.unix_name.size() > 90) {
+    throw Error(ErrorCode::kProtocol, concat("rank ", rank, " speaks another version of the host "
+                                             "communicator: use the same build on every node"));
+  }
+  in >> record.endpoint.host;
+  return record;
+}
+
+UniqueFd listen_on_unix(std::string* name) {
+  *name = "ddprun-" + hex(random_token());
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) throw_system_error("unix socket", errno);
+  socklen_t length = 0;
+  const sockaddr_un address = abstract_address(*name, &length);
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0) {
+    throw_system_error("can't listen on a unix socket", errno);
+  }
+  return fd;
+}
+
+std::vector<PeerRecord> exchange_records(store::Store& store,
+                                         const HostCommunicatorOptions& options,
+                                         const PeerRecord& own, Deadline deadline) {
+  const StoreTimeout restore(store, std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()));
+  store.set(key_of(options, options.rank), own.encode());
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < options.size; ++rank) keys.push_back(key_of(options, rank));
+  std::vector<std::string> texts;
+  try {
+    store.wait(keys);
+    texts = store.multi_get(keys);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    store.set_timeout(std::chrono::seconds{5});
+    std::vector<int> missing;
+    for (int rank = 0; rank < options.size; ++rank) {
+      if (!store.check({keys[static_cast<std::size_t>(rank)]})) missing.push_back(rank);
+    }
+    throw Error(ErrorCode::kTimeout,
+                concat("rank ", options.rank, " waited ", options.init_timeout.count(),
+                       " ms for the others to make the host communicator; missing: rank",
+                       missing.size() == 1 ? " " : "s ", join(missing)));
+  }
+  std::vector<PeerRecord> records;
+  for (int rank = 0; rank < options.size; ++rank) {
+    records.push_back(PeerRecord::decode(texts[static_cast<std::size_t>(rank)], rank));
+  }
+  return records;
+}
+
+NodeConnections accept_members(UniqueFd listener, const Token& token, const Topology& topology,
+                               Deadline deadline) {
+  const auto num_local = static_cast<std::size_t>(topology.num_local());
+  NodeConnections connections;
+  connections.watch.resize(num_local);
+  connections.memory.resize(num_local);
+  Greeter greeter(std::move(listener), token, topology.rank());
+  for (std::size_t open = 2 * (num_local - 1); open > 0;) {
+    Arrival arrival;
+    try {
+      arrival = greeter.accept_one(deadline);
+    } catch (const Error&) {
+      std::vector<int> missing;
+      for (std::size_t i = 1; i < num_local; ++i) {
+        if (!connections.watch[i] || !connections.memory[i]) {
+          missing.push_back(topology.local_ranks()[i]);
+        }
+      }
+      throw Error(ErrorCode::kTimeout, "ranks of this node did not connect to rank " +
+                                           std::to_string(topology.rank()) +
+                                           ": missing: " + join(missing));
+    }
+    if (arrival.hello.from >= topology.size() || !topology.same_node(arrival.hello.from)) continue;
+    const auto local = static_cast<std::size_t>(topology.local_index_of(arrival.hello.from));
+    auto& list =
+        arrival.hello.purpose == Purpose::kMemory ? connections.memory : connections.watch;
+    if (list[local]) continue;
+    list[local] = std::move(arrival.fd);
+    --open;
+  }
+  return connections;
+}
+
+NodeConnections connect_to_first(const std::string& unix_name, const Token& token,
+                                 const Topology& topology, Deadline deadline) {
+  const int first = topology.local_ranks().front();
+  NodeConnections connections;
+  for (const Purpose purpose : {Purpose::kWatch, Purpose::kMemory}) {
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd) throw_system_error("unix socket", errno);
+    socklen_t length = 0;
+    const sockaddr_un address = abstract_address(unix_name, &length);
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+      throw Error(ErrorCode::kPeerLost,
+                  concat("rank ", first, ", the first of this node, is gone (", errno_text(errno),
+                         "), or this process is not in its network namespace"));
+    }
+    Hello hello;
+    hello.token = token;
+    hello.from = topology.rank();
+    hello.to = first;
+    hello.purpose = purpose;
+    send_all(fd.get(), &hello, sizeof hello, deadline);
+    (purpose == Purpose::kWatch ? connections.watch : connections.memory).push_back(std::move(fd));
+  }
+  return connections;
+}
+
+void send_memory(const NodeConnections& connections, int memory_fd, const Topology& topology,
+                 Deadline deadline) {
+  for (std::size_t local = 1; local < connections.memory.size(); ++local) {
+    const int fd = connections.memory[local].get();
+    char byte = 'm';
+    iovec data{.iov_base = &byte, .iov_len = 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &memory_fd, sizeof memory_fd);
+    while (::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
+      const int rank = topology.local_ranks()[local];
+      if (errno == EAGAIN) {
+        if (wait_ready(fd, POLLOUT, deadline)) continue;
+        throw Error(ErrorCode::kTimeout, concat("rank ", rank, " does not take shared memory"));
+      }
+      if (errno != EINTR) {
+        throw Error(ErrorCode::kPeerLost, concat("rank ", rank, " is gone: ", errno_text(errno)));
+      }
+    }
+  }
+}
+
+UniqueFd receive_memory(const NodeConnections& connections, const Topology& topology,
+                        Deadline deadline) {
+  const int fd = connections.memory.front().get();
+  const int first = topology.local_ranks().front();
+  char byte = 0;
+  iovec data{.iov_base = &byte, .iov_len = 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t got = -1;
+  do {
+    if (!wait_ready(fd, POLLIN, deadline)) {
+      throw Error(ErrorCode::kTimeout,
+                  concat("no shared memory from rank ", first, " before the deadline"));
+    }
+    got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  } while (got < 0 && (errno == EINTR || errno == EAGAIN));
+  const cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (!header || header->cmsg_type != SCM_RIGHTS) {
+    throw Error(ErrorCode::kPeerLost,
+                concat("rank ", first, ", the first of this node, is gone"));
+  }
+  int memory_fd = -1;
+  std::memcpy(&memory_fd, CMSG_DATA(header), sizeof memory_fd);
+  return UniqueFd(memory_fd);
+}
+
+}  // namespace ddprun::host

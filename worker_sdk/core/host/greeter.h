@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accepts connections of other ranks, and only theirs: a connection counts when it has said a
+// hello with the communicator's token. Strangers are dropped, silent ones after a few seconds;
+// neither disturbs anybody. One thread at a time; never blocks except in accept_one().
+#pragma once
+
+#include <poll.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::host {
+
+// A random secret that the ranks share through the store.
+using Token = std::array<std::uint8_t, 16>;
+Token random_token();
+
+enum class Purpose : std::uint16_t {
+  kWatch = 1,    // unix: end of it = end of the process; a byte = "look at the node's failure"
+  kMemory = 2,   // unix: memfds from the first rank of the node
+  kControl = 3,  // TCP between the nodes' first ranks: failures
+  kRing = 4,     // TCP between carriers: collectives
+  kMessage = 5,  // TCP between any two ranks: send and recv
+};
+
+// The first bytes of every connection.
+struct Hello {
+  std::uint64_t magic = 0x3031656f6c6c6568;
+  Token token{};
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  Purpose purpose = Purpose::kWatch;
+  std::uint16_t index = 0;  // among several of the same purpose
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(Hello) == 40);
+
+struct Arrival {
+  UniqueFd fd;
+  Hello hello;
+};
+
+class Greeter {
+ public:
+  // `listener` is non-blocking; `rank` is who hellos must be for.
+  Greeter(UniqueFd listener, const Token& token, int rank);
+
+  // What to poll for before collect(), and how long at most (negative: as long as you like).
+  void append_polls(std::vector<pollfd>& polls) const;
+  int poll_timeout_ms() const;
+
+  // Accepts, reads and judges what is there now.
+  std::vector<Arrival> collect();
+
+  // Waits for the next. Throws Error(kTimeout).
+  Arrival accept_one(Deadline deadline);
+
+ private:
+  struct Pending {
+    UniqueFd fd;
+    Deadline until;
+    std::size_t received = 0;
+    Hello hello;
+  };
+  enum class Verdict { kMore, kAccept, kDrop };
+
+  void accept_waiting();
+  Verdict read_hello(Pending& pending);
+
+  // Constant after construction.
+  const UniqueFd listener_;
+  const Token token_;
+  const int rank_;
+
+  std::deque<Pending> pending_;
+  std::deque<Arrival> ready_;  // for accept_one()
+  Clock::time_point rest_until_{};  // out of descriptors: leave the listener alone until then
+};
+
+}  // namespace ddprun::host

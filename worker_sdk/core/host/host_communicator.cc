@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks arguments, orders operations and remembers the first failure; HostNode does the work.
+#include "worker_sdk/core/host/host_communicator.h"
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "worker_sdk/core/host/executor.h"
+#include "worker_sdk/core/host/host_node.h"
+#include "worker_sdk/core/host/solo_collectives.h"
+
+namespace ddprun::host {
+namespace {
+
+constexpr int kAnyRoot = 0;
+
+class HostCommunicator final : public Communicator {
+ public:
+  HostCommunicator(store::Store& store, const HostCommunicatorOptions& options)
+      : options_(options), collectives_queue_("ddprun-comm") {
+    if (options_.size > 1) {
+      node_ = std::make_unique<HostNode>(store, options_);
+    } else {
+      solo_arena_ = std::make_unique<Arena>(0, 1);
+    }
+  }
+
+  // Operations still under way end with an error first: nothing may touch the memory afterwards.
+  ~HostCommunicator() override {
+    if (num_open_.load() > 0) abort("the communicator was destroyed with operations under way");
+  }
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  std::string_view backend() const override { return "host"; }
+
+  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
+    check(buffer, "buffer");
+    return collective(header(CallKind::kAllReduce, buffer, op), options,
+                      [this, buffer, op](const Call& call) {
+                        buffer.count > 0 ? algorithms().all_reduce(call, buffer, op) : algorithms().barrier(call);
+                      });
+  }
+
+  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
+    check(buffer, "buffer");
+    check_rank(root, "root");
+    return collective(header(CallKind::kBroadcast, buffer, ReduceOp::kSum, root), options,
+                      [this, buffer, root](const Call& call) {
+                        buffer.count > 0 ? algorithms().broadcast(call, buffer, root) : algorithms().barrier(call);
+                      });
+  }
+
+  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
+    check(input, "input");
+    check(output, "output");
+    check_parts(input, output, "output");
+    return collective(header(CallKind::kAllGather, input), options,
+                      [this, input, output](const Call& call) {
+                        input.count > 0 ? algorithms().all_gather(call, input, output) : algorithms().barrier(call);
+                      });
+  }
+
+  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
+                         const CallOptions& options) override {
+    check(input, "input");
+    check(output, "output");
+    check_parts(output, input, "input");
+    return collective(header(CallKind::kReduceScatter, output, op), options,
+                      [this, input, output, op](const Call& call) {
+                        output.count > 0 ? algorithms().reduce_scatter(call, input, output, op) : algorithms().barrier(call);
+                      });
+  }
+
+  WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
+    return message(CallKind::kSend, buffer, peer, options);
+  }
+  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
+    return message(CallKind::kRecv, buffer, peer, options);
+  }
+
+  void barrier(const CallOptions& options) override {
+    CallOptions blocking = options;
+    blocking.async = false;
+    collective(header(CallKind::kBarrier, {}), blocking,
+               [this](const Call& call) { algorithms().barrier(call); });
+  }
+
+  std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
+    std::unique_ptr<CommBuffer> buffer;
+    const TensorView bytes{.data = nullptr, .count = size_bytes, .dtype = DType::kUInt8};
+    collective(header(CallKind::kAllocate, bytes), {}, [&](const Call& call) {
+      if (node_) {
+        buffer = node_->allocate(call, size_bytes);
+        return;
+      }
+      const std::size_t total = solo_arena_->mapping_bytes(size_bytes);
+      const UniqueFd memory = create_shared_memory("ddprun-buffer", total);
+      buffer = solo_arena_->adopt(SharedMapping(memory.get(), total), size_bytes);
+    });
+    return buffer;
+  }
+
+  void abort(std::string_view reason) override {
+    {
+      const std::lock_guard lock(failure_mutex_);
+      if (!failure_) {
+        failure_ = std::make_exception_ptr(
+            Error(ErrorCode::kAborted, concat("aborted on rank ", rank(), ": ", reason)));
+      }
+      failed_.store(true, std::memory_order_release);
+    }
+    if (node_) node_->group().post_failure(FailureKind::kAborted, rank(), reason);
+  }
+
+ private:
+  // What a call does. An empty one still meets the other ranks: that is what keeps them in step.
+  using Body = std::function<void(const Call&)>;
+
+  Collectives& algorithms() { return node_ ? node_->collectives() : solo_; }
+
+  CallHeader header(CallKind kind, const TensorView& view, ReduceOp op = ReduceOp::kSum,
+                    int root = kAnyRoot) const {
+    CallHeader made;
+    made.kind = kind;
+    made.count = view.count;
+    made.dtype = view.dtype;
+    made.op = static_cast<std::uint8_t>(op);
+    made.root = root;
+    return made;
+  }
+
+  WorkPtr collective(CallHeader what, const CallOptions& options, Body body) {
+    what.sequence = ++num_collectives_;
+    return start(collectives_queue_, what, options, std::move(body));
+  }
+
+  WorkPtr message(CallKind kind, const TensorView& buffer, int peer, const CallOptions& options) {
+    check(buffer, "buffer");
+    check_rank(peer, "peer");
+    if (peer == rank()) {
+      throw Error(ErrorCode::kInvalidArgument, concat("rank ", peer, " can't send to itself"));
+    }
+    MessageQueue& entry = message_queues_[{peer, kind}];
+    if (!entry.queue) {
+      entry.queue = std::make_unique<OrderedExecutor>(kind == CallKind::kSend ? "ddprun-send"
+                                                                              : "ddprun-recv");
+    }
+    CallHeader what = header(kind, buffer, ReduceOp::kSum, peer);
+    what.sequence = ++entry.num_messages;
+    return start(*entry.queue, what, options, [this, kind, buffer, peer](const Call& call) {
+      kind == CallKind::kSend ? node_->send(call, buffer, peer) : node_->recv(call, buffer, peer);
+    });
+  }
+
+  // The deadline counts from when the operation begins to execute.
+  WorkPtr start(OrderedExecutor& queue, const CallHeader& what, const CallOptions& options,
+                Body body) {
+    const std::chrono::milliseconds timeout = options.timeout.value_or(options_.timeout);
+    num_open_.fetch_add(1);
+    auto operation = [this, what, timeout, body = std::move(body)] {
+      const Call call{.header = what, .deadline = Deadline::after(timeout), .timeout = timeout};
+      execute(call, body);
+    };
+    if (options.async) return queue.submit(std::move(operation));
+    queue.run(operation);
+    return completed_work();
+  }
+
+  void execute(const Call& call, const Body& body) {
+    const Closing closing{num_open_};
+    if (failed_.load(std::memory_order_acquire)) rethrow_failure(call);
+    try {
+      body(call);
+    } catch (const Error&) {
+      // The ranks are out of step now: every later call fails as this one did.
+      const std::lock_guard lock(failure_mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      failed_.store(true, std::memory_order_release);
+      std::rethrow_exception(failure_);
+    }
+  }
+
+  [[noreturn]] void rethrow_failure(const Call& call) {
+    const std::lock_guard lock(failure_mutex_);
+    try {
+      std::rethrow_exception(failure_);
+    } catch (const Error& error) {
+      throw Error(error.code(), concat(call.text(), " can't start: ", error.what()));
+    }
+  }
+
+  void check(const TensorView& view, const char* name) const {
+    if (view.device.kind != Device::Kind::kCpu) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat(name, " is not in the memory of the CPU; the host backend needs it there"));
+    }
+    if (!view.data && view.count > 0) {
+      throw Error(ErrorCode::kInvalidArgument, concat(name, " has no data"));
+    }
+  }
+
+  void check_rank(int value, const char* name) const {
+    if (value >= 0 && value < size()) return;
+    throw Error(ErrorCode::kInvalidArgument,
+                concat(name, " is rank ", value, ", but the ranks are 0 … ", size() - 1));
+  }
+
+  void check_parts(const TensorView& part, const TensorView& whole, const char* name) const {
+    if (part.dtype != whole.dtype) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("input and output differ in type: ", ddprun::to_string(part.dtype), " and ",
+                         ddprun::to_string(whole.dtype)));
+    }
+    if (whole.count == part.count * static_cast<std::size_t>(size())) return;
+    throw Error(ErrorCode::kInvalidArgument,
+                concat(name, " has ", whole.count, " elements; needed are ", size(), " × ",
+                       part.count));
+  }
+
+  struct Closing {
+    std::atomic<int>& num_open;
+    ~Closing() { num_open.fetch_sub(1); }
+  };
+  struct MessageQueue {
+    std::unique_ptr<OrderedExecutor> queue;
+    std::uint32_t num_messages = 0;
+  };
+
+  // Constant after construction.
+  const HostCommunicatorOptions options_;
+  SoloCollectives solo_;
+  std::unique_ptr<Arena> solo_arena_;  // size() == 1
+  std::unique_ptr<HostNode> node_;     // size() > 1
+
+  // Caller's thread only.
+  std::uint32_t num_collectives_ = 0;
+
+  std::atomic<int> num_open_{0};  // issued and not ended
+  std::atomic<bool> failed_{false};
+  std::mutex failure_mutex_;
+  std::exception_ptr failure_;  // guarded by failure_mutex_
+
+  // Last: their threads end before what they use.
+  std::map<std::pair<int, CallKind>, MessageQueue> message_queues_;  // caller's thread only
+  OrderedExecutor collectives_queue_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_host_communicator(store::Store& store,
+                                                     const HostCommunicatorOptions& options) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size ||
+      options.node_rank < 0 || options.sockets_per_neighbour < 1 ||
+      options.sockets_per_neighbour > 64 || options.chunk_bytes < 1024) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("host communicator: rank ", options.rank, " of ", options.size,
+                       " on node ", options.node_rank, " with ", options.sockets_per_neighbour,
+                       " sockets and chunks of ", options.chunk_bytes,
+                       " bytes is not possible (1 … 64 sockets, chunks from 1024 bytes)"));
+  }
+  return std::make_unique<HostCommunicator>(store, options);
+}
+
+}  // namespace ddprun::host

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/host/host_node.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/socket.h"
+#include "worker_sdk/core/host/node_collectives.h"
+
+namespace ddprun::host {
+namespace {
+
+std::uint64_t pid_namespace() {
+  struct stat info {};
+  return ::stat("/proc/self/ns/pid", &info) == 0 ? static_cast<std::uint64_t>(info.st_ino) : 0;
+}
+
+}  // namespace
+
+HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) {
+  const Call start{.header = {.kind = CallKind::kStart},
+                   .deadline = Deadline::after(options.init_timeout),
+                   .timeout = options.init_timeout};
+  PeerRecord own;
+  own.node_rank = options.node_rank;
+  own.token = random_token();
+  UniqueFd unix_listener = listen_on_unix(&own.unix_name);
+  UniqueFd tcp_listener;
+  if (!options.node_addr.empty()) {
+    tcp_listener = listen_on(resolve({.host = options.node_addr, .port = 0}).front());
+    own.endpoint = {.host = options.node_addr, .port = local_address(tcp_listener.get()).port()};
+  }
+  const std::vector<PeerRecord> records =
+      exchange_records(store, options, own, start.deadline);
+
+  join_node(records, options.rank, std::move(unix_listener), start);
+  const Topology& topology = group_->topology();
+  std::unique_ptr<Greeter> greeter;
+  if (topology.num_nodes() > 1) {
+    throw Error(ErrorCode::kUnsupported, "several nodes");
+  }
+  start_watching(std::move(greeter), start);
+  arena_ = std::make_unique<Arena>(group_->local_index(), group_->num_local());
+  mailboxes_ = std::make_unique<Mailboxes>(*group_);
+  collectives_ = std::make_unique<NodeCollectives>(*group_, *steps_, *arena_);
+}
+
+HostNode::~HostNode() {
+  if (group_) group_->leave();
+  watcher_.reset();
+}
+
+void HostNode::join_node(const std::vector<PeerRecord>& records, int rank, UniqueFd unix_listener,
+                         const Call& start) {
+  std::vector<int> node_rank_of;
+  for (const PeerRecord& record : records) node_rank_of.push_back(record.node_rank);
+  Topology topology(node_rank_of, rank);
+  const Token& token = records.front().token;
+  const std::size_t size_bytes = NodeMemoryLayout(topology.num_local()).total_bytes();
+  const int first = topology.local_ranks().front();
+  if (rank != first) {
+    unix_listener.reset();
+    const std::string& name = records[static_cast<std::size_t>(first)].unix_name;
+    connections_ = connect_to_first(name, token, topology, start.deadline);
+    const UniqueFd memory = receive_memory(connections_, topology, start.deadline);
+    group_ = std::make_unique<NodeGroup>(std::move(topology),
+                                         SharedMapping(memory.get(), size_bytes));
+    if (group_->node_control().magic != kNodeMemoryMagic) {
+      throw Error(ErrorCode::kProtocol, concat("rank ", first, " shares memory of another version"));
+    }
+  } else {
+    connections_ =
+        accept_members(std::move(unix_listener), token, topology, start.deadline);
+    const UniqueFd memory = create_shared_memory("ddprun-node", size_bytes);
+    group_ = std::make_unique<NodeGroup>(topology, SharedMapping(memory.get(), size_bytes));
+    NodeControl& control = group_->node_control();
+    control.magic = kNodeMemoryMagic;
+    control.num_local = static_cast<std::uint32_t>(topology.num_local());
+    send_memory(connections_, memory.get(), topology, start.deadline);
+  }
+  steps_ = std::make_unique<NodeSteps>(*group_);
+}
+
+// First the unix connections, which exist before any shared word is read, then the processes.
+void HostNode::start_watching(std::unique_ptr<Greeter> greeter, const Call& start) {
+  watcher_ = std::make_unique<PeerWatcher>(*group_, std::move(greeter), arrivals_);
+  group_->set_failure_listener([this] { watcher_->announce_failure(); });
+  const bool is_first = group_->local_index() == 0;
+  for (std::size_t i = is_first ? 1 : 0; i < connections_.watch.size(); ++i) {
+    watcher_->watch_connection(static_cast<int>(i), std::move(connections_.watch[i]));
+  }
+  RankControl& own = group_->own_control();
+  own.pid.store(::getpid(), std::memory_order_relaxed);
+  own.pid_namespace.store(pid_namespace(), std::memory_order_relaxed);
+  steps_->sync(start);
+  for (int local = 0; local < group_->num_local(); ++local) {
+    const RankControl& peer = group_->control(local);
+    const int pid = peer.pid.load(std::memory_order_relaxed);
+    const bool same_namespace = peer.pid_namespace.load(std::memory_order_relaxed) ==
+                                own.pid_namespace.load(std::memory_order_relaxed);
+    if (same_namespace && pid != ::getpid()) watcher_->watch_process(local, pid);
+  }
+  // Everyone still lives when all have opened their pidfds: none is of a reused pid.
+  steps_->sync(start);
+}
+
+std::unique_ptr<CommBuffer> HostNode::allocate(const Call& call, std::size_t size_bytes) {
+  steps_->enter(call);
+  const Topology& topology = group_->topology();
+  const std::size_t mapping_bytes = arena_->mapping_bytes(size_bytes);
+  UniqueFd memory;
+  if (group_->local_index() == 0) {
+    memory = create_shared_memory("ddprun-buffer", mapping_bytes);
+    send_memory(connections_, memory.get(), topology, call.deadline);
+  } else {
+    memory = receive_memory(connections_, topology, call.deadline);
+  }
+  auto buffer = arena_->adopt(SharedMapping(memory.get(), mapping_bytes), size_bytes);
+  steps_->sync(call);
+  return buffer;
+}
+
+void HostNode::send(const Call& call, const TensorView& buffer, int peer) {
+  mailboxes_->send(call, buffer, group_->topology().local_index_of(peer));
+}
+
+void HostNode::recv(const Call& call, const TensorView& buffer, int peer) {
+  mailboxes_->recv(call, buffer, group_->topology().local_index_of(peer));
+}
+
+}  // namespace ddprun::host

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that connects one rank to the others, made in the order in which it is needed: records
+// through the store, the node's memory, the watcher, TCP between nodes. Destroyed in the reverse.
+#pragma once
+
+#include <memory>
+
+#include "rendezvous/store/store.h"
+#include "worker_sdk/core/host/arena.h"
+#include "worker_sdk/core/host/arrival_book.h"
+#include "worker_sdk/core/host/bootstrap.h"
+#include "worker_sdk/core/host/collectives.h"
+#include "worker_sdk/core/host/host_communicator.h"
+#include "worker_sdk/core/host/mailboxes.h"
+#include "worker_sdk/core/host/node_group.h"
+#include "worker_sdk/core/host/node_steps.h"
+#include "worker_sdk/core/host/peer_watcher.h"
+
+namespace ddprun::host {
+
+class HostNode {
+ public:
+  // Collective, for size > 1. Throws what make_host_communicator throws.
+  HostNode(store::Store& store, const HostCommunicatorOptions& options);
+  // No operation may be under way.
+  ~HostNode();
+  HostNode(const HostNode&) = delete;
+  HostNode& operator=(const HostNode&) = delete;
+
+  NodeGroup& group() { return *group_; }
+  Collectives& collectives() { return *collectives_; }
+
+  // The communicator's operations that are no Collectives; blocking.
+  std::unique_ptr<CommBuffer> allocate(const Call& call, std::size_t size_bytes);
+  void send(const Call& call, const TensorView& buffer, int peer);
+  void recv(const Call& call, const TensorView& buffer, int peer);
+
+ private:
+  void join_node(const std::vector<PeerRecord>& records, int rank, UniqueFd unix_listener,
+                 const Call& start);
+  void start_watching(std::unique_ptr<Greeter> greeter, const Call& start);
+
+  ArrivalBook arrivals_;
+  NodeConnections connections_;
+  std::unique_ptr<NodeGroup> group_;
+  std::unique_ptr<NodeSteps> steps_;
+  std::unique_ptr<PeerWatcher> watcher_;
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Mailboxes> mailboxes_;
+  std::unique_ptr<Collectives> collectives_;
+};
+
+}  // namespace ddprun::host

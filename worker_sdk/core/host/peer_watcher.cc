@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/host/peer_watcher.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun::host {
+namespace {
+
+// On a control connection, beside FailureKind's: the sender destroys its communicator.
+constexpr auto kGoodbye = static_cast<FailureKind>(100);
+
+UniqueFd open_pidfd(int pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+}  // namespace
+
+PeerWatcher::PeerWatcher(NodeGroup& group, std::unique_ptr<Greeter> greeter, ArrivalBook& arrivals)
+    : group_(group),
+      arrivals_(arrivals),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      greeter_(std::move(greeter)) {
+  if (!wake_) throw_system_error("eventfd", errno);
+  sigset_t all, before;  // the program's signal handlers belong on its own threads
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  ::pthread_setname_np(thread_.native_handle(), "ddprun-watch");
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+PeerWatcher::~PeerWatcher() {
+  if (!group_.failed()) {
+    FailureRecord goodbye{.kind = kGoodbye, .rank = group_.topology().rank(), .text = "left"};
+    const std::lock_guard lock(mutex_);
+    if (!announced_) send_to_nodes(goodbye);
+  } else {
+    announce_failure();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  thread_.join();
+}
+
+void PeerWatcher::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void PeerWatcher::add(Kind kind, int rank, UniqueFd fd) {
+  {
+    const std::lock_guard lock(mutex_);
+    watched_.push_back(std::make_unique<Watched>(kind, rank, std::move(fd)));
+  }
+  wake();
+}
+
+void PeerWatcher::watch_connection(int local, UniqueFd unix_connection) {
+  add(Kind::kUnix, group_.rank_of(local), std::move(unix_connection));
+}
+
+void PeerWatcher::watch_process(int local, int pid) {
+  UniqueFd fd = open_pidfd(pid);
+  if (fd) {
+    add(Kind::kProcess, group_.rank_of(local), std::move(fd));
+  } else if (errno == ESRCH) {
+    peer_ended(group_.rank_of(local), "its process ended");
+  }  // Otherwise (an old kernel, a sandbox): the unix connections still tell.
+}
+
+void PeerWatcher::watch_node(int rank, UniqueFd control_connection) {
+  add(Kind::kControl, rank, std::move(control_connection));
+}
+
+void PeerWatcher::run() {
+  std::vector<pollfd> polls;
+  std::vector<Watched*> entries;
+  for (;;) {
+    polls.clear();
+    entries.clear();
+    polls.push_back({.fd = wake_.get(), .events = POLLIN, .revents = 0});
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      std::erase_if(watched_, [](const auto& entry) { return entry->done.load(); });
+      for (const auto& entry : watched_) {
+        entries.push_back(entry.get());
+        polls.push_back({.fd = entry->fd.get(), .events = POLLIN, .revents = 0});
+      }
+    }
+    int timeout = -1;
+    if (greeter_) {
+      greeter_->append_polls(polls);
+      timeout = greeter_->poll_timeout_ms();
+    }
+    if (::poll(polls.data(), polls.size(), timeout) < 0 && errno != EINTR) {
+      log_error("host communicator: poll: ", errno_text(errno));
+      return;
+    }
+    if (polls[0].revents != 0) {
+      std::uint64_t count;
+      [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof count);
+    }
+    if (greeter_) {
+      for (Arrival& arrival : greeter_->collect()) arrivals_.add(std::move(arrival));
+    }
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (polls[i + 1].revents != 0) handle(*entries[i]);
+    }
+  }
+}
+
+void PeerWatcher::handle(Watched& watched) {
+  if (watched.kind == Kind::kControl) return handle_control(watched);
+  if (watched.kind == Kind::kProcess) {
+    watched.done = true;
+    return peer_ended(watched.rank, "its process ended");
+  }
+  char bytes[64];
+  const ssize_t got = ::recv(watched.fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  if (got > 0) return announce_failure();  // a member's nudge
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  watched.done = true;
+  peer_ended(watched.rank, "its process ended or closed its connection");
+}
+
+void PeerWatcher::peer_ended(int rank, std::string_view how) {
+  const Topology& topology = group_.topology();
+  if (topology.same_node(rank)) {
+    const RankControl& control = group_.control(topology.local_index_of(rank));
+    if (control.left.load(std::memory_order_acquire) != 0) return;
+  }
+  if (group_.failed()) return;
+  group_.post_failure(FailureKind::kRankLost, rank, how);
+}
+
+void PeerWatcher::handle_control(Watched& watched) {
+  auto* bytes = reinterpret_cast<std::byte*>(&watched.message);
+  for (;;) {
+    const ssize_t got = ::recv(watched.fd.get(), bytes + watched.received,
+                               sizeof(FailureRecord) - watched.received, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (got <= 0) {
+      watched.done = true;
+      return peer_ended(watched.rank, "the connection to its node ended");
+    }
+    watched.received += static_cast<std::size_t>(got);
+    if (watched.received < sizeof(FailureRecord)) continue;
+    watched.received = 0;
+    if (watched.message.kind == kGoodbye) {
+      watched.done = true;
+      return;
+    }
+    FailureRecord& message = watched.message;
+    message.text[sizeof message.text - 1] = '\0';
+    if (!group_.failed()) group_.post_failure(message.kind, message.rank, message.text);
+  }
+}
+
+void PeerWatcher::send_to_nodes(const FailureRecord& message) {
+  for (const auto& entry : watched_) {
+    if (entry->kind != Kind::kControl || entry->done) continue;
+    // 240 bytes into an otherwise empty socket buffer: always taken whole.
+    [[maybe_unused]] const ssize_t sent =
+        ::send(entry->fd.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+}
+
+void PeerWatcher::announce_failure() {
+  const std::lock_guard lock(mutex_);
+  if (announced_ || !group_.failed()) return;
+  announced_ = true;
+  if (group_.local_index() == 0) {
+    send_to_nodes(group_.failure());
+    return;
+  }
+  for (const auto& entry : watched_) {
+    if (entry->kind != Kind::kUnix) continue;
+    const char nudge = '!';
+    [[maybe_unused]] const ssize_t sent =
+        ::send(entry->fd.get(), &nudge, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+}
+
+}  // namespace ddprun::host

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one thread that watches whether the other ranks live, greets TCP connections, and carries
+// failures between nodes. It posts what it sees to the node's memory, which ends every wait there.
+//
+// Inside a node: pidfds of all ranks, and the unix connections to the node's first rank. Between
+// nodes: the first ranks form a ring of control connections; a failure travels both ways round it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "common/unique_fd.h"
+#include "worker_sdk/core/host/arrival_book.h"
+#include "worker_sdk/core/host/greeter.h"
+#include "worker_sdk/core/host/node_group.h"
+
+namespace ddprun::host {
+
+class PeerWatcher {
+ public:
+  // `greeter` may be null (one node). All references outlive the watcher.
+  PeerWatcher(NodeGroup& group, std::unique_ptr<Greeter> greeter, ArrivalBook& arrivals);
+  // Tells the other nodes that this rank leaves (unless something failed), then stops.
+  ~PeerWatcher();
+  PeerWatcher(const PeerWatcher&) = delete;
+  PeerWatcher& operator=(const PeerWatcher&) = delete;
+
+  // What to watch; any thread.
+  void watch_connection(int local, UniqueFd unix_connection);
+  void watch_process(int local, int pid);
+  void watch_node(int rank, UniqueFd control_connection);
+
+  // Tells the other nodes of this node's failure, once: the first rank itself, members by nudging
+  // it. Any thread; never blocks.
+  void announce_failure();
+
+ private:
+  enum class Kind { kUnix, kProcess, kControl };
+  struct Watched {
+    Watched(Kind what, int peer, UniqueFd descriptor)
+        : kind(what), rank(peer), fd(std::move(descriptor)) {}
+
+    const Kind kind;
+    const int rank;  // of the peer
+    const UniqueFd fd;
+    std::size_t received = 0;  // kControl: bytes of the message so far
+    FailureRecord message{};
+    std::atomic<bool> done{false};  // nothing more to expect; the watcher thread erases it
+  };
+
+  void add(Kind kind, int rank, UniqueFd fd);
+  void run();
+  void handle(Watched& watched);
+  void handle_control(Watched& watched);
+  void peer_ended(int rank, std::string_view how);
+  void send_to_nodes(const FailureRecord& message);
+  void wake();
+
+  // Constant after construction.
+  NodeGroup& group_;
+  ArrivalBook& arrivals_;
+  const UniqueFd wake_;  // eventfd
+
+  // Watcher thread only.
+  const std::unique_ptr<Greeter> greeter_;
+
+  std::mutex mutex_;
+  // Guarded by mutex_. The watcher thread alone erases, and reads entries without the lock.
+  std::vector<std::unique_ptr<Watched>> watched_;
+  bool announced_ = false;
+  bool stopping_ = false;
+
+  std::thread thread_;  // last: starts when all else is there
+};
+
+}  // namespace ddprun::host
