@@ -9,7 +9,7 @@
 #     bench     also what bench/run.py compares with: MPICH's mpiexec.hydra
 #     --dry-run only says what is missing; exit status 1 if anything is
 #
-# Touches only apt's packages and this directory's .venv; uses sudo only where not root.
+# Touches only apt's packages, .venv and .cache here; uses sudo only where not root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,6 +22,8 @@ packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libtomlplusplus-dev z
 packages_full=(catch2 iproute2 procps clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
                systemd)
 packages_bench=(mpich)
+# Unpacked into .cache/slurm for tests/project/slurm_test.py, not installed: no service is set up.
+packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -127,17 +129,35 @@ install_wheels() {
   fi
 }
 
+missing_slurm() { [ "$level" != minimal ] && [ "$release" = debian12 ] && [ ! -d .cache/slurm ]; }
+
+unpack_slurm() {
+  say "unpacking into .cache/slurm: ${packages_slurm[*]}"
+  local directory package
+  directory=$(mktemp -d)
+  if (cd "$directory" && apt-get -qq download "${packages_slurm[@]}") 2>"$directory/why"; then
+    mkdir -p .cache
+    for package in "$directory"/*.deb; do dpkg -x "$package" "$directory/slurm"; done
+    mv "$directory/slurm" .cache/slurm
+  else
+    say "Slurm's packages could not be fetched; its test will skip: $(tail -n 1 "$directory/why")"
+  fi
+  rm -rf "$directory"
+}
+
 mapfile -t need_packages < <(missing_packages)
 wheels=$(missing_wheels)
-if [ ${#need_packages[@]} -eq 0 ] && [ -z "$wheels" ]; then
+if [ ${#need_packages[@]} -eq 0 ] && [ -z "$wheels" ] && ! missing_slurm; then
   say "nothing to install ($level)"
   exit 0
 fi
 [ ${#need_packages[@]} -eq 0 ] || say "missing Debian packages: ${need_packages[*]}"
 [ -z "$wheels" ] || say "missing in .venv: ${wheels//$'\n'/ }"
+! missing_slurm || say "missing in .cache: Slurm, unpacked for a test (3 MB to fetch)"
 [ "$dry_run" = no ] || exit 1
 [ ${#need_packages[@]} -eq 0 ] || install_packages "${need_packages[@]}"
 [ -z "$wheels" ] || install_wheels
+! missing_slurm || unpack_slurm
 
 mapfile -t need_packages < <(missing_packages)
 wheels=$(missing_wheels)

@@ -81,8 +81,13 @@ def _hold(hosts_file, name):
         ctypes.CDLL(None, use_errno=True).sethostname(name.encode(), len(name))
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "shm", "/dev/shm")
         run("mount", "--bind", hosts_file, "/etc/hosts")
-        # /sys/class/net of this namespace, not of the one that booted the machine.
-        subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], stderr=subprocess.DEVNULL)
+        # /sys/class/net of this namespace, not of the one that booted the machine; the rest as it was.
+        cgroups = os.open("/sys/fs/cgroup", os.O_PATH) if os.path.isdir("/sys/fs/cgroup") else None
+        new_sys = subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], stderr=subprocess.DEVNULL)
+        if cgroups is not None and new_sys.returncode == 0:
+            bind_all_below = 0x5000  # MS_BIND | MS_REC; mount(8) would follow the link by its text
+            ctypes.CDLL(None).mount(f"/proc/self/fd/{cgroups}".encode(), b"/sys/fs/cgroup", None,
+                                    bind_all_below, None)
     print("ready", flush=True)
     sys.stdin.buffer.read()
     _kill_all(_net_namespace("self"), spare=(os.getpid(),))
