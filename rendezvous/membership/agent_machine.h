@@ -34,7 +34,10 @@ struct AgentOptions {
   std::chrono::milliseconds welcome_timeout{30'000};          // Join → Welcome
   std::chrono::milliseconds rendezvous_lost_timeout{60'000};  // workers kept without a rendezvous
   std::chrono::milliseconds embedded_lost_timeout{3'000};     // likewise, when it was embedded
-  std::chrono::milliseconds fence_grace{1'000};  // SIGTERM → SIGKILL of a node that is cut off
+  std::chrono::milliseconds leave_timeout{2'000};  // after Leave: until the job's end is confirmed
+  std::chrono::milliseconds stop_margin{10'000};   // beyond stop_grace until WorkersGone
+  std::chrono::milliseconds fence_grace{
+      kFenceGrace};  // SIGTERM → SIGKILL of a node that is cut off
 };
 
 // ---- events ----

@@ -13,6 +13,10 @@
 namespace ddprun::membership {
 
 inline constexpr int kProtocolVersion = 1;
+// A node that is cut off kills its workers this long after it noticed; a node that was lost by
+// silence is taken to be without workers a margin after that (DECISIONS 9).
+inline constexpr std::chrono::milliseconds kFenceGrace{1'000};
+inline constexpr std::chrono::milliseconds kFenceMargin{1'000};
 inline constexpr char kStaticBackend[] = "static";  // JobSettings::rdzv_backend of DECISIONS 3
 
 // What must be the same on every node of a job; a node that differs is refused (DECISIONS 12).
@@ -80,8 +84,8 @@ struct WorkersRunning {
   std::uint64_t round = 0;
 };
 
-// A worker failed, each of them, in the order seen. The agent keeps the others running until it is
-// told to stop.
+// A worker failed: the first of this node in this round; the later ones are its victims. The agent
+// keeps the others running until it is told to stop.
 struct WorkerFailed {
   std::uint64_t round = 0;
   WorkerFailure failure;

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/agent_link.h"
+
+#include <algorithm>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/http/field.hpp>
+#include <boost/beast/websocket/error.hpp>
+#include <charconv>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+#include "rendezvous/membership/codec.h"
+#include "rendezvous/membership/frame_stream.h"
+
+namespace ddprun::membership {
+
+namespace asio = boost::asio;
+namespace websocket = boost::beast::websocket;
+using asio::ip::tcp;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr milliseconds kFirstBackoff{5};
+constexpr milliseconds kLastBackoff{500};
+constexpr milliseconds kAttemptLimit{5'000};  // resolve, connect and upgrade
+constexpr milliseconds kCloseLimit{1'000};
+
+std::string numeric(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+  }
+  return address.to_string();
+}
+
+std::string time_text(Clock::duration time) {
+  const auto ms = std::chrono::duration_cast<milliseconds>(time).count();
+  return ms < 10'000 ? concat(ms, " ms") : concat((ms + 500) / 1000, " s");
+}
+
+}  // namespace
+
+class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(asio::io_context& io, Endpoint endpoint, std::function<void(const AgentEvent&)> on_event)
+      : endpoint_(std::move(endpoint)),
+        on_event_(std::move(on_event)),
+        io_(io),
+        resolver_(io),
+        timer_(io),
+        ping_timer_(io) {}
+
+  void connect(milliseconds timeout) {
+    if (state_ != State::kIdle) return;
+    state_ = State::kConnecting;
+    begun_ = Clock::now();
+    deadline_ = begun_ + timeout;
+    num_attempts_ = 0;
+    last_failure_ = "there was no time for an attempt";
+    said_silence_ = false;
+    // A connection that was welcome resets the back-off; one that was ended at once doesn't.
+    if (std::exchange(was_welcome_, false)) backoff_ = milliseconds{0};
+    ++generation_;
+    wait_and_attempt();
+  }
+
+  void send(const AgentEnvelope& envelope) {
+    if (frames_) frames_->send(encode(envelope));
+  }
+
+  void set_keep_alive(milliseconds timeout) {
+    keep_alive_ = timeout;
+    was_welcome_ = true;
+    if (frames_) ping_and_watch();
+  }
+
+  void close() {
+    reset();
+    if (frames_) frames_->close_when_sent(kCloseLimit);
+    frames_.reset();
+  }
+
+  void destroy() {
+    close();
+    on_event_ = nullptr;
+  }
+
+ private:
+  enum class State { kIdle, kConnecting, kOpen };
+
+  // ---- connecting ----
+
+  void wait_and_attempt() {
+    const Clock::time_point now = Clock::now();
+    const auto wait = std::min<Clock::duration>(backoff_, deadline_ - now);
+    backoff_ = std::clamp(backoff_ * 2, kFirstBackoff, kLastBackoff);
+    timer_.expires_at(now + std::max(wait, Clock::duration::zero()));
+    timer_.async_wait(guard([this](boost::system::error_code error) {
+      if (error) return;
+      if (Clock::now() >= deadline_ && num_attempts_ > 0) {
+        give_up();
+      } else {
+        attempt();
+      }
+    }));
+  }
+
+  void attempt() {
+    ++generation_;
+    ++num_attempts_;
+    Clock::duration limit = kAttemptLimit;
+    if (keep_alive_) limit = std::min<Clock::duration>(limit, *keep_alive_);
+    timer_.expires_at(std::min(deadline_, Clock::now() + limit));
+    timer_.async_wait(guard([this](boost::system::error_code error) {
+      if (!error)
+        attempt_failed(
+            "no answer (the host is down, the address is wrong, or a firewall drops packets)",
+            false);
+    }));
+    boost::system::error_code not_numeric;
+    const auto address =
+        asio::ip::make_address(endpoint_.host.empty() ? "127.0.0.1" : endpoint_.host, not_numeric);
+    if (!not_numeric) {
+      open_any({tcp::endpoint(address, endpoint_.port)});
+      return;
+    }
+    resolver_.async_resolve(
+        endpoint_.host, std::to_string(endpoint_.port),
+        guard([this](boost::system::error_code error, tcp::resolver::results_type results) {
+          if (error) {
+            attempt_failed(
+                concat("the name ", endpoint_.host, " can't be resolved (", error.message(), ")"),
+                false);
+            return;
+          }
+          std::vector<tcp::endpoint> targets;
+          for (const auto& result : results) targets.push_back(result.endpoint());
+          // One that drops packets must not hide the others.
+          const auto first = static_cast<std::ptrdiff_t>((num_attempts_ - 1) % targets.size());
+          std::rotate(targets.begin(), targets.begin() + first, targets.end());
+          open_any(std::move(targets));
+        }));
+  }
+
+  void open_any(std::vector<tcp::endpoint> targets) {
+    opening_ = std::make_shared<FrameStream>(
+        tcp::socket(io_), FrameStream::Limits{kMaxMessageBytes, kMaxQueuedBytes});
+    asio::async_connect(opening_->stream().next_layer(), std::move(targets),
+                        guard([this](boost::system::error_code error, const tcp::endpoint&) {
+                          if (error) {
+                            connect_failed(error);
+                          } else {
+                            upgrade();
+                          }
+                        }));
+  }
+
+  void connect_failed(boost::system::error_code error) {
+    if (error == asio::error::connection_refused) {
+      attempt_failed("connection refused (nothing listens there)", true);
+    } else {
+      attempt_failed(error.message(), false);
+    }
+  }
+
+  void upgrade() {
+    boost::system::error_code ignored;
+    opening_->stream().next_layer().set_option(tcp::no_delay(true), ignored);
+    opening_->stream().async_handshake(
+        response_, to_string(endpoint_), "/v1/agent",
+        guard([this](boost::system::error_code error) { upgraded(error); }));
+  }
+
+  void upgraded(boost::system::error_code error) {
+    if (!error) {
+      opened();
+      return;
+    }
+    const bool dropped = error == asio::error::eof || error == asio::error::connection_reset ||
+                         error == websocket::error::closed ||
+                         error == boost::beast::http::error::end_of_stream;
+    if (dropped) {
+      attempt_failed("it took the connection and dropped it", true);
+      return;
+    }
+    // A definite answer of something else: trying again would not change it.
+    const std::string what = error == websocket::error::upgrade_declined
+                                 ? concat("it answered HTTP ", response_.result_int())
+                                 : error.message();
+    last_failure_ = concat("what listens there is not a ddprun rendezvous (", what, ")");
+    give_up();
+  }
+
+  void opened() {
+    timer_.cancel();
+    ++generation_;
+    state_ = State::kOpen;
+    frames_ = std::exchange(opening_, nullptr);
+    opened_at_ = last_answered_ = last_sign_ = Clock::now();
+    boost::system::error_code error;
+    auto& socket = frames_->stream().next_layer();
+    const auto local = socket.local_endpoint(error);
+    const auto peer = socket.remote_endpoint(error);
+    FrameStream::Handlers handlers;
+    handlers.frame = [this](std::string_view text) { received(text); };
+    handlers.pong = [this](std::string_view payload) { ponged(payload); };
+    handlers.ended = [this](const std::string& reason) { down(false, reason); };
+    frames_->start(std::move(handlers));
+    emit(agent_event::LinkUp{numeric(local.address()), numeric(peer.address())});
+  }
+
+  void attempt_failed(std::string why, bool sign_of_life) {
+    ++generation_;
+    drop_attempt();
+    last_failure_ = std::move(why);
+    const Clock::time_point now = Clock::now();
+    if (sign_of_life) last_sign_ = now;
+    if (now >= deadline_) {
+      give_up();
+      return;
+    }
+    wait_and_attempt();
+    if (keep_alive_ && !said_silence_ && now - last_sign_ >= *keep_alive_) {
+      said_silence_ = true;
+      emit(agent_event::LinkDown{true, last_failure_});
+    }
+  }
+
+  void give_up() {
+    reset();
+    emit(agent_event::LinkFailed{
+        concat("can't reach the rendezvous at ", to_string(endpoint_), ": tried ", num_attempts_,
+               num_attempts_ == 1 ? " time in " : " times in ", time_text(Clock::now() - begun_),
+               "; last: ", last_failure_,
+               ". Check that ddprun or ddprund runs on that host with this endpoint and that the "
+               "port is open")});
+  }
+
+  // ---- open ----
+
+  void received(std::string_view text) {
+    RendezvousEnvelope envelope;
+    try {
+      envelope = decode_rendezvous_message(text);
+    } catch (const Error& error) {
+      down(false, error.what());
+      return;
+    }
+    emit(agent_event::LinkMessage{std::move(envelope)});
+  }
+
+  // Payload: when the ping was sent, in ms after opened_at_.
+  void ponged(std::string_view payload) {
+    long long sent = 0;
+    const auto [end, error] =
+        std::from_chars(payload.data(), payload.data() + payload.size(), sent);
+    if (error != std::errc() || sent < 0) return;
+    const auto at = opened_at_ + milliseconds(sent);
+    if (at > Clock::now()) return;
+    last_answered_ = std::max(last_answered_, at);
+    last_sign_ = Clock::now();
+  }
+
+  void ping_and_watch() {
+    const Clock::time_point now = Clock::now();
+    if (now - last_answered_ >= *keep_alive_) {
+      down(true, concat("nothing was heard for ", keep_alive_->count(), " ms"));
+      return;
+    }
+    const auto since = std::chrono::duration_cast<milliseconds>(now - opened_at_);
+    frames_->ping(std::to_string(since.count()));
+    const auto next = std::min(now + *keep_alive_ / 3, last_answered_ + *keep_alive_);
+    ping_timer_.expires_at(std::max(next, now + milliseconds(1)));
+    ping_timer_.async_wait(guard([this](boost::system::error_code error) {
+      if (!error) ping_and_watch();
+    }));
+  }
+
+  void down(bool silence, std::string reason) {
+    if (state_ != State::kOpen) return;
+    reset();
+    if (frames_) frames_->close();
+    frames_.reset();
+    emit(agent_event::LinkDown{silence, std::move(reason)});
+  }
+
+  // ---- helpers ----
+
+  void drop_attempt() {
+    resolver_.cancel();
+    if (opening_) opening_->close();
+    opening_.reset();
+  }
+
+  // To kIdle; handlers of what was under way do nothing any more.
+  void reset() {
+    ++generation_;
+    timer_.cancel();
+    ping_timer_.cancel();
+    drop_attempt();
+    state_ = State::kIdle;
+  }
+
+  void emit(const AgentEvent& event) {
+    // A copy: the handler may destroy this link.
+    const auto on_event = on_event_;
+    if (on_event) on_event(event);
+  }
+
+  // `handler`, to be dropped when the generation has moved on. Keeps this object and the attempt's
+  // stream alive.
+  template <typename Handler>
+  auto guard(Handler handler) {
+    return [self = shared_from_this(), stream = opening_, generation = generation_,
+            handler = std::move(handler)](auto&&... args) mutable {
+      if (self->generation_ == generation) handler(std::forward<decltype(args)>(args)...);
+    };
+  }
+
+  // Constant after construction.
+  const Endpoint endpoint_;
+
+  // io thread only.
+  std::function<void(const AgentEvent&)> on_event_;
+  asio::io_context& io_;
+  tcp::resolver resolver_;
+  asio::steady_timer timer_;  // back-off, then the attempt's limit
+  asio::steady_timer ping_timer_;
+  State state_ = State::kIdle;
+  std::uint64_t generation_ = 0;
+  std::shared_ptr<FrameStream> opening_;  // second owner: its handlers
+  std::shared_ptr<FrameStream> frames_;   // likewise; set in kOpen
+  websocket::response_type response_;
+  Clock::time_point begun_, deadline_;
+  std::size_t num_attempts_ = 0;
+  milliseconds backoff_{0};
+  bool was_welcome_ = false;
+  std::string last_failure_;
+  bool said_silence_ = false;
+  std::optional<milliseconds> keep_alive_;
+  Clock::time_point opened_at_, last_answered_, last_sign_;
+};
+
+AgentLink::AgentLink(asio::io_context& io, Endpoint endpoint,
+                     std::function<void(const AgentEvent&)> on_event)
+    : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(on_event))) {}
+
+AgentLink::~AgentLink() { impl_->destroy(); }
+void AgentLink::connect(milliseconds timeout) { impl_->connect(timeout); }
+void AgentLink::send(const AgentEnvelope& envelope) { impl_->send(envelope); }
+void AgentLink::set_keep_alive(milliseconds timeout) { impl_->set_keep_alive(timeout); }
+void AgentLink::close() { impl_->close(); }
+
+}  // namespace ddprun::membership

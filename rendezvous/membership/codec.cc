@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/codec.h"
+
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+#include <limits>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/membership/json_fields.h"
+
+namespace ddprun::membership {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::size_t kMaxSentTextBytes = 4096;  // 20 such lines, escaped, fit into one message
+constexpr std::size_t kMaxLastLines = 20;
+constexpr std::size_t kMaxDepth = 8;
+constexpr int kMaxInt = std::numeric_limits<int>::max();
+
+json::string text(std::string_view value) {
+  const std::string clean = clean_utf8(value, kMaxSentTextBytes);
+  return json::string(clean);
+}
+
+// ---- one name and one pair of functions per message ----
+
+const char* name_of(const Join&) { return "join"; }
+const char* name_of(const Ack&) { return "ack"; }
+const char* name_of(const WorkersRunning&) { return "workers_running"; }
+const char* name_of(const WorkerFailed&) { return "worker_failed"; }
+const char* name_of(const WorkersSucceeded&) { return "workers_succeeded"; }
+const char* name_of(const WorkersStopped&) { return "workers_stopped"; }
+const char* name_of(const Leave&) { return "leave"; }
+const char* name_of(const Welcome&) { return "welcome"; }
+const char* name_of(const Waiting&) { return "waiting"; }
+const char* name_of(const StartRound&) { return "start_round"; }
+const char* name_of(const StopRound&) { return "stop_round"; }
+const char* name_of(const JobEnd&) { return "job_end"; }
+const char* name_of(const Refused&) { return "refused"; }
+
+json::object failure_object(const WorkerFailure& failure) {
+  json::object out;
+  out["global_rank"] = failure.global_rank;
+  out["local_rank"] = failure.local_rank;
+  out["node_rank"] = failure.node_rank;
+  out["host"] = text(failure.host);
+  out["pid"] = failure.pid;
+  out["exit_code"] = failure.exit_code;
+  out["signal"] = failure.signal_number;
+  out["note"] = text(failure.note);
+  json::array lines;
+  const auto& all = failure.last_lines;
+  const std::size_t skip = all.size() > kMaxLastLines ? all.size() - kMaxLastLines : 0;
+  for (std::size_t i = skip; i < all.size(); ++i) lines.push_back(text(all[i]));
+  out["last_lines"] = std::move(lines);
+  return out;
+}
+
+WorkerFailure read_failure(const JsonFields& in) {
+  WorkerFailure failure;
+  failure.global_rank = in.small("global_rank", -1, kMaxInt);
+  failure.local_rank = in.small("local_rank", -1, kMaxInt);
+  failure.node_rank = in.small("node_rank", -1, kMaxInt);
+  failure.host = in.text("host");
+  failure.pid = in.integer("pid", 0, std::numeric_limits<std::int64_t>::max());
+  failure.exit_code = in.small("exit_code", 0, 255);
+  failure.signal_number = in.small("signal", 0, 127);
+  failure.note = in.text("note");
+  failure.last_lines = in.texts("last_lines", kMaxLastLines);
+  return failure;
+}
+
+void put(json::object& out, const Join& join) {
+  out["version"] = join.version;
+  out["run_id"] = text(join.run_id);
+  out["instance"] = text(join.instance);
+  out["session"] = text(join.session);
+  json::object settings;
+  settings["min_nodes"] = join.settings.min_nodes;
+  settings["max_nodes"] = join.settings.max_nodes;
+  settings["max_restarts"] = join.settings.max_restarts;
+  settings["rdzv_backend"] = text(join.settings.rdzv_backend);
+  out["settings"] = std::move(settings);
+  json::object timeouts;
+  timeouts["join_ms"] = join.timeouts.join.count();
+  timeouts["last_call_ms"] = join.timeouts.last_call.count();
+  timeouts["keep_alive_ms"] = join.timeouts.keep_alive.count();
+  timeouts["start_ms"] = join.timeouts.start.count();
+  timeouts["stop_grace_ms"] = join.timeouts.stop_grace.count();
+  timeouts["exit_barrier_ms"] = join.timeouts.exit_barrier.count();
+  out["timeouts"] = std::move(timeouts);
+  if (join.node_rank) out["node_rank"] = *join.node_rank;
+  out["num_workers"] = join.num_workers;
+  out["host"] = text(join.host);
+  out["pid"] = join.pid;
+  out["advertised_addr"] = text(join.advertised_addr);
+  out["store_port"] = join.store_port;
+  out["program"] = text(join.program);
+}
+
+void get(const JsonFields& in, Join& join) {
+  join.version = in.small("version", 0, kMaxInt);
+  // Another version may have other fields: the rendezvous refuses it by name.
+  if (join.version != kProtocolVersion) return;
+  join.run_id = in.text("run_id");
+  join.instance = in.text("instance");
+  join.session = in.text("session");
+  if (join.run_id.empty() || join.instance.empty()) {
+    throw Error(ErrorCode::kProtocol, "message \"join\": \"run_id\" or \"instance\" is empty");
+  }
+  const JsonFields settings = in.object("settings");
+  join.settings.min_nodes = settings.small("min_nodes", 1, kMaxNodes);
+  join.settings.max_nodes = settings.small("max_nodes", join.settings.min_nodes, kMaxNodes);
+  join.settings.max_restarts = settings.small("max_restarts", 0, kMaxInt);
+  join.settings.rdzv_backend = settings.text("rdzv_backend");
+  const JsonFields timeouts = in.object("timeouts");
+  join.timeouts.join = timeouts.time("join_ms");
+  join.timeouts.last_call = timeouts.time("last_call_ms");
+  join.timeouts.keep_alive = timeouts.time("keep_alive_ms");
+  join.timeouts.start = timeouts.time("start_ms");
+  join.timeouts.stop_grace = timeouts.time("stop_grace_ms");
+  join.timeouts.exit_barrier = timeouts.time("exit_barrier_ms");
+  if (in.has("node_rank")) join.node_rank = in.small("node_rank", -1, kMaxInt);
+  join.num_workers = in.small("num_workers", 1, kMaxWorkersPerNode);
+  join.host = in.text("host");
+  join.pid = in.integer("pid", 0, std::numeric_limits<std::int64_t>::max());
+  join.advertised_addr = in.text("advertised_addr");
+  join.store_port = in.port("store_port");
+  join.program = in.text("program");
+}
+
+void put(json::object&, const Ack&) {}
+void get(const JsonFields&, Ack&) {}
+
+void put(json::object& out, const WorkersRunning& message) { out["round"] = message.round; }
+void get(const JsonFields& in, WorkersRunning& message) { message.round = in.counter("round"); }
+
+void put(json::object& out, const WorkersSucceeded& message) { out["round"] = message.round; }
+void get(const JsonFields& in, WorkersSucceeded& message) { message.round = in.counter("round"); }
+
+void put(json::object& out, const WorkerFailed& message) {
+  out["round"] = message.round;
+  out["failure"] = failure_object(message.failure);
+}
+void get(const JsonFields& in, WorkerFailed& message) {
+  message.round = in.counter("round");
+  message.failure = read_failure(in.object("failure"));
+}
+
+void put(json::object& out, const WorkersStopped& message) {
+  out["round"] = message.round;
+  out["store_port"] = message.store_port;
+}
+void get(const JsonFields& in, WorkersStopped& message) {
+  message.round = in.counter("round");
+  message.store_port = in.port("store_port");
+}
+
+void put(json::object& out, const Leave& leave) {
+  out["reason"] = text(leave.reason);
+  out["exit_code"] = leave.exit_code;
+}
+void get(const JsonFields& in, Leave& leave) {
+  leave.reason = in.text("reason");
+  leave.exit_code = in.small("exit_code", 0, 255);
+}
+
+void put(json::object& out, const Welcome& welcome) {
+  out["version"] = welcome.version;
+  out["session"] = text(welcome.session);
+  out["your_addr"] = text(welcome.your_addr);
+  out["keep_alive_ms"] = welcome.keep_alive.count();
+  out["embedded"] = welcome.embedded;
+}
+void get(const JsonFields& in, Welcome& welcome) {
+  welcome.version = in.small("version", 0, kMaxInt);
+  welcome.session = in.text("session");
+  welcome.your_addr = in.text("your_addr");
+  welcome.keep_alive = in.time("keep_alive_ms");
+  welcome.embedded = in.boolean("embedded");
+}
+
+void put(json::object& out, const Waiting& waiting) {
+  out["have_nodes"] = waiting.have_nodes;
+  out["need_nodes"] = waiting.need_nodes;
+  out["note"] = text(waiting.note);
+}
+void get(const JsonFields& in, Waiting& waiting) {
+  waiting.have_nodes = in.small("have_nodes", 0, kMaxNodes);
+  waiting.need_nodes = in.small("need_nodes", 0, kMaxNodes);
+  waiting.note = in.text("note");
+}
+
+void put(json::object& out, const StartRound& start) {
+  out["round"] = start.round;
+  out["restart_count"] = start.restart_count;
+  out["node_rank"] = start.node_rank;
+  out["num_nodes"] = start.num_nodes;
+  out["first_global_rank"] = start.first_global_rank;
+  out["world_size"] = start.world_size;
+  out["node_addr"] = text(start.node_addr);
+  out["master_node_addr"] = text(start.master_node_addr);
+  out["master_addr"] = text(start.master_addr);
+  out["master_port"] = start.master_port;
+  out["serve_store"] = start.serve_store;
+}
+void get(const JsonFields& in, StartRound& start) {
+  start.round = in.counter("round");
+  start.restart_count = in.small("restart_count", 0, kMaxInt);
+  start.node_rank = in.small("node_rank", 0, kMaxNodes);
+  start.num_nodes = in.small("num_nodes", 1, kMaxNodes);
+  start.first_global_rank = in.small("first_global_rank", 0, kMaxInt);
+  start.world_size = in.small("world_size", 1, kMaxInt);
+  start.node_addr = in.text("node_addr");
+  start.master_node_addr = in.text("master_node_addr");
+  start.master_addr = in.text("master_addr");
+  start.master_port = in.port("master_port");
+  start.serve_store = in.boolean("serve_store");
+}
+
+void put(json::object& out, const StopRound& stop) {
+  out["round"] = stop.round;
+  out["reason"] = text(stop.reason);
+}
+void get(const JsonFields& in, StopRound& stop) {
+  stop.round = in.counter("round");
+  stop.reason = in.text("reason");
+}
+
+void put(json::object& out, const JobEnd& end) {
+  out["exit_code"] = end.exit_code;
+  out["reason"] = text(end.reason);
+  if (end.first_failure) out["first_failure"] = failure_object(*end.first_failure);
+  out["rounds"] = end.rounds;
+}
+void get(const JsonFields& in, JobEnd& end) {
+  end.exit_code = in.small("exit_code", 0, 255);
+  end.reason = in.text("reason");
+  if (in.has("first_failure")) end.first_failure = read_failure(in.object("first_failure"));
+  end.rounds = in.counter("rounds");
+}
+
+void put(json::object& out, const Refused& refused) {
+  out["message"] = text(refused.message);
+  out["exit_code"] = refused.exit_code;
+}
+void get(const JsonFields& in, Refused& refused) {
+  refused.message = in.text("message");
+  refused.exit_code = in.small("exit_code", 0, 255);
+}
+
+// ---- envelopes ----
+
+template <typename Message>
+std::string encode_envelope(const Envelope<Message>& envelope) {
+  json::object out;
+  std::visit([&](const auto& message) { out["type"] = name_of(message); }, envelope.message);
+  out["seq"] = envelope.seq;
+  out["ack"] = envelope.ack;
+  std::visit([&](const auto& message) { put(out, message); }, envelope.message);
+  return json::serialize(out);
+}
+
+// Tries the alternatives of the variant by name.
+template <typename Message, std::size_t Index = 0>
+bool decode_as(const std::string& type, const JsonFields& in, Message& message) {
+  if constexpr (Index == std::variant_size_v<Message>) {
+    return false;
+  } else {
+    std::variant_alternative_t<Index, Message> candidate;
+    if (type != name_of(candidate)) return decode_as<Message, Index + 1>(type, in, message);
+    get(in, candidate);
+    message = std::move(candidate);
+    return true;
+  }
+}
+
+template <typename Message>
+Envelope<Message> decode_envelope(std::string_view input) {
+  if (input.size() > kMaxMessageBytes) {
+    throw Error(ErrorCode::kProtocol, concat("a control message of ", input.size(),
+                                             " bytes; the limit is ", kMaxMessageBytes));
+  }
+  json::parse_options options;
+  options.max_depth = kMaxDepth;
+  json::error_code error;
+  const json::value value = json::parse(input, error, {}, options);
+  if (error) throw Error(ErrorCode::kProtocol, "not a control message: " + error.message());
+  const auto* object = value.if_object();
+  if (object == nullptr) throw Error(ErrorCode::kProtocol, "not a control message: no object");
+
+  const std::string type = JsonFields(*object, "control message").text("type");
+  const JsonFields in(*object, concat("message \"", clean_utf8(type, 32), "\""));
+  Envelope<Message> envelope;
+  envelope.seq = in.counter("seq");
+  envelope.ack = in.counter("ack");
+  if (!decode_as(type, in, envelope.message)) {
+    throw Error(ErrorCode::kProtocol,
+                concat("control message of unknown type \"", clean_utf8(type, 32), "\""));
+  }
+  return envelope;
+}
+
+}  // namespace
+
+std::string encode(const AgentEnvelope& envelope) { return encode_envelope(envelope); }
+std::string encode(const RendezvousEnvelope& envelope) { return encode_envelope(envelope); }
+
+AgentEnvelope decode_agent_message(std::string_view input) {
+  return decode_envelope<AgentMessage>(input);
+}
+
+RendezvousEnvelope decode_rendezvous_message(std::string_view input) {
+  return decode_envelope<RendezvousMessage>(input);
+}
+
+}  // namespace ddprun::membership

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Control messages as JSON (docs/rendezvous.md has the grammar). The input may be hostile: size,
+// depth, types and ranges are checked, nothing else is trusted. Pure.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/membership/messages.h"
+
+namespace ddprun::membership {
+
+inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kMaxTextBytes = 64 << 10;  // of one string; longer ones are refused
+inline constexpr int kMaxNodes = 1'000'000;
+inline constexpr int kMaxWorkersPerNode = 65'536;
+
+// Text that isn't valid UTF-8 (a worker's output) is sent with U+FFFD for each bad byte; last_lines
+// are shortened so that the message stays below kMaxMessageBytes.
+std::string encode(const AgentEnvelope& envelope);
+std::string encode(const RendezvousEnvelope& envelope);
+
+// Throws Error(kProtocol) with one line: what is wrong and at which field.
+AgentEnvelope decode_agent_message(std::string_view text);
+RendezvousEnvelope decode_rendezvous_message(std::string_view text);
+
+}  // namespace ddprun::membership

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is in the next round, with which ranks and addresses. Pure functions of the job's state.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "rendezvous/membership/state.h"
+
+namespace ddprun::membership {
+
+// The next round's nodes by node rank: at most settings.max_nodes of the placeable ones.
+// Chosen: members of the last round first, then who asked for a node rank, then by join order.
+// Ranked: a member keeps its rank while that is below the number of nodes; then each --node-rank
+// gets its wish where it is free; the rest fill the holes in join order. So node rank 0 stays the
+// same node from round to round, and a spare takes over the rank of the node that it replaces.
+std::vector<NodeId> choose_nodes(const JobState& job);
+
+// The StartRound of every node in `order` (index = node rank), by NodeId; `round` is its number.
+// Global ranks are the prefix sums of num_workers. Addresses are as each receiver reaches them: a
+// node that came over loopback sits beside the rendezvous, so others reach it where they reached
+// the rendezvous.
+std::map<NodeId, StartRound> start_messages(const JobState& job, const std::vector<NodeId>& order,
+                                            std::uint64_t round);
+
+}  // namespace ddprun::membership

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/frame_stream.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/core/role.hpp>
+#include <boost/beast/websocket/error.hpp>
+#include <utility>
+
+#include "common/log.h"
+
+namespace ddprun::membership {
+
+namespace asio = boost::asio;
+namespace websocket = boost::beast::websocket;
+
+FrameStream::FrameStream(asio::ip::tcp::socket socket, Limits limits)
+    : limits_(limits), stream_(std::move(socket)), close_timer_(stream_.get_executor()) {
+  stream_.read_message_max(limits.max_message_bytes);
+  stream_.auto_fragment(false);
+  stream_.text(true);
+}
+
+void FrameStream::start(Handlers handlers) {
+  handlers_ = std::move(handlers);
+  stream_.control_callback([this](websocket::frame_type kind, boost::beast::string_view payload) {
+    if (closed_ || closing_) return;
+    if (kind == websocket::frame_type::ping && handlers_.ping) handlers_.ping();
+    if (kind == websocket::frame_type::pong && handlers_.pong) {
+      handlers_.pong(std::string_view(payload.data(), payload.size()));
+    }
+  });
+  read_next();
+}
+
+void FrameStream::read_next() {
+  stream_.async_read(incoming_, [self = shared_from_this()](boost::system::error_code error,
+                                                            std::size_t) {
+    if (self->closed_) return;
+    if (error) {
+      self->end(describe_end(error));
+      return;
+    }
+    if (!self->closing_ && !self->stream_.got_text()) {
+      self->end("it sent a binary frame");
+      return;
+    }
+    if (!self->closing_) {
+      const auto data = self->incoming_.cdata();
+      self->handlers_.frame(std::string_view(static_cast<const char*>(data.data()), data.size()));
+    }
+    if (self->closed_) return;
+    self->incoming_.consume(self->incoming_.size());
+    self->read_next();
+  });
+}
+
+void FrameStream::send(std::string frame) {
+  if (closed_ || closing_) return;
+  outgoing_bytes_ += frame.size();
+  outgoing_.push_back(std::move(frame));
+  if (outgoing_bytes_ > limits_.max_queued_bytes) {
+    asio::post(stream_.get_executor(), [self = shared_from_this()] {
+      self->end(concat("it does not read: ", self->outgoing_bytes_, " bytes wait for it"));
+    });
+    return;
+  }
+  write_next();
+}
+
+void FrameStream::write_next() {
+  if (closed_ || writing_) return;
+  if (outgoing_.empty()) {
+    if (closing_) close();
+    return;
+  }
+  writing_ = true;
+  stream_.async_write(asio::buffer(outgoing_.front()),
+                      [self = shared_from_this()](boost::system::error_code error, std::size_t) {
+                        self->writing_ = false;
+                        if (self->closed_) return;
+                        if (error) {
+                          self->end(describe_end(error));
+                          return;
+                        }
+                        self->outgoing_bytes_ -= self->outgoing_.front().size();
+                        self->outgoing_.pop_front();
+                        self->write_next();
+                      });
+}
+
+void FrameStream::ping(const std::string& payload) {
+  if (closed_ || closing_ || pinging_) return;
+  pinging_ = true;
+  const websocket::ping_data data(payload.c_str());
+  stream_.async_ping(data, [self = shared_from_this()](boost::system::error_code error) {
+    self->pinging_ = false;
+    if (!self->closed_ && error) self->end(describe_end(error));
+  });
+}
+
+void FrameStream::close_when_sent(std::chrono::milliseconds timeout) {
+  if (closed_ || closing_) return;
+  closing_ = true;
+  handlers_ = Handlers();
+  if (outgoing_.empty()) {
+    close();
+    return;
+  }
+  close_timer_.expires_after(timeout);
+  close_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (!error) self->close();
+  });
+}
+
+void FrameStream::close() {
+  if (closed_) return;
+  closed_ = true;
+  close_timer_.cancel();
+  boost::system::error_code ignored;
+  auto& socket = stream_.next_layer();
+  socket.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  socket.close(ignored);
+}
+
+void FrameStream::end(const std::string& reason) {
+  if (closed_) return;
+  close();
+  const Handlers handlers = std::exchange(handlers_, Handlers());
+  if (handlers.ended) handlers.ended(reason);
+}
+
+std::string describe_end(const boost::system::error_code& error) {
+  if (error == asio::error::eof || error == websocket::error::closed) {
+    return "the peer closed the connection";
+  }
+  if (error == asio::error::connection_reset || error == asio::error::broken_pipe) {
+    return "the peer reset the connection";
+  }
+  if (error == websocket::error::message_too_big) return "a message is larger than allowed";
+  return error.message();
+}
+
+}  // namespace ddprun::membership

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// One open WebSocket of the control protocol, either side: text frames in, a bounded queue of text
+// frames out, pings. io thread only.
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/websocket/stream.hpp>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace ddprun::membership {
+
+// Held by shared_ptr: the second owner is the operation under way, so that what is queued can leave
+// after the first owner has let go.
+class FrameStream : public std::enable_shared_from_this<FrameStream> {
+ public:
+  using Stream = boost::beast::websocket::stream<boost::asio::ip::tcp::socket, false>;
+
+  // Called from the io context, never from inside a call of this class, and not after close() or
+  // close_when_sent().
+  struct Handlers {
+    std::function<void(std::string_view text)> frame;
+    std::function<void()> ping;  // the peer pinged; the pong is sent
+    std::function<void(std::string_view payload)> pong;
+    std::function<void(const std::string& reason)> ended;  // once; the connection is closed
+  };
+
+  struct Limits {
+    std::size_t max_message_bytes = std::size_t{1} << 20;
+    std::size_t max_queued_bytes = std::size_t{4} << 20;  // beyond: ended("… does not read")
+  };
+
+  FrameStream(boost::asio::ip::tcp::socket socket, Limits limits);
+
+  // For the handshake, before start().
+  Stream& stream() { return stream_; }
+
+  void start(Handlers handlers);
+  void send(std::string frame);
+  // Does nothing while an earlier ping has not left yet.
+  void ping(const std::string& payload);
+
+  void close_when_sent(std::chrono::milliseconds timeout);
+  void close();
+
+ private:
+  void read_next();
+  void write_next();
+  void end(const std::string& reason);
+
+  const Limits limits_;
+  Stream stream_;
+  boost::asio::steady_timer close_timer_;
+  boost::beast::flat_buffer incoming_;
+  std::deque<std::string> outgoing_;  // the first one is being written
+  std::size_t outgoing_bytes_ = 0;
+  Handlers handlers_;
+  bool pinging_ = false;
+  bool writing_ = false;
+  bool closing_ = false;  // close_when_sent() was called
+  bool closed_ = false;
+};
+
+// "the peer closed the connection", "connection reset", …
+std::string describe_end(const boost::system::error_code& error);
+
+}  // namespace ddprun::membership

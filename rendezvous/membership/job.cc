@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/job.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "rendezvous/membership/formation.h"
+#include "rendezvous/membership/verdicts.h"
+
+namespace ddprun::membership {
+namespace {
+
+void earlier(std::optional<Clock::time_point>& deadline, Clock::time_point at) {
+  if (!deadline || at < *deadline) deadline = at;
+}
+
+}  // namespace
+
+Job::Job(const MachineOptions& options, const Join& first, TimePoint now) : options_(options) {
+  state_.run_id = first.run_id;
+  state_.settings = first.settings;
+  state_.timeouts = first.timeouts;
+  last_waiting_ = now - kWaitingInterval;
+  await_nodes(now);
+}
+
+// ---- messages of agents ----
+
+bool Job::message(ConnectionId connection, const AgentEnvelope& envelope, TimePoint now,
+                  Actions& out) {
+  Node* node = node_at(connection);
+  if (node == nullptr) {  // it left or was given up a moment ago
+    out.push_back(action::Close{connection});
+    return false;
+  }
+  node->last_heard = now;
+  const Arrival arrival = node->channel.receive(envelope.seq, envelope.ack);
+  const bool is_ack = std::holds_alternative<Ack>(envelope.message);
+  const bool broken = arrival == Arrival::kGap || std::holds_alternative<Join>(envelope.message) ||
+                      (envelope.seq == 0 && !is_ack);
+  if (broken) {
+    log(out, LogLevel::kWarning,
+        concat(describe(*node), " broke the protocol (message ", envelope.seq,
+               " out of order); closing its connection"));
+    out.push_back(action::Close{connection});
+    return false;
+  }
+  if (ended()) {
+    if (node->channel.all_acknowledged()) erase(node->id, out);
+    return true;
+  }
+  if (arrival == Arrival::kDuplicate || is_ack) return true;
+  std::visit(
+      [&](const auto& message) {
+        using Message = std::decay_t<decltype(message)>;
+        if constexpr (!std::is_same_v<Message, Join> && !std::is_same_v<Message, Ack>) {
+          handle(*node, message, now, out);
+        }
+      },
+      envelope.message);
+  return true;
+}
+
+bool Job::is_current(const Node& node, std::uint64_t round) const {
+  return is_member(node) && round == state_.round;
+}
+
+void Job::handle(Node& node, const WorkersRunning& message, TimePoint, Actions& out) {
+  if (!is_current(node, message.round) || node.phase != NodePhase::kStarting) return;
+  set_phase(node, NodePhase::kRunning);
+  if (num_members(NodePhase::kStarting) > 0) return;
+  start_deadline_.reset();
+  log(out, LogLevel::kDebug, concat("all workers of round ", state_.round, " run"));
+}
+
+void Job::handle(Node& node, const WorkerFailed& message, TimePoint now, Actions& out) {
+  if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
+  if (node.phase == NodePhase::kIdle) return;  // it already said that its workers are gone
+  WorkerFailure failure = message.failure;
+  failure.node_rank = *node.node_rank;
+  if (failure.host.empty()) failure.host = node.join.host;
+  ++state_.failures;
+  if (auto verdict = after_failure(state_, failure)) {
+    end(std::move(*verdict), now, out);
+  } else {
+    stop_round(concat(describe(failure), "; restart ", state_.failures, " of ",
+                      state_.settings.max_restarts),
+               now, out);
+  }
+}
+
+void Job::handle(Node& node, const WorkersSucceeded& message, TimePoint now, Actions& out) {
+  if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
+  if (node.phase != NodePhase::kStarting && node.phase != NodePhase::kRunning) return;
+  set_phase(node, NodePhase::kSucceeded);
+  if (num_members(NodePhase::kStarting) == 0) start_deadline_.reset();
+  if (num_members(NodePhase::kSucceeded) == num_members()) {
+    end(all_succeeded(state_), now, out);
+  } else if (!barrier_deadline_) {
+    barrier_deadline_ = now + state_.timeouts.exit_barrier;
+  }
+}
+
+void Job::handle(Node& node, const WorkersStopped& message, TimePoint now, Actions& out) {
+  if (!is_current(node, message.round) || node.phase == NodePhase::kIdle) return;
+  node.join.store_port = message.store_port;
+  const bool asked = node.phase == NodePhase::kStopping;
+  set_phase(node, NodePhase::kIdle);
+  if (asked) {
+    round_stopped_if_all(now, out);
+  } else {
+    member_lost(describe(node) + " stopped its workers after it lost contact", now, out);
+  }
+}
+
+void Job::handle(Node& node, const Leave& message, TimePoint now, Actions& out) {
+  const bool before_first_round = state_.phase == JobPhase::kForming && state_.round == 0;
+  if (is_member(node) && !before_first_round) {
+    end(after_leave(state_, node, message), now, out);
+    return;
+  }
+  log(out, LogLevel::kInfo, concat(describe(node), " left: ", message.reason));
+  push(node, after_leave(state_, node, message), out);
+  erase(node.id, out);
+  tell_waiting(now, out);
+}
+
+// ---- phases ----
+
+void Job::await_nodes(TimePoint now) {
+  state_.phase = JobPhase::kForming;
+  join_deadline_ = now + state_.timeouts.join;
+}
+
+void Job::form_if_ready(TimePoint now, Actions& out) {
+  if (state_.phase != JobPhase::kForming) return;
+  if (num_placeable_ < state_.settings.min_nodes) {
+    last_call_.reset();
+    return;
+  }
+  if (fenced_until_ && now < *fenced_until_) return;
+  if (num_placeable_ < state_.settings.max_nodes) {
+    if (!last_call_) last_call_ = now + state_.timeouts.last_call;
+    if (now < *last_call_) return;
+  }
+  start_round(now, out);
+}
+
+void Job::start_round(TimePoint now, Actions& out) {
+  const std::vector<NodeId> order = choose_nodes(state_);
+  ++state_.round;
+  auto messages = start_messages(state_, order, state_.round);
+  state_.phase = JobPhase::kRunning;
+  join_deadline_.reset();
+  last_call_.reset();
+  fenced_until_.reset();
+  waiting_due_.reset();
+  start_deadline_ = now + state_.timeouts.start;
+  log(out, LogLevel::kInfo,
+      concat("round ", state_.round, " starts on ", order.size(), " nodes with ",
+             messages.begin()->second.world_size, " workers"));
+  out.push_back(action::RoundStarted{state_.run_id, state_.round, is_static(state_.settings)});
+  for (auto& [id, node] : state_.nodes) node.node_rank.reset();
+  // By rank, so that the node that serves the store is told first.
+  for (const NodeId id : order) {
+    Node& node = state_.nodes.at(id);
+    StartRound& start = messages.at(id);
+    node.node_rank = start.node_rank;
+    set_phase(node, NodePhase::kStarting);  // the counts follow below
+    push(node, std::move(start), out);
+  }
+  members_in_phase_ = {};
+  members_in_phase_[static_cast<std::size_t>(NodePhase::kStarting)] =
+      static_cast<int>(order.size());
+  for (auto& [id, node] : state_.nodes) {
+    if (!is_member(node)) tell(node, Waiting{0, 0, spare_note(state_)}, out);
+  }
+}
+
+void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
+  DDPRUN_CHECK(state_.phase == JobPhase::kRunning);
+  log(out, LogLevel::kWarning, concat("round ", state_.round, " is over: ", reason));
+  state_.phase = JobPhase::kStopping;
+  start_deadline_.reset();
+  barrier_deadline_.reset();
+  stop_deadline_ = now + stop_limit();
+  std::vector<NodeId> finished_and_gone;
+  for (auto& [id, node] : state_.nodes) {
+    if (node.gone) {
+      finished_and_gone.push_back(id);
+    } else if (is_member(node) && node.phase != NodePhase::kIdle) {
+      set_phase(node, NodePhase::kStopping);
+      push(node, StopRound{state_.round, reason}, out);
+    }
+  }
+  for (const NodeId id : finished_and_gone) erase(id, out);
+  if (!finished_and_gone.empty()) {
+    member_lost("a node that had finished was lost before the others had", now, out);
+  }
+  if (state_.phase == JobPhase::kStopping) round_stopped_if_all(now, out);
+}
+
+void Job::round_stopped_if_all(TimePoint now, Actions& out) {
+  if (state_.phase != JobPhase::kStopping || num_members(NodePhase::kStopping) > 0) return;
+  stop_deadline_.reset();
+  await_nodes(now);
+  form_if_ready(now, out);
+  if (state_.phase == JobPhase::kForming) tell_waiting(now, out);
+}
+
+void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
+  DDPRUN_CHECK(!ended());
+  log(out, verdict.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
+      concat("ended with exit code ", verdict.exit_code, verdict.reason.empty() ? "" : ": ",
+             verdict.reason));
+  for (Optional* deadline :
+       {&join_deadline_, &last_call_, &fenced_until_, &start_deadline_, &barrier_deadline_,
+        &stop_deadline_, &presence_check_, &waiting_due_}) {
+    deadline->reset();
+  }
+  state_.phase = JobPhase::kEnded;
+  linger_deadline_ = now + options_.end_linger;
+  std::vector<NodeId> gone;
+  for (auto& [id, node] : state_.nodes) {
+    if (node.gone) {
+      gone.push_back(id);
+    } else {
+      push(node, verdict, out);
+    }
+  }
+  for (const NodeId id : gone) erase(id, out);
+  out.push_back(action::JobOver{state_.run_id, verdict.exit_code, is_static(state_.settings)});
+  state_.verdict = std::move(verdict);
+}
+
+// ---- time ----
+
+void Job::tick(TimePoint now, Actions& out) {
+  const auto due = [&](const Optional& deadline) { return deadline && *deadline <= now; };
+  if (due(linger_deadline_)) {
+    std::vector<NodeId> silent;
+    for (const auto& [id, node] : state_.nodes) silent.push_back(id);
+    for (const NodeId id : silent) erase(id, out);
+    linger_deadline_.reset();
+  }
+  if (due(presence_check_)) check_presence(now, out);
+  if (due(start_deadline_)) end(start_timeout(state_), now, out);
+  if (due(barrier_deadline_)) end(exit_barrier_timeout(state_), now, out);
+  if (due(stop_deadline_)) end(stop_timeout(state_, stop_limit()), now, out);
+  if (due(last_call_) || due(fenced_until_)) {
+    if (due(fenced_until_)) fenced_until_.reset();
+    form_if_ready(now, out);
+  }
+  if (due(join_deadline_)) {
+    if (state_.nodes.empty()) {
+      join_deadline_.reset();
+    } else {
+      end(join_timeout(state_), now, out);
+    }
+  }
+  if (due(waiting_due_)) tell_waiting(now, out);
+}
+
+std::optional<Clock::time_point> Job::next_deadline() const {
+  Optional next;
+  for (const Optional& deadline :
+       {join_deadline_, last_call_, fenced_until_, start_deadline_, barrier_deadline_,
+        stop_deadline_, linger_deadline_, presence_check_, waiting_due_}) {
+    if (deadline) earlier(next, *deadline);
+  }
+  return next;
+}
+
+std::chrono::milliseconds Job::stop_limit() const {
+  auto grace = state_.timeouts.stop_grace;
+  for (const auto& [id, node] : state_.nodes) {
+    if (is_member(node)) grace = std::max(grace, node.join.timeouts.stop_grace);
+  }
+  return grace + options_.stop_margin;
+}
+
+JobStatus Job::status() const {
+  JobStatus status;
+  status.run_id = state_.run_id;
+  status.phase = to_string(state_.phase);
+  status.round = state_.round;
+  status.failures = state_.failures;
+  status.node_losses = state_.node_losses;
+  status.settings = state_.settings;
+  status.verdict = state_.verdict;
+  for (const auto& [id, node] : state_.nodes) {
+    NodeStatus entry;
+    entry.host = node.join.host;
+    entry.addr =
+        node.join.advertised_addr.empty() ? node.facts.peer_addr : node.join.advertised_addr;
+    entry.phase = to_string(node.phase);
+    entry.node_rank = node.node_rank;
+    entry.num_workers = node.join.num_workers;
+    entry.connected = node.connection.has_value();
+    status.nodes.push_back(std::move(entry));
+  }
+  return status;
+}
+
+}  // namespace ddprun::membership

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// One job: its nodes' messages and absences in, pushes out. Decides nothing by itself; formation.h
+// and verdicts.h do. Pure.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "rendezvous/membership/state.h"
+
+namespace ddprun::membership {
+
+class Job {
+ public:
+  // Settings and time-outs are the first node's. `options` must outlive the job.
+  Job(const MachineOptions& options, const Join& first, Clock::time_point now);
+
+  // A new agent, or one that knows() recognises and that comes back. Answers Welcome or Refused.
+  // True when the connection now belongs to this job. A new one: the job must not have ended.
+  bool join(ConnectionId connection, const ConnectionFacts& facts, const AgentEnvelope& envelope,
+            const std::function<std::string()>& new_session, Clock::time_point now, Actions& out);
+
+  // From a connection that join() took in; false: the peer broke the protocol and was cut off.
+  bool message(ConnectionId connection, const AgentEnvelope& envelope, Clock::time_point now,
+               Actions& out);
+  void heard(ConnectionId connection, Clock::time_point now);
+  void closed(ConnectionId connection, Clock::time_point now, Actions& out);
+  void tick(Clock::time_point now, Actions& out);
+
+  std::optional<Clock::time_point> next_deadline() const;
+
+  const JobState& state() const { return state_; }
+  bool ended() const { return state_.phase == JobPhase::kEnded; }
+  bool empty() const { return state_.nodes.empty(); }
+  // Whether `join` comes from an agent that this job has taken in already.
+  bool knows(const Join& join) const;
+  JobStatus status() const;
+
+ private:
+  using TimePoint = Clock::time_point;
+  using Optional = std::optional<TimePoint>;
+
+  // Messages of agents.
+  void handle(Node& node, const WorkersRunning& message, TimePoint now, Actions& out);
+  void handle(Node& node, const WorkerFailed& message, TimePoint now, Actions& out);
+  void handle(Node& node, const WorkersSucceeded& message, TimePoint now, Actions& out);
+  void handle(Node& node, const WorkersStopped& message, TimePoint now, Actions& out);
+  void handle(Node& node, const Leave& message, TimePoint now, Actions& out);
+  bool is_current(const Node& node, std::uint64_t round) const;
+
+  // Changes of the job's phase.
+  void form_if_ready(TimePoint now, Actions& out);
+  void start_round(TimePoint now, Actions& out);
+  void stop_round(const std::string& reason, TimePoint now, Actions& out);
+  void round_stopped_if_all(TimePoint now, Actions& out);
+  void await_nodes(TimePoint now);
+  void end(JobEnd verdict, TimePoint now, Actions& out);
+
+  // Nodes that come and go.
+  void admit(ConnectionId connection, const ConnectionFacts& facts, const Join& join,
+             const std::string& session, TimePoint now, Actions& out);
+  void come_back(Node& node, ConnectionId connection, const ConnectionFacts& facts,
+                 const AgentEnvelope& envelope, TimePoint now, Actions& out);
+  void lose(NodeId id, bool by_silence, const std::string& how, TimePoint now, Actions& out);
+  void member_lost(const std::string& what, TimePoint now, Actions& out);
+  void erase(NodeId id, Actions& out);
+  void check_presence(TimePoint now, Actions& out);
+
+  // Pushes.
+  void push(Node& node, RendezvousMessage message, Actions& out);
+  void tell(Node& node, RendezvousMessage message, Actions& out);  // not numbered, may be lost
+  void welcome(Node& node, Actions& out);
+  void tell_waiting(TimePoint now, Actions& out);
+
+  void set_phase(Node& node, NodePhase phase);
+  void set_connection(Node& node, std::optional<ConnectionId> connection);
+  int num_members(NodePhase phase) const {
+    return members_in_phase_[static_cast<std::size_t>(phase)];
+  }
+  int num_members() const;
+  void log(Actions& out, LogLevel level, const std::string& text) const;
+  Node* node_at(ConnectionId connection);
+  std::chrono::milliseconds stop_limit() const;
+
+  const MachineOptions& options_;
+  JobState state_;
+  NodeId next_id_ = 1;
+  // Counts over state_.nodes, kept so that each message costs O(1).
+  int num_placeable_ = 0;
+  std::array<int, kNumNodePhases> members_in_phase_{};
+  std::unordered_map<ConnectionId, NodeId> by_connection_;
+  std::unordered_map<std::string, NodeId> by_session_;
+  std::unordered_map<std::string, NodeId> by_instance_;
+
+  // Deadlines. Each waiting state has one; see docs/rendezvous.md.
+  Optional join_deadline_;     // kForming
+  Optional last_call_;         // kForming with MIN ≤ placeable < MAX
+  Optional fenced_until_;      // kForming: a silent node may still run workers before that
+  Optional start_deadline_;    // kRunning: some node is kStarting
+  Optional barrier_deadline_;  // kRunning: some node is kSucceeded
+  Optional stop_deadline_;     // kStopping
+  Optional linger_deadline_;   // kEnded
+  Optional presence_check_;    // no node's keep-alive or grace ends before this
+  Optional waiting_due_;       // the next Waiting to all
+  TimePoint last_waiting_{};
+
+  static constexpr std::chrono::milliseconds kWaitingInterval{1'000};
+};
+
+}  // namespace ddprun::membership

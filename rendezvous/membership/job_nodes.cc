@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// The half of Job about single nodes: how they come, come back, fall silent, go, and are told
+// things.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "common/exit_codes.h"
+#include "rendezvous/membership/job.h"
+#include "rendezvous/membership/verdicts.h"
+
+namespace ddprun::membership {
+namespace {
+
+void earlier(std::optional<Clock::time_point>& deadline, Clock::time_point at) {
+  if (!deadline || at < *deadline) deadline = at;
+}
+
+}  // namespace
+
+// ---- coming ----
+
+bool Job::knows(const Join& join) const {
+  return join.session.empty() ? by_instance_.count(join.instance) != 0
+                              : by_session_.count(join.session) != 0;
+}
+
+bool Job::join(ConnectionId connection, const ConnectionFacts& facts, const AgentEnvelope& envelope,
+               const std::function<std::string()>& new_session, TimePoint now, Actions& out) {
+  const Join& join = std::get<Join>(envelope.message);
+  if (knows(join)) {
+    const NodeId id =
+        join.session.empty() ? by_instance_.at(join.instance) : by_session_.at(join.session);
+    come_back(state_.nodes.at(id), connection, facts, envelope, now, out);
+    return true;
+  }
+  if (const auto refused = admission(state_, join)) {
+    log(out, LogLevel::kWarning,
+        concat("refused ", join.host, " (", facts.peer_addr, "): ", refused->message));
+    out.push_back(action::Send{connection, {0, 0, *refused}});
+    out.push_back(action::Close{connection});
+    return false;
+  }
+  admit(connection, facts, join, new_session(), now, out);
+  return true;
+}
+
+void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Join& join,
+                const std::string& session, TimePoint now, Actions& out) {
+  const std::string warning = join_warning(state_, join);
+  const NodeId id = next_id_++;
+  Node& node = state_.nodes[id];
+  node.id = id;
+  node.join = join;
+  node.facts = facts;
+  node.session = session;
+  node.last_heard = now;
+  set_connection(node, connection);
+  by_session_[session] = id;
+  by_instance_[join.instance] = id;
+  earlier(presence_check_, now + state_.timeouts.keep_alive);
+  welcome(node, out);
+  log(out, LogLevel::kInfo, concat(describe(node), " joined with ", join.num_workers, " workers"));
+  if (!warning.empty()) {
+    log(out, LogLevel::kWarning, warning);
+    tell(node, Waiting{0, 0, warning}, out);
+  }
+  // An agent that was started again before its predecessor's grace was over takes its place.
+  for (const auto& [other_id, other] : state_.nodes) {
+    if (other_id == id || !join.node_rank || other.join.node_rank != join.node_rank) continue;
+    if (other.gone) continue;
+    lose(other_id, false, "a new agent came with its node rank", now, out);
+    break;
+  }
+  if (ended()) return;
+  form_if_ready(now, out);
+  if (state_.phase == JobPhase::kForming) {
+    tell_waiting(now, out);
+  } else if (!is_member(node)) {
+    if (num_members() >= state_.settings.max_nodes) {
+      tell(node, Waiting{0, 0, spare_note(state_)}, out);
+    } else {
+      tell(node, waiting_note(state_, num_placeable_), out);
+    }
+  }
+}
+
+void Job::come_back(Node& node, ConnectionId connection, const ConnectionFacts& facts,
+                    const AgentEnvelope& envelope, TimePoint now, Actions& out) {
+  if (node.connection) {
+    by_connection_.erase(*node.connection);
+    out.push_back(action::Close{*node.connection});
+  }
+  const Join& join = std::get<Join>(envelope.message);
+  node.facts = facts;
+  node.gone = false;
+  node.last_heard = now;
+  node.grace_until.reset();
+  if (join.store_port != 0) node.join.store_port = join.store_port;
+  set_connection(node, connection);
+  earlier(presence_check_, now + state_.timeouts.keep_alive);
+  if (node.channel.receive(0, envelope.ack) == Arrival::kGap) {
+    log(out, LogLevel::kWarning, concat(describe(node), " confirms what it was never told"));
+    out.push_back(action::Close{connection});
+    return;
+  }
+  log(out, LogLevel::kInfo, concat(describe(node), " is back"));
+  welcome(node, out);
+  node.channel.resend([&](RendezvousEnvelope again) {
+    out.push_back(action::Send{connection, std::move(again)});
+  });
+  if (ended()) {
+    if (node.channel.all_acknowledged()) erase(node.id, out);
+    return;
+  }
+  form_if_ready(now, out);
+}
+
+// ---- going ----
+
+void Job::heard(ConnectionId connection, TimePoint now) {
+  if (Node* node = node_at(connection)) node->last_heard = now;
+}
+
+void Job::closed(ConnectionId connection, TimePoint now, Actions&) {
+  Node* node = node_at(connection);
+  if (node == nullptr) return;
+  by_connection_.erase(connection);
+  set_connection(*node, std::nullopt);
+  // When the job has ended it may still come for its verdict, if its confirmation isn't on the way.
+  node->grace_until = now + (ended() ? options_.end_grace : options_.reconnect_grace);
+  earlier(presence_check_, *node->grace_until);
+}
+
+void Job::check_presence(TimePoint now, Actions& out) {
+  presence_check_.reset();
+  std::vector<NodeId> silent, cut_off;
+  for (const auto& [id, node] : state_.nodes) {
+    if (node.gone) continue;
+    const TimePoint until = node.connection ? node.last_heard + state_.timeouts.keep_alive
+                                            : node.grace_until.value_or(now);
+    if (until > now) {
+      earlier(presence_check_, until);
+    } else {
+      (node.connection ? silent : cut_off).push_back(id);
+    }
+  }
+  for (const NodeId id : cut_off) {
+    if (ended()) {
+      erase(id, out);
+      continue;
+    }
+    lose(id, false,
+         concat("its connection ended and it did not come back within ",
+                options_.reconnect_grace.count(), " ms"),
+         now, out);
+  }
+  for (const NodeId id : silent) {
+    if (ended()) {
+      erase(id, out);
+      continue;
+    }
+    lose(id, true,
+         concat("nothing was heard of it for ", state_.timeouts.keep_alive.count(), " ms"), now,
+         out);
+  }
+}
+
+void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now, Actions& out) {
+  const auto found = state_.nodes.find(id);
+  if (found == state_.nodes.end() || ended()) return;
+  Node& node = found->second;
+  const std::string what = concat(describe(node), " was lost: ", how);
+  const bool round_live = state_.phase == JobPhase::kRunning || state_.phase == JobPhase::kStopping;
+  const bool serves_store = node.node_rank == 0 && !is_static(state_.settings);
+  if (state_.phase == JobPhase::kRunning && node.phase == NodePhase::kSucceeded && !serves_store) {
+    log(out, LogLevel::kWarning, what + "; its workers had all finished");
+    if (node.connection) {
+      by_connection_.erase(*node.connection);
+      out.push_back(action::Close{*node.connection});
+      set_connection(node, std::nullopt);
+    }
+    node.gone = true;
+    return;
+  }
+  const bool member = is_member(node) && state_.round > 0;
+  if (by_silence && round_live && node.phase != NodePhase::kIdle) {
+    fenced_until_ = now + kFenceGrace + kFenceMargin;
+  }
+  log(out, LogLevel::kWarning, what);
+  erase(id, out);
+  if (member) {
+    member_lost(what, now, out);
+  } else {
+    tell_waiting(now, out);
+  }
+}
+
+void Job::member_lost(const std::string& what, TimePoint now, Actions& out) {
+  ++state_.node_losses;
+  if (auto verdict = after_loss(state_, options_, what)) {
+    end(std::move(*verdict), now, out);
+  } else if (state_.phase == JobPhase::kRunning) {
+    stop_round(what, now, out);
+  } else if (state_.phase == JobPhase::kStopping) {
+    round_stopped_if_all(now, out);
+  } else {
+    form_if_ready(now, out);
+  }
+}
+
+void Job::erase(NodeId id, Actions& out) {
+  const auto found = state_.nodes.find(id);
+  if (found == state_.nodes.end()) return;
+  Node& node = found->second;
+  if (node.connection) {
+    out.push_back(action::Close{*node.connection});
+    by_connection_.erase(*node.connection);
+  }
+  if (is_placeable(node)) --num_placeable_;
+  if (is_member(node)) --members_in_phase_[static_cast<std::size_t>(node.phase)];
+  by_session_.erase(node.session);
+  by_instance_.erase(node.join.instance);
+  state_.nodes.erase(found);
+}
+
+// ---- telling ----
+
+void Job::push(Node& node, RendezvousMessage message, Actions& out) {
+  auto envelope = node.channel.number(std::move(message));
+  if (node.connection) out.push_back(action::Send{*node.connection, std::move(envelope)});
+}
+
+void Job::tell(Node& node, RendezvousMessage message, Actions& out) {
+  if (!node.connection) return;
+  out.push_back(action::Send{*node.connection, node.channel.plain(std::move(message))});
+}
+
+void Job::welcome(Node& node, Actions& out) {
+  Welcome welcome;
+  welcome.session = node.session;
+  welcome.your_addr = node.facts.peer_addr;
+  welcome.keep_alive = state_.timeouts.keep_alive;
+  welcome.embedded = options_.embedded;
+  tell(node, std::move(welcome), out);
+}
+
+void Job::tell_waiting(TimePoint now, Actions& out) {
+  waiting_due_.reset();
+  if (state_.phase != JobPhase::kForming) return;
+  if (now < last_waiting_ + kWaitingInterval) {
+    waiting_due_ = last_waiting_ + kWaitingInterval;
+    return;
+  }
+  last_waiting_ = now;
+  for (auto& [id, node] : state_.nodes) tell(node, waiting_note(state_, num_placeable_), out);
+}
+
+// ---- keeping the counts ----
+
+void Job::set_phase(Node& node, NodePhase phase) {
+  if (is_placeable(node)) --num_placeable_;
+  if (is_member(node)) {
+    --members_in_phase_[static_cast<std::size_t>(node.phase)];
+    ++members_in_phase_[static_cast<std::size_t>(phase)];
+  }
+  node.phase = phase;
+  if (is_placeable(node)) ++num_placeable_;
+}
+
+void Job::set_connection(Node& node, std::optional<ConnectionId> connection) {
+  if (is_placeable(node)) --num_placeable_;
+  node.connection = connection;
+  if (is_placeable(node)) ++num_placeable_;
+  if (connection) by_connection_[*connection] = node.id;
+}
+
+int Job::num_members() const {
+  return std::accumulate(members_in_phase_.begin(), members_in_phase_.end(), 0);
+}
+
+Node* Job::node_at(ConnectionId connection) {
+  const auto found = by_connection_.find(connection);
+  return found == by_connection_.end() ? nullptr : &state_.nodes.at(found->second);
+}
+
+void Job::log(Actions& out, LogLevel level, const std::string& text) const {
+  out.push_back(action::Log{level, concat("job ", state_.run_id, ": ", text)});
+}
+
+}  // namespace ddprun::membership

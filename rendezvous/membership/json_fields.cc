@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/json_fields.h"
+
+#include <boost/json/array.hpp>
+#include <boost/json/value.hpp>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/membership/codec.h"
+
+namespace ddprun::membership {
+namespace {
+
+constexpr std::int64_t kMaxMilliseconds = std::int64_t{1000} * 24 * 3600 * 1000;
+
+// Length of the valid UTF-8 sequence at the start of `text`, 0 if there is none.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  std::size_t length = 0;
+  if (first >= 0xC2 && first <= 0xDF) length = 2;
+  if (first >= 0xE0 && first <= 0xEF) length = 3;
+  if (first >= 0xF0 && first <= 0xF4) length = 4;
+  if (length == 0 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  if (first == 0xE0 && byte(1) < 0xA0) return 0;  // overlong
+  if (first == 0xED && byte(1) > 0x9F) return 0;  // surrogate
+  if (first == 0xF0 && byte(1) < 0x90) return 0;  // overlong
+  if (first == 0xF4 && byte(1) > 0x8F) return 0;  // beyond U+10FFFF
+  return length;
+}
+
+}  // namespace
+
+JsonFields::JsonFields(const boost::json::object& object, std::string where)
+    : object_(object), where_(std::move(where)) {}
+
+void JsonFields::fail(std::string_view name, const std::string& what) const {
+  throw Error(ErrorCode::kProtocol, concat(where_, ": \"", name, "\" ", what));
+}
+
+const boost::json::value& JsonFields::at(std::string_view name) const {
+  const auto* value = object_.if_contains(name);
+  if (value == nullptr) fail(name, "is missing");
+  return *value;
+}
+
+bool JsonFields::has(std::string_view name) const {
+  const auto* value = object_.if_contains(name);
+  return value != nullptr && !value->is_null();
+}
+
+std::int64_t JsonFields::integer(std::string_view name, std::int64_t min, std::int64_t max) const {
+  const auto& value = at(name);
+  const auto* number = value.if_int64();
+  if (number == nullptr) fail(name, "is not an integer in range");
+  if (*number < min || *number > max) {
+    fail(name, concat("is ", *number, ", not in ", min, " to ", max));
+  }
+  return *number;
+}
+
+std::uint64_t JsonFields::counter(std::string_view name) const {
+  return static_cast<std::uint64_t>(integer(name, 0, std::numeric_limits<std::int64_t>::max()));
+}
+
+std::chrono::milliseconds JsonFields::time(std::string_view name) const {
+  return std::chrono::milliseconds(integer(name, 0, kMaxMilliseconds));
+}
+
+bool JsonFields::boolean(std::string_view name) const {
+  const auto* value = at(name).if_bool();
+  if (value == nullptr) fail(name, "is not true or false");
+  return *value;
+}
+
+std::string JsonFields::text(std::string_view name) const {
+  const auto* value = at(name).if_string();
+  if (value == nullptr) fail(name, "is not a string");
+  if (value->size() > kMaxTextBytes) fail(name, concat("is longer than ", kMaxTextBytes, " bytes"));
+  return std::string(value->data(), value->size());
+}
+
+std::vector<std::string> JsonFields::texts(std::string_view name, std::size_t max_count) const {
+  const auto* array = at(name).if_array();
+  if (array == nullptr) fail(name, "is not an array");
+  if (array->size() > max_count) fail(name, concat("has more than ", max_count, " elements"));
+  std::vector<std::string> result;
+  for (const auto& element : *array) {
+    const auto* value = element.if_string();
+    if (value == nullptr) fail(name, "has an element that is not a string");
+    if (value->size() > kMaxTextBytes) fail(name, "has an element that is too long");
+    result.emplace_back(value->data(), value->size());
+  }
+  return result;
+}
+
+JsonFields JsonFields::object(std::string_view name) const {
+  const auto* value = at(name).if_object();
+  if (value == nullptr) fail(name, "is not an object");
+  return JsonFields(*value, concat(where_, ": ", name));
+}
+
+std::string clean_utf8(std::string_view text, std::size_t max_bytes) {
+  std::string clean;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (clean.size() + std::max<std::size_t>(length, 3) > max_bytes) {
+      clean += "…";
+      break;
+    }
+    if (length == 0) {
+      clean += "\xEF\xBF\xBD";
+      text.remove_prefix(1);
+    } else {
+      clean += text.substr(0, length);
+      text.remove_prefix(length);
+    }
+  }
+  return clean;
+}
+
+}  // namespace ddprun::membership

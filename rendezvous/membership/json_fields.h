@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checked access to the fields of one JSON object. Pure.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::membership {
+
+// Every getter throws Error(kProtocol) that names the field: missing, of another type, out of
+// range.
+class JsonFields {
+ public:
+  // `where` begins every error: "message \"join\"". The object must outlive this.
+  JsonFields(const boost::json::object& object, std::string where);
+
+  bool has(std::string_view name) const;  // present and not null
+  std::int64_t integer(std::string_view name, std::int64_t min, std::int64_t max) const;
+  std::uint64_t counter(std::string_view name) const;  // 0 … 2^63 − 1
+  int small(std::string_view name, int min, int max) const {
+    return static_cast<int>(integer(name, min, max));
+  }
+  std::uint16_t port(std::string_view name) const {
+    return static_cast<std::uint16_t>(integer(name, 0, 65535));
+  }
+  std::chrono::milliseconds time(std::string_view name) const;  // "…_ms"; up to 1,000 days
+  bool boolean(std::string_view name) const;
+  std::string text(std::string_view name) const;
+  std::vector<std::string> texts(std::string_view name, std::size_t max_count) const;
+  JsonFields object(std::string_view name) const;
+
+ private:
+  [[noreturn]] void fail(std::string_view name, const std::string& what) const;
+  const boost::json::value& at(std::string_view name) const;
+
+  const boost::json::object& object_;
+  std::string where_;
+};
+
+// `text` with U+FFFD for each byte that isn't part of valid UTF-8, cut to about `max_bytes`.
+std::string clean_utf8(std::string_view text, std::size_t max_bytes);
+
+}  // namespace ddprun::membership

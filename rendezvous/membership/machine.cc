@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/machine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/exit_codes.h"
+#include "rendezvous/membership/job.h"
+
+namespace ddprun::membership {
+
+JobTable::JobTable(MachineOptions options, std::function<std::string()> new_session)
+    : options_(std::move(options)), new_session_(std::move(new_session)) {}
+
+JobTable::~JobTable() = default;
+
+Actions JobTable::step(const Event& event, Clock::time_point now) {
+  Actions out;
+  if (const auto* message = std::get_if<event::Message>(&event)) {
+    Job* job = job_of(message->connection);
+    const auto* join_message = std::get_if<Join>(&message->envelope.message);
+    if (job == nullptr && join_message != nullptr) {
+      join(*message, *join_message, now, out);
+    } else if (job == nullptr) {
+      out.push_back(action::Log{LogLevel::kDebug, "a message from an agent that has no job"});
+      out.push_back(action::Close{message->connection});
+    } else if (!job->message(message->connection, message->envelope, now, out)) {
+      job->closed(message->connection, now, out);
+      connections_.erase(message->connection);
+    }
+  } else if (const auto* heard = std::get_if<event::Heard>(&event)) {
+    if (Job* job = job_of(heard->connection)) job->heard(heard->connection, now);
+  } else if (const auto* closed = std::get_if<event::Closed>(&event)) {
+    if (Job* job = job_of(closed->connection)) job->closed(closed->connection, now, out);
+    connections_.erase(closed->connection);
+  } else {
+    for (const auto& job : jobs_) job->tick(now, out);
+  }
+  drop_finished();
+  return out;
+}
+
+void JobTable::join(const event::Message& message, const Join& join, Clock::time_point now,
+                    Actions& out) {
+  const ConnectionId connection = message.connection;
+  if (join.version != kProtocolVersion) {
+    refuse(connection,
+           {concat("this ddprun speaks version ", join.version,
+                   " of the control protocol, the rendezvous ", kProtocolVersion,
+                   "; install the same ddprun on both"),
+            static_cast<int>(ExitCode::kUsage)},
+           out);
+    return;
+  }
+  Job* job = nullptr;
+  bool other_static = false;
+  for (const auto& candidate : jobs_) {
+    const bool same = candidate->state().run_id == join.run_id;
+    if (same && candidate->knows(join)) {
+      job = candidate.get();
+      break;
+    }
+    if (same && !candidate->ended() && join.session.empty()) job = candidate.get();
+    const JobSettings& settings = candidate->state().settings;
+    other_static |= !same && !candidate->ended() && settings.rdzv_backend == kStaticBackend;
+  }
+  if (job == nullptr && !join.session.empty()) {
+    refuse(
+        connection,
+        {concat("the rendezvous does not know this agent any more: it was given up as lost, job ",
+                join.run_id, " has ended, or the rendezvous was restarted"),
+         static_cast<int>(ExitCode::kRetryable)},
+        out);
+    return;
+  }
+  if (job == nullptr && join.settings.rdzv_backend == kStaticBackend && other_static) {
+    refuse(connection,
+           {"this port already is the --master-port of another job; choose another port",
+            static_cast<int>(ExitCode::kUsage)},
+           out);
+    return;
+  }
+  if (job == nullptr) {
+    jobs_.push_back(std::make_unique<Job>(options_, join, now));
+    job = jobs_.back().get();
+  }
+  if (job->join(connection, message.facts, message.envelope, new_session_, now, out)) {
+    connections_[connection] = job;
+  }
+}
+
+void JobTable::refuse(ConnectionId connection, Refused refused, Actions& out) const {
+  out.push_back(action::Log{LogLevel::kWarning, "refused an agent: " + refused.message});
+  out.push_back(action::Send{connection, {0, 0, std::move(refused)}});
+  out.push_back(action::Close{connection});
+}
+
+Job* JobTable::job_of(ConnectionId connection) {
+  const auto found = connections_.find(connection);
+  return found == connections_.end() ? nullptr : found->second;
+}
+
+void JobTable::drop_finished() {
+  for (const auto& job : jobs_) {
+    if (!job->empty()) continue;
+    std::erase_if(connections_, [&](const auto& entry) { return entry.second == job.get(); });
+  }
+  std::erase_if(jobs_, [](const auto& job) { return job->empty(); });
+}
+
+std::optional<Clock::time_point> JobTable::next_deadline() const {
+  std::optional<Clock::time_point> next;
+  for (const auto& job : jobs_) {
+    const auto deadline = job->next_deadline();
+    if (deadline && (!next || *deadline < *next)) next = deadline;
+  }
+  return next;
+}
+
+std::vector<JobStatus> JobTable::status() const {
+  std::vector<JobStatus> all;
+  for (const auto& job : jobs_) all.push_back(job->status());
+  return all;
+}
+
+}  // namespace ddprun::membership

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rendezvous' side: every job by run id, and the decisions about each. All that happens goes in
+// as an event, all that must be done comes out as actions. Pure: no I/O, clock, thread or
+// randomness. docs/rendezvous.md has the states × events table.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "rendezvous/membership/messages.h"
+
+namespace ddprun::membership {
+
+// Drawn by the owner, never reused.
+using ConnectionId = std::uint64_t;
+
+// What the transport knows of a connection.
+struct ConnectionFacts {
+  std::string peer_addr;   // numeric, where the agent's connection comes from
+  std::string local_addr;  // numeric, ours, as the agent reached it
+  bool peer_is_loopback = false;
+};
+
+namespace event {
+struct Message {
+  ConnectionId connection = 0;
+  AgentEnvelope envelope;
+  ConnectionFacts facts;  // needed with Join only
+};
+struct Heard {
+  ConnectionId connection = 0;
+};  // a ping: the agent lives
+struct Closed {
+  ConnectionId connection = 0;
+};               // the connection ended, whoever ended it
+struct Tick {};  // next_deadline() has come
+}  // namespace event
+using Event = std::variant<event::Message, event::Heard, event::Closed, event::Tick>;
+
+namespace action {
+struct Send {
+  ConnectionId connection = 0;
+  RendezvousEnvelope envelope;
+};
+struct Close {
+  ConnectionId connection = 0;
+};  // once everything sent before has left
+struct Log {
+  LogLevel level = LogLevel::kInfo;
+  std::string text;
+};
+// A round begins. on_daemon_port: static mode; c10d connections to the daemon's own port get a
+// fresh key space from now on, older ones keep theirs.
+struct RoundStarted {
+  std::string run_id;
+  std::uint64_t round = 0;
+  bool on_daemon_port = false;
+};
+struct JobOver {
+  std::string run_id;
+  int exit_code = 0;
+  bool on_daemon_port = false;
+};
+}  // namespace action
+using Action =
+    std::variant<action::Send, action::Close, action::Log, action::RoundStarted, action::JobOver>;
+using Actions = std::vector<Action>;
+
+// The rendezvous' own settings; the job's come with its first Join.
+struct MachineOptions {
+  std::chrono::milliseconds reconnect_grace{150};
+  std::chrono::milliseconds stop_margin{15'000};  // beyond stop_grace: then a node counts as stuck
+  std::chrono::milliseconds end_linger{10'000};   // how long JobEnd waits for its acknowledgement
+  std::chrono::milliseconds end_grace{1'000};     // likewise, once its connection has ended
+  int max_node_losses = 16;                       // rounds that a lost node may cost a job
+  bool embedded = false;                          // goes into Welcome
+};
+
+struct NodeStatus {
+  std::string host, addr, phase;
+  std::optional<int> node_rank;  // in the current round
+  int num_workers = 0;
+  bool connected = false;
+};
+struct JobStatus {
+  std::string run_id, phase;
+  std::uint64_t round = 0;
+  int failures = 0, node_losses = 0;
+  JobSettings settings;
+  std::vector<NodeStatus> nodes;  // in join order, spares included
+  std::optional<JobEnd> verdict;
+};
+
+class Job;
+
+class JobTable {
+ public:
+  // new_session: draws a session id that nobody can guess.
+  JobTable(MachineOptions options, std::function<std::string()> new_session);
+  ~JobTable();
+
+  // `now` never goes back. A connection is known from its first message to its Closed event.
+  Actions step(const Event& event, Clock::time_point now);
+
+  // When Tick is due; nullopt only when there is no job.
+  std::optional<Clock::time_point> next_deadline() const;
+
+  std::vector<JobStatus> status() const;
+  bool idle() const { return jobs_.empty(); }
+
+ private:
+  void join(const event::Message& message, const Join& join, Clock::time_point now, Actions& out);
+  void refuse(ConnectionId connection, Refused refused, Actions& out) const;
+  Job* job_of(ConnectionId connection);
+  void drop_finished();
+
+  const MachineOptions options_;
+  const std::function<std::string()> new_session_;
+  // In order of creation. Several may have one run id; all but the last have ended.
+  std::vector<std::unique_ptr<Job>> jobs_;
+  std::unordered_map<ConnectionId, Job*> connections_;
+};
+
+}  // namespace ddprun::membership

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rendezvous knows of one job. Plain data; job.cc changes it, formation.cc and verdicts.cc
+// only read it. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/clock.h"
+#include "rendezvous/membership/channel.h"
+#include "rendezvous/membership/machine.h"
+
+namespace ddprun::membership {
+
+using NodeId = std::uint64_t;  // counts joins: a smaller one joined earlier
+
+enum class NodePhase {
+  kIdle,       // no process of any round: can be placed, or is a spare
+  kStarting,   // StartRound was sent
+  kRunning,    // all its workers run
+  kSucceeded,  // all its workers exited with 0
+  kStopping,   // StopRound was sent
+};
+
+inline constexpr std::size_t kNumNodePhases = 5;
+
+enum class JobPhase {
+  kForming,   // no live round: waiting for enough idle nodes
+  kRunning,   // a round is live
+  kStopping,  // the round is over, its workers are being stopped
+  kEnded,     // JobEnd was sent: waiting for acknowledgements
+};
+
+struct Node {
+  NodeId id = 0;
+  Join join;
+  ConnectionFacts facts;
+  std::string session;
+  std::optional<ConnectionId> connection;
+  Channel<RendezvousMessage> channel;
+  NodePhase phase = NodePhase::kIdle;
+  std::optional<int> node_rank;  // in the live or last round; spares have none
+  Clock::time_point last_heard{};
+  std::optional<Clock::time_point> grace_until;  // set while there is no connection
+  bool gone = false;  // finished with success and lost afterwards: counts, but can't be placed
+};
+
+struct JobState {
+  std::string run_id;
+  JobSettings settings;
+  JobTimeouts timeouts;
+  JobPhase phase = JobPhase::kForming;
+  std::uint64_t round = 0;  // the live or last one
+  int failures = 0;         // rounds that a failed worker ended
+  int node_losses = 0;      // rounds that a lost node ended
+  std::map<NodeId, Node> nodes;
+  std::optional<JobEnd> verdict;  // set in kEnded
+};
+
+inline bool is_member(const Node& node) { return node.node_rank.has_value(); }
+inline bool is_placeable(const Node& node) {
+  return node.phase == NodePhase::kIdle && node.connection.has_value() && !node.gone;
+}
+inline bool is_static(const JobSettings& settings) {
+  return settings.rdzv_backend == kStaticBackend;
+}
+
+const char* to_string(NodePhase phase);
+const char* to_string(JobPhase phase);
+
+// "node 1 (gpu07, 10.0.0.7)"; a node that has no rank: "gpu07 (10.0.0.7)".
+std::string describe(const Node& node);
+
+}  // namespace ddprun::membership

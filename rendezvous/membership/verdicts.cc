@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/verdicts.h"
+
+#include <algorithm>
+
+#include "common/exit_codes.h"
+#include "common/signal_names.h"
+
+namespace ddprun::membership {
+namespace {
+
+constexpr std::size_t kMaxNamedNodes = 8;
+
+std::string nnodes_text(const JobSettings& settings) {
+  if (settings.min_nodes == settings.max_nodes) return std::to_string(settings.min_nodes);
+  return concat(settings.min_nodes, ":", settings.max_nodes);
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  if (time.count() % 1000 == 0) return concat(time.count() / 1000, " s");
+  return concat(time.count(), " ms");
+}
+
+// "a, b and 3 more" over the nodes that `wanted` picks.
+template <typename Predicate>
+std::string names(const JobState& job, Predicate wanted) {
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& [id, node] : job.nodes) {
+    if (!wanted(node)) continue;
+    if (++count > kMaxNamedNodes) continue;
+    if (count > 1) text += ", ";
+    text += describe(node);
+  }
+  if (count > kMaxNamedNodes) text += concat(" and ", count - kMaxNamedNodes, " more");
+  return text;
+}
+
+JobEnd end_of(const JobState& job, int exit_code, std::string reason) {
+  JobEnd end;
+  end.exit_code = exit_code;
+  end.reason = std::move(reason);
+  end.rounds = job.round;
+  return end;
+}
+
+JobEnd retryable(const JobState& job, std::string reason) {
+  return end_of(job, static_cast<int>(ExitCode::kRetryable), std::move(reason));
+}
+
+Refused usage(std::string message) {
+  return Refused{std::move(message), static_cast<int>(ExitCode::kUsage)};
+}
+
+// One disagreement: "--max-restarts is 3 here, but 0 on gpu01 (10.0.0.1), which came first".
+template <typename Value>
+std::optional<Refused> differs(const JobState& job, const char* flag, const Value& here,
+                               const Value& there) {
+  if (here == there) return std::nullopt;
+  const std::string first = job.nodes.empty()
+                                ? "the node that came first"
+                                : concat(describe(job.nodes.begin()->second), ", which came first");
+  return usage(concat("job ", job.run_id, ": ", flag, " is ", here, " here, but ", there, " on ",
+                      first, "; give the same value on every node"));
+}
+
+}  // namespace
+
+std::optional<Refused> admission(const JobState& job, const Join& join) {
+  const JobSettings& ours = job.settings;
+  const JobSettings& theirs = join.settings;
+  if (auto no = differs(job, "--nnodes", nnodes_text(theirs), nnodes_text(ours))) return no;
+  if (auto no = differs(job, "--max-restarts", theirs.max_restarts, ours.max_restarts)) return no;
+  if (auto no = differs(job, "--rdzv-backend", theirs.rdzv_backend, ours.rdzv_backend)) return no;
+  if (!join.node_rank) return std::nullopt;
+  if (*join.node_rank < 0 || *join.node_rank >= ours.max_nodes) {
+    return usage(concat("--node-rank=", *join.node_rank, " is out of range: with --nnodes=",
+                        nnodes_text(ours), " node ranks are 0 to ", ours.max_nodes - 1));
+  }
+  for (const auto& [id, node] : job.nodes) {
+    if (node.join.node_rank == join.node_rank && node.connection) {
+      return usage(concat("--node-rank=", *join.node_rank, " is already taken by ", describe(node),
+                          "; give each node its own"));
+    }
+  }
+  return std::nullopt;
+}
+
+std::string join_warning(const JobState& job, const Join& join) {
+  for (const auto& [id, node] : job.nodes) {
+    if (node.join.program == join.program) return {};
+    return concat("this node runs ", join.program, ", but ", describe(node), " runs ",
+                  node.join.program);
+  }
+  return {};
+}
+
+std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& failure) {
+  if (job.failures <= job.settings.max_restarts) return std::nullopt;
+  int code = failure.signal_number != 0 ? exit_status_for_signal(failure.signal_number)
+                                        : failure.exit_code;
+  if (code == 0) code = 1;  // an agent that calls success a failure must not end the job with 0
+  std::string reason = describe(failure);
+  if (job.settings.max_restarts > 0) {
+    reason += concat("; all ", job.settings.max_restarts, " restarts are used up");
+  }
+  JobEnd end = end_of(job, code, std::move(reason));
+  end.first_failure = failure;
+  return end;
+}
+
+std::optional<JobEnd> after_loss(const JobState& job, const MachineOptions& options,
+                                 const std::string& what_happened) {
+  const auto left = std::count_if(job.nodes.begin(), job.nodes.end(),
+                                  [](const auto& entry) { return !entry.second.gone; });
+  if (left < job.settings.min_nodes) {
+    return retryable(job, concat(what_happened, "; ", left, " of ", nnodes_text(job.settings),
+                                 " nodes are left and there is no spare"));
+  }
+  if (job.node_losses > options.max_node_losses) {
+    return retryable(job, concat(what_happened, "; the job lost nodes ", job.node_losses,
+                                 " times, more than the ", options.max_node_losses, " allowed"));
+  }
+  return std::nullopt;
+}
+
+JobEnd after_leave(const JobState& job, const Node& node, const Leave& leave) {
+  return end_of(job, leave.exit_code, concat(describe(node), " left: ", leave.reason));
+}
+
+JobEnd all_succeeded(const JobState& job) { return end_of(job, 0, {}); }
+
+JobEnd join_timeout(const JobState& job) {
+  const auto came = std::count_if(job.nodes.begin(), job.nodes.end(), [](const auto& entry) {
+    return entry.second.connection.has_value();
+  });
+  return retryable(
+      job, concat("only ", came, " of ", nnodes_text(job.settings), " nodes came to job ",
+                  job.run_id, " within ", seconds_text(job.timeouts.join), ": ",
+                  names(job, [](const Node& node) { return node.connection.has_value(); }),
+                  "; start ddprun with the same --rdzv-endpoint and --rdzv-id on the others"));
+}
+
+JobEnd start_timeout(const JobState& job) {
+  return retryable(job, concat("round ", job.round, ": workers were not started within ",
+                               seconds_text(job.timeouts.start), " on ", names(job, [](auto& node) {
+                                 return node.phase == NodePhase::kStarting;
+                               })));
+}
+
+JobEnd stop_timeout(const JobState& job, std::chrono::milliseconds waited) {
+  return retryable(
+      job,
+      concat("round ", job.round, ": workers were not stopped within ", seconds_text(waited),
+             " on ", names(job, [](auto& node) { return node.phase == NodePhase::kStopping; })));
+}
+
+JobEnd exit_barrier_timeout(const JobState& job) {
+  return retryable(
+      job, concat("round ", job.round, ": still running ", seconds_text(job.timeouts.exit_barrier),
+                  " after the first node finished: ", names(job, [](auto& node) {
+                    return is_member(node) && node.phase != NodePhase::kSucceeded;
+                  })));
+}
+
+std::string describe(const WorkerFailure& failure) {
+  std::string text = concat("rank ", failure.global_rank, " (node ", failure.node_rank);
+  if (!failure.host.empty()) text += ", " + failure.host;
+  if (failure.pid > 0) text += concat(", pid ", failure.pid);
+  text += failure.signal_number != 0 ? ") was killed by " + signal_name(failure.signal_number)
+                                     : concat(") failed with exit code ", failure.exit_code);
+  if (!failure.note.empty()) text += ": " + failure.note;
+  return text;
+}
+
+std::string spare_note(const JobState& job) {
+  const std::string max = std::to_string(job.settings.max_nodes);
+  return concat("job ", job.run_id, " already has ", max, " of ", max,
+                "; waiting as spare; for a new job give --rdzv-id");
+}
+
+Waiting waiting_note(const JobState& job, int have_nodes) {
+  Waiting waiting;
+  waiting.have_nodes = have_nodes;
+  waiting.need_nodes = job.settings.min_nodes;
+  return waiting;
+}
+
+}  // namespace ddprun::membership

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decisions about a job and the sentences that tell them: may a node come in, does the job go
+// on after a failure or a loss, how does it end. Pure functions of the job's state.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "rendezvous/membership/state.h"
+
+namespace ddprun::membership {
+
+// Why this new agent can't be taken in; nullopt: it can. Names both sides' values.
+// What differs but is legal is left to join_warning.
+std::optional<Refused> admission(const JobState& job, const Join& join);
+
+// Empty, or what its user should know ("runs another program than …").
+std::string join_warning(const JobState& job, const Join& join);
+
+// The live round ended by a worker's failure, already counted in job.failures.
+// nullopt: a new round; else the job's end, with the worker's code or 128 + signal.
+std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& failure);
+
+// A member of the live round (or of the one being stopped) is gone, already counted in
+// job.node_losses and out of job.nodes. nullopt: enough nodes are left for a new round.
+std::optional<JobEnd> after_loss(const JobState& job, const MachineOptions& options,
+                                 const std::string& what_happened);
+
+JobEnd after_leave(const JobState& job, const Node& node, const Leave& leave);
+JobEnd all_succeeded(const JobState& job);
+
+// Deadlines that passed; each names who is missing.
+JobEnd join_timeout(const JobState& job);
+JobEnd start_timeout(const JobState& job);
+JobEnd stop_timeout(const JobState& job, std::chrono::milliseconds waited);
+JobEnd exit_barrier_timeout(const JobState& job);
+
+// "rank 3 (node 1, gpu07, pid 4711) failed with exit code 5" or "… was killed by SIGSEGV".
+std::string describe(const WorkerFailure& failure);
+
+// DECISIONS 7's sentence for a surplus agent.
+std::string spare_note(const JobState& job);
+
+// How many nodes the next round needs and how many are there, with the first hosts' names.
+Waiting waiting_note(const JobState& job, int have_nodes);
+
+}  // namespace ddprun::membership
