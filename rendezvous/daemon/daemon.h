@@ -46,7 +46,7 @@ class Daemon {
 
  private:
   class Impl;
-  std::shared_ptr<Impl> impl_;  // second owner: the connections that are under way
+  std::unique_ptr<Impl> impl_;
 };
 
 // Listening sockets for every address of `endpoint` that is local; port 0 = any, the same for all.

@@ -9,6 +9,7 @@
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket/error.hpp>
 #include <charconv>
+#include <concepts>
 #include <optional>
 #include <string>
 #include <utility>
@@ -93,6 +94,18 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
  private:
   enum class State { kIdle, kConnecting, kOpen };
+
+  // `handler`, to be dropped when the generation has moved on. Keeps this object and the attempt's
+  // stream alive.
+  template <typename Handler>
+  auto guard(Handler handler) {
+    return [
+      self = shared_from_this(), stream = opening_, generation = generation_,
+      handler = std::move(handler)
+    ]<typename... Args>(Args && ... args) mutable requires std::invocable<Handler&, Args...> {
+      if (self->generation_ == generation) handler(std::forward<Args>(args)...);
+    };
+  }
 
   // ---- connecting ----
 
@@ -208,9 +221,11 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     const auto local = socket.local_endpoint(error);
     const auto peer = socket.remote_endpoint(error);
     FrameStream::Handlers handlers;
-    handlers.frame = [this](std::string_view text) { received(text); };
-    handlers.pong = [this](std::string_view payload) { ponged(payload); };
-    handlers.ended = [this](const std::string& reason) { down(false, reason); };
+    // They are dropped when the stream is closed, and so is this ownership.
+    const auto self = shared_from_this();
+    handlers.frame = [self](std::string_view text) { self->received(text); };
+    handlers.pong = [self](std::string_view payload) { self->ponged(payload); };
+    handlers.ended = [self](const std::string& reason) { self->down(false, reason); };
     frames_->start(std::move(handlers));
     emit(agent_event::LinkUp{numeric(local.address()), numeric(peer.address())});
   }
@@ -311,16 +326,6 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     // A copy: the handler may destroy this link.
     const auto on_event = on_event_;
     if (on_event) on_event(event);
-  }
-
-  // `handler`, to be dropped when the generation has moved on. Keeps this object and the attempt's
-  // stream alive.
-  template <typename Handler>
-  auto guard(Handler handler) {
-    return [self = shared_from_this(), stream = opening_, generation = generation_,
-            handler = std::move(handler)](auto&&... args) mutable {
-      if (self->generation_ == generation) handler(std::forward<decltype(args)>(args)...);
-    };
   }
 
   // Constant after construction.

@@ -22,37 +22,38 @@ FrameStream::FrameStream(asio::ip::tcp::socket socket, Limits limits)
 }
 
 void FrameStream::start(Handlers handlers) {
-  handlers_ = std::move(handlers);
+  handlers_ = std::make_shared<const Handlers>(std::move(handlers));
   stream_.control_callback([this](websocket::frame_type kind, boost::beast::string_view payload) {
-    if (closed_ || closing_) return;
-    if (kind == websocket::frame_type::ping && handlers_.ping) handlers_.ping();
-    if (kind == websocket::frame_type::pong && handlers_.pong) {
-      handlers_.pong(std::string_view(payload.data(), payload.size()));
+    const auto current = handlers_;
+    if (!current) return;
+    if (kind == websocket::frame_type::ping && current->ping) current->ping();
+    if (kind == websocket::frame_type::pong && current->pong) {
+      current->pong(std::string_view(payload.data(), payload.size()));
     }
   });
   read_next();
 }
 
 void FrameStream::read_next() {
-  stream_.async_read(incoming_, [self = shared_from_this()](boost::system::error_code error,
-                                                            std::size_t) {
-    if (self->closed_) return;
-    if (error) {
-      self->end(describe_end(error));
-      return;
-    }
-    if (!self->closing_ && !self->stream_.got_text()) {
-      self->end("it sent a binary frame");
-      return;
-    }
-    if (!self->closing_) {
-      const auto data = self->incoming_.cdata();
-      self->handlers_.frame(std::string_view(static_cast<const char*>(data.data()), data.size()));
-    }
-    if (self->closed_) return;
-    self->incoming_.consume(self->incoming_.size());
-    self->read_next();
-  });
+  stream_.async_read(
+      incoming_, [self = shared_from_this()](boost::system::error_code error, std::size_t) {
+        if (self->closed_) return;
+        if (error) {
+          self->end(describe_end(error));
+          return;
+        }
+        if (!self->closing_ && !self->stream_.got_text()) {
+          self->end("it sent a binary frame");
+          return;
+        }
+        if (const auto current = self->handlers_) {
+          const auto data = self->incoming_.cdata();
+          current->frame(std::string_view(static_cast<const char*>(data.data()), data.size()));
+        }
+        if (self->closed_) return;
+        self->incoming_.consume(self->incoming_.size());
+        self->read_next();
+      });
 }
 
 void FrameStream::send(std::string frame) {
@@ -102,7 +103,7 @@ void FrameStream::ping(const std::string& payload) {
 void FrameStream::close_when_sent(std::chrono::milliseconds timeout) {
   if (closed_ || closing_) return;
   closing_ = true;
-  handlers_ = Handlers();
+  handlers_.reset();
   if (outgoing_.empty()) {
     close();
     return;
@@ -116,6 +117,7 @@ void FrameStream::close_when_sent(std::chrono::milliseconds timeout) {
 void FrameStream::close() {
   if (closed_) return;
   closed_ = true;
+  handlers_.reset();
   close_timer_.cancel();
   boost::system::error_code ignored;
   auto& socket = stream_.next_layer();
@@ -125,9 +127,9 @@ void FrameStream::close() {
 
 void FrameStream::end(const std::string& reason) {
   if (closed_) return;
+  const auto current = handlers_;
   close();
-  const Handlers handlers = std::exchange(handlers_, Handlers());
-  if (handlers.ended) handlers.ended(reason);
+  if (current && current->ended) current->ended(reason);
 }
 
 std::string describe_end(const boost::system::error_code& error) {

@@ -61,7 +61,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   boost::beast::flat_buffer incoming_;
   std::deque<std::string> outgoing_;  // the first one is being written
   std::size_t outgoing_bytes_ = 0;
-  Handlers handlers_;
+  std::shared_ptr<const Handlers> handlers_;  // second owner: the call that is under way
   bool pinging_ = false;
   bool writing_ = false;
   bool closing_ = false;  // close_when_sent() was called

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/agent_hub.h"
+
+#include <sys/random.h>
+
+#include <array>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/membership/codec.h"
+
+namespace ddprun::rendezvous {
+
+namespace asio = boost::asio;
+using membership::FrameStream;
+
+namespace {
+
+constexpr std::chrono::milliseconds kFlushLimit{1'000};  // for what was sent before a close
+
+std::string random_session() {
+  std::array<unsigned char, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw_system_error("getrandom", errno);
+  }
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+std::string numeric(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+  }
+  return address.to_string();
+}
+
+}  // namespace
+
+AgentHub::AgentHub(asio::io_context& io, Options options)
+    : options_(std::move(options)),
+      table_(options_.machine, random_session),
+      tick_timer_(io),
+      idle_timer_(io) {}
+
+void AgentHub::take(std::shared_ptr<FrameStream> frames) {
+  auto& socket = frames->stream().next_layer();
+  boost::system::error_code gone;
+  const auto peer = socket.remote_endpoint(gone);
+  const auto local = gone ? peer : socket.local_endpoint(gone);
+  if (gone || stopped_) return;
+
+  const ConnectionId id = next_id_++;
+  Agent& agent = agents_[id];
+  agent.frames = frames;
+  agent.facts.peer_addr = numeric(peer.address());
+  agent.facts.local_addr = numeric(local.address());
+  agent.facts.peer_is_loopback =
+      agent.facts.peer_addr.starts_with("127.") || agent.facts.peer_addr == "::1";
+  agent.peer = concat(agent.facts.peer_addr, ":", peer.port());
+  agent.join_timer = std::make_unique<asio::steady_timer>(socket.get_executor());
+  agent.join_timer->expires_after(options_.join_timeout);
+  const auto self = shared_from_this();
+  agent.join_timer->async_wait([self, id](boost::system::error_code error) {
+    const auto found = self->agents_.find(id);
+    if (error || found == self->agents_.end() || !found->second.join_timer) return;
+    self->drop(id, concat("no Join in ", self->options_.join_timeout.count(), " ms"));
+  });
+  FrameStream::Handlers handlers;
+  handlers.frame = [self, id](std::string_view text) { self->received(id, text); };
+  handlers.ping = [self, id] { self->feed(membership::event::Heard{id}); };
+  handlers.ended = [self, id](const std::string& reason) { self->ended(id, reason); };
+  frames->start(std::move(handlers));
+}
+
+void AgentHub::received(ConnectionId id, std::string_view text) {
+  const auto found = agents_.find(id);
+  if (found == agents_.end()) return;
+  found->second.join_timer.reset();
+  membership::event::Message message;
+  message.connection = id;
+  message.facts = found->second.facts;
+  try {
+    message.envelope = membership::decode_agent_message(text);
+  } catch (const Error& error) {
+    drop(id, error.what());
+    return;
+  }
+  feed(std::move(message));
+}
+
+void AgentHub::ended(ConnectionId id, const std::string& reason) {
+  const auto found = agents_.find(id);
+  if (found == agents_.end()) return;
+  log_debug("the connection of agent ", found->second.peer, " ended: ", reason);
+  agents_.erase(found);
+  feed(membership::event::Closed{id});
+}
+
+void AgentHub::drop(ConnectionId id, const std::string& reason) {
+  const auto found = agents_.find(id);
+  if (found == agents_.end()) return;
+  log_warning("closed the connection of agent ", found->second.peer, ": ", reason);
+  found->second.frames->close();
+  agents_.erase(found);
+  feed(membership::event::Closed{id});
+}
+
+void AgentHub::feed(membership::Event event) {
+  pending_.push_back(std::move(event));
+  if (feeding_) return;
+  feeding_ = true;
+  const auto self = shared_from_this();
+  while (!pending_.empty() && !stopped_) {
+    const membership::Event next = std::move(pending_.front());
+    pending_.pop_front();
+    for (const auto& action : table_.step(next, Clock::now())) perform(action);
+  }
+  feeding_ = false;
+  if (stopped_) return;
+  arm_tick();
+  check_idle();
+}
+
+void AgentHub::perform(const membership::Action& action) {
+  namespace act = membership::action;
+  if (const auto* send = std::get_if<act::Send>(&action)) {
+    const auto found = agents_.find(send->connection);
+    if (found != agents_.end()) found->second.frames->send(membership::encode(send->envelope));
+  } else if (const auto* close = std::get_if<act::Close>(&action)) {
+    const auto found = agents_.find(close->connection);
+    if (found == agents_.end()) return;
+    found->second.frames->close_when_sent(kFlushLimit);
+    agents_.erase(found);
+    pending_.push_back(membership::event::Closed{close->connection});
+  } else if (const auto* log = std::get_if<act::Log>(&action)) {
+    log_message(options_.quiet ? LogLevel::kDebug : log->level, log->text);
+  } else if (const auto* started = std::get_if<act::RoundStarted>(&action)) {
+    options_.round_started(*started);
+  } else if (const auto* over = std::get_if<act::JobOver>(&action)) {
+    options_.job_over(*over);
+  }
+}
+
+void AgentHub::arm_tick() {
+  const auto deadline = table_.next_deadline();
+  if (deadline == armed_for_) return;
+  armed_for_ = deadline;
+  if (!deadline) {
+    tick_timer_.cancel();
+    return;
+  }
+  tick_timer_.expires_at(*deadline);
+  tick_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (error || self->stopped_) return;
+    self->armed_for_.reset();
+    self->feed(membership::event::Tick{});
+  });
+}
+
+void AgentHub::when_idle(std::chrono::milliseconds timeout, std::function<void()> done) {
+  idle_done_ = std::move(done);
+  idle_timer_.expires_after(timeout);
+  idle_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (error || !self->idle_done_) return;
+    const auto ready = std::exchange(self->idle_done_, nullptr);
+    ready();
+  });
+  check_idle();
+}
+
+void AgentHub::check_idle() {
+  if (!idle_done_ || !table_.idle()) return;
+  idle_timer_.cancel();
+  asio::post(tick_timer_.get_executor(), [self = shared_from_this()] {
+    const auto ready = std::exchange(self->idle_done_, nullptr);
+    if (ready) ready();
+  });
+}
+
+void AgentHub::stop() {
+  stopped_ = true;
+  for (const auto& [id, agent] : agents_) agent.frames->close();
+  agents_.clear();
+  pending_.clear();
+  tick_timer_.cancel();
+  idle_timer_.cancel();
+  idle_done_ = nullptr;
+  options_.round_started = nullptr;
+  options_.job_over = nullptr;
+}
+
+}  // namespace ddprun::rendezvous

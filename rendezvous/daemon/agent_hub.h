@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agents' open connections and the membership machine behind them: frames become events,
+// actions become frames. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "rendezvous/membership/frame_stream.h"
+#include "rendezvous/membership/machine.h"
+
+namespace ddprun::rendezvous {
+
+class AgentHub : public std::enable_shared_from_this<AgentHub> {
+ public:
+  struct Options {
+    membership::MachineOptions machine;
+    std::chrono::milliseconds join_timeout{10'000};  // upgrade → Join
+    bool quiet = false;  // the machine's log lines at debug level: the agents report themselves
+    std::function<void(const membership::action::RoundStarted&)> round_started;
+    std::function<void(const membership::action::JobOver&)> job_over;
+  };
+
+  AgentHub(boost::asio::io_context& io, Options options);
+
+  // An upgraded stream, not started.
+  void take(std::shared_ptr<membership::FrameStream> frames);
+
+  // `done` is called from the io context: no job is left, or `timeout` passed.
+  void when_idle(std::chrono::milliseconds timeout, std::function<void()> done);
+
+  std::vector<membership::JobStatus> status() const { return table_.status(); }
+  std::size_t num_agents() const { return agents_.size(); }
+
+  void stop();  // closes every connection; no call follows
+
+ private:
+  using ConnectionId = membership::ConnectionId;
+  struct Agent {
+    std::shared_ptr<membership::FrameStream> frames;  // second owner: its operations
+    std::string peer;
+    membership::ConnectionFacts facts;
+    std::unique_ptr<boost::asio::steady_timer> join_timer;  // until the first message
+  };
+
+  void received(ConnectionId id, std::string_view text);
+  void ended(ConnectionId id, const std::string& reason);
+  void drop(ConnectionId id, const std::string& reason);
+
+  void feed(membership::Event event);
+  void perform(const membership::Action& action);
+  void arm_tick();
+  void check_idle();
+
+  Options options_;
+  membership::JobTable table_;
+  boost::asio::steady_timer tick_timer_;
+  std::optional<Clock::time_point> armed_for_;
+  boost::asio::steady_timer idle_timer_;
+  std::unordered_map<ConnectionId, Agent> agents_;
+  ConnectionId next_id_ = 1;
+  std::deque<membership::Event> pending_;  // events that carrying out actions caused
+  bool feeding_ = false;
+  bool stopped_ = false;
+  std::function<void()> idle_done_;
+};
+
+}  // namespace ddprun::rendezvous

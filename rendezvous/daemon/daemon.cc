@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/daemon.h"
+
+#include <boost/asio/ip/tcp.hpp>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "common/check.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/socket.h"
+#include "rendezvous/daemon/agent_hub.h"
+#include "rendezvous/daemon/http_session.h"
+#include "rendezvous/daemon/jobs_json.h"
+#include "rendezvous/daemon/port_listener.h"
+#include "rendezvous/daemon/round_stores.h"
+
+namespace ddprun::rendezvous {
+
+using boost::asio::ip::tcp;
+
+// The composition of the parts; the parts call back here, and stop() cuts these calls.
+class Daemon::Impl {
+ public:
+  Impl(boost::asio::io_context& io, DaemonOptions options)
+      : options_(std::move(options)), io_(io), stores_(io, options_.store) {}
+
+  void start(std::vector<UniqueFd> listeners) {
+    DDPRUN_CHECK(!listeners.empty());
+    port_ = local_address(listeners.front().get()).port();
+
+    AgentHub::Options agents;
+    agents.machine.reconnect_grace = options_.reconnect_grace;
+    agents.machine.embedded = options_.embedded;
+    agents.join_timeout = options_.handshake_timeout;
+    agents.quiet = options_.embedded;
+    agents.round_started = [this](const auto& started) {
+      if (started.on_daemon_port) stores_.begin_round(started.run_id, started.round);
+    };
+    agents.job_over = [this](const auto& over) {
+      if (over.on_daemon_port) stores_.end_rounds();
+    };
+    hub_ = std::make_shared<AgentHub>(io_, std::move(agents));
+
+    PortListener::Options port;
+    port.first_byte_timeout = options_.handshake_timeout;
+    port.max_silent = options_.max_handshakes;
+    listener_ = std::make_shared<PortListener>(
+        io_, port, [this](UniqueFd connection) { stores_.adopt(std::move(connection)); },
+        [this](UniqueFd connection) { take_http(std::move(connection)); });
+    listener_->start(std::move(listeners));
+  }
+
+  void stop() {
+    listener_->stop();
+    for (const auto& [key, session] : std::exchange(sessions_, {})) session->stop();
+    hub_->stop();
+  }
+
+  std::uint16_t port() const { return port_; }
+  std::string jobs_json() const { return jobs_to_json(hub_->status()); }
+  AgentHub& hub() { return *hub_; }
+
+ private:
+  void take_http(UniqueFd fd) {
+    if (sessions_.size() >= options_.max_handshakes) {
+      log_warning("refused a connection: ", sessions_.size(),
+                  " others have not finished their request yet");
+      return;
+    }
+    std::shared_ptr<HttpSession> session;
+    try {
+      const bool v6 = local_address(fd.get()).storage.ss_family == AF_INET6;
+      tcp::socket socket(io_, v6 ? tcp::v6() : tcp::v4(), fd.get());
+      fd.release();
+      socket.set_option(tcp::no_delay(true));
+      session = std::make_shared<HttpSession>(std::move(socket), session_options());
+    } catch (const std::exception& error) {
+      log_debug("a connection ended before its request: ", error.what());
+      return;
+    }
+    sessions_[session.get()] = session;
+    session->start();
+  }
+
+  HttpSession::Options session_options() {
+    HttpSession::Options options;
+    options.timeout = options_.handshake_timeout;
+    options.frames.max_message_bytes = options_.max_message_bytes;
+    options.page = [this](std::string_view path) { return page(path); };
+    options.ended = [this](HttpSession& session) { sessions_.erase(&session); };
+    options.agent = [this](HttpSession& session, auto frames) {
+      sessions_.erase(&session);
+      hub_->take(std::move(frames));
+    };
+    return options;
+  }
+
+  std::optional<HttpSession::Page> page(std::string_view path) const {
+    if (path == "/healthz") {
+      return HttpSession::Page{
+          "application/json",
+          concat("{\"service\":\"", kServiceName, "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")};
+    }
+    if (path == "/v1/jobs") return HttpSession::Page{"application/json", jobs_json()};
+    return std::nullopt;
+  }
+
+  const DaemonOptions options_;
+  boost::asio::io_context& io_;
+  std::uint16_t port_ = 0;
+  RoundStores stores_;
+  std::shared_ptr<AgentHub> hub_;           // second owner: its waits
+  std::shared_ptr<PortListener> listener_;  // likewise
+  std::unordered_map<HttpSession*, std::shared_ptr<HttpSession>> sessions_;  // likewise
+};
+
+Daemon::Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options)
+    : impl_(std::make_unique<Impl>(io, std::move(options))) {
+  impl_->start(std::move(listeners));
+}
+
+Daemon::~Daemon() { impl_->stop(); }
+
+std::uint16_t Daemon::port() const { return impl_->port(); }
+
+void Daemon::when_idle(std::chrono::milliseconds timeout, std::function<void()> done) {
+  impl_->hub().when_idle(timeout, std::move(done));
+}
+
+std::string Daemon::jobs_json() const { return impl_->jobs_json(); }
+
+}  // namespace ddprun::rendezvous

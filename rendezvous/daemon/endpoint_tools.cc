@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// bind_endpoint and answers_as_rendezvous (daemon.h): the synchronous steps before a daemon runs.
+#include <poll.h>
+
+#include <string>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/socket.h"
+#include "rendezvous/daemon/daemon.h"
+#include "rendezvous/daemon/http_session.h"
+#include "rendezvous/daemon/port_holder.h"
+
+namespace ddprun::rendezvous {
+
+std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint) {
+  std::vector<UniqueFd> listeners;
+  std::uint16_t port = endpoint.port;
+  std::string seen;
+  for (SocketAddress address : resolve(endpoint)) {
+    if (!address.is_any() && !is_local_address(address)) {
+      seen += (seen.empty() ? "" : ", ") + address.host_text();
+      continue;
+    }
+    address.set_port(port);
+    try {
+      listeners.push_back(listen_on(address));
+    } catch (const Error& error) {
+      const std::string holder = describe_port_holder(port);
+      if (error.code() != ErrorCode::kUnavailable || holder.empty()) throw;
+      throw Error(ErrorCode::kUnavailable,
+                  concat("can't listen on ", address.text(), ": in use by ", holder));
+    }
+    if (port == 0) port = local_address(listeners.back().get()).port();
+  }
+  if (listeners.empty()) {
+    throw Error(ErrorCode::kUnavailable, concat("can't listen on ", to_string(endpoint), ": ", seen,
+                                                " is not an address of this machine"));
+  }
+  return listeners;
+}
+
+bool answers_as_rendezvous(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
+  const Deadline deadline = Deadline::after(timeout);
+  try {
+    const UniqueFd connection = connect_to(endpoint, deadline);
+    const std::string request = "GET /healthz HTTP/1.0\r\n\r\n";
+    send_all(connection.get(), request.data(), request.size(), deadline);
+    std::string answer;
+    constexpr std::size_t kMaxAnswerBytes = 4096;
+    char byte = 0;
+    while (answer.size() < kMaxAnswerBytes) {
+      receive_all(connection.get(), &byte, 1, deadline);
+      answer += byte;
+      if (answer.find(kServiceName) != std::string::npos) return true;
+    }
+  } catch (const Error&) {
+    // Not one: nobody there, somebody mute, or somebody who speaks another language.
+  }
+  return false;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/http_session.h"
+
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/write.hpp>
+#include <boost/beast/websocket/rfc6455.hpp>
+#include <utility>
+
+#include "common/log.h"
+
+namespace ddprun::rendezvous {
+
+namespace http = boost::beast::http;
+namespace websocket = boost::beast::websocket;
+
+namespace {
+constexpr std::uint32_t kMaxHeaderBytes = 8192;
+constexpr std::uint64_t kMaxBodyBytes = 65536;
+constexpr char kAgentPath[] = "/v1/agent";
+}  // namespace
+
+HttpSession::HttpSession(boost::asio::ip::tcp::socket socket, Options options)
+    : options_(std::move(options)), socket_(std::move(socket)), timer_(socket_.get_executor()) {
+  boost::system::error_code error;
+  const auto peer = socket_.remote_endpoint(error);
+  peer_ = concat(peer.address().to_string(), ":", peer.port());
+}
+
+HttpSession::~HttpSession() = default;
+
+void HttpSession::start() {
+  arm_timer("a request");
+  read();
+}
+
+void HttpSession::stop() {
+  options_.ended = nullptr;
+  options_.agent = nullptr;
+  finish();
+}
+
+// Closing the socket ends whatever is under way.
+void HttpSession::arm_timer(const char* waiting_for) {
+  timer_.expires_after(options_.timeout);
+  timer_.async_wait([self = shared_from_this(), waiting_for](boost::system::error_code error) {
+    if (error) return;
+    log_warning("closed the connection of ", self->peer_, ": waited ",
+                self->options_.timeout.count(), " ms for ", waiting_for);
+    self->finish();
+  });
+}
+
+void HttpSession::read() {
+  parser_.emplace();
+  parser_->header_limit(kMaxHeaderBytes);
+  parser_->body_limit(kMaxBodyBytes);
+  http::async_read(
+      socket_, buffer_, *parser_,
+      [self = shared_from_this()](boost::system::error_code error, std::size_t) {
+        if (!error) {
+          self->answer();
+          return;
+        }
+        if (error != http::error::end_of_stream && error != boost::asio::error::operation_aborted) {
+          log_warning("closed the connection of ", self->peer_, ": not a valid HTTP request (",
+                      error.message(), ")");
+        }
+        self->finish();
+      });
+}
+
+void HttpSession::answer() {
+  const auto& request = parser_->get();
+  const std::string_view path(request.target().data(), request.target().size());
+  const bool is_agent = path == kAgentPath;
+  if (is_agent && websocket::is_upgrade(request)) {
+    upgrade();
+  } else if (is_agent) {
+    respond(http::status::upgrade_required, {"text/plain", "this path is for ddprun agents\n"});
+  } else if (request.method() != http::verb::get) {
+    respond(http::status::method_not_allowed, {"text/plain", "only GET is known here\n"});
+  } else if (auto page = options_.page(path)) {
+    respond(http::status::ok, std::move(*page));
+  } else {
+    respond(http::status::not_found, {"text/plain", "try /healthz or /v1/jobs\n"});
+  }
+}
+
+void HttpSession::respond(http::status status, Page page) {
+  arm_timer("the answer to be taken");
+  response_.result(status);
+  response_.version(11);
+  response_.set(http::field::server, kServiceName);
+  response_.set(http::field::content_type, page.content_type);
+  response_.keep_alive(false);
+  response_.body() = std::move(page.body);
+  response_.prepare_payload();
+  http::async_write(
+      socket_, response_,
+      [self = shared_from_this()](boost::system::error_code, std::size_t) { self->finish(); });
+}
+
+void HttpSession::upgrade() {
+  arm_timer("the WebSocket handshake");
+  frames_ = std::make_shared<membership::FrameStream>(std::move(socket_), options_.frames);
+  frames_->stream().async_accept(parser_->get(), [self = shared_from_this(), frames = frames_](
+                                                     boost::system::error_code error) {
+    self->timer_.cancel();
+    if (self->frames_ == nullptr) return;  // stopped or timed out
+    if (error) {
+      log_warning("closed the connection of ", self->peer_, ": ", error.message());
+      self->finish();
+      return;
+    }
+    self->frames_.reset();
+    const auto agent = std::exchange(self->options_.agent, nullptr);
+    const auto ended = std::exchange(self->options_.ended, nullptr);
+    if (agent) agent(*self, frames);
+  });
+}
+
+void HttpSession::finish() {
+  timer_.cancel();
+  if (const auto frames = std::exchange(frames_, nullptr)) frames->close();
+  boost::system::error_code ignored;
+  socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_both, ignored);
+  socket_.close(ignored);
+  if (const auto ended = std::exchange(options_.ended, nullptr)) ended(*this);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// One HTTP connection on the daemon's port: answers one GET, or becomes an agent's WebSocket.
+// io thread only.
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/membership/frame_stream.h"
+
+namespace ddprun::rendezvous {
+
+inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in /healthz
+
+// Owned by its operations; ends by itself within two `timeout`s.
+class HttpSession : public std::enable_shared_from_this<HttpSession> {
+ public:
+  struct Page {
+    std::string content_type;
+    std::string body;
+  };
+  struct Options {
+    std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
+    membership::FrameStream::Limits frames;
+    std::function<std::optional<Page>(std::string_view path)> page;  // nullopt: 404
+    // One of the two, once. agent: upgraded, not started; `this` session is done with it.
+    std::function<void(HttpSession&, std::shared_ptr<membership::FrameStream>)> agent;
+    std::function<void(HttpSession&)> ended;
+  };
+
+  HttpSession(boost::asio::ip::tcp::socket socket, Options options);
+  ~HttpSession();
+
+  void start();
+  void stop();  // closes; no call follows
+
+ private:
+  void arm_timer(const char* waiting_for);
+  void read();
+  void answer();
+  void respond(boost::beast::http::status status, Page page);
+  void upgrade();
+  void finish();
+
+  Options options_;
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer timer_;
+  std::string peer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
+  boost::beast::http::response<boost::beast::http::string_body> response_;
+  std::shared_ptr<membership::FrameStream> frames_;  // second owner: its handshake
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/jobs_json.h"
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <utility>
+
+namespace ddprun::rendezvous {
+
+namespace json = boost::json;
+
+std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs) {
+  json::array list;
+  for (const auto& job : jobs) {
+    json::array nodes;
+    for (const auto& node : job.nodes) {
+      json::object entry;
+      entry["host"] = node.host;
+      entry["addr"] = node.addr;
+      entry["phase"] = node.phase;
+      if (node.node_rank) entry["node_rank"] = *node.node_rank;
+      entry["num_workers"] = node.num_workers;
+      entry["connected"] = node.connected;
+      nodes.push_back(std::move(entry));
+    }
+    json::object entry;
+    entry["run_id"] = job.run_id;
+    entry["phase"] = job.phase;
+    entry["round"] = job.round;
+    entry["min_nodes"] = job.settings.min_nodes;
+    entry["max_nodes"] = job.settings.max_nodes;
+    entry["max_restarts"] = job.settings.max_restarts;
+    entry["failures"] = job.failures;
+    entry["node_losses"] = job.node_losses;
+    if (job.verdict) {
+      entry["exit_code"] = job.verdict->exit_code;
+      entry["reason"] = job.verdict->reason;
+    }
+    entry["nodes"] = std::move(nodes);
+    list.push_back(std::move(entry));
+  }
+  json::object all;
+  all["version"] = DDPRUN_VERSION;
+  all["jobs"] = std::move(list);
+  return json::serialize(all) + "\n";
+}
+
+}  // namespace ddprun::rendezvous

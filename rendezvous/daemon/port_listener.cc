@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/port_listener.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/socket.h"
+
+namespace ddprun::rendezvous {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr int kAcceptsPerEvent = 64;
+constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr unsigned char kStoreFirstByte = 0x00;
+constexpr unsigned char kTlsFirstByte = 0x16;
+
+std::string peer_text(int fd) {
+  try {
+    return peer_address(fd).text();
+  } catch (const Error&) {
+    return "a peer that has gone";
+  }
+}
+
+bool is_letter(unsigned char byte) {
+  return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
+}
+
+}  // namespace
+
+PortListener::PortListener(asio::io_context& io, Options options, Take store, Take http)
+    : options_(options), io_(io), store_(std::move(store)), http_(std::move(http)) {}
+
+void PortListener::start(std::vector<UniqueFd> listeners) {
+  for (UniqueFd& listener : listeners) listeners_.emplace_back(io_, listener.release());
+  for (std::size_t i = 0; i < listeners_.size(); ++i) accept_from(i);
+}
+
+void PortListener::stop() {
+  stopped_ = true;
+  listeners_.clear();
+  while (!silent_.empty()) settle(*silent_.front());
+  store_ = nullptr;
+  http_ = nullptr;
+}
+
+void PortListener::accept_from(std::size_t listener) {
+  listeners_[listener].async_wait(Descriptor::wait_read, [self = shared_from_this(), listener](
+                                                             boost::system::error_code error) {
+    if (error || self->stopped_) return;
+    for (int i = 0; i < kAcceptsPerEvent; ++i) {
+      const int fd = ::accept4(self->listeners_[listener].native_handle(), nullptr, nullptr,
+                               SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (fd >= 0) {
+        self->accepted(UniqueFd(fd));
+        if (self->stopped_) return;
+      } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        self->pause(listener, errno);
+        return;
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        break;
+      }  // Others: that one connection failed before it was accepted.
+    }
+    self->accept_from(listener);
+  });
+}
+
+void PortListener::pause(std::size_t listener, int error_number) {
+  if (!std::exchange(said_out_of_descriptors_, true)) {
+    log_error("can't accept more connections now: ", errno_text(error_number),
+              "; goes on when others close (raise the limit of open files: ulimit -Hn; said once)");
+  }
+  const auto timer = std::make_shared<asio::steady_timer>(io_, kAcceptPause);
+  timer->async_wait([self = shared_from_this(), timer, listener](boost::system::error_code error) {
+    if (!error && !self->stopped_) self->accept_from(listener);
+  });
+}
+
+void PortListener::accepted(UniqueFd connection) {
+  // Most clients speak first and at once: then no event needs to be waited for.
+  dispatch(connection);
+  if (!connection) return;
+  if (silent_.size() >= options_.max_silent) {
+    if (!std::exchange(said_too_many_, true)) {
+      log_warning("more than ", options_.max_silent,
+                  " connections have not said anything; closing the oldest ones (said once)");
+    }
+    settle(*silent_.front());
+  }
+  const auto silent = std::make_shared<Silent>(
+      Silent{Descriptor(io_, connection.release()), asio::steady_timer(io_), false, {}});
+  silent->position = silent_.insert(silent_.end(), silent);
+  silent->timer.expires_after(options_.first_byte_timeout);
+  silent->timer.async_wait([self = shared_from_this(), silent](boost::system::error_code error) {
+    if (error || silent->settled) return;
+    log_info("closed the connection of ", peer_text(silent->connection.native_handle()),
+             ": it sent nothing for ", self->options_.first_byte_timeout.count(), " ms");
+    self->settle(*silent);
+  });
+  silent->connection.async_wait(
+      Descriptor::wait_read, [self = shared_from_this(), silent](boost::system::error_code error) {
+        if (error || silent->settled) return;
+        UniqueFd ready(silent->connection.release());
+        self->settle(*silent);
+        self->dispatch(ready);
+      });
+}
+
+void PortListener::settle(Silent& silent) {
+  silent.settled = true;
+  silent.timer.cancel();
+  if (silent.connection.is_open()) silent.connection.close();
+  silent_.erase(silent.position);
+}
+
+void PortListener::dispatch(UniqueFd& waiting) {
+  unsigned char first = 0;
+  const ssize_t received = ::recv(waiting.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+  UniqueFd connection = std::move(waiting);
+  if (received <= 0) return;  // it went away
+  if (first == kStoreFirstByte) {
+    store_(std::move(connection));
+  } else if (is_letter(first)) {
+    http_(std::move(connection));
+  } else {
+    log_warning("closed the connection of ", peer_text(connection.get()), ": it speaks ",
+                first == kTlsFirstByte
+                    ? "TLS, which is off here"
+                    : concat("neither HTTP nor the store's protocol (first byte ",
+                             static_cast<int>(first), ")"));
+  }
+}
+
+}  // namespace ddprun::rendezvous

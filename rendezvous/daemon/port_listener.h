@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accepts on the daemon's port and tells c10d from HTTP by each connection's first byte, which
+// stays unread. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "common/unique_fd.h"
+
+namespace ddprun::rendezvous {
+
+class PortListener : public std::enable_shared_from_this<PortListener> {
+ public:
+  using Take = std::function<void(UniqueFd connection)>;
+  struct Options {
+    std::chrono::milliseconds first_byte_timeout{10'000};
+    std::size_t max_silent = 4096;  // connections that have not sent a byte; the oldest one goes
+  };
+
+  // `store` takes connections that begin with 0x00, `http` those that begin with a letter; both get
+  // a non-blocking, close-on-exec socket. Others are closed with a log line.
+  PortListener(boost::asio::io_context& io, Options options, Take store, Take http);
+
+  void start(std::vector<UniqueFd> listeners);
+  void stop();  // closes the listeners and what has not spoken yet; no call follows
+
+ private:
+  using Descriptor = boost::asio::posix::stream_descriptor;
+  // Second owners: the two waits, of which either may complete after the other has settled it.
+  struct Silent {
+    Descriptor connection;
+    boost::asio::steady_timer timer;
+    bool settled = false;
+    std::list<std::shared_ptr<Silent>>::iterator position;
+  };
+
+  void accept_from(std::size_t listener);
+  void accepted(UniqueFd connection);
+  void pause(std::size_t listener, int error_number);
+  void settle(Silent& silent);          // closes it unless it was released before
+  void dispatch(UniqueFd& connection);  // leaves it where there is no byte yet
+
+  const Options options_;
+  boost::asio::io_context& io_;
+  Take store_, http_;
+  std::vector<Descriptor> listeners_;
+  std::list<std::shared_ptr<Silent>> silent_;  // oldest first
+  bool said_out_of_descriptors_ = false;
+  bool said_too_many_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace ddprun::rendezvous

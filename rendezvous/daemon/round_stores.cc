@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/round_stores.h"
+
+#include <chrono>
+#include <utility>
+
+#include "common/log.h"
+
+namespace ddprun::rendezvous {
+namespace {
+constexpr std::chrono::seconds kDropInterval{2};
+}
+
+RoundStores::RoundStores(boost::asio::io_context& io, store::StoreServerOptions options)
+    : io_(io), options_(std::move(options)), timer_(io) {}
+
+void RoundStores::begin_round(const std::string& run_id, std::uint64_t round) {
+  retire_current();
+  auto options = options_;
+  options.name = concat("store of job ", run_id, ", round ", round);
+  current_ = std::make_unique<store::StoreServer>(io_, std::move(options));
+}
+
+void RoundStores::end_rounds() { retire_current(); }
+
+void RoundStores::adopt(UniqueFd connection) {
+  if (current_) {
+    current_->adopt(std::move(connection));
+    return;
+  }
+  if (!plain_) plain_ = std::make_unique<store::StoreServer>(io_, options_);
+  plain_->adopt(std::move(connection));
+}
+
+void RoundStores::retire_current() {
+  if (current_) retired_.push_back(std::move(current_));
+  drop_unused();
+}
+
+void RoundStores::drop_unused() {
+  std::erase_if(retired_, [](const auto& server) { return server->stats().num_connections == 0; });
+  if (retired_.empty() || timing_) return;
+  timing_ = true;
+  timer_.expires_after(kDropInterval);
+  timer_.async_wait([this, weak = std::weak_ptr<int>(alive_)](boost::system::error_code error) {
+    if (error || weak.expired()) return;
+    timing_ = false;
+    drop_unused();
+  });
+}
+
+}  // namespace ddprun::rendezvous

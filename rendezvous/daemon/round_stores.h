@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The c10d key spaces on the daemon's own port: a plain one, and in static mode one per round
+// (DECISIONS 3). io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/unique_fd.h"
+#include "rendezvous/store_server/store_server.h"
+
+namespace ddprun::rendezvous {
+
+class RoundStores {
+ public:
+  RoundStores(boost::asio::io_context& io, store::StoreServerOptions options);
+
+  // Connections from now on get an empty key space of this round; older ones keep theirs.
+  void begin_round(const std::string& run_id, std::uint64_t round);
+  // Connections from now on get the plain key space again.
+  void end_rounds();
+
+  void adopt(UniqueFd connection);
+
+ private:
+  void retire_current();
+  void drop_unused();
+
+  boost::asio::io_context& io_;
+  const store::StoreServerOptions options_;
+  boost::asio::steady_timer timer_;
+  std::unique_ptr<store::StoreServer> plain_;  // made when first asked for
+  std::unique_ptr<store::StoreServer> current_;
+  std::vector<std::unique_ptr<store::StoreServer>> retired_;  // until their last client has gone
+  bool timing_ = false;
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for a wait that outlives this
+};
+
+}  // namespace ddprun::rendezvous
