@@ -34,8 +34,10 @@ class SharedStore final : public store::Store {
   std::int64_t queue_len(std::string_view key) override;
   void barrier(std::string_view key, std::int64_t world_size) override;
 
-  // The same table with a time-out of its own: one object per thread.
-  std::unique_ptr<SharedStore> clone() const { return std::make_unique<SharedStore>(*this); }
+  // The same table with a time-out of its own.
+  std::unique_ptr<store::Store> clone() override {
+    return std::make_unique<SharedStore>(*this);
+  }
 
  private:
   struct Table;
