@@ -33,7 +33,7 @@ struct FakeCuda::FakeEvent {
 FakeCuda::FakeCuda(int num_devices) : num_devices_(num_devices) {
   for (int device = 0; device < num_devices; ++device) {
     uuids_.push_back("fake-gpu-" + std::to_string(device));
-    default_streams_.push_back(std::make_unique<FakeStream>());
+    default_streams_.push_back(std::make_shared<FakeStream>(device));
   }
 }
 
@@ -62,12 +62,12 @@ nccl::CudaResult FakeCuda::fault(const std::string& function) const {
   return found == faults_.end() ? nccl::kCudaSuccess : found->second;
 }
 
-FakeStream& FakeCuda::find(nccl::Stream stream) {
-  if (stream == nullptr) return *default_streams_[static_cast<std::size_t>(current_device)];
+std::shared_ptr<FakeStream> FakeCuda::find(nccl::Stream stream) {
+  if (stream == nullptr) return default_streams_[static_cast<std::size_t>(current_device)];
   std::lock_guard lock(mutex_);
   const auto found = streams_.find(stream);
   DDPRUN_CHECK(found != streams_.end());  // a destroyed stream is used
-  return *found->second;
+  return found->second;
 }
 
 std::shared_ptr<FakeCuda::FakeEvent> FakeCuda::find_event(nccl::Event event) {
@@ -78,7 +78,7 @@ std::shared_ptr<FakeCuda::FakeEvent> FakeCuda::find_event(nccl::Event event) {
 }
 
 void FakeCuda::enqueue(nccl::Stream stream, std::function<void()> task) {
-  find(stream).enqueue(std::move(task));
+  find(stream)->enqueue(std::move(task));
 }
 
 int FakeCuda::num_live_objects() const {
@@ -113,7 +113,7 @@ nccl::CudaResult FakeCuda::device_uuid(int device, std::string* uuid) {
 
 nccl::CudaResult FakeCuda::stream_create_high_priority(nccl::Stream* stream) {
   if (const auto result = fault("stream_create")) return result;
-  auto created = std::make_unique<FakeStream>();
+  auto created = std::make_shared<FakeStream>(current_device);
   *stream = reinterpret_cast<nccl::Stream>(created.get());
   std::lock_guard lock(mutex_);
   streams_[*stream] = std::move(created);
@@ -121,7 +121,7 @@ nccl::CudaResult FakeCuda::stream_create_high_priority(nccl::Stream* stream) {
 }
 
 nccl::CudaResult FakeCuda::stream_destroy(nccl::Stream stream) {
-  std::unique_ptr<FakeStream> dying;
+  std::shared_ptr<FakeStream> dying;
   {
     std::lock_guard lock(mutex_);
     const auto found = streams_.find(stream);
@@ -133,7 +133,7 @@ nccl::CudaResult FakeCuda::stream_destroy(nccl::Stream stream) {
 }
 
 nccl::CudaResult FakeCuda::stream_synchronize(nccl::Stream stream) {
-  find(stream).synchronize();
+  find(stream)->synchronize();
   return fault("stream_synchronize");
 }
 
@@ -202,7 +202,17 @@ nccl::CudaResult FakeCuda::memory_allocate(void** data, std::size_t size_bytes) 
   return nccl::kCudaSuccess;
 }
 
+// As cudaFree: first waits for everything that the device has to do.
 nccl::CudaResult FakeCuda::memory_free(void* data) {
+  std::vector<std::shared_ptr<FakeStream>> streams;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [handle, stream] : streams_) {
+      if (stream->device() == current_device) streams.push_back(stream);
+    }
+  }
+  default_streams_[static_cast<std::size_t>(current_device)]->synchronize();
+  for (const auto& stream : streams) stream->synchronize();
   std::lock_guard lock(mutex_);
   if (allocations_.erase(data) == 0) return kInvalidValue;
   std::free(data);

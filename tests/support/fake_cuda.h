@@ -60,14 +60,14 @@ class FakeCuda : public nccl::CudaApi {
 
  private:
   nccl::CudaResult fault(const std::string& function) const;
-  FakeStream& find(nccl::Stream stream);
+  std::shared_ptr<FakeStream> find(nccl::Stream stream);
 
   const int num_devices_;
   mutable std::mutex mutex_;
   std::map<std::string, nccl::CudaResult> faults_;               // Guarded by mutex_
   std::vector<std::string> uuids_;                               // Guarded by mutex_
-  std::vector<std::unique_ptr<FakeStream>> default_streams_;     // constant after construction
-  std::map<nccl::Stream, std::unique_ptr<FakeStream>> streams_;  // Guarded by mutex_
+  std::vector<std::shared_ptr<FakeStream>> default_streams_;     // constant after construction
+  std::map<nccl::Stream, std::shared_ptr<FakeStream>> streams_;  // Guarded by mutex_
   struct FakeEvent;
   std::map<nccl::Event, std::shared_ptr<FakeEvent>> events_;  // Guarded by mutex_
   std::map<void*, std::size_t> allocations_;                  // Guarded by mutex_

@@ -13,7 +13,7 @@ namespace ddprun::test {
 // Runs tasks one after the other. Destroyed: runs what is queued, then ends.
 class FakeStream {
  public:
-  FakeStream() : thread_([this] { run(); }) {}
+  explicit FakeStream(int device) : device_(device), thread_([this] { run(); }) {}
   ~FakeStream() {
     {
       std::lock_guard lock(mutex_);
@@ -24,6 +24,8 @@ class FakeStream {
   }
   FakeStream(const FakeStream&) = delete;
   FakeStream& operator=(const FakeStream&) = delete;
+
+  int device() const { return device_; }
 
   void enqueue(std::function<void()> task) {
     std::lock_guard lock(mutex_);
@@ -54,6 +56,7 @@ class FakeStream {
     }
   }
 
+  const int device_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;  // Guarded by mutex_

@@ -51,7 +51,10 @@ TEST_CASE("NcclCommunicator: all_reduce of every dtype and reduction, 1 to 4 ran
   SKIP_WITHOUT_RANKS(rig, 1);
   for (const int size : {1, 2, 4}) {
     if (size > rig.max_ranks()) break;
-    rig.run_communicators(size, [&](NcclCommunicator& comm, Stream stream) {
+    const auto own_keys = [size](NcclOptions& options) {
+      options.key_prefix = "size" + std::to_string(size) + "/";
+    };
+    rig.run_with(size, own_keys, [&](NcclCommunicator& comm, Stream stream) {
       for (const DType dtype : kAllDTypes) {
         for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax,
                                   ReduceOp::kProduct, ReduceOp::kAverage}) {
