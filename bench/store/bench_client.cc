@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/store/bench_client.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace ddprun::bench {
+namespace {
+
+UniqueFd connect_with(int port, int flags) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  if (!fd) die("socket: " + std::string(std::strerror(errno)));
+  const int one = 1;
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  const linger by_reset{1, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &by_reset, sizeof by_reset);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+      errno != EINPROGRESS) {
+    die("connect to port " + std::to_string(port) + ": " + std::strerror(errno));
+  }
+  return fd;
+}
+
+std::string handshake_bytes() {
+  std::string bytes;
+  store::Request request;
+  request.opcode = store::Opcode::kValidate;
+  request.word = store::kValidateMagic;
+  encode_request(request, &bytes);
+  request.opcode = store::Opcode::kPing;
+  request.word = 1;
+  encode_request(request, &bytes);
+  return bytes;
+}
+
+}  // namespace
+
+const std::string kHandshakeBytes = handshake_bytes();
+
+void die(const std::string& message) {
+  std::fprintf(stderr, "%s\n", message.c_str());
+  std::exit(1);
+}
+
+double cpu_seconds(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) die("no process " + std::to_string(pid));
+  std::istringstream fields(text.substr(name_end + 2));
+  std::string skipped;
+  for (int i = 3; i < 14; ++i) fields >> skipped;
+  long user_ticks = 0, system_ticks = 0;
+  fields >> user_ticks >> system_ticks;
+  return static_cast<double>(user_ticks + system_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+std::size_t resident_bytes(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("VmRSS:")) return std::stoul(line.substr(6)) * 1024;
+  }
+  die("no process " + std::to_string(pid));
+}
+
+UniqueFd connect_blocking(int port) { return connect_with(port, 0); }
+UniqueFd connect_nonblocking(int port) { return connect_with(port, SOCK_NONBLOCK); }
+
+void send_bytes(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) die("send: " + std::string(std::strerror(errno)));
+    bytes.remove_prefix(static_cast<std::size_t>(sent));
+  }
+}
+
+void receive_bytes(int fd, std::size_t size) {
+  char buffer[4096];
+  while (size > 0) {
+    const ssize_t received = ::recv(fd, buffer, std::min(size, sizeof buffer), 0);
+    if (received <= 0) die("the server closed the connection");
+    size -= static_cast<std::size_t>(received);
+  }
+}
+
+void shake_hands(int fd) {
+  send_bytes(fd, kHandshakeBytes);
+  receive_bytes(fd, kHandshakeReplyBytes);
+}
+
+std::string bytes_of(store::Opcode opcode, std::string_view key, std::string_view value,
+                     std::int64_t number) {
+  store::Request request;
+  request.opcode = opcode;
+  request.key = key;
+  request.value = value;
+  request.number = number;
+  std::string bytes;
+  encode_request(request, &bytes);
+  return bytes;
+}
+
+std::string bytes_of_keys(store::Opcode opcode, std::vector<std::string_view> keys) {
+  store::Request request;
+  request.opcode = opcode;
+  request.keys = std::move(keys);
+  std::string bytes;
+  encode_request(request, &bytes);
+  return bytes;
+}
+
+}  // namespace ddprun::bench

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the store's load programs share: connections, protocol bytes, figures of another process.
+// Aborts with a message where something fails: a benchmark has nothing to recover.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/unique_fd.h"
+#include "rendezvous/store/request.h"
+
+namespace ddprun::bench {
+
+[[noreturn]] void die(const std::string& message);
+
+// User and system time of the process so far, in seconds (/proc/PID/stat: ticks of 10 ms).
+double cpu_seconds(int pid);
+
+// Resident memory of the process (VmRSS).
+std::size_t resident_bytes(int pid);
+
+// A blocking connection to 127.0.0.1:port, TCP_NODELAY, closed by reset so that no port lingers.
+UniqueFd connect_blocking(int port);
+
+// The same, non-blocking and maybe not connected yet.
+UniqueFd connect_nonblocking(int port);
+
+// All of it, on a blocking socket.
+void send_bytes(int fd, std::string_view bytes);
+void receive_bytes(int fd, std::size_t size);
+
+// VALIDATE and PING, and its answer.
+void shake_hands(int fd);
+extern const std::string kHandshakeBytes;
+inline constexpr std::size_t kHandshakeReplyBytes = 4;
+
+std::string bytes_of(store::Opcode opcode, std::string_view key, std::string_view value = {},
+                     std::int64_t number = 0);
+std::string bytes_of_keys(store::Opcode opcode, std::vector<std::string_view> keys);
+
+}  // namespace ddprun::bench
