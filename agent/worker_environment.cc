@@ -8,7 +8,8 @@
 namespace ddprun::agent {
 
 std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& options,
-                                            const membership::StartRound& round, int local_rank) {
+                                            const membership::StartRound& round, int local_rank,
+                                            const std::string& error_file) {
   Environment result = options.inherited;
   const auto set = [&result](const char* name, const auto& value) {
     if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
@@ -38,6 +39,7 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
   set(env::kRunId, options.run_id);
   set(env::kUseAgentStore, "True");  // rank 0 opens no server of its own
   set(env::kSignalsToHandle, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+  if (!error_file.empty()) set(env::kErrorFile, error_file);
   set_default(env::kNcclAsyncErrorHandling, "1");
   if (options.num_workers > 1) set_default(env::kOmpNumThreads, "1");
 

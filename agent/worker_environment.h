@@ -21,8 +21,9 @@ struct WorkerEnvironmentOptions {
   std::optional<int> terminal_columns;  // set where the agent's output is a terminal
 };
 
-// "NAME=value" of the worker `local_rank` in `round`, complete.
+// "NAME=value" of the worker `local_rank` in `round`, complete. An empty `error_file` is not set.
 std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& options,
-                                            const membership::StartRound& round, int local_rank);
+                                            const membership::StartRound& round, int local_rank,
+                                            const std::string& error_file);
 
 }  // namespace ddprun::agent

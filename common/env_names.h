@@ -50,6 +50,7 @@ inline constexpr char kPetPrefix[] = "PET_";
 inline constexpr char kPythonExec[] = "PYTHON_EXEC";
 inline constexpr char kLogLevel[] = "LOGLEVEL";
 inline constexpr char kPath[] = "PATH";
+inline constexpr char kTmpdir[] = "TMPDIR";
 inline constexpr char kHome[] = "HOME";
 inline constexpr char kXdgConfigHome[] = "XDG_CONFIG_HOME";
 

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/node_agent.h"
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "common/error.h"
+
+namespace ddprun::agent {
+
+namespace event = membership::agent_event;
+namespace action = membership::agent_action;
+
+namespace {
+
+constexpr int kCannotExecute = 126;  // as a shell says it
+
+// `overloaded{…}` makes one visitor of several lambdas.
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <typename... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+}  // namespace
+
+NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOptions options,
+                     NodeAgentEvents events)
+    : console_(console),
+      io_(io),
+      options_(std::move(options)),
+      events_(std::move(events)),
+      machine_(options_.machine),
+      link_(io, options_.connect_to,
+            [this](const membership::AgentEvent& link_event) { handle(link_event); }),
+      store_(io),
+      error_files_(options_.temporary_directory),
+      timer_(io) {}
+
+NodeAgent::~NodeAgent() = default;
+
+void NodeAgent::start() {
+  boost::asio::post(io_, [this] { handle(event::Start{}); });
+}
+
+void NodeAgent::signal(int number) { handle(event::Signal{number}); }
+
+void NodeAgent::handle(membership::AgentEvent first) {
+  events_waiting_.push_back(std::move(first));
+  if (handling_) return;
+  handling_ = true;
+  while (!events_waiting_.empty()) {
+    const membership::AgentEvent next = std::move(events_waiting_.front());
+    events_waiting_.pop_front();
+    for (const membership::AgentAction& todo : machine_.step(next, Clock::now())) perform(todo);
+  }
+  handling_ = false;
+  arm_timer();
+}
+
+void NodeAgent::perform(const membership::AgentAction& todo) {
+  std::visit(Overloaded{
+                 [this](const action::Connect& connect) { link_.connect(connect.timeout); },
+                 [this](const action::CloseLink&) { link_.close(); },
+                 [this](const action::Send& send) { link_.send(send.envelope); },
+                 [this](const action::SetKeepAlive& keep) { link_.set_keep_alive(keep.timeout); },
+                 [this](const action::BindStore& bind) {
+                   try {
+                     handle(event::StoreBound{store_.bind(bind.address, bind.port)});
+                   } catch (const Error& error) {
+                     handle(event::StoreBindFailed{error.what()});
+                   }
+                 },
+                 [this](const action::ServeStore& serve) { store_.serve(serve.round); },
+                 [this](const action::CloseStore& close) { store_.close(close.round); },
+                 [this](const action::Spawn& start) { spawn(start.round); },
+                 [this](const action::StopWorkers& stop) { stop_workers(stop.grace); },
+                 [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },
+                 [this](const action::Exit& exit) {
+                   timer_.cancel();
+                   events_.exited(exit);
+                 },
+             },
+             todo);
+}
+
+void NodeAgent::spawn(const membership::StartRound& round) {
+  round_ = round.round;
+  node_rank_ = round.node_rank;
+  workers_ = std::make_unique<WorkerGroup>(io_, console_, options_.workers, round.node_rank,
+                                           group_events(round.round));
+  std::vector<WorkerSpec> workers(static_cast<std::size_t>(options_.environment.num_workers));
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    const int local_rank = static_cast<int>(i);
+    workers[i].global_rank = round.first_global_rank + local_rank;
+    workers[i].local_rank = local_rank;
+    workers[i].argv = options_.argv;
+    workers[i].environment = worker_environment(options_.environment, round, local_rank,
+                                                error_files_.path(round.round, local_rank));
+  }
+  try {
+    workers_->start(std::move(workers));
+  } catch (const Error& error) {
+    membership::WorkerFailure failure;
+    failure.global_rank = round.first_global_rank;
+    failure.local_rank = 0;
+    failure.node_rank = round.node_rank;
+    failure.host = options_.machine.join.host;
+    failure.exit_code = kCannotExecute;
+    failure.note = error.what();
+    handle(event::WorkerFailed{round.round, failure});
+  }
+}
+
+void NodeAgent::stop_workers(std::chrono::milliseconds grace) {
+  if (workers_) {
+    workers_->stop(grace);
+  } else {
+    handle(event::WorkersGone{round_});
+  }
+}
+
+WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
+  WorkerGroupEvents events;
+  events.all_running = [this, round] { handle(event::WorkersRunning{round}); };
+  events.worker_failed = [this, round](membership::WorkerFailure failure) {
+    if (failure.note.empty()) failure.note = error_files_.message(round, failure.local_rank);
+    handle(event::WorkerFailed{round, failure});
+  };
+  events.all_succeeded = [this, round] { handle(event::WorkersSucceeded{round}); };
+  events.all_gone = [this, round] { handle(event::WorkersGone{round}); };
+  return events;
+}
+
+void NodeAgent::arm_timer() {
+  const auto deadline = machine_.next_deadline();
+  if (machine_.exited() || !deadline) {
+    timer_.cancel();
+    return;
+  }
+  timer_.expires_at(*deadline);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) handle(event::Timer{});
+  });
+}
+
+}  // namespace ddprun::agent

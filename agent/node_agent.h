@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// One node's agent at work: AgentMachine decides, this class carries out. It wires the machine to
+// its link, the round's store, the node's workers and a timer. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/console.h"
+#include "agent/error_files.h"
+#include "agent/round_store.h"
+#include "agent/worker_environment.h"
+#include "agent/worker_group.h"
+#include "common/log.h"
+#include "rendezvous/membership/agent_link.h"
+#include "rendezvous/membership/agent_machine.h"
+
+namespace ddprun::agent {
+
+struct NodeAgentOptions {
+  membership::AgentOptions machine;
+  Endpoint connect_to;  // of the rendezvous as this node reaches it; machine.endpoint: as given
+  WorkerGroupOptions workers;
+  WorkerEnvironmentOptions environment;
+  std::string temporary_directory = "/tmp";
+  std::vector<std::string> argv;  // of every worker; argv[0] is the file to execute
+};
+
+// What the agent tells its owner; called from the io context.
+struct NodeAgentEvents {
+  std::function<void(LogLevel, const std::string&)> tell;             // one line for the user
+  std::function<void(const membership::agent_action::Exit&)> exited;  // last call, once
+};
+
+// Destroy it only when the io context runs no more.
+class NodeAgent {
+ public:
+  NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOptions options,
+            NodeAgentEvents events);
+  ~NodeAgent();
+  NodeAgent(const NodeAgent&) = delete;
+  NodeAgent& operator=(const NodeAgent&) = delete;
+
+  // Begins; everything after this happens in the io context.
+  void start();
+
+  // A signal that ddprun itself got: the first one ends the job in order, a second one at once.
+  void signal(int number);
+
+  int node_rank() const { return node_rank_; }  // of the latest round; −1 before the first
+
+ private:
+  void handle(membership::AgentEvent event);
+  void perform(const membership::AgentAction& action);
+  void spawn(const membership::StartRound& round);
+  void stop_workers(std::chrono::milliseconds grace);
+  WorkerGroupEvents group_events(std::uint64_t round);
+  void arm_timer();
+
+  // Constant after construction.
+  Console& console_;
+  boost::asio::io_context& io_;
+  const NodeAgentOptions options_;
+  const NodeAgentEvents events_;
+
+  membership::AgentMachine machine_;
+  membership::AgentLink link_;
+  RoundStore store_;
+  ErrorFiles error_files_;
+  boost::asio::steady_timer timer_;
+  std::unique_ptr<WorkerGroup> workers_;
+  std::uint64_t round_ = 0;  // of workers_
+  int node_rank_ = -1;
+  std::deque<membership::AgentEvent> events_waiting_;  // an action's own events come after it
+  bool handling_ = false;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/round_store.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "common/error.h"
+#include "common/socket.h"
+
+namespace ddprun::agent {
+namespace {
+
+UniqueFd duplicate(const UniqueFd& fd) {
+  UniqueFd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw_system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
+  return copy;
+}
+
+UniqueFd listen_anywhere(std::uint16_t port) {
+  try {
+    return listen_on(resolve({.host = "::", .port = port}).front());  // IPv4 too
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kSystem) throw;  // no IPv6 here
+    return listen_on(resolve({.host = "0.0.0.0", .port = port}).front());
+  }
+}
+
+}  // namespace
+
+RoundStore::RoundStore(boost::asio::io_context& io) : io_(io) {}
+RoundStore::~RoundStore() = default;
+
+std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
+  listener_.reset();
+  if (port != 0 && port == fixed_port_) {
+    listener_ = duplicate(fixed_listener_);
+    return port;
+  }
+  listener_ = address.empty() ? listen_anywhere(port)
+                              : listen_on(resolve({.host = address, .port = port}).front());
+  if (port != 0) {
+    fixed_listener_ = duplicate(listener_);
+    fixed_port_ = port;
+  }
+  return local_address(listener_.get()).port();
+}
+
+void RoundStore::serve(std::uint64_t round) {
+  server_.reset();
+  store::StoreServerOptions options;
+  options.name = "store of round " + std::to_string(round);
+  server_ = std::make_unique<store::StoreServer>(io_, std::move(options));
+  server_->listen(std::move(listener_));
+  round_ = round;
+}
+
+void RoundStore::close(std::uint64_t round) {
+  if (round == round_) server_.reset();
+}
+
+}  // namespace ddprun::agent

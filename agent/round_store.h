@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store of the current round on this node, and the listener for the next one: bound before it
+// is announced, so that no port is ever looked for twice (D4). io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "common/unique_fd.h"
+#include "rendezvous/store_server/store_server.h"
+
+namespace ddprun::agent {
+
+class RoundStore {
+ public:
+  explicit RoundStore(boost::asio::io_context& io);
+  ~RoundStore();
+
+  // Listens for the next round; an unused listener from before is closed. An empty address means
+  // all interfaces; port 0 any free one. A port that was asked for by number stays bound, and the
+  // next round takes it over. Returns the port. Throws Error(kUnavailable) when it is in use.
+  std::uint16_t bind(const std::string& address, std::uint16_t port);
+
+  // Serves an empty key space for `round` on the bound listener; what an older round had is closed.
+  void serve(std::uint64_t round);
+
+  // Closes the key space of `round`; another round's is left alone.
+  void close(std::uint64_t round);
+
+ private:
+  boost::asio::io_context& io_;
+  UniqueFd listener_;        // for the next round
+  UniqueFd fixed_listener_;  // kept while a port was asked for by number
+  std::uint16_t fixed_port_ = 0;
+  std::unique_ptr<store::StoreServer> server_;
+  std::uint64_t round_ = 0;  // of server_
+};
+
+}  // namespace ddprun::agent

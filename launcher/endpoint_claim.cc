@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/endpoint_claim.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "common/error.h"
+#include "common/socket.h"
+#include "rendezvous/daemon/daemon.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::chrono::milliseconds kProbeTimeout{2'000};
+
+// Loopback as the user wrote it, as against a name that merely resolves to it.
+bool means_loopback(const std::string& host) {
+  return host == "localhost" || host.starts_with("127.") || host == "::1";
+}
+
+// The endpoint's addresses; none where the name isn't known here (the link will try again).
+std::vector<SocketAddress> addresses_of(const Endpoint& endpoint) {
+  try {
+    return resolve(endpoint);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+struct Ownership {
+  bool ours = false;
+  bool everywhere = false;  // listen on all interfaces
+};
+
+Ownership decide(const RendezvousPlan& plan, int max_nodes) {
+  if (plan.is_host == false) return {};
+  const std::vector<SocketAddress> addresses = addresses_of(plan.endpoint);
+  const auto is_loopback = [](const SocketAddress& address) { return address.is_loopback(); };
+  const bool ours = std::any_of(addresses.begin(), addresses.end(), is_local_address);
+  if (!ours && !plan.is_host) return {};
+  const bool only_loopback = std::all_of(addresses.begin(), addresses.end(), is_loopback);
+  const bool hidden = only_loopback && max_nodes > 1 && !means_loopback(plan.endpoint.host);
+  return {.ours = true, .everywhere = !ours || hidden};
+}
+
+}  // namespace
+
+EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes) {
+  EndpointClaim claim;
+  claim.connect_to = plan.endpoint;
+  const Ownership owner = decide(plan, max_nodes);
+  if (!owner.ours) return claim;
+  Endpoint where = plan.endpoint;
+  if (owner.everywhere) where.host = "::";
+  try {
+    claim.listeners = rendezvous::bind_endpoint(where);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnavailable ||
+        !rendezvous::answers_as_rendezvous(plan.endpoint, kProbeTimeout)) {
+      throw;
+    }
+    return claim;  // a daemon, or another ddprun of this job on this machine
+  }
+  claim.connect_to.port = local_address(claim.listeners.front().get()).port();
+  if (owner.everywhere) {
+    claim.connect_to.host = "127.0.0.1";
+    claim.note = plan.endpoint.host + " is no address of an interface here: serving the " +
+                 "rendezvous on all interfaces, port " + std::to_string(claim.connect_to.port);
+  }
+  return claim;
+}
+
+}  // namespace ddprun::launcher

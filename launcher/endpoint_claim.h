@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Does this node serve the rendezvous (D2, D3)? If so, the listening sockets are taken here.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/endpoint.h"
+#include "common/unique_fd.h"
+#include "launcher/endpoint_discovery.h"
+
+namespace ddprun::launcher {
+
+struct EndpointClaim {
+  std::vector<UniqueFd> listeners;  // empty: somebody else serves; be a client
+  Endpoint connect_to;              // where this node's own agent connects
+  std::string note;                 // not empty: tell the user once
+};
+
+// The node serves when the plan says so, else when one of the endpoint's addresses is on an
+// interface of this machine. A name that is only known as loopback here, or a told owner without
+// the address, serves on all interfaces. Where the port is taken and a ddprun rendezvous answers on
+// it, be its client. Throws Error(kUnavailable): taken by something else, which is named.
+EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes);
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/job.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <utility>
+
+#include "common/check.h"
+#include "common/env_names.h"
+#include "common/signal_names.h"
+#include "launcher/failure_report.h"
+#include "launcher/random_id.h"
+#include "launcher/terminal_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kConsoleTimeout{10'000};   // a reader that doesn't take the last output
+constexpr milliseconds kFarewellTimeout{10'000};  // other nodes' agents, beyond --shutdown-timeout
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "?";
+  return name.data();
+}
+
+std::optional<int> terminal_columns() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
+  return size.ws_col;
+}
+
+}  // namespace
+
+Job::Job(JobPlan plan)
+    : plan_(std::move(plan)),
+      claim_(claim_endpoint(plan_.rendezvous, plan_.config.max_nodes)),
+      io_(1),
+      signals_(io_, SIGINT, SIGTERM, SIGHUP),
+      console_(io_) {
+  signals_.add(SIGQUIT);
+  if (!claim_.listeners.empty()) {
+    rendezvous::DaemonOptions options;
+    options.embedded = true;
+    daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(claim_.listeners), options);
+  }
+  agent::NodeAgentEvents events;
+  events.tell = [this](LogLevel level, const std::string& text) { tell(level, text); };
+  events.exited = [this](const membership::agent_action::Exit& exit) { finish(exit); };
+  agent_ = std::make_unique<agent::NodeAgent>(io_, console_, agent_options(), std::move(events));
+}
+
+Job::~Job() = default;
+
+int Job::run() {
+  if (!claim_.note.empty()) tell(LogLevel::kInfo, claim_.note);
+  wait_for_signal();
+  agent_->start();
+  io_.run();
+  console_.finish(Deadline::after(kConsoleTimeout));
+  DDPRUN_CHECK(exit_.has_value());
+  write_to_stderr(failure_report(exit_->verdict, {.program = plan_.config.program,
+                                                  .max_restarts = plan_.config.max_restarts,
+                                                  .node_rank = agent_->node_rank(),
+                                                  .local = exit_->local}));
+  return exit_->verdict.exit_code;
+}
+
+agent::NodeAgentOptions Job::agent_options() const {
+  const LaunchConfig& config = plan_.config;
+  const bool is_static = plan_.rendezvous.mode == RendezvousMode::kStatic;
+  agent::NodeAgentOptions options;
+  options.connect_to = claim_.connect_to;
+  options.argv = plan_.program.argv;
+
+  membership::AgentOptions& machine = options.machine;
+  machine.endpoint = plan_.rendezvous.endpoint;
+  machine.store_port = is_static ? 0 : config.master_port.value_or(0);
+  machine.connect_timeout = config.rendezvous_timeout;
+  machine.rendezvous_lost_timeout = config.rendezvous_lost_timeout;
+
+  membership::Join& join = machine.join;
+  join.run_id = plan_.rendezvous.job_id;
+  join.instance = random_id();
+  join.settings = {.min_nodes = config.min_nodes,
+                   .max_nodes = config.max_nodes,
+                   .max_restarts = config.max_restarts,
+                   .rdzv_backend = is_static ? membership::kStaticBackend : "c10d"};
+  join.timeouts.join = config.rendezvous_timeout;
+  join.timeouts.stop_grace = config.shutdown_timeout;
+  join.node_rank = plan_.rendezvous.node_rank;
+  join.num_workers = plan_.num_workers;
+  join.host = host_name();
+  join.pid = ::getpid();
+  join.advertised_addr = config.local_addr;
+  join.program = config.program;
+
+  if (const auto directory = find_variable(plan_.environment, env::kTmpdir)) {
+    options.temporary_directory = *directory;
+  }
+  options.workers.prefix_output = plan_.num_workers > 1;
+  options.environment.inherited = plan_.environment;
+  options.environment.run_id = plan_.rendezvous.job_id;
+  options.environment.role = config.role;
+  options.environment.max_restarts = config.max_restarts;
+  options.environment.num_workers = plan_.num_workers;
+  options.environment.terminal_columns = terminal_columns();
+  return options;
+}
+
+void Job::tell(LogLevel level, const std::string& text) {
+  agent::LineMux& lines = console_.lines(agent::OutputStream::kStderr);
+  lines.feed(own_lines_, own_line(level, text));
+  console_.flush(agent::OutputStream::kStderr);
+}
+
+void Job::wait_for_signal() {
+  signals_.async_wait([this](const boost::system::error_code& error, int number) {
+    if (error) return;
+    wait_for_signal();
+    if (exit_) {  // all is over but the farewell to the other nodes
+      io_.stop();
+      return;
+    }
+    if (!signalled_) {
+      signalled_ = true;
+      tell(LogLevel::kWarning,
+           concat("got ", signal_name(number), ": stopping the workers (SIGKILL after ",
+                  plan_.config.shutdown_timeout.count() / 1000.0,
+                  " s); a second signal kills them now"));
+    } else {
+      tell(LogLevel::kWarning, "got " + signal_name(number) + " again: killing the workers");
+    }
+    agent_->signal(number);
+  });
+}
+
+void Job::finish(const membership::agent_action::Exit& exit) {
+  exit_ = exit;
+  if (!daemon_) {
+    io_.stop();
+    return;
+  }
+  daemon_->when_idle(plan_.config.shutdown_timeout + kFarewellTimeout, [this] { io_.stop(); });
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/prepare.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "common/env_names.h"
+#include "common/error.h"
+#include "launcher/config_file.h"
+#include "launcher/num_workers.h"
+#include "launcher/paste_line.h"
+#include "launcher/random_id.h"
+
+namespace ddprun::launcher {
+namespace {
+
+std::string own_folder() {
+  std::array<char, 4096> path;
+  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
+  const std::string text(path.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  return text.substr(0, text.rfind('/') == std::string::npos ? 0 : text.rfind('/'));
+}
+
+void find_workers(Preparation& result, const std::string& argv0) {
+  JobPlan& plan = result.plan;
+  const auto visible = plan.environment.find(env::kCudaVisibleDevices);
+  const NumWorkers workers = num_workers(
+      plan.config.nproc_per_node, real_machine(),
+      visible == plan.environment.end() ? std::nullopt : std::optional(visible->second));
+  plan.num_workers = workers.count;
+  if (!workers.problem.empty()) result.problems.push_back(workers.problem);
+
+  plan.program =
+      find_program({.config = plan.config,
+                    .argv0 = argv0,
+                    .own_folder = own_folder(),
+                    .path = find_variable(plan.environment, env::kPath).value_or("/bin:/usr/bin"),
+                    .python_exec = find_variable(plan.environment, env::kPythonExec).value_or("")},
+                   real_file_system());
+  if (!plan.program.problem.empty()) result.problems.push_back(plan.program.problem);
+  if (!plan.program.note.empty()) result.notes.push_back(plan.program.note);
+  if (plan.num_workers > 1 && !plan.environment.contains(env::kOmpNumThreads)) {
+    result.notes.push_back("OMP_NUM_THREADS=1 for each worker, so that " +
+                           std::to_string(plan.num_workers) +
+                           " workers don't crowd each other out; set it to tune");
+  }
+}
+
+// The config files are read only where they decide: a job of several nodes that nothing else told.
+void find_rendezvous(Preparation& result) {
+  JobPlan& plan = result.plan;
+  std::vector<ConfigFile> files;
+  DiscoveryInput input{.config = plan.config,
+                       .environment = plan.environment,
+                       .files = files,
+                       .user_id = ::getuid(),
+                       .random_id = random_id()};
+  Discovery discovery = discover_endpoint(input);
+  if (discovery.nothing_found) {
+    try {
+      files = load_config_files(plan.environment);
+    } catch (const Error& error) {
+      result.problems.emplace_back(error.what());
+      return;
+    }
+    discovery = discover_endpoint(input);
+  }
+  if (discovery.nothing_found) {
+    result.problems.push_back(
+        no_endpoint_message(plan.config, primary_address(), discovery.looked_at));
+  } else if (!discovery.plan) {
+    result.problems.push_back(discovery.problem);
+  } else {
+    plan.rendezvous = *discovery.plan;
+  }
+}
+
+}  // namespace
+
+Preparation prepare(LaunchConfig config, Environment environment, const std::string& argv0) {
+  Preparation result;
+  result.plan.config = std::move(config);
+  result.plan.environment = std::move(environment);
+  find_workers(result, argv0);
+  find_rendezvous(result);
+  return result;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// A name that nobody else draws.
+#pragma once
+
+#include <string>
+
+namespace ddprun::launcher {
+
+// 32 hexadecimal digits from the kernel's random numbers.
+std::string random_id();
+
+}  // namespace ddprun::launcher

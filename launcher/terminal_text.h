@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ddprun's own lines look, and how they get to stderr without iostreams.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/log.h"
+
+namespace ddprun::launcher {
+
+// "[ddprun] warning: <text>\n".
+std::string own_line(LogLevel level, std::string_view text);
+
+// Writes all of it; gives up where nobody can take it.
+void write_to_stderr(std::string_view text);
+void write_to_stdout(std::string_view text);
+
+// A LogSink (common/log.h): each message as an own_line on stderr.
+void log_to_stderr(LogLevel level, std::string_view message);
+
+}  // namespace ddprun::launcher

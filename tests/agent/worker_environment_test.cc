@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/worker_environment.h"
+
+#include <algorithm>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+
+namespace {
+
+// The value of `name`; "(unset)" where there is none; fails when it is there twice.
+std::string value(const std::vector<std::string>& environment, const std::string& name) {
+  std::string found = "(unset)";
+  int count = 0;
+  for (const std::string& entry : environment) {
+    if (!entry.starts_with(name + "=")) continue;
+    found = entry.substr(name.size() + 1);
+    ++count;
+  }
+  REQUIRE(count <= 1);
+  return found;
+}
+
+membership::StartRound third_round() {
+  membership::StartRound round;
+  round.round = 3;
+  round.restart_count = 2;
+  round.node_rank = 1;
+  round.num_nodes = 2;
+  round.first_global_rank = 4;
+  round.world_size = 6;
+  round.node_addr = "10.0.0.2";
+  round.master_node_addr = "10.0.0.1";
+  round.master_addr = "10.0.0.1";
+  round.master_port = 5555;
+  return round;
+}
+
+}  // namespace
+
+TEST_CASE("worker environment: torchrun's variables and DDPRUN_*, with this worker's place") {
+  WorkerEnvironmentOptions options;
+  options.inherited = {{"PATH", "/bin"}, {"RANK", "stale"}};
+  options.run_id = "job";
+  options.role = "trainer";
+  options.max_restarts = 5;
+  options.num_workers = 2;
+  options.terminal_columns = 99;
+  const auto environment = worker_environment(options, third_round(), 1, "/tmp/e.json");
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"PATH", "/bin"},
+      {"RANK", "5"},
+      {"LOCAL_RANK", "1"},
+      {"GROUP_RANK", "1"},
+      {"ROLE_RANK", "5"},
+      {"ROLE_NAME", "trainer"},
+      {"WORLD_SIZE", "6"},
+      {"LOCAL_WORLD_SIZE", "2"},
+      {"GROUP_WORLD_SIZE", "2"},
+      {"ROLE_WORLD_SIZE", "6"},
+      {"MASTER_ADDR", "10.0.0.1"},
+      {"MASTER_PORT", "5555"},
+      {"TORCHELASTIC_RESTART_COUNT", "2"},
+      {"TORCHELASTIC_MAX_RESTARTS", "5"},
+      {"TORCHELASTIC_RUN_ID", "job"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+      {"TORCHELASTIC_ERROR_FILE", "/tmp/e.json"},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+      {"OMP_NUM_THREADS", "1"},
+      {"DDPRUN_ROUND", "3"},
+      {"DDPRUN_NODE_ADDR", "10.0.0.2"},
+      {"DDPRUN_MASTER_NODE_ADDR", "10.0.0.1"},
+      {"DDPRUN_TERMINAL_COLUMNS", "99"}};
+  for (const auto& [name, expected_value] : expected) {
+    CAPTURE(name);
+    CHECK(value(environment, name) == expected_value);
+  }
+  CHECK(environment.size() == expected.size());
+}
+
+TEST_CASE("worker environment: what the user set is kept; a single worker keeps its threads") {
+  WorkerEnvironmentOptions options;
+  options.terminal_columns = 99;
+  CHECK(value(worker_environment(options, third_round(), 0, ""), "OMP_NUM_THREADS") == "(unset)");
+  CHECK(value(worker_environment(options, third_round(), 0, ""), "DDPRUN_TERMINAL_COLUMNS") ==
+        "(unset)");
+  CHECK(value(worker_environment(options, third_round(), 0, ""), "TORCHELASTIC_ERROR_FILE") ==
+        "(unset)");
+  options.num_workers = 2;
+  options.inherited = {{"OMP_NUM_THREADS", "7"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"}};
+  const auto environment = worker_environment(options, third_round(), 0, "");
+  CHECK(value(environment, "OMP_NUM_THREADS") == "7");
+  CHECK(value(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == "3");
+}

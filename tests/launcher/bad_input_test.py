@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input: one clear line each, the documented exit code, no stack trace, no hang."""
+import os
+import re
+import socket
+import time
+
+import harness
+
+
+class BadInput(harness.Case):
+    def refused(self, *args, code=2, **more):
+        """The one line that ddprun says."""
+        done = self.ddprun(*args, timeout=20, **more)
+        self.assertEqual(done.returncode, code, done.text)
+        self.assertEqual(done.stdout, "", done.text)
+        self.assertNotIn("terminate called", done.stderr)
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 1, done.text)
+        self.assertTrue(lines[0].startswith("ddprun: "), done.text)
+        return lines[0]
+
+    def test_unknown_flag_with_a_suggestion(self):
+        self.assertIn("unknown flag --nproc_per_nod (did you mean --nproc-per-node?)",
+                      self.refused("--nproc_per_nod=2", "true"))
+
+    def test_no_program(self):
+        self.assertIn("PROGRAM is missing", self.refused("--standalone"))
+
+    def test_program_not_found(self):
+        self.assertIn("program not found: no-such-program",
+                      self.refused("--standalone", "no-such-program"))
+        self.assertIn("program not found: ./none", self.refused("--standalone", "./none"))
+
+    def test_program_that_is_a_directory(self):
+        self.assertIn("is a directory", self.refused("--standalone", "/usr"))
+
+    def test_program_that_is_not_executable(self):
+        script = self.write(self.scratch(), "x.sh", "#!/bin/sh\n")
+        self.assertIn("is not executable", self.refused("--standalone", "--no-python", script))
+
+    def test_program_that_the_kernel_refuses(self):
+        script = self.write(self.scratch(), "x", "#!/no/such/interpreter\n", mode=0o755)
+        done = self.ddprun("--standalone", script)
+        self.assertEqual(done.returncode, 127, done.text)
+        self.assertIn(script, done.stderr)
+
+    def test_no_workers(self):
+        self.assertIn("--nproc-per-node=0", self.refused("--standalone", "--nproc_per_node=0", "true"))
+
+    def test_gpu_without_a_gpu(self):
+        if os.path.exists("/proc/driver/nvidia/gpus"):
+            self.skipTest("this machine has a GPU")
+        self.assertIn("no NVIDIA GPU", self.refused("--standalone", "--nproc_per_node=gpu", "true"))
+
+    def test_etcd_is_named_as_not_needed(self):
+        self.assertIn("--ha=", self.refused("--rdzv-backend=etcd-v2", "true"))
+
+    def test_all_problems_at_once(self):
+        done = self.ddprun("--nnodes=0", "--max-restarts=x", "--node-rank=-1")
+        self.assertEqual(done.returncode, 2)
+        for flag in ("--nnodes", "--max-restarts", "--node-rank", "PROGRAM"):
+            self.assertRegex(done.stderr, f"(?m)^ddprun: .*{flag}")
+
+    def test_no_endpoint_shows_the_line_to_paste_within_100_ms(self):
+        fastest = 10.0
+        for _ in range(10):
+            begin = time.monotonic()
+            done = self.ddprun("--nnodes=2", "--nproc_per_node=4", "true", "a b")
+            fastest = min(fastest, time.monotonic() - begin)
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertRegex(done.stderr, r"(?m)^    ddprun --rdzv-endpoint=[\d.]+:29400 "
+                                      r"--nnodes=2 --nproc_per_node=4 true 'a b'$")
+        self.assertLess(fastest, 0.1)
+
+    def test_a_config_file_that_is_wrong_is_named_with_its_line(self):
+        folder = self.scratch()
+        path = self.write(folder, "ddprun/ddprun.toml", "\nrdzv_endpont = 'x'\n")
+        self.assertIn(f"{path}:2: unknown key rdzv_endpont (did you mean rdzv_endpoint?)",
+                      self.refused("--nnodes=2", "true", XDG_CONFIG_HOME=folder))
+
+    def test_a_port_in_use_names_its_holder(self):
+        with socket.create_server(("127.0.0.1", 0)) as foreign:
+            port = foreign.getsockname()[1]
+            line = self.refused("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "true")
+        self.assertIn(f"127.0.0.1:{port}", line)
+        self.assertIn("in use", line)
+        self.assertIn(f"pid {os.getpid()}", line)
+
+    def test_a_master_port_in_use_is_said(self):
+        with socket.create_server(("127.0.0.1", 0)) as foreign:
+            port = foreign.getsockname()[1]
+            line = self.refused(f"--master-port={port}", "true")
+        self.assertIn(f"127.0.0.1:{port}", line)
+
+    def test_an_unreachable_endpoint_names_who_was_tried_and_for_how_long(self):
+        port = harness.free_port()
+        begin = time.monotonic()
+        done = self.ddprun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=0",
+                           "--rendezvous-timeout=0.5", "true", timeout=20)
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertEqual(done.returncode, 69, done.text)
+        self.assertIn(f"127.0.0.1:{port}", done.stderr)
+        self.assertIn("refused", done.stderr)
+        self.assertTrue(re.search(r"0\.5 s|500 ms|0\.[45]\d* s", done.stderr), done.text)
+
+    def test_nodes_that_never_come_are_counted(self):
+        port = harness.free_port()
+        done = self.ddprun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}",
+                           "--rendezvous-timeout=0.5", "true", timeout=20)
+        self.assertNotEqual(done.returncode, 0, done.text)
+        self.assertIn("1 of 2", done.stderr)
+
+    def test_nodes_that_disagree_on_the_size(self):
+        port = harness.free_port()
+        flags = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=j", "--shutdown-timeout=1"]
+        first = self.start("--nnodes=2", *flags, "true")
+        harness.wait_until(lambda: can_connect(port), "the first node serves")
+        harness.wait_until(lambda: b"waiting" in first.stderr.buffer.peek(), "the first node waits")
+        second = self.ddprun("--nnodes=3", *flags, "true")
+        self.assertEqual(second.returncode, 2, second.text)
+        self.assertIn("nnodes", second.stderr)
+        self.assertIsNone(first.poll(), "the first node isn't disturbed")
+
+
+def can_connect(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Help(harness.Case):
+    def test_help_starts_with_examples(self):
+        done = self.ddprun("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertLess(done.stdout.index("Examples:"), done.stdout.index("--nnodes N|MIN:MAX"))
+
+    def test_version(self):
+        self.assertRegex(self.ddprun("--version").stdout, r"^ddprun \d+\.\d+\.\d+")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs ddprun with a clean environment, here or on hosts of netns.py, and waits with a deadline."""
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import netns  # noqa: E402
+
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(HERE, "../../build/dev/bin"))
+DDPRUN = os.path.join(BIN, "ddprun")
+DDPRUND = os.path.join(BIN, "ddprund")
+TIMEOUT = 60
+
+# One line per worker: its place in the job, as "key=value" words.
+SHOW = ('echo "rank=$RANK local=$LOCAL_RANK group=$GROUP_RANK world=$WORLD_SIZE '
+        'local_world=$LOCAL_WORLD_SIZE groups=$GROUP_WORLD_SIZE master=$MASTER_ADDR:$MASTER_PORT '
+        'node=$DDPRUN_NODE_ADDR master_node=$DDPRUN_MASTER_NODE_ADDR '
+        'restart=$TORCHELASTIC_RESTART_COUNT round=$DDPRUN_ROUND id=$TORCHELASTIC_RUN_ID"')
+
+
+def environment(**more):
+    """Ours without what another launcher, a scheduler or a user's configuration may have put there."""
+    dropped = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "MASTER_", "TORCHELASTIC_", "PET_", "SLURM_",
+               "DDPRUN_", "OMP_NUM_THREADS", "PYTHON_EXEC", "CUDA_VISIBLE_DEVICES")
+    base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    return {**base, "XDG_CONFIG_HOME": "/nonexistent", **more}
+
+
+def parse_shown(text):
+    """SHOW's lines → a list of dictionaries, sorted by rank."""
+    found = []
+    for line in text.splitlines():
+        if "rank=" in line and "local_world=" in line:
+            words = line[line.index("rank="):].split()
+            found.append(dict(word.split("=", 1) for word in words))
+    return sorted(found, key=lambda worker: (int(worker["round"]), int(worker["rank"])))
+
+
+def free_port(address="127.0.0.1"):
+    """A port that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(condition, what, seconds=20):
+    """Polls what no event tells us: other processes' state."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.005)
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def start(self, *args, host=None, **more):
+        """ddprun, started; killed at the end of the test. `more`: environment variables."""
+        popen = host.popen if host else subprocess.Popen
+        process = popen([DDPRUN, *args], env=environment(**more), text=True,
+                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(self._end, process)
+        return process
+
+    @staticmethod
+    def _end(process):
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+    def finish(self, process, timeout=TIMEOUT):
+        """Waits; returns an object with returncode, stdout, stderr, both together as text."""
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            self.fail(f"ddprun hung:\n{out}\n{err}")
+        done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        done.text = f"exit {done.returncode}\n-- stdout\n{out}\n-- stderr\n{err}"
+        return done
+
+    def ddprun(self, *args, timeout=TIMEOUT, **more):
+        return self.finish(self.start(*args, **more), timeout)
+
+    def on_hosts(self, hosts, args_of, env_of=lambda host: {}):
+        """ddprun on each host at once; what each one said."""
+        running = [self.start(*args_of(host), host=host, **env_of(host)) for host in hosts]
+        done = [self.finish(process) for process in running]
+        self.transcript = "\n".join(each.text for each in done)
+        return done
+
+    def scratch(self):
+        directory = tempfile.TemporaryDirectory(prefix="ddprun-test-")
+        self.addCleanup(directory.cleanup)
+        return directory.name
+
+    def write(self, directory, name, text, mode=0o644):
+        path = os.path.join(directory, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(path, mode)
+        return path
+
+
+class HostsCase(Case):
+    """A test on two hosts. `self.hosts` are made anew for each."""
+
+    own_name_is_loopback = False
+
+    def setUp(self):
+        self.hosts = netns.Hosts(2, own_name_is_loopback=self.own_name_is_loopback)
+        self.addCleanup(self.hosts.close)
+
+    def check_whole(self, done, num_nodes=2, per_node=2):
+        """Every rank ran once, all agree, and nobody was told a loopback address."""
+        self.assertEqual([each.returncode for each in done], [0] * num_nodes, self.transcript)
+        workers = parse_shown("".join(each.stdout for each in done))
+        world = num_nodes * per_node
+        self.assertEqual([w["rank"] for w in workers], [str(r) for r in range(world)], self.transcript)
+        self.assertEqual({w["world"] for w in workers}, {str(world)})
+        self.assertEqual(len({w["master"] for w in workers}), 1, self.transcript)
+        for worker in workers:
+            for key in ("master", "node", "master_node"):
+                self.assertFalse(worker[key].startswith(("127.", "[::1]", "localhost")), self.transcript)
+        return workers
+
+
+def main():
+    if not os.path.exists(DDPRUN):
+        sys.exit(f"no {DDPRUN}: build it first")
+    unittest.main(verbosity=2)
+
+
+def main_on_hosts():
+    netns.hosts_or_skip(1).close()
+    main()

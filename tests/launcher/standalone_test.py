@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ddprun on one node: success, failure, restarts, output, signals, and what is left afterwards."""
+import os
+import re
+import signal
+import sys
+import uuid
+
+import harness
+
+
+def processes_with(marker):
+    """Pids of live processes that have `marker` in their environment."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                if marker.encode() in f.read():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+class Success(harness.Case):
+    def test_two_true(self):
+        done = self.ddprun("--standalone", "--nproc_per_node=2", "true")
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.text)
+
+    def test_each_worker_knows_its_place(self):
+        done = self.ddprun("--standalone", "--nproc_per_node=3", "sh", "-c", harness.SHOW)
+        self.assertEqual(done.returncode, 0, done.text)
+        workers = harness.parse_shown(done.stdout)
+        self.assertEqual([w["rank"] for w in workers], ["0", "1", "2"], done.text)
+        for worker in workers:
+            self.assertEqual(worker["rank"], worker["local"])
+            self.assertEqual((worker["world"], worker["local_world"], worker["groups"]), ("3", "3", "1"))
+            self.assertRegex(worker["master"], r"^127\.0\.0\.1:[1-9]\d*$")
+            self.assertEqual((worker["restart"], worker["round"]), ("0", "1"))
+            self.assertRegex(worker["id"], "^[0-9a-f]{32}$")
+        self.assertEqual(len({w["master"] for w in workers}), 1)
+
+    def test_lines_of_several_workers_are_prefixed(self):
+        done = self.ddprun("--standalone", "--nproc_per_node=2", "sh", "-c", "echo a; echo b >&2")
+        self.assertEqual(sorted(done.stdout.splitlines()), ["[0] a", "[1] a"], done.text)
+        errors = [line for line in done.stderr.splitlines() if not line.startswith("[ddprun]")]
+        self.assertEqual(sorted(errors), ["[0] b", "[1] b"], done.text)
+
+    def test_one_worker_writes_as_it_is(self):
+        done = self.ddprun("--standalone", "sh", "-c", "printf 'no newline'")
+        self.assertEqual((done.returncode, done.stdout), (0, "no newline"), done.text)
+
+    def test_arguments_pass_through_untouched(self):
+        own = ["--nproc_per_node=9", "-m", "--", "", "a b", "--help"]
+        done = self.ddprun("--standalone", "sh", "-c", 'for a in "$@"; do echo "<$a>"; done', "x", *own)
+        self.assertEqual(done.stdout.splitlines(), [f"<{a}>" for a in own], done.text)
+
+    def test_a_script_is_run_by_unbuffered_python_and_a_module_too(self):
+        folder = self.scratch()
+        script = self.write(folder, "show.py", "import sys; print(sys.argv[1:], sys.stdout.write_through)")
+        done = self.ddprun("--standalone", script, "--x", PYTHON_EXEC=sys.executable)
+        self.assertEqual(done.stdout, "['--x'] True\n", done.text)
+        done = self.ddprun("--standalone", "-m", "show", "y", PYTHON_EXEC=sys.executable,
+                           PYTHONPATH=folder)
+        self.assertEqual(done.stdout, "['y'] True\n", done.text)
+
+    def test_the_round_has_a_store_at_master_port(self):
+        code = ("import os, socket; s = socket.create_connection((os.environ['MASTER_ADDR'],"
+                " int(os.environ['MASTER_PORT'])), 10); print('connected')")
+        done = self.ddprun("--standalone", "--nproc_per_node=2", sys.executable, "-c", code)
+        self.assertEqual(sorted(done.stdout.splitlines()), ["[0] connected", "[1] connected"], done.text)
+
+    def test_256_workers_that_end_at_once(self):
+        done = self.ddprun("--standalone", "--nproc_per_node=256", "true")
+        self.assertEqual(done.returncode, 0, done.text)
+
+    def test_omp_threads_default_is_said(self):
+        show = 'echo "threads=$OMP_NUM_THREADS"'
+        done = self.ddprun("--standalone", "--nproc_per_node=2", "sh", "-c", show)
+        self.assertEqual(done.stdout.count("threads=1\n"), 2, done.text)
+        self.assertIn("OMP_NUM_THREADS=1", done.stderr)
+        done = self.ddprun("--standalone", "--nproc_per_node=2", "sh", "-c", show, OMP_NUM_THREADS="5")
+        self.assertEqual(done.stdout.count("threads=5\n"), 2, done.text)
+        self.assertNotIn("OMP_NUM_THREADS", done.stderr)
+        done = self.ddprun("--standalone", "sh", "-c", show)
+        self.assertEqual(done.stdout, "threads=\n", done.text)
+
+
+class Failure(harness.Case):
+    def test_exit_code_and_report_are_the_first_failing_workers(self):
+        done = self.ddprun("--standalone", "--nproc_per_node=2", "sh", "-c",
+                           'if [ $RANK = 1 ]; then for i in $(seq 30); do echo "line $i" >&2; done; '
+                           'exit 7; fi; exec sleep 600')
+        self.assertEqual(done.returncode, 7, done.text)
+        report = done.stderr[done.stderr.index("FAILED"):]
+        self.assertRegex(report, r"rank +1 \(local rank 1\)")
+        self.assertRegex(report, r"host +\S+ \(node rank 0\)")
+        self.assertRegex(report, r"pid +\d+\n")
+        self.assertIn("exit code 7", report)
+        shown = re.findall(r"\| (line \d+)", report)
+        self.assertEqual(shown, [f"line {i}" for i in range(11, 31)], done.text)
+        self.assertIn("ddprun exits with 7", report)
+
+    def test_a_signal_is_named_and_gives_128_more(self):
+        done = self.ddprun("--standalone", "--nproc_per_node=2", "sh", "-c",
+                           'if [ $RANK = 0 ]; then kill -SEGV $$; fi; exec sleep 600')
+        self.assertEqual(done.returncode, 128 + signal.SIGSEGV, done.text)
+        self.assertIn("killed by SIGSEGV (signal 11)", done.stderr)
+
+    def test_the_error_file_of_record_is_shown(self):
+        code = ("import json, os, sys; json.dump({'message': {'message': 'ValueError: too warm'}},"
+                " open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w')); sys.exit(4)")
+        folder = self.scratch()
+        done = self.ddprun("--standalone", sys.executable, "-c", code, TMPDIR=folder)
+        self.assertEqual(done.returncode, 4, done.text)
+        self.assertIn("ValueError: too warm", done.stderr)
+        self.assertEqual(os.listdir(folder), [])
+
+    def test_restarts_until_it_works(self):
+        done = self.ddprun("--standalone", "--nproc_per_node=2", "--max-restarts=3", "sh", "-c",
+                           harness.SHOW + '; if [ $RANK = 1 ]; then '
+                           '[ $TORCHELASTIC_RESTART_COUNT = 2 ]; exit; fi; '
+                           '[ $TORCHELASTIC_RESTART_COUNT = 2 ] || exec sleep 600')
+        self.assertEqual(done.returncode, 0, done.text)
+        workers = harness.parse_shown(done.stdout)
+        self.assertEqual([(w["round"], w["restart"]) for w in workers],
+                         [(str(r + 1), str(r)) for r in range(3) for _ in range(2)], done.text)
+        self.assertEqual(len({w["master"] for w in workers}), 3, "a round has a port of its own")
+        self.assertNotIn("FAILED", done.stderr)
+
+    def test_restarts_run_out(self):
+        done = self.ddprun("--standalone", "--max-restarts=2", "sh", "-c", harness.SHOW + "; exit 5")
+        self.assertEqual(done.returncode, 5, done.text)
+        self.assertEqual(len(harness.parse_shown(done.stdout)), 3, done.text)
+        self.assertIn("restarts used: 2 of 2", done.stderr)
+
+    def test_a_fixed_master_port_is_kept_over_a_restart(self):
+        port = harness.free_port()
+        done = self.ddprun("--master-port", str(port), "--max-restarts=1", "sh", "-c",
+                           harness.SHOW + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ]")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual({w["master"] for w in harness.parse_shown(done.stdout)}, {f"127.0.0.1:{port}"})
+
+
+class Signals(harness.Case):
+    def wait_for_line(self, process, text):
+        for line in process.stdout:
+            if text in line:
+                return
+        self.fail(f"ddprun ended before it printed {text!r}: {process.stderr.read()}")
+
+    def test_the_first_sigterm_stops_in_order(self):
+        process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
+                             'trap "echo bye; exit 0" TERM; echo ready; sleep 600 & wait')
+        self.wait_for_line(process, "ready")
+        self.wait_for_line(process, "ready")
+        process.send_signal(signal.SIGTERM)
+        done = self.finish(process)
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
+        self.assertEqual(done.stdout.count("bye"), 2, done.text)
+        self.assertIn("got SIGTERM: stopping the workers", done.stderr)
+
+    def test_a_second_signal_forces(self):
+        process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
+                             'trap "echo deaf" TERM; echo ready; while :; do sleep 600 & wait; done')
+        self.wait_for_line(process, "ready")
+        self.wait_for_line(process, "ready")
+        process.send_signal(signal.SIGINT)
+        self.wait_for_line(process, "deaf")
+        process.send_signal(signal.SIGINT)
+        done = self.finish(process, timeout=10)  # the grace is 30 s
+        self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
+        self.assertIn("killing the workers", done.stderr)
+
+    def test_shutdown_timeout_is_heeded_when_another_worker_failed(self):
+        process = self.start("--standalone", "--nproc_per_node=2", "--shutdown-timeout=0.3", "sh", "-c",
+                             '[ $RANK = 1 ] && exit 3; trap "" TERM; while :; do sleep 600 & wait; done')
+        self.assertEqual(self.finish(process, timeout=10).returncode, 3)
+
+    def test_killing_the_agent_leaves_no_descendant(self):
+        marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex
+        process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
+                             "trap '' TERM HUP; setsid sleep 600 & echo ready; sleep 600",
+                             **{marker: "1"})
+        self.wait_for_line(process, "ready")
+        self.wait_for_line(process, "ready")
+        self.assertGreaterEqual(len(processes_with(marker)), 6)
+        process.kill()
+        process.wait()
+        harness.wait_until(lambda: not processes_with(marker), "all descendants are gone", 5)
+
+    def test_nothing_is_left_after_a_normal_end(self):
+        marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex
+        folder = self.scratch()
+        done = self.ddprun("--standalone", "--nproc_per_node=2", "sh", "-c",
+                           "setsid sleep 600 >/dev/null 2>&1 & exit 0", TMPDIR=folder, **{marker: "1"})
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(processes_with(marker), [])
+        self.assertEqual(os.listdir(folder), [])
+
+
+if __name__ == "__main__":
+    harness.main()
