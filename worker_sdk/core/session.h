@@ -15,6 +15,23 @@
 
 namespace ddprun {
 
+namespace nccl {
+class CudaApi;
+class NcclApi;
+}  // namespace nccl
+
+// What the nccl backend stands on. Second owners: the communicators made from it.
+struct NcclLibraries {
+  std::shared_ptr<nccl::CudaApi> cuda;
+  std::shared_ptr<nccl::NcclApi> nccl;
+};
+
+// Throws Error(kUnsupported) that says what is missing. Called at most once per session.
+using NcclLoader = std::function<NcclLibraries()>;
+
+// The machine's own CUDA runtime and NCCL (nccl/loader.h).
+NcclLibraries load_nccl_libraries();
+
 // Opens one more connection to the round's store. Any thread.
 using StoreFactory = std::function<std::unique_ptr<store::Store>()>;
 
@@ -32,6 +49,8 @@ struct CommunicatorOptions {
   std::chrono::milliseconds init_timeout{300'000};  // until all ranks have joined
   // nccl only. Default: the legacy default stream. LibTorch programs pass their current stream.
   CurrentStream current_stream{};
+  // nccl only: Work::wait() also blocks the calling thread until the result is there.
+  bool blocking_wait = false;
 };
 
 // One thread at a time.
@@ -42,8 +61,8 @@ class Session {
   static std::unique_ptr<Session> from_env(const SessionOptions& options = {});
 
   // The same with everything given: `connect` is called once here and again whenever a second
-  // thread needs a connection.
-  Session(WorkerEnv env, StoreFactory connect);
+  // thread needs a connection; `loader` when a communicator may be NCCL's.
+  Session(WorkerEnv env, StoreFactory connect, NcclLoader loader = load_nccl_libraries);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -59,19 +78,27 @@ class Session {
   // a key space of its own, so several may live at once. kAuto takes NCCL where every rank has a
   // device of its own (device LOCAL_RANK), else host, with one warning from rank 0 that says why.
   // Throws Error(kInvalidArgument) when explicit kNccl can't work, naming the rank, on every rank
-  // and before NCCL starts; Error(kTimeout) naming ranks that did not come. The communicator must
-  // not outlive the session.
+  // and before NCCL starts; Error(kTimeout) naming ranks that did not come; what the backend's
+  // set-up throws. With nccl the calling thread's CUDA device is LOCAL_RANK afterwards.
   std::unique_ptr<Communicator> make_communicator(BackendChoice choice = BackendChoice::kAuto,
                                                   const CommunicatorOptions& options = {});
 
  private:
+  DeviceOffer offer_device(BackendChoice choice);
+  std::unique_ptr<Communicator> make_host(const std::string& prefix,
+                                          const CommunicatorOptions& options);
+  std::unique_ptr<Communicator> make_nccl(const std::string& prefix,
+                                          const CommunicatorOptions& options);
+
   // Constant after construction.
   const WorkerEnv env_;
   const StoreFactory connect_;
-  const std::string round_prefix_;
-  std::unique_ptr<store::Store> store_;  // the raw connection
-  std::unique_ptr<store::Store> user_store_;
+  const NcclLoader loader_;
+  const std::string round_prefix_;             // "ddprun/<round>/"
+  const std::shared_ptr<store::Store> store_;  // the raw connection; second owners: views of it
+  const std::unique_ptr<store::Store> user_store_;
 
+  NcclLibraries libraries_;    // loaded when first needed
   int num_communicators_ = 0;  // made so far; the same on every rank
 };
 

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions of several ranks (threads) against a real store server: environment, key spaces, the
+// agreement on a backend with its warning, and both backends behind make_communicator.
+#include "worker_sdk/core/session.h"
+
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/env_names.h"
+#include "common/error.h"
+#include "rendezvous/store/tcp_store.h"
+#include "tests/rendezvous/store_server/server_thread.h"
+#include "tests/support/catch.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/fake_nccl.h"
+
+namespace ddprun {
+namespace {
+
+using std::chrono::milliseconds;
+using store::testing::LogLines;
+using store::testing::ServerThread;
+
+void expect(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("expected: " + what);
+}
+
+WorkerEnv environment(int rank, int size, const Endpoint& master) {
+  WorkerEnv env;
+  env.rank = rank;
+  env.local_rank = rank;
+  env.world_size = size;
+  env.local_world_size = size;
+  env.master = master;
+  return env;
+}
+
+StoreFactory connect_to(const Endpoint& endpoint) {
+  return [endpoint] {
+    store::TcpStoreOptions options;
+    options.timeout = milliseconds(30'000);
+    return std::make_unique<store::TcpStore>(endpoint, options);
+  };
+}
+
+NcclLoader nothing_there() {
+  return []() -> NcclLibraries { throw Error(ErrorCode::kUnsupported, "no libcudart here"); };
+}
+
+// Runs `body` with one session per rank, each in its own thread.
+void run_sessions(ServerThread& server, int size, const NcclLoader& loader,
+                  const std::function<void(Session&)>& body) {
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        Session session(environment(rank, size, server.endpoint()), connect_to(server.endpoint()),
+                        loader);
+        body(session);
+      } catch (...) {
+        errors[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  throw std::runtime_error("expected an error, none was thrown");
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Fake NCCL on `num_devices`, shared by all sessions of a test.
+struct Fakes {
+  explicit Fakes(int num_devices)
+      : cuda(std::make_shared<test::FakeCuda>(num_devices)),
+        nccl(std::make_shared<test::FakeNccl>(cuda)) {}
+  NcclLoader loader() const {
+    return [libraries = NcclLibraries{cuda, nccl}] { return libraries; };
+  }
+  std::shared_ptr<test::FakeCuda> cuda;
+  std::shared_ptr<test::FakeNccl> nccl;
+};
+
+TEST_CASE("Session: from_env reads the environment and reaches the store") {
+  ServerThread server;
+  const std::string port = std::to_string(server.endpoint().port);
+  const std::vector<std::pair<const char*, const char*>> variables = {
+      {env::kRank, "0"},      {env::kLocalRank, "0"},          {env::kWorldSize, "1"},
+      {env::kGroupRank, "0"}, {env::kLocalWorldSize, "1"},     {env::kGroupWorldSize, "1"},
+      {env::kRound, "7"},     {env::kMasterAddr, "127.0.0.1"}, {env::kMasterPort, port.c_str()}};
+  for (const auto& [name, value] : variables) ::setenv(name, value, 1);
+  const auto session = Session::from_env();
+  CHECK(session->env().round == 7);
+  session->store().set("answer", "42");
+  store::TcpStore direct(server.endpoint());
+  CHECK(direct.get("ddprun/7/user/answer") == "42");
+  for (const auto& [name, value] : variables) ::unsetenv(name);
+  const Error error = error_of([] { Session::from_env(); });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(contains(error.what(), "MASTER_ADDR"));
+}
+
+TEST_CASE("Session: rounds do not see each other's keys") {
+  ServerThread server;
+  WorkerEnv env = environment(0, 1, server.endpoint());
+  Session first(env, connect_to(server.endpoint()), nothing_there());
+  env.round = 2;
+  Session second(env, connect_to(server.endpoint()), nothing_there());
+  first.store().set("key", "of round 1");
+  CHECK(!second.store().check({"key"}));
+}
+
+TEST_CASE("Session: auto without GPUs is the host backend, with one warning that names the rank") {
+  ServerThread server;
+  LogLines log;
+  run_sessions(server, 3, nothing_there(), [](Session& session) {
+    const auto communicator = session.make_communicator();
+    expect(communicator->backend() == "host", "the host backend");
+    std::vector<float> data(100, 1.0F);
+    TensorView view;
+    view.data = data.data();
+    view.count = data.size();
+    communicator->all_reduce(view, ReduceOp::kSum);
+    expect(data == std::vector<float>(100, 3.0F), "a sum over three ranks");
+  });
+  int num_warnings = 0;
+  for (const auto& line : log.all()) {
+    if (contains(line, "not NCCL: rank 0 has no GPU of its own: no libcudart here")) ++num_warnings;
+  }
+  CHECK(num_warnings == 1);
+}
+
+TEST_CASE("Session: auto with a device each is NCCL, several communicators at once") {
+  Fakes fakes(4);
+  ServerThread server;
+  run_sessions(server, 4, fakes.loader(), [&](Session& session) {
+    const auto first = session.make_communicator();
+    const auto second = session.make_communicator();
+    expect(first->backend() == "nccl" && second->backend() == "nccl", "NCCL");
+    int device = -1;
+    fakes.cuda->get_device(&device);
+    expect(device == session.env().local_rank, "device LOCAL_RANK is selected");
+    for (Communicator* communicator : {first.get(), second.get()}) {
+      const auto buffer = communicator->allocate(sizeof(std::int32_t));
+      TensorView view;
+      view.data = buffer->data();
+      view.count = 1;
+      view.dtype = DType::kInt32;
+      view.device = Device{Device::Kind::kCuda, device};
+      fakes.cuda->memory_set(view.data, 1, 1, nullptr);
+      communicator->all_reduce(view, ReduceOp::kSum);
+      fakes.cuda->stream_synchronize(nullptr);
+      expect(*static_cast<std::int32_t*>(view.data) == 4, "a sum over four ranks");
+    }
+  });
+  CHECK(fakes.nccl->num_ids() == 2);
+  CHECK(fakes.nccl->num_violations() == 0);
+}
+
+TEST_CASE("Session: auto with more ranks than GPUs is the host backend and says so") {
+  Fakes fakes(2);
+  ServerThread server;
+  LogLines log;
+  run_sessions(server, 3, fakes.loader(), [](Session& session) {
+    expect(session.make_communicator()->backend() == "host", "the host backend");
+  });
+  CHECK(!log.await("rank 2 has no GPU of its own: LOCAL_RANK is 2, but CUDA sees 2 GPUs").empty());
+  CHECK(fakes.nccl->num_ids() == 0);
+}
+
+TEST_CASE(
+    "Session: explicit nccl with more ranks than GPUs fails on every rank before NCCL starts") {
+  Fakes fakes(2);
+  ServerThread server;
+  run_sessions(server, 3, fakes.loader(), [](Session& session) {
+    const Error error = error_of([&] { session.make_communicator(BackendChoice::kNccl); });
+    expect(error.code() == ErrorCode::kInvalidArgument, error.what());
+    expect(contains(error.what(), "rank 2 has no GPU of its own: LOCAL_RANK is 2"), error.what());
+  });
+  CHECK(fakes.nccl->num_ids() == 0);
+}
+
+TEST_CASE("Session: two indices of one GPU are found by its UUID") {
+  Fakes fakes(2);
+  fakes.cuda->set_uuid(1, "fake-gpu-0");
+  ServerThread server;
+  run_sessions(server, 2, fakes.loader(), [](Session& session) {
+    const Error error = error_of([&] { session.make_communicator(BackendChoice::kNccl); });
+    expect(contains(error.what(), "rank 1 would share its GPU with rank 0"), error.what());
+  });
+}
+
+TEST_CASE("Session: a GPU that CUDA can't identify is no GPU of one's own") {
+  Fakes fakes(1);
+  ServerThread server;
+  for (const char* function : {"device_count", "device_uuid"}) {
+    fakes.cuda->fail(function, 35);
+    WorkerEnv env = environment(0, 1, server.endpoint());
+    env.round = function[7] == 'c' ? 1 : 2;
+    Session session(env, connect_to(server.endpoint()), fakes.loader());
+    const Error error = error_of([&] { session.make_communicator(BackendChoice::kNccl); });
+    CHECK(contains(error.what(), "rank 0 has no GPU of its own"));
+    CHECK(contains(error.what(), "fake CUDA error 35"));
+    fakes.cuda->succeed_again(function);
+  }
+}
+
+TEST_CASE("Session: explicit host asks for no GPU") {
+  ServerThread server;
+  run_sessions(server, 2, nullptr, [](Session& session) {
+    expect(session.make_communicator(BackendChoice::kHost)->backend() == "host", "host");
+  });
+}
+
+TEST_CASE("Session: ranks that choose differently all hear it") {
+  ServerThread server;
+  run_sessions(server, 2, nothing_there(), [](Session& session) {
+    const auto choice = session.rank() == 0 ? BackendChoice::kHost : BackendChoice::kAuto;
+    const Error error = error_of([&] { session.make_communicator(choice); });
+    expect(contains(error.what(), "rank 0 \"host\", rank 1 \"auto\""), error.what());
+  });
+}
+
+TEST_CASE("Session: a rank that never comes is named, and the store's deadline is restored") {
+  ServerThread server;
+  Session session(environment(0, 2, server.endpoint()), connect_to(server.endpoint()),
+                  nothing_there());
+  const auto before = session.store().timeout();
+  CommunicatorOptions options;
+  options.init_timeout = milliseconds(100);
+  const Error error = error_of([&] { session.make_communicator(BackendChoice::kAuto, options); });
+  CHECK(error.code() == ErrorCode::kTimeout);
+  CHECK(contains(error.what(), "never came: rank 1"));
+  CHECK(session.store().timeout() == before);
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/session.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/store/prefix_store.h"
+#include "rendezvous/store/tcp_store.h"
+#include "worker_sdk/core/host/host_communicator.h"
+#include "worker_sdk/core/nccl/device_identity.h"
+#include "worker_sdk/core/nccl/loader.h"
+#include "worker_sdk/core/nccl/nccl_communicator.h"
+
+namespace ddprun {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Second connections are made when something is wrong: no time to lose then.
+constexpr milliseconds kSideConnectTimeout{5'000};
+
+// The store's deadline during one agreement.
+class StoreTimeout {
+ public:
+  StoreTimeout(store::Store& store, milliseconds timeout)
+      : store_(store), before_(store.timeout()) {
+    store_.set_timeout(timeout);
+  }
+  ~StoreTimeout() { store_.set_timeout(before_); }
+  StoreTimeout(const StoreTimeout&) = delete;
+  StoreTimeout& operator=(const StoreTimeout&) = delete;
+
+ private:
+  store::Store& store_;
+  const milliseconds before_;
+};
+
+std::unique_ptr<store::Store> connect_to_store(const Endpoint& master, milliseconds timeout) {
+  store::TcpStoreOptions options;
+  options.timeout = timeout;
+  return std::make_unique<store::TcpStore>(master, options);
+}
+
+}  // namespace
+
+NcclLibraries load_nccl_libraries() {
+  NcclLibraries libraries;
+  libraries.cuda = nccl::load_cuda();
+  libraries.nccl = nccl::load_nccl();
+  return libraries;
+}
+
+std::unique_ptr<Session> Session::from_env(const SessionOptions& options) {
+  WorkerEnv env = WorkerEnv::from_environment([](const char* name) { return std::getenv(name); });
+  // The first connection waits for a store that is starting, the later ones know that it runs.
+  auto connect = [master = env.master, timeout = options.connect_timeout]() mutable {
+    return connect_to_store(master, std::exchange(timeout, kSideConnectTimeout));
+  };
+  auto session = std::make_unique<Session>(std::move(env), std::move(connect));
+  session->store_->set_timeout(options.store_timeout);
+  return session;
+}
+
+Session::Session(WorkerEnv env, StoreFactory connect, NcclLoader loader)
+    : env_(std::move(env)),
+      connect_(std::move(connect)),
+      loader_(std::move(loader)),
+      round_prefix_("ddprun/" + std::to_string(env_.round) + "/"),
+      store_(connect_()),
+      user_store_(std::make_unique<store::PrefixStore>(round_prefix_ + "user", store_)) {}
+
+Session::~Session() = default;
+
+std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
+                                                         const CommunicatorOptions& options) {
+  const std::string prefix = round_prefix_ + "comm" + std::to_string(num_communicators_++);
+  BackendVerdict verdict;
+  {
+    StoreTimeout limit(*store_, options.init_timeout);
+    store::PrefixStore agreement(prefix + "/backend", store_);
+    verdict = agree_on_backend(agreement, env_.world_size, offer_device(choice));
+  }
+  if (verdict.kind == BackendVerdict::Kind::kNccl) return make_nccl(prefix + "/nccl/", options);
+  if (!verdict.why.empty() && env_.rank == 0) log_warning(verdict.why);
+  return make_host(prefix + "/host/", options);
+}
+
+DeviceOffer Session::offer_device(BackendChoice choice) {
+  DeviceOffer offer;
+  offer.rank = env_.rank;
+  offer.choice = choice;
+  if (choice == BackendChoice::kHost) return offer;
+  try {
+    if (!libraries_.cuda) libraries_ = loader_();
+    offer.device_id = nccl::device_identity(*libraries_.cuda, env_.local_rank);
+  } catch (const Error& error) {
+    offer.reason = error.what();
+  }
+  return offer;
+}
+
+std::unique_ptr<Communicator> Session::make_host(const std::string& prefix,
+                                                 const CommunicatorOptions& options) {
+  host::HostCommunicatorOptions host_options;
+  host_options.rank = env_.rank;
+  host_options.size = env_.world_size;
+  host_options.node_rank = env_.node_rank;
+  host_options.node_addr = env_.node_addr;
+  host_options.key_prefix = prefix;
+  host_options.timeout = options.timeout;
+  host_options.init_timeout = options.init_timeout;
+  return host::make_host_communicator(*store_, host_options);
+}
+
+std::unique_ptr<Communicator> Session::make_nccl(const std::string& prefix,
+                                                 const CommunicatorOptions& options) {
+  nccl::NcclOptions nccl_options;
+  nccl_options.rank = env_.rank;
+  nccl_options.size = env_.world_size;
+  nccl_options.device = env_.local_rank;
+  nccl_options.key_prefix = prefix;
+  nccl_options.timeout = options.timeout;
+  nccl_options.init_timeout = options.init_timeout;
+  nccl_options.current_stream = options.current_stream;
+  nccl_options.blocking_wait = options.blocking_wait;
+  nccl_options.connect_store = connect_;
+  nccl::check_cuda(*libraries_.cuda, libraries_.cuda->set_device(env_.local_rank), env_.rank,
+                   "cudaSetDevice");
+  return nccl::NcclCommunicator::create(libraries_.cuda, libraries_.nccl, *store_, nccl_options);
+}
+
+}  // namespace ddprun
