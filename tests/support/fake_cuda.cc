@@ -83,7 +83,12 @@ void FakeCuda::enqueue(nccl::Stream stream, std::function<void()> task) {
 
 int FakeCuda::num_live_objects() const {
   std::lock_guard lock(mutex_);
-  return static_cast<int>(streams_.size() + events_.size() + allocations_.size());
+  return static_cast<int>(streams_.size() + events_.size() + allocations_.size()) - num_forgotten_;
+}
+
+void FakeCuda::forget_live_objects() {
+  std::lock_guard lock(mutex_);
+  num_forgotten_ = static_cast<int>(streams_.size() + events_.size() + allocations_.size());
 }
 
 nccl::CudaResult FakeCuda::device_count(int* count) {

@@ -37,6 +37,8 @@ class FakeCuda : public nccl::CudaApi {
 
   // Streams, events and allocations that nobody has freed.
   int num_live_objects() const;
+  // What is alive now was left behind on purpose.
+  void forget_live_objects();
 
   nccl::CudaResult device_count(int* count) override;
   nccl::CudaResult get_device(int* device) override;
@@ -64,6 +66,7 @@ class FakeCuda : public nccl::CudaApi {
 
   const int num_devices_;
   mutable std::mutex mutex_;
+  int num_forgotten_ = 0;                                        // Guarded by mutex_
   std::map<std::string, nccl::CudaResult> faults_;               // Guarded by mutex_
   std::vector<std::string> uuids_;                               // Guarded by mutex_
   std::vector<std::shared_ptr<FakeStream>> default_streams_;     // constant after construction

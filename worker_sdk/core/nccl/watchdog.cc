@@ -126,7 +126,10 @@ Error Watchdog::timed_out(const Operation& oldest) {
   std::string message = "rank " + std::to_string(options_.rank) + ": " + oldest.name() +
                         " did not end within " + std::to_string(oldest.timeout().count()) + " ms";
   PeerBoard* peers = board();
-  if (peers == nullptr) return {ErrorCode::kTimeout, message};
+  if (peers == nullptr) {
+    if (options_.connect_store) message += "; the store can't say who is missing: it is gone";
+    return {ErrorCode::kTimeout, message};
+  }
   try {
     peers->post_waiting(oldest.seq());
     const auto deadline = Deadline::after(options_.missing_ranks_grace);

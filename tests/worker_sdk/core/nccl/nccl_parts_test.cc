@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small parts under the nccl communicator, and the loaders on this machine.
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "common/env_names.h"
+#include "tests/support/catch.h"
+#include "tests/worker_sdk/core/nccl/rig.h"
+#include "worker_sdk/core/nccl/bounded_call.h"
+#include "worker_sdk/core/nccl/comm_gate.h"
+#include "worker_sdk/core/nccl/dynamic_library.h"
+#include "worker_sdk/core/nccl/loader.h"
+#include "worker_sdk/core/nccl/peer_board.h"
+
+namespace ddprun::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST_CASE("list_ranks: few are all named, many are counted") {
+  CHECK(nccl::list_ranks({}) == "");
+  CHECK(nccl::list_ranks({3}) == "3");
+  CHECK(nccl::list_ranks({3, 5, 6}) == "3, 5 and 6");
+  CHECK(nccl::list_ranks({0, 1, 2, 3, 4, 5, 6, 7, 8}) == "0, 1, 2, 3, 4, 5, 6, 7 and 8");
+  CHECK(nccl::list_ranks({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+}
+
+TEST_CASE("version_text: NCCL's number in its own words") {
+  CHECK(nccl::version_text(22809) == "2.28.9");
+  CHECK(nccl::version_text(21800) == "2.18.0");
+}
+
+TEST_CASE("PeerBoard: the first rank to give up is the one that is named") {
+  MemoryStore store;
+  nccl::PeerBoard first(store, "p/", 1, 3);
+  nccl::PeerBoard second(store, "p/", 2, 3);
+  CHECK(!first.gave_up());
+  second.post_gave_up("no disk\nat all");
+  first.post_gave_up("later");
+  const auto notice = first.gave_up();
+  REQUIRE(notice);
+  CHECK(notice->rank == 2);
+  CHECK(notice->reason == "no disk\nat all");
+}
+
+TEST_CASE("PeerBoard: who has not said that it waits") {
+  MemoryStore store;
+  nccl::PeerBoard board(store, "p/", 1, 4);
+  CHECK(board.not_waiting(7) == std::vector<int>({0, 1, 2, 3}));
+  board.post_waiting(7);
+  CHECK(board.not_waiting(7) == std::vector<int>({0, 2, 3}));
+  CHECK(board.not_waiting(8) == std::vector<int>({0, 1, 2, 3}));
+}
+
+TEST_CASE("CommGate: take waits for callers inside, to its deadline, and closes the gate") {
+  int memory = 0;
+  const auto comm = reinterpret_cast<nccl::Comm>(&memory);
+  nccl::CommGate gate(comm);
+  {
+    nccl::CommGate::Pass pass(gate);
+    CHECK(pass.comm() == comm);
+    CHECK(gate.take(Deadline::after(milliseconds(20))) == comm);
+    nccl::CommGate::Pass late(gate);
+    CHECK(late.comm() == nullptr);
+  }
+  CHECK(gate.take(Deadline::after(milliseconds(20))) == nullptr);
+}
+
+TEST_CASE("returns_before: tells a call that hangs from one that ends") {
+  CHECK(nccl::returns_before(Deadline::after(milliseconds(10'000)), [] {}));
+  const auto release = std::make_shared<std::atomic<bool>>(false);
+  const auto ended = std::make_shared<std::atomic<bool>>(false);
+  CHECK(!nccl::returns_before(Deadline::after(milliseconds(20)), [release, ended] {
+    while (!release->load()) std::this_thread::yield();
+    ended->store(true);
+  }));
+  release->store(true);
+  while (!ended->load()) std::this_thread::yield();
+}
+
+TEST_CASE("DynamicLibrary: the override, a loaded copy, and what was tried") {
+  nccl::LibrarySearch search;
+  search.what = "the test library";
+  search.override_variable = "DDPRUN_TEST_LIBRARY";
+  search.names = {"libm.so.6"};
+  const auto library = nccl::DynamicLibrary::open(search);
+  CHECK(contains(library.path(), "libm.so.6"));
+  CHECK(library.find("cos") != nullptr);
+  CHECK(library.find("no_such_function") == nullptr);
+  const Error missing = error_of([&] { library.require("no_such_function"); });
+  CHECK(missing.code() == ErrorCode::kUnsupported);
+  CHECK(contains(missing.what(), "has no function no_such_function"));
+
+  search.names = {"libddprun-not-there.so.1"};
+  search.folders = {"/nowhere"};
+  const Error not_found = error_of([&] { nccl::DynamicLibrary::open(search); });
+  CHECK(not_found.code() == ErrorCode::kUnsupported);
+  CHECK(contains(not_found.what(), "the test library was not found"));
+  CHECK(contains(not_found.what(), "/nowhere/libddprun-not-there.so.1"));
+  CHECK(contains(not_found.what(), "DDPRUN_TEST_LIBRARY"));
+
+  ::setenv("DDPRUN_TEST_LIBRARY", "/nowhere/else.so", 1);
+  const Error bad_override = error_of([&] { nccl::DynamicLibrary::open(search); });
+  CHECK(contains(bad_override.what(), "DDPRUN_TEST_LIBRARY=/nowhere/else.so can't be loaded"));
+  ::unsetenv("DDPRUN_TEST_LIBRARY");
+}
+
+TEST_CASE("load_nccl: a library that is not NCCL is refused by name") {
+  ::setenv(env::kNcclLibrary, "libm.so.6", 1);
+  const Error error = error_of([] { nccl::load_nccl(); });
+  ::unsetenv(env::kNcclLibrary);
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  const bool built_in = !contains(error.what(), "built without CUDA and NCCL");
+  if (built_in) CHECK(contains(error.what(), "has no function ncclGetVersion"));
+}
+
+TEST_CASE("load_nccl: the machine's NCCL loads and makes unique ids without a GPU") {
+  std::shared_ptr<nccl::NcclApi> library;
+  try {
+    library = nccl::load_nccl();
+  } catch (const Error& error) {
+    DDPRUN_SKIP(error.what());
+  }
+  CHECK(library->version() >= nccl::kMinVersion);
+  ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  nccl::UniqueId first;
+  nccl::UniqueId second;
+  REQUIRE(library->get_unique_id(&first) == nccl::Result::kSuccess);
+  REQUIRE(library->get_unique_id(&second) == nccl::Result::kSuccess);
+  CHECK(std::string(first.bytes, nccl::UniqueId::kSizeBytes) !=
+        std::string(second.bytes, nccl::UniqueId::kSizeBytes));
+  CHECK(!library->error_text(nccl::Result::kInvalidUsage).empty());
+}
+
+TEST_CASE("load_cuda: the machine's runtime loads, and counts its GPUs or says why not") {
+  std::shared_ptr<nccl::CudaApi> cuda;
+  try {
+    cuda = nccl::load_cuda();
+  } catch (const Error& error) {
+    DDPRUN_SKIP(error.what());
+  }
+  int count = -1;
+  const auto result = cuda->device_count(&count);
+  const std::string text = cuda->error_text(result);
+  CHECK((result == nccl::kCudaSuccess || !text.empty()));
+}
+
+}  // namespace
+}  // namespace ddprun::test
