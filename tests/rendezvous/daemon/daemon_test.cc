@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Agents (shipped machine and link, workers simulated) against a Daemon over real sockets.
+#include "rendezvous/daemon/daemon.h"
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/socket.h"
+#include "rendezvous/store/tcp_store.h"
+#include "tests/rendezvous/daemon/test_agent.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::rendezvous::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+using membership::Join;
+
+struct Fixture {
+  explicit Fixture(DaemonOptions options = {}) {
+    set_log_level(LogLevel::kError);
+    auto listeners = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
+    daemon = std::make_unique<Daemon>(io, std::move(listeners), options);
+    port = daemon->port();
+  }
+  TestAgent& start(const Join& join) {
+    agents.push_back(std::make_unique<TestAgent>(io, port, join));
+    return *agents.back();
+  }
+  bool all_started(std::size_t num_rounds) {
+    return run_until(io, [&] {
+      for (const auto& agent : agents) {
+        if (agent->rounds.size() < num_rounds) return false;
+      }
+      return true;
+    });
+  }
+  bool all_exited() {
+    return run_until(io, [&] {
+      for (const auto& agent : agents) {
+        if (!agent->exit) return false;
+      }
+      return true;
+    });
+  }
+
+  boost::asio::io_context io{1};
+  std::unique_ptr<Daemon> daemon;
+  std::uint16_t port = 0;
+  std::vector<std::unique_ptr<TestAgent>> agents;
+};
+
+TEST_CASE("Daemon: two nodes get their ranks, succeed and end with 0") {
+  Fixture f;
+  TestAgent& a = f.start(make_join("a", 2, 4));
+  REQUIRE(run_until(f.io, [&] { return !a.told.empty(); }));
+  CHECK(a.told.back() == "waiting for nodes: 1 of 2 are here");
+  TestAgent& b = f.start(make_join("b", 2, 3));
+  REQUIRE(f.all_started(1));
+  CHECK(a.rounds[0].node_rank == 0);
+  CHECK(a.rounds[0].serve_store);
+  CHECK(b.rounds[0].node_rank == 1);
+  CHECK(b.rounds[0].first_global_rank == 4);
+  CHECK(b.rounds[0].world_size == 7);
+  CHECK(b.rounds[0].master_addr == "127.0.0.1");
+  CHECK(b.rounds[0].master_port == 10'000);
+  a.workers_succeed();
+  b.workers_succeed();
+  REQUIRE(f.all_exited());
+  CHECK(a.exit->verdict.exit_code == 0);
+  CHECK(b.exit->verdict.exit_code == 0);
+  bool idle = false;
+  f.daemon->when_idle(5s, [&] { idle = true; });
+  CHECK(run_until(
+      f.io, [&] { return idle; }, 900ms));  // well before any linger
+}
+
+TEST_CASE("Daemon: a failed worker restarts both nodes at once, then ends the job for both") {
+  Fixture f;
+  Join join = make_join("a", 2);
+  join.settings.max_restarts = 1;
+  TestAgent& a = f.start(join);
+  join = make_join("b", 2);
+  join.settings.max_restarts = 1;
+  TestAgent& b = f.start(join);
+  REQUIRE(f.all_started(1));
+  const auto begun = Clock::now();
+  b.worker_fails(7);
+  REQUIRE(f.all_started(2));
+  CHECK(Clock::now() - begun < 100ms);  // no timer is on this path
+  CHECK(a.rounds[1].restart_count == 1);
+  CHECK(b.rounds[1].restart_count == 1);
+  CHECK(a.rounds[1].node_rank == a.rounds[0].node_rank);
+  CHECK(a.rounds[1].master_port != a.rounds[0].master_port);
+  b.worker_fails(9);
+  REQUIRE(f.all_exited());
+  CHECK(a.exit->verdict.exit_code == 9);
+  CHECK(b.exit->verdict.exit_code == 9);
+  REQUIRE(a.exit->verdict.first_failure);
+  CHECK(a.exit->verdict.first_failure->host == "b");
+  CHECK(a.exit->verdict.first_failure->last_lines == std::vector<std::string>{"the last words"});
+}
+
+TEST_CASE("Daemon: an agent that comes back within the grace changes nothing") {
+  DaemonOptions options;
+  options.reconnect_grace = 2000ms;
+  Fixture f(options);
+  TestAgent& a = f.start(make_join("a", 2));
+  TestAgent& b = f.start(make_join("b", 2));
+  REQUIRE(f.all_started(1));
+  for (int i = 0; i < 5; ++i) {
+    b.cut_link();
+    REQUIRE(run_until(f.io, [&] { return b.told.back() == "the rendezvous is back"; }));
+    b.told.push_back("");
+  }
+  CHECK(a.rounds.size() == 1);
+  CHECK(b.workers_live);
+  b.cut_link();
+  b.workers_succeed();  // said while there is no link
+  a.workers_succeed();
+  REQUIRE(f.all_exited());
+  CHECK(a.exit->verdict.exit_code == 0);
+  CHECK(b.exit->verdict.exit_code == 0);
+}
+
+TEST_CASE("Daemon: a killed agent ends the job at once, by name, with exit code 75") {
+  Fixture f;
+  TestAgent& a = f.start(make_join("a", 2));
+  TestAgent& b = f.start(make_join("b", 2));
+  REQUIRE(f.all_started(1));
+  const auto begun = Clock::now();
+  b.kill();
+  REQUIRE(run_until(f.io, [&] { return a.exit.has_value(); }));
+  CHECK(Clock::now() - begun < 1s);
+  CHECK(a.exit->verdict.exit_code == 75);
+  CHECK_THAT(a.exit->verdict.reason, Contains("node 1 (b, 127.0.0.1) was lost"));
+  CHECK_FALSE(a.workers_live);
+}
+
+TEST_CASE("Daemon: a signal on one node stops all, and the report names it") {
+  Fixture f;
+  TestAgent& a = f.start(make_join("a", 2));
+  TestAgent& b = f.start(make_join("b", 2));
+  REQUIRE(f.all_started(1));
+  b.feed(membership::agent_event::Signal{SIGINT});
+  REQUIRE(f.all_exited());
+  CHECK(a.exit->verdict.exit_code == 130);
+  CHECK(b.exit->verdict.exit_code == 130);
+  CHECK_THAT(a.exit->verdict.reason, Contains("node 1 (b, 127.0.0.1) left: received SIGINT"));
+}
+
+TEST_CASE("Daemon: nodes that disagree are refused with both values") {
+  Fixture f;
+  f.start(make_join("a", 2));
+  Join other = make_join("b", 2);
+  other.settings.max_restarts = 3;
+  TestAgent& b = f.start(other);
+  REQUIRE(run_until(f.io, [&] { return b.exit.has_value(); }));
+  CHECK(b.exit->verdict.exit_code == 2);
+  CHECK_THAT(b.exit->verdict.reason, Contains("--max-restarts is 3 here, but 0 on a (127.0.0.1)"));
+}
+
+TEST_CASE("Daemon: a surplus agent waits as spare and replaces a lost node") {
+  Fixture f;
+  TestAgent& a = f.start(make_join("a", 2));
+  TestAgent& b = f.start(make_join("b", 2));
+  REQUIRE(f.all_started(1));
+  TestAgent& c = f.start(make_join("c", 2));
+  REQUIRE(run_until(f.io, [&] { return !c.told.empty(); }));
+  CHECK(c.told[0] == "job job already has 2 of 2; waiting as spare; for a new job give --rdzv-id");
+  b.kill();
+  REQUIRE(run_until(f.io, [&] { return !c.rounds.empty() && a.rounds.size() == 2; }));
+  CHECK(c.rounds[0].round == 2);
+  CHECK(c.rounds[0].node_rank == 1);
+  CHECK(a.rounds[1].node_rank == 0);
+}
+
+TEST_CASE("Daemon: when it goes away, agents keep their workers, then end with 69") {
+  DaemonOptions options;
+  options.embedded = true;
+  Fixture f(options);
+  membership::AgentOptions agent = TestAgent::options(f.port, make_join("a", 1));
+  agent.embedded_lost_timeout = 300ms;
+  f.agents.push_back(std::make_unique<TestAgent>(f.io, agent));
+  TestAgent& a = *f.agents.back();
+  REQUIRE(f.all_started(1));
+  f.daemon.reset();
+  REQUIRE(run_until(f.io, [&] { return !a.told.empty(); }));
+  CHECK(a.workers_live);
+  REQUIRE(f.all_exited());
+  CHECK(a.exit->local);
+  CHECK(a.exit->verdict.exit_code == 69);
+  CHECK_THAT(a.exit->verdict.reason, Contains("no standby was named"));
+}
+
+TEST_CASE("AgentLink: an unreachable rendezvous: who was tried, how long, why") {
+  boost::asio::io_context io{1};
+  set_log_level(LogLevel::kError);
+  auto unused = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
+  const auto port = local_address(unused[0].get()).port();
+  unused.clear();
+  membership::AgentOptions options = TestAgent::options(port, make_join("a", 1));
+  options.connect_timeout = 200ms;
+  TestAgent agent(io, options);
+  REQUIRE(run_until(
+      io, [&] { return agent.exit.has_value(); }, 3s));
+  CHECK(agent.exit->verdict.exit_code == 69);
+  CHECK_THAT(agent.exit->verdict.reason, Contains("127.0.0.1:" + std::to_string(port)) &&
+                                             Contains("connection refused") &&
+                                             Contains("times in 2"));
+}
+
+TEST_CASE("AgentLink: a listener that never answers is given up at the deadline") {
+  boost::asio::io_context io{1};
+  auto mute = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
+  membership::AgentOptions options =
+      TestAgent::options(local_address(mute[0].get()).port(), make_join("a", 1));
+  options.connect_timeout = 200ms;
+  TestAgent agent(io, options);
+  REQUIRE(run_until(
+      io, [&] { return agent.exit.has_value(); }, 3s));
+  CHECK_THAT(agent.exit->verdict.reason, Contains("no answer"));
+}
+
+TEST_CASE("bind_endpoint: a port in use names the holder; a foreign address is refused") {
+  auto first = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
+  const auto port = local_address(first[0].get()).port();
+  CHECK_THROWS_WITH(bind_endpoint(Endpoint{.host = "127.0.0.1", .port = port}),
+                    Contains("in use by") && Contains(std::to_string(::getpid())));
+  CHECK_THROWS_WITH(bind_endpoint(Endpoint{.host = "192.0.2.1", .port = 0}),
+                    Contains("192.0.2.1 is not an address of this machine"));
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous::testing

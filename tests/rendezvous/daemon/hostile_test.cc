@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's port against malformed, slow and silent peers; and the key spaces that it serves.
+#include <thread>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/socket.h"
+#include "rendezvous/daemon/daemon.h"
+#include "rendezvous/membership/codec.h"
+#include "rendezvous/store/tcp_store.h"
+#include "tests/rendezvous/daemon/test_agent.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::rendezvous::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+std::vector<std::string>& lines() {
+  static std::vector<std::string> all;
+  return all;
+}
+
+// The daemon on a thread of its own, so that a test can use blocking calls.
+class ServedDaemon {
+ public:
+  explicit ServedDaemon(std::chrono::milliseconds handshake_timeout = 10s) {
+    lines().clear();
+    set_log_level(LogLevel::kInfo);
+    set_log_sink([](LogLevel, std::string_view text) { lines().emplace_back(text); });
+    DaemonOptions options;
+    options.handshake_timeout = handshake_timeout;
+    daemon_ = std::make_unique<Daemon>(io_, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}),
+                                       options);
+    port = daemon_->port();
+    thread_ = std::thread([this] { io_.run(); });
+  }
+  ~ServedDaemon() { stop(); }
+  void stop() {
+    io_.stop();
+    if (thread_.joinable()) thread_.join();
+    set_log_level(LogLevel::kError);
+  }
+  boost::asio::io_context& io() { return io_; }
+
+  // Sends `text`, returns all that comes until the daemon closes.
+  std::string exchange(const std::string& text) {
+    const UniqueFd connection = connect();
+    send_all(connection.get(), text.data(), text.size(), Deadline::after(5s));
+    return read_all(connection);
+  }
+  UniqueFd connect() {
+    return connect_to(Endpoint{.host = "127.0.0.1", .port = port}, Deadline::after(5s));
+  }
+  static std::string read_all(const UniqueFd& connection) {
+    std::string all;
+    char byte = 0;
+    try {
+      for (;;) {
+        receive_all(connection.get(), &byte, 1, Deadline::after(5s));
+        all += byte;
+      }
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kTimeout) all += "<still open>";
+    }
+    return all;
+  }
+
+  std::uint16_t port = 0;
+
+ private:
+  boost::asio::io_context io_{1};
+  std::unique_ptr<Daemon> daemon_;
+  std::thread thread_;
+};
+
+constexpr char kUpgrade[] =
+    "GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+
+// A masked (key 0) text frame, as a client sends it.
+std::string text_frame(const std::string& text) {
+  std::string frame = "\x81";
+  if (text.size() < 126) {
+    frame += static_cast<char>(0x80 | text.size());
+  } else {
+    frame += static_cast<char>(0x80 | 126);
+    frame += static_cast<char>(text.size() >> 8);
+    frame += static_cast<char>(text.size() & 255);
+  }
+  frame += std::string(4, '\0');
+  return frame + text;
+}
+
+TEST_CASE("Daemon port: HTTP pages") {
+  ServedDaemon daemon;
+  CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"),
+             Contains("200 OK") && Contains("ddprun-rendezvous"));
+  CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("\"jobs\":[]"));
+  CHECK_THAT(daemon.exchange("GET /nope HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("404"));
+  CHECK_THAT(daemon.exchange("DELETE /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("405"));
+  CHECK_THAT(daemon.exchange("GET /v1/agent HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("426"));
+  CHECK(answers_as_rendezvous(Endpoint{.host = "127.0.0.1", .port = daemon.port}, 2s));
+}
+
+TEST_CASE("Daemon port: malformed input closes that connection and names the peer") {
+  ServedDaemon daemon;
+  const UniqueFd bystander = daemon.connect();
+  const std::string greeting = kUpgrade;
+  send_all(bystander.get(), greeting.data(), greeting.size(), Deadline::after(5s));
+  CHECK_THAT(daemon.exchange("HELLO\r\n\r\n"), !Contains("still open"));
+  CHECK_THAT(daemon.exchange("\x16\x03\x01"), !Contains("still open"));
+  CHECK_THAT(daemon.exchange("\x01garbage"), !Contains("still open"));
+  CHECK_THAT(daemon.exchange("GET /" + std::string(10'000, 'x') + " HTTP/1.1\r\n\r\n"),
+             !Contains("200 OK") && !Contains("still open"));
+  CHECK_THAT(daemon.exchange(kUpgrade + text_frame("not json")), !Contains("still open"));
+  CHECK_THAT(daemon.exchange(kUpgrade + text_frame("{\"type\":\"join\"}")),
+             !Contains("still open"));
+  CHECK_THAT(daemon.exchange(kUpgrade + text_frame("{\"type\":\"ack\",\"seq\":0,\"ack\":0}")),
+             !Contains("still open"));
+  CHECK_THAT(daemon.exchange(kUpgrade + std::string("\xff\xff\xff\xff\xff\xff")),
+             !Contains("still open"));
+  daemon.stop();
+  std::string all;
+  for (const std::string& line : lines()) all += line + "\n";
+  CHECK_THAT(all, Contains("127.0.0.1:") && Contains("not a valid HTTP request") &&
+                      Contains("it speaks TLS") && Contains("first byte 1") &&
+                      Contains("not a control message") && Contains("\"seq\" is missing"));
+}
+
+TEST_CASE("Daemon port: silent and slow peers are closed at the deadline") {
+  ServedDaemon daemon(100ms);
+  CHECK(daemon.exchange("") == "");                       // not a byte
+  CHECK(daemon.exchange("GET /healthz HTTP/1.1") == "");  // half a request
+  CHECK_THAT(daemon.exchange(kUpgrade), Contains("101") && !Contains("still open"));  // no Join
+}
+
+TEST_CASE("Daemon port: c10d connections get a plain store") {
+  ServedDaemon daemon;
+  const Endpoint endpoint{.host = "127.0.0.1", .port = daemon.port};
+  store::TcpStore first(endpoint, {});
+  store::TcpStore second(endpoint, {});
+  first.set("key", "value");
+  CHECK(second.get("key") == "value");
+}
+
+TEST_CASE("Daemon port: static mode serves each round's key space, old ones stay") {
+  ServedDaemon daemon;
+  const Endpoint endpoint{.host = "127.0.0.1", .port = daemon.port};
+  boost::asio::io_context io{1};
+  auto join = make_join("a", 1);
+  join.settings.rdzv_backend = membership::kStaticBackend;
+  join.settings.max_restarts = 1;
+  join.node_rank = 0;
+  TestAgent agent(io, daemon.port, join);
+  REQUIRE(run_until(io, [&] { return agent.rounds.size() == 1; }));
+  CHECK(agent.rounds[0].master_addr == "127.0.0.1");
+  CHECK(agent.rounds[0].master_port == daemon.port);
+  CHECK_FALSE(agent.rounds[0].serve_store);
+  store::TcpStore old_worker(endpoint, {});
+  old_worker.set("key", "round 1");
+  agent.worker_fails(1);
+  REQUIRE(run_until(io, [&] { return agent.rounds.size() == 2; }));
+  store::TcpStore new_worker(endpoint, {});
+  CHECK_FALSE(new_worker.check({"key"}));
+  CHECK(old_worker.get("key") == "round 1");
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous::testing

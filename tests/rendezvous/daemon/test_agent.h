@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node without processes: the shipped agent machine on the shipped link, its workers are events
+// that the test gives. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/membership/agent_link.h"
+#include "rendezvous/membership/agent_machine.h"
+
+namespace ddprun::rendezvous::testing {
+
+inline membership::Join make_join(const std::string& host, int num_nodes, int num_workers = 2) {
+  membership::Join join;
+  join.run_id = "job";
+  join.instance = "instance-of-" + host;
+  join.host = host;
+  join.settings.min_nodes = join.settings.max_nodes = num_nodes;
+  join.num_workers = num_workers;
+  join.program = "train";
+  return join;
+}
+
+class TestAgent {
+ public:
+  TestAgent(boost::asio::io_context& io, std::uint16_t port, const membership::Join& join)
+      : TestAgent(io, options(port, join)) {}
+
+  TestAgent(boost::asio::io_context& io, membership::AgentOptions options)
+      : io_(io),
+        timer_(io),
+        machine_(options),
+        link_(std::make_unique<membership::AgentLink>(
+            io, options.endpoint, [this](const membership::AgentEvent& event) { feed(event); })) {
+    feed(membership::agent_event::Start{});
+  }
+
+  static membership::AgentOptions options(std::uint16_t port, const membership::Join& join) {
+    membership::AgentOptions options;
+    options.join = join;
+    options.endpoint = Endpoint{.host = "127.0.0.1", .port = port};
+    options.connect_timeout = std::chrono::milliseconds(5000);
+    return options;
+  }
+
+  void feed(const membership::AgentEvent& event) {
+    for (auto& action : machine_.step(event, Clock::now())) perform(action);
+    timer_.cancel();
+    if (const auto deadline = machine_.next_deadline()) {
+      timer_.expires_at(*deadline);
+      timer_.async_wait([this](boost::system::error_code error) {
+        if (!error) feed(membership::agent_event::Timer{});
+      });
+    }
+  }
+
+  // Loses the connection as a network would: the machine hears of it.
+  void cut_link() {
+    link_->close();
+    feed(membership::agent_event::LinkDown{false, "cut by the test"});
+  }
+
+  // As a process that is killed: nothing is said any more.
+  void kill() {
+    link_.reset();
+    killed_ = true;
+    timer_.cancel();
+  }
+
+  void worker_fails(int exit_code) {
+    membership::agent_event::WorkerFailed failed;
+    failed.round = rounds.back().round;
+    failed.failure.global_rank = rounds.back().first_global_rank;
+    failed.failure.exit_code = exit_code;
+    failed.failure.last_lines = {"the last words"};
+    feed(failed);
+  }
+  void workers_succeed() { feed(membership::agent_event::WorkersSucceeded{rounds.back().round}); }
+
+  // Seen so far.
+  std::vector<membership::StartRound> rounds;
+  std::vector<std::string> told;
+  std::optional<membership::agent_action::Exit> exit;
+  bool workers_live = false;
+
+ private:
+  void perform(membership::AgentAction& action) {
+    namespace act = membership::agent_action;
+    namespace ev = membership::agent_event;
+    if (killed_) return;
+    if (auto* connect = std::get_if<act::Connect>(&action)) {
+      link_->connect(connect->timeout);
+    } else if (std::get_if<act::CloseLink>(&action) != nullptr) {
+      link_->close();
+    } else if (auto* send = std::get_if<act::Send>(&action)) {
+      link_->send(send->envelope);
+    } else if (auto* keep_alive = std::get_if<act::SetKeepAlive>(&action)) {
+      link_->set_keep_alive(keep_alive->timeout);
+    } else if (std::get_if<act::BindStore>(&action) != nullptr) {
+      post(ev::StoreBound{static_cast<std::uint16_t>(next_port_++)});
+    } else if (auto* spawn = std::get_if<act::Spawn>(&action)) {
+      rounds.push_back(spawn->round);
+      workers_live = true;
+      post(ev::WorkersRunning{spawn->round.round});
+    } else if (std::get_if<act::StopWorkers>(&action) != nullptr) {
+      workers_live = false;
+      post(ev::WorkersGone{rounds.back().round});
+    } else if (auto* tell = std::get_if<act::Tell>(&action)) {
+      told.push_back(tell->text);
+    } else if (auto* leave = std::get_if<act::Exit>(&action)) {
+      exit = *leave;
+    }
+  }
+
+  void post(membership::AgentEvent event) {
+    boost::asio::post(io_, [this, event] {
+      if (!killed_) feed(event);
+    });
+  }
+
+  boost::asio::io_context& io_;
+  boost::asio::steady_timer timer_;
+  membership::AgentMachine machine_;
+  std::unique_ptr<membership::AgentLink> link_;
+  int next_port_ = 10'000;
+  bool killed_ = false;
+};
+
+// Runs `io` until `done()` or the deadline; whether it was done.
+template <typename Done>
+bool run_until(boost::asio::io_context& io, Done done,
+               std::chrono::milliseconds timeout = std::chrono::milliseconds(10'000)) {
+  const Deadline deadline = Deadline::after(timeout);
+  while (!done() && !deadline.expired()) {
+    io.restart();
+    io.run_one_for(std::chrono::milliseconds(20));
+  }
+  return done();
+}
+
+}  // namespace ddprun::rendezvous::testing

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/rendezvous/membership/random_world.h"
+
+#include <algorithm>
+#include <set>
+
+namespace ddprun::membership::testing {
+namespace {
+
+constexpr std::size_t kMaxAgents = 6;
+constexpr int kMaxDrainTicks = 300;
+
+std::function<std::string()> counting_sessions() {
+  return [next = 0]() mutable { return "session-" + std::to_string(++next); };
+}
+
+std::uint64_t* round_of(AgentMessage& message) {
+  return std::visit(
+      [](auto& each) -> std::uint64_t* {
+        if constexpr (requires { each.round; }) return &each.round;
+        return nullptr;
+      },
+      message);
+}
+
+}  // namespace
+
+RandomWorld::RandomWorld(std::uint64_t seed, Options options)
+    : options_(options),
+      state_(seed * 0x9E3779B97F4A7C15ULL + 1),
+      table_(MachineOptions{}, counting_sessions()) {
+  settings_.min_nodes = 1 + static_cast<int>(random(3));
+  settings_.max_nodes = settings_.min_nodes + static_cast<int>(chance(20) ? random(2) : 0);
+  settings_.max_restarts = static_cast<int>(random(4));
+  if (chance(15)) settings_.rdzv_backend = kStaticBackend;
+}
+
+std::uint64_t RandomWorld::random(std::uint64_t below) {  // splitmix64
+  state_ += 0x9E3779B97F4A7C15ULL;
+  std::uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  return (z ^ (z >> 31)) % below;
+}
+
+std::optional<std::string> RandomWorld::run() {
+  for (event_number_ = 0; event_number_ < options_.num_events && !violation_; ++event_number_) {
+    random_event();
+  }
+  if (!violation_) drain();
+  return violation_;
+}
+
+void RandomWorld::violated(const std::string& what) {
+  if (!violation_) violation_ = concat("event ", event_number_, ": ", what);
+}
+
+// ---- what happens ----
+
+void RandomWorld::random_event() {
+  if (agents_.size() < kMaxAgents && (agents_.empty() || chance(15))) {
+    Agent& agent = agents_.emplace_back();
+    agent.name = concat("host", agents_.size());
+    agent.instance = concat("instance", agents_.size());
+    agent.run_id = chance(90) ? "job" : "other";
+    agent.has_rank_wish = chance(20);
+    join(agent);
+    return;
+  }
+  Agent& agent = agents_[random(agents_.size())];
+  if (!agent.connection) {
+    if (agent.ended || chance(30)) {
+      pass_time();
+    } else {
+      if (agent.live_round == 0 && chance(10)) {  // ddprun was started again on that host
+        agent.instance += "+";
+        agent.session.clear();
+        agent.channel = {};
+        agent.last_sent = {};
+      }
+      join(agent);
+    }
+    return;
+  }
+  const auto dice = random(100);
+  if (dice < 45) {
+    say_something_true(agent);
+  } else if (dice < 60) {
+    say_something_stale(agent);
+  } else if (dice < 65) {
+    step(event::Message{*agent.connection, agent.last_sent, {}});  // a repetition
+  } else if (dice < 72) {
+    disconnect(agent);
+  } else if (dice < 74) {
+    say(agent, Leave{"a signal", 130});
+  } else if (dice < 75) {
+    AgentEnvelope nonsense = agent.last_sent;
+    nonsense.seq = random(8);
+    nonsense.ack = random(8);
+    agent.is_liar = true;  // the numbers of its channel are lost
+    step(event::Message{*agent.connection, nonsense, {}});
+  } else if (dice < 85) {
+    step(event::Heard{*agent.connection});
+  } else {
+    pass_time();
+  }
+}
+
+void RandomWorld::join(Agent& agent) {
+  const ConnectionId id = next_connection_++;
+  if (agent.connection) by_connection_.erase(*agent.connection);
+  agent.connection = id;
+  by_connection_[id] = &agent;
+  Join join;
+  join.run_id = agent.run_id;
+  join.instance = agent.instance;
+  join.settings = settings_;
+  if (chance(2)) join.settings.max_restarts += 1;
+  join.session = agent.session;
+  if (agent.has_rank_wish) {
+    join.node_rank = static_cast<int>(random(static_cast<std::uint64_t>(settings_.max_nodes)));
+  }
+  join.num_workers = 1 + static_cast<int>(random(4));
+  join.host = agent.name;
+  join.store_port = 1000;
+  event::Message message;
+  message.connection = id;
+  message.envelope = agent.channel.plain(join);
+  message.facts.peer_addr = concat("10.0.0.", agents_.size());
+  message.facts.local_addr = "10.0.0.200";
+  step(message);
+}
+
+void RandomWorld::say(Agent& agent, AgentMessage message) {
+  agent.last_sent = agent.channel.number(std::move(message));
+  step(event::Message{*agent.connection, agent.last_sent, {}});
+}
+
+void RandomWorld::say_something_true(Agent& agent) {
+  if (agent.live_round == 0) {
+    step(event::Heard{*agent.connection});
+  } else if (agent.asked_to_stop || chance(3)) {
+    const std::uint64_t round = agent.live_round;
+    agent.live_round = 0;
+    say(agent, WorkersStopped{round, 1001});
+  } else if (chance(40)) {
+    say(agent, WorkersRunning{agent.live_round});
+  } else if (chance(40)) {
+    WorkerFailed failed{agent.live_round, {}};
+    failed.failure.exit_code = static_cast<int>(random(3));
+    say(agent, failed);
+  } else {
+    say(agent, WorkersSucceeded{agent.live_round});
+  }
+}
+
+void RandomWorld::say_something_stale(Agent& agent) {
+  std::uint64_t round = random(agent.live_round + 3);
+  if (round == agent.live_round) ++round;
+  switch (random(4)) {
+    case 0:
+      say(agent, WorkersRunning{round});
+      break;
+    case 1:
+      say(agent, WorkerFailed{round, {}});
+      break;
+    case 2:
+      say(agent, WorkersSucceeded{round});
+      break;
+    default:
+      say(agent, WorkersStopped{round, 1002});
+      break;
+  }
+}
+
+void RandomWorld::disconnect(Agent& agent) {
+  const ConnectionId id = *agent.connection;
+  agent.connection.reset();
+  by_connection_.erase(id);
+  step(event::Closed{id});
+}
+
+void RandomWorld::pass_time() {
+  const auto next = table_.next_deadline();
+  const bool jump = next && chance(50);
+  now_ = jump ? std::max(now_, *next)
+              : now_ + std::chrono::milliseconds(random(chance(80) ? 200 : 20'000));
+  if (next && *next <= now_) step(event::Tick{});
+}
+
+// Nobody says anything any more: only deadlines can end the waits.
+void RandomWorld::drain() {
+  for (int i = 0; i < kMaxDrainTicks && !table_.idle() && !violation_; ++i) {
+    const auto next = table_.next_deadline();
+    if (!next) {
+      violated("a job waits without a deadline");
+      return;
+    }
+    now_ = std::max(now_, *next);
+    step(event::Tick{});
+  }
+  if (!table_.idle()) violated("a job did not end though all its deadlines passed");
+  for (const Agent& agent : agents_) {
+    if (agent.connection && !agent.ended && !agent.is_liar) violated(agent.name + " was never told the end");
+  }
+}
+
+// ---- what the machine does about it ----
+
+void RandomWorld::step(const Event& event) {
+  Event given = event;
+  if (options_.plant_stale_round_bug) {
+    if (auto* message = std::get_if<event::Message>(&given)) {
+      const auto found = by_connection_.find(message->connection);
+      std::uint64_t* round = round_of(message->envelope.message);
+      if (round != nullptr && found != by_connection_.end()) {
+        *round = round_of_job_[found->second->run_id];
+      }
+    }
+  }
+  const Actions actions = table_.step(given, now_);
+  std::vector<std::vector<StartRound>> starts;  // of each round that begins in this step
+  std::vector<ConnectionId> closed;
+  for (const Action& action : actions) {
+    if (const auto* send = std::get_if<action::Send>(&action)) {
+      const auto found = by_connection_.find(send->connection);
+      if (found != by_connection_.end()) receive(*found->second, send->envelope);
+      const auto* start = std::get_if<StartRound>(&send->envelope.message);
+      if (start != nullptr && !starts.empty()) starts.back().push_back(*start);
+    } else if (const auto* close = std::get_if<action::Close>(&action)) {
+      closed.push_back(close->connection);
+    } else if (const auto* round = std::get_if<action::RoundStarted>(&action)) {
+      round_of_job_[round->run_id] = round->round;
+      starts.emplace_back();
+      ++num_rounds_;
+    } else if (std::get_if<action::JobOver>(&action) != nullptr) {
+      ++num_ends_;
+    }
+  }
+  for (const auto& round : starts) check_ranks(round);
+  check_jobs();
+  for (const ConnectionId id : closed) {
+    const auto found = by_connection_.find(id);
+    if (found != by_connection_.end()) {
+      if (found->second->connection == id) found->second->connection.reset();
+      by_connection_.erase(found);
+    }
+    step(event::Closed{id});
+  }
+}
+
+void RandomWorld::receive(Agent& agent, const RendezvousEnvelope& envelope) {
+  switch (agent.channel.receive(envelope.seq, envelope.ack)) {
+    case Arrival::kGap:
+      if (!agent.is_liar) violated("the rendezvous skipped a message");
+      return;
+    case Arrival::kDuplicate:
+      return;
+    case Arrival::kNew:
+      break;
+  }
+  if (const auto* welcome = std::get_if<Welcome>(&envelope.message)) {
+    agent.session = welcome->session;
+  } else if (const auto* start = std::get_if<StartRound>(&envelope.message)) {
+    if (agent.live_round != 0 && !agent.is_liar) {
+      violated(concat("round ", start->round, " starts on ", agent.name, " where round ",
+                      agent.live_round, " lives"));
+    }
+    agent.live_round = start->round;
+    agent.asked_to_stop = false;
+  } else if (const auto* stop = std::get_if<StopRound>(&envelope.message)) {
+    if (stop->round == agent.live_round) agent.asked_to_stop = true;
+  } else if (std::get_if<JobEnd>(&envelope.message) != nullptr ||
+             std::get_if<Refused>(&envelope.message) != nullptr) {
+    agent.ended = true;
+    agent.live_round = 0;
+    if (chance(80) && agent.connection && envelope.seq != 0) {
+      step(event::Message{*agent.connection, agent.channel.plain(Ack{}), {}});
+    }
+  }
+}
+
+void RandomWorld::check_ranks(const std::vector<StartRound>& starts) {
+  std::set<int> node_ranks, first_ranks;
+  for (const StartRound& start : starts) {
+    node_ranks.insert(start.node_rank);
+    first_ranks.insert(start.first_global_rank);
+    if (start.round != starts.front().round || start.world_size != starts.front().world_size) {
+      violated("nodes were told different rounds");
+    }
+    if (start.restart_count + 1 != static_cast<int>(start.round)) {
+      violated("restart count is not round - 1");
+    }
+    if (start.num_nodes != static_cast<int>(starts.size())) violated("a rank is missing");
+  }
+  if (node_ranks.size() != starts.size() || first_ranks.size() != starts.size() ||
+      *node_ranks.begin() != 0 || *node_ranks.rbegin() + 1 != static_cast<int>(starts.size()) ||
+      *first_ranks.begin() != 0) {
+    violated("ranks are not each given exactly once");
+  }
+  const int nodes = static_cast<int>(starts.size());
+  if (nodes < settings_.min_nodes || nodes > settings_.max_nodes) {
+    violated("a round has too few or too many nodes");
+  }
+}
+
+void RandomWorld::check_jobs() {
+  if (!table_.idle() && !table_.next_deadline()) violated("a job waits without a deadline");
+  for (const JobStatus& job : table_.status()) {
+    if (job.failures > job.settings.max_restarts + 1) violated("the restart budget was exceeded");
+    if (job.phase == "running" && job.failures > job.settings.max_restarts) {
+      violated("a round runs beyond the restart budget");
+    }
+    if (job.phase == "ended") continue;
+    for (const NodeStatus& node : job.nodes) {
+      const auto agent = std::find_if(agents_.begin(), agents_.end(),
+                                      [&](const Agent& each) { return each.name == node.host; });
+      if (!agent->is_liar && agent->live_round != 0 && agent->live_round != job.round) {
+        violated(
+            concat("two live rounds: ", agent->live_round, " on ", node.host, " and ", job.round));
+      }
+    }
+  }
+}
+
+}  // namespace ddprun::membership::testing

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rendezvous among agents that do anything: join, vanish, come back, repeat themselves, speak of
+// old rounds, lie about numbers. Knows the truth (whose workers live) and checks the machine
+// against it. Pure: the whole run follows from the seed.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/membership/channel.h"
+#include "rendezvous/membership/machine.h"
+
+namespace ddprun::membership::testing {
+
+class RandomWorld {
+ public:
+  struct Options {
+    int num_events = 30;
+    // The machine is made to accept messages of old rounds: what the checks must notice.
+    bool plant_stale_round_bug = false;
+  };
+
+  RandomWorld(std::uint64_t seed, Options options);
+
+  // Runs to the end. nullopt: every invariant held; else which one broke, and when.
+  std::optional<std::string> run();
+
+  std::uint64_t num_rounds() const { return num_rounds_; }
+  std::uint64_t num_ends() const { return num_ends_; }
+
+ private:
+  struct Agent {
+    std::string name;  // its host name in the status
+    std::string instance;
+    std::string run_id;
+    std::string session;
+    Channel<AgentMessage> channel;
+    std::optional<ConnectionId> connection;
+    std::uint64_t live_round = 0;  // whose workers really live here; 0 = none
+    bool asked_to_stop = false;
+    bool ended = false;  // got JobEnd or Refused
+    bool has_rank_wish = false;
+    bool is_liar = false;
+    AgentEnvelope last_sent;
+  };
+
+  std::uint64_t random(std::uint64_t below);
+  bool chance(int percent) { return random(100) < static_cast<std::uint64_t>(percent); }
+
+  void random_event();
+  void join(Agent& agent);
+  void say(Agent& agent, AgentMessage message);
+  void say_something_true(Agent& agent);
+  void say_something_stale(Agent& agent);
+  void disconnect(Agent& agent);
+  void pass_time();
+  void drain();
+
+  void step(const Event& event);
+  void receive(Agent& agent, const RendezvousEnvelope& envelope);
+  void check_ranks(const std::vector<StartRound>& starts);
+  void check_jobs();
+  void violated(const std::string& what);
+
+  const Options options_;
+  std::uint64_t state_;
+  JobTable table_;
+  JobSettings settings_;
+  Clock::time_point now_{std::chrono::hours(1)};
+  std::deque<Agent> agents_;
+  std::map<ConnectionId, Agent*> by_connection_;
+  std::map<std::string, std::uint64_t> round_of_job_;
+  ConnectionId next_connection_ = 1;
+  int event_number_ = 0;
+  std::uint64_t num_rounds_ = 0, num_ends_ = 0;
+  std::optional<std::string> violation_;
+};
+
+}  // namespace ddprun::membership::testing
