@@ -101,6 +101,10 @@ void HttpSession::respond(http::status status, Page page) {
 }
 
 void HttpSession::upgrade() {
+  if (buffer_.size() != 0) {
+    respond(http::status::bad_request, {"text/plain", "frames before the upgrade was answered\n"});
+    return;
+  }
   arm_timer("the WebSocket handshake");
   frames_ = std::make_shared<membership::FrameStream>(std::move(socket_), options_.frames);
   frames_->stream().async_accept(parser_->get(), [self = shared_from_this(), frames = frames_](
