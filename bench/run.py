@@ -22,6 +22,7 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import measure  # noqa: E402
 import rows as definitions  # noqa: E402
+from row import OURS  # noqa: E402
 
 DOCUMENT = os.path.join(measure.ROOT, "docs/benchmarks.md")
 BEGIN, END = "<!-- bench/run.py: begin {} -->", "<!-- bench/run.py: end {} -->"
@@ -61,7 +62,7 @@ def medians(samples):
 
 
 def verdict(goal, middle):
-    ours = middle.get(definitions.OURS, {}).get(goal.metric)
+    ours = middle.get(OURS, {}).get(goal.metric)
     limit = goal.limit
     if goal.peer:
         theirs = middle.get(goal.peer, {}).get(goal.metric)
@@ -78,13 +79,13 @@ def table(row, samples):
     sides = list(row.sides)
     lines = ["| | " + " | ".join(sides) + " | wanted | |", "|---" * (len(sides) + 3) + "|"]
     for metric in metrics:
-        ours = middle.get(definitions.OURS, {}).get(metric)
+        ours = middle.get(OURS, {}).get(metric)
         cells = []
         for side in sides:
             value = middle.get(side, {}).get(metric)
             if value is None:
                 cells.append("–")
-            elif side == definitions.OURS or not ours:
+            elif side == OURS or not ours:
                 spread = samples[side][metric]
                 cells.append(f"{number(value)} ({number(min(spread))}–{number(max(spread))})")
             else:
@@ -144,7 +145,7 @@ def main():
     if args.json:
         with open(args.json, "w") as f:
             json.dump(every, f, indent=1)
-    failed = [n for n, s in every.items() if isinstance(s[definitions.OURS], str)]
+    failed = [n for n, s in every.items() if isinstance(s[OURS], str)]
     print(f"bench: {len(every)} rows measured" + (f"; ours failed in: {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
 

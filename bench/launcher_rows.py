@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows about the launcher: start, and crash → running."""
+import os
+import subprocess
+import tempfile
+import time
+
+import measure
+from measure import mpiexec, program, torchrun
+from row import OURS, Goal, Row
+
+
+def ddprun(*args):
+    return [program("ddprun"), *args]
+
+
+def start_row():
+    def side(launcher, *, memory):
+        def once():
+            seconds = measure.wall_seconds(launcher() + ["true"])
+            megabytes = measure.launcher_megabytes(launcher() + memory, 2)
+            return {"wall ms": seconds * 1e3, "resident MB": megabytes}
+        return once
+
+    sleep = ["sleep", "100"]
+    return Row(
+        "start", "start 2 × `true`",
+        {OURS: side(lambda: ddprun("--standalone", "--nproc_per_node=2"), memory=sleep),
+         "torchrun": side(lambda: torchrun() + ["--standalone", "--nproc_per_node=2", "--no-python"],
+                          memory=sleep),
+         "mpiexec.hydra": side(lambda: mpiexec() + ["-n", "2"], memory=sleep)},
+        [Goal("wall ms", 15), Goal("resident MB", 20)], repeats=10,
+        note="resident: peak of the launcher's own processes while 2 × `sleep` run")
+
+
+def crash_to_running_ms(argv_of, num_workers):
+    """Two hosts in network namespaces; `argv_of(host, hosts)` is the launcher's command line."""
+    import netns
+    with netns.Hosts(2) as hosts, tempfile.TemporaryDirectory() as directory:
+        running = []
+        for host in hosts:
+            argv = argv_of(host, hosts) + [program("restart_worker"), directory]
+            running.append((argv, host.popen(
+                argv, env=measure.environment(), stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)))
+            # Their servers do not meet a client that came first any faster: be fair, start in order.
+            time.sleep(0.05)
+        for argv, process in running:
+            measure.check(argv, process.wait(timeout=120), process.stderr.read())
+            process.stderr.close()
+
+        def read(name):
+            with open(os.path.join(directory, name)) as f:
+                return int(f.read())
+        last = max(read(f"1.{rank}") for rank in range(num_workers))
+        return {"ms": (last - read("death")) / 1e6}
+
+
+def restart_row():
+    def ours(host, hosts):
+        return ddprun("--nnodes=2", "--nproc_per_node=2", "--max-restarts=1",
+                      f"--rdzv-endpoint={hosts[0].address}:29400")
+
+    def theirs(host, hosts):
+        return torchrun() + ["--nnodes=2", "--nproc_per_node=2", "--max-restarts=1", "--no-python",
+                             "--rdzv-backend=c10d", "--rdzv-id=bench",
+                             f"--rdzv-endpoint={hosts[0].address}:29400",
+                             f"--rdzv-conf=is_host={1 if host.index == 0 else 0}",
+                             f"--local-addr={host.address}"]
+    return Row(
+        "restart", "crash → all workers running again, 2 hosts × 2",
+        {OURS: lambda: crash_to_running_ms(ours, 4),
+         "torchrun": lambda: crash_to_running_ms(theirs, 4)},
+        [Goal("ms", 150)],
+        note="death of a worker → first instruction of the last new worker; hosts are network "
+             "namespaces; a C worker, default signals")
+
+
+def rows():
+    return [start_row(), restart_row()]

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows about the store: CPU per request, the start of a large job, memory."""
+import contextlib
+import os
+import subprocess
+
+import measure
+from measure import json_of, program
+from row import OURS, Goal, Row
+
+PYTORCH = "PyTorch's server"
+ECHO = "bare echo"
+
+
+@contextlib.contextmanager
+def serving(argv):
+    """A server that prints its port first; yields (port, pid) as text, ends it afterwards."""
+    process = subprocess.Popen(argv, env=measure.environment(), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        line = process.stdout.readline().strip()
+        if not line.isdigit():
+            raise RuntimeError(f"{' '.join(argv)} printed no port")
+        yield line, str(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def ours():
+    return [program("store_serve")]
+
+
+def pytorchs():
+    measure.torchrun()  # PyTorch is here, or says how to get it
+    return [measure.PYTHON, os.path.join(measure.HERE, "store/torch_server.py")]
+
+
+def echo():
+    return [program("echo_server")]
+
+
+def cpu_row():
+    def side(server):
+        def once():
+            with serving(server()) as (port, pid):
+                return {f"µs/{operation}".replace("set", "set+ping"): json_of(
+                    [program("store_load"), port, pid, operation, "64", "1"])["server_cpu_us_per_request"]
+                    for operation in ("add", "set", "get")}
+        return once
+
+    def echo_once():
+        with serving(echo()) as (port, pid):
+            found = json_of([program("store_load"), port, pid, "echo", "64", "1"])
+        # The echo of an ADD-sized message is what each of the store's operations is held against.
+        return dict.fromkeys(("µs/add", "µs/get"), found["server_cpu_us_per_request"])
+
+    return Row(
+        "store-cpu", "store: server CPU per request at 64 connections",
+        {OURS: side(ours), ECHO: echo_once, PYTORCH: side(pytorchs)},
+        [Goal("µs/add", 1.2, ECHO), Goal("µs/add", 1, PYTORCH), Goal("µs/set+ping", 1, PYTORCH),
+         Goal("µs/get", 1.2, ECHO), Goal("µs/get", 1, PYTORCH)], repeats=7,
+        note="user + system time of the server's process, one request under way per connection; the "
+             "echo server is one epoll_wait, recv and send per ADD-sized message")
+
+
+def storm_row():
+    def side(server):
+        def once():
+            with serving(server()) as (port, pid):
+                found = json_of([program("store_storm"), port, pid, "16000"])
+            return {"seconds": found["seconds"], "server CPU s": found["server_cpu_seconds"]}
+        return once
+    return Row("store-storm", "store: 16,000 simulated ranks join, exchange an id, barrier",
+               {OURS: side(ours), PYTORCH: side(pytorchs)}, [Goal("seconds", 0.5, PYTORCH)], repeats=5)
+
+
+def memory_row():
+    def side(server):
+        def once():
+            with serving(server()) as (port, pid):
+                found = json_of([program("store_memory"), port, pid, "5000"])
+            return {"empty MB": found["empty_bytes"] / 1e6,
+                    "KB per connection": found["bytes_per_connection"] / 1e3}
+        return once
+    return Row("store-memory", "store memory: empty, and per idle connection",
+               {OURS: side(ours), PYTORCH: side(pytorchs)},
+               [Goal("empty MB", 15), Goal("KB per connection", 4.096)], repeats=3,
+               note="resident memory of the server's process with 5,000 connections")
+
+
+def rows():
+    return [cpu_row(), storm_row(), memory_row()]
