@@ -51,6 +51,11 @@ struct AskedGroups {
   }
 };
 
+Warden::~Warden() {
+  free(workers_);
+  free(asked_groups_);
+}
+
 int Warden::run() {
   report({.type = ReportType::kReady, .pid = getpid()});
   while (true) {

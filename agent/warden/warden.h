@@ -17,6 +17,9 @@ class Warden {
  public:
   // `socket` is the agent's peer, `child_fd` a signalfd for SIGCHLD.
   Warden(int socket, int child_fd) : socket_(socket), child_fd_(child_fd) {}
+  ~Warden();
+  Warden(const Warden&) = delete;
+  Warden& operator=(const Warden&) = delete;
 
   // Serves until the agent's end is closed and no descendant is left. Returns the exit status.
   int run();
