@@ -285,20 +285,19 @@ void StoreState::queue_pop(ConnectionId from, const Request& request) {
 void StoreState::offer_element(std::string_view key) {
   const auto watchers = watchers_.find(key);
   if (watchers == watchers_.end()) return;
-  WaitList& list = watchers->second;
-  for (auto wait = list.begin(); wait != list.end();) {
-    const auto current = wait++;
-    if (current->is_barrier) continue;
-    const std::size_t missing = find_missing(current->keys, current->watched);
-    if (missing < current->keys.size()) {
-      watch_next(list, current, missing);
+  WaitList& waits = watchers->second.waits;
+  while (!waits.empty()) {
+    const auto oldest = waits.begin();
+    const std::size_t missing = find_missing(oldest->keys, oldest->watched);
+    if (missing < oldest->keys.size()) {
+      watch_next(waits, oldest, missing);
       continue;
     }
-    offered_to_[current->connection].emplace_back(key);
-    end_wait(list, current);
+    offered_to_[oldest->connection].emplace_back(key);
+    end_wait(waits, oldest);
     break;
   }
-  if (list.empty()) watchers_.erase(watchers_.find(key));
+  forget_if_empty(key);
 }
 
 // An offer lasts until the connection's next request: if that doesn't take the element, the next
@@ -372,28 +371,32 @@ void StoreState::add_wait(Wait wait) {
   wait_bytes_ += bytes_of(wait.keys);
   ++num_waits_;
   std::vector<WaitList::iterator>& mine = waits_of_[wait.connection];
-  WaitList& list = watchers_[wait.keys[wait.watched]];
+  WaitList& list = watchers_[wait.keys[wait.watched]].list_of(wait);
   mine.push_back(list.insert(list.end(), std::move(wait)));
 }
 
 void StoreState::key_appeared(std::string_view key, bool wake_barriers) {
-  const auto watchers = watchers_.find(key);
-  if (watchers == watchers_.end()) return;
-  WaitList& list = watchers->second;
-  for (auto wait = list.begin(); wait != list.end();) {
-    const auto current = wait++;
-    if (current->is_barrier) {
-      if (wake_barriers) end_wait(list, current);
-      continue;
-    }
-    const std::size_t missing = find_missing(current->keys, current->watched);
-    if (missing < current->keys.size()) {
-      watch_next(list, current, missing);
+  const auto found = watchers_.find(key);
+  if (found == watchers_.end()) return;
+  Watchers& watchers = found->second;
+  while (!watchers.waits.empty()) {
+    const auto wait = watchers.waits.begin();
+    const std::size_t missing = find_missing(wait->keys, wait->watched);
+    if (missing < wait->keys.size()) {
+      watch_next(watchers.waits, wait, missing);
     } else {
-      end_wait(list, current);
+      end_wait(watchers.waits, wait);
     }
   }
-  if (list.empty()) watchers_.erase(watchers_.find(key));  // The map may have grown meanwhile.
+  while (wake_barriers && !watchers.barriers.empty()) {
+    end_wait(watchers.barriers, watchers.barriers.begin());
+  }
+  forget_if_empty(key);
+}
+
+void StoreState::forget_if_empty(std::string_view key) {
+  const auto found = watchers_.find(key);
+  if (found->second.empty()) watchers_.erase(found);
 }
 
 void StoreState::end_wait(WaitList& list, WaitList::iterator wait) {
@@ -409,7 +412,7 @@ void StoreState::end_wait(WaitList& list, WaitList::iterator wait) {
 
 void StoreState::watch_next(WaitList& list, WaitList::iterator wait, std::size_t missing) {
   wait->watched = missing;
-  WaitList& next = watchers_[wait->keys[missing]];
+  WaitList& next = watchers_[wait->keys[missing]].waits;
   next.splice(next.end(), list, wait);
 }
 
@@ -424,7 +427,7 @@ void StoreState::drop_waits_of(ConnectionId connection) {
   for (const WaitList::iterator wait : mine->second) {
     forget_wait(*wait);
     const auto watchers = watchers_.find(wait->keys[wait->watched]);
-    watchers->second.erase(wait);
+    watchers->second.list_of(*wait).erase(wait);
     if (watchers->second.empty()) watchers_.erase(watchers);
   }
   waits_of_.erase(mine);

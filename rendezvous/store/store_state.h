@@ -80,6 +80,13 @@ class StoreState {
     bool is_barrier = false;
   };
   using WaitList = std::list<Wait>;
+  // Apart, so that an arrival at a barrier doesn't pass along those who have arrived.
+  struct Watchers {
+    WaitList waits;
+    WaitList barriers;
+    WaitList& list_of(const Wait& wait) { return wait.is_barrier ? barriers : waits; }
+    bool empty() const { return waits.empty() && barriers.empty(); }
+  };
 
   static constexpr std::size_t kEntryBytes = 128;
   static constexpr std::size_t kMaxWaitsPerConnection = 1024;
@@ -119,6 +126,7 @@ class StoreState {
   void end_wait(WaitList& list, WaitList::iterator wait);
   void watch_next(WaitList& list, WaitList::iterator wait, std::size_t missing);
   void forget_wait(const Wait& wait);
+  void forget_if_empty(std::string_view key);
   void drop_waits_of(ConnectionId connection);
 
   void reply(ConnectionId to, std::string bytes);
@@ -132,7 +140,7 @@ class StoreState {
   Outcome outcome_;
   StringMap<std::shared_ptr<std::string>> values_;
   StringMap<std::deque<SharedValue>> queues_;                                   // None is empty.
-  StringMap<WaitList> watchers_;                                                // None is empty.
+  StringMap<Watchers> watchers_;                                                // None is empty.
   std::unordered_map<ConnectionId, std::vector<WaitList::iterator>> waits_of_;  // None is empty.
   // Queues whose element ended this connection's WAIT since its last request.
   std::unordered_map<ConnectionId, std::vector<std::string>> offered_to_;
