@@ -4,11 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <new>
-
+#include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
+#include "worker_sdk/core/host/cluster_collectives.h"
 #include "worker_sdk/core/host/node_collectives.h"
 
 namespace ddprun::host {
@@ -17,6 +17,15 @@ namespace {
 std::uint64_t pid_namespace() {
   struct stat info {};
   return ::stat("/proc/self/ns/pid", &info) == 0 ? static_cast<std::uint64_t>(info.st_ino) : 0;
+}
+
+void check_endpoints(const std::vector<PeerRecord>& records, const Topology& topology) {
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    if (records[static_cast<std::size_t>(rank)].endpoint.port != 0) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("rank ", rank, " has no address for other nodes: set ", env::kNodeAddr,
+                       " there (ddprun does it)"));
+  }
 }
 
 }  // namespace
@@ -39,14 +48,25 @@ HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) 
 
   join_node(records, options.rank, std::move(unix_listener), start);
   const Topology& topology = group_->topology();
+  const Token& token = records.front().token;
   std::unique_ptr<Greeter> greeter;
   if (topology.num_nodes() > 1) {
-    throw Error(ErrorCode::kUnsupported, "several nodes");
+    check_endpoints(records, topology);
+    greeter = std::make_unique<Greeter>(std::move(tcp_listener), token, options.rank);
   }
+  tcp_listener.reset();
   start_watching(std::move(greeter), start);
   arena_ = std::make_unique<Arena>(group_->local_index(), group_->num_local());
   mailboxes_ = std::make_unique<Mailboxes>(*group_);
-  collectives_ = std::make_unique<NodeCollectives>(*group_, *steps_, *arena_);
+  if (topology.num_nodes() == 1) {
+    collectives_ = std::make_unique<NodeCollectives>(*group_, *steps_, *arena_);
+    return;
+  }
+  std::vector<Endpoint> endpoint_of;
+  for (const PeerRecord& record : records) endpoint_of.push_back(record.endpoint);
+  links_ = std::make_unique<MessageLinks>(*group_, arrivals_, token, std::move(endpoint_of));
+  collectives_ = std::make_unique<ClusterCollectives>(*group_, *steps_,
+                                                      join_rings(records, options, start));
 }
 
 HostNode::~HostNode() {
@@ -88,7 +108,7 @@ void HostNode::join_node(const std::vector<PeerRecord>& records, int rank, Uniqu
 // First the unix connections, which exist before any shared word is read, then the processes.
 void HostNode::start_watching(std::unique_ptr<Greeter> greeter, const Call& start) {
   watcher_ = std::make_unique<PeerWatcher>(*group_, std::move(greeter), arrivals_);
-  group_->set_failure_listener([this] { watcher_->announce_failure(); });
+  group_->set_failure_listener([watcher = watcher_.get()] { watcher->announce_failure(); });
   const bool is_first = group_->local_index() == 0;
   for (std::size_t i = is_first ? 1 : 0; i < connections_.watch.size(); ++i) {
     watcher_->watch_connection(static_cast<int>(i), std::move(connections_.watch[i]));
@@ -108,6 +128,44 @@ void HostNode::start_watching(std::unique_ptr<Greeter> greeter, const Call& star
   steps_->sync(start);
 }
 
+std::unique_ptr<Ring> HostNode::join_rings(const std::vector<PeerRecord>& records,
+                                           const HostCommunicatorOptions& options,
+                                           const Call& start) {
+  const Topology& topology = group_->topology();
+  OperationIo io(*group_);
+  const int num_nodes = topology.num_nodes();
+  const auto peer_on = [&](int node_index) {
+    const int node = (node_index + num_nodes) % num_nodes;
+    return topology.ranks_of(node)[static_cast<std::size_t>(topology.local_index())];
+  };
+  const auto open = [&](int rank, Purpose purpose, int index) {
+    Hello hello;
+    hello.token = records.front().token;
+    hello.from = topology.rank();
+    hello.to = rank;
+    hello.purpose = purpose;
+    hello.index = static_cast<std::uint16_t>(index);
+    return io.open(records[static_cast<std::size_t>(rank)].endpoint, hello, start);
+  };
+  if (!topology.is_carrier()) return nullptr;
+  Ring::Neighbour next{.rank = peer_on(topology.node_index() + 1), .sockets = {}};
+  Ring::Neighbour previous{.rank = peer_on(topology.node_index() - 1), .sockets = {}};
+  if (topology.local_index() == 0) {
+    UniqueFd control = open(next.rank, Purpose::kControl, 0);
+    watcher_->watch_node(next.rank, std::move(control));
+    control = io.take(arrivals_, previous.rank, Purpose::kControl, 0, start);
+    watcher_->watch_node(previous.rank, std::move(control));
+  }
+  for (int index = 0; index < options.sockets_per_neighbour; ++index) {
+    next.sockets.push_back(open(next.rank, Purpose::kRing, index));
+  }
+  for (int index = 0; index < options.sockets_per_neighbour; ++index) {
+    previous.sockets.push_back(io.take(arrivals_, previous.rank, Purpose::kRing, index, start));
+  }
+  return std::make_unique<Ring>(*group_, std::move(next), std::move(previous),
+                                options.chunk_bytes);
+}
+
 std::unique_ptr<CommBuffer> HostNode::allocate(const Call& call, std::size_t size_bytes) {
   steps_->enter(call);
   const Topology& topology = group_->topology();
@@ -125,11 +183,15 @@ std::unique_ptr<CommBuffer> HostNode::allocate(const Call& call, std::size_t siz
 }
 
 void HostNode::send(const Call& call, const TensorView& buffer, int peer) {
-  mailboxes_->send(call, buffer, group_->topology().local_index_of(peer));
+  const Topology& topology = group_->topology();
+  if (!topology.same_node(peer)) return links_->send(call, buffer, peer);
+  mailboxes_->send(call, buffer, topology.local_index_of(peer));
 }
 
 void HostNode::recv(const Call& call, const TensorView& buffer, int peer) {
-  mailboxes_->recv(call, buffer, group_->topology().local_index_of(peer));
+  const Topology& topology = group_->topology();
+  if (!topology.same_node(peer)) return links_->recv(call, buffer, peer);
+  mailboxes_->recv(call, buffer, topology.local_index_of(peer));
 }
 
 }  // namespace ddprun::host

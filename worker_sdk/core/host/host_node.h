@@ -12,9 +12,11 @@
 #include "worker_sdk/core/host/collectives.h"
 #include "worker_sdk/core/host/host_communicator.h"
 #include "worker_sdk/core/host/mailboxes.h"
+#include "worker_sdk/core/host/message_links.h"
 #include "worker_sdk/core/host/node_group.h"
 #include "worker_sdk/core/host/node_steps.h"
 #include "worker_sdk/core/host/peer_watcher.h"
+#include "worker_sdk/core/host/ring.h"
 
 namespace ddprun::host {
 
@@ -39,6 +41,9 @@ class HostNode {
   void join_node(const std::vector<PeerRecord>& records, int rank, UniqueFd unix_listener,
                  const Call& start);
   void start_watching(std::unique_ptr<Greeter> greeter, const Call& start);
+  // TCP to the neighbouring nodes: control between first ranks, a ring for each carrier.
+  std::unique_ptr<Ring> join_rings(const std::vector<PeerRecord>& records,
+                                   const HostCommunicatorOptions& options, const Call& start);
 
   ArrivalBook arrivals_;
   NodeConnections connections_;
@@ -47,6 +52,7 @@ class HostNode {
   std::unique_ptr<PeerWatcher> watcher_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Mailboxes> mailboxes_;
+  std::unique_ptr<MessageLinks> links_;  // several nodes
   std::unique_ptr<Collectives> collectives_;
 };
 

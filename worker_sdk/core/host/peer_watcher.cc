@@ -101,7 +101,8 @@ void PeerWatcher::run() {
       std::erase_if(watched_, [](const auto& entry) { return entry->done.load(); });
       for (const auto& entry : watched_) {
         entries.push_back(entry.get());
-        polls.push_back({.fd = entry->fd.get(), .events = POLLIN, .revents = 0});
+        const int fd = entry->parted ? -1 : entry->fd.get();
+        polls.push_back({.fd = fd, .events = POLLIN, .revents = 0});
       }
     }
     int timeout = -1;
@@ -165,7 +166,7 @@ void PeerWatcher::handle_control(Watched& watched) {
     if (watched.received < sizeof(FailureRecord)) continue;
     watched.received = 0;
     if (watched.message.kind == kGoodbye) {
-      watched.done = true;
+      watched.parted = true;
       return;
     }
     FailureRecord& message = watched.message;

@@ -49,6 +49,8 @@ class PeerWatcher {
     const UniqueFd fd;
     std::size_t received = 0;  // kControl: bytes of the message so far
     FailureRecord message{};
+    // kControl: the peer said goodbye. The connection stays open, so that it doesn't see us end.
+    bool parted = false;
     std::atomic<bool> done{false};  // nothing more to expect; the watcher thread erases it
   };
 

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/host/cluster_collectives.h"
+
+#include <cstring>
+
+#include "worker_sdk/core/host/block_reduction.h"
+
+namespace ddprun::host {
+namespace {
+
+constexpr std::size_t kGranule = 64;
+
+std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
+
+}  // namespace
+
+std::vector<Range> ClusterCollectives::share(const std::vector<Range>& blocks,
+                                             std::size_t element) const {
+  std::vector<Range> shares;
+  for (const Range& block : blocks) {
+    const Range own = slice_of(block.size(), static_cast<std::size_t>(group_.local_index()),
+                               static_cast<std::size_t>(topology().num_carriers()), kGranule);
+    shares.push_back({(block.begin + own.begin) * element, (block.begin + own.end) * element});
+  }
+  return shares;
+}
+
+std::vector<Range> ClusterCollectives::even_blocks(std::size_t count) const {
+  std::vector<Range> blocks;
+  const auto num_nodes = static_cast<std::size_t>(topology().num_nodes());
+  for (std::size_t node = 0; node < num_nodes; ++node) {
+    blocks.push_back(slice_of(count, node, num_nodes, kGranule));
+  }
+  return blocks;
+}
+
+std::vector<Range> ClusterCollectives::node_blocks(std::size_t length) const {
+  std::vector<Range> blocks;
+  for (int node = 0; node < topology().num_nodes(); ++node) {
+    const Range positions = topology().positions_of_node(node);
+    blocks.push_back({positions.begin * length, positions.end * length});
+  }
+  return blocks;
+}
+
+void ClusterCollectives::reduce_in_node(std::byte* region, const std::byte* own, std::size_t count,
+                                        DType dtype, ReduceOp op) {
+  const auto num_local = static_cast<std::size_t>(group_.num_local());
+  const auto self = static_cast<std::size_t>(group_.local_index());
+  const Range slice = slice_of(count, self, num_local, kGranule);
+  const std::size_t element = size_of(dtype), wide = size_of(accumulator_of(dtype));
+  std::vector<const void*> sources(num_local);
+  const std::size_t step = elements_per_block(dtype);
+  for (std::size_t begin = slice.begin; begin < slice.end; begin += step) {
+    for (std::size_t local = 0; local < num_local; ++local) {
+      const std::byte* from = local == self ? own : group_.staging(static_cast<int>(local));
+      sources[local] = from + begin * element;
+    }
+    reduce_block(region + begin * wide, sources.data(), num_local,
+                 std::min(step, slice.end - begin), dtype, op);
+  }
+}
+
+void ClusterCollectives::copy_out(std::byte* to, const std::byte* region, std::size_t count,
+                                  DType dtype, ReduceOp op) {
+  if (accumulator_of(dtype) == dtype && op != ReduceOp::kAverage) {
+    std::memcpy(to, region, count * size_of(dtype));
+    return;
+  }
+  const std::size_t element = size_of(dtype), wide = size_of(accumulator_of(dtype));
+  alignas(64) std::byte block[kReduceBlockBytes];  // the region is shared: it must stay as it is
+  for (std::size_t begin = 0; begin < count; begin += elements_per_block(dtype)) {
+    const std::size_t length = std::min(elements_per_block(dtype), count - begin);
+    std::memcpy(block, region + begin * wide, length * wide);
+    finish_block(to + begin * element, block, length, dtype, op, topology().size());
+  }
+}
+
+void ClusterCollectives::all_reduce(const Call& call, const TensorView& buffer, ReduceOp op) {
+  const DType wide = accumulator_of(buffer.dtype);
+  const std::size_t element = size_of(buffer.dtype);
+  if (topology().max_ranks_per_node() == 1 && wide == buffer.dtype) {
+    // Nothing to share inside any node: the ring works on the caller's buffer.
+    steps_.enter(call);
+    ring_->all_reduce(call, bytes_of(buffer), share(even_blocks(buffer.count), element),
+                      buffer.dtype, op);
+    return finish_block(buffer.data, buffer.data, buffer.count, buffer.dtype, op,
+                        topology().size());
+  }
+  const std::size_t piece_count = kStagingBytes / element;
+  for (std::size_t first = 0; first < buffer.count; first += piece_count) {
+    const std::size_t count = std::min(piece_count, buffer.count - first);
+    std::byte* const user = bytes_of(buffer) + first * element;
+    std::byte* const region = next_region();
+    if (group_.num_local() > 1) std::memcpy(own_staging(), user, count * element);
+    meet(call, first == 0);
+    reduce_in_node(region, user, count, buffer.dtype, op);
+    steps_.sync(call);
+    if (ring_) {
+      ring_->all_reduce(call, region, share(even_blocks(count), size_of(wide)), wide, op);
+    }
+    steps_.sync(call);
+    copy_out(user, region, count, buffer.dtype, op);
+  }
+}
+
+void ClusterCollectives::broadcast(const Call& call, const TensorView& buffer, int root) {
+  const std::size_t total = buffer.size_bytes();
+  const int root_node = topology().node_index_of(root);
+  const bool here = root_node == topology().node_index();
+  for (std::size_t offset = 0; offset < total; offset += kRegionBytes) {
+    const std::size_t length = std::min(kRegionBytes, total - offset);
+    std::byte* const region = next_region();
+    if (root == topology().rank()) std::memcpy(region, bytes_of(buffer) + offset, length);
+    meet(call, offset == 0);
+    if (ring_) {
+      const Range own = share({{0, length}}, 1).front();
+      ring_->broadcast(call, region + own.begin, own.size(), root_node);
+    }
+    if (!here) steps_.sync(call);
+    if (root != topology().rank()) std::memcpy(bytes_of(buffer) + offset, region, length);
+  }
+}
+
+void ClusterCollectives::all_gather(const Call& call, const TensorView& input,
+                                    const TensorView& output) {
+  const auto size = static_cast<std::size_t>(topology().size());
+  const std::size_t total = input.size_bytes();
+  const std::size_t piece = std::max<std::size_t>(1, kRegionBytes / size);
+  for (std::size_t offset = 0; offset < total; offset += piece) {
+    const std::size_t length = std::min(piece, total - offset);
+    std::byte* const region = next_region();
+    std::memcpy(region + topology().position_of(topology().rank()) * length,
+                bytes_of(input) + offset, length);
+    meet(call, offset == 0);
+    if (ring_) ring_->all_gather(call, region, share(node_blocks(length), 1));
+    steps_.sync(call);
+    for (int rank = 0; rank < topology().size(); ++rank) {
+      std::memcpy(bytes_of(output) + static_cast<std::size_t>(rank) * total + offset,
+                  region + topology().position_of(rank) * length, length);
+    }
+  }
+}
+
+void ClusterCollectives::reduce_scatter(const Call& call, const TensorView& input,
+                                        const TensorView& output, ReduceOp op) {
+  const auto size = static_cast<std::size_t>(topology().size());
+  const DType wide = accumulator_of(input.dtype);
+  const std::size_t element = size_of(input.dtype);
+  const std::size_t piece_count = std::max<std::size_t>(1, kStagingBytes / element / size);
+  for (std::size_t first = 0; first < output.count; first += piece_count) {
+    const std::size_t count = std::min(piece_count, output.count - first);
+    std::byte* const region = next_region();
+    for (int rank = 0; rank < topology().size(); ++rank) {
+      std::memcpy(own_staging() + topology().position_of(rank) * count * element,
+                  bytes_of(input) + (static_cast<std::size_t>(rank) * output.count + first) * element,
+                  count * element);
+    }
+    meet(call, first == 0);
+    reduce_in_node(region, own_staging(), count * size, input.dtype, op);
+    steps_.sync(call);
+    if (ring_) {
+      ring_->reduce_scatter(call, region, share(node_blocks(count), size_of(wide)), wide, op);
+    }
+    steps_.sync(call);
+    copy_out(bytes_of(output) + first * element,
+             region + topology().position_of(topology().rank()) * count * size_of(wide), count,
+             output.dtype, op);
+  }
+}
+
+// A single byte goes round: it can't come back before every node's first rank has entered, and
+// that one enters only with all ranks of its node.
+void ClusterCollectives::barrier(const Call& call) {
+  std::byte* const region = next_region();
+  steps_.enter(call);
+  if (ring_) {
+    ring_->all_reduce(call, region, share(even_blocks(1), 1), DType::kUInt8, ReduceOp::kMax);
+  }
+  steps_.sync(call);
+}
+
+}  // namespace ddprun::host

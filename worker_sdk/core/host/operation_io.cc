@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/host/operation_io.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/socket.h"
+
+namespace ddprun::host {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Bounds how late a failure of another rank is seen by a wait on a socket.
+constexpr auto kLook = milliseconds{20};
+// Time for the news of a failure to come round the nodes before a closed connection is taken as one.
+constexpr auto kGrace = milliseconds{400};
+
+}  // namespace
+
+void OperationIo::check(int rank, const Call& call) {
+  group_.throw_if_failed(call.text());
+  if (!call.deadline.expired()) return;
+  throw Error(ErrorCode::kTimeout,
+              concat(call.text(), " on rank ", group_.topology().rank(), " timed out after ",
+                     call.timeout.count(), " ms: waiting for rank ", rank, " on another node"));
+}
+
+void OperationIo::wait(std::vector<pollfd>& polls, int rank, const Call& call) {
+  const auto left = std::chrono::ceil<milliseconds>(call.deadline.remaining());
+  const int timeout = static_cast<int>(std::min(left, kLook).count());
+  group_.own_control().waits_for.store(rank + 1, std::memory_order_relaxed);
+  const int ready = ::poll(polls.data(), polls.size(), timeout);
+  if (ready <= 0) check(rank, call);
+  group_.own_control().waits_for.store(0, std::memory_order_relaxed);
+}
+
+void OperationIo::send_all(int fd, const void* data, std::size_t size, int rank,
+                           const Call& call) {
+  const auto* next = static_cast<const std::byte*>(data);
+  std::vector<pollfd> polls{{.fd = fd, .events = POLLOUT, .revents = 0}};
+  while (size > 0) {
+    const ssize_t sent = ::send(fd, next, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      next += sent;
+      size -= static_cast<std::size_t>(sent);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      wait(polls, rank, call);
+    } else if (errno != EINTR) {
+      connection_ended(rank, errno_text(errno), call);
+    }
+  }
+}
+
+void OperationIo::receive_all(int fd, void* data, std::size_t size, int rank, const Call& call) {
+  auto* next = static_cast<std::byte*>(data);
+  std::vector<pollfd> polls{{.fd = fd, .events = POLLIN, .revents = 0}};
+  while (size > 0) {
+    const ssize_t received = ::recv(fd, next, size, MSG_DONTWAIT);
+    if (received > 0) {
+      next += received;
+      size -= static_cast<std::size_t>(received);
+    } else if (received == 0) {
+      connection_ended(rank, "it closed the connection", call);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      wait(polls, rank, call);
+    } else if (errno != EINTR) {
+      connection_ended(rank, errno_text(errno), call);
+    }
+  }
+}
+
+UniqueFd OperationIo::open(const Endpoint& endpoint, const Hello& hello, const Call& call) {
+  for (;;) {
+    try {
+      const Deadline slice = Deadline::after(std::min<Clock::duration>(
+          call.deadline.remaining(), std::chrono::seconds{1}));
+      UniqueFd fd = connect_to(endpoint, slice);
+      send_all(fd.get(), &hello, sizeof hello, hello.to, call);
+      return fd;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnavailable) throw;
+      group_.throw_if_failed(call.text());
+      if (call.deadline.expired()) {
+        throw Error(ErrorCode::kUnavailable, concat("rank ", hello.to, ": ", error.what()));
+      }
+    }
+  }
+}
+
+UniqueFd OperationIo::take(ArrivalBook& arrivals, int rank, Purpose purpose, int index,
+                           const Call& call) {
+  for (;;) {
+    if (auto fd = arrivals.take(rank, purpose, index, kLook)) return std::move(*fd);
+    check(rank, call);
+  }
+}
+
+void OperationIo::connection_ended(int rank, const std::string& how, const Call& call) {
+  const Deadline grace = Deadline::after(kGrace);
+  while (!group_.failed() && !grace.expired()) ::poll(nullptr, 0, 1);
+  if (!group_.failed()) group_.post_failure(FailureKind::kRankLost, rank, "its connection ended: " + how);
+  group_.throw_if_failed(call.text());
+  throw Error(ErrorCode::kPeerLost, concat("rank ", rank, " was lost during ", call.text()));
+}
+
+}  // namespace ddprun::host

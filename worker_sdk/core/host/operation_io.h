@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Socket I/O inside an operation: every wait looks at the deadline and at the node's failure, and a
+// connection that ends becomes an error that names the right rank.
+#pragma once
+
+#include <poll.h>
+
+#include <vector>
+
+#include "common/endpoint.h"
+#include "common/unique_fd.h"
+#include "worker_sdk/core/host/arrival_book.h"
+#include "worker_sdk/core/host/call.h"
+#include "worker_sdk/core/host/node_group.h"
+
+namespace ddprun::host {
+
+class OperationIo {
+ public:
+  explicit OperationIo(NodeGroup& group) : group_(group) {}
+
+  // Returns when one of `polls` is ready, or after a short while. `rank`: whom this waits for.
+  // Throws Error(kTimeout) naming it, and the node's failure.
+  void wait(std::vector<pollfd>& polls, int rank, const Call& call);
+
+  // Exactly `size` bytes. For small things and single streams.
+  void send_all(int fd, const void* data, std::size_t size, int rank, const Call& call);
+  void receive_all(int fd, void* data, std::size_t size, int rank, const Call& call);
+
+  // A connection to `rank` with a hello said, or the one that `rank` opened to us.
+  UniqueFd open(const Endpoint& endpoint, const Hello& hello, const Call& call);
+  UniqueFd take(ArrivalBook& arrivals, int rank, Purpose purpose, int index, const Call& call);
+
+  // The connection to `rank` ended. Whoever really failed is known soon: waits a moment for the
+  // news, then takes `rank` itself for lost.
+  [[noreturn]] void connection_ended(int rank, const std::string& how, const Call& call);
+
+ private:
+  void check(int rank, const Call& call);
+
+  NodeGroup& group_;
+};
+
+}  // namespace ddprun::host

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/host/ring.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "worker_sdk/core/host/reduce_kernels.h"
+
+namespace ddprun::host {
+
+Ring::Ring(NodeGroup& group, Neighbour next, Neighbour previous, std::size_t chunk_bytes)
+    : group_(group),
+      io_(group),
+      next_(std::move(next)),
+      previous_(std::move(previous)),
+      chunk_bytes_(chunk_bytes / 64 * 64),
+      node_index_(group.topology().node_index()),
+      num_nodes_(group.topology().num_nodes()),
+      send_lanes_(next_.sockets.size()),
+      receive_lanes_(next_.sockets.size()),
+      scratch_(next_.sockets.size()) {}
+
+void Ring::add(std::vector<Transfer>& list, std::byte* base, Range bytes, bool reduce) const {
+  for (std::size_t begin = bytes.begin; begin < bytes.end; begin += chunk_bytes_) {
+    list.push_back({base + begin, std::min(chunk_bytes_, bytes.end - begin), reduce});
+  }
+}
+
+// Step s: block (node − s − 1) goes on, block (node − s − 2) comes in; what comes in at one step
+// goes on at the next. The last to come in is our own.
+void Ring::add_reduce_scatter(Flow& flow, std::byte* base, const std::vector<Range>& blocks) const {
+  const auto block = [&](int back) {
+    return blocks[static_cast<std::size_t>((node_index_ - back + 2 * num_nodes_) % num_nodes_)];
+  };
+  for (int step = 0; step < num_nodes_ - 1; ++step) {
+    add(flow.sends, base, block(step + 1), false);
+    add(flow.receives, base, block(step + 2), true);
+    if (step == 0) flow.num_free_sends = flow.sends.size();
+  }
+}
+
+// Step s: block (node − s) goes on, block (node − s − 1) comes in.
+void Ring::add_all_gather(Flow& flow, std::byte* base, const std::vector<Range>& blocks) const {
+  const auto block = [&](int back) {
+    return blocks[static_cast<std::size_t>((node_index_ - back + num_nodes_) % num_nodes_)];
+  };
+  const bool first = flow.sends.empty() && flow.receives.empty();
+  for (int step = 0; step < num_nodes_ - 1; ++step) {
+    add(flow.sends, base, block(step), false);
+    add(flow.receives, base, block(step + 1), false);
+    if (first && step == 0) flow.num_free_sends = flow.sends.size();
+  }
+}
+
+void Ring::all_reduce(const Call& call, std::byte* base, const std::vector<Range>& blocks,
+                      DType dtype, ReduceOp op) {
+  Flow flow;
+  flow.dtype = dtype;
+  flow.op = op;
+  add_reduce_scatter(flow, base, blocks);
+  add_all_gather(flow, base, blocks);
+  run(call, flow);
+}
+
+void Ring::reduce_scatter(const Call& call, std::byte* base, const std::vector<Range>& blocks,
+                          DType dtype, ReduceOp op) {
+  Flow flow;
+  flow.dtype = dtype;
+  flow.op = op;
+  add_reduce_scatter(flow, base, blocks);
+  run(call, flow);
+}
+
+void Ring::all_gather(const Call& call, std::byte* base, const std::vector<Range>& blocks) {
+  Flow flow;
+  add_all_gather(flow, base, blocks);
+  run(call, flow);
+}
+
+void Ring::broadcast(const Call& call, std::byte* data, std::size_t size_bytes, int root_node) {
+  Flow flow;
+  const bool is_root = node_index_ == root_node;
+  const bool is_last = (node_index_ + 1) % num_nodes_ == root_node;
+  if (!is_root) add(flow.receives, data, {0, size_bytes}, false);
+  if (!is_last) add(flow.sends, data, {0, size_bytes}, false);
+  if (is_root) flow.num_free_sends = flow.sends.size();
+  run(call, flow);
+}
+
+bool Ring::may_send(const Flow& flow, std::size_t transfer) const {
+  return transfer < flow.num_free_sends || received_[transfer - flow.num_free_sends];
+}
+
+void Ring::run(const Call& call, Flow& flow) {
+  received_.assign(flow.receives.size(), false);
+  for (std::size_t socket = 0; socket < num_sockets(); ++socket) {
+    send_lanes_[socket] = {.transfer = socket, .header = call.header};
+    receive_lanes_[socket] = {.transfer = socket};
+  }
+  std::vector<pollfd> polls;
+  for (;;) {
+    bool moved = false;
+    polls.clear();
+    int waits_for = next_.rank;
+    for (std::size_t socket = 0; socket < num_sockets(); ++socket) {
+      while (advance_receive(call, flow, socket)) moved = true;
+      if (receive_lanes_[socket].transfer < flow.receives.size()) {
+        polls.push_back({.fd = previous_.sockets[socket].get(), .events = POLLIN, .revents = 0});
+        waits_for = previous_.rank;
+      }
+    }
+    for (std::size_t socket = 0; socket < num_sockets(); ++socket) {
+      while (advance_send(call, flow, socket)) moved = true;
+      const std::size_t transfer = send_lanes_[socket].transfer;
+      if (transfer < flow.sends.size() && may_send(flow, transfer)) {
+        polls.push_back({.fd = next_.sockets[socket].get(), .events = POLLOUT, .revents = 0});
+      }
+    }
+    if (moved) continue;
+    if (polls.empty()) return;
+    io_.wait(polls, waits_for, call);
+  }
+}
+
+// True when something was sent and more may be possible.
+bool Ring::advance_send(const Call& call, const Flow& flow, std::size_t socket) {
+  Lane& lane = send_lanes_[socket];
+  if (lane.transfer >= flow.sends.size() || !may_send(flow, lane.transfer)) return false;
+  const Transfer& transfer = flow.sends[lane.transfer];
+  iovec parts[2] = {
+      {.iov_base = reinterpret_cast<std::byte*>(&lane.header) + lane.header_bytes,
+       .iov_len = sizeof lane.header - lane.header_bytes},
+      {.iov_base = transfer.data + lane.offset, .iov_len = transfer.size_bytes - lane.offset}};
+  const bool header_done = lane.header_bytes == sizeof lane.header;
+  msghdr message{};
+  message.msg_iov = parts + (header_done ? 1 : 0);
+  message.msg_iovlen = header_done ? 1 : 2;
+  const ssize_t sent =
+      ::sendmsg(next_.sockets[socket].get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    if (errno == EINTR) return true;
+    io_.connection_ended(next_.rank, errno_text(errno), call);
+  }
+  const auto size = static_cast<std::size_t>(sent);
+  const std::size_t of_header = std::min(size, sizeof lane.header - lane.header_bytes);
+  lane.header_bytes += of_header;
+  lane.offset += size - of_header;
+  if (lane.header_bytes == sizeof lane.header && lane.offset == transfer.size_bytes) {
+    lane.transfer += num_sockets();
+    lane.offset = 0;
+  }
+  return true;
+}
+
+// True when something was received.
+bool Ring::advance_receive(const Call& call, const Flow& flow, std::size_t socket) {
+  Lane& lane = receive_lanes_[socket];
+  if (lane.transfer >= flow.receives.size()) return false;
+  const Transfer& transfer = flow.receives[lane.transfer];
+  std::vector<std::byte>& scratch = scratch_[socket];
+  if (transfer.reduce && scratch.size() < chunk_bytes_) scratch.resize(chunk_bytes_);
+  const bool in_header = lane.header_bytes < sizeof lane.header;
+  std::byte* const target = transfer.reduce ? scratch.data() : transfer.data;
+  std::byte* const to = in_header ? reinterpret_cast<std::byte*>(&lane.header) + lane.header_bytes
+                                  : target + lane.offset;
+  const std::size_t size =
+      in_header ? sizeof lane.header - lane.header_bytes : transfer.size_bytes - lane.offset;
+  const ssize_t got = ::recv(previous_.sockets[socket].get(), to, size, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+  if (got < 0 && errno == EINTR) return true;
+  if (got <= 0) {
+    io_.connection_ended(previous_.rank, got == 0 ? "it closed the connection" : errno_text(errno),
+                         call);
+  }
+  if (in_header) {
+    lane.header_bytes += static_cast<std::size_t>(got);
+    if (lane.header_bytes == sizeof lane.header && !(lane.header == call.header)) {
+      throw Error(ErrorCode::kProtocol,
+                  concat("ranks made different calls: rank ", group_.topology().rank(), " called ",
+                         call.text(), ", rank ", previous_.rank, " called ",
+                         describe(lane.header), " #", lane.header.sequence,
+                         "; every rank must make the same calls in the same order"));
+    }
+    return true;
+  }
+  lane.offset += static_cast<std::size_t>(got);
+  if (lane.offset < transfer.size_bytes) return true;
+  if (transfer.reduce) {
+    reduce_kernels().combine(transfer.data, scratch.data(), transfer.data,
+                             transfer.size_bytes / size_of(flow.dtype), flow.dtype, flow.op);
+  }
+  received_[lane.transfer] = true;
+  lane.transfer += num_sockets();
+  lane.offset = 0;
+  return true;
+}
+
+}  // namespace ddprun::host

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// A carrier's place in its ring between the nodes: it sends to the next node and receives from the
+// previous one, over several sockets, in chunks; a chunk is passed on as soon as it has been
+// received and reduced, so all steps of a collective overlap. One call at a time.
+#pragma once
+
+#include <vector>
+
+#include "worker_sdk/core/host/call.h"
+#include "worker_sdk/core/host/operation_io.h"
+#include "worker_sdk/core/host/topology.h"
+
+namespace ddprun::host {
+
+class Ring {
+ public:
+  struct Neighbour {
+    int rank = 0;
+    std::vector<UniqueFd> sockets;
+  };
+
+  // `node_index` of `num_nodes`; every carrier has the same number of sockets and chunk size.
+  Ring(NodeGroup& group, Neighbour next, Neighbour previous, std::size_t chunk_bytes);
+
+  // `blocks` are byte ranges of `base`, one per node, the same on every carrier of the ring.
+  // After reduce_scatter: block node_index holds op over all nodes' blocks, summed in ring order.
+  // After all_gather: every block holds what its node had in it. all_reduce is both.
+  void all_reduce(const Call& call, std::byte* base, const std::vector<Range>& blocks, DType dtype,
+                  ReduceOp op);
+  void reduce_scatter(const Call& call, std::byte* base, const std::vector<Range>& blocks,
+                      DType dtype, ReduceOp op);
+  void all_gather(const Call& call, std::byte* base, const std::vector<Range>& blocks);
+
+  // `size_bytes` at `data` travel from node `root_node` along the ring to all others.
+  void broadcast(const Call& call, std::byte* data, std::size_t size_bytes, int root_node);
+
+ private:
+  struct Transfer {
+    std::byte* data;
+    std::size_t size_bytes;
+    bool reduce;  // received: combined with what is there
+  };
+  // What flows through this place. Send i may start when receive i − num_free_sends is done.
+  struct Flow {
+    std::vector<Transfer> sends;
+    std::vector<Transfer> receives;
+    std::size_t num_free_sends = 0;
+    DType dtype = DType::kUInt8;
+    ReduceOp op = ReduceOp::kSum;
+  };
+  // A socket's place in its share of the transfers: every num_sockets-th, after a call header.
+  struct Lane {
+    std::size_t transfer = 0;
+    std::size_t offset = 0;
+    std::size_t header_bytes = 0;
+    CallHeader header{};
+  };
+
+  void add(std::vector<Transfer>& list, std::byte* base, Range bytes, bool reduce) const;
+  void add_reduce_scatter(Flow& flow, std::byte* base, const std::vector<Range>& blocks) const;
+  void add_all_gather(Flow& flow, std::byte* base, const std::vector<Range>& blocks) const;
+  void run(const Call& call, Flow& flow);
+  bool advance_send(const Call& call, const Flow& flow, std::size_t socket);
+  bool advance_receive(const Call& call, const Flow& flow, std::size_t socket);
+  bool may_send(const Flow& flow, std::size_t transfer) const;
+  std::size_t num_sockets() const { return next_.sockets.size(); }
+
+  // Constant after construction.
+  NodeGroup& group_;
+  OperationIo io_;
+  const Neighbour next_;
+  const Neighbour previous_;
+  const std::size_t chunk_bytes_;
+  const int node_index_;
+  const int num_nodes_;
+
+  // Of the flow that runs.
+  std::vector<Lane> send_lanes_;
+  std::vector<Lane> receive_lanes_;
+  std::vector<bool> received_;
+  std::vector<std::vector<std::byte>> scratch_;  // by socket: a chunk before it is reduced
+};
+
+}  // namespace ddprun::host
