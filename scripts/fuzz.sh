@@ -1,0 +1,34 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the fuzzers with clang in build/fuzz and runs each for some seconds, from and into the corpus
+# that the tree keeps: `scripts/fuzz.sh [SECONDS]` (20). Fails when one finds something; the input
+# that does it is left in build/fuzz.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-20}
+
+clang=$(command -v clang++-14 || command -v clang++ || true)
+if [ -z "$clang" ]; then
+  echo "fuzz.sh: clang++ is needed (apt-get install clang-14)" >&2
+  exit 1
+fi
+mkdir -p build
+cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+  -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_C_COMPILER="${clang/clang++/clang}" \
+  -DDDPRUN_FUZZ=ON -DDDPRUN_SANITIZE=fuzzer-no-link,address,undefined \
+  -DDDPRUN_WITH_TORCH=OFF -DDDPRUN_WITH_CUDA=OFF -DDDPRUN_BUILD_BENCH=OFF >build/fuzz.log 2>&1 ||
+  { cat build/fuzz.log >&2; exit 1; }
+cmake --build build/fuzz --target fuzzers
+
+for fuzzer in build/fuzz/bin/*_fuzz; do
+  name=$(basename "$fuzzer")
+  kept=tests/fuzz/corpus/$name
+  found=build/fuzz/corpus/$name
+  mkdir -p "$found" "$kept"
+  echo "fuzz.sh: $name for $seconds s"
+  timeout $((seconds + 60)) "$fuzzer" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+    -print_final_stats=1 -artifact_prefix="build/fuzz/$name-" "$found" "$kept" \
+    >"build/fuzz/$name.log" 2>&1 || { tail -40 "build/fuzz/$name.log" >&2; exit 1; }
+  grep -E 'number_of_executed_units|new_units_added' "build/fuzz/$name.log" || true
+done
+echo "fuzz.sh: nothing found"
