@@ -201,7 +201,8 @@ void RandomWorld::drain() {
   }
   if (!table_.idle()) violated("a job did not end though all its deadlines passed");
   for (const Agent& agent : agents_) {
-    if (agent.connection && !agent.ended && !agent.is_liar) violated(agent.name + " was never told the end");
+    if (agent.connection && !agent.ended && !agent.is_liar)
+      violated(agent.name + " was never told the end");
   }
 }
 

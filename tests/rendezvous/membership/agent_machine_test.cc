@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/agent_machine.h"
+
+#include <csignal>
+
+#include "tests/support/catch.h"
+
+namespace ddprun::membership {
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+// The machine with what it did last; the rendezvous' side is numbered here.
+struct Node {
+  explicit Node(const std::string& backend = "c10d") {
+    options.join.run_id = "job";
+    options.join.instance = "i";
+    options.join.settings.min_nodes = options.join.settings.max_nodes = 2;
+    options.join.settings.rdzv_backend = backend;
+    options.endpoint = Endpoint{.host = "head", .port = 29500};
+    machine = std::make_unique<AgentMachine>(options);
+  }
+  void operator()(const AgentEvent& event) {
+    for (auto& action : machine->step(event, now)) actions.push_back(std::move(action));
+  }
+  void hear(RendezvousMessage message, bool numbered = true) {
+    const std::uint64_t seq = numbered ? ++pushed : 0;
+    (*this)(agent_event::LinkMessage{{seq, 0, std::move(message)}});
+  }
+  void welcome(bool embedded = false) {
+    Welcome message;
+    message.session = "s";
+    message.embedded = embedded;
+    hear(message, false);
+  }
+  void run() {  // up to live workers of round 1
+    (*this)(agent_event::Start{});
+    (*this)(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    (*this)(agent_event::StoreBound{4000});
+    welcome();
+    start(1);
+  }
+  void start(std::uint64_t round) {
+    StartRound message;
+    message.round = round;
+    message.serve_store = true;
+    hear(message);
+  }
+  void pass(std::chrono::milliseconds time) {
+    now += time;
+    if (machine->next_deadline() && *machine->next_deadline() <= now) (*this)(agent_event::Timer{});
+  }
+
+  // The last action of this kind since clear(), or null.
+  template <typename Action>
+  const Action* last() const {
+    const Action* found = nullptr;
+    for (const auto& action : actions) {
+      if (const auto* match = std::get_if<Action>(&action)) found = match;
+    }
+    return found;
+  }
+  template <typename Message>
+  const Message* said() const {
+    const Message* found = nullptr;
+    for (const auto& action : actions) {
+      const auto* send = std::get_if<agent_action::Send>(&action);
+      if (send == nullptr) continue;
+      if (const auto* match = std::get_if<Message>(&send->envelope.message)) found = match;
+    }
+    return found;
+  }
+
+  AgentOptions options;
+  std::unique_ptr<AgentMachine> machine;
+  std::vector<AgentAction> actions;
+  Clock::time_point now{1h};
+  std::uint64_t pushed = 0;
+};
+
+TEST_CASE("AgentMachine: connects, binds the store, joins, spawns, ends") {
+  Node node;
+  node(agent_event::Start{});
+  REQUIRE(node.last<agent_action::Connect>() != nullptr);
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  REQUIRE(node.last<agent_action::BindStore>() != nullptr);
+  CHECK(node.last<agent_action::BindStore>()->address == "10.0.0.2");
+  CHECK(node.said<Join>() == nullptr);
+  node(agent_event::StoreBound{4000});
+  REQUIRE(node.said<Join>() != nullptr);
+  CHECK(node.said<Join>()->store_port == 4000);
+  node.welcome();
+  CHECK(node.last<agent_action::SetKeepAlive>()->timeout == 5s);
+  node.start(1);
+  CHECK(node.last<agent_action::ServeStore>()->round == 1);
+  CHECK(node.last<agent_action::Spawn>()->round.round == 1);
+  node(agent_event::WorkersRunning{1});
+  CHECK(node.said<WorkersRunning>() != nullptr);
+  node(agent_event::WorkersSucceeded{1});
+  CHECK(node.said<WorkersSucceeded>() != nullptr);
+  CHECK(node.last<agent_action::Exit>() == nullptr);
+  node.hear(JobEnd{0, "", {}, 1});
+  CHECK(node.said<Ack>() != nullptr);
+  REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
+  CHECK(node.last<agent_action::Exit>() == nullptr);
+  node(agent_event::WorkersGone{1});
+  CHECK(node.last<agent_action::CloseStore>() != nullptr);
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 0);
+  CHECK_FALSE(node.last<agent_action::Exit>()->local);
+  CHECK(node.machine->exited());
+}
+
+TEST_CASE("AgentMachine: over loopback with several nodes the store listens on all interfaces") {
+  Node node;
+  node(agent_event::Start{});
+  node(agent_event::LinkUp{"127.0.0.1", "127.0.0.1"});
+  CHECK(node.last<agent_action::BindStore>()->address.empty());
+}
+
+TEST_CASE("AgentMachine: a failed worker is told once; workers run on until StopRound") {
+  Node node;
+  node.run();
+  agent_event::WorkerFailed failed{1, {}};
+  failed.failure.exit_code = 3;
+  node(failed);
+  REQUIRE(node.said<WorkerFailed>() != nullptr);
+  CHECK(node.last<agent_action::StopWorkers>() == nullptr);
+  node.actions.clear();
+  node(failed);
+  CHECK(node.said<WorkerFailed>() == nullptr);
+  node.hear(StopRound{1, "why"});
+  CHECK(node.last<agent_action::StopWorkers>()->grace == 30s);
+  node(agent_event::WorkersGone{1});
+  CHECK(node.last<agent_action::CloseStore>()->round == 1);
+  REQUIRE(node.last<agent_action::BindStore>() != nullptr);
+  CHECK(node.said<WorkersStopped>() == nullptr);  // not before the next listener is bound
+  node(agent_event::StoreBound{4001});
+  REQUIRE(node.said<WorkersStopped>() != nullptr);
+  CHECK(node.said<WorkersStopped>()->store_port == 4001);
+  node.start(2);
+  CHECK(node.last<agent_action::Spawn>()->round.round == 2);
+}
+
+TEST_CASE("AgentMachine: events of an old round change nothing") {
+  Node node;
+  node.run();
+  node.actions.clear();
+  node(agent_event::WorkersGone{0});
+  node(agent_event::WorkersSucceeded{2});
+  node.hear(StopRound{7, "another"});
+  CHECK(node.actions.empty());
+}
+
+TEST_CASE("AgentMachine: a lost link keeps the workers and resends what was not confirmed") {
+  Node node;
+  node.run();
+  node(agent_event::LinkDown{false, "reset"});
+  CHECK(node.last<agent_action::StopWorkers>() == nullptr);
+  CHECK(node.last<agent_action::Connect>()->timeout == 60s);
+  node.actions.clear();
+  node(agent_event::WorkersSucceeded{1});
+  CHECK(node.said<WorkersSucceeded>() == nullptr);
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  REQUIRE(node.said<Join>() != nullptr);
+  CHECK(node.said<Join>()->session == "s");
+  node.welcome();
+  CHECK(node.said<WorkersSucceeded>() != nullptr);
+}
+
+TEST_CASE("AgentMachine: without link a failed worker ends the round here") {
+  Node node;
+  node.run();
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::WorkerFailed{1, {}});
+  CHECK(node.last<agent_action::StopWorkers>() != nullptr);
+}
+
+TEST_CASE("AgentMachine: silence fences: the workers stop at once") {
+  Node node;
+  node.run();
+  node(agent_event::LinkDown{true, "silence"});
+  REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
+  CHECK(node.last<agent_action::StopWorkers>()->grace == kFenceGrace);
+  CHECK(node.last<agent_action::Exit>() == nullptr);
+  node(agent_event::WorkersGone{1});
+  node(agent_event::StoreBound{4001});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node.hear(Refused{"given up as lost", 75}, false);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
+}
+
+TEST_CASE("AgentMachine: a rendezvous that is gone for good ends the node with 69") {
+  Node node;
+  node.run();
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::LinkFailed{"can't reach it"});
+  node(agent_event::WorkersGone{1});
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 69);
+  CHECK(node.last<agent_action::Exit>()->local);
+}
+
+TEST_CASE("AgentMachine: a rendezvous that ends every connection is given up at the deadline") {
+  Node node;
+  node.run();
+  for (int i = 0; i < 100 && node.last<agent_action::Exit>() == nullptr; ++i) {
+    node(agent_event::LinkDown{false, "closed"});
+    node.now += 1s;
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    node(agent_event::WorkersGone{1});
+  }
+  CHECK_THAT(node.last<agent_action::Exit>()->verdict.reason, Contains("ends every connection"));
+}
+
+TEST_CASE("AgentMachine: the first signal stops in order, the second by force") {
+  Node node;
+  node.run();
+  node(agent_event::Signal{SIGINT});
+  REQUIRE(node.said<Leave>() != nullptr);
+  CHECK(node.said<Leave>()->exit_code == 130);
+  CHECK(node.last<agent_action::StopWorkers>()->grace == 30s);
+  node(agent_event::Signal{SIGINT});
+  CHECK(node.last<agent_action::StopWorkers>()->grace == 0s);
+  node(agent_event::WorkersGone{1});
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 130);
+}
+
+TEST_CASE("AgentMachine: after Leave it waits for the end, but not for ever") {
+  Node node;
+  node.run();
+  node(agent_event::Signal{SIGTERM});
+  node(agent_event::WorkersGone{1});
+  CHECK(node.last<agent_action::Exit>() == nullptr);
+  SECTION("the end comes: its code is the job's") {
+    node.hear(JobEnd{7, "another was first", {}, 1});
+    CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 7);
+  }
+  SECTION("it does not come") {
+    node.pass(2s);
+    CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 143);
+  }
+}
+
+TEST_CASE("AgentMachine: a signal before anything was joined just exits") {
+  Node node;
+  node(agent_event::Start{});
+  node(agent_event::Signal{SIGTERM});
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 143);
+}
+
+TEST_CASE("AgentMachine: every wait of its own has a deadline") {
+  Node node;
+  SECTION("Welcome") {
+    node(agent_event::Start{});
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    node(agent_event::StoreBound{4000});
+    node.pass(30s);
+    CHECK_THAT(node.last<agent_action::Exit>()->verdict.reason, Contains("did not answer"));
+  }
+  SECTION("WorkersGone") {
+    node.run();
+    node.hear(JobEnd{0, "", {}, 1});
+    node.pass(40s);
+    CHECK(node.last<agent_action::Exit>() != nullptr);
+  }
+}
+
+TEST_CASE("AgentMachine: static mode gives the workers the endpoint as typed") {
+  Node node("static");
+  node(agent_event::Start{});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  CHECK(node.last<agent_action::BindStore>() == nullptr);
+  REQUIRE(node.said<Join>() != nullptr);
+  node.welcome();
+  StartRound start;
+  start.round = 1;
+  node.hear(start);
+  CHECK(node.last<agent_action::Spawn>()->round.master_addr == "head");
+  CHECK(node.last<agent_action::Spawn>()->round.master_port == 29500);
+}
+
+}  // namespace
+}  // namespace ddprun::membership

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/codec.h"
+
+#include "common/error.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::membership {
+namespace {
+
+using Catch::Matchers::Contains;
+
+std::string error_of(const std::string& text) {
+  try {
+    decode_agent_message(text);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kProtocol);
+    return error.what();
+  }
+  return "accepted";
+}
+
+Join full_join() {
+  Join join;
+  join.run_id = "job-7";
+  join.instance = "0123";
+  join.session = "abcd";
+  join.settings = {2, 4, 3, "c10d"};
+  join.timeouts.join = std::chrono::milliseconds(1234);
+  join.node_rank = 1;
+  join.num_workers = 8;
+  join.host = "gpu01";
+  join.pid = 4711;
+  join.advertised_addr = "10.0.0.1";
+  join.store_port = 40001;
+  join.program = "train";
+  return join;
+}
+
+TEST_CASE("Codec: every agent message survives the way there and back") {
+  WorkerFailed failed{3, {5, 1, 1, "gpu01", 99, 7, 0, "note", {"one", "two"}}};
+  const std::vector<AgentMessage> messages = {full_join(),
+                                              Join{full_join()},
+                                              Ack{},
+                                              WorkersRunning{1},
+                                              failed,
+                                              WorkersSucceeded{2},
+                                              WorkersStopped{2, 40002},
+                                              Leave{"received SIGINT", 130}};
+  for (const AgentMessage& message : messages) {
+    const std::string text = encode(AgentEnvelope{7, 9, message});
+    const AgentEnvelope back = decode_agent_message(text);
+    CHECK(back.seq == 7);
+    CHECK(back.ack == 9);
+    CHECK(back.message.index() == message.index());
+    CHECK(encode(back) == text);
+  }
+}
+
+TEST_CASE("Codec: every message of the rendezvous survives the way there and back") {
+  JobEnd end;
+  end.exit_code = 139;
+  end.reason = "rank 1 …";
+  end.rounds = 4;
+  end.first_failure = WorkerFailure{5, 1, 1, "gpu01", 99, 0, 11, "", {"last"}};
+  StartRound start{2, 1, 1, 2, 4, 8, "10.0.0.2", "10.0.0.1", "10.0.0.1", 40001, true};
+  const std::vector<RendezvousMessage> messages = {
+      Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), true},
+      Waiting{1, 2, "note"},
+      start,
+      StopRound{2, "why"},
+      end,
+      Refused{"no", 2}};
+  for (const RendezvousMessage& message : messages) {
+    const std::string text = encode(RendezvousEnvelope{7, 9, message});
+    const RendezvousEnvelope back = decode_rendezvous_message(text);
+    CHECK(back.message.index() == message.index());
+    CHECK(encode(back) == text);
+  }
+}
+
+TEST_CASE("Codec: malformed messages are refused with one clear line") {
+  CHECK_THAT(error_of(""), Contains("not a control message"));
+  CHECK_THAT(error_of("[]"), Contains("no object"));
+  CHECK_THAT(error_of("{\"type\":\"join\""), Contains("not a control message"));
+  CHECK_THAT(error_of("{\"seq\":0}"), Contains("\"type\" is missing"));
+  CHECK_THAT(error_of("{\"type\":1}"), Contains("\"type\" is not a string"));
+  CHECK_THAT(error_of(R"({"type":"dance","seq":0,"ack":0})"), Contains("unknown type \"dance\""));
+  CHECK_THAT(error_of(R"({"type":"ack","seq":-1,"ack":0})"), Contains("\"seq\" is -1"));
+  CHECK_THAT(error_of(R"({"type":"ack","seq":1.5,"ack":0})"), Contains("not an integer"));
+  CHECK_THAT(error_of(R"({"type":"workers_stopped","seq":1,"ack":0,"round":1,"store_port":70000})"),
+             Contains("message \"workers_stopped\": \"store_port\" is 70000"));
+  CHECK_THAT(error_of(R"({"type":"leave","seq":1,"ack":0,"reason":7,"exit_code":0})"),
+             Contains("\"reason\" is not a string"));
+  CHECK_THAT(error_of(R"({"type":"join","seq":0,"ack":0,"version":1})"),
+             Contains("\"run_id\" is missing"));
+  CHECK_THAT(error_of("{\"type\":\"leave\",\"seq\":1,\"ack\":0,\"reason\":\"\xff\xfe\"}"),
+             Contains("not a control message"));
+  CHECK_THAT(error_of(std::string(2 << 20, ' ')), Contains("the limit is 1048576"));
+  CHECK_THAT(error_of(std::string(1000, '[')), Contains("not a control message"));
+  CHECK_THAT(error_of(R"({"type":"leave","seq":1,"ack":0,"exit_code":0,"reason":")" +
+                      std::string(100'000, 'x') + "\"}"),
+             Contains("longer than"));
+}
+
+TEST_CASE("Codec: a Join of another version is decoded, so that it can be refused by name") {
+  const auto envelope = decode_agent_message(R"({"type":"join","seq":0,"ack":0,"version":9})");
+  CHECK(std::get<Join>(envelope.message).version == 9);
+}
+
+TEST_CASE("Codec: a worker's output can't break a message") {
+  WorkerFailed failed{1, {}};
+  failed.failure.note = "caf\xe9 \xe2\x82";
+  failed.failure.last_lines.assign(25, std::string(100'000, '\x01'));
+  failed.failure.last_lines.back() = "the last";
+  const std::string text = encode(AgentEnvelope{1, 0, failed});
+  CHECK(text.size() < kMaxMessageBytes);
+  const auto back = std::get<WorkerFailed>(decode_agent_message(text).message);
+  CHECK(back.failure.last_lines.size() == 20);
+  CHECK(back.failure.last_lines.back() == "the last");
+  CHECK(back.failure.note == "caf\xEF\xBF\xBD \xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
+}  // namespace
+}  // namespace ddprun::membership

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+// The states × events table of docs/rendezvous.md, case by case.
+#include "rendezvous/membership/machine.h"
+
+#include <deque>
+
+#include "rendezvous/membership/channel.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::membership {
+namespace {
+
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+// A small language: j.join("a"), j.says("a", message), j.wait(1s); then j.last<JobEnd>("a").
+class Script {
+ public:
+  explicit Script(int num_nodes = 2, int max_restarts = 0) {
+    settings.min_nodes = settings.max_nodes = num_nodes;
+    settings.max_restarts = max_restarts;
+  }
+
+  Join make_join(const std::string& name) const {
+    Join join;
+    join.run_id = "job";
+    join.instance = name;
+    join.host = name;
+    join.settings = settings;
+    join.store_port = 1000;
+    join.program = "train";
+    return join;
+  }
+
+  void join(const std::string& name) { join(name, make_join(name)); }
+  void join(const std::string& name, Join join) {
+    Agent& agent = agents[name];
+    agent.connection = ++last_connection;
+    join.session = agent.session;
+    event::Message message;
+    message.connection = agent.connection;
+    message.envelope = agent.channel.plain(std::move(join));
+    message.facts.peer_addr = "10.0.0." + name;
+    message.facts.local_addr = "10.0.0.200";
+    message.facts.peer_is_loopback = name == "local";
+    if (name == "local") message.facts.peer_addr = "127.0.0.1";
+    step(message);
+  }
+  void says(const std::string& name, AgentMessage message) {
+    Agent& agent = agents[name];
+    step(event::Message{agent.connection, agent.channel.number(std::move(message)), {}});
+  }
+  void acks(const std::string& name) {
+    Agent& agent = agents[name];
+    step(event::Message{agent.connection, agent.channel.plain(Ack{}), {}});
+  }
+  void fails(const std::string& name, std::uint64_t round, int exit_code, int signal = 0) {
+    WorkerFailed failed{round, {}};
+    failed.failure.exit_code = exit_code;
+    failed.failure.signal_number = signal;
+    says(name, failed);
+  }
+  void closes(const std::string& name) { step(event::Closed{agents[name].connection}); }
+  void hears(const std::string& name) { step(event::Heard{agents[name].connection}); }
+  void wait(std::chrono::milliseconds time) {
+    const auto until = now + time;
+    while (table.next_deadline() && *table.next_deadline() <= until) {
+      now = std::max(now, *table.next_deadline());
+      step(event::Tick{});
+    }
+    now = until;
+  }
+  // All agents alive meanwhile.
+  void wait_alive(std::chrono::milliseconds time) {
+    for (auto passed = 0ms; passed < time; passed += 1000ms) {
+      wait(std::min(1000ms, time - passed));
+      for (auto& [name, agent] : agents) step(event::Heard{agent.connection});
+    }
+  }
+
+  template <typename Message>
+  const Message* last(const std::string& name) {
+    const Message* found = nullptr;
+    for (const auto& message : agents[name].received) {
+      if (const auto* match = std::get_if<Message>(&message)) found = match;
+    }
+    return found;
+  }
+  std::uint64_t round(const std::string& name) {
+    const auto* start = last<StartRound>(name);
+    return start == nullptr ? 0 : start->round;
+  }
+
+  struct Agent {
+    ConnectionId connection = 0;
+    std::string session;
+    Channel<AgentMessage> channel;
+    std::deque<RendezvousMessage> received;
+    bool closed = false;
+  };
+
+  JobSettings settings;
+  JobTable table{MachineOptions{}, [n = 0]() mutable { return "s" + std::to_string(++n); }};
+  std::map<std::string, Agent> agents;
+  Clock::time_point now{1h};
+  ConnectionId last_connection = 0;
+
+ private:
+  void step(const Event& event) {
+    for (const Action& action : table.step(event, now)) {
+      for (auto& [name, agent] : agents) {
+        const auto* send = std::get_if<action::Send>(&action);
+        if (send != nullptr && send->connection == agent.connection) {
+          REQUIRE(agent.channel.receive(send->envelope.seq, send->envelope.ack) != Arrival::kGap);
+          agent.received.push_back(send->envelope.message);
+          if (const auto* welcome = std::get_if<Welcome>(&send->envelope.message)) {
+            agent.session = welcome->session;
+          }
+        }
+        const auto* close = std::get_if<action::Close>(&action);
+        if (close != nullptr && close->connection == agent.connection) agent.closed = true;
+      }
+    }
+  }
+};
+
+TEST_CASE("Machine: a round starts with the last Join, ranks are prefix sums") {
+  Script j(3);
+  Join big = j.make_join("1");
+  big.num_workers = 4;
+  j.join("1", big);
+  j.join("2");
+  CHECK(j.last<Waiting>("1")->have_nodes == 1);
+  CHECK(j.round("1") == 0);
+  j.join("3");
+  CHECK(j.round("1") == 1);
+  const auto* start = j.last<StartRound>("3");
+  REQUIRE(start != nullptr);
+  CHECK(start->node_rank == 2);
+  CHECK(start->first_global_rank == 5);
+  CHECK(start->world_size == 6);
+  CHECK(start->master_addr == "10.0.0.1");
+  CHECK(start->master_port == 1000);
+  CHECK_FALSE(start->serve_store);
+}
+
+TEST_CASE("Machine: --node-rank comes first, then join order; rank 0 stays on its node") {
+  Script j(3, 1);
+  Join third = j.make_join("1");
+  j.join("1", third);
+  Join zero = j.make_join("2");
+  zero.node_rank = 0;
+  j.join("2", zero);
+  j.join("3");
+  CHECK(j.last<StartRound>("2")->node_rank == 0);
+  CHECK(j.last<StartRound>("1")->node_rank == 1);
+  CHECK(j.last<StartRound>("3")->node_rank == 2);
+  j.fails("1", 1, 3);
+  for (const char* name : {"3", "1", "2"}) j.says(name, WorkersStopped{1, 1001});
+  CHECK(j.last<StartRound>("2")->round == 2);
+  CHECK(j.last<StartRound>("2")->node_rank == 0);
+  CHECK(j.last<StartRound>("1")->node_rank == 1);
+  CHECK(j.last<StartRound>("1")->master_port == 1001);
+}
+
+TEST_CASE("Machine: a node that came over loopback is reached where the rendezvous is") {
+  Script j(2);
+  j.join("local");
+  j.join("5");
+  CHECK(j.last<StartRound>("5")->master_addr == "10.0.0.200");
+  CHECK(j.last<StartRound>("local")->node_addr == "10.0.0.200");
+}
+
+TEST_CASE("Machine: a failed worker stops the round everywhere; the budget ends the job") {
+  Script j(2, 1);
+  j.join("1");
+  j.join("2");
+  j.says("1", WorkersRunning{1});
+  j.fails("1", 1, 3);
+  REQUIRE(j.last<StopRound>("2") != nullptr);
+  CHECK_THAT(j.last<StopRound>("2")->reason, Contains("exit code 3") && Contains("restart 1 of 1"));
+  j.says("1", WorkersStopped{1, 1001});
+  CHECK(j.round("1") == 1);  // not before all have stopped
+  j.says("2", WorkersStopped{1, 1001});
+  CHECK(j.round("1") == 2);
+  CHECK(j.last<StartRound>("2")->restart_count == 1);
+  j.fails("2", 2, 0, 11);
+  for (const char* name : {"1", "2"}) {
+    REQUIRE(j.last<JobEnd>(name) != nullptr);
+    CHECK(j.last<JobEnd>(name)->exit_code == 139);
+    CHECK(j.last<JobEnd>(name)->first_failure->node_rank == 1);
+    CHECK_THAT(j.last<JobEnd>(name)->reason, Contains("SIGSEGV") && Contains("used up"));
+  }
+  CHECK_FALSE(j.table.idle());
+  j.acks("1");
+  j.acks("2");
+  CHECK(j.table.idle());
+}
+
+TEST_CASE("Machine: late messages of an old round change nothing") {
+  Script j(2, 3);
+  j.join("1");
+  j.join("2");
+  j.fails("1", 1, 3);
+  for (const char* name : {"1", "2"}) j.says(name, WorkersStopped{1, 1001});
+  REQUIRE(j.round("2") == 2);
+  j.fails("1", 1, 3);
+  j.says("1", WorkersSucceeded{1});
+  j.says("2", WorkersStopped{1, 1002});
+  CHECK(j.table.status()[0].phase == "running");
+  CHECK(j.table.status()[0].failures == 1);
+  CHECK(j.last<JobEnd>("1") == nullptr);
+}
+
+TEST_CASE("Machine: exit barrier: the job ends when the last node has finished") {
+  Script j(2);
+  j.join("1");
+  j.join("2");
+  j.says("1", WorkersSucceeded{1});
+  CHECK(j.last<JobEnd>("1") == nullptr);
+  SECTION("with 0") {
+    j.says("2", WorkersSucceeded{1});
+    CHECK(j.last<JobEnd>("1")->exit_code == 0);
+    CHECK(j.last<JobEnd>("2")->exit_code == 0);
+  }
+  SECTION("or at its deadline, naming who still runs") {
+    j.says("2", WorkersRunning{1});
+    j.wait_alive(3601s);
+    CHECK(j.last<JobEnd>("1")->exit_code == 75);
+    CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("still running") && Contains("node 1 (2,"));
+  }
+  SECTION("a finished node that is lost is no failure") {
+    j.closes("2");  // not finished: it would be
+    j.join("2");
+    j.says("2", WorkersRunning{1});
+    j.says("2", WorkersSucceeded{1});
+    CHECK(j.last<JobEnd>("1")->exit_code == 0);
+  }
+}
+
+TEST_CASE("Machine: a connection that comes back within the grace changes nothing") {
+  Script j(2);
+  j.join("1");
+  j.join("2");
+  j.closes("2");
+  j.wait(149ms);
+  j.fails("1", 1, 3);  // said to 2 once it is back
+  CHECK(j.last<JobEnd>("2") == nullptr);
+  j.join("2");
+  REQUIRE(j.last<JobEnd>("2") != nullptr);
+  CHECK(j.last<JobEnd>("2")->exit_code == 3);
+}
+
+TEST_CASE("Machine: a lost node without spare ends the job with 75 and its name") {
+  Script j(2);
+  j.join("1");
+  j.join("2");
+  SECTION("end of connection") {
+    j.closes("2");
+    j.wait(151ms);
+    CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("node 1 (2, 10.0.0.2) was lost"));
+  }
+  SECTION("silence") {
+    for (int i = 0; i < 6; ++i) {
+      j.wait(900ms);
+      j.hears("1");
+    }
+    CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("nothing was heard of it for 5000 ms"));
+  }
+  CHECK(j.last<JobEnd>("1")->exit_code == 75);
+  j.acks("1");
+  j.closes("2");
+  j.join("2");  // with its session
+  CHECK_THAT(j.last<Refused>("2")->message, Contains("given up as lost"));
+}
+
+TEST_CASE(
+    "Machine: after a loss by silence the spare waits until the lost node must have stopped") {
+  Script j(2);
+  j.join("1");
+  j.join("2");
+  j.join("3");
+  CHECK_THAT(j.last<Waiting>("3")->note, Contains("job job already has 2 of 2; waiting as spare"));
+  for (int i = 0; i < 6; ++i) {
+    j.wait(900ms);
+    j.hears("1");
+    j.hears("3");
+  }
+  REQUIRE(j.last<StopRound>("1") != nullptr);
+  j.says("1", WorkersStopped{1, 1001});
+  CHECK(j.round("3") == 0);
+  j.wait(2000ms);
+  CHECK(j.round("3") == 2);
+  CHECK(j.last<StartRound>("3")->node_rank == 1);
+}
+
+TEST_CASE("Machine: Leave ends a running job on all nodes, but not one that only waits") {
+  Script j(2);
+  j.join("1");
+  SECTION("waiting") {
+    j.says("1", Leave{"received SIGINT", 130});
+    CHECK(j.last<JobEnd>("1")->exit_code == 130);
+    CHECK(j.table.idle());
+  }
+  SECTION("running") {
+    j.join("2");
+    j.says("1", Leave{"received SIGTERM", 143});
+    CHECK(j.last<JobEnd>("2")->exit_code == 143);
+    CHECK_THAT(j.last<JobEnd>("2")->reason,
+               Contains("node 0 (1, 10.0.0.1) left: received SIGTERM"));
+  }
+}
+
+TEST_CASE("Machine: join time-out names how many came and their hosts") {
+  Script j(3);
+  j.join("1");
+  j.join("2");
+  j.wait_alive(601s);
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK(j.last<JobEnd>("1")->exit_code == 75);
+  CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("only 2 of 3 nodes came") &&
+                                              Contains("within 600 s") &&
+                                              Contains("1 (10.0.0.1), 2 (10.0.0.2)"));
+}
+
+TEST_CASE("Machine: workers that are not started or not stopped in time end the job by name") {
+  Script j(2, 3);
+  j.join("1");
+  j.join("2");
+  j.says("1", WorkersRunning{1});
+  SECTION("start") {
+    j.wait_alive(301s);
+    CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("not started") && Contains("node 1 (2,"));
+  }
+  SECTION("stop") {
+    j.fails("1", 1, 1);
+    j.says("1", WorkersStopped{1, 1001});
+    j.wait_alive(46s);
+    CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("not stopped") && Contains("node 1 (2,"));
+  }
+  CHECK(j.last<JobEnd>("2")->exit_code == 75);
+}
+
+TEST_CASE("Machine: what must agree is refused with both values") {
+  Script j(2);
+  j.join("1");
+  Join other = j.make_join("2");
+  SECTION("--nnodes") {
+    other.settings.min_nodes = other.settings.max_nodes = 4;
+    j.join("2", other);
+    CHECK_THAT(j.last<Refused>("2")->message,
+               Contains("--nnodes is 4 here, but 2 on 1 (10.0.0.1)"));
+  }
+  SECTION("--max-restarts") {
+    other.settings.max_restarts = 5;
+    j.join("2", other);
+    CHECK_THAT(j.last<Refused>("2")->message, Contains("--max-restarts is 5 here, but 0 on 1"));
+  }
+  SECTION("--rdzv-backend") {
+    other.settings.rdzv_backend = "static";
+    j.join("2", other);
+    CHECK_THAT(j.last<Refused>("2")->message, Contains("--rdzv-backend is static here, but c10d"));
+  }
+  SECTION("protocol version") {
+    other.version = 2;
+    j.join("2", other);
+    CHECK_THAT(j.last<Refused>("2")->message, Contains("version 2") && Contains("rendezvous 1"));
+  }
+  CHECK(j.last<Refused>("2")->exit_code == 2);
+  CHECK(j.agents["2"].closed);
+  CHECK(j.table.status()[0].nodes.size() == 1);
+}
+
+TEST_CASE("Machine: a node rank given twice or out of range is refused") {
+  Script j(2);
+  Join join = j.make_join("1");
+  join.node_rank = 1;
+  j.join("1", join);
+  join = j.make_join("2");
+  join.node_rank = 1;
+  j.join("2", join);
+  CHECK_THAT(j.last<Refused>("2")->message, Contains("--node-rank=1 is already taken by 1"));
+  join = j.make_join("3");
+  join.node_rank = 2;
+  j.join("3", join);
+  CHECK_THAT(j.last<Refused>("3")->message, Contains("node ranks are 0 to 1"));
+}
+
+TEST_CASE("Machine: an agent started again takes the place of its predecessor") {
+  Script j(2);
+  Join join = j.make_join("1");
+  join.node_rank = 0;
+  j.join("1", join);
+  j.closes("1");
+  join.instance = "another process";
+  j.join("9", join);
+  j.join("2");
+  CHECK(j.last<StartRound>("9")->node_rank == 0);
+  CHECK(j.last<StartRound>("2")->num_nodes == 2);
+}
+
+TEST_CASE("Machine: a Join whose Welcome was lost is not a second node") {
+  Script j(2);
+  j.join("1");
+  j.closes("1");
+  j.agents["1"].session.clear();
+  j.join("1");
+  CHECK(j.round("1") == 0);
+  CHECK(j.table.status()[0].nodes.size() == 1);
+}
+
+TEST_CASE("Machine: a broken protocol costs that connection only") {
+  Script j(2);
+  j.join("1");
+  j.join("2");
+  j.agents["2"].channel.number(Ack{});  // a number that is never sent
+  j.says("2", WorkersRunning{1});
+  CHECK(j.agents["2"].closed);
+  CHECK(j.table.status()[0].phase == "running");
+}
+
+TEST_CASE("Machine: one static job per daemon port; it names no store of its own") {
+  Script j(1);
+  j.settings.rdzv_backend = "static";
+  j.join("1");
+  CHECK(j.last<StartRound>("1")->master_port == 0);
+  CHECK_FALSE(j.last<StartRound>("1")->serve_store);
+  Join other = j.make_join("2");
+  other.run_id = "other";
+  j.join("2", other);
+  CHECK_THAT(j.last<Refused>("2")->message, Contains("choose another port"));
+}
+
+}  // namespace
+}  // namespace ddprun::membership
