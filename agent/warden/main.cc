@@ -28,7 +28,9 @@ void tidy_descriptors() {
     fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   } while (fd >= 0 && fd < 3);
   fcntl(kSocketFd, F_SETFD, FD_CLOEXEC);
-  syscall(SYS_close_range, kSocketFd + 1, ~0U, 0);
+  if (syscall(SYS_close_range, kSocketFd + 1, ~0U, 0) == 0) return;
+  const long limit = sysconf(_SC_OPEN_MAX);  // Linux before 5.9
+  for (fd = kSocketFd + 1; fd < limit; ++fd) close(fd);
 }
 
 }  // namespace
