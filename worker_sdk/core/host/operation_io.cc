@@ -26,7 +26,8 @@ void OperationIo::check(int rank, const Call& call) {
   if (!call.deadline.expired()) return;
   throw Error(ErrorCode::kTimeout,
               concat(call.text(), " on rank ", group_.topology().rank(), " timed out after ",
-                     call.timeout.count(), " ms: waiting for rank ", rank, " on another node"));
+                     call.timeout.count(), " ms: waiting for rank ", rank,
+                     " on another node, or for a rank that it waits for"));
 }
 
 void OperationIo::wait(std::vector<pollfd>& polls, int rank, const Call& call) {

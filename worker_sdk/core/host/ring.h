@@ -62,6 +62,7 @@ class Ring {
   void run(const Call& call, Flow& flow);
   bool advance_send(const Call& call, const Flow& flow, std::size_t socket);
   bool advance_receive(const Call& call, const Flow& flow, std::size_t socket);
+  void show_header();
   bool may_send(const Flow& flow, std::size_t transfer) const;
   std::size_t num_sockets() const { return next_.sockets.size(); }
 

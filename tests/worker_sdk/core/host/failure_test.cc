@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deadlines, aborts, mismatched calls, strangers on the port: each ends in the right error.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <barrier>
+#include <mutex>
+
+#include "common/error.h"
+#include "common/socket.h"
+#include "tests/support/catch.h"
+#include "tests/worker_sdk/core/host/rank_threads.h"
+#include "worker_sdk/core/host/bootstrap.h"
+
+using namespace ddprun;
+using namespace ddprun::host;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+namespace {
+
+TensorView view(std::vector<float>& values) {
+  return {.data = values.data(), .count = values.size()};
+}
+
+// The code of what `call` throws; the text in `what`.
+std::optional<ErrorCode> code_of(const std::function<void()>& call, std::string* what = nullptr) {
+  try {
+    call();
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (what) *what = error.what();
+    return error.code();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("host communicator: an expired deadline names the rank that is missing") {
+  WorldOptions world = one_node(3);
+  world.timeout = 150ms;
+  std::barrier all_failed(3);
+  const auto errors = run_world(world, [&](Communicator& ranks) {
+    std::vector<float> values(10, 1.0f);
+    std::string what;
+    std::optional<ErrorCode> code = ErrorCode::kTimeout;
+    if (ranks.rank() != 1) {
+      code = code_of([&] { ranks.all_reduce(view(values), ReduceOp::kSum); }, &what);
+    }
+    all_failed.arrive_and_wait();
+    if (code != ErrorCode::kTimeout) throw std::runtime_error("no time-out");
+    if (!what.empty()) throw std::runtime_error(what);
+  });
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
+    CHECK_THAT(errors[rank], Contains("timed out after 150 ms: waiting for rank 1"));
+    CHECK_THAT(errors[rank], !Contains("rank 1,") && StartsWith("all_reduce(float32"));
+  }
+  CHECK(errors[1] == "");
+}
+
+TEST_CASE("host communicator: a deadline between nodes names the rank waited for") {
+  WorldOptions world{.node_rank_of = {0, 1}};
+  std::barrier all_failed(2);
+  const auto errors = run_world(world, [&](Communicator& ranks) {
+    std::vector<float> values(10'000, 1.0f);
+    std::string what;
+    if (ranks.rank() == 0) {
+      code_of([&] { ranks.all_reduce(view(values), ReduceOp::kSum, {.timeout = 150ms}); }, &what);
+    }
+    all_failed.arrive_and_wait();
+    if (!what.empty()) throw std::runtime_error(what);
+  });
+  CHECK_THAT(errors[0], Contains("timed out after 150 ms: waiting for rank 1"));
+  CHECK(errors[1] == "");
+}
+
+TEST_CASE("host communicator: ranks that don't come to the start are named") {
+  testing::SharedStore store;
+  HostCommunicatorOptions options = options_of(one_node(3), 1);
+  options.init_timeout = 100ms;
+  store.set("test/host/0", "");  // rank 0 came, rank 2 did not
+  std::string what;
+  const auto code = code_of([&] { make_host_communicator(store, options); }, &what);
+  CHECK(code == ErrorCode::kTimeout);
+  CHECK_THAT(what, Contains("missing: rank 2"));
+  CHECK(store.timeout() == 300s);  // as before
+}
+
+TEST_CASE("host communicator: after a failure every later call fails at once") {
+  WorldOptions world = one_node(2);
+  std::barrier all_failed(2);
+  const auto errors = run_world(world, [&](Communicator& ranks) {
+    std::vector<float> values(10, 1.0f);
+    if (ranks.rank() == 0) {
+      code_of([&] { ranks.barrier({.timeout = 50ms}); });
+      const auto code = code_of([&] { ranks.all_reduce(view(values), ReduceOp::kSum); });
+      if (code != ErrorCode::kTimeout) throw std::runtime_error("not the same failure");
+      const WorkPtr work = ranks.all_reduce(view(values), ReduceOp::kSum, {.async = true});
+      if (code_of([&] { work->wait(); }) != ErrorCode::kTimeout) {
+        throw std::runtime_error("not the same failure from wait()");
+      }
+    }
+    all_failed.arrive_and_wait();
+  });
+  CHECK(all_well(errors));
+}
+
+TEST_CASE("host communicator: abort() from another thread ends the call here and on all ranks") {
+  const auto layout = GENERATE(std::vector<int>{0, 0, 0}, std::vector<int>{0, 0, 1},
+                               std::vector<int>{0, 1, 1});
+  const Clock::time_point start = Clock::now();
+  std::barrier everyone(3);
+  std::vector<std::string> texts(3);
+  std::vector<std::optional<ErrorCode>> codes(3);
+  const auto errors = run_world({.node_rank_of = layout}, [&](Communicator& ranks) {
+    const auto rank = static_cast<std::size_t>(ranks.rank());
+    ranks.barrier();
+    std::thread aborter;
+    if (rank == 2) {
+      aborter = std::thread([&] {
+        ranks.abort("the user pressed stop");
+        ranks.abort("again");
+      });
+    }
+    codes[rank] = code_of(
+        [&] {
+          for (;;) ranks.barrier();
+        },
+        &texts[rank]);
+    if (aborter.joinable()) aborter.join();
+    everyone.arrive_and_wait();
+  });
+  CHECK(all_well(errors));
+  CHECK(codes[2] == ErrorCode::kAborted);
+  CHECK_THAT(texts[2], Contains("the user pressed stop"));
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{1}}) {
+    CHECK(codes[rank] == ErrorCode::kPeerLost);
+    CHECK_THAT(texts[rank], StartsWith("rank 2 aborted") && Contains("the user pressed stop"));
+  }
+  CHECK(Clock::now() - start < 5s);
+}
+
+TEST_CASE("host communicator: different calls are an error on every rank, not garbage") {
+  const auto layout = GENERATE(std::vector<int>{0, 0}, std::vector<int>{0, 1});
+  std::barrier everyone(2);
+  const auto errors = run_world({.node_rank_of = layout}, [&](Communicator& ranks) {
+    std::vector<float> values(100, 1.0f);
+    const auto size = static_cast<std::size_t>(ranks.rank() == 0 ? 100 : 99);
+    std::string what;
+    const auto code = code_of(
+        [&] { ranks.all_reduce({.data = values.data(), .count = size}, ReduceOp::kSum); }, &what);
+    everyone.arrive_and_wait();
+    if (code != ErrorCode::kProtocol) throw std::runtime_error("not found: " + what);
+    if (what.find("float32 × 99") == std::string::npos ||
+        what.find("float32 × 100") == std::string::npos) {
+      throw std::runtime_error("unclear: " + what);
+    }
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host communicator: a receive that doesn't match its send is an error") {
+  const auto layout = GENERATE(std::vector<int>{0, 0}, std::vector<int>{0, 1});
+  std::barrier everyone(2);
+  const auto errors = run_world({.node_rank_of = layout}, [&](Communicator& ranks) {
+    std::vector<float> values(100, 1.0f);
+    if (ranks.rank() == 0) {
+      ranks.send(view(values), 1);
+    } else {
+      const auto code = code_of([&] { ranks.recv({.data = values.data(), .count = 50}, 0); });
+      if (code != ErrorCode::kProtocol) throw std::runtime_error("not found");
+    }
+    everyone.arrive_and_wait();
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host communicator: what can't be is refused before anything is sent") {
+  const auto errors = run_world(one_node(2), [](Communicator& ranks) {
+    std::vector<float> values(10);
+    const auto refused = [&](const std::function<void()>& call) {
+      if (code_of(call) != ErrorCode::kInvalidArgument) throw std::runtime_error("accepted");
+    };
+    refused([&] { ranks.broadcast(view(values), 2); });
+    refused([&] { ranks.send(view(values), ranks.rank()); });
+    refused([&] { ranks.all_gather(view(values), view(values)); });
+    refused([&] { ranks.all_reduce({.data = nullptr, .count = 1}, ReduceOp::kSum); });
+    refused([&] {
+      ranks.all_reduce({.data = values.data(), .count = 1, .device = {Device::Kind::kCuda, 0}},
+                       ReduceOp::kSum);
+    });
+    ranks.all_reduce(view(values), ReduceOp::kSum);  // still in step
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+  testing::SharedStore store;
+  HostCommunicatorOptions options;
+  options.rank = 2;
+  options.size = 2;
+  CHECK(code_of([&] { make_host_communicator(store, options); }) == ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("host communicator: a rank that leaves early is told apart from one that was lost") {
+  std::vector<std::string> texts(2);
+  const auto errors = run_world(one_node(2), [&](Communicator& ranks) {
+    std::vector<float> values(10, 1.0f);
+    ranks.all_reduce(view(values), ReduceOp::kSum);
+    if (ranks.rank() == 0) return;
+    if (code_of([&] { ranks.barrier(); }, &texts[1]) != ErrorCode::kPeerLost) {
+      throw std::runtime_error("no error");
+    }
+  });
+  CHECK(all_well(errors));
+  CHECK_THAT(texts[1], StartsWith("rank 0 has destroyed its communicator"));
+}
+
+TEST_CASE("host communicator: strangers on the TCP port are dropped and disturb nobody") {
+  testing::SharedStore store;
+  const WorldOptions world{.node_rank_of = {0, 1}};
+  std::barrier everyone(3);
+  std::vector<std::thread> threads;
+  std::vector<std::string> errors(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const auto own_store = store.clone();
+        const auto ranks = make_host_communicator(*own_store, options_of(world, rank));
+        everyone.arrive_and_wait();
+        for (int i = 0; i < 300; ++i) {
+          std::vector<float> values(3000, 1.0f);
+          ranks->all_reduce(view(values), ReduceOp::kSum);
+          if (values[0] != 2.0f) throw std::runtime_error("wrong sum");
+          if (i == 100) everyone.arrive_and_wait();  // the strangers are there
+        }
+        everyone.arrive_and_wait();
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+        everyone.arrive_and_drop();
+      }
+    });
+  }
+  everyone.arrive_and_wait();
+  const PeerRecord record = PeerRecord::decode(store.get("test/host/1"), 1);
+  const Deadline deadline = Deadline::after(10s);
+  const UniqueFd silent = connect_to(record.endpoint, deadline);
+  const UniqueFd noisy = connect_to(record.endpoint, deadline);
+  const std::string junk(100'000, 'x');
+  [[maybe_unused]] const ssize_t ignored = ::send(noisy.get(), junk.data(), junk.size(), MSG_NOSIGNAL);
+  const UniqueFd forged = connect_to(record.endpoint, deadline);
+  Hello hello;  // everything right but the token
+  hello.to = 1;
+  hello.purpose = Purpose::kRing;
+  send_all(forged.get(), &hello, sizeof hello, deadline);
+  everyone.arrive_and_wait();
+  for (const UniqueFd* fd : {&noisy, &forged}) {
+    char byte;
+    CHECK(wait_ready(fd->get(), POLLIN, deadline));
+    CHECK(::recv(fd->get(), &byte, 1, 0) <= 0);  // closed on us
+  }
+  everyone.arrive_and_wait();
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& error : errors) CHECK(error == "");
+}

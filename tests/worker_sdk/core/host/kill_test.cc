@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that are killed in the middle of collectives: the others learn who, within a second, and
+// nothing is left behind.
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "tests/support/catch.h"
+#include "tests/worker_sdk/core/host/rank_processes.h"
+
+using namespace ddprun;
+using namespace ddprun::host;
+
+namespace {
+
+// Every kind of operation, small and large, for ever.
+void work_for_ever(Communicator& world, RankReport& report) {
+  const auto size = static_cast<std::size_t>(world.size());
+  std::vector<float> small(1000), large(200'000), gathered(large.size() * size);
+  for (;;) {
+    world.all_reduce({.data = small.data(), .count = small.size()}, ReduceOp::kSum);
+    world.all_reduce({.data = large.data(), .count = large.size()}, ReduceOp::kAverage);
+    world.broadcast({.data = large.data(), .count = large.size()}, 0);
+    world.all_gather({.data = large.data(), .count = large.size()},
+                     {.data = gathered.data(), .count = gathered.size()});
+    world.barrier();
+    report.steps.fetch_add(1);
+  }
+}
+
+void kill_once(const WorldOptions& world, std::size_t victim, int delay_us) {
+  RankProcesses ranks(world, work_for_ever);
+  REQUIRE(ranks.wait_for_steps(1, Deadline::after(std::chrono::seconds{30})));
+  // Lands anywhere in the loop.
+  const timespec delay{.tv_sec = 0, .tv_nsec = delay_us * 1000L};
+  ::nanosleep(&delay, nullptr);
+  const Clock::time_point killed = ranks.kill(victim);
+  REQUIRE(ranks.wait_for_end(Deadline::after(std::chrono::seconds{10})));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (rank == victim) continue;
+    const RankReport& report = ranks.report(rank);
+    INFO("rank " << rank << " of " << ranks.size() << ", killed " << victim << ": " << report.text);
+    CHECK(report.code == static_cast<int>(ErrorCode::kPeerLost));
+    CHECK(std::string(report.text).starts_with("rank " + std::to_string(victim) + " was lost"));
+    CHECK(report.at - killed < std::chrono::seconds{1});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("host communicator: any rank killed at any time, 200 times, is named within a second") {
+  std::mt19937 random(20260);
+  const std::vector<std::vector<int>> layouts = {{0, 0}, {0, 0, 0}, {0, 1}, {0, 0, 1, 1}, {0, 1, 1}};
+  for (int i = 0; i < 200; ++i) {
+    const auto& layout = layouts[static_cast<std::size_t>(i) % layouts.size()];
+    WorldOptions world{.node_rank_of = layout};
+    kill_once(world, random() % layout.size(), static_cast<int>(random() % 8000));
+  }
+}
+
+TEST_CASE("host communicator: a rank killed while it computes is named too") {
+  // Rank 1 never enters the call the others are in.
+  for (const std::vector<int>& layout : {std::vector<int>{0, 0, 0}, std::vector<int>{0, 1, 0}}) {
+    RankProcesses ranks({.node_rank_of = layout}, [](Communicator& world, RankReport& report) {
+      world.barrier();
+      report.steps.store(1);
+      if (world.rank() == 1) {
+        for (;;) ::pause();
+      }
+      world.barrier();
+    });
+    REQUIRE(ranks.wait_for_steps(1, Deadline::after(std::chrono::seconds{30})));
+    const Clock::time_point killed = ranks.kill(1);
+    REQUIRE(ranks.wait_for_end(Deadline::after(std::chrono::seconds{10})));
+    for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
+      INFO(ranks.report(rank).text);
+      CHECK(std::string(ranks.report(rank).text).starts_with("rank 1 was lost"));
+      CHECK(ranks.report(rank).at - killed < std::chrono::seconds{1});
+    }
+  }
+}
+
+TEST_CASE("host communicator: when all ranks are killed nothing is left in /dev/shm") {
+  const auto listing = [] {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+      if (entry.path().string().find("ddprun") != std::string::npos) {
+        names.push_back(entry.path());
+      }
+    }
+    return names;
+  };
+  RankProcesses ranks(one_node(2), [](Communicator& world, RankReport& report) {
+    const auto buffer = world.allocate(1 << 20);
+    std::ifstream maps("/proc/self/maps");
+    const std::string text{std::istreambuf_iterator<char>(maps), {}};
+    // Both memories are anonymous files, mapped and in no directory.
+    const bool anonymous = text.find("/memfd:ddprun-node") != std::string::npos &&
+                           text.find("/memfd:ddprun-buffer") != std::string::npos;
+    if (!anonymous) throw Error(ErrorCode::kSystem, "not the memory that was expected");
+    report.steps.store(1);
+    work_for_ever(world, report);
+  });
+  REQUIRE(ranks.wait_for_steps(2, Deadline::after(std::chrono::seconds{30})));
+  CHECK(listing().empty());
+  ranks.kill(0);
+  ranks.kill(1);
+  REQUIRE(ranks.wait_for_end(Deadline::after(std::chrono::seconds{10})));
+  CHECK(listing().empty());
+}

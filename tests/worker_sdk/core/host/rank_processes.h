@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// A world of host communicators in processes of their own, so that ranks can be killed.
+#pragma once
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
+#include "tests/worker_sdk/core/host/rank_threads.h"
+
+namespace ddprun::host {
+
+// What a rank leaves behind, in memory shared with the test.
+struct RankReport {
+  std::atomic<int> steps;      // that the body counted
+  std::atomic<bool> finished;  // the body returned or threw
+  int code;                    // ErrorCode of what it threw, −1: nothing
+  char text[400];
+  Clock::time_point at;  // CLOCK_MONOTONIC: comparable between processes
+};
+
+class RankProcesses {
+ public:
+  using Body = std::function<void(Communicator&, RankReport&)>;
+
+  // Forks one child per rank. Call with no thread running.
+  RankProcesses(const WorldOptions& world, const Body& body) : size_(world.node_rank_of.size()) {
+    void* memory = ::mmap(nullptr, sizeof(RankReport) * size_, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw_system_error("mmap", errno);
+    reports_ = static_cast<RankReport*>(memory);
+    for (std::size_t rank = 0; rank < size_; ++rank) {
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        run(world, static_cast<int>(rank), body);
+        ::_exit(0);
+      }
+      pids_.push_back(pid);
+    }
+  }
+  ~RankProcesses() {
+    for (const pid_t pid : pids_) {
+      if (pid > 0) ::kill(pid, SIGKILL);
+    }
+    for (const pid_t pid : pids_) {
+      if (pid > 0) ::waitpid(pid, nullptr, 0);
+    }
+    ::munmap(reports_, sizeof(RankReport) * size_);
+  }
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+
+  RankReport& report(std::size_t rank) { return reports_[rank]; }
+  std::size_t size() const { return size_; }
+
+  // Until every rank has counted so many steps.
+  bool wait_for_steps(int steps, Deadline deadline) {
+    for (std::size_t rank = 0; rank < size_; ++rank) {
+      while (reports_[rank].steps.load() < steps) {
+        if (deadline.expired() || reports_[rank].finished.load()) return false;
+        ::poll(nullptr, 0, 1);
+      }
+    }
+    return true;
+  }
+
+  Clock::time_point kill(std::size_t rank) {
+    const Clock::time_point at = Clock::now();
+    ::kill(pids_[rank], SIGKILL);
+    return at;
+  }
+
+  // True when every process ended before the deadline.
+  bool wait_for_end(Deadline deadline) {
+    for (pid_t& pid : pids_) {
+      const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+      pollfd entry{.fd = handle.get(), .events = POLLIN, .revents = 0};
+      if (::poll(&entry, 1, deadline.poll_timeout_ms()) <= 0) return false;
+      ::waitpid(pid, nullptr, 0);
+      pid = 0;
+    }
+    return true;
+  }
+
+ private:
+  void run(const WorldOptions& world, int rank, const Body& body) {
+    RankReport& report = reports_[static_cast<std::size_t>(rank)];
+    report.code = -1;
+    try {
+      const auto communicator = make_host_communicator(store_, options_of(world, rank));
+      try {
+        body(*communicator, report);
+      } catch (const Error& error) {
+        report.at = Clock::now();
+        report.code = static_cast<int>(error.code());
+        std::snprintf(report.text, sizeof report.text, "%s", error.what());
+      }
+    } catch (const std::exception& error) {
+      report.code = -2;
+      std::snprintf(report.text, sizeof report.text, "while joining: %s", error.what());
+    }
+    report.finished.store(true);
+  }
+
+  testing::SharedStore store_;
+  const std::size_t size_;
+  RankReport* reports_ = nullptr;
+  std::vector<pid_t> pids_;
+};
+
+}  // namespace ddprun::host
