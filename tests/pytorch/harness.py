@@ -74,8 +74,11 @@ class Job(unittest.TestCase):
 
 def shown(directory):
     """What jobs/show.py wrote: rank → its JSON."""
-    return {int(name.split(".")[0]): json.load(open(os.path.join(directory, name)))
-            for name in os.listdir(directory) if name.endswith(".json")}
+    given = {}
+    for name in os.listdir(directory):
+        with open(os.path.join(directory, name)) as f:
+            given[int(name.split(".")[0])] = json.load(f)
+    return given
 
 
 def scratch():

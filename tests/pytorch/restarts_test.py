@@ -15,8 +15,8 @@ class Restarts(harness.Job):
         done = self.run_job("--standalone", "--nproc_per_node=2", f"--max-restarts={n}",
                             harness.job("restart"), str(n), timeout=60 + 20 * n)
         self.assertEqual(done.returncode, 0, self.transcript)
-        expected = sorted(f"round {r}: rank {k} works" for r in range(n + 1) for k in range(2))
-        self.assertEqual(self.lines(done.stdout, "round "), expected, self.transcript)
+        expected = sorted(f"attempt {r}: rank {k} works" for r in range(n + 1) for k in range(2))
+        self.assertEqual(self.lines(done.stdout, "attempt "), expected, self.transcript)
         print(f"{n} restarts, every one worked")
 
 

@@ -34,8 +34,8 @@ class TwoHosts(harness.Job):
             self.hosts, lambda _: ["--nnodes=2", "--nproc_per_node=1", "--max-restarts=2", endpoint,
                                    harness.job("restart"), "2"])
         self.assertEqual(codes, [0, 0], self.transcript)
-        self.assertEqual(self.lines("".join(outputs), "round "),
-                         [f"round {n}: rank {r} works" for n in range(3) for r in range(2)],
+        self.assertEqual(self.lines("".join(outputs), "attempt "),
+                         [f"attempt {n}: rank {r} works" for n in range(3) for r in range(2)],
                          self.transcript)
 
 

@@ -170,6 +170,8 @@ class Host:
             if process.poll() is None:
                 process.kill()
         _kill_all(self._holder.namespace, spare=(self._holder.pid,))
+        for process in self._started:
+            process.wait()
 
     def cut(self):
         """Pulls the cable: packets vanish without an error, as on a lost network."""

@@ -19,7 +19,7 @@ def main():
         value = torch.full([1000], float(rank + attempt + step))
         dist.all_reduce(value)
         assert value[0] == sum(range(world_size)) + world_size * (attempt + step), (attempt, value[0])
-    print(f"round {attempt}: rank {rank} works", flush=True)
+    print(f"attempt {attempt}: rank {rank} works", flush=True)
     dist.barrier()
     if attempt < restarts:
         if rank == world_size - 1:
