@@ -53,6 +53,7 @@ void NodeAgent::handle(membership::AgentEvent first) {
   while (!events_waiting_.empty()) {
     const membership::AgentEvent next = std::move(events_waiting_.front());
     events_waiting_.pop_front();
+    reached_ = reached_ || std::holds_alternative<event::LinkUp>(next);
     for (const membership::AgentAction& todo : machine_.step(next, Clock::now())) perform(todo);
   }
   handling_ = false;

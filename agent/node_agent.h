@@ -53,6 +53,7 @@ class NodeAgent {
   // A signal that ddprun itself got: the first one ends the job in order, a second one at once.
   void signal(int number);
 
+  bool has_reached_rendezvous() const { return reached_; }
   int node_rank() const { return node_rank_; }  // of the latest round; −1 before the first
 
  private:
@@ -77,6 +78,7 @@ class NodeAgent {
   std::unique_ptr<WorkerGroup> workers_;
   std::uint64_t round_ = 0;  // of workers_
   int node_rank_ = -1;
+  bool reached_ = false;
   std::deque<membership::AgentEvent> events_waiting_;  // an action's own events come after it
   bool handling_ = false;
 };

@@ -10,6 +10,9 @@
 namespace ddprun::launcher {
 namespace {
 
+// Fixed ranks: address and port are the job's alone, so the commands may differ. torchrun's name.
+constexpr char kStaticJobId[] = "none";
+
 // FNV-1a: the same on every node and for ever.
 std::uint64_t hash_of(const std::string& text, std::uint64_t hash = 0xcbf29ce484222325u) {
   for (const char letter : text) {
@@ -38,6 +41,7 @@ std::string job_id(const DiscoveryInput& input, RendezvousMode mode) {
     if (const auto id = find_variable(input.environment, name)) return *id;
   }
   if (mode == RendezvousMode::kLocal) return input.random_id;
+  if (mode == RendezvousMode::kStatic) return kStaticJobId;
   if (const std::string step = slurm_step(input.environment); !step.empty()) {
     return "slurm-" + step;
   }

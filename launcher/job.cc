@@ -21,6 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+constexpr milliseconds kPatience{2'000};
 constexpr milliseconds kConsoleTimeout{10'000};   // a reader that doesn't take the last output
 constexpr milliseconds kFarewellTimeout{10'000};  // other nodes' agents, beyond --shutdown-timeout
 
@@ -43,6 +44,7 @@ Job::Job(JobPlan plan)
       claim_(claim_endpoint(plan_.rendezvous, plan_.config.max_nodes)),
       io_(1),
       signals_(io_, SIGINT, SIGTERM, SIGHUP),
+      patience_(io_),
       console_(io_) {
   signals_.add(SIGQUIT);
   if (!claim_.listeners.empty()) {
@@ -61,6 +63,7 @@ Job::~Job() = default;
 int Job::run() {
   if (!claim_.note.empty()) tell(LogLevel::kInfo, claim_.note);
   wait_for_signal();
+  say_what_is_waited_for();
   agent_->start();
   io_.run();
   console_.finish(Deadline::after(kConsoleTimeout));
@@ -138,6 +141,19 @@ void Job::wait_for_signal() {
       tell(LogLevel::kWarning, "got " + signal_name(number) + " again: killing the workers");
     }
     agent_->signal(number);
+  });
+}
+
+// A person who waits is told for what. (Once connected, the rendezvous says which nodes miss.)
+void Job::say_what_is_waited_for() {
+  if (daemon_) return;
+  patience_.expires_after(kPatience);
+  patience_.async_wait([this](const boost::system::error_code& error) {
+    if (error || agent_->has_reached_rendezvous() || exit_) return;
+    tell(LogLevel::kInfo,
+         concat("no answer yet from the rendezvous at ", to_string(claim_.connect_to), " (",
+                plan_.rendezvous.origin, "): does ddprun run on that node? Trying for up to ",
+                plan_.config.rendezvous_timeout.count() / 1000.0, " s (--rendezvous-timeout)"));
   });
 }
 

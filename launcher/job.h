@@ -5,6 +5,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@ class Job {
   agent::NodeAgentOptions agent_options() const;
   void tell(LogLevel level, const std::string& text);
   void wait_for_signal();
+  void say_what_is_waited_for();
   void finish(const membership::agent_action::Exit& exit);
 
   // Constant after construction.
@@ -38,6 +40,7 @@ class Job {
 
   boost::asio::io_context io_;
   boost::asio::signal_set signals_;
+  boost::asio::steady_timer patience_;
   agent::Console console_;
   agent::LineSource own_lines_;  // ddprun's own among the workers'
   std::unique_ptr<rendezvous::Daemon> daemon_;

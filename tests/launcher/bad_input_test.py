@@ -43,7 +43,7 @@ class BadInput(harness.Case):
     def test_program_that_the_kernel_refuses(self):
         script = self.write(self.scratch(), "x", "#!/no/such/interpreter\n", mode=0o755)
         done = self.ddprun("--standalone", script)
-        self.assertEqual(done.returncode, 127, done.text)
+        self.assertEqual(done.returncode, 126, done.text)
         self.assertIn(script, done.stderr)
 
     def test_no_workers(self):

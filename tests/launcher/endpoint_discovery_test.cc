@@ -126,6 +126,7 @@ TEST_CASE("discovery: the job id is the flag's, the environment's, Slurm's, or m
   CHECK_THAT(made, Catch::StartsWith("1000-"));
   CHECK(made == id({"--nnodes=2", "--rdzv-endpoint=other"}));
   CHECK(made != id({"--nnodes=3", "--rdzv-endpoint=e"}));
+  CHECK(id({"--nnodes=2", "--master-addr=m", "--node-rank=1"}) == "none");
   CHECK(id(flags, {{"PET_RDZV_ID", "p"}}) == "p");
   CHECK(id({"--nnodes=2", "--rdzv-endpoint=e", "--rdzv-id=f"}, {{"PET_RDZV_ID", "p"}}) == "f");
 }

@@ -23,6 +23,10 @@ SHOW = ('echo "rank=$RANK local=$LOCAL_RANK group=$GROUP_RANK world=$WORLD_SIZE 
         'node=$DDPRUN_NODE_ADDR master_node=$DDPRUN_MASTER_NODE_ADDR '
         'restart=$TORCHELASTIC_RESTART_COUNT round=$DDPRUN_ROUND id=$TORCHELASTIC_RUN_ID"')
 
+# A barrier of the round's workers, by files in $MEET: none goes on before all have come.
+MEET = (': >"$MEET/$DDPRUN_ROUND.$RANK"; '
+        'until [ "$(ls "$MEET" | grep -c "^$DDPRUN_ROUND\\.")" = "$WORLD_SIZE" ]; do sleep 0.01; done')
+
 
 def environment(**more):
     """Ours without what another launcher, a scheduler or a user's configuration may have put there."""

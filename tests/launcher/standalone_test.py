@@ -119,9 +119,10 @@ class Failure(harness.Case):
 
     def test_restarts_until_it_works(self):
         done = self.ddprun("--standalone", "--nproc_per_node=2", "--max-restarts=3", "sh", "-c",
-                           harness.SHOW + '; if [ $RANK = 1 ]; then '
+                           harness.SHOW + "; " + harness.MEET + '; if [ $RANK = 1 ]; then '
                            '[ $TORCHELASTIC_RESTART_COUNT = 2 ]; exit; fi; '
-                           '[ $TORCHELASTIC_RESTART_COUNT = 2 ] || exec sleep 600')
+                           '[ $TORCHELASTIC_RESTART_COUNT = 2 ] || exec sleep 600',
+                           MEET=self.scratch())
         self.assertEqual(done.returncode, 0, done.text)
         workers = harness.parse_shown(done.stdout)
         self.assertEqual([(w["round"], w["restart"]) for w in workers],
@@ -143,6 +144,12 @@ class Failure(harness.Case):
         self.assertEqual({w["master"] for w in harness.parse_shown(done.stdout)}, {f"127.0.0.1:{port}"})
 
 
+# A worker that waits for SIGTERM without a race, says so, and ends (or, deaf, doesn't).
+WAITER = ("import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); "
+          "print('ready', flush=True); signal.sigwait({signal.SIGTERM}); print('heard', flush=True)")
+DEAF = WAITER + "; signal.sigwait({signal.SIGUSR2})"
+
+
 class Signals(harness.Case):
     def wait_for_line(self, process, text):
         for line in process.stdout:
@@ -151,23 +158,21 @@ class Signals(harness.Case):
         self.fail(f"ddprun ended before it printed {text!r}: {process.stderr.read()}")
 
     def test_the_first_sigterm_stops_in_order(self):
-        process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
-                             'trap "echo bye; exit 0" TERM; echo ready; sleep 600 & wait')
+        process = self.start("--standalone", "--nproc_per_node=2", sys.executable, "-c", WAITER)
         self.wait_for_line(process, "ready")
         self.wait_for_line(process, "ready")
         process.send_signal(signal.SIGTERM)
         done = self.finish(process)
         self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
-        self.assertEqual(done.stdout.count("bye"), 2, done.text)
+        self.assertEqual(done.stdout.count("heard"), 2, done.text)
         self.assertIn("got SIGTERM: stopping the workers", done.stderr)
 
     def test_a_second_signal_forces(self):
-        process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
-                             'trap "echo deaf" TERM; echo ready; while :; do sleep 600 & wait; done')
+        process = self.start("--standalone", "--nproc_per_node=2", sys.executable, "-c", DEAF)
         self.wait_for_line(process, "ready")
         self.wait_for_line(process, "ready")
         process.send_signal(signal.SIGINT)
-        self.wait_for_line(process, "deaf")
+        self.wait_for_line(process, "heard")
         process.send_signal(signal.SIGINT)
         done = self.finish(process, timeout=10)  # the grace is 30 s
         self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)

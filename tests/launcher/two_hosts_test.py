@@ -11,7 +11,8 @@ PORT = 29400
 
 class TwoHosts(harness.HostsCase):
     def flags(self, *more):
-        return ["--nnodes=2", f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", *more]
+        # Some commands differ from host to host, so the job needs a name.
+        return ["--nnodes=2", f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", "--rdzv-id=job", *more]
 
     def test_ranks_and_addresses(self):
         done = self.on_hosts(self.hosts, lambda h: [*self.flags("--nproc_per_node=2"),
@@ -54,11 +55,13 @@ class TwoHosts(harness.HostsCase):
             self.assertIn("| last words", each.stderr)
 
     def test_a_failure_restarts_every_node_with_one_count(self):
+        meet = self.scratch()
         done = self.on_hosts(self.hosts, lambda h: [
             *self.flags("--nproc_per_node=2", "--max-restarts=2"), "sh", "-c",
-            harness.SHOW + f'; if [ $TORCHELASTIC_RESTART_COUNT = {h.index} ]; then '
+            harness.SHOW + "; " + harness.MEET +
+            f'; if [ $TORCHELASTIC_RESTART_COUNT = {h.index} ]; then '
             '[ $LOCAL_RANK = 1 ] && exit 1; exec sleep 600; fi; '
-            '[ $TORCHELASTIC_RESTART_COUNT = 2 ] || exec sleep 600'])
+            '[ $TORCHELASTIC_RESTART_COUNT = 2 ] || exec sleep 600'], lambda h: {"MEET": meet})
         self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
         workers = harness.parse_shown("".join(each.stdout for each in done))
         self.assertEqual([(w["round"], w["restart"], w["rank"]) for w in workers],
@@ -102,11 +105,12 @@ class TwoHosts(harness.HostsCase):
                          {"0": master, "1": self.hosts[0].address})
 
     def test_fixed_ranks_survive_a_restart_on_the_same_port(self):
+        meet = self.scratch()
         master = self.hosts[0].address
         done = self.on_hosts(self.hosts, lambda h: [
             "--nnodes=2", "--max-restarts=1", f"--node-rank={h.index}", f"--master-addr={master}",
-            "sh", "-c", harness.SHOW + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || "
-            f"{{ [ {h.index} = 1 ] && exit 1; exec sleep 600; }}"])
+            "sh", "-c", harness.SHOW + "; " + harness.MEET + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || "
+            f"{{ [ {h.index} = 1 ] && exit 1; exec sleep 600; }}"], lambda h: {"MEET": meet})
         self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
         workers = harness.parse_shown("".join(each.stdout for each in done))
         self.assertEqual([(w["round"], w["rank"]) for w in workers],
