@@ -23,16 +23,16 @@ struct ParameterSpec {
 };
 
 struct BucketLimits {
-  std::size_t first_bytes = 1 << 20;   // small, so that communication starts early
-  std::size_t cap_bytes = 25u << 20;   // PyTorch's bucket_cap_mb
+  std::size_t first_bytes = 1 << 20;  // small, so that communication starts early
+  std::size_t cap_bytes = 25u << 20;  // PyTorch's bucket_cap_mb
 };
 
 // Buckets in launch order; each the indices of its parameters, in memory order. Every parameter is
 // in exactly one bucket, and a bucket holds one (dtype, device).
 using BucketPlan = std::vector<std::vector<std::size_t>>;
 
-// For the first iteration, when the order of arrival is unknown: one bucket per (dtype, device), the
-// one with the model's last parameters first.
+// For the first iteration, when the order of arrival is unknown: one bucket per (dtype, device),
+// the one with the model's last parameters first.
 BucketPlan plan_without_order(std::span<const ParameterSpec> parameters);
 
 // For all later ones: a bucket is closed when it has reached its limit, `first_bytes` for the first

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which samples this rank sees in which order: torch.utils.data.DistributedSampler, index for index.
-// Pure: no I/O, clock or thread.
+// Which samples this rank sees in which order: torch.utils.data.DistributedSampler, index for
+// index. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ struct SamplerOptions {
 
 class DistributedSampler {
  public:
-  // Throws Error(kInvalidArgument): num_samples negative, world_size < 1, rank not in 0…world_size−1.
+  // Throws Error(kInvalidArgument): num_samples negative, world_size < 1, rank not in
+  // 0…world_size−1.
   DistributedSampler(std::int64_t num_samples, int world_size, int rank,
                      const SamplerOptions& options = {});
 

@@ -71,7 +71,8 @@ void Reducer::mark_ready(std::size_t index) {
 }
 
 void Reducer::launch_complete_buckets() {
-  // Strictly in order, so that every rank issues the same sequence whatever order its gradients have.
+  // Strictly in order, so that every rank issues the same sequence whatever order its gradients
+  // have.
   for (std::size_t b = works_.size(); b < plan_.size() && num_missing_[b] == 0; ++b) {
     const TensorView view = bucket(b);
     current_.buckets.push_back({.size_bytes = view.size_bytes(), .launched = Clock::now()});

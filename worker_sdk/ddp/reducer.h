@@ -17,25 +17,26 @@
 
 namespace ddprun {
 
-// When each thing happened in the last finished iteration, for reports and for the proof of overlap.
+// When each thing happened in the last finished iteration, for reports and for the proof of
+// overlap.
 struct IterationTrace {
   struct Bucket {
     std::size_t size_bytes = 0;
-    Clock::time_point launched{};        // its all-reduce was issued
-    Clock::time_point waited{};          // finalize() had its result
-    bool done_at_backward_end = false;   // entirely hidden behind backward
+    Clock::time_point launched{};       // its all-reduce was issued
+    Clock::time_point waited{};         // finalize() had its result
+    bool done_at_backward_end = false;  // entirely hidden behind backward
   };
-  Clock::time_point first_ready{};    // the first gradient of the iteration
-  Clock::time_point backward_end{};   // the last one
-  Clock::time_point finished{};       // all averages are in place
-  std::vector<Bucket> buckets;        // in launch order
+  Clock::time_point first_ready{};   // the first gradient of the iteration
+  Clock::time_point backward_end{};  // the last one
+  Clock::time_point finished{};      // all averages are in place
+  std::vector<Bucket> buckets;       // in launch order
 
   // Communication that nothing hid.
   Clock::duration exposed() const { return finished - backward_end; }
 };
 
-// An iteration: mark_ready() once for each parameter, then finalize(). Between iterations, after the
-// first, rebuild(). Every rank does the same with the same parameters.
+// An iteration: mark_ready() once for each parameter, then finalize(). Between iterations, after
+// the first, rebuild(). Every rank does the same with the same parameters.
 //
 // After an error of the communicator the reducer is of no further use.
 class Reducer {
@@ -57,9 +58,9 @@ class Reducer {
   // (average) is issued, asynchronously. Error(kInvalidArgument): marked twice in one iteration.
   void mark_ready(std::size_t index);
 
-  // Ends the iteration: returns when all averages are in the slots. Error(kInvalidArgument) names the
-  // parameters that were not marked; the other ranks then wait for this one until their deadline.
-  // Throws the communicator's errors.
+  // Ends the iteration: returns when all averages are in the slots. Error(kInvalidArgument) names
+  // the parameters that were not marked; the other ranks then wait for this one until their
+  // deadline. Throws the communicator's errors.
   void finalize();
 
   // True once: after the first finalize().
@@ -94,9 +95,9 @@ class Reducer {
   std::vector<std::size_t> first_arrival_;
 
   // Of the iteration under way.
-  std::vector<bool> ready_;                // by parameter
-  std::vector<std::size_t> num_missing_;   // by bucket
-  std::vector<WorkPtr> works_;             // launched buckets
+  std::vector<bool> ready_;               // by parameter
+  std::vector<std::size_t> num_missing_;  // by bucket
+  std::vector<WorkPtr> works_;            // launched buckets
   std::vector<std::size_t> arrival_;
   IterationTrace current_;
 

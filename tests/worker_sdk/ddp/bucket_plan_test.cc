@@ -67,7 +67,8 @@ TEST_CASE("bucket layout: gradients are aligned, disjoint and inside their bucke
       CHECK(layout.buckets[b].dtype == parameters[index].dtype);
       end = layout.slots[index].offset_bytes + parameters[index].size_bytes();
     }
-    end = layout.buckets[b].offset_bytes + layout.buckets[b].count * size_of(layout.buckets[b].dtype);
+    end =
+        layout.buckets[b].offset_bytes + layout.buckets[b].count * size_of(layout.buckets[b].dtype);
   }
   CHECK(end <= arena_bytes(parameters));
 }

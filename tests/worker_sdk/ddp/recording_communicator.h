@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator of one real rank whose peers are imagined: it records each all-reduce and completes
-// it only when the test says so. Pure: no thread, no memory but its own.
+// A communicator of one real rank whose peers are imagined: it records each all-reduce and
+// completes it only when the test says so. Pure: no thread, no memory but its own.
 #pragma once
 
 #include <cstring>

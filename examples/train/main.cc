@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// train: the main job's worker. One process per rank; each reads the data, meets the others through
+// the launcher's environment, and trains the same net on its share of the images.
+#include <malloc.h>
+
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "common/clock.h"
+#include "common/env_names.h"
+#include "common/error.h"
+#include "common/exit_codes.h"
+#include "common/log.h"
+#include "examples/train/idx_file.h"
+#include "examples/train/options.h"
+#include "examples/train/trainer.h"
+#include "worker_sdk/core/session.h"
+#include "worker_sdk/core/solo_communicator.h"
+
+using namespace ddprun;
+using namespace ddprun::train;
+
+namespace {
+
+constexpr int kFailed = 1;
+
+// This process' place in the job: with a launcher a session and its communicator, else alone.
+struct Worker {
+  std::unique_ptr<Session> session;  // null: no launcher
+  std::unique_ptr<Communicator> communicator;
+  WorkerEnv env{};
+};
+
+// A net's activations come and go in each step: without this glibc gives them back to the system
+// and every step pays for fresh zeroed pages again.
+void keep_freed_memory() {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
+}
+
+BackendChoice usable_backend(BackendChoice wanted) {
+  if (wanted == BackendChoice::kHost) return wanted;
+  const std::string why_not = why_no_gpu();
+  if (why_not.empty()) return wanted;
+  if (wanted == BackendChoice::kAuto) return BackendChoice::kHost;
+  throw Error(ErrorCode::kInvalidArgument,
+              "--backend nccl: " + why_not + "; use --backend host or auto");
+}
+
+Worker join_job(const Options& options) {
+  const BackendChoice backend = usable_backend(options.backend);
+  Worker worker;
+  if (!std::getenv(env::kWorldSize)) {
+    worker.communicator = make_solo_communicator();
+    return worker;
+  }
+  worker.session = Session::from_env();
+  worker.env = worker.session->env();
+  worker.communicator = worker.session->make_communicator(backend);
+  return worker;
+}
+
+int run(const Options& options, Clock::time_point start) {
+  const std::string data_dir = options.data_dir.empty() ? shipped_data_dir() : options.data_dir;
+  const DataSet data = read_data_set(data_dir);
+  const Worker worker = join_job(options);
+  const int rank = worker.communicator->rank();
+  Progress progress(stdout, terminal_columns(), rank != 0);
+  set_compute_threads(options.num_threads, worker.env.local_world_size);
+  if (rank == 0 && !options.json_file.empty()) write_text_file(options.json_file, "");
+
+  progress.line(concat("train: ", data.train.count, " images, ", data.test.count, " to test, from ",
+                       data_dir));
+  progress.line(worker.session ? concat("train: ", worker.communicator->size(), " ranks, backend ",
+                                        worker.communicator->backend())
+                               : "train: no launcher (WORLD_SIZE is not set): one rank alone");
+  Summary summary =
+      run_training(options, data, *worker.communicator, worker.env.local_rank, progress);
+  summary.data_dir = data_dir;
+  summary.wall_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (rank == 0 && !options.json_file.empty()) {
+    write_text_file(options.json_file, to_json(summary));
+  }
+  return static_cast<int>(ExitCode::kOk);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Clock::time_point start = Clock::now();
+  int exit_status = 0;
+  const std::optional<Options> options = parse_options(argc, argv, exit_status);
+  if (!options) return exit_status;
+  keep_freed_memory();
+  try {
+    return run(*options, start);
+  } catch (const Error& error) {
+    const char* rank = std::getenv(env::kRank);
+    std::fprintf(stderr, "train: rank %s: %s\n", rank ? rank : "0", error.what());
+    return error.code() == ErrorCode::kInvalidArgument ? static_cast<int>(ExitCode::kUsage)
+                                                       : kFailed;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "train: %s\n", error.what());
+    return kFailed;
+  }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the user asked of `train`. options.cc alone knows its flags.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "worker_sdk/core/backend_choice.h"
+
+namespace ddprun::train {
+
+struct Options {
+  std::string data_dir;  // with the four MNIST files; empty: the shipped digits
+  int num_epochs = 5;
+  int batch_size = 64;  // samples per step of all ranks together: the same training on any number
+  double lr = 1.0;      // Adadelta's, of the first epoch
+  double gamma = 0.7;   // lr is multiplied by it after each epoch
+  std::uint64_t seed = 1;  // the same on all ranks
+  int num_threads = 0;     // compute threads per rank; 0: OMP_NUM_THREADS, else cores / local ranks
+  BackendChoice backend = BackendChoice::kAuto;
+  std::string json_file;  // where rank 0 writes the summary; empty: nowhere
+};
+
+// nullopt: nothing to do (--help), or wrong usage, which has been printed; the process' exit status
+// is then in `exit_status`.
+std::optional<Options> parse_options(int argc, char** argv, int& exit_status);
+
+// The directory of the digits that come with ddprun: beside the installed program
+// (PREFIX/share/ddprun/digits), else in the source tree that this program was built from. Throws
+// Error(kInvalidArgument) where neither is there.
+std::string shipped_data_dir();
+
+}  // namespace ddprun::train

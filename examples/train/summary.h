@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a training run came to, and the file that tells it to other programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ddprun::train {
+
+struct EpochResult {
+  int epoch = 0;          // from 1
+  double train_loss = 0;  // mean over the epoch's samples of all ranks
+  double test_loss = 0;   // mean over the test set
+  double test_accuracy = 0;
+  double seconds = 0;             // training alone, without the evaluation
+  double samples_per_second = 0;  // all ranks
+};
+
+struct Summary {
+  int world_size = 1;
+  std::string backend;
+  std::string device;
+  std::string data_dir;
+  std::vector<EpochResult> epochs;
+  double median_step_ms = 0;  // batch, forward, backward, averaging, optimiser; rank 0
+  double wall_seconds = 0;    // since main() began
+};
+
+// One JSON object. Pure.
+std::string to_json(const Summary& summary);
+
+// Replaces the file. Throws Error(kSystem) naming it.
+void write_text_file(const std::string& path, const std::string& text);
+
+}  // namespace ddprun::train

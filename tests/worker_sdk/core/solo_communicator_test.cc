@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/solo_communicator.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "common/error.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+namespace {
+TensorView view(std::vector<float>& values) {
+  return {.data = values.data(), .count = values.size(), .dtype = DType::kFloat32};
+}
+}  // namespace
+
+TEST_CASE("solo communicator: collectives leave or copy the one rank's values") {
+  const auto communicator = make_solo_communicator();
+  std::vector<float> values{1, 2, 3}, output(3);
+  communicator->all_reduce(view(values), ReduceOp::kAverage)->wait();
+  communicator->broadcast(view(values), 0);
+  CHECK(values == std::vector<float>{1, 2, 3});
+  CHECK(communicator->all_gather(view(values), view(output))->is_completed());
+  CHECK(output == values);
+  communicator->barrier();
+}
+
+TEST_CASE("solo communicator: buffers are zeroed and aligned") {
+  const auto buffer = make_solo_communicator()->allocate(100);
+  CHECK(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64 == 0);
+  CHECK(static_cast<const char*>(buffer->data())[99] == 0);
+}
+
+TEST_CASE("solo communicator: there is no other rank") {
+  const auto communicator = make_solo_communicator();
+  std::vector<float> values{1};
+  CHECK_THROWS_AS(communicator->send(view(values), 1), Error);
+  CHECK_THROWS_AS(communicator->broadcast(view(values), 1), Error);
+}
+
+TEST_CASE("solo communicator: after abort every operation fails") {
+  const auto communicator = make_solo_communicator();
+  communicator->abort("test");
+  std::vector<float> values{1};
+  CHECK_THROWS_AS(communicator->all_reduce(view(values), ReduceOp::kSum), Error);
+}

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedDataParallel's properties on 1, 2 and 4 real ranks; ddp_worker.cc holds the checks."""
+import itertools
+import os
+import subprocess
+import unittest
+
+import ranks
+
+WORKER = os.path.join(ranks.BIN, "ddp_worker")
+
+
+class Ddp(unittest.TestCase):
+    rounds = itertools.count(1)
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = ranks.StoreServer()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__()
+
+    def run_mode(self, mode, world):
+        return ranks.run(self.server, world, [WORKER, mode], round_number=next(self.rounds))
+
+    def test_gradients_buffers_no_sync_zero_grad_and_layouts(self):
+        for world in (1, 2, 4):
+            with self.subTest(world=world):
+                self.run_mode("state", world)
+
+    def test_all_reduce_overlaps_with_backward(self):
+        print(self.run_mode("overlap", 2)[0].strip())
+
+    def test_models_that_differ_are_refused_on_every_rank(self):
+        for world in (2, 3):
+            with self.subTest(world=world):
+                self.run_mode("mismatch", world)
+
+    def test_an_unused_parameter_and_a_sparse_gradient_are_named(self):
+        self.run_mode("unused", 1)
+
+    def test_it_works_without_a_launcher(self):
+        env = {k: v for k, v in os.environ.items() if k != "WORLD_SIZE"}
+        subprocess.run([WORKER, "state"], env=env, check=True, timeout=60)
+
+
+if __name__ == "__main__":
+    ranks.skip_without_pytorch()
+    unittest.main()

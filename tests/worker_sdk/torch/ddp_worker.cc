@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of the tests of DistributedDataParallel (run_ddp_worker.py starts them):
+//   ddp_worker equality DTYPES ACCUMULATE WEIGHTS DATA_DIR OUT  trains 20 steps, writes
+//   OUT.<dtype>.<rank> ddp_worker overlap | mismatch | unused | state              checks; exit
+//   status 0 where they hold
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "common/env_names.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "examples/train/idx_file.h"
+#include "worker_sdk/core/session.h"
+#include "worker_sdk/core/solo_communicator.h"
+#include "worker_sdk/ddp/distributed_sampler.h"
+#include "worker_sdk/torch/distributed_data_parallel.h"
+
+using namespace ddprun;
+
+namespace {
+
+constexpr int kNumSteps = 20;
+constexpr std::int64_t kBatchSize = 8;  // per rank and backward
+constexpr BucketLimits kSmallBuckets{.first_bytes = 1024, .cap_bytes = 8192};
+
+void expect(bool holds, const std::string& what) {
+  if (holds) return;
+  std::cerr << "does not hold: " << what << std::endl;
+  std::exit(1);
+}
+
+template <typename Call>
+std::string error_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void expect_contains(const std::string& text, const std::string& part) {
+  expect(text.find(part) != std::string::npos, "\"" + text + "\" contains \"" + part + "\"");
+}
+
+// Convolution, batch norm (buffers) and linear layers; run_ddp_worker.py has its twin.
+struct SmallNetImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) {
+    x = torch::max_pool2d(torch::relu(norm(conv(x))), 2).flatten(1);
+    return torch::log_softmax(fc2(torch::tanh(fc1(x))), 1);
+  }
+  torch::nn::Conv2d conv = register_module("conv", torch::nn::Conv2d(1, 4, 3));
+  torch::nn::BatchNorm2d norm = register_module("norm", torch::nn::BatchNorm2d(4));
+  torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(676, 32));
+  torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(32, 10));
+};
+TORCH_MODULE(SmallNet);
+
+struct MlpImpl : torch::nn::Module {
+  MlpImpl(std::int64_t width, int num_layers) {
+    for (int i = 0; i < num_layers; ++i) layers->push_back(torch::nn::Linear(width, width));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (const auto& layer : *layers) x = torch::tanh(layer->as<torch::nn::Linear>()->forward(x));
+    return x;
+  }
+  torch::nn::ModuleList layers = register_module("layers", torch::nn::ModuleList());
+};
+TORCH_MODULE(Mlp);
+
+// Parameters, then buffers, as float64 in the order of registration.
+std::vector<torch::Tensor> state_of(const torch::nn::Module& module) {
+  std::vector<torch::Tensor> state = module.parameters();
+  for (const torch::Tensor& buffer : module.buffers()) state.push_back(buffer);
+  return state;
+}
+
+void load_state(torch::nn::Module& module, const std::string& path) {
+  const torch::NoGradGuard no_grad;
+  std::ifstream file(path, std::ios::binary);
+  for (torch::Tensor& tensor : state_of(module)) {
+    torch::Tensor values = torch::empty(tensor.sizes(), torch::kDouble);
+    file.read(static_cast<char*>(values.mutable_data_ptr()),
+              static_cast<std::streamsize>(values.nbytes()));
+    tensor.copy_(values);
+  }
+  expect(bool(file), "the weights file has all of the state");
+}
+
+void save_state(const torch::nn::Module& module, const std::string& path) {
+  std::ofstream file(path, std::ios::binary);
+  for (const torch::Tensor& tensor : state_of(module)) {
+    const torch::Tensor values = tensor.detach().to(torch::kDouble).contiguous();
+    file.write(static_cast<const char*>(values.const_data_ptr()),
+               static_cast<std::streamsize>(values.nbytes()));
+  }
+  expect(bool(file), "the state is written");
+}
+
+void run_equality(Communicator& communicator, const std::string& dtype_name,
+                  const std::vector<std::string>& arguments) {
+  const auto dtype = dtype_name == "float64" ? torch::kDouble : torch::kFloat;
+  const int accumulate = std::stoi(arguments.at(1));
+  const train::DataSet data = train::read_data_set(arguments.at(3));
+  SmallNet net;
+  net->to(dtype);
+  if (communicator.rank() == 0) load_state(*net, arguments.at(2));  // the others get it from rank 0
+  DistributedDataParallel ddp(*net, communicator, {.buckets = kSmallBuckets});
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+
+  const auto count = static_cast<std::int64_t>(data.train.count);
+  const DistributedSampler sampler(count, communicator.size(), communicator.rank(), {.seed = 3});
+  std::vector<std::int64_t> order = sampler.indices(0);
+  const torch::Tensor pixels = torch::from_blob(const_cast<std::uint8_t*>(data.train.pixels.data()),
+                                                {count, 1, 28, 28}, torch::kByte);
+  const torch::Tensor labels =
+      torch::from_blob(const_cast<std::uint8_t*>(data.train.labels.data()), {count}, torch::kByte);
+  std::int64_t position = 0;
+  const auto backward = [&] {
+    std::vector<std::int64_t> batch;
+    for (std::int64_t i = 0; i < kBatchSize; ++i) {
+      batch.push_back(order[static_cast<std::size_t>(position++ % sampler.size())]);
+    }
+    const torch::Tensor indices = torch::tensor(batch);
+    const torch::Tensor input = pixels.index_select(0, indices).to(dtype) / 255;
+    const torch::Tensor target = labels.index_select(0, indices).to(torch::kLong);
+    (torch::nll_loss(ddp(input), target) / accumulate).backward();
+  };
+  for (int step = 0; step < kNumSteps; ++step) {
+    ddp.zero_grad();
+    for (int i = 0; i + 1 < accumulate; ++i) {
+      const auto local = ddp.no_sync();
+      backward();
+    }
+    backward();
+    optimizer.step();
+  }
+  expect(ddp.bucket_plan().size() > 1, "there are several buckets");
+  save_state(*net, concat(arguments.at(4), ".", dtype_name, ".", communicator.rank()));
+}
+
+void run_overlap(Communicator& communicator) {
+  Mlp net(512, 12);  // 1 MiB of gradients per layer
+  DistributedDataParallel ddp(*net, communicator,
+                              {.buckets = {.first_bytes = 1 << 20, .cap_bytes = 2 << 20}});
+  const torch::Tensor input = torch::randn({256, 512});
+  int num_hidden = 0;
+  for (int step = 0; step < 10; ++step) {
+    ddp.zero_grad();
+    ddp(input).square().mean().backward();
+    const IterationTrace& trace = ddp.trace();
+    if (step == 0) {
+      expect(trace.buckets.size() == 1, "the first iteration has one bucket");
+      continue;
+    }
+    expect(trace.buckets.size() >= 5, "the rebuild made several buckets");
+    for (std::size_t b = 0; b + 1 < trace.buckets.size(); ++b) {
+      expect(trace.buckets[b].launched < trace.backward_end,
+             "bucket " + std::to_string(b) + " starts before backward ends");
+      num_hidden += trace.buckets[b].done_at_backward_end;
+    }
+  }
+  std::cout << num_hidden << " all-reduces were over before backward was" << std::endl;
+  expect(num_hidden > 0, "some all-reduce is over before backward is");
+}
+
+void run_mismatch(Communicator& communicator) {
+  const bool other = communicator.rank() == communicator.size() - 1;
+  torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Linear(4, other ? 3 : 2));
+  const std::string error = error_of([&] { DistributedDataParallel ddp(*net, communicator); });
+  expect_contains(error, "rank " + std::to_string(communicator.size() - 1) +
+                             ": parameter 1.weight is Float [3, 4], on rank 0 it is Float [2, 4]");
+
+  torch::nn::Linear linear(4, 4);
+  if (other) linear->to(torch::kDouble);
+  expect_contains(error_of([&] { DistributedDataParallel ddp(*linear, communicator); }),
+                  "parameter weight is Double [4, 4], on rank 0 it is Float [4, 4]");
+
+  // A refused model leaves the communicator usable.
+  torch::nn::Linear good(4, 4);
+  DistributedDataParallel ddp(*good, communicator);
+  ddp(torch::ones({1, 4})).sum().backward();
+}
+
+void run_unused(Communicator& communicator) {
+  torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
+  DistributedDataParallel ddp(*net, communicator);
+  const std::string error = error_of([&] {
+    ddp.before_forward();
+    net[0]->as<torch::nn::Linear>()->forward(torch::ones({1, 4})).sum().backward();
+  });
+  expect_contains(
+      error, "no gradient for 1.weight, 1.bias on rank " + std::to_string(communicator.rank()));
+
+  torch::nn::Embedding sparse(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+  DistributedDataParallel sparse_ddp(*sparse, communicator);
+  expect_contains(error_of([&] {
+                    sparse_ddp(torch::tensor({1, 2}, torch::kLong)).sum().backward();
+                  }),
+                  "the gradient of weight is sparse");
+}
+
+float mean_of_ranks(Communicator& communicator) {
+  return static_cast<float>(communicator.size() - 1) / 2;
+}
+
+// Gradients of sum(w · x) with x = rank are the rank: the average tells who took part.
+void check_gradients(Communicator& communicator) {
+  torch::nn::Linear net(torch::nn::LinearOptions(3, 1).bias(false));
+  DistributedDataParallel ddp(*net, communicator);
+  const torch::Tensor input = torch::full({1, 3}, static_cast<float>(communicator.rank()));
+  const auto gradient = [&] { return net->weight.grad()[0][2].item<float>(); };
+  const float mean = mean_of_ranks(communicator);
+
+  ddp(input).sum().backward();
+  expect(gradient() == mean, "the first gradient is the ranks' mean");
+  ddp(input).sum().backward();
+  expect(gradient() == 2 * mean, "without zero_grad gradients add up, across the rebuild too");
+  const void* place = net->weight.grad().const_data_ptr();
+
+  ddp.zero_grad();
+  {
+    const auto local = ddp.no_sync();
+    ddp(input).sum().backward();
+    expect(gradient() == static_cast<float>(communicator.rank()), "no_sync keeps gradients local");
+  }
+  ddp(input).sum().backward();
+  expect(gradient() == 2 * mean, "the next backward averages what no_sync left");
+  expect(net->weight.grad().const_data_ptr() == place, "the gradient is a view of its bucket");
+
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  for (const bool set_to_none : {false, true}) {
+    optimizer.zero_grad(set_to_none);
+    ddp(input).sum().backward();
+    expect(gradient() == mean, "Optimizer::zero_grad works");
+    expect(net->weight.grad().const_data_ptr() == place, "and the gradient is in its bucket again");
+  }
+}
+
+void check_buffers(Communicator& communicator) {
+  const auto rank = static_cast<float>(communicator.rank());
+  torch::nn::BatchNorm1d norm(2);
+  norm->running_mean.fill_(rank + 5);
+  DistributedDataParallel ddp(*norm, communicator);
+  expect(norm->running_mean[0].item<float>() == 5, "the constructor takes rank 0's buffers");
+  ddp(torch::full({4, 2}, rank)).sum().backward();
+  norm->running_mean.fill_(rank + 7);
+  ddp(torch::full({4, 2}, 7.0F));  // rank 0's 7 before it, and the mean stays 7
+  expect(std::abs(norm->running_mean[0].item<float>() - 7) < 1e-5,
+         "forward starts with rank 0's buffers");
+
+  torch::nn::BatchNorm1d own(2);
+  DistributedDataParallel keeps(*own, communicator, {.broadcast_buffers = false});
+  own->running_mean.fill_(rank);
+  keeps(torch::full({4, 2}, rank));
+  expect(std::abs(own->running_mean[0].item<float>() - rank) < 1e-6,
+         "broadcast_buffers = false leaves buffers alone");
+}
+
+void check_layouts_and_dtypes(Communicator& communicator) {
+  torch::nn::Sequential net(torch::nn::Conv2d(3, 8, 3), torch::nn::Conv2d(8, 2, 1));
+  net->to(torch::kDouble);
+  for (torch::Tensor& parameter : net->parameters()) {
+    const torch::NoGradGuard no_grad;
+    if (parameter.dim() != 4) continue;
+    parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+  net[1]->as<torch::nn::Conv2d>()->bias.set_requires_grad(false);
+  DistributedDataParallel ddp(*net, communicator);
+  const torch::Tensor input = torch::full({1, 3, 5, 5}, 1.0 + communicator.rank(), torch::kDouble);
+  for (int step = 0; step < 2; ++step) {
+    ddp.zero_grad();
+    ddp(input).sum().backward();
+    torch::Tensor expected =
+        torch::autograd::grad({net->forward(input).sum()}, {net->parameters()[0]})[0];
+    const TensorView view{.data = (expected = expected.contiguous()).mutable_data_ptr(),
+                          .count = static_cast<std::size_t>(expected.numel()),
+                          .dtype = DType::kFloat64};
+    communicator.all_reduce(view, ReduceOp::kAverage);
+    const torch::Tensor gradient = net->parameters()[0].grad();
+    expect(torch::allclose(gradient, expected), "a channels-last gradient is averaged");
+    expect(gradient.strides() == net->parameters()[0].strides(), "and keeps its strides");
+  }
+  expect(!net->parameters()[3].grad().defined(), "a frozen parameter gets no gradient");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  torch::set_num_threads(1);
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const std::vector<std::string> arguments(argv + std::min(argc, 2), argv + argc);
+  try {
+    std::unique_ptr<Session> session;
+    std::unique_ptr<Communicator> communicator;
+    if (std::getenv(env::kWorldSize)) {
+      session = Session::from_env();
+      communicator = session->make_communicator(BackendChoice::kHost);
+    } else {
+      communicator = make_solo_communicator();
+    }
+    torch::manual_seed(static_cast<std::uint64_t>(communicator->rank()));  // ranks start different
+    if (mode == "equality") {
+      std::istringstream dtypes(arguments.at(0));
+      for (std::string dtype; std::getline(dtypes, dtype, ',');) {
+        run_equality(*communicator, dtype, arguments);
+      }
+    } else if (mode == "overlap") {
+      run_overlap(*communicator);
+    } else if (mode == "mismatch") {
+      run_mismatch(*communicator);
+    } else if (mode == "unused") {
+      run_unused(*communicator);
+    } else if (mode == "state") {
+      check_gradients(*communicator);
+      check_buffers(*communicator);
+      check_layouts_and_dtypes(*communicator);
+    } else {
+      std::cerr << "unknown mode '" << mode << "'\n";
+      return 2;
+    }
+    communicator->barrier();
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "ddp_worker: " << error.what() << std::endl;
+    return 1;
+  }
+}

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the ranks of a C++ worker program without a launcher: environment and store as a launcher
+gives them. The store is PyTorch's own server, in a process of its own on the first host.
+"""
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, "../../..")))
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/dev/bin"))
+PYTHON = os.path.join(SOURCE, ".venv/bin/python3")
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+
+STORE_SERVER = """
+import datetime, sys
+from torch.distributed import TCPStore
+store = TCPStore(sys.argv[1], 0, is_master=True, wait_for_workers=False,
+                 timeout=datetime.timedelta(seconds=60))
+print(store.port, flush=True)
+sys.stdin.read()
+"""
+
+
+def skip_without_pytorch():
+    done = subprocess.run([PYTHON, "-c", "import torch"], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.STDOUT) if os.path.exists(PYTHON) else None
+    if done is None or done.returncode != 0:
+        why = done.stdout.strip().splitlines()[-1] if done else f"no {PYTHON}"
+        print(f"SKIPPED: PyTorch for Python is not importable: {why}")
+        sys.exit(0)
+
+
+class Local:
+    """This machine in the shape of netns.Host."""
+    address = "127.0.0.1"
+
+    @staticmethod
+    def popen(argv, **kwargs):
+        return subprocess.Popen(argv, **kwargs)
+
+
+class StoreServer:
+    """A context manager; `port` on `host`."""
+
+    def __init__(self, host=Local):
+        self.host = host
+        self._process = host.popen([PYTHON, "-c", STORE_SERVER, host.address], text=True,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.port = int(self._process.stdout.readline())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        self._process.wait(timeout=10)
+        self._process.stdout.close()
+
+
+def environment(server, world, rank, num_hosts, round_number):
+    per_host = world // num_hosts
+    dropped = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "DDPRUN_")
+    base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    return {**base, "RANK": str(rank), "LOCAL_RANK": str(rank % per_host),
+            "GROUP_RANK": str(rank // per_host), "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": str(per_host), "GROUP_WORLD_SIZE": str(num_hosts),
+            "MASTER_ADDR": server.host.address, "MASTER_PORT": str(server.port),
+            "DDPRUN_ROUND": str(round_number), "OMP_NUM_THREADS": "1"}
+
+
+class Job:
+    """`world` ranks of `argv`, shared evenly by `hosts`. Each call of the same server needs a
+    `round_number` of its own. `processes` by rank."""
+
+    def __init__(self, server, world, argv, hosts=(Local,), round_number=1):
+        self.processes = []
+        for rank in range(world):
+            host = hosts[rank * len(hosts) // world]
+            env = environment(server, world, rank, len(hosts), round_number)
+            env["DDPRUN_NODE_ADDR"] = host.address
+            self.processes.append(host.popen(argv, env=env, text=True, stdin=subprocess.DEVNULL,
+                                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+
+    def wait(self, timeout=60):
+        """Exit status and output of each rank. Kills them all when the time is over."""
+        try:
+            outputs = [process.communicate(timeout=timeout)[0] for process in self.processes]
+        except subprocess.TimeoutExpired:
+            for process in self.processes:
+                process.kill()
+            outputs = [process.communicate()[0] for process in self.processes]
+            raise AssertionError(f"ranks hang; their output:\n{outputs}") from None
+        return [process.returncode for process in self.processes], outputs
+
+
+def run(server, world, argv, hosts=(Local,), round_number=1, timeout=60):
+    """The outputs by rank of a job that must succeed."""
+    codes, outputs = Job(server, world, argv, hosts, round_number).wait(timeout)
+    assert codes == [0] * world, f"{argv}: exit status {codes}\n" + "\n".join(outputs)
+    return outputs

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/solo_communicator.h"
+
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun {
+namespace {
+
+class DoneWork : public Work {
+ public:
+  bool is_completed() override { return true; }
+  void wait() override {}
+};
+
+class HostBuffer : public CommBuffer {
+ public:
+  explicit HostBuffer(std::size_t size_bytes)
+      : size_bytes_(size_bytes), data_(::operator new(size_bytes, kAlignment)) {
+    std::memset(data_, 0, size_bytes);
+  }
+  ~HostBuffer() override { ::operator delete(data_, kAlignment); }
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+  void* data() override { return data_; }
+  std::size_t size_bytes() const override { return size_bytes_; }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  const std::size_t size_bytes_;
+  void* const data_;
+};
+
+class SoloCommunicator : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::string_view backend() const override { return "host"; }
+
+  WorkPtr all_reduce(TensorView, ReduceOp, const CallOptions&) override { return done(); }
+  WorkPtr broadcast(TensorView, int root, const CallOptions&) override {
+    return root == 0 ? done() : no_such_rank(root);
+  }
+  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions&) override {
+    return copy(input, output);
+  }
+  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp,
+                         const CallOptions&) override {
+    return copy(input, output);
+  }
+  WorkPtr send(TensorView, int peer, const CallOptions&) override { return no_such_rank(peer); }
+  WorkPtr recv(TensorView, int peer, const CallOptions&) override { return no_such_rank(peer); }
+  void barrier(const CallOptions&) override { done(); }
+  std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
+    return std::make_unique<HostBuffer>(size_bytes);
+  }
+  void abort(std::string_view) override { aborted_ = true; }
+
+ private:
+  WorkPtr done() {
+    if (aborted_) throw Error(ErrorCode::kAborted, "abort() was called on this communicator");
+    return std::make_shared<DoneWork>();
+  }
+  WorkPtr copy(const TensorView& input, const TensorView& output) {
+    if (input.size_bytes() != output.size_bytes()) {
+      throw Error(ErrorCode::kInvalidArgument, "input and output differ in size among one rank");
+    }
+    if (input.data != output.data) std::memmove(output.data, input.data, input.size_bytes());
+    return done();
+  }
+  static WorkPtr no_such_rank(int rank) {
+    throw Error(ErrorCode::kInvalidArgument, concat("no rank ", rank, " in a job of one worker"));
+  }
+
+  std::atomic<bool> aborted_ = false;  // abort() comes from any thread
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_solo_communicator() {
+  return std::make_unique<SoloCommunicator>();
+}
+
+}  // namespace ddprun

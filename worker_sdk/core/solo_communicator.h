@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communicator of a job with one worker: needs no launcher, store, thread or shared memory.
+#pragma once
+
+#include <memory>
+
+#include "worker_sdk/core/communicator.h"
+
+namespace ddprun {
+
+// Rank 0 of 1. Every operation is complete when the call returns; send() and recv() throw
+// Error(kInvalidArgument), for there is no peer. Its buffers are host memory, and so are its
+// operations' (a sum over one rank touches nothing).
+std::unique_ptr<Communicator> make_solo_communicator();
+
+}  // namespace ddprun

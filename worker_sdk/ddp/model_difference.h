@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The check before training: do two ranks have the same model?
+// Pure: no I/O, clock or thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun {
+
+// One parameter or buffer of a model.
+struct ModelEntry {
+  std::string name;         // "parameter fc1.weight"
+  std::string description;  // "Float [128, 9216]": whatever must agree
+};
+
+// As one string, to send. Names and descriptions hold no newline and no tab.
+std::string encode_model(const std::vector<ModelEntry>& entries);
+
+// The first difference in a sentence that names `rank`, the entry and both sides; empty where the
+// models are the same.
+std::string first_model_difference(int rank, std::string_view mine, std::string_view rank_zeros);
+
+}  // namespace ddprun

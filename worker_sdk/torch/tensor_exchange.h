@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// LibTorch tensors through a Communicator. Internal to worker_sdk/torch; heavy: includes ATen.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "worker_sdk/core/communicator.h"
+
+namespace ddprun::torch_adapter {
+
+// Error(kUnsupported) naming `what` for dtypes that the communicators can't average.
+DType dtype_of(const at::TensorBase& tensor, const std::string& what);
+Device comm_device_of(const at::TensorBase& tensor);
+
+// After: every rank's tensors hold root's values. Any dtype and layout but sparse; sizes, dtypes
+// and strides are the same on all ranks. Small tensors travel together.
+void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root,
+                       Communicator& communicator);
+
+// After: `bytes` is root's, whatever its size was. `device`: where the communicator wants buffers.
+void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c10::Device device);
+
+// Each rank's `text`, cut to `limit_bytes`, by rank.
+std::vector<std::string> gather_texts(const std::string& text, std::size_t limit_bytes,
+                                      Communicator& communicator, c10::Device device);
+
+}  // namespace ddprun::torch_adapter
