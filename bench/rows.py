@@ -2,7 +2,8 @@
 """All rows of bench/run.py, in the order of docs/benchmarks.md."""
 import launcher_rows
 import store_rows
+import train_rows
 
 
 def all_rows():
-    return launcher_rows.rows() + store_rows.rows()
+    return launcher_rows.rows() + store_rows.rows() + train_rows.rows()

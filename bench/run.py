@@ -44,7 +44,8 @@ def run_row(row, repeats):
                 samples[side] = str(reason)
             except Exception as error:  # a side that fails must not hide the others' figures
                 traceback.print_exc()
-                samples[side] = f"failed: {str(error).splitlines()[0][:160]}"
+                lines = str(error).strip().splitlines() or [type(error).__name__]
+                samples[side] = f"failed: {': '.join(dict.fromkeys((lines[0], lines[-1])))[:300]}"
     if sys.stderr.isatty():
         print(f"\r{'':60}\r", end="", file=sys.stderr)
     return samples
