@@ -233,7 +233,9 @@ nccl::CudaResult FakeCuda::memory_set(void* data, int byte, std::size_t size_byt
 
 nccl::CudaResult FakeCuda::memory_copy(void* to, const void* from, std::size_t size_bytes,
                                        nccl::Stream stream) {
-  enqueue(stream, [=] { std::memcpy(to, from, size_bytes); });
+  enqueue(stream, [=] {
+    if (size_bytes > 0) std::memcpy(to, from, size_bytes);
+  });
   return nccl::kCudaSuccess;
 }
 

@@ -153,13 +153,23 @@ void NcclCommunicator::barrier(const CallOptions& options) {
 }
 
 std::unique_ptr<CommBuffer> NcclCommunicator::allocate(std::size_t size_bytes) {
-  std::lock_guard lock(launch_mutex_);
-  failure_->throw_if_set();
-  DeviceGuard guard(*cuda_, options_.device, options_.rank);
-  auto buffer =
-      std::make_unique<NcclBuffer>(cuda_, nccl_, gate_, options_.device, options_.rank, size_bytes);
-  check_cuda(*cuda_, cuda_->memory_set(buffer->data(), 0, size_bytes, current_stream()),
-             options_.rank, "cudaMemsetAsync");
+  std::unique_ptr<NcclBuffer> buffer;
+  {
+    std::lock_guard lock(launch_mutex_);
+    failure_->throw_if_set();
+    DeviceGuard guard(*cuda_, options_.device, options_.rank);
+    buffer = std::make_unique<NcclBuffer>(cuda_, nccl_, gate_, options_.device, options_.rank,
+                                          size_bytes);
+  }
+  CudaResult zeroed = kCudaSuccess;
+  const auto operation = start("zeroing a buffer", {}, [&](Comm, Stream stream) {
+    zeroed = cuda_->memory_set(buffer->data(), 0, size_bytes, stream);
+    return Result::kSuccess;
+  });
+  if (zeroed != kCudaSuccess) {
+    throw cuda_error(*cuda_, zeroed, options_.rank, "zeroing a buffer");
+  }
+  wait_on_host(*operation, *failure_);
   return buffer;
 }
 
@@ -234,8 +244,8 @@ void NcclCommunicator::fail(const Error& error) {
 
 void NcclCommunicator::throw_gone() {
   failure_->throw_if_set();
-  throw Error(ErrorCode::kAborted, "rank " + std::to_string(options_.rank) +
-                                       ": the communicator is being destroyed");
+  throw Error(ErrorCode::kAborted,
+              "rank " + std::to_string(options_.rank) + ": the communicator is being destroyed");
 }
 
 void NcclCommunicator::check_buffer(const char* operation, const TensorView& buffer) const {

@@ -49,8 +49,9 @@ class NcclCommunicator : public Communicator {
   // Blocks the calling thread until every rank has come, whatever blocking_wait says.
   void barrier(const CallOptions& options) override;
 
-  // ncclMemAlloc memory, registered, where the library has it; else cudaMalloc. Zeroed in the order
-  // of the current stream. Throws Error(kResourceExhausted) when the device is full.
+  // ncclMemAlloc memory, registered, where the library has it; else cudaMalloc. Blocks until
+  // it is zeroed. Operations on it must have ended before it goes. Throws
+  // Error(kResourceExhausted) when the device is full.
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override;
 
   void abort(std::string_view reason) override;
