@@ -2,23 +2,41 @@
 """Servers for the Python tests: ours (a program given on the command line) and PyTorch's."""
 import contextlib
 import os
+import re
 import subprocess
 import sys
+import threading
 
 
 @contextlib.contextmanager
 def serving(command):
-    """Runs `command`, which prints its port as its first line; yields the port."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    """Runs a server; yields its port. `ddprund` is told to listen on a free port of 127.0.0.1 and says
+    it in its log; other programs print it as their first line."""
+    if os.path.basename(command[0]) == "ddprund":
+        command = command + ["--listen", "127.0.0.1:0"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        output, pattern = process.stderr, r"listening on 127\.0\.0\.1:(\d+)"
+    else:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        output, pattern = process.stdout, r"^(\d+)$"
+    drain = None
     try:
-        line = process.stdout.readline()
-        if not line.strip().isdigit():
-            sys.exit(f"{command[0]} printed {line!r} and not its port")
-        yield int(line)
+        found = None
+        while not found:
+            line = output.readline()
+            if not line:
+                sys.exit(f"{command[0]} ended without naming its port")
+            found = re.search(pattern, line.strip())
+        # A full pipe would stop the server.
+        drain = threading.Thread(target=output.read)
+        drain.start()
+        yield int(found.group(1))
     finally:
         process.kill()
         process.wait()
-        process.stdout.close()
+        if drain:
+            drain.join()
+        output.close()
 
 
 def torch_server():
