@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// All-reduce over the nccl communicator, started by ddprun with one process per rank: checks the
+// sum and prints the bus bandwidth. Ranks may share a GPU here, which Session would refuse.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "worker_sdk/core/nccl/errors.h"
+#include "worker_sdk/core/nccl/loader.h"
+#include "worker_sdk/core/nccl/nccl_communicator.h"
+#include "worker_sdk/core/session.h"
+
+namespace {
+
+using namespace ddprun;
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+// Sums ones on every rank and throws where the result is not the number of ranks.
+void check_sum(nccl::CudaApi& cuda, nccl::NcclCommunicator& comm, TensorView buffer) {
+  std::vector<float> host(buffer.count, 1.0F);
+  const auto copy = [&](void* to, const void* from) {
+    nccl::check_cuda(cuda, cuda.memory_copy(to, from, buffer.size_bytes(), nullptr), comm.rank(),
+                     "cudaMemcpyAsync");
+    nccl::check_cuda(cuda, cuda.stream_synchronize(nullptr), comm.rank(), "cudaStreamSynchronize");
+  };
+  copy(buffer.data, host.data());
+  comm.all_reduce(buffer, ReduceOp::kSum, {});
+  copy(host.data(), buffer.data);
+  for (const float value : host) {
+    if (value != static_cast<float>(comm.size())) {
+      throw Error(ErrorCode::kProtocol, "the sum of ones over " + std::to_string(comm.size()) +
+                                            " ranks is " + std::to_string(value));
+    }
+  }
+}
+
+// Median-free on purpose: the mean of 20 all-reduces after 5 to warm up, as nccl-tests does.
+double seconds_per_all_reduce(nccl::NcclCommunicator& comm, TensorView buffer) {
+  CallOptions async;
+  async.async = true;
+  const auto run = [&](int num_times) {
+    for (int i = 0; i < num_times; ++i) comm.all_reduce(buffer, ReduceOp::kSum, async);
+    comm.barrier({});
+  };
+  constexpr int kNumTimed = 20;
+  run(5);
+  const auto begin = Clock::now();
+  run(kNumTimed);
+  return std::chrono::duration<double>(Clock::now() - begin).count() / kNumTimed;
+}
+
+void measure(std::size_t max_mib) {
+  const auto session = Session::from_env();
+  const auto cuda = nccl::load_cuda();
+  const auto library = nccl::load_nccl();
+  int num_devices = 0;
+  nccl::check_cuda(*cuda, cuda->device_count(&num_devices), session->rank(), "cudaGetDeviceCount");
+  nccl::NcclOptions options;
+  options.rank = session->rank();
+  options.size = session->world_size();
+  options.device = session->env().local_rank % num_devices;
+  options.key_prefix = "nccl_bandwidth/";
+  options.timeout = std::chrono::seconds(60);
+  options.init_timeout = std::chrono::seconds(60);
+  nccl::check_cuda(*cuda, cuda->set_device(options.device), options.rank, "cudaSetDevice");
+  const auto comm = nccl::NcclCommunicator::create(cuda, library, session->store(), options);
+  const auto memory = comm->allocate(max_mib * kMiB);
+  TensorView buffer;
+  buffer.data = memory->data();
+  buffer.device = Device{Device::Kind::kCuda, options.device};
+  for (std::size_t mib = 1; mib <= max_mib; mib *= 4) {
+    buffer.count = mib * kMiB / sizeof(float);
+    check_sum(*cuda, *comm, buffer);
+    const double seconds = seconds_per_all_reduce(*comm, buffer);
+    const double gigabytes = static_cast<double>(buffer.size_bytes()) / 1e9;
+    const double bus = 2.0 * (comm->size() - 1) / comm->size();
+    if (comm->rank() == 0) {
+      std::printf("%4zu MiB  %d ranks  %9.1f us  %8.2f GB/s algorithm  %8.2f GB/s bus\n", mib,
+                  comm->size(), seconds * 1e6, gigabytes / seconds, gigabytes / seconds * bus);
+      std::fflush(stdout);
+    }
+  }
+  comm->barrier({});
+}
+
+}  // namespace
+
+// nccl_bandwidth --version | [--max-mib N] [--host-id-each]
+int main(int argc, char** argv) {
+  std::size_t max_mib = 256;
+  try {
+    for (int i = 1; i < argc; ++i) {
+      if (std::strcmp(argv[i], "--version") == 0) {
+        const auto cuda = nccl::load_cuda();
+        const auto library = nccl::load_nccl();
+        std::printf("NCCL %s (%d) from %s\n", nccl::version_text(library->version()).c_str(),
+                    library->version(), library->library().c_str());
+        return 0;
+      }
+      if (std::strcmp(argv[i], "--host-id-each") == 0) {
+        // NCCL before 2.30.3 takes ranks with different host ids for different machines.
+        const char* rank = std::getenv("RANK");
+        ::setenv("NCCL_HOSTID", (std::string("rank") + (rank == nullptr ? "" : rank)).c_str(), 1);
+      } else if (std::strcmp(argv[i], "--max-mib") == 0 && i + 1 < argc) {
+        max_mib = std::strtoul(argv[++i], nullptr, 10);
+      } else {
+        std::fprintf(stderr, "usage: nccl_bandwidth [--version] [--max-mib N] [--host-id-each]\n");
+        return 2;
+      }
+    }
+    measure(max_mib);
+    return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "nccl_bandwidth: %s\n", error.what());
+    return 1;
+  }
+}
