@@ -67,7 +67,6 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
       for (const std::string& output : failure->last_lines) text += "    | " + output + "\n";
     }
     line("others", others(verdict, context));
-    if (!verdict.reason.empty()) line("why", verdict.reason);
   } else {
     text += "ddprun: " + (verdict.reason.empty() ? "the job failed" : verdict.reason) + "\n";
     if (context.local && verdict.rounds == 0) return text;  // one clear line: nothing had begun

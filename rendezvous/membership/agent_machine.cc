@@ -155,6 +155,7 @@ class AgentMachine::Impl {
 
   void hear(const StartRound& start) {
     if (exit_ || workers_ != Workers::kNone || start.round <= round_) return;
+    close_store();
     round_ = start.round;
     workers_ = Workers::kLive;
     failed_ = false;
@@ -256,8 +257,7 @@ class AgentMachine::Impl {
     if (event.round != round_ || workers_ != Workers::kStopping) return;
     workers_ = Workers::kNone;
     stop_deadline_.reset();
-    close_store();
-    if (exit_) return;
+    if (exit_) return;  // the store lives on: other nodes' workers may not be gone yet
     if (needs_store()) {
       stopped_unsaid_ = true;
       bind_store();

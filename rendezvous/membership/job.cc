@@ -82,8 +82,9 @@ void Job::handle(Node& node, const WorkerFailed& message, TimePoint now, Actions
   failure.node_rank = *node.node_rank;
   if (failure.host.empty()) failure.host = node.join.host;
   ++state_.failures;
-  if (auto verdict = after_failure(state_, failure)) {
-    end(std::move(*verdict), now, out);
+  verdict_after_stop_ = after_failure(state_, failure);
+  if (verdict_after_stop_) {
+    stop_round(verdict_after_stop_->reason, now, out);
   } else {
     stop_round(concat(describe(failure), "; restart ", state_.failures, " of ",
                       state_.settings.max_restarts),
@@ -205,6 +206,10 @@ void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
 void Job::round_stopped_if_all(TimePoint now, Actions& out) {
   if (state_.phase != JobPhase::kStopping || num_members(NodePhase::kStopping) > 0) return;
   stop_deadline_.reset();
+  if (verdict_after_stop_) {
+    end(*verdict_after_stop_, now, out);
+    return;
+  }
   await_nodes(now);
   form_if_ready(now, out);
   if (state_.phase == JobPhase::kForming) tell_waiting(now, out);
@@ -212,6 +217,10 @@ void Job::round_stopped_if_all(TimePoint now, Actions& out) {
 
 void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
   DDPRUN_CHECK(!ended());
+  if (verdict_after_stop_) {  // what happens while the workers are stopped isn't the cause
+    verdict = std::move(*verdict_after_stop_);
+    verdict_after_stop_.reset();
+  }
   log(out, verdict.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
       concat("ended with exit code ", verdict.exit_code, verdict.reason.empty() ? "" : ": ",
              verdict.reason));

@@ -89,6 +89,9 @@ class Job {
 
   const MachineOptions& options_;
   JobState state_;
+  // The job ends with this once the round's workers are gone everywhere: until then the round's
+  // store lives, which they may need to end in order. Set in kStopping only.
+  std::optional<JobEnd> verdict_after_stop_;
   NodeId next_id_ = 1;
   // Counts over state_.nodes, kept so that each message costs O(1).
   int num_placeable_ = 0;

@@ -32,6 +32,29 @@ class TwoHosts(harness.HostsCase):
                                                     "-c", code])
         self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
 
+    def test_the_store_lives_until_the_last_worker_is_gone_on_every_host(self):
+        # Rank 0's host is done at once; the other host's worker needs the store while it ends.
+        code = ("import os, signal, socket, sys, time\n"
+                "store = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n"
+                "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+                "ready = os.path.join(os.environ['MEET'], os.environ['DDPRUN_ROUND'])\n"
+                "if os.environ['RANK'] == '0':\n"
+                "  while not os.path.exists(ready): time.sleep(0.01)\n"
+                "  sys.exit(6)\n"
+                "open(ready, 'w').close()\n"
+                "signal.sigwait({signal.SIGTERM})\n"
+                "end = time.monotonic() + 0.5\n"
+                "while time.monotonic() < end: socket.create_connection(store, 5).close()\n"
+                "print('store to the end')\n")
+        for more in ([], ["--max-restarts=1"]):
+            with self.subTest(more):
+                meet = self.scratch()
+                done = self.on_hosts(self.hosts, lambda h: [
+                    *self.flags(f"--node-rank={h.index}", *more), sys.executable, "-c", code],
+                    lambda h: {"MEET": meet})
+                self.assertEqual([each.returncode for each in done], [6, 6], self.transcript)
+                self.assertEqual(done[1].stdout, "store to the end\n" * (1 + len(more)), self.transcript)
+
     def test_nodes_with_different_numbers_of_workers(self):
         done = self.on_hosts(self.hosts, lambda h: [*self.flags(f"--nproc_per_node={1 + 2 * h.index}"),
                                                     "sh", "-c", harness.SHOW])

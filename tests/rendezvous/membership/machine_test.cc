@@ -185,6 +185,10 @@ TEST_CASE("Machine: a failed worker stops the round everywhere; the budget ends 
   CHECK(j.round("1") == 2);
   CHECK(j.last<StartRound>("2")->restart_count == 1);
   j.fails("2", 2, 0, 11);
+  CHECK(j.last<StopRound>("1")->round == 2);
+  j.says("2", WorkersStopped{2, 1001});
+  CHECK(j.last<JobEnd>("2") == nullptr);  // the round's store lives until its last worker is gone
+  j.says("1", WorkersStopped{2, 1001});
   for (const char* name : {"1", "2"}) {
     REQUIRE(j.last<JobEnd>(name) != nullptr);
     CHECK(j.last<JobEnd>(name)->exit_code == 139);
@@ -245,10 +249,10 @@ TEST_CASE("Machine: a connection that comes back within the grace changes nothin
   j.closes("2");
   j.wait(149ms);
   j.fails("1", 1, 3);  // said to 2 once it is back
-  CHECK(j.last<JobEnd>("2") == nullptr);
+  CHECK(j.last<StopRound>("2") == nullptr);
   j.join("2");
-  REQUIRE(j.last<JobEnd>("2") != nullptr);
-  CHECK(j.last<JobEnd>("2")->exit_code == 3);
+  REQUIRE(j.last<StopRound>("2") != nullptr);
+  CHECK_THAT(j.last<StopRound>("2")->reason, Contains("exit code 3"));
 }
 
 TEST_CASE("Machine: a lost node without spare ends the job with 75 and its name") {
