@@ -38,6 +38,8 @@ FakeCuda::FakeCuda(int num_devices) : num_devices_(num_devices) {
 }
 
 FakeCuda::~FakeCuda() {
+  streams_.clear();  // ends their threads, which may still write to the memory
+  default_streams_.clear();
   for (const auto& [data, size_bytes] : allocations_) std::free(data);
 }
 
