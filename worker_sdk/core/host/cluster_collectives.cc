@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/host/cluster_collectives.h"
 
-#include <cstring>
-
 #include "worker_sdk/core/host/block_reduction.h"
 
 namespace ddprun::host {
@@ -64,14 +62,14 @@ void ClusterCollectives::reduce_in_node(std::byte* region, const std::byte* own,
 void ClusterCollectives::copy_out(std::byte* to, const std::byte* region, std::size_t count,
                                   DType dtype, ReduceOp op) {
   if (accumulator_of(dtype) == dtype && op != ReduceOp::kAverage) {
-    std::memcpy(to, region, count * size_of(dtype));
+    copy_bytes(to, region, count * size_of(dtype));
     return;
   }
   const std::size_t element = size_of(dtype), wide = size_of(accumulator_of(dtype));
   alignas(64) std::byte block[kReduceBlockBytes];  // the region is shared: it must stay as it is
   for (std::size_t begin = 0; begin < count; begin += elements_per_block(dtype)) {
     const std::size_t length = std::min(elements_per_block(dtype), count - begin);
-    std::memcpy(block, region + begin * wide, length * wide);
+    copy_bytes(block, region + begin * wide, length * wide);
     finish_block(to + begin * element, block, length, dtype, op, topology().size());
   }
 }
@@ -92,7 +90,7 @@ void ClusterCollectives::all_reduce(const Call& call, const TensorView& buffer, 
     const std::size_t count = std::min(piece_count, buffer.count - first);
     std::byte* const user = bytes_of(buffer) + first * element;
     std::byte* const region = next_region();
-    if (group_.num_local() > 1) std::memcpy(own_staging(), user, count * element);
+    if (group_.num_local() > 1) copy_bytes(own_staging(), user, count * element);
     meet(call, first == 0);
     reduce_in_node(region, user, count, buffer.dtype, op);
     steps_.sync(call);
@@ -111,14 +109,14 @@ void ClusterCollectives::broadcast(const Call& call, const TensorView& buffer, i
   for (std::size_t offset = 0; offset < total; offset += kRegionBytes) {
     const std::size_t length = std::min(kRegionBytes, total - offset);
     std::byte* const region = next_region();
-    if (root == topology().rank()) std::memcpy(region, bytes_of(buffer) + offset, length);
+    if (root == topology().rank()) copy_bytes(region, bytes_of(buffer) + offset, length);
     meet(call, offset == 0);
     if (ring_) {
       const Range own = share({{0, length}}, 1).front();
       ring_->broadcast(call, region + own.begin, own.size(), root_node);
     }
     if (!here) steps_.sync(call);
-    if (root != topology().rank()) std::memcpy(bytes_of(buffer) + offset, region, length);
+    if (root != topology().rank()) copy_bytes(bytes_of(buffer) + offset, region, length);
   }
 }
 
@@ -130,13 +128,13 @@ void ClusterCollectives::all_gather(const Call& call, const TensorView& input,
   for (std::size_t offset = 0; offset < total; offset += piece) {
     const std::size_t length = std::min(piece, total - offset);
     std::byte* const region = next_region();
-    std::memcpy(region + topology().position_of(topology().rank()) * length,
+    copy_bytes(region + topology().position_of(topology().rank()) * length,
                 bytes_of(input) + offset, length);
     meet(call, offset == 0);
     if (ring_) ring_->all_gather(call, region, share(node_blocks(length), 1));
     steps_.sync(call);
     for (int rank = 0; rank < topology().size(); ++rank) {
-      std::memcpy(bytes_of(output) + static_cast<std::size_t>(rank) * total + offset,
+      copy_bytes(bytes_of(output) + static_cast<std::size_t>(rank) * total + offset,
                   region + topology().position_of(rank) * length, length);
     }
   }
@@ -152,7 +150,7 @@ void ClusterCollectives::reduce_scatter(const Call& call, const TensorView& inpu
     const std::size_t count = std::min(piece_count, output.count - first);
     std::byte* const region = next_region();
     for (int rank = 0; rank < topology().size(); ++rank) {
-      std::memcpy(own_staging() + topology().position_of(rank) * count * element,
+      copy_bytes(own_staging() + topology().position_of(rank) * count * element,
                   bytes_of(input) + (static_cast<std::size_t>(rank) * output.count + first) * element,
                   count * element);
     }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/host/mailboxes.h"
 
-#include <cstring>
-
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/core/host/reduce_kernels.h"
 
 namespace ddprun::host {
 
@@ -26,7 +25,7 @@ void Mailboxes::send(const Call& call, const TensorView& buffer, int local_peer)
     slot.message_bytes = total;
     slot.piece_bytes = piece;
     slot.dtype = buffer.dtype;
-    if (piece > 0) std::memcpy(slot.data, from + offset, piece);
+    copy_bytes(slot.data, from + offset, piece);
     offset += piece;
     group_.publish(box.filled, ++sent);
   } while (offset < total);
@@ -46,7 +45,7 @@ void Mailboxes::recv(const Call& call, const TensorView& buffer, int local_peer)
       throw Error(ErrorCode::kProtocol, mismatch_text(call, slot.message_bytes, slot.dtype,
                                                       group_.rank_of(local_peer)));
     }
-    if (slot.piece_bytes > 0) std::memcpy(to + offset, slot.data, slot.piece_bytes);
+    copy_bytes(to + offset, slot.data, slot.piece_bytes);
     offset += slot.piece_bytes;
     group_.publish(box.emptied, ++received);
   } while (offset < total);

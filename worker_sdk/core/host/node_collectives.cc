@@ -53,7 +53,7 @@ void NodeCollectives::all_reduce(const Call& call, const TensorView& buffer, Red
 void NodeCollectives::all_reduce_one_shot(const Call& call, const TensorView& buffer,
                                           ReduceOp op) {
   const std::uint32_t parity = NodeSteps::parity(call);
-  std::memcpy(group_.one_shot(me(), parity), buffer.data, buffer.size_bytes());
+  copy_bytes(group_.one_shot(me(), parity), buffer.data, buffer.size_bytes());
   steps_.enter(call);
   std::vector<const std::byte*> sources;
   for (int local = 0; local < num_local(); ++local) {
@@ -61,7 +61,7 @@ void NodeCollectives::all_reduce_one_shot(const Call& call, const TensorView& bu
   }
   reduce_blocks(sources, buffer.count, buffer.dtype, op, num_local(),
                 [&](const std::byte* block, std::size_t offset, std::size_t num_bytes) {
-                  std::memcpy(bytes_of(buffer) + offset, block, num_bytes);
+                  copy_bytes(bytes_of(buffer) + offset, block, num_bytes);
                 });
 }
 
@@ -74,7 +74,7 @@ void NodeCollectives::all_reduce_in_place(const Call& call, const std::vector<st
   reduce_blocks(sources, own.size(), buffer.dtype, op, num_local(),
                 [&](const std::byte* block, std::size_t offset, std::size_t num_bytes) {
                   for (std::byte* other : buffers) {
-                    std::memcpy(other + own.begin * element + offset, block, num_bytes);
+                    copy_bytes(other + own.begin * element + offset, block, num_bytes);
                   }
                 });
   steps_.reduced(1);
@@ -100,7 +100,7 @@ void NodeCollectives::all_reduce_staged(const Call& call, const TensorView& buff
     for (std::size_t local = 0; local < world; ++local) {
       const Range slice = slice_of(length_of(piece), local, world, kGranule);
       if (local == self) continue;
-      std::memcpy(input_half(me(), piece) + slice.begin * element, user_at(piece, slice.begin),
+      copy_bytes(input_half(me(), piece) + slice.begin * element, user_at(piece, slice.begin),
                   slice.size() * element);
     }
     steps_.copied(number(piece + 1));
@@ -119,15 +119,15 @@ void NodeCollectives::all_reduce_staged(const Call& call, const TensorView& buff
     std::byte* const result = result_half(me(), piece) + own.begin * element;
     reduce_blocks(sources, own.size(), buffer.dtype, op, num_local(),
                   [&](const std::byte* block, std::size_t offset, std::size_t num_bytes) {
-                    std::memcpy(result + offset, block, num_bytes);
-                    std::memcpy(user_at(piece, own.begin) + offset, block, num_bytes);
+                    copy_bytes(result + offset, block, num_bytes);
+                    copy_bytes(user_at(piece, own.begin) + offset, block, num_bytes);
                   });
     steps_.reduced(number(piece + 1));
     steps_.wait_all_reduced(number(piece + 1), call);
     for (std::size_t local = 0; local < world; ++local) {
       if (local == self) continue;
       const Range slice = slice_of(length_of(piece), local, world, kGranule);
-      std::memcpy(user_at(piece, slice.begin),
+      copy_bytes(user_at(piece, slice.begin),
                   result_half(static_cast<int>(local), piece) + slice.begin * element,
                   slice.size() * element);
     }
@@ -141,15 +141,15 @@ void NodeCollectives::broadcast(const Call& call, const TensorView& buffer, int 
   const bool is_root = local_root == me();
   if (size_bytes <= kOneShotBytes) {
     const std::uint32_t parity = NodeSteps::parity(call);
-    if (is_root) std::memcpy(group_.one_shot(me(), parity), buffer.data, size_bytes);
+    if (is_root) copy_bytes(group_.one_shot(me(), parity), buffer.data, size_bytes);
     steps_.enter(call);
-    if (!is_root) std::memcpy(buffer.data, group_.one_shot(local_root, parity), size_bytes);
+    if (!is_root) copy_bytes(buffer.data, group_.one_shot(local_root, parity), size_bytes);
     return;
   }
   steps_.enter(call, arena_.find(buffer.data, size_bytes));
   if (const auto buffers = arena_buffers(call, size_bytes); !buffers.empty()) {
     if (!is_root) {
-      std::memcpy(buffer.data, buffers[static_cast<std::size_t>(local_root)], size_bytes);
+      copy_bytes(buffer.data, buffers[static_cast<std::size_t>(local_root)], size_bytes);
     }
     steps_.reduced(1);
     steps_.wait_all_reduced(1, call);  // the root may change its buffer after the return
@@ -162,11 +162,11 @@ void NodeCollectives::broadcast(const Call& call, const TensorView& buffer, int 
     const std::size_t length = std::min(kPipelinePieceBytes, size_bytes - offset);
     if (is_root) {
       if (piece >= 2) steps_.wait_all_reduced(number(piece - 1), call);  // the half is free
-      std::memcpy(input_half(me(), piece), bytes_of(buffer) + offset, length);
+      copy_bytes(input_half(me(), piece), bytes_of(buffer) + offset, length);
       steps_.copied(number(piece + 1));
     } else {
       steps_.wait_copied(local_root, number(piece + 1), call);
-      std::memcpy(bytes_of(buffer) + offset, input_half(local_root, piece), length);
+      copy_bytes(bytes_of(buffer) + offset, input_half(local_root, piece), length);
       steps_.reduced(number(piece + 1));
     }
   }
@@ -185,10 +185,10 @@ void NodeCollectives::all_gather(const Call& call, const TensorView& input,
   };
   if (size_bytes <= kOneShotBytes) {
     const std::uint32_t parity = NodeSteps::parity(call);
-    std::memcpy(group_.one_shot(me(), parity), input.data, size_bytes);
+    copy_bytes(group_.one_shot(me(), parity), input.data, size_bytes);
     steps_.enter(call);
     for (int local = 0; local < num_local(); ++local) {
-      std::memcpy(place_of(local), group_.one_shot(local, parity), size_bytes);
+      copy_bytes(place_of(local), group_.one_shot(local, parity), size_bytes);
     }
     return;
   }
@@ -196,7 +196,7 @@ void NodeCollectives::all_gather(const Call& call, const TensorView& input,
   if (const auto buffers = arena_buffers(call, size_bytes); !buffers.empty()) {
     for (int local = 0; local < num_local(); ++local) {
       if (local != me()) {
-        std::memcpy(place_of(local), buffers[static_cast<std::size_t>(local)], size_bytes);
+        copy_bytes(place_of(local), buffers[static_cast<std::size_t>(local)], size_bytes);
       }
     }
     keep_own();
@@ -211,7 +211,7 @@ void NodeCollectives::all_gather(const Call& call, const TensorView& input,
   };
   const auto copy_in = [&](std::size_t piece) {
     if (piece >= 2) steps_.wait_all_reduced(number(piece - 1), call);  // the half is free
-    std::memcpy(input_half(me(), piece),
+    copy_bytes(input_half(me(), piece),
                 static_cast<std::byte*>(input.data) + piece * kPipelinePieceBytes,
                 length_of(piece));
     steps_.copied(number(piece + 1));
@@ -222,7 +222,7 @@ void NodeCollectives::all_gather(const Call& call, const TensorView& input,
     for (int local = 0; local < num_local(); ++local) {
       if (local == me()) continue;
       steps_.wait_copied(local, number(piece + 1), call);
-      std::memcpy(place_of(local) + piece * kPipelinePieceBytes, input_half(local, piece),
+      copy_bytes(place_of(local) + piece * kPipelinePieceBytes, input_half(local, piece),
                   length_of(piece));
     }
     steps_.reduced(number(piece + 1));
@@ -236,12 +236,12 @@ void NodeCollectives::reduce_scatter(const Call& call, const TensorView& input,
   const std::size_t size_bytes = input.size_bytes();
   const std::size_t own_offset = output.size_bytes() * static_cast<std::size_t>(me());
   const auto deliver = [&](const std::byte* block, std::size_t offset, std::size_t num_bytes) {
-    std::memcpy(bytes_of(output) + offset, block, num_bytes);
+    copy_bytes(bytes_of(output) + offset, block, num_bytes);
   };
   std::vector<const std::byte*> sources;
   if (size_bytes <= kOneShotBytes) {
     const std::uint32_t parity = NodeSteps::parity(call);
-    std::memcpy(group_.one_shot(me(), parity), input.data, size_bytes);
+    copy_bytes(group_.one_shot(me(), parity), input.data, size_bytes);
     steps_.enter(call);
     for (int local = 0; local < num_local(); ++local) {
       sources.push_back(group_.one_shot(local, parity) + own_offset);
@@ -275,7 +275,7 @@ void NodeCollectives::reduce_scatter_staged(const Call& call, const TensorView& 
     if (piece >= 2) steps_.wait_all_reduced(number(piece - 1), call);  // the half is free
     for (std::size_t part = 0; part < world; ++part) {
       if (part == static_cast<std::size_t>(me())) continue;
-      std::memcpy(input_half(me(), piece) + part * piece_count * element, input_at(part, piece),
+      copy_bytes(input_half(me(), piece) + part * piece_count * element, input_at(part, piece),
                   length_of(piece) * element);
     }
     steps_.copied(number(piece + 1));
@@ -292,7 +292,7 @@ void NodeCollectives::reduce_scatter_staged(const Call& call, const TensorView& 
     }
     reduce_blocks(sources, length_of(piece), output.dtype, op, num_local(),
                   [&](const std::byte* block, std::size_t offset, std::size_t num_bytes) {
-                    std::memcpy(bytes_of(output) + piece * piece_count * element + offset, block,
+                    copy_bytes(bytes_of(output) + piece * piece_count * element + offset, block,
                                 num_bytes);
                   });
     steps_.reduced(number(piece + 1));

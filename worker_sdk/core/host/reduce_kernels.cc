@@ -33,6 +33,15 @@ const ReduceKernels& reduce_kernels() {
   return best;
 }
 
+void copy_bytes(void* destination, const void* source, std::size_t num_bytes) {
+  if (num_bytes == 0) return;
+  if (num_bytes < 2048) {
+    std::memcpy(destination, source, num_bytes);
+  } else {
+    reduce_kernels().copy(destination, source, num_bytes);
+  }
+}
+
 DType accumulator_of(DType dtype) { return is_half(dtype) ? DType::kFloat32 : dtype; }
 
 void reduce_block(void* destination, const void* const* sources, std::size_t num_sources,
@@ -50,7 +59,7 @@ void reduce_block(void* destination, const void* const* sources, std::size_t num
     return;
   }
   if (num_sources == 1) {
-    if (destination != sources[0]) std::memcpy(destination, sources[0], count * size_of(dtype));
+    if (destination != sources[0]) copy_bytes(destination, sources[0], count * size_of(dtype));
     return;
   }
   kernels.combine(destination, sources[0], sources[1], count, dtype, op);
@@ -68,7 +77,7 @@ void finish_block(void* destination, void* accumulated, std::size_t count, DType
   if (is_half(dtype)) {
     kernels.narrow(destination, static_cast<const float*>(accumulated), count, dtype);
   } else if (destination != accumulated) {
-    std::memcpy(destination, accumulated, count * size_of(dtype));
+    copy_bytes(destination, accumulated, count * size_of(dtype));
   }
 }
 

@@ -4,5 +4,5 @@
 
 namespace ddprun::host {
 extern const ReduceKernels kAvx2Kernels;
-const ReduceKernels kAvx2Kernels{"avx2", combine, divide, widen, narrow};
+const ReduceKernels kAvx2Kernels{"avx2", combine, divide, widen, narrow, copy};
 }  // namespace ddprun::host

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#ifdef __F16C__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -190,6 +190,29 @@ void narrow(void* destination, const float* source, size_t count, DType dtype) {
   if (dtype == DType::kBFloat16) return narrow_bfloat16(to, source, count);
   narrow_float16(to, source, count);
 }
+
+#ifdef __AVX2__
+void copy(void* destination, const void* source, size_t num_bytes) {
+  auto* to = static_cast<char*>(destination);
+  const auto* from = static_cast<const char*>(source);
+  size_t i = 0;
+  for (; i + 128 <= num_bytes; i += 128) {
+    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 32));
+    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 64));
+    const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 96));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), a);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i + 32), b);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i + 64), c);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i + 96), d);
+  }
+  if (i < num_bytes) __builtin_memcpy(to + i, from + i, num_bytes - i);
+}
+#else
+void copy(void* destination, const void* source, size_t num_bytes) {
+  __builtin_memcpy(destination, source, num_bytes);
+}
+#endif
 
 }  // namespace
 }  // namespace ddprun::host

@@ -4,5 +4,5 @@
 
 namespace ddprun::host {
 extern const ReduceKernels kPlainKernels;
-const ReduceKernels kPlainKernels{"plain", combine, divide, widen, narrow};
+const ReduceKernels kPlainKernels{"plain", combine, divide, widen, narrow, copy};
 }  // namespace ddprun::host

@@ -164,3 +164,18 @@ TEST_CASE("reduce_block: the order is sources[0], sources[1], …") {
   finish_block(&sum, &sum, 1, DType::kFloat32, ReduceOp::kAverage, 3);
   CHECK(sum == 0.0f);
 }
+
+TEST_CASE("copy_bytes: every alignment and length, and not a byte more") {
+  std::mt19937 random(3);
+  std::vector<unsigned char> from(9000), to(9000);
+  for (auto& byte : from) byte = static_cast<unsigned char>(random());
+  for (const std::size_t length : {0, 1, 127, 128, 2047, 2048, 2049, 4095, 8191}) {
+    for (const std::size_t offset : {0, 1, 16, 63}) {
+      std::vector<unsigned char> expected(to.size(), 0);
+      std::fill(to.begin(), to.end(), static_cast<unsigned char>(0));
+      std::memcpy(expected.data() + offset, from.data() + 3, length);
+      copy_bytes(to.data() + offset, from.data() + 3, length);
+      CHECK(to == expected);
+    }
+  }
+}
