@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input: one clear line each, the documented exit code, no stack trace, no hang."""
 import os
-import re
 import socket
 import time
 
@@ -103,7 +102,7 @@ class BadInput(harness.Case):
         self.assertEqual(done.returncode, 69, done.text)
         self.assertIn(f"127.0.0.1:{port}", done.stderr)
         self.assertIn("refused", done.stderr)
-        self.assertTrue(re.search(r"0\.5 s|500 ms|0\.[45]\d* s", done.stderr), done.text)
+        self.assertRegex(done.stderr, r"tried \d+ times in [5-9]\d\d ms")
 
     def test_nodes_that_never_come_are_counted(self):
         port = harness.free_port()

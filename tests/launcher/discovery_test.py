@@ -10,9 +10,8 @@ import harness
 LINE = ["--nnodes=2", "--nproc_per_node=2", "sh", "-c", harness.SHOW]
 
 
-class Discovery(harness.HostsCase):
-    def typed(self, **variables):
-        return self.on_hosts(self.hosts, lambda h: LINE, lambda h: variables)
+class Daemon:
+    """For tests with `self.hosts`: a cluster's ddprund, and an /etc that names it."""
 
     def serve(self):
         """A ddprund on the first host, for all."""
@@ -29,6 +28,19 @@ class Discovery(harness.HostsCase):
         daemon.kill()
         daemon.wait()
         daemon.stderr.close()
+
+    def give_each_host_an_etc(self, toml):
+        folder = self.scratch()
+        for host in self.hosts:
+            etc = os.path.join(folder, host.name)
+            host.run(["sh", "-c", f"cp -a /etc {etc} && mkdir -p {etc}/ddprun && "
+                                  f"mount --bind {etc} /etc"], check=True, timeout=60)
+            self.write(etc, "ddprun/ddprun.toml", toml)
+
+
+class Discovery(Daemon, harness.HostsCase):
+    def typed(self, **variables):
+        return self.on_hosts(self.hosts, lambda h: LINE, lambda h: variables)
 
     def test_flags(self):
         done = self.on_hosts(self.hosts, lambda h: [f"--rdzv-endpoint={self.hosts[0].address}", *LINE])
@@ -70,12 +82,7 @@ class Discovery(harness.HostsCase):
 
     def test_etc_file_against_a_daemon(self):
         listen = self.serve()
-        folder = self.scratch()
-        for host in self.hosts:  # an /etc of the host's own
-            etc = os.path.join(folder, host.name)
-            host.run(["sh", "-c", f"cp -a /etc {etc} && mkdir -p {etc}/ddprun && "
-                                  f"mount --bind {etc} /etc"], check=True, timeout=60)
-            self.write(etc, "ddprun/ddprun.toml", f'rdzv_endpoint = "{listen}"\n')
+        self.give_each_host_an_etc(f'rdzv_endpoint = "{listen}"\n')
         self.check_whole(self.typed())
 
     def test_nothing_found(self):
