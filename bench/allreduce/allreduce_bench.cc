@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times all-reduce (float32, sum) of the host communicator between local processes.
 //
-//   allreduce_bench [--ranks N] [--nodes N] [SIZE_BYTES…]     default: 2 ranks, 1 node, 4096 26214400
+//   allreduce_bench [--ranks N] [--nodes N] [SIZE_BYTES…]     default: 2 ranks, 1 node, 4096
+//   26214400
 //
 // Prints one JSON line: median, over iterations, of rank 0's time in microseconds, by size, for
 // buffers in the arena and plain ones. With --nodes ranks are spread over simulated nodes.
@@ -79,7 +80,8 @@ void run_rank(const Plan& plan, int rank, std::uint16_t port) {
     const auto buffer = world->allocate(size_bytes);
     std::vector<float> own(size_bytes / sizeof(float));
     const std::string key = (arena.empty() ? "\"" : ", \"") + std::to_string(size_bytes) + "\": ";
-    arena += key + std::to_string(median_us(*world, static_cast<float*>(buffer->data()), size_bytes));
+    arena +=
+        key + std::to_string(median_us(*world, static_cast<float*>(buffer->data()), size_bytes));
     plain += key + std::to_string(median_us(*world, own.data(), size_bytes));
   }
   if (rank == 0) {

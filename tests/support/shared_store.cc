@@ -79,8 +79,8 @@ class SharedStore::Lock {
 };
 
 SharedStore::SharedStore() {
-  void* memory = ::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                        -1, 0);
+  void* memory =
+      ::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw_system_error("mmap", errno);
   table_ = std::shared_ptr<Table>(static_cast<Table*>(memory),
                                   [](Table* table) { ::munmap(table, sizeof(Table)); });

@@ -35,9 +35,7 @@ class SharedStore final : public store::Store {
   void barrier(std::string_view key, std::int64_t world_size) override;
 
   // The same table with a time-out of its own.
-  std::unique_ptr<store::Store> clone() override {
-    return std::make_unique<SharedStore>(*this);
-  }
+  std::unique_ptr<store::Store> clone() override { return std::make_unique<SharedStore>(*this); }
 
  private:
   struct Table;

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <cstdint>
 
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/core/host/shared_memory.h"

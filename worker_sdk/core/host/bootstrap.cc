@@ -91,7 +91,8 @@ PeerRecord PeerRecord::decode(const std::string& text, int rank) {
   in >> version >> record.node_rank >> record.unix_name >> token >> record.endpoint.port;
   if (!in || version != kRecordVersion || !unhex(token, &record.token) ||
       record.unix_name.size() > 90) {
-    throw Error(ErrorCode::kProtocol, concat("rank ", rank, " speaks another version of the host "
+    throw Error(ErrorCode::kProtocol, concat("rank ", rank,
+                                             " speaks another version of the host "
                                              "communicator: use the same build on every node"));
   }
   in >> record.endpoint.host;
@@ -114,7 +115,8 @@ UniqueFd listen_on_unix(std::string* name) {
 std::vector<PeerRecord> exchange_records(store::Store& store,
                                          const HostCommunicatorOptions& options,
                                          const PeerRecord& own, Deadline deadline) {
-  const StoreTimeout restore(store, std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()));
+  const StoreTimeout restore(store,
+                             std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()));
   store.set(key_of(options, options.rank), own.encode());
   std::vector<std::string> keys;
   for (int rank = 0; rank < options.size; ++rank) keys.push_back(key_of(options, rank));
@@ -165,8 +167,7 @@ NodeConnections accept_members(UniqueFd listener, const Token& token, const Topo
     }
     if (arrival.hello.from >= topology.size() || !topology.same_node(arrival.hello.from)) continue;
     const auto local = static_cast<std::size_t>(topology.local_index_of(arrival.hello.from));
-    auto& list =
-        arrival.hello.purpose == Purpose::kMemory ? connections.memory : connections.watch;
+    auto& list = arrival.hello.purpose == Purpose::kMemory ? connections.memory : connections.watch;
     if (list[local]) continue;
     list[local] = std::move(arrival.fd);
     --open;
@@ -251,8 +252,7 @@ UniqueFd receive_memory(const NodeConnections& connections, const Topology& topo
   } while (got < 0 && (errno == EINTR || errno == EAGAIN));
   const cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
   if (!header || header->cmsg_type != SCM_RIGHTS) {
-    throw Error(ErrorCode::kPeerLost,
-                concat("rank ", first, ", the first of this node, is gone"));
+    throw Error(ErrorCode::kPeerLost, concat("rank ", first, ", the first of this node, is gone"));
   }
   int memory_fd = -1;
   std::memcpy(&memory_fd, CMSG_DATA(header), sizeof memory_fd);

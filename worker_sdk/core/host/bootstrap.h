@@ -33,7 +33,8 @@ UniqueFd listen_on_unix(std::string* name);
 
 // Publishes `own` and returns every rank's record. Throws Error(kTimeout) naming the ranks that
 // did not come.
-std::vector<PeerRecord> exchange_records(store::Store& store, const HostCommunicatorOptions& options,
+std::vector<PeerRecord> exchange_records(store::Store& store,
+                                         const HostCommunicatorOptions& options,
                                          const PeerRecord& own, Deadline deadline);
 
 // A rank's unix connections inside its node. Member: one of each kind, to the first rank. First

@@ -129,13 +129,13 @@ void ClusterCollectives::all_gather(const Call& call, const TensorView& input,
     const std::size_t length = std::min(piece, total - offset);
     std::byte* const region = next_region();
     copy_bytes(region + topology().position_of(topology().rank()) * length,
-                bytes_of(input) + offset, length);
+               bytes_of(input) + offset, length);
     meet(call, offset == 0);
     if (ring_) ring_->all_gather(call, region, share(node_blocks(length), 1));
     steps_.sync(call);
     for (int rank = 0; rank < topology().size(); ++rank) {
       copy_bytes(bytes_of(output) + static_cast<std::size_t>(rank) * total + offset,
-                  region + topology().position_of(rank) * length, length);
+                 region + topology().position_of(rank) * length, length);
     }
   }
 }
@@ -150,9 +150,10 @@ void ClusterCollectives::reduce_scatter(const Call& call, const TensorView& inpu
     const std::size_t count = std::min(piece_count, output.count - first);
     std::byte* const region = next_region();
     for (int rank = 0; rank < topology().size(); ++rank) {
-      copy_bytes(own_staging() + topology().position_of(rank) * count * element,
-                  bytes_of(input) + (static_cast<std::size_t>(rank) * output.count + first) * element,
-                  count * element);
+      copy_bytes(
+          own_staging() + topology().position_of(rank) * count * element,
+          bytes_of(input) + (static_cast<std::size_t>(rank) * output.count + first) * element,
+          count * element);
     }
     meet(call, first == 0);
     reduce_in_node(region, own_staging(), count * size, input.dtype, op);

@@ -78,7 +78,7 @@ class Greeter {
   const int rank_;
 
   std::deque<Pending> pending_;
-  std::deque<Arrival> ready_;  // for accept_one()
+  std::deque<Arrival> ready_;       // for accept_one()
   Clock::time_point rest_until_{};  // out of descriptors: leave the listener alone until then
 };
 

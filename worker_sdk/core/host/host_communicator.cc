@@ -43,10 +43,10 @@ class HostCommunicator final : public Communicator {
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     check(buffer, "buffer");
-    return collective(header(CallKind::kAllReduce, buffer, op), options,
-                      [this, buffer, op](const Call& call) {
-                        buffer.count > 0 ? algorithms().all_reduce(call, buffer, op) : algorithms().barrier(call);
-                      });
+    return collective(
+        header(CallKind::kAllReduce, buffer, op), options, [this, buffer, op](const Call& call) {
+          buffer.count > 0 ? algorithms().all_reduce(call, buffer, op) : algorithms().barrier(call);
+        });
   }
 
   WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
@@ -54,7 +54,8 @@ class HostCommunicator final : public Communicator {
     check_rank(root, "root");
     return collective(header(CallKind::kBroadcast, buffer, ReduceOp::kSum, root), options,
                       [this, buffer, root](const Call& call) {
-                        buffer.count > 0 ? algorithms().broadcast(call, buffer, root) : algorithms().barrier(call);
+                        buffer.count > 0 ? algorithms().broadcast(call, buffer, root)
+                                         : algorithms().barrier(call);
                       });
   }
 
@@ -64,7 +65,8 @@ class HostCommunicator final : public Communicator {
     check_parts(input, output, "output");
     return collective(header(CallKind::kAllGather, input), options,
                       [this, input, output](const Call& call) {
-                        input.count > 0 ? algorithms().all_gather(call, input, output) : algorithms().barrier(call);
+                        input.count > 0 ? algorithms().all_gather(call, input, output)
+                                        : algorithms().barrier(call);
                       });
   }
 
@@ -75,7 +77,8 @@ class HostCommunicator final : public Communicator {
     check_parts(output, input, "input");
     return collective(header(CallKind::kReduceScatter, output, op), options,
                       [this, input, output, op](const Call& call) {
-                        output.count > 0 ? algorithms().reduce_scatter(call, input, output, op) : algorithms().barrier(call);
+                        output.count > 0 ? algorithms().reduce_scatter(call, input, output, op)
+                                         : algorithms().barrier(call);
                       });
   }
 
@@ -199,8 +202,9 @@ class HostCommunicator final : public Communicator {
 
   void check(const TensorView& view, const char* name) const {
     if (view.device.kind != Device::Kind::kCpu) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat(name, " is not in the memory of the CPU; the host backend needs it there"));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat(name, " is not in the memory of the CPU; the host backend needs it there"));
     }
     if (!view.data && view.count > 0) {
       throw Error(ErrorCode::kInvalidArgument, concat(name, " has no data"));
@@ -216,13 +220,13 @@ class HostCommunicator final : public Communicator {
   void check_parts(const TensorView& part, const TensorView& whole, const char* name) const {
     if (part.dtype != whole.dtype) {
       throw Error(ErrorCode::kInvalidArgument,
-                  concat("input and output differ in type: ", ddprun::to_string(part.dtype), " and ",
-                         ddprun::to_string(whole.dtype)));
+                  concat("input and output differ in type: ", ddprun::to_string(part.dtype),
+                         " and ", ddprun::to_string(whole.dtype)));
     }
     if (whole.count == part.count * static_cast<std::size_t>(size())) return;
-    throw Error(ErrorCode::kInvalidArgument,
-                concat(name, " has ", whole.count, " elements; needed are ", size(), " × ",
-                       part.count));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        concat(name, " has ", whole.count, " elements; needed are ", size(), " × ", part.count));
   }
 
   struct Closing {
@@ -261,8 +265,8 @@ std::unique_ptr<Communicator> make_host_communicator(store::Store& store,
       options.node_rank < 0 || options.sockets_per_neighbour < 1 ||
       options.sockets_per_neighbour > 64 || options.chunk_bytes < 1024) {
     throw Error(ErrorCode::kInvalidArgument,
-                concat("host communicator: rank ", options.rank, " of ", options.size,
-                       " on node ", options.node_rank, " with ", options.sockets_per_neighbour,
+                concat("host communicator: rank ", options.rank, " of ", options.size, " on node ",
+                       options.node_rank, " with ", options.sockets_per_neighbour,
                        " sockets and chunks of ", options.chunk_bytes,
                        " bytes is not possible (1 … 64 sockets, chunks from 1024 bytes)"));
   }

@@ -16,19 +16,19 @@ namespace ddprun::host {
 struct HostCommunicatorOptions {
   int rank = 0;
   int size = 1;
-  int node_rank = 0;       // GROUP_RANK: ranks with the same value share memory (never the host name)
+  int node_rank = 0;  // GROUP_RANK: ranks with the same value share memory (never the host name)
   std::string node_addr;   // DDPRUN_NODE_ADDR; where other nodes reach this rank. One node: unused
   std::string key_prefix;  // of this communicator's keys; fresh for each communicator and round
 
   std::chrono::milliseconds timeout{300'000};       // default deadline of each operation
   std::chrono::milliseconds init_timeout{300'000};  // until all ranks have joined
 
-  int sockets_per_neighbour = 2;             // between nodes; the same on every rank
+  int sockets_per_neighbour = 2;                     // between nodes; the same on every rank
   std::size_t chunk_bytes = std::size_t{256} << 10;  // unit of the pipeline between nodes; likewise
 };
 
-// Collective over the `size` ranks that share `key_prefix`. Ranks meet through `store`, which is not
-// used after the return (its time-out is restored). Numbers of ranks per node may differ.
+// Collective over the `size` ranks that share `key_prefix`. Ranks meet through `store`, which is
+// not used after the return (its time-out is restored). Numbers of ranks per node may differ.
 //
 // Throws Error(kInvalidArgument) for options that can't be; Error(kTimeout) naming the ranks that
 // did not come; Error(kPeerLost) when one died meanwhile; Error(kUnavailable) when a node can't be

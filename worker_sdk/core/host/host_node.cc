@@ -43,8 +43,7 @@ HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) 
     tcp_listener = listen_on(resolve({.host = options.node_addr, .port = 0}).front());
     own.endpoint = {.host = options.node_addr, .port = local_address(tcp_listener.get()).port()};
   }
-  const std::vector<PeerRecord> records =
-      exchange_records(store, options, own, start.deadline);
+  const std::vector<PeerRecord> records = exchange_records(store, options, own, start.deadline);
 
   join_node(records, options.rank, std::move(unix_listener), start);
   const Topology& topology = group_->topology();
@@ -65,8 +64,8 @@ HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) 
   std::vector<Endpoint> endpoint_of;
   for (const PeerRecord& record : records) endpoint_of.push_back(record.endpoint);
   links_ = std::make_unique<MessageLinks>(*group_, arrivals_, token, std::move(endpoint_of));
-  collectives_ = std::make_unique<ClusterCollectives>(*group_, *steps_,
-                                                      join_rings(records, options, start));
+  collectives_ =
+      std::make_unique<ClusterCollectives>(*group_, *steps_, join_rings(records, options, start));
 }
 
 HostNode::~HostNode() {
@@ -87,14 +86,14 @@ void HostNode::join_node(const std::vector<PeerRecord>& records, int rank, Uniqu
     const std::string& name = records[static_cast<std::size_t>(first)].unix_name;
     connections_ = connect_to_first(name, token, topology, start.deadline);
     const UniqueFd memory = receive_memory(connections_, topology, start.deadline);
-    group_ = std::make_unique<NodeGroup>(std::move(topology),
-                                         SharedMapping(memory.get(), size_bytes));
+    group_ =
+        std::make_unique<NodeGroup>(std::move(topology), SharedMapping(memory.get(), size_bytes));
     if (group_->node_control().magic != kNodeMemoryMagic) {
-      throw Error(ErrorCode::kProtocol, concat("rank ", first, " shares memory of another version"));
+      throw Error(ErrorCode::kProtocol,
+                  concat("rank ", first, " shares memory of another version"));
     }
   } else {
-    connections_ =
-        accept_members(std::move(unix_listener), token, topology, start.deadline);
+    connections_ = accept_members(std::move(unix_listener), token, topology, start.deadline);
     const UniqueFd memory = create_shared_memory("ddprun-node", size_bytes);
     group_ = std::make_unique<NodeGroup>(topology, SharedMapping(memory.get(), size_bytes));
     NodeControl& control = group_->node_control();
@@ -162,8 +161,7 @@ std::unique_ptr<Ring> HostNode::join_rings(const std::vector<PeerRecord>& record
   for (int index = 0; index < options.sockets_per_neighbour; ++index) {
     previous.sockets.push_back(io.take(arrivals_, previous.rank, Purpose::kRing, index, start));
   }
-  return std::make_unique<Ring>(*group_, std::move(next), std::move(previous),
-                                options.chunk_bytes);
+  return std::make_unique<Ring>(*group_, std::move(next), std::move(previous), options.chunk_bytes);
 }
 
 std::unique_ptr<CommBuffer> HostNode::allocate(const Call& call, std::size_t size_bytes) {

@@ -42,8 +42,8 @@ void Mailboxes::recv(const Call& call, const TensorView& buffer, int local_peer)
     const MailboxSlot& slot = box.slots[received % kMailboxSlots];
     if (slot.message_bytes != total || slot.dtype != buffer.dtype ||
         slot.piece_bytes > total - offset) {
-      throw Error(ErrorCode::kProtocol, mismatch_text(call, slot.message_bytes, slot.dtype,
-                                                      group_.rank_of(local_peer)));
+      throw Error(ErrorCode::kProtocol,
+                  mismatch_text(call, slot.message_bytes, slot.dtype, group_.rank_of(local_peer)));
     }
     copy_bytes(to + offset, slot.data, slot.piece_bytes);
     offset += slot.piece_bytes;

@@ -47,9 +47,8 @@ int MessageLinks::socket_of(int peer, const Call& call) {
 void MessageLinks::send(const Call& call, const TensorView& buffer, int peer) {
   OperationIo io(group_);
   const int fd = socket_of(peer, call);
-  const MessageHeader header{.size_bytes = buffer.size_bytes(),
-                             .sequence = call.header.sequence,
-                             .dtype = buffer.dtype};
+  const MessageHeader header{
+      .size_bytes = buffer.size_bytes(), .sequence = call.header.sequence, .dtype = buffer.dtype};
   io.send_all(fd, &header, sizeof header, peer, call);
   io.send_all(fd, buffer.data, buffer.size_bytes(), peer, call);
 }

@@ -50,8 +50,7 @@ void NodeCollectives::all_reduce(const Call& call, const TensorView& buffer, Red
 
 // Each rank reduces everything itself: one flag is the only synchronisation. The slot is written
 // again two calls later, when every rank has entered the call after this one.
-void NodeCollectives::all_reduce_one_shot(const Call& call, const TensorView& buffer,
-                                          ReduceOp op) {
+void NodeCollectives::all_reduce_one_shot(const Call& call, const TensorView& buffer, ReduceOp op) {
   const std::uint32_t parity = NodeSteps::parity(call);
   copy_bytes(group_.one_shot(me(), parity), buffer.data, buffer.size_bytes());
   steps_.enter(call);
@@ -68,7 +67,8 @@ void NodeCollectives::all_reduce_one_shot(const Call& call, const TensorView& bu
 void NodeCollectives::all_reduce_in_place(const Call& call, const std::vector<std::byte*>& buffers,
                                           const TensorView& buffer, ReduceOp op) {
   const std::size_t element = size_of(buffer.dtype);
-  const Range own = slice_of(buffer.count, static_cast<std::size_t>(me()), buffers.size(), kGranule);
+  const Range own =
+      slice_of(buffer.count, static_cast<std::size_t>(me()), buffers.size(), kGranule);
   std::vector<const std::byte*> sources;
   for (const std::byte* other : buffers) sources.push_back(other + own.begin * element);
   reduce_blocks(sources, own.size(), buffer.dtype, op, num_local(),
@@ -101,7 +101,7 @@ void NodeCollectives::all_reduce_staged(const Call& call, const TensorView& buff
       const Range slice = slice_of(length_of(piece), local, world, kGranule);
       if (local == self) continue;
       copy_bytes(input_half(me(), piece) + slice.begin * element, user_at(piece, slice.begin),
-                  slice.size() * element);
+                 slice.size() * element);
     }
     steps_.copied(number(piece + 1));
   };
@@ -128,8 +128,8 @@ void NodeCollectives::all_reduce_staged(const Call& call, const TensorView& buff
       if (local == self) continue;
       const Range slice = slice_of(length_of(piece), local, world, kGranule);
       copy_bytes(user_at(piece, slice.begin),
-                  result_half(static_cast<int>(local), piece) + slice.begin * element,
-                  slice.size() * element);
+                 result_half(static_cast<int>(local), piece) + slice.begin * element,
+                 slice.size() * element);
     }
   }
   steps_.finish_pieces(number(num_pieces), number(num_pieces));
@@ -212,8 +212,7 @@ void NodeCollectives::all_gather(const Call& call, const TensorView& input,
   const auto copy_in = [&](std::size_t piece) {
     if (piece >= 2) steps_.wait_all_reduced(number(piece - 1), call);  // the half is free
     copy_bytes(input_half(me(), piece),
-                static_cast<std::byte*>(input.data) + piece * kPipelinePieceBytes,
-                length_of(piece));
+               static_cast<std::byte*>(input.data) + piece * kPipelinePieceBytes, length_of(piece));
     steps_.copied(number(piece + 1));
   };
   copy_in(0);
@@ -223,7 +222,7 @@ void NodeCollectives::all_gather(const Call& call, const TensorView& input,
       if (local == me()) continue;
       steps_.wait_copied(local, number(piece + 1), call);
       copy_bytes(place_of(local) + piece * kPipelinePieceBytes, input_half(local, piece),
-                  length_of(piece));
+                 length_of(piece));
     }
     steps_.reduced(number(piece + 1));
   }
@@ -276,7 +275,7 @@ void NodeCollectives::reduce_scatter_staged(const Call& call, const TensorView& 
     for (std::size_t part = 0; part < world; ++part) {
       if (part == static_cast<std::size_t>(me())) continue;
       copy_bytes(input_half(me(), piece) + part * piece_count * element, input_at(part, piece),
-                  length_of(piece) * element);
+                 length_of(piece) * element);
     }
     steps_.copied(number(piece + 1));
   };
@@ -293,7 +292,7 @@ void NodeCollectives::reduce_scatter_staged(const Call& call, const TensorView& 
     reduce_blocks(sources, length_of(piece), output.dtype, op, num_local(),
                   [&](const std::byte* block, std::size_t offset, std::size_t num_bytes) {
                     copy_bytes(bytes_of(output) + piece * piece_count * element + offset, block,
-                                num_bytes);
+                               num_bytes);
                   });
     steps_.reduced(number(piece + 1));
   }

@@ -135,10 +135,10 @@ void NodeGroup::throw_timeout(int waiting_for, const Call& call) {
                    ? concat(elsewhere - 1, " (for which rank ", rank_of(local), " waits)")
                    : std::to_string(rank_of(local));
   }
-  throw Error(ErrorCode::kTimeout,
-              concat(call.text(), " on rank ", topology_.rank(), " timed out after ",
-                     call.timeout.count(), " ms: waiting for rank", num_missing > 1 ? "s " : " ",
-                     missing));
+  throw Error(
+      ErrorCode::kTimeout,
+      concat(call.text(), " on rank ", topology_.rank(), " timed out after ", call.timeout.count(),
+             " ms: waiting for rank", num_missing > 1 ? "s " : " ", missing));
 }
 
 void NodeGroup::post_failure(FailureKind kind, int rank, std::string_view text) {
@@ -175,10 +175,10 @@ void NodeGroup::throw_if_failed(const std::string& during) {
   if (record.kind == FailureKind::kAborted && record.rank == topology_.rank()) {
     throw Error(ErrorCode::kAborted, concat(during, " ended: aborted: ", record.text));
   }
-  throw Error(ErrorCode::kPeerLost,
-              concat("rank ", record.rank,
-                     record.kind == FailureKind::kAborted ? " aborted" : " was lost", " during ",
-                     during, " of rank ", topology_.rank(), ": ", record.text));
+  throw Error(
+      ErrorCode::kPeerLost,
+      concat("rank ", record.rank, record.kind == FailureKind::kAborted ? " aborted" : " was lost",
+             " during ", during, " of rank ", topology_.rank(), ": ", record.text));
 }
 
 void NodeGroup::wake_everybody() {

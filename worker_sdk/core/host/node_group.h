@@ -58,9 +58,7 @@ class NodeGroup {
 
   // First one wins on this node; wakes every sleeper. Any thread; never blocks for long.
   void post_failure(FailureKind kind, int rank, std::string_view text);
-  bool failed() const {
-    return node_control().failed_by.load(std::memory_order_acquire) != 0;
-  }
+  bool failed() const { return node_control().failed_by.load(std::memory_order_acquire) != 0; }
   // Only after failed().
   FailureRecord failure() const;
   // Throws the node's failure, if there is one, as this rank sees it.

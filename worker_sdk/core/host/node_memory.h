@@ -46,9 +46,9 @@ struct PublishedCall {
 
 // Written by its rank, read by the others.
 struct RankControl {
-  Flag entered;   // collectives entered
-  Flag copied;    // pieces put where others may read them
-  Flag reduced;   // pieces whose results may be read, or whose input is no longer needed
+  Flag entered;  // collectives entered
+  Flag copied;   // pieces put where others may read them
+  Flag reduced;  // pieces whose results may be read, or whose input is no longer needed
   alignas(64) PublishedCall calls[2];  // by parity of `entered`
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint64_t> pid_namespace;  // pids of another namespace can't be watched

@@ -53,7 +53,7 @@ class NodeSteps {
 
  private:
   NodeGroup& group_;
-  std::uint32_t copied_ = 0;   // flags' values before the current call
+  std::uint32_t copied_ = 0;  // flags' values before the current call
   std::uint32_t reduced_ = 0;
 };
 

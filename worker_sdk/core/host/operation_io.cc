@@ -16,7 +16,8 @@ using std::chrono::milliseconds;
 
 // Bounds how late a failure of another rank is seen by a wait on a socket.
 constexpr auto kLook = milliseconds{20};
-// Time for the news of a failure to come round the nodes before a closed connection is taken as one.
+// Time for the news of a failure to come round the nodes before a closed connection is taken as
+// one.
 constexpr auto kGrace = milliseconds{400};
 
 }  // namespace
@@ -39,8 +40,7 @@ void OperationIo::wait(std::vector<pollfd>& polls, int rank, const Call& call) {
   group_.own_control().waits_for.store(0, std::memory_order_relaxed);
 }
 
-void OperationIo::send_all(int fd, const void* data, std::size_t size, int rank,
-                           const Call& call) {
+void OperationIo::send_all(int fd, const void* data, std::size_t size, int rank, const Call& call) {
   const auto* next = static_cast<const std::byte*>(data);
   std::vector<pollfd> polls{{.fd = fd, .events = POLLOUT, .revents = 0}};
   while (size > 0) {
@@ -77,8 +77,8 @@ void OperationIo::receive_all(int fd, void* data, std::size_t size, int rank, co
 UniqueFd OperationIo::open(const Endpoint& endpoint, const Hello& hello, const Call& call) {
   for (;;) {
     try {
-      const Deadline slice = Deadline::after(std::min<Clock::duration>(
-          call.deadline.remaining(), std::chrono::seconds{1}));
+      const Deadline slice = Deadline::after(
+          std::min<Clock::duration>(call.deadline.remaining(), std::chrono::seconds{1}));
       UniqueFd fd = connect_to(endpoint, slice);
       send_all(fd.get(), &hello, sizeof hello, hello.to, call);
       return fd;
@@ -103,7 +103,8 @@ UniqueFd OperationIo::take(ArrivalBook& arrivals, int rank, Purpose purpose, int
 void OperationIo::connection_ended(int rank, const std::string& how, const Call& call) {
   const Deadline grace = Deadline::after(kGrace);
   while (!group_.failed() && !grace.expired()) ::poll(nullptr, 0, 1);
-  if (!group_.failed()) group_.post_failure(FailureKind::kRankLost, rank, "its connection ended: " + how);
+  if (!group_.failed())
+    group_.post_failure(FailureKind::kRankLost, rank, "its connection ended: " + how);
   group_.throw_if_failed(call.text());
   throw Error(ErrorCode::kPeerLost, concat("rank ", rank, " was lost during ", call.text()));
 }

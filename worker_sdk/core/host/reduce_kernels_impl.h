@@ -145,8 +145,7 @@ void narrow_bfloat16(std::uint16_t* destination, const float* source, size_t cou
     __builtin_memcpy(&bits, source + i, sizeof bits);
     const std::uint32_t nan = (bits >> 16) | 0x40u;
     const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    destination[i] =
-        static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+    destination[i] = static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
   }
 }
 
@@ -163,8 +162,7 @@ void widen_float16(float* destination, const std::uint16_t* source, size_t count
 void narrow_float16(std::uint16_t* destination, const float* source, size_t count) {
   size_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    const __m128i half =
-        _mm256_cvtps_ph(_mm256_loadu_ps(source + i), _MM_FROUND_TO_NEAREST_INT);
+    const __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(source + i), _MM_FROUND_TO_NEAREST_INT);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(destination + i), half);
   }
   for (; i < count; ++i) destination[i] = _cvtss_sh(source[i], _MM_FROUND_TO_NEAREST_INT);

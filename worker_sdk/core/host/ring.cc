@@ -164,9 +164,8 @@ void Ring::show_header() {
   for (std::size_t socket = 0; socket < num_sockets(); ++socket) {
     Lane& lane = send_lanes_[socket];
     if (lane.header_bytes != 0) continue;
-    [[maybe_unused]] const ssize_t sent =
-        ::send(next_.sockets[socket].get(), &lane.header, sizeof lane.header,
-               MSG_NOSIGNAL | MSG_DONTWAIT);
+    [[maybe_unused]] const ssize_t sent = ::send(next_.sockets[socket].get(), &lane.header,
+                                                 sizeof lane.header, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }
 
@@ -194,11 +193,11 @@ bool Ring::advance_receive(const Call& call, const Flow& flow, std::size_t socke
     lane.header_bytes += static_cast<std::size_t>(got);
     if (lane.header_bytes == sizeof lane.header && !(lane.header == call.header)) {
       show_header();
-      throw Error(ErrorCode::kProtocol,
-                  concat("ranks made different calls: rank ", group_.topology().rank(), " called ",
-                         call.text(), ", rank ", previous_.rank, " called ",
-                         describe(lane.header), " #", lane.header.sequence,
-                         "; every rank must make the same calls in the same order"));
+      throw Error(
+          ErrorCode::kProtocol,
+          concat("ranks made different calls: rank ", group_.topology().rank(), " called ",
+                 call.text(), ", rank ", previous_.rank, " called ", describe(lane.header), " #",
+                 lane.header.sequence, "; every rank must make the same calls in the same order"));
     }
     return true;
   }

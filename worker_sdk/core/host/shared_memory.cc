@@ -24,10 +24,12 @@ SharedMapping::SharedMapping(int fd, std::size_t size_bytes) : size_bytes_(size_
   struct stat info {};
   if (::fstat(fd, &info) != 0) throw_system_error("fstat of shared memory", errno);
   if (info.st_size < 0 || static_cast<std::size_t>(info.st_size) < size_bytes) {
-    throw Error(ErrorCode::kProtocol, "shared memory of another rank has the wrong size: the ranks "
-                                      "run different versions or different calls");
+    throw Error(ErrorCode::kProtocol,
+                "shared memory of another rank has the wrong size: the ranks "
+                "run different versions or different calls");
   }
-  void* mapped = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  void* mapped =
+      ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (mapped == MAP_FAILED) throw_system_error("mmap of shared memory", errno);
   data_ = static_cast<std::byte*>(mapped);
 }

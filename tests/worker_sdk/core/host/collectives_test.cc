@@ -16,7 +16,8 @@ TensorView view(std::vector<std::byte>& bytes, DType dtype) {
   return {.data = bytes.data(), .count = bytes.size() / size_of(dtype), .dtype = dtype};
 }
 
-std::vector<std::byte> inputs(int rank, std::size_t count, unsigned seed, ReduceOp op, DType dtype) {
+std::vector<std::byte> inputs(int rank, std::size_t count, unsigned seed, ReduceOp op,
+                              DType dtype) {
   std::vector<std::byte> bytes(count * size_of(dtype));
   for (std::size_t i = 0; i < count; ++i) put(bytes, i, dtype, input_value(rank, i, seed, op));
   return bytes;
@@ -189,7 +190,8 @@ TEST_CASE("host collectives: asynchronous operations complete in order, whoever 
                                        ReduceOp::kSum, {.async = true}));
     }
     std::vector<float> last(10, 1.0f);
-    world.all_reduce({.data = last.data(), .count = last.size()}, ReduceOp::kSum);  // after them all
+    world.all_reduce({.data = last.data(), .count = last.size()},
+                     ReduceOp::kSum);  // after them all
     for (int i = 0; i < 50; ++i) {
       expect(works[static_cast<std::size_t>(i)]->is_completed(), "completed before the last");
       works[static_cast<std::size_t>(i)]->wait();
@@ -201,8 +203,8 @@ TEST_CASE("host collectives: asynchronous operations complete in order, whoever 
 }
 
 TEST_CASE("host collectives: sums are bit-equal on all ranks and in all runs") {
-  const auto node_rank_of = GENERATE(std::vector<int>{0, 0, 0}, std::vector<int>{0, 1, 2},
-                                     std::vector<int>{0, 1, 0});
+  const auto node_rank_of =
+      GENERATE(std::vector<int>{0, 0, 0}, std::vector<int>{0, 1, 2}, std::vector<int>{0, 1, 0});
   std::vector<std::vector<float>> results;
   std::mutex mutex;
   for (int run = 0; run < 3; ++run) {

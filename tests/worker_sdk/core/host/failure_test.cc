@@ -107,8 +107,8 @@ TEST_CASE("host communicator: after a failure every later call fails at once") {
 }
 
 TEST_CASE("host communicator: abort() from another thread ends the call here and on all ranks") {
-  const auto layout = GENERATE(std::vector<int>{0, 0, 0}, std::vector<int>{0, 0, 1},
-                               std::vector<int>{0, 1, 1});
+  const auto layout =
+      GENERATE(std::vector<int>{0, 0, 0}, std::vector<int>{0, 0, 1}, std::vector<int>{0, 1, 1});
   const Clock::time_point start = Clock::now();
   std::barrier everyone(3);
   std::vector<std::string> texts(3);
@@ -245,7 +245,8 @@ TEST_CASE("host communicator: strangers on the TCP port are dropped and disturb 
   const UniqueFd silent = connect_to(record.endpoint, deadline);
   const UniqueFd noisy = connect_to(record.endpoint, deadline);
   const std::string junk(100'000, 'x');
-  [[maybe_unused]] const ssize_t ignored = ::send(noisy.get(), junk.data(), junk.size(), MSG_NOSIGNAL);
+  [[maybe_unused]] const ssize_t ignored =
+      ::send(noisy.get(), junk.data(), junk.size(), MSG_NOSIGNAL);
   const UniqueFd forged = connect_to(record.endpoint, deadline);
   Hello hello;  // everything right but the token
   hello.to = 1;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank, or the store, of the tests that put ranks on several hosts (two_hosts_test.py).
 //
-//   host_test_worker serve ADDRESS                         prints the port, serves until its input ends
-//   host_test_worker check|forever RANK SIZE NODE ADDRESS MASTER PORT
+//   host_test_worker serve ADDRESS                         prints the port, serves until its input
+//   ends host_test_worker check|forever RANK SIZE NODE ADDRESS MASTER PORT
 //
-// check prints "ok" and a digest of the results; forever prints "running", then the error it ends in.
+// check prints "ok" and a digest of the results; forever prints "running", then the error it ends
+// in.
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
@@ -88,9 +89,9 @@ void check(Communicator& world) {
     const int next = (world.rank() + 1) % size, previous = (world.rank() + size - 1) % size;
     std::vector<int> received(count);
     const std::vector<int> sent(count, world.rank());
-    const WorkPtr sending = world.send(
-        {.data = const_cast<int*>(sent.data()), .count = count, .dtype = DType::kInt32}, next,
-        {.async = true});
+    const WorkPtr sending =
+        world.send({.data = const_cast<int*>(sent.data()), .count = count, .dtype = DType::kInt32},
+                   next, {.async = true});
     world.recv({.data = received.data(), .count = count, .dtype = DType::kInt32}, previous);
     sending->wait();
     for (const int number : received) expect(number == previous, "recv");
@@ -115,7 +116,8 @@ int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "serve") == 0) return serve(argv[2]);
   if (argc != 8) return 2;
   try {
-    store::TcpStore store({.host = argv[6], .port = static_cast<std::uint16_t>(std::atoi(argv[7]))});
+    store::TcpStore store(
+        {.host = argv[6], .port = static_cast<std::uint16_t>(std::atoi(argv[7]))});
     host::HostCommunicatorOptions options;
     options.rank = std::atoi(argv[2]);
     options.size = std::atoi(argv[3]);

@@ -50,7 +50,8 @@ void kill_once(const WorldOptions& world, std::size_t victim, int delay_us) {
 
 TEST_CASE("host communicator: any rank killed at any time, 200 times, is named within a second") {
   std::mt19937 random(20260);
-  const std::vector<std::vector<int>> layouts = {{0, 0}, {0, 0, 0}, {0, 1}, {0, 0, 1, 1}, {0, 1, 1}};
+  const std::vector<std::vector<int>> layouts = {
+      {0, 0}, {0, 0, 0}, {0, 1}, {0, 0, 1, 1}, {0, 1, 1}};
   for (int i = 0; i < 200; ++i) {
     const auto& layout = layouts[static_cast<std::size_t>(i) % layouts.size()];
     WorldOptions world{.node_rank_of = layout};

@@ -97,8 +97,8 @@ TEST_CASE("half: every float16 and bfloat16 survives the way to float32 and back
       kernels->narrow(back.data(), wide.data(), all.size(), dtype);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < all.size(); ++i) {
-        const float plain = dtype == DType::kFloat16 ? float_from_float16(all[i])
-                                                     : float_from_bfloat16(all[i]);
+        const float plain =
+            dtype == DType::kFloat16 ? float_from_float16(all[i]) : float_from_bfloat16(all[i]);
         const bool same_value = std::isnan(plain) ? std::isnan(wide[i]) : plain == wide[i];
         const bool same_bits = std::isnan(plain) ? true : back[i] == all[i];
         if (!same_value || !same_bits) ++wrong;
@@ -110,16 +110,17 @@ TEST_CASE("half: every float16 and bfloat16 survives the way to float32 and back
 }
 
 TEST_CASE("half: rounding is to nearest even, and the same in software and hardware") {
-  CHECK(float16_from_float(1.0f + 1.0f / 2048) == 0x3c00);      // a tie, down to even
-  CHECK(float16_from_float(1.0f + 3.0f / 2048) == 0x3c02);      // a tie, up to even
+  CHECK(float16_from_float(1.0f + 1.0f / 2048) == 0x3c00);  // a tie, down to even
+  CHECK(float16_from_float(1.0f + 3.0f / 2048) == 0x3c02);  // a tie, up to even
   CHECK(float16_from_float(65519.0f) == 0x7bff);
-  CHECK(float16_from_float(65520.0f) == 0x7c00);                // to infinity
-  CHECK(float16_from_float(std::ldexp(1.0f, -24)) == 0x0001);   // the smallest
-  CHECK(float16_from_float(std::ldexp(1.0f, -25)) == 0x0000);   // a tie, to zero
+  CHECK(float16_from_float(65520.0f) == 0x7c00);               // to infinity
+  CHECK(float16_from_float(std::ldexp(1.0f, -24)) == 0x0001);  // the smallest
+  CHECK(float16_from_float(std::ldexp(1.0f, -25)) == 0x0000);  // a tie, to zero
   CHECK(float16_from_float(-0.0f) == 0x8000);
   CHECK(bfloat16_from_float(1.0f + 1.0f / 256) == 0x3f80);
   CHECK(bfloat16_from_float(1.0f + 3.0f / 256) == 0x3f82);
-  CHECK(std::isnan(float_from_bfloat16(bfloat16_from_float(std::numeric_limits<float>::quiet_NaN()))));
+  CHECK(std::isnan(
+      float_from_bfloat16(bfloat16_from_float(std::numeric_limits<float>::quiet_NaN()))));
 
   std::mt19937 random(7);
   std::vector<float> values(1 << 16);

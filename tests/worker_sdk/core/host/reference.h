@@ -19,22 +19,34 @@ inline constexpr ReduceOp kAllOps[] = {ReduceOp::kSum, ReduceOp::kAverage, Reduc
 
 // Rank r's element i: small whole numbers and halves, exact in every type. `seed` moves them.
 inline double input_value(int rank, std::size_t i, unsigned seed, ReduceOp op) {
-  const unsigned mixed = (static_cast<unsigned>(i) * 2654435761u + static_cast<unsigned>(rank) * 97u + seed * 31u) >> 7;
+  const unsigned mixed =
+      (static_cast<unsigned>(i) * 2654435761u + static_cast<unsigned>(rank) * 97u + seed * 31u) >>
+      7;
   if (op == ReduceOp::kProduct) return 1.0 + mixed % 2;  // 8 ranks: at most 2^8
   return static_cast<double>(mixed % 8);
 }
 
 inline void put(std::vector<std::byte>& bytes, std::size_t i, DType dtype, double value) {
-  const auto store = [&](auto typed) { std::memcpy(&bytes[i * sizeof typed], &typed, sizeof typed); };
+  const auto store = [&](auto typed) {
+    std::memcpy(&bytes[i * sizeof typed], &typed, sizeof typed);
+  };
   switch (dtype) {
-    case DType::kFloat32: return store(static_cast<float>(value));
-    case DType::kFloat64: return store(value);
-    case DType::kFloat16: return store(float16_from_float(static_cast<float>(value)));
-    case DType::kBFloat16: return store(bfloat16_from_float(static_cast<float>(value)));
-    case DType::kInt8: return store(static_cast<std::int8_t>(static_cast<std::int64_t>(value)));
-    case DType::kUInt8: return store(static_cast<std::uint8_t>(static_cast<std::int64_t>(value)));
-    case DType::kInt32: return store(static_cast<std::int32_t>(value));
-    case DType::kInt64: return store(static_cast<std::int64_t>(value));
+    case DType::kFloat32:
+      return store(static_cast<float>(value));
+    case DType::kFloat64:
+      return store(value);
+    case DType::kFloat16:
+      return store(float16_from_float(static_cast<float>(value)));
+    case DType::kBFloat16:
+      return store(bfloat16_from_float(static_cast<float>(value)));
+    case DType::kInt8:
+      return store(static_cast<std::int8_t>(static_cast<std::int64_t>(value)));
+    case DType::kUInt8:
+      return store(static_cast<std::uint8_t>(static_cast<std::int64_t>(value)));
+    case DType::kInt32:
+      return store(static_cast<std::int32_t>(value));
+    case DType::kInt64:
+      return store(static_cast<std::int64_t>(value));
   }
 }
 
@@ -50,10 +62,18 @@ inline double expected_value(int world, std::size_t i, unsigned seed, ReduceOp o
     const double value = input_value(rank, i, seed, op);
     switch (op) {
       case ReduceOp::kSum:
-      case ReduceOp::kAverage: result += value; break;
-      case ReduceOp::kMin: result = std::min(result, value); break;
-      case ReduceOp::kMax: result = std::max(result, value); break;
-      case ReduceOp::kProduct: result *= value; break;
+      case ReduceOp::kAverage:
+        result += value;
+        break;
+      case ReduceOp::kMin:
+        result = std::min(result, value);
+        break;
+      case ReduceOp::kMax:
+        result = std::max(result, value);
+        break;
+      case ReduceOp::kProduct:
+        result *= value;
+        break;
     }
   }
   if (op != ReduceOp::kAverage) return result;
