@@ -25,14 +25,15 @@ UniqueFd connect_with(int port, int flags) {
   ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &by_reset, sizeof by_reset);
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  // 1000 connections per source address: connect() searches for a free port longer and longer when
-  // an address has used up half of them.
-  static std::uint32_t num_connections = 0;
-  ::setsockopt(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + num_connections++ / 1000);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    die("bind: " + std::string(std::strerror(errno)));
-  }
+  // The source port is chosen here: connect() searches for a free one longer and longer as they are
+  // used up, which would be the client's time and not the server's. All from 127.0.0.1, which
+  // /etc/hosts names: PyTorch's server asks for the name of every peer.
+  static std::uint16_t source_port = 10'000;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  do {
+    if (++source_port == 65'535) source_port = 10'000;
+    address.sin_port = htons(source_port);
+  } while (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0);
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
