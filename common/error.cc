@@ -7,16 +7,26 @@ namespace ddprun {
 
 const char* to_string(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return "invalid argument";
-    case ErrorCode::kTimeout: return "timeout";
-    case ErrorCode::kUnavailable: return "unavailable";
-    case ErrorCode::kConnectionLost: return "connection lost";
-    case ErrorCode::kProtocol: return "protocol error";
-    case ErrorCode::kPeerLost: return "peer lost";
-    case ErrorCode::kAborted: return "aborted";
-    case ErrorCode::kResourceExhausted: return "resource exhausted";
-    case ErrorCode::kUnsupported: return "unsupported";
-    case ErrorCode::kSystem: return "system error";
+    case ErrorCode::kInvalidArgument:
+      return "invalid argument";
+    case ErrorCode::kTimeout:
+      return "timeout";
+    case ErrorCode::kUnavailable:
+      return "unavailable";
+    case ErrorCode::kConnectionLost:
+      return "connection lost";
+    case ErrorCode::kProtocol:
+      return "protocol error";
+    case ErrorCode::kPeerLost:
+      return "peer lost";
+    case ErrorCode::kAborted:
+      return "aborted";
+    case ErrorCode::kResourceExhausted:
+      return "resource exhausted";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kSystem:
+      return "system error";
   }
   return "unknown error";
 }

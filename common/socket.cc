@@ -119,8 +119,8 @@ std::vector<SocketAddress> resolve(const Endpoint& endpoint) {
   const char* host = endpoint.host.empty() ? nullptr : endpoint.host.c_str();
   const int failure = ::getaddrinfo(host, port.c_str(), &hints, &found);
   if (failure != 0) {
-    throw Error(ErrorCode::kUnavailable, "can't resolve host name \"" + endpoint.host +
-                                             "\": " + ::gai_strerror(failure));
+    throw Error(ErrorCode::kUnavailable,
+                "can't resolve host name \"" + endpoint.host + "\": " + ::gai_strerror(failure));
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
   std::vector<SocketAddress> addresses;
@@ -203,9 +203,8 @@ UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
     backoff = std::min(backoff * 2, milliseconds{500});
   } while (!deadline.expired());
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  throw Error(ErrorCode::kUnavailable,
-              concat("can't connect to ", to_string(endpoint), " (tried ", tried, " for ", seconds,
-                     " s): ", last_failure));
+  throw Error(ErrorCode::kUnavailable, concat("can't connect to ", to_string(endpoint), " (tried ",
+                                              tried, " for ", seconds, " s): ", last_failure));
 }
 
 UniqueFd accept_from(int listener, Deadline deadline) {
@@ -237,7 +236,8 @@ void send_all(int fd, const void* data, std::size_t size, Deadline deadline) {
         throw Error(ErrorCode::kTimeout, "peer did not take our data before the deadline");
       }
     } else if (errno != EINTR) {
-      throw Error(ErrorCode::kConnectionLost, "connection lost while sending: " + errno_text(errno));
+      throw Error(ErrorCode::kConnectionLost,
+                  "connection lost while sending: " + errno_text(errno));
     }
   }
 }

@@ -42,9 +42,9 @@ UniqueFd listen_on(const SocketAddress& address);
 SocketAddress local_address(int fd);
 SocketAddress peer_address(int fd);
 
-// A connected, close-on-exec, TCP_NODELAY socket in non-blocking mode (use the calls below). Refused
-// connections and unresolved names are retried with back-off until the deadline, since the peer may
-// be starting. Throws Error(kUnavailable): who was tried, for how long, the last failure.
+// A connected, close-on-exec, TCP_NODELAY socket in non-blocking mode (use the calls below).
+// Refused connections and unresolved names are retried with back-off until the deadline, since the
+// peer may be starting. Throws Error(kUnavailable): who was tried, for how long, the last failure.
 UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline);
 
 // Accepts one connection. Throws Error(kTimeout).

@@ -18,7 +18,8 @@ TEST_CASE("Endpoint: every spelling that users type") {
 }
 
 TEST_CASE("Endpoint: what is no endpoint is refused") {
-  for (const char* text : {"", "a:", "a:x", "a:65536", "a:-1", "a:1x", "[::1", "[]:1", "[::1]1", "a b", "http://a"}) {
+  for (const char* text :
+       {"", "a:", "a:x", "a:65536", "a:-1", "a:1x", "[::1", "[]:1", "[::1]1", "a b", "http://a"}) {
     CAPTURE(text);
     CHECK_FALSE(parse_endpoint(text, 1).has_value());
   }

@@ -11,9 +11,9 @@
 #include <cstdio>
 
 // Ends the test case; ctest counts it as skipped and shows the reason.
-#define DDPRUN_SKIP(reason)                          \
-  do {                                               \
-    std::printf("SKIPPED: %s\n", (reason));          \
-    std::fflush(stdout);                             \
-    return;                                          \
+#define DDPRUN_SKIP(reason)                 \
+  do {                                      \
+    std::printf("SKIPPED: %s\n", (reason)); \
+    std::fflush(stdout);                    \
+    return;                                 \
   } while (false)
