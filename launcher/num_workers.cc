@@ -53,6 +53,7 @@ class RealMachine : public Machine {
     const auto counted = count_by_nvml();
     return counted ? *counted : count_by_proc();
   }
+  int num_listed_gpus() const override { return count_by_proc(); }
 };
 
 }  // namespace
@@ -104,6 +105,14 @@ NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine
                        std::to_string(kMostWorkers) + ", auto, gpu or cpu"};
   }
   return {.count = count, .problem = ""};
+}
+
+std::string gpu_note(int num_workers, const Machine& machine,
+                     const std::optional<std::string>& cuda_visible_devices) {
+  const int visible = num_visible_gpus(machine.num_listed_gpus(), cuda_visible_devices);
+  if (visible == 0 || num_workers <= visible) return "";
+  return std::to_string(num_workers) + " workers share " + std::to_string(visible) +
+         " GPU(s); --nproc-per-node=gpu starts one worker on each";
 }
 
 }  // namespace ddprun::launcher

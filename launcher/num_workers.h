@@ -12,7 +12,8 @@ class Machine {
  public:
   virtual ~Machine() = default;
   virtual int num_cpus() const = 0;  // that this process may run on
-  virtual int num_gpus() const = 0;  // installed and reachable; 0 without a driver
+  virtual int num_gpus() const = 0;  // installed and reachable; may start the driver (100 ms)
+  virtual int num_listed_gpus() const = 0;  // as the loaded driver lists them, at no cost
 };
 
 const Machine& real_machine();
@@ -30,5 +31,9 @@ struct NumWorkers {
 // "auto": one per visible GPU, or per CPU where there is none. Asks for GPUs only where it must.
 NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine,
                        const std::optional<std::string>& cuda_visible_devices);
+
+// What to tell the user when workers will share GPUs; empty: they won't, or there is none.
+std::string gpu_note(int num_workers, const Machine& machine,
+                     const std::optional<std::string>& cuda_visible_devices);
 
 }  // namespace ddprun::launcher

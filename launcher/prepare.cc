@@ -27,12 +27,15 @@ std::string own_folder() {
 
 void find_workers(Preparation& result, const std::string& argv0) {
   JobPlan& plan = result.plan;
-  const auto visible = plan.environment.find(env::kCudaVisibleDevices);
-  const NumWorkers workers = num_workers(
-      plan.config.nproc_per_node, real_machine(),
-      visible == plan.environment.end() ? std::nullopt : std::optional(visible->second));
+  const auto variable = plan.environment.find(env::kCudaVisibleDevices);
+  const auto visible =
+      variable == plan.environment.end() ? std::nullopt : std::optional(variable->second);
+  const NumWorkers workers = num_workers(plan.config.nproc_per_node, real_machine(), visible);
   plan.num_workers = workers.count;
   if (!workers.problem.empty()) result.problems.push_back(workers.problem);
+  if (std::string note = gpu_note(workers.count, real_machine(), visible); !note.empty()) {
+    result.notes.push_back(std::move(note));
+  }
 
   plan.program =
       find_program({.config = plan.config,

@@ -15,6 +15,7 @@ using namespace agent_action;
 class AgentMachine::Impl {
  public:
   using TimePoint = Clock::time_point;
+  static constexpr std::chrono::milliseconds kPatience{2'000};
 
   explicit Impl(AgentOptions options) : options_(std::move(options)), join_(options_.join) {}
 
@@ -31,7 +32,8 @@ class AgentMachine::Impl {
   std::optional<TimePoint> next_deadline() const {
     std::optional<TimePoint> next;
     if (exited_) return next;
-    for (const auto& deadline : {welcome_deadline_, leave_deadline_, stop_deadline_}) {
+    const auto patience = waiting_text_.empty() ? std::nullopt : patience_until_;
+    for (const auto& deadline : {welcome_deadline_, leave_deadline_, stop_deadline_, patience}) {
       if (deadline && (!next || *deadline < *next)) next = deadline;
     }
     return next;
@@ -47,6 +49,7 @@ class AgentMachine::Impl {
 
   void on(const agent_event::Start&) {
     reach_deadline_ = now_ + options_.connect_timeout;
+    patience_until_ = now_ + kPatience;
     emit(Connect{options_.connect_timeout});
   }
 
@@ -150,12 +153,18 @@ class AgentMachine::Impl {
     }
     if (text == last_told_) return;
     last_told_ = text;
-    tell(LogLevel::kInfo, std::move(text));
+    // Nodes that come within moments of each other are no news.
+    if (waiting.note.empty() && patience_until_ && now_ < *patience_until_) {
+      waiting_text_ = std::move(text);
+    } else {
+      tell(LogLevel::kInfo, std::move(text));
+    }
   }
 
   void hear(const StartRound& start) {
     if (exit_ || workers_ != Workers::kNone || start.round <= round_) return;
     close_store();
+    waiting_text_.clear();
     round_ = start.round;
     workers_ = Workers::kLive;
     failed_ = false;
@@ -316,6 +325,9 @@ class AgentMachine::Impl {
                          " took the connection but did not answer within ",
                          options_.welcome_timeout.count(), " ms"));
     }
+    if (due(patience_until_) && !waiting_text_.empty()) {
+      tell(LogLevel::kInfo, std::exchange(waiting_text_, {}));
+    }
     if (due(leave_deadline_)) {
       leave_deadline_.reset();
       awaiting_job_end_ = false;
@@ -393,6 +405,8 @@ class AgentMachine::Impl {
   bool failed_ = false;    // a worker of round_ failed
   WorkerFailure failure_;  // if failed_
   std::string last_told_;
+  std::string waiting_text_;                 // to be told when patience_until_ has come
+  std::optional<TimePoint> patience_until_;  // a wait that ends before is not worth a line
 
   bool binding_ = false;  // BindStore was emitted, its answer is due
   std::string bind_address_;

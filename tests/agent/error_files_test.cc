@@ -19,7 +19,7 @@ TEST_CASE("error file: the message that @record wrote, or nothing") {
   }
 }
 
-TEST_CASE("error files: read back per round and worker; nothing stays behind") {
+TEST_CASE("error files: read back per round and worker, nothing stays behind") {
   std::string path;
   {
     const ErrorFiles files("/tmp");

@@ -81,7 +81,7 @@ TEST_CASE("worker environment: torchrun's variables and DDPRUN_*, with this work
   CHECK(environment.size() == expected.size());
 }
 
-TEST_CASE("worker environment: what the user set is kept; a single worker keeps its threads") {
+TEST_CASE("worker environment: what the user set is kept, a single worker keeps its threads") {
   WorkerEnvironmentOptions options;
   options.terminal_columns = 99;
   CHECK(value(worker_environment(options, third_round(), 0, ""), "OMP_NUM_THREADS") == "(unset)");

@@ -136,7 +136,7 @@ TEST_CASE("command line: PET_* where the flag isn't given") {
   CHECK(line.config.master_addr.empty());  // discovery has an order of its own
 }
 
-TEST_CASE("command line: --help starts with examples; --version has the version") {
+TEST_CASE("command line: --help starts with examples, --version has the version") {
   for (const char* flag : {"--help", "-h"}) {
     const CommandLine line = parse({flag});
     CHECK(line.action == CommandLine::Action::kPrintText);

@@ -54,7 +54,7 @@ TEST_CASE("discovery: one node needs no endpoint") {
   CHECK(discover({{}, {}, {}}).plan->job_id == "drawn");
 }
 
-TEST_CASE("discovery: flags, then environment, then Slurm, then files; first found wins") {
+TEST_CASE("discovery: flags, then environment, then Slurm, then files, first found wins") {
   Environment all = kSlurm;
   all["PET_MASTER_ADDR"] = "m";
   all["PET_MASTER_PORT"] = "7";

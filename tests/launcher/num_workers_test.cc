@@ -11,6 +11,7 @@ struct FakeMachine : Machine {
   FakeMachine(int cpus, int gpus) : cpus_(cpus), gpus_(gpus) {}
   int num_cpus() const override { return cpus_; }
   int num_gpus() const override { return gpus_; }
+  int num_listed_gpus() const override { return gpus_; }
   int cpus_, gpus_;
 };
 
@@ -45,4 +46,13 @@ TEST_CASE("nproc: CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
   CHECK(num_visible_gpus(4, "0,4,1") == 1);
   CHECK(num_visible_gpus(4, "GPU-8f3a,GPU-77") == 2);
   CHECK(num_visible_gpus(4, "none") == 0);
+}
+
+TEST_CASE("nproc: more workers than GPUs is said") {
+  const FakeMachine cpu_only(6, 0), with_gpus(6, 4);
+  CHECK(gpu_note(8, cpu_only, {}).empty());
+  CHECK(gpu_note(4, with_gpus, {}).empty());
+  CHECK(gpu_note(1, with_gpus, "").empty());
+  CHECK_THAT(gpu_note(8, with_gpus, {}), Catch::StartsWith("8 workers share 4 GPU"));
+  CHECK_THAT(gpu_note(2, with_gpus, "3"), Catch::StartsWith("2 workers share 1 GPU"));
 }

@@ -70,7 +70,7 @@ TEST_CASE("program: executable → executed, readable → python -u") {
   CHECK_THAT(find("notes").note, Catch::Contains("running it by /usr/bin/python3"));
 }
 
-TEST_CASE("program: a name is looked for here, beside ddprun, then in PATH; never a directory") {
+TEST_CASE("program: a name is looked for here, beside ddprun, then in PATH, never a directory") {
   CHECK(find("train").argv == Argv{"/opt/ddprun/train"});
   CHECK(find("true").argv == Argv{"/usr/bin/true"});
   CHECK(find("src").argv == Argv{"/usr/bin/src"});

@@ -222,7 +222,7 @@ TEST_CASE("AgentLink: a listener that never answers is given up at the deadline"
   CHECK_THAT(agent.exit->verdict.reason, Contains("no answer"));
 }
 
-TEST_CASE("bind_endpoint: a port in use names the holder; a foreign address is refused") {
+TEST_CASE("bind_endpoint: a port in use names the holder, a foreign address is refused") {
   auto first = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
   const auto port = local_address(first[0].get()).port();
   CHECK_THROWS_WITH(bind_endpoint(Endpoint{.host = "127.0.0.1", .port = port}),

@@ -112,6 +112,30 @@ TEST_CASE("AgentMachine: connects, binds the store, joins, spawns, ends") {
   CHECK(node.machine->exited());
 }
 
+TEST_CASE("AgentMachine: says which nodes it waits for when that takes longer than 2 s") {
+  Node node;
+  node(agent_event::Start{});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node(agent_event::StoreBound{4000});
+  node.welcome();
+  node.hear(Waiting{1, 2, ""}, false);
+  CHECK(node.last<agent_action::Tell>() == nullptr);
+  SECTION("nobody comes") {
+    node.pass(2s);
+    REQUIRE(node.last<agent_action::Tell>() != nullptr);
+    CHECK_THAT(node.last<agent_action::Tell>()->text, Contains("1 of 2"));
+  }
+  SECTION("the others come at once") {
+    node.start(1);
+    node.pass(2s);
+    CHECK(node.last<agent_action::Tell>() == nullptr);
+  }
+  SECTION("a note is told at once") {
+    node.hear(Waiting{0, 0, "waiting as spare"}, false);
+    CHECK_THAT(node.last<agent_action::Tell>()->text, Contains("spare"));
+  }
+}
+
 TEST_CASE("AgentMachine: over loopback with several nodes the store listens on all interfaces") {
   Node node;
   node(agent_event::Start{});
@@ -119,7 +143,7 @@ TEST_CASE("AgentMachine: over loopback with several nodes the store listens on a
   CHECK(node.last<agent_action::BindStore>()->address.empty());
 }
 
-TEST_CASE("AgentMachine: a failed worker is told once; workers run on until StopRound") {
+TEST_CASE("AgentMachine: a failed worker is told once, workers run on until StopRound") {
   Node node;
   node.run();
   agent_event::WorkerFailed failed{1, {}};

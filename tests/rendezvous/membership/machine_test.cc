@@ -144,7 +144,7 @@ TEST_CASE("Machine: a round starts with the last Join, ranks are prefix sums") {
   CHECK_FALSE(start->serve_store);
 }
 
-TEST_CASE("Machine: --node-rank comes first, then join order; rank 0 stays on its node") {
+TEST_CASE("Machine: --node-rank comes first, then join order, rank 0 stays on its node") {
   Script j(3, 1);
   Join third = j.make_join("1");
   j.join("1", third);
@@ -171,7 +171,7 @@ TEST_CASE("Machine: a node that came over loopback is reached where the rendezvo
   CHECK(j.last<StartRound>("local")->node_addr == "10.0.0.200");
 }
 
-TEST_CASE("Machine: a failed worker stops the round everywhere; the budget ends the job") {
+TEST_CASE("Machine: a failed worker stops the round everywhere, the budget ends the job") {
   Script j(2, 1);
   j.join("1");
   j.join("2");
@@ -423,7 +423,7 @@ TEST_CASE("Machine: a broken protocol costs that connection only") {
   CHECK(j.table.status()[0].phase == "running");
 }
 
-TEST_CASE("Machine: one static job per daemon port; it names no store of its own") {
+TEST_CASE("Machine: one static job per daemon port, it names no store of its own") {
   Script j(1);
   j.settings.rdzv_backend = "static";
   j.join("1");

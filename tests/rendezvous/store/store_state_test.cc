@@ -254,7 +254,7 @@ TEST_CASE("StoreState: a failed COMPARE_SET of an absent key wakes nobody") {
   CHECK(c.got(2) == "");
 }
 
-TEST_CASE("StoreState: a connection that has gone hears no more; its number may be used again") {
+TEST_CASE("StoreState: a connection that has gone hears no more, its number may be used again") {
   Clients c;
   c.wait(2, {"k"});
   c.barrier(2, "b", 2);
@@ -287,7 +287,7 @@ TEST_CASE("StoreState: BARRIER ends for all when the last has come, and is one-s
   CHECK(c.get(9, "b") == vec("4"));
 }
 
-TEST_CASE("StoreState: a cancelled BARRIER has still arrived; another write ends barriers") {
+TEST_CASE("StoreState: a cancelled BARRIER has still arrived, another write ends barriers") {
   Clients c;
   c.barrier(1, "b", 2);
   CHECK(c.cancel(1) == kCanceled);

@@ -95,7 +95,7 @@ TEST_CASE("NcclCommunicator: an asynchronous error in set-up ends it") {
   });
 }
 
-TEST_CASE("NcclCommunicator: each communicator has an id of its own; a reused one is refused") {
+TEST_CASE("NcclCommunicator: each communicator has an id of its own, a reused one is refused") {
   Rig rig;
   rig.run(1, [&](const NcclOptions& options) {
     const auto first = rig.join(options);
