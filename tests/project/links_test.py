@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every file that a page of documentation or CONTRIBUTING.md's "touch these files" names exists."""
+import os
+import re
+import subprocess
+import sys
+
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+TREE = re.compile(r"`((?:common|rendezvous|agent|launcher|worker_sdk|examples|tests|bench|configs|docs"
+                  r"|cmake|scripts)/[\w./-]*[\w/])`")
+
+
+def pages():
+    listed = subprocess.run(["git", "-C", SOURCE, "ls-files", "*.md"], stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, text=True).stdout.split()
+    return listed or ["README.md", "CONTRIBUTING.md"] + [
+        f"docs/{n}" for n in sorted(os.listdir(os.path.join(SOURCE, "docs"))) if n.endswith(".md")]
+
+
+def missing(page):
+    with open(os.path.join(SOURCE, page), encoding="utf-8") as f:
+        text = f.read()
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target and not os.path.exists(os.path.join(SOURCE, os.path.dirname(page), target)):
+            yield f"{page}: the link to {target} leads nowhere"
+    for target in TREE.findall(text):
+        if not os.path.exists(os.path.join(SOURCE, target)):
+            yield f"{page}: there is no {target}"
+
+
+def main():
+    problems = [problem for page in pages() for problem in missing(page)]
+    print("\n".join(problems) or f"{len(pages())} pages, every link and path leads somewhere")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
