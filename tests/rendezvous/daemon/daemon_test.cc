@@ -87,7 +87,7 @@ TEST_CASE("Daemon: a failed worker restarts both nodes at once, then ends the jo
   const auto begun = Clock::now();
   b.worker_fails(7);
   REQUIRE(f.all_started(2));
-  CHECK(Clock::now() - begun < 100ms);  // no timer is on this path
+  CHECK(Clock::now() - begun < 1s);  // bench/ measures it; a loaded machine must not fail here
   CHECK(a.rounds[1].restart_count == 1);
   CHECK(b.rounds[1].restart_count == 1);
   CHECK(a.rounds[1].node_rank == a.rounds[0].node_rank);
