@@ -65,11 +65,11 @@ Worker join_job(const Options& options) {
 int run(const Options& options, Clock::time_point start) {
   const std::string data_dir = options.data_dir.empty() ? shipped_data_dir() : options.data_dir;
   const DataSet data = read_data_set(data_dir);
+  if (!options.json_file.empty()) check_writable(options.json_file);
   const Worker worker = join_job(options);
   const int rank = worker.communicator->rank();
   Progress progress(stdout, terminal_columns(), rank != 0);
   set_compute_threads(options.num_threads, worker.env.local_world_size);
-  if (rank == 0 && !options.json_file.empty()) write_text_file(options.json_file, "");
 
   progress.line(concat("train: ", data.train.count, " images, ", data.test.count, " to test, from ",
                        data_dir));

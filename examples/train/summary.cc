@@ -32,6 +32,12 @@ std::string to_json(const Summary& summary) {
   return boost::json::serialize(object) + "\n";
 }
 
+void check_writable(const std::string& path) {
+  if (!std::ofstream(path, std::ios::app)) {
+    throw Error(ErrorCode::kInvalidArgument, "can't write " + path + ": " + errno_text(errno));
+  }
+}
+
 void write_text_file(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;

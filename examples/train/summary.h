@@ -29,6 +29,10 @@ struct Summary {
 // One JSON object. Pure.
 std::string to_json(const Summary& summary);
 
+// Throws Error(kInvalidArgument) naming the file where it can't be written; creates it empty where
+// it is missing.
+void check_writable(const std::string& path);
+
 // Replaces the file. Throws Error(kSystem) naming it.
 void write_text_file(const std::string& path, const std::string& text);
 

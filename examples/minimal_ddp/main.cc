@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The smallest data-parallel training loop: a line through points, each rank on its share of them.
+//   ddprun --standalone --nproc_per_node=2 minimal_ddp
+#include <torch/torch.h>
+
+#include <iostream>
+
+#include "worker_sdk/core/session.h"
+#include "worker_sdk/ddp/distributed_sampler.h"
+#include "worker_sdk/torch/distributed_data_parallel.h"
+
+int main() {
+  const auto session = ddprun::Session::from_env();
+  const auto communicator = session->make_communicator(ddprun::BackendChoice::kHost);
+  const torch::Tensor x = torch::linspace(-1, 1, 2000).reshape({1000, 2});
+  const torch::Tensor y = 3 * x.narrow(1, 0, 1) - 2 * x.narrow(1, 1, 1) + 1;
+
+  torch::nn::Linear net(2, 1);
+  ddprun::DistributedDataParallel ddp(*net, *communicator);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  const ddprun::DistributedSampler sampler(1000, session->world_size(), session->rank());
+  float loss_value = 0;
+  for (std::uint64_t epoch = 0; epoch < 5; ++epoch) {
+    for (const torch::Tensor& batch : torch::tensor(sampler.indices(epoch)).split(10)) {
+      ddp.zero_grad();
+      const torch::Tensor loss = torch::mse_loss(ddp(x.index({batch})), y.index({batch}));
+      loss.backward();
+      optimizer.step();
+      loss_value = loss.item<float>();
+    }
+  }
+  std::cout << "rank " << session->rank() << " of " << session->world_size() << ": loss "
+            << loss_value << ", weights " << net->weight[0][0].item<float>() << " "
+            << net->weight[0][1].item<float>() << std::endl;
+}

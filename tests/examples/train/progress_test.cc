@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/train/progress.h"
+
+#include <cstdio>
+#include <string>
+
+#include "examples/train/summary.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun::train;
+
+namespace {
+
+const ProgressState kHalfway{.epoch = 2,
+                             .num_epochs = 5,
+                             .step = 12,
+                             .num_steps = 24,
+                             .loss = 0.5321,
+                             .samples_per_second = 5120};
+
+// What `act` prints.
+template <typename Act>
+std::string printed(int columns, bool silent, Act act) {
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* out = ::open_memstream(&text, &size);
+  Progress progress(out, columns, silent);
+  act(progress);
+  std::fclose(out);
+  const std::string result(text, size);
+  std::free(text);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("progress: a line shows epoch, bar, step, loss and speed and fits the terminal") {
+  const std::string line = progress_line(kHalfway, 70);
+  CHECK(line.size() == 69);
+  CHECK(line.find("epoch 2/5 [====") == 0);
+  CHECK(line.find("] 12/24  loss 0.532  5120 samples/s") != std::string::npos);
+}
+
+TEST_CASE("progress: a narrow terminal gets no bar, a very narrow one a cut line") {
+  CHECK(progress_line(kHalfway, 46).find('[') == std::string::npos);
+  CHECK(progress_line(kHalfway, 12) == "epoch 2/5 1");
+  CHECK(progress_line(kHalfway, 0).size() == 1);
+}
+
+TEST_CASE("progress: on a terminal the bar redraws in place and goes before a line") {
+  const std::string text = printed(50, false, [](Progress& p) {
+    p.update(kHalfway);
+    p.line("done");
+  });
+  CHECK(text == "\r" + progress_line(kHalfway, 50) + "\r" + std::string(49, ' ') + "\rdone\n");
+}
+
+TEST_CASE("progress: elsewhere there are only lines") {
+  const std::string text = printed(0, false, [](Progress& p) {
+    p.update(kHalfway);
+    p.line("done");
+  });
+  CHECK(text == "done\n");
+}
+
+TEST_CASE("progress: other ranks are silent") {
+  CHECK(printed(80, true, [](Progress& p) {
+          p.update(kHalfway);
+          p.line("done");
+        }).empty());
+}
+
+TEST_CASE("progress: redraws are rationed, but an epoch's last step is shown") {
+  printed(80, false, [](Progress& p) {
+    p.update(kHalfway);
+    CHECK_FALSE(p.due(kHalfway));
+    ProgressState last = kHalfway;
+    last.step = last.num_steps;
+    CHECK(p.due(last));
+  });
+}
+
+TEST_CASE("summary: JSON has the last epoch's accuracy on top") {
+  Summary summary;
+  summary.backend = "host";
+  summary.epochs.push_back({.epoch = 1, .test_accuracy = 0.25});
+  summary.epochs.push_back({.epoch = 2, .test_accuracy = 0.5});
+  const std::string json = to_json(summary);
+  CHECK(json.find("\"test_accuracy\":5E-1,\"median_step_ms\"") != std::string::npos);
+  CHECK(json.find("\"epoch\":2") != std::string::npos);
+}

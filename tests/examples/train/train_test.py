@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""train as its user meets it: alone, under ddprun, and when things go wrong."""
+import json
+import os
+import pty
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, "../../..")))
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/dev/bin"))
+TRAIN = os.path.join(BIN, "train")
+DDPRUN = [os.path.join(BIN, "ddprun"), "--standalone", "--nproc_per_node=2"]
+
+
+def environment():
+    dropped = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "DDPRUN_RDZV", "PET_", "SLURM_")
+    return {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+
+
+def run(argv, timeout=120, **more):
+    return subprocess.run(argv, env=environment(), text=True, timeout=timeout, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
+
+
+def workers_of(pid):
+    """Processes named train below `pid`."""
+    found, todo = [], [pid]
+    while todo:
+        parent = todo.pop()
+        try:
+            with open(f"/proc/{parent}/task/{parent}/children") as f:
+                children = [int(c) for c in f.read().split()]
+            todo += children
+            found += [c for c in children if open(f"/proc/{c}/comm").read().strip() == "train"]
+        except OSError:
+            pass
+    return found
+
+
+class Train(unittest.TestCase):
+    def start(self, argv):
+        process = subprocess.Popen(argv, env=environment(), text=True, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def read_until(self, process, part):
+        for line in process.stdout:
+            if part in line:
+                return
+        self.fail(f"'{part}' was never printed")
+
+    def test_two_ranks_learn_the_digits(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "summary.json")
+            done = run(DDPRUN + [TRAIN, "--json", path])
+            self.assertEqual(done.returncode, 0, done.stdout)
+            with open(path) as f:
+                summary = json.load(f)
+        self.assertGreaterEqual(summary["test_accuracy"], 0.93)
+        self.assertEqual((summary["world_size"], summary["backend"]), (2, "host"))
+        self.assertEqual([e["epoch"] for e in summary["epochs"]], [1, 2, 3, 4, 5])
+        self.assertGreater(summary["epochs"][0]["train_loss"], summary["epochs"][4]["train_loss"])
+        self.assertGreater(summary["median_step_ms"], 0)
+        self.assertIn("epoch 5/5  loss ", done.stdout)
+        self.assertNotIn("\r", done.stdout)
+
+    def test_alone_it_says_that_there_is_no_launcher(self):
+        done = run([TRAIN, "--epochs=1", "--threads=1"])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("no launcher (WORLD_SIZE is not set): one rank alone", done.stdout)
+
+    def test_same_seed_same_training(self):
+        losses = [run([TRAIN, "--epochs=1", "--threads=1", "--seed=7"]).stdout.split("samples/s")[0]
+                  .rsplit("accuracy", 1)[0] for _ in range(2)]
+        self.assertEqual(losses[0], losses[1])
+
+    def test_a_terminal_gets_a_bar_that_redraws(self):
+        master, slave = pty.openpty()
+        process = subprocess.Popen([TRAIN, "--epochs=1", "--threads=1"], env=environment(),
+                                   stdin=subprocess.DEVNULL, stdout=slave, close_fds=True)
+        os.close(slave)
+        text = b""
+        while True:
+            try:
+                chunk = os.read(master, 65536)
+            except OSError:  # EIO: the last writer has closed
+                break
+            if not chunk:
+                break
+            text += chunk
+        os.close(master)
+        self.assertEqual(process.wait(timeout=10), 0)
+        self.assertIn(b"\repoch 1/1 [", text)
+
+    def test_missing_and_broken_data_are_named_with_exit_status_2(self):
+        with tempfile.TemporaryDirectory() as directory:
+            done = run([TRAIN, "--data", directory])
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(f"{directory}/train-images-idx3-ubyte[.gz]: no such file", done.stdout)
+            with open(os.path.join(directory, "train-images-idx3-ubyte.gz"), "wb") as f:
+                f.write(b"\x1f\x8b\x08\x00 no gzip")
+            done = run(DDPRUN + [TRAIN, "--data", directory])
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(f"{directory}/train-images-idx3-ubyte.gz: ", done.stdout)
+
+    def test_wrong_usage_has_exit_status_2(self):
+        for argv in (["--epochs=0"], ["--backend=smoke"], ["--nonsense"], ["--json=/nonexistent/x"],
+                     ["--lr=-1"]):
+            with self.subTest(argv=argv):
+                done = run([TRAIN, *argv])
+                self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertEqual(run([TRAIN, "--help"]).returncode, 0)
+
+    def test_nccl_without_a_gpu_is_refused(self):
+        if os.path.exists("/dev/nvidiactl"):
+            self.skipTest("there is a GPU")
+        done = run([TRAIN, "--backend=nccl"])
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("no NVIDIA driver", done.stdout)
+
+    def test_sigterm_ends_it_at_once(self):
+        process = self.start([TRAIN, "--epochs=1000", "--threads=1"])
+        self.read_until(process, "epoch 1/")
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=10), -signal.SIGTERM)
+        self.assertLess(time.monotonic() - begin, 2)
+
+    def test_a_killed_rank_is_named_by_the_others(self):
+        process = self.start(DDPRUN + [TRAIN, "--epochs=1000"])
+        self.read_until(process, "epoch 1/")
+        os.kill(workers_of(process.pid)[-1], signal.SIGKILL)
+        output = process.communicate(timeout=60)[0]
+        self.assertNotEqual(process.returncode, 0)
+        self.assertIn("SIGKILL", output)
+
+
+if __name__ == "__main__":
+    unittest.main()
