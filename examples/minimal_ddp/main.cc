@@ -12,15 +12,16 @@
 int main() {
   const auto session = ddprun::Session::from_env();
   const auto communicator = session->make_communicator(ddprun::BackendChoice::kHost);
-  const torch::Tensor x = torch::linspace(-1, 1, 2000).reshape({1000, 2});
+  torch::manual_seed(1);  // the same points on every rank
+  const torch::Tensor x = torch::rand({1000, 2}) - 0.5;
   const torch::Tensor y = 3 * x.narrow(1, 0, 1) - 2 * x.narrow(1, 1, 1) + 1;
 
   torch::nn::Linear net(2, 1);
   ddprun::DistributedDataParallel ddp(*net, *communicator);
-  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  torch::optim::SGD optimizer(net->parameters(), 0.5);
   const ddprun::DistributedSampler sampler(1000, session->world_size(), session->rank());
   float loss_value = 0;
-  for (std::uint64_t epoch = 0; epoch < 5; ++epoch) {
+  for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
     for (const torch::Tensor& batch : torch::tensor(sampler.indices(epoch)).split(10)) {
       ddp.zero_grad();
       const torch::Tensor loss = torch::mse_loss(ddp(x.index({batch})), y.index({batch}));

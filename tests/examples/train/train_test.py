@@ -36,7 +36,10 @@ def workers_of(pid):
             with open(f"/proc/{parent}/task/{parent}/children") as f:
                 children = [int(c) for c in f.read().split()]
             todo += children
-            found += [c for c in children if open(f"/proc/{c}/comm").read().strip() == "train"]
+            for child in children:
+                with open(f"/proc/{child}/comm") as f:
+                    if f.read().strip() == "train":
+                        found.append(child)
         except OSError:
             pass
     return found
