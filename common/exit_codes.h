@@ -8,6 +8,7 @@ enum class ExitCode : int {
   kOk = 0,
   kUsage = 2,                   // Bad flag, bad configuration, program not found.
   kRendezvousUnreachable = 69,  // Nobody answered at the endpoint, or it went away for good.
+  kInternal = 70,               // A fault of ddprun's own, or out of memory: please report.
   kRetryable = 75,              // Preempted or a node was lost: the same command may succeed.
   kNoProgress = 76,             // Restarts brought no progress: don't requeue.
   kTimeLimit = 124,             // --time-limit was reached.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprun: command line → plan → job → exit status.
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,5 +46,8 @@ int main(int argc, char** argv) {
     return Job(std::move(ready.plan)).run();
   } catch (const Error& error) {
     return refuse({error.what()});
+  } catch (const std::exception& error) {
+    write_to_stderr("ddprun: internal error: " + std::string(error.what()) + "\n");
+    return static_cast<int>(ExitCode::kInternal);
   }
 }

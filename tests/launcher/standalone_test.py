@@ -71,6 +71,22 @@ class Success(harness.Case):
         done = self.ddprun("--standalone", "--nproc_per_node=2", sys.executable, "-c", code)
         self.assertEqual(sorted(done.stdout.splitlines()), ["[0] connected", "[1] connected"], done.text)
 
+    def test_two_nodes_on_one_machine(self):
+        flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}", "sh", "-c",
+                 harness.SHOW]
+        done = [self.finish(p) for p in [self.start(*flags), self.start(*flags)]]
+        self.assertEqual([each.returncode for each in done], [0, 0], done[0].text + done[1].text)
+        workers = harness.parse_shown("".join(each.stdout for each in done))
+        self.assertEqual([(w["rank"], w["group"], w["local"]) for w in workers],
+                         [("0", "0", "0"), ("1", "1", "0")])
+
+    def test_output_with_nobody_to_read_it(self):
+        with open("/dev/full", "w") as full:
+            process = harness.subprocess.run([harness.DDPRUN, "--standalone", "--nproc_per_node=2",
+                                              "echo", "x"], env=harness.environment(), stdout=full,
+                                             stderr=harness.subprocess.DEVNULL, timeout=20)
+        self.assertEqual(process.returncode, 0)
+
     def test_256_workers_that_end_at_once(self):
         done = self.ddprun("--standalone", "--nproc_per_node=256", "true")
         self.assertEqual(done.returncode, 0, done.text)
