@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/error_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
 #include <boost/json.hpp>
-#include <cstdlib>
-#include <memory>
 
 #include "common/unique_fd.h"
 
@@ -29,25 +26,25 @@ std::string parse_error_file(std::string_view json) {
   return message && message->is_string() ? std::string(message->as_string()) : "";
 }
 
-ErrorFiles::ErrorFiles(const std::string& temporary_directory) {
-  std::string name = temporary_directory + "/ddprun-XXXXXX";
-  if (::mkdtemp(name.data())) directory_ = std::move(name);
-}
-
-ErrorFiles::~ErrorFiles() {
-  if (directory_.empty() || ::rmdir(directory_.c_str()) == 0) return;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(directory_.c_str()),
-                                                   [](DIR* d) { return d ? ::closedir(d) : 0; });
-  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-    if (entry->d_name[0] != '.') ::unlink((directory_ + "/" + entry->d_name).c_str());
-  }
-  ::rmdir(directory_.c_str());
-}
+ErrorFiles::~ErrorFiles() { remove_files(); }
 
 std::string ErrorFiles::path(std::uint64_t round, int local_rank) const {
-  if (directory_.empty()) return "";
-  return directory_ + "/round_" + std::to_string(round) + "_local_rank_" +
-         std::to_string(local_rank) + "_error.json";
+  if (prefix_.empty()) return "";
+  return prefix_ + "-round" + std::to_string(round) + "-" + std::to_string(local_rank) +
+         "-error.json";
+}
+
+void ErrorFiles::begin_round(std::uint64_t round, int num_workers) {
+  remove_files();
+  round_ = round;
+  num_workers_ = num_workers;
+}
+
+void ErrorFiles::remove_files() const {
+  if (prefix_.empty()) return;
+  for (int local_rank = 0; local_rank < num_workers_; ++local_rank) {
+    ::unlink(path(round_, local_rank).c_str());
+  }
 }
 
 std::string ErrorFiles::message(std::uint64_t round, int local_rank) const {

@@ -35,7 +35,7 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
       link_(io, options_.connect_to,
             [this](const membership::AgentEvent& link_event) { handle(link_event); }),
       store_(io),
-      error_files_(options_.temporary_directory),
+      error_files_(options_.error_file_prefix),
       timer_(io) {}
 
 NodeAgent::~NodeAgent() = default;
@@ -89,6 +89,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
 void NodeAgent::spawn(const membership::StartRound& round) {
   round_ = round.round;
   node_rank_ = round.node_rank;
+  error_files_.begin_round(round_, options_.environment.num_workers);
   workers_ = std::make_unique<WorkerGroup>(io_, console_, options_.workers, round.node_rank,
                                            group_events(round.round));
   std::vector<WorkerSpec> workers(static_cast<std::size_t>(options_.environment.num_workers));

@@ -28,7 +28,7 @@ struct NodeAgentOptions {
   Endpoint connect_to;  // of the rendezvous as this node reaches it; machine.endpoint: as given
   WorkerGroupOptions workers;
   WorkerEnvironmentOptions environment;
-  std::string temporary_directory = "/tmp";
+  std::string error_file_prefix;  // see agent/error_files.h
   std::vector<std::string> argv;  // of every worker; argv[0] is the file to execute
 };
 

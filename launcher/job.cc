@@ -104,9 +104,8 @@ agent::NodeAgentOptions Job::agent_options() const {
   join.advertised_addr = config.local_addr;
   join.program = config.program;
 
-  if (const auto directory = find_variable(plan_.environment, env::kTmpdir)) {
-    options.temporary_directory = *directory;
-  }
+  options.error_file_prefix =
+      find_variable(plan_.environment, env::kTmpdir).value_or("/tmp") + "/ddprun-" + random_id();
   options.workers.prefix_output = plan_.num_workers > 1;
   options.environment.inherited = plan_.environment;
   options.environment.run_id = plan_.rendezvous.job_id;

@@ -20,21 +20,29 @@ TEST_CASE("error file: the message that @record wrote, or nothing") {
 }
 
 TEST_CASE("error files: read back per round and worker, nothing stays behind") {
-  std::string path;
+  const std::string prefix = "/tmp/ddprun-test-" + std::to_string(::getpid());
+  const auto exists = [](const std::string& path) { return ::access(path.c_str(), F_OK) == 0; };
+  std::string first, second;
   {
-    const ErrorFiles files("/tmp");
-    path = files.path(2, 1);
-    CHECK(path != files.path(2, 0));
-    CHECK(path != files.path(1, 1));
-    std::ofstream(path) << R"({"message": {"message": "KeyError: 'a'"}})";
-    CHECK(files.message(2, 1) == "KeyError: 'a'");
-    CHECK(files.message(1, 1).empty());
+    ErrorFiles files(prefix);
+    files.begin_round(1, 2);
+    first = files.path(1, 1);
+    CHECK(first != files.path(1, 0));
+    CHECK(first != files.path(2, 1));
+    std::ofstream(first) << R"({"message": {"message": "KeyError: 'a'"}})";
+    CHECK(files.message(1, 1) == "KeyError: 'a'");
+    CHECK(files.message(1, 0).empty());
+    files.begin_round(2, 2);
+    CHECK_FALSE(exists(first));
+    second = files.path(2, 0);
+    std::ofstream(second) << "{";
+    CHECK(files.message(2, 0).empty());
   }
-  CHECK(::access(path.substr(0, path.rfind('/')).c_str(), F_OK) != 0);
+  CHECK_FALSE(exists(second));
 }
 
-TEST_CASE("error files: no directory, no files") {
-  const ErrorFiles files("/nonexistent");
+TEST_CASE("error files: no prefix, no files") {
+  const ErrorFiles files("");
   CHECK(files.path(1, 0).empty());
   CHECK(files.message(1, 0).empty());
 }

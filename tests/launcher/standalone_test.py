@@ -201,15 +201,17 @@ class Signals(harness.Case):
 
     def test_killing_the_agent_leaves_no_descendant(self):
         marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex
+        folder = self.scratch()
         process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
                              "trap '' TERM HUP; setsid sleep 600 & echo ready; sleep 600",
-                             **{marker: "1"})
+                             TMPDIR=folder, **{marker: "1"})
         self.wait_for_line(process, "ready")
         self.wait_for_line(process, "ready")
         self.assertGreaterEqual(len(processes_with(marker)), 6)
         process.kill()
         process.wait()
         harness.wait_until(lambda: not processes_with(marker), "all descendants are gone", 5)
+        self.assertEqual(os.listdir(folder), [])
 
     def test_nothing_is_left_after_a_normal_end(self):
         marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex
