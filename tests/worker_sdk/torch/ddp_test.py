@@ -4,6 +4,7 @@
 import itertools
 import os
 import subprocess
+import time
 import unittest
 
 import ranks
@@ -40,6 +41,20 @@ class Ddp(unittest.TestCase):
 
     def test_an_unused_parameter_and_a_sparse_gradient_are_named(self):
         self.run_mode("unused", 1)
+
+    def test_a_rank_that_dies_in_training_is_named_by_the_others(self):
+        train = [os.path.join(ranks.BIN, "train"), "--epochs=1000"]
+        job = ranks.Job(self.server, 2, train, round_number=next(self.rounds))
+        for line in job.processes[0].stdout:
+            if "epoch 1/" in line:
+                break
+        job.processes[1].kill()
+        begin = time.monotonic()
+        codes, outputs = job.wait()
+        self.assertEqual(codes, [1, -9])
+        self.assertIn("train: rank 0: ", outputs[0])
+        self.assertIn("rank 1", outputs[0])
+        self.assertLess(time.monotonic() - begin, 10)
 
     def test_it_works_without_a_launcher(self):
         env = {k: v for k, v in os.environ.items() if k != "WORLD_SIZE"}
