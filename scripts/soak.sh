@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 only="" scale=100 write=no
-names=(restarts fuzz kills repeat)
+names=(restarts fuzz kills worlds repeat)
 while [ $# -gt 0 ]; do
   case $1 in
     --only) only=${2:?--only needs a name}; shift 2 ;;
@@ -50,9 +50,11 @@ row restarts "a gloo job of 2 ranks survives $n restarts in a row" $((120 + 20 *
   "$python" -B tests/pytorch/restarts_test.py "$n"
 n=$(count 300)
 row fuzz "each fuzzer for $n s" $((n * 10 + 600)) scripts/fuzz.sh "$n"
-n=$(count 200)
-row kills "a rank killed at a random moment of a collective, $n times" 1800 \
-  env DDPRUN_TEST_KILLS="$n" ctest --test-dir build/release --no-tests=error -R 'killed|SIGKILL|dies'
+n=$(count 10)
+row kills "a rank killed at a random moment of a collective, $((200 * n)) times" 3600 \
+  ctest --test-dir build/release --no-tests=error -R '200 times' --repeat until-fail:"$n"
+row worlds "1,000,000 random worlds against the membership machine's invariants" 3600 \
+  env DDPRUN_SOAK=1 build/release/bin/membership_random_test
 n=$(count 20)
 row repeat "all tests without LibTorch, $n times" 3600 \
   ctest --test-dir build/release --no-tests=error -LE 'torch|gpu' --repeat until-fail:"$n" -j "$(nproc)"
