@@ -13,7 +13,15 @@ using Clock = std::chrono::steady_clock;
 class Deadline {
  public:
   explicit Deadline(Clock::time_point at) : at_(at) {}
-  static Deadline after(Clock::duration timeout) { return Deadline(Clock::now() + timeout); }
+  // Any unit and size: a negative time-out has expired, and one that the clock can't hold
+  // ("milliseconds::max()" for "never") ends in 100 years.
+  template <typename Rep, typename Period>
+  static Deadline after(std::chrono::duration<Rep, Period> timeout) {
+    constexpr std::chrono::hours kLongest{24 * 365 * 100};
+    if (timeout >= kLongest) return Deadline(Clock::now() + kLongest);
+    if (timeout <= timeout.zero()) return Deadline(Clock::now());
+    return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout));
+  }
 
   Clock::time_point at() const { return at_; }
   bool expired() const { return Clock::now() >= at_; }

@@ -46,6 +46,8 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
+inline constexpr std::size_t kMaxBufferBytes = PTRDIFF_MAX;
+
 // `count` elements of `dtype`, contiguous, on `device`.
 struct TensorView {
   void* data = nullptr;
@@ -54,6 +56,11 @@ struct TensorView {
   Device device{};
 
   std::size_t size_bytes() const { return count * size_of(dtype); }
+
+  // False where size_bytes() would overflow, or the dtype is none: no such buffer exists.
+  bool is_possible() const {
+    return size_of(dtype) > 0 && count <= kMaxBufferBytes / size_of(dtype);
+  }
 };
 
 }  // namespace ddprun

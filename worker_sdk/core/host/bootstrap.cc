@@ -251,6 +251,11 @@ UniqueFd receive_memory(const NodeConnections& connections, const Topology& topo
     got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   } while (got < 0 && (errno == EINTR || errno == EAGAIN));
   const cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (got == 1 && (message.msg_flags & MSG_CTRUNC) != 0) {
+    throw Error(ErrorCode::kResourceExhausted,
+                concat("rank ", topology.rank(),
+                       " can't take shared memory: it has too many open files (ulimit -n)"));
+  }
   if (!header || header->cmsg_type != SCM_RIGHTS) {
     throw Error(ErrorCode::kPeerLost, concat("rank ", first, ", the first of this node, is gone"));
   }

@@ -56,9 +56,22 @@ std::string describe(const CallHeader& header) {
   return concat(name, "(", ddprun::to_string(header.dtype), " × ", header.count, ")");
 }
 
-std::string Call::text() const {
+namespace {
+
+std::string numbered(const CallHeader& header) {
   if (header.kind == CallKind::kStart) return describe(header);
   return concat(describe(header), " #", header.sequence);
 }
+
+}  // namespace
+
+std::string different_calls(int rank, const CallHeader& call, int other_rank,
+                            const CallHeader& other) {
+  return concat("ranks made different calls: rank ", rank, " called ", numbered(call), ", rank ",
+                other_rank, " called ", numbered(other),
+                "; every rank must make the same calls in the same order");
+}
+
+std::string Call::text() const { return numbered(header); }
 
 }  // namespace ddprun::host

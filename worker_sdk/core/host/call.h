@@ -43,11 +43,21 @@ static_assert(sizeof(CallHeader) == 24 && std::is_trivially_copyable_v<CallHeade
 // "all_reduce(float32 × 1024, sum)".
 std::string describe(const CallHeader& header);
 
+// What is wrong where two ranks' calls are not the same.
+std::string different_calls(int rank, const CallHeader& call, int other_rank,
+                            const CallHeader& other);
+
 // A call under way.
 struct Call {
   CallHeader header;
   Deadline deadline;
   std::chrono::milliseconds timeout;  // what the deadline was made from, for messages
+
+  // Every rank enters it, under the same sequence number.
+  bool is_collective() const {
+    return header.kind != CallKind::kSend && header.kind != CallKind::kRecv &&
+           header.kind != CallKind::kStart;
+  }
 
   // "all_reduce(float32 × 1024, sum) #17".
   std::string text() const;

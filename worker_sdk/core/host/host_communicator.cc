@@ -97,6 +97,11 @@ class HostCommunicator final : public Communicator {
   }
 
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
+    const std::size_t most = kMaxBufferBytes / static_cast<std::size_t>(size()) / 2;
+    if (size_bytes > most) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("a buffer of ", size_bytes, " bytes can't be; the most is ", most));
+    }
     std::unique_ptr<CommBuffer> buffer;
     const TensorView bytes{.data = nullptr, .count = size_bytes, .dtype = DType::kUInt8};
     collective(header(CallKind::kAllocate, bytes), {}, [&](const Call& call) {
@@ -182,13 +187,27 @@ class HostCommunicator final : public Communicator {
     if (failed_.load(std::memory_order_acquire)) rethrow_failure(call);
     try {
       body(call);
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      tell_others(error);
       // The ranks are out of step now: every later call fails as this one did.
       const std::lock_guard lock(failure_mutex_);
       if (!failure_) failure_ = std::current_exception();
       failed_.store(true, std::memory_order_release);
       std::rethrow_exception(failure_);
     }
+  }
+
+  // What others can't see by themselves ends their calls, too. They do see a lost rank, and their
+  // own deadlines.
+  void tell_others(const Error& error) {
+    const ErrorCode code = error.code();
+    if (!node_ || code == ErrorCode::kTimeout || code == ErrorCode::kPeerLost ||
+        code == ErrorCode::kAborted) {
+      return;
+    }
+    const bool mismatch = code == ErrorCode::kProtocol;
+    node_->group().post_failure(mismatch ? FailureKind::kMismatch : FailureKind::kAborted, rank(),
+                                error.what());
   }
 
   [[noreturn]] void rethrow_failure(const Call& call) {
@@ -201,6 +220,11 @@ class HostCommunicator final : public Communicator {
   }
 
   void check(const TensorView& view, const char* name) const {
+    if (!view.is_possible()) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat(name, " can't have ", view.count, " elements of ", ddprun::to_string(view.dtype)));
+    }
     if (view.device.kind != Device::Kind::kCpu) {
       throw Error(
           ErrorCode::kInvalidArgument,
@@ -223,7 +247,8 @@ class HostCommunicator final : public Communicator {
                   concat("input and output differ in type: ", ddprun::to_string(part.dtype),
                          " and ", ddprun::to_string(whole.dtype)));
     }
-    if (whole.count == part.count * static_cast<std::size_t>(size())) return;
+    const auto num_parts = static_cast<std::size_t>(size());
+    if (whole.count % num_parts == 0 && whole.count / num_parts == part.count) return;
     throw Error(
         ErrorCode::kInvalidArgument,
         concat(name, " has ", whole.count, " elements; needed are ", size(), " × ", part.count));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/host/host_node.h"
 
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,9 @@
 
 namespace ddprun::host {
 namespace {
+
+// Bounds how late a failure of another rank is seen by a wait on a socket.
+constexpr auto kLook = std::chrono::milliseconds{20};
 
 std::uint64_t pid_namespace() {
   struct stat info {};
@@ -51,6 +55,8 @@ HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) 
   std::unique_ptr<Greeter> greeter;
   if (topology.num_nodes() > 1) {
     check_endpoints(records, topology);
+    // Once the watcher is there; the first wait comes after it.
+    group_->set_roll_call([this](std::uint32_t sequence) { return watcher_->call_roll(sequence); });
     greeter = std::make_unique<Greeter>(std::move(tcp_listener), token, options.rank);
   }
   tcp_listener.reset();
@@ -151,9 +157,9 @@ std::unique_ptr<Ring> HostNode::join_rings(const std::vector<PeerRecord>& record
   Ring::Neighbour previous{.rank = peer_on(topology.node_index() - 1), .sockets = {}};
   if (topology.local_index() == 0) {
     UniqueFd control = open(next.rank, Purpose::kControl, 0);
-    watcher_->watch_node(next.rank, std::move(control));
+    watcher_->watch_next_node(next.rank, std::move(control));
     control = io.take(arrivals_, previous.rank, Purpose::kControl, 0, start);
-    watcher_->watch_node(previous.rank, std::move(control));
+    watcher_->watch_previous_node(previous.rank, std::move(control));
   }
   for (int index = 0; index < options.sockets_per_neighbour; ++index) {
     next.sockets.push_back(open(next.rank, Purpose::kRing, index));
@@ -173,6 +179,10 @@ std::unique_ptr<CommBuffer> HostNode::allocate(const Call& call, std::size_t siz
     memory = create_shared_memory("ddprun-buffer", mapping_bytes);
     send_memory(connections_, memory.get(), topology, call.deadline);
   } else {
+    const int fd = connections_.memory.front().get();
+    while (!wait_ready(fd, POLLIN, Deadline::after(kLook)) && !call.deadline.expired()) {
+      group_->throw_if_failed(call.text());
+    }
     memory = receive_memory(connections_, topology, call.deadline);
   }
   auto buffer = arena_->adopt(SharedMapping(memory.get(), mapping_bytes), size_bytes);

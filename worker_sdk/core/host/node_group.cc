@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 #include <vector>
@@ -42,6 +43,18 @@ void cpu_relax() {
 
 void futex_wake_all(std::atomic<std::uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+}
+
+std::string absent_text(const RollCallNote& note) {
+  if (note.num_absent == 0) return "the network: every rank is in the call";
+  std::vector<std::int32_t> ranks(
+      note.absent, note.absent + std::min<std::size_t>(note.num_absent, RollCallNote::kMaxNamed));
+  std::sort(ranks.begin(), ranks.end());
+  std::string text = ranks.size() > 1 ? "ranks" : "rank";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += concat(i == 0 ? " " : ", ", ranks[i]);
+  if (note.num_absent > ranks.size())
+    text += concat(" and ", note.num_absent - ranks.size(), " more");
+  return text;
 }
 
 }  // namespace
@@ -98,7 +111,7 @@ bool NodeGroup::wait_a_while(Flag& flag, std::uint32_t value, int local, const C
                        topology_.rank(), " waited for it in ", call.text()));
   }
   const Clock::duration remaining = call.deadline.remaining();
-  if (remaining == Clock::duration::zero()) throw_timeout(local, call);
+  if (remaining == Clock::duration::zero()) throw_timeout(who_is_behind(local), call);
   sleep_on(flag, seen, std::min<Clock::duration>(remaining, kLongestSleep));
   return reached(flag, value);
 }
@@ -109,8 +122,8 @@ void NodeGroup::wait_for_all(FlagMember which, std::uint32_t value, const Call& 
   }
 }
 
-void NodeGroup::throw_timeout(int waiting_for, const Call& call) {
-  // Who is furthest behind holds up the others; who waits for another node is not to blame.
+// Who is furthest behind holds up the others; who waits for another node is not to blame.
+std::string NodeGroup::who_is_behind(int waiting_for) const {
   const auto progress = [this](int local) {
     const RankControl& rank = control(local);
     const RankControl& own = control(local_index());
@@ -135,10 +148,23 @@ void NodeGroup::throw_timeout(int waiting_for, const Call& call) {
                    ? concat(elsewhere - 1, " (for which rank ", rank_of(local), " waits)")
                    : std::to_string(rank_of(local));
   }
-  throw Error(
-      ErrorCode::kTimeout,
-      concat(call.text(), " on rank ", topology_.rank(), " timed out after ", call.timeout.count(),
-             " ms: waiting for rank", num_missing > 1 ? "s " : " ", missing));
+  return (num_missing > 1 ? "ranks " : "rank ") + missing;
+}
+
+void NodeGroup::throw_timeout(const std::string& supposed, const Call& call) {
+  std::string who = supposed;
+  if (roll_call_ && call.is_collective()) {
+    const std::optional<RollCallNote> note = roll_call_(call.header.sequence);
+    throw_if_failed(call.text());
+    if (note && note->deviator >= 0) {
+      throw Error(ErrorCode::kProtocol,
+                  different_calls(note->caller, note->call, note->deviator, note->deviation));
+    }
+    if (note) who = absent_text(*note);
+  }
+  throw Error(ErrorCode::kTimeout,
+              concat(call.text(), " on rank ", topology_.rank(), " timed out after ",
+                     call.timeout.count(), " ms: waiting for ", who));
 }
 
 void NodeGroup::post_failure(FailureKind kind, int rank, std::string_view text) {
@@ -172,6 +198,10 @@ void NodeGroup::throw_if_failed(const std::string& during) {
   if (!failed()) return;
   if (listener_) listener_();
   const FailureRecord record = failure();
+  if (record.kind == FailureKind::kMismatch) {
+    throw Error(ErrorCode::kProtocol,
+                concat(during, " of rank ", topology_.rank(), " ended: ", record.text));
+  }
   if (record.kind == FailureKind::kAborted && record.rank == topology_.rank()) {
     throw Error(ErrorCode::kAborted, concat(during, " ended: aborted: ", record.text));
   }

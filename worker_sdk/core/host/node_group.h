@@ -68,6 +68,16 @@ class NodeGroup {
   // before this process can end. Set before the first wait.
   void set_failure_listener(std::function<void()> listener) { listener_ = std::move(listener); }
 
+  // Set where there are several nodes: asks all of them about a collective; nullopt where nobody
+  // knows. Takes up to half a second. Called on the thread that times out.
+  using RollCall = std::function<std::optional<RollCallNote>(std::uint32_t sequence)>;
+  void set_roll_call(RollCall roll_call) { roll_call_ = std::move(roll_call); }
+
+  // Ends a call whose deadline has passed. `supposed` is whom this rank waits for, in words, and
+  // is named where a roll-call finds nobody. Throws Error(kTimeout), Error(kProtocol) where the
+  // ranks turn out to have made different calls, or the node's failure where one came meanwhile.
+  [[noreturn]] void throw_timeout(const std::string& supposed, const Call& call);
+
   // Says that this rank goes without having failed.
   void leave();
 
@@ -79,13 +89,14 @@ class NodeGroup {
   bool wait_a_while(Flag& flag, std::uint32_t value, int local, const Call& call);
   void sleep_on(Flag& flag, std::uint32_t seen, Clock::duration at_most);
   void wake_everybody();
-  [[noreturn]] void throw_timeout(int waiting_for, const Call& call);
+  std::string who_is_behind(int waiting_for) const;
 
   // Constant after construction.
   const Topology topology_;
   const NodeMemoryLayout layout_;
   const SharedMapping memory_;
   std::function<void()> listener_;
+  RollCall roll_call_;
 
   std::mutex post_mutex_;  // own failure record
   bool posted_ = false;    // guarded by post_mutex_

@@ -11,7 +11,7 @@
 
 namespace ddprun::host {
 
-inline constexpr std::uint64_t kNodeMemoryMagic = 0x31306d656d706464;  // "ddpmem01"
+inline constexpr std::uint64_t kNodeMemoryMagic = 0x32306d656d706464;  // "ddpmem02"
 
 // Calls up to this size are one-shot: data and flag in one go.
 inline constexpr std::size_t kOneShotBytes = std::size_t{32} << 10;
@@ -29,7 +29,8 @@ struct alignas(64) Flag {
   std::atomic<std::uint32_t> sleepers{0};
 };
 
-enum class FailureKind : std::uint32_t { kNone = 0, kRankLost = 1, kAborted = 2 };
+// kMismatch: ranks made different calls; `rank` is the one that saw it.
+enum class FailureKind : std::uint32_t { kNone = 0, kRankLost = 1, kAborted = 2, kMismatch = 3 };
 
 struct FailureRecord {
   FailureKind kind;
@@ -57,10 +58,31 @@ struct RankControl {
   FailureRecord failure;                     // written once, before NodeControl::failed_by
 };
 
+// Of all nodes (roll_call.h): who has not entered a collective, or has entered another one.
+struct RollCallNote {
+  static constexpr std::size_t kMaxNamed = 16;
+
+  std::int32_t origin_node = 0;  // node index that asked
+  std::int32_t caller = 0;       // a rank in the collective, and what it called
+  CallHeader call;
+  std::uint32_t num_absent = 0;
+  std::int32_t absent[kMaxNamed] = {};  // the first of them
+  std::int32_t deviator = -1;           // a rank that called something else under that number
+  CallHeader deviation;
+};
+static_assert(sizeof(RollCallNote) <= sizeof(FailureRecord::text));
+
+struct RollCallAnswer {
+  std::atomic<std::uint32_t> sequence;  // of the collective asked about; written last
+  RollCallNote note;
+};
+
 struct NodeControl {
   std::uint64_t magic;
   std::uint32_t num_local;
   alignas(64) std::atomic<std::uint32_t> failed_by;  // local index + 1 of the first to report
+  alignas(64) RollCallAnswer roll_call;              // written by the watcher of the first rank
+  std::atomic<std::uint32_t> roll_call_wanted;       // by a member: the collective's sequence
 };
 
 // Slot of a mailbox: one piece of a message from one rank to another.

@@ -16,10 +16,8 @@ void NodeSteps::enter(const Call& call, const std::optional<Arena::Place>& place
   for (int local = 0; local < group_.num_local(); ++local) {
     const CallHeader& other = published(call, local).header;
     if (other == call.header) continue;
-    throw Error(ErrorCode::kProtocol,
-                concat("ranks made different calls: rank ", group_.topology().rank(), " called ",
-                       call.text(), ", rank ", group_.rank_of(local), " called ", describe(other),
-                       "; every rank must make the same calls in the same order"));
+    throw Error(ErrorCode::kProtocol, different_calls(group_.topology().rank(), call.header,
+                                                      group_.rank_of(local), other));
   }
 }
 

@@ -25,10 +25,9 @@ constexpr auto kGrace = milliseconds{400};
 void OperationIo::check(int rank, const Call& call) {
   group_.throw_if_failed(call.text());
   if (!call.deadline.expired()) return;
-  throw Error(ErrorCode::kTimeout,
-              concat(call.text(), " on rank ", group_.topology().rank(), " timed out after ",
-                     call.timeout.count(), " ms: waiting for rank ", rank,
-                     " on another node, or for a rank that it waits for"));
+  group_.throw_timeout(concat("rank ", rank, " on another node",
+                              call.is_collective() ? ", or for a rank that it waits for" : ""),
+                       call);
 }
 
 void OperationIo::wait(std::vector<pollfd>& polls, int rank, const Call& call) {
@@ -36,7 +35,8 @@ void OperationIo::wait(std::vector<pollfd>& polls, int rank, const Call& call) {
   const int timeout = static_cast<int>(std::min(left, kLook).count());
   group_.own_control().waits_for.store(rank + 1, std::memory_order_relaxed);
   const int ready = ::poll(polls.data(), polls.size(), timeout);
-  if (ready <= 0) check(rank, call);
+  // A peer that trickles is always ready, and must not keep the call beyond its deadline.
+  if (ready <= 0 || call.deadline.expired()) check(rank, call);
   group_.own_control().waits_for.store(0, std::memory_order_relaxed);
 }
 

@@ -21,6 +21,13 @@ namespace {
 
 // On a control connection, beside FailureKind's: the sender destroys its communicator.
 constexpr auto kGoodbye = static_cast<FailureKind>(100);
+// Likewise: a RollCallNote in the place of the text.
+constexpr auto kRollCall = static_cast<FailureKind>(101);
+constexpr auto kRollCallTime = std::chrono::milliseconds{500};
+
+// What a member says to its node's first rank.
+constexpr char kFailureNudge = '!';
+constexpr char kRollCallNudge = '?';
 
 UniqueFd open_pidfd(int pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -84,8 +91,12 @@ void PeerWatcher::watch_process(int local, int pid) {
   }  // Otherwise (an old kernel, a sandbox): the unix connections still tell.
 }
 
-void PeerWatcher::watch_node(int rank, UniqueFd control_connection) {
-  add(Kind::kControl, rank, std::move(control_connection));
+void PeerWatcher::watch_next_node(int rank, UniqueFd control_connection) {
+  add(Kind::kNextNode, rank, std::move(control_connection));
+}
+
+void PeerWatcher::watch_previous_node(int rank, UniqueFd control_connection) {
+  add(Kind::kPreviousNode, rank, std::move(control_connection));
 }
 
 void PeerWatcher::run() {
@@ -128,14 +139,20 @@ void PeerWatcher::run() {
 }
 
 void PeerWatcher::handle(Watched& watched) {
-  if (watched.kind == Kind::kControl) return handle_control(watched);
+  if (watched.is_node()) return handle_control(watched);
   if (watched.kind == Kind::kProcess) {
     watched.done = true;
     return peer_ended(watched.rank, "its process ended");
   }
   char bytes[64];
   const ssize_t got = ::recv(watched.fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
-  if (got > 0) return announce_failure();  // a member's nudge
+  if (got > 0) {  // a member's nudges
+    if (std::memchr(bytes, kFailureNudge, static_cast<std::size_t>(got))) announce_failure();
+    if (std::memchr(bytes, kRollCallNudge, static_cast<std::size_t>(got))) {
+      start_roll_call(group_.node_control().roll_call_wanted.load(std::memory_order_acquire));
+    }
+    return;
+  }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   watched.done = true;
   peer_ended(watched.rank, "its process ended or closed its connection");
@@ -147,7 +164,8 @@ void PeerWatcher::peer_ended(int rank, std::string_view how) {
     const RankControl& control = group_.control(topology.local_index_of(rank));
     if (control.left.load(std::memory_order_acquire) != 0) return;
   }
-  if (group_.failed()) return;
+  // One that posted a failure may have died before it told the node's first rank.
+  if (group_.failed()) return announce_failure();
   group_.post_failure(FailureKind::kRankLost, rank, how);
 }
 
@@ -170,14 +188,57 @@ void PeerWatcher::handle_control(Watched& watched) {
       return;
     }
     FailureRecord& message = watched.message;
+    if (message.kind == kRollCall) {
+      handle_note(message);
+      continue;
+    }
     message.text[sizeof message.text - 1] = '\0';
     if (!group_.failed()) group_.post_failure(message.kind, message.rank, message.text);
   }
 }
 
+void PeerWatcher::handle_note(const FailureRecord& message) {
+  RollCallNote note;
+  std::memcpy(&note, message.text, sizeof note);
+  if (note.origin_node == group_.topology().node_index()) return post_roll_call(group_, note);
+  answer_roll_call(group_, note);
+  pass_on(note);
+}
+
+void PeerWatcher::start_roll_call(std::uint32_t sequence) {
+  if (const auto note = begin_roll_call(group_, sequence)) pass_on(*note);
+}
+
+void PeerWatcher::pass_on(const RollCallNote& note) {
+  FailureRecord message{.kind = kRollCall, .rank = group_.topology().rank(), .text = {}};
+  std::memcpy(message.text, &note, sizeof note);
+  const std::lock_guard lock(mutex_);
+  for (const auto& entry : watched_) {
+    if (entry->kind != Kind::kNextNode || entry->done) continue;
+    [[maybe_unused]] const ssize_t sent =
+        ::send(entry->fd.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+}
+
+std::optional<RollCallNote> PeerWatcher::call_roll(std::uint32_t sequence) {
+  if (group_.local_index() == 0) {
+    start_roll_call(sequence);
+  } else {
+    group_.node_control().roll_call_wanted.store(sequence, std::memory_order_release);
+    const std::lock_guard lock(mutex_);
+    nudge_first_rank(kRollCallNudge);
+  }
+  const Deadline deadline = Deadline::after(kRollCallTime);
+  for (;;) {
+    if (const auto note = read_roll_call(group_, sequence)) return note;
+    if (group_.failed() || deadline.expired()) return std::nullopt;
+    ::poll(nullptr, 0, 1);
+  }
+}
+
 void PeerWatcher::send_to_nodes(const FailureRecord& message) {
   for (const auto& entry : watched_) {
-    if (entry->kind != Kind::kControl || entry->done) continue;
+    if (!entry->is_node() || entry->done) continue;
     // 240 bytes into an otherwise empty socket buffer: always taken whole.
     [[maybe_unused]] const ssize_t sent =
         ::send(entry->fd.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -192,9 +253,13 @@ void PeerWatcher::announce_failure() {
     send_to_nodes(group_.failure());
     return;
   }
+  nudge_first_rank(kFailureNudge);
+}
+
+// mutex_ is held.
+void PeerWatcher::nudge_first_rank(char nudge) {
   for (const auto& entry : watched_) {
     if (entry->kind != Kind::kUnix) continue;
-    const char nudge = '!';
     [[maybe_unused]] const ssize_t sent =
         ::send(entry->fd.get(), &nudge, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "worker_sdk/core/host/arrival_book.h"
 #include "worker_sdk/core/host/greeter.h"
 #include "worker_sdk/core/host/node_group.h"
+#include "worker_sdk/core/host/roll_call.h"
 
 namespace ddprun::host {
 
@@ -32,14 +34,19 @@ class PeerWatcher {
   // What to watch; any thread.
   void watch_connection(int local, UniqueFd unix_connection);
   void watch_process(int local, int pid);
-  void watch_node(int rank, UniqueFd control_connection);
+  void watch_next_node(int rank, UniqueFd control_connection);
+  void watch_previous_node(int rank, UniqueFd control_connection);
 
   // Tells the other nodes of this node's failure, once: the first rank itself, members by nudging
   // it. Any thread; never blocks.
   void announce_failure();
 
+  // Asks all nodes about a collective that this rank is in; nullopt where no answer came in half a
+  // second (a first rank hangs or has gone) or something failed meanwhile. Any thread.
+  std::optional<RollCallNote> call_roll(std::uint32_t sequence);
+
  private:
-  enum class Kind { kUnix, kProcess, kControl };
+  enum class Kind { kUnix, kProcess, kNextNode, kPreviousNode };
   struct Watched {
     Watched(Kind what, int peer, UniqueFd descriptor)
         : kind(what), rank(peer), fd(std::move(descriptor)) {}
@@ -47,10 +54,11 @@ class PeerWatcher {
     const Kind kind;
     const int rank;  // of the peer
     const UniqueFd fd;
-    std::size_t received = 0;  // kControl: bytes of the message so far
+    std::size_t received = 0;  // from a node: bytes of the message so far
     FailureRecord message{};
-    // kControl: the peer said goodbye. The connection stays open, so that it doesn't see us end.
+    // A node: the peer said goodbye. The connection stays open, so that it doesn't see us end.
     bool parted = false;
+    bool is_node() const { return kind == Kind::kNextNode || kind == Kind::kPreviousNode; }
     std::atomic<bool> done{false};  // nothing more to expect; the watcher thread erases it
   };
 
@@ -59,7 +67,11 @@ class PeerWatcher {
   void handle(Watched& watched);
   void handle_control(Watched& watched);
   void peer_ended(int rank, std::string_view how);
+  void handle_note(const FailureRecord& message);
   void send_to_nodes(const FailureRecord& message);
+  void start_roll_call(std::uint32_t sequence);
+  void pass_on(const RollCallNote& note);
+  void nudge_first_rank(char nudge);
   void wake();
 
   // Constant after construction.

@@ -193,11 +193,8 @@ bool Ring::advance_receive(const Call& call, const Flow& flow, std::size_t socke
     lane.header_bytes += static_cast<std::size_t>(got);
     if (lane.header_bytes == sizeof lane.header && !(lane.header == call.header)) {
       show_header();
-      throw Error(
-          ErrorCode::kProtocol,
-          concat("ranks made different calls: rank ", group_.topology().rank(), " called ",
-                 call.text(), ", rank ", previous_.rank, " called ", describe(lane.header), " #",
-                 lane.header.sequence, "; every rank must make the same calls in the same order"));
+      throw Error(ErrorCode::kProtocol, different_calls(group_.topology().rank(), call.header,
+                                                        previous_.rank, lane.header));
     }
     return true;
   }

@@ -257,6 +257,8 @@ void NcclCommunicator::check_buffer(const char* operation, const TensorView& buf
         (buffer.device.kind == Device::Kind::kCpu ? std::string("the CPU")
                                                   : "GPU " + std::to_string(buffer.device.index)) +
         ", the communicator on GPU " + std::to_string(options_.device);
+  } else if (!buffer.is_possible()) {
+    problem = "no buffer has " + std::to_string(buffer.count) + " elements";
   } else if (buffer.data == nullptr && buffer.count > 0) {
     problem = "the buffer has no memory";
   } else {
@@ -292,7 +294,7 @@ void NcclCommunicator::check_parts(const char* operation, const TensorView& part
   if (part.dtype != whole.dtype) {
     problem = std::string("the buffers differ in type: ") + to_string(part.dtype) + " and " +
               to_string(whole.dtype);
-  } else if (part.count * num_parts != whole.count) {
+  } else if (whole.count % num_parts != 0 || whole.count / num_parts != part.count) {
     problem = std::to_string(whole.count) + " elements are not " + std::to_string(num_parts) +
               " times " + std::to_string(part.count);
   } else if (overlap && part_begin != whole_begin + own_offset) {

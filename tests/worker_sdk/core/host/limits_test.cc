@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes and time-outs at the ends of their types, and a process that has no descriptors left.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <barrier>
+
+#include "common/error.h"
+#include "tests/support/catch.h"
+#include "tests/worker_sdk/core/host/rank_threads.h"
+#include "worker_sdk/core/host/bootstrap.h"
+#include "worker_sdk/core/host/operation_io.h"
+
+using namespace ddprun;
+using namespace ddprun::host;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::optional<ErrorCode> code_of(const std::function<void()>& call, std::string* what = nullptr) {
+  try {
+    call();
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (what) *what = error.what();
+    return error.code();
+  }
+}
+
+// No further descriptor can be opened in this process while it lives.
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const UniqueFd lowest_free(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(lowest_free.get());
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoMoreDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+std::vector<UniqueFd> of_one(int fd) {
+  std::vector<UniqueFd> list(1);
+  list.emplace_back(fd);
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("host communicator: sizes that overflow are refused, and the ranks stay in step") {
+  const int num_ranks = GENERATE(1, 2);
+  const auto errors = run_world(one_node(num_ranks), [](Communicator& ranks) {
+    std::vector<float> values(4);
+    const auto refused = [&](const std::function<void()>& call) {
+      if (code_of(call) != ErrorCode::kInvalidArgument) throw std::runtime_error("accepted");
+    };
+    const auto of = [&](std::size_t count, DType dtype = DType::kFloat32) {
+      return TensorView{.data = values.data(), .count = count, .dtype = dtype};
+    };
+    const std::size_t most = std::numeric_limits<std::size_t>::max();
+    refused([&] { ranks.allocate(most); });
+    refused([&] { ranks.allocate(most / 2); });
+    refused([&] { ranks.all_reduce(of(most / 4 + 1), ReduceOp::kSum); });  // 4 bytes, it would seem
+    refused([&] { ranks.all_reduce(of(1, static_cast<DType>(77)), ReduceOp::kSum); });
+    refused([&] { ranks.broadcast(of(most), 0); });
+    if (ranks.size() == 2) {  // 2 × 2^63 parts are 0 elements, it would seem
+      refused([&] { ranks.all_gather(of(most / 2 + 1, DType::kUInt8), of(0, DType::kUInt8)); });
+    }
+    ranks.barrier();
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host communicator: a time-out of milliseconds::max() is one that never comes") {
+  const auto layout = GENERATE(std::vector<int>{0, 0}, std::vector<int>{0, 1});
+  WorldOptions world{.node_rank_of = layout};
+  world.timeout = std::chrono::milliseconds::max();
+  const auto errors = run_world(world, [](Communicator& ranks) {
+    for (int i = 0; i < 20; ++i) ranks.barrier();
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host communicator: a rank that can't get memory fails the others at once") {
+  std::barrier both(2);
+  std::optional<ErrorCode> codes[2];
+  std::string texts[2];
+  std::optional<NoMoreDescriptors> full;
+  const Clock::time_point start = Clock::now();
+  const auto errors = run_world(one_node(2), [&](Communicator& ranks) {
+    const auto rank = static_cast<std::size_t>(ranks.rank());
+    ranks.barrier();
+    both.arrive_and_wait();
+    if (rank == 0) full.emplace();
+    both.arrive_and_wait();
+    codes[rank] = code_of([&] { ranks.allocate(1000); }, &texts[rank]);
+    both.arrive_and_wait();
+    if (rank == 0) full.reset();
+  });
+  CHECK(all_well(errors));
+  CHECK(codes[0] == ErrorCode::kSystem);
+  CHECK(codes[1] == ErrorCode::kPeerLost);
+  CHECK_THAT(texts[1], Contains("rank 0 aborted") && Contains("memfd_create"));
+  CHECK(Clock::now() - start < 10s);
+}
+
+TEST_CASE("receive_memory: a process with no descriptor left is told so") {
+  int pair[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  NodeConnections first;
+  first.memory = of_one(pair[0]);
+  NodeConnections member;
+  member.memory.emplace_back(pair[1]);
+  const UniqueFd memory = create_shared_memory("test", 4096);
+  const Deadline deadline = Deadline::after(10s);
+  send_memory(first, memory.get(), Topology({0, 0}, 0), deadline);
+  std::string what;
+  std::optional<ErrorCode> code;
+  {
+    const NoMoreDescriptors full;
+    code = code_of([&] { receive_memory(member, Topology({0, 0}, 1), deadline); }, &what);
+  }
+  CHECK(code == ErrorCode::kResourceExhausted);
+  CHECK_THAT(what, Contains("rank 1") && Contains("ulimit -n"));
+}
+
+TEST_CASE("OperationIo: a peer that is always ready can't hold a call beyond its deadline") {
+  const Topology topology({0, 1}, 0);
+  const std::size_t size_bytes = NodeMemoryLayout(1).total_bytes();
+  const UniqueFd memory = create_shared_memory("test", size_bytes);
+  NodeGroup group(topology, SharedMapping(memory.get(), size_bytes));
+  OperationIo io(group);
+  int pair[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  const UniqueFd near(pair[0]), far(pair[1]);
+  REQUIRE(::write(far.get(), "x", 1) == 1);
+  std::vector<pollfd> polls{{.fd = near.get(), .events = POLLIN, .revents = 0}};
+  Call call{
+      .header = {.kind = CallKind::kAllReduce}, .deadline = Deadline::after(10s), .timeout = 10s};
+  io.wait(polls, 1, call);
+  call.deadline = Deadline::after(0s);
+  CHECK(code_of([&] { io.wait(polls, 1, call); }) == ErrorCode::kTimeout);
+}
