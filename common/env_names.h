@@ -38,6 +38,9 @@ inline constexpr char kTerminalColumns[] =
 inline constexpr char kNcclLibrary[] = "DDPRUN_NCCL_LIBRARY";
 inline constexpr char kCudartLibrary[] = "DDPRUN_CUDART_LIBRARY";
 
+// Read by NCCL: where its RAS service listens.
+inline constexpr char kNcclRasAddr[] = "NCCL_RAS_ADDR";
+
 // Read by the launcher.
 inline constexpr char kRdzvEndpoint[] = "DDPRUN_RDZV_ENDPOINT";
 inline constexpr char kPetRdzvEndpoint[] = "PET_RDZV_ENDPOINT";

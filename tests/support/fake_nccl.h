@@ -32,8 +32,10 @@ class FakeNccl : public nccl::NcclApi {
   void fail_next(int rank, const std::string& function, nccl::Result result);
   // What comm_async_error says from now on, on every communicator of this rank.
   void inject_async_error(int rank, nccl::Result error);
-  // The next call of `function` on this rank blocks until its communicator is aborted.
+  // The next call of `function` on this rank blocks until its communicator is aborted, or until
+  // release_hangs(): then it does what it should.
   void hang_next(int rank, const std::string& function);
+  void release_hangs();
   // comm_abort blocks until release_aborts().
   void hang_aborts();
   void release_aborts();
@@ -46,7 +48,8 @@ class FakeNccl : public nccl::NcclApi {
   int num_live_buffers() const;  // mem_alloc
   int num_registered() const;
   int num_aborts() const;
-  int num_ids() const;  // get_unique_id calls
+  int num_ids() const;              // get_unique_id calls
+  int num_running(int rank) const;  // operations on streams
 
   // ---- NcclApi ----
   int version() override { return 22809; }
@@ -108,6 +111,7 @@ class FakeNccl : public nccl::NcclApi {
   std::map<nccl::Comm, std::shared_ptr<Rank>> comms_;
   std::map<std::pair<int, std::string>, nccl::Result> faults_;
   std::map<std::pair<int, std::string>, bool> hangs_;
+  int num_hang_releases_ = 0;
   std::map<int, nccl::Result> async_errors_;
   std::map<void*, std::size_t> buffers_;
   int in_progress_polls_ = 0;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/store/prefix_store.h"
@@ -12,6 +13,7 @@
 #include "worker_sdk/core/nccl/device_identity.h"
 #include "worker_sdk/core/nccl/loader.h"
 #include "worker_sdk/core/nccl/nccl_communicator.h"
+#include "worker_sdk/core/nccl/ras_address.h"
 
 namespace ddprun {
 namespace {
@@ -55,6 +57,10 @@ NcclLibraries load_nccl_libraries() {
 
 std::unique_ptr<Session> Session::from_env(const SessionOptions& options) {
   WorkerEnv env = WorkerEnv::from_environment([](const char* name) { return std::getenv(name); });
+  // Here, before the program has threads: setenv is not safe beside a getenv.
+  const std::string ras_address = nccl::ras_address(env.run_id, env.master);
+  constexpr int kKeepWhatIsSet = 0;
+  ::setenv(env::kNcclRasAddr, ras_address.c_str(), kKeepWhatIsSet);
   // The first connection waits for a store that is starting, the later ones know that it runs.
   auto connect = [master = env.master, timeout = options.connect_timeout]() mutable {
     return connect_to_store(master, std::exchange(timeout, kSideConnectTimeout));

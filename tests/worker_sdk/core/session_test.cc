@@ -19,6 +19,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fake_nccl.h"
+#include "worker_sdk/core/nccl/ras_address.h"
 
 namespace ddprun {
 namespace {
@@ -108,8 +109,15 @@ TEST_CASE("Session: from_env reads the environment and reaches the store") {
       {env::kGroupRank, "0"}, {env::kLocalWorldSize, "1"},     {env::kGroupWorldSize, "1"},
       {env::kRound, "7"},     {env::kMasterAddr, "127.0.0.1"}, {env::kMasterPort, port.c_str()}};
   for (const auto& [name, value] : variables) ::setenv(name, value, 1);
+  ::unsetenv(env::kNcclRasAddr);
   const auto session = Session::from_env();
   CHECK(session->env().round == 7);
+  const std::string ras_address = nccl::ras_address("none", session->env().master);
+  CHECK(std::string(::getenv(env::kNcclRasAddr)) == ras_address);
+  ::setenv(env::kNcclRasAddr, "localhost:4444", 1);
+  Session::from_env();
+  CHECK(std::string(::getenv(env::kNcclRasAddr)) == "localhost:4444");  // the user's own stays
+  ::unsetenv(env::kNcclRasAddr);
   session->store().set("answer", "42");
   store::TcpStore direct(server.endpoint());
   CHECK(direct.get("ddprun/7/user/answer") == "42");

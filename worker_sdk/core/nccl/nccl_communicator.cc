@@ -193,7 +193,17 @@ std::shared_ptr<Operation> NcclCommunicator::start(const std::string& what,
                                                    const Launch& launch) {
   std::lock_guard lock(launch_mutex_);
   failure_->throw_if_set();
-  DeviceGuard guard(*cuda_, options_.device, options_.rank);
+  try {
+    DeviceGuard guard(*cuda_, options_.device, options_.rank);
+    return start_on_device(what, options, launch);
+  } catch (const Error& error) {
+    fail(error);  // whatever it was: this rank is out of step with the others now
+  }
+}
+
+std::shared_ptr<Operation> NcclCommunicator::start_on_device(const std::string& what,
+                                                             const CallOptions& options,
+                                                             const Launch& launch) {
   const int rank = options_.rank;
   auto operation =
       std::make_shared<Operation>(cuda_, events_, failure_, num_operations_ + 1,

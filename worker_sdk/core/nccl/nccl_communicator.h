@@ -65,6 +65,9 @@ class NcclCommunicator : public Communicator {
   // Runs `launch` on our stream behind the caller's, and watches it from before it starts.
   std::shared_ptr<Operation> start(const std::string& what, const CallOptions& options,
                                    const Launch& launch);
+  // launch_mutex_ is held and the device selected.
+  std::shared_ptr<Operation> start_on_device(const std::string& what, const CallOptions& options,
+                                             const Launch& launch);
   // The same as a Work, waited for unless async.
   WorkPtr start_work(const std::string& what, const CallOptions& options, const Launch& launch);
   // Waits while NCCL answers kInProgress; a failure is set and thrown.

@@ -38,6 +38,16 @@ bool NcclWork::is_completed() { return operation_->poll() != Operation::State::k
 
 void NcclWork::wait() {
   if (operation_->poll() == Operation::State::kFailed) context_.failure->throw_if_set();
+  try {
+    order_caller_behind();
+  } catch (const Error& error) {
+    context_.failure->set(error);  // the watchdog ends the communicator and tells the others
+    throw;
+  }
+  if (context_.blocking_wait) wait_on_host(*operation_, *context_.failure);
+}
+
+void NcclWork::order_caller_behind() {
   CudaApi& cuda = *context_.cuda;
   DeviceGuard guard(cuda, context_.device, context_.rank);
   Stream caller = nullptr;
@@ -46,7 +56,6 @@ void NcclWork::wait() {
   }
   check_cuda(cuda, cuda.stream_wait_event(caller, operation_->event()), context_.rank,
              "cudaStreamWaitEvent");
-  if (context_.blocking_wait) wait_on_host(*operation_, *context_.failure);
 }
 
 }  // namespace ddprun::nccl

@@ -31,6 +31,8 @@ class NcclWork : public Work {
   void wait() override;
 
  private:
+  void order_caller_behind();
+
   const Context context_;
   const std::shared_ptr<Operation> operation_;  // second owner: the watchdog
 };

@@ -19,9 +19,6 @@ using nccl::NcclOptions;
 using nccl::Stream;
 using std::chrono::milliseconds;
 
-#define SKIP_WITHOUT_RANKS(rig, num_ranks) \
-  if ((rig).skip_reason(num_ranks) != nullptr) DDPRUN_SKIP((rig).skip_reason(num_ranks))
-
 constexpr DType kAllDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,
                                 DType::kInt8,    DType::kUInt8,   DType::kInt32,   DType::kInt64};
 
@@ -40,10 +37,6 @@ double reduced(ReduceOp op, int size, std::size_t index) {
   double value = value_of(0, index);
   for (int rank = 1; rank < size; ++rank) value = combine(op, value, value_of(rank, index));
   return op == ReduceOp::kAverage ? value / size : value;
-}
-
-int device_of(const NcclCommunicator& communicator, Rig& rig) {
-  return rig.options(communicator.rank(), communicator.size()).device;
 }
 
 TEST_CASE("NcclCommunicator: all_reduce of every dtype and reduction, 1 to 4 ranks") {
@@ -309,123 +302,6 @@ TEST_CASE("NcclCommunicator: options that can't be are refused before anything h
     const Error error = error_of([&] { rig.join(options); });
     CHECK(error.code() == ErrorCode::kInvalidArgument);
   }
-}
-
-TEST_CASE("NcclCommunicator: set-up with a missing rank ends at its deadline and names it") {
-  Rig rig;
-  SKIP_WITHOUT_RANKS(rig, 3);
-  const auto begin = std::chrono::steady_clock::now();
-  rig.run(2, [&](NcclOptions options) {
-    options.size = 3;  // rank 2 never comes
-    options.init_timeout = milliseconds(1'500);
-    const Error error = error_of([&] { rig.join(options); });
-    const bool told_by_peer =
-        error.code() == ErrorCode::kPeerLost && contains(error.what(), "gave up");
-    expect(error.code() == ErrorCode::kTimeout || told_by_peer, error.what());
-    expect(contains(error.what(), "never came: rank 2"), error.what());
-  });
-  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
-}
-
-TEST_CASE("NcclCommunicator: set-up without rank 0 ends at its deadline and names it") {
-  Rig rig;
-  SKIP_WITHOUT_RANKS(rig, 2);
-  rig.run(1, [&](NcclOptions options) {
-    options.rank = 1;
-    options.size = 2;
-    options.init_timeout = milliseconds(300);
-    const Error error = error_of([&] { rig.join(options); });
-    expect(error.code() == ErrorCode::kTimeout, error.what());
-    expect(contains(error.what(), "never came: rank 0"), error.what());
-  });
-}
-
-TEST_CASE("NcclCommunicator: an operation that a rank never joins times out and names it") {
-  Rig rig;
-  SKIP_WITHOUT_RANKS(rig, 2);
-  const int size = std::min(rig.max_ranks(), 3);
-  std::atomic<int> num_failed{0};
-  rig.run_with(
-      size,
-      [](NcclOptions& options) {
-        options.blocking_wait = true;
-        options.missing_ranks_grace = milliseconds(2'000);  // a busy machine
-      },
-      [&](NcclCommunicator& comm, Stream stream) {
-        DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
-        array.write(values_of(comm.rank(), 16));
-        comm.all_reduce(array.view(), ReduceOp::kSum, {});
-        if (comm.rank() == size - 1) {  // stays away until the others have given up
-          while (num_failed.load() < size - 1) std::this_thread::yield();
-          return;
-        }
-        CallOptions call;
-        call.timeout = milliseconds(300);
-        Error error(ErrorCode::kAborted, "");
-        try {
-          error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum, call); });
-        } catch (...) {
-          ++num_failed;
-          throw;
-        }
-        ++num_failed;
-        expect(error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPeerLost,
-               error.what());
-        expect(contains(error.what(), "operation 2, all_reduce of 16 float32 sum"), error.what());
-        expect(contains(error.what(), "not waiting in it: rank " + std::to_string(size - 1)),
-               error.what());
-        const Error again = error_of([&] { comm.barrier({}); });
-        expect(std::string(again.what()) == error.what(), "the first error stays");
-      });
-}
-
-TEST_CASE("NcclCommunicator: abort ends the others' operations with the rank's name") {
-  Rig rig;
-  SKIP_WITHOUT_RANKS(rig, 2);
-  rig.run_with(
-      2, [](NcclOptions& options) { options.blocking_wait = true; },
-      [&](NcclCommunicator& comm, Stream stream) {
-        DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
-        array.write(values_of(comm.rank(), 16));
-        if (comm.rank() == 1) {
-          comm.abort("the data loader failed");
-          comm.abort("a second time");
-          const Error error = error_of([&] { comm.barrier({}); });
-          expect(error.code() == ErrorCode::kAborted, error.what());
-          expect(contains(error.what(), "the data loader failed"), error.what());
-          return;
-        }
-        const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum, {}); });
-        expect(error.code() == ErrorCode::kPeerLost, error.what());
-        expect(contains(error.what(), "rank 1"), error.what());
-      });
-}
-
-TEST_CASE("NcclCommunicator: abort from another thread ends a wait on this rank") {
-  Rig rig;
-  SKIP_WITHOUT_RANKS(rig, 2);
-  rig.run_with(
-      2, [](NcclOptions& options) { options.blocking_wait = true; },
-      [&](NcclCommunicator& comm, Stream stream) {
-        DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
-        array.write(values_of(comm.rank(), 16));
-        if (comm.rank() == 1) return;  // never joins; leaves
-        CallOptions async;
-        async.async = true;
-        const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
-        std::thread other([&] { comm.abort("enough"); });
-        Error error(ErrorCode::kSystem, "");
-        try {
-          error = error_of([&] { work->wait(); });
-        } catch (...) {
-          other.join();
-          throw;
-        }
-        other.join();
-        expect(error.code() == ErrorCode::kAborted, error.what());
-        expect(work->is_completed(), "it has ended, badly");
-        expect(error_of([&] { work->wait(); }).code() == ErrorCode::kAborted, "it stays failed");
-      });
 }
 
 }  // namespace

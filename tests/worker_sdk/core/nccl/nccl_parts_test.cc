@@ -12,6 +12,7 @@
 #include "worker_sdk/core/nccl/dynamic_library.h"
 #include "worker_sdk/core/nccl/loader.h"
 #include "worker_sdk/core/nccl/peer_board.h"
+#include "worker_sdk/core/nccl/ras_address.h"
 
 namespace ddprun::test {
 namespace {
@@ -29,6 +30,21 @@ TEST_CASE("list_ranks: few are all named, many are counted") {
 TEST_CASE("version_text: NCCL's number in its own words") {
   CHECK(nccl::version_text(22809) == "2.28.9");
   CHECK(nccl::version_text(21800) == "2.18.0");
+}
+
+TEST_CASE("ras_address: one for all workers of a job, others for other jobs") {
+  const Endpoint store{"10.0.0.1", 29500};
+  const std::string address = nccl::ras_address("job", store);
+  CHECK(address == nccl::ras_address("job", store));
+  CHECK(address != nccl::ras_address("other job", store));
+  CHECK(address != nccl::ras_address("job", Endpoint{"10.0.0.1", 29501}));
+  CHECK(address != "localhost:28028");
+  for (int job = 0; job < 1000; ++job) {
+    const std::string one = nccl::ras_address(std::to_string(job), store);
+    REQUIRE(one.substr(0, 10) == "localhost:");
+    const int port = std::stoi(one.substr(10));
+    REQUIRE((port >= 21'000 && port < 28'000));
+  }
 }
 
 TEST_CASE("PeerBoard: the first rank to give up is the one that is named") {

@@ -58,6 +58,13 @@ class Rig {
   std::string why_not_;
 };
 
+#define SKIP_WITHOUT_RANKS(rig, num_ranks) \
+  if ((rig).skip_reason(num_ranks) != nullptr) DDPRUN_SKIP((rig).skip_reason(num_ranks))
+
+inline int device_of(const nccl::NcclCommunicator& communicator, Rig& rig) {
+  return rig.options(communicator.rank(), communicator.size()).device;
+}
+
 // Device memory of one rank; the thread's device must be the rank's.
 class DeviceArray {
  public:

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// FakeNccl's collectives and messages: what a call checks, and what runs on the streams.
+#include <cstring>
+
+#include "tests/support/elements.h"
+#include "tests/support/fake_nccl_parts.h"
+
+namespace ddprun::test {
+
+using nccl::Comm;
+using nccl::Result;
+using nccl::Stream;
+
+Result FakeNccl::launch(const char* function, Comm comm, Stream stream, Call call) {
+  Entry entry(*this, comm, function);
+  if (!entry.ok()) return entry.result();
+  std::uint64_t seq = 0;
+  {
+    Lock lock(mutex_);
+    ++entry.rank()->num_running;
+    const bool collective = call.kind != Call::Kind::kSend && call.kind != Call::Kind::kRecv;
+    if (collective) seq = ++entry.rank()->num_calls;
+  }
+  cuda_->enqueue(stream, [this, rank = entry.rank(), seq, call] { run(rank, seq, call); });
+  return entry.answer();
+}
+
+void FakeNccl::run(const std::shared_ptr<Rank>& rank, std::uint64_t seq, const Call& call) {
+  Lock lock(mutex_);
+  if (seq == 0) {
+    run_point_to_point(lock, *rank, call);
+  } else {
+    run_collective(lock, *rank, seq, call);
+  }
+  --rank->num_running;
+  changed_.notify_all();
+}
+
+void FakeNccl::run_collective(Lock& lock, Rank& rank, std::uint64_t seq, const Call& call) {
+  Group& group = *rank.group;
+  auto& entry = group.slots[seq];
+  if (!entry) entry = std::make_shared<Slot>(group.size);
+  const auto slot = entry;
+  for (const auto& other : slot->calls) {
+    if (other && !other->matches(call)) group.error = Result::kInvalidUsage;
+  }
+  slot->calls[static_cast<std::size_t>(rank.rank)] = call;
+  ++slot->num_arrived;
+  if (slot->num_arrived == group.size && !slot->dead && group.error == Result::kSuccess) {
+    compute(*slot);
+    slot->done = true;
+    group.slots.erase(seq);
+    changed_.notify_all();
+  }
+  changed_.wait(lock, [&] { return slot->done || rank.aborted; });
+  if (slot->done) return;
+  slot->dead = true;
+  const std::size_t rubbish_count =
+      call.kind == Call::Kind::kAllGather ? call.count * slot->calls.size() : call.count;
+  std::memset(call.output, 0xEE, rubbish_count * size_of(call.dtype));
+}
+
+void FakeNccl::run_point_to_point(Lock& lock, Rank& rank, const Call& call) {
+  Group& group = *rank.group;
+  if (call.kind == Call::Kind::kSend) {
+    auto letter = std::make_shared<Group::Letter>(Group::Letter{call, false});
+    group.mail[{rank.rank, call.root_or_peer}].push_back(letter);
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return letter->taken || rank.aborted; });
+    letter->taken = true;  // after an abort: the memory is not to be read any more
+    return;
+  }
+  auto& box = group.mail[{call.root_or_peer, rank.rank}];
+  changed_.wait(lock, [&] { return !box.empty() || rank.aborted; });
+  if (rank.aborted) {
+    std::memset(call.output, 0xEE, call.count * size_of(call.dtype));
+    return;
+  }
+  const auto letter = box.front();
+  box.pop_front();
+  if (letter->call.count != call.count || letter->call.dtype != call.dtype) {
+    group.error = Result::kInvalidUsage;
+  } else if (!letter->taken) {
+    std::memcpy(call.output, letter->call.input, call.count * size_of(call.dtype));
+  }
+  letter->taken = true;
+  changed_.notify_all();
+}
+
+void FakeNccl::compute(const Slot& slot) {
+  const Call& first = *slot.calls[0];
+  const std::size_t size = slot.calls.size();
+  const bool scatter = first.kind == Call::Kind::kReduceScatter;
+  const std::size_t part_bytes = first.count * size_of(first.dtype);
+  const std::size_t input_bytes = scatter ? part_bytes * size : part_bytes;
+  // Copied first: outputs may be the inputs.
+  std::vector<std::vector<char>> inputs;
+  for (const auto& call : slot.calls) {
+    const char* begin = static_cast<const char*>(call->input);
+    inputs.emplace_back(begin, begin + input_bytes);
+  }
+  const auto reduced = [&](std::size_t index) {
+    double value = load_element(inputs[0].data(), index, first.dtype);
+    for (std::size_t rank = 1; rank < size; ++rank) {
+      value = combine(first.op, value, load_element(inputs[rank].data(), index, first.dtype));
+    }
+    return first.op == ReduceOp::kAverage ? value / static_cast<double>(size) : value;
+  };
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    char* output = static_cast<char*>(slot.calls[rank]->output);
+    switch (first.kind) {
+      case Call::Kind::kBroadcast:
+        if (part_bytes == 0) break;
+        std::memcpy(output, inputs[static_cast<std::size_t>(first.root_or_peer)].data(),
+                    part_bytes);
+        break;
+      case Call::Kind::kAllGather:
+        for (std::size_t peer = 0; peer < size && part_bytes > 0; ++peer) {
+          std::memcpy(output + peer * part_bytes, inputs[peer].data(), part_bytes);
+        }
+        break;
+      default: {
+        const std::size_t offset = scatter ? rank * first.count : 0;
+        for (std::size_t i = 0; i < first.count; ++i) {
+          store_element(output, i, first.dtype, reduced(offset + i));
+        }
+      }
+    }
+  }
+}
+
+Result FakeNccl::all_reduce(const void* input, void* output, std::size_t count, DType dtype,
+                            ReduceOp op, Comm comm, Stream stream) {
+  return launch("all_reduce", comm, stream,
+                {Call::Kind::kAllReduce, input, output, count, dtype, op, 0});
+}
+
+Result FakeNccl::broadcast(const void* input, void* output, std::size_t count, DType dtype,
+                           int root, Comm comm, Stream stream) {
+  return launch("broadcast", comm, stream,
+                {Call::Kind::kBroadcast, input, output, count, dtype, ReduceOp::kSum, root});
+}
+
+Result FakeNccl::all_gather(const void* input, void* output, std::size_t input_count, DType dtype,
+                            Comm comm, Stream stream) {
+  return launch("all_gather", comm, stream,
+                {Call::Kind::kAllGather, input, output, input_count, dtype, ReduceOp::kSum, 0});
+}
+
+Result FakeNccl::reduce_scatter(const void* input, void* output, std::size_t output_count,
+                                DType dtype, ReduceOp op, Comm comm, Stream stream) {
+  return launch("reduce_scatter", comm, stream,
+                {Call::Kind::kReduceScatter, input, output, output_count, dtype, op, 0});
+}
+
+Result FakeNccl::send(const void* input, std::size_t count, DType dtype, int peer, Comm comm,
+                      Stream stream) {
+  return launch("send", comm, stream,
+                {Call::Kind::kSend, input, nullptr, count, dtype, ReduceOp::kSum, peer});
+}
+
+Result FakeNccl::recv(void* output, std::size_t count, DType dtype, int peer, Comm comm,
+                      Stream stream) {
+  return launch("recv", comm, stream,
+                {Call::Kind::kRecv, nullptr, output, count, dtype, ReduceOp::kSum, peer});
+}
+
+}  // namespace ddprun::test

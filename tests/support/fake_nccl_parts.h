@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// What FakeNccl is made of; for its own sources only.
+#pragma once
+
+#include <deque>
+#include <optional>
+
+#include "tests/support/fake_nccl.h"
+
+namespace ddprun::test {
+
+struct FakeNccl::Call {
+  enum class Kind { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kSend, kRecv };
+  Kind kind;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::size_t count = 0;  // as NCCL counts it: of the part
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int root_or_peer = 0;
+
+  bool matches(const Call& other) const {
+    return kind == other.kind && count == other.count && dtype == other.dtype && op == other.op &&
+           root_or_peer == other.root_or_peer;
+  }
+};
+
+struct FakeNccl::Slot {
+  explicit Slot(int size) : calls(static_cast<std::size_t>(size)) {}
+  std::vector<std::optional<Call>> calls;  // by rank
+  int num_arrived = 0;
+  bool done = false;
+  bool dead = false;  // a rank left by abort: never done
+};
+
+struct FakeNccl::Group {
+  int size = 0;
+  int num_joined = 0;
+  std::vector<bool> joined;
+  std::map<std::uint64_t, std::shared_ptr<Slot>> slots;
+  struct Letter {
+    Call call;
+    bool taken = false;
+  };
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Letter>>> mail;  // (from, to)
+  nccl::Result error =
+      nccl::Result::kSuccess;  // e.g. calls that don't match: reported on every rank
+  bool complete() const { return num_joined == size; }
+};
+
+struct FakeNccl::Rank {
+  std::shared_ptr<Group> group;
+  int rank = 0;
+  std::uint64_t num_calls = 0;
+  int num_running = 0;      // tasks on streams
+  int polls_left = 0;       // kInProgress answers to give
+  bool in_progress = true;  // until a poll has said otherwise
+  bool finalizing = false;
+  bool aborted = false;
+  bool busy = false;  // a thread is inside
+};
+
+// A call inside a communicator. Counts a violation where another thread is inside, or the
+// communicator is gone or in progress.
+class FakeNccl::Entry {
+ public:
+  Entry(FakeNccl& fake, nccl::Comm comm, const char* function);
+  ~Entry();
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+  // After success: kInProgress where the test wants it.
+  nccl::Result answer();
+
+  bool ok() const { return result_ == nccl::Result::kSuccess; }
+  nccl::Result result() const { return result_; }
+  const std::shared_ptr<Rank>& rank() const { return rank_; }
+
+ private:
+  FakeNccl& fake_;
+  std::shared_ptr<Rank> rank_;
+  nccl::Result result_ = nccl::Result::kSuccess;
+};
+
+}  // namespace ddprun::test

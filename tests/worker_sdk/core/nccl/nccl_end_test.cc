@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of an nccl communicator and its end, with every failure of them injected into the fake.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "tests/support/catch.h"
+#include "tests/worker_sdk/core/nccl/rig.h"
+
+namespace ddprun::test {
+namespace {
+
+using nccl::NcclCommunicator;
+using nccl::NcclOptions;
+using nccl::Result;
+using nccl::Stream;
+using std::chrono::milliseconds;
+
+TEST_CASE("NcclCommunicator: allocate uses ncclMemAlloc where it can, else cudaMalloc") {
+  Rig rig;
+  rig.run_communicators(1, [&](NcclCommunicator& comm, Stream) {
+    const auto registered = comm.allocate(1000);
+    expect(rig.fake->num_live_buffers() == 1 && rig.fake->num_registered() == 1, "registered");
+    rig.fake->fail_next(0, "mem_alloc", Result::kUnhandledCudaError);
+    const auto plain = comm.allocate(1000);
+    expect(rig.fake->num_live_buffers() == 1, "cudaMalloc after a refusal");
+    rig.fake->fail_next(0, "comm_register", Result::kInvalidUsage);
+    const auto unregistered = comm.allocate(1000);
+    expect(rig.fake->num_live_buffers() == 2 && rig.fake->num_registered() == 1, "not registered");
+    rig.fake->set_has_mem_alloc(false);
+    const auto old_library = comm.allocate(0);
+    expect(rig.fake->num_live_buffers() == 2, "cudaMalloc without the function");
+    rig.fake_cuda->fail("memory_allocate", 2);
+    const Error error = error_of([&] { comm.allocate(1'000'000); });
+    expect(error.code() == ErrorCode::kResourceExhausted, error.what());
+    expect(contains(error.what(), "allocating 1000000 bytes on device 0"), error.what());
+    rig.fake_cuda->succeed_again("memory_allocate");
+    rig.fake->set_has_mem_alloc(true);
+  });
+}
+
+TEST_CASE("NcclCommunicator: memory that can't be zeroed is an error, and is given back") {
+  Rig rig;
+  rig.run_communicators(1, [&](NcclCommunicator& comm, Stream) {
+    rig.fake_cuda->fail("memory_set", 700);
+    const Error error = error_of([&] { comm.allocate(1000); });
+    expect(error.code() == ErrorCode::kSystem, error.what());
+    expect(contains(error.what(), "rank 0: zeroing a buffer: fake CUDA error 700"), error.what());
+    expect(rig.fake->num_live_buffers() == 0 && rig.fake->num_registered() == 0, "given back");
+    rig.fake_cuda->succeed_again("memory_set");
+    comm.barrier({});
+    comm.allocate(1000);
+  });
+}
+
+TEST_CASE("NcclCommunicator: a healthy one is flushed and destroyed, not aborted") {
+  Rig rig;
+  rig.run_communicators(2, [&](NcclCommunicator& comm, Stream) { comm.barrier({}); });
+  CHECK(rig.fake->num_aborts() == 0);
+  CHECK(rig.fake->num_live_comms() == 0);
+}
+
+TEST_CASE("NcclCommunicator: destroyed while a peer is missing, it aborts after abort_timeout") {
+  Rig rig;
+  rig.run(2, [&](NcclOptions options) {
+    if (options.rank == 0) options.abort_timeout = milliseconds(1'000);
+    auto comm = rig.join(options);
+    const auto stream = static_cast<Stream>(options.current_stream(options.device));
+    DeviceArray array(rig, stream, options.device, DType::kFloat32, 4);
+    array.write({1, 2, 3, 4});
+    CallOptions async;
+    async.async = true;
+    if (options.rank == 0) comm->all_reduce(array.view(), ReduceOp::kSum, async);
+    comm.reset();
+  });
+  CHECK(rig.fake->num_aborts() == 1);
+}
+
+TEST_CASE("NcclCommunicator: ncclCommDestroy that hangs is left behind at its deadline") {
+  Rig rig;
+  const auto begin = std::chrono::steady_clock::now();
+  rig.run(1, [&](NcclOptions options) {
+    options.abort_timeout = milliseconds(200);
+    options.on_hung_abort = [](std::string_view) { throw std::runtime_error("nothing to abort"); };
+    auto comm = rig.join(options);
+    comm->barrier({});
+    rig.fake->hang_next(0, "comm_destroy");
+    comm.reset();
+    expect(rig.fake->num_live_comms() == 1, "the call is still inside");
+  });
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
+  CHECK(rig.fake->num_aborts() == 0);
+  CHECK(rig.fake_cuda->num_live_objects() > 0);  // freeing them might hang, too
+  rig.fake->release_hangs();
+  while (rig.fake->num_live_comms() > 0) std::this_thread::yield();
+  rig.fake_cuda->forget_live_objects();
+}
+
+TEST_CASE("NcclCommunicator: ncclCommFinalize that hangs or fails is followed by an abort") {
+  for (const bool hangs : {true, false}) {
+    Rig rig;
+    rig.run(1, [&](NcclOptions options) {
+      options.abort_timeout = milliseconds(hangs ? 200 : 10'000);
+      auto comm = rig.join(options);
+      comm->barrier({});
+      if (hangs) {
+        rig.fake->hang_next(0, "comm_finalize");
+      } else {
+        rig.fake->fail_next(0, "comm_finalize", Result::kSystemError);
+      }
+      comm.reset();
+    });
+    CHECK(rig.fake->num_aborts() == 1);
+  }
+}
+
+TEST_CASE("NcclCommunicator: an abort that hangs is reported at its deadline") {
+  Rig rig;
+  std::atomic<int> num_reports{0};
+  const auto begin = std::chrono::steady_clock::now();
+  rig.run(1, [&](NcclOptions options) {
+    options.abort_timeout = milliseconds(100);
+    options.on_hung_abort = [&](std::string_view message) {
+      num_reports += contains(std::string(message), "ncclCommAbort did not return within 100 ms");
+    };
+    auto comm = rig.join(options);
+    rig.fake->hang_aborts();
+    comm->abort("enough");
+    comm.reset();
+    expect(num_reports.load() == 1, "one report");
+  });
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
+  rig.fake->release_aborts();
+  while (rig.fake->num_live_comms() > 0) std::this_thread::yield();
+  rig.fake_cuda->forget_live_objects();  // stream and events were left alone on purpose
+}
+
+TEST_CASE("NcclCommunicator: by default a hung abort ends the process with status 75") {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    Rig rig;
+    NcclOptions options = rig.options(0, 1);
+    options.abort_timeout = milliseconds(50);
+    auto comm = rig.join(options);
+    rig.fake->hang_aborts();
+    comm->abort("enough");
+    comm.reset();
+    ::_exit(1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 75);
+}
+
+}  // namespace
+}  // namespace ddprun::test

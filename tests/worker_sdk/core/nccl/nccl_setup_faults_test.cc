@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong while an nccl communicator is made: every path, injected into the fake.
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/worker_sdk/core/nccl/rig.h"
+
+namespace ddprun::test {
+namespace {
+
+using nccl::NcclCommunicator;
+using nccl::NcclOptions;
+using nccl::Result;
+using nccl::Stream;
+using std::chrono::milliseconds;
+
+TEST_CASE("NcclCommunicator: kInProgress is polled, in set-up, operations and registration") {
+  Rig rig;
+  rig.fake->set_in_progress_polls(3);
+  rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray array(rig, stream, comm.rank(), DType::kFloat32, 4);
+    array.write({1, 2, 3, 4});
+    for (int i = 0; i < 5; ++i) comm.all_reduce(array.view(), ReduceOp::kAverage, {});
+    comm.allocate(256);
+    comm.barrier({});
+    expect(array.read() == std::vector<double>({1, 2, 3, 4}), "the average");
+  });
+}
+
+TEST_CASE("NcclCommunicator: without a unique id every rank hears rank 0's reason at once") {
+  Rig rig;
+  rig.fake->fail_next(0, "get_unique_id", Result::kSystemError);
+  const auto begin = std::chrono::steady_clock::now();
+  rig.run(3, [&](const NcclOptions& options) {
+    const Error error = error_of([&] { rig.join(options); });
+    expect(error.code() == (options.rank == 0 ? ErrorCode::kSystem : ErrorCode::kPeerLost),
+           error.what());
+    expect(contains(error.what(), "rank 0: ncclGetUniqueId: unhandled system error"), error.what());
+    expect(contains(error.what(), "details from the fake"), error.what());
+  });
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
+}
+
+TEST_CASE("NcclCommunicator: a rank whose set-up is refused is named by the others at once") {
+  Rig rig;
+  rig.fake->fail_next(1, "comm_init_rank", Result::kSystemError);
+  const auto begin = std::chrono::steady_clock::now();
+  rig.run(3, [&](const NcclOptions& options) {
+    const Error error = error_of([&] { rig.join(options); });
+    if (options.rank == 1) {
+      expect(error.code() == ErrorCode::kSystem, error.what());
+    } else {
+      expect(error.code() == ErrorCode::kPeerLost, error.what());
+      expect(contains(error.what(), "rank 1 gave up: rank 1: ncclCommInitRank"), error.what());
+    }
+  });
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
+  CHECK(rig.fake->num_aborts() == 2);
+}
+
+TEST_CASE("NcclCommunicator: an asynchronous error in set-up ends it, and is told to the others") {
+  const struct {
+    Result result;
+    ErrorCode code;
+    const char* words;
+    const char* of_rank_0;  // what rank 0, which waits for rank 2, says then
+  } cases[] = {{Result::kSystemError, ErrorCode::kSystem, "NCCL set-up: unhandled system error",
+                "rank 1 gave up: rank 1: NCCL set-up: unhandled system error"},
+               // A lost peer is everybody's news already: rank 0 goes by its own deadline.
+               {Result::kRemoteError, ErrorCode::kPeerLost, "NCCL set-up: remote process exited",
+                "never came: rank 2"}};
+  for (const auto& one : cases) {
+    Rig rig;
+    rig.fake->inject_async_error(1, one.result);
+    rig.run(2, [&](NcclOptions options) {
+      options.size = 3;
+      if (one.code == ErrorCode::kPeerLost) options.init_timeout = milliseconds(1'500);
+      const Error error = error_of([&] { rig.join(options); });
+      if (options.rank == 1) {
+        expect(error.code() == one.code, error.what());
+        expect(contains(error.what(), one.words), error.what());
+        expect(contains(error.what(), "details from the fake"), error.what());
+      } else {
+        expect(error.code() ==
+                   (one.code == ErrorCode::kPeerLost ? ErrorCode::kTimeout : ErrorCode::kPeerLost),
+               error.what());
+        expect(contains(error.what(), one.of_rank_0), error.what());
+      }
+    });
+    CHECK(rig.fake->num_aborts() == 2);
+  }
+}
+
+TEST_CASE("NcclCommunicator: each communicator has an id of its own, a reused one is refused") {
+  Rig rig;
+  rig.run(1, [&](const NcclOptions& options) {
+    const auto first = rig.join(options);
+    NcclOptions other = options;
+    other.key_prefix = "round1/comm1/";
+    const auto second = rig.join(other);
+    expect(rig.fake->num_ids() == 2, "two ids");
+  });
+  // The id of a round that is over, found again by a rank that comes back under the same prefix.
+  rig.run(1, [&](NcclOptions options) {
+    options.rank = 1;
+    options.size = 2;
+    const Error error = error_of([&] { rig.join(options); });
+    expect(error.code() == ErrorCode::kInvalidArgument, error.what());
+  });
+}
+
+TEST_CASE("NcclCommunicator: rubbish under the id's key is a protocol error") {
+  Rig rig;
+  rig.store.set("round1/comm0/id/0", "not an id");
+  rig.run(1, [&](NcclOptions options) {
+    options.rank = 1;
+    options.size = 2;
+    const Error error = error_of([&] { rig.join(options); });
+    expect(error.code() == ErrorCode::kProtocol, error.what());
+    expect(contains(error.what(), "9 bytes"), error.what());
+  });
+}
+
+TEST_CASE("NcclCommunicator: a lost store during set-up is the error") {
+  Rig rig;
+  rig.store.break_connections();
+  rig.run(1, [&](const NcclOptions& options) {
+    expect(error_of([&] { rig.join(options); }).code() == ErrorCode::kConnectionLost, "lost");
+  });
+}
+
+TEST_CASE("NcclCommunicator: above max_ranks_per_root several roots share the set-up") {
+  for (const bool scalable : {true, false}) {
+    Rig rig;
+    rig.fake->set_has_init_rank_scalable(scalable);
+    rig.run_with(
+        5, [](NcclOptions& options) { options.max_ranks_per_root = 2; },
+        [&](NcclCommunicator& comm, Stream) { comm.barrier({}); });
+    CHECK(rig.fake->num_ids() == (scalable ? 3 : 1));
+  }
+}
+
+TEST_CASE("NcclCommunicator: set-up restores the store's deadline and the thread's device") {
+  Rig rig;
+  NcclOptions options = rig.options(0, 1);
+  options.device = 3;
+  const auto connection = rig.store.clone();
+  connection->set_timeout(milliseconds(12'345));
+  rig.cuda->set_device(2);
+  const auto comm = NcclCommunicator::create(rig.cuda, rig.nccl, *connection, options);
+  comm->barrier({});
+  int device = -1;
+  rig.cuda->get_device(&device);
+  CHECK(device == 2);
+  CHECK(connection->timeout() == milliseconds(12'345));
+}
+
+TEST_CASE("NcclCommunicator: a CUDA failure in set-up aborts and is told to the others") {
+  for (const char* function : {"stream_create", "event_create", "memory_allocate", "memory_set"}) {
+    Rig rig;
+    NcclOptions options = rig.options(0, 1);
+    rig.fake_cuda->fail(function, 2);
+    const Error error = error_of([&] { rig.join(options); });
+    CHECK(error.code() == ErrorCode::kResourceExhausted);
+    CHECK(contains(error.what(), "out of memory"));
+    CHECK(rig.fake->num_aborts() == 1);
+    CHECK(contains(rig.store.clone()->get("round1/comm0/gave_up"), "out of memory"));
+  }
+  Rig rig;
+  rig.fake_cuda->fail("set_device", 101);
+  NcclOptions options = rig.options(0, 1);
+  options.device = 1;
+  CHECK(contains(error_of([&] { rig.join(options); }).what(), "cudaSetDevice(1)"));
+}
+
+}  // namespace
+}  // namespace ddprun::test
