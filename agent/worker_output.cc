@@ -55,7 +55,7 @@ UniqueFd WorkerOutput::open_pipe(OutputStream stream) {
   auto pipe = std::make_unique<Pipe>(io_);
   pipe->stream = stream;
   if (mode_ == OutputMode::kPrefixed) {
-    pipe->source.prefix = "[" + std::to_string(global_rank_) + "] ";
+    pipe->source.prefix.append(1, '[').append(std::to_string(global_rank_)).append("] ");
     pipe->source.redraws = global_rank_ == 0;
   }
   boost::system::error_code error;

@@ -41,7 +41,7 @@ bool v4_address(const SocketAddress& address, in_addr* out) {
 }
 
 bool same_host(const SocketAddress& a, const SocketAddress& b) {
-  in_addr a4, b4;
+  in_addr a4{}, b4{};
   const bool a_is_v4 = v4_address(a, &a4), b_is_v4 = v4_address(b, &b4);
   if (a_is_v4 || b_is_v4) return a_is_v4 && b_is_v4 && a4.s_addr == b4.s_addr;
   const in6_addr *a6 = v6_address(a), *b6 = v6_address(b);

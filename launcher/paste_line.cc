@@ -59,7 +59,7 @@ std::string no_endpoint_message(const LaunchConfig& config, const std::string& a
                                 const std::vector<std::string>& looked_at) {
   const std::string endpoint = to_string(Endpoint{.host = address, .port = kDefaultRendezvousPort});
   std::string line = "ddprun --rdzv-endpoint=" + endpoint;
-  for (const std::string& word : config.typed) line += " " + shell_quoted(word);
+  for (const std::string& word : config.typed) line.append(1, ' ').append(shell_quoted(word));
   std::string text = "ddprun: --nnodes=" + std::to_string(config.max_nodes) +
                      " needs a place where the nodes meet, and none was given. "
                      "Paste this on each node:\n\n    " +

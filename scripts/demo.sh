@@ -21,6 +21,6 @@ json=$(mktemp)
 command=(build/release/bin/ddprun --standalone --nproc_per_node=2 train)
 echo "demo: ${command[*]} $*"
 "${command[@]}" --json "$json" "$@"
-accuracy=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["test_accuracy"])' "$json")
+accuracy=$(python3 -c 'import json,sys; print("%.4f" % json.load(open(sys.argv[1]))["test_accuracy"])' "$json")
 rm -f "$json"
 echo "demo: trained on the digits with 2 processes: test accuracy $accuracy"
