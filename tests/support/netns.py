@@ -147,18 +147,19 @@ class Host:
         holder.run("ip", "address", "add", f"{self.address}/24", "dev", INTERFACE)
         holder.run("ip", "link", "set", INTERFACE, "up")
 
-    def command(self, argv):
+    def command(self, argv, cwd=None):
         """`argv` as a command that runs on this host, for a caller with its own way to spawn."""
-        return self._holder.enter() + list(argv)
+        # Entering a mount namespace leads to its root directory.
+        return self._holder.enter() + ["env", f"--chdir={cwd or os.getcwd()}", *argv]
 
-    def popen(self, argv, **kwargs):
+    def popen(self, argv, cwd=None, **kwargs):
         """subprocess.Popen on this host. Its pid is the command's own."""
-        self._started.append(subprocess.Popen(self.command(argv), **kwargs))
+        self._started.append(subprocess.Popen(self.command(argv, cwd), **kwargs))
         return self._started[-1]
 
-    def run(self, argv, **kwargs):
+    def run(self, argv, cwd=None, **kwargs):
         """subprocess.run on this host; give it a timeout."""
-        return subprocess.run(self.command(argv), **kwargs)
+        return subprocess.run(self.command(argv, cwd), **kwargs)
 
     def pids(self):
         """Every process that runs on this host."""

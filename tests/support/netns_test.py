@@ -43,6 +43,13 @@ class NetnsTest(unittest.TestCase):
                              b"node1\n")
         self.assertNotEqual(socket.gethostname(), "node1")
 
+    def test_commands_run_where_the_caller_says_or_is(self):
+        with netns.Hosts(1) as hosts, tempfile.TemporaryDirectory() as directory:
+            pwd = lambda **more: hosts[0].run(["pwd", "-P"], timeout=10, text=True,
+                                              stdout=subprocess.PIPE, **more).stdout.strip()
+            self.assertEqual(pwd(cwd=directory), os.path.realpath(directory))
+            self.assertEqual(pwd(), os.path.realpath(os.getcwd()))
+
     def test_signals_and_exit_codes_are_the_commands_own(self):
         with netns.Hosts(1) as hosts:
             sleeper = hosts[0].popen(["sleep", "100"])
