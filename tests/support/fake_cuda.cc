@@ -43,9 +43,9 @@ FakeCuda::~FakeCuda() {
   for (const auto& [data, size_bytes] : allocations_) std::free(data);
 }
 
-void FakeCuda::fail(const std::string& function, nccl::CudaResult result) {
+void FakeCuda::fail(const std::string& function, nccl::CudaResult result, int num_good_calls) {
   std::lock_guard lock(mutex_);
-  faults_[function] = result;
+  faults_[function] = {result, num_good_calls};
 }
 
 void FakeCuda::succeed_again(const std::string& function) {
@@ -58,10 +58,11 @@ void FakeCuda::set_uuid(int device, std::string uuid) {
   uuids_[static_cast<std::size_t>(device)] = std::move(uuid);
 }
 
-nccl::CudaResult FakeCuda::fault(const std::string& function) const {
+nccl::CudaResult FakeCuda::fault(const std::string& function) {
   std::lock_guard lock(mutex_);
   const auto found = faults_.find(function);
-  return found == faults_.end() ? nccl::kCudaSuccess : found->second;
+  if (found == faults_.end() || found->second.num_good_calls-- > 0) return nccl::kCudaSuccess;
+  return found->second.result;
 }
 
 std::shared_ptr<FakeStream> FakeCuda::find(nccl::Stream stream) {

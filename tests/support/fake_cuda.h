@@ -25,8 +25,9 @@ class FakeCuda : public nccl::CudaApi {
   explicit FakeCuda(int num_devices);
   ~FakeCuda() override;
 
-  // Faults. A result other than success is what the named function returns from now on.
-  void fail(const std::string& function, nccl::CudaResult result);
+  // Faults. A result other than success is what the named function returns from now on, or after
+  // this many calls that work.
+  void fail(const std::string& function, nccl::CudaResult result, int num_good_calls = 0);
   void succeed_again(const std::string& function);
   // Devices with the same UUID, as one GPU seen through two indices.
   void set_uuid(int device, std::string uuid);
@@ -61,13 +62,17 @@ class FakeCuda : public nccl::CudaApi {
   std::string error_text(nccl::CudaResult result) override;
 
  private:
-  nccl::CudaResult fault(const std::string& function) const;
+  struct Fault {
+    nccl::CudaResult result;
+    int num_good_calls;  // still to come
+  };
+  nccl::CudaResult fault(const std::string& function);
   std::shared_ptr<FakeStream> find(nccl::Stream stream);
 
   const int num_devices_;
   mutable std::mutex mutex_;
   int num_forgotten_ = 0;                                        // Guarded by mutex_
-  std::map<std::string, nccl::CudaResult> faults_;               // Guarded by mutex_
+  std::map<std::string, Fault> faults_;                          // Guarded by mutex_
   std::vector<std::string> uuids_;                               // Guarded by mutex_
   std::vector<std::shared_ptr<FakeStream>> default_streams_;     // constant after construction
   std::map<nccl::Stream, std::shared_ptr<FakeStream>> streams_;  // Guarded by mutex_

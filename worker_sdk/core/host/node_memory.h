@@ -38,6 +38,27 @@ struct FailureRecord {
   char text[232];
 };
 
+// Of all nodes (roll_call.h): who has not entered a collective, or has entered another one.
+struct RollCallNote {
+  static constexpr std::size_t kMaxNamed = 16;
+
+  std::int32_t origin_node = 0;   // node index that asked
+  std::int32_t origin_local = 0;  // and local index there
+  std::int32_t caller = 0;        // a rank in the collective, and what it called
+  CallHeader call;
+  std::uint32_t num_absent = 0;
+  std::int32_t absent[kMaxNamed] = {};  // the first of them
+  std::int32_t deviator = -1;           // a rank that called something else under that number
+  CallHeader deviation;
+};
+static_assert(sizeof(RollCallNote) <= sizeof(FailureRecord::text));
+
+struct RollCallAnswer {
+  std::atomic<std::uint32_t> wanted;    // sequence of the collective that this rank asks about
+  std::atomic<std::uint32_t> sequence;  // the same when there is an answer; written last
+  RollCallNote note;
+};
+
 struct PublishedCall {
   CallHeader header;
   std::int32_t buffer_id;  // arena buffer that the data lies in; −1: none
@@ -56,33 +77,13 @@ struct RankControl {
   std::atomic<std::uint32_t> left;           // destroyed its communicator: no failure
   std::atomic<std::int32_t> waits_for;       // rank on another node + 1, while waiting for it
   FailureRecord failure;                     // written once, before NodeControl::failed_by
-};
-
-// Of all nodes (roll_call.h): who has not entered a collective, or has entered another one.
-struct RollCallNote {
-  static constexpr std::size_t kMaxNamed = 16;
-
-  std::int32_t origin_node = 0;  // node index that asked
-  std::int32_t caller = 0;       // a rank in the collective, and what it called
-  CallHeader call;
-  std::uint32_t num_absent = 0;
-  std::int32_t absent[kMaxNamed] = {};  // the first of them
-  std::int32_t deviator = -1;           // a rank that called something else under that number
-  CallHeader deviation;
-};
-static_assert(sizeof(RollCallNote) <= sizeof(FailureRecord::text));
-
-struct RollCallAnswer {
-  std::atomic<std::uint32_t> sequence;  // of the collective asked about; written last
-  RollCallNote note;
+  RollCallAnswer roll_call;                  // by the watcher of the node's first rank
 };
 
 struct NodeControl {
   std::uint64_t magic;
   std::uint32_t num_local;
   alignas(64) std::atomic<std::uint32_t> failed_by;  // local index + 1 of the first to report
-  alignas(64) RollCallAnswer roll_call;              // written by the watcher of the first rank
-  std::atomic<std::uint32_t> roll_call_wanted;       // by a member: the collective's sequence
 };
 
 // Slot of a mailbox: one piece of a message from one rank to another.

@@ -16,6 +16,9 @@ using std::chrono::milliseconds;
 
 // Bounds how late a failure of another rank is seen by a wait on a socket.
 constexpr auto kLook = milliseconds{20};
+// Bounds the same while connecting, where nothing is looked at: news of a failure must reach the
+// caller within a second, the time below included.
+constexpr auto kConnectSlice = milliseconds{400};
 // Time for the news of a failure to come round the nodes before a closed connection is taken as
 // one.
 constexpr auto kGrace = milliseconds{400};
@@ -77,8 +80,8 @@ void OperationIo::receive_all(int fd, void* data, std::size_t size, int rank, co
 UniqueFd OperationIo::open(const Endpoint& endpoint, const Hello& hello, const Call& call) {
   for (;;) {
     try {
-      const Deadline slice = Deadline::after(
-          std::min<Clock::duration>(call.deadline.remaining(), std::chrono::seconds{1}));
+      const Deadline slice =
+          Deadline::after(std::min<Clock::duration>(call.deadline.remaining(), kConnectSlice));
       UniqueFd fd = connect_to(endpoint, slice);
       send_all(fd.get(), &hello, sizeof hello, hello.to, call);
       return fd;

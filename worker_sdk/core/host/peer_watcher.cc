@@ -149,7 +149,7 @@ void PeerWatcher::handle(Watched& watched) {
   if (got > 0) {  // a member's nudges
     if (std::memchr(bytes, kFailureNudge, static_cast<std::size_t>(got))) announce_failure();
     if (std::memchr(bytes, kRollCallNudge, static_cast<std::size_t>(got))) {
-      start_roll_call(group_.node_control().roll_call_wanted.load(std::memory_order_acquire));
+      call_roll_for_members();
     }
     return;
   }
@@ -205,8 +205,13 @@ void PeerWatcher::handle_note(const FailureRecord& message) {
   pass_on(note);
 }
 
-void PeerWatcher::start_roll_call(std::uint32_t sequence) {
-  if (const auto note = begin_roll_call(group_, sequence)) pass_on(*note);
+void PeerWatcher::call_roll_for_members() {
+  for (int local = 1; local < group_.num_local(); ++local) {
+    const RollCallAnswer& answer = group_.control(local).roll_call;
+    const std::uint32_t wanted = answer.wanted.load(std::memory_order_acquire);
+    if (wanted == answer.sequence.load(std::memory_order_relaxed)) continue;
+    pass_on(begin_roll_call(group_, local, wanted));
+  }
 }
 
 void PeerWatcher::pass_on(const RollCallNote& note) {
@@ -222,9 +227,9 @@ void PeerWatcher::pass_on(const RollCallNote& note) {
 
 std::optional<RollCallNote> PeerWatcher::call_roll(std::uint32_t sequence) {
   if (group_.local_index() == 0) {
-    start_roll_call(sequence);
+    pass_on(begin_roll_call(group_, 0, sequence));
   } else {
-    group_.node_control().roll_call_wanted.store(sequence, std::memory_order_release);
+    group_.own_control().roll_call.wanted.store(sequence, std::memory_order_release);
     const std::lock_guard lock(mutex_);
     nudge_first_rank(kRollCallNudge);
   }

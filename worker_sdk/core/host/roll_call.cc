@@ -11,18 +11,14 @@ const CallHeader& call_of(const RankControl& rank, std::uint32_t sequence) {
 
 }  // namespace
 
-std::optional<RollCallNote> begin_roll_call(const NodeGroup& group, std::uint32_t sequence) {
-  for (int local = 0; local < group.num_local(); ++local) {
-    const RankControl& rank = group.control(local);
-    if (rank.entered.value.load(std::memory_order_acquire) != sequence) continue;
-    RollCallNote note;
-    note.origin_node = group.topology().node_index();
-    note.caller = group.rank_of(local);
-    note.call = call_of(rank, sequence);
-    answer_roll_call(group, note);
-    return note;
-  }
-  return std::nullopt;
+RollCallNote begin_roll_call(const NodeGroup& group, int local, std::uint32_t sequence) {
+  RollCallNote note;
+  note.origin_node = group.topology().node_index();
+  note.origin_local = local;
+  note.caller = group.rank_of(local);
+  note.call = call_of(group.control(local), sequence);
+  answer_roll_call(group, note);
+  return note;
 }
 
 void answer_roll_call(const NodeGroup& group, RollCallNote& note) {
@@ -43,15 +39,16 @@ void answer_roll_call(const NodeGroup& group, RollCallNote& note) {
 }
 
 void post_roll_call(NodeGroup& group, const RollCallNote& note) {
-  RollCallAnswer& answer = group.node_control().roll_call;
-  // Several ranks asked: the first answer stays, for others may be reading it.
+  if (note.origin_local < 0 || note.origin_local >= group.num_local()) return;
+  RollCallAnswer& answer = group.control(note.origin_local).roll_call;
+  // Asked twice: the first answer stays, for its rank may be reading it.
   if (answer.sequence.load(std::memory_order_relaxed) == note.call.sequence) return;
   answer.note = note;
   answer.sequence.store(note.call.sequence, std::memory_order_release);
 }
 
 std::optional<RollCallNote> read_roll_call(const NodeGroup& group, std::uint32_t sequence) {
-  const RollCallAnswer& answer = group.node_control().roll_call;
+  const RollCallAnswer& answer = group.control(group.local_index()).roll_call;
   if (answer.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
   return answer.note;
 }

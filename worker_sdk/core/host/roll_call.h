@@ -12,16 +12,16 @@
 
 namespace ddprun::host {
 
-// The note of this node about a collective that one of its ranks is in; nullopt where none is.
-std::optional<RollCallNote> begin_roll_call(const NodeGroup& group, std::uint32_t sequence);
+// The note with which a rank of this node asks about the collective that it is in.
+RollCallNote begin_roll_call(const NodeGroup& group, int local, std::uint32_t sequence);
 
 // Adds this node's ranks.
 void answer_roll_call(const NodeGroup& group, RollCallNote& note);
 
-// The note is back: all ranks of this node may read it. First rank's watcher thread only.
+// The note is back: the rank that asked may read it. First rank's watcher thread only.
 void post_roll_call(NodeGroup& group, const RollCallNote& note);
 
-// What came back about this collective; nullopt while nothing did.
+// What came back for this rank about this collective; nullopt while nothing did.
 std::optional<RollCallNote> read_roll_call(const NodeGroup& group, std::uint32_t sequence);
 
 }  // namespace ddprun::host

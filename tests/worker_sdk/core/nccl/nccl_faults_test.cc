@@ -137,6 +137,31 @@ TEST_CASE("NcclCommunicator: CUDA's failures around an operation are named") {
   }
 }
 
+TEST_CASE("NcclCommunicator: an operation that can't be ordered is refused by the call itself") {
+  const struct {
+    const char* function;
+    int num_good_calls;
+  } cases[] = {{"event_record", 0},       // what the caller's stream holds
+               {"stream_wait_event", 0},  // our stream behind it
+               {"event_record", 1}};      // the operation's own end
+  for (const auto& one : cases) {
+    Rig rig;
+    rig.run_communicators(1, [&](NcclCommunicator& comm, Stream stream) {
+      DeviceArray array(rig, stream, 0, DType::kFloat32, 4);
+      array.write({1, 2, 3, 4});
+      rig.fake_cuda->fail(one.function, 700, one.num_good_calls);
+      CallOptions async;
+      async.async = true;
+      const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum, async); });
+      rig.fake_cuda->succeed_again(one.function);
+      expect(error.code() == ErrorCode::kSystem, error.what());
+      expect(contains(error.what(), "operation 1, all_reduce of 4 float32 sum: fake CUDA error"),
+             error.what());
+    });
+    CHECK(rig.fake->num_aborts() == 1);
+  }
+}
+
 TEST_CASE("NcclCommunicator: an aborted operation is never reported as done") {
   Rig rig;
   rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
