@@ -11,6 +11,7 @@
 #include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/dynamic_library.h"
 #include "worker_sdk/core/nccl/loader.h"
+#include "worker_sdk/core/nccl/operation.h"
 #include "worker_sdk/core/nccl/peer_board.h"
 #include "worker_sdk/core/nccl/ras_address.h"
 
@@ -45,6 +46,28 @@ TEST_CASE("ras_address: one for all workers of a job, others for other jobs") {
     const int port = std::stoi(one.substr(10));
     REQUIRE((port >= 21'000 && port < 28'000));
   }
+}
+
+// The communicator fails while an event is looked at; the abort lets the event pass.
+class FailsMeanwhile : public FakeCuda {
+ public:
+  explicit FailsMeanwhile(nccl::Failure& failure) : FakeCuda(1), failure_(failure) {}
+  nccl::CudaResult event_query(nccl::Event) override {
+    failure_.set(Error(ErrorCode::kAborted, "meanwhile"));
+    return nccl::kCudaSuccess;
+  }
+
+ private:
+  nccl::Failure& failure_;
+};
+
+TEST_CASE("Operation: an event that passes as the communicator fails is no success") {
+  const auto failure = std::make_shared<nccl::Failure>();
+  const auto cuda = std::make_shared<FailsMeanwhile>(*failure);
+  const auto events = std::make_shared<nccl::EventPool>(cuda, 0);
+  nccl::Operation operation(cuda, events, failure, 1, "all_reduce", milliseconds(10'000));
+  operation.mark_launched();
+  CHECK(operation.poll() == nccl::Operation::State::kFailed);
 }
 
 TEST_CASE("PeerBoard: the first rank to give up is the one that is named") {
