@@ -90,12 +90,25 @@ install_packages() {
     die "no apt-get here: install the equivalent of: $* and run this again"
   [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
     die "neither root nor sudo: ask an administrator for: apt-get install $*"
-  as_root apt-get update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+  # apt and dpkg print hundreds of lines; the one that says what went wrong is picked out of them.
+  local log why quiet=(env DEBIAN_FRONTEND=noninteractive)
+  local apt=("${quiet[@]}" apt-get -y -o DPkg::Lock::Timeout=120)
+  log=$(mktemp)
+  # A set-up that was killed may have left packages half configured. Sources that do not answer matter
+  # only if a package is missing from the others.
+  as_root "${quiet[@]}" dpkg --configure -a >"$log" 2>&1 || true
+  as_root "${apt[@]}" update >>"$log" 2>&1 || true
+  if ! as_root "${apt[@]}" install --no-install-recommends "$@" >>"$log" 2>&1; then
+    why=$(grep -m 1 -E '^[WE]: Failed to fetch' "$log" || grep -m 1 -E '^(E|sudo|dpkg): ' "$log" ||
+          tail -n 1 "$log")
+    die "apt could not install them: ${why#[WE]: } (all of its output: $log)"
+  fi
+  rm -f "$log"
 }
 
 make_venv() {
-  [ ! -x .venv/bin/python3 ] || return 0
+  # Without pip it is one that was killed while it was made: made again in place.
+  if [ -x .venv/bin/python3 ] && .venv/bin/python3 -m pip --version >/dev/null 2>&1; then return; fi
   local python
   for python in python3 /usr/bin/python3; do
     if "$python" -c 'import venv, ensurepip' 2>/dev/null; then
