@@ -119,26 +119,36 @@ make_venv() {
   die "python3 here cannot make virtual environments (modules venv and ensurepip)"
 }
 
+# pip's own output is the complaint that the rest of torch's requirements is absent, which is the
+# purpose here, or pages of retries before the reason.
+pip_install() {
+  local log why
+  log=$(mktemp)
+  if ! .venv/bin/python3 -m pip install --quiet --disable-pip-version-check "$@" >"$log" 2>&1; then
+    why=$(grep -m 1 -oE "\[(Errno|SSL)[^]]*\][^'\")]*" "$log" || grep -m 1 '^ERROR: ' "$log" ||
+          tail -n 1 "$log")
+    die "pip could not install $*: ${why#ERROR: } (all of its output: $log)"
+  fi
+  rm -f "$log"
+}
+
 install_wheels() {
   make_venv
-  local pip=(.venv/bin/python3 -m pip install --quiet --disable-pip-version-check)
   if [ "$level" != minimal ]; then
     say "installing into .venv: torch $kTorch with all of its wheels, numpy (about 3 GB to fetch)"
-    "${pip[@]}" "torch==$kTorch" "numpy>=2,<3"
+    pip_install "torch==$kTorch" "numpy>=2,<3"
     return
   fi
   if [[ $wheels == torch==* ]]; then
     say "installing into .venv: torch $kTorch without its dependencies (about 500 MB to fetch)"
-    "${pip[@]}" --no-deps "torch==$kTorch"
+    pip_install --no-deps "torch==$kTorch"
   fi
   local rest
   rest=$(missing_wheels)
   if [ -n "$rest" ]; then
     say "installing into .venv: $rest"
-    # pip points out that the rest of torch's requirements is absent: that is the purpose here.
-    local complaint
     # shellcheck disable=SC2086  # one requirement per word
-    complaint=$("${pip[@]}" $rest 2>&1) || die "pip failed: $complaint"
+    pip_install $rest
   fi
 }
 
