@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/node_agent.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <utility>
 
 #include "common/error.h"
+#include "common/exit_codes.h"
 
 namespace ddprun::agent {
 
@@ -13,7 +15,8 @@ namespace action = membership::agent_action;
 
 namespace {
 
-constexpr int kCannotExecute = 126;  // as a shell says it
+constexpr std::chrono::milliseconds kFarewellAfterLoss{3'000};  // a cut-off node kills in less
+constexpr int kCannotExecute = 126;                             // as a shell says it
 
 // `overloaded{…}` makes one visitor of several lambdas.
 template <typename... Cases>
@@ -44,7 +47,23 @@ void NodeAgent::start() {
   boost::asio::post(io_, [this] { handle(event::Start{}); });
 }
 
-void NodeAgent::signal(int number) { handle(event::Signal{number}); }
+void NodeAgent::signal(int number) {
+  if (farewell_) return std::exchange(farewell_, nullptr)();
+  handle(event::Signal{number});
+}
+
+// Workers of other nodes may be in their grace, and may write a checkpoint that needs the store.
+void NodeAgent::leave(const action::Exit& exit) {
+  if (exit.verdict.exit_code == 0) return events_.exited(exit);
+  farewell_ = [this, exit] { events_.exited(exit); };
+  auto limit = options_.machine.join.timeouts.stop_grace;
+  if (exit.verdict.exit_code == static_cast<int>(ExitCode::kRetryable)) {
+    limit = std::min(limit, kFarewellAfterLoss);  // a lost node's connections may never end
+  }
+  store_.when_unused(limit, [this] {
+    if (farewell_) std::exchange(farewell_, nullptr)();
+  });
+}
 
 void NodeAgent::handle(membership::AgentEvent first) {
   events_waiting_.push_back(std::move(first));
@@ -74,13 +93,16 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                    }
                  },
                  [this](const action::ServeStore& serve) { store_.serve(serve.round); },
-                 [this](const action::CloseStore& close) { store_.close(close.round); },
+                 [this](const action::CloseStore& close) {
+                   // At the end it stays for other nodes' workers: leave() closes it.
+                   if (!machine_.exited()) store_.close(close.round);
+                 },
                  [this](const action::Spawn& start) { spawn(start.round); },
                  [this](const action::StopWorkers& stop) { stop_workers(stop.grace); },
                  [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },
                  [this](const action::Exit& exit) {
                    timer_.cancel();
-                   events_.exited(exit);
+                   leave(exit);
                  },
              },
              todo);

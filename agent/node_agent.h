@@ -63,6 +63,7 @@ class NodeAgent {
   void stop_workers(std::chrono::milliseconds grace);
   WorkerGroupEvents group_events(std::uint64_t round);
   void arm_timer();
+  void leave(const membership::agent_action::Exit& exit);
 
   // Constant after construction.
   Console& console_;
@@ -81,6 +82,7 @@ class NodeAgent {
   bool reached_ = false;
   std::deque<membership::AgentEvent> events_waiting_;  // an action's own events come after it
   bool handling_ = false;
+  std::function<void()> farewell_;  // set: all is over here, but the store is kept for others
 };
 
 }  // namespace ddprun::agent

@@ -29,7 +29,7 @@ UniqueFd listen_anywhere(std::uint16_t port) {
 
 }  // namespace
 
-RoundStore::RoundStore(boost::asio::io_context& io) : io_(io) {}
+RoundStore::RoundStore(boost::asio::io_context& io) : io_(io), patience_(io) {}
 RoundStore::~RoundStore() = default;
 
 std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
@@ -54,6 +54,19 @@ void RoundStore::serve(std::uint64_t round) {
   server_ = std::make_unique<store::StoreServer>(io_, std::move(options));
   server_->listen(std::move(listener_));
   round_ = round;
+}
+
+void RoundStore::when_unused(std::chrono::milliseconds limit, std::function<void()> unused) {
+  unused_ = std::move(unused);
+  const auto say = [this] {
+    patience_.cancel();
+    if (unused_) std::exchange(unused_, nullptr)();
+  };
+  patience_.expires_after(server_ ? limit : std::chrono::milliseconds{0});
+  patience_.async_wait([say](const boost::system::error_code& error) {
+    if (!error) say();
+  });
+  if (server_) server_->when_unused(say);
 }
 
 void RoundStore::close(std::uint64_t round) {

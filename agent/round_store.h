@@ -4,7 +4,10 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,6 +29,10 @@ class RoundStore {
   // Serves an empty key space for `round` on the bound listener; what an older round had is closed.
   void serve(std::uint64_t round);
 
+  // Calls `unused` once, from the io context, when the served key space has no client any more, or
+  // after `limit`, or soon when none is served. Not after close() or destruction.
+  void when_unused(std::chrono::milliseconds limit, std::function<void()> unused);
+
   // Closes the key space of `round`; another round's is left alone.
   void close(std::uint64_t round);
 
@@ -36,6 +43,8 @@ class RoundStore {
   std::uint16_t fixed_port_ = 0;
   std::unique_ptr<store::StoreServer> server_;
   std::uint64_t round_ = 0;  // of server_
+  boost::asio::steady_timer patience_;
+  std::function<void()> unused_;
 };
 
 }  // namespace ddprun::agent

@@ -17,6 +17,7 @@
 #include <cstring>
 
 #include "common/error.h"
+#include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::agent {
 namespace {
@@ -142,6 +143,7 @@ void WardenProcess::spawn(const WardenSpawn& spawn) {
   outgoing.request.worker = spawn.worker;
   outgoing.request.num_arguments = static_cast<std::uint32_t>(spawn.argv->size());
   outgoing.request.num_variables = static_cast<std::uint32_t>(spawn.environment->size());
+  outgoing.request.max_open_files = store::initial_file_limit();
   outgoing.fds.push_back(make_payload(spawn, &outgoing.request.payload_bytes));
   for (const int fd : {spawn.stdin_fd, spawn.stdout_fd, spawn.stderr_fd}) {
     UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));

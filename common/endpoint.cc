@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/endpoint.h"
 
+#include <arpa/inet.h>
+
+#include <algorithm>
 #include <charconv>
 
 namespace ddprun {
@@ -13,7 +16,25 @@ std::optional<std::uint16_t> parse_port(std::string_view text) {
   return port;
 }
 
+// "::1", "fe80::1%eth0".
+bool is_ipv6(const std::string& text) {
+  in6_addr ignored{};
+  return ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &ignored) == 1;
+}
+
 }  // namespace
+
+bool is_host(std::string_view text) {
+  const auto is_bad = [](char letter) {
+    const auto byte = static_cast<unsigned char>(letter);
+    return byte <= ' ' || byte == 0x7f || letter == '/' || letter == '[' || letter == ']';
+  };
+  if (text.empty() || text.size() > kMaxHostBytes ||
+      std::any_of(text.begin(), text.end(), is_bad)) {
+    return false;
+  }
+  return text.find(':') == std::string_view::npos || is_ipv6(std::string(text));
+}
 
 std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port) {
   if (text.empty()) return std::nullopt;
@@ -23,6 +44,7 @@ std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t defa
     const auto close = text.find(']');
     if (close == std::string_view::npos || close == 1) return std::nullopt;
     endpoint.host = text.substr(1, close - 1);
+    if (!is_ipv6(endpoint.host)) return std::nullopt;
     rest = text.substr(close + 1);
     if (!rest.empty() && rest.front() != ':') return std::nullopt;
   } else if (const auto colon = text.find(':'); colon == std::string_view::npos) {
@@ -33,7 +55,7 @@ std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t defa
     endpoint.host = text.substr(0, colon);
     rest = text.substr(colon);
   }
-  if (endpoint.host.find_first_of(" \t/") != std::string::npos) return std::nullopt;
+  if (!endpoint.host.empty() && !is_host(endpoint.host)) return std::nullopt;
   if (!rest.empty()) {
     const auto port = parse_port(rest.substr(1));
     if (!port) return std::nullopt;

@@ -2,6 +2,7 @@
 // "host:port" as users type it. Pure: no look-up here (see socket.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,8 +20,14 @@ struct Endpoint {
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
+inline constexpr std::size_t kMaxHostBytes = 255;
+
+// Whether `text` can be a host: a name without blanks, control characters, "/" or brackets, or an
+// IPv4 or IPv6 address (without brackets).
+bool is_host(std::string_view text);
+
 // Reads "host", "host:port", "[v6]", "[v6]:port", ":port" (host empty). A bare IPv6 address with no
-// port ("::1") is taken whole. nullopt: empty, a port that is no number in 0…65535, or junk.
+// port ("::1") is taken whole. nullopt: empty, a port that is no number in 0…65535, no host.
 std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
 
 // The inverse: "host:port" or "[v6]:port".

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "common/env_names.h"
-#include "launcher/suggest.h"
+#include "common/suggest.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -31,6 +31,8 @@ Usage: ddprun [flags] PROGRAM [args…]
 PROGRAM is an executable, a Python script, or with -m a Python module.
 Each flag can be spelled with - or _ between its words.
 )";
+
+constexpr double kMaxSeconds = 86'400'000;  // 1000 days, the control protocol's limit
 
 constexpr char kFooter[] =
     "Exit status: 0; 2 usage; 69 rendezvous unreachable; 75 worth retrying; otherwise the first\n"
@@ -57,6 +59,10 @@ class OneSpellingFormatter : public CLI::Formatter {
   }
   std::string make_option_opts(const CLI::Option* option) const override {
     return option->get_items_expected_max() == 0 ? "" : " " + option->get_type_name();
+  }
+  // kExamples has it.
+  std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
+    return "";
   }
 };
 
@@ -88,6 +94,9 @@ class CommandLineParser {
     std::reverse(flags.begin(), flags.end());  // CLI11 reads from the back
     try {
       app_.parse(std::move(flags));
+    } catch (const CLI::ConversionError& error) {  // the flags' only one: the others take any text
+      result_.problems.push_back(std::string(error.what()) + ": this flag takes no value");
+      return std::move(result_);
     } catch (const CLI::ParseError& error) {
       result_.problems.emplace_back(error.what());
       return std::move(result_);
@@ -179,7 +188,10 @@ class CommandLineParser {
                                    "; flags of the program come after its name");
         return i;
       }
-      if (name.size() == arg.size() && option->get_items_expected_max() != 0) ++i;  // its value
+      if (name.size() != arg.size() || option->get_items_expected_max() == 0) continue;
+      if (++i == args.size()) {  // its value
+        result_.problems.push_back(name + ": wants a value, " + option->get_type_name());
+      }
     }
     return args.size();
   }
@@ -221,6 +233,7 @@ class CommandLineParser {
         colon == std::string::npos ? min_nodes : number(raw_.nnodes.substr(colon + 1));
     config.min_nodes = min_nodes.value_or(0);  // 0 is a problem that validate() words
     config.max_nodes = max_nodes.value_or(0);
+    refuse_empty_numbers();
     integer("max-restarts", raw_.max_restarts, 1'000'000, config.max_restarts);
     if (!raw_.node_rank.empty()) {
       integer("node-rank", raw_.node_rank, 1'000'000, config.node_rank.emplace(0));
@@ -235,6 +248,20 @@ class CommandLineParser {
             config.rendezvous_lost_timeout);
     seconds("shutdown-timeout", raw_.shutdown_timeout, config.shutdown_timeout);
     split_rdzv_conf();
+  }
+
+  // "--node-rank=$RANK" with an unset variable must not become "any rank".
+  void refuse_empty_numbers() {
+    for (const auto& [name, value] :
+         {std::pair("node-rank", &raw_.node_rank), std::pair("master-port", &raw_.master_port),
+          std::pair("rendezvous-timeout", &raw_.rendezvous_timeout),
+          std::pair("rendezvous-lost-timeout", &raw_.rendezvous_lost_timeout),
+          std::pair("shutdown-timeout", &raw_.shutdown_timeout)}) {
+      const std::string flag = "--" + std::string(name);
+      if (value->empty() && app_.count(flag) > 0) {
+        result_.problems.push_back(flag + "=: wants a number, got nothing");
+      }
+    }
   }
 
   static std::optional<int> number(const std::string& value) {
@@ -261,10 +288,11 @@ class CommandLineParser {
     double parsed = 0;
     const char* end = value.data() + value.size();
     const auto [stop, error] = std::from_chars(value.data(), end, parsed);
-    if (error == std::errc() && stop == end && parsed >= 0 && parsed <= 1e9) {
+    if (error == std::errc() && stop == end && parsed >= 0 && parsed <= kMaxSeconds) {
       target = std::chrono::milliseconds(static_cast<std::int64_t>(parsed * 1000));
     } else {
-      result_.problems.push_back("--" + name + "=" + value + ": wants a number of seconds");
+      result_.problems.push_back("--" + name + "=" + value +
+                                 ": wants a number of seconds from 0 to 86400000");
     }
   }
 

@@ -2,6 +2,7 @@
 #include "launcher/config_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,12 +14,13 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/suggest.h"
 #include "common/unique_fd.h"
-#include "launcher/suggest.h"
 
 namespace ddprun::launcher {
 namespace {
 
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 constexpr char kSystemFile[] = "/etc/ddprun/ddprun.toml";
 
 [[noreturn]] void refuse(const std::string& path, const toml::source_region& where,
@@ -35,10 +37,14 @@ std::string text_of(const toml::node& node, const std::string& path, const std::
 
 // The whole file; nullopt where there is none.
 std::optional<std::string> read_file(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(errno));
+  }
+  struct stat info {};
+  if (::fstat(fd.get(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+    throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": it is no regular file");
   }
   std::string text;
   std::array<char, 4096> buffer;
@@ -49,6 +55,9 @@ std::optional<std::string> read_file(const std::string& path) {
       throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(errno));
     }
     text.append(buffer.data(), static_cast<std::size_t>(size));
+    if (text.size() > kMaxFileBytes) {
+      throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": it has more than 1 MiB");
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "common/env_names.h"
 #include "launcher/nodelist.h"
@@ -57,7 +58,7 @@ std::string job_id(const DiscoveryInput& input, RendezvousMode mode) {
 }
 
 bool is_true(const std::string& value) {
-  return value == "1" || value == "true" || value == "True" || value == "yes";
+  return value == "1" || std::strchr("tTyY", value.empty() ? '-' : value.front()) != nullptr;
 }
 
 class Finder {

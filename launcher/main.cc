@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprun: command line → plan → job → exit status.
+#include <csignal>
 #include <exception>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/standard_streams.h"
 #include "launcher/cli.h"
 #include "launcher/job.h"
 #include "launcher/prepare.h"
@@ -23,7 +25,7 @@ using namespace ddprun::launcher;
 int refuse(const std::vector<std::string>& problems) {
   for (const std::string& problem : problems) {
     const bool complete = problem.ends_with('\n');
-    write_to_stderr(complete ? problem : "ddprun: " + problem + "\n");
+    write_to_stderr(complete ? problem : "ddprun: " + one_line(problem) + "\n");
   }
   return static_cast<int>(ExitCode::kUsage);
 }
@@ -31,6 +33,9 @@ int refuse(const std::vector<std::string>& problems) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
   set_log_sink(&log_to_stderr);
   try {
     Environment environment = current_environment();

@@ -31,8 +31,26 @@ std::string own_line(LogLevel level, std::string_view text) {
   std::string line = "[ddprun] ";
   if (level == LogLevel::kWarning) line += "warning: ";
   if (level == LogLevel::kError) line += "error: ";
-  line += text;
+  line += one_line(text);
   line += '\n';
+  return line;
+}
+
+std::string one_line(std::string_view text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string line;
+  for (const char letter : text) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (letter == '\n') {
+      line += "\\n";
+    } else if (letter == '\t') {
+      line += "\\t";
+    } else if (byte < ' ' || byte == 0x7f) {
+      line += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    } else {
+      line += letter;
+    }
+  }
   return line;
 }
 

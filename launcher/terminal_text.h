@@ -12,6 +12,9 @@ namespace ddprun::launcher {
 // "[ddprun] warning: <text>\n".
 std::string own_line(LogLevel level, std::string_view text);
 
+// `text` as one line: line breaks and other control characters as \n, \t, \x1b, …
+std::string one_line(std::string_view text);
+
 // Writes all of it; gives up where nobody can take it.
 void write_to_stderr(std::string_view text);
 void write_to_stdout(std::string_view text);

@@ -9,7 +9,7 @@
 namespace ddprun::agent::warden {
 
 inline constexpr int kSocketFd = 3;             // the warden's end, in the warden
-inline constexpr uint32_t kVersion = 1;         // differs after a half-done installation
+inline constexpr uint32_t kVersion = 2;         // differs after a half-done installation
 inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
 
 enum class RequestType : uint32_t {
@@ -27,6 +27,7 @@ struct Request {
   uint32_t num_arguments = 0;  // kSpawn: the payload is the working directory, then the arguments,
   uint32_t num_variables = 0;  // then the environment, each ended by a zero byte
   uint64_t payload_bytes = 0;
+  uint64_t max_open_files = 0;  // kSpawn: the worker's soft RLIMIT_NOFILE; 0: as the warden's
 };
 
 inline constexpr int kNumSpawnFds = 4;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -71,12 +72,21 @@ int read_command(const Request& request, int payload_fd, Command* command) {
   _exit(127);
 }
 
-[[noreturn]] void run_child(const Command& command, const int (&fds)[kNumSpawnFds], int pipe_fd,
-                            pid_t warden) {
+// The hard limit stays. A failure leaves the worker with a limit that is merely too high.
+void limit_open_files(uint64_t soft) {
+  struct rlimit limit;
+  if (soft == 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = soft < limit.rlim_max ? soft : limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+[[noreturn]] void run_child(const Command& command, uint64_t max_open_files,
+                            const int (&fds)[kNumSpawnFds], int pipe_fd, pid_t warden) {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != warden) _exit(127);  // it died before the line above
   for (int target = 0; target < 3; ++target) dup2(fds[target + 1], target);
+  limit_open_files(max_open_files);
   if (*command.directory && chdir(command.directory) != 0) fail(pipe_fd, Stage::kDirectory);
   // Handlers end with the exec, ignored signals wouldn't. The system call itself, since the C
   // library keeps two for its threads, which may be ignored all the same.
@@ -106,7 +116,7 @@ SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds])
   } else {
     const pid_t warden = getpid();
     result.pid = fork();
-    if (result.pid == 0) run_child(command, fds, ends[1], warden);
+    if (result.pid == 0) run_child(command, request.max_open_files, fds, ends[1], warden);
     if (result.pid < 0) result.error = {errno, Stage::kFork};
     close(ends[1]);
     if (result.pid > 0) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/daemon.h"
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <optional>
 #include <unordered_map>
@@ -8,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/error.h"
+#include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/agent_hub.h"
@@ -19,6 +21,10 @@
 namespace ddprun::rendezvous {
 
 using boost::asio::ip::tcp;
+
+namespace {
+constexpr std::chrono::milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may not end
+}
 
 // The composition of the parts; the parts call back here, and stop() cuts these calls.
 class Daemon::Impl {
@@ -39,6 +45,7 @@ class Daemon::Impl {
       if (started.on_daemon_port) stores_.begin_round(started.run_id, started.round);
     };
     agents.job_over = [this](const auto& over) {
+      exit_code_ = over.exit_code;
       if (over.on_daemon_port) stores_.end_rounds();
     };
     hub_ = std::make_shared<AgentHub>(io_, std::move(agents));
@@ -60,7 +67,14 @@ class Daemon::Impl {
 
   std::uint16_t port() const { return port_; }
   std::string jobs_json() const { return jobs_to_json(hub_->status()); }
-  AgentHub& hub() { return *hub_; }
+
+  void when_idle(std::chrono::milliseconds timeout, std::function<void()> done) {
+    hub_->when_idle(timeout, [this, timeout, done = std::move(done)] {
+      if (exit_code_ == 0) return done();
+      const bool lost = exit_code_ == static_cast<int>(ExitCode::kRetryable);
+      stores_.when_unused(lost ? std::min(timeout, kWaitAfterLoss) : timeout, done);
+    });
+  }
 
  private:
   void take_http(UniqueFd fd) {
@@ -110,6 +124,7 @@ class Daemon::Impl {
   const DaemonOptions options_;
   boost::asio::io_context& io_;
   std::uint16_t port_ = 0;
+  int exit_code_ = 0;  // of the job that ended last
   RoundStores stores_;
   std::shared_ptr<AgentHub> hub_;           // second owner: its waits
   std::shared_ptr<PortListener> listener_;  // likewise
@@ -126,7 +141,7 @@ Daemon::~Daemon() { impl_->stop(); }
 std::uint16_t Daemon::port() const { return impl_->port(); }
 
 void Daemon::when_idle(std::chrono::milliseconds timeout, std::function<void()> done) {
-  impl_->hub().when_idle(timeout, std::move(done));
+  impl_->when_idle(timeout, std::move(done));
 }
 
 std::string Daemon::jobs_json() const { return impl_->jobs_json(); }

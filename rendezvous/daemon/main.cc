@@ -8,12 +8,16 @@
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <string>
+#include <vector>
 
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/socket.h"
+#include "common/standard_streams.h"
+#include "common/suggest.h"
 #include "rendezvous/daemon/daemon.h"
 
 namespace {
@@ -34,30 +38,40 @@ void set_up_log(bool verbose) {
   set_log_sink(write_log);
 }
 
-int fail(const std::string& message) {
+int fail(const std::string& message, ExitCode code = ExitCode::kUsage) {
   std::fprintf(stderr, "ddprund: %s\n", message.c_str());
-  return static_cast<int>(ExitCode::kUsage);
+  return static_cast<int>(code);
+}
+
+int fail_unknown(const std::string& word) {
+  const std::string flag = word.substr(0, word.find('='));
+  if (!flag.starts_with('-')) return fail("takes no argument, got \"" + word + "\"");
+  return fail("unknown flag " + flag +
+              did_you_mean(flag, {"--listen", "--verbose", "--version", "--help"}) +
+              " (see ddprund --help)");
 }
 
 int serve(const Endpoint& endpoint) {
   auto listeners = rendezvous::bind_endpoint(endpoint);
-  for (const UniqueFd& listener : listeners) {
-    const SocketAddress address = local_address(listener.get());
+  std::vector<SocketAddress> addresses;
+  for (const UniqueFd& listener : listeners) addresses.push_back(local_address(listener.get()));
+  boost::asio::io_context io(1);
+  boost::asio::signal_set signals(io, SIGTERM, SIGINT);
+  rendezvous::DaemonOptions options;
+  rendezvous::Daemon daemon(io, std::move(listeners), options);
+  signals.async_wait([&](boost::system::error_code error, int number) {
+    if (error) return;
+    log_info("stopping: signal ", number);
+    io.stop();
+  });
+  // Said when all is in place: who waits for this line may connect, or end us, from then on.
+  for (const SocketAddress& address : addresses) {
     log_info("listening on ", address.text());
     if (!address.is_loopback()) {
       log_warning("anyone who reaches ", address.text(),
                   " can join jobs and read their keys: use it on a trusted network only");
     }
   }
-  boost::asio::io_context io(1);
-  rendezvous::DaemonOptions options;
-  rendezvous::Daemon daemon(io, std::move(listeners), options);
-  boost::asio::signal_set signals(io, SIGTERM, SIGINT);
-  signals.async_wait([&](boost::system::error_code error, int number) {
-    if (error) return;
-    log_info("stopping: signal ", number);
-    io.stop();
-  });
   io.run();
   return static_cast<int>(ExitCode::kOk);
 }
@@ -65,6 +79,8 @@ int serve(const Endpoint& endpoint) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
+  std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads any more must not end the jobs
   CLI::App app("ddprund: the rendezvous of distributed jobs (see docs/rendezvous.md)", "ddprund");
   std::string listen = "127.0.0.1:29400";
   bool verbose = false;
@@ -76,6 +92,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
     return app.exit(asked);
+  } catch (const CLI::ExtrasError&) {
+    return fail_unknown(app.remaining().front());
   } catch (const CLI::ParseError& error) {
     return fail(std::string(error.what()) + " (see ddprund --help)");
   }
@@ -86,5 +104,7 @@ int main(int argc, char** argv) {
     return serve(*endpoint);
   } catch (const Error& error) {
     return fail(error.what());
+  } catch (const std::exception& error) {
+    return fail("internal error: " + std::string(error.what()), ExitCode::kInternal);
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/round_stores.h"
 
+#include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
 
@@ -12,7 +13,7 @@ constexpr std::chrono::seconds kDropInterval{2};
 }
 
 RoundStores::RoundStores(boost::asio::io_context& io, store::StoreServerOptions options)
-    : io_(io), options_(std::move(options)), timer_(io) {}
+    : io_(io), options_(std::move(options)), timer_(io), patience_(io) {}
 
 void RoundStores::begin_round(const std::string& run_id, std::uint64_t round) {
   retire_current();
@@ -32,6 +33,26 @@ void RoundStores::adopt(UniqueFd connection) {
   plain_->adopt(std::move(connection));
 }
 
+void RoundStores::when_unused(std::chrono::milliseconds limit, std::function<void()> unused) {
+  unused_ = std::move(unused);
+  patience_.expires_after(limit);
+  patience_.async_wait([this, weak = std::weak_ptr<int>(alive_)](boost::system::error_code error) {
+    if (!error && !weak.expired() && unused_) std::exchange(unused_, nullptr)();
+  });
+  retire_current();
+  for (const auto& server : retired_) {
+    server->when_unused([this] { say_if_unused(); });
+  }
+}
+
+void RoundStores::say_if_unused() {
+  for (const auto& server : retired_) {
+    if (server->stats().num_connections > 0) return;
+  }
+  patience_.cancel();
+  if (unused_) std::exchange(unused_, nullptr)();
+}
+
 void RoundStores::retire_current() {
   if (current_) retired_.push_back(std::move(current_));
   drop_unused();
@@ -39,6 +60,11 @@ void RoundStores::retire_current() {
 
 void RoundStores::drop_unused() {
   std::erase_if(retired_, [](const auto& server) { return server->stats().num_connections == 0; });
+  if (unused_) {
+    boost::asio::post(io_, [this, weak = std::weak_ptr<int>(alive_)] {
+      if (!weak.expired()) say_if_unused();
+    });
+  }
   if (retired_.empty() || timing_) return;
   timing_ = true;
   timer_.expires_after(kDropInterval);

@@ -5,7 +5,9 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,9 +28,14 @@ class RoundStores {
 
   void adopt(UniqueFd connection);
 
+  // Calls `unused` once, from the io context, when no round's key space has a client any more, or
+  // after `limit`.
+  void when_unused(std::chrono::milliseconds limit, std::function<void()> unused);
+
  private:
   void retire_current();
   void drop_unused();
+  void say_if_unused();
 
   boost::asio::io_context& io_;
   const store::StoreServerOptions options_;
@@ -37,6 +44,8 @@ class RoundStores {
   std::unique_ptr<store::StoreServer> current_;
   std::vector<std::unique_ptr<store::StoreServer>> retired_;  // until their last client has gone
   bool timing_ = false;
+  boost::asio::steady_timer patience_;
+  std::function<void()> unused_;
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for a wait that outlives this
 };
 

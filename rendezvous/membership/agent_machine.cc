@@ -154,7 +154,8 @@ class AgentMachine::Impl {
     if (text == last_told_) return;
     last_told_ = text;
     // Nodes that come within moments of each other are no news.
-    if (waiting.note.empty() && patience_until_ && now_ < *patience_until_) {
+    const bool counts = waiting.have_nodes < waiting.need_nodes;
+    if (counts && patience_until_ && now_ < *patience_until_) {
       waiting_text_ = std::move(text);
     } else {
       tell(LogLevel::kInfo, std::move(text));

@@ -158,6 +158,7 @@ void Job::start_round(TimePoint now, Actions& out) {
   last_call_.reset();
   fenced_until_.reset();
   waiting_due_.reset();
+  waiting_hint_.clear();
   start_deadline_ = now + state_.timeouts.start;
   log(out, LogLevel::kInfo,
       concat("round ", state_.round, " starts on ", order.size(), " nodes with ",

@@ -39,6 +39,11 @@ class Job {
   bool empty() const { return state_.nodes.empty(); }
   // Whether `join` comes from an agent that this job has taken in already.
   bool knows(const Join& join) const;
+  bool awaits_first_round() const {
+    return state_.phase == JobPhase::kForming && state_.round == 0;
+  }
+  // `other` waits here, too, and may be meant to be this job: tells the nodes that wait.
+  void hint_at(const Job& other, Clock::time_point now, Actions& out);
   JobStatus status() const;
 
  private:
@@ -110,6 +115,7 @@ class Job {
   Optional linger_deadline_;   // kEnded
   Optional presence_check_;    // no node's keep-alive or grace ends before this
   Optional waiting_due_;       // the next Waiting to all
+  std::string waiting_hint_;   // what each Waiting says besides the counts
   TimePoint last_waiting_{};
 
   static constexpr std::chrono::milliseconds kWaitingInterval{1'000};

@@ -254,7 +254,14 @@ void Job::tell_waiting(TimePoint now, Actions& out) {
     return;
   }
   last_waiting_ = now;
-  for (auto& [id, node] : state_.nodes) tell(node, waiting_note(state_, num_placeable_), out);
+  Waiting waiting = waiting_note(state_, num_placeable_);
+  waiting.note = waiting_hint_;
+  for (auto& [id, node] : state_.nodes) tell(node, waiting, out);
+}
+
+void Job::hint_at(const Job& other, TimePoint now, Actions& out) {
+  waiting_hint_ = other_job_hint(state_, num_placeable_, other.state_, other.num_placeable_);
+  tell_waiting(now, out);
 }
 
 // ---- keeping the counts ----

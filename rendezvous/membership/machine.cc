@@ -6,6 +6,7 @@
 
 #include "common/exit_codes.h"
 #include "rendezvous/membership/job.h"
+#include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
 
@@ -86,6 +87,19 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
   }
   if (job->join(connection, message.facts, message.envelope, new_session_, now, out)) {
     connections_[connection] = job;
+    hint_at_siblings(*job, now, out);
+  }
+}
+
+// Made job ids hash the command, so nodes whose commands differ wait for each other as two jobs.
+void JobTable::hint_at_siblings(Job& job, Clock::time_point now, Actions& out) {
+  if (!job.awaits_first_round()) return;
+  for (const auto& other : jobs_) {
+    if (other.get() == &job || !other->awaits_first_round()) continue;
+    if (!differ_in_hash_only(job.state().run_id, other->state().run_id)) continue;
+    job.hint_at(*other, now, out);
+    other->hint_at(job, now, out);
+    return;
   }
 }
 

@@ -120,6 +120,7 @@ class JobTable {
 
  private:
   void join(const event::Message& message, const Join& join, Clock::time_point now, Actions& out);
+  void hint_at_siblings(Job& job, Clock::time_point now, Actions& out);
   void refuse(ConnectionId connection, Refused refused, Actions& out) const;
   Job* job_of(ConnectionId connection);
   void drop_finished();

@@ -179,6 +179,30 @@ std::string spare_note(const JobState& job) {
                 "; waiting as spare; for a new job give --rdzv-id");
 }
 
+bool differ_in_hash_only(std::string_view a, std::string_view b) {
+  constexpr std::string_view kDigits = "0123456789", kHexDigits = "0123456789abcdef";
+  const auto user_of = [&](std::string_view id) -> std::string_view {
+    const std::size_t dash = id.find('-');
+    const bool made = dash != std::string_view::npos && dash > 0 &&
+                      id.size() - dash - 1 == kMadeHashDigits &&
+                      id.find_first_not_of(kDigits) == dash &&
+                      id.find_first_not_of(kHexDigits, dash + 1) == std::string_view::npos;
+    return made ? id.substr(0, dash) : std::string_view();
+  };
+  return a != b && !user_of(a).empty() && user_of(a) == user_of(b);
+}
+
+std::string other_job_hint(const JobState& job, int have_nodes, const JobState& other,
+                           int other_nodes) {
+  const auto counts = [](const JobState& state, int have) {
+    return concat(have, " of ", state.settings.min_nodes);
+  };
+  return concat("waiting for nodes: ", counts(job, have_nodes), " are here. Another job of yours, ",
+                other.run_id, ", waits too (", counts(other, other_nodes),
+                "): if it should be this one, ", job.run_id,
+                ", the commands or --nnodes differ; give both the same --rdzv-id");
+}
+
 Waiting waiting_note(const JobState& job, int have_nodes) {
   Waiting waiting;
   waiting.have_nodes = have_nodes;

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "rendezvous/membership/state.h"
 
@@ -41,6 +43,15 @@ std::string describe(const WorkerFailure& failure);
 
 // DECISIONS 7's sentence for a surplus agent.
 std::string spare_note(const JobState& job);
+
+inline constexpr std::size_t kMadeHashDigits = 12;
+
+// Whether both are job ids that ddprun made, "<uid>-<hash of the command>", of one user (D7).
+bool differ_in_hash_only(std::string_view a, std::string_view b);
+
+// To nodes that wait while another job, which may be meant to be theirs, waits beside it.
+std::string other_job_hint(const JobState& job, int have_nodes, const JobState& other,
+                           int other_nodes);
 
 // How many nodes the next round needs and how many are there, with the first hosts' names.
 Waiting waiting_note(const JobState& job, int have_nodes);

@@ -8,7 +8,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <cerrno>
+#include <utility>
 
 #include "common/check.h"
 #include "common/error.h"
@@ -79,6 +81,9 @@ StoreServer::~StoreServer() = default;
 void StoreServer::listen(UniqueFd listener) { impl_->listen(std::move(listener)); }
 void StoreServer::adopt(UniqueFd connection) { impl_->adopt(std::move(connection)); }
 StoreServerStats StoreServer::stats() const { return impl_->stats(); }
+void StoreServer::when_unused(std::function<void()> unused) {
+  impl_->when_unused(std::move(unused));
+}
 
 // ---- events ----
 
@@ -256,6 +261,22 @@ void StoreServer::Impl::close_marked() {
     deliver(state_.disconnect(static_cast<ConnectionId>(fd)), nullptr);
   }
   if (!accepting_) resume_accepting();
+  say_if_unused();
+}
+
+void StoreServer::Impl::when_unused(std::function<void()> unused) {
+  unused_ = std::move(unused);
+  say_if_unused();
+}
+
+void StoreServer::Impl::say_if_unused() {
+  if (!unused_ || num_connections_ > 0) return;
+  // Not now: the answer may be our end.
+  boost::asio::post(epoll_.get_executor(), [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || !self->unused_ || self->num_connections_ > 0) return;
+    std::exchange(self->unused_, nullptr)();
+  });
 }
 
 void StoreServer::Impl::update_interest(Connection& connection) {

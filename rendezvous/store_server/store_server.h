@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -52,6 +53,10 @@ class StoreServer {
   void adopt(UniqueFd connection);
 
   StoreServerStats stats() const;
+
+  // Calls `unused`, once and from the io context, when there is no connection (any more). Not after
+  // the server was destroyed.
+  void when_unused(std::function<void()> unused);
 
  private:
   class Impl;

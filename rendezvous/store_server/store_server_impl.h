@@ -30,6 +30,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   void listen(UniqueFd listener);
   void adopt(UniqueFd connection);
   StoreServerStats stats() const;
+  void when_unused(std::function<void()> unused);
 
  private:
   // Names a connection for later, when it may have gone and its descriptor be another's.
@@ -52,6 +53,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   // Closes at the end of the event. An empty reason: nothing to say.
   void close_later(Connection& connection, const std::string& reason);
   void close_marked();
+  void say_if_unused();
   void update_interest(Connection& connection);
   void account(Connection& connection);
   void pause_accepting(int error_number);
@@ -87,6 +89,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   std::string scratch_;            // Replies to the connection that is being served.
   Request request_;
   std::size_t num_connections_ = 0;
+  std::function<void()> unused_;  // Set: somebody waits for the last connection's end.
   std::size_t buffered_bytes_ = 0;
   std::uint64_t num_requests_ = 0;
   std::uint32_t next_generation_ = 1;

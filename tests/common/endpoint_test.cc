@@ -19,10 +19,23 @@ TEST_CASE("Endpoint: every spelling that users type") {
 
 TEST_CASE("Endpoint: what is no endpoint is refused") {
   for (const char* text :
-       {"", "a:", "a:x", "a:65536", "a:-1", "a:1x", "[::1", "[]:1", "[::1]1", "a b", "http://a"}) {
+       {"", "a:", "a:x", "a:65536", "a:-1", "a:1x", "[::1", "[]:1", "[::1]1", "a b", "http://a",
+        ":::", "a:1:2", "[a]:1", "[::1%]x", "a\nb", "a\x01", "a\x7f:1"}) {
     CAPTURE(text);
     CHECK_FALSE(parse_endpoint(text, 1).has_value());
   }
+}
+
+TEST_CASE("Endpoint: what can be a host") {
+  for (const char* text : {"node0", "a_b.c", "10.0.0.1", "::1", "fe80::1%eth0", "knöten"}) {
+    CAPTURE(text);
+    CHECK(ddprun::is_host(text));
+  }
+  for (const char* text : {"", " ", "a b", "a:1", "[::1]", "a\tb", ":::"}) {
+    CAPTURE(text);
+    CHECK_FALSE(ddprun::is_host(text));
+  }
+  CHECK_FALSE(ddprun::is_host(std::string(256, '9')));
 }
 
 TEST_CASE("Endpoint: printed so that it reads back") {

@@ -56,6 +56,42 @@ class BadInput(harness.Case):
     def test_etcd_is_named_as_not_needed(self):
         self.assertIn("--ha=", self.refused("--rdzv-backend=etcd-v2", "true"))
 
+    def test_values_out_of_range_or_without_sense(self):
+        for flag, says in (("--nnodes=1000001", "at most 1000000"),
+                           ("--rendezvous-timeout=0", "more than 0"),
+                           ("--rendezvous-timeout=1e9", "from 0 to 86400000"),
+                           ("--shutdown-timeout=1e9", "from 0 to 86400000"),
+                           ("--rdzv-conf=is_host=maybe", "must be 1 or 0"),
+                           ("--local-addr=a b", "host name or an address"),
+                           ("--master-addr=10.0.0.1:5", "host name or an address, no port"),
+                           ("--rdzv-endpoint=:::", "HOST:PORT"),
+                           ("--rdzv-endpoint=a\nb", "HOST:PORT"),
+                           ("--rdzv-id=" + "9" * 1025, "at most 1024 bytes"),
+                           ("--role=a\x1bb", "control characters"),
+                           ("--standalone=x", "takes no value")):
+            with self.subTest(flag):
+                line = self.refused(flag, "true")
+                self.assertIn(flag.split("=")[0], line)
+                self.assertIn(says, line)
+
+    def test_an_empty_number_is_not_taken_for_none(self):
+        """--node-rank=$RANK with RANK unset."""
+        for flag in ("--node-rank", "--master-port", "--rendezvous-timeout", "--shutdown-timeout"):
+            with self.subTest(flag):
+                self.assertIn(f"{flag}=: wants a number", self.refused(f"{flag}=", "true"))
+
+    def test_a_flag_without_its_value(self):
+        done = self.ddprun("--nnodes")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("ddprun: --nnodes: wants a value, N|MIN:MAX\n", done.stderr)
+
+    def test_a_value_with_line_breaks_stays_one_line(self):
+        self.assertIn(r"--max-restarts=a\nb\x1b", self.refused("--max-restarts=a\nb\x1b", "true"))
+        self.assertIn(r"./a\nb", self.refused("./a\nb"))
+
+    def test_a_free_port_that_other_nodes_cannot_know(self):
+        self.assertIn("give a number", self.refused("--nnodes=2", "--rdzv-endpoint=127.0.0.1:0", "true"))
+
     def test_all_problems_at_once(self):
         done = self.ddprun("--nnodes=0", "--max-restarts=x", "--node-rank=-1")
         self.assertEqual(done.returncode, 2)
@@ -78,6 +114,23 @@ class BadInput(harness.Case):
         path = self.write(folder, "ddprun/ddprun.toml", "\nrdzv_endpont = 'x'\n")
         self.assertIn(f"{path}:2: unknown key rdzv_endpont (did you mean rdzv_endpoint?)",
                       self.refused("--nnodes=2", "true", XDG_CONFIG_HOME=folder))
+
+    def test_a_config_file_that_never_ends_is_not_read(self):
+        folder = self.scratch()
+        path = os.path.join(folder, "ddprun", "ddprun.toml")
+        os.mkdir(os.path.dirname(path))
+
+        def said():
+            line = self.refused("--nnodes=2", "true", XDG_CONFIG_HOME=folder)
+            os.unlink(path)
+            self.assertIn(f"can't read {path}: ", line)
+            return line
+        os.mkfifo(path)
+        self.assertIn("no regular file", said())
+        os.symlink("/dev/zero", path)
+        self.assertIn("no regular file", said())
+        self.write(folder, "ddprun/ddprun.toml", "#" * (2 << 20))
+        self.assertIn("more than 1 MiB", said())
 
     def test_a_port_in_use_names_its_holder(self):
         with socket.create_server(("127.0.0.1", 0)) as foreign:
@@ -111,6 +164,13 @@ class BadInput(harness.Case):
         self.assertNotEqual(done.returncode, 0, done.text)
         self.assertIn("1 of 2", done.stderr)
 
+    def test_nodes_whose_commands_differ_are_told_of_each_other(self):
+        flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}",
+                 "--rendezvous-timeout=4", "--shutdown-timeout=1", "echo"]
+        for done in [self.finish(p) for p in [self.start(*flags, "a"), self.start(*flags, "b")]]:
+            self.assertEqual(done.returncode, 75, done.text)
+            self.assertRegex(done.stderr, r"Another job of yours, \d+-[0-9a-f]{12}, waits too \(1 of 2\)")
+
     def test_nodes_that_disagree_on_the_size(self):
         port = harness.free_port()
         flags = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=j", "--shutdown-timeout=1"]
@@ -133,6 +193,7 @@ class Help(harness.Case):
         done = self.ddprun("--help")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertLess(done.stdout.index("Examples:"), done.stdout.index("--nnodes N|MIN:MAX"))
+        self.assertEqual(done.stdout.count("Usage:"), 1)
 
     def test_version(self):
         self.assertRegex(self.ddprun("--version").stdout, r"^ddprun \d+\.\d+\.\d+")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs ddprun with a clean environment, here or on hosts of netns.py, and waits with a deadline."""
+import functools
 import os
 import socket
 import subprocess
@@ -65,9 +66,9 @@ def wait_until(condition, what, seconds=20):
 class Case(unittest.TestCase):
     maxDiff = None
 
-    def start(self, *args, host=None, **more):
+    def start(self, *args, host=None, preexec_fn=None, **more):
         """ddprun, started; killed at the end of the test. `more`: environment variables."""
-        popen = host.popen if host else subprocess.Popen
+        popen = host.popen if host else functools.partial(subprocess.Popen, preexec_fn=preexec_fn)
         process = popen([DDPRUN, *args], env=environment(**more), text=True,
                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(self._end, process)

@@ -3,7 +3,9 @@
 """ddprun on one node: success, failure, restarts, output, signals, and what is left afterwards."""
 import os
 import re
+import resource
 import signal
+import socket
 import sys
 import uuid
 
@@ -87,6 +89,33 @@ class Success(harness.Case):
                                              stderr=harness.subprocess.DEVNULL, timeout=20)
         self.assertEqual(process.returncode, 0)
 
+    def test_closed_standard_streams_are_no_sockets(self):
+        """A socket that got number 0, 1 or 2 would be the workers' input, or get their output."""
+        out = os.path.join(self.scratch(), "streams")
+        closed = harness.subprocess.run(
+            ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', harness.DDPRUN, "--standalone",
+             "--nproc_per_node=2", "sh", "-c",
+             'echo lost; echo lost >&2; [ $RANK = 1 ] || readlink -f /proc/$$/fd/0 /proc/$PPID/fd/0 >$OUT'],
+            env=harness.environment(OUT=out), timeout=20)
+        self.assertEqual(closed.returncode, 0)
+        with open(out, encoding="utf-8") as f:
+            self.assertEqual(f.read(), "/dev/null\n" * 2)
+
+    def test_workers_have_the_limit_of_open_files_that_ddprun_was_given(self):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        code = "ulimit -Sn; ulimit -Hn; exit $((1 - TORCHELASTIC_RESTART_COUNT))"
+        shown = self.finish(self.start_limited(resource.RLIMIT_NOFILE, (200, hard), "--standalone",
+                                               "--max-restarts=1", "sh", "-c", code))
+        self.assertEqual(shown.stdout.split(), ["200", str(hard)] * 2, shown.text)
+
+    def test_a_limit_of_file_sizes_is_an_error_with_words(self):
+        done = self.finish(self.start_limited(resource.RLIMIT_FSIZE, (64, 64), "--standalone", "true"))
+        self.assertEqual(done.returncode, 126, done.text)
+        self.assertIn("File too large", done.stderr)
+
+    def start_limited(self, which, limits, *args):
+        return self.start(*args, preexec_fn=lambda: resource.setrlimit(which, limits))
+
     def test_256_workers_that_end_at_once(self):
         done = self.ddprun("--standalone", "--nproc_per_node=256", "true")
         self.assertEqual(done.returncode, 0, done.text)
@@ -166,6 +195,35 @@ WAITER = ("import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTE
 DEAF = WAITER + "; signal.sigwait({signal.SIGUSR2})"
 
 
+VALIDATE = b"\0" + (0x3C85F7CE).to_bytes(4, "little")  # how a store's client begins
+
+# Connects to the store. After SIGTERM node 0's ends at once, node 1's a second after that one's end.
+STORE_USER = f"""
+import os, signal, socket, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
+store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 10)
+store.sendall({VALIDATE!r})
+own = os.path.join(os.environ["MEET"], "pid" + os.environ["NODE"])
+with open(own + "-", "w") as f:
+    f.write(str(os.getpid()))
+os.rename(own + "-", own)
+while not os.path.exists(os.path.join(os.environ["MEET"], "pid0")):
+    time.sleep(0.01)
+print("ready", flush=True)
+signal.sigwait({{signal.SIGTERM}})
+if os.environ["NODE"] == "0":
+    sys.exit()
+pid0 = open(os.path.join(os.environ["MEET"], "pid0")).read()
+while os.path.exists("/proc/" + pid0):
+    time.sleep(0.01)
+store.settimeout(1)
+try:
+    print("the store is gone", store.recv(1), flush=True)
+except TimeoutError:
+    print("the store is still there", flush=True)
+"""
+
+
 class Signals(harness.Case):
     def wait_for_line(self, process, text):
         for line in process.stdout:
@@ -198,6 +256,39 @@ class Signals(harness.Case):
         process = self.start("--standalone", "--nproc_per_node=2", "--shutdown-timeout=0.3", "sh", "-c",
                              '[ $RANK = 1 ] && exit 3; trap "" TERM; while :; do sleep 600 & wait; done')
         self.assertEqual(self.finish(process, timeout=10).returncode, 3)
+
+    def check_store_outlives_rank_0(self, flags_of):
+        """Node 0, which serves the store, is told to stop; the other node's worker takes longer."""
+        meet = self.scratch()
+        worker = self.write(meet, "worker.py", STORE_USER)
+        nodes = [self.start("--nnodes=2", *flags_of(rank), worker, MEET=meet, NODE=str(rank),
+                            PYTHON_EXEC=sys.executable) for rank in range(2)]
+        for node in nodes:
+            self.wait_for_line(node, "ready")
+        nodes[0].send_signal(signal.SIGTERM)
+        done = [self.finish(node, timeout=20) for node in nodes]
+        text = done[0].text + done[1].text
+        self.assertEqual([each.returncode for each in done], [128 + signal.SIGTERM] * 2, text)
+        self.assertIn("the store is still there", done[1].stdout, text)
+
+    def test_the_rounds_store_outlives_the_workers_of_other_nodes(self):
+        endpoint = f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}"
+        self.check_store_outlives_rank_0(lambda rank: [endpoint, f"--node-rank={rank}", "--rdzv-id=j"])
+
+    def test_a_static_rounds_store_outlives_the_workers_of_other_nodes(self):
+        port = harness.free_port()
+        self.check_store_outlives_rank_0(lambda rank: ["--master-addr=127.0.0.1", f"--node-rank={rank}",
+                                                       f"--master-port={port}"])
+
+    def test_a_store_that_is_still_used_is_kept_for_the_grace_only(self):
+        """A connection of nobody's worker, on a node that leaves."""
+        process = self.start("--standalone", "--shutdown-timeout=1", sys.executable, "-c",
+                             "import os; print(os.environ['MASTER_PORT'], flush=True); " + WAITER)
+        with socket.create_connection(("127.0.0.1", int(process.stdout.readline())), 10) as foreign:
+            foreign.sendall(VALIDATE)
+            self.wait_for_line(process, "ready")
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(self.finish(process, timeout=10).returncode, 128 + signal.SIGTERM)
 
     def test_killing_the_agent_leaves_no_descendant(self):
         marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex

@@ -130,6 +130,13 @@ TEST_CASE("AgentMachine: says which nodes it waits for when that takes longer th
     node.pass(2s);
     CHECK(node.last<agent_action::Tell>() == nullptr);
   }
+  SECTION("a hint beside the counts waits as they do") {
+    node.hear(Waiting{1, 2, "another job waits, too"}, false);
+    CHECK(node.last<agent_action::Tell>() == nullptr);
+    node.pass(2s);
+    REQUIRE(node.last<agent_action::Tell>() != nullptr);
+    CHECK(node.last<agent_action::Tell>()->text == "another job waits, too");
+  }
   SECTION("a note is told at once") {
     node.hear(Waiting{0, 0, "waiting as spare"}, false);
     CHECK_THAT(node.last<agent_action::Tell>()->text, Contains("spare"));

@@ -144,6 +144,36 @@ TEST_CASE("Machine: a round starts with the last Join, ranks are prefix sums") {
   CHECK_FALSE(start->serve_store);
 }
 
+TEST_CASE("Machine: jobs of one user that differ in the command's hash are told of each other") {
+  Script j(2);
+  const auto join_as = [&](const std::string& name, const std::string& run_id) {
+    Join join = j.make_join(name);
+    join.run_id = run_id;
+    j.join(name, join);
+    j.wait(1s);
+    return j.last<Waiting>(name)->note;
+  };
+  CHECK(join_as("1", "7-0123456789ab").empty());
+  SECTION("both hear it") {
+    CHECK_THAT(join_as("2", "7-ba9876543210"),
+               Contains("7-0123456789ab, waits too (1 of 2)") && Contains("same --rdzv-id"));
+    CHECK_THAT(j.last<Waiting>("1")->note, Contains("Another job of yours, 7-ba9876543210"));
+    CHECK(j.last<Waiting>("1")->have_nodes == 1);
+    j.join("3", [&] {
+      Join join = j.make_join("3");
+      join.run_id = "7-0123456789ab";
+      return join;
+    }());
+    CHECK(j.round("1") == 1);
+  }
+  SECTION("another user's job, or a job with a name, is none of theirs") {
+    CHECK(join_as("2", "8-ba9876543210").empty());
+    CHECK(join_as("3", "7-mine").empty());
+    CHECK(join_as("4", "train").empty());
+    CHECK(j.last<Waiting>("1")->note.empty());
+  }
+}
+
 TEST_CASE("Machine: --node-rank comes first, then join order, rank 0 stays on its node") {
   Script j(3, 1);
   Join third = j.make_join("1");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/suggest.h"
+#include "common/suggest.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 std::string normalised(std::string_view word) {
@@ -55,4 +55,4 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return " (did you mean " + *best + "?)";
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Descriptors 0, 1 and 2 as a program may rely on them.
+#pragma once
+
+namespace ddprun {
+
+// Those that are closed become /dev/null; else a socket would get their number, and with it what is
+// written for the user. First thing in main().
+void open_standard_streams();
+
+}  // namespace ddprun

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ddprund's command line: help, version, bad flags, a port in use, and its clean end."""
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
+import harness  # noqa: E402
+
+
+class CommandLine(harness.Case):
+    def ddprund(self, *args):
+        return subprocess.run([harness.DDPRUND, *args], env=harness.environment(), text=True,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+
+    def refused(self, *args):
+        done = self.ddprund(*args)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertTrue(lines[0].startswith("ddprund: "), done.stderr)
+        return lines[0]
+
+    def serve(self, *args, **popen):
+        """A daemon on any free port, and its first line."""
+        daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args],
+                                  env=harness.environment(), text=True, stdin=subprocess.DEVNULL,
+                                  **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen})
+        self.addCleanup(self._end, daemon)
+        return daemon, daemon.stderr.readline()
+
+    def test_help(self):
+        done = self.ddprund("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("--listen", done.stdout)
+        self.assertIn("127.0.0.1:29400", done.stdout)
+
+    def test_version(self):
+        done = self.ddprund("--version")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"^ddprund \d+\.\d+\.\d+")
+
+    def test_an_unknown_flag_gets_a_suggestion(self):
+        self.assertIn("unknown flag --lisen (did you mean --listen?)", self.refused("--lisen=x:1"))
+
+    def test_an_argument_is_refused(self):
+        self.assertIn('takes no argument, got "x:1"', self.refused("x:1"))
+
+    def test_a_bad_listen_is_named(self):
+        for bad in ("x:y", "127.0.0.1:65536", "[::1", "a b", "a:1:2", ""):
+            with self.subTest(bad):
+                self.assertIn("--listen", self.refused("--listen", bad))
+
+    def test_an_address_of_another_machine_is_refused(self):
+        self.assertIn("192.0.2.77 is not an address of this machine",
+                      self.refused("--listen=192.0.2.77:1"))
+
+    def test_a_port_in_use_names_its_holder(self):
+        with socket.create_server(("127.0.0.1", 0)) as foreign:
+            port = foreign.getsockname()[1]
+            line = self.refused(f"--listen=127.0.0.1:{port}")
+        self.assertIn(f"127.0.0.1:{port}", line)
+        self.assertIn("in use", line)
+        self.assertIn(f"pid {os.getpid()}", line)
+
+    def test_sigterm_and_sigint_end_it_cleanly(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            daemon, line = self.serve()
+            self.assertRegex(line, r"listening on 127\.0\.0\.1:[1-9]\d*")
+            daemon.send_signal(number)
+            done = self.finish(daemon, timeout=10)
+            self.assertEqual((done.returncode, done.stdout), (0, ""), done.text)
+            self.assertIn("stopping", done.stderr)
+
+    def test_a_log_that_nobody_reads_does_not_end_it(self):
+        daemon, line = self.serve("--verbose")
+        port = int(line.rsplit(":", 1)[1])
+        daemon.stderr.close()
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", port), 10) as hostile:
+                hostile.sendall(b"\xff")
+                try:  # closed, after the line that names us
+                    self.assertEqual(hostile.recv(1), b"")
+                except ConnectionResetError:
+                    pass
+        self.assertIsNone(daemon.poll())
+        daemon.send_signal(signal.SIGTERM)
+        self.assertEqual(daemon.wait(10), 0)
+
+    def test_closed_standard_streams_are_no_sockets(self):
+        """Else what is logged would go to whoever has connected."""
+        port = harness.free_port()
+        daemon = subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', harness.DDPRUND,
+                                   f"--listen=127.0.0.1:{port}"], env=harness.environment())
+        self.addCleanup(lambda: (daemon.kill(), daemon.wait()))
+
+        def listens():
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+        harness.wait_until(listens, "it listens")
+        self.assertEqual([os.readlink(f"/proc/{daemon.pid}/fd/{fd}") for fd in range(3)],
+                         ["/dev/null"] * 3)
+
+
+if __name__ == "__main__":
+    harness.main()
