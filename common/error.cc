@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/error.h"
 
+#include <cerrno>
 #include <cstring>
 
 namespace ddprun {
@@ -33,7 +34,9 @@ const char* to_string(ErrorCode code) {
 
 std::string errno_text(int error_number) {
   char buffer[256];
-  return strerror_r(error_number, buffer, sizeof buffer);  // GNU: returns the text
+  std::string text = strerror_r(error_number, buffer, sizeof buffer);  // GNU: returns the text
+  if (error_number == EMFILE) text += " (see ulimit -n)";
+  return text;
 }
 
 void throw_system_error(const std::string& what, int error_number) {

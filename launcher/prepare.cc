@@ -14,9 +14,13 @@
 #include "launcher/num_workers.h"
 #include "launcher/paste_line.h"
 #include "launcher/random_id.h"
+#include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::launcher {
 namespace {
+
+// With fewer not even one worker starts. With enough for that, what is short is said when it is.
+constexpr std::size_t kMinOpenFiles = 32;
 
 std::string own_folder() {
   std::array<char, 4096> path;
@@ -86,6 +90,12 @@ void find_rendezvous(Preparation& result) {
 
 Preparation prepare(LaunchConfig config, Environment environment, const std::string& argv0) {
   Preparation result;
+  if (const std::size_t limit = store::raise_file_limit(); limit < kMinOpenFiles) {
+    result.problems.push_back("the limit of open files is " + std::to_string(limit) +
+                              ", ddprun needs " + std::to_string(kMinOpenFiles) +
+                              " and more with its workers: raise it (ulimit -Hn)");
+    return result;
+  }
   result.plan.config = std::move(config);
   result.plan.environment = std::move(environment);
   find_workers(result, argv0);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/exit_codes.h"
 #include "common/log.h"
 #include "rendezvous/membership/codec.h"
 
@@ -84,6 +85,7 @@ void AgentHub::take(std::shared_ptr<FrameStream> frames) {
 void AgentHub::received(ConnectionId id, std::string_view text) {
   const auto found = agents_.find(id);
   if (found == agents_.end()) return;
+  const bool is_first = found->second.join_timer != nullptr;
   found->second.join_timer.reset();
   membership::event::Message message;
   message.connection = id;
@@ -91,10 +93,19 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   try {
     message.envelope = membership::decode_agent_message(text);
   } catch (const Error& error) {
+    // An agent that hears nothing would come again and again with the same Join.
+    if (is_first) refuse(*found->second.frames, error.what());
     drop(id, error.what());
     return;
   }
   feed(std::move(message));
+}
+
+void AgentHub::refuse(FrameStream& frames, const std::string& reason) {
+  membership::Refused refused;
+  refused.message = "the rendezvous does not take this node's request: " + reason;
+  refused.exit_code = static_cast<int>(ExitCode::kUsage);
+  frames.send(membership::encode(membership::RendezvousEnvelope{0, 0, std::move(refused)}));
 }
 
 void AgentHub::ended(ConnectionId id, const std::string& reason) {
@@ -109,7 +120,7 @@ void AgentHub::drop(ConnectionId id, const std::string& reason) {
   const auto found = agents_.find(id);
   if (found == agents_.end()) return;
   log_warning("closed the connection of agent ", found->second.peer, ": ", reason);
-  found->second.frames->close();
+  found->second.frames->close_when_sent(kFlushLimit);
   agents_.erase(found);
   feed(membership::event::Closed{id});
 }

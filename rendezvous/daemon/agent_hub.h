@@ -53,6 +53,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   };
 
   void received(ConnectionId id, std::string_view text);
+  static void refuse(membership::FrameStream& frames, const std::string& reason);
   void ended(ConnectionId id, const std::string& reason);
   void drop(ConnectionId id, const std::string& reason);
 

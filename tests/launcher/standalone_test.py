@@ -113,6 +113,12 @@ class Success(harness.Case):
         self.assertEqual(done.returncode, 126, done.text)
         self.assertIn("File too large", done.stderr)
 
+    def test_too_few_open_files_are_said_at_once(self):
+        done = self.finish(self.start_limited(resource.RLIMIT_NOFILE, (12, 12), "--standalone", "true"), 20)
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertEqual(done.stderr, "ddprun: the limit of open files is 12, ddprun needs 32 and more "
+                                      "with its workers: raise it (ulimit -Hn)\n")
+
     def start_limited(self, which, limits, *args):
         return self.start(*args, preexec_fn=lambda: resource.setrlimit(which, limits))
 

@@ -129,7 +129,10 @@ TEST_CASE("Daemon port: malformed input closes that connection and names the pee
   CHECK_THAT(daemon.exchange("GET /" + std::string(10'000, 'x') + " HTTP/1.1\r\n\r\n"),
              !Contains("200 OK") && !Contains("still open"));
   CHECK_THAT(daemon.exchange_frames(text_frame("not json")), !Contains("still open"));
-  CHECK_THAT(daemon.exchange_frames(text_frame("{\"type\":\"join\"}")), !Contains("still open"));
+  // Said to the peer, too: an agent would come again and again with the same Join.
+  CHECK_THAT(daemon.exchange_frames(text_frame("{\"type\":\"join\"}")),
+             !Contains("still open") && Contains("\"refused\"") && Contains("is missing") &&
+                 Contains("\"exit_code\":2"));
   CHECK_THAT(daemon.exchange_frames(text_frame("{\"type\":\"ack\",\"seq\":0,\"ack\":0}")),
              !Contains("still open"));
   CHECK_THAT(daemon.exchange_frames(std::string(20, static_cast<char>(0xff))),
