@@ -116,6 +116,7 @@ TEST_CASE("host communicator: abort() from another thread ends the call here and
   const auto errors = run_world({.node_rank_of = layout}, [&](Communicator& ranks) {
     const auto rank = static_cast<std::size_t>(ranks.rank());
     ranks.barrier();
+    everyone.arrive_and_wait();  // nobody is inside the barrier any more
     std::thread aborter;
     if (rank == 2) {
       aborter = std::thread([&] {
