@@ -52,21 +52,26 @@ run_part() {
   fi
 }
 
-# Builds preset $1 with further cache entries in the rest; quiet unless it fails.
+# Builds preset $1 with further cache entries in the rest. On a terminal ninja shows where it is;
+# elsewhere it is quiet unless it fails.
 build() {
-  local preset=$1 log
+  local preset=$1 log status=0
   shift
   log=$(mktemp)
-  if cmake --preset "$preset" -DDDPRUN_BUILD_TESTS=ON "$@" >"$log" 2>&1 &&
-     cmake --build "build/$preset" -j "$jobs" >>"$log" 2>&1; then
+  if ! cmake --preset "$preset" -DDDPRUN_BUILD_TESTS=ON "$@" >"$log" 2>&1; then
+    status=1
+  else
     sed -n 's/^-- \(ddprun \|  \)/  \1/p' "$log"
-    rm -f "$log"
-    return 0
+    if [ -t 1 ]; then
+      : >"$log"
+      cmake --build "build/$preset" -j "$jobs" || status=1
+    else
+      cmake --build "build/$preset" -j "$jobs" >"$log" 2>&1 || status=1
+    fi
   fi
-  tail -n 80 "$log"
+  [ $status -eq 0 ] || { tail -n 80 "$log"; echo "test: the $preset build failed"; }
   rm -f "$log"
-  echo "test: the $preset build failed"
-  return 1
+  return $status
 }
 
 # Addresses that are not randomised: GCC 12's ThreadSanitizer aborts under a kernel that randomises
