@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`cmake --install` puts down everything that a job needs: the installed ddprun runs one."""
+import os
+import subprocess
+import sys
+import tempfile
+
+BIN = os.environ["DDPRUN_BIN_DIR"]
+
+
+def main():
+    if not all(os.path.exists(os.path.join(BIN, name)) for name in ("ddprun", "ddprund")):
+        print("SKIPPED: only a part of the tree is built")
+        return 0
+    with tempfile.TemporaryDirectory() as prefix:
+        subprocess.run(["cmake", "--install", os.path.dirname(BIN), "--prefix", prefix], check=True,
+                       stdout=subprocess.DEVNULL, timeout=30)
+        ddprun = os.path.join(prefix, "bin/ddprun")
+        job = subprocess.run([ddprun, "--standalone", "--nproc_per_node=2", "sh", "-c", "echo worker"],
+                             capture_output=True, text=True, timeout=30, cwd=prefix)
+        print(job.stdout + job.stderr)
+        ran = job.returncode == 0 and job.stdout.count("worker") == 2
+        return 0 if ran else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
