@@ -52,7 +52,7 @@ AgentHub::AgentHub(asio::io_context& io, Options options)
       tick_timer_(io),
       idle_timer_(io) {}
 
-void AgentHub::take(std::shared_ptr<FrameStream> frames) {
+void AgentHub::take(const std::shared_ptr<FrameStream>& frames) {
   auto& socket = frames->stream().next_layer();
   boost::system::error_code gone;
   const auto peer = socket.remote_endpoint(gone);

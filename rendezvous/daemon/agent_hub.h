@@ -33,7 +33,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   AgentHub(boost::asio::io_context& io, Options options);
 
   // An upgraded stream, not started.
-  void take(std::shared_ptr<membership::FrameStream> frames);
+  void take(const std::shared_ptr<membership::FrameStream>& frames);
 
   // `done` is called from the io context: no job is left, or `timeout` passed.
   void when_idle(std::chrono::milliseconds timeout, std::function<void()> done);

@@ -104,9 +104,9 @@ class Daemon::Impl {
     options.frames.max_message_bytes = options_.max_message_bytes;
     options.page = [this](std::string_view path) { return page(path); };
     options.ended = [this](HttpSession& session) { sessions_.erase(&session); };
-    options.agent = [this](HttpSession& session, auto frames) {
+    options.agent = [this](HttpSession& session, const auto& frames) {
       sessions_.erase(&session);
-      hub_->take(std::move(frames));
+      hub_->take(frames);
     };
     return options;
   }

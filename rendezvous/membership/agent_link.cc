@@ -145,7 +145,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     }
     resolver_.async_resolve(
         endpoint_.host, std::to_string(endpoint_.port),
-        guard([this](boost::system::error_code error, tcp::resolver::results_type results) {
+        guard([this](boost::system::error_code error, const tcp::resolver::results_type& results) {
           if (error) {
             attempt_failed(
                 concat("the name ", endpoint_.host, " can't be resolved (", error.message(), ")"),
@@ -157,14 +157,14 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
           // One that drops packets must not hide the others.
           const auto first = static_cast<std::ptrdiff_t>((num_attempts_ - 1) % targets.size());
           std::rotate(targets.begin(), targets.begin() + first, targets.end());
-          open_any(std::move(targets));
+          open_any(targets);
         }));
   }
 
-  void open_any(std::vector<tcp::endpoint> targets) {
+  void open_any(const std::vector<tcp::endpoint>& targets) {
     opening_ = std::make_shared<FrameStream>(
         tcp::socket(io_), FrameStream::Limits{kMaxMessageBytes, kMaxQueuedBytes});
-    asio::async_connect(opening_->stream().next_layer(), std::move(targets),
+    asio::async_connect(opening_->stream().next_layer(), targets,
                         guard([this](boost::system::error_code error, const tcp::endpoint&) {
                           if (error) {
                             connect_failed(error);

@@ -304,7 +304,7 @@ class Signals(harness.Case):
                              TMPDIR=folder, **{marker: "1"})
         self.wait_for_line(process, "ready")
         self.wait_for_line(process, "ready")
-        self.assertGreaterEqual(len(processes_with(marker)), 6)
+        harness.wait_until(lambda: len(processes_with(marker)) >= 6, "each worker has its two children")
         process.kill()
         process.wait()
         harness.wait_until(lambda: not processes_with(marker), "all descendants are gone", 5)
