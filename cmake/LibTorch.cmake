@@ -34,6 +34,4 @@ endforeach()
 # SYSTEM, and only in files that use LibTorch: the wheel bundles its own fmt headers.
 target_include_directories(ddprun_libtorch SYSTEM INTERFACE
   ${DDPRUN_TORCH_DIR}/include ${DDPRUN_TORCH_DIR}/include/torch/csrc/api/include)
-# Installed programs find it where it is now.
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH TRUE)
 set(DDPRUN_TORCH_FOUND TRUE)

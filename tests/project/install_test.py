@@ -13,6 +13,9 @@ def main():
     if not all(os.path.exists(os.path.join(BIN, name)) for name in ("ddprun", "ddprund")):
         print("SKIPPED: only a part of the tree is built")
         return 0
+    manifest = os.path.join(os.path.dirname(BIN), "install_manifest.txt")
+    if os.path.exists(manifest):  # an earlier `sudo cmake --install` leaves root's
+        os.unlink(manifest)
     with tempfile.TemporaryDirectory() as prefix:
         subprocess.run(["cmake", "--install", os.path.dirname(BIN), "--prefix", prefix], check=True,
                        stdout=subprocess.DEVNULL, timeout=30)
@@ -21,6 +24,9 @@ def main():
                              capture_output=True, text=True, timeout=30, cwd=prefix)
         print(job.stdout + job.stderr)
         ran = job.returncode == 0 and job.stdout.count("worker") == 2
+        train = os.path.join(prefix, "bin/train")  # finds LibTorch, where there is one
+        if os.path.exists(train):
+            subprocess.run([train, "--help"], check=True, stdout=subprocess.DEVNULL, timeout=30)
         return 0 if ran else 1
 
 
