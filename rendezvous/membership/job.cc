@@ -107,6 +107,10 @@ void Job::handle(Node& node, const WorkersSucceeded& message, TimePoint now, Act
 void Job::handle(Node& node, const WorkersStopped& message, TimePoint now, Actions& out) {
   if (!is_current(node, message.round) || node.phase == NodePhase::kIdle) return;
   node.join.store_port = message.store_port;
+  if (node.phase == NodePhase::kSucceeded) {  // it lost contact when its work was done
+    node.emptied = true;
+    return;
+  }
   const bool asked = node.phase == NodePhase::kStopping;
   set_phase(node, NodePhase::kIdle);
   if (asked) {
@@ -164,7 +168,10 @@ void Job::start_round(TimePoint now, Actions& out) {
       concat("round ", state_.round, " starts on ", order.size(), " nodes with ",
              messages.begin()->second.world_size, " workers"));
   out.push_back(action::RoundStarted{state_.run_id, state_.round, is_static(state_.settings)});
-  for (auto& [id, node] : state_.nodes) node.node_rank.reset();
+  for (auto& [id, node] : state_.nodes) {
+    node.node_rank.reset();
+    node.emptied = false;
+  }
   // By rank, so that the node that serves the store is told first.
   for (const NodeId id : order) {
     Node& node = state_.nodes.at(id);
@@ -192,6 +199,8 @@ void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
   for (auto& [id, node] : state_.nodes) {
     if (node.gone) {
       finished_and_gone.push_back(id);
+    } else if (node.emptied) {
+      set_phase(node, NodePhase::kIdle);  // nothing to stop: it would not answer
     } else if (is_member(node) && node.phase != NodePhase::kIdle) {
       set_phase(node, NodePhase::kStopping);
       push(node, StopRound{state_.round, reason}, out);

@@ -45,7 +45,8 @@ struct Node {
   std::optional<int> node_rank;  // in the live or last round; spares have none
   Clock::time_point last_heard{};
   std::optional<Clock::time_point> grace_until;  // set while there is no connection
-  bool gone = false;  // finished with success and lost afterwards: counts, but can't be placed
+  bool emptied = false;  // kSucceeded, and said that no process of the round is left
+  bool gone = false;     // finished with success and lost afterwards: counts, but can't be placed
 };
 
 struct JobState {

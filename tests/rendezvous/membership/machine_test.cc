@@ -263,6 +263,15 @@ TEST_CASE("Machine: exit barrier: the job ends when the last node has finished")
     CHECK(j.last<JobEnd>("1")->exit_code == 75);
     CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("still running") && Contains("node 1 (2,"));
   }
+  SECTION("a finished node that lost contact and came back stays finished") {
+    j.closes("1");  // it noticed silence, and "stopped" its workers
+    j.join("1");
+    j.says("1", WorkersStopped{1, 1001});
+    CHECK(j.last<StopRound>("2") == nullptr);
+    j.says("2", WorkersSucceeded{1});
+    REQUIRE(j.last<JobEnd>("1") != nullptr);
+    CHECK(j.last<JobEnd>("1")->exit_code == 0);
+  }
   SECTION("a finished node that is lost is no failure") {
     j.closes("2");  // not finished: it would be
     j.join("2");
@@ -270,6 +279,23 @@ TEST_CASE("Machine: exit barrier: the job ends when the last node has finished")
     j.says("2", WorkersSucceeded{1});
     CHECK(j.last<JobEnd>("1")->exit_code == 0);
   }
+}
+
+TEST_CASE("Machine: a finished node that has said it is empty isn't waited for at a restart") {
+  Script j(2, 1);
+  j.join("1");
+  j.join("2");
+  j.says("1", WorkersSucceeded{1});
+  j.says("1", WorkersStopped{1, 1001});
+  j.fails("2", 1, 3);
+  CHECK(j.last<StopRound>("1") == nullptr);
+  j.says("2", WorkersStopped{1, 1002});
+  REQUIRE(j.round("1") == 2);
+  CHECK(j.last<StartRound>("2")->master_port == 1001);
+  j.says("1", WorkersSucceeded{2});
+  j.fails("2", 2, 4);
+  REQUIRE(j.last<StopRound>("1") != nullptr);
+  CHECK(j.last<StopRound>("1")->round == 2);  // in this round it has not said so
 }
 
 TEST_CASE("Machine: a connection that comes back within the grace changes nothing") {
