@@ -27,6 +27,15 @@ std::vector<SocketAddress> addresses_of(const Endpoint& endpoint) {
   }
 }
 
+std::vector<UniqueFd> bind_everywhere(std::uint16_t port) {
+  try {
+    return rendezvous::bind_endpoint({.host = "::", .port = port});  // IPv4 too
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kSystem) throw;  // no IPv6 here
+    return rendezvous::bind_endpoint({.host = "0.0.0.0", .port = port});
+  }
+}
+
 struct Ownership {
   bool ours = false;
   bool everywhere = false;  // listen on all interfaces
@@ -50,10 +59,9 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes) {
   claim.connect_to = plan.endpoint;
   const Ownership owner = decide(plan, max_nodes);
   if (!owner.ours) return claim;
-  Endpoint where = plan.endpoint;
-  if (owner.everywhere) where.host = "::";
   try {
-    claim.listeners = rendezvous::bind_endpoint(where);
+    claim.listeners = owner.everywhere ? bind_everywhere(plan.endpoint.port)
+                                       : rendezvous::bind_endpoint(plan.endpoint);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnavailable ||
         !rendezvous::answers_as_rendezvous(plan.endpoint, kProbeTimeout)) {

@@ -52,8 +52,10 @@ class Daemon {
 };
 
 // Listening sockets for every address of `endpoint` that is local; port 0 = any, the same for all.
-// "" as host: loopback. Throws Error(kUnavailable): not resolvable, no local address, or in use,
-// then with the holder ("in use by python3, pid 4711") where /proc shows it.
+// "" as host: loopback. An address that the system refuses is left out, with a log line, where
+// another one can be served; else throws Error(kSystem). Throws Error(kUnavailable): not
+// resolvable, no local address, or in use, then with the holder ("in use by python3, pid 4711")
+// where /proc shows it.
 std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint);
 
 // True when a ddprun rendezvous answers GET /healthz at `endpoint` before the deadline. Blocking.

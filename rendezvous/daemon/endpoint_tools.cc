@@ -17,7 +17,7 @@ namespace ddprun::rendezvous {
 std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint) {
   std::vector<UniqueFd> listeners;
   std::uint16_t port = endpoint.port;
-  std::string seen;
+  std::string seen, refusal;
   for (SocketAddress address : resolve(endpoint)) {
     if (!address.is_any() && !is_local_address(address)) {
       seen += (seen.empty() ? "" : ", ") + address.host_text();
@@ -27,6 +27,11 @@ std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint) {
     try {
       listeners.push_back(listen_on(address));
     } catch (const Error& error) {
+      if (error.code() == ErrorCode::kSystem) {
+        // "localhost" is ::1, too, where the kernel has no IPv6 (a container, say).
+        refusal = error.what();
+        continue;
+      }
       const std::string holder = describe_port_holder(port);
       if (error.code() != ErrorCode::kUnavailable || holder.empty()) throw;
       throw Error(ErrorCode::kUnavailable,
@@ -34,6 +39,8 @@ std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint) {
     }
     if (port == 0) port = local_address(listeners.back().get()).port();
   }
+  if (listeners.empty() && !refusal.empty()) throw Error(ErrorCode::kSystem, refusal);
+  if (!refusal.empty()) log_info(refusal, ": serving the endpoint's other addresses");
   if (listeners.empty()) {
     throw Error(ErrorCode::kUnavailable, concat("can't listen on ", to_string(endpoint), ": ", seen,
                                                 " is not an address of this machine"));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "common/error.h"
 #include "common/log.h"
 
 namespace ddprun::rendezvous {
@@ -17,20 +18,27 @@ RoundStores::RoundStores(boost::asio::io_context& io, store::StoreServerOptions 
 
 void RoundStores::begin_round(const std::string& run_id, std::uint64_t round) {
   retire_current();
-  auto options = options_;
-  options.name = concat("store of job ", run_id, ", round ", round);
-  current_ = std::make_unique<store::StoreServer>(io_, std::move(options));
+  current_name_ = concat("store of job ", run_id, ", round ", round);
 }
 
-void RoundStores::end_rounds() { retire_current(); }
+void RoundStores::end_rounds() {
+  retire_current();
+  current_name_.reset();
+}
 
 void RoundStores::adopt(UniqueFd connection) {
-  if (current_) {
-    current_->adopt(std::move(connection));
-    return;
+  std::unique_ptr<store::StoreServer>& server = current_name_ ? current_ : plain_;
+  if (!server) {
+    auto options = options_;
+    if (current_name_) options.name = *current_name_;
+    try {
+      server = std::make_unique<store::StoreServer>(io_, std::move(options));
+    } catch (const Error& error) {
+      log_warning("closed the connection of a store client: no store for it: ", error.what());
+      return;
+    }
   }
-  if (!plain_) plain_ = std::make_unique<store::StoreServer>(io_, options_);
-  plain_->adopt(std::move(connection));
+  server->adopt(std::move(connection));
 }
 
 void RoundStores::when_unused(std::chrono::milliseconds limit, std::function<void()> unused) {

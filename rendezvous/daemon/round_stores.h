@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,13 @@ class RoundStores {
  public:
   RoundStores(boost::asio::io_context& io, store::StoreServerOptions options);
 
-  // Connections from now on get an empty key space of this round; older ones keep theirs.
+  // Connections from now on get an empty key space of this round; older ones keep theirs. Needs no
+  // descriptor: the first connection's adopt() does.
   void begin_round(const std::string& run_id, std::uint64_t round);
   // Connections from now on get the plain key space again.
   void end_rounds();
 
+  // Out of descriptors: closes the connection, with a log line.
   void adopt(UniqueFd connection);
 
   // Calls `unused` once, from the io context, when no round's key space has a client any more, or
@@ -40,8 +43,10 @@ class RoundStores {
   boost::asio::io_context& io_;
   const store::StoreServerOptions options_;
   boost::asio::steady_timer timer_;
-  std::unique_ptr<store::StoreServer> plain_;  // made when first asked for
+  // Made when first asked for.
+  std::unique_ptr<store::StoreServer> plain_;
   std::unique_ptr<store::StoreServer> current_;
+  std::optional<std::string> current_name_;                   // set: a round is live
   std::vector<std::unique_ptr<store::StoreServer>> retired_;  // until their last client has gone
   bool timing_ = false;
   boost::asio::steady_timer patience_;

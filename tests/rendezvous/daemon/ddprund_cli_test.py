@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddprund's command line: help, version, bad flags, a port in use, and its clean end."""
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -90,6 +91,39 @@ class CommandLine(harness.Case):
         self.assertIsNone(daemon.poll())
         daemon.send_signal(signal.SIGTERM)
         self.assertEqual(daemon.wait(10), 0)
+
+    def test_out_of_descriptors_it_serves_on(self):
+        def few():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+        daemon, line = self.serve(preexec_fn=few)
+        address = ("127.0.0.1", int(line.rsplit(":", 1)[1]))
+        silent = [socket.create_connection(address, 10) for _ in range(60)]  # the rest queue up
+        for _ in iter(lambda: "can't accept more" in daemon.stderr.readline(), True):
+            pass
+        hello = b"\0" + (0x3C85F7CE).to_bytes(4, "little") + b"\x0d1234"  # VALIDATE, PING
+        silent[0].sendall(hello)  # its store would need one more
+        self.assertIn("no store for it", daemon.stderr.readline())
+        for client in silent:
+            client.close()
+        with socket.create_connection(address, 10) as client:
+            client.sendall(hello)
+            self.assertEqual(client.recv(4), b"1234")
+        self.assertIsNone(daemon.poll())
+
+    def test_localhost_is_served_where_the_kernel_has_no_ipv6(self):
+        """As in a container: /etc/hosts has ::1, no interface has."""
+        hosts = self.write(self.scratch(), "hosts", "127.0.0.1 localhost\n::1 localhost\n")
+        script = ('mount --bind "$0" /etc/hosts && ip link set lo up && '
+                  'sysctl -qw net.ipv6.conf.all.disable_ipv6=1 && exec "$@"')
+        inside = ["unshare", "--net", "--mount", "sh", "-c", script, hosts]
+        if subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no name spaces, or no IPv6 to turn off")
+        daemon = subprocess.Popen([*inside, harness.DDPRUND, "--listen=localhost:0"],
+                                  env=harness.environment(), text=True, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(self._end, daemon)
+        said = daemon.stderr.readline() + daemon.stderr.readline()
+        self.assertRegex(said, r"can't listen on \[::1\]:\d+: .*\n.*listening on 127\.0\.0\.1:\d+")
 
     def test_closed_standard_streams_are_no_sockets(self):
         """Else what is logged would go to whoever has connected."""
