@@ -31,6 +31,11 @@ std::string host_name() {
   return name.data();
 }
 
+bool is_ignored(int signal_number) {
+  struct sigaction current {};
+  return ::sigaction(signal_number, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
+}
+
 std::optional<int> terminal_columns() {
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
@@ -43,10 +48,10 @@ Job::Job(JobPlan plan)
     : plan_(std::move(plan)),
       claim_(claim_endpoint(plan_.rendezvous, plan_.config.max_nodes)),
       io_(1),
-      signals_(io_, SIGINT, SIGTERM, SIGHUP),
+      signals_(io_, SIGINT, SIGTERM, SIGQUIT),
       patience_(io_),
       console_(io_) {
-  signals_.add(SIGQUIT);
+  if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);  // else: nohup ddprun …
   if (!claim_.listeners.empty()) {
     rendezvous::DaemonOptions options;
     options.embedded = true;
@@ -97,6 +102,9 @@ agent::NodeAgentOptions Job::agent_options() const {
                    .rdzv_backend = is_static ? membership::kStaticBackend : "c10d"};
   join.timeouts.join = config.rendezvous_timeout;
   join.timeouts.stop_grace = config.shutdown_timeout;
+  // Alone with its own rendezvous it can't be cut off: silence only means that this process stood
+  // still (Ctrl-Z, a paused container).
+  if (daemon_ && config.max_nodes == 1) join.timeouts.keep_alive = std::chrono::hours{24 * 365};
   join.node_rank = plan_.rendezvous.node_rank;
   join.num_workers = plan_.num_workers;
   join.host = host_name();

@@ -1,31 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/terminal_text.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kPatienceMs = 10'000;
+constexpr std::chrono::milliseconds kPatience{10'000};
+constexpr std::chrono::milliseconds kLogPatience{100};  // the io thread waits
 
-void write_all(int fd, std::string_view text) {
+}  // namespace
+
+void write_within(int fd, std::string_view text, std::chrono::milliseconds patience) {
+  // What poll(2) calls writable takes this much without blocking.
+  const std::size_t piece_bytes = ::isatty(fd) == 1 ? 512 : PIPE_BUF;
   while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
+    pollfd entry{.fd = fd, .events = POLLOUT, .revents = 0};
+    if (::poll(&entry, 1, static_cast<int>(patience.count())) == 0) return;
+    const ssize_t written = ::write(fd, text.data(), std::min(text.size(), piece_bytes));
     if (written > 0) {
       text.remove_prefix(static_cast<std::size_t>(written));
-    } else if (written < 0 && errno == EAGAIN) {  // somebody made the terminal non-blocking
-      pollfd entry{.fd = fd, .events = POLLOUT, .revents = 0};
-      if (::poll(&entry, 1, kPatienceMs) <= 0) return;
-    } else if (written == 0 || errno != EINTR) {
+    } else if (written == 0 || (errno != EINTR && errno != EAGAIN)) {
       return;
     }
   }
 }
-
-}  // namespace
 
 std::string own_line(LogLevel level, std::string_view text) {
   std::string line = "[ddprun] ";
@@ -54,11 +58,11 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-void write_to_stderr(std::string_view text) { write_all(STDERR_FILENO, text); }
-void write_to_stdout(std::string_view text) { write_all(STDOUT_FILENO, text); }
+void write_to_stderr(std::string_view text) { write_within(STDERR_FILENO, text, kPatience); }
+void write_to_stdout(std::string_view text) { write_within(STDOUT_FILENO, text, kPatience); }
 
 void log_to_stderr(LogLevel level, std::string_view message) {
-  write_to_stderr(own_line(level, message));
+  write_within(STDERR_FILENO, own_line(level, message), kLogPatience);
 }
 
 }  // namespace ddprun::launcher

@@ -2,6 +2,7 @@
 // How ddprun's own lines look, and how they get to stderr without iostreams.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -15,11 +16,14 @@ std::string own_line(LogLevel level, std::string_view text);
 // `text` as one line: line breaks and other control characters as \n, \t, \x1b, …
 std::string one_line(std::string_view text);
 
-// Writes all of it; gives up where nobody can take it.
+// Writes all of it; gives up where nobody can take it, or the reader takes nothing for `patience`.
+void write_within(int fd, std::string_view text, std::chrono::milliseconds patience);
+// Likewise, with 10 s.
 void write_to_stderr(std::string_view text);
 void write_to_stdout(std::string_view text);
 
-// A LogSink (common/log.h): each message as an own_line on stderr.
+// A LogSink (common/log.h): each message as an own_line on stderr. Dropped after 0.1 s without
+// room.
 void log_to_stderr(LogLevel level, std::string_view message);
 
 }  // namespace ddprun::launcher

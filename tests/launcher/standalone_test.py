@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 import uuid
 
 import harness
@@ -257,6 +258,30 @@ class Signals(harness.Case):
         done = self.finish(process, timeout=10)  # the grace is 30 s
         self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
         self.assertIn("killing the workers", done.stderr)
+
+    def test_a_hangup_that_is_ignored_stays_ignored(self):
+        """nohup ddprun …"""
+        process = self.start("--standalone", "sh", "-c", "echo ready; exec sleep 600",
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.wait_for_line(process, "ready")
+        process.send_signal(signal.SIGHUP)  # would be taken before the other
+        process.send_signal(signal.SIGTERM)
+        done = self.finish(process)
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
+
+    def test_a_pause_of_ddprun_does_not_end_a_job_of_one_node(self):
+        """Ctrl-Z and fg: longer than the 5 s of silence after which a node of several is lost."""
+        meet = self.scratch()
+        process = self.start("--standalone", "sh", "-c",
+                             'echo ready; until [ -e "$MEET/go" ]; do sleep 0.01; done', MEET=meet)
+        self.wait_for_line(process, "ready")
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(5.5)  # the silence itself
+        process.send_signal(signal.SIGCONT)
+        self.write(meet, "go", "")
+        done = self.finish(process)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(done.stderr, "")
 
     def test_shutdown_timeout_is_heeded_when_another_worker_failed(self):
         process = self.start("--standalone", "--nproc_per_node=2", "--shutdown-timeout=0.3", "sh", "-c",
