@@ -13,7 +13,7 @@ void stderr_sink(LogLevel level, std::string_view message) {
   std::string line = "ddprun: ";
   if (level == LogLevel::kWarning) line += "warning: ";
   if (level == LogLevel::kError) line += "error: ";
-  line.append(message);
+  line.append(one_line(message));
   line += '\n';
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
@@ -26,6 +26,24 @@ std::atomic<LogLevel> g_level{LogLevel::kInfo};
 void set_log_sink(LogSink sink) { g_sink.store(sink); }
 void set_log_level(LogLevel level) { g_level.store(level); }
 bool log_enabled(LogLevel level) { return level >= g_level.load(std::memory_order_relaxed); }
+
+std::string one_line(std::string_view text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string line;
+  for (const char letter : text) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (letter == '\n') {
+      line += "\\n";
+    } else if (letter == '\t') {
+      line += "\\t";
+    } else if (byte < ' ' || byte == 0x7f) {
+      line += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    } else {
+      line += letter;
+    }
+  }
+  return line;
+}
 
 void log_message(LogLevel level, std::string_view message) {
   if (log_enabled(level)) g_sink.load()(level, message);

@@ -40,24 +40,6 @@ std::string own_line(LogLevel level, std::string_view text) {
   return line;
 }
 
-std::string one_line(std::string_view text) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string line;
-  for (const char letter : text) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if (letter == '\n') {
-      line += "\\n";
-    } else if (letter == '\t') {
-      line += "\\t";
-    } else if (byte < ' ' || byte == 0x7f) {
-      line += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
-    } else {
-      line += letter;
-    }
-  }
-  return line;
-}
-
 void write_to_stderr(std::string_view text) { write_within(STDERR_FILENO, text, kPatience); }
 void write_to_stdout(std::string_view text) { write_within(STDOUT_FILENO, text, kPatience); }
 

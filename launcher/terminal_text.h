@@ -13,9 +13,6 @@ namespace ddprun::launcher {
 // "[ddprun] warning: <text>\n".
 std::string own_line(LogLevel level, std::string_view text);
 
-// `text` as one line: line breaks and other control characters as \n, \t, \x1b, …
-std::string one_line(std::string_view text);
-
 // Writes all of it; gives up where nobody can take it, or the reader takes nothing for `patience`.
 void write_within(int fd, std::string_view text, std::chrono::milliseconds patience);
 // Likewise, with 10 s.

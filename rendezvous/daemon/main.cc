@@ -27,7 +27,7 @@ using namespace ddprun;
 void write_log(LogLevel level, std::string_view message) {
   constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
                                                    spdlog::level::warn, spdlog::level::err};
-  spdlog::log(kLevels[static_cast<int>(level)], "{}", message);
+  spdlog::log(kLevels[static_cast<int>(level)], "{}", one_line(message));
 }
 
 void set_up_log(bool verbose) {

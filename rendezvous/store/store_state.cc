@@ -12,6 +12,8 @@
 namespace ddprun::store {
 namespace {
 
+constexpr std::size_t kShownKeyBytes = 100;  // in messages
+
 // std::stoll's rules: blanks and one sign in front, anything behind the digits.
 std::optional<std::int64_t> parse_number(std::string_view text) {
   std::size_t at = 0;
@@ -136,9 +138,15 @@ bool StoreState::fits(std::size_t more_bytes, std::size_t more_entries) {
   return false;
 }
 
+std::shared_ptr<std::string> StoreState::make_value(std::string_view bytes) {
+  const auto counted = std::make_shared<CountedValue>(bytes, &live_value_bytes_);
+  return {counted, &counted->bytes};
+}
+
 bool StoreState::fits_value(std::string_view key, std::size_t value_bytes) {
   const auto found = values_.find(key);
   if (found == values_.end()) return fits(key.size() + value_bytes, 1);
+  if (found->second.use_count() > 1) return fits(value_bytes, 0);  // a reply keeps the old one
   const std::size_t old_bytes = found->second->size();
   return value_bytes <= old_bytes || fits(value_bytes - old_bytes, 0);
 }
@@ -146,14 +154,15 @@ bool StoreState::fits_value(std::string_view key, std::size_t value_bytes) {
 void StoreState::assign(std::string_view key, std::string_view value) {
   const auto found = values_.find(key);
   if (found == values_.end()) {
-    values_.emplace(key, std::make_shared<std::string>(value));
-    content_bytes_ += key.size() + value.size();
+    values_.emplace(key, make_value(value));
+    key_bytes_ += key.size();
+    value_bytes_ += value.size();
     ++num_entries_;
     return;
   }
-  content_bytes_ += value.size();
-  content_bytes_ -= found->second->size();
-  found->second = std::make_shared<std::string>(value);
+  value_bytes_ += value.size();
+  value_bytes_ -= found->second->size();
+  found->second = make_value(value);
 }
 
 void StoreState::put(std::string_view key, std::string_view value) {
@@ -181,7 +190,7 @@ void StoreState::compare_set(ConnectionId from, const Request& request) {
     get(from, request.key);
   } else if (absent) {
     // c10d's rule: looks like success, and nothing was created.
-    reply_value(from, std::make_shared<const std::string>(request.expected));
+    reply_value(from, make_value(request.expected));
   } else {
     reply_value(from, found->second);
   }
@@ -193,7 +202,7 @@ bool StoreState::read_number(std::string_view key, std::int64_t* number) {
   if (found == values_.end()) return true;
   const std::optional<std::int64_t> parsed = parse_number(*found->second);
   if (!parsed) {
-    refuse("the value at \"" + std::string(key) + "\" is not a number");
+    refuse("the value at \"" + std::string(key.substr(0, kShownKeyBytes)) + "\" is not a number");
     return false;
   }
   *number = *parsed;
@@ -213,7 +222,8 @@ void StoreState::add(ConnectionId from, const Request& request) {
 void StoreState::delete_key(ConnectionId from, std::string_view key) {
   const auto found = values_.find(key);
   if (found != values_.end()) {
-    content_bytes_ -= key.size() + found->second->size();
+    key_bytes_ -= key.size();
+    value_bytes_ -= found->second->size();
     --num_entries_;
     values_.erase(found);
     reply_integer(from, 1);
@@ -228,11 +238,13 @@ void StoreState::append(const Request& request) {
     if (fits_value(request.key, request.value.size())) put(request.key, request.value);
     return;
   }
-  if (!fits(request.value.size(), 0)) return;
   std::shared_ptr<std::string>& value = found->second;
-  if (value.use_count() > 1) value = std::make_shared<std::string>(*value);  // A reply has it.
+  const bool is_shared = value.use_count() > 1;  // a reply has it
+  if (!fits((is_shared ? value->size() : 0) + request.value.size(), 0)) return;
+  if (is_shared) value = make_value(*value);
   value->append(request.value);
-  content_bytes_ += request.value.size();
+  live_value_bytes_ += request.value.size();
+  value_bytes_ += request.value.size();
   if (num_waits_ > 0) key_appeared(request.key, true);
 }
 
@@ -260,8 +272,9 @@ void StoreState::queue_push(const Request& request) {
   if (!fits(request.key.size() + request.value.size(), 1)) return;
   auto queue = queues_.find(request.key);
   if (queue == queues_.end()) queue = queues_.try_emplace(std::string(request.key)).first;
-  queue->second.push_back(std::make_shared<const std::string>(request.value));
-  content_bytes_ += request.key.size() + request.value.size();
+  queue->second.push_back(make_value(request.value));
+  key_bytes_ += request.key.size();
+  value_bytes_ += request.value.size();
   ++num_entries_;
   if (num_waits_ > 0) offer_element(request.key);
 }
@@ -276,7 +289,8 @@ void StoreState::queue_pop(ConnectionId from, const Request& request) {
   const SharedValue value = std::move(queue->second.front());
   queue->second.pop_front();
   if (queue->second.empty()) queues_.erase(queue);
-  content_bytes_ -= request.key.size() + value->size();
+  key_bytes_ -= request.key.size();
+  value_bytes_ -= value->size();
   --num_entries_;
   reply_value(from, value, integer_bytes(length));
 }

@@ -21,7 +21,7 @@ namespace ddprun::store {
 using ConnectionId = std::uint32_t;
 
 // Stored values are shared with the replies that carry them, so that a thousand readers of a large
-// value cost no copy: second owner = Reply::body.
+// value cost no copy: second owner = Reply::body. Let go of them before the StoreState.
 using SharedValue = std::shared_ptr<const std::string>;
 
 // Bytes for one connection: `bytes`, then `body` where there is one. To be sent in order.
@@ -39,7 +39,8 @@ struct Outcome {
 
 class StoreState {
  public:
-  // `max_total_bytes`: keys, values, waits and 128 bytes for each of them. A request that would go
+  // `max_total_bytes`: keys, values (also those that only a reply still holds), waits and 128 bytes
+  // for each of them. A request that would go
   // beyond it changes nothing and closes its sender.
   explicit StoreState(std::size_t max_total_bytes) : max_total_bytes_(max_total_bytes) {}
   StoreState(const StoreState&) = delete;
@@ -55,10 +56,10 @@ class StoreState {
   std::size_t num_keys() const { return values_.size(); }
   std::size_t num_waits() const { return num_waits_; }
   // Keys and values, queued ones included.
-  std::size_t content_bytes() const { return content_bytes_; }
+  std::size_t content_bytes() const { return key_bytes_ + value_bytes_; }
   // What counts against max_total_bytes.
   std::size_t total_bytes() const {
-    return content_bytes_ + wait_bytes_ + kEntryBytes * (num_waits_ + num_entries_);
+    return key_bytes_ + live_value_bytes_ + wait_bytes_ + kEntryBytes * (num_waits_ + num_entries_);
   }
 
  private:
@@ -88,6 +89,16 @@ class StoreState {
     bool empty() const { return waits.empty() && barriers.empty(); }
   };
 
+  // Counts its bytes in `live_bytes` for as long as anybody holds it.
+  struct CountedValue {
+    std::string bytes;
+    std::size_t* live_bytes;
+    CountedValue(std::string_view text, std::size_t* live) : bytes(text), live_bytes(live) {
+      *live_bytes += bytes.size();
+    }
+    ~CountedValue() { *live_bytes -= bytes.size(); }
+  };
+
   static constexpr std::size_t kEntryBytes = 128;
   static constexpr std::size_t kMaxWaitsPerConnection = 1024;
   static constexpr std::size_t kCopiedValueBytes = 512;  // Up to this a reply holds a copy.
@@ -104,6 +115,7 @@ class StoreState {
   void queue_push(const Request& request);
   void queue_pop(ConnectionId from, const Request& request);
 
+  std::shared_ptr<std::string> make_value(std::string_view bytes);
   bool exists(std::string_view key) const;
   // False: refused, the cap would be passed.
   bool fits(std::size_t more_bytes, std::size_t more_entries);
@@ -137,6 +149,7 @@ class StoreState {
 
   const std::size_t max_total_bytes_;
 
+  std::size_t live_value_bytes_ = 0;  // outlives the values below
   Outcome outcome_;
   StringMap<std::shared_ptr<std::string>> values_;
   StringMap<std::deque<SharedValue>> queues_;                                   // None is empty.
@@ -144,7 +157,8 @@ class StoreState {
   std::unordered_map<ConnectionId, std::vector<WaitList::iterator>> waits_of_;  // None is empty.
   // Queues whose element ended this connection's WAIT since its last request.
   std::unordered_map<ConnectionId, std::vector<std::string>> offered_to_;
-  std::size_t content_bytes_ = 0;
+  std::size_t key_bytes_ = 0;    // of stored and queued values
+  std::size_t value_bytes_ = 0;  // stored and queued
   std::size_t wait_bytes_ = 0;
   std::size_t num_entries_ = 0;  // Keys and queued elements.
   std::size_t num_waits_ = 0;

@@ -287,7 +287,8 @@ void StoreServer::Impl::update_interest(Connection& connection) {
   epoll_event event =
       make_event(interest, connection.generation(), static_cast<std::uint32_t>(connection.fd()));
   ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_MOD, connection.fd(), &event);
-  if (connection.blocked()) {
+  if (connection.blocked() && !connection.watched) {
+    connection.watched = true;
     stalled_.push_back(Handle{connection.fd(), connection.generation(), Clock::now()});
     arm_sweep();
   }
@@ -342,6 +343,7 @@ StoreServerStats StoreServer::Impl::stats() const {
   stats.num_keys = state_.num_keys();
   stats.content_bytes = state_.content_bytes();
   stats.num_requests = num_requests_;
+  stats.num_slow_readers = stalled_.size();
   return stats;
 }
 
@@ -433,7 +435,11 @@ void StoreServer::Impl::sweep() {
   }
   std::erase_if(stalled_, [&](const Handle& handle) {
     Connection* connection = find(handle.fd, handle.generation);
-    if (!connection || !connection->blocked()) return true;
+    if (!connection) return true;
+    if (!connection->blocked()) {
+      connection->watched = false;
+      return true;
+    }
     if (now - connection->last_progress() < options_.stall_timeout) return false;
     close_later(*connection, concat("it doesn't read: ", connection->unsent_bytes(),
                                     " bytes of replies wait, "

@@ -30,6 +30,7 @@ struct StoreServerStats {
   std::size_t num_keys = 0;
   std::size_t content_bytes = 0;
   std::uint64_t num_requests = 0;
+  std::size_t num_slow_readers = 0;  // clients whose replies had to wait in the last seconds
 };
 
 // One key space. Created empty; its content dies with it. Destroying it closes every connection.

@@ -92,6 +92,17 @@ class CommandLine(harness.Case):
         daemon.send_signal(signal.SIGTERM)
         self.assertEqual(daemon.wait(10), 0)
 
+    def test_a_peer_cannot_forge_lines_of_the_log(self):
+        daemon, line = self.serve()
+        key = b"/a\nforged\x1b[2J"
+        with socket.create_connection(("127.0.0.1", int(line.rsplit(":", 1)[1])), 10) as hostile:
+            def string(text):
+                return len(text).to_bytes(8, "little") + text
+            hostile.sendall(b"\0" + (0x3C85F7CE).to_bytes(4, "little") + b"\1" + string(key) +
+                            string(b"no number") + b"\4" + string(key) + bytes(8))  # SET, ADD
+            self.assertEqual(hostile.recv(1), b"")
+        self.assertIn(r'the value at "/a\nforged\x1b[2J" is not a number', daemon.stderr.readline())
+
     def test_out_of_descriptors_it_serves_on(self):
         def few():
             resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))

@@ -14,7 +14,8 @@ def serving(command):
     it in its log; other programs print it as their first line."""
     if os.path.basename(command[0]) == "ddprund":
         command = command + ["--listen", "127.0.0.1:0"]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True,
+                                   errors="backslashreplace")
         output, pattern = process.stderr, r"listening on 127\.0\.0\.1:(\d+)"
     else:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

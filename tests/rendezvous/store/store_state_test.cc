@@ -403,6 +403,34 @@ TEST_CASE("StoreState: beyond the memory cap a write changes nothing and closes 
   }
 }
 
+TEST_CASE("StoreState: a value that only a reply still holds counts against the cap") {
+  Clients c(100'000);
+  const auto held = [&](std::string_view key) {  // by a client that doesn't read
+    return c.state.step(2, request_of(Opcode::kGet, key)).replies.at(0);
+  };
+  const std::string large(30'000, 'x');
+  {
+    c.set(1, "k", large);
+    const Reply first = held("k");
+    c.set(1, "k", large);
+    const Reply second = held("k");
+    c.erase(1, "k");
+    c.push(1, "q", large);
+    CHECK(c.close_reason == "");
+    const Reply third = c.state.step(2, request_of(Opcode::kQueuePop, "q")).replies.at(0);
+    CHECK(c.state.content_bytes() == 0);
+    CHECK(c.state.total_bytes() == 90'000);
+    c.set(1, "k", large);
+    CHECK_THAT(c.close_reason, Catch::Contains("the store is full"));
+    c.set(1, "k", std::string(5'000, 'y'));
+    const Reply fourth = held("k");
+    c.call(1, request_of(Opcode::kAppend, "k", "y"));  // of what a reply holds: a copy
+    CHECK_THAT(c.close_reason, Catch::Contains("the store is full"));
+  }
+  c.erase(1, "k");
+  CHECK(c.state.total_bytes() == 0);
+}
+
 TEST_CASE("StoreState: whatever was stored and waited for, deleting it leaves nothing accounted") {
   Clients c;
   c.set(1, "a", "12345");

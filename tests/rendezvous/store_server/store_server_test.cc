@@ -204,6 +204,23 @@ TEST_CASE("StoreServer: a slow reader gets everything, in order", "[net]") {
   CHECK(slow.hear(4) == std::string("\1\0\0\0", 4));
 }
 
+TEST_CASE("StoreServer: a client that reads in bursts is one slow reader", "[net]") {
+  ServerThread server;
+  TcpStore store(server.endpoint(), ten_seconds());
+  store.set("large", std::string(8 << 20, 'x'));
+  store.ping();
+  RawClient slow(server.endpoint());
+  slow.shrink_receive_buffer();
+  slow.say({validate_request()});
+  for (int i = 0; i < 10; ++i) {
+    slow.say({request_of(Opcode::kGet, "/large")});
+    slow.hear(8 + (8 << 20));
+  }
+  slow.say({ping_request(1)});
+  slow.hear(4);  // no longer blocked
+  CHECK(server.stats().num_slow_readers <= 1);
+}
+
 TEST_CASE("StoreServer: requests of a client that is not read wait in its own socket", "[net]") {
   ServerThread server;
   TcpStore store(server.endpoint(), ten_seconds());
