@@ -172,22 +172,31 @@ std::unique_ptr<Ring> HostNode::join_rings(const std::vector<PeerRecord>& record
 
 std::unique_ptr<CommBuffer> HostNode::allocate(const Call& call, std::size_t size_bytes) {
   steps_->enter(call);
-  const Topology& topology = group_->topology();
   const std::size_t mapping_bytes = arena_->mapping_bytes(size_bytes);
-  UniqueFd memory;
-  if (group_->local_index() == 0) {
-    memory = create_shared_memory("ddprun-buffer", mapping_bytes);
-    send_memory(connections_, memory.get(), topology, call.deadline);
-  } else {
+  const UniqueFd memory = share_memory(call, mapping_bytes);
+  auto buffer = arena_->adopt(SharedMapping(memory.get(), mapping_bytes), size_bytes);
+  steps_->sync(call);
+  return buffer;
+}
+
+UniqueFd HostNode::share_memory(const Call& call, std::size_t size_bytes) {
+  const Topology& topology = group_->topology();
+  try {
+    if (group_->local_index() == 0) {
+      UniqueFd memory = create_shared_memory("ddprun-buffer", size_bytes);
+      send_memory(connections_, memory.get(), topology, call.deadline);
+      return memory;
+    }
     const int fd = connections_.memory.front().get();
     while (!wait_ready(fd, POLLIN, Deadline::after(kLook)) && !call.deadline.expired()) {
       group_->throw_if_failed(call.text());
     }
-    memory = receive_memory(connections_, topology, call.deadline);
+    return receive_memory(connections_, topology, call.deadline);
+  } catch (const Error& error) {
+    // The rank at the other end may have gone because it saw a third one go.
+    if (error.code() == ErrorCode::kPeerLost) OperationIo(*group_).await_failure(call);
+    throw;
   }
-  auto buffer = arena_->adopt(SharedMapping(memory.get(), mapping_bytes), size_bytes);
-  steps_->sync(call);
-  return buffer;
 }
 
 void HostNode::send(const Call& call, const TensorView& buffer, int peer) {

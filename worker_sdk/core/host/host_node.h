@@ -41,6 +41,8 @@ class HostNode {
   void join_node(const std::vector<PeerRecord>& records, int rank, UniqueFd unix_listener,
                  const Call& start);
   void start_watching(std::unique_ptr<Greeter> greeter, const Call& start);
+  // A memfd that all ranks of the node have afterwards.
+  UniqueFd share_memory(const Call& call, std::size_t size_bytes);
   // TCP to the neighbouring nodes: control between first ranks, a ring for each carrier.
   std::unique_ptr<Ring> join_rings(const std::vector<PeerRecord>& records,
                                    const HostCommunicatorOptions& options, const Call& start);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/host/message_links.h"
 
+#include <exception>
+
 #include "common/error.h"
 #include "worker_sdk/core/host/mailboxes.h"
 
@@ -15,6 +17,9 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 16);
 
+// Bounds how late the wait for another thread's connection sees a failure.
+constexpr auto kLook = std::chrono::milliseconds{20};
+
 }  // namespace
 
 MessageLinks::MessageLinks(NodeGroup& group, ArrivalBook& arrivals, const Token& token,
@@ -22,26 +27,42 @@ MessageLinks::MessageLinks(NodeGroup& group, ArrivalBook& arrivals, const Token&
     : group_(group), arrivals_(arrivals), token_(token), endpoint_of_(std::move(endpoint_of)) {}
 
 int MessageLinks::socket_of(int peer, const Call& call) {
-  Link* link = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    link = &links_[peer];
+  std::unique_lock lock(mutex_);
+  Link& link = links_[peer];
+  while (link.being_made) {
+    if (made_.wait_until(lock, Clock::now() + kLook, [&] { return !link.being_made; })) break;
+    lock.unlock();
+    OperationIo(group_).check(peer, call);
+    lock.lock();
   }
-  const std::lock_guard lock(link->mutex);
-  if (link->fd) return link->fd.get();
+  if (link.fd) return link.fd.get();
+  link.being_made = true;
+  lock.unlock();
+  UniqueFd fd;
+  std::exception_ptr error;
+  try {
+    fd = connect(peer, call);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  link.being_made = false;
+  made_.notify_all();
+  if (error) std::rethrow_exception(error);
+  link.fd = std::move(fd);
+  return link.fd.get();
+}
+
+UniqueFd MessageLinks::connect(int peer, const Call& call) {
   OperationIo io(group_);
   const int self = group_.topology().rank();
-  if (self < peer) {
-    Hello hello;
-    hello.token = token_;
-    hello.from = self;
-    hello.to = peer;
-    hello.purpose = Purpose::kMessage;
-    link->fd = io.open(endpoint_of_[static_cast<std::size_t>(peer)], hello, call);
-  } else {
-    link->fd = io.take(arrivals_, peer, Purpose::kMessage, 0, call);
-  }
-  return link->fd.get();
+  if (self > peer) return io.take(arrivals_, peer, Purpose::kMessage, 0, call);
+  Hello hello;
+  hello.token = token_;
+  hello.from = self;
+  hello.to = peer;
+  hello.purpose = Purpose::kMessage;
+  return io.open(endpoint_of_[static_cast<std::size_t>(peer)], hello, call);
 }
 
 void MessageLinks::send(const Call& call, const TensorView& buffer, int peer) {

@@ -4,6 +4,7 @@
 // directions from different threads.
 #pragma once
 
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -25,10 +26,13 @@ class MessageLinks {
 
  private:
   struct Link {
-    std::mutex mutex;  // making the connection
     UniqueFd fd;
+    bool being_made = false;
   };
+  // A send and a recv may need the connection at once: one makes it, the other waits for it, each
+  // to its own deadline.
   int socket_of(int peer, const Call& call);
+  UniqueFd connect(int peer, const Call& call);
 
   // Constant after construction.
   NodeGroup& group_;
@@ -37,6 +41,7 @@ class MessageLinks {
   const std::vector<Endpoint> endpoint_of_;
 
   std::mutex mutex_;
+  std::condition_variable made_;
   std::map<int, Link> links_;  // guarded by mutex_; entries stay where they are
 };
 

@@ -103,11 +103,15 @@ UniqueFd OperationIo::take(ArrivalBook& arrivals, int rank, Purpose purpose, int
   }
 }
 
-void OperationIo::connection_ended(int rank, const std::string& how, const Call& call) {
+void OperationIo::await_failure(const Call& call) {
   const Deadline grace = Deadline::after(kGrace);
   while (!group_.failed() && !grace.expired()) ::poll(nullptr, 0, 1);
-  if (!group_.failed())
-    group_.post_failure(FailureKind::kRankLost, rank, "its connection ended: " + how);
+  group_.throw_if_failed(call.text());
+}
+
+void OperationIo::connection_ended(int rank, const std::string& how, const Call& call) {
+  await_failure(call);
+  group_.post_failure(FailureKind::kRankLost, rank, "its connection ended: " + how);
   group_.throw_if_failed(call.text());
   throw Error(ErrorCode::kPeerLost, concat("rank ", rank, " was lost during ", call.text()));
 }

@@ -19,8 +19,11 @@ class OperationIo {
  public:
   explicit OperationIo(NodeGroup& group) : group_(group) {}
 
-  // Returns when one of `polls` is ready, or after a short while. `rank`: whom this waits for.
-  // Throws Error(kTimeout) naming it, and the node's failure.
+  // Throws what has ended the call, if anything has: the node's failure, or Error(kTimeout) naming
+  // `rank`, whom this waits for.
+  void check(int rank, const Call& call);
+
+  // Returns when one of `polls` is ready, or after a short while. Throws as check() does.
   void wait(std::vector<pollfd>& polls, int rank, const Call& call);
 
   // Exactly `size` bytes. For small things and single streams.
@@ -31,13 +34,14 @@ class OperationIo {
   UniqueFd open(const Endpoint& endpoint, const Hello& hello, const Call& call);
   UniqueFd take(ArrivalBook& arrivals, int rank, Purpose purpose, int index, const Call& call);
 
-  // The connection to `rank` ended. Whoever really failed is known soon: waits a moment for the
-  // news, then takes `rank` itself for lost.
+  // A connection ended. Whoever really failed is known soon: waits a moment for the news and throws
+  // it; returns where none comes.
+  void await_failure(const Call& call);
+
+  // The connection to `rank` ended: the same, then takes `rank` itself for lost.
   [[noreturn]] void connection_ended(int rank, const std::string& how, const Call& call);
 
  private:
-  void check(int rank, const Call& call);
-
   NodeGroup& group_;
 };
 

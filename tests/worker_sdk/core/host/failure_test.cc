@@ -75,6 +75,29 @@ TEST_CASE("host communicator: a deadline between nodes names the rank waited for
   CHECK(errors[1] == "");
 }
 
+TEST_CASE("host communicator: a message that waits for another's connection keeps its deadline") {
+  std::barrier everyone(2);
+  const Clock::time_point start = Clock::now();
+  const auto errors = run_world({.node_rank_of = {0, 1}}, [&](Communicator& ranks) {
+    std::vector<float> in(10), out(10);
+    std::optional<ErrorCode> code = ErrorCode::kTimeout;
+    std::string what;
+    WorkPtr received;
+    // The connection is made by the lower rank, which never does.
+    if (ranks.rank() == 1) received = ranks.recv(view(in), 0, {.async = true, .timeout = 60s});
+    // By the end of these the recv, in a thread of its own, waits for the connection.
+    for (int i = 0; i < 200; ++i) ranks.barrier();
+    if (ranks.rank() == 1) {
+      code = code_of([&] { ranks.send(view(out), 0, {.timeout = 150ms}); }, &what);
+    }
+    everyone.arrive_and_wait();
+    if (code != ErrorCode::kTimeout) throw std::runtime_error("no time-out: " + what);
+    if (received && received->is_completed()) throw std::runtime_error("the recv ended, too");
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+  CHECK(Clock::now() - start < 20s);
+}
+
 TEST_CASE("host communicator: ranks that don't come to the start are named") {
   testing::SharedStore store;
   HostCommunicatorOptions options = options_of(one_node(3), 1);

@@ -16,14 +16,22 @@ namespace {
 // Every kind of operation, small and large, for ever.
 void work_for_ever(Communicator& world, RankReport& report) {
   const auto size = static_cast<std::size_t>(world.size());
-  std::vector<float> small(1000), large(200'000), gathered(large.size() * size);
+  const int next = (world.rank() + 1) % world.size();
+  const int previous = (world.rank() + world.size() - 1) % world.size();
+  std::vector<float> small(1000), large(200'000), gathered(large.size() * size), message(100'000);
+  const TensorView whole{.data = gathered.data(), .count = gathered.size()};
   for (;;) {
     world.all_reduce({.data = small.data(), .count = small.size()}, ReduceOp::kSum);
     world.all_reduce({.data = large.data(), .count = large.size()}, ReduceOp::kAverage);
     world.broadcast({.data = large.data(), .count = large.size()}, 0);
-    world.all_gather({.data = large.data(), .count = large.size()},
-                     {.data = gathered.data(), .count = gathered.size()});
+    world.all_gather({.data = large.data(), .count = large.size()}, whole);
+    world.reduce_scatter(whole, {.data = large.data(), .count = large.size()}, ReduceOp::kMax);
     world.barrier();
+    const WorkPtr sent =
+        world.send({.data = large.data(), .count = message.size()}, next, {.async = true});
+    world.recv({.data = message.data(), .count = message.size()}, previous);
+    sent->wait();
+    world.allocate(100'000);
     report.steps.fetch_add(1);
   }
 }
