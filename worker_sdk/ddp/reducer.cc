@@ -24,6 +24,19 @@ Reducer::Reducer(Communicator& communicator, std::vector<ParameterSpec> paramete
   adopt(plan_without_order(parameters_));
 }
 
+Reducer::~Reducer() {
+  const auto under_way = [](const WorkPtr& work) { return !work->is_completed(); };
+  if (std::none_of(works_.begin(), works_.end(), under_way)) return;
+  communicator_.abort("gradients were dropped while they were averaged");
+  for (const WorkPtr& work : works_) {
+    try {
+      work->wait();
+    } catch (const Error&) {
+      // That it was aborted.
+    }
+  }
+}
+
 void Reducer::adopt(BucketPlan plan) {
   plan_ = std::move(plan);
   layout_ = lay_out(parameters_, plan_);

@@ -45,6 +45,11 @@ class Reducer {
   // All parameters lie on one device; else Error(kInvalidArgument) naming one that does not.
   Reducer(Communicator& communicator, std::vector<ParameterSpec> parameters,
           const BucketLimits& limits = {});
+  // In the middle of an iteration (backward threw): all-reduces under way are ended first by
+  // Communicator::abort(), for the memory they work on goes.
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
 
   // Where parameter `index`'s gradient lies: `count` elements. Moves only in rebuild().
   TensorView gradient(std::size_t index) const;

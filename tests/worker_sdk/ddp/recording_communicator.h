@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,10 +16,14 @@ namespace ddprun::test {
 class RecordingWork : public Work {
  public:
   bool is_completed() override { return completed; }
-  void wait() override { completed = waited = true; }
+  void wait() override {
+    completed = waited = true;
+    if (on_wait) on_wait();
+  }
 
   bool completed = false;
   bool waited = false;
+  std::function<void()> on_wait;
 };
 
 class RecordingCommunicator : public Communicator {
@@ -46,23 +51,30 @@ class RecordingCommunicator : public Communicator {
   WorkPtr send(TensorView, int, const CallOptions&) override { return unexpected(); }
   WorkPtr recv(TensorView, int, const CallOptions&) override { return unexpected(); }
   void barrier(const CallOptions&) override { unexpected(); }
-  void abort(std::string_view) override {}
+  void abort(std::string_view) override { ++num_aborts; }
 
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
-    return std::make_unique<Buffer>(size_bytes);
+    return std::make_unique<Buffer>(size_bytes, num_buffers);
   }
 
   std::vector<Call> calls;
+  int num_aborts = 0;
+  int num_buffers = 0;  // that live
 
  private:
   class Buffer : public CommBuffer {
    public:
-    explicit Buffer(std::size_t size_bytes) : bytes_(size_bytes) {}
+    Buffer(std::size_t size_bytes, int& num_buffers)
+        : bytes_(size_bytes), num_buffers_(num_buffers) {
+      ++num_buffers_;
+    }
+    ~Buffer() override { --num_buffers_; }
     void* data() override { return bytes_.data(); }
     std::size_t size_bytes() const override { return bytes_.size(); }
 
    private:
     std::vector<std::byte> bytes_;
+    int& num_buffers_;
   };
 
   static WorkPtr unexpected() {

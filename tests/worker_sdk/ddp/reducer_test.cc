@@ -103,6 +103,41 @@ TEST_CASE("Reducer: parameters without a gradient are named") {
   CHECK_THROWS_WITH(f.reducer.finalize(), Catch::Contains("no gradient for a, c on rank 0"));
 }
 
+TEST_CASE("Reducer: its memory outlives all-reduces that are under way, which it ends") {
+  RecordingCommunicator communicator;
+  int num_buffers_at_wait = 0;
+  {
+    Reducer reducer(communicator, {{.name = "a", .count = 1, .dtype = DType::kFloat64},
+                                   {.name = "b", .count = 1, .dtype = DType::kFloat32}});
+    reducer.mark_ready(1);  // the bucket of b is under way, a gets no gradient
+    REQUIRE(communicator.calls.size() == 1);
+    communicator.calls[0].work->on_wait = [&] {
+      CHECK(communicator.num_aborts == 1);
+      num_buffers_at_wait = communicator.num_buffers;
+      throw Error(ErrorCode::kAborted, "as the reducer wanted it");
+    };
+    CHECK_THROWS_WITH(reducer.finalize(), Catch::Contains("no gradient for a"));
+    CHECK_FALSE(communicator.calls[0].work->waited);
+  }
+  CHECK(communicator.calls[0].work->waited);
+  CHECK(num_buffers_at_wait == 1);
+  CHECK(communicator.num_buffers == 0);
+}
+
+TEST_CASE("Reducer: nothing is aborted where no all-reduce is under way") {
+  Fixture done;
+  {
+    Reducer idle(done.communicator, {{.name = "e", .count = 1}});
+    Reducer finished(done.communicator, {{.name = "e", .count = 1}});
+    finished.mark_ready(0);
+    finished.finalize();
+    Reducer complete(done.communicator, {{.name = "e", .count = 1}});
+    complete.mark_ready(0);
+    done.communicator.calls.back().work->completed = true;
+  }
+  CHECK(done.communicator.num_aborts == 0);
+}
+
 TEST_CASE("Reducer: a gradient that is ready twice is named") {
   Fixture f;
   f.mark({3});
