@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -124,6 +125,9 @@ std::vector<ParameterSpec> DdpBase::Impl::trainable_parameters(torch::nn::Module
   for (const auto& item : module.named_parameters()) {
     const at::Tensor& parameter = item.value();
     if (!parameter.requires_grad()) continue;
+    // One that several modules share is listed under each name; it has one gradient.
+    const auto same = [&](const at::Tensor& known) { return known.is_same(parameter); };
+    if (std::any_of(parameters_.begin(), parameters_.end(), same)) continue;
     ParameterSpec spec;
     spec.name = item.key();
     spec.count = static_cast<std::size_t>(parameter.numel());

@@ -242,6 +242,33 @@ void check_gradients(Communicator& communicator) {
   }
 }
 
+// One layer under two names.
+struct TiedImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) { return second(first(x)); }
+  torch::nn::Linear first =
+      register_module("first", torch::nn::Linear(torch::nn::LinearOptions(300, 300).bias(false)));
+  torch::nn::Linear second = register_module("second", first);
+};
+TORCH_MODULE(Tied);
+
+void check_shared_parameters(Communicator& communicator) {
+  Tied net;
+  DistributedDataParallel ddp(*net, communicator, {.buckets = {.first_bytes = 1, .cap_bytes = 1}});
+  const torch::Tensor input =
+      torch::full({2, 300}, 0.01F + static_cast<float>(communicator.rank()));
+  for (int step = 0; step < 3; ++step) {
+    ddp.zero_grad();
+    ddp(input).sum().backward();
+    expect(ddp.bucket_plan() == BucketPlan{{0}}, "a shared parameter is averaged once");
+    torch::Tensor expected =
+        torch::autograd::grad({net->forward(input).sum()}, {net->first->weight})[0];
+    const TensorView view{.data = (expected = expected.contiguous()).mutable_data_ptr(),
+                          .count = static_cast<std::size_t>(expected.numel())};
+    communicator.all_reduce(view, ReduceOp::kAverage);
+    expect(torch::allclose(net->first->weight.grad(), expected), "and its gradient is the average");
+  }
+}
+
 void check_buffers(Communicator& communicator) {
   const auto rank = static_cast<float>(communicator.rank());
   torch::nn::BatchNorm1d norm(2);
@@ -318,6 +345,7 @@ int main(int argc, char** argv) {
       run_unused(*communicator);
     } else if (mode == "state") {
       check_gradients(*communicator);
+      check_shared_parameters(*communicator);
       check_buffers(*communicator);
       check_layouts_and_dtypes(*communicator);
     } else {
