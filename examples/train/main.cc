@@ -40,25 +40,28 @@ void keep_freed_memory() {
   ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
 }
 
-BackendChoice usable_backend(BackendChoice wanted) {
-  if (wanted == BackendChoice::kHost) return wanted;
+// A GPU is of use only where LibTorch can compute on it.
+NcclLibraries load_libraries() {
   const std::string why_not = why_no_gpu();
-  if (why_not.empty()) return wanted;
-  if (wanted == BackendChoice::kAuto) return BackendChoice::kHost;
-  throw Error(ErrorCode::kInvalidArgument,
-              "--backend nccl: " + why_not + "; use --backend host or auto");
+  if (!why_not.empty()) throw Error(ErrorCode::kUnsupported, why_not);
+  return load_nccl_libraries();
 }
 
 Worker join_job(const Options& options) {
-  const BackendChoice backend = usable_backend(options.backend);
   Worker worker;
   if (!std::getenv(env::kWorldSize)) {
+    if (options.backend == BackendChoice::kNccl) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--backend nccl: no launcher (WORLD_SIZE is not set): start it with ddprun "
+                  "--standalone --nproc_per_node=1, or use --backend auto");
+    }
     worker.communicator = make_solo_communicator();
     return worker;
   }
-  worker.session = Session::from_env();
+  worker.session = Session::from_env({.nccl_loader = load_libraries});
   worker.env = worker.session->env();
-  worker.communicator = worker.session->make_communicator(backend);
+  // What each rank has may differ: the ranks agree, and every one hears the reason.
+  worker.communicator = worker.session->make_communicator(options.backend);
   return worker;
 }
 

@@ -175,10 +175,12 @@ void Trainer::train(int epoch, Totals& totals) {
 void Trainer::evaluate(Totals& totals) {
   net_->eval();
   const torch::NoGradGuard no_grad;
-  // Each rank takes every world-th image, with no padding: every image counts once.
+  // Each rank takes every world-th image, with no padding: every image counts once. There may be
+  // more ranks than images.
+  const std::int64_t count = test_images_.count();
+  const std::int64_t first = std::min<std::int64_t>(communicator_.rank(), count);
   const torch::Tensor mine =
-      torch::arange(communicator_.rank(), test_images_.count(), communicator_.size(), torch::kLong)
-          .to(device_);
+      torch::arange(first, count, communicator_.size(), torch::kLong).to(device_);
   for (const torch::Tensor& batch : mine.split(kTestBatch)) {
     if (batch.size(0) == 0) continue;
     const torch::Tensor labels = test_images_.labels(batch);

@@ -65,7 +65,7 @@ std::unique_ptr<Session> Session::from_env(const SessionOptions& options) {
   auto connect = [master = env.master, timeout = options.connect_timeout]() mutable {
     return connect_to_store(master, std::exchange(timeout, kSideConnectTimeout));
   };
-  auto session = std::make_unique<Session>(std::move(env), std::move(connect));
+  auto session = std::make_unique<Session>(std::move(env), std::move(connect), options.nccl_loader);
   session->store_->set_timeout(options.store_timeout);
   return session;
 }

@@ -42,6 +42,9 @@ using CurrentStream = std::function<void*(int device_index)>;
 struct SessionOptions {
   std::chrono::milliseconds connect_timeout{60'000};  // until the store answers
   std::chrono::milliseconds store_timeout{300'000};   // deadline of each call of store()
+  // Called when a communicator may be NCCL's. A program that needs more than CUDA and NCCL says so
+  // here: what it throws is why this rank has no GPU of its own.
+  NcclLoader nccl_loader = load_nccl_libraries;
 };
 
 struct CommunicatorOptions {

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -126,7 +127,32 @@ class Train(unittest.TestCase):
             self.skipTest("there is a GPU")
         done = run([TRAIN, "--backend=nccl"])
         self.assertEqual(done.returncode, 2, done.stdout)
-        self.assertIn("no NVIDIA driver", done.stdout)
+        self.assertIn("--backend nccl: no launcher", done.stdout)
+        done = run(DDPRUN + [TRAIN, "--backend=nccl"])
+        self.assertEqual(done.returncode, 2, done.stdout)
+        for rank in (0, 1):
+            self.assertIn(f"train: rank {rank}: backend \"nccl\" can't be used: rank 0 has no GPU of its "
+                          "own: no NVIDIA driver", done.stdout)
+
+    def test_the_ranks_agree_on_auto_and_say_once_why_it_is_the_host_backend(self):
+        if os.path.exists("/dev/nvidiactl"):
+            self.skipTest("there is a GPU")
+        done = run(DDPRUN + [TRAIN, "--epochs=1"])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.stdout.count("using the host backend, not NCCL: rank 0 has no GPU of its own: "
+                                           "no NVIDIA driver"), 1, done.stdout)
+
+    def test_more_ranks_than_test_images(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for prefix, count in (("train", 6), ("t10k", 1)):
+                with open(os.path.join(directory, prefix + "-images-idx3-ubyte"), "wb") as f:
+                    f.write(struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28) + bytes(count * 784))
+                with open(os.path.join(directory, prefix + "-labels-idx1-ubyte"), "wb") as f:
+                    f.write(struct.pack(">4BI", 0, 0, 8, 1, count) + bytes(count))
+            done = run([DDPRUN[0], "--standalone", "--nproc_per_node=3", TRAIN, "--epochs=1", "--data",
+                        directory])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("epoch 1/1  loss ", done.stdout)
 
     def test_sigterm_ends_it_at_once(self):
         process = self.start([TRAIN, "--epochs=1000", "--threads=1"])
