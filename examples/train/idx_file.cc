@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -30,14 +31,28 @@ class Input {
     ::gzbuffer(file_.get(), 1 << 17);
   }
 
-  void read(void* data, std::size_t size, const char* what) {
+  // Takes memory as data comes: a header alone must not cost 4 GiB.
+  std::vector<std::uint8_t> read_elements(std::size_t size) {
+    constexpr std::size_t kStep = std::size_t{16} << 20;
+    std::vector<std::uint8_t> bytes;
+    while (bytes.size() < size) {
+      const std::size_t before = bytes.size(), step = std::min(kStep, size - before);
+      if (bytes.capacity() < before + step) bytes.reserve(std::min(size, 2 * before + step));
+      bytes.resize(before + step);
+      read(bytes.data() + before, step, "elements", size - before - step);
+    }
+    return bytes;
+  }
+
+  // `more`: bytes that are wanted after these, for the message.
+  void read(void* data, std::size_t size, const char* what, std::size_t more = 0) {
     auto* next = static_cast<std::uint8_t*>(data);
     while (size > 0) {
       const auto chunk = static_cast<unsigned>(std::min<std::size_t>(size, 1 << 30));
       const int got = ::gzread(file_.get(), next, chunk);
       if (got < 0) bad_file(path_, "broken gzip data (" + zlib_message() + ")");
       if (got == 0)
-        bad_file(path_, concat("ends too early: ", size, " bytes missing of its ", what));
+        bad_file(path_, concat("ends too early: ", size + more, " bytes missing of its ", what));
       next += got;
       size -= static_cast<std::size_t>(got);
     }
@@ -47,6 +62,9 @@ class Input {
     char extra = 0;
     const int got = ::gzread(file_.get(), &extra, 1);
     if (got < 0) bad_file(path_, "broken gzip data (" + zlib_message() + ")");
+    int code = Z_OK;
+    ::gzerror(file_.get(), &code);
+    if (got == 0 && code == Z_BUF_ERROR) bad_file(path_, "ends too early: before its checksum");
     if (got > 0) bad_file(path_, "goes on after the elements that its header announces");
   }
 
@@ -81,10 +99,12 @@ struct Array {
 
 Array read_idx(const std::string& directory, const std::string& name, std::size_t num_dimensions) {
   const std::string plain = directory + "/" + name;
-  const bool is_plain = std::filesystem::exists(plain);
-  if (!is_plain && !std::filesystem::exists(plain + ".gz")) {
+  std::error_code error;  // of a directory that can't be searched, say
+  const bool is_plain = std::filesystem::exists(plain, error);
+  if (!is_plain && !error && !std::filesystem::exists(plain + ".gz", error)) {
     bad_file(plain + "[.gz]", "no such file");
   }
+  if (error) bad_file(plain + "[.gz]", error.message());
   Input input(is_plain ? plain : plain + ".gz");
   Array array{.path = input.path(), .sizes = {}, .bytes = {}};
 
@@ -103,8 +123,7 @@ Array read_idx(const std::string& directory, const std::string& name, std::size_
     num_elements *= array.sizes.back();
     if (num_elements > kMaxElements) bad_file(array.path, "announces more than 4 GiB");
   }
-  array.bytes.resize(num_elements);
-  input.read(array.bytes.data(), num_elements, "elements");
+  array.bytes = input.read_elements(num_elements);
   input.expect_end();
   return array;
 }
@@ -132,7 +151,11 @@ ImageSet read_image_set(const std::string& directory, const std::string& prefix)
 }  // namespace
 
 DataSet read_data_set(const std::string& directory) {
-  if (!std::filesystem::is_directory(directory)) bad_file(directory, "no such directory");
+  std::error_code error;
+  if (!std::filesystem::is_directory(directory, error)) {
+    const bool missing = !error || error == std::errc::no_such_file_or_directory;
+    bad_file(directory, missing ? "no such directory" : error.message());
+  }
   DataSet data{.train = read_image_set(directory, "train"),
                .test = read_image_set(directory, "t10k")};
   for (const ImageSet* set : {&data.train, &data.test}) {

@@ -4,18 +4,28 @@
 #include <boost/json.hpp>
 
 #include <cerrno>
+#include <cmath>
 #include <fstream>
 
 #include "common/error.h"
 
 namespace ddprun::train {
 
+namespace {
+
+// JSON has no word for what a training that went astray comes to.
+boost::json::value number(double value) {
+  return std::isfinite(value) ? boost::json::value(value) : boost::json::value(nullptr);
+}
+
+}  // namespace
+
 std::string to_json(const Summary& summary) {
   boost::json::array epochs;
   for (const EpochResult& result : summary.epochs) {
     epochs.push_back({{"epoch", result.epoch},
-                      {"train_loss", result.train_loss},
-                      {"test_loss", result.test_loss},
+                      {"train_loss", number(result.train_loss)},
+                      {"test_loss", number(result.test_loss)},
                       {"test_accuracy", result.test_accuracy},
                       {"seconds", result.seconds},
                       {"samples_per_second", result.samples_per_second}});

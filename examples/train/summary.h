@@ -26,7 +26,7 @@ struct Summary {
   double wall_seconds = 0;    // since main() began
 };
 
-// One JSON object. Pure.
+// One JSON object; null for a loss that is no finite number. Pure.
 std::string to_json(const Summary& summary);
 
 // Throws Error(kInvalidArgument) naming the file where it can't be written; creates it empty where

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/train/idx_file.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -98,6 +99,40 @@ TEST_CASE("idx: a file that ends too early or too late says so") {
   CHECK_THROWS_WITH(f.read(), Contains("goes on after the elements"));
   f.write("train-images-idx3-ubyte", "");
   CHECK_THROWS_WITH(f.read(), Contains("ends too early: 4 bytes missing of its header"));
+}
+
+TEST_CASE("idx: a header that announces 4 GiB costs no memory that the file does not fill") {
+  const Fixture f;
+  const std::string header{0, 0, 8, 3, 0, 0x53, 0, 0, 0, 0, 0, 28, 0, 0, 0, 28};
+  f.write("train-images-idx3-ubyte", header + std::string(1000, 'x'));
+  CHECK_THROWS_WITH(f.read(), Contains("train-images-idx3-ubyte: ends too early: 4264") &&
+                                  Contains(" bytes missing of its elements"));
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  CHECK(usage.ru_maxrss < 1024 * 1024);  // KiB
+}
+
+TEST_CASE("idx: a gzipped file without the end of its checksum is short") {
+  const Fixture f;
+  f.remove("train-images-idx3-ubyte");
+  f.compress("train-images-idx3-ubyte.gz", Fixture::images(2));
+  const std::string path = f.path("train-images-idx3-ubyte.gz");
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 3);
+  CHECK_THROWS_WITH(f.read(), Contains("train-images-idx3-ubyte.gz: ends too early"));
+}
+
+TEST_CASE("idx: a path that can't be searched is named, with the reason") {
+  const Fixture f;
+  const std::string file = f.path("train-images-idx3-ubyte");
+  CHECK_THROWS_WITH(read_data_set(file), file + ": no such directory");
+  CHECK_THROWS_WITH(read_data_set(file + "/below"), Contains(file + "/below: "));
+  const std::string loop = f.path("loop");
+  std::filesystem::create_symlink(loop, loop);
+  CHECK_THROWS_AS(read_data_set(loop), Error);
+  f.remove("train-images-idx3-ubyte");
+  std::filesystem::create_symlink(file, file);
+  CHECK_THROWS_AS(f.read(), Error);
+  CHECK_THROWS_WITH(f.read(), Contains(file));
 }
 
 TEST_CASE("idx: broken gzip data is told from a short file") {

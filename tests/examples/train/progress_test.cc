@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/train/progress.h"
 
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <string>
 
 #include "examples/train/summary.h"
@@ -88,4 +90,12 @@ TEST_CASE("summary: JSON has the last epoch's accuracy on top") {
   const std::string json = to_json(summary);
   CHECK(json.find("\"test_accuracy\":5E-1,\"median_step_ms\"") != std::string::npos);
   CHECK(json.find("\"epoch\":2") != std::string::npos);
+}
+
+TEST_CASE("summary: a loss that is no number is null, for JSON has none such") {
+  Summary summary;
+  const double infinity = std::numeric_limits<double>::infinity();
+  summary.epochs = {{.epoch = 1, .train_loss = std::nan(""), .test_loss = infinity}};
+  const std::string json = to_json(summary);
+  CHECK(json.find("\"train_loss\":null,\"test_loss\":null") != std::string::npos);
 }
