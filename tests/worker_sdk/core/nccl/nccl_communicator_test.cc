@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -260,6 +261,8 @@ TEST_CASE("NcclCommunicator: a bad argument is named, and the communicator stays
     on_cpu.device = Device{};
     TensorView elsewhere = array.view();
     elsewhere.device.index = device + 1;
+    TensorView endless = array.view();  // 4 bytes, if sizes wrapped around
+    endless.count = std::numeric_limits<std::size_t>::max() / 4 + 2;
     TensorView nowhere = array.view();
     nowhere.data = nullptr;
     const struct {
@@ -268,6 +271,8 @@ TEST_CASE("NcclCommunicator: a bad argument is named, and the communicator stays
     } cases[] = {
         {"the buffer is on the CPU", [&] { comm.all_reduce(on_cpu, ReduceOp::kSum, {}); }},
         {"the buffer is on GPU", [&] { comm.all_reduce(elsewhere, ReduceOp::kSum, {}); }},
+        {"no buffer has 4611686018427387905 elements",
+         [&] { comm.all_reduce(endless, ReduceOp::kSum, {}); }},
         {"the buffer has no memory", [&] { comm.broadcast(nowhere, 0, {}); }},
         {"root 1 is not a rank below 1", [&] { comm.broadcast(array.view(), 1, {}); }},
         {"root -1 is not a rank below 1", [&] { comm.broadcast(array.view(), -1, {}); }},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The small parts under the nccl communicator, and the loaders on this machine.
+#include <atomic>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -70,6 +71,24 @@ TEST_CASE("Operation: an event that passes as the communicator fails is no succe
   CHECK(operation.poll() == nccl::Operation::State::kFailed);
 }
 
+// As on a GPU that hangs.
+class NeverReady : public FakeCuda {
+ public:
+  NeverReady() : FakeCuda(1) {}
+  nccl::CudaResult event_query(nccl::Event) override { return nccl::kCudaNotReady; }
+};
+
+TEST_CASE("Operation: a failure ends it though its event never passes") {
+  const auto failure = std::make_shared<nccl::Failure>();
+  const auto cuda = std::make_shared<NeverReady>();
+  const auto events = std::make_shared<nccl::EventPool>(cuda, 0);
+  nccl::Operation operation(cuda, events, failure, 1, "all_reduce", milliseconds(10'000));
+  operation.mark_launched();
+  CHECK(operation.poll() == nccl::Operation::State::kPending);
+  failure->set(Error(ErrorCode::kAborted, "enough"));
+  CHECK(operation.poll() == nccl::Operation::State::kFailed);
+}
+
 TEST_CASE("PeerBoard: the first rank to give up is the one that is named") {
   MemoryStore store;
   nccl::PeerBoard first(store, "p/", 1, 3);
@@ -90,6 +109,23 @@ TEST_CASE("PeerBoard: who has not said that it waits") {
   board.post_waiting(7);
   CHECK(board.not_waiting(7) == std::vector<int>({0, 2, 3}));
   CHECK(board.not_waiting(8) == std::vector<int>({0, 1, 2, 3}));
+}
+
+TEST_CASE("CommGate: take returns when the callers inside have left") {
+  int memory = 0;
+  nccl::CommGate gate(reinterpret_cast<nccl::Comm>(&memory));
+  std::atomic<bool> inside{false}, left{false};
+  std::thread caller([&] {
+    const nccl::CommGate::Pass pass(gate);
+    inside = true;
+    while (nccl::CommGate::Pass(gate).comm() != nullptr) std::this_thread::yield();
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // take waits by now
+    left = true;
+  });
+  while (!inside) std::this_thread::yield();
+  gate.take(Deadline::after(milliseconds(60'000)));
+  CHECK(left.load());
+  caller.join();
 }
 
 TEST_CASE("CommGate: take waits for callers inside, to its deadline, and closes the gate") {
