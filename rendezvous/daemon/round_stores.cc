@@ -7,11 +7,20 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/socket.h"
 
 namespace ddprun::rendezvous {
 namespace {
 constexpr std::chrono::seconds kDropInterval{2};
+
+std::string peer_text(int fd) {
+  try {
+    return peer_address(fd).text();
+  } catch (const Error&) {
+    return "a peer that has gone";
+  }
 }
+}  // namespace
 
 RoundStores::RoundStores(boost::asio::io_context& io, store::StoreServerOptions options)
     : io_(io), options_(std::move(options)), timer_(io), patience_(io) {}
@@ -34,7 +43,8 @@ void RoundStores::adopt(UniqueFd connection) {
     try {
       server = std::make_unique<store::StoreServer>(io_, std::move(options));
     } catch (const Error& error) {
-      log_warning("closed the connection of a store client: no store for it: ", error.what());
+      log_warning("closed the connection of ", peer_text(connection.get()),
+                  ": there is no room for its store: ", error.what());
       return;
     }
   }

@@ -113,7 +113,8 @@ class CommandLine(harness.Case):
             pass
         hello = b"\0" + (0x3C85F7CE).to_bytes(4, "little") + b"\x0d1234"  # VALIDATE, PING
         silent[0].sendall(hello)  # its store would need one more
-        self.assertIn("no store for it", daemon.stderr.readline())
+        peer = "127.0.0.1:%d" % silent[0].getsockname()[1]
+        self.assertRegex(daemon.stderr.readline(), f"closed the connection of {peer}: .* no room for its store")
         for client in silent:
             client.close()
         with socket.create_connection(address, 10) as client:
