@@ -181,6 +181,8 @@ TEST_CASE("Session: auto with a device each is NCCL, several communicators at on
     }
   });
   CHECK(fakes.nccl->num_ids() == 2);
+  store::TcpStore direct(server.endpoint());
+  CHECK(direct.check({"ddprun/1/comm0/nccl/id/0", "ddprun/1/comm1/nccl/id/0"}));  // of this round
   CHECK(fakes.nccl->num_violations() == 0);
 }
 

@@ -188,13 +188,20 @@ class HostCommunicator final : public Communicator {
     try {
       body(call);
     } catch (const Error& error) {
-      tell_others(error);
-      // The ranks are out of step now: every later call fails as this one did.
-      const std::lock_guard lock(failure_mutex_);
-      if (!failure_) failure_ = std::current_exception();
-      failed_.store(true, std::memory_order_release);
-      std::rethrow_exception(failure_);
+      end_with(error);
+    } catch (const std::exception& error) {
+      end_with(Error(ErrorCode::kResourceExhausted,
+                     concat(call.text(), " on rank ", rank(), ": ", error.what())));
     }
+  }
+
+  // The ranks are out of step now: every later call fails as this one did.
+  [[noreturn]] void end_with(const Error& error) {
+    tell_others(error);
+    const std::lock_guard lock(failure_mutex_);
+    if (!failure_) failure_ = std::make_exception_ptr(error);
+    failed_.store(true, std::memory_order_release);
+    std::rethrow_exception(failure_);
   }
 
   // What others can't see by themselves ends their calls, too. They do see a lost rank, and their

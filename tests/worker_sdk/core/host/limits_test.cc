@@ -113,6 +113,34 @@ TEST_CASE("host communicator: a rank that can't get memory fails the others at o
   CHECK(Clock::now() - start < 10s);
 }
 
+TEST_CASE(
+    "host communicator: a rank whose memory is exhausted in a call fails the others at once") {
+  WorldOptions world{.node_rank_of = {0, 0, 1}};
+  world.chunk_bytes = std::size_t{1} << 63;  // more than a vector can hold: an exception of its own
+  std::optional<ErrorCode> codes[3];
+  std::string texts[3];
+  std::barrier all(3);
+  const Clock::time_point start = Clock::now();
+  const auto errors = run_world(world, [&](Communicator& ranks) {
+    const auto rank = static_cast<std::size_t>(ranks.rank());
+    std::vector<float> values(100'000);
+    codes[rank] = code_of(
+        [&] { ranks.all_reduce({.data = values.data(), .count = 100'000}, ReduceOp::kSum); },
+        &texts[rank]);
+    all.arrive_and_wait();
+    if (code_of([&] { ranks.barrier(); }) != codes[rank]) throw std::runtime_error("forgotten");
+    all.arrive_and_wait();
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+  // One of the two that move data between the nodes is first; rank 1 only waits for its own node.
+  const std::size_t first = codes[0] == ErrorCode::kResourceExhausted ? 0 : 2;
+  CHECK(codes[first] == ErrorCode::kResourceExhausted);
+  CHECK_THAT(texts[first], Contains("all_reduce(float32 × 100000, sum) #1 on rank "));
+  CHECK(codes[1] == ErrorCode::kPeerLost);
+  CHECK_THAT(texts[1], Contains("aborted during all_reduce"));
+  CHECK(Clock::now() - start < 10s);
+}
+
 TEST_CASE("receive_memory: a process with no descriptor left is told so") {
   int pair[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
