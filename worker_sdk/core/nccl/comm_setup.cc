@@ -184,7 +184,7 @@ Comm set_up_comm(const std::shared_ptr<NcclApi>& nccl, store::Store& store,
     wait_for_init(*nccl, comm, board, deadline, options);
     return comm;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kPeerLost && error.code() != ErrorCode::kConnectionLost) {
+    if (error.code() != ErrorCode::kConnectionLost) {
       try {
         store.set_timeout(kBriefLook);
         board.post_gave_up(error.what());

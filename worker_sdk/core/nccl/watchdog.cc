@@ -150,10 +150,10 @@ Error Watchdog::timed_out(const Operation& oldest) {
 }
 
 void Watchdog::tell_peers() {
+  // A lost peer, too: NCCL shows it only to the ranks that were connected with it. Where the news
+  // came from the board, the first notice stays.
   const auto error = failure_->get();
-  // A rank that learnt of the failure from another one has nothing to add.
-  if (!error || error->code() == ErrorCode::kPeerLost) return;
-  PeerBoard* peers = board();
+  PeerBoard* peers = error ? board() : nullptr;
   if (peers == nullptr) return;
   try {
     peers->post_gave_up(error->what());

@@ -45,6 +45,23 @@ TEST_CASE("NcclCommunicator: an asynchronous error fails the operation with NCCL
   });
 }
 
+TEST_CASE("NcclCommunicator: ranks to which NCCL does not show a lost peer hear of it") {
+  Rig rig;
+  rig.run_with(3, blocking, [&](NcclCommunicator& comm, Stream) {
+    comm.barrier({});
+    if (comm.rank() == 2) return;  // gone without a word
+    if (comm.rank() == 1) {
+      while (!rig.fake->num_running(0)) std::this_thread::yield();
+      rig.fake->inject_async_error(1, Result::kRemoteError);
+    }
+    const Error error = error_of([&] { comm.barrier({}); });
+    expect(error.code() == ErrorCode::kPeerLost, error.what());
+    const char* const said = comm.rank() == 1 ? "rank 1: asynchronous error: remote process exited"
+                                              : "rank 0: operation 2, barrier: rank 1 gave up: ";
+    expect(contains(error.what(), said), error.what());
+  });
+}
+
 TEST_CASE("NcclCommunicator: an asynchronous error is found with no operation under way") {
   Rig rig;
   rig.run_communicators(1, [&](NcclCommunicator& comm, Stream) {
