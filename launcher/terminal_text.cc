@@ -21,7 +21,9 @@ void write_within(int fd, std::string_view text, std::chrono::milliseconds patie
   const std::size_t piece_bytes = ::isatty(fd) == 1 ? 512 : PIPE_BUF;
   while (!text.empty()) {
     pollfd entry{.fd = fd, .events = POLLOUT, .revents = 0};
-    if (::poll(&entry, 1, static_cast<int>(patience.count())) == 0) return;
+    const int ready = ::poll(&entry, 1, static_cast<int>(patience.count()));
+    if (ready == 0) return;
+    if (ready < 0) continue;  // a signal
     const ssize_t written = ::write(fd, text.data(), std::min(text.size(), piece_bytes));
     if (written > 0) {
       text.remove_prefix(static_cast<std::size_t>(written));
