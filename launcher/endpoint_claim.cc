@@ -59,15 +59,17 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes) {
   claim.connect_to = plan.endpoint;
   const Ownership owner = decide(plan, max_nodes);
   if (!owner.ours) return claim;
-  try {
+  const auto bind = [&] {
     claim.listeners = owner.everywhere ? bind_everywhere(plan.endpoint.port)
                                        : rendezvous::bind_endpoint(plan.endpoint);
+  };
+  try {
+    bind();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUnavailable ||
-        !rendezvous::answers_as_rendezvous(plan.endpoint, kProbeTimeout)) {
-      throw;
-    }
-    return claim;  // a daemon, or another ddprun of this job on this machine
+    if (error.code() != ErrorCode::kUnavailable) throw;
+    // A daemon, or another ddprun of this job on this machine?
+    if (rendezvous::answers_as_rendezvous(plan.endpoint, kProbeTimeout)) return claim;
+    bind();  // an earlier ddprun may have ended meanwhile
   }
   claim.connect_to.port = local_address(claim.listeners.front().get()).port();
   if (owner.everywhere) {

@@ -140,6 +140,16 @@ class BadInput(harness.Case):
         self.assertIn("in use", line)
         self.assertIn(f"pid {os.getpid()}", line)
 
+    def test_a_port_that_is_given_up_meanwhile_is_taken(self):
+        """An earlier ddprun that was about to end."""
+        with socket.create_server(("127.0.0.1", 0)) as foreign:
+            foreign.settimeout(20)
+            port = foreign.getsockname()[1]
+            process = self.start("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "true")
+            asking, _ = foreign.accept()  # who is there?
+        asking.close()
+        self.assertIn("waiting for nodes: 1 of 2", process.stderr.readline())
+
     def test_a_master_port_in_use_is_said(self):
         with socket.create_server(("127.0.0.1", 0)) as foreign:
             port = foreign.getsockname()[1]
