@@ -117,8 +117,13 @@ TEST_CASE("host communicator: after a failure every later call fails at once") {
     std::vector<float> values(10, 1.0f);
     if (ranks.rank() == 0) {
       code_of([&] { ranks.barrier({.timeout = 50ms}); });
-      const auto code = code_of([&] { ranks.all_reduce(view(values), ReduceOp::kSum); });
+      std::string what;
+      const auto code = code_of([&] { ranks.all_reduce(view(values), ReduceOp::kSum); }, &what);
       if (code != ErrorCode::kTimeout) throw std::runtime_error("not the same failure");
+      if (what.find("all_reduce(float32 × 10, sum) #2 can't start: barrier #1 on rank 0 timed out "
+                    "after 50 ms") != 0) {
+        throw std::runtime_error("not at once: " + what);
+      }
       const WorkPtr work = ranks.all_reduce(view(values), ReduceOp::kSum, {.async = true});
       if (code_of([&] { work->wait(); }) != ErrorCode::kTimeout) {
         throw std::runtime_error("not the same failure from wait()");
