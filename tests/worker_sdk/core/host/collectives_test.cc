@@ -180,6 +180,25 @@ TEST_CASE("host collectives: buffers in the arena, at any offset and mixed with 
   for (const std::string& error : errors) CHECK(error == "");
 }
 
+TEST_CASE("host collectives: the root of a broadcast may change its buffer when it returns") {
+  const bool in_arena = GENERATE(true, false);
+  const auto errors = run_world(one_node(2), [&](Communicator& world) {
+    const std::size_t count = std::size_t{1} << 20;
+    const auto buffer = world.allocate(count * sizeof(float));
+    std::vector<float> plain(count);
+    float* const data = in_arena ? static_cast<float*>(buffer->data()) : plain.data();
+    for (int i = 0; i < 20; ++i) {
+      const auto value = static_cast<float>(i);
+      if (world.rank() == 0) std::fill_n(data, count, value);
+      world.broadcast({.data = data, .count = count}, 0);
+      if (world.rank() == 0) std::fill_n(data, count, -1.0f);
+      if (world.rank() == 0) continue;
+      for (std::size_t k = 0; k < count; ++k) expect(data[k] == value, "what the root had");
+    }
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
 TEST_CASE("host collectives: asynchronous operations complete in order, whoever runs them") {
   const auto errors = run_world(one_node(3), [](Communicator& world) {
     std::vector<std::vector<float>> buffers;
