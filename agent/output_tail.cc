@@ -3,28 +3,12 @@
 
 #include <algorithm>
 
+#include "common/utf8.h"
+
 namespace ddprun::agent {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 constexpr std::string_view kCutMark = " …";
-
-// Length of the valid UTF-8 character that `text` begins with; 0 when there is none.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  if (first == 0xE0 && byte(1) < 0xA0) return 0;  // overlong
-  if (first == 0xED && byte(1) > 0x9F) return 0;  // surrogate
-  if (first == 0xF0 && byte(1) < 0x90) return 0;  // overlong
-  if (first == 0xF4 && byte(1) > 0x8F) return 0;  // beyond U+10FFFF
-  return length;
-}
 
 // Length of the terminal escape sequence that `text` begins with (ESC [ … letter), 0: none.
 std::size_t escape_length(std::string_view text) {
@@ -51,7 +35,7 @@ std::string printable_line(std::string_view line) {
       const unsigned char first = static_cast<unsigned char>(line[0]);
       const bool is_control = (first < 0x20 && first != '\t') || first == 0x7F;
       if (used == 0 && is_cut && line.size() < 4) break;  // the character that the cut went through
-      out.append(used == 0 || is_control ? kReplacement : line.substr(0, used));
+      out.append(used == 0 || is_control ? kReplacementCharacter : line.substr(0, used));
       used = std::max<std::size_t>(used, 1);
     }
     line.remove_prefix(used);

@@ -10,9 +10,9 @@
 
 #include "common/check.h"
 #include "common/env_names.h"
+#include "common/random_id.h"
 #include "common/signal_names.h"
 #include "launcher/failure_report.h"
-#include "launcher/random_id.h"
 #include "launcher/terminal_text.h"
 
 namespace ddprun::launcher {

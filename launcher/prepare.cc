@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/prepare.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdint>
 #include <utility>
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/random_id.h"
 #include "launcher/config_file.h"
 #include "launcher/num_workers.h"
 #include "launcher/paste_line.h"
-#include "launcher/random_id.h"
 #include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::launcher {

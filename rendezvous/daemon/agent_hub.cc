@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/agent_hub.h"
 
-#include <sys/random.h>
-
-#include <array>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <cerrno>
 #include <utility>
 
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/random_id.h"
 #include "rendezvous/membership/codec.h"
 
 namespace ddprun::rendezvous {
@@ -22,20 +19,6 @@ using membership::FrameStream;
 namespace {
 
 constexpr std::chrono::milliseconds kFlushLimit{1'000};  // for what was sent before a close
-
-std::string random_session() {
-  std::array<unsigned char, 16> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw_system_error("getrandom", errno);
-  }
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
 
 std::string numeric(const asio::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
@@ -48,7 +31,7 @@ std::string numeric(const asio::ip::address& address) {
 
 AgentHub::AgentHub(asio::io_context& io, Options options)
     : options_(std::move(options)),
-      table_(options_.machine, random_session),
+      table_(options_.machine, random_id),
       tick_timer_(io),
       idle_timer_(io) {}
 

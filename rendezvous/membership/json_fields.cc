@@ -7,32 +7,13 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "rendezvous/membership/codec.h"
 
 namespace ddprun::membership {
 namespace {
 
 constexpr std::int64_t kMaxMilliseconds = std::int64_t{1000} * 24 * 3600 * 1000;
-
-// Length of the valid UTF-8 sequence at the start of `text`, 0 if there is none.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  std::size_t length = 0;
-  if (first >= 0xC2 && first <= 0xDF) length = 2;
-  if (first >= 0xE0 && first <= 0xEF) length = 3;
-  if (first >= 0xF0 && first <= 0xF4) length = 4;
-  if (length == 0 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  if (first == 0xE0 && byte(1) < 0xA0) return 0;  // overlong
-  if (first == 0xED && byte(1) > 0x9F) return 0;  // surrogate
-  if (first == 0xF0 && byte(1) < 0x90) return 0;  // overlong
-  if (first == 0xF4 && byte(1) > 0x8F) return 0;  // beyond U+10FFFF
-  return length;
-}
 
 }  // namespace
 
@@ -114,7 +95,7 @@ std::string clean_utf8(std::string_view text, std::size_t max_bytes) {
       break;
     }
     if (length == 0) {
-      clean += "\xEF\xBF\xBD";
+      clean += kReplacementCharacter;
       text.remove_prefix(1);
     } else {
       clean += text.substr(0, length);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/random_id.h"
+#include "common/random_id.h"
 
 #include <sys/random.h>
 
@@ -8,10 +8,10 @@
 
 #include "common/error.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 
 std::string random_id() {
-  std::array<unsigned char, 16> bytes;
+  std::array<unsigned char, 16> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
     throw_system_error("getrandom", errno);
   }
@@ -24,4 +24,4 @@ std::string random_id() {
   return text;
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

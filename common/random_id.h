@@ -4,9 +4,9 @@
 
 #include <string>
 
-namespace ddprun::launcher {
+namespace ddprun {
 
-// 32 hexadecimal digits from the kernel's random numbers.
+// 32 hexadecimal digits from the kernel's random numbers. Throws Error(kSystem).
 std::string random_id();
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

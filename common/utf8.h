@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is valid UTF-8 in bytes from outside: a worker's output, a peer's text. Pure.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace ddprun {
+
+// U+FFFD, which stands for a byte that is no text.
+constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
+
+// Bytes of the valid UTF-8 character that `text`, which is not empty, begins with; 0 when there is
+// none (overlong forms, surrogates, beyond U+10FFFF and a cut-off character are not valid).
+std::size_t utf8_length(std::string_view text);
+
+}  // namespace ddprun

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/random_id.h"
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+TEST_CASE("random_id: 32 hexadecimal digits, others each time") {
+  const std::string id = random_id();
+  CHECK(id.size() == 32);
+  CHECK(id.find_first_not_of("0123456789abcdef") == std::string::npos);
+  CHECK(random_id() != id);
+}
