@@ -11,3 +11,7 @@ TEST_CASE("random_id: 32 hexadecimal digits, others each time") {
   CHECK(id.find_first_not_of("0123456789abcdef") == std::string::npos);
   CHECK(random_id() != id);
 }
+
+TEST_CASE("to_hex: two digits for each byte, the first byte first") {
+  CHECK(to_hex({0x01, 0xAB, 0xF0}) == "01abf0" + std::string(26, '0'));
+}

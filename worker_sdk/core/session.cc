@@ -8,6 +8,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/store/prefix_store.h"
+#include "rendezvous/store/store_timeout.h"
 #include "rendezvous/store/tcp_store.h"
 #include "worker_sdk/core/host/host_communicator.h"
 #include "worker_sdk/core/nccl/device_identity.h"
@@ -22,22 +23,6 @@ using std::chrono::milliseconds;
 
 // Second connections are made when something is wrong: no time to lose then.
 constexpr milliseconds kSideConnectTimeout{5'000};
-
-// The store's deadline during one agreement.
-class StoreTimeout {
- public:
-  StoreTimeout(store::Store& store, milliseconds timeout)
-      : store_(store), before_(store.timeout()) {
-    store_.set_timeout(timeout);
-  }
-  ~StoreTimeout() { store_.set_timeout(before_); }
-  StoreTimeout(const StoreTimeout&) = delete;
-  StoreTimeout& operator=(const StoreTimeout&) = delete;
-
- private:
-  store::Store& store_;
-  const milliseconds before_;
-};
 
 std::unique_ptr<store::Store> connect_to_store(const Endpoint& master, milliseconds timeout) {
   store::TcpStoreOptions options;
@@ -85,7 +70,7 @@ std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
   const std::string prefix = round_prefix_ + "comm" + std::to_string(num_communicators_++);
   BackendVerdict verdict;
   {
-    StoreTimeout limit(*store_, options.init_timeout);
+    const store::StoreTimeout limit(*store_, options.init_timeout);
     store::PrefixStore agreement(prefix + "/backend", store_);
     verdict = agree_on_backend(agreement, env_.world_size, offer_device(choice));
   }

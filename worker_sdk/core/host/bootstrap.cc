@@ -12,21 +12,12 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
+#include "rendezvous/store/store_timeout.h"
 
 namespace ddprun::host {
 namespace {
 
 constexpr char kRecordVersion[] = "ddprun-host-1";
-
-std::string hex(const Token& token) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const std::uint8_t byte : token) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
 
 bool unhex(const std::string& text, Token* token) {
   if (text.size() != 2 * token->size()) return false;
@@ -59,27 +50,11 @@ std::string join(const std::vector<int>& ranks) {
   return text;
 }
 
-// Restores the store's time-out.
-class StoreTimeout {
- public:
-  StoreTimeout(store::Store& store, std::chrono::milliseconds timeout)
-      : store_(store), before_(store.timeout()) {
-    store_.set_timeout(timeout);
-  }
-  ~StoreTimeout() { store_.set_timeout(before_); }
-  StoreTimeout(const StoreTimeout&) = delete;
-  StoreTimeout& operator=(const StoreTimeout&) = delete;
-
- private:
-  store::Store& store_;
-  const std::chrono::milliseconds before_;
-};
-
 }  // namespace
 
 std::string PeerRecord::encode() const {
   std::ostringstream out;
-  out << kRecordVersion << ' ' << node_rank << ' ' << unix_name << ' ' << hex(token) << ' '
+  out << kRecordVersion << ' ' << node_rank << ' ' << unix_name << ' ' << to_hex(token) << ' '
       << endpoint.port << ' ' << endpoint.host;
   return out.str();
 }
@@ -100,7 +75,7 @@ PeerRecord PeerRecord::decode(const std::string& text, int rank) {
 }
 
 UniqueFd listen_on_unix(std::string* name) {
-  *name = "ddprun-" + hex(random_token());
+  *name = "ddprun-" + random_id();
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) throw_system_error("unix socket", errno);
   socklen_t length = 0;
@@ -115,8 +90,7 @@ UniqueFd listen_on_unix(std::string* name) {
 std::vector<PeerRecord> exchange_records(store::Store& store,
                                          const HostCommunicatorOptions& options,
                                          const PeerRecord& own, Deadline deadline) {
-  const StoreTimeout restore(store,
-                             std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()));
+  const store::StoreTimeout limit(store, deadline);
   store.set(key_of(options, options.rank), own.encode());
   std::vector<std::string> keys;
   for (int rank = 0; rank < options.size; ++rank) keys.push_back(key_of(options, rank));

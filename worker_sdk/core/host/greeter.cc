@@ -3,7 +3,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -28,17 +27,6 @@ bool same_token(const Token& a, const Token& b) {
 }
 
 }  // namespace
-
-Token random_token() {
-  Token token;
-  std::size_t filled = 0;
-  while (filled < token.size()) {
-    const ssize_t got = ::getrandom(token.data() + filled, token.size() - filled, 0);
-    if (got < 0 && errno != EINTR) throw_system_error("getrandom", errno);
-    if (got > 0) filled += static_cast<std::size_t>(got);
-  }
-  return token;
-}
 
 Greeter::Greeter(UniqueFd listener, const Token& token, int rank)
     : listener_(std::move(listener)), token_(token), rank_(rank) {}

@@ -6,19 +6,18 @@
 
 #include <poll.h>
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/random_id.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::host {
 
 // A random secret that the ranks share through the store.
-using Token = std::array<std::uint8_t, 16>;
-Token random_token();
+using Token = RandomBytes;
 
 enum class Purpose : std::uint16_t {
   kWatch = 1,    // unix: end of it = end of the process; a byte = "look at the node's failure"

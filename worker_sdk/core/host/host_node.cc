@@ -40,7 +40,7 @@ HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) 
                    .timeout = options.init_timeout};
   PeerRecord own;
   own.node_rank = options.node_rank;
-  own.token = random_token();
+  own.token = random_bytes();
   UniqueFd unix_listener = listen_on_unix(&own.unix_name);
   UniqueFd tcp_listener;
   if (!options.node_addr.empty()) {

@@ -10,6 +10,7 @@
 
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "rendezvous/store/store_timeout.h"
 #include "worker_sdk/core/nccl/bounded_call.h"
 #include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/peer_board.h"
@@ -34,24 +35,6 @@ class Pause {
 
  private:
   Clock::duration next_ = kFirstPause;
-};
-
-// The store's own deadline, for as long as set-up lasts.
-class StoreDeadline {
- public:
-  explicit StoreDeadline(store::Store& store) : store_(store), before_(store.timeout()) {}
-  ~StoreDeadline() { store_.set_timeout(before_); }
-  StoreDeadline(const StoreDeadline&) = delete;
-  StoreDeadline& operator=(const StoreDeadline&) = delete;
-
-  void set(Deadline deadline) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline.remaining());
-    store_.set_timeout(std::max(left, milliseconds(1)));
-  }
-
- private:
-  store::Store& store_;
-  const milliseconds before_;
 };
 
 // A root's value: 'I' and the id, or 'E' and why there is none.
@@ -164,8 +147,7 @@ void default_hung_abort(std::string_view message) {
 Comm set_up_comm(const std::shared_ptr<NcclApi>& nccl, store::Store& store,
                  const NcclOptions& options) {
   const auto deadline = Deadline::after(options.init_timeout);
-  StoreDeadline store_deadline(store);
-  store_deadline.set(deadline);
+  const store::StoreTimeout limit(store, deadline);
   PeerBoard board(store, options.key_prefix, options.rank, options.size);
   Comm comm = nullptr;
   try {
