@@ -46,7 +46,7 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
 
   pid_t pid() const { return pid_; }
 
-  // Throws Error(kSystem) when descriptors run out. The warden being gone is no error here.
+  // Throws Error when descriptors run out. The warden being gone is no error here.
   void spawn(const WardenSpawn& spawn);
   void request(warden::RequestType type, int signal_number = 0);
 

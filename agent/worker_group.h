@@ -63,7 +63,7 @@ class WorkerGroup {
   // Starts all workers, once. A worker that can't be executed is reported as worker_failed with
   // exit_code 127 (not found) or 126 (not executable) and a note that names the file. If the warden
   // is killed its workers die with it, and are reported with a note that says so.
-  // Throws Error(kSystem) when the warden can't be started or descriptors run out; nothing runs
+  // Throws Error when the warden can't be started or descriptors run out; nothing runs
   // then.
   void start(std::vector<WorkerSpec> workers);
 

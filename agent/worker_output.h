@@ -29,7 +29,7 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
  public:
   WorkerOutput(boost::asio::io_context& io, Console& console, OutputMode mode, int global_rank);
 
-  // Makes the pipes and starts to read them. Throws Error(kSystem) when descriptors run out.
+  // Makes the pipes and starts to read them. Throws Error when descriptors run out.
   WorkerStreams open();
 
   // The worker has ended: takes what is in the pipes now, and passes on its unfinished lines. What

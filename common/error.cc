@@ -40,7 +40,9 @@ std::string errno_text(int error_number) {
 }
 
 void throw_system_error(const std::string& what, int error_number) {
-  throw Error(ErrorCode::kSystem, what + ": " + errno_text(error_number));
+  const bool is_limit = error_number == EMFILE || error_number == ENFILE;
+  throw Error(is_limit ? ErrorCode::kResourceExhausted : ErrorCode::kSystem,
+              what + ": " + errno_text(error_number));
 }
 
 }  // namespace ddprun

@@ -33,7 +33,8 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// Throws Error(kSystem, "<what>: <strerror(error_number)>").
+// Throws Error "<what>: <strerror(error_number)>": kResourceExhausted where descriptors ran out,
+// else kSystem.
 [[noreturn]] void throw_system_error(const std::string& what, int error_number);
 
 // The text of an errno value, thread-safe.

@@ -2,6 +2,8 @@
 // What ddprun's and ddprund's exit status means. Documented in docs/exit-codes.md.
 #pragma once
 
+#include "common/error.h"
+
 namespace ddprun {
 
 enum class ExitCode : int {
@@ -14,6 +16,10 @@ enum class ExitCode : int {
   kTimeLimit = 124,             // --time-limit was reached.
   // Otherwise: the first failing worker's own code, or 128 + signal.
 };
+
+// What a program exits with that an Error ends before its work has begun: kUsage where the user can
+// put it right (a bad value, a port in use, a limit), the code of the cause elsewhere.
+ExitCode exit_code_for(ErrorCode code);
 
 // Exit status for a process that a signal ended.
 constexpr int exit_status_for_signal(int signal_number) { return 128 + signal_number; }

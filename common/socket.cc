@@ -160,7 +160,12 @@ UniqueFd listen_on(const SocketAddress& address) {
     if (errno == EADDRINUSE) {
       throw Error(ErrorCode::kUnavailable, "address in use: " + address.text());
     }
-    throw_system_error("can't listen on " + address.text(), errno);
+    const std::string what = "can't listen on " + address.text();
+    if (errno == EACCES) {
+      throw Error(ErrorCode::kInvalidArgument, what + ": " + errno_text(errno) +
+                                                   " (a port below 1024 needs root: take another)");
+    }
+    throw_system_error(what, errno);
   }
   return fd;
 }

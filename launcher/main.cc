@@ -22,12 +22,12 @@ using namespace ddprun;
 using namespace ddprun::launcher;
 
 // One line per problem; a problem of several lines brings its own first word.
-int refuse(const std::vector<std::string>& problems) {
+int refuse(const std::vector<std::string>& problems, ExitCode code = ExitCode::kUsage) {
   for (const std::string& problem : problems) {
     const bool complete = problem.ends_with('\n');
     write_to_stderr(complete ? problem : "ddprun: " + one_line(problem) + "\n");
   }
-  return static_cast<int>(ExitCode::kUsage);
+  return static_cast<int>(code);
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
     for (const std::string& note : ready.notes) log_info(note);
     return Job(std::move(ready.plan)).run();
   } catch (const Error& error) {
-    return refuse({error.what()});
+    return refuse({error.what()}, exit_code_for(error.code()));
   } catch (const std::exception& error) {
     write_to_stderr("ddprun: internal error: " + std::string(error.what()) + "\n");
     return static_cast<int>(ExitCode::kInternal);

@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
   try {
     return serve(*endpoint);
   } catch (const Error& error) {
-    return fail(error.what());
+    return fail(error.what(), exit_code_for(error.code()));
   } catch (const std::exception& error) {
     return fail("internal error: " + std::string(error.what()), ExitCode::kInternal);
   }

@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Bad input: one clear line each, the documented exit code, no stack trace, no hang."""
+import ctypes
+import errno
 import os
+import platform
 import socket
+import struct
+import subprocess
 import time
 
 import harness
@@ -150,6 +155,24 @@ class BadInput(harness.Case):
         asking.close()
         self.assertIn("waiting for nodes: 1 of 2", process.stderr.readline())
 
+    def test_a_port_that_needs_root(self):
+        drop = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
+        with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", encoding="ascii") as f:
+            if int(f.read()) <= 1:
+                self.skipTest("any port is anybody's here")
+        done = subprocess.run([*drop, harness.DDPRUN, "--nnodes=2", "--rdzv-endpoint=127.0.0.1:1", "true"],
+                              env=harness.environment(), text=True, capture_output=True, timeout=20)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stderr, "ddprun: can't listen on 127.0.0.1:1: Permission denied "
+                                      "(a port below 1024 needs root: take another)\n")
+
+    def test_what_is_no_fault_of_the_user_is_no_usage_error(self):
+        number = {"x86_64": 318, "aarch64": 278}.get(platform.machine())
+        if number is None:
+            self.skipTest("getrandom's number is not known here")
+        line = self.refused("--standalone", "true", code=70, preexec_fn=lambda: forbid(number))
+        self.assertIn("getrandom: Function not implemented", line)
+
     def test_a_master_port_in_use_is_said(self):
         with socket.create_server(("127.0.0.1", 0)) as foreign:
             port = foreign.getsockname()[1]
@@ -191,6 +214,19 @@ class BadInput(harness.Case):
         self.assertEqual(second.returncode, 2, second.text)
         self.assertIn("nnodes", second.stderr)
         self.assertIsNone(first.poll(), "the first node isn't disturbed")
+
+
+def forbid(system_call):
+    """From now on `system_call` fails with ENOSYS in this process and its children (seccomp)."""
+    allow, fail_enosys = 0x7fff0000, 0x00050000 | errno.ENOSYS
+    code = struct.pack("HBBI" * 4, 0x20, 0, 0, 0,            # load the call's number
+                       0x15, 0, 1, system_call,              # is it this one?
+                       0x06, 0, 0, fail_enosys, 0x06, 0, 0, allow)
+    text = ctypes.create_string_buffer(code)
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 4, ctypes.addressof(text)))
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if prctl(38, 1, 0, 0, 0) != 0 or prctl(22, 2, program, 0, 0) != 0:  # NO_NEW_PRIVS, SECCOMP
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 def can_connect(port):

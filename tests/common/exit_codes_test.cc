@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/exit_codes.h"
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+TEST_CASE("exit_code_for: only what the user can correct is a usage error") {
+  CHECK(exit_code_for(ErrorCode::kInvalidArgument) == ExitCode::kUsage);
+  CHECK(exit_code_for(ErrorCode::kUnavailable) == ExitCode::kUsage);        // port in use
+  CHECK(exit_code_for(ErrorCode::kResourceExhausted) == ExitCode::kUsage);  // open files
+  CHECK(exit_code_for(ErrorCode::kTimeout) == ExitCode::kRendezvousUnreachable);
+  CHECK(exit_code_for(ErrorCode::kConnectionLost) == ExitCode::kRendezvousUnreachable);
+  CHECK(exit_code_for(ErrorCode::kPeerLost) == ExitCode::kRetryable);
+  CHECK(exit_code_for(ErrorCode::kSystem) == ExitCode::kInternal);
+  CHECK(exit_code_for(ErrorCode::kProtocol) == ExitCode::kInternal);
+}
