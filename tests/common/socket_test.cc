@@ -5,21 +5,13 @@
 
 #include "common/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 
 using namespace ddprun;
 using namespace std::chrono_literals;
+using ddprun::test::code_of;
 
 namespace {
-
-ErrorCode code_of(auto&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  FAIL("no error was thrown");
-  return ErrorCode::kSystem;
-}
 
 UniqueFd loopback_listener() { return listen_on(resolve({"127.0.0.1", 0}).front()); }
 

@@ -7,60 +7,97 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <new>
 #include <stdexcept>
 
-#include "common/clock.h"
 #include "common/error.h"
 
-namespace ddprun::testing {
+namespace ddprun::test {
 
 struct SharedStore::Table {
-  struct Entry {
-    char key[64];
-    char value[256];
-    std::size_t value_size;
-    bool used;
+  static constexpr std::size_t kNumKeys = 512;
+  struct Value {
+    std::size_t size;
+    char bytes[4096];
   };
+
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  Entry entries[512];
+  // Guarded by mutex.
+  long num_requests;
+  bool is_broken;
+  char keys[kNumKeys][64];  // apart from the values: a search touches little memory
+  bool is_used[kNumKeys];
+  Value values[kNumKeys];
 
-  Entry* find(std::string_view key) {
-    for (Entry& entry : entries) {
-      if (entry.used && key == entry.key) return &entry;
+  std::optional<std::size_t> find(std::string_view key) const {
+    for (std::size_t i = 0; i < kNumKeys; ++i) {
+      if (is_used[i] && key == keys[i]) return i;
     }
-    return nullptr;
+    return std::nullopt;
+  }
+
+  std::optional<std::string> look_up(std::string_view key) const {
+    const auto at = find(key);
+    if (!at) return std::nullopt;
+    return std::string(values[*at].bytes, values[*at].size);
   }
 
   void put(std::string_view key, std::string_view value) {
-    if (key.size() >= sizeof Entry::key || value.size() > sizeof Entry::value) {
+    if (key.size() >= sizeof keys[0] || value.size() > sizeof Value::bytes) {
       throw std::length_error("SharedStore: key or value too long");
     }
-    Entry* entry = find(key);
-    for (Entry* next = entries; !entry; ++next) {
-      if (next == entries + 512) throw std::length_error("SharedStore: full");
-      if (!next->used) entry = next;
+    std::size_t at = find(key).value_or(0);
+    while (is_used[at] && key != keys[at]) {
+      if (++at == kNumKeys) throw std::length_error("SharedStore: full");
     }
-    entry->used = true;
-    std::memcpy(entry->key, key.data(), key.size());
-    entry->key[key.size()] = '\0';
-    std::memcpy(entry->value, value.data(), value.size());
-    entry->value_size = value.size();
+    is_used[at] = true;
+    std::memcpy(keys[at], key.data(), key.size());
+    keys[at][key.size()] = '\0';
+    std::memcpy(values[at].bytes, value.data(), value.size());
+    values[at].size = value.size();
     pthread_cond_broadcast(&changed);
+  }
+
+  bool remove(std::string_view key) {
+    const auto at = find(key);
+    if (at) is_used[*at] = false;
+    return at.has_value();
+  }
+
+  std::int64_t number(std::string_view key) const { return std::stoll(look_up(key).value_or("0")); }
+
+  std::int64_t add(std::string_view key, std::int64_t delta) {
+    const std::int64_t sum = number(key) + delta;
+    put(key, std::to_string(sum));
+    return sum;
+  }
+
+  // A queue is the keys <queue>#0, <queue>#1, … between two counters.
+  std::optional<std::string> take_head(const std::string& queue) {
+    const std::string head = queue + "#" + std::to_string(number(queue + "#popped"));
+    auto value = look_up(head);
+    if (value) add(queue + "#popped", 1);
+    remove(head);
+    return value;
   }
 };
 
-// Survives the death of a process that held it.
-class SharedStore::Lock {
+// Holds the table's lock; survives the death of a process that held it.
+class SharedStore::Request {
  public:
-  explicit Lock(Table& table) : table_(table) { recover(pthread_mutex_lock(&table_.mutex)); }
-  ~Lock() { pthread_mutex_unlock(&table_.mutex); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
+  explicit Request(Table& table) : table_(table) {
+    recover(pthread_mutex_lock(&table_.mutex));
+    ++table_.num_requests;
+    if (!table_.is_broken) return;
+    pthread_mutex_unlock(&table_.mutex);
+    throw_broken();
+  }
+  ~Request() { pthread_mutex_unlock(&table_.mutex); }
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
 
-  // False when the deadline passed.
-  bool wait(Deadline deadline) {
+  // Throws Error(kTimeout) "no <key>".
+  void wait_for_change(const std::string& key, Deadline deadline) {
     const auto at = deadline.at().time_since_epoch();
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at);
     const std::chrono::nanoseconds rest = at - seconds;
@@ -68,13 +105,19 @@ class SharedStore::Lock {
                          .tv_nsec = static_cast<long>(rest.count())};
     const int result = pthread_cond_timedwait(&table_.changed, &table_.mutex, &until);
     recover(result);
-    return result != ETIMEDOUT;
+    if (table_.is_broken) throw_broken();
+    if (result == ETIMEDOUT) throw Error(ErrorCode::kTimeout, "no " + key);
   }
 
  private:
+  [[noreturn]] static void throw_broken() {
+    throw Error(ErrorCode::kConnectionLost, "the test broke the connection");
+  }
+
   void recover(int result) {
     if (result == EOWNERDEAD) pthread_mutex_consistent(&table_.mutex);
   }
+
   Table& table_;
 };
 
@@ -96,120 +139,117 @@ SharedStore::SharedStore() {
   pthread_cond_init(&table_->changed, &condition_kind);
 }
 
+long SharedStore::num_requests() const {
+  const Request itself(*table_);
+  return --table_->num_requests;
+}
+
+void SharedStore::break_connections() {
+  const Request last(*table_);
+  table_->is_broken = true;
+  pthread_cond_broadcast(&table_->changed);
+}
+
 void SharedStore::set(std::string_view key, std::string_view value) {
-  const Lock lock(*table_);
+  const Request request(*table_);
   table_->put(key, value);
 }
 
-std::string SharedStore::get(std::string_view key) {
-  const std::string name(key);
-  wait({name});
-  return multi_get({name}).front();
-}
+std::string SharedStore::get(std::string_view key) { return multi_get({std::string(key)}).front(); }
 
 std::int64_t SharedStore::add(std::string_view key, std::int64_t delta) {
-  const Lock lock(*table_);
-  const Table::Entry* entry = table_->find(key);
-  const std::int64_t before = entry ? std::stoll(std::string(entry->value, entry->value_size)) : 0;
-  table_->put(key, std::to_string(before + delta));
-  return before + delta;
+  const Request request(*table_);
+  return table_->add(key, delta);
 }
 
 std::string SharedStore::compare_set(std::string_view key, std::string_view expected,
                                      std::string_view desired) {
-  const Lock lock(*table_);
-  const Table::Entry* entry = table_->find(key);
-  if (!entry && !expected.empty()) return std::string(expected);
-  const std::string now = entry ? std::string(entry->value, entry->value_size) : "";
-  if (now != expected) return now;
+  const Request request(*table_);
+  const auto now = table_->look_up(key);
+  if (!now && !expected.empty()) return std::string(expected);
+  if (now && *now != expected) return *now;
   table_->put(key, desired);
   return std::string(desired);
 }
 
 bool SharedStore::check(const std::vector<std::string>& keys) {
-  const Lock lock(*table_);
+  const Request request(*table_);
   for (const std::string& key : keys) {
     if (!table_->find(key)) return false;
   }
   return true;
 }
 
-void SharedStore::wait(const std::vector<std::string>& keys) {
-  const Deadline deadline = Deadline::after(timeout_);
-  Lock lock(*table_);
-  for (const std::string& key : keys) {
-    while (!table_->find(key)) {
-      if (!lock.wait(deadline)) throw Error(ErrorCode::kTimeout, "no key " + key);
-    }
-  }
-}
+void SharedStore::wait(const std::vector<std::string>& keys) { multi_get(keys); }
 
 bool SharedStore::delete_key(std::string_view key) {
-  const Lock lock(*table_);
-  Table::Entry* entry = table_->find(key);
-  if (entry) entry->used = false;
-  return entry != nullptr;
+  const Request request(*table_);
+  return table_->remove(key);
 }
 
 std::int64_t SharedStore::num_keys() { return static_cast<std::int64_t>(list_keys().size()); }
 
 std::vector<std::string> SharedStore::list_keys() {
-  const Lock lock(*table_);
+  const Request request(*table_);
   std::vector<std::string> keys;
-  for (const Table::Entry& entry : table_->entries) {
-    if (entry.used) keys.push_back(entry.key);
+  for (std::size_t i = 0; i < Table::kNumKeys; ++i) {
+    if (table_->is_used[i]) keys.emplace_back(table_->keys[i]);
   }
   return keys;
 }
 
 void SharedStore::append(std::string_view key, std::string_view value) {
-  const Lock lock(*table_);
-  const Table::Entry* entry = table_->find(key);
-  const std::string before = entry ? std::string(entry->value, entry->value_size) : "";
-  table_->put(key, before + std::string(value));
+  const Request request(*table_);
+  table_->put(key, table_->look_up(key).value_or("") + std::string(value));
 }
 
 std::vector<std::string> SharedStore::multi_get(const std::vector<std::string>& keys) {
-  wait(keys);
-  const Lock lock(*table_);
+  const Deadline deadline = Deadline::after(timeout_);
+  Request request(*table_);
   std::vector<std::string> values;
   for (const std::string& key : keys) {
-    const Table::Entry* entry = table_->find(key);
-    values.emplace_back(entry ? std::string(entry->value, entry->value_size) : "");
+    while (!table_->find(key)) request.wait_for_change(key, deadline);
   }
+  for (const std::string& key : keys) values.push_back(table_->look_up(key).value_or(""));
   return values;
 }
 
 void SharedStore::multi_set(const std::vector<std::pair<std::string, std::string>>& entries) {
-  const Lock lock(*table_);
+  const Request request(*table_);
   for (const auto& [key, value] : entries) table_->put(key, value);
 }
 
-// A queue is the keys <key>#0, <key>#1, … between two counters.
 void SharedStore::queue_push(std::string_view key, std::string_view value) {
-  const std::string name(key);
-  set(name + "#" + std::to_string(add(name + "#pushed", 1) - 1), value);
+  const Request request(*table_);
+  const std::string queue(key);
+  table_->put(queue + "#" + std::to_string(table_->add(queue + "#pushed", 1) - 1), value);
 }
 
 std::string SharedStore::queue_pop(std::string_view key) {
-  const std::string name(key);
-  return get(name + "#" + std::to_string(add(name + "#popped", 1) - 1));
+  const Deadline deadline = Deadline::after(timeout_);
+  const std::string queue(key);
+  Request request(*table_);
+  for (;;) {
+    if (auto value = table_->take_head(queue)) return *value;
+    request.wait_for_change(queue, deadline);
+  }
 }
 
 std::optional<std::string> SharedStore::try_queue_pop(std::string_view key) {
-  if (queue_len(key) <= 0) return std::nullopt;
-  return queue_pop(key);
+  const Request request(*table_);
+  return table_->take_head(std::string(key));
 }
 
 std::int64_t SharedStore::queue_len(std::string_view key) {
-  const std::string name(key);
-  return add(name + "#pushed", 0) - add(name + "#popped", 0);
+  const Request request(*table_);
+  const std::string queue(key);
+  return table_->number(queue + "#pushed") - table_->number(queue + "#popped");
 }
 
 void SharedStore::barrier(std::string_view key, std::int64_t world_size) {
   const std::string name(key);
-  if (add(name + "#arrived", 1) == world_size) set(name + "#all", "1");
-  get(name + "#all");
+  if (add(name + "/num_members", 1) == world_size) set(name + "/last_member", "1");
+  wait({name + "/last_member"});
 }
 
-}  // namespace ddprun::testing
+}  // namespace ddprun::test

@@ -1,17 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // A store without a server, for tests whose ranks are threads or children made by fork: a small
-// table in memory that is shared across fork(). Limits: 512 keys, 64 bytes a key, 256 a value.
+// table in memory that is shared across fork(). What matters of c10d is kept: waits have deadlines,
+// COMPARE_SET's rule, a barrier is one-shot. Limits: 512 keys, 64 bytes a key, 4 KiB a value.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "common/clock.h"
 #include "rendezvous/store/store.h"
 
-namespace ddprun::testing {
+namespace ddprun::test {
 
+// Each thread uses a clone of its own; all clones, and their copies in children, share one table.
 class SharedStore final : public store::Store {
  public:
   SharedStore();
+
+  // Requests served so far, over all clones.
+  long num_requests() const;
+  // From now on every call throws kConnectionLost.
+  void break_connections();
 
   std::chrono::milliseconds timeout() const override { return timeout_; }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
@@ -39,10 +52,10 @@ class SharedStore final : public store::Store {
 
  private:
   struct Table;
-  class Lock;
+  class Request;
 
-  std::shared_ptr<Table> table_;
+  std::shared_ptr<Table> table_;  // second owners: the clones
   std::chrono::milliseconds timeout_{300'000};
 };
 
-}  // namespace ddprun::testing
+}  // namespace ddprun::test

@@ -3,6 +3,7 @@
 
 #include "common/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 
 namespace ddprun::membership {
 namespace {
@@ -10,13 +11,9 @@ namespace {
 using Catch::Matchers::Contains;
 
 std::string error_of(const std::string& text) {
-  try {
-    decode_agent_message(text);
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kProtocol);
-    return error.what();
-  }
-  return "accepted";
+  std::string what;
+  CHECK(test::code_of([&] { decode_agent_message(text); }, &what) == ErrorCode::kProtocol);
+  return what;
 }
 
 Join full_join() {

@@ -10,11 +10,13 @@
 #include "rendezvous/store/prefix_store.h"
 #include "tests/rendezvous/store_server/server_thread.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 
 using namespace ddprun;
 using namespace ddprun::store;
 using namespace ddprun::store::testing;
 using namespace std::chrono_literals;
+using ddprun::test::code_of;
 
 namespace {
 
@@ -22,15 +24,6 @@ TcpStoreOptions within(std::chrono::milliseconds timeout) {
   TcpStoreOptions options;
   options.timeout = timeout;
   return options;
-}
-
-ErrorCode code_of(auto&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::kInvalidArgument;  // No call here ends with it: nothing was thrown.
 }
 
 // Accepts one connection, answers the handshake, and is mute from then on.

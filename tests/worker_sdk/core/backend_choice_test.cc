@@ -9,7 +9,7 @@
 
 #include "common/error.h"
 #include "tests/support/catch.h"
-#include "tests/support/memory_store.h"
+#include "tests/support/shared_store.h"
 
 namespace ddprun {
 namespace {
@@ -83,7 +83,7 @@ struct Outcome {
   ErrorCode code = ErrorCode::kSystem;
 };
 
-std::vector<Outcome> agree(test::MemoryStore& store, int world_size,
+std::vector<Outcome> agree(test::SharedStore& store, int world_size,
                            const std::vector<DeviceOffer>& offers,
                            std::chrono::milliseconds timeout) {
   std::vector<Outcome> outcomes(offers.size());
@@ -106,7 +106,7 @@ std::vector<Outcome> agree(test::MemoryStore& store, int world_size,
 TEST_CASE("agree_on_backend: 1 to 4 ranks hear the same, in at most six requests per rank") {
   for (int size = 1; size <= 4; ++size) {
     for (const bool last_has_device : {true, false}) {
-      test::MemoryStore store;
+      test::SharedStore store;
       std::vector<DeviceOffer> offers;
       for (int rank = 0; rank < size; ++rank) {
         const bool has = rank + 1 < size || last_has_device;
@@ -127,7 +127,7 @@ TEST_CASE("agree_on_backend: 1 to 4 ranks hear the same, in at most six requests
 }
 
 TEST_CASE("agree_on_backend: every rank hears a refusal, with the rank's name") {
-  test::MemoryStore store;
+  test::SharedStore store;
   const std::vector<DeviceOffer> offers = {offer(0, BackendChoice::kNccl, "a"),
                                            offer(1, BackendChoice::kNccl, "b"),
                                            offer(2, BackendChoice::kNccl, "")};
@@ -138,7 +138,7 @@ TEST_CASE("agree_on_backend: every rank hears a refusal, with the rank's name") 
 }
 
 TEST_CASE("agree_on_backend: a rank that never comes is named at the deadline") {
-  test::MemoryStore store;
+  test::SharedStore store;
   const std::vector<DeviceOffer> offers = {offer(0, BackendChoice::kAuto, "a"),
                                            offer(2, BackendChoice::kAuto, "c")};
   for (const Outcome& outcome : agree(store, 4, offers, std::chrono::milliseconds(100))) {
@@ -149,7 +149,7 @@ TEST_CASE("agree_on_backend: a rank that never comes is named at the deadline") 
 }
 
 TEST_CASE("agree_on_backend: tabs and line ends in a reason do no harm") {
-  test::MemoryStore store;
+  test::SharedStore store;
   DeviceOffer mine = offer(0, BackendChoice::kAuto, "");
   mine.reason = "libcuda.so.1:\n\tnot found";
   const Outcome outcome = agree(store, 1, {mine}, std::chrono::seconds(30)).front();

@@ -7,7 +7,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "rendezvous/store/tcp_store.h"
 #include "tests/rendezvous/store_server/server_thread.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fake_nccl.h"
 #include "worker_sdk/core/nccl/ras_address.h"
@@ -27,10 +27,9 @@ namespace {
 using std::chrono::milliseconds;
 using store::testing::LogLines;
 using store::testing::ServerThread;
-
-void expect(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error("expected: " + what);
-}
+using test::contains;
+using test::error_of;
+using test::expect;
 
 WorkerEnv environment(int rank, int size, const Endpoint& master) {
   WorkerEnv env;
@@ -74,19 +73,6 @@ void run_sessions(ServerThread& server, int size, const NcclLoader& loader,
   for (const auto& error : errors) {
     if (error) std::rethrow_exception(error);
   }
-}
-
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::runtime_error("expected an error, none was thrown");
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // Fake NCCL on `num_devices`, shared by all sessions of a test.

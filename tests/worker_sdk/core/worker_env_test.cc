@@ -9,10 +9,12 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 
 namespace ddprun {
 namespace {
 
+using test::contains;
 using Variables = std::map<std::string, std::string>;
 
 // What torchrun sets for rank 3 of 4 on the second of two nodes.
@@ -37,17 +39,9 @@ WorkerEnv read(const Variables& variables) {
 }
 
 std::string error_of(const Variables& variables) {
-  try {
-    read(variables);
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+  std::string what;
+  CHECK(test::code_of([&] { read(variables); }, &what) == ErrorCode::kInvalidArgument);
+  return what;
 }
 
 TEST_CASE("WorkerEnv: torchrun's variables alone are enough") {

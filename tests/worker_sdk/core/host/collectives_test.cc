@@ -4,11 +4,13 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 #include "tests/worker_sdk/core/host/rank_threads.h"
 #include "tests/worker_sdk/core/host/reference.h"
 
 using namespace ddprun;
 using namespace ddprun::host;
+using ddprun::test::expect;
 
 namespace {
 
@@ -30,10 +32,6 @@ std::vector<std::byte> reduced(int world, std::size_t count, unsigned seed, Redu
     put(bytes, i, dtype, expected_value(world, i, seed, op, dtype));
   }
   return bytes;
-}
-
-void expect(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error("wrong result: " + what);
 }
 
 void check_all_reduce(Communicator& world, DType dtype, ReduceOp op, std::size_t count,

@@ -9,11 +9,13 @@
 #include "common/error.h"
 #include "common/socket.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 #include "tests/worker_sdk/core/host/rank_threads.h"
 #include "worker_sdk/core/host/bootstrap.h"
 
 using namespace ddprun;
 using namespace ddprun::host;
+using ddprun::test::code_of;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
@@ -22,17 +24,6 @@ namespace {
 
 TensorView view(std::vector<float>& values) {
   return {.data = values.data(), .count = values.size()};
-}
-
-// The code of what `call` throws; the text in `what`.
-std::optional<ErrorCode> code_of(const std::function<void()>& call, std::string* what = nullptr) {
-  try {
-    call();
-    return std::nullopt;
-  } catch (const Error& error) {
-    if (what) *what = error.what();
-    return error.code();
-  }
 }
 
 }  // namespace
@@ -99,7 +90,7 @@ TEST_CASE("host communicator: a message that waits for another's connection keep
 }
 
 TEST_CASE("host communicator: ranks that don't come to the start are named") {
-  testing::SharedStore store;
+  test::SharedStore store;
   HostCommunicatorOptions options = options_of(one_node(3), 1);
   options.init_timeout = 100ms;
   store.set("test/host/0", "");  // rank 0 came, rank 2 did not
@@ -222,7 +213,7 @@ TEST_CASE("host communicator: what can't be is refused before anything is sent")
     ranks.all_reduce(view(values), ReduceOp::kSum);  // still in step
   });
   for (const std::string& error : errors) CHECK(error == "");
-  testing::SharedStore store;
+  test::SharedStore store;
   HostCommunicatorOptions options;
   options.rank = 2;
   options.size = 2;
@@ -244,7 +235,7 @@ TEST_CASE("host communicator: a rank that leaves early is told apart from one th
 }
 
 TEST_CASE("host communicator: strangers on the TCP port are dropped and disturb nobody") {
-  testing::SharedStore store;
+  test::SharedStore store;
   const WorldOptions world{.node_rank_of = {0, 1}};
   std::barrier everyone(3);
   std::vector<std::thread> threads;

@@ -9,26 +9,18 @@
 
 #include "common/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 #include "tests/worker_sdk/core/host/rank_threads.h"
 #include "worker_sdk/core/host/bootstrap.h"
 #include "worker_sdk/core/host/operation_io.h"
 
 using namespace ddprun;
 using namespace ddprun::host;
+using ddprun::test::code_of;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 
 namespace {
-
-std::optional<ErrorCode> code_of(const std::function<void()>& call, std::string* what = nullptr) {
-  try {
-    call();
-    return std::nullopt;
-  } catch (const Error& error) {
-    if (what) *what = error.what();
-    return error.code();
-  }
-}
 
 // No further descriptor can be opened in this process while it lives.
 class NoMoreDescriptors {
@@ -107,7 +99,7 @@ TEST_CASE("host communicator: a rank that can't get memory fails the others at o
     if (rank == 0) full.reset();
   });
   CHECK(all_well(errors));
-  CHECK(codes[0] == ErrorCode::kSystem);
+  CHECK(codes[0] == ErrorCode::kResourceExhausted);
   CHECK(codes[1] == ErrorCode::kPeerLost);
   CHECK_THAT(texts[1], Contains("rank 0 aborted") && Contains("memfd_create"));
   CHECK(Clock::now() - start < 10s);

@@ -113,7 +113,7 @@ class RankProcesses {
     report.finished.store(true);
   }
 
-  testing::SharedStore store_;
+  test::SharedStore store_;
   const std::size_t size_;
   RankReport* reports_ = nullptr;
   std::vector<pid_t> pids_;

@@ -43,7 +43,7 @@ inline HostCommunicatorOptions options_of(const WorldOptions& world, int rank) {
 // Runs `body` on every rank; the text of each rank's error, empty where there was none.
 inline std::vector<std::string> run_world(const WorldOptions& world,
                                           const std::function<void(Communicator&)>& body) {
-  testing::SharedStore store;
+  test::SharedStore store;
   std::vector<std::string> errors(world.node_rank_of.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {

@@ -15,11 +15,6 @@
 namespace ddprun::test {
 namespace {
 
-using nccl::NcclCommunicator;
-using nccl::NcclOptions;
-using nccl::Stream;
-using std::chrono::milliseconds;
-
 constexpr DType kAllDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,
                                 DType::kInt8,    DType::kUInt8,   DType::kInt32,   DType::kInt64};
 
@@ -163,8 +158,7 @@ TEST_CASE("NcclCommunicator: operations wait for the caller's stream, and it for
     for (int i = 0; i < 20; ++i) {
       rig.cuda->memory_set(array.view().data, i < 19 ? 7 : 1, count, stream);
     }
-    CallOptions async;
-    async.async = true;
+    const CallOptions async{.async = true};
     const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
     if (rig.fake_cuda) expect(!work->is_completed(), "it waits for the caller's stream");
     work->wait();
@@ -181,8 +175,7 @@ TEST_CASE("NcclCommunicator: many asynchronous operations keep their order") {
   rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
     DeviceArray array(rig, stream, device_of(comm, rig), DType::kInt64, 8);
     array.write(std::vector<double>(8, 1.0));
-    CallOptions async;
-    async.async = true;
+    const CallOptions async{.async = true};
     std::vector<WorkPtr> works;
     for (int i = 0; i < 30; ++i)
       works.push_back(comm.all_reduce(array.view(), ReduceOp::kSum, async));

@@ -12,11 +12,6 @@
 namespace ddprun::test {
 namespace {
 
-using nccl::NcclCommunicator;
-using nccl::NcclOptions;
-using nccl::Stream;
-using std::chrono::milliseconds;
-
 TEST_CASE("NcclCommunicator: set-up with a missing rank ends at its deadline and names it") {
   Rig rig;
   SKIP_WITHOUT_RANKS(rig, 3);
@@ -88,50 +83,45 @@ TEST_CASE("NcclCommunicator: an operation that a rank never joins times out and 
 TEST_CASE("NcclCommunicator: abort ends the others' operations with the rank's name") {
   Rig rig;
   SKIP_WITHOUT_RANKS(rig, 2);
-  rig.run_with(
-      2, [](NcclOptions& options) { options.blocking_wait = true; },
-      [&](NcclCommunicator& comm, Stream stream) {
-        DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
-        array.write(std::vector<double>(16, 1.0));
-        if (comm.rank() == 1) {
-          comm.abort("the data loader failed");
-          comm.abort("a second time");
-          const Error error = error_of([&] { comm.barrier({}); });
-          expect(error.code() == ErrorCode::kAborted, error.what());
-          expect(contains(error.what(), "the data loader failed"), error.what());
-          return;
-        }
-        const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum, {}); });
-        expect(error.code() == ErrorCode::kPeerLost, error.what());
-        expect(contains(error.what(), "rank 1"), error.what());
-      });
+  rig.run_with(2, blocking, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
+    array.write(std::vector<double>(16, 1.0));
+    if (comm.rank() == 1) {
+      comm.abort("the data loader failed");
+      comm.abort("a second time");
+      const Error error = error_of([&] { comm.barrier({}); });
+      expect(error.code() == ErrorCode::kAborted, error.what());
+      expect(contains(error.what(), "the data loader failed"), error.what());
+      return;
+    }
+    const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum, {}); });
+    expect(error.code() == ErrorCode::kPeerLost, error.what());
+    expect(contains(error.what(), "rank 1"), error.what());
+  });
 }
 
 TEST_CASE("NcclCommunicator: abort from another thread ends a wait on this rank") {
   Rig rig;
   SKIP_WITHOUT_RANKS(rig, 2);
-  rig.run_with(
-      2, [](NcclOptions& options) { options.blocking_wait = true; },
-      [&](NcclCommunicator& comm, Stream stream) {
-        DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
-        array.write(std::vector<double>(16, 1.0));
-        if (comm.rank() == 1) return;  // never joins; leaves
-        CallOptions async;
-        async.async = true;
-        const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
-        std::thread other([&] { comm.abort("enough"); });
-        Error error(ErrorCode::kSystem, "");
-        try {
-          error = error_of([&] { work->wait(); });
-        } catch (...) {
-          other.join();
-          throw;
-        }
-        other.join();
-        expect(error.code() == ErrorCode::kAborted, error.what());
-        expect(work->is_completed(), "it has ended, badly");
-        expect(error_of([&] { work->wait(); }).code() == ErrorCode::kAborted, "it stays failed");
-      });
+  rig.run_with(2, blocking, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
+    array.write(std::vector<double>(16, 1.0));
+    if (comm.rank() == 1) return;  // never joins; leaves
+    const CallOptions async{.async = true};
+    const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
+    std::thread other([&] { comm.abort("enough"); });
+    Error error(ErrorCode::kSystem, "");
+    try {
+      error = error_of([&] { work->wait(); });
+    } catch (...) {
+      other.join();
+      throw;
+    }
+    other.join();
+    expect(error.code() == ErrorCode::kAborted, error.what());
+    expect(work->is_completed(), "it has ended, badly");
+    expect(error_of([&] { work->wait(); }).code() == ErrorCode::kAborted, "it stays failed");
+  });
 }
 
 }  // namespace

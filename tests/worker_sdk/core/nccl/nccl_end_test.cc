@@ -13,12 +13,6 @@
 namespace ddprun::test {
 namespace {
 
-using nccl::NcclCommunicator;
-using nccl::NcclOptions;
-using nccl::Result;
-using nccl::Stream;
-using std::chrono::milliseconds;
-
 TEST_CASE("NcclCommunicator: allocate uses ncclMemAlloc where it can, else cudaMalloc") {
   Rig rig;
   rig.run_communicators(1, [&](NcclCommunicator& comm, Stream) {
@@ -71,8 +65,7 @@ TEST_CASE("NcclCommunicator: destroyed while a peer is missing, it aborts after 
     const auto stream = static_cast<Stream>(options.current_stream(options.device));
     DeviceArray array(rig, stream, options.device, DType::kFloat32, 4);
     array.write({1, 2, 3, 4});
-    CallOptions async;
-    async.async = true;
+    const CallOptions async{.async = true};
     if (options.rank == 0) comm->all_reduce(array.view(), ReduceOp::kSum, async);
     comm.reset();
   });

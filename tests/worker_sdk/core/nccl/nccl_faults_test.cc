@@ -11,14 +11,6 @@
 namespace ddprun::test {
 namespace {
 
-using nccl::NcclCommunicator;
-using nccl::NcclOptions;
-using nccl::Result;
-using nccl::Stream;
-using std::chrono::milliseconds;
-
-void blocking(NcclOptions& options) { options.blocking_wait = true; }
-
 CallOptions within(milliseconds timeout, bool async = false) {
   CallOptions call;
   call.timeout = timeout;
@@ -33,8 +25,7 @@ TEST_CASE("NcclCommunicator: an asynchronous error fails the operation with NCCL
     array.write({1, 2, 3, 4});
     comm.barrier({});
     if (comm.rank() == 1) return;  // gone without a word, as a killed process
-    CallOptions async;
-    async.async = true;
+    const CallOptions async{.async = true};
     const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
     rig.fake->inject_async_error(0, Result::kRemoteError);
     const Error error = error_of([&] { work->wait(); });
@@ -167,8 +158,7 @@ TEST_CASE("NcclCommunicator: an operation that can't be ordered is refused by th
       DeviceArray array(rig, stream, 0, DType::kFloat32, 4);
       array.write({1, 2, 3, 4});
       rig.fake_cuda->fail(one.function, 700, one.num_good_calls);
-      CallOptions async;
-      async.async = true;
+      const CallOptions async{.async = true};
       const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum, async); });
       rig.fake_cuda->succeed_again(one.function);
       expect(error.code() == ErrorCode::kSystem, error.what());
@@ -185,8 +175,7 @@ TEST_CASE("NcclCommunicator: an aborted operation is never reported as done") {
     DeviceArray array(rig, stream, comm.rank(), DType::kFloat32, 4);
     array.write({1, 2, 3, 4});
     if (comm.rank() == 1) return;
-    CallOptions async;
-    async.async = true;
+    const CallOptions async{.async = true};
     const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
     expect(!work->is_completed(), "rank 1 is missing");
     comm.abort("enough");
@@ -202,8 +191,7 @@ TEST_CASE("NcclCommunicator: a work that was done before an abort stays done") {
   rig.run_with(1, blocking, [&](NcclCommunicator& comm, Stream stream) {
     DeviceArray array(rig, stream, 0, DType::kFloat32, 4);
     array.write({1, 2, 3, 4});
-    CallOptions async;
-    async.async = true;
+    const CallOptions async{.async = true};
     const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
     work->wait();
     comm.abort("enough");
@@ -307,8 +295,7 @@ TEST_CASE("NcclCommunicator: a device that can't be selected in wait() ends the 
   rig.run_communicators(1, [&](NcclCommunicator& comm, Stream stream) {
     DeviceArray array(rig, stream, 0, DType::kFloat32, 4);
     array.write({1, 2, 3, 4});
-    CallOptions async;
-    async.async = true;
+    const CallOptions async{.async = true};
     const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
     rig.fake_cuda->fail("get_device", 101);
     const Error error = error_of([&] { work->wait(); });

@@ -19,8 +19,6 @@
 namespace ddprun::test {
 namespace {
 
-using std::chrono::milliseconds;
-
 TEST_CASE("list_ranks: few are all named, many are counted") {
   CHECK(nccl::list_ranks({}) == "");
   CHECK(nccl::list_ranks({3}) == "3");
@@ -90,7 +88,7 @@ TEST_CASE("Operation: a failure ends it though its event never passes") {
 }
 
 TEST_CASE("PeerBoard: the first rank to give up is the one that is named") {
-  MemoryStore store;
+  SharedStore store;
   nccl::PeerBoard first(store, "p/", 1, 3);
   nccl::PeerBoard second(store, "p/", 2, 3);
   CHECK(!first.gave_up());
@@ -103,7 +101,7 @@ TEST_CASE("PeerBoard: the first rank to give up is the one that is named") {
 }
 
 TEST_CASE("PeerBoard: who has not said that it waits") {
-  MemoryStore store;
+  SharedStore store;
   nccl::PeerBoard board(store, "p/", 1, 4);
   CHECK(board.not_waiting(7) == std::vector<int>({0, 1, 2, 3}));
   board.post_waiting(7);

@@ -9,12 +9,6 @@
 namespace ddprun::test {
 namespace {
 
-using nccl::NcclCommunicator;
-using nccl::NcclOptions;
-using nccl::Result;
-using nccl::Stream;
-using std::chrono::milliseconds;
-
 TEST_CASE("NcclCommunicator: kInProgress is polled, in set-up, operations and registration") {
   Rig rig;
   rig.fake->set_in_progress_polls(3);

@@ -10,10 +10,6 @@
 
 namespace ddprun::test {
 
-using nccl::NcclCommunicator;
-using nccl::NcclOptions;
-using nccl::Stream;
-
 Rig::Rig(int num_fake_devices) {
 #ifdef DDPRUN_TEST_REAL_NCCL
   (void)num_fake_devices;
@@ -69,8 +65,8 @@ NcclOptions Rig::options(int rank, int size) const {
   options.timeout = std::chrono::milliseconds(60'000);
   options.init_timeout = std::chrono::milliseconds(60'000);
   options.peer_check_interval = std::chrono::milliseconds(20);
-  // clone() of a MemoryStore takes nothing but a shared pointer.
-  options.connect_store = [connection = std::make_shared<MemoryStore>(store)] {
+  // clone() of a SharedStore takes nothing but a shared pointer.
+  options.connect_store = [connection = std::make_shared<SharedStore>(store)] {
     return connection->clone();
   };
   return options;
@@ -164,19 +160,6 @@ TensorView DeviceArray::part(std::size_t first, std::size_t count) const {
   view.dtype = dtype_;
   view.device = Device{Device::Kind::kCuda, device_};
   return view;
-}
-
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::runtime_error("expected an error, none was thrown");
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace ddprun::test

@@ -5,23 +5,24 @@
 
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "common/error.h"
 #include "tests/support/elements.h"
+#include "tests/support/errors.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fake_nccl.h"
-#include "tests/support/memory_store.h"
+#include "tests/support/shared_store.h"
 #include "worker_sdk/core/nccl/nccl_communicator.h"
 
 namespace ddprun::test {
 
-// Catch's assertions belong to one thread: ranks throw instead.
-inline void expect(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error("expected: " + what);
-}
+// What all tests over the rig speak of.
+using nccl::NcclCommunicator;
+using nccl::NcclOptions;
+using nccl::Result;
+using nccl::Stream;
+using std::chrono::milliseconds;
 
 class Rig {
  public:
@@ -33,24 +34,23 @@ class Rig {
   const char* skip_reason(int num_ranks) const;
   int max_ranks() const { return max_ranks_; }
 
-  nccl::NcclOptions options(int rank, int size) const;
-  std::unique_ptr<nccl::NcclCommunicator> join(const nccl::NcclOptions& options);
+  NcclOptions options(int rank, int size) const;
+  std::unique_ptr<NcclCommunicator> join(const NcclOptions& options);
 
   // Runs `body` once per rank, each in its own thread with its device selected, and throws the
   // first rank's exception when all have ended. `body` gets options with the rank's own stream as
   // the current stream.
-  void run(int size, const std::function<void(nccl::NcclOptions)>& body);
-  void run_communicators(int size,
-                         const std::function<void(nccl::NcclCommunicator&, nccl::Stream)>& body);
+  void run(int size, const std::function<void(NcclOptions)>& body);
+  void run_communicators(int size, const std::function<void(NcclCommunicator&, Stream)>& body);
   // The same with one communicator per rank and changed options.
-  void run_with(int size, const std::function<void(nccl::NcclOptions&)>& change,
-                const std::function<void(nccl::NcclCommunicator&, nccl::Stream)>& body);
+  void run_with(int size, const std::function<void(NcclOptions&)>& change,
+                const std::function<void(NcclCommunicator&, Stream)>& body);
 
   std::shared_ptr<nccl::CudaApi> cuda;
   std::shared_ptr<nccl::NcclApi> nccl;
   std::shared_ptr<FakeCuda> fake_cuda;  // nullptr on real hardware
   std::shared_ptr<FakeNccl> fake;       // nullptr on real hardware
-  MemoryStore store;
+  SharedStore store;
 
  private:
   int num_devices_ = 0;
@@ -58,17 +58,20 @@ class Rig {
   std::string why_not_;
 };
 
+// For Rig::run_with: an operation ends when its result is there.
+inline void blocking(NcclOptions& options) { options.blocking_wait = true; }
+
 #define SKIP_WITHOUT_RANKS(rig, num_ranks) \
   if ((rig).skip_reason(num_ranks) != nullptr) DDPRUN_SKIP((rig).skip_reason(num_ranks))
 
-inline int device_of(const nccl::NcclCommunicator& communicator, Rig& rig) {
+inline int device_of(const NcclCommunicator& communicator, Rig& rig) {
   return rig.options(communicator.rank(), communicator.size()).device;
 }
 
 // Device memory of one rank; the thread's device must be the rank's.
 class DeviceArray {
  public:
-  DeviceArray(Rig& rig, nccl::Stream stream, int device, DType dtype, std::size_t count);
+  DeviceArray(Rig& rig, Stream stream, int device, DType dtype, std::size_t count);
   ~DeviceArray();
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
@@ -82,16 +85,11 @@ class DeviceArray {
 
  private:
   Rig& rig_;
-  const nccl::Stream stream_;
+  const Stream stream_;
   const int device_;
   const DType dtype_;
   const std::size_t count_;
   void* data_ = nullptr;
 };
-
-// The error that `call` throws; fails the rank where it throws none.
-Error error_of(const std::function<void()>& call);
-
-bool contains(const std::string& text, const std::string& part);
 
 }  // namespace ddprun::test

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a call throws, as a value: for tests of errors. Usable from any thread, where Catch's
+// assertions are not.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "common/error.h"
+
+namespace ddprun::test {
+
+inline void expect(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("expected: " + what);
+}
+
+// The error that `call` throws; throws std::runtime_error itself where it throws none.
+template <typename Call>
+Error error_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  throw std::runtime_error("expected an error, none was thrown");
+}
+
+// The code of the error that `call` throws, std::nullopt where it throws none; its text in `what`.
+template <typename Call>
+std::optional<ErrorCode> code_of(Call&& call, std::string* what = nullptr) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (what) *what = error.what();
+    return error.code();
+  }
+  return std::nullopt;
+}
+
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace ddprun::test
