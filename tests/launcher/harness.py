@@ -5,13 +5,14 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import netns  # noqa: E402
+import runner  # noqa: E402
+import files  # noqa: E402
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(HERE, "../../build/dev/bin"))
 DDPRUN = os.path.join(BIN, "ddprun")
@@ -105,17 +106,9 @@ class Case(unittest.TestCase):
         return done
 
     def scratch(self):
-        directory = tempfile.TemporaryDirectory(prefix="ddprun-test-")
-        self.addCleanup(directory.cleanup)
-        return directory.name
+        return files.scratch(self)
 
-    def write(self, directory, name, text, mode=0o644):
-        path = os.path.join(directory, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
-        os.chmod(path, mode)
-        return path
+    write = staticmethod(files.write)
 
 
 class HostsCase(Case):
@@ -144,7 +137,7 @@ class HostsCase(Case):
 def main():
     if not os.path.exists(DDPRUN):
         sys.exit(f"no {DDPRUN}: build it first")
-    unittest.main(verbosity=2)
+    runner.main()
 
 
 def main_on_hosts():

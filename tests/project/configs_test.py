@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -15,6 +14,8 @@ BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin")
 CONFIGS = os.path.join(SOURCE, "configs")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import netns  # noqa: E402
+import runner  # noqa: E402
+import files  # noqa: E402
 
 
 def environment(**more):
@@ -30,17 +31,10 @@ def read(name):
 
 class Scratch(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory(prefix="ddprun-configs-")
-        self.addCleanup(directory.cleanup)
-        self.directory = directory.name
+        self.directory = files.scratch(self)
 
     def write(self, name, text, mode=0o644):
-        path = os.path.join(self.directory, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
-        os.chmod(path, mode)
-        return path
+        return files.write(self.directory, name, text, mode)
 
 
 class TomlFile(Scratch):
@@ -171,4 +165,4 @@ with netns.Hosts(2) as hosts:
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    runner.main()

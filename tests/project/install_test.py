@@ -7,9 +7,12 @@ import sys
 import tempfile
 
 BIN = os.environ["DDPRUN_BIN_DIR"]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+import runner  # noqa: E402
 
 
 def main():
+    runner.unwind_on_sigterm()
     if not all(os.path.exists(os.path.join(BIN, name)) for name in ("ddprun", "ddprund")):
         print("SKIPPED: only a part of the tree is built")
         return 0

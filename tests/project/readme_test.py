@@ -17,6 +17,7 @@ SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin"))
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import netns  # noqa: E402
+import runner  # noqa: E402
 
 
 def blocks():
@@ -147,4 +148,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1] in cases:
         name = cases[sys.argv.pop(1)].__name__
         sys.argv.insert(1, name)
-    unittest.main(verbosity=2)
+    runner.main()

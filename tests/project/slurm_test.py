@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
@@ -18,6 +17,8 @@ SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin"))
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import netns  # noqa: E402
+import runner  # noqa: E402
+import files  # noqa: E402
 
 UNPACKED = os.path.join(SOURCE, ".cache/slurm")
 CONFIGURATION = """ClusterName=test
@@ -111,8 +112,7 @@ def why_not():
 
 class Batch(unittest.TestCase):
     def setUp(self):
-        self.directory = tempfile.mkdtemp(prefix="ddprun-slurm-")
-        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        self.directory = files.scratch(self)
         self.hosts = netns.Hosts(2)
         self.addCleanup(self.hosts.close)
         self.slurm = Slurm(self.hosts, self.directory)
@@ -154,4 +154,4 @@ if __name__ == "__main__":
         print(f"SKIPPED: {reason}")
         sys.exit(0)
     netns.hosts_or_skip(1).close()
-    unittest.main(verbosity=2)
+    runner.main()

@@ -10,6 +10,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import netns  # noqa: E402
+import runner  # noqa: E402
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(HERE, "../../build/release/bin"))
 DDPRUN = os.path.join(BIN, "ddprun")
@@ -87,4 +88,4 @@ def scratch():
 
 def main():
     require_torch()
-    unittest.main(verbosity=2)
+    runner.main()

@@ -12,7 +12,7 @@ own too, so nothing global is named and any number of tests may do this at once.
         hosts[1].cut()                                 # silence: the cable is out
         hosts[1].kill()                                # power loss: SIGKILL for all that runs there
 
-Nothing outlives the test: each host is held by a process that reads a pipe of ours, and that kills
+Nothing outlives the test, and it leaves no files: each host is held by a process that reads a pipe of ours, and that kills
 whatever runs in its namespace when the pipe ends, even if we are killed ourselves.
 
 From a shell or a C++ test: `netns.py [--hosts N] -- COMMAND…` runs the command on every host at once
@@ -72,7 +72,7 @@ def _is_zombie(pid):
         return True
 
 
-def _hold(hosts_file, name):
+def _hold(hosts_text, name):
     """Runs inside a new namespace: sets it up, says "ready", and stays until its input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run = lambda *argv: subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
@@ -80,7 +80,11 @@ def _hold(hosts_file, name):
     if name:
         ctypes.CDLL(None, use_errno=True).sethostname(name.encode(), len(name))
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "shm", "/dev/shm")
-        run("mount", "--bind", hosts_file, "/etc/hosts")
+        with tempfile.NamedTemporaryFile("w", prefix="ddprun-hosts-") as hosts_file:  # the mount keeps it
+            hosts_file.write(hosts_text)
+            hosts_file.flush()
+            os.chmod(hosts_file.name, 0o644)
+            run("mount", "--bind", hosts_file.name, "/etc/hosts")
         # /sys/class/net of this namespace, not of the one that booted the machine; the rest as it was.
         cgroups = os.open("/sys/fs/cgroup", os.O_PATH) if os.path.isdir("/sys/fs/cgroup") else None
         new_sys = subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], stderr=subprocess.DEVNULL)
@@ -96,12 +100,12 @@ def _hold(hosts_file, name):
 class _Holder:
     """One set of namespaces (network, mounts, host name), alive as long as this object."""
 
-    def __init__(self, enter, hosts_file="", name=""):
+    def __init__(self, enter, hosts_text="", name=""):
         # A user namespace gives an ordinary user the right to make the others.
         user = ["--user", "--map-root-user"] if os.geteuid() != 0 and not enter else []
         self._user = ["-U", "--preserve-credentials"] if os.geteuid() != 0 else []
         argv = enter + ["unshare", *user, "--net", "--mount", "--uts", "--propagation", "private",
-                        sys.executable, os.path.abspath(__file__), "--hold", hosts_file, name]
+                        sys.executable, os.path.abspath(__file__), "--hold", hosts_text, name]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          stderr=subprocess.PIPE, text=True, start_new_session=True)
         if self._process.stdout.readline() != "ready\n":
@@ -196,7 +200,6 @@ class Hosts(list):
             if not shutil.which(tool):
                 raise Unavailable(f"the program '{tool}' is missing")
         self._holders = []
-        self._directory = tempfile.mkdtemp(prefix="ddprun-netns-")
         try:
             switch = self._hold([])
             switch.run("ip", "link", "add", "bridge", "type", "bridge", "forward_delay", "0")
@@ -204,8 +207,8 @@ class Hosts(list):
             # An ordinary user's other namespaces belong to the user namespace of the first.
             inside = [] if os.geteuid() == 0 else switch.enter()
             for index in range(count):
-                hosts_file = self._write_hosts_file(index, count, own_name_is_loopback)
-                self.append(Host(self._hold(inside, hosts_file, f"node{index}"), switch, index))
+                text = self._hosts_text(index, count, own_name_is_loopback)
+                self.append(Host(self._hold(inside, text, f"node{index}"), switch, index))
         except BaseException:
             self.close()
             raise
@@ -215,14 +218,13 @@ class Hosts(list):
         self._holders.append(holder)
         return holder
 
-    def _write_hosts_file(self, index, count, own_name_is_loopback):
-        path = os.path.join(self._directory, f"hosts{index}")
-        with open(path, "w") as f:
-            f.write("127.0.0.1 localhost\n")
-            for peer in range(count):
-                loopback = own_name_is_loopback and peer == index
-                f.write(f"{'127.0.1.1' if loopback else f'{NETWORK}.{peer + 1}'} node{peer}\n")
-        return path
+    @staticmethod
+    def _hosts_text(index, count, own_name_is_loopback):
+        lines = ["127.0.0.1 localhost"]
+        for peer in range(count):
+            loopback = own_name_is_loopback and peer == index
+            lines.append(f"{'127.0.1.1' if loopback else f'{NETWORK}.{peer + 1}'} node{peer}")
+        return "\n".join(lines) + "\n"
 
     def close(self):
         """Ends everything that runs on the hosts, and the hosts."""
@@ -231,7 +233,6 @@ class Hosts(list):
         for holder in reversed(self._holders):
             holder.close()
         self._holders = []
-        shutil.rmtree(self._directory, ignore_errors=True)
 
     def __enter__(self):
         return self

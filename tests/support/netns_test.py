@@ -10,6 +10,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import netns
+import runner
 
 ANSWER = """
 import socket
@@ -91,15 +92,18 @@ class NetnsTest(unittest.TestCase):
     def test_nothing_survives_the_death_of_the_test_itself(self):
         with tempfile.TemporaryDirectory() as directory:
             mark = os.path.join(directory, "alive")
+            files = os.path.join(directory, "files")
+            os.mkdir(files)
             os.mkfifo(mark)
             script = (f"import sys; sys.path.insert(0, {os.path.dirname(netns.__file__)!r})\n"
                       "import netns, os\nh = netns.Hosts(1)\n"
                       f"h[0].popen(['sh', '-c', 'exec sleep 100 > {mark}'])\nimport signal; signal.pause()")
-            test = subprocess.Popen([sys.executable, "-c", script])
+            test = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "TMPDIR": files})
             with open(mark) as alive:  # opens once the sleeper has it open, too
                 test.kill()
                 test.wait()
                 self.assertEqual(alive.read(), "")  # ends when the sleeper is gone
+            self.assertEqual(os.listdir(files), [])
 
     def test_the_command_line_runs_on_every_host(self):
         done = subprocess.run([sys.executable, netns.__file__, "--hosts", "2", "--", "sh", "-c",
@@ -111,4 +115,4 @@ class NetnsTest(unittest.TestCase):
 
 if __name__ == "__main__":
     netns.hosts_or_skip(1).close()
-    unittest.main(verbosity=2)
+    runner.main()

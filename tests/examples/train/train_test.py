@@ -7,12 +7,16 @@ import pty
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, "../../..")))
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import runner  # noqa: E402
+
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/dev/bin"))
 TRAIN = os.path.join(BIN, "train")
 DDPRUN = [os.path.join(BIN, "ddprun"), "--standalone", "--nproc_per_node=2"]
@@ -172,4 +176,4 @@ class Train(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    runner.main()

@@ -8,6 +8,7 @@ import time
 import unittest
 
 import ranks
+import runner  # noqa: E402, found by ranks
 
 WORKER = os.path.join(ranks.BIN, "ddp_worker")
 
@@ -63,4 +64,4 @@ class Ddp(unittest.TestCase):
 
 if __name__ == "__main__":
     ranks.skip_without_pytorch()
-    unittest.main()
+    runner.main()

@@ -13,6 +13,7 @@ import unittest
 
 import ranks
 import netns  # noqa: E402, found by ranks
+import runner  # noqa: E402, found by ranks
 
 WORKER = os.path.join(ranks.BIN, "ddp_worker")
 DATA = os.path.join(ranks.SOURCE, "data/digits")
@@ -89,4 +90,4 @@ class Equality(unittest.TestCase):
 
 if __name__ == "__main__":
     ranks.skip_without_pytorch()
-    unittest.main()
+    runner.main()

@@ -11,6 +11,7 @@ import unittest
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../../../.."))
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import netns  # noqa: E402
+import runner  # noqa: E402
 
 WORKER = os.path.join(os.environ.get("DDPRUN_BIN_DIR", SOURCE + "/build/dev/bin"), "host_test_worker")
 
@@ -68,9 +69,5 @@ class TwoHostsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        netns.Hosts(1).close()
-    except netns.Unavailable as reason:
-        print(f"SKIPPED: {reason}")
-        sys.exit(0)
-    unittest.main()
+    netns.hosts_or_skip(1).close()
+    runner.main()

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A test's own directory, and files in it."""
+import os
+import tempfile
+
+
+def scratch(case):
+    """The path of a directory that is removed at the end of `case`, a unittest.TestCase."""
+    made = tempfile.TemporaryDirectory(prefix="ddprun-test-")
+    case.addCleanup(made.cleanup)
+    return made.name
+
+
+def write(folder, name, text, mode=0o644):
+    """Makes folder/name, and the folders on the way; its path."""
+    path = os.path.join(folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    os.chmod(path, mode)
+    return path
