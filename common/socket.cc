@@ -229,40 +229,52 @@ UniqueFd accept_from(int listener, Deadline deadline) {
   }
 }
 
+SocketStep send_step(int fd, const void* data, std::size_t size) {
+  for (;;) {
+    const ssize_t sent = ::send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return {.num_bytes = static_cast<std::size_t>(sent), .ended = {}};
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    if (errno != EINTR) return {.num_bytes = 0, .ended = errno_text(errno)};
+  }
+}
+
+SocketStep receive_step(int fd, void* data, std::size_t size) {
+  for (;;) {
+    const ssize_t received = ::recv(fd, data, size, MSG_DONTWAIT);
+    if (received > 0) return {.num_bytes = static_cast<std::size_t>(received), .ended = {}};
+    if (received == 0) return {.num_bytes = 0, .ended = "the peer closed it"};
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    if (errno != EINTR) return {.num_bytes = 0, .ended = errno_text(errno)};
+  }
+}
+
 void send_all(int fd, const void* data, std::size_t size, Deadline deadline) {
   const char* next = static_cast<const char*>(data);
   while (size > 0) {
-    const ssize_t sent = ::send(fd, next, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0) {
-      next += sent;
-      size -= static_cast<std::size_t>(sent);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_ready(fd, POLLOUT, deadline)) {
-        throw Error(ErrorCode::kTimeout, "peer did not take our data before the deadline");
-      }
-    } else if (errno != EINTR) {
-      throw Error(ErrorCode::kConnectionLost,
-                  "connection lost while sending: " + errno_text(errno));
+    const SocketStep step = send_step(fd, next, size);
+    if (!step.ended.empty()) {
+      throw Error(ErrorCode::kConnectionLost, "connection lost while sending: " + step.ended);
     }
+    if (step.num_bytes == 0 && !wait_ready(fd, POLLOUT, deadline)) {
+      throw Error(ErrorCode::kTimeout, "peer did not take our data before the deadline");
+    }
+    next += step.num_bytes;
+    size -= step.num_bytes;
   }
 }
 
 void receive_all(int fd, void* data, std::size_t size, Deadline deadline) {
   char* next = static_cast<char*>(data);
   while (size > 0) {
-    const ssize_t received = ::recv(fd, next, size, MSG_DONTWAIT);
-    if (received > 0) {
-      next += received;
-      size -= static_cast<std::size_t>(received);
-    } else if (received == 0) {
-      throw Error(ErrorCode::kConnectionLost, "peer closed the connection");
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_ready(fd, POLLIN, deadline)) {
-        throw Error(ErrorCode::kTimeout, "no answer before the deadline");
-      }
-    } else if (errno != EINTR) {
-      throw Error(ErrorCode::kConnectionLost, "connection lost: " + errno_text(errno));
+    const SocketStep step = receive_step(fd, next, size);
+    if (!step.ended.empty()) {
+      throw Error(ErrorCode::kConnectionLost, "connection lost: " + step.ended);
     }
+    if (step.num_bytes == 0 && !wait_ready(fd, POLLIN, deadline)) {
+      throw Error(ErrorCode::kTimeout, "no answer before the deadline");
+    }
+    next += step.num_bytes;
+    size -= step.num_bytes;
   }
 }
 

@@ -56,6 +56,14 @@ UniqueFd accept_from(int listener, Deadline deadline);
 void send_all(int fd, const void* data, std::size_t size, Deadline deadline);
 void receive_all(int fd, void* data, std::size_t size, Deadline deadline);
 
+// One attempt that never waits, for code with waits of its own.
+struct SocketStep {
+  std::size_t num_bytes = 0;  // moved; 0 and not ended: the socket isn't ready
+  std::string ended;          // why the connection is over; empty while it is not
+};
+SocketStep send_step(int fd, const void* data, std::size_t size);
+SocketStep receive_step(int fd, void* data, std::size_t size);  // `size` is not 0
+
 // Waits until `fd` is ready for `events` (poll(2)). False when the deadline passed first.
 bool wait_ready(int fd, short events, Deadline deadline);
 

@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/socket.h"
 
 namespace ddprun::host {
 namespace {
@@ -67,17 +68,11 @@ void Greeter::accept_waiting() {
 Greeter::Verdict Greeter::read_hello(Pending& pending) {
   auto* bytes = reinterpret_cast<std::byte*>(&pending.hello);
   while (pending.received < sizeof(Hello)) {
-    const ssize_t got = ::recv(pending.fd.get(), bytes + pending.received,
-                               sizeof(Hello) - pending.received, MSG_DONTWAIT);
-    if (got > 0) {
-      pending.received += static_cast<std::size_t>(got);
-    } else if (got < 0 && errno == EINTR) {
-      continue;
-    } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      return pending.until.expired() ? Verdict::kDrop : Verdict::kMore;
-    } else {
-      return Verdict::kDrop;
-    }
+    const SocketStep step =
+        receive_step(pending.fd.get(), bytes + pending.received, sizeof(Hello) - pending.received);
+    if (!step.ended.empty()) return Verdict::kDrop;
+    if (step.num_bytes == 0) return pending.until.expired() ? Verdict::kDrop : Verdict::kMore;
+    pending.received += step.num_bytes;
   }
   const Hello& hello = pending.hello;
   const bool ours = hello.magic == Hello{}.magic && same_token(hello.token, token_) &&

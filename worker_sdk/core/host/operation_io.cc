@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/host/operation_io.h"
 
-#include <sys/socket.h>
-
-#include <cerrno>
-
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
@@ -47,15 +43,11 @@ void OperationIo::send_all(int fd, const void* data, std::size_t size, int rank,
   const auto* next = static_cast<const std::byte*>(data);
   std::vector<pollfd> polls{{.fd = fd, .events = POLLOUT, .revents = 0}};
   while (size > 0) {
-    const ssize_t sent = ::send(fd, next, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0) {
-      next += sent;
-      size -= static_cast<std::size_t>(sent);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      wait(polls, rank, call);
-    } else if (errno != EINTR) {
-      connection_ended(rank, errno_text(errno), call);
-    }
+    const SocketStep step = send_step(fd, next, size);
+    if (!step.ended.empty()) connection_ended(rank, step.ended, call);
+    if (step.num_bytes == 0) wait(polls, rank, call);
+    next += step.num_bytes;
+    size -= step.num_bytes;
   }
 }
 
@@ -63,17 +55,11 @@ void OperationIo::receive_all(int fd, void* data, std::size_t size, int rank, co
   auto* next = static_cast<std::byte*>(data);
   std::vector<pollfd> polls{{.fd = fd, .events = POLLIN, .revents = 0}};
   while (size > 0) {
-    const ssize_t received = ::recv(fd, next, size, MSG_DONTWAIT);
-    if (received > 0) {
-      next += received;
-      size -= static_cast<std::size_t>(received);
-    } else if (received == 0) {
-      connection_ended(rank, "it closed the connection", call);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      wait(polls, rank, call);
-    } else if (errno != EINTR) {
-      connection_ended(rank, errno_text(errno), call);
-    }
+    const SocketStep step = receive_step(fd, next, size);
+    if (!step.ended.empty()) connection_ended(rank, step.ended, call);
+    if (step.num_bytes == 0) wait(polls, rank, call);
+    next += step.num_bytes;
+    size -= step.num_bytes;
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/socket.h"
 
 namespace ddprun::host {
 namespace {
@@ -145,17 +146,14 @@ void PeerWatcher::handle(Watched& watched) {
     return peer_ended(watched.rank, "its process ended");
   }
   char bytes[64];
-  const ssize_t got = ::recv(watched.fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
-  if (got > 0) {  // a member's nudges
-    if (std::memchr(bytes, kFailureNudge, static_cast<std::size_t>(got))) announce_failure();
-    if (std::memchr(bytes, kRollCallNudge, static_cast<std::size_t>(got))) {
-      call_roll_for_members();
-    }
-    return;
+  const SocketStep step = receive_step(watched.fd.get(), bytes, sizeof bytes);
+  if (!step.ended.empty()) {
+    watched.done = true;
+    return peer_ended(watched.rank, "its process ended or closed its connection");
   }
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  watched.done = true;
-  peer_ended(watched.rank, "its process ended or closed its connection");
+  // A member's nudges.
+  if (std::memchr(bytes, kFailureNudge, step.num_bytes)) announce_failure();
+  if (std::memchr(bytes, kRollCallNudge, step.num_bytes)) call_roll_for_members();
 }
 
 void PeerWatcher::peer_ended(int rank, std::string_view how) {
@@ -172,15 +170,14 @@ void PeerWatcher::peer_ended(int rank, std::string_view how) {
 void PeerWatcher::handle_control(Watched& watched) {
   auto* bytes = reinterpret_cast<std::byte*>(&watched.message);
   for (;;) {
-    const ssize_t got = ::recv(watched.fd.get(), bytes + watched.received,
-                               sizeof(FailureRecord) - watched.received, MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (got <= 0) {
+    const SocketStep step = receive_step(watched.fd.get(), bytes + watched.received,
+                                         sizeof(FailureRecord) - watched.received);
+    if (!step.ended.empty()) {
       watched.done = true;
       return peer_ended(watched.rank, "the connection to its node ended");
     }
-    watched.received += static_cast<std::size_t>(got);
+    if (step.num_bytes == 0) return;
+    watched.received += step.num_bytes;
     if (watched.received < sizeof(FailureRecord)) continue;
     watched.received = 0;
     if (watched.message.kind == kGoodbye) {

@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/socket.h"
 #include "worker_sdk/core/host/reduce_kernels.h"
 
 namespace ddprun::host {
@@ -182,15 +183,11 @@ bool Ring::advance_receive(const Call& call, const Flow& flow, std::size_t socke
                                   : target + lane.offset;
   const std::size_t size =
       in_header ? sizeof lane.header - lane.header_bytes : transfer.size_bytes - lane.offset;
-  const ssize_t got = ::recv(previous_.sockets[socket].get(), to, size, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-  if (got < 0 && errno == EINTR) return true;
-  if (got <= 0) {
-    io_.connection_ended(previous_.rank, got == 0 ? "it closed the connection" : errno_text(errno),
-                         call);
-  }
+  const SocketStep step = receive_step(previous_.sockets[socket].get(), to, size);
+  if (!step.ended.empty()) io_.connection_ended(previous_.rank, step.ended, call);
+  if (step.num_bytes == 0) return false;
   if (in_header) {
-    lane.header_bytes += static_cast<std::size_t>(got);
+    lane.header_bytes += step.num_bytes;
     if (lane.header_bytes == sizeof lane.header && !(lane.header == call.header)) {
       show_header();
       throw Error(ErrorCode::kProtocol, different_calls(group_.topology().rank(), call.header,
@@ -198,7 +195,7 @@ bool Ring::advance_receive(const Call& call, const Flow& flow, std::size_t socke
     }
     return true;
   }
-  lane.offset += static_cast<std::size_t>(got);
+  lane.offset += step.num_bytes;
   if (lane.offset < transfer.size_bytes) return true;
   if (transfer.reduce) {
     reduce_kernels().combine(transfer.data, scratch.data(), transfer.data,
