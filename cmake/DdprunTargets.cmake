@@ -5,6 +5,11 @@ add_library(ddprun_flags INTERFACE)
 target_include_directories(ddprun_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(ddprun_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
                        $<$<BOOL:${DDPRUN_WERROR}>:-Werror>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12
+   AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12, optimising, takes "text" + std::string for a copy onto itself (GCC bug 105329).
+  target_compile_options(ddprun_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+endif()
 target_compile_definitions(ddprun_flags INTERFACE _GNU_SOURCE DDPRUN_VERSION="${PROJECT_VERSION}")
 if(DDPRUN_SANITIZE)
   target_compile_options(ddprun_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE}
