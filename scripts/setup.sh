@@ -119,17 +119,24 @@ make_venv() {
   die "python3 here cannot make virtual environments (modules venv and ensurepip)"
 }
 
-# pip's own output is the complaint that the rest of torch's requirements is absent, which is the
-# purpose here, or pages of retries before the reason.
+# What pip says on stderr is the complaint that the rest of torch's requirements is absent, which is
+# the purpose here, or pages of retries before the reason. On a terminal its stdout is the progress.
 pip_install() {
-  local log why
+  local log why status=0 begin=$SECONDS
+  local pip=(.venv/bin/python3 -m pip install --disable-pip-version-check)
   log=$(mktemp)
-  if ! .venv/bin/python3 -m pip install --quiet --disable-pip-version-check "$@" >"$log" 2>&1; then
+  if [ -t 1 ]; then
+    "${pip[@]}" "$@" 2>"$log" || status=$?
+  else
+    "${pip[@]}" --quiet "$@" >"$log" 2>&1 || status=$?
+  fi
+  if [ $status -ne 0 ]; then
     why=$(grep -m 1 -oE "\[(Errno|SSL)[^]]*\][^'\")]*" "$log" || grep -m 1 '^ERROR: ' "$log" ||
           tail -n 1 "$log")
     die "pip could not install $*: ${why#ERROR: } (all of its output: $log)"
   fi
   rm -f "$log"
+  [ -t 1 ] || say "pip has installed $* in $((SECONDS - begin)) s"
 }
 
 install_wheels() {
