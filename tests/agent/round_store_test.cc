@@ -8,6 +8,7 @@
 using namespace ddprun;
 using ddprun::agent::RoundStore;
 using namespace std::chrono_literals;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -57,5 +58,5 @@ TEST_CASE("round store: a port in use is an error that names it", "[net]") {
   const UniqueFd foreign = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
   const std::uint16_t port = local_address(foreign.get()).port();
   RoundStore store(io);
-  CHECK_THROWS_WITH(store.bind("127.0.0.1", port), Catch::Contains(std::to_string(port)));
+  CHECK_THROWS_WITH(store.bind("127.0.0.1", port), Contains(std::to_string(port)));
 }

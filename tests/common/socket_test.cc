@@ -10,6 +10,7 @@
 using namespace ddprun;
 using namespace std::chrono_literals;
 using ddprun::test::code_of;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -54,8 +55,8 @@ TEST_CASE("socket: a refused endpoint says who was tried", "[net]") {
     FAIL("connected to nobody");
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kUnavailable);
-    CHECK_THAT(error.what(), Catch::Contains("127.0.0.1:" + std::to_string(port)));
-    CHECK_THAT(error.what(), Catch::Contains("refused"));
+    CHECK_THAT(error.what(), Contains("127.0.0.1:" + std::to_string(port)));
+    CHECK_THAT(error.what(), Contains("refused"));
   }
 }
 

@@ -7,6 +7,8 @@ using namespace ddprun;
 using namespace ddprun::launcher;
 using namespace std::chrono_literals;
 using Args = std::vector<std::string>;
+using Catch::Matchers::StartsWith;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -88,10 +90,10 @@ TEST_CASE("command line: every flag reaches its field") {
 
 TEST_CASE("command line: an unknown flag is named, with a suggestion") {
   CHECK_THAT(only_problem({"--nproc", "2", "x"}),
-             Catch::Contains("unknown flag --nproc ") && Catch::Contains("--nproc-per-node?"));
-  CHECK_THAT(only_problem({"--max_restart=2", "x"}), Catch::Contains("--max-restarts?"));
-  CHECK_THAT(only_problem({"--standalon", "x"}), Catch::Contains("--standalone?"));
-  CHECK_THAT(only_problem({"--zzz", "x"}), !Catch::Contains("did you mean"));
+             Contains("unknown flag --nproc ") && Contains("--nproc-per-node?"));
+  CHECK_THAT(only_problem({"--max_restart=2", "x"}), Contains("--max-restarts?"));
+  CHECK_THAT(only_problem({"--standalon", "x"}), Contains("--standalone?"));
+  CHECK_THAT(only_problem({"--zzz", "x"}), !Contains("did you mean"));
 }
 
 TEST_CASE("command line: all problems at once, each naming its flag") {
@@ -103,24 +105,22 @@ TEST_CASE("command line: all problems at once, each naming its flag") {
   for (const char* flag : {"--nnodes", "--max-restarts", "--master-port", "--rdzv-backend",
                            "--ha=", "--shutdown-timeout", "did you mean is_host",
                            "PROGRAM is missing", "--no-python"}) {
-    CHECK_THAT(all, Catch::Contains(flag));
+    CHECK_THAT(all, Contains(flag));
   }
 }
 
 TEST_CASE("command line: sizes that can't be are refused") {
   for (const char* nnodes : {"0", "-1", "x", "2:1", "1:", ":2", "1:2:3", ""}) {
     CAPTURE(nnodes);
-    CHECK_THAT(only_problem({std::string("--nnodes=") + nnodes, "x"}),
-               Catch::StartsWith("--nnodes"));
+    CHECK_THAT(only_problem({std::string("--nnodes=") + nnodes, "x"}), StartsWith("--nnodes"));
   }
-  CHECK_THAT(only_problem({"--nnodes=2", "--node-rank=2", "x"}),
-             Catch::StartsWith("--node-rank=2"));
-  CHECK_THAT(only_problem({"--standalone", "--nnodes=2", "x"}), Catch::StartsWith("--standalone"));
-  CHECK_THAT(only_problem({"--rdzv-endpoint=h:x", "x"}), Catch::StartsWith("--rdzv-endpoint=h:x"));
+  CHECK_THAT(only_problem({"--nnodes=2", "--node-rank=2", "x"}), StartsWith("--node-rank=2"));
+  CHECK_THAT(only_problem({"--standalone", "--nnodes=2", "x"}), StartsWith("--standalone"));
+  CHECK_THAT(only_problem({"--rdzv-endpoint=h:x", "x"}), StartsWith("--rdzv-endpoint=h:x"));
 }
 
 TEST_CASE("command line: a value that is missing is a problem, not a crash") {
-  CHECK_THAT(only_problem({"--nnodes"}), Catch::Contains("--nnodes"));
+  CHECK_THAT(only_problem({"--nnodes"}), Contains("--nnodes"));
 }
 
 TEST_CASE("command line: PET_* where the flag isn't given") {
@@ -141,7 +141,7 @@ TEST_CASE("command line: --help starts with examples, --version has the version"
     const CommandLine line = parse({flag});
     CHECK(line.action == CommandLine::Action::kPrintText);
     CHECK(line.text.find("Examples:") < line.text.find("Usage:"));
-    CHECK_THAT(line.text, Catch::Contains("--nproc-per-node N|auto|gpu|cpu"));
+    CHECK_THAT(line.text, Contains("--nproc-per-node N|auto|gpu|cpu"));
   }
-  CHECK_THAT(parse({"--version"}).text, Catch::StartsWith("ddprun " DDPRUN_VERSION));
+  CHECK_THAT(parse({"--version"}).text, StartsWith("ddprun " DDPRUN_VERSION));
 }

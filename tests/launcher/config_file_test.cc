@@ -4,7 +4,9 @@
 #include "common/error.h"
 #include "tests/support/catch.h"
 
+using Catch::Matchers::StartsWith;
 using ddprun::launcher::parse_config_file;
+using ddprun::test::Contains;
 
 TEST_CASE("config file: an endpoint, a list of hosts, comments, or nothing") {
   CHECK(parse_config_file("", "f").rdzv_endpoint.empty());
@@ -15,9 +17,9 @@ TEST_CASE("config file: an endpoint, a list of hosts, comments, or nothing") {
 }
 
 TEST_CASE("config file: what is wrong is named with file and line") {
-  CHECK_THROWS_WITH(parse_config_file("\nrdzv_endpoint = head", "f"), Catch::StartsWith("f:2: "));
-  CHECK_THROWS_WITH(parse_config_file("rdzv_endpoint = 7", "f"), Catch::StartsWith("f:1: rdzv_"));
-  CHECK_THROWS_WITH(parse_config_file("hosts = \"a\"", "f"), Catch::Contains("hosts wants"));
+  CHECK_THROWS_WITH(parse_config_file("\nrdzv_endpoint = head", "f"), StartsWith("f:2: "));
+  CHECK_THROWS_WITH(parse_config_file("rdzv_endpoint = 7", "f"), StartsWith("f:1: rdzv_"));
+  CHECK_THROWS_WITH(parse_config_file("hosts = \"a\"", "f"), Contains("hosts wants"));
   CHECK_THROWS_WITH(parse_config_file("\n\nrdzv_endpont = \"a\"", "f"),
-                    Catch::Contains("f:3: unknown key") && Catch::Contains("rdzv_endpoint?"));
+                    Contains("f:3: unknown key") && Contains("rdzv_endpoint?"));
 }

@@ -6,6 +6,9 @@
 
 using namespace ddprun;
 using namespace ddprun::launcher;
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -63,7 +66,7 @@ TEST_CASE("discovery: flags, then environment, then Slurm, then files, first fou
   CHECK(found({{"--nnodes=2"}, {}, kFiles}) == "elastic h1:29400 user.toml");
   CHECK(found({{"--nnodes=2"}, {}, {kFiles[1]}}) == "elastic head:1 etc.toml");
   const std::string slurm = found({{"--nnodes=2"}, kSlurm, kFiles});
-  CHECK_THAT(slurm, Catch::StartsWith("elastic n01:") && Catch::EndsWith(" Slurm step 77.0"));
+  CHECK_THAT(slurm, StartsWith("elastic n01:") && EndsWith(" Slurm step 77.0"));
   CHECK(found({{"--nnodes=2"}, all, kFiles}) == "static m:7 PET_MASTER_ADDR");
   all["PET_RDZV_ENDPOINT"] = "p:2";
   CHECK(found({{"--nnodes=2"}, all, kFiles}) == "elastic p:2 PET_RDZV_ENDPOINT");
@@ -81,7 +84,7 @@ TEST_CASE("discovery: static mode is served by node rank 0, which must be told")
   };
   CHECK(plan("0")->is_host == true);
   CHECK(plan("1")->is_host == false);
-  CHECK_THAT(found({{"--nnodes=2", "--master-addr=m"}, {}, {}}), Catch::StartsWith("--node-rank"));
+  CHECK_THAT(found({{"--nnodes=2", "--master-addr=m"}, {}, {}}), StartsWith("--node-rank"));
   CHECK(found({{"--nnodes=2", "--node-rank=1", "--rdzv-backend=static", "--rdzv-endpoint=m"},
                {},
                {}}) == "static m:29500 --rdzv-endpoint");
@@ -111,10 +114,10 @@ TEST_CASE("discovery: a Slurm step names the job, the owner and the ranks") {
 TEST_CASE("discovery: a Slurm step that doesn't fit is said") {
   const Discovery small = discover({{"--nnodes=3"}, kSlurm, {}});
   CHECK(small.nothing_found);
-  CHECK_THAT(small.looked_at.at(0), Catch::Contains("only 2 node"));
+  CHECK_THAT(small.looked_at.at(0), Contains("only 2 node"));
   Environment broken = kSlurm;
   broken["SLURM_STEP_NODELIST"] = "n[1-";
-  CHECK_THAT(discover({{"--nnodes=2"}, broken, {}}).looked_at.at(0), Catch::Contains("parse"));
+  CHECK_THAT(discover({{"--nnodes=2"}, broken, {}}).looked_at.at(0), Contains("parse"));
 }
 
 TEST_CASE("discovery: the job id is the flag's, the environment's, Slurm's, or made") {
@@ -123,7 +126,7 @@ TEST_CASE("discovery: the job id is the flag's, the environment's, Slurm's, or m
     return discover({std::move(with), std::move(environment), {}}).plan->job_id;
   };
   const std::string made = id(flags);
-  CHECK_THAT(made, Catch::StartsWith("1000-"));
+  CHECK_THAT(made, StartsWith("1000-"));
   CHECK(made == id({"--nnodes=2", "--rdzv-endpoint=other"}));
   CHECK(made != id({"--nnodes=3", "--rdzv-endpoint=e"}));
   CHECK(id({"--nnodes=2", "--master-addr=m", "--node-rank=1"}) == "none");
@@ -133,6 +136,6 @@ TEST_CASE("discovery: the job id is the flag's, the environment's, Slurm's, or m
 
 TEST_CASE("discovery: an endpoint that is none names its origin") {
   CHECK_THAT(found({{"--nnodes=2"}, {{"DDPRUN_RDZV_ENDPOINT", "a:b"}}, {}}),
-             Catch::StartsWith("DDPRUN_RDZV_ENDPOINT: \"a:b\""));
-  CHECK_THAT(found({{"--nnodes=2"}, {}, {{"etc.toml", "a b", {}}}}), Catch::StartsWith("etc.toml"));
+             StartsWith("DDPRUN_RDZV_ENDPOINT: \"a:b\""));
+  CHECK_THAT(found({{"--nnodes=2"}, {}, {{"etc.toml", "a b", {}}}}), StartsWith("etc.toml"));
 }

@@ -7,6 +7,7 @@
 
 using namespace ddprun;
 using namespace ddprun::launcher;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -30,7 +31,7 @@ TEST_CASE("failure report: names node, rank, pid, exit code and the last lines")
   for (const char* part : {"train FAILED", "rank 5", "n2 (node rank 2)", "5 (local rank 1)", "4711",
                            "exit code 3", "    | loading\n    | no such file: data\n",
                            "restarts used: 2 of 2", "ddprun exits with 3\n"}) {
-    CHECK_THAT(text, Catch::Contains(part));
+    CHECK_THAT(text, Contains(part));
   }
 }
 
@@ -38,7 +39,7 @@ TEST_CASE("failure report: a signal is named") {
   membership::JobEnd verdict = failed_job();
   verdict.first_failure->signal_number = SIGSEGV;
   verdict.exit_code = 139;
-  CHECK_THAT(failure_report(verdict, {}), Catch::Contains("killed by SIGSEGV (signal 11)"));
+  CHECK_THAT(failure_report(verdict, {}), Contains("killed by SIGSEGV (signal 11)"));
 }
 
 TEST_CASE("failure report: nothing for success, one line where nothing had begun") {

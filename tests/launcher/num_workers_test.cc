@@ -4,6 +4,8 @@
 #include "tests/support/catch.h"
 
 using namespace ddprun::launcher;
+using Catch::Matchers::StartsWith;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -31,11 +33,11 @@ TEST_CASE("nproc: what can't be is a problem that names the flag") {
   const FakeMachine cpu_only(6, 0), with_gpus(6, 4);
   for (const char* text : {"0", "-1", "", "x", "1.5", "99999999", "gpus"}) {
     CAPTURE(text);
-    CHECK_THAT(num_workers(text, cpu_only, {}).problem, Catch::StartsWith("--nproc-per-node="));
+    CHECK_THAT(num_workers(text, cpu_only, {}).problem, StartsWith("--nproc-per-node="));
   }
-  CHECK_THAT(num_workers("gpu", cpu_only, {}).problem, Catch::Contains("no NVIDIA GPU"));
+  CHECK_THAT(num_workers("gpu", cpu_only, {}).problem, Contains("no NVIDIA GPU"));
   CHECK_THAT(num_workers("gpu", with_gpus, "").problem,
-             Catch::Contains("none visible with CUDA_VISIBLE_DEVICES="));
+             Contains("none visible with CUDA_VISIBLE_DEVICES="));
 }
 
 TEST_CASE("nproc: CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
@@ -53,6 +55,6 @@ TEST_CASE("nproc: more workers than GPUs is said") {
   CHECK(gpu_note(8, cpu_only, {}).empty());
   CHECK(gpu_note(4, with_gpus, {}).empty());
   CHECK(gpu_note(1, with_gpus, "").empty());
-  CHECK_THAT(gpu_note(8, with_gpus, {}), Catch::StartsWith("8 workers share 4 GPU"));
-  CHECK_THAT(gpu_note(2, with_gpus, "3"), Catch::StartsWith("2 workers share 1 GPU"));
+  CHECK_THAT(gpu_note(8, with_gpus, {}), StartsWith("8 workers share 4 GPU"));
+  CHECK_THAT(gpu_note(2, with_gpus, "3"), StartsWith("2 workers share 1 GPU"));
 }

@@ -4,6 +4,7 @@
 #include "tests/support/catch.h"
 
 using namespace ddprun::launcher;
+using ddprun::test::Contains;
 
 TEST_CASE("paste line: words are quoted so that a shell reads them back") {
   CHECK(shell_quoted("--nnodes=2") == "--nnodes=2");
@@ -19,7 +20,7 @@ TEST_CASE("paste line: the command as typed, with this host's address") {
   config.typed = {"--nnodes=2", "--nproc_per_node=4", "train", "a b"};
   const std::string text =
       no_endpoint_message(config, "10.0.0.1", {"the Slurm step 1.0 has only 1"});
-  CHECK_THAT(text, Catch::Contains("    ddprun --rdzv-endpoint=10.0.0.1:29400 --nnodes=2 "
-                                   "--nproc_per_node=4 train 'a b'\n"));
-  CHECK_THAT(text, Catch::Contains("Not used: the Slurm step"));
+  CHECK_THAT(text, Contains("    ddprun --rdzv-endpoint=10.0.0.1:29400 --nnodes=2 "
+                            "--nproc_per_node=4 train 'a b'\n"));
+  CHECK_THAT(text, Contains("Not used: the Slurm step"));
 }

@@ -7,6 +7,7 @@
 
 using namespace ddprun::launcher;
 using Argv = std::vector<std::string>;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -67,7 +68,7 @@ TEST_CASE("program: executable → executed, readable → python -u") {
   CHECK(find("train.py").note.empty());
   CHECK(find("tool.py").argv == Argv{"./tool.py"});
   CHECK(find("bare.py").argv == Argv{"/usr/bin/python3", "-u", "./bare.py"});
-  CHECK_THAT(find("notes").note, Catch::Contains("running it by /usr/bin/python3"));
+  CHECK_THAT(find("notes").note, Contains("running it by /usr/bin/python3"));
 }
 
 TEST_CASE("program: a name is looked for here, beside ddprun, then in PATH, never a directory") {
@@ -78,25 +79,24 @@ TEST_CASE("program: a name is looked for here, beside ddprun, then in PATH, neve
 
 TEST_CASE("program: -m, --no-python, PYTHON_EXEC and torchrun's name") {
   CHECK(find("pkg.mod", {"a"}, true).argv == Argv{"/usr/bin/python3", "-u", "-m", "pkg.mod", "a"});
-  CHECK_THAT(find("train.py", {}, false, true).problem, Catch::Contains("not executable"));
+  CHECK_THAT(find("train.py", {}, false, true).problem, Contains("not executable"));
   CHECK(find("bare.py", {}, false, true).argv == Argv{"./bare.py"});
   CHECK(find("tool.py", {}, false, false, "/bin/torchrun").argv ==
         Argv{"/usr/bin/python3", "-u", "./tool.py"});
   CHECK(find("train.py", {}, false, false, "ddprun", "/opt/python").argv[0] == "/opt/python");
   CHECK_THAT(find("train.py", {}, false, false, "ddprun", "/opt/none").problem,
-             Catch::Contains("PYTHON_EXEC=/opt/none"));
+             Contains("PYTHON_EXEC=/opt/none"));
 }
 
 TEST_CASE("program: what can't run is one clear line") {
-  CHECK_THAT(find("nosuch").problem,
-             Catch::Contains("not found: nosuch") && Catch::Contains("PATH"));
-  CHECK_THAT(find("./nosuch").problem, Catch::Contains("not found: ./nosuch"));
-  CHECK_THAT(find("secret").problem, Catch::Contains("neither executable nor readable"));
+  CHECK_THAT(find("nosuch").problem, Contains("not found: nosuch") && Contains("PATH"));
+  CHECK_THAT(find("./nosuch").problem, Contains("not found: ./nosuch"));
+  CHECK_THAT(find("secret").problem, Contains("neither executable nor readable"));
   const std::map<std::string, std::string> folder = {{"src", "rxd"}};
   const FakeFiles only_folder(folder);
   LaunchConfig config;
   config.program = "./src";
   const ProgramQuery query{
       .config = config, .argv0 = "", .own_folder = "", .path = "", .python_exec = ""};
-  CHECK_THAT(find_program(query, only_folder).problem, Catch::Contains("is a directory"));
+  CHECK_THAT(find_program(query, only_folder).problem, Contains("is a directory"));
 }

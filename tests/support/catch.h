@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Catch2 2 (Debian 12) and 3 under one name, and the way this tree skips a test.
+// Catch2 2 (Debian 12) and 3 (later releases) under one name, and the way this tree skips a test.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)
@@ -9,6 +9,20 @@
 #endif
 
 #include <cstdio>
+#include <string>
+
+namespace ddprun::test {
+
+// The matcher of a text that has `part` in it. Catch2 3 gave its name to another.
+inline auto Contains(const std::string& part) {
+#if CATCH_VERSION_MAJOR >= 3
+  return Catch::Matchers::ContainsSubstring(part);
+#else
+  return Catch::Matchers::Contains(part);
+#endif
+}
+
+}  // namespace ddprun::test
 
 // Ends the test case; ctest counts it as skipped and shows the reason.
 #define DDPRUN_SKIP(reason)                 \

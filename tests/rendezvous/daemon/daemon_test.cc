@@ -13,7 +13,7 @@ namespace ddprun::rendezvous::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using ddprun::test::Contains;
 using membership::Join;
 
 struct Fixture {

@@ -15,7 +15,7 @@ namespace ddprun::rendezvous::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using ddprun::test::Contains;
 
 std::vector<std::string>& lines() {
   static std::vector<std::string> all;

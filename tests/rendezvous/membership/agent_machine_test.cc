@@ -9,7 +9,7 @@ namespace ddprun::membership {
 namespace {
 
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using ddprun::test::Contains;
 
 // The machine with what it did last; the rendezvous' side is numbered here.
 struct Node {

@@ -8,7 +8,7 @@
 namespace ddprun::membership {
 namespace {
 
-using Catch::Matchers::Contains;
+using ddprun::test::Contains;
 
 std::string error_of(const std::string& text) {
   std::string what;

@@ -11,7 +11,7 @@ namespace ddprun::membership {
 namespace {
 
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using ddprun::test::Contains;
 
 // A small language: j.join("a"), j.says("a", message), j.wait(1s); then j.last<JobEnd>("a").
 class Script {

@@ -8,6 +8,7 @@
 
 using namespace ddprun::store;
 using namespace ddprun::store::testing;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -123,7 +124,7 @@ TEST_CASE("RequestParser: the handshake comes first, once, with the right magic"
     feed.give(encoded({request}));
     CHECK(feed.status() == ParseStatus::kMalformed);
   }
-  CHECK_THAT(refusal(encoded({validate_request()})), Catch::Contains("second handshake"));
+  CHECK_THAT(refusal(encoded({validate_request()})), Contains("second handshake"));
 
   // Refused at the first byte that is wrong.
   Feed http;
@@ -134,13 +135,13 @@ TEST_CASE("RequestParser: the handshake comes first, once, with the right magic"
   CHECK(magic.status() == ParseStatus::kNeedMore);
   magic.give("x");
   CHECK(magic.status() == ParseStatus::kMalformed);
-  CHECK_THAT(magic.parser().error(), Catch::Contains("magic"));
+  CHECK_THAT(magic.parser().error(), Contains("magic"));
 }
 
 TEST_CASE("RequestParser: unknown operations are refused at their first byte") {
   for (int opcode = kNumOpcodes; opcode < 256; ++opcode) {
     CHECK_THAT(refusal(std::string(1, static_cast<char>(opcode))),
-               Catch::Contains("unknown operation " + std::to_string(opcode)));
+               Contains("unknown operation " + std::to_string(opcode)));
   }
 }
 
@@ -149,10 +150,9 @@ TEST_CASE("RequestParser: a length beyond its limit is refused before its bytes 
   limits.max_key_bytes = 10;
   limits.max_value_bytes = 20;
   limits.max_keys_per_request = 3;
-  CHECK_THAT(refusal("\x01" + length(11), limits), Catch::Contains("SET with a key of 11 bytes"));
-  CHECK_THAT(refusal("\x01" + length(1) + "k" + length(21), limits),
-             Catch::Contains("the limit is 20"));
-  CHECK_THAT(refusal("\x06" + length(4), limits), Catch::Contains("WAIT of 4 keys"));
+  CHECK_THAT(refusal("\x01" + length(11), limits), Contains("SET with a key of 11 bytes"));
+  CHECK_THAT(refusal("\x01" + length(1) + "k" + length(21), limits), Contains("the limit is 20"));
+  CHECK_THAT(refusal("\x06" + length(4), limits), Contains("WAIT of 4 keys"));
   for (char list : {'\x05', '\x06', '\x0a', '\x0b'}) {
     refusal(std::string(1, list) + length(~std::uint64_t{0}), limits);  // MULTI_SET's −1
   }

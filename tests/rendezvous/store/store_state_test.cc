@@ -8,6 +8,7 @@
 
 using namespace ddprun::store;
 using namespace ddprun::store::testing;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -143,7 +144,7 @@ TEST_CASE("StoreState: ADD reads as std::stoll does, and closes on what is no nu
     CAPTURE(text);
     c.set(1, "n", text);
     CHECK(c.add(1, "n", 1) == "");
-    CHECK_THAT(c.close_reason, Catch::Contains("not a number"));
+    CHECK_THAT(c.close_reason, Contains("not a number"));
     CHECK(c.get(1, "n") == vec(text));
   }
   c.set(1, "n", "9223372036854775807");
@@ -270,7 +271,7 @@ TEST_CASE("StoreState: too many WAITs at once close their connection") {
   for (int i = 0; i < 1024; ++i) c.wait(2, {"k"});
   CHECK(c.close_reason == "");
   c.wait(2, {"k"});
-  CHECK_THAT(c.close_reason, Catch::Contains("1024"));
+  CHECK_THAT(c.close_reason, Contains("1024"));
   c.disconnect(2);
   CHECK(c.state.total_bytes() == 0);
 }
@@ -298,7 +299,7 @@ TEST_CASE("StoreState: a cancelled BARRIER has still arrived, another write ends
   c.set(3, "w", "anything");
   CHECK(c.got(1) == kStop);
   c.barrier(2, "w", 2);
-  CHECK_THAT(c.close_reason, Catch::Contains("not a number"));
+  CHECK_THAT(c.close_reason, Contains("not a number"));
 }
 
 TEST_CASE("StoreState: queues are first in, first out, in a name space of their own") {
@@ -394,8 +395,7 @@ TEST_CASE("StoreState: beyond the memory cap a write changes nothing and closes 
     REQUIRE(c.close_reason == "");
     const std::size_t before = c.state.total_bytes();
     c.call(2, write);
-    CHECK_THAT(c.close_reason,
-               Catch::Contains("the store is full") && Catch::Contains("limit is 153"));
+    CHECK_THAT(c.close_reason, Contains("the store is full") && Contains("limit is 153"));
     CHECK(c.state.total_bytes() == before);
     CHECK(c.get(1, "k") == vec("01234567890123456789"));
     c.set(1, "k", "shorter");  // and there is room again

@@ -15,6 +15,7 @@ using namespace ddprun;
 using namespace ddprun::store;
 using namespace ddprun::store::testing;
 using namespace std::chrono_literals;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -94,7 +95,7 @@ TEST_CASE("StoreServer: malformed input closes that connection alone and is logg
     client.say(c.bytes);
     CHECK(client.closed());
     const std::string line = log.await(c.reason);
-    CHECK_THAT(line, Catch::Contains(client.local_text()));
+    CHECK_THAT(line, Contains(client.local_text()));
     neighbour.ping();
   }
 }
@@ -116,7 +117,7 @@ TEST_CASE("StoreServer: a request cut off by its client's end is logged and not 
   client.say(kHandshake + set.substr(0, set.size() - 1));
   client.shut_down_sending();
   CHECK(client.closed());
-  CHECK_THAT(log.await("middle of a request"), Catch::Contains(client.local_text()));
+  CHECK_THAT(log.await("middle of a request"), Contains(client.local_text()));
   CHECK(TcpStore(server.endpoint(), ten_seconds()).num_keys() == 0);
 }
 
@@ -150,7 +151,7 @@ TEST_CASE("StoreServer: a client without a handshake is closed in time, an idle 
   TcpStore idle(server.endpoint(), ten_seconds());
   RawClient mute(server.endpoint());
   CHECK(mute.closed());
-  CHECK_THAT(log.await("no handshake in 50 ms"), Catch::Contains(mute.local_text()));
+  CHECK_THAT(log.await("no handshake in 50 ms"), Contains(mute.local_text()));
   idle.ping();
 }
 
@@ -168,7 +169,7 @@ TEST_CASE("StoreServer: a client that never reads is closed, with the others ser
   requests.insert(requests.begin(), validate_request());
   greedy.say(requests);
   store.ping();
-  CHECK_THAT(log.await("it doesn't read"), Catch::Contains(greedy.local_text()));
+  CHECK_THAT(log.await("it doesn't read"), Contains(greedy.local_text()));
   CHECK(store.get("large").size() == 8 << 20);
   CHECK(server.stats().num_connections == 1);
 }
@@ -249,7 +250,7 @@ TEST_CASE("StoreServer: beyond the memory cap the writer is closed, also while i
     TcpStore writer(server.endpoint(), ten_seconds());
     writer.set("k2", std::string(500'000, 'x'));  // complete: refused by the key space
     CHECK_THROWS_AS(writer.ping(), Error);
-    CHECK_THAT(log.await("the store is full"), Catch::Contains("1048576"));
+    CHECK_THAT(log.await("the store is full"), Contains("1048576"));
   }
   {
     LogLines log;

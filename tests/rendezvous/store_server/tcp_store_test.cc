@@ -17,6 +17,7 @@ using namespace ddprun::store;
 using namespace ddprun::store::testing;
 using namespace std::chrono_literals;
 using ddprun::test::code_of;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -153,7 +154,7 @@ TEST_CASE("TcpStore: an expired wait names its keys and keeps the connection", "
       FAIL("did not expire");
     } catch (const Error& error) {
       CHECK(error.code() == ErrorCode::kTimeout);
-      CHECK_THAT(error.what(), Catch::Contains("\"here\", \"gone\"") && Catch::Contains("30 ms"));
+      CHECK_THAT(error.what(), Contains("\"here\", \"gone\"") && Contains("30 ms"));
     }
     CHECK(code_of([&] { store.get("gone"); }) == ErrorCode::kTimeout);
     CHECK(code_of([&] { store.multi_get({"gone"}); }) == ErrorCode::kTimeout);

@@ -6,6 +6,7 @@
 #include "tests/worker_sdk/ddp/recording_communicator.h"
 
 using namespace ddprun;
+using ddprun::test::Contains;
 using test::RecordingCommunicator;
 
 namespace {
@@ -100,7 +101,7 @@ TEST_CASE("Reducer: buckets are launched in order though a later one is complete
 TEST_CASE("Reducer: parameters without a gradient are named") {
   Fixture f;
   f.mark({3, 1});
-  CHECK_THROWS_WITH(f.reducer.finalize(), Catch::Contains("no gradient for a, c on rank 0"));
+  CHECK_THROWS_WITH(f.reducer.finalize(), Contains("no gradient for a, c on rank 0"));
 }
 
 TEST_CASE("Reducer: its memory outlives all-reduces that are under way, which it ends") {
@@ -141,7 +142,7 @@ TEST_CASE("Reducer: nothing is aborted where no all-reduce is under way") {
 TEST_CASE("Reducer: a gradient that is ready twice is named") {
   Fixture f;
   f.mark({3});
-  CHECK_THROWS_WITH(f.reducer.mark_ready(3), Catch::Contains("gradient of d became ready twice"));
+  CHECK_THROWS_WITH(f.reducer.mark_ready(3), Contains("gradient of d became ready twice"));
 }
 
 TEST_CASE("Reducer: parameters on two devices are refused by name") {
@@ -149,7 +150,7 @@ TEST_CASE("Reducer: parameters on two devices are refused by name") {
   const Device gpu{.kind = Device::Kind::kCuda, .index = 0};
   CHECK_THROWS_WITH(Reducer(communicator, {{.name = "host.weight", .count = 1},
                                            {.name = "gpu.weight", .count = 1, .device = gpu}}),
-                    Catch::Contains("gpu.weight") && Catch::Contains("host.weight"));
+                    Contains("gpu.weight") && Contains("host.weight"));
 }
 
 TEST_CASE("Reducer: a model without parameters needs no communication") {

@@ -11,7 +11,7 @@
 using namespace ddprun;
 using namespace ddprun::host;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using ddprun::test::Contains;
 
 namespace {
 

@@ -17,8 +17,8 @@ using namespace ddprun;
 using namespace ddprun::host;
 using ddprun::test::code_of;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
+using ddprun::test::Contains;
 
 namespace {
 

@@ -18,7 +18,7 @@ using namespace ddprun;
 using namespace ddprun::host;
 using ddprun::test::code_of;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using ddprun::test::Contains;
 
 namespace {
 
