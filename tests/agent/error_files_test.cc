@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tests/support/catch.h"
+#include "tests/support/temp_directory.h"
 
 using namespace ddprun::agent;
 
@@ -20,7 +21,8 @@ TEST_CASE("error file: the message that @record wrote, or nothing") {
 }
 
 TEST_CASE("error files: read back per round and worker, nothing stays behind") {
-  const std::string prefix = "/tmp/ddprun-test-" + std::to_string(::getpid());
+  const ddprun::test::TempDirectory directory;
+  const std::string prefix = directory.path("x");
   const auto exists = [](const std::string& path) { return ::access(path.c_str(), F_OK) == 0; };
   std::string first, second;
   {

@@ -15,11 +15,12 @@
 #include "agent/warden_process.h"
 #include "common/error.h"
 #include "tests/agent/group_fixture.h"
+#include "tests/support/temp_directory.h"
 
 namespace ddprun::agent {
 namespace {
 
-using Catch::Matchers::Contains;
+using ddprun::test::Contains;
 
 TEST_CASE("WorkerGroup: workers that exit with 0 are all running, then all succeeded", "[proc]") {
   GroupFixture run;
@@ -67,9 +68,10 @@ TEST_CASE("WorkerGroup: death by a signal is reported as such", "[proc]") {
 }
 
 TEST_CASE("WorkerGroup: failures come in the order in which the workers failed", "[proc]") {
+  const test::TempDirectory directory;
   GroupFixture run;
   // Each waits for the end of the one before: of a process that a file names.
-  const std::string base = "/tmp/ddprun-order-" + std::to_string(::getpid());
+  const std::string base = directory.path("ended");
   const auto after = [&](int rank) {
     return "while ! test -e " + base + std::to_string(rank - 1) + "; do sleep 0.005; done; touch " +
            base + std::to_string(rank) + "; exit 1";
@@ -78,7 +80,6 @@ TEST_CASE("WorkerGroup: failures come in the order in which the workers failed",
   REQUIRE(run.wait_for([&] { return run.failures.size() == 3; }));
   CHECK(run.failures[0].global_rank == 2);
   REQUIRE(run.stop_and_wait());
-  for (int i = 0; i < 3; ++i) ::unlink((base + std::to_string(i)).c_str());
 }
 
 TEST_CASE("WorkerGroup: 256 workers that exit at once lose no exit", "[proc]") {
@@ -107,8 +108,9 @@ TEST_CASE("WorkerGroup: 256 workers killed at the same moment are 256 failures",
 }
 
 TEST_CASE("WorkerGroup: a file that is missing is 127, one that can't be executed 126", "[proc]") {
+  const test::TempDirectory directory;
   GroupFixture run;
-  const std::string base = "/tmp/ddprun-exec-" + std::to_string(::getpid());
+  const std::string base = directory.path("program");
   std::ofstream(base + ".plain") << "no program\n";
   std::ofstream(base + ".script") << "#!/no/such/interpreter\n";
   std::ofstream(base + ".junk") << "\x01\x02 junk\n";
@@ -135,7 +137,6 @@ TEST_CASE("WorkerGroup: a file that is missing is 127, one that can't be execute
     CHECK(failure.pid == 0);
   }
   REQUIRE(run.stop_and_wait());
-  for (const char* suffix : {".plain", ".script", ".junk"}) ::unlink((base + suffix).c_str());
 }
 
 TEST_CASE("WorkerGroup: the environment is exactly what was given", "[proc]") {

@@ -11,10 +11,11 @@
 
 #include "common/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/temp_directory.h"
 
 using namespace ddprun;
 using namespace ddprun::train;
-using Catch::Contains;
+using ddprun::test::Contains;
 
 namespace {
 
@@ -22,14 +23,11 @@ namespace {
 class Fixture {
  public:
   Fixture() {
-    char pattern[] = "/tmp/ddprun-idx-XXXXXX";
-    directory_ = ::mkdtemp(pattern);
     write("train-images-idx3-ubyte", images(2));
     write("train-labels-idx1-ubyte", labels({3, 9}));
     write("t10k-images-idx3-ubyte", images(1));
     write("t10k-labels-idx1-ubyte", labels({0}));
   }
-  ~Fixture() { std::filesystem::remove_all(directory_); }
 
   static std::string images(unsigned char count, unsigned char side = 28) {
     std::string bytes{0, 0, 8, 3, 0, 0, 0, static_cast<char>(count)};
@@ -43,7 +41,7 @@ class Fixture {
     return labels(std::string(values));
   }
 
-  std::string path(const std::string& name) const { return directory_ + "/" + name; }
+  std::string path(const std::string& name) const { return directory_.path(name); }
   void write(const std::string& name, const std::string& bytes) const {
     std::ofstream(path(name), std::ios::binary) << bytes;
   }
@@ -53,10 +51,10 @@ class Fixture {
     ::gzclose(file);
   }
   void remove(const std::string& name) const { std::filesystem::remove(path(name)); }
-  DataSet read() const { return read_data_set(directory_); }
+  DataSet read() const { return read_data_set(directory_.path()); }
 
  private:
-  std::string directory_;
+  test::TempDirectory directory_;
 };
 
 }  // namespace
