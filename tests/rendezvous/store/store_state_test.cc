@@ -421,11 +421,11 @@ TEST_CASE("StoreState: a value that only a reply still holds counts against the 
     CHECK(c.state.content_bytes() == 0);
     CHECK(c.state.total_bytes() == 90'000);
     c.set(1, "k", large);
-    CHECK_THAT(c.close_reason, Catch::Contains("the store is full"));
+    CHECK_THAT(c.close_reason, Contains("the store is full"));
     c.set(1, "k", std::string(5'000, 'y'));
     const Reply fourth = held("k");
     c.call(1, request_of(Opcode::kAppend, "k", "y"));  // of what a reply holds: a copy
-    CHECK_THAT(c.close_reason, Catch::Contains("the store is full"));
+    CHECK_THAT(c.close_reason, Contains("the store is full"));
   }
   c.erase(1, "k");
   CHECK(c.state.total_bytes() == 0);

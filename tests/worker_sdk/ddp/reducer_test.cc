@@ -117,7 +117,7 @@ TEST_CASE("Reducer: its memory outlives all-reduces that are under way, which it
       num_buffers_at_wait = communicator.num_buffers;
       throw Error(ErrorCode::kAborted, "as the reducer wanted it");
     };
-    CHECK_THROWS_WITH(reducer.finalize(), Catch::Contains("no gradient for a"));
+    CHECK_THROWS_WITH(reducer.finalize(), Contains("no gradient for a"));
     CHECK_FALSE(communicator.calls[0].work->waited);
   }
   CHECK(communicator.calls[0].work->waited);
