@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/shared_store.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -21,7 +25,8 @@ struct SharedStore::Table {
   };
 
   pthread_mutex_t mutex;
-  pthread_cond_t changed;
+  // A futex: a condition variable can't be told once one who waits for it was killed.
+  std::atomic<std::uint32_t> num_changes;
   // Guarded by mutex.
   long num_requests;
   bool is_broken;
@@ -50,12 +55,17 @@ struct SharedStore::Table {
     while (is_used[at] && key != keys[at]) {
       if (++at == kNumKeys) throw std::length_error("SharedStore: full");
     }
-    is_used[at] = true;
     std::memcpy(keys[at], key.data(), key.size());
     keys[at][key.size()] = '\0';
     std::memcpy(values[at].bytes, value.data(), value.size());
     values[at].size = value.size();
-    pthread_cond_broadcast(&changed);
+    is_used[at] = true;  // last: the caller may be killed
+    tell_waiting();
+  }
+
+  void tell_waiting() {
+    num_changes.fetch_add(1);
+    ::syscall(SYS_futex, &num_changes, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
   }
 
   bool remove(std::string_view key) {
@@ -98,15 +108,17 @@ class SharedStore::Request {
 
   // Throws Error(kTimeout) "no <key>".
   void wait_for_change(const std::string& key, Deadline deadline) {
-    const auto at = deadline.at().time_since_epoch();
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(at);
-    const std::chrono::nanoseconds rest = at - seconds;
-    const timespec until{.tv_sec = static_cast<time_t>(seconds.count()),
-                         .tv_nsec = static_cast<long>(rest.count())};
-    const int result = pthread_cond_timedwait(&table_.changed, &table_.mutex, &until);
-    recover(result);
+    const auto left = std::chrono::nanoseconds(deadline.remaining());
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+    const timespec at_most{.tv_sec = static_cast<time_t>(seconds.count()),
+                           .tv_nsec = static_cast<long>((left - seconds).count())};
+    const std::uint32_t seen = table_.num_changes.load();
+    pthread_mutex_unlock(&table_.mutex);
+    ::syscall(SYS_futex, &table_.num_changes, FUTEX_WAIT, seen, &at_most, nullptr, 0);
+    recover(pthread_mutex_lock(&table_.mutex));
     if (table_.is_broken) throw_broken();
-    if (result == ETIMEDOUT) throw Error(ErrorCode::kTimeout, "no " + key);
+    const bool same = table_.num_changes.load() == seen;
+    if (same && deadline.expired()) throw Error(ErrorCode::kTimeout, "no " + key);
   }
 
  private:
@@ -132,11 +144,6 @@ SharedStore::SharedStore() {
   pthread_mutexattr_setpshared(&mutex_kind, PTHREAD_PROCESS_SHARED);
   pthread_mutexattr_setrobust(&mutex_kind, PTHREAD_MUTEX_ROBUST);
   pthread_mutex_init(&table_->mutex, &mutex_kind);
-  pthread_condattr_t condition_kind;
-  pthread_condattr_init(&condition_kind);
-  pthread_condattr_setpshared(&condition_kind, PTHREAD_PROCESS_SHARED);
-  pthread_condattr_setclock(&condition_kind, CLOCK_MONOTONIC);
-  pthread_cond_init(&table_->changed, &condition_kind);
 }
 
 long SharedStore::num_requests() const {
@@ -147,7 +154,7 @@ long SharedStore::num_requests() const {
 void SharedStore::break_connections() {
   const Request last(*table_);
   table_->is_broken = true;
-  pthread_cond_broadcast(&table_->changed);
+  table_->tell_waiting();
 }
 
 void SharedStore::set(std::string_view key, std::string_view value) {
