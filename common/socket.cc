@@ -48,25 +48,6 @@ bool same_host(const SocketAddress& a, const SocketAddress& b) {
   return a6 && b6 && std::memcmp(a6, b6, sizeof *a6) == 0;
 }
 
-// One attempt; the error text, or empty when `out` is connected.
-std::string try_connect(const SocketAddress& address, Deadline deadline, UniqueFd* out) {
-  UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return "socket: " + errno_text(errno);
-  const int one = 1;
-  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  const auto* target = reinterpret_cast<const sockaddr*>(&address.storage);
-  if (::connect(fd.get(), target, address.length) != 0 && errno != EINPROGRESS) {
-    return errno_text(errno);
-  }
-  if (!wait_ready(fd.get(), POLLOUT, deadline)) return "no answer (packets dropped?)";
-  int error = 0;
-  socklen_t size = sizeof error;
-  ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error != 0) return errno_text(error);
-  *out = std::move(fd);
-  return "";
-}
-
 }  // namespace
 
 std::uint16_t SocketAddress::port() const {
@@ -188,6 +169,21 @@ SocketAddress peer_address(int fd) {
   return address;
 }
 
+int connect_once(const SocketAddress& address, Deadline deadline, UniqueFd* out) {
+  UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return errno;
+  const int one = 1;
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  const auto* target = reinterpret_cast<const sockaddr*>(&address.storage);
+  if (::connect(fd.get(), target, address.length) != 0 && errno != EINPROGRESS) return errno;
+  if (!wait_ready(fd.get(), POLLOUT, deadline)) return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error == 0) *out = std::move(fd);
+  return error;
+}
+
 UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
   const Clock::time_point start = Clock::now();
   milliseconds backoff{10};
@@ -198,8 +194,9 @@ UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
       for (const SocketAddress& address : resolve(endpoint)) {
         tried = address.text();
         UniqueFd fd;
-        last_failure = try_connect(address, deadline, &fd);
+        const int error = connect_once(address, deadline, &fd);
         if (fd) return fd;
+        last_failure = error == ETIMEDOUT ? "no answer (packets dropped?)" : errno_text(error);
       }
     } catch (const Error& error) {
       last_failure = error.what();

@@ -48,6 +48,10 @@ SocketAddress peer_address(int fd);
 // peer may be starting. Throws Error(kUnavailable): who was tried, for how long, the last failure.
 UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline);
 
+// One attempt at one address, for code with retries of its own. Returns 0 and the socket in `out`,
+// or errno: ETIMEDOUT where the deadline passed.
+int connect_once(const SocketAddress& address, Deadline deadline, UniqueFd* out);
+
 // Accepts one connection. Throws Error(kTimeout).
 UniqueFd accept_from(int listener, Deadline deadline);
 

@@ -17,7 +17,12 @@
 namespace ddprun::host {
 namespace {
 
-constexpr char kRecordVersion[] = "ddprun-host-1";
+constexpr char kRecordVersion[] = "ddprun-host-2";
+
+// Finding out who is missing, after the deadline.
+constexpr auto kNamingTime = std::chrono::seconds{2};
+// Pause where the queue of the first rank's socket is full: nothing tells when it no longer is.
+constexpr auto kFullQueuePause = std::chrono::milliseconds{10};
 
 bool unhex(const std::string& text, Token* token) {
   if (text.size() != 2 * token->size()) return false;
@@ -50,12 +55,53 @@ std::string join(const std::vector<int>& ranks) {
   return text;
 }
 
+// "missing: ranks 3, 7".
+std::string missing_records(store::Store& store, const std::vector<std::string>& keys) {
+  const Deadline deadline = Deadline::after(kNamingTime);
+  std::vector<int> missing;
+  std::size_t num_asked = 0;
+  try {
+    for (; num_asked < keys.size() && !deadline.expired(); ++num_asked) {
+      const store::StoreTimeout limit(store, deadline);
+      if (!store.check({keys[num_asked]})) missing.push_back(static_cast<int>(num_asked));
+    }
+  } catch (const Error& error) {
+    if (missing.empty()) return concat("the store can't say who is missing: ", error.what());
+  }
+  return concat("missing: rank", missing.size() == 1 ? " " : "s ", join(missing),
+                num_asked < keys.size() ? " and perhaps others" : "");
+}
+
+// A connection to an abstract unix socket. A full queue is waited for.
+UniqueFd connect_unix(const std::string& name, int rank, StartWatch& watch, Deadline deadline) {
+  socklen_t length = 0;
+  const sockaddr_un address = abstract_address(name, &length);
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) throw_system_error("unix socket", errno);
+  while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    const int error = errno;
+    if (error == EINTR) continue;
+    if (error != EAGAIN) {
+      watch.connection_ended(rank, concat("it is gone from this node (", errno_text(error),
+                                          "), or not in this process's network namespace"));
+    }
+    watch.look();
+    if (deadline.expired()) {
+      throw Error(ErrorCode::kTimeout,
+                  concat("rank ", rank, " does not take connections: does it hang?"));
+    }
+    const Deadline pause = Deadline::after(kFullQueuePause);
+    ::poll(nullptr, 0, std::min(pause.poll_timeout_ms(), deadline.poll_timeout_ms()));
+  }
+  return fd;
+}
+
 }  // namespace
 
 std::string PeerRecord::encode() const {
   std::ostringstream out;
   out << kRecordVersion << ' ' << node_rank << ' ' << unix_name << ' ' << to_hex(token) << ' '
-      << endpoint.port << ' ' << endpoint.host;
+      << pid << ' ' << pid_namespace << ' ' << endpoint.port << ' ' << endpoint.host;
   return out.str();
 }
 
@@ -63,7 +109,8 @@ PeerRecord PeerRecord::decode(const std::string& text, int rank) {
   std::istringstream in(text);
   PeerRecord record;
   std::string version, token;
-  in >> version >> record.node_rank >> record.unix_name >> token >> record.endpoint.port;
+  in >> version >> record.node_rank >> record.unix_name >> token >> record.pid;
+  in >> record.pid_namespace >> record.endpoint.port;
   if (!in || version != kRecordVersion || !unhex(token, &record.token) ||
       record.unix_name.size() > 90) {
     throw Error(ErrorCode::kProtocol, concat("rank ", rank,
@@ -90,25 +137,23 @@ UniqueFd listen_on_unix(std::string* name) {
 std::vector<PeerRecord> exchange_records(store::Store& store,
                                          const HostCommunicatorOptions& options,
                                          const PeerRecord& own, Deadline deadline) {
-  const store::StoreTimeout limit(store, deadline);
-  store.set(key_of(options, options.rank), own.encode());
   std::vector<std::string> keys;
   for (int rank = 0; rank < options.size; ++rank) keys.push_back(key_of(options, rank));
   std::vector<std::string> texts;
   try {
-    store.wait(keys);
+    {
+      const store::StoreTimeout limit(store, deadline);
+      store.set(key_of(options, options.rank), own.encode());
+      store.wait(keys);
+    }
+    const store::StoreTimeout limit(store, deadline);  // what is left of it
     texts = store.multi_get(keys);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    store.set_timeout(std::chrono::seconds{5});
-    std::vector<int> missing;
-    for (int rank = 0; rank < options.size; ++rank) {
-      if (!store.check({keys[static_cast<std::size_t>(rank)]})) missing.push_back(rank);
-    }
-    throw Error(ErrorCode::kTimeout,
-                concat("rank ", options.rank, " waited ", options.init_timeout.count(),
-                       " ms for the others to make the host communicator; missing: rank",
-                       missing.size() == 1 ? " " : "s ", join(missing)));
+    throw Error(
+        ErrorCode::kTimeout,
+        concat("rank ", options.rank, " waited ", options.init_timeout.count(),
+               " ms for the others to make the host communicator; ", missing_records(store, keys)));
   }
   std::vector<PeerRecord> records;
   for (int rank = 0; rank < options.size; ++rank) {
@@ -118,17 +163,17 @@ std::vector<PeerRecord> exchange_records(store::Store& store,
 }
 
 NodeConnections accept_members(UniqueFd listener, const Token& token, const Topology& topology,
-                               Deadline deadline) {
+                               StartWatch& watch, Deadline deadline) {
   const auto num_local = static_cast<std::size_t>(topology.num_local());
   NodeConnections connections;
   connections.watch.resize(num_local);
   connections.memory.resize(num_local);
   Greeter greeter(std::move(listener), token, topology.rank());
   for (std::size_t open = 2 * (num_local - 1); open > 0;) {
-    Arrival arrival;
-    try {
-      arrival = greeter.accept_one(deadline);
-    } catch (const Error&) {
+    watch.look();
+    std::optional<Arrival> arrival = greeter.accept_one(watch.next_look(deadline), watch.polls());
+    if (!arrival) {
+      if (!deadline.expired()) continue;
       std::vector<int> missing;
       for (std::size_t i = 1; i < num_local; ++i) {
         if (!connections.watch[i] || !connections.memory[i]) {
@@ -139,68 +184,69 @@ NodeConnections accept_members(UniqueFd listener, const Token& token, const Topo
                                            std::to_string(topology.rank()) +
                                            ": missing: " + join(missing));
     }
-    if (arrival.hello.from >= topology.size() || !topology.same_node(arrival.hello.from)) continue;
-    const auto local = static_cast<std::size_t>(topology.local_index_of(arrival.hello.from));
-    auto& list = arrival.hello.purpose == Purpose::kMemory ? connections.memory : connections.watch;
+    const Hello& hello = arrival->hello;
+    if (hello.from >= topology.size() || !topology.same_node(hello.from)) continue;
+    const auto local = static_cast<std::size_t>(topology.local_index_of(hello.from));
+    auto& list = hello.purpose == Purpose::kMemory ? connections.memory : connections.watch;
     if (list[local]) continue;
-    list[local] = std::move(arrival.fd);
+    list[local] = std::move(arrival->fd);
     --open;
   }
   return connections;
 }
 
 NodeConnections connect_to_first(const std::string& unix_name, const Token& token,
-                                 const Topology& topology, Deadline deadline) {
+                                 const Topology& topology, StartWatch& watch, Deadline deadline) {
   const int first = topology.local_ranks().front();
   NodeConnections connections;
   for (const Purpose purpose : {Purpose::kWatch, Purpose::kMemory}) {
-    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!fd) throw_system_error("unix socket", errno);
-    socklen_t length = 0;
-    const sockaddr_un address = abstract_address(unix_name, &length);
-    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-      throw Error(ErrorCode::kPeerLost,
-                  concat("rank ", first, ", the first of this node, is gone (", errno_text(errno),
-                         "), or this process is not in its network namespace"));
-    }
+    UniqueFd fd = connect_unix(unix_name, first, watch, deadline);
     Hello hello;
     hello.token = token;
     hello.from = topology.rank();
     hello.to = first;
     hello.purpose = purpose;
-    send_all(fd.get(), &hello, sizeof hello, deadline);
+    try {
+      send_all(fd.get(), &hello, sizeof hello, deadline);  // 40 bytes: never waits
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kConnectionLost) throw;
+      watch.connection_ended(first, error.what());
+    }
     (purpose == Purpose::kWatch ? connections.watch : connections.memory).push_back(std::move(fd));
   }
   return connections;
 }
 
+void hand_memory(int connection, int memory_fd, int rank, Deadline deadline) {
+  char byte = 'm';
+  iovec data{.iov_base = &byte, .iov_len = 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &memory_fd, sizeof memory_fd);
+  while (::sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
+    if (errno == EAGAIN) {
+      if (wait_ready(connection, POLLOUT, deadline)) continue;
+      throw Error(ErrorCode::kTimeout, concat("rank ", rank, " does not take shared memory"));
+    }
+    if (errno != EINTR) {
+      throw Error(ErrorCode::kPeerLost, concat("rank ", rank, " is gone: ", errno_text(errno)));
+    }
+  }
+}
+
 void send_memory(const NodeConnections& connections, int memory_fd, const Topology& topology,
                  Deadline deadline) {
   for (std::size_t local = 1; local < connections.memory.size(); ++local) {
-    const int fd = connections.memory[local].get();
-    char byte = 'm';
-    iovec data{.iov_base = &byte, .iov_len = 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &memory_fd, sizeof memory_fd);
-    while (::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
-      const int rank = topology.local_ranks()[local];
-      if (errno == EAGAIN) {
-        if (wait_ready(fd, POLLOUT, deadline)) continue;
-        throw Error(ErrorCode::kTimeout, concat("rank ", rank, " does not take shared memory"));
-      }
-      if (errno != EINTR) {
-        throw Error(ErrorCode::kPeerLost, concat("rank ", rank, " is gone: ", errno_text(errno)));
-      }
-    }
+    hand_memory(connections.memory[local].get(), memory_fd, topology.local_ranks()[local],
+                deadline);
   }
 }
 

@@ -91,7 +91,7 @@ std::vector<Arrival> Greeter::collect() {
   return arrivals;
 }
 
-Arrival Greeter::accept_one(Deadline deadline) {
+std::optional<Arrival> Greeter::accept_one(Deadline deadline, const std::vector<pollfd>& others) {
   for (;;) {
     for (Arrival& arrival : collect()) ready_.push_back(std::move(arrival));
     if (!ready_.empty()) {
@@ -99,14 +99,15 @@ Arrival Greeter::accept_one(Deadline deadline) {
       ready_.pop_front();
       return arrival;
     }
-    if (deadline.expired()) {
-      throw Error(ErrorCode::kTimeout, "no rank connected before the deadline");
-    }
-    std::vector<pollfd> polls;
+    if (deadline.expired()) return std::nullopt;
+    std::vector<pollfd> polls = others;
     append_polls(polls);
     int timeout = deadline.poll_timeout_ms();
     if (const int own = poll_timeout_ms(); own >= 0) timeout = std::min(timeout, own);
     ::poll(polls.data(), polls.size(), timeout);
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      if (polls[i].revents != 0) return std::nullopt;
+    }
   }
 }
 

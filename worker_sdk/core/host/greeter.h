@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "common/clock.h"
@@ -56,8 +57,8 @@ class Greeter {
   // Accepts, reads and judges what is there now.
   std::vector<Arrival> collect();
 
-  // Waits for the next. Throws Error(kTimeout).
-  Arrival accept_one(Deadline deadline);
+  // Waits for the next; nullopt at the deadline, or when one of `others` is ready.
+  std::optional<Arrival> accept_one(Deadline deadline, const std::vector<pollfd>& others);
 
  private:
   struct Pending {

@@ -2,8 +2,9 @@
 #include "worker_sdk/core/host/host_node.h"
 
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include <exception>
 
 #include "common/env_names.h"
 #include "common/error.h"
@@ -17,11 +18,6 @@ namespace {
 
 // Bounds how late a failure of another rank is seen by a wait on a socket.
 constexpr auto kLook = std::chrono::milliseconds{20};
-
-std::uint64_t pid_namespace() {
-  struct stat info {};
-  return ::stat("/proc/self/ns/pid", &info) == 0 ? static_cast<std::uint64_t>(info.st_ino) : 0;
-}
 
 void check_endpoints(const std::vector<PeerRecord>& records, const Topology& topology) {
   for (int rank = 0; rank < topology.size(); ++rank) {
@@ -38,18 +34,32 @@ HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) 
   const Call start{.header = {.kind = CallKind::kStart},
                    .deadline = Deadline::after(options.init_timeout),
                    .timeout = options.init_timeout};
+  StartWatch watch(store, options);
+  try {
+    begin(store, options, watch, start);
+  } catch (const Error& error) {
+    // While the sockets that this rank has are open: the others look for the cause when they end.
+    watch.end_with(error);
+  } catch (const std::exception& error) {
+    watch.end_with(Error(ErrorCode::kResourceExhausted, error.what()));
+  }
+}
+
+void HostNode::begin(store::Store& store, const HostCommunicatorOptions& options, StartWatch& watch,
+                     const Call& start) {
   PeerRecord own;
   own.node_rank = options.node_rank;
   own.token = random_bytes();
+  own.pid = ::getpid();
+  own.pid_namespace = pid_namespace();
   UniqueFd unix_listener = listen_on_unix(&own.unix_name);
-  UniqueFd tcp_listener;
   if (!options.node_addr.empty()) {
-    tcp_listener = listen_on(resolve({.host = options.node_addr, .port = 0}).front());
-    own.endpoint = {.host = options.node_addr, .port = local_address(tcp_listener.get()).port()};
+    tcp_listener_ = listen_on(resolve({.host = options.node_addr, .port = 0}).front());
+    own.endpoint = {.host = options.node_addr, .port = local_address(tcp_listener_.get()).port()};
   }
   const std::vector<PeerRecord> records = exchange_records(store, options, own, start.deadline);
 
-  join_node(records, options.rank, std::move(unix_listener), start);
+  join_node(records, options.rank, std::move(unix_listener), watch, start);
   const Topology& topology = group_->topology();
   const Token& token = records.front().token;
   std::unique_ptr<Greeter> greeter;
@@ -57,10 +67,10 @@ HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) 
     check_endpoints(records, topology);
     // Once the watcher is there; the first wait comes after it.
     group_->set_roll_call([this](std::uint32_t sequence) { return watcher_->call_roll(sequence); });
-    greeter = std::make_unique<Greeter>(std::move(tcp_listener), token, options.rank);
+    greeter = std::make_unique<Greeter>(std::move(tcp_listener_), token, options.rank);
   }
-  tcp_listener.reset();
-  start_watching(std::move(greeter), start);
+  tcp_listener_.reset();
+  start_watching(records, std::move(greeter), start);
   arena_ = std::make_unique<Arena>(group_->local_index(), group_->num_local());
   mailboxes_ = std::make_unique<Mailboxes>(*group_);
   if (topology.num_nodes() == 1) {
@@ -70,8 +80,11 @@ HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) 
   std::vector<Endpoint> endpoint_of;
   for (const PeerRecord& record : records) endpoint_of.push_back(record.endpoint);
   links_ = std::make_unique<MessageLinks>(*group_, arrivals_, token, std::move(endpoint_of));
-  collectives_ =
-      std::make_unique<ClusterCollectives>(*group_, *steps_, join_rings(records, options, start));
+  collectives_ = std::make_unique<ClusterCollectives>(*group_, *steps_,
+                                                      join_rings(records, options, watch, start));
+  // Until here a neighbouring node may break down without telling this one why: whoever is still
+  // in its start asks the store.
+  steps_->sync(start);
 }
 
 HostNode::~HostNode() {
@@ -80,18 +93,26 @@ HostNode::~HostNode() {
 }
 
 void HostNode::join_node(const std::vector<PeerRecord>& records, int rank, UniqueFd unix_listener,
-                         const Call& start) {
+                         StartWatch& watch, const Call& start) {
   std::vector<int> node_rank_of;
   for (const PeerRecord& record : records) node_rank_of.push_back(record.node_rank);
   Topology topology(node_rank_of, rank);
   const Token& token = records.front().token;
   const std::size_t size_bytes = NodeMemoryLayout(topology.num_local()).total_bytes();
   const int first = topology.local_ranks().front();
+  watch.watch_node(records, topology);
   if (rank != first) {
     unix_listener.reset();
     const std::string& name = records[static_cast<std::size_t>(first)].unix_name;
-    connections_ = connect_to_first(name, token, topology, start.deadline);
-    const UniqueFd memory = receive_memory(connections_, topology, start.deadline);
+    connections_ = connect_to_first(name, token, topology, watch, start.deadline);
+    watch.wait_ready(connections_.memory.front().get(), POLLIN, start.deadline);
+    UniqueFd memory;
+    try {
+      memory = receive_memory(connections_, topology, start.deadline);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kPeerLost) throw;
+      watch.connection_ended(first, "it closed its connection");
+    }
     group_ =
         std::make_unique<NodeGroup>(std::move(topology), SharedMapping(memory.get(), size_bytes));
     if (group_->node_control().magic != kNodeMemoryMagic) {
@@ -99,35 +120,39 @@ void HostNode::join_node(const std::vector<PeerRecord>& records, int rank, Uniqu
                   concat("rank ", first, " shares memory of another version"));
     }
   } else {
-    connections_ = accept_members(std::move(unix_listener), token, topology, start.deadline);
+    connections_ = accept_members(std::move(unix_listener), token, topology, watch, start.deadline);
     const UniqueFd memory = create_shared_memory("ddprun-node", size_bytes);
     group_ = std::make_unique<NodeGroup>(topology, SharedMapping(memory.get(), size_bytes));
     NodeControl& control = group_->node_control();
     control.magic = kNodeMemoryMagic;
     control.num_local = static_cast<std::uint32_t>(topology.num_local());
-    send_memory(connections_, memory.get(), topology, start.deadline);
+    for (std::size_t local = 1; local < connections_.memory.size(); ++local) {
+      const int member = topology.local_ranks()[local];
+      try {
+        hand_memory(connections_.memory[local].get(), memory.get(), member, start.deadline);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kPeerLost) throw;
+        watch.connection_ended(member, "it closed its connection");
+      }
+    }
   }
+  watch.set_group(*group_);
   steps_ = std::make_unique<NodeSteps>(*group_);
 }
 
-// First the unix connections, which exist before any shared word is read, then the processes.
-void HostNode::start_watching(std::unique_ptr<Greeter> greeter, const Call& start) {
+void HostNode::start_watching(const std::vector<PeerRecord>& records,
+                              std::unique_ptr<Greeter> greeter, const Call& start) {
   watcher_ = std::make_unique<PeerWatcher>(*group_, std::move(greeter), arrivals_);
   group_->set_failure_listener([watcher = watcher_.get()] { watcher->announce_failure(); });
   const bool is_first = group_->local_index() == 0;
   for (std::size_t i = is_first ? 1 : 0; i < connections_.watch.size(); ++i) {
     watcher_->watch_connection(static_cast<int>(i), std::move(connections_.watch[i]));
   }
-  RankControl& own = group_->own_control();
-  own.pid.store(::getpid(), std::memory_order_relaxed);
-  own.pid_namespace.store(pid_namespace(), std::memory_order_relaxed);
-  steps_->sync(start);
+  const PeerRecord& own = records[static_cast<std::size_t>(group_->topology().rank())];
   for (int local = 0; local < group_->num_local(); ++local) {
-    const RankControl& peer = group_->control(local);
-    const int pid = peer.pid.load(std::memory_order_relaxed);
-    const bool same_namespace = peer.pid_namespace.load(std::memory_order_relaxed) ==
-                                own.pid_namespace.load(std::memory_order_relaxed);
-    if (same_namespace && pid != ::getpid()) watcher_->watch_process(local, pid);
+    const PeerRecord& peer = records[static_cast<std::size_t>(group_->rank_of(local))];
+    const bool same_namespace = peer.pid_namespace == own.pid_namespace;
+    if (same_namespace && peer.pid != own.pid) watcher_->watch_process(local, peer.pid);
   }
   // Everyone still lives when all have opened their pidfds: none is of a reused pid.
   steps_->sync(start);
@@ -135,9 +160,9 @@ void HostNode::start_watching(std::unique_ptr<Greeter> greeter, const Call& star
 
 std::unique_ptr<Ring> HostNode::join_rings(const std::vector<PeerRecord>& records,
                                            const HostCommunicatorOptions& options,
-                                           const Call& start) {
+                                           StartWatch& watch, const Call& start) {
   const Topology& topology = group_->topology();
-  OperationIo io(*group_);
+  OperationIo io(*group_, [&watch] { watch.look(); });
   const int num_nodes = topology.num_nodes();
   const auto peer_on = [&](int node_index) {
     const int node = (node_index + num_nodes) % num_nodes;

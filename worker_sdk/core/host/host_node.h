@@ -17,6 +17,7 @@
 #include "worker_sdk/core/host/node_steps.h"
 #include "worker_sdk/core/host/peer_watcher.h"
 #include "worker_sdk/core/host/ring.h"
+#include "worker_sdk/core/host/start_watch.h"
 
 namespace ddprun::host {
 
@@ -38,15 +39,20 @@ class HostNode {
   void recv(const Call& call, const TensorView& buffer, int peer);
 
  private:
+  void begin(store::Store& store, const HostCommunicatorOptions& options, StartWatch& watch,
+             const Call& start);
   void join_node(const std::vector<PeerRecord>& records, int rank, UniqueFd unix_listener,
-                 const Call& start);
-  void start_watching(std::unique_ptr<Greeter> greeter, const Call& start);
+                 StartWatch& watch, const Call& start);
+  void start_watching(const std::vector<PeerRecord>& records, std::unique_ptr<Greeter> greeter,
+                      const Call& start);
   // A memfd that all ranks of the node have afterwards.
   UniqueFd share_memory(const Call& call, std::size_t size_bytes);
   // TCP to the neighbouring nodes: control between first ranks, a ring for each carrier.
   std::unique_ptr<Ring> join_rings(const std::vector<PeerRecord>& records,
-                                   const HostCommunicatorOptions& options, const Call& start);
+                                   const HostCommunicatorOptions& options, StartWatch& watch,
+                                   const Call& start);
 
+  UniqueFd tcp_listener_;  // until there is a greeter
   ArrivalBook arrivals_;
   NodeConnections connections_;
   std::unique_ptr<NodeGroup> group_;

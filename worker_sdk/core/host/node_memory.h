@@ -11,7 +11,7 @@
 
 namespace ddprun::host {
 
-inline constexpr std::uint64_t kNodeMemoryMagic = 0x32306d656d706464;  // "ddpmem02"
+inline constexpr std::uint64_t kNodeMemoryMagic = 0x33306d656d706464;  // "ddpmem03"
 
 // Calls up to this size are one-shot: data and flag in one go.
 inline constexpr std::size_t kOneShotBytes = std::size_t{32} << 10;
@@ -71,13 +71,11 @@ struct RankControl {
   Flag entered;  // collectives entered
   Flag copied;   // pieces put where others may read them
   Flag reduced;  // pieces whose results may be read, or whose input is no longer needed
-  alignas(64) PublishedCall calls[2];  // by parity of `entered`
-  std::atomic<std::int32_t> pid;
-  std::atomic<std::uint64_t> pid_namespace;  // pids of another namespace can't be watched
-  std::atomic<std::uint32_t> left;           // destroyed its communicator: no failure
-  std::atomic<std::int32_t> waits_for;       // rank on another node + 1, while waiting for it
-  FailureRecord failure;                     // written once, before NodeControl::failed_by
-  RollCallAnswer roll_call;                  // by the watcher of the node's first rank
+  alignas(64) PublishedCall calls[2];   // by parity of `entered`
+  std::atomic<std::uint32_t> left;      // destroyed its communicator: no failure
+  std::atomic<std::int32_t> waits_for;  // rank on another node + 1, while waiting for it
+  FailureRecord failure;                // written once, before NodeControl::failed_by
+  RollCallAnswer roll_call;             // by the watcher of the node's first rank
 };
 
 struct NodeControl {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/host/operation_io.h"
 
+#include <cerrno>
+
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
@@ -23,6 +25,7 @@ constexpr auto kGrace = milliseconds{400};
 
 void OperationIo::check(int rank, const Call& call) {
   group_.throw_if_failed(call.text());
+  look();
   if (!call.deadline.expired()) return;
   group_.throw_timeout(concat("rank ", rank, " on another node",
                               call.is_collective() ? ", or for a rank that it waits for" : ""),
@@ -65,19 +68,34 @@ void OperationIo::receive_all(int fd, void* data, std::size_t size, int rank, co
 
 UniqueFd OperationIo::open(const Endpoint& endpoint, const Hello& hello, const Call& call) {
   for (;;) {
+    std::string failure;
+    bool refused = true;
     try {
-      const Deadline slice =
-          Deadline::after(std::min<Clock::duration>(call.deadline.remaining(), kConnectSlice));
-      UniqueFd fd = connect_to(endpoint, slice);
-      send_all(fd.get(), &hello, sizeof hello, hello.to, call);
-      return fd;
+      for (const SocketAddress& address : resolve(endpoint)) {
+        const Deadline slice =
+            Deadline::after(std::min<Clock::duration>(call.deadline.remaining(), kConnectSlice));
+        UniqueFd fd;
+        const int error = connect_once(address, slice, &fd);
+        if (fd) {
+          send_all(fd.get(), &hello, sizeof hello, hello.to, call);
+          return fd;
+        }
+        refused = refused && (error == ECONNREFUSED || error == ECONNRESET);
+        failure = concat(address.text(), ": ", errno_text(error));
+      }
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnavailable) throw;
-      group_.throw_if_failed(call.text());
-      if (call.deadline.expired()) {
-        throw Error(ErrorCode::kUnavailable, concat("rank ", hello.to, ": ", error.what()));
-      }
+      refused = false;
+      failure = error.what();
     }
+    if (refused) connection_ended(hello.to, failure, call);
+    group_.throw_if_failed(call.text());
+    look();
+    if (call.deadline.expired()) {
+      throw Error(ErrorCode::kUnavailable,
+                  concat("rank ", hello.to, ": can't connect to ", failure));
+    }
+    ::poll(nullptr, 0, static_cast<int>(kLook.count()));
   }
 }
 
@@ -91,7 +109,10 @@ UniqueFd OperationIo::take(ArrivalBook& arrivals, int rank, Purpose purpose, int
 
 void OperationIo::await_failure(const Call& call) {
   const Deadline grace = Deadline::after(kGrace);
-  while (!group_.failed() && !grace.expired()) ::poll(nullptr, 0, 1);
+  while (!group_.failed() && !grace.expired()) {
+    look();
+    ::poll(nullptr, 0, 1);
+  }
   group_.throw_if_failed(call.text());
 }
 

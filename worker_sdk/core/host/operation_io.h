@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include <functional>
 #include <vector>
 
 #include "common/endpoint.h"
@@ -17,7 +18,9 @@ namespace ddprun::host {
 
 class OperationIo {
  public:
-  explicit OperationIo(NodeGroup& group) : group_(group) {}
+  // `look` throws what else ends the call; it is asked where the node's failure is.
+  explicit OperationIo(NodeGroup& group, std::function<void()> look = {})
+      : group_(group), look_(std::move(look)) {}
 
   // Throws what has ended the call, if anything has: the node's failure, or Error(kTimeout) naming
   // `rank`, whom this waits for.
@@ -30,7 +33,8 @@ class OperationIo {
   void send_all(int fd, const void* data, std::size_t size, int rank, const Call& call);
   void receive_all(int fd, void* data, std::size_t size, int rank, const Call& call);
 
-  // A connection to `rank` with a hello said, or the one that `rank` opened to us.
+  // A connection to hello.to with a hello said, or the one that `rank` opened to us. A refused
+  // connection is one that ended: ranks listen as long as they have their communicator.
   UniqueFd open(const Endpoint& endpoint, const Hello& hello, const Call& call);
   UniqueFd take(ArrivalBook& arrivals, int rank, Purpose purpose, int index, const Call& call);
 
@@ -42,7 +46,12 @@ class OperationIo {
   [[noreturn]] void connection_ended(int rank, const std::string& how, const Call& call);
 
  private:
+  void look() const {
+    if (look_) look_();
+  }
+
   NodeGroup& group_;
+  const std::function<void()> look_;
 };
 
 }  // namespace ddprun::host

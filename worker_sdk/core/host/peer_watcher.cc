@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
+#include "worker_sdk/core/host/start_watch.h"
 
 namespace ddprun::host {
 namespace {
@@ -29,10 +29,6 @@ constexpr auto kRollCallTime = std::chrono::milliseconds{500};
 // What a member says to its node's first rank.
 constexpr char kFailureNudge = '!';
 constexpr char kRollCallNudge = '?';
-
-UniqueFd open_pidfd(int pid) {
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-}
 
 }  // namespace
 
@@ -75,6 +71,8 @@ void PeerWatcher::add(Kind kind, int rank, UniqueFd fd) {
   {
     const std::lock_guard lock(mutex_);
     watched_.push_back(std::make_unique<Watched>(kind, rank, std::move(fd)));
+    // A node that joined too late for the news.
+    if (announced_ && watched_.back()->is_node()) send_to(*watched_.back(), group_.failure());
   }
   wake();
 }
@@ -240,11 +238,14 @@ std::optional<RollCallNote> PeerWatcher::call_roll(std::uint32_t sequence) {
 
 void PeerWatcher::send_to_nodes(const FailureRecord& message) {
   for (const auto& entry : watched_) {
-    if (!entry->is_node() || entry->done) continue;
-    // 240 bytes into an otherwise empty socket buffer: always taken whole.
-    [[maybe_unused]] const ssize_t sent =
-        ::send(entry->fd.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (entry->is_node() && !entry->done) send_to(*entry, message);
   }
+}
+
+// 240 bytes into an otherwise empty socket buffer: always taken whole.
+void PeerWatcher::send_to(const Watched& node, const FailureRecord& message) {
+  [[maybe_unused]] const ssize_t sent =
+      ::send(node.fd.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void PeerWatcher::announce_failure() {

@@ -69,6 +69,7 @@ class PeerWatcher {
   void peer_ended(int rank, std::string_view how);
   void handle_note(const FailureRecord& message);
   void send_to_nodes(const FailureRecord& message);
+  static void send_to(const Watched& node, const FailureRecord& message);
   void call_roll_for_members();
   void pass_on(const RollCallNote& note);
   void nudge_first_rank(char nudge);

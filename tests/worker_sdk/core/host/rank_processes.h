@@ -34,8 +34,14 @@ class RankProcesses {
  public:
   using Body = std::function<void(Communicator&, RankReport&)>;
 
+  // Instead of joining: what a rank does with its store.
+  using Stranger = std::function<void(store::Store&)>;
+
   // Forks one child per rank. Call with no thread running.
-  RankProcesses(const WorldOptions& world, const Body& body) : size_(world.node_rank_of.size()) {
+  RankProcesses(const WorldOptions& world, const Body& body) : RankProcesses(world, body, -1, {}) {}
+  // Rank `stranger` doesn't join, but runs `instead`.
+  RankProcesses(const WorldOptions& world, const Body& body, int stranger, const Stranger& instead)
+      : size_(world.node_rank_of.size()) {
     void* memory = ::mmap(nullptr, sizeof(RankReport) * size_, PROT_READ | PROT_WRITE,
                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw_system_error("mmap", errno);
@@ -43,7 +49,11 @@ class RankProcesses {
     for (std::size_t rank = 0; rank < size_; ++rank) {
       const pid_t pid = ::fork();
       if (pid == 0) {
-        run(world, static_cast<int>(rank), body);
+        if (static_cast<int>(rank) == stranger) {
+          instead(store_);
+        } else {
+          run(world, static_cast<int>(rank), body);
+        }
         ::_exit(0);
       }
       pids_.push_back(pid);
@@ -62,6 +72,7 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   RankReport& report(std::size_t rank) { return reports_[rank]; }
+  store::Store& store() { return store_; }
   std::size_t size() const { return size_; }
 
   // Until every rank has counted so many steps.
@@ -106,6 +117,10 @@ class RankProcesses {
         report.code = static_cast<int>(error.code());
         std::snprintf(report.text, sizeof report.text, "%s", error.what());
       }
+    } catch (const Error& error) {
+      report.at = Clock::now();
+      report.code = static_cast<int>(error.code());
+      std::snprintf(report.text, sizeof report.text, "%s", error.what());
     } catch (const std::exception& error) {
       report.code = -2;
       std::snprintf(report.text, sizeof report.text, "while joining: %s", error.what());
