@@ -26,6 +26,7 @@ enum class Purpose : std::uint16_t {
   kControl = 3,  // TCP between the nodes' first ranks: failures
   kRing = 4,     // TCP between carriers: collectives
   kMessage = 5,  // TCP between any two ranks: send and recv
+  kNews = 6,     // TCP to another node's first rank: a failure, where one's own first rank is gone
 };
 
 // The first bytes of every connection.

@@ -28,6 +28,20 @@ void check_endpoints(const std::vector<PeerRecord>& records, const Topology& top
   }
 }
 
+// Of the next node and the previous one, which may be the same.
+std::vector<PeerWatcher::Neighbour> first_ranks_beside(const Topology& topology,
+                                                       const std::vector<PeerRecord>& records) {
+  std::vector<PeerWatcher::Neighbour> neighbours;
+  const int num_nodes = topology.num_nodes();
+  for (const int step : {1, num_nodes - 1}) {
+    const int rank = topology.ranks_of((topology.node_index() + step) % num_nodes).front();
+    if (!neighbours.empty() && neighbours.front().rank == rank) continue;
+    neighbours.push_back(
+        {.rank = rank, .endpoint = records[static_cast<std::size_t>(rank)].endpoint});
+  }
+  return neighbours;
+}
+
 }  // namespace
 
 HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) {
@@ -79,6 +93,7 @@ void HostNode::begin(store::Store& store, const HostCommunicatorOptions& options
   }
   std::vector<Endpoint> endpoint_of;
   for (const PeerRecord& record : records) endpoint_of.push_back(record.endpoint);
+  watcher_->set_neighbours(token, first_ranks_beside(topology, records));
   links_ = std::make_unique<MessageLinks>(*group_, arrivals_, token, std::move(endpoint_of));
   collectives_ = std::make_unique<ClusterCollectives>(*group_, *steps_,
                                                       join_rings(records, options, watch, start));

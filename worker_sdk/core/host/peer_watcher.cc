@@ -25,6 +25,8 @@ constexpr auto kGoodbye = static_cast<FailureKind>(100);
 // Likewise: a RollCallNote in the place of the text.
 constexpr auto kRollCall = static_cast<FailureKind>(101);
 constexpr auto kRollCallTime = std::chrono::milliseconds{500};
+// For telling other nodes of the end of one's own first rank.
+constexpr auto kNewsTime = std::chrono::milliseconds{200};
 
 // What a member says to its node's first rank.
 constexpr char kFailureNudge = '!';
@@ -98,6 +100,12 @@ void PeerWatcher::watch_previous_node(int rank, UniqueFd control_connection) {
   add(Kind::kPreviousNode, rank, std::move(control_connection));
 }
 
+void PeerWatcher::set_neighbours(const Token& token, std::vector<Neighbour> neighbours) {
+  const std::lock_guard lock(mutex_);
+  token_ = token;
+  neighbours_ = std::move(neighbours);
+}
+
 void PeerWatcher::run() {
   std::vector<pollfd> polls;
   std::vector<Watched*> entries;
@@ -129,7 +137,13 @@ void PeerWatcher::run() {
       [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof count);
     }
     if (greeter_) {
-      for (Arrival& arrival : greeter_->collect()) arrivals_.add(std::move(arrival));
+      for (Arrival& arrival : greeter_->collect()) {
+        if (arrival.hello.purpose == Purpose::kNews) {
+          add(Kind::kNews, arrival.hello.from, std::move(arrival.fd));
+        } else {
+          arrivals_.add(std::move(arrival));
+        }
+      }
     }
     for (std::size_t i = 0; i < entries.size(); ++i) {
       if (polls[i + 1].revents != 0) handle(*entries[i]);
@@ -138,7 +152,7 @@ void PeerWatcher::run() {
 }
 
 void PeerWatcher::handle(Watched& watched) {
-  if (watched.is_node()) return handle_control(watched);
+  if (watched.is_node() || watched.kind == Kind::kNews) return handle_control(watched);
   if (watched.kind == Kind::kProcess) {
     watched.done = true;
     return peer_ended(watched.rank, "its process ended");
@@ -172,6 +186,7 @@ void PeerWatcher::handle_control(Watched& watched) {
                                          sizeof(FailureRecord) - watched.received);
     if (!step.ended.empty()) {
       watched.done = true;
+      if (watched.kind == Kind::kNews) return;
       return peer_ended(watched.rank, "the connection to its node ended");
     }
     if (step.num_bytes == 0) return;
@@ -252,19 +267,46 @@ void PeerWatcher::announce_failure() {
   const std::lock_guard lock(mutex_);
   if (announced_ || !group_.failed()) return;
   announced_ = true;
+  const FailureRecord failure = group_.failure();
   if (group_.local_index() == 0) {
-    send_to_nodes(group_.failure());
+    send_to_nodes(failure);
     return;
   }
-  nudge_first_rank(kFailureNudge);
+  const bool nudged = nudge_first_rank(kFailureNudge);
+  const bool first_is_lost =
+      failure.kind == FailureKind::kRankLost && failure.rank == group_.rank_of(0);
+  if (!nudged || first_is_lost) tell_neighbours(failure);
 }
 
-// mutex_ is held.
-void PeerWatcher::nudge_first_rank(char nudge) {
+// mutex_ is held. False: it is gone.
+bool PeerWatcher::nudge_first_rank(char nudge) {
+  bool taken = false;
   for (const auto& entry : watched_) {
-    if (entry->kind != Kind::kUnix) continue;
-    [[maybe_unused]] const ssize_t sent =
-        ::send(entry->fd.get(), &nudge, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (entry->kind != Kind::kUnix || entry->done) continue;
+    taken = ::send(entry->fd.get(), &nudge, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+  }
+  return taken;
+}
+
+// mutex_ is held. Other nodes may see nothing by themselves: a child of the first rank can hold its
+// connections open. One node that hears it tells all.
+void PeerWatcher::tell_neighbours(const FailureRecord& failure) {
+  const Deadline deadline = Deadline::after(kNewsTime);
+  for (const Neighbour& neighbour : neighbours_) {
+    Hello hello;
+    hello.token = token_;
+    hello.from = group_.topology().rank();
+    hello.to = neighbour.rank;
+    hello.purpose = Purpose::kNews;
+    try {
+      UniqueFd fd;
+      connect_once(resolve(neighbour.endpoint).front(), deadline, &fd);
+      if (!fd) continue;
+      send_all(fd.get(), &hello, sizeof hello, deadline);
+      send_all(fd.get(), &failure, sizeof failure, deadline);
+    } catch (const Error& error) {
+      log_debug("host communicator: could not tell rank ", neighbour.rank, ": ", error.what());
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/endpoint.h"
 #include "common/unique_fd.h"
 #include "worker_sdk/core/host/arrival_book.h"
 #include "worker_sdk/core/host/greeter.h"
@@ -37,8 +38,17 @@ class PeerWatcher {
   void watch_next_node(int rank, UniqueFd control_connection);
   void watch_previous_node(int rank, UniqueFd control_connection);
 
+  // Another node's first rank.
+  struct Neighbour {
+    int rank = 0;
+    Endpoint endpoint;
+  };
+  // Whom a member tells of a failure when its own node's first rank is gone. Call it once, before
+  // the first wait between nodes.
+  void set_neighbours(const Token& token, std::vector<Neighbour> neighbours);
+
   // Tells the other nodes of this node's failure, once: the first rank itself, members by nudging
-  // it. Any thread; never blocks.
+  // it. Any thread; doesn't block, but for up to 200 ms in a member whose first rank is gone.
   void announce_failure();
 
   // Asks all nodes about a collective that this rank is in; nullopt where no answer came in half a
@@ -46,7 +56,7 @@ class PeerWatcher {
   std::optional<RollCallNote> call_roll(std::uint32_t sequence);
 
  private:
-  enum class Kind { kUnix, kProcess, kNextNode, kPreviousNode };
+  enum class Kind { kUnix, kProcess, kNextNode, kPreviousNode, kNews };
   struct Watched {
     Watched(Kind what, int peer, UniqueFd descriptor)
         : kind(what), rank(peer), fd(std::move(descriptor)) {}
@@ -72,7 +82,8 @@ class PeerWatcher {
   static void send_to(const Watched& node, const FailureRecord& message);
   void call_roll_for_members();
   void pass_on(const RollCallNote& note);
-  void nudge_first_rank(char nudge);
+  bool nudge_first_rank(char nudge);
+  void tell_neighbours(const FailureRecord& failure);
   void wake();
 
   // Constant after construction.
@@ -88,6 +99,8 @@ class PeerWatcher {
   std::vector<std::unique_ptr<Watched>> watched_;
   bool announced_ = false;
   bool stopping_ = false;
+  Token token_{};
+  std::vector<Neighbour> neighbours_;
 
   std::thread thread_;  // last: starts when all else is there
 };
