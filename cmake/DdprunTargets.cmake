@@ -84,8 +84,8 @@ find_program(DDPRUN_PYTHON python3)
 
 # ddprun_script_test(NAME SCRIPT file [ARGS a…] [LABELS l…] [TIMEOUT s] [RUN_SERIAL])
 # One ctest entry for a Python (.py) or shell script. It finds the programs under test in
-# $DDPRUN_BIN_DIR and the source tree in $DDPRUN_SOURCE_DIR; "SKIPPED: reason" in its output counts
-# as skipped.
+# $DDPRUN_BIN_DIR, the source tree in $DDPRUN_SOURCE_DIR and the build's sanitizers in
+# $DDPRUN_SANITIZE; "SKIPPED: reason" in its output counts as skipped.
 function(ddprun_script_test name)
   cmake_parse_arguments(ARG "RUN_SERIAL" "SCRIPT;TIMEOUT" "ARGS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -99,7 +99,7 @@ function(ddprun_script_test name)
   endif()
   set_tests_properties(${name} PROPERTIES
     TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "SKIPPED: " LABELS "${ARG_LABELS}"
-    ENVIRONMENT "DDPRUN_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};DDPRUN_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+    ENVIRONMENT "DDPRUN_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};DDPRUN_SOURCE_DIR=${CMAKE_SOURCE_DIR};DDPRUN_SANITIZE=${DDPRUN_SANITIZE}")
   if(ARG_RUN_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()

@@ -16,30 +16,30 @@
 namespace ddprun::bench {
 namespace {
 
-UniqueFd connect_with(int port, int flags) {
+sockaddr_in loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+UniqueFd bound_socket(int flags) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
   if (!fd) die("socket: " + std::string(std::strerror(errno)));
   const int one = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   const linger by_reset{1, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &by_reset, sizeof by_reset);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
   // The source port is chosen here: connect() searches for a free one longer and longer as they are
   // used up, which would be the client's time and not the server's. All from 127.0.0.1, which
   // /etc/hosts names: PyTorch's server asks for the name of every peer.
   static std::uint16_t source_port = 10'000;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in address{};
   do {
     if (++source_port == 65'535) source_port = 10'000;
-    address.sin_port = htons(source_port);
+    address = loopback(source_port);
   } while (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0);
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
-      errno != EINPROGRESS) {
-    die("connect to port " + std::to_string(port) + ": " + std::strerror(errno));
-  }
   return fd;
 }
 
@@ -85,8 +85,21 @@ std::size_t resident_bytes(int pid) {
   die("no process " + std::to_string(pid));
 }
 
-UniqueFd connect_blocking(int port) { return connect_with(port, 0); }
-UniqueFd connect_nonblocking(int port) { return connect_with(port, SOCK_NONBLOCK); }
+UniqueFd connect_blocking(int port) {
+  UniqueFd fd = bound_socket(0);
+  connect_to(fd.get(), port);
+  return fd;
+}
+
+UniqueFd make_nonblocking() { return bound_socket(SOCK_NONBLOCK); }
+
+void connect_to(int fd, int port) {
+  const sockaddr_in address = loopback(port);
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+      errno != EINPROGRESS) {
+    die("connect to port " + std::to_string(port) + ": " + std::strerror(errno));
+  }
+}
 
 void send_bytes(int fd, std::string_view bytes) {
   while (!bytes.empty()) {

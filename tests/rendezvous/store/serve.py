@@ -43,4 +43,4 @@ def serving(command):
 def torch_server():
     """PyTorch's own server (libuv), in a process of its own."""
     bench = os.path.join(os.path.dirname(__file__), "../../../bench/store/torch_server.py")
-    return serving([sys.executable, bench])
+    return serving([sys.executable, bench, "--ipv4"])
