@@ -19,9 +19,9 @@ using namespace ddprun::bench;
 
 namespace {
 
-// At most so many connects on their way: fewer than any server's backlog, so that no SYN is dropped
-// and the figure is the server's, not TCP's one-second retransmission.
-constexpr int kMaxConnecting = 256;
+// At most so many ranks whose handshake has no answer yet: fewer than any server's backlog, so that
+// nothing is dropped and the figure is the server's, not TCP's one-second retransmission.
+constexpr int kMaxUnanswered = 256;
 
 constexpr std::size_t kIdBytes = 128;
 
@@ -74,12 +74,12 @@ int main(int argc, char** argv) {
   const Clock::time_point start = Clock::now();
   const double cpu_before = cpu_seconds(pid);
 
-  int num_started = 0, num_connecting = 0, num_done = 0;
+  int num_started = 0, num_unanswered = 0, num_done = 0;
 
   char buffer[65536];
   epoll_event events[512];
   while (num_done < num_ranks) {
-    while (num_started < num_ranks && num_connecting < kMaxConnecting) {
+    while (num_started < num_ranks && num_unanswered < kMaxUnanswered) {
       // The last to come is rank 0, so that all others wait for its id.
       Rank& rank = ranks[static_cast<std::size_t>(num_started)];
       connect_to(rank.fd.get(), port);
@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
       event.data.u32 = static_cast<std::uint32_t>(num_started);
       ::epoll_ctl(epoll, EPOLL_CTL_ADD, rank.fd.get(), &event);
       ++num_started;
-      ++num_connecting;
+      ++num_unanswered;
     }
     const int count = ::epoll_wait(epoll, events, 512, 30'000);
     if (count <= 0) die("no progress for 30 s");
@@ -98,13 +98,13 @@ int main(int argc, char** argv) {
       const std::vector<Step>& steps = rank_0 ? first : others;
       if (rank.connecting) {
         rank.connecting = false;
-        --num_connecting;
       } else {
         if (!(events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))) continue;
         const ssize_t received = ::recv(rank.fd.get(), buffer, sizeof buffer, 0);
         if (received <= 0) die("the server closed a connection");
         rank.missing_bytes -= static_cast<std::size_t>(received);
         if (rank.missing_bytes > 0) continue;
+        if (rank.step == 0) --num_unanswered;
         if (++rank.step == steps.size()) {
           if (++num_done == num_ranks) break;
           continue;
