@@ -35,11 +35,7 @@ for name in ${only//,/ } ${skip//,/ }; do
     { echo "test: no part '$name'; there are: ${parts[*]}" >&2; exit 2; }
 done
 
-# Parts that have not yet passed as a whole on a quiet machine: they run, at most 15 minutes each, and
-# their failures are printed, but they don't fail the run. To be emptied.
-advisory=(asan tsan fuzz tidy)
-
-passed=() failed=() advised=()
+passed=() failed=()
 started=$SECONDS
 
 # Runs `part_NAME`; keeps going after a failure, so that one run shows everything.
@@ -48,13 +44,7 @@ run_part() {
   [ -z "$only" ] || [[ ",$only," == *",$name,"* ]] || return 0
   [[ ",$skip," != *",$name,"* ]] || return 0
   printf '\n=== %s\n' "$name"
-  if [ -z "$only" ] && [[ " ${advisory[*]} " == *" $name "* ]]; then
-    if timeout --kill-after=10 900 scripts/test.sh --only "$name" --jobs "$jobs"; then
-      passed+=("$name $((SECONDS - begin))s")
-    else
-      advised+=("$name")
-    fi
-  elif "part_$name"; then
+  if "part_$name"; then
     passed+=("$name $((SECONDS - begin))s")
   else
     failed+=("$name")
@@ -89,15 +79,10 @@ build() {
 fixed_addresses=()
 if setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
 
-# What failed beside other tests is run once more by itself, and is named: a test that passes only
-# then depends on the machine's load, which is a bug to mend, but not the change's.
 run_ctest() {
   local preset=$1
   shift
   "${fixed_addresses[@]}" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure \
-    --no-tests=error "$@" && return 0
-  printf '=== %s: the failed tests, alone\n' "$preset"
-  "${fixed_addresses[@]}" ctest --test-dir "build/$preset" -j 1 --rerun-failed --output-on-failure \
     --no-tests=error "$@"
 }
 
@@ -129,10 +114,9 @@ if ! scripts/setup.sh full; then
 fi
 for part in "${parts[@]}"; do run_part "$part"; done
 
-summary="passed: ${passed[*]:-none} ($((SECONDS - started)) s)"
-[ ${#advised[@]} -eq 0 ] || summary="$summary; NOT passed, advisory: ${advised[*]}"
+summary="${passed[*]:-none} ($((SECONDS - started)) s)"
 if [ ${#failed[@]} -gt 0 ]; then
-  echo "test: FAILED: ${failed[*]}; $summary"
+  echo "test: FAILED: ${failed[*]}; passed: $summary"
   exit 1
 fi
-echo "test: nothing failed that gates; $summary"
+echo "test: all passed: $summary"

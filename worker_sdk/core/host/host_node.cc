@@ -82,8 +82,9 @@ void HostNode::begin(store::Store& store, const HostCommunicatorOptions& options
     // Once the watcher is there; the first wait comes after it.
     group_->set_roll_call([this](std::uint32_t sequence) { return watcher_->call_roll(sequence); });
     greeter = std::make_unique<Greeter>(std::move(tcp_listener_), token, options.rank);
+  } else {
+    tcp_listener_.reset();
   }
-  tcp_listener_.reset();
   start_watching(records, std::move(greeter), start);
   arena_ = std::make_unique<Arena>(group_->local_index(), group_->num_local());
   mailboxes_ = std::make_unique<Mailboxes>(*group_);

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/host/reduce_kernels.h"
 
+#ifdef DDPRUN_HAVE_AVX2_KERNELS
+#include <cpuid.h>
+#endif
+
 #include <cstring>
 
 #include "common/check.h"
@@ -14,6 +18,14 @@ extern const ReduceKernels kAvx2Kernels;
 
 namespace {
 
+#ifdef DDPRUN_HAVE_AVX2_KERNELS
+// __builtin_cpu_supports("f16c") is not known to clang before 16.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+#endif
+
 bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
 }  // namespace
@@ -21,7 +33,7 @@ bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::k
 std::vector<const ReduceKernels*> available_reduce_kernels() {
   std::vector<const ReduceKernels*> found{&kPlainKernels};
 #ifdef DDPRUN_HAVE_AVX2_KERNELS
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+  if (__builtin_cpu_supports("avx2") && has_f16c()) {
     found.push_back(&kAvx2Kernels);
   }
 #endif
