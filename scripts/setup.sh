@@ -6,7 +6,7 @@
 #   scripts/setup.sh [minimal|full|bench] [--dry-run]
 #     minimal   what scripts/demo.sh needs: compiler, libraries, LibTorch for a CPU program (default)
 #     full      also what scripts/test.sh needs: Catch2, clang, PyTorch with all of its wheels
-#     bench     also what bench/run.py compares with: MPICH's mpiexec.hydra
+#     bench     also what bench/run.py compares with: MPICH's mpiexec.hydra; a DNS server
 #     --dry-run only says what is missing; exit status 1 if anything is
 #
 # Touches only apt's packages, .venv and .cache here; uses sudo only where not root.
@@ -21,7 +21,7 @@ packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libtomlplusplus-dev z
           python3-venv ca-certificates)
 packages_full=(catch2 iproute2 procps clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
                systemd)
-packages_bench=(mpich)
+packages_bench=(mpich dnsmasq-base)
 # Unpacked into .cache/slurm for tests/project/slurm_test.py, not installed: no service is set up.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)
 
