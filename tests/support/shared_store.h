@@ -17,7 +17,7 @@
 namespace ddprun::test {
 
 // Each thread uses a clone of its own; all clones, and their copies in children, share one table.
-class SharedStore final : public store::Store {
+class SharedStore : public store::Store {
  public:
   SharedStore();
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/host/executor.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -11,6 +8,7 @@
 #include <thread>
 
 #include "common/error.h"
+#include "common/quiet_thread.h"
 
 namespace ddprun::host {
 namespace {
@@ -150,13 +148,8 @@ WorkPtr OrderedExecutor::submit(Operation operation) {
   work->core = core_;
   work->operation = std::move(operation);
   if (!core_->thread.joinable()) {
-    // The program's signal handlers belong on its own threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    core_->thread = std::thread([core = core_.get()] { core->progress(); });
-    ::pthread_setname_np(core_->thread.native_handle(), core_->thread_name.c_str());
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    core_->thread =
+        start_quiet_thread(core_->thread_name.c_str(), [core = core_.get()] { core->progress(); });
   }
   const std::lock_guard lock(core_->mutex);
   core_->queue.push_back(work);

@@ -25,7 +25,8 @@ class OrderedExecutor {
 
   // Returns when `operation` and all before it have run; throws what it threw.
   void run(const Operation& operation);
-  // Queues it. What it throws comes out of wait().
+  // Queues it. What it throws comes out of wait(). Throws Error(kResourceExhausted) where there is
+  // no thread for it; it is not queued then.
   WorkPtr submit(Operation operation);
 
   // Shared with the Work objects, which may outlive the executor.

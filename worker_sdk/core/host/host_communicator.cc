@@ -177,9 +177,16 @@ class HostCommunicator final : public Communicator {
       const Call call{.header = what, .deadline = Deadline::after(timeout), .timeout = timeout};
       execute(call, body);
     };
-    if (options.async) return queue.submit(std::move(operation));
-    queue.run(operation);
-    return completed_work();
+    if (!options.async) {
+      queue.run(operation);
+      return completed_work();
+    }
+    try {
+      return queue.submit(std::move(operation));
+    } catch (const Error& error) {
+      num_open_.fetch_sub(1);
+      end_with(error);  // the other ranks do make this call
+    }
   }
 
   void execute(const Call& call, const Body& body) {

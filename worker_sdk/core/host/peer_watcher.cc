@@ -2,8 +2,6 @@
 #include "worker_sdk/core/host/peer_watcher.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/quiet_thread.h"
 #include "common/socket.h"
 #include "worker_sdk/core/host/start_watch.h"
 
@@ -40,12 +39,7 @@ PeerWatcher::PeerWatcher(NodeGroup& group, std::unique_ptr<Greeter> greeter, Arr
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       greeter_(std::move(greeter)) {
   if (!wake_) throw_system_error("eventfd", errno);
-  sigset_t all, before;  // the program's signal handlers belong on its own threads
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  ::pthread_setname_np(thread_.native_handle(), "ddprun-watch");
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_quiet_thread("ddprun-watch", [this] { run(); });
 }
 
 PeerWatcher::~PeerWatcher() {

@@ -7,6 +7,10 @@
 #include <thread>
 #include <utility>
 
+#include "common/error.h"
+#include "common/log.h"
+#include "common/quiet_thread.h"
+
 namespace ddprun::nccl {
 
 bool returns_before(Deadline deadline, std::function<void()> call) {
@@ -17,13 +21,20 @@ bool returns_before(Deadline deadline, std::function<void()> call) {
   };
   // Second owner: the thread, which may outlive this call.
   auto state = std::make_shared<State>();
-  std::thread thread([state, call = std::move(call)]() mutable {
+  auto body = [state, call = std::move(call)]() mutable {
     call();
     call = nullptr;  // what it owns goes before the caller hears of the end
     std::lock_guard lock(state->mutex);
     state->returned = true;
     state->changed.notify_all();
-  });
+  };
+  std::thread thread;
+  try {
+    thread = start_quiet_thread("ddprun-bounded", std::move(body));
+  } catch (const Error& error) {
+    log_warning(error.what());
+    return false;
+  }
   bool returned = false;
   {
     std::unique_lock lock(state->mutex);

@@ -63,11 +63,13 @@ void publish_ids(NcclApi& nccl, store::Store& store, const NcclOptions& options,
   }
 }
 
-std::vector<UniqueId> collect_ids(store::Store& store, const NcclOptions& options, int num_roots) {
+std::vector<UniqueId> collect_ids(store::Store& store, const NcclOptions& options, int num_roots,
+                                  Deadline deadline) {
   std::vector<std::string> keys;
   for (int root = 0; root < num_roots; ++root) keys.push_back(root_key(options, root));
   store.wait(keys);
   std::vector<UniqueId> ids;
+  const store::StoreTimeout limit(store, deadline);  // what is left of it
   for (const std::string& value : store.multi_get(keys)) {
     if (!value.empty() && value[0] == kHasError) {
       throw Error(ErrorCode::kPeerLost, value.substr(1));
@@ -101,9 +103,10 @@ Error init_timed_out(PeerBoard& board, const NcclOptions& options) {
 }
 
 std::vector<UniqueId> collect_ids_or_name_missing(store::Store& store, PeerBoard& board,
-                                                  const NcclOptions& options, int num_roots) {
+                                                  const NcclOptions& options, int num_roots,
+                                                  Deadline deadline) {
   try {
-    return collect_ids(store, options, num_roots);
+    return collect_ids(store, options, num_roots, deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
   }
@@ -154,7 +157,7 @@ Comm set_up_comm(const std::shared_ptr<NcclApi>& nccl, store::Store& store,
     board.post_waiting(0);  // operation 0 is the set-up
     const int num_roots = num_roots_for(*nccl, options);
     publish_ids(*nccl, store, options, num_roots);
-    const auto ids = collect_ids_or_name_missing(store, board, options, num_roots);
+    const auto ids = collect_ids_or_name_missing(store, board, options, num_roots, deadline);
     const Result result = num_roots == 1
                               ? nccl->comm_init_rank(&comm, options.size, ids[0], options.rank)
                               : nccl->comm_init_rank_scalable(&comm, options.size, options.rank,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/quiet_thread.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
 
 namespace ddprun::nccl {
@@ -26,7 +27,7 @@ Watchdog::Watchdog(std::shared_ptr<NcclApi> nccl, std::shared_ptr<CudaApi> cuda,
       options_(std::move(options)),
       gate_(std::move(gate)),
       failure_(std::move(failure)),
-      thread_([this] { run(); }) {}
+      thread_(start_quiet_thread("ddprun-nccl", [this] { run(); })) {}
 
 Watchdog::~Watchdog() { stop(); }
 

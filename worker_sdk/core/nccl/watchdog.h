@@ -26,7 +26,9 @@ class Watchdog {
   Watchdog(std::shared_ptr<NcclApi> nccl, std::shared_ptr<CudaApi> cuda, NcclOptions options,
            std::shared_ptr<CommGate> gate, std::shared_ptr<Failure> failure);
   // Ends the communicator: in good order if it is healthy, else by abort. Returns within
-  // 4 × abort_timeout.
+  // 4 × abort_timeout; after a failure that the other ranks have to hear of, within
+  // 2 × abort_timeout and what the store needs: connect_store's time-out and 2 s a request where
+  // it does not answer.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes and time-outs at the ends of their types, and a process that has no descriptors left.
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,6 +12,8 @@
 #include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/no_more_threads.h"
+#include "tests/support/slow_store.h"
 #include "tests/worker_sdk/core/host/rank_threads.h"
 #include "worker_sdk/core/host/bootstrap.h"
 #include "worker_sdk/core/host/operation_io.h"
@@ -131,6 +135,45 @@ TEST_CASE(
   CHECK(codes[1] == ErrorCode::kPeerLost);
   CHECK_THAT(texts[1], Contains("aborted during all_reduce"));
   CHECK(Clock::now() - start < 10s);
+}
+
+TEST_CASE("host communicator: a rank that has no thread for a call fails the others at once") {
+  std::barrier both(2);
+  std::optional<ErrorCode> codes[2];
+  std::string texts[2];
+  std::optional<test::NoMoreThreads> none;
+  const Clock::time_point start = Clock::now();
+  const auto errors = run_world(one_node(2), [&](Communicator& ranks) {
+    const auto rank = static_cast<std::size_t>(ranks.rank());
+    std::vector<float> values(10);
+    const TensorView view{.data = values.data(), .count = values.size()};
+    ranks.barrier();
+    both.arrive_and_wait();
+    if (rank == 0) none.emplace();
+    const CallOptions options{.async = rank == 0};
+    codes[rank] = code_of([&] { ranks.all_reduce(view, ReduceOp::kSum, options); }, &texts[rank]);
+    if (rank == 0) none.reset();
+    sigset_t mask;
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    if (sigismember(&mask, SIGTERM) == 1) throw std::runtime_error("signals stay blocked");
+    both.arrive_and_wait();
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+  CHECK(codes[0] == ErrorCode::kResourceExhausted);
+  CHECK_THAT(texts[0], Contains("can't start the thread ddprun-comm"));
+  CHECK(codes[1] == ErrorCode::kPeerLost);
+  CHECK_THAT(texts[1], Contains("rank 0 aborted"));
+  CHECK(Clock::now() - start < 10s);
+}
+
+TEST_CASE("host communicator: the exchange of records has one deadline") {
+  test::SlowStore store;
+  PeerRecord own;
+  own.unix_name = "x";
+  const auto error = code_of(
+      [&] { exchange_records(store, options_of(one_node(1), 0), own, Deadline::after(10s)); });
+  CHECK(!error);
+  CHECK(store.kept_one_deadline());
 }
 
 TEST_CASE("receive_memory: a process with no descriptor left is told so") {

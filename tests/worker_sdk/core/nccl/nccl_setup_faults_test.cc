@@ -4,7 +4,10 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/no_more_threads.h"
+#include "tests/support/slow_store.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
+#include "worker_sdk/core/nccl/bounded_call.h"
 
 namespace ddprun::test {
 namespace {
@@ -34,6 +37,20 @@ TEST_CASE("NcclCommunicator: without a unique id every rank hears rank 0's reaso
     expect(contains(error.what(), "details from the fake"), error.what());
   });
   CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
+}
+
+TEST_CASE("NcclCommunicator: the exchange of ids has one deadline") {
+  Rig rig;
+  SlowStore store;
+  rig.run(1, [&](const NcclOptions& options) {
+    NcclCommunicator::create(rig.cuda, rig.nccl, store, options);
+  });
+  CHECK(store.kept_one_deadline());
+}
+
+TEST_CASE("returns_before: where there is no thread for it, the call has not returned") {
+  const NoMoreThreads none;
+  CHECK_FALSE(nccl::returns_before(Deadline::after(milliseconds(10'000)), [] {}));
 }
 
 TEST_CASE("NcclCommunicator: a rank whose set-up is refused is named by the others at once") {

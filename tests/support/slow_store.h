@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store in which waiting takes a while: who sets one time-out for two calls is found out.
+#pragma once
+
+#include <sched.h>
+
+#include "tests/support/shared_store.h"
+
+namespace ddprun::test {
+
+class SlowStore final : public SharedStore {
+ public:
+  static constexpr std::chrono::milliseconds kWaitTakes{20};
+
+  void wait(const std::vector<std::string>& keys) override {
+    time_out_of_wait = timeout();
+    const Clock::time_point start = Clock::now();
+    while (Clock::now() - start < kWaitTakes) ::sched_yield();
+    SharedStore::wait(keys);
+  }
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys) override {
+    time_out_of_get = timeout();
+    return SharedStore::multi_get(keys);
+  }
+
+  // The get after the wait had no more time than the wait left it.
+  bool kept_one_deadline() const {
+    return time_out_of_get <= time_out_of_wait - kWaitTakes + std::chrono::milliseconds(1);
+  }
+
+  std::chrono::milliseconds time_out_of_wait{}, time_out_of_get{};
+};
+
+}  // namespace ddprun::test
