@@ -17,10 +17,23 @@ fi
 echo "demo: building ddprun and train (a few minutes the first time)"
 cmake --build build/release --target ddprun train
 
-json=$(mktemp)
+# The summary goes where the user wants it, else into a file of our own.
+json=
+previous=
+for argument in "$@"; do
+  case $argument in --json=*) json=${argument#--json=} ;; esac
+  [ "$previous" != --json ] || json=$argument
+  previous=$argument
+done
+summary=()
+if [ -z "$json" ]; then
+  json=$(mktemp)
+  trap 'status=$?; rm -f "$json"; [ $status -eq 0 ] || echo "demo: failed; the reason is above"' EXIT
+  summary=(--json "$json")
+fi
+
 command=(build/release/bin/ddprun --standalone --nproc_per_node=2 train)
 echo "demo: ${command[*]} $*"
-"${command[@]}" --json "$json" "$@"
+"${command[@]}" "${summary[@]}" "$@"
 accuracy=$(python3 -c 'import json,sys; print("%.4f" % json.load(open(sys.argv[1]))["test_accuracy"])' "$json")
-rm -f "$json"
 echo "demo: trained on the digits with 2 processes: test accuracy $accuracy"

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/demo.sh passes its arguments on. What it sets up, builds and runs is replaced here; the
+README's own test runs it whole."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../.."))
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import runner  # noqa: E402
+
+# Keeps its arguments, and writes the summary where it is told to.
+FAKE_DDPRUN = """#!/usr/bin/env python3
+import json, sys
+arguments = sys.argv[1:]
+print("ARGUMENTS " + json.dumps(arguments))
+at = [i for i, a in enumerate(arguments) if a.split("=")[0] == "--json"]
+assert len(at) == 1, "--json is given %d times" % len(at)
+name, _, value = arguments[at[0]].partition("=")
+with open(value or arguments[at[0] + 1], "w") as f:
+    json.dump({"test_accuracy": 0.9512}, f)
+"""
+
+
+class DemoTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = directory.name
+        for path, text in (("scripts/setup.sh", "#!/bin/sh\n"), ("tools/cmake", "#!/bin/sh\n"),
+                           ("build/release/bin/ddprun", FAKE_DDPRUN)):
+            path = os.path.join(self.root, path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as f:
+                f.write(text)
+            os.chmod(path, 0o755)
+        shutil.copy(os.path.join(SOURCE, "scripts/demo.sh"), os.path.join(self.root, "scripts/demo.sh"))
+        os.mkdir(os.path.join(self.root, "tmp"))
+
+    def demo(self, *arguments):
+        env = dict(os.environ, PATH=os.path.join(self.root, "tools") + ":" + os.environ["PATH"],
+                   TMPDIR=os.path.join(self.root, "tmp"))
+        return subprocess.run([os.path.join(self.root, "scripts/demo.sh"), *arguments], env=env, text=True,
+                              timeout=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def test_the_summary_goes_where_the_user_wants_it_and_only_there(self):
+        path = os.path.join(self.root, "mine with a space.json")
+        for arguments in (["--json", path], [f"--json={path}", "--epochs=2"], ["--epochs=2"], []):
+            with self.subTest(arguments=arguments):
+                done = self.demo(*arguments)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertTrue(done.stdout.endswith("test accuracy 0.9512\n"), done.stdout)
+                self.assertEqual(os.path.exists(path), path in " ".join(arguments))
+                self.assertEqual(os.listdir(os.path.join(self.root, "tmp")), [])
+                if os.path.exists(path):
+                    os.remove(path)
+
+    def test_it_says_so_when_training_fails(self):
+        with open(os.path.join(self.root, "build/release/bin/ddprun"), "w") as f:
+            f.write("#!/bin/sh\nexit 3\n")
+        done = self.demo()
+        self.assertEqual(done.returncode, 3, done.stdout)
+        self.assertTrue(done.stdout.endswith("demo: failed; the reason is above\n"), done.stdout)
+        self.assertEqual(os.listdir(os.path.join(self.root, "tmp")), [])
+
+
+if __name__ == "__main__":
+    runner.main()
