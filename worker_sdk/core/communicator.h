@@ -85,6 +85,8 @@ class Communicator {
   virtual void barrier(const CallOptions& options = {}) = 0;
 
   // Collective: every rank asks for the same size at the same point. 64-byte aligned, zeroed.
+  // Throws kInvalidArgument for more than there can be, and nothing has happened. Any other error
+  // (kResourceExhausted, kSystem: no memory, no descriptors) ends the communicator on every rank.
   virtual std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) = 0;
 
   // Ends every operation under way and to come with kAborted, here and (as kPeerLost) on the other

@@ -89,6 +89,19 @@ TEST_CASE("host communicator: a different call on one node is a protocol error o
   CHECK(Clock::now() - start < 30s);
 }
 
+TEST_CASE("host communicator: allocations of different sizes are found on every node") {
+  const auto layout = GENERATE(std::vector<int>{0, 1}, std::vector<int>{0, 0, 1, 1},
+                               std::vector<int>{0, 1, 1, 2}, std::vector<int>{0, 0});
+  const Clock::time_point start = Clock::now();
+  const auto results = outcomes(
+      layout, [](Communicator& ranks) { ranks.allocate(ranks.rank() == 0 ? 1'000 : 100'000); });
+  for (const Outcome& result : results) {
+    CHECK(result.code == ErrorCode::kProtocol);
+    CHECK_THAT(result.what, Contains("allocate(1000 bytes)") && Contains("allocate(100000 bytes)"));
+  }
+  CHECK(Clock::now() - start < 10s);
+}
+
 TEST_CASE("host communicator: different roots that all wait are found at the deadline") {
   const auto results = outcomes({0, 1}, [](Communicator& ranks) {
     std::vector<float> values(10);
