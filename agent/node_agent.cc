@@ -35,8 +35,12 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
       options_(std::move(options)),
       events_(std::move(events)),
       machine_(options_.machine),
-      link_(io, options_.connect_to,
-            [this](const membership::AgentEvent& link_event) { handle(link_event); }),
+      link_(
+          io, options_.connect_to,
+          [this](const membership::AgentEvent& link_event) { handle(link_event); },
+          [this] {
+            if (!taken_in_ && events_.unreached) events_.unreached();
+          }),
       store_(io),
       error_files_(options_.error_file_prefix),
       timer_(io) {}
@@ -73,6 +77,12 @@ void NodeAgent::handle(membership::AgentEvent first) {
     const membership::AgentEvent next = std::move(events_waiting_.front());
     events_waiting_.pop_front();
     reached_ = reached_ || std::holds_alternative<event::LinkUp>(next);
+    if (const auto* heard = std::get_if<event::LinkMessage>(&next)) {
+      const auto& message = heard->envelope.message;
+      const auto* refused = std::get_if<membership::Refused>(&message);
+      taken_in_ |= std::holds_alternative<membership::Welcome>(message);
+      if (refused != nullptr && refused->again) taken_in_ = round_ != 0;
+    }
     for (const membership::AgentAction& todo : machine_.step(next, Clock::now())) perform(todo);
   }
   handling_ = false;

@@ -36,6 +36,8 @@ struct NodeAgentOptions {
 struct NodeAgentEvents {
   std::function<void(LogLevel, const std::string&)> tell;             // one line for the user
   std::function<void(const membership::agent_action::Exit&)> exited;  // last call, once
+  std::function<void()> unreached;  // may be empty: no rendezvous has taken this node in, and an
+                                    // attempt to reach one failed; the next one follows
 };
 
 // Destroy it only when the io context runs no more.
@@ -80,6 +82,7 @@ class NodeAgent {
   std::uint64_t round_ = 0;  // of workers_
   int node_rank_ = -1;
   bool reached_ = false;
+  bool taken_in_ = false;                              // by a rendezvous, as far as is known
   std::deque<membership::AgentEvent> events_waiting_;  // an action's own events come after it
   bool handling_ = false;
   std::function<void()> farewell_;  // set: all is over here, but the store is kept for others

@@ -52,6 +52,10 @@ Ownership decide(const RendezvousPlan& plan, int max_nodes) {
   return {.ours = true, .everywhere = !ours || hidden};
 }
 
+std::vector<UniqueFd> take(const Endpoint& endpoint, Ownership owner) {
+  return owner.everywhere ? bind_everywhere(endpoint.port) : rendezvous::bind_endpoint(endpoint);
+}
+
 }  // namespace
 
 EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes) {
@@ -59,16 +63,14 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes) {
   claim.connect_to = plan.endpoint;
   const Ownership owner = decide(plan, max_nodes);
   if (!owner.ours) return claim;
-  const auto bind = [&] {
-    claim.listeners = owner.everywhere ? bind_everywhere(plan.endpoint.port)
-                                       : rendezvous::bind_endpoint(plan.endpoint);
-  };
+  const auto bind = [&] { claim.listeners = take(plan.endpoint, owner); };
   try {
     bind();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnavailable) throw;
     // A daemon, or another ddprun of this job on this machine?
-    if (rendezvous::answers_as_rendezvous(plan.endpoint, kProbeTimeout)) return claim;
+    claim.contested = rendezvous::answers_as_rendezvous(plan.endpoint, kProbeTimeout);
+    if (claim.contested) return claim;
     bind();  // an earlier ddprun may have ended meanwhile
   }
   claim.connect_to.port = local_address(claim.listeners.front().get()).port();
@@ -78,6 +80,15 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes) {
                  "rendezvous on all interfaces, port " + std::to_string(claim.connect_to.port);
   }
   return claim;
+}
+
+std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, int max_nodes) {
+  try {
+    const Ownership owner = decide(plan, max_nodes);
+    return owner.ours ? take(plan.endpoint, owner) : std::vector<UniqueFd>{};
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 }  // namespace ddprun::launcher

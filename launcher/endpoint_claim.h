@@ -15,6 +15,7 @@ struct EndpointClaim {
   std::vector<UniqueFd> listeners;  // empty: somebody else serves; be a client
   Endpoint connect_to;              // where this node's own agent connects
   std::string note;                 // not empty: tell the user once
+  bool contested = false;           // this node would serve, but a rendezvous has the port
 };
 
 // The node serves when the plan says so, else when one of the endpoint's addresses is on an
@@ -22,5 +23,8 @@ struct EndpointClaim {
 // the address, serves on all interfaces. Where the port is taken and a ddprun rendezvous answers on
 // it, be its client. Throws Error(kUnavailable): taken by something else, which is named.
 EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes);
+
+// A contested claim, tried again: empty while the port is still taken. Quick; throws nothing.
+std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, int max_nodes);
 
 }  // namespace ddprun::launcher

@@ -52,13 +52,10 @@ Job::Job(JobPlan plan)
       patience_(io_),
       console_(io_) {
   if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);  // else: nohup ddprun …
-  if (!claim_.listeners.empty()) {
-    rendezvous::DaemonOptions options;
-    options.embedded = true;
-    daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(claim_.listeners), options);
-  }
+  if (!claim_.listeners.empty()) serve_rendezvous(std::move(claim_.listeners));
   agent::NodeAgentEvents events;
   events.tell = [this](LogLevel level, const std::string& text) { tell(level, text); };
+  if (claim_.contested) events.unreached = [this] { succeed_rendezvous(); };
   events.exited = [this](const membership::agent_action::Exit& exit) { finish(exit); };
   agent_ = std::make_unique<agent::NodeAgent>(io_, console_, agent_options(), std::move(events));
 }
@@ -162,6 +159,23 @@ void Job::say_what_is_waited_for() {
                 plan_.rendezvous.origin, "): does ddprun run on that node? Trying for up to ",
                 plan_.config.rendezvous_timeout.count() / 1000.0, " s (--rendezvous-timeout)"));
   });
+}
+
+void Job::serve_rendezvous(std::vector<UniqueFd> listeners) {
+  rendezvous::DaemonOptions options;
+  options.embedded = true;
+  daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);
+}
+
+// The rendezvous that had this node's port when it was claimed (an earlier job's, at its end) is
+// not to be reached any more: this node serves, if nobody else here was faster.
+void Job::succeed_rendezvous() {
+  if (daemon_ || exit_) return;
+  auto listeners = claim_again(plan_.rendezvous, plan_.config.max_nodes);
+  if (listeners.empty()) return;
+  serve_rendezvous(std::move(listeners));
+  tell(LogLevel::kInfo, concat("the rendezvous that was at ", to_string(claim_.connect_to),
+                               " has ended: serving it here"));
 }
 
 void Job::finish(const membership::agent_action::Exit& exit) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/console.h"
 #include "agent/node_agent.h"
@@ -32,6 +33,8 @@ class Job {
   void tell(LogLevel level, const std::string& text);
   void wait_for_signal();
   void say_what_is_waited_for();
+  void serve_rendezvous(std::vector<UniqueFd> listeners);
+  void succeed_rendezvous();
   void finish(const membership::agent_action::Exit& exit);
 
   // Constant after construction.

@@ -168,7 +168,8 @@ void AgentHub::when_idle(std::chrono::milliseconds timeout, std::function<void()
     const auto ready = std::exchange(self->idle_done_, nullptr);
     ready();
   });
-  check_idle();
+  for (const auto& action : table_.close_to_new_jobs(Clock::now())) perform(action);
+  feed(membership::event::Tick{});
 }
 
 void AgentHub::check_idle() {

@@ -35,7 +35,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   // An upgraded stream, not started.
   void take(const std::shared_ptr<membership::FrameStream>& frames);
 
-  // `done` is called from the io context: no job is left, or `timeout` passed.
+  // From now on no new job is begun (their agents try elsewhere, or again). `done` is called from
+  // the io context: no job is left, or `timeout` passed.
   void when_idle(std::chrono::milliseconds timeout, std::function<void()> done);
 
   std::vector<membership::JobStatus> status() const { return table_.status(); }

@@ -37,10 +37,11 @@ class Daemon {
 
   std::uint16_t port() const;
 
-  // Calls `done` (from the io context) as soon as every job has ended, every agent has confirmed it
-  // and, where it ended badly, no worker uses a static round's store any more; each of the two
-  // waits ends after `timeout`. For the node whose ddprun embeds the daemon: it must not exit
-  // before.
+  // Begins no new job from now on: its agents, and those of a job that waits for its first round,
+  // are told to try again. Calls `done` (from the io context) as soon as every job has ended, every
+  // agent has confirmed it and, where it ended badly, no worker uses a static round's store any
+  // more; each of the two waits ends after `timeout`. For the node whose ddprun embeds the daemon:
+  // it must not exit before.
   void when_idle(std::chrono::milliseconds timeout, std::function<void()> done);
 
   // The content of GET /v1/jobs.

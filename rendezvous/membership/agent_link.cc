@@ -49,9 +49,11 @@ std::string time_text(Clock::duration time) {
 
 class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(asio::io_context& io, Endpoint endpoint, std::function<void(const AgentEvent&)> on_event)
+  Impl(asio::io_context& io, Endpoint endpoint, std::function<void(const AgentEvent&)> on_event,
+       std::function<void()> on_failed_attempt)
       : endpoint_(std::move(endpoint)),
         on_event_(std::move(on_event)),
+        on_failed_attempt_(std::move(on_failed_attempt)),
         io_(io),
         resolver_(io),
         timer_(io),
@@ -90,6 +92,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   void destroy() {
     close();
     on_event_ = nullptr;
+    on_failed_attempt_ = nullptr;
   }
 
  private:
@@ -245,6 +248,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
       said_silence_ = true;
       emit(agent_event::LinkDown{true, last_failure_});
     }
+    const auto on_failed_attempt = on_failed_attempt_;  // a copy, as in emit()
+    if (on_failed_attempt) on_failed_attempt();
   }
 
   void give_up() {
@@ -333,6 +338,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   // io thread only.
   std::function<void(const AgentEvent&)> on_event_;
+  std::function<void()> on_failed_attempt_;
   asio::io_context& io_;
   tcp::resolver resolver_;
   asio::steady_timer timer_;  // back-off, then the attempt's limit
@@ -353,8 +359,10 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 };
 
 AgentLink::AgentLink(asio::io_context& io, Endpoint endpoint,
-                     std::function<void(const AgentEvent&)> on_event)
-    : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(on_event))) {}
+                     std::function<void(const AgentEvent&)> on_event,
+                     std::function<void()> on_failed_attempt)
+    : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(on_event),
+                                   std::move(on_failed_attempt))) {}
 
 AgentLink::~AgentLink() { impl_->destroy(); }
 void AgentLink::connect(milliseconds timeout) { impl_->connect(timeout); }

@@ -198,10 +198,34 @@ class AgentMachine::Impl {
   void hear(const Refused& refused) {
     awaiting_job_end_ = false;
     if (exit_) return;
+    if (refused.again && round_ == 0) {
+      start_over(refused.message);
+      return;
+    }
     JobEnd end;
     end.exit_code = refused.exit_code;
     end.reason = refused.message;
     decide_here(std::move(end));
+  }
+
+  // As if nothing had been reached yet; nothing numbered was said before the first round.
+  void start_over(const std::string& why) {
+    link_ = Link::kDown;
+    welcome_deadline_.reset();
+    session_.clear();
+    embedded_ = false;
+    waiting_text_.clear();
+    if (last_told_ != why) tell(LogLevel::kInfo, why + "; trying again");
+    last_told_ = why;
+    emit(CloseLink{});
+    if (!reach_deadline_) reach_deadline_ = now_ + options_.connect_timeout;
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(*reach_deadline_ - now_);
+    if (left.count() > 0) {
+      emit(Connect{left});
+    } else {
+      unreachable(concat("the rendezvous at ", to_string(options_.endpoint), ": ", why));
+    }
   }
 
   // ---- the store's listener ----

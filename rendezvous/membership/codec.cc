@@ -247,10 +247,12 @@ void get(const JsonFields& in, JobEnd& end) {
 void put(json::object& out, const Refused& refused) {
   out["message"] = text(refused.message);
   out["exit_code"] = refused.exit_code;
+  out["again"] = refused.again;
 }
 void get(const JsonFields& in, Refused& refused) {
   refused.message = in.text("message");
   refused.exit_code = in.small("exit_code", 0, 255);
+  refused.again = in.boolean("again");
 }
 
 // ---- envelopes ----

@@ -31,6 +31,8 @@ class Job {
   void heard(ConnectionId connection, Clock::time_point now);
   void closed(ConnectionId connection, Clock::time_point now, Actions& out);
   void tick(Clock::time_point now, Actions& out);
+  // Refuses every node; the job is empty afterwards. Before the first round only.
+  void turn_away(const Refused& refused, Clock::time_point now, Actions& out);
 
   std::optional<Clock::time_point> next_deadline() const;
 

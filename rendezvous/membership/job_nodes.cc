@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "common/exit_codes.h"
 #include "rendezvous/membership/job.h"
 #include "rendezvous/membership/verdicts.h"
@@ -223,6 +224,16 @@ void Job::erase(NodeId id, Actions& out) {
   by_session_.erase(node.session);
   by_instance_.erase(node.join.instance);
   state_.nodes.erase(found);
+}
+
+void Job::turn_away(const Refused& refused, TimePoint, Actions& out) {
+  DDPRUN_CHECK(awaits_first_round());
+  std::vector<NodeId> all;
+  for (auto& [id, node] : state_.nodes) {
+    tell(node, refused, out);
+    all.push_back(id);
+  }
+  for (const NodeId id : all) erase(id, out);
 }
 
 // ---- telling ----

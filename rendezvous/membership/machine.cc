@@ -9,6 +9,15 @@
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
+namespace {
+
+Refused try_again() {
+  return {.message = "the rendezvous there is ending with an earlier job",
+          .exit_code = static_cast<int>(ExitCode::kRetryable),
+          .again = true};
+}
+
+}  // namespace
 
 JobTable::JobTable(MachineOptions options, std::function<std::string()> new_session)
     : options_(std::move(options)), new_session_(std::move(new_session)) {}
@@ -74,6 +83,10 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
         out);
     return;
   }
+  if (job == nullptr && closed_to_new_jobs_) {
+    refuse(connection, try_again(), out);
+    return;
+  }
   if (job == nullptr && join.settings.rdzv_backend == kStaticBackend && other_static) {
     refuse(connection,
            {"this port already is the --master-port of another job; choose another port",
@@ -89,6 +102,16 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
     connections_[connection] = job;
     hint_at_siblings(*job, now, out);
   }
+}
+
+Actions JobTable::close_to_new_jobs(Clock::time_point now) {
+  closed_to_new_jobs_ = true;
+  Actions out;
+  for (const auto& job : jobs_) {
+    if (job->awaits_first_round()) job->turn_away(try_again(), now, out);
+  }
+  drop_finished();
+  return out;
 }
 
 // Made job ids hash the command, so nodes whose commands differ wait for each other as two jobs.

@@ -112,6 +112,10 @@ class JobTable {
   // `now` never goes back. A connection is known from its first message to its Closed event.
   Actions step(const Event& event, Clock::time_point now);
 
+  // From now on no new job is begun, and those that wait for their first round are given back:
+  // their agents are told to try again. For a rendezvous that is about to end.
+  Actions close_to_new_jobs(Clock::time_point now);
+
   // When Tick is due; nullopt only when there is no job.
   std::optional<Clock::time_point> next_deadline() const;
 
@@ -130,6 +134,7 @@ class JobTable {
   // In order of creation. Several may have one run id; all but the last have ended.
   std::vector<std::unique_ptr<Job>> jobs_;
   std::unordered_map<ConnectionId, Job*> connections_;
+  bool closed_to_new_jobs_ = false;
 };
 
 }  // namespace ddprun::membership

@@ -161,10 +161,12 @@ struct JobEnd {
   std::uint64_t rounds = 0;
 };
 
-// Not taken in: print the message, exit with exit_code.
+// Not taken in: print the message, exit with exit_code. `again`: this rendezvous is about to end,
+// and the next one on its endpoint may take the agent in; connect anew, as a new member.
 struct Refused {
   std::string message;
   int exit_code = 2;
+  bool again = false;
 };
 
 using RendezvousMessage = std::variant<Welcome, Waiting, StartRound, StopRound, JobEnd, Refused>;

@@ -156,6 +156,40 @@ class BadInput(harness.Case):
         asking.close()
         self.assertIn("waiting for nodes: 1 of 2", process.stderr.readline())
 
+    def test_a_rendezvous_that_dies_after_it_was_asked_is_succeeded(self):
+        """It says who it is, and is gone: the node that owns the address serves it itself."""
+        with socket.create_server(("127.0.0.1", 0)) as foreign:
+            foreign.settimeout(20)
+            port = foreign.getsockname()[1]
+            process = self.start("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "true")
+            asking, _ = foreign.accept()
+            asking.recv(100)
+            asking.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"service":"ddprun-rendezvous"}')
+            asking.close()
+            asking, _ = foreign.accept()  # the agent
+        asking.close()
+        self.assertIn("has ended: serving it here", process.stderr.readline())
+        second = self.ddprun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "true")
+        self.assertEqual((second.returncode, self.finish(process).returncode), (0, 0), second.text)
+
+    def test_a_job_that_comes_while_an_earlier_one_says_farewell_is_not_lost_with_it(self):
+        """The earlier one's rendezvous ends with it, when its workers' store is unused."""
+        port = harness.free_port()
+        flags = ["--nnodes=1", f"--rdzv-endpoint=127.0.0.1:{port}", "--shutdown-timeout=3"]
+        # A node that waits there already for another job, too.
+        early = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=next", "true"]
+        go = os.path.join(self.scratch(), "go")
+        first = self.start(*flags, "--rdzv-id=first", "sh", "-c",
+                           f"echo ready; until [ -e {go} ]; do sleep 0.01; done; exit 3")
+        self.assertEqual(first.stdout.readline(), "ready\n")
+        waiting = self.start(*early)
+        self.assertIn("waiting for nodes: 1 of 2", waiting.stderr.readline())
+        open(go, "w", encoding="ascii").close()
+        self.assertIn("ending with an earlier job; trying again", waiting.stderr.readline())
+        done = self.finish(self.start(*early))
+        self.assertEqual([done.returncode, self.finish(waiting).returncode], [0, 0], done.text)
+        self.assertEqual(self.finish(first).returncode, 3)
+
     def test_a_port_that_needs_root(self):
         drop = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
         with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", encoding="ascii") as f:

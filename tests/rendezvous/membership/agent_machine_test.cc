@@ -210,6 +210,30 @@ TEST_CASE("AgentMachine: without link a failed worker ends the round here") {
   CHECK(node.last<agent_action::StopWorkers>() != nullptr);
 }
 
+TEST_CASE("AgentMachine: refused by a rendezvous that ends, it joins the next one as a new node") {
+  Node node;
+  node(agent_event::Start{});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node(agent_event::StoreBound{4000});
+  const bool was_taken_in = GENERATE(false, true);
+  if (was_taken_in) node.welcome(true);
+  node.actions.clear();
+  node.hear(Refused{"it ends", 75, true}, false);
+  CHECK(node.last<agent_action::CloseLink>() != nullptr);
+  REQUIRE(node.last<agent_action::Connect>() != nullptr);
+  CHECK(node.last<agent_action::Exit>() == nullptr);
+  CHECK_THAT(node.last<agent_action::Tell>()->text, Contains("it ends; trying again"));
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  REQUIRE(node.said<Join>() != nullptr);
+  CHECK(node.said<Join>()->session.empty());
+  CHECK(node.said<Join>()->store_port == 4000);
+  // But not for ever.
+  node.now += node.options.connect_timeout;
+  node.hear(Refused{"it ends", 75, true}, false);
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 69);
+}
+
 TEST_CASE("AgentMachine: silence fences: the workers stop at once") {
   Node node;
   node.run();

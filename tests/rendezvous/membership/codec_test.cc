@@ -66,7 +66,8 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       start,
       StopRound{2, "why"},
       end,
-      Refused{"no", 2}};
+      Refused{"no", 2},
+      Refused{"ending", 75, true}};
   for (const RendezvousMessage& message : messages) {
     const std::string text = encode(RendezvousEnvelope{7, 9, message});
     const RendezvousEnvelope back = decode_rendezvous_message(text);

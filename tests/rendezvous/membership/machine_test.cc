@@ -70,6 +70,7 @@ class Script {
     }
     now = until;
   }
+  void close_to_new_jobs() { perform(table.close_to_new_jobs(now)); }
   // All agents alive meanwhile.
   void wait_alive(std::chrono::milliseconds time) {
     for (auto passed = 0ms; passed < time; passed += 1000ms) {
@@ -106,8 +107,9 @@ class Script {
   ConnectionId last_connection = 0;
 
  private:
-  void step(const Event& event) {
-    for (const Action& action : table.step(event, now)) {
+  void step(const Event& event) { perform(table.step(event, now)); }
+  void perform(const Actions& actions) {
+    for (const Action& action : actions) {
       for (auto& [name, agent] : agents) {
         const auto* send = std::get_if<action::Send>(&action);
         if (send != nullptr && send->connection == agent.connection) {
@@ -172,6 +174,32 @@ TEST_CASE("Machine: jobs of one user that differ in the command's hash are told 
     CHECK(join_as("4", "train").empty());
     CHECK(j.last<Waiting>("1")->note.empty());
   }
+}
+
+TEST_CASE("Machine: closed to new jobs: who waits is sent away to try again, the others end here") {
+  Script j;
+  j.join("1");
+  j.join("2");
+  REQUIRE(j.round("1") == 1);
+  Join other = j.make_join("3");
+  other.run_id = "other";
+  j.join("3", other);
+  REQUIRE(j.last<Welcome>("3") != nullptr);
+  j.close_to_new_jobs();
+  REQUIRE(j.last<Refused>("3") != nullptr);
+  CHECK(j.last<Refused>("3")->again);
+  CHECK(j.agents["3"].closed);
+  other.instance = "4";
+  j.join("4", other);
+  REQUIRE(j.last<Refused>("4") != nullptr);
+  CHECK(j.last<Refused>("4")->again);
+  CHECK(j.agents["4"].closed);
+  CHECK_FALSE(j.agents["1"].closed);
+  for (const char* node : {"1", "2"}) j.says(node, WorkersSucceeded{1});
+  j.join("1");  // for its verdict
+  CHECK(j.last<JobEnd>("1")->exit_code == 0);
+  for (const char* node : {"1", "2"}) j.acks(node);
+  CHECK(j.table.idle());
 }
 
 TEST_CASE("Machine: --node-rank comes first, then join order, rank 0 stays on its node") {
