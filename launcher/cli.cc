@@ -140,7 +140,9 @@ class CommandLineParser {
          "where the nodes meet; the node that has HOST's address serves it (port 29400)");
     text("rdzv-id", config.rdzv_id, "ID", "name of the job, the same on every node");
     text("rdzv-backend", config.rdzv_backend, "c10d|static", "how ranks are given out");
-    text("rdzv-conf", raw_.rdzv_conf, "K=V,…", "is_host, join_timeout (seconds)");
+    text("rdzv-conf", raw_.rdzv_conf, "K=V,…",
+         "is_host (0 or 1); in seconds: join_timeout (600), last_call_timeout (30), "
+         "keep_alive_timeout (5), start_timeout (300), exit_barrier_timeout (3600)");
     text("node-rank", raw_.node_rank, "N", "this node's rank; binding with --master-addr");
     text("master-addr", config.master_addr, "HOST", "address of node rank 0");
     text("master-port", raw_.master_port, "PORT", "port on node rank 0 (29500)");
@@ -309,11 +311,19 @@ class CommandLineParser {
       }
       config.rdzv_conf[std::string(item.substr(0, equals))] = item.substr(equals + 1);
     }
-    if (const auto found = config.rdzv_conf.find("join_timeout"); found != config.rdzv_conf.end()) {
-      if (raw_.rendezvous_timeout.empty()) {
-        seconds("rdzv-conf=join_timeout", found->second, config.rendezvous_timeout);
+    const auto timeout = [&](const std::string& key, std::chrono::milliseconds& target) {
+      const auto found = config.rdzv_conf.find(key);
+      if (found == config.rdzv_conf.end()) return;
+      seconds("rdzv-conf=" + key, found->second, target);
+      if (target.count() <= 0) {
+        result_.problems.push_back("--rdzv-conf=" + key + ": must be more than 0 seconds");
       }
-    }
+    };
+    if (raw_.rendezvous_timeout.empty()) timeout("join_timeout", config.rendezvous_timeout);
+    timeout("last_call_timeout", config.last_call_timeout);
+    timeout("keep_alive_timeout", config.keep_alive_timeout);
+    timeout("start_timeout", config.start_timeout);
+    timeout("exit_barrier_timeout", config.exit_barrier_timeout);
   }
 
   CLI::App app_;

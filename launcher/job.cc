@@ -98,7 +98,11 @@ agent::NodeAgentOptions Job::agent_options() const {
                    .max_restarts = config.max_restarts,
                    .rdzv_backend = is_static ? membership::kStaticBackend : "c10d"};
   join.timeouts.join = config.rendezvous_timeout;
+  join.timeouts.last_call = config.last_call_timeout;
+  join.timeouts.keep_alive = config.keep_alive_timeout;
+  join.timeouts.start = config.start_timeout;
   join.timeouts.stop_grace = config.shutdown_timeout;
+  join.timeouts.exit_barrier = config.exit_barrier_timeout;
   // Alone with its own rendezvous it can't be cut off: silence only means that this process stood
   // still (Ctrl-Z, a paused container).
   if (daemon_ && config.max_nodes == 1) join.timeouts.keep_alive = std::chrono::hours{24 * 365};

@@ -34,6 +34,11 @@ struct LaunchConfig {
   std::chrono::milliseconds rendezvous_timeout{600'000};      // until all nodes have joined
   std::chrono::milliseconds rendezvous_lost_timeout{60'000};  // workers run on without it
   std::chrono::milliseconds shutdown_timeout{30'000};         // SIGTERM → SIGKILL
+  // Likewise, of the whole job: keys of --rdzv-conf; the first node's values count.
+  std::chrono::milliseconds last_call_timeout{30'000};  // MIN nodes are there: wait for MAX
+  std::chrono::milliseconds keep_alive_timeout{5'000};  // silence of a node for this long: lost
+  std::chrono::milliseconds start_timeout{300'000};     // until every worker of a round runs
+  std::chrono::milliseconds exit_barrier_timeout{3'600'000};  // first node succeeded → all have
 
   // What runs.
   bool module = false;     // -m: PROGRAM is a Python module

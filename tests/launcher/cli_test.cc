@@ -88,6 +88,23 @@ TEST_CASE("command line: every flag reaches its field") {
   CHECK(config.program == "pkg.mod");
 }
 
+TEST_CASE("command line: the job's time limits are keys of --rdzv-conf, in seconds") {
+  const CommandLine line =
+      parse({"--rdzv-conf=last_call_timeout=1.5,keep_alive_timeout=2,"
+             "start_timeout=3,exit_barrier_timeout=86400",
+             "x"});
+  CHECK(line.problems == Args{});
+  CHECK(line.config.last_call_timeout == 1500ms);
+  CHECK(line.config.keep_alive_timeout == 2s);
+  CHECK(line.config.start_timeout == 3s);
+  CHECK(line.config.exit_barrier_timeout == 24h);
+  CHECK_THAT(only_problem({"--rdzv-conf=exit_barrier_timeout=x", "x"}),
+             Contains("exit_barrier_timeout=x: wants a number of seconds"));
+  CHECK_THAT(only_problem({"--rdzv-conf=keep_alive_timeout=0", "x"}), Contains("more than 0"));
+  CHECK_THAT(only_problem({"--rdzv-conf=exit_barier_timeout=1", "x"}),
+             Contains("did you mean exit_barrier_timeout"));
+}
+
 TEST_CASE("command line: an unknown flag is named, with a suggestion") {
   CHECK_THAT(only_problem({"--nproc", "2", "x"}),
              Contains("unknown flag --nproc ") && Contains("--nproc-per-node?"));

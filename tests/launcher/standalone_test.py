@@ -83,6 +83,16 @@ class Success(harness.Case):
         self.assertEqual([(w["rank"], w["group"], w["local"]) for w in workers],
                          [("0", "0", "0"), ("1", "1", "0")])
 
+    def test_the_exit_barrier_and_the_last_call_are_as_long_as_the_user_says(self):
+        flags = ["--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}", "--rdzv-id=j",
+                 "--shutdown-timeout=1", "--rdzv-conf=exit_barrier_timeout=0.5,last_call_timeout=0.1"]
+        self.assertEqual(self.ddprun(*flags, "true", timeout=20).returncode, 0)  # not after 30 s
+        flags[0] = "--nnodes=2"
+        running = [self.start(*flags, "sh", "-c", "[ $RANK = 0 ] || exec sleep 600") for _ in range(2)]
+        for done in [self.finish(process, timeout=20) for process in running]:
+            self.assertEqual(done.returncode, 75, done.text)
+            self.assertRegex(done.stderr, r"still running 500 ms|still running 0\.5 s")
+
     def test_output_with_nobody_to_read_it(self):
         with open("/dev/full", "w") as full:
             process = harness.subprocess.run([harness.DDPRUN, "--standalone", "--nproc_per_node=2",
