@@ -234,9 +234,8 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
   log(out, verdict.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
       concat("ended with exit code ", verdict.exit_code, verdict.reason.empty() ? "" : ": ",
              verdict.reason));
-  for (Optional* deadline :
-       {&join_deadline_, &last_call_, &fenced_until_, &start_deadline_, &barrier_deadline_,
-        &stop_deadline_, &presence_check_, &waiting_due_}) {
+  for (Optional* deadline : {&join_deadline_, &last_call_, &fenced_until_, &start_deadline_,
+                             &barrier_deadline_, &stop_deadline_, &waiting_due_}) {
     deadline->reset();
   }
   state_.phase = JobPhase::kEnded;
@@ -247,6 +246,9 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
       gone.push_back(id);
     } else {
       push(node, verdict, out);
+      if (node.connection) continue;
+      node.grace_until = now + options_.end_grace;  // it may come back for it
+      earlier(presence_check_, *node.grace_until);
     }
   }
   for (const NodeId id : gone) erase(id, out);

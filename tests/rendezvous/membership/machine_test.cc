@@ -399,6 +399,22 @@ TEST_CASE("Machine: Leave ends a running job on all nodes, but not one that only
   }
 }
 
+TEST_CASE("Machine: a node that is away when the job ends holds it for the grace only") {
+  const bool silent = GENERATE(false, true);
+  Script j;
+  j.join("1");
+  j.join("2");
+  j.wait(1s);
+  j.hears("1");
+  if (!silent) j.closes("2");
+  j.says("1", Leave{"received SIGTERM", 143});
+  j.acks("1");
+  REQUIRE(j.table.status().at(0).phase == "ended");
+  const auto ended_at = j.now;
+  while (!j.table.idle() && j.now < ended_at + 60s) j.wait(100ms);
+  CHECK(j.now - ended_at <= (silent ? 4100ms : 1100ms));
+}
+
 TEST_CASE("Machine: join time-out names how many came and their hosts") {
   Script j(3);
   j.join("1");
