@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
@@ -13,6 +15,7 @@ namespace {
 
 // A reply longer than this is not a c10d store's: refuse before allocating.
 constexpr std::uint64_t kMaxReplyBytes = std::uint64_t{1} << 40;
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
 std::string raw(std::string_view key) {
   std::string text(1, kKeyPrefix);
@@ -349,8 +352,13 @@ std::string TcpStore::receive_vector(Deadline deadline) {
   std::uint64_t size;
   receive(&size, sizeof size, deadline);
   if (size > kMaxReplyBytes) throw Error(ErrorCode::kProtocol, "a reply of absurd length");
-  std::string bytes(size, '\0');
-  receive(bytes.data(), size, deadline);
+  // In pieces, so that what is only announced takes no memory.
+  std::string bytes;
+  while (bytes.size() < size) {
+    const std::size_t before = bytes.size();
+    bytes.resize(before + std::min<std::uint64_t>(size - before, std::max(kPieceBytes, before)));
+    receive(bytes.data() + before, bytes.size() - before, deadline);
+  }
   return bytes;
 }
 

@@ -200,6 +200,27 @@ TEST_CASE("TcpStore: a mute server at a wait costs the deadline and the cancella
   CHECK(code_of([&] { store.ping(); }) == ErrorCode::kConnectionLost);
 }
 
+TEST_CASE("TcpStore: a reply of absurd length costs the connection, not the memory", "[net]") {
+  const UniqueFd listener = listen_on(resolve({"127.0.0.1", 0}).front());
+  std::thread server([&] {
+    const Deadline deadline = Deadline::after(10s);
+    const UniqueFd connection = accept_from(listener.get(), deadline);
+    char handshake[10];
+    receive_all(connection.get(), handshake, sizeof handshake, deadline);
+    send_all(connection.get(), handshake + 6, 4, deadline);
+    char opcode;
+    receive_all(connection.get(), &opcode, 1, deadline);
+    const std::uint64_t length = std::uint64_t{1} << 39;
+    send_all(connection.get(), &length, sizeof length, deadline);
+    send_all(connection.get(), "a few bytes", 11, deadline);
+  });
+  TcpStoreOptions options = within(5s);
+  options.join = false;
+  TcpStore store({"127.0.0.1", local_address(listener.get()).port()}, options);
+  CHECK(code_of([&] { store.compare_set("key", "", "value"); }) == ErrorCode::kConnectionLost);
+  server.join();
+}
+
 TEST_CASE("TcpStore: a listener that never answers the handshake costs the deadline", "[net]") {
   const UniqueFd listener = listen_on(resolve({"127.0.0.1", 0}).front());
   const Endpoint endpoint{"127.0.0.1", local_address(listener.get()).port()};
