@@ -2,6 +2,7 @@
 #include "launcher/failure_report.h"
 
 #include "common/exit_codes.h"
+#include "common/log.h"
 #include "common/signal_names.h"
 
 namespace ddprun::launcher {
@@ -36,6 +37,18 @@ std::string others(const membership::JobEnd& verdict, const ReportContext& conte
   return text;
 }
 
+// As one_line, but tabs stay: a line of output that another node sent.
+std::string with_tabs(std::string_view output) {
+  std::string text;
+  for (;;) {
+    const std::size_t tab = output.find('\t');
+    text += one_line(output.substr(0, tab));
+    if (tab == std::string_view::npos) return text;
+    text += '\t';
+    output.remove_prefix(tab + 1);
+  }
+}
+
 }  // namespace
 
 std::string how_it_ended(const membership::WorkerFailure& failure) {
@@ -50,11 +63,12 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
   const auto line = [&text](const char* name, const std::string& value) {
     std::string label = name;
     label.resize(10, ' ');
-    text += "  " + label + value + "\n";
+    text += "  " + label + one_line(value) + "\n";
   };
   if (const auto& failure = verdict.first_failure) {
     const std::string rank = std::to_string(failure->global_rank);
-    text += kRule + context.program + " FAILED: the first failure was rank " + rank + "\n";
+    text +=
+        kRule + one_line(context.program) + " FAILED: the first failure was rank " + rank + "\n";
     line("host", failure->host + " (node rank " + std::to_string(failure->node_rank) + ")");
     line("rank", rank + " (local rank " + std::to_string(failure->local_rank) + ")");
     if (failure->pid > 0) line("pid", std::to_string(failure->pid));
@@ -64,11 +78,13 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
       line("output", "none on stderr");
     } else {
       line("output", "its last " + std::to_string(failure->last_lines.size()) + " line(s):");
-      for (const std::string& output : failure->last_lines) text += "    | " + output + "\n";
+      for (const std::string& output : failure->last_lines)
+        text += "    | " + with_tabs(output) + "\n";
     }
     line("others", others(verdict, context));
   } else {
-    text += "ddprun: " + (verdict.reason.empty() ? "the job failed" : verdict.reason) + "\n";
+    text +=
+        "ddprun: " + (verdict.reason.empty() ? "the job failed" : one_line(verdict.reason)) + "\n";
     if (context.local && verdict.rounds == 0) return text;  // one clear line: nothing had begun
     text = kRule + text;
   }

@@ -42,6 +42,19 @@ TEST_CASE("failure report: a signal is named") {
   CHECK_THAT(failure_report(verdict, {}), Contains("killed by SIGSEGV (signal 11)"));
 }
 
+TEST_CASE("failure report: what another node sent can't forge lines or steer the terminal") {
+  membership::JobEnd verdict = failed_job();
+  verdict.first_failure->host = "n2\nddprun: all is well";
+  verdict.first_failure->note = "\x1b[2Jnote";
+  verdict.first_failure->last_lines = {"a\tb\x1b]0;title\x07"};
+  const std::string text = failure_report(verdict, {});
+  CHECK(text.find('\x1b') == std::string::npos);
+  CHECK_THAT(text, Contains("n2\\nddprun: all is well (node rank 2)") && Contains("\\x1b[2Jnote") &&
+                       Contains("    | a\tb\\x1b]0;title\\x07\n"));
+  verdict = {.exit_code = 75, .reason = "lost \x1b[2J\nx", .first_failure = {}, .rounds = 1};
+  CHECK_THAT(failure_report(verdict, {}), Contains("ddprun: lost \\x1b[2J\\nx\n"));
+}
+
 TEST_CASE("failure report: nothing for success, one line where nothing had begun") {
   CHECK(failure_report({}, {}).empty());
   const std::string text = failure_report(
