@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -184,20 +185,34 @@ int connect_once(const SocketAddress& address, Deadline deadline, UniqueFd* out)
   return error;
 }
 
+UniqueFd connect_to_any(const std::vector<SocketAddress>& addresses, Clock::duration patience,
+                        Deadline deadline, std::string* failure) {
+  failure->clear();
+  auto left = static_cast<Clock::rep>(addresses.size());
+  for (const SocketAddress& address : addresses) {
+    const Clock::duration share = addresses.size() == 1
+                                      ? deadline.remaining()
+                                      : std::min(patience, deadline.remaining() / left);
+    --left;
+    UniqueFd fd;
+    const int error = connect_once(address, Deadline::after(share), &fd);
+    if (fd) return fd;
+    const std::string why = error == ETIMEDOUT ? "no answer (packets dropped?)" : errno_text(error);
+    *failure += concat(failure->empty() ? "" : "; ", address.text(), ": ", why);
+  }
+  return {};
+}
+
 UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
   const Clock::time_point start = Clock::now();
   milliseconds backoff{10};
+  milliseconds patience{1'000};  // longer each time: there are slow networks, too
   std::string last_failure;
-  std::string tried = to_string(endpoint);
   do {
     try {
-      for (const SocketAddress& address : resolve(endpoint)) {
-        tried = address.text();
-        UniqueFd fd;
-        const int error = connect_once(address, deadline, &fd);
-        if (fd) return fd;
-        last_failure = error == ETIMEDOUT ? "no answer (packets dropped?)" : errno_text(error);
-      }
+      UniqueFd fd = connect_to_any(resolve(endpoint), patience, deadline, &last_failure);
+      if (fd) return fd;
+      patience = std::min(patience * 2, milliseconds{30'000});
     } catch (const Error& error) {
       last_failure = error.what();
     }
@@ -205,8 +220,8 @@ UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
     backoff = std::min(backoff * 2, milliseconds{500});
   } while (!deadline.expired());
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  throw Error(ErrorCode::kUnavailable, concat("can't connect to ", to_string(endpoint), " (tried ",
-                                              tried, " for ", seconds, " s): ", last_failure));
+  throw Error(ErrorCode::kUnavailable, concat("can't connect to ", to_string(endpoint),
+                                              " (tried for ", seconds, " s): ", last_failure));
 }
 
 UniqueFd accept_from(int listener, Deadline deadline) {

@@ -46,11 +46,20 @@ SocketAddress peer_address(int fd);
 // A connected, close-on-exec, TCP_NODELAY socket in non-blocking mode (use the calls below).
 // Refused connections and unresolved names are retried with back-off until the deadline, since the
 // peer may be starting. Throws Error(kUnavailable): who was tried, for how long, the last failure.
+// A name is looked up anew for each round of attempts. getaddrinfo(3) takes no deadline: a name
+// server that is silent delays this by the resolver's own time-outs (resolv.conf: timeout ×
+// attempts for each server, 10 s by default) beyond the deadline; numeric hosts never wait.
 UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline);
 
 // One attempt at one address, for code with retries of its own. Returns 0 and the socket in `out`,
 // or errno: ETIMEDOUT where the deadline passed.
 int connect_once(const SocketAddress& address, Deadline deadline, UniqueFd* out);
+
+// One attempt at each of `addresses`, in order. Where there are several, each has `patience` at
+// most and an even share of the time, so that one that drops packets doesn't hide the others. Not
+// connected: an empty descriptor, and in *failure why, for each address.
+UniqueFd connect_to_any(const std::vector<SocketAddress>& addresses, Clock::duration patience,
+                        Deadline deadline, std::string* failure);
 
 // Accepts one connection. Throws Error(kTimeout).
 UniqueFd accept_from(int listener, Deadline deadline);

@@ -60,6 +60,32 @@ TEST_CASE("socket: a refused endpoint says who was tried", "[net]") {
   }
 }
 
+TEST_CASE("socket: an address that drops packets leaves time for the next one", "[net]") {
+  // A full queue of connections: the kernel drops the next ones.
+  const UniqueFd deaf = loopback_listener();
+  REQUIRE(::listen(deaf.get(), 0) == 0);
+  const SocketAddress deaf_address = local_address(deaf.get());
+  std::vector<UniqueFd> queue;
+  std::string failure;
+  for (;;) {
+    UniqueFd fd = connect_to_any({deaf_address}, 1s, Deadline::after(100ms), &failure);
+    if (!fd) break;
+    queue.push_back(std::move(fd));
+    REQUIRE(queue.size() < 100);
+  }
+  CHECK_THAT(failure, Contains(deaf_address.text() + ": no answer"));
+  const UniqueFd listener = loopback_listener();
+  const SocketAddress good = local_address(listener.get());
+  const Clock::time_point begin = Clock::now();
+  const UniqueFd fd =
+      connect_to_any({deaf_address, deaf_address, good}, 60s, Deadline::after(3s), &failure);
+  REQUIRE(fd);
+  CHECK(peer_address(fd.get()).text() == good.text());
+  CHECK(Clock::now() - begin < 3s);
+  CHECK(connect_to_any({deaf_address, good}, 50ms, Deadline::after(60s), &failure));
+  CHECK(Clock::now() - begin < 10s);
+}
+
 TEST_CASE("socket: an address is local where an interface has it", "[net]") {
   CHECK(is_local_address(resolve({"127.0.0.1", 1}).front()));
   CHECK_FALSE(is_local_address(resolve({"192.0.2.1", 1}).front()));
