@@ -6,9 +6,11 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,7 +53,11 @@ struct AskedGroups {
   }
 };
 
+Warden::Warden(int socket, int child_fd)
+    : socket_(socket), child_fd_(child_fd), deaths_fd_(epoll_create1(EPOLL_CLOEXEC)) {}
+
 Warden::~Warden() {
+  close(deaths_fd_);
   free(workers_);
   free(asked_groups_);
 }
@@ -179,7 +185,19 @@ void Warden::spawn(const Request& request, const int* fds) {
     return report_not_started(request.worker, result.error.error_number, result.error.stage);
   }
   has_children_ = true;
-  workers_[num_workers_++] = {result.pid, request.worker, result.exec_fd};
+  Worker& worker = workers_[num_workers_++];
+  worker = {result.pid, request.worker, result.exec_fd, -1};
+  watch(worker.pid, &worker.pid_fd);
+}
+
+void Warden::watch(pid_t pid, int* pid_fd) const {
+  *pid_fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = static_cast<uint64_t>(pid);
+  if (*pid_fd < 0 || epoll_ctl(deaths_fd_, EPOLL_CTL_ADD, *pid_fd, &event) == 0) return;
+  close(*pid_fd);
+  *pid_fd = -1;
 }
 
 void Warden::signal_workers(int signal_number) {
@@ -200,7 +218,28 @@ void Warden::sweep() {
   swept_at_ms_ = now_ms();
 }
 
+// The agent takes the first failure for the cause, so the order counts. wait4 for any child answers
+// in the order of birth.
+void Warden::reap_in_order_of_death() {
+  constexpr int kBatch = 64;
+  epoll_event ready[kBatch];
+  bool progress = true;
+  while (progress) {
+    progress = false;
+    const int count = epoll_wait(deaths_fd_, ready, kBatch, 0);
+    for (int i = 0; i < count; ++i) {
+      const pid_t pid = static_cast<pid_t>(ready[i].data.u64);
+      int status = 0;
+      rusage usage;
+      if (wait4(pid, &status, WNOHANG, &usage) != pid) continue;
+      finished(pid, status, usage);
+      progress = true;
+    }
+  }
+}
+
 void Warden::reap() {
+  reap_in_order_of_death();
   while (true) {
     int status = 0;
     rusage usage;
@@ -208,20 +247,24 @@ void Warden::reap() {
     if (pid < 0 && errno == EINTR) continue;
     has_children_ = pid >= 0;
     if (pid <= 0) return;
-    for (size_t i = 0; i < num_workers_; ++i) {
-      if (workers_[i].pid != pid) continue;
-      const uint32_t index = workers_[i].index;
-      const size_t before = num_workers_;
-      if (workers_[i].exec_fd >= 0) decide_exec(i);
-      if (num_workers_ != before) break;  // it never started
-      remove(i);
-      report({.type = ReportType::kExited,
-              .worker = index,
-              .pid = pid,
-              .wait_status = status,
-              .max_resident_kb = static_cast<uint64_t>(usage.ru_maxrss)});
-      break;
-    }
+    finished(pid, status, usage);
+  }
+}
+
+void Warden::finished(pid_t pid, int status, const rusage& usage) {
+  for (size_t i = 0; i < num_workers_; ++i) {
+    if (workers_[i].pid != pid) continue;
+    const uint32_t index = workers_[i].index;
+    const size_t before = num_workers_;
+    if (workers_[i].exec_fd >= 0) decide_exec(i);
+    if (num_workers_ != before) return;  // it never started
+    remove(i);
+    report({.type = ReportType::kExited,
+            .worker = index,
+            .pid = pid,
+            .wait_status = status,
+            .max_resident_kb = static_cast<uint64_t>(usage.ru_maxrss)});
+    return;
   }
 }
 
@@ -243,7 +286,13 @@ void Warden::decide_exec(size_t position) {
   }
 }
 
-void Warden::remove(size_t position) { workers_[position] = workers_[--num_workers_]; }
+void Warden::remove(size_t position) {
+  if (const int fd = workers_[position].pid_fd; fd >= 0) {
+    epoll_ctl(deaths_fd_, EPOLL_CTL_DEL, fd, nullptr);
+    close(fd);
+  }
+  workers_[position] = workers_[--num_workers_];
+}
 
 void Warden::report_not_started(uint32_t index, int error_number, Stage stage) {
   report({.type = ReportType::kNotStarted,

@@ -10,13 +10,14 @@
 #include "agent/warden/protocol.h"
 
 struct pollfd;
+struct rusage;
 
 namespace ddprun::agent::warden {
 
 class Warden {
  public:
   // `socket` is the agent's peer, `child_fd` a signalfd for SIGCHLD.
-  Warden(int socket, int child_fd) : socket_(socket), child_fd_(child_fd) {}
+  Warden(int socket, int child_fd);
   ~Warden();
   Warden(const Warden&) = delete;
   Warden& operator=(const Warden&) = delete;
@@ -29,6 +30,7 @@ class Warden {
     pid_t pid;
     uint32_t index;  // the agent's
     int exec_fd;     // −1 once the exec is decided
+    int pid_fd;      // watched by deaths_fd_; −1: there was no descriptor for it
   };
   enum class Mode { kServing, kStopping, kKilling };
 
@@ -38,6 +40,9 @@ class Warden {
   void ask_the_rest_to_stop();
   void sweep();
   void reap();
+  void reap_in_order_of_death();
+  void watch(pid_t pid, int* pid_fd) const;
+  void finished(pid_t pid, int status, const rusage& usage);
   void decide_exec(size_t position);
   void remove(size_t position);
   void report(Report report);
@@ -47,6 +52,7 @@ class Warden {
 
   const int socket_;
   const int child_fd_;
+  const int deaths_fd_;  // epoll: workers' pidfds become ready in the order of their deaths
   bool agent_gone_ = false;
   Mode mode_ = Mode::kServing;
   bool rest_asked_ = false;  // SIGTERM was sent to what the workers left behind

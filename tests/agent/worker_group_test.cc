@@ -3,6 +3,7 @@
 #include "agent/worker_group.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -33,6 +34,49 @@ TEST_CASE("WorkerGroup: workers that exit with 0 are all running, then all succe
   CHECK(run.num_all_succeeded == 1);
   CHECK(run.num_all_gone == 1);
   CHECK(live_wardens().empty());
+}
+
+// As the kernel shows it in /proc/PID/stat.
+char state_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(')');
+  return name_end == std::string::npos ? '?' : line[name_end + 2];
+}
+
+TEST_CASE("WorkerGroup: of deaths that the warden sees at once the earliest is the first failure",
+          "[proc]") {
+  GroupFixture run;
+  constexpr int kNumWorkers = 4;
+  const std::string script = "echo pid $$ .; exec sleep 600";
+  run.start_shells(std::vector<std::string>(kNumWorkers, script));
+  REQUIRE(run.wait_for([&] {
+    const std::string text = run.out();
+    return std::count(text.begin(), text.end(), '.') == kNumWorkers;
+  }));
+  std::vector<pid_t> pids(kNumWorkers);
+  for (int rank = 0; rank < kNumWorkers; ++rank) {
+    const std::string text = run.out();
+    const std::string label = "[" + std::to_string(rank) + "] pid ";
+    REQUIRE(text.find(label) != std::string::npos);
+    pids[rank] = static_cast<pid_t>(std::stol(text.substr(text.find(label) + label.size())));
+  }
+  const std::vector<pid_t> wardens = live_wardens();
+  REQUIRE(wardens.size() == 1);
+  REQUIRE(::kill(wardens.front(), SIGSTOP) == 0);
+  REQUIRE(run.wait_for([&] { return state_of(wardens.front()) == 'T'; }));
+  for (const int rank : {2, 3, 0, 1}) {
+    const UniqueFd death = open_pidfd(pids[rank]);
+    REQUIRE(::kill(pids[rank], rank == 2 ? SIGABRT : SIGKILL) == 0);
+    pollfd ready{death.get(), POLLIN, 0};
+    REQUIRE(::poll(&ready, 1, 30'000) == 1);
+  }
+  REQUIRE(::kill(wardens.front(), SIGCONT) == 0);
+  REQUIRE(run.wait_for([&] { return !run.failures.empty(); }));
+  CHECK(run.failures.front().global_rank == 2);
+  CHECK(run.failures.front().signal_number == SIGABRT);
+  REQUIRE(run.stop_and_wait());
 }
 
 TEST_CASE("WorkerGroup: an exit code is reported with rank, pid, node, host and last lines",
