@@ -126,7 +126,8 @@ class Finder {
   // Static mode: node rank 0 serves, without a look at addresses (D3).
   void decide_static_owner() {
     const LaunchConfig& config = input_.config;
-    if (!config.node_rank && config.max_nodes > 1) {
+    const std::optional<int> rank = node_rank();
+    if (!rank && config.max_nodes > 1) {
       result_.problem = "--node-rank: each node needs its own (0 to " +
                         std::to_string(config.max_nodes - 1) + ") with " + result_.plan->origin;
       return;
@@ -136,17 +137,23 @@ class Finder {
                         ") want one number; for a range give --rdzv-endpoint";
       return;
     }
-    result_.plan->is_host = config.node_rank.value_or(0) == 0;
+    result_.plan->is_host = rank.value_or(0) == 0;
+  }
+
+  // An endpoint, be it by flag or variable; with --rdzv-backend=static it is rank 0's address.
+  bool take_endpoint(const std::string& text, const std::string& origin) {
+    const LaunchConfig& config = input_.config;
+    if (config.rdzv_backend != "static") {
+      return take(RendezvousMode::kElastic, text, kDefaultRendezvousPort, origin);
+    }
+    const std::uint16_t port = config.master_port.value_or(kDefaultMasterPort);
+    return take(RendezvousMode::kStatic, text, port, origin);
   }
 
   bool from_flags() {
     const LaunchConfig& config = input_.config;
     const std::uint16_t master_port = config.master_port.value_or(kDefaultMasterPort);
-    if (!config.rdzv_endpoint.empty()) {
-      const bool fixed = config.rdzv_backend == "static";
-      return take(fixed ? RendezvousMode::kStatic : RendezvousMode::kElastic, config.rdzv_endpoint,
-                  fixed ? master_port : kDefaultRendezvousPort, "--rdzv-endpoint");
-    }
+    if (!config.rdzv_endpoint.empty()) return take_endpoint(config.rdzv_endpoint, "--rdzv-endpoint");
     if (!config.master_addr.empty()) {
       return take_master(config.master_addr, master_port, "--master-addr");
     }
@@ -159,7 +166,7 @@ class Finder {
   bool from_environment() {
     for (const char* name : {env::kRdzvEndpoint, env::kPetRdzvEndpoint}) {
       if (const auto text = find_variable(input_.environment, name)) {
-        return take(RendezvousMode::kElastic, *text, kDefaultRendezvousPort, name);
+        return take_endpoint(*text, name);
       }
     }
     const auto address = find_variable(input_.environment, env::kPetMasterAddr);
@@ -199,7 +206,12 @@ class Finder {
                                   std::to_string(num_nodes) + " node(s)");
       return false;
     }
-    take(RendezvousMode::kElastic, hosts->front(), slurm_port(step), "Slurm step " + step);
+    const std::string origin = "Slurm step " + step;
+    if (input_.config.rdzv_backend == "static") {
+      const std::uint16_t port = input_.config.master_port.value_or(slurm_port(step));
+      return take(RendezvousMode::kStatic, hosts->front(), port, origin);
+    }
+    take(RendezvousMode::kElastic, hosts->front(), slurm_port(step), origin);
     if (const auto node = find_variable(input_.environment, env::kSlurmNodeId);
         node && result_.plan) {
       result_.plan->is_host = *node == "0";
@@ -209,14 +221,8 @@ class Finder {
 
   bool from_files() {
     for (const ConfigFile& file : input_.files) {
-      if (!file.rdzv_endpoint.empty()) {
-        return take(RendezvousMode::kElastic, file.rdzv_endpoint, kDefaultRendezvousPort,
-                    file.path);
-      }
-      if (!file.hosts.empty()) {
-        return take(RendezvousMode::kElastic, file.hosts.front(), kDefaultRendezvousPort,
-                    file.path);
-      }
+      if (!file.rdzv_endpoint.empty()) return take_endpoint(file.rdzv_endpoint, file.path);
+      if (!file.hosts.empty()) return take_endpoint(file.hosts.front(), file.path);
     }
     return false;
   }

@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <memory>
 #include <string_view>
@@ -45,9 +46,8 @@ int count_by_proc() {
 class RealMachine : public Machine {
  public:
   int num_cpus() const override {
-    cpu_set_t set;
-    if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return CPU_COUNT(&set);
+    return count_cpus(
+        [](std::size_t size, cpu_set_t* mask) { return ::sched_getaffinity(0, size, mask); });
   }
   int num_gpus() const override {
     const auto counted = count_by_nvml();
@@ -61,6 +61,20 @@ class RealMachine : public Machine {
 const Machine& real_machine() {
   static const RealMachine instance;
   return instance;
+}
+
+int count_cpus(const GetAffinity& get_affinity) {
+  constexpr std::size_t kMostCpus = std::size_t{1} << 20;
+  for (std::size_t num_cpus = CPU_SETSIZE; num_cpus <= kMostCpus; num_cpus *= 2) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
+        CPU_ALLOC(num_cpus), [](cpu_set_t* set) { CPU_FREE(set); });
+    if (!mask) break;
+    const std::size_t size = CPU_ALLOC_SIZE(num_cpus);
+    CPU_ZERO_S(size, mask.get());
+    if (get_affinity(size, mask.get()) == 0) return std::max(1, CPU_COUNT_S(size, mask.get()));
+    if (errno != EINVAL) break;
+  }
+  return 1;
 }
 
 int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visible_devices) {

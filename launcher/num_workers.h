@@ -2,6 +2,10 @@
 // --nproc-per-node → how many workers this node starts, and how many GPUs it sees.
 #pragma once
 
+#include <sched.h>
+
+#include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -17,6 +21,13 @@ class Machine {
 };
 
 const Machine& real_machine();
+
+// What sched_getaffinity(2) is: fills `size` bytes of `mask`; −1 with errno EINVAL where the
+// kernel's mask is longer. A seam, like Machine.
+using GetAffinity = std::function<int(std::size_t size, cpu_set_t* mask)>;
+
+// CPUs that this process may run on, however many the kernel knows; 1 where it doesn't say.
+int count_cpus(const GetAffinity& get_affinity);
 
 // How many of `installed` GPUs CUDA_VISIBLE_DEVICES (nullopt: unset) leaves visible: entries up to
 // the first invalid one (empty, "-1" or an index beyond the last), as CUDA reads it. Pure.

@@ -57,6 +57,22 @@ TEST_CASE("discovery: one node needs no endpoint") {
   CHECK(discover({{}, {}, {}}).plan->job_id == "drawn");
 }
 
+TEST_CASE("discovery: --rdzv-backend=static means fixed ranks, wherever the endpoint comes from") {
+  const std::vector<std::string> flags = {"--nnodes=2", "--rdzv-backend=static", "--node-rank=0"};
+  CHECK(found({flags, {{"DDPRUN_RDZV_ENDPOINT", "h"}}, {}}) ==
+        "static h:29500 DDPRUN_RDZV_ENDPOINT");
+  CHECK(found({flags, {{"PET_RDZV_ENDPOINT", "h:7"}}, {}}) == "static h:7 PET_RDZV_ENDPOINT");
+  CHECK(found({flags, {}, kFiles}) == "static h1:29500 user.toml");
+  CHECK_THAT(found({{"--nnodes=2", "--rdzv-backend=static"}, {{"DDPRUN_RDZV_ENDPOINT", "h"}}, {}}),
+             StartsWith("--node-rank") && Contains("DDPRUN_RDZV_ENDPOINT"));
+  const Discovery slurm = discover({{"--nnodes=2", "--rdzv-backend=static"}, kSlurm, {}});
+  REQUIRE(slurm.plan);
+  CHECK(slurm.plan->mode == RendezvousMode::kStatic);
+  CHECK(slurm.plan->endpoint.host == "n01");
+  CHECK(slurm.plan->node_rank == 1);
+  CHECK(slurm.plan->is_host == false);
+}
+
 TEST_CASE("discovery: flags, then environment, then Slurm, then files, first found wins") {
   Environment all = kSlurm;
   all["PET_MASTER_ADDR"] = "m";

@@ -58,3 +58,25 @@ TEST_CASE("nproc: more workers than GPUs is said") {
   CHECK_THAT(gpu_note(8, with_gpus, {}), StartsWith("8 workers share 4 GPU"));
   CHECK_THAT(gpu_note(2, with_gpus, "3"), StartsWith("2 workers share 1 GPU"));
 }
+
+TEST_CASE("number of workers: CPUs are counted on machines of more than 1024, too") {
+  constexpr std::size_t kKernelCpus = 8192;
+  const auto large_machine = [](std::size_t size, cpu_set_t* mask) {
+    if (size * 8 < kKernelCpus) {
+      errno = EINVAL;
+      return -1;
+    }
+    for (std::size_t cpu = 0; cpu < 2000; ++cpu) CPU_SET_S(cpu, size, mask);
+    return 0;
+  };
+  CHECK(count_cpus(large_machine) == 2000);
+  CHECK(count_cpus([](std::size_t, cpu_set_t*) {
+          errno = ENOSYS;
+          return -1;
+        }) == 1);
+  CHECK(count_cpus([](std::size_t, cpu_set_t*) {
+          errno = EINVAL;
+          return -1;
+        }) == 1);
+  CHECK(real_machine().num_cpus() >= 1);
+}
