@@ -153,7 +153,8 @@ class Finder {
   bool from_flags() {
     const LaunchConfig& config = input_.config;
     const std::uint16_t master_port = config.master_port.value_or(kDefaultMasterPort);
-    if (!config.rdzv_endpoint.empty()) return take_endpoint(config.rdzv_endpoint, "--rdzv-endpoint");
+    if (!config.rdzv_endpoint.empty())
+      return take_endpoint(config.rdzv_endpoint, "--rdzv-endpoint");
     if (!config.master_addr.empty()) {
       return take_master(config.master_addr, master_port, "--master-addr");
     }
