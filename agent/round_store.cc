@@ -34,6 +34,11 @@ RoundStore::~RoundStore() = default;
 
 std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
   listener_.reset();
+  if (!next_server_) {
+    store::StoreServerOptions options;
+    options.name = "the round's store";
+    next_server_ = std::make_unique<store::StoreServer>(io_, std::move(options));
+  }
   if (port != 0 && port == fixed_port_) {
     listener_ = duplicate(fixed_listener_);
     return port;
@@ -48,10 +53,7 @@ std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
 }
 
 void RoundStore::serve(std::uint64_t round) {
-  server_.reset();
-  store::StoreServerOptions options;
-  options.name = "store of round " + std::to_string(round);
-  server_ = std::make_unique<store::StoreServer>(io_, std::move(options));
+  server_ = std::move(next_server_);
   server_->listen(std::move(listener_));
   round_ = round;
 }

@@ -23,10 +23,13 @@ class RoundStore {
 
   // Listens for the next round; an unused listener from before is closed. An empty address means
   // all interfaces; port 0 any free one. A port that was asked for by number stays bound, and the
-  // next round takes it over. Returns the port. Throws Error(kUnavailable) when it is in use.
+  // next round takes it over. Returns the port. All that the store will need is taken here, so that
+  // serve() can't fail for want of it. Throws Error(kUnavailable) when the port is in use,
+  // kResourceExhausted without a descriptor.
   std::uint16_t bind(const std::string& address, std::uint16_t port);
 
-  // Serves an empty key space for `round` on the bound listener; what an older round had is closed.
+  // After bind(): serves an empty key space for `round` on the bound listener; what an older round
+  // had is closed.
   void serve(std::uint64_t round);
 
   // Calls `unused` once, from the io context, when the served key space has no client any more, or
@@ -42,7 +45,8 @@ class RoundStore {
   UniqueFd fixed_listener_;  // kept while a port was asked for by number
   std::uint16_t fixed_port_ = 0;
   std::unique_ptr<store::StoreServer> server_;
-  std::uint64_t round_ = 0;  // of server_
+  std::unique_ptr<store::StoreServer> next_server_;  // empty, for listener_
+  std::uint64_t round_ = 0;                          // of server_
   boost::asio::steady_timer patience_;
   std::function<void()> unused_;
 };

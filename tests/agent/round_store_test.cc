@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/round_store.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <vector>
+
 #include "common/error.h"
 #include "common/socket.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 
 using namespace ddprun;
 using ddprun::agent::RoundStore;
@@ -59,4 +66,24 @@ TEST_CASE("round store: a port in use is an error that names it", "[net]") {
   const std::uint16_t port = local_address(foreign.get()).port();
   RoundStore store(io);
   CHECK_THROWS_WITH(store.bind("127.0.0.1", port), Contains(std::to_string(port)));
+}
+
+TEST_CASE("round store: out of descriptors is said when it is bound, never when it is served",
+          "[net]") {
+  boost::asio::io_context io;
+  RoundStore store(io);
+  RoundStore late(io);
+  const std::uint16_t port = store.bind("127.0.0.1", 0);
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const rlimit few{.rlim_cur = 64, .rlim_max = limit.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::vector<UniqueFd> taken;
+  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) taken.emplace_back(fd);
+  REQUIRE(errno == EMFILE);
+  store.serve(1);
+  CHECK(ddprun::test::code_of([&] { late.bind("127.0.0.1", 0); }) == ErrorCode::kResourceExhausted);
+  taken.clear();
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  CHECK(somebody_listens(port));
 }
