@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
+#include <map>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "common/check.h"
@@ -78,34 +78,42 @@ class Daemon::Impl {
 
  private:
   void take_http(UniqueFd fd) {
-    if (sessions_.size() >= options_.max_handshakes) {
-      log_warning("refused a connection: ", sessions_.size(),
-                  " others have not finished their request yet");
-      return;
-    }
+    if (sessions_.size() >= options_.max_handshakes) drop_oldest_session();
+    const std::uint64_t number = next_session_++;
     std::shared_ptr<HttpSession> session;
     try {
       const bool v6 = local_address(fd.get()).storage.ss_family == AF_INET6;
       tcp::socket socket(io_, v6 ? tcp::v6() : tcp::v4(), fd.get());
       fd.release();
       socket.set_option(tcp::no_delay(true));
-      session = std::make_shared<HttpSession>(std::move(socket), session_options());
+      session = std::make_shared<HttpSession>(std::move(socket), session_options(number));
     } catch (const std::exception& error) {
       log_debug("a connection ended before its request: ", error.what());
       return;
     }
-    sessions_[session.get()] = session;
+    sessions_[number] = session;
     session->start();
   }
 
-  HttpSession::Options session_options() {
+  // The newest one is the likeliest to be somebody who will say more.
+  void drop_oldest_session() {
+    if (!std::exchange(said_too_many_, true)) {
+      log_warning("more than ", options_.max_handshakes,
+                  " connections have not finished their request; closing the oldest ones (said "
+                  "once)");
+    }
+    const auto oldest = sessions_.extract(sessions_.begin());
+    oldest.mapped()->stop();
+  }
+
+  HttpSession::Options session_options(std::uint64_t number) {
     HttpSession::Options options;
     options.timeout = options_.handshake_timeout;
     options.frames.max_message_bytes = options_.max_message_bytes;
     options.page = [this](std::string_view path) { return page(path); };
-    options.ended = [this](HttpSession& session) { sessions_.erase(&session); };
-    options.agent = [this](HttpSession& session, const auto& frames) {
-      sessions_.erase(&session);
+    options.ended = [this, number](HttpSession&) { sessions_.erase(number); };
+    options.agent = [this, number](HttpSession&, const auto& frames) {
+      sessions_.erase(number);
       hub_->take(frames);
     };
     return options;
@@ -128,7 +136,10 @@ class Daemon::Impl {
   RoundStores stores_;
   std::shared_ptr<AgentHub> hub_;           // second owner: its waits
   std::shared_ptr<PortListener> listener_;  // likewise
-  std::unordered_map<HttpSession*, std::shared_ptr<HttpSession>> sessions_;  // likewise
+  // Oldest first; second owners: likewise.
+  std::map<std::uint64_t, std::shared_ptr<HttpSession>> sessions_;
+  std::uint64_t next_session_ = 0;
+  bool said_too_many_ = false;
 };
 
 Daemon::Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options)

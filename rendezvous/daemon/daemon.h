@@ -23,8 +23,9 @@ struct DaemonOptions {
   std::chrono::milliseconds reconnect_grace{150};       // connection lost → agent lost
   std::chrono::milliseconds handshake_timeout{10'000};  // accept → request read; upgrade → Join
   std::size_t max_message_bytes = std::size_t{1} << 20;  // of a control message
-  std::size_t max_handshakes = 4096;  // connections that have not said who they are
-  store::StoreServerOptions store;    // of the plain store and of static rounds
+  std::size_t max_handshakes =
+      4096;                         // connections that have not said who they are; the oldest goes
+  store::StoreServerOptions store;  // of the plain store and of static rounds
 };
 
 class Daemon {

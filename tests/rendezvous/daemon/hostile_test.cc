@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's port against malformed, slow and silent peers; and the key spaces that it serves.
+#include <algorithm>
 #include <thread>
 
 #include "common/error.h"
@@ -29,12 +30,14 @@ constexpr char kUpgrade[] =
 // The daemon on a thread of its own, so that a test can use blocking calls.
 class ServedDaemon {
  public:
-  explicit ServedDaemon(std::chrono::milliseconds handshake_timeout = 10s) {
+  explicit ServedDaemon(std::chrono::milliseconds handshake_timeout = 10s,
+                        std::size_t max_handshakes = 4096) {
     lines().clear();
     set_log_level(LogLevel::kInfo);
     set_log_sink([](LogLevel, std::string_view text) { lines().emplace_back(text); });
     DaemonOptions options;
     options.handshake_timeout = handshake_timeout;
+    options.max_handshakes = max_handshakes;
     daemon_ = std::make_unique<Daemon>(io_, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}),
                                        options);
     port = daemon_->port();
@@ -151,6 +154,31 @@ TEST_CASE("Daemon port: silent and slow peers are closed at the deadline") {
   CHECK(daemon.exchange("") == "");                       // not a byte
   CHECK(daemon.exchange("GET /healthz HTTP/1.1") == "");  // half a request
   CHECK_THAT(daemon.exchange(kUpgrade), Contains("101") && !Contains("still open"));  // no Join
+}
+
+TEST_CASE("Daemon port: half-said requests don't keep others out: the oldest one goes") {
+  ServedDaemon daemon(60s, 3);
+  const std::string half = "GET /heal";
+  std::vector<UniqueFd> slow;
+  for (int i = 0; i < 3; ++i) {
+    slow.push_back(daemon.connect());
+    send_all(slow.back().get(), half.data(), half.size(), Deadline::after(5s));
+  }
+  for (int i = 0; i < 2; ++i) {
+    CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"),
+               Contains("ddprun-rendezvous"));
+  }
+  // The daemon may have seen them in another order than they were made.
+  const auto closed = [](const UniqueFd& fd) {
+    char byte;
+    return !receive_step(fd.get(), &byte, 1).ended.empty();
+  };
+  CHECK(std::count_if(slow.begin(), slow.end(), closed) == 1);
+  const auto open = std::find_if_not(slow.begin(), slow.end(), closed);
+  REQUIRE(open != slow.end());
+  const std::string rest = "thz HTTP/1.1\r\nHost: x\r\n\r\n";
+  send_all(open->get(), rest.data(), rest.size(), Deadline::after(5s));
+  CHECK_THAT(daemon.read_all(*open), Contains("ddprun-rendezvous"));
 }
 
 TEST_CASE("Daemon port: c10d connections get a plain store") {
