@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprund: the rendezvous daemon.
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "common/standard_streams.h"
 #include "common/suggest.h"
 #include "rendezvous/daemon/daemon.h"
+#include "rendezvous/daemon/dropping_sink.h"
 
 namespace {
 
@@ -31,7 +33,8 @@ void write_log(LogLevel level, std::string_view message) {
 }
 
 void set_up_log(bool verbose) {
-  spdlog::set_default_logger(spdlog::stderr_logger_st("ddprund"));
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "ddprund", std::make_shared<rendezvous::DroppingSink>(STDERR_FILENO)));
   spdlog::set_level(spdlog::level::debug);  // common/log.h drops what is below its level
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l: %v");
   set_log_level(verbose ? LogLevel::kDebug : LogLevel::kInfo);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """ddprund's command line: help, version, bad flags, a port in use, and its clean end."""
+import fcntl
 import os
 import resource
 import signal
@@ -91,6 +92,27 @@ class CommandLine(harness.Case):
         self.assertIsNone(daemon.poll())
         daemon.send_signal(signal.SIGTERM)
         self.assertEqual(daemon.wait(10), 0)
+
+    def test_a_log_whose_reader_is_stuck_does_not_stop_it(self):
+        daemon, line = self.serve()
+        port = int(line.rsplit(":", 1)[1])
+        size = fcntl.fcntl(daemon.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        for _ in range(2 * size // 60):  # each one is good for a line of more than 60 bytes
+            with socket.create_connection(("127.0.0.1", port), 10) as hostile:
+                hostile.sendall(b"\xff")
+                try:
+                    self.assertEqual(hostile.recv(1), b"")
+                except ConnectionResetError:
+                    pass
+        with socket.create_connection(("127.0.0.1", port), 10) as client:
+            client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            self.assertIn(b"200 OK", client.recv(1000))
+        self.assertIn("speaks neither", daemon.stderr.readline())  # the reader takes all at once
+        daemon.send_signal(signal.SIGTERM)
+        done = self.finish(daemon, timeout=10)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertRegex(done.stderr, r"warning: \d+ line\(s\) of this log were dropped")
+        self.assertIn("stopping", done.stderr)
 
     def test_a_peer_cannot_forge_lines_of_the_log(self):
         daemon, line = self.serve()

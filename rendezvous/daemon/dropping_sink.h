@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// ddprund's log on a descriptor whose reader may be stuck: a line that finds no room at once is
+// dropped and counted, so that the daemon serves on. io thread only.
+#pragma once
+
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/sinks/base_sink.h>
+
+#include <cstdint>
+#include <string>
+
+namespace ddprun::rendezvous {
+
+// The next line that finds room comes behind one that says how many were dropped. A line is cut to
+// 4096 bytes (512 on a terminal), what poll(2)'s "writable" promises; `fd` stays in blocking mode,
+// since it may be shared with other processes.
+class DroppingSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  explicit DroppingSink(int fd);
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override;
+  void flush_() override {}
+  bool write_now(const spdlog::details::log_msg& message);
+
+  const int fd_;
+  const std::size_t max_line_bytes_;
+  std::uint64_t num_dropped_ = 0;
+};
+
+}  // namespace ddprun::rendezvous
