@@ -114,13 +114,18 @@ TEST_CASE("WorkerGroup: death by a signal is reported as such", "[proc]") {
 TEST_CASE("WorkerGroup: failures come in the order in which the workers failed", "[proc]") {
   const test::TempDirectory directory;
   GroupFixture run;
-  // Each waits for the end of the one before: of a process that a file names.
-  const std::string base = directory.path("ended");
-  const auto after = [&](int rank) {
-    return "while ! test -e " + base + std::to_string(rank - 1) + "; do sleep 0.005; done; touch " +
-           base + std::to_string(rank) + "; exit 1";
+  // Each waits for the end of the one before: of the process that a file names.
+  const std::string base = directory.path("pid");
+  const auto fail_as = [&](int place) {
+    const std::string file = base + std::to_string(place);
+    return "echo $$ >" + file + ".new; mv " + file + ".new " + file + "; exit 1";
   };
-  run.start_shells({after(1), after(2), "touch " + base + "0; exit 1"});
+  const auto after = [&](int place) {
+    const std::string before = base + std::to_string(place - 1);
+    return "until test -e " + before + "; do sleep 0.005; done; while kill -0 $(cat " + before +
+           ") 2>/dev/null; do sleep 0.005; done; " + fail_as(place);
+  };
+  run.start_shells({after(1), after(2), fail_as(0)});
   REQUIRE(run.wait_for([&] { return run.failures.size() == 3; }));
   CHECK(run.failures[0].global_rank == 2);
   REQUIRE(run.stop_and_wait());
