@@ -251,6 +251,18 @@ class BadInput(harness.Case):
         self.assertIsNone(first.poll(), "the first node isn't disturbed")
 
 
+    def test_nodes_that_disagree_on_the_restarts(self):
+        port = harness.free_port()
+        flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=j", "--shutdown-timeout=1"]
+        first = self.start(*flags, "--max-restarts=1", "true")
+        self.assertIn("waiting for nodes: 1 of 2", first.stderr.readline())
+        second = self.ddprun(*flags, "--max-restarts=2", "true")
+        self.assertEqual(second.returncode, 2, second.text)
+        self.assertRegex(second.stderr, r"--max-restarts is 2 here, but 1 on ")
+        agreeing = self.ddprun(*flags, "--max-restarts=1", "true")
+        self.assertEqual((agreeing.returncode, self.finish(first).returncode), (0, 0), agreeing.text)
+
+
 def forbid(system_call):
     """From now on `system_call` fails with ENOSYS in this process and its children (seccomp)."""
     allow, fail_enosys = 0x7fff0000, 0x00050000 | errno.ENOSYS

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddprun on one node: success, failure, restarts, output, signals, and what is left afterwards."""
 import os
+import random
 import re
 import resource
 import signal
@@ -92,6 +93,40 @@ class Success(harness.Case):
         for done in [self.finish(process, timeout=20) for process in running]:
             self.assertEqual(done.returncode, 75, done.text)
             self.assertRegex(done.stderr, r"still running 500 ms|still running 0\.5 s")
+
+    def test_garbage_at_its_port_does_not_disturb_a_job_of_two_nodes(self):
+        port = harness.free_port()
+        go = os.path.join(self.scratch(), "go")
+        script = f"echo ready; until [ -e {go} ]; do sleep 0.01; done; echo $RANK done"
+        running = [self.start("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "sh", "-c", script)
+                   for _ in range(2)]
+        for process in running:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+        upgrade = (b"GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
+                   b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                   b"Sec-WebSocket-Version: 13\r\n\r\n")
+        noise = random.Random(7)
+        garbage = [b"\xff", b"\x16\x03\x01\x02", b"\0\1\2\3\4\5\6\7", b"\0" + b"\xff" * 5000,
+                   b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 100_000, b"POST /v1/agent HTTP/1.1\r\n\r\n",
+                   upgrade + b"\x81\xff" + b"\xff" * 8, upgrade + b"\x81\x82\0\0\0\0{}",
+                   *(noise.randbytes(noise.randrange(1, 3000)) for _ in range(100))]
+        for _ in range(20):  # that never say anything
+            self.addCleanup(socket.create_connection(("127.0.0.1", port), 10).close)
+        for bytes_ in garbage:
+            with socket.create_connection(("127.0.0.1", port), 10) as hostile:
+                try:
+                    hostile.sendall(bytes_)
+                    hostile.shutdown(socket.SHUT_WR)
+                    while hostile.recv(1000):
+                        pass
+                except TimeoutError:
+                    self.fail(f"not closed after {bytes_[:40]!r}")
+                except OSError:  # closed while we were at it
+                    pass
+        open(go, "w", encoding="ascii").close()
+        done = [self.finish(process, timeout=20) for process in running]
+        self.assertEqual([each.returncode for each in done], [0, 0], done[0].text + done[1].text)
+        self.assertEqual(sorted(each.stdout for each in done), ["0 done\n", "1 done\n"])
 
     def test_output_with_nobody_to_read_it(self):
         with open("/dev/full", "w") as full:
