@@ -16,9 +16,8 @@ namespace action = membership::agent_action;
 namespace {
 
 constexpr std::chrono::milliseconds kFarewellAfterLoss{3'000};  // a cut-off node kills in less
-constexpr int kCannotExecute = 126;                             // as a shell says it
 
-// `overloaded{…}` makes one visitor of several lambdas.
+// `Overloaded{…}` makes one visitor of several lambdas.
 template <typename... Cases>
 struct Overloaded : Cases... {
   using Cases::operator()...;
@@ -141,7 +140,7 @@ void NodeAgent::spawn(const membership::StartRound& round) {
     failure.local_rank = 0;
     failure.node_rank = round.node_rank;
     failure.host = options_.machine.join.host;
-    failure.exit_code = kCannotExecute;
+    failure.exit_code = kExitNotExecutable;
     failure.note = error.what();
     handle(event::WorkerFailed{round.round, failure});
   }

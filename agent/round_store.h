@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store of the current round on this node, and the listener for the next one: bound before it
-// is announced, so that no port is ever looked for twice (D4). io thread only.
+// is announced, so that no port is ever looked for twice. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -27,7 +27,7 @@ std::vector<pid_t>& mutable_live_wardens() {
   return pids;
 }
 
-// The text of a request that has too much for a message: a sealed-off file in memory.
+// The text of a request, which is too much for a message: a file in memory.
 UniqueFd make_payload(const WardenSpawn& spawn, std::uint64_t* size) {
   std::string text;
   const auto add = [&](const std::string& part) { text.append(part.c_str(), part.size() + 1); };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment of one worker: torchrun's variables, and DDPRUN_* (D13). Pure.
+// The environment of one worker: torchrun's variables, and DDPRUN_*. Pure.
 #pragma once
 
 #include <optional>

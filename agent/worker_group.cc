@@ -19,6 +19,7 @@
 #include "agent/worker_output.h"
 #include "common/check.h"
 #include "common/error.h"
+#include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/signal_names.h"
 
@@ -29,9 +30,6 @@ using warden::Report;
 using warden::ReportType;
 using warden::RequestType;
 using warden::Stage;
-
-constexpr int kExitNotExecutable = 126;  // as shells have it
-constexpr int kExitNotFound = 127;
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -313,8 +311,10 @@ void WorkerGroup::Impl::fail(Worker& worker, membership::WorkerFailure failure) 
 
 void WorkerGroup::Impl::on_warden_gone(int wait_status) {
   const auto self = shared_from_this();
-  warden_gone_ = true;
-  if (empty_) return finish();  // it was told to end
+  if (empty_) {  // it was told to end
+    warden_gone_ = true;
+    return finish();
+  }
   const std::string how = WIFSIGNALED(wait_status)
                               ? "was ended by " + signal_name(WTERMSIG(wait_status))
                               : "ended with status " + std::to_string(WEXITSTATUS(wait_status));
@@ -322,7 +322,7 @@ void WorkerGroup::Impl::on_warden_gone(int wait_status) {
                           std::to_string(warden_->pid()) + ") " + how +
                           "; its workers died with it";
   log_error("the workers' warden (pid ", warden_->pid(), ") ", how, ": its workers died with it");
-  warden_gone_ = false;  // until nothing of it is left
+  // warden_gone_ only when the sweep says that nothing of it is left.
   orphan_sweep_ = OrphanSweep::start(io_, [weak = weak_from_this()] {
     const auto impl = weak.lock();
     if (!impl || impl->closed_) return;

@@ -30,9 +30,8 @@ inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 inline constexpr char kRound[] = "DDPRUN_ROUND";         // 1, 2, …
 inline constexpr char kNodeAddr[] = "DDPRUN_NODE_ADDR";  // this node, as peers reach it
 inline constexpr char kMasterNodeAddr[] = "DDPRUN_MASTER_NODE_ADDR";  // node rank 0, likewise
-inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";         // unix socket of the agent
-inline constexpr char kTerminalColumns[] =
-    "DDPRUN_TERMINAL_COLUMNS";  // set when ours is a terminal
+// Width of our terminal, with several workers on the node; unset where there is no terminal.
+inline constexpr char kTerminalColumns[] = "DDPRUN_TERMINAL_COLUMNS";
 
 // Read by the worker SDK: the file to load instead of the one that a search would find.
 inline constexpr char kNcclLibrary[] = "DDPRUN_NCCL_LIBRARY";
@@ -51,7 +50,6 @@ inline constexpr char kPetRdzvId[] = "PET_RDZV_ID";
 // PET_<FLAG> (upper case, "_" for "-") gives a flag its value where the command line has none.
 inline constexpr char kPetPrefix[] = "PET_";
 inline constexpr char kPythonExec[] = "PYTHON_EXEC";
-inline constexpr char kLogLevel[] = "LOGLEVEL";
 inline constexpr char kPath[] = "PATH";
 inline constexpr char kTmpdir[] = "TMPDIR";
 inline constexpr char kHome[] = "HOME";

@@ -12,10 +12,14 @@ enum class ExitCode : int {
   kRendezvousUnreachable = 69,  // Nobody answered at the endpoint, or it went away for good.
   kInternal = 70,               // A fault of ddprun's own, or out of memory: please report.
   kRetryable = 75,              // Preempted or a node was lost: the same command may succeed.
-  kNoProgress = 76,             // Restarts brought no progress: don't requeue.
-  kTimeLimit = 124,             // --time-limit was reached.
+  kNoProgress = 76,             // Reserved: restarts brought no progress, don't requeue.
+  kTimeLimit = 124,             // Reserved: the job's time limit was reached.
   // Otherwise: the first failing worker's own code, or 128 + signal.
 };
+
+// A worker's exit code where its program could not be executed, as shells have it.
+inline constexpr int kExitNotExecutable = 126;
+inline constexpr int kExitNotFound = 127;
 
 // What a program exits with that an Error ends before its work has begun: kUsage where the user can
 // put it right (a bad value, a port in use, a limit), the code of the cause elsewhere.

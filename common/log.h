@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Log facade. Libraries write through it; a program decides where lines go (ddprun and ddprund set
-// a spdlog sink, workers keep the default: stderr). Any thread.
+// sinks of their own, workers keep the default: stderr). Any thread.
 #pragma once
 
 #include <sstream>

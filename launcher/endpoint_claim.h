@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does this node serve the rendezvous (D2, D3)? If so, the listening sockets are taken here.
+// Does this node serve the rendezvous? If so, the listening sockets are taken here.
 #pragma once
 
 #include <string>

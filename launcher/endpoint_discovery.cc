@@ -123,7 +123,7 @@ class Finder {
     return true;
   }
 
-  // Static mode: node rank 0 serves, without a look at addresses (D3).
+  // Static mode: node rank 0 serves, without a look at addresses.
   void decide_static_owner() {
     const LaunchConfig& config = input_.config;
     const std::optional<int> rank = node_rank();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a job's nodes meet: flags, environment, scheduler, config file, first found wins (D1), and
-// what the job is called (D7). Pure: no look-up, no clock.
+// Where a job's nodes meet: flags, environment, scheduler, config file, first found wins, and what
+// the job is called (docs/launcher.md has the order). Pure: no look-up, no clock.
 #pragma once
 
 #include <optional>

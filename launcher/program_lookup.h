@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PROGRAM as typed → what to execute (D14). Pure over a small file-system seam.
+// PROGRAM as typed → what to execute. Pure over a small file-system seam.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The c10d key spaces on the daemon's own port: a plain one, and in static mode one per round
-// (DECISIONS 3). io thread only.
+// (--master-addr). io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -310,7 +310,7 @@ class AgentMachine::Impl {
     emit(StopWorkers{grace});
   }
 
-  // Cut off: others may go on without this node soon, so its workers must not (DECISIONS 9).
+  // Cut off: others may go on without this node soon, so its workers must not.
   void fence() {
     if (workers_ == Workers::kNone) return;
     tell(LogLevel::kWarning,

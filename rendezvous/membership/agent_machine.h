@@ -36,31 +36,36 @@ struct AgentOptions {
   std::chrono::milliseconds embedded_lost_timeout{3'000};     // likewise, when it was embedded
   std::chrono::milliseconds leave_timeout{2'000};  // after Leave: until the job's end is confirmed
   std::chrono::milliseconds stop_margin{10'000};   // beyond stop_grace until WorkersGone
-  std::chrono::milliseconds fence_grace{
-      kFenceGrace};  // SIGTERM → SIGKILL of a node that is cut off
+  // SIGTERM → SIGKILL of a node that is cut off.
+  std::chrono::milliseconds fence_grace{kFenceGrace};
 };
 
 // ---- events ----
 namespace agent_event {
 
-struct Start {};              // once, first
-struct LinkUp {               // the connection is open, nothing was said yet
-  std::string local_address;  // numeric; ours
-  std::string peer_address;   // numeric; the rendezvous'
+// Once, first.
+struct Start {};
+// The connection is open, nothing was said yet. Addresses are numeric: ours, the rendezvous'.
+struct LinkUp {
+  std::string local_address;
+  std::string peer_address;
 };
 struct LinkMessage {
   RendezvousEnvelope envelope;
 };
-struct LinkDown {        // an open connection ended
+// An open connection ended.
+struct LinkDown {
   bool silence = false;  // keep-alive expired, as against EOF or reset
   std::string reason;
 };
+// Connect's deadline passed. `message`: who was tried, for how long, why it failed.
 struct LinkFailed {
   std::string message;
-};  // Connect's deadline passed: who, how long, why
+};
+// Answers to BindStore.
 struct StoreBound {
   std::uint16_t port = 0;
-};  // answers to BindStore
+};
 struct StoreBindFailed {
   std::string message;
 };
@@ -75,13 +80,16 @@ struct WorkerFailed {
 struct WorkersSucceeded {
   std::uint64_t round = 0;
 };
+// After StopWorkers: no process is left.
 struct WorkersGone {
   std::uint64_t round = 0;
-};  // after StopWorkers: no process is left
+};
+// SIGINT, SIGTERM, … at ddprun itself.
 struct Signal {
   int number = 0;
-};                // SIGINT, SIGTERM, … at ddprun itself
-struct Timer {};  // next_deadline() has come
+};
+// next_deadline() has come.
+struct Timer {};
 
 }  // namespace agent_event
 
@@ -95,40 +103,48 @@ using AgentEvent =
 // ---- actions, to be carried out in order ----
 namespace agent_action {
 
+// → LinkUp or LinkFailed.
 struct Connect {
   std::chrono::milliseconds timeout{0};
-};                    // → LinkUp or LinkFailed
-struct CloseLink {};  // no event follows; also stops a Connect
+};
+// No event follows. Also stops a Connect.
+struct CloseLink {};
 struct Send {
   AgentEnvelope envelope;
 };
+// For the link's pings.
 struct SetKeepAlive {
   std::chrono::milliseconds timeout{0};
-};  // for the link's pings
+};
 // Bind (and listen on) the port of the next round's store → StoreBound or StoreBindFailed. An empty
 // address means all interfaces. A listener that was bound before and not yet served is closed.
 struct BindStore {
   std::string address;
   std::uint16_t port = 0;
 };
+// Serve an empty store on the bound listener.
 struct ServeStore {
   std::uint64_t round = 0;
-};  // an empty store on the bound listener
+};
+// No process of the round is left.
 struct CloseStore {
   std::uint64_t round = 0;
-};  // no process of the round is left
+};
 // Spawn the node's workers. MASTER_ADDR, MASTER_PORT are filled in, in static mode too.
 struct Spawn {
   StartRound round;
 };
+// SIGTERM, after `grace` SIGKILL → WorkersGone. May come again, with less.
 struct StopWorkers {
   std::chrono::milliseconds grace{0};
-};  // → WorkersGone; may come again, shorter
+};
+// One line for the user.
 struct Tell {
   LogLevel level = LogLevel::kInfo;
   std::string text;
-};                     // one line for the user
-struct Exit {          // last action: report and leave with this code
+};
+// The last action: report, and leave with the verdict's code.
+struct Exit {
   JobEnd verdict;      // the same on every node, where the job decided it
   bool local = false;  // decided here (refused, unreachable, cut off), not by the rendezvous
 };

@@ -14,12 +14,12 @@ namespace ddprun::membership {
 
 inline constexpr int kProtocolVersion = 1;
 // A node that is cut off kills its workers this long after it noticed; a node that was lost by
-// silence is taken to be without workers a margin after that (DECISIONS 9).
+// silence is taken to be without workers a margin after that.
 inline constexpr std::chrono::milliseconds kFenceGrace{1'000};
 inline constexpr std::chrono::milliseconds kFenceMargin{1'000};
-inline constexpr char kStaticBackend[] = "static";  // JobSettings::rdzv_backend of DECISIONS 3
+inline constexpr char kStaticBackend[] = "static";  // JobSettings::rdzv_backend of fixed ranks
 
-// What must be the same on every node of a job; a node that differs is refused (DECISIONS 12).
+// What must be the same on every node of a job; a node that differs is refused.
 struct JobSettings {
   int min_nodes = 1;
   int max_nodes = 1;
@@ -127,7 +127,7 @@ struct Welcome {
 struct Waiting {
   int have_nodes = 0;
   int need_nodes = 0;
-  std::string note;  // e.g. D7's "waiting as spare"
+  std::string note;  // e.g. "… waiting as spare …"
 };
 
 // A round begins: spawn the workers.

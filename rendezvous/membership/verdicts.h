@@ -41,12 +41,12 @@ JobEnd exit_barrier_timeout(const JobState& job);
 // "rank 3 (node 1, gpu07, pid 4711) failed with exit code 5" or "… was killed by SIGSEGV".
 std::string describe(const WorkerFailure& failure);
 
-// DECISIONS 7's sentence for a surplus agent.
+// What a surplus agent is told: that it waits as a spare, and what to do for a job of its own.
 std::string spare_note(const JobState& job);
 
 inline constexpr std::size_t kMadeHashDigits = 12;
 
-// Whether both are job ids that ddprun made, "<uid>-<hash of the command>", of one user (D7).
+// Whether both are job ids that ddprun made, "<uid>-<hash of the command>", of one user.
 bool differ_in_hash_only(std::string_view a, std::string_view b);
 
 // To nodes that wait while another job, which may be meant to be theirs, waits beside it.

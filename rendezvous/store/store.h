@@ -19,14 +19,16 @@ namespace ddprun::store {
 // Every call throws Error(kTimeout) when `timeout()` passed: with the keys that were missing, when
 // a wait expired (the object stays usable); or because the server did not answer, after which the
 // object is dead. Error(kConnectionLost) when the server went away or refused the request (a limit;
-// its log says which), after which the object is dead.
+// its log says which), Error(kProtocol) when its answer makes no sense; the object is dead then,
+// too.
 //
 // set, append, multi_set and queue_push have no reply: a refusal shows at a later call.
 class Store {
  public:
   virtual ~Store() = default;
 
-  // The same store over a connection of its own, for another thread. The timeout is copied.
+  // The same store over a connection of its own, for another thread. The timeout is copied. Throws
+  // Error(kUnavailable) when the server can't be reached.
   virtual std::unique_ptr<Store> clone() = 0;
 
   // Deadline of each call below, measured from its start. Default 300 s, as PyTorch's.
@@ -47,15 +49,27 @@ class Store {
   virtual std::string compare_set(std::string_view key, std::string_view expected,
                                   std::string_view desired) = 0;
 
+  // Whether all of the keys exist now.
   virtual bool check(const std::vector<std::string>& keys) = 0;
+  // Returns when all of the keys exist at one moment.
   virtual void wait(const std::vector<std::string>& keys) = 0;
+
+  // Whether the key existed.
   virtual bool delete_key(std::string_view key) = 0;
+  // Counts every key of the server, queues not included.
   virtual std::int64_t num_keys() = 0;
+  // In no particular order, queues not included.
   virtual std::vector<std::string> list_keys() = 0;
+
+  // Adds to the end of the key's value; an absent key is created.
   virtual void append(std::string_view key, std::string_view value) = 0;
+  // Waits until all of the keys exist, then returns their values in the order of `keys`.
   virtual std::vector<std::string> multi_get(const std::vector<std::string>& keys) = 0;
+  // All at once: nobody sees a part of it.
   virtual void multi_set(const std::vector<std::pair<std::string, std::string>>& entries) = 0;
 
+  // Queues have names of their own: check() and wait() see those that are not empty, get() and
+  // delete_key() see none.
   virtual void queue_push(std::string_view key, std::string_view value) = 0;
   // Waits for an element.
   virtual std::string queue_pop(std::string_view key) = 0;

@@ -40,8 +40,7 @@ struct Outcome {
 class StoreState {
  public:
   // `max_total_bytes`: keys, values (also those that only a reply still holds), waits and 128 bytes
-  // for each of them. A request that would go
-  // beyond it changes nothing and closes its sender.
+  // for each of them. A request that would go beyond it changes nothing and closes its sender.
   explicit StoreState(std::size_t max_total_bytes) : max_total_bytes_(max_total_bytes) {}
   StoreState(const StoreState&) = delete;
   StoreState& operator=(const StoreState&) = delete;

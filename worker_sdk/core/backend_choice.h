@@ -33,7 +33,7 @@ struct BackendVerdict {
   std::string why;  // kHost out of kAuto: one line naming the rank; kRefused: the error
 };
 
-// Pure. NCCL only where every rank has a device of its own (DECISIONS 19): kAuto falls back to
+// Pure. NCCL only where every rank has a device of its own (docs/nccl.md): kAuto falls back to
 // kHost, kNccl is refused; so are ranks that differ in their choice. Offers in any order.
 BackendVerdict decide_backend(std::vector<DeviceOffer> offers);
 

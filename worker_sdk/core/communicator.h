@@ -14,6 +14,8 @@
 
 namespace ddprun {
 
+// kAverage is the sum divided by size(). On the host backend integers wrap and divide towards zero,
+// and float16 and bfloat16 are summed as float32 and rounded once.
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
 const char* to_string(ReduceOp op);
@@ -28,7 +30,7 @@ class Work {
   virtual bool is_completed() = 0;
 
   // Host: returns when the result is in the buffer. NCCL: makes the caller's current stream wait
-  // for it. Throws the operation's error: kTimeout, kPeerLost (names the rank), kAborted.
+  // for it (CommunicatorOptions::blocking_wait: the thread, too). Throws the operation's error.
   virtual void wait() = 0;
 };
 
@@ -53,9 +55,19 @@ class CommBuffer {
 // at a time per communicator; asynchronous operations complete in the order they were issued.
 // Results are bit-equal on all ranks and in all runs with the same world (host backend).
 //
-// Buffers are contiguous and, unless a name says otherwise, changed in place. Errors, from the call
-// or from Work::wait(): kInvalidArgument (bad root, count or device), kTimeout, kPeerLost naming
-// the rank, kAborted. After any but the first, only abort() and destruction are useful.
+// Buffers are contiguous and, unless a name says otherwise, changed in place. Of an input and an
+// output the smaller one may be this rank's own part of the larger; else they share no memory. An
+// operation owns its buffers until wait() has returned; with NCCL, until the caller's stream has
+// passed that point.
+//
+// Errors, from the call or from Work::wait():
+//   kInvalidArgument    bad root, peer, count, dtype or device
+//   kTimeout            names the ranks that did not come, where that can be found out
+//   kPeerLost           names the rank that died, aborted or gave up, and why
+//   kProtocol           the ranks called different operations; names both (host backend)
+//   kAborted            abort() was called here
+//   kResourceExhausted, kSystem   memory, the device, CUDA or NCCL refused, with their words
+// After any but the first, only abort() and destruction are useful.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -64,7 +76,7 @@ class Communicator {
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;  // "host" or "nccl"
 
-  // After: every rank's buffer holds op over all ranks' buffers. kAverage: the sum over size().
+  // After: every rank's buffer holds op over all ranks' buffers.
   virtual WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options = {}) = 0;
 
   // After: every rank's buffer holds root's.
@@ -82,6 +94,7 @@ class Communicator {
   virtual WorkPtr send(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
   virtual WorkPtr recv(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
 
+  // Returns when every rank has called it; `async` has no effect.
   virtual void barrier(const CallOptions& options = {}) = 0;
 
   // Collective: every rank asks for the same size at the same point. 64-byte aligned, zeroed.

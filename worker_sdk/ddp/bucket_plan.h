@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which gradients share a bucket, and where each lies in memory: PyTorch DDP's rules.
+// Which gradients share a bucket, and where each lies in memory: PyTorch DDP's rules
+// (compute_bucket_assignment_by_size in torch/csrc/distributed/c10d/reducer.cpp).
 // Pure: no I/O, clock or thread.
 #pragma once
 

@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// What `torch.randperm(n, generator=g)` gives after `g.manual_seed(seed)` on the CPU.
-// n >= 0.
+// What `torch.randperm(n, generator=g)` gives after `g.manual_seed(seed)` on the CPU: Fisher-Yates
+// over mt19937. n >= 0.
 std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed);
 
 struct SamplerOptions {

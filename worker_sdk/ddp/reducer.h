@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages gradients over all ranks, bucket by bucket, while backward still computes the others.
-// Knows parameters only as numbers with a size: worker_sdk/torch connects it to autograd.
+// Averages gradients over all ranks, bucket by bucket, while backward still computes the others
+// (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
+// 2020). Knows parameters only as numbers with a size: worker_sdk/torch connects it to autograd.
 // One thread at a time: the one that runs backward.
 #pragma once
 

@@ -18,8 +18,8 @@ namespace ddprun {
 
 struct DdpOptions {
   BucketLimits buckets{};  // PyTorch's: 1 MiB, then 25 MiB
-  bool broadcast_buffers =
-      true;  // rank 0's buffers (e.g. running means) to all before each forward
+  // Rank 0's buffers (e.g. running means) go to all before each forward.
+  bool broadcast_buffers = true;
 };
 
 // What does not depend on the model's type; use DistributedDataParallel below.

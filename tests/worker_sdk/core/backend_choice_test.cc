@@ -28,7 +28,7 @@ TEST_CASE("BackendChoice: names and values match") {
   CHECK(!parse_backend_choice(""));
 }
 
-TEST_CASE("decide_backend: the table of DECISIONS 19") {
+TEST_CASE("decide_backend: the table of docs/nccl.md") {
   constexpr auto kAuto = BackendChoice::kAuto;
   constexpr auto kHost = BackendChoice::kHost;
   constexpr auto kNccl = BackendChoice::kNccl;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The same training by ddprun's DistributedDataParallel and by PyTorch's (gloo): parameters and
-buffers after 20 steps are the same (DECISIONS 21: float64 to 1e-12, float32 to 1e-5 per tensor).
+buffers after 20 steps are the same (docs/ddp.md: float64 to 1e-12, float32 to 1e-5 per tensor).
 """
 import array
 import itertools

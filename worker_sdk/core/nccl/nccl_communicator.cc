@@ -61,8 +61,8 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_pt
     check_cuda(*cuda_, cuda_->memory_set(barrier_memory_, 0, kBarrierBytes, stream_), rank,
                "cudaMemsetAsync");
   } catch (const Error& error) {
-    failure_->set(
-        error);  // the watchdog, destroyed next, aborts the communicator and tells the others
+    // The watchdog, destroyed next, aborts the communicator and tells the others.
+    failure_->set(error);
     watchdog_->stop();
     if (barrier_memory_ != nullptr) cuda_->memory_free(barrier_memory_);
     if (caller_ready_ != nullptr) cuda_->event_destroy(caller_ready_);
@@ -237,7 +237,7 @@ void NcclCommunicator::settle(Result result, std::string_view what) {
     if (result != Result::kInProgress) {
       fail(nccl_error(*nccl_, pass.comm(), result, options_.rank, what));
     }
-    std::this_thread::sleep_for(pause);
+    std::this_thread::sleep_for(pause);  // NCCL can be asked, but not waited for
     pause = std::min(pause * 2, std::chrono::microseconds(1'000));
     Result state = Result::kInProgress;
     result = nccl_->comm_async_error(pass.comm(), &state);
