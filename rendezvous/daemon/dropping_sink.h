@@ -21,10 +21,9 @@ class DroppingSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex
  private:
   void sink_it_(const spdlog::details::log_msg& message) override;
   void flush_() override {}
-  bool write_now(const spdlog::details::log_msg& message);
 
   const int fd_;
-  const std::size_t max_line_bytes_;
+  const std::size_t max_bytes_;
   std::uint64_t num_dropped_ = 0;
 };
 
