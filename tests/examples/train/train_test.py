@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """train as its user meets it: alone, under ddprun, and when things go wrong."""
+import fcntl
+import gzip
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -50,6 +54,31 @@ def workers_of(pid):
     return found
 
 
+def read_idx(name):
+    """Header and elements of one of the shipped files."""
+    with gzip.open(os.path.join(SOURCE, "data/digits", name)) as f:
+        data = f.read()
+    header = 4 + 4 * data[3]
+    return data[:header], data[header:]
+
+
+def write_full_mnist(directory):
+    """A data set of the real one's size and form: the shipped digits, again and again, moved by a few pixels."""
+    for prefix, count in (("train", 60_000), ("t10k", 10_000)):
+        header, pixels = read_idx(prefix + "-images-idx3-ubyte.gz")
+        labels_header, labels = read_idx(prefix + "-labels-idx1-ubyte.gz")
+        images = [pixels[i:i + 784] for i in range(0, len(pixels), 784)]
+        with gzip.open(os.path.join(directory, prefix + "-images-idx3-ubyte.gz"), "wb", compresslevel=1) as f:
+            f.write(header[:4] + struct.pack(">I", count) + header[8:])
+            for i in range(count):
+                image = images[i % len(images)]
+                shift = 28 * (i // len(images) % 3) + i // len(images) % 2
+                f.write(image[shift:] + image[:shift])
+        with gzip.open(os.path.join(directory, prefix + "-labels-idx1-ubyte.gz"), "wb") as f:
+            f.write(labels_header[:4] + struct.pack(">I", count))
+            f.write(bytes(labels[i % len(labels)] for i in range(count)))
+
+
 class Train(unittest.TestCase):
     def start(self, argv):
         process = subprocess.Popen(argv, env=environment(), text=True, stdin=subprocess.DEVNULL,
@@ -78,6 +107,26 @@ class Train(unittest.TestCase):
         self.assertGreater(summary["median_step_ms"], 0)
         self.assertIn("epoch 5/5  loss ", done.stdout)
         self.assertNotIn("\r", done.stdout)
+
+    def test_a_data_set_of_the_size_of_mnist_is_trained(self):
+        # A whole epoch takes a minute and a half of two cores: its first steps are enough here.
+        with tempfile.TemporaryDirectory() as directory:
+            write_full_mnist(directory)
+            master, slave = pty.openpty()
+            self.addCleanup(os.close, master)
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+            process = subprocess.Popen(DDPRUN + [TRAIN, "--data", directory, "--epochs=1"], env=environment(),
+                                       stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
+            self.addCleanup(process.kill)
+            os.close(slave)
+            text, losses = "", []
+            while len(losses) < 4 or losses[-1] > 0.7 * losses[0]:
+                text += os.read(master, 65536).decode()  # EIO: it ended before it had learned anything
+                losses = [float(loss) for loss in re.findall(r"\d+/938  loss (\d+\.\d+)", text)]
+            process.send_signal(signal.SIGTERM)
+            self.assertNotEqual(process.wait(timeout=60), 0)
+            self.assertIn(f"60000 images, 10000 to test, from {directory}", text)
+        print(f"loss {losses[0]} … {losses[-1]} of 938 steps an epoch")
 
     def test_alone_it_says_that_there_is_no_launcher(self):
         done = run([TRAIN, "--epochs=1", "--threads=1"])

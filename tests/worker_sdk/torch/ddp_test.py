@@ -41,7 +41,9 @@ class Ddp(unittest.TestCase):
                 self.run_mode("mismatch", world)
 
     def test_an_unused_parameter_and_a_sparse_gradient_are_named(self):
-        self.run_mode("unused", 1)
+        for world in (1, 2, 3):
+            with self.subTest(world=world):
+                self.run_mode("unused", world)
 
     def test_a_rank_that_dies_in_training_is_named_by_the_others(self):
         train = [os.path.join(ranks.BIN, "train"), "--epochs=1000"]
