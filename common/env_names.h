@@ -60,6 +60,8 @@ inline constexpr char kSlurmJobId[] = "SLURM_JOB_ID";
 inline constexpr char kSlurmStepId[] = "SLURM_STEP_ID";
 inline constexpr char kSlurmStepNodelist[] = "SLURM_STEP_NODELIST";
 inline constexpr char kSlurmStepNumTasks[] = "SLURM_STEP_NUM_TASKS";
-inline constexpr char kSlurmNodeId[] = "SLURM_NODEID";  // 0 = first node of the list
+inline constexpr char kSlurmNodeId[] = "SLURM_NODEID";               // 0 = first node of the list
+inline constexpr char kSlurmTopologyAddr[] = "SLURM_TOPOLOGY_ADDR";  // switches and node, dotted
+inline constexpr char kSlurmTopologyAddrPattern[] = "SLURM_TOPOLOGY_ADDR_PATTERN";
 
 }  // namespace ddprun::env

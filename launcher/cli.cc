@@ -147,6 +147,8 @@ class CommandLineParser {
     text("master-addr", config.master_addr, "HOST", "address of node rank 0");
     text("master-port", raw_.master_port, "PORT", "port on node rank 0 (29500)");
     text("local-addr", config.local_addr, "ADDR", "what peers are told to reach this node by");
+    text("topology", config.topology, "LABEL",
+         "where this node stands, widest switch first: pod1.rack7; neighbours get adjacent ranks");
 
     group_ = "Time limits";
     text("rendezvous-timeout", raw_.rendezvous_timeout, "SECONDS",

@@ -82,9 +82,11 @@ ConfigFile parse_config_file(std::string_view text, const std::string& path) {
       for (const toml::node& host : *hosts) {
         config.hosts.push_back(text_of(host, path, "hosts wants [\"host1\", \"host2\"]"));
       }
+    } else if (name == "topology") {
+      config.topology = text_of(node, path, "topology wants \"SWITCH.SWITCH\", widest first");
     } else {
       refuse(path, key.source(),
-             "unknown key " + name + did_you_mean(name, {"rdzv_endpoint", "hosts"}));
+             "unknown key " + name + did_you_mean(name, {"rdzv_endpoint", "hosts", "topology"}));
     }
   }
   return config;

@@ -111,6 +111,7 @@ agent::NodeAgentOptions Job::agent_options() const {
   join.host = host_name();
   join.pid = ::getpid();
   join.advertised_addr = config.local_addr;
+  join.topology = plan_.topology;
   join.program = config.program;
 
   options.error_file_prefix =

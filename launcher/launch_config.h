@@ -29,6 +29,7 @@ struct LaunchConfig {
   std::string master_addr;
   std::optional<std::uint16_t> master_port;
   std::string local_addr;  // what peers are told to reach this node by
+  std::string topology;    // "pod1.rack7": where this node stands
 
   // Time limits.
   std::chrono::milliseconds rendezvous_timeout{600'000};      // until all nodes have joined

@@ -12,6 +12,7 @@
 #include "launcher/config_file.h"
 #include "launcher/num_workers.h"
 #include "launcher/paste_line.h"
+#include "launcher/topology_label.h"
 #include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::launcher {
@@ -55,25 +56,25 @@ void find_workers(Preparation& result, const std::string& argv0) {
   }
 }
 
-// The config files are read only where they decide: a job of several nodes that nothing else told.
+// The config files are read only where they may decide: for a job of several nodes.
 void find_rendezvous(Preparation& result) {
   JobPlan& plan = result.plan;
   std::vector<ConfigFile> files;
-  DiscoveryInput input{.config = plan.config,
-                       .environment = plan.environment,
-                       .files = files,
-                       .user_id = ::getuid(),
-                       .random_id = random_id()};
-  Discovery discovery = discover_endpoint(input);
-  if (discovery.nothing_found) {
+  if (plan.config.max_nodes > 1) {
     try {
       files = load_config_files(plan.environment);
     } catch (const Error& error) {
       result.problems.emplace_back(error.what());
       return;
     }
-    discovery = discover_endpoint(input);
+    plan.topology = topology_label(plan.config, plan.environment, files);
   }
+  const DiscoveryInput input{.config = plan.config,
+                             .environment = plan.environment,
+                             .files = files,
+                             .user_id = ::getuid(),
+                             .random_id = random_id()};
+  const Discovery discovery = discover_endpoint(input);
   if (discovery.nothing_found) {
     result.problems.push_back(
         no_endpoint_message(plan.config, primary_address(), discovery.looked_at));

@@ -18,6 +18,7 @@ struct JobPlan {
   RendezvousPlan rendezvous;
   Program program;
   int num_workers = 1;
+  std::string topology;  // of a job of several nodes; empty: not known
 };
 
 struct Preparation {

@@ -103,6 +103,7 @@ void check_rendezvous(const LaunchConfig& config, std::vector<std::string>& prob
   check_host("--local-addr", config.local_addr, problems);
   check_name("--rdzv-id", config.rdzv_id, problems);
   check_name("--role", config.role, problems);
+  check_name("--topology", config.topology, problems);
   for (const auto& [key, value] : config.rdzv_conf) {
     if (key == "is_host" && !is_boolean(value)) {
       problems.push_back("--rdzv-conf=is_host=" + value + ": must be 1 or 0");

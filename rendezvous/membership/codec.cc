@@ -99,6 +99,7 @@ void put(json::object& out, const Join& join) {
   out["pid"] = join.pid;
   out["advertised_addr"] = text(join.advertised_addr);
   out["store_port"] = join.store_port;
+  out["topology"] = text(join.topology);
   out["program"] = text(join.program);
 }
 
@@ -130,6 +131,7 @@ void get(const JsonFields& in, Join& join) {
   join.pid = in.integer("pid", 0, std::numeric_limits<std::int64_t>::max());
   join.advertised_addr = in.text("advertised_addr");
   join.store_port = in.port("store_port");
+  join.topology = in.text("topology");
   join.program = in.text("program");
 }
 

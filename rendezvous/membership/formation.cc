@@ -2,10 +2,12 @@
 #include "rendezvous/membership/formation.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <tuple>
 
 #include "common/check.h"
+#include "rendezvous/membership/locality.h"
 
 namespace ddprun::membership {
 namespace {
@@ -27,43 +29,87 @@ std::string address_of(const Node& node, const Node& receiver, const std::string
   return rendezvous.empty() ? node.facts.peer_addr : rendezvous;
 }
 
+// The node ranks of a round while they are given out.
+class Seats {
+ public:
+  explicit Seats(std::size_t num_nodes) : nodes_(num_nodes, nullptr) {}
+
+  // False where the rank isn't wished, doesn't exist in this round or is taken.
+  bool place(std::optional<int> rank, const Node* node) {
+    if (!rank || *rank < 0 || static_cast<std::size_t>(*rank) >= nodes_.size()) return false;
+    if (taken(static_cast<std::size_t>(*rank))) return false;
+    nodes_[static_cast<std::size_t>(*rank)] = node;
+    return true;
+  }
+  bool taken(std::size_t rank) const { return nodes_[rank] != nullptr; }
+  std::size_t num_free() const {
+    return static_cast<std::size_t>(std::count(nodes_.begin(), nodes_.end(), nullptr));
+  }
+  // The free ones go to `rest`, of the same number, in its order.
+  std::vector<NodeId> filled_with(const std::vector<const Node*>& rest) const {
+    auto next = rest.begin();
+    std::vector<NodeId> order;
+    for (const Node* node : nodes_) order.push_back(node ? node->id : (*next++)->id);
+    return order;
+  }
+
+ private:
+  std::vector<const Node*> nodes_;
+};
+
 }  // namespace
 
 std::vector<NodeId> choose_nodes(const JobState& job) {
-  std::vector<const Node*> chosen;
+  std::vector<const Node*> candidates;
   for (const auto& [id, node] : job.nodes) {
-    if (is_placeable(node)) chosen.push_back(&node);
+    if (is_placeable(node)) candidates.push_back(&node);
   }
   const auto precedence = [](const Node* node) {
     return std::tuple(!is_member(*node), !node->join.node_rank.has_value(), node->id);
   };
-  std::sort(chosen.begin(), chosen.end(),
+  std::sort(candidates.begin(), candidates.end(),
             [&](const Node* a, const Node* b) { return precedence(a) < precedence(b); });
-  const auto num_nodes = std::min(chosen.size(), static_cast<std::size_t>(job.settings.max_nodes));
-  chosen.resize(num_nodes);
+  const auto num_nodes =
+      std::min(candidates.size(), static_cast<std::size_t>(job.settings.max_nodes));
+  Seats seats(num_nodes);
 
-  std::vector<const Node*> slots(num_nodes, nullptr);
-  const auto place = [&](const Node*& node, std::optional<int> wish) {
-    if (node == nullptr || !wish || *wish < 0) return;
-    const auto slot = static_cast<std::size_t>(*wish);
-    if (slot >= num_nodes || slots[slot] != nullptr) return;
-    slots[slot] = node;
-    node = nullptr;
-  };
-  for (const Node*& node : chosen) place(node, node->node_rank);
-  for (const Node*& node : chosen) {
-    if (node != nullptr) place(node, node->join.node_rank);
+  // Members and those with a wish come in whatever happens; both in order of precedence.
+  const auto first_spare = std::stable_partition(
+      candidates.begin(), candidates.end(),
+      [](const Node* node) { return is_member(*node) || node->join.node_rank.has_value(); });
+  std::vector<const Node*> spares(first_spare, candidates.end());
+  candidates.erase(first_spare, candidates.end());
+  if (candidates.size() > num_nodes) candidates.resize(num_nodes);
+  for (const Node*& node : candidates) {
+    if (seats.place(node->node_rank, node)) node = nullptr;
   }
-  std::erase(chosen, nullptr);
-  std::sort(chosen.begin(), chosen.end(),
-            [](const Node* a, const Node* b) { return a->id < b->id; });
-  auto next = chosen.begin();
-  std::vector<NodeId> order;
-  for (const Node*& slot : slots) {
-    if (slot == nullptr) slot = *next++;
-    order.push_back(slot->id);
+  for (const Node*& node : candidates) {
+    if (node != nullptr && seats.place(node->join.node_rank, node)) node = nullptr;
   }
-  return order;
+  std::erase(candidates, nullptr);
+
+  // A node that went is replaced by the spare that stands nearest to its place.
+  std::size_t num_free = seats.num_free() - candidates.size();
+  for (std::size_t rank = 0; rank < std::min(num_nodes, job.rank_labels.size()); ++rank) {
+    if (num_free == 0 || seats.taken(rank)) continue;
+    const auto distance = [&](const Node* node) {
+      return -shared_levels(node->join.topology, job.rank_labels[rank]);
+    };
+    const auto nearest =
+        std::min_element(spares.begin(), spares.end(),
+                         [&](const Node* a, const Node* b) { return distance(a) < distance(b); });
+    if (nearest == spares.end() || distance(*nearest) == 0) continue;
+    seats.place(static_cast<int>(rank), *nearest);
+    spares.erase(nearest);
+    --num_free;
+  }
+
+  candidates.insert(candidates.end(), spares.begin(),
+                    spares.begin() + static_cast<std::ptrdiff_t>(num_free));
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Node* a, const Node* b) {
+    return stands_before(a->join, b->join) || (!stands_before(b->join, a->join) && a->id < b->id);
+  });
+  return seats.filled_with(candidates);
 }
 
 std::map<NodeId, StartRound> start_messages(const JobState& job, const std::vector<NodeId>& order,

@@ -11,10 +11,12 @@
 namespace ddprun::membership {
 
 // The next round's nodes by node rank: at most settings.max_nodes of the placeable ones.
-// Chosen: members of the last round first, then who asked for a node rank, then by join order.
+// Chosen: members of the last round first, then who asked for a node rank, then for each rank that
+// lost its node the spare that shares most levels of its topology label, then by join order.
 // Ranked: a member keeps its rank while that is below the number of nodes; then each --node-rank
-// gets its wish where it is free; the rest fill the holes in join order. So node rank 0 stays the
-// same node from round to round, and a spare takes over the rank of the node that it replaces.
+// gets its wish where it is free; a replacement has the rank that it was chosen for; the rest fill
+// the holes by topology label, host name (stands_before), join order. So the order of arrival
+// doesn't matter where names or labels differ, and node rank 0 stays the same node.
 std::vector<NodeId> choose_nodes(const JobState& job);
 
 // The StartRound of every node in `order` (index = node rank), by NodeId; `round` is its number.

@@ -172,9 +172,11 @@ void Job::start_round(TimePoint now, Actions& out) {
     node.node_rank.reset();
     node.emptied = false;
   }
+  state_.rank_labels.clear();
   // By rank, so that the node that serves the store is told first.
   for (const NodeId id : order) {
     Node& node = state_.nodes.at(id);
+    state_.rank_labels.push_back(node.join.topology);
     StartRound& start = messages.at(id);
     node.node_rank = start.node_rank;
     set_phase(node, NodePhase::kStarting);  // the counts follow below

@@ -71,6 +71,7 @@ struct Join {
   std::int64_t pid = 0;
   std::string advertised_addr;   // --local-addr; empty: the address the connection came from
   std::uint16_t store_port = 0;  // a listener already bound for the next round's store
+  std::string topology;          // "pod1.rack7", see locality.h; empty: not known
   std::string program;           // differing programs: a warning
 };
 

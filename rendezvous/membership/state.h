@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/clock.h"
 #include "rendezvous/membership/channel.h"
@@ -58,7 +59,8 @@ struct JobState {
   int failures = 0;         // rounds that a failed worker ended
   int node_losses = 0;      // rounds that a lost node ended
   std::map<NodeId, Node> nodes;
-  std::optional<JobEnd> verdict;  // set in kEnded
+  std::vector<std::string> rank_labels;  // topology labels of the last round, by node rank
+  std::optional<JobEnd> verdict;         // set in kEnded
 };
 
 inline bool is_member(const Node& node) { return node.node_rank.has_value(); }

@@ -14,6 +14,7 @@ TEST_CASE("config file: an endpoint, a list of hosts, comments, or nothing") {
         "head:29400");
   CHECK(parse_config_file("hosts = [\"n1\",\n  \"n2\"]", "f").hosts ==
         std::vector<std::string>{"n1", "n2"});
+  CHECK(parse_config_file("topology = \"pod1.rack7\"", "f").topology == "pod1.rack7");
 }
 
 TEST_CASE("config file: what is wrong is named with file and line") {

@@ -48,18 +48,26 @@ class TomlFile(Scratch):
             self.skipTest(str(reason))
         self.addCleanup(self.hosts.close)
 
-    def run_with(self, text, **more):
-        self.write("ddprun/ddprun.toml", text)
+    def run_with(self, *texts, **more):
+        """One text for both hosts, or one for each."""
         argv = [os.path.join(BIN, "ddprun"), "--nnodes=2", "--nproc_per_node=1", "--no-python",
-                "sh", "-c", "echo rank $RANK of $WORLD_SIZE"]
-        running = [h.popen(argv, env=environment(XDG_CONFIG_HOME=self.directory, **more), text=True,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for h in self.hosts]
+                "sh", "-c", "echo rank $RANK of $WORLD_SIZE on $(hostname)"]
+        running = []
+        for host, text in zip(self.hosts, texts * 2):
+            self.write(f"{host.name}/ddprun/ddprun.toml", text)
+            home = os.path.join(self.directory, host.name)
+            running.append(host.popen(argv, env=environment(XDG_CONFIG_HOME=home, **more), text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
         outputs = [p.communicate(timeout=60)[0] for p in running]
         return [p.returncode for p in running], "".join(outputs)
 
-    def check_key(self, key, host_names):
-        text, count = re.subn(rf"^#({key} = .*)$", r"\1", read("ddprun.toml"), flags=re.M)
+    def with_key(self, key, text):
+        text, count = re.subn(rf"^#({key} = .*)$", r"\1", text, flags=re.M)
         self.assertEqual(count, 1, f"ddprun.toml has no line '#{key} = …'")
+        return text
+
+    def check_key(self, key, host_names):
+        text = self.with_key(key, read("ddprun.toml"))
         for name, host in host_names.items():
             text = text.replace(name, self.hosts[host].address)
         codes, output = self.run_with(text)
@@ -78,9 +86,19 @@ class TomlFile(Scratch):
     def test_hosts(self):
         self.check_key("hosts", {"node0": 0, "node1": 1})
 
+    def test_topology(self):
+        text = self.with_key("hosts", read("ddprun.toml"))
+        for host in self.hosts:
+            text = text.replace(host.name, host.address)
+        first = self.with_key("topology", text)
+        self.assertIn('"pod1.', first)
+        codes, output = self.run_with(first.replace('"pod1.', '"pod2.'), first)
+        self.assertEqual(codes, [0, 0], output)
+        self.assertIn("rank 0 of 2 on node1", output)
+
     def test_every_key_is_covered(self):
         self.assertEqual(re.findall(r"^#(\w+) = ", read("ddprun.toml"), flags=re.M),
-                         ["rdzv_endpoint", "hosts"])
+                         ["rdzv_endpoint", "hosts", "topology"])
 
 
 class SystemdUnit(Scratch):

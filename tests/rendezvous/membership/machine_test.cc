@@ -223,7 +223,9 @@ TEST_CASE("Machine: --node-rank comes first, then join order, rank 0 stays on it
 
 TEST_CASE("Machine: a node that came over loopback is reached where the rendezvous is") {
   Script j(2);
-  j.join("local");
+  Join first = j.make_join("local");
+  first.node_rank = 0;
+  j.join("local", first);
   j.join("5");
   CHECK(j.last<StartRound>("5")->master_addr == "10.0.0.200");
   CHECK(j.last<StartRound>("local")->node_addr == "10.0.0.200");

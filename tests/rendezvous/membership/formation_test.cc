@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who gets which node rank: docs/rendezvous.md, "Ranks".
+#include "rendezvous/membership/formation.h"
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/membership/locality.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::membership {
+namespace {
+
+using Hosts = std::vector<std::string>;
+
+// A job whose nodes are placed one round after the other.
+class Placing {
+ public:
+  explicit Placing(int max_nodes) { job_.settings.max_nodes = max_nodes; }
+
+  void join(const std::string& host, const std::string& topology = "",
+            std::optional<int> node_rank = std::nullopt) {
+    Node& node = job_.nodes[++last_id_];
+    node.id = last_id_;
+    node.join.host = host;
+    node.join.topology = topology;
+    node.join.node_rank = node_rank;
+    node.connection = last_id_;
+  }
+  void lose(const std::string& host) {
+    std::erase_if(job_.nodes, [&](const auto& entry) { return entry.second.join.host == host; });
+  }
+  // Hosts by node rank.
+  Hosts round() {
+    const std::vector<NodeId> order = choose_nodes(job_);
+    Hosts hosts;
+    job_.rank_labels.clear();
+    for (auto& [id, node] : job_.nodes) node.node_rank.reset();
+    for (std::size_t rank = 0; rank < order.size(); ++rank) {
+      Node& node = job_.nodes.at(order[rank]);
+      node.node_rank = static_cast<int>(rank);
+      job_.rank_labels.push_back(node.join.topology);
+      hosts.push_back(node.join.host);
+    }
+    return hosts;
+  }
+
+ private:
+  JobState job_;
+  NodeId last_id_ = 0;
+};
+
+TEST_CASE("formation: host names give the order, digits count as numbers") {
+  Placing nodes(4);
+  for (const char* host : {"gpu10", "gpu9", "login", "gpu100"}) nodes.join(host);
+  CHECK(nodes.round() == Hosts{"gpu9", "gpu10", "gpu100", "login"});
+}
+
+TEST_CASE("formation: equal names are ranked in join order") {
+  Placing nodes(3);
+  nodes.join("pod", "", std::nullopt);
+  nodes.join("pod", "", 0);
+  nodes.join("pod");
+  CHECK(nodes.round().size() == 3);
+}
+
+TEST_CASE("formation: neighbours have neighbouring ranks") {
+  Placing nodes(5);
+  nodes.join("a", "pod1.rack10");
+  nodes.join("b", "pod2.rack1");
+  nodes.join("c", "pod1.rack2");
+  nodes.join("d");
+  nodes.join("e", "pod1.rack10");
+  CHECK(nodes.round() == Hosts{"c", "a", "e", "b", "d"});
+}
+
+TEST_CASE("formation: a wished node rank goes before names and labels") {
+  Placing nodes(3);
+  nodes.join("a", "rack1");
+  nodes.join("b", "rack1");
+  nodes.join("z", "rack9", 0);
+  CHECK(nodes.round() == Hosts{"z", "a", "b"});
+}
+
+TEST_CASE("formation: a node keeps its rank while it stays") {
+  Placing nodes(3);
+  for (const char* host : {"b", "c", "d"}) nodes.join(host);
+  REQUIRE(nodes.round() == Hosts{"b", "c", "d"});
+  nodes.lose("c");
+  nodes.join("a");
+  CHECK(nodes.round() == Hosts{"b", "a", "d"});
+  nodes.lose("b");
+  SECTION("those whose rank is gone fill the holes") { CHECK(nodes.round() == Hosts{"d", "a"}); }
+}
+
+TEST_CASE("formation: a lost node is replaced from its own group first") {
+  Placing nodes(2);
+  nodes.join("a", "pod1.rack1");
+  nodes.join("b", "pod1.rack2");
+  nodes.join("other-pod", "pod2.rack2");
+  nodes.join("other-rack", "pod1.rack3");
+  nodes.join("same-rack", "pod1.rack2");
+  REQUIRE(nodes.round() == Hosts{"a", "b"});
+  nodes.lose("b");
+  CHECK(nodes.round() == Hosts{"a", "same-rack"});
+  nodes.lose("same-rack");
+  CHECK(nodes.round() == Hosts{"a", "other-rack"});
+  nodes.lose("other-rack");
+  CHECK(nodes.round() == Hosts{"a", "other-pod"});
+}
+
+TEST_CASE("formation: members win over spares that stand nearer") {
+  Placing nodes(2);
+  nodes.join("a", "pod1");
+  nodes.join("b", "pod2");
+  nodes.join("spare", "pod1");
+  REQUIRE(nodes.round() == Hosts{"a", "b"});
+  CHECK(nodes.round() == Hosts{"a", "b"});
+}
+
+TEST_CASE("topology: levels that two labels share") {
+  CHECK(shared_levels("pod1.rack7", "pod1.rack7") == 2);
+  CHECK(shared_levels("pod1.rack7", "pod1.rack8") == 1);
+  CHECK(shared_levels("pod1", "pod1.rack8") == 1);
+  CHECK(shared_levels("pod1.rack7", "pod10.rack7") == 0);
+  CHECK(shared_levels("", "") == 0);
+}
+
+}  // namespace
+}  // namespace ddprun::membership
