@@ -42,7 +42,11 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames) {
   const auto local = gone ? peer : socket.local_endpoint(gone);
   if (gone || stopped_) return;
 
+  if (unjoined_.size() >= options_.max_unjoined) {
+    drop(*unjoined_.begin(), concat("no Join yet, and ", options_.max_unjoined, " came after it"));
+  }
   const ConnectionId id = next_id_++;
+  unjoined_.insert(id);
   Agent& agent = agents_[id];
   agent.frames = frames;
   agent.facts.peer_addr = numeric(peer.address());
@@ -70,6 +74,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   if (found == agents_.end()) return;
   const bool is_first = found->second.join_timer != nullptr;
   found->second.join_timer.reset();
+  unjoined_.erase(id);
   membership::event::Message message;
   message.connection = id;
   message.facts = found->second.facts;
@@ -95,7 +100,7 @@ void AgentHub::ended(ConnectionId id, const std::string& reason) {
   const auto found = agents_.find(id);
   if (found == agents_.end()) return;
   log_debug("the connection of agent ", found->second.peer, " ended: ", reason);
-  agents_.erase(found);
+  forget(found);
   feed(membership::event::Closed{id});
 }
 
@@ -104,8 +109,13 @@ void AgentHub::drop(ConnectionId id, const std::string& reason) {
   if (found == agents_.end()) return;
   log_warning("closed the connection of agent ", found->second.peer, ": ", reason);
   found->second.frames->close_when_sent(kFlushLimit);
-  agents_.erase(found);
+  forget(found);
   feed(membership::event::Closed{id});
+}
+
+void AgentHub::forget(std::unordered_map<ConnectionId, Agent>::iterator agent) {
+  unjoined_.erase(agent->first);
+  agents_.erase(agent);
 }
 
 void AgentHub::feed(membership::Event event) {
@@ -133,7 +143,7 @@ void AgentHub::perform(const membership::Action& action) {
     const auto found = agents_.find(close->connection);
     if (found == agents_.end()) return;
     found->second.frames->close_when_sent(kFlushLimit);
-    agents_.erase(found);
+    forget(found);
     pending_.push_back(membership::event::Closed{close->connection});
   } else if (const auto* log = std::get_if<act::Log>(&action)) {
     log_message(options_.quiet ? LogLevel::kDebug : log->level, log->text);
@@ -185,6 +195,7 @@ void AgentHub::stop() {
   stopped_ = true;
   for (const auto& [id, agent] : agents_) agent.frames->close();
   agents_.clear();
+  unjoined_.clear();
   pending_.clear();
   tick_timer_.cancel();
   idle_timer_.cancel();

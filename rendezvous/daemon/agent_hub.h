@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,6 +26,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   struct Options {
     membership::MachineOptions machine;
     std::chrono::milliseconds join_timeout{10'000};  // upgrade → Join
+    std::size_t max_unjoined = 4096;  // connections before their Join; the oldest goes
     bool quiet = false;  // the machine's log lines at debug level: the agents report themselves
     std::function<void(const membership::action::RoundStarted&)> round_started;
     std::function<void(const membership::action::JobOver&)> job_over;
@@ -57,6 +59,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   static void refuse(membership::FrameStream& frames, const std::string& reason);
   void ended(ConnectionId id, const std::string& reason);
   void drop(ConnectionId id, const std::string& reason);
+  void forget(std::unordered_map<ConnectionId, Agent>::iterator agent);
 
   void feed(membership::Event event);
   void perform(const membership::Action& action);
@@ -69,6 +72,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   std::optional<Clock::time_point> armed_for_;
   boost::asio::steady_timer idle_timer_;
   std::unordered_map<ConnectionId, Agent> agents_;
+  std::set<ConnectionId> unjoined_;  // of agents_: nothing was received yet
   ConnectionId next_id_ = 1;
   std::deque<membership::Event> pending_;  // events that carrying out actions caused
   bool feeding_ = false;

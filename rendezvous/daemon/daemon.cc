@@ -40,6 +40,7 @@ class Daemon::Impl {
     agents.machine.reconnect_grace = options_.reconnect_grace;
     agents.machine.embedded = options_.embedded;
     agents.join_timeout = options_.handshake_timeout;
+    agents.max_unjoined = options_.max_handshakes;
     agents.quiet = options_.embedded;
     agents.round_started = [this](const auto& started) {
       if (started.on_daemon_port) stores_.begin_round(started.run_id, started.round);

@@ -65,7 +65,13 @@ class ServedDaemon {
   }
   // Upgrades to the agents' WebSocket first.
   std::string exchange_frames(const std::string& bytes) {
-    const UniqueFd connection = connect();
+    const UniqueFd connection = upgrade();
+    send_all(connection.get(), bytes.data(), bytes.size(), Deadline::after(5s));
+    return read_all(connection);
+  }
+  // An agent's connection, nothing said yet.
+  UniqueFd upgrade() {
+    UniqueFd connection = connect();
     const std::string greeting = kUpgrade;
     send_all(connection.get(), greeting.data(), greeting.size(), Deadline::after(5s));
     std::string answer;
@@ -74,8 +80,7 @@ class ServedDaemon {
       receive_all(connection.get(), &byte, 1, Deadline::after(5s));
       answer += byte;
     }
-    send_all(connection.get(), bytes.data(), bytes.size(), Deadline::after(5s));
-    return read_all(connection);
+    return connection;
   }
   UniqueFd connect() {
     return connect_to(Endpoint{.host = "127.0.0.1", .port = port}, Deadline::after(5s));
@@ -185,6 +190,19 @@ TEST_CASE("Daemon port: half-said requests don't keep others out: the oldest one
   const std::string rest = "thz HTTP/1.1\r\nHost: x\r\n\r\n";
   send_all(open->get(), rest.data(), rest.size(), Deadline::after(5s));
   CHECK_THAT(daemon.read_all(*open), Contains("ddprun-rendezvous"));
+}
+
+TEST_CASE("Daemon port: agents that never join don't keep others out: the oldest one goes") {
+  ServedDaemon daemon(60s, 3);
+  std::vector<UniqueFd> mute;
+  for (int i = 0; i < 4; ++i) mute.push_back(daemon.upgrade());
+  CHECK(daemon.read_all(mute.front()).empty());  // closed
+  for (int i = 1; i < 4; ++i) {
+    char byte = 0;
+    const SocketStep step = receive_step(mute[i].get(), &byte, 1);
+    CHECK(step.num_bytes == 0);
+    CHECK(step.ended.empty());
+  }
 }
 
 TEST_CASE("Daemon port: c10d connections get a plain store") {
