@@ -28,6 +28,7 @@ std::vector<Outcome> outcomes(const std::vector<int>& layout,
   const auto errors = run_world({.node_rank_of = layout}, [&](Communicator& ranks) {
     Outcome& own = results[static_cast<std::size_t>(ranks.rank())];
     ranks.barrier();
+    everyone.arrive_and_wait();  // nobody is inside the barrier any more, which could fail with it
     try {
       call(ranks);
     } catch (const Error& error) {

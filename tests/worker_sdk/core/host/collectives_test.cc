@@ -197,6 +197,23 @@ TEST_CASE("host collectives: the root of a broadcast may change its buffer when 
   for (const std::string& error : errors) CHECK(error == "");
 }
 
+TEST_CASE("host collectives: a broadcast's root waits for ranks that are slower than it") {
+  const auto errors = run_world(one_node(2), [&](Communicator& world) {
+    const std::size_t count = std::size_t{4} << 20;
+    const auto value_at = [](std::size_t i) { return static_cast<float>(i >> 12); };
+    std::vector<float> sent(world.rank() == 0 ? count : 0);
+    for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = value_at(i);
+    for (int round = 0; round < 5; ++round) {
+      // Memory never touched: each of its pages is a fault when it is written.
+      const std::unique_ptr<float[]> fresh(world.rank() == 0 ? nullptr : new float[count]);
+      float* const data = world.rank() == 0 ? sent.data() : fresh.get();
+      world.broadcast({.data = data, .count = count}, 0);
+      for (std::size_t i = 0; i < count; i += 1024) expect(data[i] == value_at(i), "the piece");
+    }
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
 TEST_CASE("host collectives: asynchronous operations complete in order, whoever runs them") {
   const auto errors = run_world(one_node(3), [](Communicator& world) {
     std::vector<std::vector<float>> buffers;

@@ -234,6 +234,66 @@ TEST_CASE("host communicator: a rank that leaves early is told apart from one th
   CHECK_THAT(texts[1], StartsWith("rank 0 has destroyed its communicator"));
 }
 
+TEST_CASE("host communicator: a rank on another node that has left is not taken for lost") {
+  std::barrier one_left(3), two_done(2);
+  std::vector<std::string> errors(3);
+  test::SharedStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const auto own_store = store.clone();
+        auto ranks =
+            make_host_communicator(*own_store, options_of({.node_rank_of = {0, 1, 2}}, rank));
+        ranks->barrier();
+        if (rank == 1) ranks.reset();
+        one_left.arrive_and_wait();
+        if (rank == 1) return;
+        // Long enough to hear of a lost rank, if it were one.
+        std::vector<float> values(10);
+        std::string what;
+        const auto code =
+            code_of([&] { ranks->recv(view(values), 2 - rank, {.timeout = 300ms}); }, &what);
+        if (code != ErrorCode::kTimeout) throw std::runtime_error(what);
+        two_done.arrive_and_wait();
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+        one_left.arrive_and_drop();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host communicator: destroying it ends the operations that are open, here and there") {
+  const auto layout = GENERATE(std::vector<int>{0, 0}, std::vector<int>{0, 1});
+  const Clock::time_point start = Clock::now();
+  WorkPtr open;
+  std::vector<float> never(10);
+  std::string there;
+  std::optional<ErrorCode> code_there;
+  const auto errors = run_world({.node_rank_of = layout}, [&](Communicator& ranks) {
+    if (ranks.rank() == 0) {
+      open = ranks.recv(view(never), 1, {.async = true, .timeout = 60s});
+      ranks.barrier();
+      return;
+    }
+    ranks.barrier();
+    code_there = code_of(
+        [&] {
+          for (;;) ranks.barrier({.timeout = 60s});
+        },
+        &there);
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+  REQUIRE(open);
+  CHECK(code_of([&] { open->wait(); }) == ErrorCode::kAborted);
+  CHECK(code_there == ErrorCode::kPeerLost);
+  CHECK_THAT(there, StartsWith("rank 0 aborted") && Contains("operations under way"));
+  CHECK(Clock::now() - start < 20s);
+}
+
 TEST_CASE("host communicator: strangers on the TCP port are dropped and disturb nobody") {
   test::SharedStore store;
   const WorldOptions world{.node_rank_of = {0, 1}};

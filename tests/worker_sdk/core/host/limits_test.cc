@@ -213,3 +213,19 @@ TEST_CASE("OperationIo: a peer that is always ready can't hold a call beyond its
   call.deadline = Deadline::after(0s);
   CHECK(code_of([&] { io.wait(polls, 1, call); }) == ErrorCode::kTimeout);
 }
+
+TEST_CASE("OperationIo: a connection that ends waits for the news of who really failed") {
+  const Topology topology({0, 1, 2}, 0);
+  const std::size_t size_bytes = NodeMemoryLayout(1).total_bytes();
+  const UniqueFd memory = create_shared_memory("test", size_bytes);
+  NodeGroup group(topology, SharedMapping(memory.get(), size_bytes));
+  int num_looks = 0;
+  OperationIo io(group, [&] {  // the news come a little later
+    if (++num_looks == 3) group.post_failure(FailureKind::kRankLost, 2, "its process ended");
+  });
+  const Call call{
+      .header = {.kind = CallKind::kAllReduce}, .deadline = Deadline::after(10s), .timeout = 10s};
+  std::string what;
+  CHECK(code_of([&] { io.connection_ended(1, "reset", call); }, &what) == ErrorCode::kPeerLost);
+  CHECK_THAT(what, Catch::Matchers::StartsWith("rank 2 was lost"));
+}
