@@ -214,6 +214,24 @@ TEST_CASE("host collectives: a broadcast's root waits for ranks that are slower 
   for (const std::string& error : errors) CHECK(error == "");
 }
 
+TEST_CASE(
+    "host collectives: an all-reduce in the arena returns when the others have written, too") {
+  const auto errors = run_world(one_node(3), [](Communicator& world) {
+    const std::size_t count = std::size_t{1} << 20;
+    const auto buffer = world.allocate(count * sizeof(float));
+    auto* const data = static_cast<float*>(buffer->data());
+    for (int round = 0; round < 30; ++round) {
+      std::fill_n(data, count, static_cast<float>(round + 1));
+      world.all_reduce({.data = data, .count = count}, ReduceOp::kSum);
+      for (const std::size_t last : {count - 1, 2 * count / 3 - 65, count / 3 - 65}) {
+        expect(data[last] == static_cast<float>(3 * (round + 1)), "each rank's slice");
+      }
+      world.barrier();
+    }
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
 TEST_CASE("host collectives: asynchronous operations complete in order, whoever runs them") {
   const auto errors = run_world(one_node(3), [](Communicator& world) {
     std::vector<std::vector<float>> buffers;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong while operations of an nccl communicator are under way, injected into the fake:
 // launches, asynchronous errors, hangs, CUDA, a lost store.
+#include <barrier>
 #include <string>
 #include <thread>
 #include <vector>
@@ -227,6 +228,25 @@ TEST_CASE("NcclCommunicator: a healthy run asks nothing of the store after set-u
     comm.barrier({});
     const long before = rig.store.num_requests();
     for (int i = 0; i < 20; ++i) comm.barrier({});
+    expect(rig.store.num_requests() == before, "no request");
+    comm.barrier({});
+  });
+}
+
+TEST_CASE("NcclCommunicator: the store is left alone while an operation is young") {
+  Rig rig;
+  const auto patient = [](NcclOptions& options) {
+    options.blocking_wait = true;
+    options.peer_check_interval = milliseconds(60'000);
+  };
+  std::barrier both(2);
+  rig.run_with(2, patient, [&](NcclCommunicator& comm, Stream) {
+    both.arrive_and_wait();  // both have been set up
+    const long before = rig.store.num_requests();
+    both.arrive_and_wait();
+    // Many looks of rank 0's watchdog, which waits.
+    if (comm.rank() == 1) std::this_thread::sleep_for(milliseconds(150));
+    comm.barrier({});
     expect(rig.store.num_requests() == before, "no request");
     comm.barrier({});
   });
