@@ -44,6 +44,11 @@ struct RawOptions {
   std::string node_rank;
   std::string master_port;
   std::string max_restarts = "0";
+  std::string max_node_losses = "16";
+  std::string exclude_after = "0";
+  std::string spares = "0";
+  std::string on_join = "wait";
+  std::string max_restart_delay;
   std::string rdzv_conf;
   std::string rendezvous_timeout;
   std::string rendezvous_lost_timeout;
@@ -133,6 +138,16 @@ class CommandLineParser {
          "workers on this node (default 1); gpu: one per visible GPU; cpu: one per CPU");
     text("max-restarts", raw_.max_restarts, "N",
          "restarts of the job after a worker failed (default 0)");
+    text("max-node-losses", raw_.max_node_losses, "N",
+         "restarts of the job after a node was lost (default 16)");
+    text("max-restart-delay", raw_.max_restart_delay, "SECONDS",
+         "a crash loop's rounds wait 1, 2, 4, … seconds, at most this (default 30)");
+    text("exclude-after", raw_.exclude_after, "N",
+         "a node whose workers were the first to fail N times is out (default 0: never)");
+    text("spares", raw_.spares, "N",
+         "nodes beyond --nnodes that wait and replace lost ones (default 0)");
+    text("on-join", raw_.on_join, "wait|restart",
+         "a late node waits for the next round, or starts it at once (default wait)");
 
     group_ = "Where the nodes meet";
     flag("standalone", config.standalone, "one node, any free port, nothing to configure");
@@ -239,6 +254,14 @@ class CommandLineParser {
     config.max_nodes = max_nodes.value_or(0);
     refuse_empty_numbers();
     integer("max-restarts", raw_.max_restarts, 1'000'000, config.max_restarts);
+    integer("max-node-losses", raw_.max_node_losses, 1'000'000, config.max_node_losses);
+    integer("exclude-after", raw_.exclude_after, 1'000'000, config.exclude_after);
+    integer("spares", raw_.spares, 1'000'000, config.spares);
+    seconds("max-restart-delay", raw_.max_restart_delay, config.max_restart_delay);
+    config.restart_on_join = raw_.on_join == "restart";
+    if (!config.restart_on_join && raw_.on_join != "wait") {
+      result_.problems.push_back("--on-join=" + raw_.on_join + ": must be wait or restart");
+    }
     if (!raw_.node_rank.empty()) {
       integer("node-rank", raw_.node_rank, 1'000'000, config.node_rank.emplace(0));
     }
@@ -260,7 +283,8 @@ class CommandLineParser {
          {std::pair("node-rank", &raw_.node_rank), std::pair("master-port", &raw_.master_port),
           std::pair("rendezvous-timeout", &raw_.rendezvous_timeout),
           std::pair("rendezvous-lost-timeout", &raw_.rendezvous_lost_timeout),
-          std::pair("shutdown-timeout", &raw_.shutdown_timeout)}) {
+          std::pair("shutdown-timeout", &raw_.shutdown_timeout),
+          std::pair("max-restart-delay", &raw_.max_restart_delay)}) {
       const std::string flag = "--" + std::string(name);
       if (value->empty() && app_.count(flag) > 0) {
         result_.problems.push_back(flag + "=: wants a number, got nothing");

@@ -96,12 +96,17 @@ agent::NodeAgentOptions Job::agent_options() const {
   join.settings = {.min_nodes = config.min_nodes,
                    .max_nodes = config.max_nodes,
                    .max_restarts = config.max_restarts,
+                   .max_node_losses = config.max_node_losses,
+                   .exclude_after = config.exclude_after,
+                   .spares = config.spares,
+                   .restart_on_join = config.restart_on_join,
                    .rdzv_backend = is_static ? membership::kStaticBackend : "c10d"};
   join.timeouts.join = config.rendezvous_timeout;
   join.timeouts.last_call = config.last_call_timeout;
   join.timeouts.keep_alive = config.keep_alive_timeout;
   join.timeouts.start = config.start_timeout;
   join.timeouts.stop_grace = config.shutdown_timeout;
+  join.timeouts.max_restart_delay = config.max_restart_delay;
   join.timeouts.exit_barrier = config.exit_barrier_timeout;
   // Alone with its own rendezvous it can't be cut off: silence only means that this process stood
   // still (Ctrl-Z, a paused container).

@@ -18,6 +18,10 @@ struct LaunchConfig {
   int max_nodes = 1;
   std::string nproc_per_node = "1";  // a number, auto, gpu or cpu
   int max_restarts = 0;              // of the whole job, after a worker failed
+  int max_node_losses = 16;          // likewise, after a node was lost
+  int exclude_after = 0;             // first failures that put a node out of the job; 0: never
+  int spares = 0;                    // nodes beyond max_nodes that wait
+  bool restart_on_join = false;      // --on-join=restart
 
   // Where the nodes meet. Empty or unset: see launcher/endpoint_discovery.h.
   bool standalone = false;
@@ -35,6 +39,7 @@ struct LaunchConfig {
   std::chrono::milliseconds rendezvous_timeout{600'000};      // until all nodes have joined
   std::chrono::milliseconds rendezvous_lost_timeout{60'000};  // workers run on without it
   std::chrono::milliseconds shutdown_timeout{30'000};         // SIGTERM → SIGKILL
+  std::chrono::milliseconds max_restart_delay{30'000};        // between rounds of a crash loop
   // Likewise, of the whole job: keys of --rdzv-conf; the first node's values count.
   std::chrono::milliseconds last_call_timeout{30'000};  // MIN nodes are there: wait for MAX
   std::chrono::milliseconds keep_alive_timeout{5'000};  // silence of a node for this long: lost

@@ -33,6 +33,11 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs) {
     entry["max_restarts"] = job.settings.max_restarts;
     entry["failures"] = job.failures;
     entry["node_losses"] = job.node_losses;
+    entry["max_node_losses"] = job.settings.max_node_losses;
+    entry["spares"] = job.settings.spares;
+    json::object excluded;
+    for (const auto& [node, why] : job.excluded) excluded[node] = why;
+    entry["excluded"] = std::move(excluded);
     if (job.verdict) {
       entry["exit_code"] = job.verdict->exit_code;
       entry["reason"] = job.verdict->reason;

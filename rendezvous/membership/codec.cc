@@ -83,6 +83,10 @@ void put(json::object& out, const Join& join) {
   settings["min_nodes"] = join.settings.min_nodes;
   settings["max_nodes"] = join.settings.max_nodes;
   settings["max_restarts"] = join.settings.max_restarts;
+  settings["max_node_losses"] = join.settings.max_node_losses;
+  settings["exclude_after"] = join.settings.exclude_after;
+  settings["spares"] = join.settings.spares;
+  settings["restart_on_join"] = join.settings.restart_on_join;
   settings["rdzv_backend"] = text(join.settings.rdzv_backend);
   out["settings"] = std::move(settings);
   json::object timeouts;
@@ -92,6 +96,7 @@ void put(json::object& out, const Join& join) {
   timeouts["start_ms"] = join.timeouts.start.count();
   timeouts["stop_grace_ms"] = join.timeouts.stop_grace.count();
   timeouts["exit_barrier_ms"] = join.timeouts.exit_barrier.count();
+  timeouts["max_restart_delay_ms"] = join.timeouts.max_restart_delay.count();
   out["timeouts"] = std::move(timeouts);
   if (join.node_rank) out["node_rank"] = *join.node_rank;
   out["num_workers"] = join.num_workers;
@@ -117,6 +122,10 @@ void get(const JsonFields& in, Join& join) {
   join.settings.min_nodes = settings.small("min_nodes", 1, kMaxNodes);
   join.settings.max_nodes = settings.small("max_nodes", join.settings.min_nodes, kMaxNodes);
   join.settings.max_restarts = settings.small("max_restarts", 0, kMaxInt);
+  join.settings.max_node_losses = settings.small("max_node_losses", 0, kMaxInt);
+  join.settings.exclude_after = settings.small("exclude_after", 0, kMaxInt);
+  join.settings.spares = settings.small("spares", 0, kMaxNodes);
+  join.settings.restart_on_join = settings.boolean("restart_on_join");
   join.settings.rdzv_backend = settings.text("rdzv_backend");
   const JsonFields timeouts = in.object("timeouts");
   join.timeouts.join = timeouts.time("join_ms");
@@ -125,6 +134,7 @@ void get(const JsonFields& in, Join& join) {
   join.timeouts.start = timeouts.time("start_ms");
   join.timeouts.stop_grace = timeouts.time("stop_grace_ms");
   join.timeouts.exit_barrier = timeouts.time("exit_barrier_ms");
+  join.timeouts.max_restart_delay = timeouts.time("max_restart_delay_ms");
   if (in.has("node_rank")) join.node_rank = in.small("node_rank", -1, kMaxInt);
   join.num_workers = in.small("num_workers", 1, kMaxWorkersPerNode);
   join.host = in.text("host");

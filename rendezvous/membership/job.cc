@@ -82,14 +82,35 @@ void Job::handle(Node& node, const WorkerFailed& message, TimePoint now, Actions
   failure.node_rank = *node.node_rank;
   if (failure.host.empty()) failure.host = node.join.host;
   ++state_.failures;
+  count_first_failure(node, out);
   verdict_after_stop_ = after_failure(state_, failure);
   if (verdict_after_stop_) {
     stop_round(verdict_after_stop_->reason, now, out);
   } else {
+    const std::string delay = await_backoff(now);
     stop_round(concat(describe(failure), "; restart ", state_.failures, " of ",
-                      state_.settings.max_restarts),
+                      state_.settings.max_restarts, delay),
                now, out);
   }
+}
+
+void Job::count_first_failure(Node& node, Actions& out) {
+  const int count = ++state_.first_failures[node.key];
+  const int limit = state_.settings.exclude_after;
+  if (limit == 0 || count < limit) return;
+  node.excluded = true;  // it runs, so no count of placeable nodes changes
+  state_.excluded[node.key] = exclusion_reason(state_, count);
+  log(out, LogLevel::kWarning, concat(node.key, " is excluded: ", state_.excluded[node.key]));
+}
+
+// " in 2 s: …" when the next round has to wait, for the message about this one's end.
+std::string Job::await_backoff(TimePoint now) {
+  quick_failures_ = now - round_started_ < kCrashLoopRound ? quick_failures_ + 1 : 0;
+  const auto delay = restart_delay(state_, quick_failures_);
+  if (delay.count() == 0) return {};
+  backoff_until_ = now + delay;
+  return concat(" in ", static_cast<double>(delay.count()) / 1000, " s: ", quick_failures_,
+                " rounds in a row failed within ", kCrashLoopRound.count(), " s");
 }
 
 void Job::handle(Node& node, const WorkersSucceeded& message, TimePoint now, Actions& out) {
@@ -114,6 +135,10 @@ void Job::handle(Node& node, const WorkersStopped& message, TimePoint now, Actio
   const bool asked = node.phase == NodePhase::kStopping;
   set_phase(node, NodePhase::kIdle);
   if (asked) {
+    if (node.excluded && !verdict_after_stop_) {
+      push(node, excluded(state_, node), out);
+      erase(node.id, out);
+    }
     round_stopped_if_all(now, out);
   } else {
     member_lost(describe(node) + " stopped its workers after it lost contact", now, out);
@@ -136,7 +161,7 @@ void Job::handle(Node& node, const Leave& message, TimePoint now, Actions& out) 
 
 void Job::await_nodes(TimePoint now) {
   state_.phase = JobPhase::kForming;
-  join_deadline_ = now + state_.timeouts.join;
+  join_deadline_ = std::max(now, backoff_until_.value_or(now)) + state_.timeouts.join;
 }
 
 void Job::form_if_ready(TimePoint now, Actions& out) {
@@ -146,6 +171,7 @@ void Job::form_if_ready(TimePoint now, Actions& out) {
     return;
   }
   if (fenced_until_ && now < *fenced_until_) return;
+  if (backoff_until_ && now < *backoff_until_) return;
   if (num_placeable_ < state_.settings.max_nodes) {
     if (!last_call_) last_call_ = now + state_.timeouts.last_call;
     if (now < *last_call_) return;
@@ -161,6 +187,8 @@ void Job::start_round(TimePoint now, Actions& out) {
   join_deadline_.reset();
   last_call_.reset();
   fenced_until_.reset();
+  backoff_until_.reset();
+  round_started_ = now;
   waiting_due_.reset();
   waiting_hint_.clear();
   start_deadline_ = now + state_.timeouts.start;
@@ -236,8 +264,9 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
   log(out, verdict.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
       concat("ended with exit code ", verdict.exit_code, verdict.reason.empty() ? "" : ": ",
              verdict.reason));
-  for (Optional* deadline : {&join_deadline_, &last_call_, &fenced_until_, &start_deadline_,
-                             &barrier_deadline_, &stop_deadline_, &waiting_due_}) {
+  for (Optional* deadline :
+       {&join_deadline_, &last_call_, &backoff_until_, &fenced_until_, &start_deadline_,
+        &barrier_deadline_, &stop_deadline_, &waiting_due_}) {
     deadline->reset();
   }
   state_.phase = JobPhase::kEnded;
@@ -272,8 +301,9 @@ void Job::tick(TimePoint now, Actions& out) {
   if (due(start_deadline_)) end(start_timeout(state_), now, out);
   if (due(barrier_deadline_)) end(exit_barrier_timeout(state_), now, out);
   if (due(stop_deadline_)) end(stop_timeout(state_, stop_limit()), now, out);
-  if (due(last_call_) || due(fenced_until_)) {
+  if (due(last_call_) || due(fenced_until_) || due(backoff_until_)) {
     if (due(fenced_until_)) fenced_until_.reset();
+    if (due(backoff_until_)) backoff_until_.reset();
     form_if_ready(now, out);
   }
   if (due(join_deadline_)) {
@@ -289,8 +319,8 @@ void Job::tick(TimePoint now, Actions& out) {
 std::optional<Clock::time_point> Job::next_deadline() const {
   Optional next;
   for (const Optional& deadline :
-       {join_deadline_, last_call_, fenced_until_, start_deadline_, barrier_deadline_,
-        stop_deadline_, linger_deadline_, presence_check_, waiting_due_}) {
+       {join_deadline_, last_call_, backoff_until_, fenced_until_, start_deadline_,
+        barrier_deadline_, stop_deadline_, linger_deadline_, presence_check_, waiting_due_}) {
     if (deadline) earlier(next, *deadline);
   }
   return next;
@@ -311,6 +341,7 @@ JobStatus Job::status() const {
   status.round = state_.round;
   status.failures = state_.failures;
   status.node_losses = state_.node_losses;
+  status.excluded = state_.excluded;
   status.settings = state_.settings;
   status.verdict = state_.verdict;
   for (const auto& [id, node] : state_.nodes) {

@@ -66,6 +66,8 @@ class Job {
   void stop_round(const std::string& reason, TimePoint now, Actions& out);
   void round_stopped_if_all(TimePoint now, Actions& out);
   void await_nodes(TimePoint now);
+  std::string await_backoff(TimePoint now);
+  void count_first_failure(Node& node, Actions& out);
   void end(JobEnd verdict, TimePoint now, Actions& out);
 
   // Nodes that come and go.
@@ -100,6 +102,8 @@ class Job {
   // store lives, which they may need to end in order. Set in kStopping only.
   std::optional<JobEnd> verdict_after_stop_;
   NodeId next_id_ = 1;
+  TimePoint round_started_{};
+  int quick_failures_ = 0;  // rounds in a row that a failed worker ended soon
   // Counts over state_.nodes, kept so that each message costs O(1).
   int num_placeable_ = 0;
   std::array<int, kNumNodePhases> members_in_phase_{};
@@ -110,6 +114,7 @@ class Job {
   // Deadlines. Each waiting state has one; see docs/rendezvous.md.
   Optional join_deadline_;     // kForming
   Optional last_call_;         // kForming with MIN ≤ placeable < MAX
+  Optional backoff_until_;     // kStopping, kForming: a crash loop's next round waits for it
   Optional fenced_until_;      // kForming: a silent node may still run workers before that
   Optional start_deadline_;    // kRunning: some node is kStarting
   Optional barrier_deadline_;  // kRunning: some node is kSucceeded

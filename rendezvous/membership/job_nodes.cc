@@ -36,7 +36,7 @@ bool Job::join(ConnectionId connection, const ConnectionFacts& facts, const Agen
     come_back(state_.nodes.at(id), connection, facts, envelope, now, out);
     return true;
   }
-  if (const auto refused = admission(state_, join)) {
+  if (const auto refused = admission(state_, join, facts)) {
     log(out, LogLevel::kWarning,
         concat("refused ", join.host, " (", facts.peer_addr, "): ", refused->message));
     out.push_back(action::Send{connection, {0, 0, *refused}});
@@ -55,6 +55,7 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
   node.id = id;
   node.join = join;
   node.facts = facts;
+  node.key = node_key(join, facts);
   node.session = session;
   node.last_heard = now;
   set_connection(node, connection);
@@ -78,12 +79,18 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
   form_if_ready(now, out);
   if (state_.phase == JobPhase::kForming) {
     tell_waiting(now, out);
-  } else if (!is_member(node)) {
-    if (num_members() >= state_.settings.max_nodes) {
-      tell(node, Waiting{0, 0, spare_note(state_)}, out);
-    } else {
-      tell(node, waiting_note(state_, num_placeable_), out);
-    }
+    return;
+  }
+  if (is_member(node)) return;
+  if (num_members() >= state_.settings.max_nodes) {
+    tell(node, Waiting{0, 0, spare_note(state_)}, out);
+    return;
+  }
+  tell(node, waiting_note(state_, num_placeable_), out);
+  // Not when some have finished: a new round would do their work again.
+  if (state_.settings.restart_on_join && state_.phase == JobPhase::kRunning &&
+      num_members(NodePhase::kSucceeded) == 0) {
+    stop_round(concat(describe(node), " joined (--on-join=restart)"), now, out);
   }
 }
 
@@ -200,7 +207,7 @@ void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now
 
 void Job::member_lost(const std::string& what, TimePoint now, Actions& out) {
   ++state_.node_losses;
-  if (auto verdict = after_loss(state_, options_, what)) {
+  if (auto verdict = after_loss(state_, what)) {
     end(std::move(*verdict), now, out);
   } else if (state_.phase == JobPhase::kRunning) {
     stop_round(what, now, out);

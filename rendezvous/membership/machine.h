@@ -82,7 +82,6 @@ struct MachineOptions {
   std::chrono::milliseconds stop_margin{15'000};  // beyond stop_grace: then a node counts as stuck
   std::chrono::milliseconds end_linger{10'000};   // how long JobEnd waits for its acknowledgement
   std::chrono::milliseconds end_grace{1'000};     // likewise, once its connection has ended
-  int max_node_losses = 16;                       // rounds that a lost node may cost a job
   bool embedded = false;                          // goes into Welcome
 };
 
@@ -96,6 +95,7 @@ struct JobStatus {
   std::string run_id, phase;
   std::uint64_t round = 0;
   int failures = 0, node_losses = 0;
+  std::map<std::string, std::string> excluded;  // node → why
   JobSettings settings;
   std::vector<NodeStatus> nodes;  // in join order, spares included
   std::optional<JobEnd> verdict;

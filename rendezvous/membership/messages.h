@@ -23,7 +23,11 @@ inline constexpr char kStaticBackend[] = "static";  // JobSettings::rdzv_backend
 struct JobSettings {
   int min_nodes = 1;
   int max_nodes = 1;
-  int max_restarts = 0;
+  int max_restarts = 0;          // rounds that a failed worker may cost
+  int max_node_losses = 16;      // rounds that a lost node may cost, a budget of its own
+  int exclude_after = 0;         // a node that was the first to fail so often is out; 0: never
+  int spares = 0;                // nodes beyond max_nodes that are meant to wait
+  bool restart_on_join = false;  // a late node re-forms the round at once
   std::string rdzv_backend = "c10d";
 
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
@@ -37,7 +41,8 @@ struct JobTimeouts {
   std::chrono::milliseconds keep_alive{5'000};   // silence for this long = lost
   std::chrono::milliseconds start{300'000};      // StartRound → WorkersRunning
   std::chrono::milliseconds stop_grace{30'000};  // SIGTERM → SIGKILL at the agents
-  std::chrono::milliseconds exit_barrier{3'600'000};  // first node succeeded → all have
+  std::chrono::milliseconds exit_barrier{3'600'000};    // first node succeeded → all have
+  std::chrono::milliseconds max_restart_delay{30'000};  // between the rounds of a crash loop
 };
 
 // The end of one worker, as the report shows it.

@@ -33,6 +33,11 @@ const char* to_string(JobPhase phase) {
   return "unknown";
 }
 
+std::string node_key(const Join& join, const ConnectionFacts& facts) {
+  const std::string& addr = join.advertised_addr.empty() ? facts.peer_addr : join.advertised_addr;
+  return join.host.empty() ? addr : concat(join.host, " (", addr, ")");
+}
+
 std::string describe(const Node& node) {
   const std::string& addr =
       node.join.advertised_addr.empty() ? node.facts.peer_addr : node.join.advertised_addr;

@@ -39,6 +39,7 @@ struct Node {
   NodeId id = 0;
   Join join;
   ConnectionFacts facts;
+  std::string key;  // node_key() of when it first joined
   std::string session;
   std::optional<ConnectionId> connection;
   Channel<RendezvousMessage> channel;
@@ -46,8 +47,9 @@ struct Node {
   std::optional<int> node_rank;  // in the live or last round; spares have none
   Clock::time_point last_heard{};
   std::optional<Clock::time_point> grace_until;  // set while there is no connection
-  bool emptied = false;  // kSucceeded, and said that no process of the round is left
-  bool gone = false;     // finished with success and lost afterwards: counts, but can't be placed
+  bool emptied = false;   // kSucceeded, and said that no process of the round is left
+  bool excluded = false;  // it was the first to fail too often: goes when its workers are stopped
+  bool gone = false;      // finished with success and lost afterwards: counts, but can't be placed
 };
 
 struct JobState {
@@ -55,9 +57,11 @@ struct JobState {
   JobSettings settings;
   JobTimeouts timeouts;
   JobPhase phase = JobPhase::kForming;
-  std::uint64_t round = 0;  // the live or last one
-  int failures = 0;         // rounds that a failed worker ended
-  int node_losses = 0;      // rounds that a lost node ended
+  std::uint64_t round = 0;                    // the live or last one
+  int failures = 0;                           // rounds that a failed worker ended
+  int node_losses = 0;                        // rounds that a lost node ended
+  std::map<std::string, int> first_failures;  // how often a node was the first to fail, by node_key
+  std::map<std::string, std::string> excluded;  // node_key → why it is kept out
   std::map<NodeId, Node> nodes;
   std::vector<std::string> rank_labels;  // topology labels of the last round, by node rank
   std::optional<JobEnd> verdict;         // set in kEnded
@@ -65,11 +69,15 @@ struct JobState {
 
 inline bool is_member(const Node& node) { return node.node_rank.has_value(); }
 inline bool is_placeable(const Node& node) {
-  return node.phase == NodePhase::kIdle && node.connection.has_value() && !node.gone;
+  return node.phase == NodePhase::kIdle && node.connection.has_value() && !node.gone &&
+         !node.excluded;
 }
 inline bool is_static(const JobSettings& settings) {
   return settings.rdzv_backend == kStaticBackend;
 }
+
+// The same machine when its agent comes again: host name and address.
+std::string node_key(const Join& join, const ConnectionFacts& facts);
 
 const char* to_string(NodePhase phase);
 const char* to_string(JobPhase phase);

@@ -48,6 +48,13 @@ JobEnd retryable(const JobState& job, std::string reason) {
   return end_of(job, static_cast<int>(ExitCode::kRetryable), std::move(reason));
 }
 
+// Those that can be in the next round, if their connections come back.
+std::ptrdiff_t nodes_left(const JobState& job) {
+  return std::count_if(job.nodes.begin(), job.nodes.end(), [](const auto& entry) {
+    return !entry.second.gone && !entry.second.excluded;
+  });
+}
+
 Refused usage(std::string message) {
   return Refused{std::move(message), static_cast<int>(ExitCode::kUsage)};
 }
@@ -66,11 +73,30 @@ std::optional<Refused> differs(const JobState& job, const char* flag, const Valu
 
 }  // namespace
 
-std::optional<Refused> admission(const JobState& job, const Join& join) {
+std::optional<Refused> admission(const JobState& job, const Join& join,
+                                 const ConnectionFacts& facts) {
+  if (const auto out = job.excluded.find(node_key(join, facts)); out != job.excluded.end()) {
+    return Refused{concat("job ", job.run_id, ": ", out->first, " is excluded: ", out->second),
+                   static_cast<int>(ExitCode::kRetryable)};
+  }
   const JobSettings& ours = job.settings;
   const JobSettings& theirs = join.settings;
   if (auto no = differs(job, "--nnodes", nnodes_text(theirs), nnodes_text(ours))) return no;
   if (auto no = differs(job, "--max-restarts", theirs.max_restarts, ours.max_restarts)) return no;
+  if (auto no = differs(job, "--max-node-losses", theirs.max_node_losses, ours.max_node_losses)) {
+    return no;
+  }
+  if (auto no = differs(job, "--exclude-after", theirs.exclude_after, ours.exclude_after)) {
+    return no;
+  }
+  if (auto no = differs(job, "--spares", theirs.spares, ours.spares)) return no;
+  const auto on_join = [](const JobSettings& settings) {
+    return settings.restart_on_join ? "restart" : "wait";
+  };
+  if (auto no =
+          differs(job, "--on-join", std::string(on_join(theirs)), std::string(on_join(ours)))) {
+    return no;
+  }
   if (auto no = differs(job, "--rdzv-backend", theirs.rdzv_backend, ours.rdzv_backend)) return no;
   if (!join.node_rank) return std::nullopt;
   if (*join.node_rank < 0 || *join.node_rank >= ours.max_nodes) {
@@ -96,12 +122,17 @@ std::string join_warning(const JobState& job, const Join& join) {
 }
 
 std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& failure) {
-  if (job.failures <= job.settings.max_restarts) return std::nullopt;
+  const auto left = nodes_left(job);
+  const bool enough_nodes = left >= job.settings.min_nodes;
+  if (job.failures <= job.settings.max_restarts && enough_nodes) return std::nullopt;
   int code = failure.signal_number != 0 ? exit_status_for_signal(failure.signal_number)
                                         : failure.exit_code;
   if (code == 0) code = 1;  // an agent that calls success a failure must not end the job with 0
   std::string reason = describe(failure);
-  if (job.settings.max_restarts > 0) {
+  if (!enough_nodes) {
+    reason += concat("; with the excluded nodes out, ", left, " of ", nnodes_text(job.settings),
+                     " nodes are left");
+  } else if (job.settings.max_restarts > 0) {
     reason += concat("; all ", job.settings.max_restarts, " restarts are used up");
   }
   JobEnd end = end_of(job, code, std::move(reason));
@@ -109,19 +140,34 @@ std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& fa
   return end;
 }
 
-std::optional<JobEnd> after_loss(const JobState& job, const MachineOptions& options,
-                                 const std::string& what_happened) {
-  const auto left = std::count_if(job.nodes.begin(), job.nodes.end(),
-                                  [](const auto& entry) { return !entry.second.gone; });
+std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_happened) {
+  const auto left = nodes_left(job);
   if (left < job.settings.min_nodes) {
     return retryable(job, concat(what_happened, "; ", left, " of ", nnodes_text(job.settings),
                                  " nodes are left and there is no spare"));
   }
-  if (job.node_losses > options.max_node_losses) {
+  if (job.node_losses > job.settings.max_node_losses) {
     return retryable(job, concat(what_happened, "; the job lost nodes ", job.node_losses,
-                                 " times, more than the ", options.max_node_losses, " allowed"));
+                                 " times, --max-node-losses is ", job.settings.max_node_losses));
   }
   return std::nullopt;
+}
+
+std::chrono::milliseconds restart_delay(const JobState& job, int quick_failures) {
+  constexpr int kMostDoublings = 20;
+  if (quick_failures < 2) return std::chrono::milliseconds(0);
+  const std::chrono::milliseconds delay =
+      std::chrono::seconds(1) * (1 << std::min(quick_failures - 2, kMostDoublings));
+  return std::min(delay, job.timeouts.max_restart_delay);
+}
+
+std::string exclusion_reason(const JobState& job, int first_failures) {
+  return concat("its workers were the first to fail ", first_failures,
+                " times (--exclude-after=", job.settings.exclude_after, ")");
+}
+
+JobEnd excluded(const JobState& job, const Node& node) {
+  return retryable(job, concat(node.key, " is excluded from the job: ", job.excluded.at(node.key)));
 }
 
 JobEnd after_leave(const JobState& job, const Node& node, const Leave& leave) {
@@ -175,6 +221,12 @@ std::string describe(const WorkerFailure& failure) {
 
 std::string spare_note(const JobState& job) {
   const std::string max = std::to_string(job.settings.max_nodes);
+  const auto spares = std::count_if(job.nodes.begin(), job.nodes.end(),
+                                    [](const auto& entry) { return !is_member(entry.second); });
+  if (spares <= job.settings.spares) {
+    return concat("job ", job.run_id, " has its ", max, " nodes; ready as spare (", spares, " of ",
+                  job.settings.spares, ")");
+  }
   return concat("job ", job.run_id, " already has ", max, " of ", max,
                 "; waiting as spare; for a new job give --rdzv-id");
 }

@@ -15,7 +15,8 @@ namespace ddprun::membership {
 
 // Why this new agent can't be taken in; nullopt: it can. Names both sides' values.
 // What differs but is legal is left to join_warning.
-std::optional<Refused> admission(const JobState& job, const Join& join);
+std::optional<Refused> admission(const JobState& job, const Join& join,
+                                 const ConnectionFacts& facts);
 
 // Empty, or what its user should know ("runs another program than …").
 std::string join_warning(const JobState& job, const Join& join);
@@ -26,8 +27,17 @@ std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& fa
 
 // A member of the live round (or of the one being stopped) is gone, already counted in
 // job.node_losses and out of job.nodes. nullopt: enough nodes are left for a new round.
-std::optional<JobEnd> after_loss(const JobState& job, const MachineOptions& options,
-                                 const std::string& what_happened);
+std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_happened);
+
+// How long the next round waits after a worker failed, when `quick_failures` rounds in a row lived
+// less than kCrashLoopRound: nothing once, then 1 s, 2 s, 4 s, … up to the job's limit.
+std::chrono::milliseconds restart_delay(const JobState& job, int quick_failures);
+inline constexpr std::chrono::seconds kCrashLoopRound{60};
+
+// "its workers were the first to fail 3 times (--exclude-after=3)"
+std::string exclusion_reason(const JobState& job, int first_failures);
+// What an excluded node is told as its end.
+JobEnd excluded(const JobState& job, const Node& node);
 
 JobEnd after_leave(const JobState& job, const Node& node, const Leave& leave);
 JobEnd all_succeeded(const JobState& job);

@@ -73,6 +73,8 @@ TEST_CASE("command line: every flag reaches its field") {
   CHECK(config.min_nodes == 2);
   CHECK(config.max_nodes == 4);
   CHECK(config.max_restarts == 3);
+  CHECK(config.max_node_losses == 16);
+  CHECK_FALSE(config.restart_on_join);
   CHECK(config.node_rank == 1);
   CHECK(config.master_addr == "h");
   CHECK(config.master_port == 77);
@@ -111,6 +113,20 @@ TEST_CASE("command line: an unknown flag is named, with a suggestion") {
   CHECK_THAT(only_problem({"--max_restart=2", "x"}), Contains("--max-restarts?"));
   CHECK_THAT(only_problem({"--standalon", "x"}), Contains("--standalone?"));
   CHECK_THAT(only_problem({"--zzz", "x"}), !Contains("did you mean"));
+}
+
+TEST_CASE("command line: what a job survives") {
+  const LaunchConfig config = parse({"--max_node_losses=2", "--exclude-after=3", "--spares=4",
+                                     "--on-join=restart", "--max-restart-delay=0.5", "x"})
+                                  .config;
+  CHECK(config.max_node_losses == 2);
+  CHECK(config.exclude_after == 3);
+  CHECK(config.spares == 4);
+  CHECK(config.restart_on_join);
+  CHECK(config.max_restart_delay.count() == 500);
+  CHECK_THAT(only_problem({"--on-join=never", "x"}), Contains("must be wait or restart"));
+  CHECK_THAT(only_problem({"--spares=-1", "x"}), Contains("--spares"));
+  CHECK_THAT(only_problem({"--max-restart-delay=", "x"}), Contains("--max-restart-delay"));
 }
 
 TEST_CASE("command line: all problems at once, each naming its flag") {

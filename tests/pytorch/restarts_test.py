@@ -12,7 +12,7 @@ num_restarts = 10
 class Restarts(harness.Job):
     def test_every_restart_works(self):
         n = num_restarts
-        done = self.run_job("--standalone", "--nproc_per_node=2", f"--max-restarts={n}",
+        done = self.run_job("--standalone", "--nproc_per_node=2", f"--max-restarts={n}", "--max-restart-delay=0",
                             harness.job("restart"), str(n), timeout=60 + 20 * n)
         self.assertEqual(done.returncode, 0, self.transcript)
         expected = sorted(f"attempt {r}: rank {k} works" for r in range(n + 1) for k in range(2))

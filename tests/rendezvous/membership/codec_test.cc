@@ -21,7 +21,14 @@ Join full_join() {
   join.run_id = "job-7";
   join.instance = "0123";
   join.session = "abcd";
-  join.settings = {2, 4, 3, "c10d"};
+  join.settings = {.min_nodes = 2,
+                   .max_nodes = 4,
+                   .max_restarts = 3,
+                   .max_node_losses = 5,
+                   .exclude_after = 2,
+                   .spares = 1,
+                   .restart_on_join = true,
+                   .rdzv_backend = "c10d"};
   join.timeouts.join = std::chrono::milliseconds(1234);
   join.node_rank = 1;
   join.num_workers = 8;
@@ -29,6 +36,7 @@ Join full_join() {
   join.pid = 4711;
   join.advertised_addr = "10.0.0.1";
   join.store_port = 40001;
+  join.topology = "pod1.rack7";
   join.program = "train";
   return join;
 }

@@ -32,6 +32,9 @@ RandomWorld::RandomWorld(std::uint64_t seed, Options options)
   settings_.min_nodes = 1 + static_cast<int>(random(3));
   settings_.max_nodes = settings_.min_nodes + static_cast<int>(chance(20) ? random(2) : 0);
   settings_.max_restarts = static_cast<int>(random(4));
+  settings_.max_node_losses = static_cast<int>(random(4));
+  if (chance(40)) settings_.exclude_after = 1 + static_cast<int>(random(3));
+  settings_.restart_on_join = chance(30);
   if (chance(15)) settings_.rdzv_backend = kStaticBackend;
 }
 

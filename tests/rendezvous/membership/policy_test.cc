@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job survives, and how often: budgets, crash loops, faulty nodes, spares, late nodes.
+#include "tests/rendezvous/membership/script.h"
+
+namespace ddprun::membership {
+namespace {
+
+using namespace std::chrono_literals;
+using ddprun::test::Contains;
+using testing::Script;
+
+// Both nodes' workers run, "2"'s fails, all stop.
+void fail_round(Script& j, std::uint64_t round) {
+  j.says("1", WorkersRunning{round});
+  j.says("2", WorkersRunning{round});
+  j.fails("2", round, 3);
+  j.says("1", WorkersStopped{round, 1001});
+  j.says("2", WorkersStopped{round, 1001});
+}
+
+TEST_CASE("Policy: the second of two quick failures waits, and each further one longer") {
+  Script j(2, 10);
+  j.join("1");
+  j.join("2");
+  fail_round(j, 1);
+  REQUIRE(j.round("1") == 2);  // at once
+  fail_round(j, 2);
+  CHECK_THAT(j.last<StopRound>("1")->reason, Contains("restart 2 of 10 in 1 s: 2 rounds in a row"));
+  CHECK(j.round("1") == 2);
+  j.wait(999ms);
+  CHECK(j.round("1") == 2);
+  j.wait(1ms);
+  REQUIRE(j.round("1") == 3);
+  fail_round(j, 3);
+  j.wait_alive(1999ms);
+  CHECK(j.round("1") == 3);
+  j.wait(1ms);
+  CHECK(j.round("1") == 4);
+}
+
+TEST_CASE("Policy: a round that lived for a minute is no crash loop") {
+  Script j(2, 10);
+  j.join("1");
+  j.join("2");
+  fail_round(j, 1);
+  j.wait_alive(60s);
+  fail_round(j, 2);
+  CHECK(j.round("1") == 3);
+  fail_round(j, 3);
+  CHECK(j.round("1") == 4);
+}
+
+TEST_CASE("Policy: the delay has the limit that the job was given") {
+  Script j(2, 10);
+  j.timeouts.max_restart_delay = 500ms;
+  j.join("1");
+  j.join("2");
+  for (std::uint64_t round = 1; round <= 6; ++round) {
+    REQUIRE(j.round("1") == round);
+    fail_round(j, round);
+    j.wait(500ms);
+  }
+  Script at_once(2, 10);
+  at_once.timeouts.max_restart_delay = 0ms;
+  at_once.join("1");
+  at_once.join("2");
+  for (std::uint64_t round = 1; round <= 6; ++round) {
+    REQUIRE(at_once.round("1") == round);
+    fail_round(at_once, round);
+  }
+}
+
+TEST_CASE("Policy: the join time-out begins when the delay is over") {
+  Script j(2, 10);
+  j.timeouts.join = 1s;
+  j.join("1");
+  j.join("2");
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    fail_round(j, round);
+    j.wait_alive(4s);
+    REQUIRE(j.round("1") == round + 1);
+  }
+  CHECK(j.last<JobEnd>("1") == nullptr);
+}
+
+TEST_CASE("Policy: node losses have a budget of their own") {
+  Script j(1, 0);
+  j.settings.max_nodes = 2;
+  j.settings.max_node_losses = 1;
+  j.timeouts.last_call = 0ms;
+  j.settings.min_nodes = j.settings.max_nodes = 2;
+  for (const char* name : {"1", "2", "3", "4"}) j.join(name);
+  REQUIRE(j.round("2") == 1);
+  j.closes("2");
+  j.wait(200ms);
+  j.says("1", WorkersStopped{1, 1001});
+  REQUIRE(j.round("3") == 2);
+  j.closes("3");
+  j.wait(200ms);
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK(j.last<JobEnd>("1")->exit_code == 75);
+  CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("--max-node-losses is 1"));
+}
+
+TEST_CASE("Policy: a node that is the first to fail too often is out, a spare takes its place") {
+  Script j(2, 10);
+  j.settings.exclude_after = 2;
+  j.settings.spares = 1;
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  CHECK_THAT(j.last<Waiting>("3")->note, Contains("ready as spare (1 of 1)"));
+  fail_round(j, 1);
+  REQUIRE(j.last<StartRound>("2")->round == 2);
+  fail_round(j, 2);
+  REQUIRE(j.last<JobEnd>("2") != nullptr);
+  CHECK(j.last<JobEnd>("2")->exit_code == 75);
+  CHECK_THAT(j.last<JobEnd>("2")->reason,
+             Contains("excluded") && Contains("first to fail 2 times"));
+  CHECK(j.agents["2"].closed);
+  j.wait(1s);
+  CHECK(j.last<StartRound>("3")->round == 3);
+  CHECK(j.last<StartRound>("3")->node_rank == 1);
+  CHECK(j.table.status().front().excluded.size() == 1);
+
+  j.agents["2"] = {};
+  Join again = j.make_join("2");
+  again.instance = "another";
+  j.join("2", again);
+  REQUIRE(j.last<Refused>("2") != nullptr);
+  CHECK(j.last<Refused>("2")->exit_code == 75);
+  CHECK_THAT(j.last<Refused>("2")->message, Contains("is excluded"));
+}
+
+TEST_CASE(
+    "Policy: without enough nodes left an exclusion is the job's end, with the worker's code") {
+  Script j(2, 10);
+  j.settings.exclude_after = 1;
+  j.join("1");
+  j.join("2");
+  fail_round(j, 1);
+  for (const char* name : {"1", "2"}) {
+    REQUIRE(j.last<JobEnd>(name) != nullptr);
+    CHECK(j.last<JobEnd>(name)->exit_code == 3);
+    CHECK_THAT(j.last<JobEnd>(name)->reason, Contains("1 of 2 nodes are left"));
+  }
+}
+
+TEST_CASE("Policy: a late node waits, or starts a new round at once") {
+  Script j(1, 0);
+  j.settings.max_nodes = 3;
+  j.timeouts.last_call = 1s;
+  SECTION("waits") {
+    j.join("1");
+    j.wait(1s);
+    REQUIRE(j.round("1") == 1);
+    j.join("2");
+    CHECK(j.last<StopRound>("1") == nullptr);
+    CHECK(j.last<Waiting>("2") != nullptr);
+  }
+  SECTION("starts a new round") {
+    j.settings.restart_on_join = true;
+    j.join("1");
+    j.wait(1s);
+    REQUIRE(j.round("1") == 1);
+    j.join("2");
+    REQUIRE(j.last<StopRound>("1") != nullptr);
+    CHECK_THAT(j.last<StopRound>("1")->reason, Contains("--on-join=restart"));
+    j.says("1", WorkersStopped{1, 1001});
+    j.wait(1s);
+    CHECK(j.round("2") == 2);
+    CHECK(j.last<StartRound>("2")->world_size == 2);
+    CHECK(j.table.status().front().failures == 0);
+  }
+  SECTION("not when some have finished already") {
+    j.settings.restart_on_join = true;
+    j.join("1");
+    j.join("2");
+    j.wait(1s);
+    REQUIRE(j.round("1") == 1);
+    j.says("1", WorkersSucceeded{1});
+    j.join("3");
+    CHECK(j.last<StopRound>("2") == nullptr);
+  }
+}
+
+TEST_CASE("Policy: surplus nodes beyond the spares are told how to get a job of their own") {
+  Script j(1);
+  j.settings.spares = 1;
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  CHECK_THAT(j.last<Waiting>("2")->note, Contains("ready as spare (1 of 1)"));
+  CHECK_THAT(j.last<Waiting>("3")->note, Contains("for a new job give --rdzv-id"));
+}
+
+TEST_CASE("Policy: budgets and policies must agree") {
+  Script j(2);
+  j.join("1");
+  const auto refusal = [&](auto change) {
+    Join other = j.make_join("2");
+    change(other.settings);
+    j.agents["2"] = {};
+    j.join("2", other);
+    const auto* refused = j.last<Refused>("2");
+    return refused ? refused->message : std::string("taken in");
+  };
+  CHECK_THAT(refusal([](JobSettings& s) { s.max_node_losses = 2; }), Contains("--max-node-losses"));
+  CHECK_THAT(refusal([](JobSettings& s) { s.exclude_after = 2; }), Contains("--exclude-after"));
+  CHECK_THAT(refusal([](JobSettings& s) { s.spares = 2; }), Contains("--spares"));
+  CHECK_THAT(refusal([](JobSettings& s) { s.restart_on_join = true; }),
+             Contains("--on-join is restart here, but wait on"));
+}
+
+}  // namespace
+}  // namespace ddprun::membership

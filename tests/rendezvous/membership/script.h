@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rendezvous and its agents in one process, without sockets or clock: what the machine's tests
+// are written in.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+
+#include "rendezvous/membership/channel.h"
+#include "rendezvous/membership/machine.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::membership::testing {
+
+using namespace std::chrono_literals;
+
+// A small language: j.join("a"), j.says("a", message), j.wait(1s); then j.last<JobEnd>("a").
+class Script {
+ public:
+  explicit Script(int num_nodes = 2, int max_restarts = 0) {
+    settings.min_nodes = settings.max_nodes = num_nodes;
+    settings.max_restarts = max_restarts;
+  }
+
+  Join make_join(const std::string& name) const {
+    Join join;
+    join.run_id = "job";
+    join.instance = name;
+    join.host = name;
+    join.settings = settings;
+    join.timeouts = timeouts;
+    join.store_port = 1000;
+    join.program = "train";
+    return join;
+  }
+
+  void join(const std::string& name) { join(name, make_join(name)); }
+  void join(const std::string& name, Join join) {
+    Agent& agent = agents[name];
+    agent.connection = ++last_connection;
+    join.session = agent.session;
+    event::Message message;
+    message.connection = agent.connection;
+    message.envelope = agent.channel.plain(std::move(join));
+    message.facts.peer_addr = "10.0.0." + name;
+    message.facts.local_addr = "10.0.0.200";
+    message.facts.peer_is_loopback = name == "local";
+    if (name == "local") message.facts.peer_addr = "127.0.0.1";
+    step(message);
+  }
+  void says(const std::string& name, AgentMessage message) {
+    Agent& agent = agents[name];
+    step(event::Message{agent.connection, agent.channel.number(std::move(message)), {}});
+  }
+  void acks(const std::string& name) {
+    Agent& agent = agents[name];
+    step(event::Message{agent.connection, agent.channel.plain(Ack{}), {}});
+  }
+  void fails(const std::string& name, std::uint64_t round, int exit_code, int signal = 0) {
+    WorkerFailed failed{round, {}};
+    failed.failure.exit_code = exit_code;
+    failed.failure.signal_number = signal;
+    says(name, failed);
+  }
+  void closes(const std::string& name) { step(event::Closed{agents[name].connection}); }
+  void hears(const std::string& name) { step(event::Heard{agents[name].connection}); }
+  void wait(std::chrono::milliseconds time) {
+    const auto until = now + time;
+    while (table.next_deadline() && *table.next_deadline() <= until) {
+      now = std::max(now, *table.next_deadline());
+      step(event::Tick{});
+    }
+    now = until;
+  }
+  void close_to_new_jobs() { perform(table.close_to_new_jobs(now)); }
+  // All agents alive meanwhile.
+  void wait_alive(std::chrono::milliseconds time) {
+    for (auto passed = 0ms; passed < time; passed += 1000ms) {
+      wait(std::min(1000ms, time - passed));
+      for (auto& [name, agent] : agents) step(event::Heard{agent.connection});
+    }
+  }
+
+  template <typename Message>
+  const Message* last(const std::string& name) {
+    const Message* found = nullptr;
+    for (const auto& message : agents[name].received) {
+      if (const auto* match = std::get_if<Message>(&message)) found = match;
+    }
+    return found;
+  }
+  std::uint64_t round(const std::string& name) {
+    const auto* start = last<StartRound>(name);
+    return start == nullptr ? 0 : start->round;
+  }
+
+  struct Agent {
+    ConnectionId connection = 0;
+    std::string session;
+    Channel<AgentMessage> channel;
+    std::deque<RendezvousMessage> received;
+    bool closed = false;
+  };
+
+  JobSettings settings;
+  JobTimeouts timeouts;
+  JobTable table{MachineOptions{}, [n = 0]() mutable { return "s" + std::to_string(++n); }};
+  std::map<std::string, Agent> agents;
+  Clock::time_point now{1h};
+  ConnectionId last_connection = 0;
+
+ private:
+  void step(const Event& event) { perform(table.step(event, now)); }
+  void perform(const Actions& actions) {
+    for (const Action& action : actions) {
+      for (auto& [name, agent] : agents) {
+        const auto* send = std::get_if<action::Send>(&action);
+        if (send != nullptr && send->connection == agent.connection) {
+          REQUIRE(agent.channel.receive(send->envelope.seq, send->envelope.ack) != Arrival::kGap);
+          agent.received.push_back(send->envelope.message);
+          if (const auto* welcome = std::get_if<Welcome>(&send->envelope.message)) {
+            agent.session = welcome->session;
+          }
+        }
+        const auto* close = std::get_if<action::Close>(&action);
+        if (close != nullptr && close->connection == agent.connection) agent.closed = true;
+      }
+    }
+  }
+};
+
+}  // namespace ddprun::membership::testing
