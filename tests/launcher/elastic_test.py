@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose nodes change: lost, replaced by spares, excluded, late."""
+import os
+
+import harness
+import netns
+
+PORT = 29400
+
+# Runs on in the first round and ends well in the next ones.
+ONE_ROUND = harness.SHOW + '; [ "$DDPRUN_ROUND" != 1 ] || exec sleep 600'
+
+
+class Elastic(harness.HostsCase):
+    def setUp(self):
+        self.hosts = netns.Hosts(3)
+        self.addCleanup(self.hosts.close)
+
+    def agent(self, index, *args):
+        return self.start(f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", "--rdzv-id=job",
+                          "--no-python", *args, host=self.hosts[index])
+
+    def await_line(self, stream, text):
+        """The first line with `text`; the test's time-out bounds it."""
+        for line in stream:
+            if text in line:
+                return line
+        self.fail(f"ended without: {text}")
+
+    def finish_all(self, *running):
+        done = [self.finish(process, timeout=30) for process in running]
+        self.transcript = "\n".join(each.text for each in done)
+        return done
+
+    def test_a_spare_takes_the_place_of_a_lost_node(self):
+        flags = ["--nnodes=2", "--spares=1", "sh", "-c", ONE_ROUND]
+        first = self.agent(0, *flags)
+        self.await_line(first.stderr, "waiting for nodes")
+        lost = self.agent(1, *flags)
+        self.await_line(lost.stdout, "round=1")
+        spare = self.agent(2, *flags)
+        self.await_line(spare.stderr, "ready as spare (1 of 1)")
+        self.hosts[1].kill()
+        done = self.finish_all(first, spare)
+        self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
+        workers = harness.parse_shown(done[1].stdout)
+        self.assertEqual([(w["round"], w["rank"], w["restart"]) for w in workers], [("2", "1", "1")],
+                         self.transcript)
+        self.assertIn("node1", done[0].stderr)  # whose loss was the reason
+
+    def test_with_fewer_nodes_when_there_is_no_spare(self):
+        flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.2", "sh", "-c", ONE_ROUND]
+        first = self.agent(0, *flags)
+        lost = self.agent(1, *flags)
+        self.await_line(lost.stdout, "world=2")
+        self.hosts[1].kill()
+        done, = self.finish_all(first)
+        self.assertEqual(done.returncode, 0, self.transcript)
+        self.assertEqual([w["world"] for w in harness.parse_shown(done.stdout)], ["2", "1"])
+
+    def test_a_late_node_starts_a_new_round_if_asked_to(self):
+        flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.2", "--on-join=restart", "sh", "-c",
+                 harness.SHOW + '; [ "$WORLD_SIZE" != 1 ] || exec sleep 600']
+        first = self.agent(0, *flags)
+        self.await_line(first.stdout, "world=1")
+        late = self.agent(1, *flags)
+        done = self.finish_all(first, late)
+        self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
+        workers = harness.parse_shown("".join(each.stdout for each in done))
+        self.assertEqual([(w["round"], w["world"]) for w in workers], [("2", "2")] * 2, self.transcript)
+        self.assertIn("--on-join=restart", done[0].stderr)
+
+    def test_a_node_whose_workers_keep_failing_first_is_excluded(self):
+        spare_is_there = os.path.join(self.scratch(), "spare")
+        program = (harness.SHOW + f'; if [ "$(hostname)" = node1 ]; then until [ -e {spare_is_there} ]; '
+                   'do sleep 0.01; done; exit 7; fi; [ "$DDPRUN_ROUND" = 3 ] || exec sleep 600')
+        flags = ["--nnodes=2", "--spares=1", "--exclude-after=2", "--max-restarts=5",
+                 "--max-restart-delay=0", "sh", "-c", program]
+        first = self.agent(0, *flags)
+        faulty = self.agent(1, *flags)
+        self.await_line(faulty.stdout, "round=1")
+        spare = self.agent(2, *flags)
+        self.await_line(spare.stderr, "ready as spare (1 of 1)")
+        open(spare_is_there, "w").close()
+        done = self.finish_all(first, faulty, spare)
+        self.assertEqual([each.returncode for each in done], [0, 75, 0], self.transcript)
+        self.assertIn("first to fail 2 times (--exclude-after=2)", done[1].stderr)
+
+
+if __name__ == "__main__":
+    harness.main_on_hosts()
