@@ -160,6 +160,12 @@ void WardenProcess::request(warden::RequestType type, int signal_number) {
   outgoing.request.signal_number = signal_number;
   queue_.push_back(std::move(outgoing));
   send_queued();
+  if (type != warden::RequestType::kSignal) resume();
+}
+
+// An open socket: it isn't reaped yet, so the pid is its own.
+void WardenProcess::resume() {
+  if (socket_.is_open()) ::kill(pid_, SIGCONT);
 }
 
 void WardenProcess::send_queued() {
@@ -244,6 +250,7 @@ void WardenProcess::on_process_end() {
 }
 
 void WardenProcess::hang_up() {
+  resume();
   queue_.clear();
   boost::system::error_code ignored;
   if (socket_.is_open()) socket_.close(ignored);

@@ -48,6 +48,8 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
 
   // Throws Error when descriptors run out. The warden being gone is no error here.
   void spawn(const WardenSpawn& spawn);
+  // Every request but kSignal continues a stopped warden (SIGSTOP), which could not obey; so does
+  // hang_up().
   void request(warden::RequestType type, int signal_number = 0);
 
   // Closes the socket: the warden kills every descendant and ends, `gone` follows.
@@ -64,6 +66,7 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   WardenProcess(boost::asio::io_context& io, pid_t pid, UniqueFd socket, UniqueFd pidfd,
                 Events events);
   void watch();
+  void resume();
   void send_queued();
   bool send_now(const Outgoing& outgoing);
   void wait_readable();

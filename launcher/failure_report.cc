@@ -28,7 +28,8 @@ std::string meaning_of(int exit_code) {
 }
 
 std::string others(const membership::JobEnd& verdict, const ReportContext& context) {
-  std::string text = "all other workers were stopped because of it";
+  std::string text = context.is_alone ? "none: it was the only worker"
+                                      : "all other workers were stopped because of it";
   const std::uint64_t restarts = verdict.rounds > 0 ? verdict.rounds - 1 : 0;
   if (context.max_restarts > 0) {
     text += "; restarts used: " + std::to_string(restarts) + " of " +

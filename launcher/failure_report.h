@@ -11,8 +11,9 @@ namespace ddprun::launcher {
 struct ReportContext {
   std::string program;  // as typed
   int max_restarts = 0;
-  int node_rank = -1;  // this node's; −1: it never had one
-  bool local = false;  // decided here, not by the rendezvous
+  bool is_alone = false;  // the job has one worker
+  int node_rank = -1;     // this node's; −1: it never had one
+  bool local = false;     // decided here, not by the rendezvous
 };
 
 // Several lines, the last one with the exit code; empty for a job that ended with 0.

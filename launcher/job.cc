@@ -70,10 +70,12 @@ int Job::run() {
   io_.run();
   console_.finish(Deadline::after(kConsoleTimeout));
   DDPRUN_CHECK(exit_.has_value());
-  write_to_stderr(failure_report(exit_->verdict, {.program = plan_.config.program,
-                                                  .max_restarts = plan_.config.max_restarts,
-                                                  .node_rank = agent_->node_rank(),
-                                                  .local = exit_->local}));
+  write_to_stderr(failure_report(exit_->verdict,
+                                 {.program = plan_.config.program,
+                                  .max_restarts = plan_.config.max_restarts,
+                                  .is_alone = plan_.config.max_nodes == 1 && plan_.num_workers == 1,
+                                  .node_rank = agent_->node_rank(),
+                                  .local = exit_->local}));
   return exit_->verdict.exit_code;
 }
 

@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -10,6 +12,14 @@
 #include "common/exit_codes.h"
 
 namespace ddprun::train {
+namespace {
+
+// "nan" and "inf" are numbers to CLI11, and "nan" passes every range. An empty text: fine.
+std::string check_finite(const std::string& text) {
+  return std::isfinite(std::strtod(text.c_str(), nullptr)) ? "" : text + " is not a finite number";
+}
+
+}  // namespace
 
 std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   Options options;
@@ -28,9 +38,11 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   app.add_option("--batch-size", options.batch_size, "Images per step, shared by all ranks")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--lr", options.lr, "Adadelta's learning rate in the first epoch")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->check(check_finite, "");
   app.add_option("--gamma", options.gamma, "Factor on the learning rate after each epoch")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->check(check_finite, "");
   app.add_option("--seed", options.seed, "Seed of weights, order of images and dropout");
   app.add_option("--threads", options.num_threads,
                  "Compute threads per rank (0: OMP_NUM_THREADS, else cores / ranks on this node)")

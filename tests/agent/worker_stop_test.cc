@@ -224,6 +224,27 @@ TEST_CASE("WorkerGroup: a killed warden takes its workers along and is reported"
   for (const UniqueFd& pidfd : all) CHECK(has_ended(pidfd));
 }
 
+TEST_CASE("WorkerGroup: a stopped warden (SIGSTOP) is continued to stop its workers", "[proc]") {
+  GroupFixture run;
+  run.start_shells({"trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.01; done"});
+  REQUIRE(run.wait_output("up"));
+  REQUIRE(live_wardens().size() == 1);
+  REQUIRE(::kill(live_wardens().front(), SIGSTOP) == 0);
+  REQUIRE(run.stop_and_wait());
+  CHECK(run.out().find("saved") != std::string::npos);
+}
+
+TEST_CASE("WorkerGroup: a stopped warden is continued by the destructor, too", "[proc]") {
+  GroupFixture run;
+  run.start_shells({"echo up $$; exec sleep 1000"});
+  REQUIRE(run.wait_output("up"));
+  const UniqueFd worker = open_pidfd(pid_after(run.out(), "up "));
+  REQUIRE(live_wardens().size() == 1);
+  REQUIRE(::kill(live_wardens().front(), SIGSTOP) == 0);
+  run.group.reset();
+  CHECK(run.wait_for([&] { return has_ended(worker); }));
+}
+
 TEST_CASE("WorkerGroup: a warden killed while its workers are being stopped hangs nothing",
           "[proc]") {
   GroupFixture run;

@@ -27,12 +27,22 @@ membership::JobEnd failed_job() {
 
 TEST_CASE("failure report: names node, rank, pid, exit code and the last lines") {
   const std::string text = failure_report(
-      failed_job(), {.program = "train", .max_restarts = 2, .node_rank = 0, .local = false});
+      failed_job(),
+      {.program = "train", .max_restarts = 2, .is_alone = false, .node_rank = 0, .local = false});
   for (const char* part : {"train FAILED", "rank 5", "n2 (node rank 2)", "5 (local rank 1)", "4711",
                            "exit code 3", "    | loading\n    | no such file: data\n",
                            "restarts used: 2 of 2", "ddprun exits with 3\n"}) {
     CHECK_THAT(text, Contains(part));
   }
+}
+
+TEST_CASE("failure report: a job of one worker has no others") {
+  const std::string text = failure_report(
+      failed_job(),
+      {.program = "train", .max_restarts = 0, .is_alone = true, .node_rank = 0, .local = false});
+  CHECK_THAT(text, Contains("others    none: it was the only worker\n"));
+  CHECK_THAT(text, !Contains("stopped because of it"));
+  CHECK_THAT(failure_report(failed_job(), {}), Contains("all other workers were stopped"));
 }
 
 TEST_CASE("failure report: a signal is named") {
@@ -59,6 +69,6 @@ TEST_CASE("failure report: nothing for success, one line where nothing had begun
   CHECK(failure_report({}, {}).empty());
   const std::string text = failure_report(
       {.exit_code = 69, .reason = "can't reach h:1", .first_failure = {}, .rounds = 0},
-      {.program = "x", .max_restarts = 0, .node_rank = -1, .local = true});
+      {.program = "x", .max_restarts = 0, .is_alone = false, .node_rank = -1, .local = true});
   CHECK(text == "ddprun: can't reach h:1\n");
 }
