@@ -24,7 +24,7 @@ struct Exchange {
 };
 
 Exchange exchange_for(const std::string& operation, int connection) {
-  const std::string key = "/" + operation + std::to_string(connection);
+  const std::string key = "/key" + std::to_string(connection);
   const std::string value(16, 'v');
   const std::string ping = bytes_of(store::Opcode::kPing, "");
   if (operation == "ping") return {ping, 4};
