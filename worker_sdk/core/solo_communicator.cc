@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/core/check_parts.h"
 
 namespace ddprun {
 namespace {
@@ -67,9 +68,8 @@ class SoloCommunicator : public Communicator {
     return std::make_shared<DoneWork>();
   }
   WorkPtr copy(const TensorView& input, const TensorView& output) {
-    if (input.size_bytes() != output.size_bytes()) {
-      throw Error(ErrorCode::kInvalidArgument, "input and output differ in size among one rank");
-    }
+    const std::string problem = parts_problem(input, output, 0, 1);
+    if (!problem.empty()) throw Error(ErrorCode::kInvalidArgument, problem);
     if (input.data != output.data) std::memmove(output.data, input.data, input.size_bytes());
     return done();
   }

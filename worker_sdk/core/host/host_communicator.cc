@@ -12,6 +12,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/core/check_parts.h"
 #include "worker_sdk/core/host/executor.h"
 #include "worker_sdk/core/host/host_node.h"
 #include "worker_sdk/core/host/solo_collectives.h"
@@ -62,7 +63,7 @@ class HostCommunicator final : public Communicator {
   WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
     check(input, "input");
     check(output, "output");
-    check_parts(input, output, "output");
+    check_parts(input, output);
     return collective(header(CallKind::kAllGather, input), options,
                       [this, input, output](const Call& call) {
                         input.count > 0 ? algorithms().all_gather(call, input, output)
@@ -74,7 +75,7 @@ class HostCommunicator final : public Communicator {
                          const CallOptions& options) override {
     check(input, "input");
     check(output, "output");
-    check_parts(output, input, "input");
+    check_parts(output, input);
     return collective(header(CallKind::kReduceScatter, output, op), options,
                       [this, input, output, op](const Call& call) {
                         output.count > 0 ? algorithms().reduce_scatter(call, input, output, op)
@@ -255,17 +256,9 @@ class HostCommunicator final : public Communicator {
                 concat(name, " is rank ", value, ", but the ranks are 0 … ", size() - 1));
   }
 
-  void check_parts(const TensorView& part, const TensorView& whole, const char* name) const {
-    if (part.dtype != whole.dtype) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("input and output differ in type: ", ddprun::to_string(part.dtype),
-                         " and ", ddprun::to_string(whole.dtype)));
-    }
-    const auto num_parts = static_cast<std::size_t>(size());
-    if (whole.count % num_parts == 0 && whole.count / num_parts == part.count) return;
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        concat(name, " has ", whole.count, " elements; needed are ", size(), " × ", part.count));
+  void check_parts(const TensorView& part, const TensorView& whole) const {
+    const std::string problem = parts_problem(part, whole, rank(), size());
+    if (!problem.empty()) throw Error(ErrorCode::kInvalidArgument, problem);
   }
 
   struct Closing {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "worker_sdk/core/check_parts.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
 #include "worker_sdk/core/nccl/nccl_buffer.h"
 #include "worker_sdk/core/nccl/nccl_work.h"
@@ -294,24 +295,8 @@ void NcclCommunicator::check_peer(const char* operation, int peer) const {
 
 void NcclCommunicator::check_parts(const char* operation, const TensorView& part,
                                    const TensorView& whole) const {
-  const auto num_parts = static_cast<std::size_t>(options_.size);
-  std::string problem;
-  const auto* part_begin = static_cast<const char*>(part.data);
-  const auto* whole_begin = static_cast<const char*>(whole.data);
-  const bool overlap =
-      part_begin < whole_begin + whole.size_bytes() && whole_begin < part_begin + part.size_bytes();
-  const auto own_offset = static_cast<std::size_t>(options_.rank) * part.size_bytes();
-  if (part.dtype != whole.dtype) {
-    problem = std::string("the buffers differ in type: ") + to_string(part.dtype) + " and " +
-              to_string(whole.dtype);
-  } else if (whole.count % num_parts != 0 || whole.count / num_parts != part.count) {
-    problem = std::to_string(whole.count) + " elements are not " + std::to_string(num_parts) +
-              " times " + std::to_string(part.count);
-  } else if (overlap && part_begin != whole_begin + own_offset) {
-    problem = "the buffers overlap, and not at this rank's own part";
-  } else {
-    return;
-  }
+  const std::string problem = parts_problem(part, whole, options_.rank, options_.size);
+  if (problem.empty()) return;
   throw Error(ErrorCode::kInvalidArgument,
               "rank " + std::to_string(options_.rank) + ": " + operation + ": " + problem);
 }

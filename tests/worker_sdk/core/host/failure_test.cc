@@ -205,6 +205,13 @@ TEST_CASE("host communicator: what can't be is refused before anything is sent")
     refused([&] { ranks.broadcast(view(values), 2); });
     refused([&] { ranks.send(view(values), ranks.rank()); });
     refused([&] { ranks.all_gather(view(values), view(values)); });
+    const auto part = [&](std::size_t first, std::size_t count) {
+      return TensorView{.data = values.data() + first, .count = count};
+    };
+    const std::size_t other = ranks.rank() == 0 ? 4 : 0;  // the peer's part of both
+    refused([&] { ranks.all_gather(part(other, 4), part(0, 8)); });
+    refused([&] { ranks.all_gather(part(2, 4), part(0, 8)); });
+    refused([&] { ranks.reduce_scatter(part(0, 8), part(other, 4), ReduceOp::kSum); });
     refused([&] { ranks.all_reduce({.data = nullptr, .count = 1}, ReduceOp::kSum); });
     refused([&] {
       ranks.all_reduce({.data = values.data(), .count = 1, .device = {Device::Kind::kCuda, 0}},
