@@ -33,7 +33,7 @@ if [ -z "$json" ]; then
 fi
 
 command=(build/release/bin/ddprun --standalone --nproc_per_node=2 train)
-echo "demo: ${command[*]} $*"
+echo "demo: ${command[*]}${*:+ $*}"
 "${command[@]}" "${summary[@]}" "$@"
 accuracy=$(python3 -c 'import json,sys; print("%.4f" % json.load(open(sys.argv[1]))["test_accuracy"])' "$json")
 echo "demo: trained on the digits with 2 processes: test accuracy $accuracy"
