@@ -2,9 +2,11 @@
 """All rows of bench/run.py, in the order of docs/benchmarks.md."""
 import allreduce_rows
 import launcher_rows
+import scale_rows
 import store_rows
 import train_rows
 
 
 def all_rows():
-    return launcher_rows.rows() + store_rows.rows() + allreduce_rows.rows() + train_rows.rows()
+    return (launcher_rows.rows() + scale_rows.rows() + store_rows.rows() + allreduce_rows.rows()
+            + train_rows.rows())

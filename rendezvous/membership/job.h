@@ -73,6 +73,7 @@ class Job {
   // Nodes that come and go.
   void admit(ConnectionId connection, const ConnectionFacts& facts, const Join& join,
              const std::string& session, TimePoint now, Actions& out);
+  void take_rank_wish(const Node& node, TimePoint now, Actions& out);
   void come_back(Node& node, ConnectionId connection, const ConnectionFacts& facts,
                  const AgentEnvelope& envelope, TimePoint now, Actions& out);
   void lose(NodeId id, bool by_silence, const std::string& how, TimePoint now, Actions& out);
@@ -126,6 +127,7 @@ class Job {
   TimePoint last_waiting_{};
 
   static constexpr std::chrono::milliseconds kWaitingInterval{1'000};
+  static constexpr std::chrono::milliseconds kWaitingPerNode{1};  // thousands hear it less often
 };
 
 }  // namespace ddprun::membership

@@ -68,13 +68,7 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
     log(out, LogLevel::kWarning, warning);
     tell(node, Waiting{0, 0, warning}, out);
   }
-  // An agent that was started again before its predecessor's grace was over takes its place.
-  for (const auto& [other_id, other] : state_.nodes) {
-    if (other_id == id || !join.node_rank || other.join.node_rank != join.node_rank) continue;
-    if (other.gone) continue;
-    lose(other_id, false, "a new agent came with its node rank", now, out);
-    break;
-  }
+  if (join.node_rank) take_rank_wish(node, now, out);
   if (ended()) return;
   form_if_ready(now, out);
   if (state_.phase == JobPhase::kForming) {
@@ -91,6 +85,16 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
   if (state_.settings.restart_on_join && state_.phase == JobPhase::kRunning &&
       num_members(NodePhase::kSucceeded) == 0) {
     stop_round(concat(describe(node), " joined (--on-join=restart)"), now, out);
+  }
+}
+
+void Job::take_rank_wish(const Node& node, TimePoint now, Actions& out) {
+  const auto [holder, is_first] = state_.rank_wishes.try_emplace(*node.join.node_rank, node.id);
+  if (is_first) return;
+  const NodeId other = std::exchange(holder->second, node.id);
+  // An agent that was started again before its predecessor's grace was over takes its place.
+  if (!state_.nodes.at(other).gone) {
+    lose(other, false, "a new agent came with its node rank", now, out);
   }
 }
 
@@ -228,6 +232,10 @@ void Job::erase(NodeId id, Actions& out) {
   }
   if (is_placeable(node)) --num_placeable_;
   if (is_member(node)) --members_in_phase_[static_cast<std::size_t>(node.phase)];
+  if (node.join.node_rank) {
+    const auto wish = state_.rank_wishes.find(*node.join.node_rank);
+    if (wish != state_.rank_wishes.end() && wish->second == id) state_.rank_wishes.erase(wish);
+  }
   by_session_.erase(node.session);
   by_instance_.erase(node.join.instance);
   state_.nodes.erase(found);
@@ -267,8 +275,10 @@ void Job::welcome(Node& node, Actions& out) {
 void Job::tell_waiting(TimePoint now, Actions& out) {
   waiting_due_.reset();
   if (state_.phase != JobPhase::kForming) return;
-  if (now < last_waiting_ + kWaitingInterval) {
-    waiting_due_ = last_waiting_ + kWaitingInterval;
+  const auto interval = std::max<std::chrono::milliseconds>(
+      kWaitingInterval, kWaitingPerNode * static_cast<int>(state_.nodes.size()));
+  if (now < last_waiting_ + interval) {
+    waiting_due_ = last_waiting_ + interval;
     return;
   }
   last_waiting_ = now;

@@ -63,6 +63,7 @@ struct JobState {
   std::map<std::string, int> first_failures;  // how often a node was the first to fail, by node_key
   std::map<std::string, std::string> excluded;  // node_key → why it is kept out
   std::map<NodeId, Node> nodes;
+  std::map<int, NodeId> rank_wishes;     // --node-rank → the last node that came with it
   std::vector<std::string> rank_labels;  // topology labels of the last round, by node rank
   std::optional<JobEnd> verdict;         // set in kEnded
 };

@@ -103,11 +103,10 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
     return usage(concat("--node-rank=", *join.node_rank, " is out of range: with --nnodes=",
                         nnodes_text(ours), " node ranks are 0 to ", ours.max_nodes - 1));
   }
-  for (const auto& [id, node] : job.nodes) {
-    if (node.join.node_rank == join.node_rank && node.connection) {
-      return usage(concat("--node-rank=", *join.node_rank, " is already taken by ", describe(node),
-                          "; give each node its own"));
-    }
+  const auto holder = job.rank_wishes.find(*join.node_rank);
+  if (holder != job.rank_wishes.end() && job.nodes.at(holder->second).connection) {
+    return usage(concat("--node-rank=", *join.node_rank, " is already taken by ",
+                        describe(job.nodes.at(holder->second)), "; give each node its own"));
   }
   return std::nullopt;
 }

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`ddprunctl emulate`: a job of hundreds of nodes that fail and vanish, by seed, against the ddprund
+that is shipped; what it does with bad input and with a rendezvous that isn't there."""
+import json
+import os
+import socket
+import subprocess
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import runner  # noqa: E402
+
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(HERE, "../../build/dev/bin"))
+
+
+class Emulate(unittest.TestCase):
+    def emulate(self, *flags):
+        return subprocess.run([os.path.join(BIN, "ddprunctl"), "emulate", *flags], timeout=150,
+                              text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE)
+
+    def times(self, *flags):
+        done = self.emulate("--json", *flags)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_hundreds_of_nodes_that_fail_and_vanish(self):
+        for seed in range(3):
+            with self.subTest(seed=seed):
+                times = self.times("--agents=200", "--failures=3", "--losses=3", f"--seed={seed}",
+                                   "--spawn-time=0.02")
+                for event in ("failure", "loss"):
+                    self.assertEqual(len(times[f"{event}_told_ms"]), 3)
+                    for told, running in zip(times[f"{event}_told_ms"], times[f"{event}_running_ms"]):
+                        self.assertLessEqual(told, running)
+                self.assertLess(times["daemon_bytes_per_agent"], 60_000)
+
+    def test_the_table_says_what_was_measured(self):
+        done = self.emulate("--agents=20", "--losses=1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for text in ("20 agents × 8 workers", "first join", "a node vanishes", "memory per agent"):
+            self.assertIn(text, done.stdout)
+
+    def test_bad_values_are_one_line(self):
+        for flags, says in ((["--agents=0"], "--agents"), (["--agents=x"], "--agents"),
+                            (["--rdzv-endpoint=:"], "--rdzv-endpoint"), (["--nonsense"], "--nonsense")):
+            with self.subTest(flags):
+                done = self.emulate(*flags)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertRegex(done.stderr, r"\Addprunctl: [^\n]*\n\Z")
+                self.assertIn(says, done.stderr)
+
+    def test_nobody_at_the_endpoint(self):
+        with socket.socket() as held:  # bound, not listening: refused
+            held.bind(("127.0.0.1", 0))
+            done = self.emulate("--agents=2", f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}",
+                                "--time-limit=2")
+        self.assertEqual(done.returncode, 69, done.stderr)
+        self.assertRegex(done.stderr, r"\Addprunctl: no end within 2 s, while joining[^\n]*\n\Z")
+
+
+if __name__ == "__main__":
+    runner.main()
