@@ -192,6 +192,7 @@ void Job::succeed_rendezvous() {
 
 void Job::finish(const membership::agent_action::Exit& exit) {
   exit_ = exit;
+  if (!exit.verdict.summary.empty()) tell(LogLevel::kInfo, exit.verdict.summary);
   if (!daemon_) {
     io_.stop();
     return;

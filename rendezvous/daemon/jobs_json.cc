@@ -10,6 +10,33 @@ namespace ddprun::rendezvous {
 
 namespace json = boost::json;
 
+namespace {
+
+json::object seconds_object(const membership::PhaseSeconds& seconds) {
+  json::object object;
+  object["rendezvous"] = seconds.rendezvous;
+  object["spawn"] = seconds.spawn;
+  object["running"] = seconds.running;
+  object["detect"] = seconds.detect;
+  object["stop"] = seconds.stop;
+  return object;
+}
+
+json::object round_object(const membership::RoundRecord& record) {
+  json::object object;
+  object["round"] = record.round;
+  object["nodes"] = record.num_nodes;
+  object["spares"] = record.num_spares;
+  object["world_size"] = record.world_size;
+  object["came"] = json::array(record.came.begin(), record.came.end());
+  object["went"] = json::array(record.went.begin(), record.went.end());
+  object["cause"] = record.cause;
+  object["seconds"] = seconds_object(record.seconds);
+  return object;
+}
+
+}  // namespace
+
 std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs) {
   json::array list;
   for (const auto& job : jobs) {
@@ -43,6 +70,11 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs) {
       entry["reason"] = job.verdict->reason;
     }
     entry["nodes"] = std::move(nodes);
+    json::array rounds;
+    for (const membership::RoundRecord& record : job.rounds) rounds.push_back(round_object(record));
+    entry["rounds"] = std::move(rounds);
+    entry["seconds"] = seconds_object(job.seconds);
+    if (job.ettr) entry["ettr"] = *job.ettr;
     list.push_back(std::move(entry));
   }
   json::object all;

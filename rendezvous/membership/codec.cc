@@ -248,12 +248,14 @@ void put(json::object& out, const JobEnd& end) {
   out["reason"] = text(end.reason);
   if (end.first_failure) out["first_failure"] = failure_object(*end.first_failure);
   out["rounds"] = end.rounds;
+  out["summary"] = text(end.summary);
 }
 void get(const JsonFields& in, JobEnd& end) {
   end.exit_code = in.small("exit_code", 0, 255);
   end.reason = in.text("reason");
   if (in.has("first_failure")) end.first_failure = read_failure(in.object("first_failure"));
   end.rounds = in.counter("rounds");
+  end.summary = in.text("summary");
 }
 
 void put(json::object& out, const Refused& refused) {

@@ -18,7 +18,8 @@ void earlier(std::optional<Clock::time_point>& deadline, Clock::time_point at) {
 
 }  // namespace
 
-Job::Job(const MachineOptions& options, const Join& first, TimePoint now) : options_(options) {
+Job::Job(const MachineOptions& options, const Join& first, TimePoint now)
+    : options_(options), ledger_(now) {
   state_.run_id = first.run_id;
   state_.settings = first.settings;
   state_.timeouts = first.timeouts;
@@ -67,11 +68,12 @@ bool Job::is_current(const Node& node, std::uint64_t round) const {
   return is_member(node) && round == state_.round;
 }
 
-void Job::handle(Node& node, const WorkersRunning& message, TimePoint, Actions& out) {
+void Job::handle(Node& node, const WorkersRunning& message, TimePoint now, Actions& out) {
   if (!is_current(node, message.round) || node.phase != NodePhase::kStarting) return;
   set_phase(node, NodePhase::kRunning);
   if (num_members(NodePhase::kStarting) > 0) return;
   start_deadline_.reset();
+  ledger_.running(now);
   log(out, LogLevel::kDebug, concat("all workers of round ", state_.round, " run"));
 }
 
@@ -117,7 +119,10 @@ void Job::handle(Node& node, const WorkersSucceeded& message, TimePoint now, Act
   if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
   if (node.phase != NodePhase::kStarting && node.phase != NodePhase::kRunning) return;
   set_phase(node, NodePhase::kSucceeded);
-  if (num_members(NodePhase::kStarting) == 0) start_deadline_.reset();
+  if (num_members(NodePhase::kStarting) == 0) {
+    start_deadline_.reset();
+    ledger_.running(now);
+  }
   if (num_members(NodePhase::kSucceeded) == num_members()) {
     end(all_succeeded(state_), now, out);
   } else if (!barrier_deadline_) {
@@ -192,9 +197,10 @@ void Job::start_round(TimePoint now, Actions& out) {
   waiting_due_.reset();
   waiting_hint_.clear();
   start_deadline_ = now + state_.timeouts.start;
+  const int world_size = messages.begin()->second.world_size;
   log(out, LogLevel::kInfo,
-      concat("round ", state_.round, " starts on ", order.size(), " nodes with ",
-             messages.begin()->second.world_size, " workers"));
+      concat("round ", state_.round, " starts on ", order.size(), " nodes with ", world_size,
+             " workers"));
   out.push_back(action::RoundStarted{state_.run_id, state_.round, is_static(state_.settings)});
   for (auto& [id, node] : state_.nodes) {
     node.node_rank.reset();
@@ -210,6 +216,7 @@ void Job::start_round(TimePoint now, Actions& out) {
     set_phase(node, NodePhase::kStarting);  // the counts follow below
     push(node, std::move(start), out);
   }
+  record_round(order, world_size, now);
   members_in_phase_ = {};
   members_in_phase_[static_cast<std::size_t>(NodePhase::kStarting)] =
       static_cast<int>(order.size());
@@ -218,9 +225,21 @@ void Job::start_round(TimePoint now, Actions& out) {
   }
 }
 
+void Job::record_round(const std::vector<NodeId>& order, int world_size, TimePoint now) {
+  RoundRecord record;
+  record.round = state_.round;
+  record.num_nodes = static_cast<int>(order.size());
+  record.num_spares = num_placeable_;
+  record.world_size = world_size;
+  std::vector<std::string> members;
+  for (const NodeId id : order) members.push_back(state_.nodes.at(id).key);
+  ledger_.started(std::move(record), std::move(members), now);
+}
+
 void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
   DDPRUN_CHECK(state_.phase == JobPhase::kRunning);
   log(out, LogLevel::kWarning, concat("round ", state_.round, " is over: ", reason));
+  ledger_.over(reason, unnoticed_, now);
   state_.phase = JobPhase::kStopping;
   start_deadline_.reset();
   barrier_deadline_.reset();
@@ -246,6 +265,7 @@ void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
 void Job::round_stopped_if_all(TimePoint now, Actions& out) {
   if (state_.phase != JobPhase::kStopping || num_members(NodePhase::kStopping) > 0) return;
   stop_deadline_.reset();
+  ledger_.stopped(now);
   if (verdict_after_stop_) {
     end(*verdict_after_stop_, now, out);
     return;
@@ -270,6 +290,8 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
     deadline->reset();
   }
   state_.phase = JobPhase::kEnded;
+  ledger_.over(verdict.reason, unnoticed_, now);
+  verdict.summary = ledger_.summary();
   linger_deadline_ = now + options_.end_linger;
   std::vector<NodeId> gone;
   for (auto& [id, node] : state_.nodes) {
@@ -344,6 +366,9 @@ JobStatus Job::status() const {
   status.excluded = state_.excluded;
   status.settings = state_.settings;
   status.verdict = state_.verdict;
+  status.rounds.assign(ledger_.rounds().begin(), ledger_.rounds().end());
+  status.seconds = ledger_.total();
+  status.ettr = ledger_.ettr();
   for (const auto& [id, node] : state_.nodes) {
     NodeStatus entry;
     entry.host = node.join.host;

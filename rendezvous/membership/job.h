@@ -11,6 +11,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/state.h"
 
 namespace ddprun::membership {
@@ -64,6 +65,7 @@ class Job {
   void form_if_ready(TimePoint now, Actions& out);
   void start_round(TimePoint now, Actions& out);
   void stop_round(const std::string& reason, TimePoint now, Actions& out);
+  void record_round(const std::vector<NodeId>& order, int world_size, TimePoint now);
   void round_stopped_if_all(TimePoint now, Actions& out);
   void await_nodes(TimePoint now);
   std::string await_backoff(TimePoint now);
@@ -102,6 +104,8 @@ class Job {
   // The job ends with this once the round's workers are gone everywhere: until then the round's
   // store lives, which they may need to end in order. Set in kStopping only.
   std::optional<JobEnd> verdict_after_stop_;
+  Ledger ledger_;
+  Clock::duration unnoticed_{};  // how long before now the loss came that is being handled
   NodeId next_id_ = 1;
   TimePoint round_started_{};
   int quick_failures_ = 0;  // rounds in a row that a failed worker ended soon

@@ -197,6 +197,8 @@ void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now
     return;
   }
   const bool member = is_member(node) && state_.round > 0;
+  unnoticed_ = by_silence ? now - node.last_heard
+                          : (node.grace_until ? options_.reconnect_grace : Clock::duration::zero());
   if (by_silence && round_live && node.phase != NodePhase::kIdle) {
     fenced_until_ = now + kFenceGrace + kFenceMargin;
   }
@@ -207,6 +209,7 @@ void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now
   } else {
     tell_waiting(now, out);
   }
+  unnoticed_ = {};
 }
 
 void Job::member_lost(const std::string& what, TimePoint now, Actions& out) {

@@ -17,6 +17,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::membership {
@@ -97,7 +98,10 @@ struct JobStatus {
   int failures = 0, node_losses = 0;
   std::map<std::string, std::string> excluded;  // node → why
   JobSettings settings;
-  std::vector<NodeStatus> nodes;  // in join order, spares included
+  std::vector<NodeStatus> nodes;    // in join order, spares included
+  std::vector<RoundRecord> rounds;  // the last ones, see ledger.h
+  PhaseSeconds seconds;             // of all rounds
+  std::optional<double> ettr;
   std::optional<JobEnd> verdict;
 };
 

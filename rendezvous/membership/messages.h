@@ -165,6 +165,7 @@ struct JobEnd {
   std::string reason;  // empty when all succeeded
   std::optional<WorkerFailure> first_failure;
   std::uint64_t rounds = 0;
+  std::string summary = {};  // of several rounds: where the job's time went (ledger.h); else empty
 };
 
 // Not taken in: print the message, exit with exit_code. `again`: this rendezvous is about to end,

@@ -48,6 +48,8 @@ class Elastic(harness.HostsCase):
         self.assertEqual([(w["round"], w["rank"], w["restart"]) for w in workers], [("2", "1", "1")],
                          self.transcript)
         self.assertIn("node1", done[0].stderr)  # whose loss was the reason
+        for each in done:
+            self.assertRegex(each.stderr, r"2 rounds; workers ran [\d.]+ s of [\d.]+ s \([\d.]+ %\); lost: ")
 
     def test_with_fewer_nodes_when_there_is_no_spare(self):
         flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.2", "sh", "-c", ONE_ROUND]

@@ -92,6 +92,9 @@ TEST_CASE("Daemon: a failed worker restarts both nodes at once, then ends the jo
   CHECK(b.rounds[1].restart_count == 1);
   CHECK(a.rounds[1].node_rank == a.rounds[0].node_rank);
   CHECK(a.rounds[1].master_port != a.rounds[0].master_port);
+  const std::string jobs = f.daemon->jobs_json();
+  CHECK_THAT(jobs, Contains("\"rounds\":[{\"round\":1,\"nodes\":2") && Contains("exit code 7") &&
+                       Contains("\"seconds\":{\"rendezvous\":") && Contains("\"ettr\":"));
   b.worker_fails(9);
   REQUIRE(f.all_exited());
   CHECK(a.exit->verdict.exit_code == 9);

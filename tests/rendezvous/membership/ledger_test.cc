@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/ledger.h"
+
+#include "tests/rendezvous/membership/script.h"
+
+namespace ddprun::membership {
+namespace {
+
+using namespace std::chrono_literals;
+using ddprun::test::Contains;
+using testing::Script;
+using Names = std::vector<std::string>;
+
+RoundRecord record(std::uint64_t round) {
+  RoundRecord record;
+  record.round = round;
+  return record;
+}
+
+TEST_CASE("Ledger: each second of a job is in one phase of one round") {
+  const Clock::time_point begin{1h};
+  Ledger ledger(begin);
+  CHECK_FALSE(ledger.ettr());
+  ledger.started(record(1), {"b", "a"}, begin + 2s);
+  ledger.running(begin + 3s);
+  ledger.over("a was lost", 5s, begin + 28s);  // at 23 s
+  ledger.stopped(begin + 29s);
+  ledger.started(record(2), {"b", "c"}, begin + 31s);
+  ledger.over("all failed", 0s, begin + 32s);  // before they ran
+  ledger.stopped(begin + 33s);
+
+  const RoundRecord& first = ledger.rounds()[0];
+  CHECK(first.came == Names{"a", "b"});
+  CHECK(first.cause == "a was lost");
+  CHECK(first.seconds.rendezvous == 2);
+  CHECK(first.seconds.spawn == 1);
+  CHECK(first.seconds.running == 20);
+  CHECK(first.seconds.detect == 5);
+  CHECK(first.seconds.stop == 1);
+  const RoundRecord& second = ledger.rounds()[1];
+  CHECK(second.came == Names{"c"});
+  CHECK(second.went == Names{"a"});
+  CHECK(second.seconds.spawn == 1);
+  CHECK(second.seconds.running == 0);
+  CHECK(ledger.total().running + ledger.total().lost() == 33);
+  CHECK(ledger.ettr() == 20.0 / 33);
+  CHECK(ledger.summary() ==
+        "2 rounds; workers ran 20.0 s of 33.0 s (60.6 %); lost: 5.00 s noticing, 2.00 s stopping, "
+        "4.00 s waiting for nodes, 2.00 s starting workers");
+}
+
+TEST_CASE("Ledger: an end can't have come before the phase began") {
+  const Clock::time_point begin{1h};
+  Ledger ledger(begin);
+  ledger.started(record(1), {}, begin);
+  ledger.running(begin + 1s);
+  ledger.over("lost", 5s, begin + 2s);
+  CHECK(ledger.rounds()[0].seconds.running == 0);
+  CHECK(ledger.rounds()[0].seconds.detect == 1);
+}
+
+TEST_CASE("Ledger: old rounds are forgotten, their seconds are not") {
+  const Clock::time_point begin{1h};
+  Ledger ledger(begin);
+  for (std::uint64_t i = 1; i <= Ledger::kKept + 5; ++i) {
+    const auto at = begin + std::chrono::seconds(i);
+    ledger.started(record(i), {}, at);
+    ledger.running(at);
+    ledger.over("failed", 0s, at);
+    ledger.stopped(at);
+  }
+  CHECK(ledger.rounds().size() == Ledger::kKept);
+  CHECK(ledger.rounds().front().round == 6);
+  CHECK(ledger.total().rendezvous == Ledger::kKept + 5);
+}
+
+TEST_CASE("Ledger: the machine keeps it, and the end of the job says it") {
+  Script j(2, 1);
+  j.settings.spares = 1;
+  j.join("1");
+  j.join("2");
+  j.join("3");
+  j.says("1", WorkersRunning{1});
+  j.wait(500ms);
+  j.says("2", WorkersRunning{1});
+  j.wait_alive(10s);
+  j.closes("2");
+  j.wait(150ms);
+  j.wait(250ms);
+  j.says("1", WorkersStopped{1, 1001});
+  REQUIRE(j.round("3") == 2);
+
+  const JobStatus status = j.table.status().front();
+  REQUIRE(status.rounds.size() == 2);
+  const RoundRecord& first = status.rounds[0];
+  CHECK(first.num_nodes == 2);
+  CHECK(first.seconds.spawn == Approx(0.5));
+  CHECK(first.seconds.running == Approx(10));
+  CHECK(first.seconds.detect == Approx(0.15));
+  CHECK(first.seconds.stop == Approx(0.25));
+  CHECK_THAT(first.cause, Contains("node 1 (2, ") && Contains("was lost"));
+  CHECK(status.rounds[1].num_spares == 0);
+  CHECK(status.rounds[1].went.size() == 1);
+
+  j.says("1", WorkersRunning{2});
+  j.says("3", WorkersRunning{2});
+  j.says("1", WorkersSucceeded{2});
+  j.says("3", WorkersSucceeded{2});
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK_THAT(j.last<JobEnd>("1")->summary, Contains("2 rounds; workers ran 10.0 s of "));
+}
+
+}  // namespace
+}  // namespace ddprun::membership
