@@ -5,13 +5,27 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace ddprun::rendezvous {
 
 DroppingSink::DroppingSink(int fd) : fd_(fd), max_bytes_(::isatty(fd) == 1 ? 512 : PIPE_BUF) {}
 
+bool DroppingSink::is_flood(const spdlog::details::log_msg& message) {
+  if (message.level != spdlog::level::warn) return false;
+  const std::chrono::duration<double> passed =
+      message.time - std::exchange(last_warning_, message.time);
+  warnings_left_ = std::min(kWarningsAtOnce,
+                            warnings_left_ + std::max(0.0, passed.count()) * kWarningsPerSecond);
+  if (warnings_left_ < 1) return true;
+  warnings_left_ -= 1;
+  return false;
+}
+
 void DroppingSink::sink_it_(const spdlog::details::log_msg& message) {
   pollfd entry{.fd = fd_, .events = POLLOUT, .revents = 0};
-  if (::poll(&entry, 1, 0) == 0) {
+  if (is_flood(message) || ::poll(&entry, 1, 0) == 0) {
     ++num_dropped_;
     return;
   }
@@ -19,7 +33,8 @@ void DroppingSink::sink_it_(const spdlog::details::log_msg& message) {
   spdlog::memory_buf_t lines;
   if (num_dropped_ > 0) {
     const std::string text =
-        std::to_string(num_dropped_) + " line(s) of this log were dropped: nobody took them";
+        std::to_string(num_dropped_) +
+        " line(s) of this log were dropped: nobody took them, or they were a flood of warnings";
     formatter_->format({message.time, {}, message.logger_name, spdlog::level::warn, text}, lines);
     num_dropped_ = 0;
   }

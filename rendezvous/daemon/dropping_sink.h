@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprund's log on a descriptor whose reader may be stuck: a line that finds no room at once is
-// dropped and counted, so that the daemon serves on. io thread only.
+// ddprund's log on a descriptor whose reader may be stuck, about peers that may be hostile: a line
+// that finds no room at once is dropped and counted, so that the daemon serves on; so is a warning
+// beyond kWarningsAtOnce and kWarningsPerSecond, so that a flood doesn't fill the disk. io thread
+// only.
 #pragma once
 
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/sinks/base_sink.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -18,13 +21,19 @@ class DroppingSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex
  public:
   explicit DroppingSink(int fd);
 
+  static constexpr double kWarningsAtOnce = 1000;
+  static constexpr double kWarningsPerSecond = 10;
+
  private:
+  bool is_flood(const spdlog::details::log_msg& message);
   void sink_it_(const spdlog::details::log_msg& message) override;
   void flush_() override {}
 
   const int fd_;
   const std::size_t max_bytes_;
   std::uint64_t num_dropped_ = 0;
+  double warnings_left_ = kWarningsAtOnce;  // a token bucket
+  spdlog::log_clock::time_point last_warning_{};
 };
 
 }  // namespace ddprun::rendezvous

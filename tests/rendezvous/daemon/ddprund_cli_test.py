@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
@@ -113,6 +114,28 @@ class CommandLine(harness.Case):
         self.assertEqual(done.returncode, 0, done.text)
         self.assertRegex(done.stderr, r"warning: \d+ line\(s\) of this log were dropped")
         self.assertIn("stopping", done.stderr)
+
+    def test_a_flood_of_bad_peers_does_not_fill_the_log(self):
+        daemon, line = self.serve()
+        address = ("127.0.0.1", int(line.rsplit(":", 1)[1]))
+        lines = []
+        reader = threading.Thread(target=lambda: lines.extend(daemon.stderr))
+        reader.start()
+        for _ in range(1500):
+            with socket.create_connection(address, 10) as hostile:
+                hostile.sendall(b"\xff")
+                try:
+                    hostile.recv(1)
+                except ConnectionResetError:
+                    pass
+        daemon.send_signal(signal.SIGTERM)
+        self.assertEqual(daemon.wait(timeout=10), 0)
+        reader.join()
+        warnings = [text for text in lines if "closed the connection" in text]
+        self.assertGreaterEqual(len(warnings), 1000)
+        self.assertLess(len(warnings), 1400)
+        self.assertRegex("".join(lines), r"warning: \d+ line\(s\) of this log were dropped: .*flood")
+        self.assertIn("stopping", lines[-1])
 
     def test_a_peer_cannot_forge_lines_of_the_log(self):
         daemon, line = self.serve()
