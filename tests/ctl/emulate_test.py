@@ -36,7 +36,8 @@ class Emulate(unittest.TestCase):
                     self.assertEqual(len(times[f"{event}_told_ms"]), 3)
                     for told, running in zip(times[f"{event}_told_ms"], times[f"{event}_running_ms"]):
                         self.assertLessEqual(told, running)
-                self.assertLess(times["daemon_bytes_per_agent"], 60_000)
+                if not os.environ.get("DDPRUN_SANITIZE"):  # which takes memory of its own
+                    self.assertLess(times["daemon_bytes_per_agent"], 60_000)
 
     def test_the_table_says_what_was_measured(self):
         done = self.emulate("--agents=20", "--losses=1")
