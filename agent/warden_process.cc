@@ -130,11 +130,15 @@ WardenProcess::~WardenProcess() = default;
 
 // The handler keeps this object until the process is reaped, also after abandon().
 void WardenProcess::watch() {
+  wait_for_end();
+  wait_readable();
+}
+
+void WardenProcess::wait_for_end() {
   pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                     [self = shared_from_this()](const boost::system::error_code& error) {
                       if (!error) self->on_process_end();
                     });
-  wait_readable();
 }
 
 void WardenProcess::spawn(const WardenSpawn& spawn) {
@@ -236,9 +240,10 @@ void WardenProcess::read_reports() {
 
 void WardenProcess::on_process_end() {
   const auto self = shared_from_this();
-  if (socket_.is_open()) read_reports();  // what it said before it ended
   int wait_status = 0;
-  ::waitpid(pid_, &wait_status, 0);  // it has ended: returns at once
+  // Asio may wake us for the end of an earlier warden, whose pidfd had this one's number.
+  if (::waitpid(pid_, &wait_status, WNOHANG) == 0) return wait_for_end();
+  if (socket_.is_open()) read_reports();  // what it said before it ended
   auto& live = mutable_live_wardens();
   live.erase(std::remove(live.begin(), live.end(), pid_), live.end());
   boost::system::error_code ignored;

@@ -71,6 +71,7 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   bool send_now(const Outgoing& outgoing);
   void wait_readable();
   void read_reports();
+  void wait_for_end();
   void on_process_end();
 
   const pid_t pid_;

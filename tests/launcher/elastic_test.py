@@ -29,7 +29,16 @@ class Elastic(harness.HostsCase):
         self.fail(f"ended without: {text}")
 
     def finish_all(self, *running):
-        done = [self.finish(process, timeout=30) for process in running]
+        done = []
+        for process in running:
+            try:
+                done.append(self.finish(process, timeout=30))
+            except AssertionError as hung:
+                for other in running:
+                    other.kill()
+                rest = [self.finish(other).text for other in running if other.poll() is None or
+                        not other.stdout.closed]
+                raise AssertionError("\n".join([str(hung), *rest])) from None
         self.transcript = "\n".join(each.text for each in done)
         return done
 

@@ -159,7 +159,6 @@ void HostNode::join_node(const std::vector<PeerRecord>& records, int rank, Uniqu
 void HostNode::start_watching(const std::vector<PeerRecord>& records,
                               std::unique_ptr<Greeter> greeter, const Call& start) {
   watcher_ = std::make_unique<PeerWatcher>(*group_, std::move(greeter), arrivals_);
-  group_->set_failure_listener([watcher = watcher_.get()] { watcher->announce_failure(); });
   const bool is_first = group_->local_index() == 0;
   for (std::size_t i = is_first ? 1 : 0; i < connections_.watch.size(); ++i) {
     watcher_->watch_connection(static_cast<int>(i), std::move(connections_.watch[i]));

@@ -39,6 +39,7 @@ PeerWatcher::PeerWatcher(NodeGroup& group, std::unique_ptr<Greeter> greeter, Arr
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       greeter_(std::move(greeter)) {
   if (!wake_) throw_system_error("eventfd", errno);
+  group_.set_failure_listener([this] { announce_failure(); });  // the thread may post failures
   thread_ = start_quiet_thread("ddprun-watch", [this] { run(); });
 }
 
