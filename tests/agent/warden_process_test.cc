@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/warden_process.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <boost/asio/post.hpp>
+#include <thread>
+
+#include "tests/agent/group_fixture.h"
+
+namespace ddprun::agent {
+namespace {
+
+namespace asio = boost::asio;
+
+struct WardenHost {
+  std::shared_ptr<WardenProcess> launch() {
+    WardenProcess::Events events;
+    events.gone = [this](int) { ++num_gone; };
+    return WardenProcess::launch(io, WardenProcess::default_path(), std::move(events));
+  }
+
+  asio::io_context io;
+  int num_gone = 0;
+};
+
+bool ends(const UniqueFd& pidfd, std::chrono::milliseconds limit) {
+  pollfd ready{pidfd.get(), POLLIN, 0};
+  return ::poll(&ready, 1, static_cast<int>(limit.count())) == 1;
+}
+
+}  // namespace
+
+// Asio keeps one state per descriptor, used again after a close. An event of the closed descriptor
+// that was already fetched wakes whoever has the state now: here, made to be a living warden's
+// pidfd.
+TEST_CASE(
+    "warden process: a wake-up that was meant for an earlier warden doesn't block the agent") {
+  WardenHost host;
+  asio::posix::stream_descriptor filler(host.io, ::eventfd(0, EFD_CLOEXEC));
+  const auto first = host.launch();
+  const UniqueFd first_end = open_pidfd(first->pid());
+  host.io.poll();
+  REQUIRE(::kill(first->pid(), SIGKILL) == 0);
+  REQUIRE(ends(first_end, kPatience));
+
+  std::shared_ptr<WardenProcess> second;
+  asio::post(host.io, [&] {  // runs when the events of the first one are fetched
+    first->hang_up();
+    filler.close();
+    second = host.launch();
+  });
+  // What would block ends when the living warden does.
+  std::thread watchdog;
+  const UniqueFd done(::eventfd(0, EFD_CLOEXEC));
+  bool blocked = false;
+  host.io.poll_one();
+  REQUIRE(second);
+  watchdog = std::thread([&] {
+    blocked = !ends(done, std::chrono::seconds{5});
+    if (blocked) ::kill(second->pid(), SIGKILL);
+  });
+  host.io.poll();
+  ::eventfd_write(done.get(), 1);
+  watchdog.join();
+  CHECK_FALSE(blocked);
+  CHECK(host.num_gone == 1);
+
+  const UniqueFd second_end = open_pidfd(second->pid());
+  second->hang_up();
+  REQUIRE(ends(second_end, kPatience));
+  host.io.restart();
+  host.io.run_for(kPatience);
+  CHECK(host.num_gone == 2);
+}
+
+}  // namespace ddprun::agent
