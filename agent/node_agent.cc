@@ -50,6 +50,20 @@ void NodeAgent::start() {
   boost::asio::post(io_, [this] { handle(event::Start{}); });
 }
 
+void NodeAgent::open_socket(std::uint64_t round) {
+  socket_.reset();
+  if (options_.socket_parent.empty()) return;
+  AgentSocketEvents events;
+  events.said = [](int, const WorkerLine&) {};
+  events.tell = events_.tell;
+  try {
+    pages_.begin_round(round, options_.environment.num_workers);
+    socket_ = std::make_unique<AgentSocket>(io_, pages_, options_.socket_parent, std::move(events));
+  } catch (const Error& error) {
+    events_.tell(LogLevel::kWarning, concat("workers can't report their progress: ", error.what()));
+  }
+}
+
 void NodeAgent::signal(int number) {
   if (farewell_) return std::exchange(farewell_, nullptr)();
   handle(event::Signal{number});
@@ -121,7 +135,10 @@ void NodeAgent::spawn(const membership::StartRound& round) {
   round_ = round.round;
   node_rank_ = round.node_rank;
   error_files_.begin_round(round_, options_.environment.num_workers);
-  workers_ = std::make_unique<WorkerGroup>(io_, console_, options_.workers, round.node_rank,
+  open_socket(round_);
+  WorkerGroupOptions group = options_.workers;
+  if (socket_) group.socket_directory = socket_->directory();
+  workers_ = std::make_unique<WorkerGroup>(io_, console_, std::move(group), round.node_rank,
                                            group_events(round.round));
   std::vector<WorkerSpec> workers(static_cast<std::size_t>(options_.environment.num_workers));
   for (std::size_t i = 0; i < workers.size(); ++i) {
@@ -129,8 +146,9 @@ void NodeAgent::spawn(const membership::StartRound& round) {
     workers[i].global_rank = round.first_global_rank + local_rank;
     workers[i].local_rank = local_rank;
     workers[i].argv = options_.argv;
-    workers[i].environment = worker_environment(options_.environment, round, local_rank,
-                                                error_files_.path(round.round, local_rank));
+    workers[i].environment = worker_environment(
+        options_.environment, round, local_rank,
+        {error_files_.path(round.round, local_rank), socket_ ? socket_->path() : ""});
   }
   try {
     workers_->start(std::move(workers));
@@ -162,7 +180,10 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
     handle(event::WorkerFailed{round, failure});
   };
   events.all_succeeded = [this, round] { handle(event::WorkersSucceeded{round}); };
-  events.all_gone = [this, round] { handle(event::WorkersGone{round}); };
+  events.all_gone = [this, round] {
+    socket_.reset();
+    handle(event::WorkersGone{round});
+  };
   return events;
 }
 

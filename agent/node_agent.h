@@ -12,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "agent/agent_socket.h"
 #include "agent/console.h"
 #include "agent/error_files.h"
+#include "agent/progress_pages.h"
 #include "agent/round_store.h"
 #include "agent/worker_environment.h"
 #include "agent/worker_group.h"
@@ -29,6 +31,7 @@ struct NodeAgentOptions {
   WorkerGroupOptions workers;
   WorkerEnvironmentOptions environment;
   std::string error_file_prefix;  // see agent/error_files.h
+  std::string socket_parent;      // directory for the workers' socket (agent_socket.h); empty: none
   std::vector<std::string> argv;  // of every worker; argv[0] is the file to execute
 };
 
@@ -61,6 +64,7 @@ class NodeAgent {
  private:
   void handle(membership::AgentEvent event);
   void perform(const membership::AgentAction& action);
+  void open_socket(std::uint64_t round);
   void spawn(const membership::StartRound& round);
   void stop_workers(std::chrono::milliseconds grace);
   WorkerGroupEvents group_events(std::uint64_t round);
@@ -77,6 +81,8 @@ class NodeAgent {
   membership::AgentLink link_;
   RoundStore store_;
   ErrorFiles error_files_;
+  ProgressPages pages_;
+  std::unique_ptr<AgentSocket> socket_;  // of round_; null: its workers run without
   boost::asio::steady_timer timer_;
   std::unique_ptr<WorkerGroup> workers_;
   std::uint64_t round_ = 0;  // of workers_

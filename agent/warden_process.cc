@@ -54,7 +54,7 @@ UniqueFd above_standard(UniqueFd fd) {
   return higher;
 }
 
-pid_t spawn_warden(const std::string& path, int socket) {
+pid_t spawn_warden(const std::string& path, std::string directory, int socket) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, socket, warden::kSocketFd);
@@ -66,7 +66,7 @@ pid_t spawn_warden(const std::string& path, int socket) {
   posix_spawnattr_setsigmask(&attributes, &all);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
   std::string name = "ddprun-warden";
-  char* argv[] = {name.data(), nullptr};
+  char* argv[] = {name.data(), directory.empty() ? nullptr : directory.data(), nullptr};
   char* envp[] = {nullptr};
   pid_t pid = -1;
   const int error = ::posix_spawn(&pid, path.c_str(), &actions, &attributes, argv, envp);
@@ -93,7 +93,8 @@ std::string WardenProcess::default_path() {
 }
 
 std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io,
-                                                     const std::string& path, Events events) {
+                                                     const std::string& path,
+                                                     const std::string& directory, Events events) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     throw_system_error("socketpair", errno);
@@ -104,7 +105,7 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
   ::fcntl(theirs.get(), F_SETFL, 0);
   // If the warden is killed, what the workers left comes to us (orphan_sweep.h).
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const pid_t pid = spawn_warden(path, theirs.get());
+  const pid_t pid = spawn_warden(path, directory, theirs.get());
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) {
     const int error = errno;

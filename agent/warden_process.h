@@ -39,9 +39,10 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   // Where ddprun-warden is when nobody says so: beside this program, else in ../libexec/ddprun.
   static std::string default_path();
 
-  // Starts the process in a session of its own. Throws Error(kSystem) naming the file.
+  // Starts the process in a session of its own. At its end it removes `directory` with the workers'
+  // socket in it (agent_socket.h); empty: nothing. Throws Error(kSystem) naming the file.
   static std::shared_ptr<WardenProcess> launch(boost::asio::io_context& io, const std::string& path,
-                                               Events events);
+                                               const std::string& directory, Events events);
   ~WardenProcess();
 
   pid_t pid() const { return pid_; }

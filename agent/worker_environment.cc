@@ -9,7 +9,7 @@ namespace ddprun::agent {
 
 std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& options,
                                             const membership::StartRound& round, int local_rank,
-                                            const std::string& error_file) {
+                                            const WorkerPaths& paths) {
   Environment result = options.inherited;
   const auto set = [&result](const char* name, const auto& value) {
     if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
@@ -20,6 +20,14 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
   };
   const auto set_default = [&result](const char* name, const char* value) {
     result.emplace(name, value);
+  };
+  // An agent around this one may have set it for us.
+  const auto set_path = [&result](const char* name, const std::string& path) {
+    if (path.empty()) {
+      result.erase(name);
+    } else {
+      result[name] = path;
+    }
   };
   const int global_rank = round.first_global_rank + local_rank;
 
@@ -39,13 +47,14 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
   set(env::kRunId, options.run_id);
   set(env::kUseAgentStore, "True");  // rank 0 opens no server of its own
   set(env::kSignalsToHandle, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
-  if (!error_file.empty()) set(env::kErrorFile, error_file);
+  set_path(env::kErrorFile, paths.error_file);
   set_default(env::kNcclAsyncErrorHandling, "1");
   if (options.num_workers > 1) set_default(env::kOmpNumThreads, "1");
 
   set(env::kRound, round.round);
   set(env::kNodeAddr, round.node_addr);
   set(env::kMasterNodeAddr, round.master_node_addr);
+  set_path(env::kAgentSocket, paths.agent_socket);
   if (options.terminal_columns && options.num_workers > 1) {
     set(env::kTerminalColumns, *options.terminal_columns);
   }

@@ -21,9 +21,15 @@ struct WorkerEnvironmentOptions {
   std::optional<int> terminal_columns;  // set where the agent's output is a terminal
 };
 
-// "NAME=value" of the worker `local_rank` in `round`, complete. An empty `error_file` is not set.
+// Paths of one worker. An empty one is not set, and not inherited either.
+struct WorkerPaths {
+  std::string error_file;
+  std::string agent_socket;
+};
+
+// "NAME=value" of the worker `local_rank` in `round`, complete.
 std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& options,
                                             const membership::StartRound& round, int local_rank,
-                                            const std::string& error_file);
+                                            const WorkerPaths& paths);
 
 }  // namespace ddprun::agent

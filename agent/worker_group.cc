@@ -130,7 +130,7 @@ void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {
   };
   const std::string path =
       options_.warden_path.empty() ? WardenProcess::default_path() : options_.warden_path;
-  warden_ = WardenProcess::launch(io_, path, std::move(events));
+  warden_ = WardenProcess::launch(io_, path, options_.socket_directory, std::move(events));
   for (WorkerSpec& spec : specs) {
     DDPRUN_CHECK(!spec.argv.empty());
     workers_.emplace_back().spec = std::move(spec);

@@ -32,6 +32,8 @@ struct WorkerGroupOptions {
   bool prefix_output = false;
   // Where ddprun-warden is; empty: beside this program, else in ../libexec/ddprun.
   std::string warden_path;
+  // Of the round's AgentSocket: removed by the warden when no worker is left. Empty: none.
+  std::string socket_directory;
 };
 
 // What a group tells its owner; called from the io context, never from inside a WorkerGroup call.

@@ -30,6 +30,8 @@ inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 inline constexpr char kRound[] = "DDPRUN_ROUND";         // 1, 2, …
 inline constexpr char kNodeAddr[] = "DDPRUN_NODE_ADDR";  // this node, as peers reach it
 inline constexpr char kMasterNodeAddr[] = "DDPRUN_MASTER_NODE_ADDR";  // node rank 0, likewise
+// The agent's Unix socket for its workers (docs/agent-socket.md).
+inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";
 // Width of our terminal, with several workers on the node; unset where there is no terminal.
 inline constexpr char kTerminalColumns[] = "DDPRUN_TERMINAL_COLUMNS";
 

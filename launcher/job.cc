@@ -121,8 +121,8 @@ agent::NodeAgentOptions Job::agent_options() const {
   join.topology = plan_.topology;
   join.program = config.program;
 
-  options.error_file_prefix =
-      find_variable(plan_.environment, env::kTmpdir).value_or("/tmp") + "/ddprun-" + random_id();
+  options.socket_parent = find_variable(plan_.environment, env::kTmpdir).value_or("/tmp");
+  options.error_file_prefix = options.socket_parent + "/ddprun-" + random_id();
   options.workers.prefix_output = plan_.num_workers > 1;
   options.environment.inherited = plan_.environment;
   options.environment.run_id = plan_.rendezvous.job_id;

@@ -14,6 +14,7 @@
 namespace {
 
 using ddprun::agent::warden::kSocketFd;
+using ddprun::agent::warden::kSocketName;
 
 bool socket_is_there() {
   int type = 0;
@@ -33,9 +34,17 @@ void tidy_descriptors() {
   for (fd = kSocketFd + 1; fd < limit; ++fd) close(fd);
 }
 
+// The workers' directory (docs/agent-socket.md): nobody else may be left to remove it.
+void remove_directory(const char* directory) {
+  const int fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  unlinkat(fd, kSocketName, 0);
+  close(fd);
+  rmdir(directory);
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   if (!socket_is_there()) {
     constexpr char kMessage[] =
         "ddprun-warden: this is a part of ddprun, which starts it by itself (docs/warden.md)\n";
@@ -52,5 +61,7 @@ int main() {
   const int child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
   if (child_fd < 0) return 1;
   ddprun::agent::warden::Warden warden(kSocketFd, child_fd);
-  return warden.run();
+  const int status = warden.run();
+  if (argc > 1) remove_directory(argv[1]);
+  return status;
 }

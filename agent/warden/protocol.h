@@ -8,7 +8,9 @@
 
 namespace ddprun::agent::warden {
 
-inline constexpr int kSocketFd = 3;             // the warden's end, in the warden
+inline constexpr int kSocketFd = 3;  // the warden's end, in the warden
+// The one file in the directory that is the warden's argument, if any: both go when it ends.
+inline constexpr char kSocketName[] = "agent.sock";
 inline constexpr uint32_t kVersion = 2;         // differs after a half-done installation
 inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
 

@@ -48,10 +48,12 @@ TEST_CASE("worker environment: torchrun's variables and DDPRUN_*, with this work
   options.max_restarts = 5;
   options.num_workers = 2;
   options.terminal_columns = 99;
-  const auto environment = worker_environment(options, third_round(), 1, "/tmp/e.json");
+  const auto environment =
+      worker_environment(options, third_round(), 1, {"/tmp/e.json", "/tmp/d/agent.sock"});
   const std::vector<std::pair<std::string, std::string>> expected = {
       {"PATH", "/bin"},
       {"RANK", "5"},
+      {"DDPRUN_AGENT_SOCKET", "/tmp/d/agent.sock"},
       {"LOCAL_RANK", "1"},
       {"GROUP_RANK", "1"},
       {"ROLE_RANK", "5"},
@@ -84,14 +86,23 @@ TEST_CASE("worker environment: torchrun's variables and DDPRUN_*, with this work
 TEST_CASE("worker environment: what the user set is kept, a single worker keeps its threads") {
   WorkerEnvironmentOptions options;
   options.terminal_columns = 99;
-  CHECK(value(worker_environment(options, third_round(), 0, ""), "OMP_NUM_THREADS") == "(unset)");
-  CHECK(value(worker_environment(options, third_round(), 0, ""), "DDPRUN_TERMINAL_COLUMNS") ==
+  CHECK(value(worker_environment(options, third_round(), 0, {}), "OMP_NUM_THREADS") == "(unset)");
+  CHECK(value(worker_environment(options, third_round(), 0, {}), "DDPRUN_TERMINAL_COLUMNS") ==
         "(unset)");
-  CHECK(value(worker_environment(options, third_round(), 0, ""), "TORCHELASTIC_ERROR_FILE") ==
+  CHECK(value(worker_environment(options, third_round(), 0, {}), "TORCHELASTIC_ERROR_FILE") ==
         "(unset)");
   options.num_workers = 2;
   options.inherited = {{"OMP_NUM_THREADS", "7"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"}};
-  const auto environment = worker_environment(options, third_round(), 0, "");
+  const auto environment = worker_environment(options, third_round(), 0, {});
   CHECK(value(environment, "OMP_NUM_THREADS") == "7");
   CHECK(value(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == "3");
+}
+
+TEST_CASE("worker environment: the socket of an agent around this one isn't handed on") {
+  WorkerEnvironmentOptions options;
+  options.inherited = {{"DDPRUN_AGENT_SOCKET", "/outer"},
+                       {"TORCHELASTIC_ERROR_FILE", "/outer.json"}};
+  const auto environment = worker_environment(options, third_round(), 0, {});
+  CHECK(value(environment, "DDPRUN_AGENT_SOCKET") == "(unset)");
+  CHECK(value(environment, "TORCHELASTIC_ERROR_FILE") == "(unset)");
 }

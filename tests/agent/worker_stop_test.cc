@@ -185,7 +185,7 @@ TEST_CASE("WorkerGroup: its owner may destroy it from inside an event", "[proc]"
     failed = true;
     group.reset();
   };
-  group = std::make_unique<WorkerGroup>(io, console, WorkerGroupOptions{true, ""}, 0, events);
+  group = std::make_unique<WorkerGroup>(io, console, WorkerGroupOptions{true, "", ""}, 0, events);
   group->start({GroupFixture::shell("exit 1"), GroupFixture::shell("exit 1")});
   const auto deadline = Deadline::after(kPatience);
   while (!live_wardens().empty() && !deadline.expired()) {

@@ -378,7 +378,7 @@ class Signals(harness.Case):
         process.kill()
         process.wait()
         harness.wait_until(lambda: not processes_with(marker), "all descendants are gone", 5)
-        self.assertEqual(os.listdir(folder), [])
+        harness.wait_until(lambda: os.listdir(folder) == [], "no file is left", 5)
 
     def test_nothing_is_left_after_a_normal_end(self):
         marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex

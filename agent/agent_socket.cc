@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/agent_socket.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "agent/warden/protocol.h"
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::agent {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+
+constexpr std::chrono::seconds kHelloTimeout{10};
+constexpr std::chrono::milliseconds kAcceptPause{100};  // without a descriptor for a connection
+constexpr int kEventsAtOnce = 20;                       // then one a second
+constexpr std::size_t kConnectionsPerWorker = 4;
+
+// A directory of our own with a listening socket in it.
+class SocketFile {
+ public:
+  explicit SocketFile(const std::string& given_parent) {
+    const std::string parent = std::filesystem::absolute(given_parent);  // workers may chdir
+    make_directory(parent.size() + kNameBytes < sizeof sockaddr_un::sun_path ? parent : "/tmp");
+    path_ = directory_ + "/" + warden::kSocketName;
+    fd_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path_.data(), path_.size());
+    const bool listens =
+        fd_ && ::bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+        ::chmod(path_.c_str(), S_IRUSR | S_IWUSR) == 0 && ::listen(fd_.get(), SOMAXCONN) == 0;
+    if (listens) return;
+    const int error = errno;
+    remove();
+    throw_system_error("the workers' socket " + path_, error);
+  }
+  ~SocketFile() { remove(); }
+  SocketFile(const SocketFile&) = delete;
+  SocketFile& operator=(const SocketFile&) = delete;
+
+  int fd() const { return fd_.get(); }
+  const std::string& directory() const { return directory_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  static constexpr std::size_t kNameBytes =
+      std::string_view("/ddprun-XXXXXX/").size() + std::string_view(warden::kSocketName).size();
+
+  void make_directory(const std::string& parent) {
+    directory_ = parent + "/ddprun-XXXXXX";
+    if (::mkdtemp(directory_.data()) == nullptr) throw_system_error("mkdtemp " + directory_, errno);
+  }
+  void remove() const {
+    ::unlink(path_.c_str());
+    ::rmdir(directory_.c_str());
+  }
+
+  std::string directory_, path_;
+  UniqueFd fd_;
+};
+
+bool is_our_user(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
+}
+
+// One message at the start of a connection: there is room for it, or the peer is not worth it.
+bool send_with_memory(int fd, const std::string& line, int memory) {
+  iovec part{const_cast<char*>(line.data()), line.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (memory >= 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &memory, sizeof memory);
+  }
+  return ::sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(line.size());
+}
+
+// Events that a connection may still send: some at once, then one a second.
+class Allowance {
+ public:
+  bool take(Clock::time_point now) {
+    const auto earned = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
+    if (earned > 0) {
+      left_ = static_cast<int>(std::min<long long>(kEventsAtOnce, left_ + earned));
+      since_ = now;
+    }
+    return left_ > 0 && left_-- > 0;
+  }
+
+ private:
+  int left_ = kEventsAtOnce;
+  Clock::time_point since_ = Clock::now();
+};
+
+struct Connection {
+  Connection(boost::asio::io_context& io, int fd) : socket(io, fd), hello_timer(io) {}
+  stream_descriptor socket;
+  boost::asio::steady_timer hello_timer;
+  std::string pending;            // of an unfinished line
+  std::optional<int> local_rank;  // set: it said hello
+  Allowance allowance;
+};
+using ConnectionPtr = std::shared_ptr<Connection>;  // second owner: its reads under way
+
+}  // namespace
+
+class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl> {
+ public:
+  Impl(boost::asio::io_context& io, ProgressPages& pages, const std::string& parent,
+       AgentSocketEvents events)
+      : io_(io),
+        pages_(pages),
+        events_(std::move(events)),
+        file_(std::in_place, parent),
+        listener_(io),
+        pause_(io) {
+    UniqueFd listener(::fcntl(file_->fd(), F_DUPFD_CLOEXEC, 0));
+    if (!listener) throw_system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
+    listener_.assign(listener.get());
+    listener.release();
+  }
+
+  const std::string& path() const { return file_->path(); }
+  const std::string& directory() const { return file_->directory(); }
+
+  void wait_for_workers() {
+    listener_.async_wait(stream_descriptor::wait_read,
+                         [self = shared_from_this()](const error_code& error) {
+                           if (!error && !self->closed_) self->accept_all();
+                         });
+  }
+
+  void close() {
+    closed_ = true;
+    error_code ignored;
+    listener_.close(ignored);
+    pause_.cancel();
+    close_connections();
+    file_.reset();
+  }
+
+ private:
+  void accept_all() {
+    for (;;) {
+      UniqueFd fd(::accept4(file_->fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (fd) {
+        take_in(std::move(fd));
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        return wait_for_workers();
+      } else if (errno != EINTR && errno != ECONNABORTED) {
+        return accept_later();
+      }
+    }
+  }
+
+  void accept_later() {
+    say_once("no descriptor for a worker's connection: " + errno_text(errno));
+    pause_.expires_after(kAcceptPause);
+    pause_.async_wait([self = shared_from_this()](const error_code& error) {
+      if (!error && !self->closed_) self->accept_all();
+    });
+  }
+
+  void take_in(UniqueFd fd) {
+    if (!is_our_user(fd.get())) return say_once("refused a process of another user");
+    const auto most = kConnectionsPerWorker * (static_cast<std::size_t>(pages_.num_workers()) + 1);
+    if (connections_.size() >= most) {
+      send_with_memory(fd.get(), refused_line("too many connections"), -1);
+      return say_once(concat("more than ", most, " connections of workers: refused"));
+    }
+    const auto connection = std::make_shared<Connection>(io_, fd.get());
+    fd.release();
+    connections_.insert(connection);
+    connection->hello_timer.expires_after(kHelloTimeout);
+    connection->hello_timer.async_wait(
+        [self = shared_from_this(), connection](const error_code& error) {
+          if (error || self->closed_ || connection->local_rank) return;
+          self->refuse(connection, "no hello");
+        });
+    wait_for_lines(connection);
+  }
+
+  void wait_for_lines(const ConnectionPtr& connection) {
+    connection->socket.async_wait(stream_descriptor::wait_read,
+                                  [self = shared_from_this(), connection](const error_code& error) {
+                                    if (!error && !self->closed_) self->read(connection);
+                                  });
+  }
+
+  void read(const ConnectionPtr& connection) {
+    std::array<char, kMaxAgentLineBytes> buffer;
+    const ssize_t size = ::read(connection->socket.native_handle(), buffer.data(), buffer.size());
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return wait_for_lines(connection);
+    if (size <= 0) return drop(connection);
+    connection->pending.append(buffer.data(), static_cast<std::size_t>(size));
+    std::size_t begin = 0;
+    for (std::size_t end; (end = connection->pending.find('\n', begin)) != std::string::npos;
+         begin = end + 1) {
+      if (!hear(connection, std::string_view(connection->pending).substr(begin, end - begin))) {
+        return;
+      }
+    }
+    connection->pending.erase(0, begin);
+    if (connection->pending.size() >= kMaxAgentLineBytes) {
+      return refuse(connection, "a line of more than 4096 bytes");
+    }
+    wait_for_lines(connection);
+  }
+
+  // False: the connection has ended.
+  bool hear(const ConnectionPtr& connection, std::string_view text) {
+    WorkerLine line;
+    try {
+      line = parse_worker_line(text);
+    } catch (const Error& error) {
+      refuse(connection, error.what());
+      return false;
+    }
+    if (const auto* hello = std::get_if<Hello>(&line)) return welcome(connection, *hello);
+    if (!connection->local_rank) {
+      refuse(connection, "the first message is not hello");
+      return false;
+    }
+    const int local_rank = *connection->local_rank;
+    if (!connection->allowance.take(Clock::now())) {
+      say_once(concat("local rank ", local_rank, " sends too many events: some are dropped"));
+    } else if (const auto* unknown = std::get_if<UnknownLine>(&line)) {
+      say_once("ignored a worker's event of an unknown type: " + unknown->type);
+    } else {
+      events_.said(local_rank, line);
+    }
+    return connections_.contains(connection);  // what it said may have ended the round
+  }
+
+  bool welcome(const ConnectionPtr& connection, const Hello& hello) {
+    std::string problem;
+    if (hello.version != static_cast<int>(kProgressVersion)) {
+      problem = concat("version ", hello.version, " is not ", kProgressVersion);
+    } else if (hello.round != pages_.round()) {
+      problem = concat("round ", hello.round, " is not the current one");
+    } else if (hello.local_rank >= pages_.num_workers()) {
+      problem = concat("there is no local rank ", hello.local_rank);
+    } else if (connection->local_rank) {
+      problem = "hello was said already";
+    }
+    if (problem.empty() && !send_with_memory(connection->socket.native_handle(), welcome_line(),
+                                             pages_.memory(hello.local_rank))) {
+      drop(connection);
+      return false;
+    }
+    if (!problem.empty()) {
+      refuse(connection, problem);
+      return false;
+    }
+    connection->local_rank = hello.local_rank;
+    connection->hello_timer.cancel();
+    pages_.set_connected(hello.local_rank);
+    return true;
+  }
+
+  void refuse(const ConnectionPtr& connection, const std::string& why) {
+    send_with_memory(connection->socket.native_handle(), refused_line(why), -1);
+    say_once("ended a worker's connection: " + one_line(why));
+    drop(connection);
+  }
+
+  void drop(const ConnectionPtr& connection) {
+    error_code ignored;
+    connection->hello_timer.cancel();
+    connection->socket.close(ignored);
+    connections_.erase(connection);
+  }
+
+  void close_connections() {
+    while (!connections_.empty()) drop(ConnectionPtr(*connections_.begin()));
+  }
+
+  // A few lines per round, each once: workers must not flood the user's terminal through this.
+  void say_once(const std::string& text) {
+    constexpr std::size_t kMostLines = 8;
+    if (said_.size() < kMostLines && said_.insert(text).second) {
+      events_.tell(LogLevel::kWarning, "the workers' socket: " + text);
+    }
+  }
+
+  // Constant after construction.
+  boost::asio::io_context& io_;
+  ProgressPages& pages_;
+  const AgentSocketEvents events_;
+
+  std::optional<SocketFile> file_;  // empty: closed
+  stream_descriptor listener_;
+  boost::asio::steady_timer pause_;
+  std::set<ConnectionPtr> connections_;
+  std::set<std::string> said_;
+  bool closed_ = false;
+};
+
+AgentSocket::AgentSocket(boost::asio::io_context& io, ProgressPages& pages,
+                         const std::string& parent, AgentSocketEvents events)
+    : impl_(std::make_shared<Impl>(io, pages, parent, std::move(events))) {
+  impl_->wait_for_workers();
+}
+
+AgentSocket::~AgentSocket() { impl_->close(); }
+
+const std::string& AgentSocket::path() const { return impl_->path(); }
+
+const std::string& AgentSocket::directory() const { return impl_->directory(); }
+
+}  // namespace ddprun::agent

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The socket on which this node's workers of one round ask for their progress pages and say what
+// only they know (docs/agent-socket.md). io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "agent/progress_pages.h"
+#include "agent/worker_line.h"
+#include "common/log.h"
+
+namespace ddprun::agent {
+
+// Called from the io context.
+struct AgentSocketEvents {
+  // FirstStep, ExcludeNode or StopJob, of the worker `local_rank`.
+  std::function<void(int local_rank, const WorkerLine&)> said;
+  std::function<void(LogLevel, const std::string&)> tell;  // one line for the user
+};
+
+class AgentSocket {
+ public:
+  // Listens in a fresh directory below `parent`, or below /tmp where that path is too long for a
+  // socket. `pages` outlives this; its round is this socket's. Throws Error(kSystem) or
+  // Error(kResourceExhausted).
+  AgentSocket(boost::asio::io_context& io, ProgressPages& pages, const std::string& parent,
+              AgentSocketEvents events);
+  // Ends all connections; removes socket and directory.
+  ~AgentSocket();
+  AgentSocket(const AgentSocket&) = delete;
+  AgentSocket& operator=(const AgentSocket&) = delete;
+
+  const std::string& path() const;
+  // What the warden removes where the agent can't any more.
+  const std::string& directory() const;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;  // second owner: handlers of the io context that are under way
+};
+
+}  // namespace ddprun::agent

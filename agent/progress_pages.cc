@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/progress_pages.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "common/check.h"
+#include "common/error.h"
+
+namespace ddprun::agent {
+namespace {
+
+// A worker that could shrink the file would kill the agent by SIGBUS.
+UniqueFd make_memory() {
+  UniqueFd memory(::memfd_create("ddprun-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory) throw_system_error("memfd_create of a progress page", errno);
+  if (::ftruncate(memory.get(), kProgressPageBytes) != 0) {
+    throw_system_error("ftruncate of a progress page", errno);
+  }
+  if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    throw_system_error("sealing a progress page", errno);
+  }
+  return memory;
+}
+
+template <typename Enum>
+Enum known(std::uint64_t value, Enum last) {
+  return value <= static_cast<std::uint64_t>(last) ? static_cast<Enum>(value) : Enum{};
+}
+
+std::uint64_t load(const ProgressPage::Word& word) { return word.load(std::memory_order_acquire); }
+
+}  // namespace
+
+ProgressPages::~ProgressPages() { release(); }
+
+void ProgressPages::release() {
+  for (const Page& page : pages_) {
+    if (page.mapped != nullptr) ::munmap(page.mapped, kProgressPageBytes);
+  }
+  pages_.clear();
+}
+
+void ProgressPages::begin_round(std::uint64_t round, int num_workers) {
+  release();
+  round_ = round;
+  try {
+    for (int i = 0; i < num_workers; ++i) {
+      Page& page = pages_.emplace_back();
+      page.memory = make_memory();
+      void* mapped = ::mmap(nullptr, kProgressPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                            page.memory.get(), 0);
+      if (mapped == MAP_FAILED) throw_system_error("mmap of a progress page", errno);
+      page.mapped = static_cast<ProgressPage*>(mapped);
+      page.mapped->version = kProgressVersion;
+      page.mapped->magic = kProgressMagic;
+    }
+  } catch (const Error&) {
+    release();
+    throw;
+  }
+}
+
+ProgressSample ProgressPages::read(int local_rank) const {
+  const Page& page = pages_.at(static_cast<std::size_t>(local_rank));
+  const ProgressPage& words = *page.mapped;
+  ProgressSample sample;
+  sample.connected = page.connected;
+  sample.phase = known(load(words.phase), ProgressPhase::kTearDown);
+  sample.step = load(words.step);
+  sample.steps_done = load(words.steps_done);
+  sample.own_count = load(words.own_count) != 0;
+  sample.collectives_begun = load(words.collectives_begun);
+  sample.collectives_done = load(words.collectives_done);
+  sample.last_collective = known(load(words.last_collective), CollectiveKind::kRecv);
+  sample.stop_requested = load(words.stop_request) != 0;
+  return sample;
+}
+
+int ProgressPages::memory(int local_rank) const {
+  return pages_.at(static_cast<std::size_t>(local_rank)).memory.get();
+}
+
+void ProgressPages::set_connected(int local_rank) {
+  pages_.at(static_cast<std::size_t>(local_rank)).connected = true;
+}
+
+std::uint64_t ProgressPages::last_step() const {
+  std::uint64_t last = 0;
+  for (const Page& page : pages_) {
+    if (load(page.mapped->own_count) == 0) last = std::max(last, load(page.mapped->steps_done));
+  }
+  return last;
+}
+
+void ProgressPages::request_stop(StopRequest request, Clock::time_point until) {
+  const auto nanoseconds =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(until.time_since_epoch()).count();
+  for (const Page& page : pages_) {
+    page.mapped->stop_deadline = static_cast<std::uint64_t>(nanoseconds);
+    page.mapped->stop_request = static_cast<std::uint64_t>(request);  // last: it is looked at first
+  }
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The progress pages of this node's workers (docs/agent-socket.md): made for each round, handed to
+// the workers by AgentSocket, read by whoever watches them. io thread only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/progress_page.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::agent {
+
+// What a worker says about itself, at the moment of reading. The agent checks nothing of it.
+struct ProgressSample {
+  bool connected = false;  // it has asked for its page in this round: its numbers mean something
+  ProgressPhase phase = ProgressPhase::kStartUp;  // kStartUp also for a value that is none
+  std::uint64_t step = 0;                         // the last one begun; 0: none
+  std::uint64_t steps_done = 0;                   // the last one finished
+  bool own_count = false;  // steps count from 1 in each round, whatever the job has done before
+  std::uint64_t collectives_begun = 0;
+  std::uint64_t collectives_done = 0;
+  CollectiveKind last_collective = CollectiveKind::kNone;
+  bool stop_requested = false;
+
+  friend bool operator==(const ProgressSample&, const ProgressSample&) = default;
+};
+
+class ProgressPages {
+ public:
+  ProgressPages() = default;
+  ~ProgressPages();
+  ProgressPages(const ProgressPages&) = delete;
+  ProgressPages& operator=(const ProgressPages&) = delete;
+
+  // Fresh pages for local ranks 0 … num_workers − 1; those of the round before are let go (workers
+  // that still map them write to nobody). Throws Error(kResourceExhausted) or Error(kSystem):
+  // there are no pages then.
+  void begin_round(std::uint64_t round, int num_workers);
+
+  std::uint64_t round() const { return round_; }  // 0: no round has begun
+  int num_workers() const { return static_cast<int>(pages_.size()); }
+
+  // `local_rank` is below num_workers() in all of these.
+  ProgressSample read(int local_rank) const;
+  int memory(int local_rank) const;  // the page's memory file, to be passed on
+  void set_connected(int local_rank);
+
+  // The largest step that any worker of this round has finished in the job's own count; 0: none.
+  std::uint64_t last_step() const;
+
+  // Asks every worker of the round to leave at a step boundary, before `until`. 0 workers: nothing.
+  void request_stop(StopRequest request, Clock::time_point until);
+
+ private:
+  struct Page {
+    UniqueFd memory;
+    ProgressPage* mapped = nullptr;
+    bool connected = false;
+  };
+  void release();
+
+  std::uint64_t round_ = 0;
+  std::vector<Page> pages_;
+};
+
+}  // namespace ddprun::agent

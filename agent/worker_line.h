@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a worker says on the agent's socket, one JSON line each (docs/agent-socket.md). Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace ddprun::agent {
+
+struct Hello {
+  int version = 0;
+  std::uint64_t round = 0;
+  int local_rank = 0;
+};
+// The worker's first step of the round is done.
+struct FirstStep {
+  std::uint64_t step = 0;  // its number in the job's own count; 0: it has none
+};
+// The worker asks to go on without this node.
+struct ExcludeNode {
+  std::string reason;
+};
+// The worker asks to end the job.
+struct StopJob {
+  std::string reason;
+  int exit_code = 1;  // 1 … 255
+};
+// An event of a later version.
+struct UnknownLine {
+  std::string type;
+};
+using WorkerLine = std::variant<Hello, FirstStep, ExcludeNode, StopJob, UnknownLine>;
+
+inline constexpr std::size_t kMaxReasonBytes = 1024;
+
+// `line` is without its '\n'. Reasons come out as valid UTF-8 of one line, cut to kMaxReasonBytes.
+// Throws Error(kProtocol) for what is no JSON object with a type, and for a known type whose fields
+// are missing or out of range.
+WorkerLine parse_worker_line(std::string_view line);
+
+// The agent's answers to hello, with '\n'.
+std::string welcome_line();
+std::string refused_line(std::string_view reason);
+
+}  // namespace ddprun::agent

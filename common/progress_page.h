@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page of memory that a worker and its agent share: how far the worker is, and whether it shall
+// stop. Layout and meaning: docs/agent-socket.md. Every field is one 64-bit little-endian word at a
+// fixed offset, so that a program in any language can map it.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace ddprun {
+
+inline constexpr std::size_t kProgressPageBytes = 4096;
+inline constexpr std::uint64_t kProgressMagic = 0x47504e5552504444;  // "DDPRUNPG"
+inline constexpr std::uint64_t kProgressVersion = 1;
+inline constexpr std::size_t kMaxAgentLineBytes = 4096;  // of the socket beside it, with its '\n'
+
+enum class ProgressPhase : std::uint64_t {
+  kStartUp = 0,
+  kTrain = 1,
+  kCheckpoint = 2,
+  kEvaluate = 3,
+  kTearDown = 4,
+};
+
+enum class CollectiveKind : std::uint64_t {
+  kNone = 0,
+  kAllReduce = 1,
+  kBroadcast = 2,
+  kAllGather = 3,
+  kReduceScatter = 4,
+  kBarrier = 5,
+  kAllocate = 6,
+  kSend = 7,
+  kRecv = 8,
+};
+
+enum class StopRequest : std::uint64_t { kNone = 0, kPreemption = 1 };
+
+// Mapped, never constructed: a fresh page is zero. Words are independent of each other: a reader
+// may see one that is newer than its neighbour.
+struct ProgressPage {
+  using Word = std::atomic<std::uint64_t>;
+
+  Word magic;
+  Word version;
+  Word reserved_agent[6];
+
+  // The worker's.
+  Word phase;
+  Word step;               // the last one begun: 1, 2, …
+  Word steps_done;         // the last one finished
+  Word own_count;          // 1: steps count from 1 in each round; 0: they are the job's numbers
+  Word collectives_begun;  // of all communicators
+  Word collectives_done;
+  Word last_collective;  // a CollectiveKind
+  Word reserved_worker;
+
+  // The agent's.
+  Word stop_request;   // a StopRequest
+  Word stop_deadline;  // CLOCK_MONOTONIC in nanoseconds; 0: none
+};
+static_assert(std::endian::native == std::endian::little, "the page's words are little-endian");
+static_assert(ProgressPage::Word::is_always_lock_free && sizeof(ProgressPage::Word) == 8);
+static_assert(std::is_standard_layout_v<ProgressPage> &&
+              sizeof(ProgressPage) <= kProgressPageBytes);
+static_assert(offsetof(ProgressPage, phase) == 64 && offsetof(ProgressPage, stop_request) == 128);
+
+}  // namespace ddprun

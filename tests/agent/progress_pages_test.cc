@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/progress_pages.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+
+namespace {
+
+// A worker's view of its page, through the memory file alone.
+class Mapped {
+ public:
+  explicit Mapped(int fd)
+      : data_(::mmap(nullptr, kProgressPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) {
+    REQUIRE(data_ != MAP_FAILED);
+  }
+  ~Mapped() { ::munmap(data_, kProgressPageBytes); }
+  void set(std::size_t offset, std::uint64_t value) {
+    std::memcpy(static_cast<char*>(data_) + offset, &value, sizeof value);
+  }
+  std::uint64_t get(std::size_t offset) const {
+    std::uint64_t value = 0;
+    std::memcpy(&value, static_cast<char*>(data_) + offset, sizeof value);
+    return value;
+  }
+
+ private:
+  void* data_;
+};
+
+}  // namespace
+
+TEST_CASE("progress pages: a worker's words by the offsets of docs/agent-socket.md") {
+  ProgressPages pages;
+  pages.begin_round(3, 2);
+  CHECK(pages.round() == 3);
+  CHECK(pages.num_workers() == 2);
+  CHECK(pages.read(0) == ProgressSample{});
+
+  Mapped worker(pages.memory(1));
+  CHECK(std::memcmp(std::array{worker.get(0)}.data(), "DDPRUNPG", 8) == 0);
+  CHECK(worker.get(8) == 1);
+  worker.set(64, 3);
+  worker.set(72, 12);
+  worker.set(80, 11);
+  worker.set(88, 1);
+  worker.set(96, 40);
+  worker.set(104, 39);
+  worker.set(112, 4);
+  pages.set_connected(1);
+  const ProgressSample sample = pages.read(1);
+  CHECK(sample.connected);
+  CHECK(sample.phase == ProgressPhase::kEvaluate);
+  CHECK(sample.step == 12);
+  CHECK(sample.steps_done == 11);
+  CHECK(sample.own_count);
+  CHECK(sample.collectives_begun == 40);
+  CHECK(sample.collectives_done == 39);
+  CHECK(sample.last_collective == CollectiveKind::kReduceScatter);
+  CHECK(pages.read(0) == ProgressSample{});
+
+  worker.set(64, 99);
+  worker.set(112, ~0ull);
+  CHECK(pages.read(1).phase == ProgressPhase::kStartUp);
+  CHECK(pages.read(1).last_collective == CollectiveKind::kNone);
+}
+
+TEST_CASE("progress pages: the last step is the job's own count only") {
+  ProgressPages pages;
+  pages.begin_round(1, 3);
+  CHECK(pages.last_step() == 0);
+  Mapped(pages.memory(0)).set(80, 7);
+  Mapped(pages.memory(1)).set(80, 9);
+  Mapped own(pages.memory(2));
+  own.set(80, 100);
+  own.set(88, 1);
+  CHECK(pages.last_step() == 9);
+}
+
+TEST_CASE("progress pages: a stop request reaches every worker's page, a new round's are fresh") {
+  ProgressPages pages;
+  pages.begin_round(1, 2);
+  const Mapped first(pages.memory(0)), second(pages.memory(1));
+  pages.request_stop(StopRequest::kPreemption, Clock::time_point(std::chrono::seconds(5)));
+  for (const Mapped* worker : {&first, &second}) {
+    CHECK(worker->get(128) == 1);
+    CHECK(worker->get(136) == 5'000'000'000);
+  }
+  CHECK(pages.read(0).stop_requested);
+  pages.begin_round(2, 1);
+  CHECK(pages.read(0) == ProgressSample{});
+  CHECK(first.get(128) == 1);  // an old worker's page stays as it was
+}
+
+TEST_CASE("progress pages: no worker can resize its page") {
+  ProgressPages pages;
+  pages.begin_round(1, 1);
+  CHECK(::ftruncate(pages.memory(0), 0) == -1);
+  CHECK(::ftruncate(pages.memory(0), 1 << 20) == -1);
+  CHECK(::fcntl(pages.memory(0), F_ADD_SEALS, F_SEAL_WRITE) == -1);
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/worker_line.h"
+
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+
+TEST_CASE("worker's line: each type with its fields; unknown fields are ignored") {
+  const auto hello = std::get<Hello>(
+      parse_worker_line(R"({"type":"hello","version":1,"round":7,"local_rank":3,"more":[]})"));
+  CHECK(hello.version == 1);
+  CHECK(hello.round == 7);
+  CHECK(hello.local_rank == 3);
+  CHECK(std::get<FirstStep>(parse_worker_line(R"({"type":"first_step","step":41})")).step == 41);
+  CHECK(std::get<ExcludeNode>(parse_worker_line(R"({"type":"exclude_node","reason":"ECC"})"))
+            .reason == "ECC");
+  const auto stop = std::get<StopJob>(
+      parse_worker_line(R"({"type":"stop_job","reason":"loss is nan","exit_code":3})"));
+  CHECK(stop.reason == "loss is nan");
+  CHECK(stop.exit_code == 3);
+  CHECK(std::get<StopJob>(parse_worker_line(R"({"type":"stop_job","reason":""})")).exit_code == 1);
+  CHECK(std::get<UnknownLine>(parse_worker_line(R"({"type":"later"})")).type == "later");
+}
+
+TEST_CASE("worker's line: what can't be is a protocol error") {
+  for (const char* line :
+       {"", "7", "[]", "{", R"({"type":7})", "{}", R"({"type":"hello","version":1,"round":1})",
+        R"({"type":"hello","version":1,"round":-1,"local_rank":0})",
+        R"({"type":"hello","version":1,"round":1,"local_rank":-1})",
+        R"({"type":"hello","version":1,"round":1,"local_rank":99999999})",
+        R"({"type":"first_step"})", R"({"type":"first_step","step":-1})",
+        R"({"type":"exclude_node"})", R"({"type":"exclude_node","reason":7})",
+        R"({"type":"stop_job","reason":"x","exit_code":0})",
+        R"({"type":"stop_job","reason":"x","exit_code":256})",
+        R"({"type":"first_step","step":1,"x":[[[[[[1]]]]]]})"}) {
+    CAPTURE(line);
+    CHECK(test::code_of([&] { parse_worker_line(line); }) == ErrorCode::kProtocol);
+  }
+}
+
+TEST_CASE("worker's line: a reason is cut, and can't forge lines") {
+  const std::string long_reason(3000, 'x');
+  const auto cut = std::get<ExcludeNode>(
+      parse_worker_line(R"({"type":"exclude_node","reason":")" + long_reason + R"("})"));
+  CHECK(cut.reason.size() <= kMaxReasonBytes + 16);
+  CHECK(std::get<ExcludeNode>(parse_worker_line(R"({"type":"exclude_node","reason":"a\nb"})"))
+            .reason == "a\\nb");
+}
