@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "common/error.h"
+#include "common/process_facts.h"
 #include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::agent {
@@ -81,13 +81,9 @@ pid_t spawn_warden(const std::string& path, std::string directory, int socket) {
 const std::vector<pid_t>& live_wardens() { return mutable_live_wardens(); }
 
 std::string WardenProcess::default_path() {
-  std::array<char, 4096> buffer;
-  const ssize_t size = ::readlink("/proc/self/exe", buffer.data(), buffer.size());
-  if (size <= 0) throw_system_error("readlink /proc/self/exe", errno);
-  const std::string self(buffer.data(), static_cast<std::size_t>(size));
-  const std::string directory = self.substr(0, self.rfind('/') + 1);
-  const std::string beside = directory + "ddprun-warden";
-  const std::string libexec = directory + "../libexec/ddprun/ddprun-warden";
+  const std::string folder = own_folder();
+  const std::string beside = folder + "/ddprun-warden";
+  const std::string libexec = folder + "/../libexec/ddprun/ddprun-warden";
   return ::access(beside.c_str(), X_OK) != 0 && ::access(libexec.c_str(), X_OK) == 0 ? libexec
                                                                                      : beside;
 }

@@ -21,6 +21,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/process_facts.h"
 #include "common/signal_names.h"
 
 namespace ddprun::agent {
@@ -30,11 +31,6 @@ using warden::Report;
 using warden::ReportType;
 using warden::RequestType;
 using warden::Stage;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
 
 enum class WorkerState { kWaiting, kStarting, kRunning, kEnded };
 

@@ -4,12 +4,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <array>
 #include <csignal>
 #include <utility>
 
 #include "common/check.h"
 #include "common/env_names.h"
+#include "common/process_facts.h"
 #include "common/random_id.h"
 #include "common/signal_names.h"
 #include "launcher/failure_report.h"
@@ -24,12 +24,6 @@ using std::chrono::seconds;
 constexpr milliseconds kPatience{2'000};
 constexpr milliseconds kConsoleTimeout{10'000};   // a reader that doesn't take the last output
 constexpr milliseconds kFarewellTimeout{10'000};  // other nodes' agents, beyond --shutdown-timeout
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "?";
-  return name.data();
-}
 
 bool is_ignored(int signal_number) {
   struct sigaction current {};

@@ -3,11 +3,11 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <utility>
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/process_facts.h"
 #include "common/random_id.h"
 #include "launcher/config_file.h"
 #include "launcher/num_workers.h"
@@ -20,13 +20,6 @@ namespace {
 
 // With fewer not even one worker starts. With enough for that, what is short is said when it is.
 constexpr std::size_t kMinOpenFiles = 32;
-
-std::string own_folder() {
-  std::array<char, 4096> path;
-  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
-  const std::string text(path.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
-  return text.substr(0, text.rfind('/') == std::string::npos ? 0 : text.rfind('/'));
-}
 
 void find_workers(Preparation& result, const std::string& argv0) {
   JobPlan& plan = result.plan;

@@ -77,14 +77,6 @@ double cpu_seconds(int pid) {
   return static_cast<double>(user_ticks + system_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-std::size_t resident_bytes(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("VmRSS:")) return std::stoul(line.substr(6)) * 1024;
-  }
-  die("no process " + std::to_string(pid));
-}
-
 UniqueFd connect_blocking(int port) {
   UniqueFd fd = bound_socket(0);
   connect_to(fd.get(), port);

@@ -19,9 +19,6 @@ namespace ddprun::bench {
 // User and system time of the process so far, in seconds (/proc/PID/stat: ticks of 10 ms).
 double cpu_seconds(int pid);
 
-// Resident memory of the process (VmRSS).
-std::size_t resident_bytes(int pid);
-
 // A blocking connection to 127.0.0.1:port, TCP_NODELAY, closed by reset so that no port lingers.
 UniqueFd connect_blocking(int port);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/store/bench_client.h"
+#include "common/process_facts.h"
 
 using namespace ddprun;
 using namespace ddprun::bench;
@@ -14,7 +15,7 @@ int main(int argc, char** argv) {
   if (argc != 4) die("usage: store_memory PORT PID CONNECTIONS");
   const int port = std::atoi(argv[1]), pid = std::atoi(argv[2]);
   const int num_connections = std::atoi(argv[3]);
-  const std::size_t empty = resident_bytes(pid);
+  const std::size_t empty = resident_bytes(pid).value_or(0);
   const std::string exchange = bytes_of(store::Opcode::kSet, "/k", std::string(1000, 'v')) +
                                bytes_of(store::Opcode::kGet, "/k");
   std::vector<UniqueFd> connections;
@@ -24,7 +25,7 @@ int main(int argc, char** argv) {
     send_bytes(connections.back().get(), exchange);
     receive_bytes(connections.back().get(), 8 + 1000);
   }
-  const std::size_t full = resident_bytes(pid);
+  const std::size_t full = resident_bytes(pid).value_or(0);
   std::printf(
       "{\"connections\": %d, \"empty_bytes\": %zu, \"full_bytes\": %zu, "
       "\"bytes_per_connection\": %.0f}\n",

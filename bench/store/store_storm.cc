@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bench/store/bench_client.h"
+#include "common/process_facts.h"
 
 using namespace ddprun;
 using namespace ddprun::bench;
@@ -120,6 +121,6 @@ int main(int argc, char** argv) {
   std::printf(
       "{\"ranks\": %d, \"seconds\": %.3f, \"server_cpu_seconds\": %.3f, "
       "\"server_resident_bytes\": %zu}\n",
-      num_ranks, elapsed, cpu, resident_bytes(pid));
+      num_ranks, elapsed, cpu, resident_bytes(pid).value_or(0));
   return 0;
 }

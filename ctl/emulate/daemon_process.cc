@@ -11,12 +11,12 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <string_view>
 
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/process_facts.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::ctl {
@@ -24,13 +24,6 @@ namespace {
 
 constexpr std::chrono::seconds kStartTimeout{10};
 constexpr std::string_view kListening = "listening on ";
-
-std::string program_beside_us(const std::string& name) {
-  std::array<char, 4096> path;
-  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
-  const std::string own(path.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
-  return own.substr(0, own.rfind('/') + 1) + name;
-}
 
 // Its output up to and with the line that names the address; throws where that doesn't come.
 std::string read_until_listening(int fd) {
@@ -54,7 +47,7 @@ std::string read_until_listening(int fd) {
 }  // namespace
 
 DaemonProcess::DaemonProcess() {
-  const std::string program = program_beside_us("ddprund");
+  const std::string program = own_folder() + "/ddprund";
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("pipe2", errno);
   const UniqueFd read_end(ends[0]);
@@ -86,14 +79,6 @@ DaemonProcess::DaemonProcess() {
 DaemonProcess::~DaemonProcess() {
   ::kill(pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
-}
-
-std::size_t resident_bytes(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("VmRSS:")) return std::stoul(line.substr(6)) * 1024;
-  }
-  return 0;
 }
 
 }  // namespace ddprun::ctl

@@ -28,7 +28,4 @@ class DaemonProcess {
   Endpoint endpoint_;
 };
 
-// Resident memory of a process, in bytes; 0 where /proc doesn't say.
-std::size_t resident_bytes(pid_t pid);
-
 }  // namespace ddprun::ctl

@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/process_facts.h"
 #include "common/random_id.h"
 #include "ctl/emulate/daemon_process.h"
 #include "ctl/emulate/emulated_agent.h"
@@ -186,7 +187,7 @@ class Emulation::Impl {
     return std::chrono::duration<double>(Clock::now() - at).count();
   }
   std::size_t daemon_bytes() const {
-    return options_.daemon_pid > 0 ? resident_bytes(options_.daemon_pid) : 0;
+    return options_.daemon_pid > 0 ? resident_bytes(options_.daemon_pid).value_or(0) : 0;
   }
 
   const EmulationOptions options_;

@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/process_facts.h"
 
 namespace ddprun::train {
 namespace {
@@ -66,8 +67,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
 std::string shipped_data_dir() {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  const fs::path installed = program.parent_path().parent_path() / "share/ddprun/digits";
+  const fs::path installed = fs::path(own_folder()).parent_path() / "share/ddprun/digits";
   for (const fs::path& candidate : {installed, fs::path(DDPRUN_SOURCE_DIGITS_DIR)}) {
     if (fs::is_directory(candidate, ignored)) return candidate.string();
   }

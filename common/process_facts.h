@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel knows of this machine and its processes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+namespace ddprun {
+
+// The folder that the running program's file is in, without a slash at its end. Throws
+// Error(kSystem) where /proc is missing.
+std::string own_folder();
+
+// As gethostname(2) says it; "?" where it says nothing.
+std::string host_name();
+
+// Memory of a process that is in RAM (VmRSS). nullopt: there is no such process.
+std::optional<std::size_t> resident_bytes(pid_t pid);
+
+}  // namespace ddprun

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/process_facts.h"
+
+#include <unistd.h>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+TEST_CASE("own_folder holds the running program") {
+  CHECK(::access((own_folder() + "/common_test").c_str(), X_OK) == 0);
+}
+
+TEST_CASE("host_name has no surprise in it") {
+  CHECK_FALSE(host_name().empty());
+  CHECK(host_name().find_first_of(" \n") == std::string::npos);
+}
+
+TEST_CASE("resident_bytes: of a living process, of none") {
+  const auto ours = resident_bytes(::getpid());
+  REQUIRE(ours);
+  CHECK(*ours > 100'000);
+  CHECK(*ours % 1024 == 0);
+  CHECK_FALSE(resident_bytes(0x7fff'fff0));
+}
