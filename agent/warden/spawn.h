@@ -23,7 +23,8 @@ struct SpawnResult {
 // Forks, which is cheap from so small a process and, other than vfork, lets several execs go on at
 // once and none hold up the warden (an exec from a dead file server hangs). The child gets its own
 // session, dies with the warden, has default signals, an empty mask and only the three descriptors.
-// `fds` (payload, stdin, stdout, stderr) stay the caller's.
-SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds]);
+// It begins in the cgroup `cgroup_fd` (−1: in the warden's). `fds` (payload, stdin, stdout, stderr)
+// stay the caller's.
+SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds], int cgroup_fd);
 
 }  // namespace ddprun::agent::warden

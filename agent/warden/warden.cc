@@ -180,7 +180,7 @@ void Warden::spawn(const Request& request, const int* fds) {
     capacity_ = wanted;
   }
   const int four[kNumSpawnFds] = {fds[0], fds[1], fds[2], fds[3]};
-  const SpawnResult result = spawn_worker(request, four);
+  const SpawnResult result = spawn_worker(request, four, cgroup_.fd());
   if (result.pid < 0) {
     return report_not_started(request.worker, result.error.error_number, result.error.stage);
   }
@@ -213,6 +213,7 @@ void Warden::ask_the_rest_to_stop() {
 
 void Warden::sweep() {
   if (!has_children_ || now_ms() - swept_at_ms_ < kSweepIntervalMs) return;
+  cgroup_.kill();
   signal_workers(SIGKILL);
   signal_descendants(SIGKILL, nullptr, nullptr);
   swept_at_ms_ = now_ms();

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "agent/warden/cgroup.h"
 #include "agent/warden/protocol.h"
 
 struct pollfd;
@@ -59,6 +60,7 @@ class Warden {
   bool empty_due_ = false;   // the agent waits for kEmpty
   bool has_children_ = false;
   int64_t swept_at_ms_ = 0;
+  Cgroup cgroup_;  // of the workers
   // Workers that were started and not reaped; grows, never shrinks.
   Worker* workers_ = nullptr;
   size_t num_workers_ = 0;

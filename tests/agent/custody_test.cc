@@ -9,9 +9,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/warden/cgroup.h"
 #include "common/clock.h"
 #include "tests/agent/group_fixture.h"
 
@@ -142,6 +147,75 @@ TEST_CASE("Custody: the agent and its warden killed together leave no worker", "
   ::kill(host.pid(), SIGSTOP);  // it can't do anything for them
   ::kill(wardens.front(), SIGKILL);
   CHECK(all_end(pidfds, Deadline::after(kPatience)));
+}
+
+// Names of this cgroup's own wardens' directories; nullopt: none can be made here.
+std::optional<std::vector<std::string>> warden_cgroups() {
+  const auto text = [](const char* path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  char path[1024];
+  if (!warden::own_cgroup_directory(text("/proc/self/cgroup").c_str(),
+                                    text("/proc/self/mountinfo").c_str(), path, sizeof path) ||
+      ::access(path, W_OK) != 0) {
+    return std::nullopt;
+  }
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("ddprun-")) names.push_back(name);
+  }
+  return names;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+TEST_CASE("Custody: workers live in a cgroup of their own, which goes with them", "[proc]") {
+  if (!warden_cgroups()) DDPRUN_SKIP("no cgroup v2 can be made here");
+  Host host(2, true, kFamily);
+  auto pidfds = all_pidfds(host.read_lines(2 * kFamilySize));
+  const auto wardens = children_of(host.pid());
+  REQUIRE(wardens.size() == 1);
+  const std::string name = "ddprun-" + std::to_string(wardens.front());
+  CHECK(contains(*warden_cgroups(), name));
+  std::ifstream file("/proc/" + std::to_string(children_of(wardens.front()).front()) + "/cgroup");
+  const std::string cgroups(std::istreambuf_iterator<char>(file), {});
+  CHECK_THAT(cgroups, test::Contains("/" + name + "\n"));
+  pidfds.push_back(open_pidfd(wardens.front()));
+  ::kill(host.pid(), SIGKILL);
+  CHECK(all_end(pidfds, Deadline::after(kPatience)));
+  CHECK_FALSE(contains(*warden_cgroups(), name));
+}
+
+TEST_CASE("Custody: what a crash of agent and warden left is ended by the next one's", "[proc]") {
+  if (!warden_cgroups()) DDPRUN_SKIP("no cgroup v2 can be made here");
+  Host crashed(1, true, kFamily);
+  const auto pidfds = all_pidfds(crashed.read_lines(kFamilySize));
+  const auto wardens = children_of(crashed.pid());
+  REQUIRE(wardens.size() == 1);
+  const std::string name = "ddprun-" + std::to_string(wardens.front());
+  ::kill(crashed.pid(), SIGSTOP);  // it can't do anything for them
+  ::kill(wardens.front(), SIGKILL);
+  ::kill(crashed.pid(), SIGKILL);
+  CHECK_FALSE(all_end(pidfds, Deadline::after(std::chrono::milliseconds(200))));
+  CHECK(contains(*warden_cgroups(), name));
+  Host next(1, true, "echo pid $$; while :; do sleep 0.05; done");
+  const auto living = all_pidfds(next.read_lines(1));
+  CHECK(all_end(pidfds, Deadline::after(kPatience)));
+  CHECK_FALSE(contains(*warden_cgroups(), name));
+  CHECK_FALSE(all_end(living, Deadline::after(std::chrono::milliseconds(0))));
+}
+
+TEST_CASE("Custody: a living warden's cgroup is let alone by another", "[proc]") {
+  if (!warden_cgroups()) DDPRUN_SKIP("no cgroup v2 can be made here");
+  Host first(1, true, "echo pid $$; while :; do sleep 0.05; done");
+  const auto living = all_pidfds(first.read_lines(1));
+  Host second(1, true, "echo pid $$; while :; do sleep 0.05; done");
+  second.read_lines(1);
+  CHECK_FALSE(all_end(living, Deadline::after(std::chrono::milliseconds(100))));
 }
 
 TEST_CASE("Custody: a warden is deaf to signals that end other processes", "[proc]") {

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/warden/cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace ddprun::agent::warden {
+namespace {
+
+constexpr char kPrefix[] = "ddprun-";
+constexpr int kRemoveTries = 50;  // of 1 ms: what was killed leaves within microseconds
+
+// The file as a string of its own (free it); null where it can't be read.
+char* contents_of(const char* path) {
+  constexpr size_t kLimit = 1 << 20;
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  char* text = fd < 0 ? nullptr : static_cast<char*>(malloc(kLimit));
+  size_t size = 0;
+  for (ssize_t n = 1; text && n > 0 && size<kLimit - 1; size += n> 0 ? n : 0) {
+    n = read(fd, text + size, kLimit - 1 - size);
+  }
+  if (text) text[size] = '\0';
+  if (fd >= 0) close(fd);
+  return text;
+}
+
+bool write_one(int directory, const char* file) {
+  const int fd = openat(directory, file, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool done = write(fd, "1", 1) == 1;
+  close(fd);
+  return done;
+}
+
+bool remove_directory(int parent, const char* name) {
+  const timespec pause{0, 1'000'000};
+  for (int i = 0; i < kRemoveTries; ++i) {
+    if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
+    if (errno != EBUSY) return false;
+    nanosleep(&pause, nullptr);
+  }
+  return false;
+}
+
+// Who holds the lock is a warden that lives, in whatever pid namespace.
+void end_leftover(int parent, const char* name) {
+  const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    write_one(fd, "cgroup.kill");
+    remove_directory(parent, name);
+  }
+  close(fd);
+}
+
+void end_leftovers(int parent) {
+  const int again = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* directory = again < 0 ? nullptr : fdopendir(again);
+  if (!directory) return;
+  while (const dirent* entry = readdir(directory)) {
+    if (strncmp(entry->d_name, kPrefix, sizeof kPrefix - 1) == 0) {
+      end_leftover(parent, entry->d_name);
+    }
+  }
+  closedir(directory);
+}
+
+// `text` up to a blank or the end of the line, copied; false: too long.
+bool copy_field(const char* text, char* field, size_t size) {
+  const size_t length = strcspn(text, " \n");
+  if (length >= size) return false;
+  memcpy(field, text, length);
+  field[length] = '\0';
+  return true;
+}
+
+}  // namespace
+
+bool own_cgroup_directory(const char* cgroup_text, const char* mountinfo_text, char* path,
+                          size_t size) {
+  char own[1024], root[1024], mount[1024];
+  const char* line = strncmp(cgroup_text, "0::", 3) == 0 ? cgroup_text : nullptr;
+  if (!line) {
+    line = strstr(cgroup_text, "\n0::");
+    if (!line) return false;
+    ++line;
+  }
+  if (!copy_field(line + 3, own, sizeof own)) return false;
+  // "31 23 0:28 ROOT MOUNT_POINT options… - cgroup2 …"
+  for (line = mountinfo_text; line && *line; line = strchr(line, '\n')) {
+    if (*line == '\n' && *++line == '\0') break;
+    const char* end = strchr(line, '\n');
+    const char* type = strstr(line, " - cgroup2 ");
+    if (!type || (end && type > end)) continue;
+    const char* field = line;
+    for (int i = 0; field && i < 3; ++i) {
+      field = strchr(field, ' ');
+      if (field) ++field;
+    }
+    if (!field || !copy_field(field, root, sizeof root)) return false;
+    field = strchr(field, ' ');
+    if (!field || !copy_field(field + 1, mount, sizeof mount)) return false;
+    const size_t skipped = strcmp(root, "/") == 0 ? 0 : strlen(root);
+    const bool is_below = strncmp(own, root, skipped) == 0 &&
+                          (skipped == 0 || own[skipped] == '/' || own[skipped] == '\0');
+    if (!is_below) return false;
+    const int length = snprintf(path, size, "%s%s", mount, own + skipped);
+    return length > 0 && static_cast<size_t>(length) < size;
+  }
+  return false;
+}
+
+Cgroup::Cgroup() {
+  char* cgroup = contents_of("/proc/self/cgroup");
+  char* mounts = contents_of("/proc/self/mountinfo");
+  char path[2048];
+  const bool found = cgroup && mounts && own_cgroup_directory(cgroup, mounts, path, sizeof path);
+  free(cgroup);
+  free(mounts);
+  if (!found) return;
+  parent_ = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (parent_ < 0 || faccessat(parent_, ".", W_OK, 0) != 0) return;
+  end_leftovers(parent_);
+  snprintf(name_, sizeof name_, "%s%d", kPrefix, getpid());
+  if (mkdirat(parent_, name_, 0755) != 0) return;
+  fd_ = openat(parent_, name_, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool usable = fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0 &&
+                      faccessat(fd_, "cgroup.kill", W_OK, 0) == 0 &&
+                      faccessat(parent_, "cgroup.procs", W_OK, 0) == 0;
+  if (usable) return;
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+  unlinkat(parent_, name_, AT_REMOVEDIR);
+}
+
+Cgroup::~Cgroup() {
+  if (fd_ >= 0) {
+    remove_directory(parent_, name_);
+    close(fd_);
+  }
+  if (parent_ >= 0) close(parent_);
+}
+
+bool Cgroup::kill() const { return fd_ >= 0 && write_one(fd_, "cgroup.kill"); }
+
+}  // namespace ddprun::agent::warden

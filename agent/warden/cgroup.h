@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A cgroup (v2) of the workers' own, where the warden may make one: it kills them in one step,
+// however fast they fork, and lets a later warden find what a crash left. No C++ library.
+#pragma once
+
+#include <sys/types.h>
+
+namespace ddprun::agent::warden {
+
+class Cgroup {
+ public:
+  // Makes ddprun-<pid> inside the cgroup of this process, and ends what stands there beside it with
+  // no warden any more. Where that isn't possible (no cgroup v2, no permission, Linux before 5.14)
+  // there is none, and nothing else differs.
+  Cgroup();
+  ~Cgroup();  // removes it; it must be empty
+  Cgroup(const Cgroup&) = delete;
+  Cgroup& operator=(const Cgroup&) = delete;
+
+  // For clone3's CLONE_INTO_CGROUP; −1: there is none.
+  int fd() const { return fd_; }
+
+  // SIGKILL to everything in it. False: there is no cgroup.
+  bool kill() const;
+
+ private:
+  int fd_ = -1;      // locked (flock) as long as this warden lives
+  int parent_ = -1;  // the directory that holds it
+  char name_[32] = {};
+};
+
+// The cgroup v2 directory of this process, as /proc/self/{cgroup,mountinfo} text has it; pure.
+// False where there is none or `size` is too small.
+bool own_cgroup_directory(const char* cgroup_text, const char* mountinfo_text, char* path,
+                          size_t size);
+
+}  // namespace ddprun::agent::warden
