@@ -30,7 +30,9 @@ def main():
         train = os.path.join(prefix, "bin/train")  # finds LibTorch, where there is one
         if os.path.exists(train):
             subprocess.run([train, "--help"], check=True, stdout=subprocess.DEVNULL, timeout=30)
-        return 0 if ran else 1
+        module = subprocess.run([sys.executable, "-B", "-c", "import ddprun; ddprun.step(1)"], timeout=30,
+                                env={"PYTHONPATH": os.path.join(prefix, "share/ddprun/python")})
+        return 0 if ran and module.returncode == 0 else 1
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@
 
 namespace ddprun {
 
+class WorkerProgress;
+
 // kAverage is the sum divided by size(). On the host backend integers wrap and divide towards zero,
 // and float16 and bfloat16 are summed as float32 and rounded once.
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
@@ -75,6 +77,9 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;  // "host" or "nccl"
+
+  // Where this worker's steps are counted; null: nowhere. It lives as long as the communicator.
+  virtual WorkerProgress* progress() { return nullptr; }
 
   // After: every rank's buffer holds op over all ranks' buffers.
   virtual WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options = {}) = 0;

@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 
 // Second connections are made when something is wrong: no time to lose then.
 constexpr milliseconds kSideConnectTimeout{5'000};
+constexpr milliseconds kAgentTimeout{5'000};
 
 std::unique_ptr<store::Store> connect_to_store(const Endpoint& master, milliseconds timeout) {
   store::TcpStoreOptions options;
@@ -61,9 +62,36 @@ Session::Session(WorkerEnv env, StoreFactory connect, NcclLoader loader)
       loader_(std::move(loader)),
       round_prefix_("ddprun/" + std::to_string(env_.round) + "/"),
       store_(connect_()),
-      user_store_(std::make_unique<store::PrefixStore>(round_prefix_ + "user", store_)) {}
+      user_store_(std::make_unique<store::PrefixStore>(round_prefix_ + "user", store_)) {
+  reach_agent();
+}
 
 Session::~Session() = default;
+
+// Training needs no agent that listens.
+void Session::reach_agent() {
+  try {
+    if (!env_.agent_socket.empty()) {
+      agent_ = std::make_shared<AgentChannel>(env_.agent_socket, env_.round, env_.local_rank,
+                                              Deadline::after(kAgentTimeout));
+      progress_ = std::make_shared<WorkerProgress>(agent_->page());
+      progress_->on_first_step([agent = agent_](std::uint64_t step) { agent->first_step(step); });
+      return;
+    }
+  } catch (const Error& error) {
+    agent_.reset();
+    log_warning("rank ", env_.rank, ": no progress is reported: ", error.what());
+  }
+  progress_ = std::make_shared<WorkerProgress>();
+}
+
+bool Session::exclude_node(std::string_view reason) {
+  return agent_ && agent_->exclude_node(reason);
+}
+
+bool Session::stop_job(std::string_view reason, int exit_code) {
+  return agent_ && agent_->stop_job(reason, exit_code);
+}
 
 std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
                                                          const CommunicatorOptions& options) {
@@ -101,6 +129,7 @@ std::unique_ptr<Communicator> Session::make_host(const std::string& prefix,
   host_options.node_rank = env_.node_rank;
   host_options.node_addr = env_.node_addr;
   host_options.key_prefix = prefix;
+  host_options.progress = progress_;
   host_options.timeout = options.timeout;
   host_options.init_timeout = options.init_timeout;
   return host::make_host_communicator(*store_, host_options);
@@ -118,6 +147,7 @@ std::unique_ptr<Communicator> Session::make_nccl(const std::string& prefix,
   nccl_options.current_stream = options.current_stream;
   nccl_options.blocking_wait = options.blocking_wait;
   nccl_options.connect_store = connect_;
+  nccl_options.progress = progress_;
   nccl::check_cuda(*libraries_.cuda, libraries_.cuda->set_device(env_.local_rank), env_.rank,
                    "cudaSetDevice");
   return nccl::NcclCommunicator::create(libraries_.cuda, libraries_.nccl, *store_, nccl_options);

@@ -9,9 +9,11 @@
 #include <string>
 
 #include "rendezvous/store/store.h"
+#include "worker_sdk/core/agent_channel.h"
 #include "worker_sdk/core/backend_choice.h"
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/core/worker_env.h"
+#include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun {
 
@@ -78,6 +80,16 @@ class Session {
   // Keys for the program's own use, fresh in each round; the SDK's lie elsewhere.
   store::Store& store() { return *user_store_; }
 
+  // How far this worker is: tell it each step (WorkerProgress::begin_step) and what isn't training
+  // (set_phase), so that a hang is told from a long step. Without an agent it is told to nobody.
+  WorkerProgress& progress() { return *progress_; }
+
+  // Ask for what only a worker can know: this node is faulty, the round goes on without it; or the
+  // job shall end with `exit_code` (1 … 255). The agent ends this process soon after. False: no
+  // agent took it.
+  bool exclude_node(std::string_view reason);
+  bool stop_job(std::string_view reason, int exit_code = 1);
+
   // Collective: every rank calls it in the same order with the same choice. Each communicator has
   // a key space of its own, so several may live at once. kAuto takes NCCL where every rank has a
   // device of its own (device LOCAL_RANK), else host, with one warning from rank 0 that says why.
@@ -88,6 +100,7 @@ class Session {
                                                   const CommunicatorOptions& options = {});
 
  private:
+  void reach_agent();
   DeviceOffer offer_device(BackendChoice choice);
   std::unique_ptr<Communicator> make_host(const std::string& prefix,
                                           const CommunicatorOptions& options);
@@ -101,6 +114,11 @@ class Session {
   const std::string round_prefix_;             // "ddprun/<round>/"
   const std::shared_ptr<store::Store> store_;  // the raw connection; second owners: views of it
   const std::unique_ptr<store::Store> user_store_;
+
+  // Second owners: the communicators, which count their operations, and the progress, which says
+  // when the first step is done.
+  std::shared_ptr<WorkerProgress> progress_;
+  std::shared_ptr<AgentChannel> agent_;  // null: no agent, or none that answered
 
   NcclLibraries libraries_;    // loaded when first needed
   int num_communicators_ = 0;  // made so far; the same on every rank

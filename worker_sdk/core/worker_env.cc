@@ -128,6 +128,7 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   result.round = *round;
   result.master.port = static_cast<std::uint16_t>(*port);
   result.node_addr = reader.text(env::kNodeAddr).value_or("");
+  result.agent_socket = reader.text(env::kAgentSocket).value_or("");
   result.run_id = reader.text(env::kRunId).value_or("none");
   return result;
 }

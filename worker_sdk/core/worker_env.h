@@ -25,6 +25,7 @@ struct WorkerEnv {
   Endpoint master;        // the round's store
   std::string node_addr;  // this node, as peers reach it; empty where the launcher doesn't say
   std::string run_id;     // "none" where the launcher doesn't say
+  std::string agent_socket{};  // of the agent on this node; empty: there is none
 
   // Reads the variables that ddprun and torchrun set. Throws Error(kInvalidArgument) that lists
   // every missing, malformed and contradictory variable at once.

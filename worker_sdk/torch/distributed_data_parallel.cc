@@ -16,6 +16,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/core/worker_progress.h"
 #include "worker_sdk/ddp/model_difference.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
@@ -191,6 +192,7 @@ void DdpBase::Impl::on_gradient(std::size_t index) {
     autograd::Engine::get_default_engine().queue_callback([this] {
       final_callback_queued_ = false;
       reducer_->finalize();
+      if (communicator_.progress()) communicator_.progress()->end_counted_step();
     });
   }
   reducer_->mark_ready(index);
@@ -200,6 +202,7 @@ void DdpBase::Impl::before_forward() {
   const bool with_gradients = c10::GradMode::is_enabled();
   if (with_gradients) {
     averages_ = no_sync_depth_ == 0;
+    if (averages_ && communicator_.progress()) communicator_.progress()->count_step();
     final_callback_queued_ = false;  // left over where the last backward threw
     if (averages_ && reducer_->wants_rebuild()) form_final_buckets();
   }

@@ -16,11 +16,20 @@
 #include "worker_sdk/core/host/executor.h"
 #include "worker_sdk/core/host/host_node.h"
 #include "worker_sdk/core/host/solo_collectives.h"
+#include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun::host {
 namespace {
 
 constexpr int kAnyRoot = 0;
+
+// The same numbers, up to kRecv: those of the progress page are for everyone.
+CollectiveKind collective_kind(CallKind kind) {
+  static_assert(static_cast<int>(CallKind::kAllReduce) ==
+                    static_cast<int>(CollectiveKind::kAllReduce) &&
+                static_cast<int>(CallKind::kRecv) == static_cast<int>(CollectiveKind::kRecv));
+  return static_cast<CollectiveKind>(kind);
+}
 
 class HostCommunicator final : public Communicator {
  public:
@@ -41,6 +50,7 @@ class HostCommunicator final : public Communicator {
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
   std::string_view backend() const override { return "host"; }
+  WorkerProgress* progress() override { return options_.progress.get(); }
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     check(buffer, "buffer");
@@ -192,6 +202,7 @@ class HostCommunicator final : public Communicator {
 
   void execute(const Call& call, const Body& body) {
     const Closing closing{num_open_};
+    const CollectiveScope scope(progress(), collective_kind(call.header.kind));
     if (failed_.load(std::memory_order_acquire)) rethrow_failure(call);
     try {
       body(call);

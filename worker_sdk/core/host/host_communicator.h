@@ -25,6 +25,9 @@ struct HostCommunicatorOptions {
 
   int sockets_per_neighbour = 2;                     // between nodes; the same on every rank
   std::size_t chunk_bytes = std::size_t{256} << 10;  // unit of the pipeline between nodes; likewise
+
+  // Counts operations; second owner: the session. Null: they are not counted.
+  std::shared_ptr<WorkerProgress> progress{};
 };
 
 // Collective over the `size` ranks that share `key_prefix`. Ranks meet through `store`, which is

@@ -86,7 +86,8 @@ NcclCommunicator::~NcclCommunicator() {
 
 WorkPtr NcclCommunicator::all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) {
   check_buffer("all_reduce", buffer);
-  return start_work(describe("all_reduce", buffer) + " " + to_string(op), options,
+  return start_work(CollectiveKind::kAllReduce,
+                    describe("all_reduce", buffer) + " " + to_string(op), options,
                     [&](Comm comm, Stream stream) {
                       return nccl_->all_reduce(buffer.data, buffer.data, buffer.count, buffer.dtype,
                                                op, comm, stream);
@@ -96,7 +97,8 @@ WorkPtr NcclCommunicator::all_reduce(TensorView buffer, ReduceOp op, const CallO
 WorkPtr NcclCommunicator::broadcast(TensorView buffer, int root, const CallOptions& options) {
   check_buffer("broadcast", buffer);
   check_rank("broadcast", "root", root);
-  return start_work(describe("broadcast", buffer) + " from rank " + std::to_string(root), options,
+  return start_work(CollectiveKind::kBroadcast,
+                    describe("broadcast", buffer) + " from rank " + std::to_string(root), options,
                     [&](Comm comm, Stream stream) {
                       return nccl_->broadcast(buffer.data, buffer.data, buffer.count, buffer.dtype,
                                               root, comm, stream);
@@ -108,9 +110,11 @@ WorkPtr NcclCommunicator::all_gather(TensorView input, TensorView output,
   check_buffer("all_gather", input);
   check_buffer("all_gather", output);
   check_parts("all_gather", input, output);
-  return start_work(describe("all_gather", input), options, [&](Comm comm, Stream stream) {
-    return nccl_->all_gather(input.data, output.data, input.count, input.dtype, comm, stream);
-  });
+  return start_work(CollectiveKind::kAllGather, describe("all_gather", input), options,
+                    [&](Comm comm, Stream stream) {
+                      return nccl_->all_gather(input.data, output.data, input.count, input.dtype,
+                                               comm, stream);
+                    });
 }
 
 WorkPtr NcclCommunicator::reduce_scatter(TensorView input, TensorView output, ReduceOp op,
@@ -118,7 +122,8 @@ WorkPtr NcclCommunicator::reduce_scatter(TensorView input, TensorView output, Re
   check_buffer("reduce_scatter", input);
   check_buffer("reduce_scatter", output);
   check_parts("reduce_scatter", output, input);
-  return start_work(describe("reduce_scatter", input) + " " + to_string(op), options,
+  return start_work(CollectiveKind::kReduceScatter,
+                    describe("reduce_scatter", input) + " " + to_string(op), options,
                     [&](Comm comm, Stream stream) {
                       return nccl_->reduce_scatter(input.data, output.data, output.count,
                                                    output.dtype, op, comm, stream);
@@ -128,28 +133,29 @@ WorkPtr NcclCommunicator::reduce_scatter(TensorView input, TensorView output, Re
 WorkPtr NcclCommunicator::send(TensorView buffer, int peer, const CallOptions& options) {
   check_buffer("send", buffer);
   check_peer("send", peer);
-  return start_work(describe("send", buffer) + " to rank " + std::to_string(peer), options,
-                    [&](Comm comm, Stream stream) {
-                      return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm,
-                                         stream);
-                    });
+  return start_work(
+      CollectiveKind::kSend, describe("send", buffer) + " to rank " + std::to_string(peer), options,
+      [&](Comm comm, Stream stream) {
+        return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm, stream);
+      });
 }
 
 WorkPtr NcclCommunicator::recv(TensorView buffer, int peer, const CallOptions& options) {
   check_buffer("recv", buffer);
   check_peer("recv", peer);
-  return start_work(describe("recv", buffer) + " from rank " + std::to_string(peer), options,
-                    [&](Comm comm, Stream stream) {
-                      return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm,
-                                         stream);
-                    });
+  return start_work(
+      CollectiveKind::kRecv, describe("recv", buffer) + " from rank " + std::to_string(peer),
+      options, [&](Comm comm, Stream stream) {
+        return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm, stream);
+      });
 }
 
 void NcclCommunicator::barrier(const CallOptions& options) {
-  const auto operation = start("barrier", options, [&](Comm comm, Stream stream) {
-    return nccl_->all_reduce(barrier_memory_, barrier_memory_, 1, DType::kInt32, ReduceOp::kSum,
-                             comm, stream);
-  });
+  const auto operation =
+      start(CollectiveKind::kBarrier, "barrier", options, [&](Comm comm, Stream stream) {
+        return nccl_->all_reduce(barrier_memory_, barrier_memory_, 1, DType::kInt32, ReduceOp::kSum,
+                                 comm, stream);
+      });
   wait_on_host(*operation, *failure_);
 }
 
@@ -163,10 +169,11 @@ std::unique_ptr<CommBuffer> NcclCommunicator::allocate(std::size_t size_bytes) {
                                           size_bytes);
   }
   CudaResult zeroed = kCudaSuccess;
-  const auto operation = start("zeroing a buffer", {}, [&](Comm, Stream stream) {
-    zeroed = cuda_->memory_set(buffer->data(), 0, size_bytes, stream);
-    return Result::kSuccess;
-  });
+  const auto operation =
+      start(CollectiveKind::kAllocate, "zeroing a buffer", {}, [&](Comm, Stream stream) {
+        zeroed = cuda_->memory_set(buffer->data(), 0, size_bytes, stream);
+        return Result::kSuccess;
+      });
   if (zeroed != kCudaSuccess) {
     throw cuda_error(*cuda_, zeroed, options_.rank, "zeroing a buffer");
   }
@@ -180,29 +187,30 @@ void NcclCommunicator::abort(std::string_view reason) {
   if (failure_->set(Error(ErrorCode::kAborted, message))) watchdog_->wake();
 }
 
-WorkPtr NcclCommunicator::start_work(const std::string& what, const CallOptions& options,
-                                     const Launch& launch) {
+WorkPtr NcclCommunicator::start_work(CollectiveKind kind, const std::string& what,
+                                     const CallOptions& options, const Launch& launch) {
   NcclWork::Context context{cuda_,           failure_,      options_.current_stream,
                             options_.device, options_.rank, options_.blocking_wait};
-  auto work = std::make_shared<NcclWork>(std::move(context), start(what, options, launch));
+  auto work = std::make_shared<NcclWork>(std::move(context), start(kind, what, options, launch));
   if (!options.async) work->wait();
   return work;
 }
 
-std::shared_ptr<Operation> NcclCommunicator::start(const std::string& what,
+std::shared_ptr<Operation> NcclCommunicator::start(CollectiveKind kind, const std::string& what,
                                                    const CallOptions& options,
                                                    const Launch& launch) {
   std::lock_guard lock(launch_mutex_);
   failure_->throw_if_set();
   try {
     DeviceGuard guard(*cuda_, options_.device, options_.rank);
-    return start_on_device(what, options, launch);
+    return start_on_device(kind, what, options, launch);
   } catch (const Error& error) {
     fail(error);  // whatever it was: this rank is out of step with the others now
   }
 }
 
-std::shared_ptr<Operation> NcclCommunicator::start_on_device(const std::string& what,
+std::shared_ptr<Operation> NcclCommunicator::start_on_device(CollectiveKind kind,
+                                                             const std::string& what,
                                                              const CallOptions& options,
                                                              const Launch& launch) {
   const int rank = options_.rank;
@@ -214,7 +222,8 @@ std::shared_ptr<Operation> NcclCommunicator::start_on_device(const std::string& 
   if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
   if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
   ++num_operations_;
-  watchdog_->watch(operation);
+  if (options_.progress) options_.progress->collective_begun(kind);
+  watchdog_->watch(operation);  // which counts it when it has ended
   Result result;
   {
     CommGate::Pass pass(*gate_);

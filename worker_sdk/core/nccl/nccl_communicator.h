@@ -37,6 +37,7 @@ class NcclCommunicator : public Communicator {
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
   std::string_view backend() const override { return "nccl"; }
+  WorkerProgress* progress() override { return options_.progress.get(); }
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override;
   WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override;
@@ -63,13 +64,14 @@ class NcclCommunicator : public Communicator {
                    NcclOptions options, Comm comm);
 
   // Runs `launch` on our stream behind the caller's, and watches it from before it starts.
-  std::shared_ptr<Operation> start(const std::string& what, const CallOptions& options,
-                                   const Launch& launch);
+  std::shared_ptr<Operation> start(CollectiveKind kind, const std::string& what,
+                                   const CallOptions& options, const Launch& launch);
   // launch_mutex_ is held and the device selected.
-  std::shared_ptr<Operation> start_on_device(const std::string& what, const CallOptions& options,
-                                             const Launch& launch);
+  std::shared_ptr<Operation> start_on_device(CollectiveKind kind, const std::string& what,
+                                             const CallOptions& options, const Launch& launch);
   // The same as a Work, waited for unless async.
-  WorkPtr start_work(const std::string& what, const CallOptions& options, const Launch& launch);
+  WorkPtr start_work(CollectiveKind kind, const std::string& what, const CallOptions& options,
+                     const Launch& launch);
   // Waits while NCCL answers kInProgress; a failure is set and thrown.
   void settle(Result result, std::string_view what);
   [[noreturn]] void fail(const Error& error);

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "rendezvous/store/store.h"
+#include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun::nccl {
 
@@ -43,6 +44,9 @@ struct NcclOptions {
   // ncclCommAbort did not return within abort_timeout: nothing on this GPU can be trusted to end,
   // not even the process's own exit handlers. Default: one log line, then _exit(75).
   std::function<void(std::string_view message)> on_hung_abort;
+
+  // Counts operations; second owner: the session. Null: they are not counted.
+  std::shared_ptr<WorkerProgress> progress{};
 
   int max_ranks_per_root = 128;  // more ranks: several unique ids (NCCL ≥ 2.23)
 };

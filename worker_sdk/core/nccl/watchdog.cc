@@ -89,6 +89,7 @@ std::shared_ptr<Operation> Watchdog::oldest_pending() {
       oldest = pending_.front();
     }
     if (oldest->poll() == Operation::State::kPending) return oldest;
+    if (options_.progress) options_.progress->collective_done();
     std::lock_guard lock(mutex_);
     pending_.pop_front();
   }

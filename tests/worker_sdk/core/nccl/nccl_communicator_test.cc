@@ -35,6 +35,25 @@ double reduced(ReduceOp op, int size, std::size_t index) {
   return op == ReduceOp::kAverage ? value / size : value;
 }
 
+TEST_CASE("NcclCommunicator: operations are counted in the progress page") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 1);
+  const auto progress = std::make_shared<WorkerProgress>();
+  const auto counted = [&](NcclOptions& options) { options.progress = progress; };
+  rig.run_with(1, counted, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 4);
+    comm.all_reduce(array.view(), ReduceOp::kSum, {});
+    comm.broadcast(array.view(), 0, {});
+    array.read();
+    expect(progress->page().collectives_begun == 2, "two were enqueued");
+    expect(
+        progress->page().last_collective == static_cast<std::uint64_t>(CollectiveKind::kBroadcast),
+        "the last one's kind");
+    expect(comm.progress() == progress.get(), "progress()");
+  });
+  CHECK(progress->page().collectives_done == 2);  // all, at the latest when it is destroyed
+}
+
 TEST_CASE("NcclCommunicator: all_reduce of every dtype and reduction, 1 to 4 ranks") {
   Rig rig;
   SKIP_WITHOUT_RANKS(rig, 1);

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Python worker can tell ddprun: how far it is, and what only it knows.
+
+    import ddprun
+    for step in range(first_step, last_step + 1):   # 1, 2, …, counted over restarts
+        ddprun.step(step)                           # the ones before are done
+        …
+    ddprun.phase("evaluate")
+
+One file, standard library only: copy it, or put share/ddprun/python into PYTHONPATH. Without
+ddprun every call works and tells nobody. The protocol: docs/agent-socket.md. One thread at a time.
+"""
+import json
+import mmap
+import os
+import socket
+import sys
+import threading
+
+_PAGE_BYTES = 4096
+_PHASES = ("start-up", "train", "checkpoint", "evaluate", "tear-down")
+_MAGIC = int.from_bytes(b"DDPRUNPG", "little")
+# The page's words, each of 8 bytes.
+_VERSION, _PHASE, _STEP, _STEPS_DONE = 1, 8, 9, 10
+_STOP_REQUEST, _STOP_DEADLINE = 16, 17
+
+
+class _Agent:
+    """The connection to this node's agent, and the page that is shared with it."""
+
+    def __init__(self):
+        self.socket = None
+        self.first_step_said = False
+        memory = mmap.mmap(-1, _PAGE_BYTES)
+        path = os.environ.get("DDPRUN_AGENT_SOCKET")
+        if path:
+            try:
+                memory = self._connect(path)
+            except (OSError, ValueError) as error:
+                self.socket = None
+                print("ddprun: no progress is reported: %s" % error, file=sys.stderr)
+        self.words = memoryview(memory).cast("B").cast("Q")
+
+    def _connect(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(5)
+        self.socket.connect(path)
+        self.say({"type": "hello", "version": 1, "round": int(os.environ.get("DDPRUN_ROUND", 0)),
+                  "local_rank": int(os.environ.get("LOCAL_RANK", 0))})
+        answer, pages = b"", []
+        while b"\n" not in answer:
+            data, ancillary, _, _ = self.socket.recvmsg(4096, socket.CMSG_SPACE(4))
+            for level, kind, content in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    pages.append(int.from_bytes(content[:4], sys.byteorder))
+            if not data:
+                raise OSError("the agent ended the connection")
+            answer += data
+        try:
+            welcome = json.loads(answer)
+            if welcome.get("type") != "welcome" or not pages:
+                raise OSError("the agent refused this worker: %s" % welcome.get("reason"))
+            memory = mmap.mmap(pages[0], _PAGE_BYTES)
+        finally:
+            for page in pages:
+                os.close(page)
+        if int.from_bytes(memory[:8], "little") != _MAGIC or memory[8] != 1:
+            raise OSError("the agent's progress page is of another version")
+        self.socket.setblocking(False)
+        return memory
+
+    def say(self, event):
+        """False: nobody took it. Never waits once connected."""
+        if self.socket is None:
+            return False
+        try:
+            self.socket.sendall(json.dumps(event).encode() + b"\n")
+            return True
+        except OSError:
+            self.socket = None
+            return False
+
+
+_lock = threading.Lock()
+_agent_of_process = (None, None)
+
+
+def _agent():
+    # A forked child says hello itself: two processes on one connection would mix their lines.
+    global _agent_of_process
+    with _lock:
+        if _agent_of_process[0] != os.getpid():
+            _agent_of_process = (os.getpid(), _Agent())
+        return _agent_of_process[1]
+
+
+def connected():
+    """Whether an agent listens."""
+    return _agent().socket is not None
+
+
+def step(number):
+    """Step `number` (1, 2, …, counted over restarts) begins; the one before it is done."""
+    agent = _agent()
+    words = agent.words
+    before = words[_STEP]
+    if before == number:
+        return
+    if before > 0:
+        words[_STEPS_DONE] = before
+        if not agent.first_step_said:
+            agent.first_step_said = True
+            agent.say({"type": "first_step", "step": before})
+    words[_PHASE] = 1
+    words[_STEP] = number
+
+
+def step_done():
+    """The last step that began is done: for the end of the loop, or before a long pause."""
+    agent = _agent()
+    if agent.words[_STEP] == agent.words[_STEPS_DONE]:
+        return
+    agent.words[_STEPS_DONE] = agent.words[_STEP]
+    if not agent.first_step_said:
+        agent.first_step_said = True
+        agent.say({"type": "first_step", "step": agent.words[_STEP]})
+
+
+def phase(name):
+    """What the worker does now: "start-up", "train", "checkpoint", "evaluate" or "tear-down"."""
+    _agent().words[_PHASE] = _PHASES.index(name)
+
+
+def stop_requested():
+    """Whether the agent asks this worker to leave soon."""
+    return _agent().words[_STOP_REQUEST] != 0
+
+
+def exclude_node(reason):
+    """This node is faulty: the round ends and the next one goes on without it.
+
+    The agent ends this process soon after. False: no agent took it."""
+    return _agent().say({"type": "exclude_node", "reason": str(reason)[:900]})
+
+
+def stop_job(reason, exit_code=1):
+    """The job shall end, on all nodes, with `exit_code` (1 … 255). False: no agent took it."""
+    return _agent().say({"type": "stop_job", "reason": str(reason)[:900], "exit_code": exit_code})

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""python/ddprun.py in real worker processes, against an agent played here and under ddprun."""
+import json
+import mmap
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(__file__), "../..")
+BIN = os.environ.get("DDPRUN_BIN_DIR", "")
+MODULE = os.path.join(SOURCE, "python")
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import runner  # noqa: E402
+
+
+def worker_environment(**more):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("DDPRUN_")}
+    environment.update(PYTHONPATH=MODULE, PYTHONDONTWRITEBYTECODE="1", **more)
+    return environment
+
+
+class Agent:
+    """The agent's side, by hand."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, "agent.sock")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.settimeout(20)
+        self.listener.bind(self.path)
+        self.listener.listen()
+        self.memory = os.memfd_create("page")
+        os.truncate(self.memory, 4096)
+        self.page = mmap.mmap(self.memory, 4096)
+        self.page[:8] = b"DDPRUNPG"
+        self.page[8] = 1
+
+    def close(self):
+        self.page.close()
+        os.close(self.memory)
+        self.listener.close()
+
+    def word(self, offset):
+        return struct.unpack_from("<Q", self.page, offset)[0]
+
+    def take(self):
+        connection, _ = self.listener.accept()
+        connection.settimeout(20)
+        lines = connection.makefile("r")
+        hello = json.loads(lines.readline())
+        connection.sendmsg([b'{"type":"welcome","version":1}\n'],
+                           [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", self.memory))])
+        return connection, lines, hello
+
+
+class Module(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.agent = Agent(folder.name)
+        self.addCleanup(self.agent.close)
+
+    def worker(self, code, **more):
+        worker = subprocess.Popen([sys.executable, "-c", code], env=worker_environment(
+            DDPRUN_AGENT_SOCKET=self.agent.path, DDPRUN_ROUND="3", LOCAL_RANK="2", **more),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(worker.communicate)
+        self.addCleanup(worker.kill)
+        return worker
+
+    def test_steps_and_phases_land_in_the_page_and_the_first_step_is_said_once(self):
+        worker = self.worker(
+            "import ddprun\n"
+            "ddprun.step(41); print('begun', flush=True); input()\n"
+            "ddprun.step(42); ddprun.step(43); print('two done', flush=True); input()\n"
+            "ddprun.phase('checkpoint'); print('checkpoint', flush=True); input()\n")
+        connection, lines, hello = self.agent.take()
+        self.addCleanup(connection.close)
+        self.addCleanup(lines.close)
+        self.assertEqual(hello, {"type": "hello", "version": 1, "round": 3, "local_rank": 2})
+        self.assertEqual(worker.stdout.readline(), "begun\n")
+        self.assertEqual([self.agent.word(o) for o in (64, 72, 80)], [1, 41, 0])
+        print(file=worker.stdin, flush=True)
+        self.assertEqual(worker.stdout.readline(), "two done\n")
+        self.assertEqual([self.agent.word(o) for o in (64, 72, 80)], [1, 43, 42])
+        print(file=worker.stdin, flush=True)
+        self.assertEqual(worker.stdout.readline(), "checkpoint\n")
+        self.assertEqual(self.agent.word(64), 2)
+        print(file=worker.stdin, flush=True)
+        self.assertEqual(worker.wait(20), 0)
+        self.assertEqual([json.loads(line) for line in lines], [{"type": "first_step", "step": 41}])
+
+    def test_requests_arrive_and_a_stop_request_is_seen(self):
+        worker = self.worker(
+            "import ddprun\n"
+            "assert ddprun.connected() and not ddprun.stop_requested()\n"
+            "assert ddprun.exclude_node('bad \"ECC\"')\n"
+            "assert ddprun.stop_job('x' * 9000, exit_code=9)\n"
+            "print('said', flush=True); input()\n"
+            "assert ddprun.stop_requested()\n")
+        connection, lines, _ = self.agent.take()
+        self.addCleanup(connection.close)
+        self.addCleanup(lines.close)
+        self.assertEqual(worker.stdout.readline(), "said\n")
+        self.assertEqual(json.loads(lines.readline()),
+                         {"type": "exclude_node", "reason": 'bad "ECC"'})
+        stop = lines.readline()
+        self.assertLessEqual(len(stop), 4096)
+        self.assertEqual(json.loads(stop)["exit_code"], 9)
+        struct.pack_into("<Q", self.agent.page, 128, 1)
+        print(file=worker.stdin, flush=True)
+        self.assertEqual(worker.wait(20), 0)
+
+    def test_a_forked_child_has_a_connection_of_its_own(self):
+        self.worker("import ddprun, os\n"
+                    "ddprun.connected()\n"
+                    "child = os.fork()\n"
+                    "if child == 0: ddprun.exclude_node('child'); os._exit(0)\n"
+                    "os.waitpid(child, 0)\n")
+        first, lines, _ = self.agent.take()
+        second, child_lines, _ = self.agent.take()
+        for each in (first, lines, second, child_lines):
+            self.addCleanup(each.close)
+        self.assertEqual(json.loads(child_lines.readline())["reason"], "child")
+        self.assertEqual(lines.readline(), "")
+
+    def test_without_an_agent_every_call_works(self):
+        code = ("import ddprun\n"
+                "ddprun.step(1); ddprun.step_done(); ddprun.phase('evaluate')\n"
+                "assert not ddprun.connected() and not ddprun.stop_requested()\n"
+                "assert not ddprun.exclude_node('x') and not ddprun.stop_job('x')\n")
+        for more in ({}, {"DDPRUN_AGENT_SOCKET": "/nowhere/agent.sock"}):
+            done = subprocess.run([sys.executable, "-c", code], env=worker_environment(**more),
+                                  timeout=20, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("no progress is reported" in done.stderr, bool(more))
+
+
+@unittest.skipUnless(os.path.exists(os.path.join(BIN, "ddprun")), "ddprun is not built")
+class UnderDdprun(unittest.TestCase):
+    def test_each_worker_reaches_its_agent(self):
+        code = "import ddprun; ddprun.step(1); ddprun.step(2); assert ddprun.connected()"
+        done = subprocess.run([os.path.join(BIN, "ddprun"), "--standalone", "--nproc-per-node=3",
+                               "--no-python", sys.executable, "-c", code],
+                              env=worker_environment(), timeout=40, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    runner.unwind_on_sigterm()
+    unittest.main()

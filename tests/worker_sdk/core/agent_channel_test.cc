@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a worker's SDK tells a real agent's socket.
+#include "worker_sdk/core/agent_channel.h"
+
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "rendezvous/store/tcp_store.h"
+#include "tests/rendezvous/store_server/server_thread.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/worker_sdk/core/agent_thread.h"
+#include "worker_sdk/core/session.h"
+
+namespace ddprun {
+namespace {
+
+using store::testing::LogLines;
+using store::testing::ServerThread;
+using test::AgentThread;
+
+Deadline soon() { return Deadline::after(std::chrono::seconds(10)); }
+
+// Rank 0 of a job of one worker.
+Session make_session(const ServerThread& server, const std::string& agent_socket, int round = 1) {
+  WorkerEnv env;
+  env.round = round;
+  env.master = server.endpoint();
+  env.agent_socket = agent_socket;
+  return Session(env, [endpoint = server.endpoint()] {
+    return std::make_unique<store::TcpStore>(endpoint, store::TcpStoreOptions{});
+  });
+}
+
+TEST_CASE("AgentChannel: the page that comes with the welcome is the agent's") {
+  AgentThread agent(4, 2);
+  AgentChannel channel(agent.path(), 4, 1, soon());
+  WorkerProgress progress(channel.page());
+  progress.begin_step(9);
+  CHECK(agent.read(1).step == 9);
+  CHECK(agent.read(1).connected);
+  CHECK_FALSE(agent.read(0).connected);
+}
+
+TEST_CASE("AgentChannel: events arrive as they were said, whatever is in a reason") {
+  AgentThread agent(1, 1);
+  AgentChannel channel(agent.path(), 1, 0, soon());
+  CHECK(channel.first_step(17));
+  CHECK(channel.exclude_node("say \"\\\" and\nbad \xff bytes: é"));
+  CHECK(channel.stop_job(std::string(9000, '"'), 9));
+  const auto said = agent.await_said(3);
+  REQUIRE(said.size() == 3);
+  CHECK(std::get<agent::FirstStep>(said[0].second).step == 17);
+  CHECK(std::get<agent::ExcludeNode>(said[1].second).reason ==
+        "say \"\\\" and bad \xEF\xBF\xBD bytes: é");
+  CHECK(std::get<agent::StopJob>(said[2].second).exit_code == 9);
+}
+
+TEST_CASE("AgentChannel: nobody there, or an agent that refuses, is an error with the reason") {
+  std::string what;
+  CHECK(test::code_of([] { AgentChannel("/nowhere/agent.sock", 1, 0, soon()); }, &what) ==
+        ErrorCode::kUnavailable);
+  CHECK(test::contains(what, "/nowhere/agent.sock"));
+  CHECK(test::code_of([] { AgentChannel(std::string(200, 'x'), 1, 0, soon()); }) ==
+        ErrorCode::kUnavailable);
+  AgentThread agent(2, 1);
+  CHECK(test::code_of([&] { AgentChannel(agent.path(), 1, 0, soon()); }, &what) ==
+        ErrorCode::kUnavailable);
+  CHECK(test::contains(what, "round 1 is not the current one"));
+}
+
+TEST_CASE("AgentChannel: an agent that is silent costs no more than the deadline") {
+  // A thread that stands still: the connection is made, the welcome doesn't come.
+  AgentThread agent(1, 1);
+  std::promise<void> release;
+  auto stuck = std::async(std::launch::async,
+                          [&] { agent.on_io_thread([&] { release.get_future().wait(); }); });
+  CHECK(test::code_of([&] {
+          AgentChannel(agent.path(), 1, 0, Deadline::after(std::chrono::milliseconds(100)));
+        }) == ErrorCode::kTimeout);
+  release.set_value();
+  stuck.get();
+}
+
+TEST_CASE("Session: steps, phases and the operations of its communicators land in the page") {
+  AgentThread agent(1, 1);
+  ServerThread server;
+  auto session = make_session(server, agent.path());
+  session.progress().begin_step(3);
+  session.progress().end_step();
+  session.progress().set_phase(ProgressPhase::kEvaluate);
+  const auto communicator = session.make_communicator(BackendChoice::kHost);
+  float value = 1;
+  communicator->all_reduce({.data = &value, .count = 1, .dtype = DType::kFloat32}, ReduceOp::kSum);
+  communicator->barrier();
+  const agent::ProgressSample sample = agent.read(0);
+  CHECK(sample.steps_done == 3);
+  CHECK(sample.phase == ProgressPhase::kEvaluate);
+  CHECK(sample.collectives_begun == 2);
+  CHECK(sample.collectives_done == 2);
+  CHECK(sample.last_collective == CollectiveKind::kBarrier);
+  CHECK(communicator->progress() == &session.progress());
+  CHECK(session.exclude_node("hot"));
+  CHECK(session.stop_job("done", 3));
+  const auto said = agent.await_said(3);
+  REQUIRE(said.size() == 3);
+  CHECK(std::get<agent::FirstStep>(said[0].second).step == 3);
+  CHECK(std::get<agent::ExcludeNode>(said[1].second).reason == "hot");
+}
+
+TEST_CASE("Session: without an agent, or with one of another round, it trains all the same") {
+  const LogLines lines;
+  ServerThread server;
+  auto alone = make_session(server, "");
+  alone.progress().begin_step(1);
+  CHECK_FALSE(alone.exclude_node("x"));
+  CHECK_FALSE(alone.stop_job("x"));
+  CHECK(lines.all().empty());
+  AgentThread agent(2, 1);
+  auto late = make_session(server, agent.path(), 1);
+  late.progress().begin_step(1);
+  CHECK_FALSE(agent.read(0).connected);
+  CHECK(test::contains(lines.await("no progress is reported"), "round 1"));
+}
+
+}  // namespace
+}  // namespace ddprun

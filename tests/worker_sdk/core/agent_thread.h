@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// A real agent's socket in a thread of its own, for tests of what a worker says to it.
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <condition_variable>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "agent/agent_socket.h"
+#include "tests/support/temp_directory.h"
+
+namespace ddprun::test {
+
+class AgentThread {
+ public:
+  AgentThread(std::uint64_t round, int num_workers) {
+    pages_.begin_round(round, num_workers);
+    agent::AgentSocketEvents events;
+    events.said = [this](int local_rank, const agent::WorkerLine& line) {
+      const std::lock_guard lock(mutex_);
+      said_.emplace_back(local_rank, line);
+      changed_.notify_all();
+    };
+    events.tell = [](LogLevel, const std::string&) {};
+    socket_ =
+        std::make_unique<agent::AgentSocket>(io_, pages_, directory_.path(), std::move(events));
+    path_ = socket_->path();
+    thread_ = std::thread([this] { io_.run(); });
+  }
+  ~AgentThread() {
+    boost::asio::post(io_, [this] { socket_.reset(); });
+    work_.reset();
+    thread_.join();
+  }
+
+  const std::string& path() const { return path_; }
+
+  template <typename Call>
+  auto on_io_thread(Call call) {
+    // Second owner: the handler, which may still be returning when the result is there.
+    const auto task = std::make_shared<std::packaged_task<decltype(call())()>>(std::move(call));
+    auto result = task->get_future();
+    boost::asio::post(io_, [task] { (*task)(); });
+    return result.get();
+  }
+  agent::ProgressSample read(int local_rank) {
+    return on_io_thread([this, local_rank] { return pages_.read(local_rank); });
+  }
+  agent::ProgressPages& pages() { return pages_; }  // use on the io thread
+
+  // What workers said, once there are `count`; fewer after 10 s.
+  std::vector<std::pair<int, agent::WorkerLine>> await_said(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(10), [&] { return said_.size() >= count; });
+    return said_;
+  }
+
+ private:
+  const TempDirectory directory_;
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
+      io_.get_executor()};
+  agent::ProgressPages pages_;
+  std::unique_ptr<agent::AgentSocket> socket_;
+  std::string path_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::pair<int, agent::WorkerLine>> said_;  // Guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace ddprun::test

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/agent_channel.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/progress_page.h"
+#include "common/socket.h"
+#include "common/utf8.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::size_t kMaxReasonBytes = 1024;
+
+UniqueFd connect_to_path(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    throw Error(ErrorCode::kUnavailable, "the path of the agent's socket is too long: " + path);
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) throw_system_error("socket", errno);
+  // A Unix socket connects at once; EAGAIN: more workers than fit wait to be accepted.
+  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    throw Error(ErrorCode::kUnavailable, "the agent's socket " + path + ": " + errno_text(errno));
+  }
+  return fd;
+}
+
+// The text as the inside of a JSON string: valid UTF-8 of one line, cut.
+std::string json_text(std::string_view text) {
+  std::string escaped;
+  while (!text.empty() && escaped.size() < kMaxReasonBytes) {
+    const std::size_t length = utf8_length(text);
+    const auto first = static_cast<unsigned char>(text.front());
+    if (length == 0) {
+      escaped += kReplacementCharacter;
+    } else if (first < 0x20 || first == 0x7f) {
+      escaped += ' ';
+    } else {
+      if (first == '"' || first == '\\') escaped += '\\';
+      escaped += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return escaped;
+}
+
+// Some bytes of the answer; a descriptor that comes with them goes to `page`.
+std::string receive_some(int socket, UniqueFd* page) {
+  std::array<char, kMaxAgentLineBytes> text;
+  iovec part{text.data(), text.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t size = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return "";
+  if (size <= 0) throw Error(ErrorCode::kUnavailable, "the agent ended the connection");
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    page->reset(fd);
+  }
+  return {text.data(), static_cast<std::size_t>(size)};
+}
+
+}  // namespace
+
+AgentChannel::AgentChannel(const std::string& path, std::uint64_t round, int local_rank,
+                           Deadline deadline)
+    : socket_(connect_to_path(path)) {
+  send_line(concat(R"({"type":"hello","version":)", kProgressVersion, R"(,"round":)", round,
+                   R"(,"local_rank":)", local_rank, "}"));
+  std::string answer;
+  while (answer.find('\n') == std::string::npos) {
+    if (answer.size() > kMaxAgentLineBytes || !wait_ready(socket_.get(), POLLIN, deadline)) {
+      throw Error(ErrorCode::kTimeout, "the agent does not answer");
+    }
+    answer += receive_some(socket_.get(), &page_);
+  }
+  answer.resize(answer.find('\n'));
+  if (answer.find(R"("type":"welcome")") == std::string::npos || !page_) {
+    throw Error(ErrorCode::kUnavailable, "the agent refused this worker: " + one_line(answer));
+  }
+}
+
+bool AgentChannel::first_step(std::uint64_t step) {
+  return send_line(concat(R"({"type":"first_step","step":)", step, "}"));
+}
+
+bool AgentChannel::exclude_node(std::string_view reason) {
+  return send_line(R"({"type":"exclude_node","reason":")" + json_text(reason) + "\"}");
+}
+
+bool AgentChannel::stop_job(std::string_view reason, int exit_code) {
+  return send_line(R"({"type":"stop_job","reason":")" + json_text(reason) +
+                   concat(R"(","exit_code":)", exit_code, "}"));
+}
+
+bool AgentChannel::send_line(const std::string& line) {
+  const std::lock_guard lock(mutex_);
+  if (!socket_) return false;
+  const std::string whole = line + "\n";
+  const ssize_t sent = ::send(socket_.get(), whole.data(), whole.size(), MSG_NOSIGNAL);
+  if (sent == static_cast<ssize_t>(whole.size())) return true;
+  if (sent >= 0) socket_.reset();  // half a line: what follows would be no line
+  return false;
+}
+
+}  // namespace ddprun
