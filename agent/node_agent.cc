@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/process_facts.h"
 
 namespace ddprun::agent {
 
@@ -15,6 +16,8 @@ namespace action = membership::agent_action;
 
 namespace {
 
+// The driver needs up to seconds to take back what a killed process had on a GPU.
+constexpr std::chrono::milliseconds kGpuMemoryLimit{5'000};
 constexpr std::chrono::milliseconds kFarewellAfterLoss{3'000};  // a cut-off node kills in less
 
 // `Overloaded{…}` makes one visitor of several lambdas.
@@ -66,6 +69,7 @@ void NodeAgent::open_socket(std::uint64_t round) {
 
 void NodeAgent::signal(int number) {
   if (farewell_) return std::exchange(farewell_, nullptr)();
+  if (gpus_) gpus_->give_up();
   handle(event::Signal{number});
 }
 
@@ -135,6 +139,7 @@ void NodeAgent::spawn(const membership::StartRound& round) {
   round_ = round.round;
   node_rank_ = round.node_rank;
   error_files_.begin_round(round_, options_.environment.num_workers);
+  if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
   open_socket(round_);
   WorkerGroupOptions group = options_.workers;
   if (socket_) group.socket_directory = socket_->directory();
@@ -182,9 +187,18 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
   events.all_succeeded = [this, round] { handle(event::WorkersSucceeded{round}); };
   events.all_gone = [this, round] {
     socket_.reset();
-    handle(event::WorkersGone{round});
+    workers_gone(round);
   };
   return events;
+}
+
+// What they had on the GPUs has to be free before others start.
+void NodeAgent::workers_gone(std::uint64_t round) {
+  if (!gpus_) return handle(event::WorkersGone{round});
+  gpus_->when_freed(kGpuMemoryLimit, [this, round](const std::string& note) {
+    if (!note.empty()) events_.tell(LogLevel::kWarning, note);
+    handle(event::WorkersGone{round});
+  });
 }
 
 void NodeAgent::arm_timer() {

@@ -15,6 +15,7 @@
 #include "agent/agent_socket.h"
 #include "agent/console.h"
 #include "agent/error_files.h"
+#include "agent/gpu/gpu_memory.h"
 #include "agent/progress_pages.h"
 #include "agent/round_store.h"
 #include "agent/worker_environment.h"
@@ -68,6 +69,7 @@ class NodeAgent {
   void spawn(const membership::StartRound& round);
   void stop_workers(std::chrono::milliseconds grace);
   WorkerGroupEvents group_events(std::uint64_t round);
+  void workers_gone(std::uint64_t round);
   void arm_timer();
   void leave(const membership::agent_action::Exit& exit);
 
@@ -81,6 +83,7 @@ class NodeAgent {
   membership::AgentLink link_;
   RoundStore store_;
   ErrorFiles error_files_;
+  std::shared_ptr<GpuMemory> gpus_;  // null: no GPUs here, or no round yet
   ProgressPages pages_;
   std::unique_ptr<AgentSocket> socket_;  // of round_; null: its workers run without
   boost::asio::steady_timer timer_;

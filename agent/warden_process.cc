@@ -80,13 +80,7 @@ pid_t spawn_warden(const std::string& path, std::string directory, int socket) {
 
 const std::vector<pid_t>& live_wardens() { return mutable_live_wardens(); }
 
-std::string WardenProcess::default_path() {
-  const std::string folder = own_folder();
-  const std::string beside = folder + "/ddprun-warden";
-  const std::string libexec = folder + "/../libexec/ddprun/ddprun-warden";
-  return ::access(beside.c_str(), X_OK) != 0 && ::access(libexec.c_str(), X_OK) == 0 ? libexec
-                                                                                     : beside;
-}
+std::string WardenProcess::default_path() { return helper_program("ddprun-warden"); }
 
 std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io,
                                                      const std::string& path,

@@ -39,6 +39,9 @@ inline constexpr char kTerminalColumns[] = "DDPRUN_TERMINAL_COLUMNS";
 inline constexpr char kNcclLibrary[] = "DDPRUN_NCCL_LIBRARY";
 inline constexpr char kCudartLibrary[] = "DDPRUN_CUDART_LIBRARY";
 
+// Read by ddprun: likewise, NVML's.
+inline constexpr char kNvmlLibrary[] = "DDPRUN_NVML_LIBRARY";
+
 // Read by NCCL: where its RAS service listens.
 inline constexpr char kNcclRasAddr[] = "NCCL_RAS_ADDR";
 

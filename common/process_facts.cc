@@ -18,6 +18,14 @@ std::string own_folder() {
   return program.parent_path().string();
 }
 
+std::string helper_program(const std::string& name) {
+  const std::string folder = own_folder();
+  const std::string beside = folder + "/" + name;
+  const std::string libexec = folder + "/../libexec/ddprun/" + name;
+  const bool is_there = ::access(libexec.c_str(), X_OK) == 0;
+  return ::access(beside.c_str(), X_OK) != 0 && is_there ? libexec : beside;
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data() : "?";

@@ -14,6 +14,10 @@ namespace ddprun {
 // Error(kSystem) where /proc is missing.
 std::string own_folder();
 
+// Where `name`, a program that is a part of ddprun, is: beside the running one, else in
+// ../libexec/ddprun. Errors as own_folder().
+std::string helper_program(const std::string& name);
+
 // As gethostname(2) says it; "?" where it says nothing.
 std::string host_name();
 

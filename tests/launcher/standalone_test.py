@@ -27,6 +27,33 @@ def processes_with(marker):
     return found
 
 
+class GpuMemory(harness.Case):
+    """NVML is a library whose answers a file gives (tests/agent/gpu/fake_nvml.cc)."""
+
+    def test_the_next_round_waits_until_the_memory_of_the_last_one_is_free(self):
+        folder = self.scratch()
+        held, started = os.path.join(folder, "held"), os.path.join(folder, "started")
+        self.write(folder, "held", "")
+        script = (f'if [ $DDPRUN_ROUND = 1 ]; then echo "0 $$ 1073741824" >{held}.new; '
+                  f'mv {held}.new {held}; exit 3; fi; date +%s%N >{started}')
+        process = self.start("--standalone", "--max-restarts=1", "sh", "-c", script, FAKE_NVML_LIST=held,
+                             DDPRUN_NVML_LIBRARY=os.path.join(harness.BIN, "libddprun_fake_nvml.so"))
+
+        def worker_is_gone():
+            with open(held, encoding="ascii") as f:
+                words = f.read().split()
+            return len(words) == 3 and not os.path.exists(f"/proc/{words[1]}")
+
+        harness.wait_until(worker_is_gone, "the first round's worker held memory and ended")
+        time.sleep(0.3)  # long enough for a round to start that doesn't wait
+        freed = time.time_ns()
+        self.write(folder, "held", "")
+        done = self.finish(process)
+        self.assertEqual(done.returncode, 0, done.text)
+        with open(started, encoding="ascii") as f:
+            self.assertGreater(int(f.read()), freed, done.text)
+
+
 class Success(harness.Case):
     def test_two_true(self):
         done = self.ddprun("--standalone", "--nproc_per_node=2", "true")

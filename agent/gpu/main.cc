@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// ddprun-gpus: for each byte on standard input one list of the GPUs' processes ("DEVICE PID BYTES"
+// lines, then "."). Ends with its input. Without NVML: one line that says why, exit status 1.
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "agent/gpu/nvml.h"
+#include "common/error.h"
+
+int main() {
+  using namespace ddprun;
+  try {
+    const agent::Nvml nvml;
+    for (char request; ::read(STDIN_FILENO, &request, 1) == 1;) {
+      for (const auto& process : nvml.processes()) std::puts(agent::to_line(process).c_str());
+      std::puts(".");
+      if (std::fflush(stdout) != 0) return 0;  // nobody reads any more
+    }
+    return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "ddprun-gpus: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The little of NVML that is needed here, opened at run time.
+#pragma once
+
+#include <vector>
+
+#include "agent/gpu/gpu_process.h"
+
+namespace ddprun::agent {
+
+class Nvml {
+ public:
+  // Loads the file that DDPRUN_NVML_LIBRARY names, else libnvidia-ml.so.1, and initialises it.
+  // Throws Error(kUnsupported) with NVML's own reason.
+  Nvml();
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  // Compute processes of all GPUs. A GPU that doesn't answer is left out.
+  std::vector<GpuProcess> processes() const;
+
+ private:
+  using Device = void*;
+  // nvmlProcessInfo_t of nvmlDeviceGetComputeRunningProcesses_v3 (and _v2).
+  struct ProcessInfo {
+    unsigned pid;
+    unsigned long long used_gpu_memory;
+    unsigned gpu_instance_id;
+    unsigned compute_instance_id;
+  };
+
+  void* library_ = nullptr;
+  int (*shutdown_)() = nullptr;
+  int (*count_)(unsigned*) = nullptr;
+  int (*handle_)(unsigned, Device*) = nullptr;
+  int (*running_)(Device, unsigned*, ProcessInfo*) = nullptr;
+};
+
+}  // namespace ddprun::agent

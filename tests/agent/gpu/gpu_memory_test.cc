@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// GpuMemory over the real ddprun-gpus and an NVML whose answers a file gives.
+#include "agent/gpu/gpu_memory.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "common/clock.h"
+#include "common/env_names.h"
+#include "common/process_facts.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_directory.h"
+
+using namespace ddprun;
+using namespace ddprun::agent;
+using ddprun::test::Contains;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+constexpr char kDead[] = "1 2147483600 2147483648\n";  // above any pid
+
+class Node {
+ public:
+  explicit Node(const std::string& first_list) {
+    ::setenv(env::kNvmlLibrary, DDPRUN_FAKE_NVML, 1);
+    ::setenv("FAKE_NVML_LIST", list_file().c_str(), 1);
+    set_list(first_list);
+    memory = GpuMemory::open(io, helper_program("ddprun-gpus"));
+    REQUIRE(memory);
+  }
+  ~Node() { ::unsetenv(env::kNvmlLibrary); }
+
+  // In one step, as NVML's own answers are.
+  void set_list(const std::string& text) const {
+    std::ofstream(list_file() + ".new") << text;
+    REQUIRE(std::rename((list_file() + ".new").c_str(), list_file().c_str()) == 0);
+  }
+  void wait(milliseconds limit) {
+    note.reset();
+    memory->when_freed(limit, [this](std::string text) { note = std::move(text); });
+  }
+  bool run_until_noted() {
+    const auto deadline = Deadline::after(seconds{30});
+    while (!note && !deadline.expired()) {
+      io.restart();
+      io.run_one_for(milliseconds{100});
+    }
+    return note.has_value();
+  }
+
+  boost::asio::io_context io;
+  std::shared_ptr<GpuMemory> memory;
+  std::optional<std::string> note;
+
+ private:
+  std::string list_file() const { return folder_.path() + "/list"; }
+  test::TempDirectory folder_;
+};
+
+}  // namespace
+
+TEST_CASE("GpuMemory: no driver, nothing to wait for") {
+  boost::asio::io_context io;
+  if (::access("/dev/nvidiactl", F_OK) == 0) DDPRUN_SKIP("this machine has an NVIDIA driver");
+  CHECK_FALSE(GpuMemory::open(io, helper_program("ddprun-gpus")));
+}
+
+TEST_CASE("GpuMemory: free memory is seen at once, who was there before doesn't count") {
+  Node node("0 2147483599 5\n");
+  node.wait(seconds{20});
+  const auto begin = Clock::now();
+  REQUIRE(node.run_until_noted());
+  CHECK(*node.note == "");
+  CHECK(Clock::now() - begin < seconds{10});
+}
+
+TEST_CASE("GpuMemory: dead processes' memory is waited for") {
+  Node node("");
+  node.wait(seconds{20});
+  REQUIRE(node.run_until_noted());  // the first list is there now
+  node.set_list(kDead);
+  node.wait(seconds{20});
+  node.io.restart();
+  node.io.run_for(milliseconds{100});
+  CHECK_FALSE(node.note);
+  node.set_list("");
+  REQUIRE(node.run_until_noted());
+  CHECK(*node.note == "");
+}
+
+TEST_CASE("GpuMemory: after the limit it says who holds what") {
+  Node node("");
+  node.wait(seconds{20});
+  REQUIRE(node.run_until_noted());
+  node.set_list(kDead);
+  node.wait(milliseconds{150});
+  REQUIRE(node.run_until_noted());
+  CHECK_THAT(*node.note, Contains("GPU 1: 2.0 GiB by pid 2147483600"));
+  CHECK_THAT(*node.note, Contains("0.15 s after their end"));
+}
+
+TEST_CASE("GpuMemory: a process that lives is named, not waited for") {
+  Node node("");
+  node.wait(seconds{20});
+  REQUIRE(node.run_until_noted());
+  node.set_list("0 " + std::to_string(::getppid()) + " 1073741824\n");
+  node.wait(seconds{20});
+  REQUIRE(node.run_until_noted());
+  CHECK_THAT(*node.note, Contains("GPU 0: 1.0 GiB by pid " + std::to_string(::getppid())));
+}
+
+TEST_CASE("GpuMemory: a driver that hangs costs the limit, one that breaks costs nothing") {
+  Node hanging("hang");
+  hanging.wait(milliseconds{150});
+  REQUIRE(hanging.run_until_noted());
+  CHECK_THAT(*hanging.note, Contains("NVML did not answer"));
+  Node broken("broken");
+  broken.wait(seconds{20});
+  const auto begin = Clock::now();
+  REQUIRE(broken.run_until_noted());
+  CHECK(*broken.note == "");
+  broken.wait(seconds{20});
+  REQUIRE(broken.run_until_noted());
+  CHECK(Clock::now() - begin < seconds{10});
+}
+
+TEST_CASE("GpuMemory: a wait that is given up is over at once") {
+  Node node("hang");
+  node.wait(seconds{20});
+  node.memory->give_up();
+  REQUIRE(node.note);
+  CHECK(*node.note == "");
+}
