@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one look at one rank sees, and what is known of a rank after many looks. Plain data.
+// docs/hang-detection.md has the words and the rules.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "common/clock.h"
+
+namespace ddprun::agent {
+
+enum class WorkPhase { kStartUp, kTrain, kCheckpoint, kEvaluate, kTearDown };
+
+// The progress page's words that the worker writes.
+struct ProgressWords {
+  WorkPhase phase = WorkPhase::kStartUp;
+  std::uint64_t step = 0;  // the last one begun
+  std::uint64_t steps_done = 0;
+  std::uint64_t collectives_begun = 0;
+  std::uint64_t collectives_done = 0;
+  std::uint64_t collective_kind = 0;  // of the last one begun, as the page numbers them
+
+  bool in_collective() const { return collectives_begun > collectives_done; }
+  friend bool operator==(const ProgressWords&, const ProgressWords&) = default;
+};
+
+// /proc's part. `cpu` and `bytes` never go back; while the rank is quiet they include all that the
+// worker started.
+struct ProcessFacts {
+  char state = '?';  // of the main thread, as ps shows it
+  std::chrono::microseconds cpu{0};
+  std::uint64_t bytes = 0;  // read and written
+
+  bool stopped() const { return state == 'T' || state == 't'; }
+};
+
+// One look at one rank. No words: a foreign worker, which doesn't write its page.
+struct RankSample {
+  std::optional<ProgressWords> words;
+  ProcessFacts process;
+};
+
+// What --hang-timeout sets; unset ones are learnt.
+struct HangLimits {
+  std::optional<std::chrono::milliseconds> startup, first, step, checkpoint, teardown, foreign;
+};
+
+enum class Activity {
+  kBlocked,  // neither CPU nor bytes worth mentioning since it went quiet
+  kWorks,
+  kStopped,  // by a signal or a debugger
+};
+
+// One rank after many looks.
+struct RankView {
+  std::optional<ProgressWords> words;
+  Clock::duration quiet{};  // since its last progress, without the times when it was stopped
+  Clock::duration limit{};  // of its phase
+  // How long it may be quiet while it works; nullopt: as long as it likes.
+  std::optional<Clock::duration> limit_if_working;
+  Activity activity = Activity::kBlocked;
+  char state = '?';
+  int cpu_percent = 0;      // of one core, since it went quiet
+  std::uint64_t bytes = 0;  // moved since then
+  // Medians; nullopt: too few steps yet. `own`: outside collectives.
+  std::optional<Clock::duration> step_time, own_step_time;
+};
+
+}  // namespace ddprun::agent

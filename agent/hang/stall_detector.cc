@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/hang/stall_detector.h"
+
+#include <algorithm>
+
+namespace ddprun::agent {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+using namespace std::chrono_literals;
+
+constexpr auto kFamilyAfter = 1s;
+constexpr int kMostDoublings = 6;
+
+// A foreign worker moves when it uses more than 1 % of a core (background threads wake up now and
+// then) or any byte.
+constexpr int kIdlePercent = 1;
+constexpr microseconds kIdleSlack{20'000};  // /proc counts in units of 10 ms
+
+// A rank works when it used more than 5 % of a core since it went quiet, or moved so much.
+constexpr int kWorkPercent = 5;
+constexpr std::uint64_t kWorkBytes = 1 << 20;
+
+microseconds share(Clock::duration of, int percent) {
+  return duration_cast<microseconds>(of) * percent / 100;
+}
+
+}  // namespace
+
+StallDetector::StallDetector(HangLimits limits, std::size_t num_ranks)
+    : limits_(limits), ranks_(num_ranks) {}
+
+std::vector<std::size_t> StallDetector::look(const std::vector<std::optional<RankSample>>& samples,
+                                             Clock::time_point now) {
+  const bool is_first = now_ == Clock::time_point{};
+  const Clock::duration passed = is_first ? Clock::duration::zero() : now - now_;
+  now_ = now;
+  std::vector<std::size_t> stalled;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (i >= samples.size() || !samples[i]) {
+      rank.alive = false;
+      continue;
+    }
+    look_at(rank, *samples[i], passed);
+    const Clock::duration waited = now_ - rank.stopped_since.value_or(rank.changed);
+    if (waited >= limit(rank) * (1 << std::min(rank.times_said, kMostDoublings))) {
+      ++rank.times_said;
+      stalled.push_back(i);
+    }
+  }
+  return stalled;
+}
+
+void StallDetector::look_at(Rank& rank, const RankSample& sample, Clock::duration passed) {
+  const bool is_new = !rank.alive;
+  const bool stopped = sample.process.stopped();
+  if (!is_new && (stopped || passed > kStandstill)) {
+    rank.changed += passed;
+    rank.phase_began += passed;
+    rank.steps.skip(passed);
+    if (stopped && rank.stopped_since && passed > kStandstill) *rank.stopped_since += passed;
+  }
+  if (!stopped && rank.stopped_since) {
+    rank.stopped_since.reset();
+    rank.times_said = 0;
+  } else if (stopped && !rank.stopped_since) {
+    rank.stopped_since = now_;
+    rank.times_said = 0;
+  }
+  const auto phase_of = [](const RankSample& of) {
+    return of.words ? of.words->phase : WorkPhase::kStartUp;
+  };
+  if (is_new || phase_of(sample) != phase_of(rank.last)) {
+    const Clock::duration took = now_ - rank.phase_began;
+    const WorkPhase ended = phase_of(rank.last);
+    if (!is_new && ended == WorkPhase::kCheckpoint) {
+      rank.slowest_checkpoint = std::max(rank.slowest_checkpoint, took);
+    } else if (!is_new && ended == WorkPhase::kEvaluate) {
+      rank.slowest_evaluation = std::max(rank.slowest_evaluation, took);
+    }
+    rank.phase_began = now_;
+  }
+  if (is_new || moved(rank, sample)) {
+    rank.changed = now_;
+    rank.at_change = sample.process;
+    rank.times_said = 0;
+  }
+  if (sample.words) rank.steps.look(*sample.words, now_);
+  rank.alive = true;
+  rank.last = sample;
+}
+
+bool StallDetector::moved(const Rank& rank, const RankSample& sample) const {
+  if (sample.words || rank.last.words) return sample.words != rank.last.words;
+  const microseconds used = sample.process.cpu - rank.at_change.cpu;
+  return sample.process.bytes != rank.at_change.bytes ||
+         used > share(now_ - rank.changed, kIdlePercent) + kIdleSlack;
+}
+
+Clock::duration StallDetector::limit(const Rank& rank) const {
+  const auto patient = [](const auto& set, Clock::duration slowest) -> Clock::duration {
+    if (set) return *set;
+    return std::max<Clock::duration>(kPatientLimit, slowest * kPatientFactor);
+  };
+  if (!rank.last.words) return limits_.foreign.value_or(kForeignLimit);
+  switch (rank.last.words->phase) {
+    case WorkPhase::kStartUp:
+      return patient(limits_.startup, {});
+    case WorkPhase::kCheckpoint:
+      return patient(limits_.checkpoint, rank.slowest_checkpoint);
+    case WorkPhase::kEvaluate:
+      return patient(limits_.checkpoint, rank.slowest_evaluation);
+    case WorkPhase::kTearDown:
+      return patient(limits_.teardown, {});
+    case WorkPhase::kTrain:
+      break;
+  }
+  if (!rank.steps.warmed_up()) return patient(limits_.first, {});
+  if (limits_.step) return *limits_.step;
+  return std::max({Clock::duration(kLeastStepLimit), rank.steps.slowest_of_window() * kStepFactor,
+                   rank.steps.slowest_since_warm_up() * kEverFactor});
+}
+
+std::optional<Clock::duration> StallDetector::limit_if_working(const Rank& rank) const {
+  const bool trains = rank.last.words && rank.last.words->phase == WorkPhase::kTrain;
+  if (trains && rank.steps.warmed_up() && !limits_.step) {
+    return std::max<Clock::duration>(limit(rank) * kWorkingFactor, kLeastWorkingLimit);
+  }
+  const auto set = [&] {
+    if (!rank.last.words) return limits_.foreign;
+    switch (rank.last.words->phase) {
+      case WorkPhase::kStartUp:
+        return limits_.startup;
+      case WorkPhase::kTrain:
+        return rank.steps.warmed_up() ? limits_.step : limits_.first;
+      case WorkPhase::kCheckpoint:
+      case WorkPhase::kEvaluate:
+        return limits_.checkpoint;
+      case WorkPhase::kTearDown:
+        return limits_.teardown;
+    }
+    return limits_.startup;
+  }();
+  return set ? std::optional<Clock::duration>(*set) : std::nullopt;
+}
+
+Activity StallDetector::activity(const Rank& rank) const {
+  const ProcessFacts& now = rank.last.process;
+  if (now.stopped()) return Activity::kStopped;
+  const bool computes =
+      now.cpu - rank.at_change.cpu > share(now_ - rank.changed, kWorkPercent) + kIdleSlack;
+  const bool moves = now.bytes - rank.at_change.bytes >= kWorkBytes;
+  return computes || moves ? Activity::kWorks : Activity::kBlocked;
+}
+
+std::optional<RankView> StallDetector::view(std::size_t local_rank) const {
+  if (local_rank >= ranks_.size() || !ranks_[local_rank].alive) return std::nullopt;
+  const Rank& rank = ranks_[local_rank];
+  RankView view;
+  view.words = rank.last.words;
+  view.quiet = now_ - rank.changed;
+  view.limit = limit(rank);
+  view.limit_if_working = limit_if_working(rank);
+  view.activity = activity(rank);
+  view.state = rank.last.process.state;
+  const auto quiet = duration_cast<microseconds>(view.quiet);
+  const microseconds used = rank.last.process.cpu - rank.at_change.cpu;
+  if (quiet.count() > 0) view.cpu_percent = static_cast<int>(used * 100 / quiet);
+  view.bytes = rank.last.process.bytes - rank.at_change.bytes;
+  view.step_time = rank.steps.median();
+  view.own_step_time = rank.steps.own_median();
+  return view;
+}
+
+bool StallDetector::wants_family(std::size_t local_rank) const {
+  const Rank& rank = ranks_.at(local_rank);
+  return rank.alive && now_ - rank.changed >= kFamilyAfter;
+}
+
+}  // namespace ddprun::agent

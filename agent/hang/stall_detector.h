@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ranks of a node have stopped making progress: one look at all of them goes in every 100 ms,
+// what is to be said comes out. Learns its time-outs from the first steps (docs/hang-detection.md).
+// Pure: no I/O, clock or thread.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "agent/hang/rank_sample.h"
+#include "agent/hang/step_history.h"
+
+namespace ddprun::agent {
+
+class StallDetector {
+ public:
+  // Looks further apart than this mean that the agent itself stood still: nobody's clock ran.
+  static constexpr std::chrono::milliseconds kStandstill{1'000};
+  static constexpr std::chrono::milliseconds kLeastStepLimit{5'000};
+  static constexpr int kStepFactor = 10;       // × the slowest step of the window
+  static constexpr int kEverFactor = 3;        // × the slowest one since the first steps
+  static constexpr std::chrono::minutes kPatientLimit{30};  // phases that may take long
+  static constexpr int kPatientFactor = 10;                 // × the slowest one seen
+  static constexpr std::chrono::minutes kForeignLimit{10};
+  static constexpr int kWorkingFactor = 12;  // × the step limit, for a rank that works
+  static constexpr std::chrono::seconds kLeastWorkingLimit{60};
+
+  StallDetector(HangLimits limits, std::size_t num_ranks);
+
+  // `samples` by local rank; nullopt: its process has ended, or doesn't run yet. Returns the local
+  // ranks to be said stalled now: at their limit, and at twice, 4 ×, … of it.
+  std::vector<std::size_t> look(const std::vector<std::optional<RankSample>>& samples,
+                                Clock::time_point now);
+
+  // nullopt: not alive at the last look.
+  std::optional<RankView> view(std::size_t local_rank) const;
+
+  // Whether the next sample should include what the worker started: it has been quiet for a while.
+  bool wants_family(std::size_t local_rank) const;
+
+ private:
+  struct Rank {
+    RankSample last;
+    bool alive = false;
+    Clock::time_point changed{};  // last progress; moves on while the clock stands still
+    ProcessFacts at_change;
+    Clock::time_point phase_began{};
+    Clock::duration slowest_checkpoint{}, slowest_evaluation{};
+    std::optional<Clock::time_point> stopped_since;
+    int times_said = 0;
+    StepHistory steps;
+  };
+
+  void look_at(Rank& rank, const RankSample& sample, Clock::duration passed);
+  bool moved(const Rank& rank, const RankSample& sample) const;
+  Clock::duration limit(const Rank& rank) const;
+  std::optional<Clock::duration> limit_if_working(const Rank& rank) const;
+  Activity activity(const Rank& rank) const;
+
+  const HangLimits limits_;
+  std::vector<Rank> ranks_;
+  Clock::time_point now_{};
+};
+
+}  // namespace ddprun::agent
