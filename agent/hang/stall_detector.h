@@ -17,8 +17,8 @@ class StallDetector {
   // Looks further apart than this mean that the agent itself stood still: nobody's clock ran.
   static constexpr std::chrono::milliseconds kStandstill{1'000};
   static constexpr std::chrono::milliseconds kLeastStepLimit{5'000};
-  static constexpr int kStepFactor = 10;       // × the slowest step of the window
-  static constexpr int kEverFactor = 3;        // × the slowest one since the first steps
+  static constexpr int kStepFactor = 10;  // × the slowest step of the window
+  static constexpr int kEverFactor = 3;   // × the slowest one since the first steps
   static constexpr std::chrono::minutes kPatientLimit{30};  // phases that may take long
   static constexpr int kPatientFactor = 10;                 // × the slowest one seen
   static constexpr std::chrono::minutes kForeignLimit{10};

@@ -30,8 +30,18 @@ json::object round_object(const membership::RoundRecord& record) {
   object["world_size"] = record.world_size;
   object["came"] = json::array(record.came.begin(), record.came.end());
   object["went"] = json::array(record.went.begin(), record.went.end());
+  object["stragglers"] = json::array(record.stragglers.begin(), record.stragglers.end());
   object["cause"] = record.cause;
   object["seconds"] = seconds_object(record.seconds);
+  return object;
+}
+
+json::object hang_object(const membership::HangStatus& hang) {
+  json::object object;
+  object["round"] = hang.round;
+  object["text"] = hang.text;
+  object["lines"] = json::array(hang.lines.begin(), hang.lines.end());
+  object["acted"] = hang.acted;
   return object;
 }
 
@@ -75,6 +85,8 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs) {
     entry["rounds"] = std::move(rounds);
     entry["seconds"] = seconds_object(job.seconds);
     if (job.ettr) entry["ettr"] = *job.ettr;
+    if (job.hang) entry["hang"] = hang_object(*job.hang);
+    entry["stragglers"] = json::array(job.stragglers.begin(), job.stragglers.end());
     list.push_back(std::move(entry));
   }
   json::object all;

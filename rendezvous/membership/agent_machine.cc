@@ -188,6 +188,18 @@ class AgentMachine::Impl {
     stop_workers(join_.timeouts.stop_grace);
   }
 
+  void hear(const membership::Inspect& inspect) {
+    if (!exit_ && inspect.round == round_ && workers_ == Workers::kLive) {
+      emit(agent_action::Inspect{round_});
+    }
+  }
+
+  void hear(const HangVerdict& verdict) {
+    if (verdict.round != round_ || workers_ == Workers::kNone) return;
+    tell(LogLevel::kWarning, verdict.text);
+    for (const std::string& line : verdict.lines) tell(LogLevel::kWarning, "  " + line);
+  }
+
   void hear(const JobEnd& end) {
     emit(Send{channel_.plain(Ack{})});
     awaiting_job_end_ = false;
@@ -298,6 +310,23 @@ class AgentMachine::Impl {
     } else {
       say(WorkersStopped{round_, bound_port_});
     }
+  }
+
+  // Only while the rendezvous hears it: nobody wants to know later.
+  void on(const agent_event::RankStalled& event) {
+    if (is_watched(event.round)) say(Stalled{round_, event.report});
+  }
+
+  void on(const agent_event::RanksInspected& event) {
+    if (is_watched(event.round)) say(Inspection{round_, event.ranks});
+  }
+
+  void on(const agent_event::StepsTimed& event) {
+    if (is_watched(event.round)) say(StepTimes{round_, event.ranks});
+  }
+
+  bool is_watched(std::uint64_t round) const {
+    return round == round_ && workers_ == Workers::kLive && link_ == Link::kUp && !exit_;
   }
 
   // May be called again; a shorter grace shortens the wait.

@@ -84,6 +84,21 @@ struct WorkersSucceeded {
 struct WorkersGone {
   std::uint64_t round = 0;
 };
+// A rank of `round` made no progress for its limit.
+struct RankStalled {
+  std::uint64_t round = 0;
+  RankReport report;
+};
+// The answer to Inspect.
+struct RanksInspected {
+  std::uint64_t round = 0;
+  std::vector<RankReport> ranks;
+};
+// What this node's ranks take for a step; its giver keeps to the rate.
+struct StepsTimed {
+  std::uint64_t round = 0;
+  std::vector<RankStepTime> ranks;
+};
 // SIGINT, SIGTERM, … at ddprun itself.
 struct Signal {
   int number = 0;
@@ -98,6 +113,7 @@ using AgentEvent =
                  agent_event::LinkDown, agent_event::LinkFailed, agent_event::StoreBound,
                  agent_event::StoreBindFailed, agent_event::WorkersRunning,
                  agent_event::WorkerFailed, agent_event::WorkersSucceeded, agent_event::WorkersGone,
+                 agent_event::RankStalled, agent_event::RanksInspected, agent_event::StepsTimed,
                  agent_event::Signal, agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
@@ -138,6 +154,10 @@ struct Spawn {
 struct StopWorkers {
   std::chrono::milliseconds grace{0};
 };
+// Find out what each rank of the round is in → RanksInspected, within 2 s.
+struct Inspect {
+  std::uint64_t round = 0;
+};
 // One line for the user.
 struct Tell {
   LogLevel level = LogLevel::kInfo;
@@ -155,7 +175,7 @@ using AgentAction =
     std::variant<agent_action::Connect, agent_action::CloseLink, agent_action::Send,
                  agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
                  agent_action::CloseStore, agent_action::Spawn, agent_action::StopWorkers,
-                 agent_action::Tell, agent_action::Exit>;
+                 agent_action::Inspect, agent_action::Tell, agent_action::Exit>;
 
 class AgentMachine {
  public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/codec.h"
 
+#include <array>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
@@ -10,6 +11,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/membership/json_fields.h"
+#include "rendezvous/membership/rank_report_json.h"
 
 namespace ddprun::membership {
 namespace {
@@ -35,12 +37,29 @@ const char* name_of(const WorkerFailed&) { return "worker_failed"; }
 const char* name_of(const WorkersSucceeded&) { return "workers_succeeded"; }
 const char* name_of(const WorkersStopped&) { return "workers_stopped"; }
 const char* name_of(const Leave&) { return "leave"; }
+const char* name_of(const Stalled&) { return "stalled"; }
+const char* name_of(const Inspection&) { return "inspection"; }
+const char* name_of(const StepTimes&) { return "step_times"; }
 const char* name_of(const Welcome&) { return "welcome"; }
 const char* name_of(const Waiting&) { return "waiting"; }
 const char* name_of(const StartRound&) { return "start_round"; }
 const char* name_of(const StopRound&) { return "stop_round"; }
 const char* name_of(const JobEnd&) { return "job_end"; }
 const char* name_of(const Refused&) { return "refused"; }
+const char* name_of(const Inspect&) { return "inspect"; }
+const char* name_of(const HangVerdict&) { return "hang_verdict"; }
+
+// By HangAction's values.
+constexpr std::array<const char*, 4> kHangActions = {"default", "restart", "report", "off"};
+
+HangAction read_hang_action(const JsonFields& in) {
+  const std::string name = in.text("hang_action");
+  for (std::size_t i = 0; i < kHangActions.size(); ++i) {
+    if (name == kHangActions[i]) return static_cast<HangAction>(i);
+  }
+  throw Error(ErrorCode::kProtocol, concat("message \"join\": settings: \"hang_action\" is \"",
+                                           clean_utf8(name, 32), '"'));
+}
 
 json::object failure_object(const WorkerFailure& failure) {
   json::object out;
@@ -57,6 +76,7 @@ json::object failure_object(const WorkerFailure& failure) {
   const std::size_t skip = all.size() > kMaxLastLines ? all.size() - kMaxLastLines : 0;
   for (std::size_t i = skip; i < all.size(); ++i) lines.push_back(text(all[i]));
   out["last_lines"] = std::move(lines);
+  out["hung"] = failure.hung;
   return out;
 }
 
@@ -71,6 +91,7 @@ WorkerFailure read_failure(const JsonFields& in) {
   failure.signal_number = in.small("signal", 0, 127);
   failure.note = in.text("note");
   failure.last_lines = in.texts("last_lines", kMaxLastLines);
+  failure.hung = in.boolean("hung");
   return failure;
 }
 
@@ -87,6 +108,7 @@ void put(json::object& out, const Join& join) {
   settings["exclude_after"] = join.settings.exclude_after;
   settings["spares"] = join.settings.spares;
   settings["restart_on_join"] = join.settings.restart_on_join;
+  settings["hang_action"] = kHangActions[static_cast<std::size_t>(join.settings.hang_action)];
   settings["rdzv_backend"] = text(join.settings.rdzv_backend);
   out["settings"] = std::move(settings);
   json::object timeouts;
@@ -126,6 +148,7 @@ void get(const JsonFields& in, Join& join) {
   join.settings.exclude_after = settings.small("exclude_after", 0, kMaxInt);
   join.settings.spares = settings.small("spares", 0, kMaxNodes);
   join.settings.restart_on_join = settings.boolean("restart_on_join");
+  join.settings.hang_action = read_hang_action(settings);
   join.settings.rdzv_backend = settings.text("rdzv_backend");
   const JsonFields timeouts = in.object("timeouts");
   join.timeouts.join = timeouts.time("join_ms");
@@ -179,6 +202,45 @@ void put(json::object& out, const Leave& leave) {
 void get(const JsonFields& in, Leave& leave) {
   leave.reason = in.text("reason");
   leave.exit_code = in.small("exit_code", 0, 255);
+}
+
+void put(json::object& out, const Stalled& stalled) {
+  out["round"] = stalled.round;
+  out["report"] = rank_report_object(stalled.report);
+}
+void get(const JsonFields& in, Stalled& stalled) {
+  stalled.round = in.counter("round");
+  stalled.report = read_rank_report(in.object("report"));
+}
+
+void put(json::object& out, const Inspection& inspection) {
+  out["round"] = inspection.round;
+  json::array ranks;
+  for (const RankReport& rank : inspection.ranks) {
+    if (ranks.size() < kMaxReportedRanks) ranks.push_back(rank_report_object(rank));
+  }
+  out["ranks"] = std::move(ranks);
+}
+void get(const JsonFields& in, Inspection& inspection) {
+  inspection.round = in.counter("round");
+  for (const JsonFields& rank : in.objects("ranks", kMaxReportedRanks)) {
+    inspection.ranks.push_back(read_rank_report(rank));
+  }
+}
+
+void put(json::object& out, const StepTimes& times) {
+  out["round"] = times.round;
+  json::array ranks;
+  for (const RankStepTime& rank : times.ranks) {
+    if (ranks.size() < kMaxReportedRanks) ranks.push_back(step_time_object(rank));
+  }
+  out["ranks"] = std::move(ranks);
+}
+void get(const JsonFields& in, StepTimes& times) {
+  times.round = in.counter("round");
+  for (const JsonFields& rank : in.objects("ranks", kMaxReportedRanks)) {
+    times.ranks.push_back(read_step_time(rank));
+  }
 }
 
 void put(json::object& out, const Welcome& welcome) {
@@ -267,6 +329,24 @@ void get(const JsonFields& in, Refused& refused) {
   refused.message = in.text("message");
   refused.exit_code = in.small("exit_code", 0, 255);
   refused.again = in.boolean("again");
+}
+
+void put(json::object& out, const Inspect& inspect) { out["round"] = inspect.round; }
+void get(const JsonFields& in, Inspect& inspect) { inspect.round = in.counter("round"); }
+
+void put(json::object& out, const HangVerdict& verdict) {
+  out["round"] = verdict.round;
+  out["text"] = text(verdict.text);
+  json::array lines;
+  for (const std::string& line : verdict.lines) {
+    if (lines.size() < kMaxVerdictLines) lines.push_back(text(line));
+  }
+  out["lines"] = std::move(lines);
+}
+void get(const JsonFields& in, HangVerdict& verdict) {
+  verdict.round = in.counter("round");
+  verdict.text = in.text("text");
+  verdict.lines = in.texts("lines", kMaxVerdictLines);
 }
 
 // ---- envelopes ----

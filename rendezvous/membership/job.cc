@@ -83,6 +83,11 @@ void Job::handle(Node& node, const WorkerFailed& message, TimePoint now, Actions
   WorkerFailure failure = message.failure;
   failure.node_rank = *node.node_rank;
   if (failure.host.empty()) failure.host = node.join.host;
+  failure.hung = false;  // that is for the comparison of all ranks to say
+  round_failed(node, std::move(failure), now, out);
+}
+
+void Job::round_failed(Node& node, WorkerFailure failure, TimePoint now, Actions& out) {
   ++state_.failures;
   count_first_failure(node, out);
   verdict_after_stop_ = after_failure(state_, failure);
@@ -202,7 +207,9 @@ void Job::start_round(TimePoint now, Actions& out) {
       concat("round ", state_.round, " starts on ", order.size(), " nodes with ", world_size,
              " workers"));
   out.push_back(action::RoundStarted{state_.run_id, state_.round, is_static(state_.settings)});
+  hang_.reset();
   for (auto& [id, node] : state_.nodes) {
+    node.step_times.clear();
     node.node_rank.reset();
     node.emptied = false;
   }
@@ -239,7 +246,9 @@ void Job::record_round(const std::vector<NodeId>& order, int world_size, TimePoi
 void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
   DDPRUN_CHECK(state_.phase == JobPhase::kRunning);
   log(out, LogLevel::kWarning, concat("round ", state_.round, " is over: ", reason));
+  ledger_.name_stragglers(find_stragglers());
   ledger_.over(reason, unnoticed_, now);
+  hang_.reset();
   state_.phase = JobPhase::kStopping;
   start_deadline_.reset();
   barrier_deadline_.reset();
@@ -290,8 +299,15 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
     deadline->reset();
   }
   state_.phase = JobPhase::kEnded;
+  const std::vector<std::string> lagging = find_stragglers();
+  ledger_.name_stragglers(lagging);
   ledger_.over(verdict.reason, unnoticed_, now);
+  hang_.reset();
   verdict.summary = ledger_.summary();
+  if (!lagging.empty()) {
+    verdict.summary += concat(verdict.summary.empty() ? "" : "; ", "slow: ", lagging.front());
+    if (lagging.size() > 1) verdict.summary += concat(" and ", lagging.size() - 1, " more");
+  }
   linger_deadline_ = now + options_.end_linger;
   std::vector<NodeId> gone;
   for (auto& [id, node] : state_.nodes) {
@@ -336,13 +352,15 @@ void Job::tick(TimePoint now, Actions& out) {
     }
   }
   if (due(waiting_due_)) tell_waiting(now, out);
+  if (due(hang_.deadline())) hang_deadline(now, out);
 }
 
 std::optional<Clock::time_point> Job::next_deadline() const {
   Optional next;
   for (const Optional& deadline :
        {join_deadline_, last_call_, backoff_until_, fenced_until_, start_deadline_,
-        barrier_deadline_, stop_deadline_, linger_deadline_, presence_check_, waiting_due_}) {
+        barrier_deadline_, stop_deadline_, linger_deadline_, presence_check_, waiting_due_,
+        hang_.deadline()}) {
     if (deadline) earlier(next, *deadline);
   }
   return next;
@@ -369,6 +387,8 @@ JobStatus Job::status() const {
   status.rounds.assign(ledger_.rounds().begin(), ledger_.rounds().end());
   status.seconds = ledger_.total();
   status.ettr = ledger_.ettr();
+  status.hang = last_hang_;
+  if (state_.phase == JobPhase::kRunning) status.stragglers = find_stragglers();
   for (const auto& [id, node] : state_.nodes) {
     NodeStatus entry;
     entry.host = node.join.host;

@@ -10,7 +10,9 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
+#include "rendezvous/membership/hang_watch.h"
 #include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/state.h"
 
@@ -59,6 +61,9 @@ class Job {
   void handle(Node& node, const WorkersSucceeded& message, TimePoint now, Actions& out);
   void handle(Node& node, const WorkersStopped& message, TimePoint now, Actions& out);
   void handle(Node& node, const Leave& message, TimePoint now, Actions& out);
+  void handle(Node& node, const Stalled& message, TimePoint now, Actions& out);
+  void handle(Node& node, const Inspection& message, TimePoint now, Actions& out);
+  void handle(Node& node, const StepTimes& message, TimePoint now, Actions& out);
   bool is_current(const Node& node, std::uint64_t round) const;
 
   // Changes of the job's phase.
@@ -70,7 +75,14 @@ class Job {
   void await_nodes(TimePoint now);
   std::string await_backoff(TimePoint now);
   void count_first_failure(Node& node, Actions& out);
+  void round_failed(Node& node, WorkerFailure failure, TimePoint now, Actions& out);
   void end(JobEnd verdict, TimePoint now, Actions& out);
+
+  // Ranks that hang or lag (job_hang.cc).
+  void inquire(TimePoint now, Actions& out);
+  void hang_deadline(TimePoint now, Actions& out);
+  void conclude_inquiry(TimePoint now, Actions& out);
+  std::vector<std::string> find_stragglers() const;
 
   // Nodes that come and go.
   void admit(ConnectionId connection, const ConnectionFacts& facts, const Join& join,
@@ -105,7 +117,9 @@ class Job {
   // store lives, which they may need to end in order. Set in kStopping only.
   std::optional<JobEnd> verdict_after_stop_;
   Ledger ledger_;
-  Clock::duration unnoticed_{};  // how long before now the loss came that is being handled
+  Clock::duration unnoticed_{};  // how long before now the loss or hang came that is being handled
+  HangWatch hang_;               // kRunning only
+  std::optional<HangStatus> last_hang_;
   NodeId next_id_ = 1;
   TimePoint round_started_{};
   int quick_failures_ = 0;  // rounds in a row that a failed worker ended soon

@@ -86,6 +86,19 @@ JsonFields JsonFields::object(std::string_view name) const {
   return JsonFields(*value, concat(where_, ": ", name));
 }
 
+std::vector<JsonFields> JsonFields::objects(std::string_view name, std::size_t max_count) const {
+  const auto* array = at(name).if_array();
+  if (array == nullptr) fail(name, "is not an array");
+  if (array->size() > max_count) fail(name, concat("has more than ", max_count, " elements"));
+  std::vector<JsonFields> result;
+  for (const auto& element : *array) {
+    const auto* value = element.if_object();
+    if (value == nullptr) fail(name, "has an element that is not an object");
+    result.emplace_back(*value, concat(where_, ": ", name));
+  }
+  return result;
+}
+
 std::string clean_utf8(std::string_view text, std::size_t max_bytes) {
   std::string clean;
   while (!text.empty()) {

@@ -34,6 +34,7 @@ class JsonFields {
   std::string text(std::string_view name) const;
   std::vector<std::string> texts(std::string_view name, std::size_t max_count) const;
   JsonFields object(std::string_view name) const;
+  std::vector<JsonFields> objects(std::string_view name, std::size_t max_count) const;
 
  private:
   [[noreturn]] void fail(std::string_view name, const std::string& what) const;

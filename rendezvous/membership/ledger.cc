@@ -75,6 +75,11 @@ void Ledger::over(const std::string& cause, Clock::duration detect, TimePoint no
   phase_ = Phase::kStop;
 }
 
+void Ledger::name_stragglers(std::vector<std::string> names) {
+  const bool live = phase_ == Phase::kSpawn || phase_ == Phase::kRunning;
+  if (live) rounds_.back().stragglers = std::move(names);
+}
+
 void Ledger::stopped(TimePoint now) {
   if (phase_ != Phase::kStop) return;
   rounds_.back().seconds.stop = lap(now);

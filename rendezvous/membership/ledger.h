@@ -32,6 +32,7 @@ struct RoundRecord {
   int world_size = 0;
   // Against the previous round; of many only the first kMaxNames.
   std::vector<std::string> came, went;
+  std::vector<std::string> stragglers;  // at its end, see stragglers.h
   std::string cause;  // of its end; empty while it lives, and when all workers succeeded
   PhaseSeconds seconds;
 
@@ -49,6 +50,8 @@ class Ledger {
   void running(TimePoint now);
   void over(const std::string& cause, Clock::duration detect, TimePoint now);
   void stopped(TimePoint now);
+  // Of the live round; before over().
+  void name_stragglers(std::vector<std::string> names);
 
   // The last kKept rounds, the live one included.
   const std::deque<RoundRecord>& rounds() const { return rounds_; }

@@ -92,6 +92,12 @@ struct NodeStatus {
   int num_workers = 0;
   bool connected = false;
 };
+struct HangStatus {
+  std::uint64_t round = 0;
+  std::string text;
+  std::vector<std::string> lines;
+  bool acted = false;  // the round ended because of it
+};
 struct JobStatus {
   std::string run_id, phase;
   std::uint64_t round = 0;
@@ -102,6 +108,8 @@ struct JobStatus {
   std::vector<RoundRecord> rounds;  // the last ones, see ledger.h
   PhaseSeconds seconds;             // of all rounds
   std::optional<double> ettr;
+  std::optional<HangStatus> hang;       // the last verdict that was news
+  std::vector<std::string> stragglers;  // of the live round
   std::optional<JobEnd> verdict;
 };
 

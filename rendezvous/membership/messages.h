@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/membership/rank_report.h"
+
 namespace ddprun::membership {
 
 inline constexpr int kProtocolVersion = 1;
@@ -18,6 +20,14 @@ inline constexpr int kProtocolVersion = 1;
 inline constexpr std::chrono::milliseconds kFenceGrace{1'000};
 inline constexpr std::chrono::milliseconds kFenceMargin{1'000};
 inline constexpr char kStaticBackend[] = "static";  // JobSettings::rdzv_backend of fixed ranks
+
+// What is done about a rank that stopped making progress.
+enum class HangAction {
+  kDefault,  // restart where the rank writes its progress page, else report
+  kRestart,
+  kReport,
+  kOff,  // nobody is watched
+};
 
 // What must be the same on every node of a job; a node that differs is refused.
 struct JobSettings {
@@ -28,6 +38,7 @@ struct JobSettings {
   int exclude_after = 0;         // a node that was the first to fail so often is out; 0: never
   int spares = 0;                // nodes beyond max_nodes that are meant to wait
   bool restart_on_join = false;  // a late node re-forms the round at once
+  HangAction hang_action = HangAction::kDefault;
   std::string rdzv_backend = "c10d";
 
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
@@ -56,6 +67,7 @@ struct WorkerFailure {
   int signal_number = 0;                // 0: it exited
   std::string note;                     // e.g. "could not exec: No such file or directory"
   std::vector<std::string> last_lines;  // of its output, at most 20, oldest first
+  bool hung = false;  // it lived, but made no progress: last_lines say what it was in
 };
 
 // ---- agent → rendezvous ----
@@ -114,8 +126,26 @@ struct Leave {
   int exit_code = 0;
 };
 
-using AgentMessage =
-    std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded, WorkersStopped, Leave>;
+// A rank made no progress for its limit; said again at twice, 4 ×, … of it.
+struct Stalled {
+  std::uint64_t round = 0;
+  RankReport report;  // without frames
+};
+
+// The answer to Inspect. Of many ranks the stalled ones come first.
+struct Inspection {
+  std::uint64_t round = 0;
+  std::vector<RankReport> ranks;  // at most kMaxReportedRanks
+};
+
+// How long this node's steps take: when that changed, at most once in 10 s.
+struct StepTimes {
+  std::uint64_t round = 0;
+  std::vector<RankStepTime> ranks;  // at most kMaxReportedRanks
+};
+
+using AgentMessage = std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded,
+                                  WorkersStopped, Leave, Stalled, Inspection, StepTimes>;
 
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 
@@ -159,6 +189,20 @@ struct StopRound {
   std::string reason;
 };
 
+// Some rank of the job stopped making progress: say what each rank of this node is in.
+struct Inspect {
+  std::uint64_t round = 0;
+};
+
+// What the comparison of all ranks found, for people; what is done about it comes as StopRound or
+// JobEnd.
+struct HangVerdict {
+  std::uint64_t round = 0;
+  std::string text;
+  std::vector<std::string> lines;  // evidence: the outlier's stack; at most kMaxVerdictLines
+};
+inline constexpr std::size_t kMaxVerdictLines = 40;
+
 // The job is over: stop what runs, report, exit with exit_code (the same value on every node).
 struct JobEnd {
   int exit_code = 0;
@@ -176,7 +220,8 @@ struct Refused {
   bool again = false;
 };
 
-using RendezvousMessage = std::variant<Welcome, Waiting, StartRound, StopRound, JobEnd, Refused>;
+using RendezvousMessage =
+    std::variant<Welcome, Waiting, StartRound, StopRound, JobEnd, Refused, Inspect, HangVerdict>;
 
 // One frame. `seq` numbers what must arrive once and in order (1, 2, … per direction and session;
 // 0 = not numbered); `ack` is the highest number received from the other side.

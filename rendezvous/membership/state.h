@@ -49,7 +49,8 @@ struct Node {
   std::optional<Clock::time_point> grace_until;  // set while there is no connection
   bool emptied = false;   // kSucceeded, and said that no process of the round is left
   bool excluded = false;  // it was the first to fail too often: goes when its workers are stopped
-  bool gone = false;      // finished with success and lost afterwards: counts, but can't be placed
+  std::vector<RankStepTime> step_times;  // in the live round, as it said last
+  bool gone = false;  // finished with success and lost afterwards: counts, but can't be placed
 };
 
 struct JobState {

@@ -90,6 +90,11 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
     return no;
   }
   if (auto no = differs(job, "--spares", theirs.spares, ours.spares)) return no;
+  constexpr const char* kHangActions[] = {"default", "restart", "report", "off"};
+  const auto on_hang = [&](const JobSettings& settings) {
+    return std::string(kHangActions[static_cast<std::size_t>(settings.hang_action)]);
+  };
+  if (auto no = differs(job, "--hang-action", on_hang(theirs), on_hang(ours))) return no;
   const auto on_join = [](const JobSettings& settings) {
     return settings.restart_on_join ? "restart" : "wait";
   };
@@ -212,6 +217,7 @@ std::string describe(const WorkerFailure& failure) {
   std::string text = concat("rank ", failure.global_rank, " (node ", failure.node_rank);
   if (!failure.host.empty()) text += ", " + failure.host;
   if (failure.pid > 0) text += concat(", pid ", failure.pid);
+  if (failure.hung) return concat(text, ") made no progress: ", failure.note);
   text += failure.signal_number != 0 ? ") was killed by " + signal_name(failure.signal_number)
                                      : concat(") failed with exit code ", failure.exit_code);
   if (!failure.note.empty()) text += ": " + failure.note;

@@ -155,7 +155,7 @@ TEST_CASE("StallDetector: what is said is said again at twice and four times the
   limits.step = 5s;
   Node node(limits);
   node.train(50ms, 100);
-  node.train(50ms, 900, {0});  // 45 s
+  node.train(50ms, 900, {0});    // 45 s
   CHECK(node.said.size() == 4);  // at 5, 10, 20, 40 s
   node.train(50ms, 20);
   node.train(50ms, 120, {0});
@@ -185,7 +185,8 @@ TEST_CASE("StallDetector: a rank that computes or moves data while it is quiet w
   CHECK(node.view(0).limit_if_working == Clock::duration(60s));
 }
 
-TEST_CASE("StallDetector: before the first eight steps a working rank may take as long as it likes") {
+TEST_CASE(
+    "StallDetector: before the first eight steps a working rank may take as long as it likes") {
   Node node;
   CHECK_FALSE(node.view(0).limit_if_working.has_value());
 }

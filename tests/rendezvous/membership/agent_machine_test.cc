@@ -338,5 +338,39 @@ TEST_CASE("AgentMachine: static mode gives the workers the endpoint as typed") {
   CHECK(node.last<agent_action::Spawn>()->round.master_port == 29500);
 }
 
+TEST_CASE("AgentMachine: inspects the ranks of its round when asked, and says what was found") {
+  Node node;
+  node.run();
+  node.hear(Inspect{7});
+  CHECK(node.last<agent_action::Inspect>() == nullptr);
+  node.hear(Inspect{1});
+  REQUIRE(node.last<agent_action::Inspect>() != nullptr);
+  CHECK(node.last<agent_action::Inspect>()->round == 1);
+  RankReport report;
+  report.global_rank = 3;
+  node(agent_event::RanksInspected{1, {report}});
+  REQUIRE(node.said<Inspection>() != nullptr);
+  CHECK(node.said<Inspection>()->ranks[0].global_rank == 3);
+  node(agent_event::RankStalled{1, report});
+  CHECK(node.said<Stalled>() != nullptr);
+  node(agent_event::StepsTimed{1, {}});
+  CHECK(node.said<StepTimes>() != nullptr);
+  node.hear(HangVerdict{1, "hang: …", {"state S"}});
+  CHECK(node.last<agent_action::Tell>()->text == "  state S");
+}
+
+TEST_CASE("AgentMachine: keeps no report of ranks for a link that is down, or of an old round") {
+  Node node;
+  node.run();
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::RankStalled{1, {}});
+  node(agent_event::RanksInspected{1, {}});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node.welcome();
+  node(agent_event::RankStalled{2, {}});
+  CHECK(node.said<Stalled>() == nullptr);
+  CHECK(node.said<Inspection>() == nullptr);
+}
+
 }  // namespace
 }  // namespace ddprun::membership

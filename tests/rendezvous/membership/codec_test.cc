@@ -28,6 +28,7 @@ Join full_join() {
                    .exclude_after = 2,
                    .spares = 1,
                    .restart_on_join = true,
+                   .hang_action = HangAction::kReport,
                    .rdzv_backend = "c10d"};
   join.timeouts.join = std::chrono::milliseconds(1234);
   join.node_rank = 1;
@@ -41,8 +42,37 @@ Join full_join() {
   return join;
 }
 
+RankReport full_report() {
+  RankReport report;
+  report.global_rank = 3;
+  report.local_rank = 1;
+  report.pid = 4711;
+  report.phase = "train";
+  report.step = 41;
+  report.steps_done = 40;
+  report.collectives_begun = 9;
+  report.collectives_done = 8;
+  report.collective = "all_reduce";
+  report.quiet = std::chrono::milliseconds(6200);
+  report.limit = std::chrono::milliseconds(5000);
+  report.limit_if_working = std::chrono::milliseconds(60000);
+  report.activity = RankActivity::kWorks;
+  report.cpu_percent = 97;
+  report.state = "R";
+  report.wchan = "pipe_read";
+  report.call = "read() of /data/part-07";
+  report.frames = {"read", "main"};
+  report.note = "note";
+  return report;
+}
+
 TEST_CASE("Codec: every agent message survives the way there and back") {
-  WorkerFailed failed{3, {5, 1, 1, "gpu01", 99, 7, 0, "note", {"one", "two"}}};
+  WorkerFailed failed{3, {5, 1, 1, "gpu01", 99, 7, 0, "note", {"one", "two"}, true}};
+  RankReport foreign = full_report();
+  foreign.foreign = true;
+  foreign.limit_if_working.reset();
+  const StepTimes times{
+      4, {{3, std::chrono::microseconds(50'000), std::chrono::microseconds(20'000)}}};
   const std::vector<AgentMessage> messages = {full_join(),
                                               Join{full_join()},
                                               Ack{},
@@ -50,7 +80,10 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
                                               failed,
                                               WorkersSucceeded{2},
                                               WorkersStopped{2, 40002},
-                                              Leave{"received SIGINT", 130}};
+                                              Leave{"received SIGINT", 130},
+                                              Stalled{4, full_report()},
+                                              Inspection{4, {full_report(), foreign}},
+                                              times};
   for (const AgentMessage& message : messages) {
     const std::string text = encode(AgentEnvelope{7, 9, message});
     const AgentEnvelope back = decode_agent_message(text);
@@ -66,7 +99,7 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
   end.exit_code = 139;
   end.reason = "rank 1 …";
   end.rounds = 4;
-  end.first_failure = WorkerFailure{5, 1, 1, "gpu01", 99, 0, 11, "", {"last"}};
+  end.first_failure = WorkerFailure{5, 1, 1, "gpu01", 99, 0, 11, "", {"last"}, false};
   StartRound start{2, 1, 1, 2, 4, 8, "10.0.0.2", "10.0.0.1", "10.0.0.1", 40001, true};
   const std::vector<RendezvousMessage> messages = {
       Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), true},
@@ -75,7 +108,9 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       StopRound{2, "why"},
       end,
       Refused{"no", 2},
-      Refused{"ending", 75, true}};
+      Refused{"ending", 75, true},
+      Inspect{3},
+      HangVerdict{3, "rank 3 …", {"state S", "  read"}}};
   for (const RendezvousMessage& message : messages) {
     const std::string text = encode(RendezvousEnvelope{7, 9, message});
     const RendezvousEnvelope back = decode_rendezvous_message(text);
@@ -124,6 +159,42 @@ TEST_CASE("Codec: a worker's output can't break a message") {
   CHECK(back.failure.last_lines.size() == 20);
   CHECK(back.failure.last_lines.back() == "the last");
   CHECK(back.failure.note == "caf\xEF\xBF\xBD \xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
+TEST_CASE("Codec: reports of ranks are bounded, whatever is in them") {
+  RankReport report = full_report();
+  report.frames.assign(20, std::string(1000, '\x01'));
+  report.call = report.note = report.wchan = report.phase = std::string(100'000, '\x02');
+  const std::string text =
+      encode(AgentEnvelope{1, 0, Inspection{1, std::vector<RankReport>(100, report)}});
+  CHECK(text.size() < kMaxMessageBytes / 2);
+  const auto back = std::get<Inspection>(decode_agent_message(text).message);
+  CHECK(back.ranks.size() == kMaxReportedRanks);
+  CHECK(back.ranks[0].frames.size() == kMaxFrames);
+  CHECK(back.ranks[0].frames[0].find('\x01') == std::string::npos);
+}
+
+TEST_CASE("Codec: a report of a rank with a value out of range is refused by name") {
+  const std::string good = encode(AgentEnvelope{1, 0, Stalled{1, full_report()}});
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, from.size(), to);
+  };
+  CHECK_THAT(error_of(with("\"activity\":1", "\"activity\":3")), Contains("\"activity\" is 3"));
+  CHECK_THAT(error_of(with("\"global_rank\":3", "\"global_rank\":-3")),
+             Contains("message \"stalled\": report: \"global_rank\" is -3"));
+  CHECK_THAT(error_of(with("\"quiet_ms\":6200", "\"quiet_ms\":-1")), Contains("\"quiet_ms\""));
+  CHECK_THAT(error_of(with("[\"read\",\"main\"]", "7")), Contains("\"frames\" is not an array"));
+  std::string many = R"({"type":"inspection","seq":1,"ack":0,"round":1,"ranks":[)";
+  for (int i = 0; i < 65; ++i) many += i == 0 ? "{}" : ",{}";
+  CHECK_THAT(error_of(many + "]}"), Contains("\"ranks\" has more than 64 elements"));
+  CHECK_THAT(error_of(R"({"type":"step_times","seq":1,"ack":0,"round":1,"ranks":[7]})"),
+             Contains("not an object"));
+  std::string join = encode(AgentEnvelope{0, 0, full_join()});
+  join.replace(join.find("\"report\""), 8, "\"maybe\"");
+  CHECK_THAT(error_of(join), Contains("\"hang_action\" is \"maybe\""));
 }
 
 }  // namespace

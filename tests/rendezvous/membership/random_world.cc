@@ -35,6 +35,7 @@ RandomWorld::RandomWorld(std::uint64_t seed, Options options)
   settings_.max_node_losses = static_cast<int>(random(4));
   if (chance(40)) settings_.exclude_after = 1 + static_cast<int>(random(3));
   settings_.restart_on_join = chance(30);
+  settings_.hang_action = static_cast<HangAction>(random(4));
   if (chance(15)) settings_.rdzv_backend = kStaticBackend;
 }
 
@@ -146,6 +147,8 @@ void RandomWorld::say_something_true(Agent& agent) {
     const std::uint64_t round = agent.live_round;
     agent.live_round = 0;
     say(agent, WorkersStopped{round, 1001});
+  } else if (chance(25)) {
+    say_something_of_ranks(agent, agent.live_round);
   } else if (chance(40)) {
     say(agent, WorkersRunning{agent.live_round});
   } else if (chance(40)) {
@@ -157,10 +160,43 @@ void RandomWorld::say_something_true(Agent& agent) {
   }
 }
 
+// Stalled, an inspection asked for or not, step times: about ranks that may not exist.
+void RandomWorld::say_something_of_ranks(Agent& agent, std::uint64_t round) {
+  const auto rank = [&] {
+    RankReport report;
+    report.global_rank = static_cast<int>(random(9));
+    report.foreign = chance(30);
+    report.phase = chance(80) ? "train" : "checkpoint";
+    report.step = random(3);
+    report.collectives_begun = random(3);
+    report.collectives_done = random(3);
+    report.quiet = std::chrono::milliseconds(random(20'000));
+    report.limit = std::chrono::milliseconds(random(10'000));
+    if (chance(60)) report.limit_if_working = report.limit * 2;
+    report.activity = static_cast<RankActivity>(random(3));
+    return report;
+  };
+  if (chance(30)) {
+    say(agent, Stalled{round, rank()});
+  } else if (chance(80)) {
+    Inspection inspection{round, {}};
+    for (std::uint64_t i = random(4); i > 0; --i) inspection.ranks.push_back(rank());
+    say(agent, inspection);
+  } else {
+    StepTimes times{round, {}};
+    times.ranks.push_back({static_cast<int>(random(9)), std::chrono::microseconds(9),
+                           std::chrono::microseconds(random(90'000))});
+    say(agent, times);
+  }
+}
+
 void RandomWorld::say_something_stale(Agent& agent) {
   std::uint64_t round = random(agent.live_round + 3);
   if (round == agent.live_round) ++round;
-  switch (random(4)) {
+  switch (random(5)) {
+    case 4:
+      say_something_of_ranks(agent, round);
+      break;
     case 0:
       say(agent, WorkersRunning{round});
       break;

@@ -55,6 +55,7 @@ class RandomWorld {
   void join(Agent& agent);
   void say(Agent& agent, AgentMessage message);
   void say_something_true(Agent& agent);
+  void say_something_of_ranks(Agent& agent, std::uint64_t round);
   void say_something_stale(Agent& agent);
   void disconnect(Agent& agent);
   void pass_time();

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/hang_verdict.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include "common/exit_codes.h"
+#include "common/log.h"
+
+namespace ddprun::membership {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t kMaxNamedGroups = 4;
+constexpr std::size_t kMaxNamedRanks = 6;
+constexpr std::size_t kMaxFailureLines = 20;
+constexpr milliseconds kLeastPause{1'000};  // between two comparisons
+
+std::string seconds_text(milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(time.count()) / 1000);
+  return text;
+}
+
+std::string name_of(const InspectedRank& rank) {
+  return concat("rank ", rank.report.global_rank, " (node ", rank.node_rank, ", ", rank.host,
+                ", pid ", rank.report.pid, ")");
+}
+
+// "in all_reduce #8812 (step 1101)".
+std::string whereabouts(const RankReport& report) {
+  std::string text = "in " + place_of(report);
+  if (!report.foreign && report.step > 0) text += concat(" (step ", report.step, ")");
+  return text;
+}
+
+// "7 ranks in all_reduce #8812 (step 1101), ranks 1, 2 in …" without the outlier, biggest first.
+std::string others_text(const Inspected& inspected, std::optional<std::size_t> outlier) {
+  std::map<std::string, std::vector<int>> groups;
+  for (std::size_t i = 0; i < inspected.ranks.size(); ++i) {
+    const RankReport& report = inspected.ranks[i].report;
+    if (i != outlier) groups[whereabouts(report)].push_back(report.global_rank);
+  }
+  std::vector<std::pair<std::string, std::vector<int>>> sorted(groups.begin(), groups.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+  std::string text;
+  std::size_t named = 0;
+  for (const auto& [place, ranks] : sorted) {
+    if (named++ == kMaxNamedGroups) {
+      text += concat(", and ", sorted.size() - kMaxNamedGroups, " other places");
+      break;
+    }
+    if (!text.empty()) text += ", ";
+    if (ranks.size() == 1) {
+      text += concat("rank ", ranks[0], " ", place);
+    } else if (ranks.size() <= kMaxNamedRanks && sorted.size() > 1) {
+      text += "ranks ";
+      for (std::size_t i = 0; i < ranks.size(); ++i) text += concat(i == 0 ? "" : ", ", ranks[i]);
+      text += " " + place;
+    } else {
+      text += concat(ranks.size(), " ranks ", place);
+    }
+  }
+  return text;
+}
+
+// What was not seen, and so could be the cause, too.
+std::string unseen_text(const Inspected& inspected) {
+  std::string text;
+  const auto unseen = inspected.world_size - static_cast<int>(inspected.ranks.size());
+  if (unseen > 0) text += concat("; ", unseen, " of ", inspected.world_size, " ranks not seen");
+  for (const std::string& node : inspected.silent_nodes) text += "; no answer from " + node;
+  return text;
+}
+
+struct Choice {
+  std::optional<std::size_t> outlier;
+  bool waits_for_nobody = false;  // everybody is in the same collective, or in an earlier one
+};
+
+// Those of `from` whose value is the least, if that tells them from the others.
+template <typename Value>
+std::vector<std::size_t> behind(const std::vector<std::size_t>& from, Value value) {
+  auto least = value(from.front());
+  for (const std::size_t i : from) least = std::min(least, value(i));
+  std::vector<std::size_t> result;
+  for (const std::size_t i : from) {
+    if (value(i) == least) result.push_back(i);
+  }
+  if (result.size() == from.size()) result.clear();
+  return result;
+}
+
+Choice choose_outlier(const std::vector<InspectedRank>& ranks) {
+  const auto report = [&](std::size_t i) -> const RankReport& { return ranks[i].report; };
+  std::vector<std::size_t> all;  // those that write a page, if any does
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (!report(i).foreign) all.push_back(i);
+  }
+  const bool foreign = all.empty();
+  for (std::size_t i = 0; foreign && i < ranks.size(); ++i) all.push_back(i);
+  if (all.empty()) return {};
+  const auto longest = [&](const std::vector<std::size_t>& from) {
+    return *std::max_element(from.begin(), from.end(), [&](std::size_t a, std::size_t b) {
+      const bool a_stopped = report(a).activity == RankActivity::kStopped;
+      const bool b_stopped = report(b).activity == RankActivity::kStopped;
+      return std::pair(a_stopped, report(a).quiet) < std::pair(b_stopped, report(b).quiet);
+    });
+  };
+  if (!foreign) {
+    std::vector<std::size_t> outside;
+    for (const std::size_t i : all) {
+      if (!report(i).in_collective()) outside.push_back(i);
+    }
+    const auto begun = [&](std::size_t i) { return report(i).collectives_begun; };
+    if (outside.empty()) {
+      const auto late = behind(all, begun);
+      return {late.empty() ? std::nullopt : std::optional(longest(late)), true};
+    }
+    if (outside.size() < all.size()) return {longest(outside), false};
+    const auto steps = [&](std::size_t i) {
+      return std::max(report(i).step, report(i).steps_done);
+    };
+    for (const auto& late : {behind(all, begun), behind(all, steps)}) {
+      if (!late.empty() && late.size() * 2 <= all.size()) return {longest(late), false};
+    }
+  }
+  std::map<std::string, std::vector<std::size_t>> groups;
+  for (const std::size_t i : all) groups[place_of(report(i))].push_back(i);
+  const auto smallest = std::min_element(
+      groups.begin(), groups.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  if (groups.size() > 1 && smallest->second.size() * 2 < all.size()) {
+    return {longest(smallest->second), false};
+  }
+  return {longest(all), false};  // all alike: the one that is quiet for longest
+}
+
+std::vector<std::string> evidence(const InspectedRank& rank) {
+  const RankReport& report = rank.report;
+  std::vector<std::string> lines;
+  std::string first = concat("state ", report.state, ", ", report.cpu_percent, " % CPU");
+  if (!report.wchan.empty()) first += ", wchan " + report.wchan;
+  if (!report.call.empty()) first += ", " + report.call;
+  lines.push_back(std::move(first));
+  for (const std::string& frame : report.frames) lines.push_back("  " + frame);
+  if (!report.note.empty()) lines.push_back("  (" + report.note + ")");
+  return lines;
+}
+
+milliseconds pause_until(milliseconds quiet, milliseconds limit) {
+  return std::max(kLeastPause, limit - quiet);
+}
+
+}  // namespace
+
+std::string place_of(const RankReport& report) {
+  if (report.in_collective()) {
+    return concat(report.collective.empty() ? "collective" : report.collective, " #",
+                  report.collectives_begun);
+  }
+  if (!report.foreign && report.phase != "train" && !report.phase.empty()) {
+    const std::string inside = report.call.empty() ? "" : ", " + report.call;
+    return report.phase + inside;
+  }
+  if (!report.call.empty()) return report.call;
+  if (!report.frames.empty()) return report.frames.front();
+  return report.activity == RankActivity::kWorks ? "its own code" : "an unknown place";
+}
+
+HangFinding compare_ranks(const Inspected& inspected) {
+  HangFinding finding;
+  const auto& ranks = inspected.ranks;
+  const bool stalled = std::any_of(ranks.begin(), ranks.end(), [](const InspectedRank& rank) {
+    return rank.report.activity == RankActivity::kStopped || rank.report.quiet >= rank.report.limit;
+  });
+  if (!stalled) {
+    finding.text = concat("no hang: every rank makes progress again", unseen_text(inspected));
+    return finding;
+  }
+  const Choice choice = choose_outlier(ranks);
+  finding.outlier = choice.outlier;
+  finding.everyone_blocked = static_cast<int>(ranks.size()) >= inspected.world_size &&
+                             std::all_of(ranks.begin(), ranks.end(), [](const InspectedRank& rank) {
+                               return rank.report.activity == RankActivity::kBlocked &&
+                                      rank.report.quiet >= rank.report.limit;
+                             });
+  const std::string others = others_text(inspected, choice.outlier);
+  const std::string unseen = unseen_text(inspected);
+  const auto& suspect = ranks[choice.outlier.value_or(0)];
+  const RankReport& report = suspect.report;
+  const std::string sentence =
+      !choice.outlier ? others
+                      : concat(others, others.empty() ? "" : "; ", name_of(suspect), " ",
+                               whereabouts(report), " for ", seconds_text(report.quiet));
+  if (choice.outlier) finding.lines = evidence(suspect);
+
+  if (report.activity == RankActivity::kStopped) {
+    finding.kind = HangKind::kStopped;
+    finding.text = concat(name_of(suspect), " is stopped (state ", report.state,
+                          "), not hung; the others wait: ", others, unseen);
+  } else if (report.quiet < report.limit) {
+    finding.text = concat("no hang: ", sentence, ", and may take ", seconds_text(report.limit),
+                          " (phase ", report.phase, ")", unseen);
+    finding.again_in = pause_until(report.quiet, report.limit);
+  } else {
+    const bool works = !choice.waits_for_nobody && report.activity == RankActivity::kWorks;
+    auto patience = report.limit_if_working;
+    if (!works && !patience) patience = report.limit;
+    if ((works || choice.waits_for_nobody) && (!patience || report.quiet < *patience)) {
+      finding.kind = HangKind::kWorks;
+      finding.text = concat("no progress: ", sentence,
+                            works ? concat(", working (", report.cpu_percent, " % CPU)") : "");
+      if (patience) {
+        finding.text += ", may take " + seconds_text(*patience);
+        finding.again_in = pause_until(report.quiet, *patience);
+      }
+      finding.text += unseen;
+    } else {
+      finding.kind = HangKind::kHung;
+      if (!finding.outlier) finding.outlier = 0;
+      if (finding.lines.empty()) finding.lines = evidence(suspect);
+      finding.text = concat("hang: ", sentence, unseen);
+    }
+  }
+  return finding;
+}
+
+bool acts_upon(const HangFinding& finding, const Inspected& inspected, HangAction action) {
+  if (finding.kind != HangKind::kHung) return false;
+  const bool foreign = inspected.ranks[*finding.outlier].report.foreign;
+  switch (action) {
+    case HangAction::kDefault:
+      return !foreign;
+    case HangAction::kRestart:
+      return !foreign || finding.everyone_blocked;
+    case HangAction::kReport:
+    case HangAction::kOff:
+      break;
+  }
+  return false;
+}
+
+WorkerFailure hung_failure(const HangFinding& finding, const Inspected& inspected) {
+  const InspectedRank& outlier = inspected.ranks.at(*finding.outlier);
+  WorkerFailure failure;
+  failure.global_rank = outlier.report.global_rank;
+  failure.local_rank = outlier.report.local_rank;
+  failure.node_rank = outlier.node_rank;
+  failure.host = outlier.host;
+  failure.pid = outlier.report.pid;
+  failure.exit_code = static_cast<int>(ExitCode::kTimeLimit);
+  failure.hung = true;
+  failure.note = finding.text;
+  failure.last_lines = finding.lines;
+  if (failure.last_lines.size() > kMaxFailureLines) failure.last_lines.resize(kMaxFailureLines);
+  return failure;
+}
+
+}  // namespace ddprun::membership

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares what all ranks of a job are in, when some rank has stopped making progress: is it a
+// hang, and whose? docs/hang-detection.md has the rules. Pure functions.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/membership/messages.h"
+
+namespace ddprun::membership {
+
+struct InspectedRank {
+  int node_rank = 0;
+  std::string host;
+  RankReport report;
+};
+
+struct Inspected {
+  std::vector<InspectedRank> ranks;
+  std::vector<std::string> silent_nodes;  // that did not answer: "node 2 (gpu03, 10.0.0.3)"
+  int world_size = 0;
+};
+
+enum class HangKind {
+  kNoHang,   // somebody is still within the limit of its phase, or goes on again
+  kStopped,  // the outlier is stopped by a signal or a debugger
+  kWorks,    // the outlier computes or moves data, or all are in one collective: more time
+  kHung,
+};
+
+struct HangFinding {
+  HangKind kind = HangKind::kNoHang;
+  std::optional<std::size_t> outlier;  // index of Inspected::ranks; always with kHung
+  std::string text;                    // one sentence with the evidence
+  std::vector<std::string> lines;      // the outlier's state and stack
+  // When to compare again; nullopt: when an agent says the next time that a rank is stalled.
+  std::optional<std::chrono::milliseconds> again_in;
+  bool everyone_blocked = false;  // every rank of the job was seen, and none computes or moves data
+};
+
+HangFinding compare_ranks(const Inspected& inspected);
+
+// Whether the round ends because of it.
+bool acts_upon(const HangFinding& finding, const Inspected& inspected, HangAction action);
+
+// The outlier's failure, as the report shows it. Only for kHung.
+WorkerFailure hung_failure(const HangFinding& finding, const Inspected& inspected);
+
+// "all_reduce #8812", "read() of /data/part-07", "main", "an unknown place": what ranks are grouped
+// by.
+std::string place_of(const RankReport& report);
+
+}  // namespace ddprun::membership

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/hang_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ddprun::membership {
+
+bool HangWatch::wants_inquiry(TimePoint now) {
+  if (open()) return false;
+  if (now >= not_before_) return true;
+  due_ = std::min(due_.value_or(not_before_), not_before_);
+  return false;
+}
+
+void HangWatch::began(std::set<NodeId> asked, TimePoint now) {
+  answers_.clear();
+  missing_ = std::move(asked);
+  due_.reset();
+  answer_deadline_ = now + kAnswerTime;
+}
+
+bool HangWatch::answered(NodeId node, std::vector<RankReport> ranks) {
+  if (!open() || missing_.erase(node) == 0) return false;
+  answers_[node] = std::move(ranks);
+  return missing_.empty();
+}
+
+void HangWatch::finished(std::optional<std::chrono::milliseconds> again_in, TimePoint now) {
+  answers_.clear();
+  missing_.clear();
+  answer_deadline_.reset();
+  not_before_ = now + kPause;
+  if (again_in) due_ = std::max<TimePoint>(not_before_, now + *again_in);
+}
+
+}  // namespace ddprun::membership

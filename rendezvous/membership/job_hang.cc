@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of Job about ranks that hang or lag: asks all nodes, compares, tells, acts.
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/membership/hang_verdict.h"
+#include "rendezvous/membership/job.h"
+#include "rendezvous/membership/stragglers.h"
+
+namespace ddprun::membership {
+
+void Job::handle(Node& node, const Stalled& message, TimePoint now, Actions& out) {
+  if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
+  if (state_.settings.hang_action == HangAction::kOff) return;
+  log(out, LogLevel::kInfo,
+      concat(describe(node), " says: rank ", message.report.global_rank, " made no progress for ",
+             message.report.quiet.count(), " ms (limit ", message.report.limit.count(),
+             " ms, phase ", message.report.phase, "), in ", place_of(message.report)));
+  if (hang_.wants_inquiry(now)) inquire(now, out);
+}
+
+void Job::inquire(TimePoint now, Actions& out) {
+  std::set<NodeId> asked;
+  for (auto& [id, node] : state_.nodes) {
+    if (!is_member(node) || node.gone || node.emptied || node.phase == NodePhase::kIdle) continue;
+    push(node, Inspect{state_.round}, out);
+    asked.insert(id);
+  }
+  hang_.began(std::move(asked), now);
+}
+
+void Job::handle(Node& node, const Inspection& message, TimePoint now, Actions& out) {
+  if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
+  if (hang_.answered(node.id, message.ranks)) conclude_inquiry(now, out);
+}
+
+void Job::hang_deadline(TimePoint now, Actions& out) {
+  if (state_.phase != JobPhase::kRunning) {
+    hang_.reset();
+  } else if (hang_.open()) {
+    conclude_inquiry(now, out);
+  } else {
+    inquire(now, out);
+  }
+}
+
+void Job::conclude_inquiry(TimePoint now, Actions& out) {
+  Inspected inspected;
+  std::vector<NodeId> owners;  // of inspected.ranks
+  for (const auto& [id, ranks] : hang_.answers()) {
+    const auto found = state_.nodes.find(id);
+    if (found == state_.nodes.end()) continue;
+    const Node& node = found->second;
+    for (const RankReport& report : ranks) {
+      inspected.ranks.push_back({node.node_rank.value_or(-1), node.join.host, report});
+      owners.push_back(id);
+    }
+  }
+  for (const NodeId id : hang_.missing()) {
+    const auto found = state_.nodes.find(id);
+    if (found != state_.nodes.end()) inspected.silent_nodes.push_back(describe(found->second));
+  }
+  if (!ledger_.rounds().empty()) inspected.world_size = ledger_.rounds().back().world_size;
+  const HangFinding finding = compare_ranks(inspected);
+  const bool acts = acts_upon(finding, inspected, state_.settings.hang_action);
+  hang_.finished(finding.again_in, now);
+  const bool is_news = finding.kind != HangKind::kNoHang;
+  log(out, is_news ? LogLevel::kWarning : LogLevel::kInfo, finding.text);
+  for (const std::string& line : finding.lines) log(out, LogLevel::kInfo, line);
+  if (!is_news) return;
+  last_hang_ = HangStatus{state_.round, finding.text, finding.lines, acts};
+  HangVerdict verdict{state_.round, finding.text, finding.lines};
+  if (finding.kind == HangKind::kHung && !acts) {
+    verdict.text += state_.settings.hang_action == HangAction::kReport
+                        ? " (not restarted: --hang-action=report)"
+                        : " (not restarted: it writes no progress page; --hang-action=restart)";
+  }
+  for (auto& [id, node] : state_.nodes) {
+    if (is_member(node)) push(node, verdict, out);
+  }
+  if (!acts) return;
+  const NodeId owner = owners[*finding.outlier];
+  unnoticed_ = inspected.ranks[*finding.outlier].report.quiet;
+  round_failed(state_.nodes.at(owner), hung_failure(finding, inspected), now, out);
+  unnoticed_ = {};
+}
+
+void Job::handle(Node& node, const StepTimes& message, TimePoint, Actions&) {
+  if (is_current(node, message.round)) node.step_times = message.ranks;
+}
+
+std::vector<std::string> Job::find_stragglers() const {
+  std::vector<TimedRank> ranks;
+  for (const auto& [id, node] : state_.nodes) {
+    if (!is_member(node)) continue;
+    for (const RankStepTime& time : node.step_times) {
+      ranks.push_back({*node.node_rank, node.join.host, time});
+    }
+  }
+  return stragglers(std::move(ranks));
+}
+
+}  // namespace ddprun::membership

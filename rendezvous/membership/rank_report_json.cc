@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/rank_report_json.h"
+
+#include <boost/json/array.hpp>
+#include <limits>
+#include <string_view>
+
+namespace ddprun::membership {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::size_t kMaxWordBytes = 32;  // phase, state, kind of collective
+constexpr std::size_t kMaxWchanBytes = 64;
+constexpr std::size_t kMaxNoteBytes = 512;
+constexpr int kMaxInt = std::numeric_limits<int>::max();
+
+// Short, and without control characters: they would be six times as long, and are shown to people.
+json::string text(std::string_view value, std::size_t max_bytes) {
+  std::string clean = clean_utf8(value, max_bytes);
+  for (char& letter : clean) {
+    if (static_cast<unsigned char>(letter) < ' ' || letter == 0x7f) letter = ' ';
+  }
+  return json::string(clean);
+}
+
+std::string read_text(const JsonFields& in, std::string_view name, std::size_t max_bytes) {
+  return clean_utf8(in.text(name), max_bytes);
+}
+
+}  // namespace
+
+json::object rank_report_object(const RankReport& report) {
+  json::object out;
+  out["global_rank"] = report.global_rank;
+  out["local_rank"] = report.local_rank;
+  out["pid"] = report.pid;
+  out["foreign"] = report.foreign;
+  out["phase"] = text(report.phase, kMaxWordBytes);
+  out["step"] = report.step;
+  out["steps_done"] = report.steps_done;
+  out["collectives_begun"] = report.collectives_begun;
+  out["collectives_done"] = report.collectives_done;
+  out["collective"] = text(report.collective, kMaxWordBytes);
+  out["quiet_ms"] = report.quiet.count();
+  out["limit_ms"] = report.limit.count();
+  if (report.limit_if_working) out["limit_if_working_ms"] = report.limit_if_working->count();
+  out["activity"] = static_cast<int>(report.activity);
+  out["cpu_percent"] = report.cpu_percent;
+  out["state"] = text(report.state, kMaxWordBytes);
+  out["wchan"] = text(report.wchan, kMaxWchanBytes);
+  out["call"] = text(report.call, kMaxCallBytes);
+  json::array frames;
+  for (const std::string& frame : report.frames) {
+    if (frames.size() < kMaxFrames) frames.push_back(text(frame, kMaxFrameBytes));
+  }
+  out["frames"] = std::move(frames);
+  out["note"] = text(report.note, kMaxNoteBytes);
+  return out;
+}
+
+RankReport read_rank_report(const JsonFields& in) {
+  RankReport report;
+  report.global_rank = in.small("global_rank", 0, kMaxInt);
+  report.local_rank = in.small("local_rank", 0, kMaxInt);
+  report.pid = in.integer("pid", 0, std::numeric_limits<std::int64_t>::max());
+  report.foreign = in.boolean("foreign");
+  report.phase = read_text(in, "phase", kMaxWordBytes);
+  report.step = in.counter("step");
+  report.steps_done = in.counter("steps_done");
+  report.collectives_begun = in.counter("collectives_begun");
+  report.collectives_done = in.counter("collectives_done");
+  report.collective = read_text(in, "collective", kMaxWordBytes);
+  report.quiet = in.time("quiet_ms");
+  report.limit = in.time("limit_ms");
+  if (in.has("limit_if_working_ms")) report.limit_if_working = in.time("limit_if_working_ms");
+  report.activity = static_cast<RankActivity>(in.small("activity", 0, 2));
+  report.cpu_percent = in.small("cpu_percent", 0, kMaxInt);
+  report.state = read_text(in, "state", kMaxWordBytes);
+  report.wchan = read_text(in, "wchan", kMaxWchanBytes);
+  report.call = read_text(in, "call", kMaxCallBytes);
+  report.frames = in.texts("frames", kMaxFrames);
+  for (std::string& frame : report.frames) frame = clean_utf8(frame, kMaxFrameBytes);
+  report.note = read_text(in, "note", kMaxNoteBytes);
+  return report;
+}
+
+json::object step_time_object(const RankStepTime& time) {
+  json::object out;
+  out["global_rank"] = time.global_rank;
+  out["step_us"] = time.step.count();
+  out["own_us"] = time.own.count();
+  return out;
+}
+
+RankStepTime read_step_time(const JsonFields& in) {
+  constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 50;
+  RankStepTime time;
+  time.global_rank = in.small("global_rank", 0, kMaxInt);
+  time.step = std::chrono::microseconds(in.integer("step_us", 0, kMaxMicroseconds));
+  time.own = std::chrono::microseconds(in.integer("own_us", 0, kMaxMicroseconds));
+  return time;
+}
+
+}  // namespace ddprun::membership

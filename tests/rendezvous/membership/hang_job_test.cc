@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rendezvous does when a rank makes no progress: asks all, compares, tells, acts.
+#include "tests/rendezvous/membership/script.h"
+
+namespace ddprun::membership {
+namespace {
+
+using namespace std::chrono_literals;
+using ddprun::test::Contains;
+using testing::Script;
+
+RankReport rank(int global_rank, bool waits) {
+  RankReport report;
+  report.global_rank = global_rank;
+  report.pid = 700 + global_rank;
+  report.phase = "train";
+  report.step = 41;
+  report.steps_done = 40;
+  report.collective = "all_reduce";
+  report.collectives_begun = waits ? 9 : 8;
+  report.collectives_done = 8;
+  report.quiet = 6s;
+  report.limit = 5s;
+  report.limit_if_working = 60s;
+  report.state = "S";
+  if (!waits) {
+    report.call = "read() of /data/part-07";
+    report.frames = {"read", "main"};
+  }
+  return report;
+}
+
+// Two nodes of one rank each, both running.
+struct HangScript : Script {
+  explicit HangScript(int max_restarts = 1, HangAction action = HangAction::kDefault)
+      : Script(2, max_restarts) {
+    settings.hang_action = action;
+    join("1");
+    join("2");
+    says("1", WorkersRunning{1});
+    says("2", WorkersRunning{1});
+  }
+  int count_inspects(const std::string& name) {
+    int count = 0;
+    for (const auto& message : agents[name].received) {
+      if (std::holds_alternative<Inspect>(message)) ++count;
+    }
+    return count;
+  }
+  void hang_of_rank_1() {
+    says("1", Stalled{1, rank(0, true)});
+    says("1", Inspection{1, {rank(0, true)}});
+    says("2", Inspection{1, {rank(1, false)}});
+  }
+};
+
+TEST_CASE(
+    "Hang: every node is asked once, told the verdict, and the round ends as the outlier's "
+    "failure") {
+  HangScript j;
+  j.says("1", Stalled{1, rank(0, true)});
+  CHECK(j.count_inspects("1") == 1);
+  CHECK(j.count_inspects("2") == 1);
+  j.says("2", Stalled{1, rank(1, false)});
+  CHECK(j.count_inspects("1") == 1);
+  j.says("1", Inspection{1, {rank(0, true)}});
+  CHECK(j.last<HangVerdict>("1") == nullptr);
+  j.says("2", Inspection{1, {rank(1, false)}});
+  for (const std::string name : {"1", "2"}) {
+    REQUIRE(j.last<HangVerdict>(name) != nullptr);
+    CHECK_THAT(j.last<HangVerdict>(name)->text,
+               Contains("rank 0 in all_reduce #9 (step 41); rank 1 (node 1, 2, pid 701) in read() "
+                        "of /data/part-07 (step 41) for 6.0 s"));
+    REQUIRE(j.last<StopRound>(name) != nullptr);
+    CHECK_THAT(j.last<StopRound>(name)->reason,
+               Contains("rank 1 (node 1, 2, pid 701) made no progress"));
+    CHECK_THAT(j.last<StopRound>(name)->reason, Contains("restart 1 of 1"));
+  }
+  const JobStatus status = j.table.status().front();
+  REQUIRE(status.hang.has_value());
+  CHECK(status.hang->acted);
+  CHECK(status.failures == 1);
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  CHECK(j.round("1") == 2);
+  CHECK(j.table.status().front().rounds.front().seconds.detect == 0.0);  // no time passed here
+}
+
+TEST_CASE("Hang: without restarts left the job ends with 124 and the outlier's stack") {
+  HangScript j(0);
+  j.hang_of_rank_1();
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK(j.last<JobEnd>("1")->exit_code == 124);
+  REQUIRE(j.last<JobEnd>("1")->first_failure.has_value());
+  CHECK(j.last<JobEnd>("1")->first_failure->hung);
+  CHECK(j.last<JobEnd>("1")->first_failure->last_lines.back() == "  main");
+}
+
+TEST_CASE("Hang: report tells and lets the job run; off asks nobody") {
+  HangScript j(1, HangAction::kReport);
+  j.hang_of_rank_1();
+  REQUIRE(j.last<HangVerdict>("1") != nullptr);
+  CHECK_THAT(j.last<HangVerdict>("1")->text, Contains("(not restarted: --hang-action=report)"));
+  CHECK(j.last<StopRound>("1") == nullptr);
+  CHECK_FALSE(j.table.status().front().hang->acted);
+
+  HangScript off(1, HangAction::kOff);
+  off.says("1", Stalled{1, rank(0, true)});
+  CHECK(off.count_inspects("1") == 0);
+}
+
+TEST_CASE("Hang: a node that doesn't answer is waited for for 3 s, then named") {
+  HangScript j;
+  j.says("1", Stalled{1, rank(0, false)});
+  j.says("1", Inspection{1, {rank(0, false)}});
+  j.wait(2999ms);
+  CHECK(j.last<HangVerdict>("1") == nullptr);
+  j.wait(1ms);
+  REQUIRE(j.last<HangVerdict>("1") != nullptr);
+  CHECK_THAT(j.last<HangVerdict>("1")->text, Contains("no answer from node 1 (2, 10.0.0.2)"));
+}
+
+TEST_CASE("Hang: another inquiry is made 5 s after the last one, not earlier, and once") {
+  HangScript j(1, HangAction::kReport);
+  j.hang_of_rank_1();
+  j.says("1", Stalled{1, rank(0, true)});
+  j.says("2", Stalled{1, rank(1, false)});
+  CHECK(j.count_inspects("1") == 1);
+  j.wait_alive(5s);
+  CHECK(j.count_inspects("1") == 2);
+  j.wait_alive(20s);  // nobody answers that one
+  CHECK(j.count_inspects("1") == 2);
+}
+
+TEST_CASE("Hang: what is within its limit is asked again when that ends") {
+  HangScript j;
+  RankReport saving = rank(1, false);
+  saving.phase = "checkpoint";
+  saving.limit = 20s;
+  j.says("1", Stalled{1, rank(0, true)});
+  j.says("1", Inspection{1, {rank(0, true)}});
+  j.says("2", Inspection{1, {saving}});
+  CHECK(j.last<HangVerdict>("1") == nullptr);  // nothing to tell
+  CHECK(j.last<StopRound>("1") == nullptr);
+  j.wait_alive(13s);
+  CHECK(j.count_inspects("1") == 1);
+  j.wait_alive(1s);
+  CHECK(j.count_inspects("1") == 2);
+}
+
+TEST_CASE("Hang: messages of another round, and answers that nobody asked for, change nothing") {
+  HangScript j;
+  j.says("1", Stalled{7, rank(0, true)});
+  j.says("1", Inspection{1, {rank(0, false)}});
+  j.says("2", Inspection{1, {rank(1, false)}});
+  CHECK(j.count_inspects("1") == 0);
+  CHECK(j.last<HangVerdict>("1") == nullptr);
+  j.says("1", Stalled{1, rank(0, true)});
+  j.says("1", Inspection{2, {rank(0, true)}});
+  j.says("2", Inspection{1, {rank(1, false)}});
+  CHECK(j.last<HangVerdict>("1") == nullptr);
+}
+
+TEST_CASE("Hang: a worker's failure cannot call itself a hang") {
+  HangScript j;
+  WorkerFailed failed{1, {}};
+  failed.failure.exit_code = 3;
+  failed.failure.hung = true;
+  j.says("2", failed);
+  CHECK_THAT(j.last<StopRound>("1")->reason, Contains("failed with exit code 3"));
+}
+
+TEST_CASE("Hang: nodes that disagree on --hang-action are told so") {
+  Script j(2);
+  j.join("1");
+  Join other = j.make_join("2");
+  other.settings.hang_action = HangAction::kOff;
+  j.join("2", other);
+  REQUIRE(j.last<Refused>("2") != nullptr);
+  CHECK_THAT(j.last<Refused>("2")->message, Contains("--hang-action is off here, but default on"));
+}
+
+StepTimes times(int first_rank, std::vector<std::chrono::microseconds> own) {
+  StepTimes message{1, {}};
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    message.ranks.push_back({first_rank + static_cast<int>(i), 50ms, own[i]});
+  }
+  return message;
+}
+
+TEST_CASE(
+    "Stragglers: a rank whose own time is beyond twice the median is named, live and at the end") {
+  HangScript j;
+  j.says("1", times(0, {10ms, 11ms, 12ms, 11ms}));
+  j.says("2", times(4, {10ms, 12ms, 41ms, 11ms}));
+  const JobStatus status = j.table.status().front();
+  REQUIRE(status.stragglers.size() == 1);
+  CHECK(status.stragglers[0] ==
+        "rank 6 (node 1, 2): 41.0 ms of its own per step, the median of 8 ranks is 11.0 ms");
+  j.says("1", WorkersSucceeded{1});
+  j.says("2", WorkersSucceeded{1});
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK_THAT(j.last<JobEnd>("1")->summary, Contains("slow: rank 6"));
+  CHECK(j.table.status().front().rounds.front().stragglers.size() == 1);
+}
+
+TEST_CASE("Stragglers: times of microseconds, and those of a round that is over, are none") {
+  HangScript j;
+  j.says("1", times(0, {10us, 11us}));
+  j.says("2", times(2, {500us, 11us}));
+  CHECK(j.table.status().front().stragglers.empty());
+  j.says("2", times(2, {90ms, 11us}));
+  CHECK(j.table.status().front().stragglers.size() == 1);
+  j.fails("1", 1, 3);
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  REQUIRE(j.round("1") == 2);
+  CHECK(j.table.status().front().stragglers.empty());
+}
+
+}  // namespace
+}  // namespace ddprun::membership

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/hang_verdict.h"
+
+#include "tests/support/catch.h"
+
+namespace ddprun::membership {
+namespace {
+
+using namespace std::chrono_literals;
+using ddprun::test::Contains;
+
+// Eight ranks on two nodes, all in step 1101, quiet for 6 s of 5, in all_reduce #8812.
+Inspected waiting_ranks(int num_ranks = 8) {
+  Inspected inspected;
+  inspected.world_size = num_ranks;
+  for (int i = 0; i < num_ranks; ++i) {
+    InspectedRank rank;
+    rank.node_rank = i * 2 / num_ranks;
+    rank.host = rank.node_rank == 0 ? "gpu01" : "gpu02";
+    rank.report.global_rank = i;
+    rank.report.local_rank = i % (num_ranks / 2);
+    rank.report.pid = 100 + i;
+    rank.report.phase = "train";
+    rank.report.step = 1101;
+    rank.report.steps_done = 1100;
+    rank.report.collectives_begun = 8812;
+    rank.report.collectives_done = 8811;
+    rank.report.collective = "all_reduce";
+    rank.report.quiet = 6s;
+    rank.report.limit = 5s;
+    rank.report.limit_if_working = 60s;
+    rank.report.state = "S";
+    inspected.ranks.push_back(rank);
+  }
+  return inspected;
+}
+
+RankReport& report(Inspected& inspected, std::size_t rank) { return inspected.ranks[rank].report; }
+
+// Rank 3 never came to the all-reduce.
+Inspected one_outside() {
+  Inspected inspected = waiting_ranks();
+  report(inspected, 3).collectives_begun = 8811;
+  report(inspected, 3).call = "read() of /data/part-07";
+  report(inspected, 3).quiet = 6200ms;
+  report(inspected, 3).frames = {"read", "load_batch(int)", "main"};
+  return inspected;
+}
+
+TEST_CASE("compare_ranks: seven ranks in an all-reduce, one in read(): the one is named") {
+  const Inspected inspected = one_outside();
+  const HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kHung);
+  CHECK(finding.outlier == std::size_t{3});
+  CHECK(finding.text ==
+        "hang: 7 ranks in all_reduce #8812 (step 1101); rank 3 (node 0, gpu01, pid 103) in "
+        "read() of /data/part-07 (step 1101) for 6.2 s");
+  CHECK(finding.lines.size() == 4);
+  CHECK(finding.lines[2] == "  load_batch(int)");
+  const WorkerFailure failure = hung_failure(finding, inspected);
+  CHECK(failure.hung);
+  CHECK(failure.global_rank == 3);
+  CHECK(failure.local_rank == 3);
+  CHECK(failure.exit_code == 124);
+  CHECK(failure.last_lines == finding.lines);
+}
+
+TEST_CASE("compare_ranks: a rank that waits is a victim, however long it has been quiet") {
+  Inspected inspected = one_outside();
+  for (const std::size_t rank : {0, 5, 7}) report(inspected, rank).quiet = 60s;
+  CHECK(compare_ranks(inspected).outlier == std::size_t{3});
+}
+
+TEST_CASE("compare_ranks: a checkpoint of rank 0 that the others wait for is no hang") {
+  Inspected inspected = waiting_ranks();
+  report(inspected, 0).phase = "checkpoint";
+  report(inspected, 0).collectives_done = 8812;
+  report(inspected, 0).quiet = 20s;
+  report(inspected, 0).limit = 30min;
+  const HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kNoHang);
+  CHECK_THAT(finding.text, Contains("rank 0"));
+  CHECK_THAT(finding.text, Contains("may take 1800.0 s (phase checkpoint)"));
+  CHECK(finding.again_in == std::chrono::milliseconds(30min - 20s));
+}
+
+TEST_CASE("compare_ranks: an outlier that works gets twelve times the limit, then it is hung") {
+  Inspected inspected = one_outside();
+  report(inspected, 3).activity = RankActivity::kWorks;
+  report(inspected, 3).cpu_percent = 98;
+  HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kWorks);
+  CHECK_THAT(finding.text, Contains("working (98 % CPU), may take 60.0 s"));
+  CHECK(finding.again_in == 53'800ms);
+  report(inspected, 3).quiet = 61s;
+  CHECK(compare_ranks(inspected).kind == HangKind::kHung);
+  report(inspected, 3).limit_if_working.reset();  // a phase that may take as long as it likes
+  finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kWorks);
+  CHECK_FALSE(finding.again_in.has_value());
+}
+
+TEST_CASE("compare_ranks: a stopped process is said to be stopped, and nothing is done") {
+  Inspected inspected = one_outside();
+  report(inspected, 3).activity = RankActivity::kStopped;
+  report(inspected, 3).state = "T";
+  report(inspected, 3).quiet = 100ms;
+  const HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kStopped);
+  CHECK_THAT(finding.text, Contains("rank 3 (node 0, gpu01, pid 103) is stopped (state T)"));
+  CHECK_FALSE(acts_upon(finding, inspected, HangAction::kRestart));
+}
+
+TEST_CASE("compare_ranks: all ranks in one collective may be a slow network: more time") {
+  Inspected inspected = waiting_ranks();
+  HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kWorks);
+  CHECK_FALSE(finding.outlier.has_value());
+  CHECK_THAT(finding.text, Contains("8 ranks in all_reduce #8812"));
+  for (std::size_t i = 0; i < 8; ++i) report(inspected, i).quiet = 61s;
+  finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kHung);
+  CHECK(acts_upon(finding, inspected, HangAction::kDefault));
+}
+
+TEST_CASE("compare_ranks: all inside, one in an earlier collective: it is named, with more time") {
+  Inspected inspected = waiting_ranks();
+  report(inspected, 6).collectives_begun = 8810;
+  report(inspected, 6).collectives_done = 8809;
+  const HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kWorks);
+  CHECK(finding.outlier == std::size_t{6});
+}
+
+TEST_CASE("compare_ranks: without collectives the rank with the fewest steps is the outlier") {
+  Inspected inspected = waiting_ranks();
+  for (std::size_t i = 0; i < 8; ++i) {
+    report(inspected, i).collectives_begun = report(inspected, i).collectives_done = 0;
+    report(inspected, i).call = "futex()";
+  }
+  report(inspected, 5).step = 1100;
+  CHECK(compare_ranks(inspected).outlier == std::size_t{5});
+}
+
+TEST_CASE(
+    "compare_ranks: equal steps: the smallest group of places; nothing differs: the quietest") {
+  Inspected inspected = waiting_ranks();
+  for (std::size_t i = 0; i < 8; ++i) {
+    report(inspected, i).collectives_begun = report(inspected, i).collectives_done = 0;
+    report(inspected, i).call = "futex()";
+  }
+  report(inspected, 2).quiet = 7s;
+  CHECK(compare_ranks(inspected).outlier == std::size_t{2});
+  report(inspected, 4).call = "read() of /data/x";
+  CHECK(compare_ranks(inspected).outlier == std::size_t{4});
+}
+
+TEST_CASE("compare_ranks: ranks that went on are no hang") {
+  Inspected inspected = waiting_ranks();
+  for (std::size_t i = 0; i < 8; ++i) report(inspected, i).quiet = 200ms;
+  const HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kNoHang);
+  CHECK_FALSE(finding.again_in.has_value());
+  CHECK(compare_ranks({}).kind == HangKind::kNoHang);
+}
+
+TEST_CASE("compare_ranks: what was not seen is said") {
+  Inspected inspected = one_outside();
+  inspected.world_size = 16;
+  inspected.silent_nodes = {"node 2 (gpu03, 10.0.0.3)"};
+  CHECK_THAT(compare_ranks(inspected).text,
+             Contains("; 8 of 16 ranks not seen; no answer from node 2 (gpu03, 10.0.0.3)"));
+}
+
+TEST_CASE("acts_upon: foreign ranks only when asked to, and only when every rank is blocked") {
+  Inspected inspected = waiting_ranks();
+  for (auto& rank : inspected.ranks) {
+    rank.report.foreign = true;
+    rank.report.phase.clear();
+    rank.report.call = "futex()";
+    rank.report.quiet = 11min;
+    rank.report.limit = 10min;
+  }
+  HangFinding finding = compare_ranks(inspected);
+  REQUIRE(finding.kind == HangKind::kHung);
+  CHECK_FALSE(acts_upon(finding, inspected, HangAction::kDefault));
+  CHECK_FALSE(acts_upon(finding, inspected, HangAction::kReport));
+  CHECK(acts_upon(finding, inspected, HangAction::kRestart));
+
+  report(inspected, 1).activity = RankActivity::kWorks;  // it spins, or it computes: who knows
+  report(inspected, 1).quiet = 0s;
+  CHECK_FALSE(acts_upon(compare_ranks(inspected), inspected, HangAction::kRestart));
+
+  report(inspected, 1) = report(inspected, 2);
+  inspected.ranks.pop_back();  // one is not seen
+  CHECK_FALSE(acts_upon(compare_ranks(inspected), inspected, HangAction::kRestart));
+}
+
+TEST_CASE("acts_upon: report and off never act") {
+  const Inspected inspected = one_outside();
+  const HangFinding finding = compare_ranks(inspected);
+  CHECK(acts_upon(finding, inspected, HangAction::kDefault));
+  CHECK(acts_upon(finding, inspected, HangAction::kRestart));
+  CHECK_FALSE(acts_upon(finding, inspected, HangAction::kReport));
+  CHECK_FALSE(acts_upon(finding, inspected, HangAction::kOff));
+}
+
+}  // namespace
+}  // namespace ddprun::membership
