@@ -126,6 +126,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                  },
                  [this](const action::Spawn& start) { spawn(start.round); },
                  [this](const action::StopWorkers& stop) { stop_workers(stop.grace); },
+                 [](const action::Inspect&) {},
                  [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },
                  [this](const action::Exit& exit) {
                    timer_.cancel();

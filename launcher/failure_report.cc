@@ -53,6 +53,7 @@ std::string with_tabs(std::string_view output) {
 }  // namespace
 
 std::string how_it_ended(const membership::WorkerFailure& failure) {
+  if (failure.hung) return "ddprun: it made no progress";
   if (failure.signal_number == 0) return "exit code " + std::to_string(failure.exit_code);
   return "killed by " + signal_name(failure.signal_number) + " (signal " +
          std::to_string(failure.signal_number) + ")";
@@ -75,7 +76,11 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
     if (failure->pid > 0) line("pid", std::to_string(failure->pid));
     line("ended by", how_it_ended(*failure));
     if (!failure->note.empty()) line("note", failure->note);
-    if (failure->last_lines.empty()) {
+    if (failure->hung) {
+      line("it was in", failure->last_lines.empty() ? "an unknown place" : "");
+      for (const std::string& place : failure->last_lines)
+        text += "    | " + with_tabs(place) + "\n";
+    } else if (failure->last_lines.empty()) {
       line("output", "none on stderr");
     } else {
       line("output", "its last " + std::to_string(failure->last_lines.size()) + " line(s):");

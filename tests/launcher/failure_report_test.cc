@@ -52,6 +52,18 @@ TEST_CASE("failure report: a signal is named") {
   CHECK_THAT(failure_report(verdict, {}), Contains("killed by SIGSEGV (signal 11)"));
 }
 
+TEST_CASE("failure report: of a worker that hung it says where it was, not what it printed") {
+  membership::JobEnd verdict = failed_job();
+  verdict.first_failure->hung = true;
+  verdict.first_failure->last_lines = {"state S, 0 % CPU, read() of /data/x", "  load_batch(int)"};
+  verdict.exit_code = 124;
+  const std::string text = failure_report(verdict, {});
+  CHECK_THAT(text, Contains("ended by  ddprun: it made no progress\n"));
+  CHECK_THAT(text,
+             Contains("    | state S, 0 % CPU, read() of /data/x\n    |   load_batch(int)\n"));
+  CHECK_THAT(text, !Contains("line(s)"));
+}
+
 TEST_CASE("failure report: what another node sent can't forge lines or steer the terminal") {
   membership::JobEnd verdict = failed_job();
   verdict.first_failure->host = "n2\nddprun: all is well";
