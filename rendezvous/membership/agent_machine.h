@@ -80,6 +80,10 @@ struct WorkerFailed {
 struct WorkersSucceeded {
   std::uint64_t round = 0;
 };
+// A worker of its round asks for something.
+struct WorkerAsks {
+  WorkerRequest request;
+};
 // After StopWorkers: no process is left.
 struct WorkersGone {
   std::uint64_t round = 0;
@@ -112,9 +116,9 @@ using AgentEvent =
     std::variant<agent_event::Start, agent_event::LinkUp, agent_event::LinkMessage,
                  agent_event::LinkDown, agent_event::LinkFailed, agent_event::StoreBound,
                  agent_event::StoreBindFailed, agent_event::WorkersRunning,
-                 agent_event::WorkerFailed, agent_event::WorkersSucceeded, agent_event::WorkersGone,
-                 agent_event::RankStalled, agent_event::RanksInspected, agent_event::StepsTimed,
-                 agent_event::Signal, agent_event::Timer>;
+                 agent_event::WorkerFailed, agent_event::WorkersSucceeded, agent_event::WorkerAsks,
+                 agent_event::WorkersGone, agent_event::RankStalled, agent_event::RanksInspected,
+                 agent_event::StepsTimed, agent_event::Signal, agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {
