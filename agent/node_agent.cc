@@ -57,9 +57,7 @@ void NodeAgent::open_socket(std::uint64_t round) {
   socket_.reset();
   if (options_.socket_parent.empty()) return;
   AgentSocketEvents events;
-  events.said = [this, round](int local_rank, const WorkerLine& line) {
-    on_worker_line(round, local_rank, line);
-  };
+  events.said = [](int, const WorkerLine&) {};
   events.tell = events_.tell;
   try {
     pages_.begin_round(round, options_.environment.num_workers);
@@ -67,22 +65,6 @@ void NodeAgent::open_socket(std::uint64_t round) {
   } catch (const Error& error) {
     events_.tell(LogLevel::kWarning, concat("workers can't report their progress: ", error.what()));
   }
-}
-
-void NodeAgent::on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line) {
-  membership::WorkerRequest request;
-  request.round = round;
-  request.global_rank = first_global_rank_ + local_rank;
-  if (const auto* exclude = std::get_if<ExcludeNode>(&line)) {
-    request.reason = exclude->reason;
-  } else if (const auto* stop = std::get_if<StopJob>(&line)) {
-    request.kind = membership::WorkerRequest::Kind::kStopJob;
-    request.reason = stop->reason;
-    request.exit_code = stop->exit_code;
-  } else {
-    return;
-  }
-  handle(event::WorkerAsks{std::move(request)});
 }
 
 void NodeAgent::signal(int number) {
@@ -143,6 +125,9 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                    if (!machine_.exited()) store_.close(close.round);
                  },
                  [this](const action::Spawn& start) { spawn(start.round); },
+                 [this](const action::Lease& lease) {
+                   if (workers_) workers_->lease(lease.until);
+                 },
                  [this](const action::StopWorkers& stop) { stop_workers(stop.grace); },
                  [](const action::Inspect&) {},
                  [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },
@@ -157,7 +142,6 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
 void NodeAgent::spawn(const membership::StartRound& round) {
   round_ = round.round;
   node_rank_ = round.node_rank;
-  first_global_rank_ = round.first_global_rank;
   error_files_.begin_round(round_, options_.environment.num_workers);
   if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
   open_socket(round_);
@@ -201,11 +185,11 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
   WorkerGroupEvents events;
   events.all_running = [this, round] { handle(event::WorkersRunning{round}); };
   events.worker_failed = [this, round](membership::WorkerFailure failure) {
-    if (socket_) socket_->read_pending();  // what it said before it ended comes first
     if (failure.note.empty()) failure.note = error_files_.message(round, failure.local_rank);
     handle(event::WorkerFailed{round, failure});
   };
   events.all_succeeded = [this, round] { handle(event::WorkersSucceeded{round}); };
+  events.fenced = [this, round] { handle(event::WorkersFenced{round}); };
   events.all_gone = [this, round] {
     socket_.reset();
     workers_gone(round);

@@ -158,6 +158,19 @@ void WardenProcess::request(warden::RequestType type, int signal_number) {
   if (type != warden::RequestType::kSignal) resume();
 }
 
+void WardenProcess::lease(std::optional<Clock::time_point> until) {
+  using std::chrono::milliseconds;
+  Outgoing outgoing;
+  outgoing.request.type = warden::RequestType::kLease;
+  if (until) {
+    // Clock is CLOCK_MONOTONIC; never 0, which means "for ever".
+    const auto at = std::chrono::duration_cast<milliseconds>(until->time_since_epoch());
+    outgoing.request.lease_until_ms = std::max<std::int64_t>(at.count(), 1);
+  }
+  queue_.push_back(std::move(outgoing));
+  send_queued();
+}
+
 // An open socket: it isn't reaped yet, so the pid is its own.
 void WardenProcess::resume() {
   if (socket_.is_open()) ::kill(pid_, SIGCONT);

@@ -10,10 +10,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/warden/protocol.h"
+#include "common/clock.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -52,6 +54,10 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   // Every request but kSignal continues a stopped warden (SIGSTOP), which could not obey; so does
   // hang_up().
   void request(warden::RequestType type, int signal_number = 0);
+
+  // Unless it is given a later time before `until`, the warden then kills every descendant by
+  // itself, and reports kFenced: also when this process stands still. nullopt: never.
+  void lease(std::optional<Clock::time_point> until);
 
   // Closes the socket: the warden kills every descendant and ends, `gone` follows.
   void hang_up();

@@ -57,6 +57,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
 
   void start(std::vector<WorkerSpec> specs);
   void stop(std::chrono::milliseconds grace);
+  void lease(std::optional<Clock::time_point> until);
   void signal(int signal_number);
   void close();
 
@@ -196,6 +197,10 @@ void WorkerGroup::Impl::stop(std::chrono::milliseconds grace) {
   });
 }
 
+void WorkerGroup::Impl::lease(std::optional<Clock::time_point> until) {
+  if (warden_ && !warden_gone_) warden_->lease(until);
+}
+
 void WorkerGroup::Impl::signal(int signal_number) {
   if (warden_ && !warden_gone_) warden_->request(RequestType::kSignal, signal_number);
 }
@@ -217,6 +222,12 @@ void WorkerGroup::Impl::on_report(const Report& report) {
     empty_ = true;
     return check_done();
   }
+  if (report.type == ReportType::kFenced) {
+    const bool is_news = !kill_at_;
+    stop(std::chrono::milliseconds{0});
+    if (is_news && events_.fenced) events_.fenced();
+    return;
+  }
   DDPRUN_CHECK(report.worker < workers_.size());
   Worker& worker = workers_[report.worker];
   switch (report.type) {
@@ -228,6 +239,7 @@ void WorkerGroup::Impl::on_report(const Report& report) {
       return on_exited(worker, report.wait_status);
     case ReportType::kReady:
     case ReportType::kEmpty:
+    case ReportType::kFenced:
       break;
   }
 }
@@ -365,6 +377,7 @@ WorkerGroup::~WorkerGroup() { impl_->close(); }
 
 void WorkerGroup::start(std::vector<WorkerSpec> workers) { impl_->start(std::move(workers)); }
 void WorkerGroup::stop(std::chrono::milliseconds grace) { impl_->stop(grace); }
+void WorkerGroup::lease(std::optional<Clock::time_point> until) { impl_->lease(until); }
 void WorkerGroup::signal(int signal_number) { impl_->signal(signal_number); }
 
 }  // namespace ddprun::agent

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/console.h"
+#include "common/clock.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::agent {
@@ -46,6 +48,8 @@ struct WorkerGroupEvents {
   // workers that end after stop(): those are victims.
   std::function<void(membership::WorkerFailure)> worker_failed;
   std::function<void()> all_succeeded;  // every worker exited with 0, before stop()
+  // The lease ran out, and the warden kills the workers: as if stop(0) had been called then.
+  std::function<void()> fenced;
   // Once, after stop(): no process of the group is left, not even one that left its session. Output
   // has been handed to the console, which may still be writing it (Console::finish).
   std::function<void()> all_gone;
@@ -73,6 +77,10 @@ class WorkerGroup {
   // they left behind; after `grace`, counted from this call, SIGKILL to every descendant. all_gone
   // follows, also when nothing was started. A further call can only bring the SIGKILL nearer.
   void stop(std::chrono::milliseconds grace);
+
+  // The workers may live until then unless a later time is given: the warden keeps it, also when
+  // this process stands still. nullopt (at first): for ever. stop() may come sooner.
+  void lease(std::optional<Clock::time_point> until);
 
   // Forwards a signal to every live worker's process group.
   void signal(int signal_number);

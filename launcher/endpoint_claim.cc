@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "common/error.h"
+#include "common/name_lookup.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/daemon.h"
 
@@ -12,19 +13,11 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kProbeTimeout{2'000};
+constexpr std::chrono::milliseconds kQuickLookup{1'000};
 
 // Loopback as the user wrote it, as against a name that merely resolves to it.
 bool means_loopback(const std::string& host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1";
-}
-
-// The endpoint's addresses; none where the name isn't known here (the link will try again).
-std::vector<SocketAddress> addresses_of(const Endpoint& endpoint) {
-  try {
-    return resolve(endpoint);
-  } catch (const Error&) {
-    return {};
-  }
 }
 
 std::vector<UniqueFd> bind_everywhere(std::uint16_t port) {
@@ -41,9 +34,10 @@ struct Ownership {
   bool everywhere = false;  // listen on all interfaces
 };
 
-Ownership decide(const RendezvousPlan& plan, int max_nodes) {
+Ownership decide(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
   if (plan.is_host == false) return {};
-  const std::vector<SocketAddress> addresses = addresses_of(plan.endpoint);
+  // None where the name isn't known here: the link will try again.
+  const std::vector<SocketAddress> addresses = look_up(plan.endpoint, deadline).addresses;
   const auto is_loopback = [](const SocketAddress& address) { return address.is_loopback(); };
   const bool ours = std::any_of(addresses.begin(), addresses.end(), is_local_address);
   if (!ours && !plan.is_host) return {};
@@ -58,10 +52,10 @@ std::vector<UniqueFd> take(const Endpoint& endpoint, Ownership owner) {
 
 }  // namespace
 
-EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes) {
+EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
   EndpointClaim claim;
   claim.connect_to = plan.endpoint;
-  const Ownership owner = decide(plan, max_nodes);
+  const Ownership owner = decide(plan, max_nodes, deadline);
   if (!owner.ours) return claim;
   const auto bind = [&] { claim.listeners = take(plan.endpoint, owner); };
   try {
@@ -84,7 +78,7 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes) {
 
 std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, int max_nodes) {
   try {
-    const Ownership owner = decide(plan, max_nodes);
+    const Ownership owner = decide(plan, max_nodes, Deadline::after(kQuickLookup));
     return owner.ours ? take(plan.endpoint, owner) : std::vector<UniqueFd>{};
   } catch (const Error&) {
     return {};

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/endpoint.h"
 #include "common/unique_fd.h"
 #include "launcher/endpoint_discovery.h"
@@ -21,8 +22,9 @@ struct EndpointClaim {
 // The node serves when the plan says so, else when one of the endpoint's addresses is on an
 // interface of this machine. A name that is only known as loopback here, or a told owner without
 // the address, serves on all interfaces. Where the port is taken and a ddprun rendezvous answers on
-// it, be its client. Throws Error(kUnavailable): taken by something else, which is named.
-EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes);
+// it, be its client. A name of which nothing is known by the deadline is somebody else's. Throws
+// Error(kUnavailable): taken by something else, which is named.
+EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline deadline);
 
 // A contested claim, tried again: empty while the port is still taken. Quick; throws nothing.
 std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, int max_nodes);

@@ -40,7 +40,10 @@ std::optional<int> terminal_columns() {
 
 Job::Job(JobPlan plan)
     : plan_(std::move(plan)),
-      claim_(claim_endpoint(plan_.rendezvous, plan_.config.max_nodes)),
+      begun_(Clock::now()),
+      // A silent name service takes half of the time at most: the link's attempts have the rest.
+      claim_(claim_endpoint(plan_.rendezvous, plan_.config.max_nodes,
+                            Deadline(begun_ + plan_.config.rendezvous_timeout / 2))),
       io_(1),
       signals_(io_, SIGINT, SIGTERM, SIGQUIT),
       patience_(io_),
@@ -83,7 +86,8 @@ agent::NodeAgentOptions Job::agent_options() const {
   membership::AgentOptions& machine = options.machine;
   machine.endpoint = plan_.rendezvous.endpoint;
   machine.store_port = is_static ? 0 : config.master_port.value_or(0);
-  machine.connect_timeout = config.rendezvous_timeout;
+  machine.connect_timeout =
+      std::chrono::duration_cast<milliseconds>(begun_ + config.rendezvous_timeout - Clock::now());
   machine.rendezvous_lost_timeout = config.rendezvous_lost_timeout;
 
   membership::Join& join = machine.join;

@@ -13,6 +13,7 @@
 
 #include "agent/console.h"
 #include "agent/node_agent.h"
+#include "common/clock.h"
 #include "launcher/endpoint_claim.h"
 #include "launcher/prepare.h"
 #include "rendezvous/daemon/daemon.h"
@@ -39,6 +40,7 @@ class Job {
 
   // Constant after construction.
   const JobPlan plan_;
+  const Clock::time_point begun_;
   EndpointClaim claim_;
 
   boost::asio::io_context io_;

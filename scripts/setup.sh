@@ -20,7 +20,7 @@ level=minimal dry_run=no
 packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libtomlplusplus-dev zlib1g-dev python3
           python3-venv ca-certificates)
 packages_full=(catch2 iproute2 procps clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
-               systemd)
+               libfaketime systemd)
 packages_bench=(mpich dnsmasq-base)
 # Unpacked into .cache/slurm for tests/project/slurm_test.py, not installed: no service is set up.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)

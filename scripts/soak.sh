@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 only="" scale=100 write=no
-names=(restarts fuzz kills worlds repeat)
+names=(restarts fuzz kills faults worlds repeat)
 while [ $# -gt 0 ]; do
   case $1 in
     --only) only=${2:?--only needs a name}; shift 2 ;;
@@ -53,6 +53,9 @@ row fuzz "each fuzzer for $n s" $((n * 10 + 600)) scripts/fuzz.sh "$n"
 n=$(count 10)
 row kills "a rank killed at a random moment of a collective, $((200 * n)) times" 3600 \
   ctest --test-dir build/release --no-tests=error -R '200 times' --repeat until-fail:"$n"
+n=$(count 1000)
+row faults "kill -9 of a worker, warden or agent of a job on 3 hosts at a random moment, $n times" $((120 + 3 * n)) \
+  env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/random_kills_test.py
 row worlds "1,000,000 random worlds against the membership machine's invariants" 3600 \
   env DDPRUN_SOAK=1 build/release/bin/membership_random_test
 n=$(count 20)

@@ -11,7 +11,7 @@ namespace ddprun::agent::warden {
 inline constexpr int kSocketFd = 3;  // the warden's end, in the warden
 // The one file in the directory that is the warden's argument, if any: both go when it ends.
 inline constexpr char kSocketName[] = "agent.sock";
-inline constexpr uint32_t kVersion = 2;         // differs after a half-done installation
+inline constexpr uint32_t kVersion = 3;         // differs after a half-done installation
 inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
 
 enum class RequestType : uint32_t {
@@ -19,6 +19,7 @@ enum class RequestType : uint32_t {
   kSignal = 2,  // `signal_number` to every live worker's process group
   kStop = 3,    // SIGTERM, SIGCONT; then kEmpty is due. No kSpawn may follow
   kKill = 4,    // SIGKILL to every descendant until none is left; then kEmpty is due
+  kLease = 5,   // if nothing newer comes before lease_until_ms: kFenced, and as kKill
 };
 
 struct Request {
@@ -30,6 +31,7 @@ struct Request {
   uint32_t num_variables = 0;  // then the environment, each ended by a zero byte
   uint64_t payload_bytes = 0;
   uint64_t max_open_files = 0;  // kSpawn: the worker's soft RLIMIT_NOFILE; 0: as the warden's
+  int64_t lease_until_ms = 0;   // kLease: CLOCK_MONOTONIC; 0: for ever
 };
 
 inline constexpr int kNumSpawnFds = 4;
@@ -40,6 +42,7 @@ enum class ReportType : uint32_t {
   kNotStarted = 3,  // worker, error_number, stage; nothing runs
   kExited = 4,      // worker, pid, wait_status; after kStarted
   kEmpty = 5,       // after kStop or kKill: no descendant is left
+  kFenced = 6,      // the lease has run out: every descendant is being killed
 };
 
 enum class Stage : uint32_t { kNone = 0, kFork = 1, kDirectory = 2, kExec = 3, kRequest = 4 };

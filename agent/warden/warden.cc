@@ -85,6 +85,12 @@ int Warden::run() {
     reap();
     if (set[0].revents) handle_request();
     if (mode_ == Mode::kStopping && num_workers_ == 0 && !rest_asked_) ask_the_rest_to_stop();
+    if (lease_is_over()) {
+      mode_ = Mode::kKilling;
+      swept_at_ms_ = 0;
+      lease_until_ms_ = 0;
+      report({.type = ReportType::kFenced});
+    }
     if (mode_ == Mode::kKilling) {
       sweep();
       reap();
@@ -108,7 +114,17 @@ size_t Warden::fill_poll_set(pollfd* set) const {
 }
 
 int Warden::poll_timeout_ms() const {
-  return mode_ == Mode::kKilling && has_children_ ? kSweepIntervalMs : -1;
+  if (mode_ == Mode::kKilling) return has_children_ ? kSweepIntervalMs : -1;
+  if (lease_until_ms_ == 0) return -1;
+  constexpr int64_t kLongestMs = 3'600'000;
+  const int64_t left = lease_until_ms_ - now_ms();
+  return static_cast<int>(left < 0 ? 0 : left < kLongestMs ? left : kLongestMs);
+}
+
+// The agent stands still, or hears nothing of its rendezvous and doesn't act on it: others may be
+// given its workers' ranks soon.
+bool Warden::lease_is_over() const {
+  return mode_ != Mode::kKilling && lease_until_ms_ != 0 && now_ms() >= lease_until_ms_;
 }
 
 void Warden::handle_request() {
@@ -166,6 +182,9 @@ void Warden::handle_request() {
       empty_due_ = true;
       mode_ = Mode::kKilling;
       swept_at_ms_ = 0;
+      break;
+    case RequestType::kLease:
+      lease_until_ms_ = request.lease_until_ms;
       break;
   }
   for (size_t i = 0; i < num_fds; ++i) close(fds[i]);

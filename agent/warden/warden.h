@@ -50,11 +50,13 @@ class Warden {
   void report_not_started(uint32_t index, int error_number, Stage stage);
   size_t fill_poll_set(pollfd* set) const;
   int poll_timeout_ms() const;
+  bool lease_is_over() const;
 
   const int socket_;
   const int child_fd_;
   const int deaths_fd_;  // epoll: workers' pidfds become ready in the order of their deaths
   bool agent_gone_ = false;
+  int64_t lease_until_ms_ = 0;  // 0: for ever
   Mode mode_ = Mode::kServing;
   bool rest_asked_ = false;  // SIGTERM was sent to what the workers left behind
   bool empty_due_ = false;   // the agent waits for kEmpty

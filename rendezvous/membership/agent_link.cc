@@ -10,12 +10,15 @@
 #include <boost/beast/websocket/error.hpp>
 #include <charconv>
 #include <concepts>
+#include <cstring>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/error.h"
+#include "common/name_lookup.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/frame_stream.h"
 
@@ -55,9 +58,11 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
         on_event_(std::move(on_event)),
         on_failed_attempt_(std::move(on_failed_attempt)),
         io_(io),
-        resolver_(io),
+        lookup_door_(std::make_shared<LookupDoor>()),
         timer_(io),
-        ping_timer_(io) {}
+        ping_timer_(io) {
+    lookup_door_->io = &io;
+  }
 
   void connect(milliseconds timeout) {
     if (state_ != State::kIdle) return;
@@ -91,12 +96,20 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   void destroy() {
     close();
+    const std::lock_guard<std::mutex> lock(lookup_door_->mutex);
+    lookup_door_->io = nullptr;
     on_event_ = nullptr;
     on_failed_attempt_ = nullptr;
   }
 
  private:
   enum class State { kIdle, kConnecting, kOpen };
+
+  // Where a look-up's thread hands its answer in, for as long as there is somebody to take it.
+  struct LookupDoor {
+    std::mutex mutex;
+    asio::io_context* io = nullptr;  // guarded by mutex
+  };
 
   // `handler`, to be dropped when the generation has moved on. Keeps this object and the attempt's
   // stream alive.
@@ -134,10 +147,13 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     if (keep_alive_) limit = std::min<Clock::duration>(limit, *keep_alive_);
     timer_.expires_at(std::min(deadline_, Clock::now() + limit));
     timer_.async_wait(guard([this](boost::system::error_code error) {
-      if (!error)
-        attempt_failed(
-            "no answer (the host is down, the address is wrong, or a firewall drops packets)",
-            false);
+      if (error) return;
+      if (awaits_name_) {
+        attempt_failed(name_trouble("no answer from the name service"), false);
+        return;
+      }
+      attempt_failed(
+          "no answer (the host is down, the address is wrong, or a firewall drops packets)", false);
     }));
     boost::system::error_code not_numeric;
     const auto address =
@@ -146,22 +162,51 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
       open_any({tcp::endpoint(address, endpoint_.port)});
       return;
     }
-    resolver_.async_resolve(
-        endpoint_.host, std::to_string(endpoint_.port),
-        guard([this](boost::system::error_code error, const tcp::resolver::results_type& results) {
-          if (error) {
-            attempt_failed(
-                concat("the name ", endpoint_.host, " can't be resolved (", error.message(), ")"),
-                false);
-            return;
-          }
-          std::vector<tcp::endpoint> targets;
-          for (const auto& result : results) targets.push_back(result.endpoint());
-          // One that drops packets must not hide the others.
-          const auto first = static_cast<std::ptrdiff_t>((num_attempts_ - 1) % targets.size());
-          std::rotate(targets.begin(), targets.begin() + first, targets.end());
-          open_any(targets);
-        }));
+    awaits_name_ = true;
+    look_name_up();
+  }
+
+  std::string name_trouble(const std::string& what) const {
+    return concat("the name ", endpoint_.host, " can't be resolved (", what, ")");
+  }
+
+  // At most one at a time: it may take longer than an attempt, and then answers a later one.
+  void look_name_up() {
+    if (looking_up_) return;
+    looking_up_ = true;
+    try {
+      look_up_in_background(endpoint_,
+                            [door = lookup_door_, weak = weak_from_this()](NameLookup found) {
+                              const std::lock_guard<std::mutex> lock(door->mutex);
+                              if (door->io == nullptr) return;
+                              asio::post(*door->io, [weak, found = std::move(found)] {
+                                if (const auto self = weak.lock()) self->looked_up(found);
+                              });
+                            });
+    } catch (const Error& error) {
+      asio::post(io_, [weak = weak_from_this(), why = std::string(error.what())] {
+        if (const auto self = weak.lock()) self->looked_up({{}, why});
+      });
+    }
+  }
+
+  void looked_up(const NameLookup& found) {
+    looking_up_ = false;
+    if (!std::exchange(awaits_name_, false)) return;
+    if (found.addresses.empty()) {
+      attempt_failed(name_trouble(found.failure), false);
+      return;
+    }
+    std::vector<tcp::endpoint> targets;
+    for (const SocketAddress& address : found.addresses) {
+      tcp::endpoint& target = targets.emplace_back();
+      target.resize(address.length);
+      std::memcpy(target.data(), &address.storage, address.length);
+    }
+    // One that drops packets must not hide the others.
+    const auto first = static_cast<std::ptrdiff_t>((num_attempts_ - 1) % targets.size());
+    std::rotate(targets.begin(), targets.begin() + first, targets.end());
+    open_any(targets);
   }
 
   void open_any(const std::vector<tcp::endpoint>& targets) {
@@ -283,8 +328,10 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     if (error != std::errc() || sent < 0) return;
     const auto at = opened_at_ + milliseconds(sent);
     if (at > Clock::now()) return;
-    last_answered_ = std::max(last_answered_, at);
     last_sign_ = Clock::now();
+    if (at <= last_answered_) return;
+    last_answered_ = at;
+    emit(agent_event::LinkAnswered{at});
   }
 
   void ping_and_watch() {
@@ -313,7 +360,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   // ---- helpers ----
 
   void drop_attempt() {
-    resolver_.cancel();
+    awaits_name_ = false;
     if (opening_) opening_->close();
     opening_.reset();
   }
@@ -340,14 +387,16 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   std::function<void(const AgentEvent&)> on_event_;
   std::function<void()> on_failed_attempt_;
   asio::io_context& io_;
-  tcp::resolver resolver_;
-  asio::steady_timer timer_;  // back-off, then the attempt's limit
+  const std::shared_ptr<LookupDoor> lookup_door_;  // second owner: a look-up's thread
+  asio::steady_timer timer_;                       // back-off, then the attempt's limit
   asio::steady_timer ping_timer_;
   State state_ = State::kIdle;
   std::uint64_t generation_ = 0;
   std::shared_ptr<FrameStream> opening_;  // second owner: its handlers
   std::shared_ptr<FrameStream> frames_;   // likewise; set in kOpen
   websocket::response_type response_;
+  bool awaits_name_ = false;  // the attempt under way has no addresses yet
+  bool looking_up_ = false;   // a look-up is under way, for this attempt or an earlier one
   Clock::time_point begun_, deadline_;
   std::size_t num_attempts_ = 0;
   milliseconds backoff_{0};

@@ -58,12 +58,18 @@ class AgentMachine::Impl {
     link_ = Link::kOpen;
     welcome_deadline_ = now_ + options_.welcome_timeout;
     local_address_ = event.local_address;
+    answered_at_ = now_;
     // While workers live the listener is in use; WorkersStopped will name the next one.
     if (needs_store() && workers_ == Workers::kNone) {
       bind_store();
     } else if (!binding_) {
       say_join();
     }
+  }
+
+  void on(const agent_event::LinkAnswered& event) {
+    answered_at_ = std::max(answered_at_, event.sent_at);
+    renew_lease();
   }
 
   void on(const agent_event::LinkDown& event) {
@@ -74,7 +80,11 @@ class AgentMachine::Impl {
       awaiting_job_end_ = false;
       return;
     }
-    if (event.silence) fence();
+    if (event.silence) {
+      fence();
+    } else {
+      end_lease();  // what ended a connection may be the rendezvous' own end: nobody takes over
+    }
     if (failed_) stop_workers(join_.timeouts.stop_grace);  // the round is over, whoever hears of it
     if (was_down) return;                                  // Connect is under way
     if (!reach_deadline_) {
@@ -141,7 +151,9 @@ class AgentMachine::Impl {
     if (!session_.empty()) tell(LogLevel::kInfo, "the rendezvous is back");
     session_ = welcome.session;
     embedded_ = welcome.embedded;
-    emit(SetKeepAlive{welcome.keep_alive});
+    keep_alive_ = welcome.keep_alive;
+    emit(SetKeepAlive{keep_alive_});
+    renew_lease();
     channel_.resend([this](AgentEnvelope again) { emit(Send{std::move(again)}); });
   }
 
@@ -180,6 +192,7 @@ class AgentMachine::Impl {
       bound_port_ = 0;
     }
     emit(std::move(spawn));
+    renew_lease();
   }
 
   void hear(const StopRound& stop) {
@@ -203,6 +216,7 @@ class AgentMachine::Impl {
   void hear(const JobEnd& end) {
     emit(Send{channel_.plain(Ack{})});
     awaiting_job_end_ = false;
+    end_lease();
     exit_ = Exit{end, false};
     stop_workers(join_.timeouts.stop_grace);
   }
@@ -299,8 +313,12 @@ class AgentMachine::Impl {
     if (event.round == round_ && workers_ == Workers::kLive) say(WorkersSucceeded{round_});
   }
 
-  void on(const agent_event::WorkerAsks& event) {
-    if (event.request.round == round_ && workers_ == Workers::kLive) say(event.request);
+  void on(const agent_event::WorkersFenced& event) {
+    if (event.round != round_ || workers_ != Workers::kLive) return;
+    tell(LogLevel::kWarning,
+         "this ddprun stood still for longer than the keep-alive time allows; its workers were "
+         "killed, for the others may have gone on without them");
+    stop_workers(std::chrono::milliseconds{0});
   }
 
   void on(const agent_event::WorkersGone& event) {
@@ -343,6 +361,17 @@ class AgentMachine::Impl {
     emit(StopWorkers{grace});
   }
 
+  // Until when the rendezvous can't have started another round without this node's workers.
+  void renew_lease() {
+    if (workers_ == Workers::kNone || link_ != Link::kUp || exit_) return;
+    emit(Lease{answered_at_ + keep_alive_ + options_.fence_grace});
+  }
+
+  // No other round can come without this node's leave.
+  void end_lease() {
+    if (workers_ != Workers::kNone) emit(Lease{});
+  }
+
   // Cut off: others may go on without this node soon, so its workers must not.
   void fence() {
     if (workers_ == Workers::kNone) return;
@@ -367,6 +396,7 @@ class AgentMachine::Impl {
     if (link_ == Link::kUp) {
       say(Leave{end.reason, end.exit_code});
       awaiting_job_end_ = true;
+      end_lease();
       leave_deadline_ = now_ + options_.leave_timeout;
     }
     decide_here(std::move(end));
@@ -459,6 +489,8 @@ class AgentMachine::Impl {
   std::string session_;        // empty: not welcome yet
   bool embedded_ = false;      // the rendezvous won't come back once gone
   std::string local_address_;  // of the link
+  TimePoint answered_at_{};    // what the rendezvous has answered last was sent then
+  std::chrono::milliseconds keep_alive_{0};
   std::uint64_t round_ = 0;
   bool failed_ = false;    // a worker of round_ failed
   WorkerFailure failure_;  // if failed_

@@ -53,6 +53,10 @@ struct LinkUp {
 struct LinkMessage {
   RendezvousEnvelope envelope;
 };
+// The rendezvous answered what was sent at that time: it has heard of this node then, or later.
+struct LinkAnswered {
+  Clock::time_point sent_at{};
+};
 // An open connection ended.
 struct LinkDown {
   bool silence = false;  // keep-alive expired, as against EOF or reset
@@ -80,9 +84,9 @@ struct WorkerFailed {
 struct WorkersSucceeded {
   std::uint64_t round = 0;
 };
-// A worker of its round asks for something.
-struct WorkerAsks {
-  WorkerRequest request;
+// Their lease ran out, and they are killed: this process stood still.
+struct WorkersFenced {
+  std::uint64_t round = 0;
 };
 // After StopWorkers: no process is left.
 struct WorkersGone {
@@ -114,11 +118,12 @@ struct Timer {};
 
 using AgentEvent =
     std::variant<agent_event::Start, agent_event::LinkUp, agent_event::LinkMessage,
-                 agent_event::LinkDown, agent_event::LinkFailed, agent_event::StoreBound,
-                 agent_event::StoreBindFailed, agent_event::WorkersRunning,
-                 agent_event::WorkerFailed, agent_event::WorkersSucceeded, agent_event::WorkerAsks,
-                 agent_event::WorkersGone, agent_event::RankStalled, agent_event::RanksInspected,
-                 agent_event::StepsTimed, agent_event::Signal, agent_event::Timer>;
+                 agent_event::LinkAnswered, agent_event::LinkDown, agent_event::LinkFailed,
+                 agent_event::StoreBound, agent_event::StoreBindFailed, agent_event::WorkersRunning,
+                 agent_event::WorkerFailed, agent_event::WorkersSucceeded,
+                 agent_event::WorkersFenced, agent_event::WorkersGone, agent_event::RankStalled,
+                 agent_event::RanksInspected, agent_event::StepsTimed, agent_event::Signal,
+                 agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {
@@ -154,6 +159,11 @@ struct CloseStore {
 struct Spawn {
   StartRound round;
 };
+// The workers may live until then, unless a later Lease comes: kept by somebody who doesn't stand
+// still when this process does. nullopt: for ever.
+struct Lease {
+  std::optional<Clock::time_point> until;
+};
 // SIGTERM, after `grace` SIGKILL → WorkersGone. May come again, with less.
 struct StopWorkers {
   std::chrono::milliseconds grace{0};
@@ -178,8 +188,9 @@ struct Exit {
 using AgentAction =
     std::variant<agent_action::Connect, agent_action::CloseLink, agent_action::Send,
                  agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
-                 agent_action::CloseStore, agent_action::Spawn, agent_action::StopWorkers,
-                 agent_action::Inspect, agent_action::Tell, agent_action::Exit>;
+                 agent_action::CloseStore, agent_action::Spawn, agent_action::Lease,
+                 agent_action::StopWorkers, agent_action::Inspect, agent_action::Tell,
+                 agent_action::Exit>;
 
 class AgentMachine {
  public:

@@ -58,6 +58,7 @@ class GroupFixture {
     events.all_running = [this] { ++num_all_running; };
     events.all_succeeded = [this] { ++num_all_succeeded; };
     events.all_gone = [this] { ++num_all_gone; };
+    events.fenced = [this] { ++num_fenced; };
     events.worker_failed = [this](membership::WorkerFailure failure) {
       failures.push_back(std::move(failure));
     };
@@ -72,7 +73,10 @@ class GroupFixture {
 
   // Serves the io context until `condition`; false: patience is over.
   bool wait_for(const std::function<bool()>& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    return wait_for_at_most(kPatience, condition);
+  }
+  bool wait_for_at_most(std::chrono::milliseconds time, const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + time;
     while (!condition()) {
       if (std::chrono::steady_clock::now() >= deadline) return false;
       io.restart();
@@ -102,6 +106,7 @@ class GroupFixture {
   int num_all_running = 0;
   int num_all_succeeded = 0;
   int num_all_gone = 0;
+  int num_fenced = 0;
 
  private:
   ConsoleOptions with_files(ConsoleOptions given) const {

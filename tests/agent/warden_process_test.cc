@@ -19,7 +19,7 @@ struct WardenHost {
   std::shared_ptr<WardenProcess> launch() {
     WardenProcess::Events events;
     events.gone = [this](int) { ++num_gone; };
-    return WardenProcess::launch(io, WardenProcess::default_path(), "", std::move(events));
+    return WardenProcess::launch(io, WardenProcess::default_path(), {}, std::move(events));
   }
 
   asio::io_context io;

@@ -256,6 +256,31 @@ TEST_CASE("WorkerGroup: a warden killed while its workers are being stopped hang
   CHECK(run.failures.empty());
 }
 
+TEST_CASE("WorkerGroup: workers whose lease isn't renewed are killed by the warden", "[proc]") {
+  using std::chrono::milliseconds;
+  GroupFixture run;
+  run.start_shells({"trap '' TERM; echo up; while :; do sleep 0.01; done"});
+  REQUIRE(run.wait_output("up"));
+  run.group->lease(Clock::now() + seconds(1));
+  run.group->lease(std::nullopt);
+  run.group->lease(Clock::now() + seconds(600));
+  CHECK_FALSE(run.wait_for_at_most(milliseconds(1200), [&] { return run.num_fenced > 0; }));
+  run.group->lease(Clock::now() + milliseconds(50));
+  REQUIRE(run.wait_for([&] { return run.num_all_gone > 0; }));
+  CHECK(run.num_fenced == 1);
+  CHECK(run.failures.empty());  // nobody's fault
+}
+
+TEST_CASE("WorkerGroup: a lease that runs out cuts a stop's grace short", "[proc]") {
+  GroupFixture run;
+  run.start_shells({"trap '' TERM; echo up; while :; do sleep 0.01; done"});
+  REQUIRE(run.wait_output("up"));
+  run.group->lease(Clock::now() + std::chrono::milliseconds(50));
+  run.group->stop(seconds(600));
+  REQUIRE(run.wait_for([&] { return run.num_all_gone > 0; }));
+  CHECK(run.num_fenced == 0);  // its owner had stopped it anyway
+}
+
 TEST_CASE("WorkerGroup: a hundred rounds leak no descriptor", "[proc]") {
   GroupFixture run;
   const auto num_open = [] {

@@ -12,6 +12,8 @@ own too, so nothing global is named and any number of tests may do this at once.
         hosts[1].cut()                                 # silence: the cable is out
         hosts[1].kill()                                # power loss: SIGKILL for all that runs there
 
+    with netns.Hosts(2, faulty_cables=True) as hosts:  # delay, loss, one-way silence: cable.py
+
 Nothing outlives the test, and it leaves no files: each host is held by a process that reads a pipe of ours, and that kills
 whatever runs in its namespace when the pipe ends, even if we are killed ourselves.
 
@@ -29,6 +31,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import cable
 
 NETWORK = "10.77.0"
 INTERFACE = "eth0"
@@ -134,9 +138,12 @@ class _Holder:
 
 
 class Host:
-    """One of Hosts. `address`, `name` and `interface` are what its peers and its programs see."""
+    """One of Hosts. `address`, `name` and `interface` are what its peers and its programs see.
 
-    def __init__(self, holder, switch, index):
+    `cable`: a cable.Cable with faulty_cables, else None.
+    """
+
+    def __init__(self, holder, switch, index, faulty_cable):
         self.index = index
         self.name = f"node{index}"
         self.address = f"{NETWORK}.{index + 1}"
@@ -145,8 +152,15 @@ class Host:
         self._switch = switch
         self._port = f"port{index}"
         self._started = []
-        switch.run("ip", "link", "add", self._port, "type", "veth",
-                   "peer", "name", INTERFACE, "netns", str(holder.pid))
+        self.cable = None
+        if faulty_cable:
+            try:
+                self.cable = cable.Cable(switch.enter(), self._port, holder.pid, INTERFACE)
+            except RuntimeError as error:
+                raise Unavailable(f"no TAP devices here: {error}") from None
+        else:
+            switch.run("ip", "link", "add", self._port, "type", "veth",
+                       "peer", "name", INTERFACE, "netns", str(holder.pid))
         switch.run("ip", "link", "set", self._port, "master", "bridge", "up")
         holder.run("ip", "address", "add", f"{self.address}/24", "dev", INTERFACE)
         holder.run("ip", "link", "set", INTERFACE, "up")
@@ -169,6 +183,20 @@ class Host:
         """Every process that runs on this host."""
         return [p for p in _pids_in(self._holder.namespace) if p != self._holder.pid]
 
+    def listening(self):
+        """The TCP ports on which somebody here listens."""
+        ports = set()
+        for table in ("tcp", "tcp6"):
+            with open(f"/proc/{self._holder.pid}/net/{table}") as f:
+                for words in (line.split() for line in f.readlines()[1:]):
+                    if words[3] == "0A":
+                        ports.add(int(words[1].rsplit(":", 1)[1], 16))
+        return ports
+
+    def shared_memory(self):
+        """What lies in this host's /dev/shm."""
+        return sorted(os.listdir(f"/proc/{self._holder.pid}/root/dev/shm"))
+
     def kill(self):
         """Power loss: every process on this host gets SIGKILL; returns once they are gone."""
         for process in self._started:  # one may be on its way into the namespace
@@ -177,6 +205,11 @@ class Host:
         _kill_all(self._holder.namespace, spare=(self._holder.pid,))
         for process in self._started:
             process.wait()
+
+    def unplug(self):
+        """The end of its cable."""
+        if self.cable:
+            self.cable.close()
 
     def cut(self):
         """Pulls the cable: packets vanish without an error, as on a lost network."""
@@ -192,9 +225,10 @@ class Hosts(list):
 
     own_name_is_loopback: each host's /etc/hosts maps its own name to 127.0.1.1, as Debian's
     installer writes it; otherwise to its address. The others' names are always their addresses.
+    faulty_cables: each host has a `cable` that can delay and lose.
     """
 
-    def __init__(self, count=2, own_name_is_loopback=False):
+    def __init__(self, count=2, own_name_is_loopback=False, faulty_cables=False):
         super().__init__()
         for tool in ("ip", "unshare", "nsenter", "mount"):
             if not shutil.which(tool):
@@ -208,7 +242,8 @@ class Hosts(list):
             inside = [] if os.geteuid() == 0 else switch.enter()
             for index in range(count):
                 text = self._hosts_text(index, count, own_name_is_loopback)
-                self.append(Host(self._hold(inside, text, f"node{index}"), switch, index))
+                self.append(Host(self._hold(inside, text, f"node{index}"), switch, index,
+                                 faulty_cables))
         except BaseException:
             self.close()
             raise
@@ -230,6 +265,7 @@ class Hosts(list):
         """Ends everything that runs on the hosts, and the hosts."""
         for host in self:
             host.kill()
+            host.unplug()
         for holder in reversed(self._holders):
             holder.close()
         self._holders = []

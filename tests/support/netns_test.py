@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -50,6 +51,37 @@ class NetnsTest(unittest.TestCase):
                                               stdout=subprocess.PIPE, **more).stdout.strip()
             self.assertEqual(pwd(cwd=directory), os.path.realpath(directory))
             self.assertEqual(pwd(), os.path.realpath(os.getcwd()))
+
+    def test_a_faulty_cable_delays_loses_and_is_silent_in_one_direction(self):
+        count = ("import socket,sys; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 999));"
+                 "s.settimeout(20); print('up', flush=True); n = 0\n"
+                 "while s.recv(9) != b'end': n += 1\n"
+                 "print(n)")
+        send = ("import socket,sys,time; s = socket.socket(type=socket.SOCK_DGRAM)\n"
+                "for i in range(int(sys.argv[2])): s.sendto(b'x', (sys.argv[1], 999)); time.sleep(1e-4)")
+        end = ("import socket,sys; socket.socket(type=socket.SOCK_DGRAM).sendto(b'end', (sys.argv[1], 999))")
+        with netns.Hosts(2, faulty_cables=True) as hosts:
+            def arrived(sender, receiver, number=500, **faults):
+                counter = receiver.popen([sys.executable, "-c", count], stdout=subprocess.PIPE, text=True)
+                counter.stdout.readline()
+                hosts[1].cable.set(**faults)
+                sender.run([sys.executable, "-c", send, receiver.address, str(number)], timeout=20)
+                hosts[1].cable.set()
+                sender.run([sys.executable, "-c", end, receiver.address], timeout=20)
+                text = counter.communicate(timeout=25)[0]
+                return int(text)
+            self.assertEqual(arrived(*hosts), 500)
+            self.assertEqual(arrived(*hosts, cut_to_host=True), 0)
+            self.assertEqual(arrived(*hosts, cut_from_host=True), 500)
+            lossy = arrived(*hosts, loss=0.3, seed=1)
+            self.assertTrue(300 < lossy < 400, lossy)
+            self.assertEqual(arrived(hosts[1], hosts[0], cut_from_host=True), 0)
+            hosts[1].cable.set(delay=0.1)
+            begin = time.monotonic()
+            hosts[0].run([sys.executable, "-c", "import socket,sys\n"
+                          "try: socket.create_connection((sys.argv[1], 1), 5)\n"
+                          "except ConnectionRefusedError: pass", hosts[1].address], timeout=20, check=True)
+            self.assertGreater(time.monotonic() - begin, 0.2)
 
     def test_signals_and_exit_codes_are_the_commands_own(self):
         with netns.Hosts(1) as hosts:

@@ -248,6 +248,46 @@ TEST_CASE("AgentMachine: silence fences: the workers stop at once") {
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
 }
 
+TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers renew") {
+  Node node;
+  node.run();
+  const auto until = [&] { return node.last<agent_action::Lease>()->until; };
+  CHECK(until() == node.now + 5s + kFenceGrace);
+  const Clock::time_point pinged = node.now + 1s;
+  node.pass(2s);
+  node(agent_event::LinkAnswered{pinged});
+  CHECK(until() == pinged + 5s + kFenceGrace);
+  node(agent_event::LinkAnswered{pinged - 500ms});  // late: shortens nothing
+  CHECK(until() == pinged + 5s + kFenceGrace);
+  SECTION("an ended connection is no silence") {
+    node(agent_event::LinkDown{false, "reset"});
+    CHECK(until() == std::nullopt);
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    node.welcome();
+    CHECK(until() == node.now + 5s + kFenceGrace);
+  }
+  SECTION("workers that are being stopped keep theirs: the grace may be longer") {
+    node.hear(StopRound{1, "why"});
+    node(agent_event::LinkAnswered{node.now});
+    CHECK(until() == node.now + 5s + kFenceGrace);
+  }
+  SECTION("at the job's end nobody takes their ranks") {
+    node.hear(JobEnd{1, "why", {}, 1});
+    CHECK(until() == std::nullopt);
+    node(agent_event::LinkAnswered{node.now});
+    CHECK(until() == std::nullopt);
+  }
+  SECTION("it runs out") {
+    node(agent_event::WorkersFenced{1});
+    CHECK_THAT(node.last<agent_action::Tell>()->text, Contains("stood still"));
+    CHECK(node.last<agent_action::StopWorkers>()->grace == 0s);
+    node(agent_event::WorkersGone{1});
+    node(agent_event::StoreBound{4001});
+    CHECK(node.said<WorkersStopped>() != nullptr);
+    CHECK(node.said<WorkerFailed>() == nullptr);
+  }
+}
+
 TEST_CASE("AgentMachine: a rendezvous that is gone for good ends the node with 69") {
   Node node;
   node.run();
@@ -370,20 +410,6 @@ TEST_CASE("AgentMachine: keeps no report of ranks for a link that is down, or of
   node(agent_event::RankStalled{2, {}});
   CHECK(node.said<Stalled>() == nullptr);
   CHECK(node.said<Inspection>() == nullptr);
-}
-
-TEST_CASE("AgentMachine: a worker's request is handed on while its round lives") {
-  Node node;
-  node.run();
-  node(agent_event::WorkerAsks{{7, WorkerRequest::Kind::kStopJob, 0, "another round's", 3}});
-  CHECK(node.said<WorkerRequest>() == nullptr);
-  node(agent_event::WorkerAsks{{1, WorkerRequest::Kind::kExcludeNode, 2, "hot", 1}});
-  REQUIRE(node.said<WorkerRequest>() != nullptr);
-  CHECK(node.said<WorkerRequest>()->reason == "hot");
-  node.actions.clear();
-  node.hear(StopRound{1, "excluded"});
-  node(agent_event::WorkerAsks{{1, WorkerRequest::Kind::kExcludeNode, 3, "hot", 1}});
-  CHECK(node.said<WorkerRequest>() == nullptr);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ constexpr auto kLook = milliseconds{20};
 // Bounds the same while connecting, where nothing is looked at: news of a failure must reach the
 // caller within a second, the time below included.
 constexpr auto kConnectSlice = milliseconds{400};
+constexpr auto kLongestConnectSlice = milliseconds{4'000};
 // Time for the news of a failure to come round the nodes before a closed connection is taken as
 // one.
 constexpr auto kGrace = milliseconds{400};
@@ -67,13 +68,14 @@ void OperationIo::receive_all(int fd, void* data, std::size_t size, int rank, co
 }
 
 UniqueFd OperationIo::open(const Endpoint& endpoint, const Hello& hello, const Call& call) {
+  Clock::duration patience = kConnectSlice;
   for (;;) {
     std::string failure;
     bool refused = true;
     try {
       for (const SocketAddress& address : resolve(endpoint)) {
         const Deadline slice =
-            Deadline::after(std::min<Clock::duration>(call.deadline.remaining(), kConnectSlice));
+            Deadline::after(std::min<Clock::duration>(call.deadline.remaining(), patience));
         UniqueFd fd;
         const int error = connect_once(address, slice, &fd);
         if (fd) {
@@ -96,6 +98,9 @@ UniqueFd OperationIo::open(const Endpoint& endpoint, const Hello& hello, const C
                   concat("rank ", hello.to, ": can't connect to ", failure));
     }
     ::poll(nullptr, 0, static_cast<int>(kLook.count()));
+    // Longer each time: there are slow networks, and packets that are lost are sent again after 1
+    // s.
+    patience = std::min<Clock::duration>(patience * 2, kLongestConnectSlice);
   }
 }
 
