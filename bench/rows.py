@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All rows of bench/run.py, in the order of docs/benchmarks.md."""
 import allreduce_rows
+import elastic_rows
 import launcher_rows
 import scale_rows
 import store_rows
@@ -8,5 +9,5 @@ import train_rows
 
 
 def all_rows():
-    return (launcher_rows.rows() + scale_rows.rows() + store_rows.rows() + allreduce_rows.rows()
-            + train_rows.rows())
+    return (launcher_rows.rows() + elastic_rows.rows() + scale_rows.rows() + store_rows.rows()
+            + allreduce_rows.rows() + train_rows.rows())
