@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "agent/warden/protocol.h"
 #include "common/clock.h"
@@ -158,6 +159,13 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
                          });
   }
 
+  void read_pending() {
+    const std::vector<ConnectionPtr> all(connections_.begin(), connections_.end());
+    for (const ConnectionPtr& connection : all) {
+      if (connections_.contains(connection)) read(connection);
+    }
+  }
+
   void close() {
     closed_ = true;
     error_code ignored;
@@ -211,28 +219,32 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   void wait_for_lines(const ConnectionPtr& connection) {
     connection->socket.async_wait(stream_descriptor::wait_read,
                                   [self = shared_from_this(), connection](const error_code& error) {
-                                    if (!error && !self->closed_) self->read(connection);
+                                    if (error || self->closed_) return;
+                                    if (self->read(connection)) self->wait_for_lines(connection);
                                   });
   }
 
-  void read(const ConnectionPtr& connection) {
+  // What there is now, up to 4 KiB. False: the connection has ended.
+  bool read(const ConnectionPtr& connection) {
     std::array<char, kMaxAgentLineBytes> buffer;
     const ssize_t size = ::read(connection->socket.native_handle(), buffer.data(), buffer.size());
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return wait_for_lines(connection);
-    if (size <= 0) return drop(connection);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (size <= 0) {
+      drop(connection);
+      return false;
+    }
     connection->pending.append(buffer.data(), static_cast<std::size_t>(size));
     std::size_t begin = 0;
     for (std::size_t end; (end = connection->pending.find('\n', begin)) != std::string::npos;
          begin = end + 1) {
       if (!hear(connection, std::string_view(connection->pending).substr(begin, end - begin))) {
-        return;
+        return false;
       }
     }
     connection->pending.erase(0, begin);
-    if (connection->pending.size() >= kMaxAgentLineBytes) {
-      return refuse(connection, "a line of more than 4096 bytes");
-    }
-    wait_for_lines(connection);
+    if (connection->pending.size() < kMaxAgentLineBytes) return true;
+    refuse(connection, "a line of more than 4096 bytes");
+    return false;
   }
 
   // False: the connection has ended.
@@ -331,6 +343,8 @@ AgentSocket::AgentSocket(boost::asio::io_context& io, ProgressPages& pages,
 }
 
 AgentSocket::~AgentSocket() { impl_->close(); }
+
+void AgentSocket::read_pending() { impl_->read_pending(); }
 
 const std::string& AgentSocket::path() const { return impl_->path(); }
 

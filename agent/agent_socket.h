@@ -38,6 +38,9 @@ class AgentSocket {
   // What the warden removes where the agent can't any more.
   const std::string& directory() const;
 
+  // Hears at once what has arrived: a worker's last words come before the news of its end.
+  void read_pending();
+
  private:
   class Impl;
   std::shared_ptr<Impl> impl_;  // second owner: handlers of the io context that are under way

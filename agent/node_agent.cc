@@ -57,7 +57,9 @@ void NodeAgent::open_socket(std::uint64_t round) {
   socket_.reset();
   if (options_.socket_parent.empty()) return;
   AgentSocketEvents events;
-  events.said = [](int, const WorkerLine&) {};
+  events.said = [this, round](int local_rank, const WorkerLine& line) {
+    on_worker_line(round, local_rank, line);
+  };
   events.tell = events_.tell;
   try {
     pages_.begin_round(round, options_.environment.num_workers);
@@ -65,6 +67,22 @@ void NodeAgent::open_socket(std::uint64_t round) {
   } catch (const Error& error) {
     events_.tell(LogLevel::kWarning, concat("workers can't report their progress: ", error.what()));
   }
+}
+
+void NodeAgent::on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line) {
+  membership::WorkerRequest request;
+  request.round = round;
+  request.global_rank = first_global_rank_ + local_rank;
+  if (const auto* exclude = std::get_if<ExcludeNode>(&line)) {
+    request.reason = exclude->reason;
+  } else if (const auto* stop = std::get_if<StopJob>(&line)) {
+    request.kind = membership::WorkerRequest::Kind::kStopJob;
+    request.reason = stop->reason;
+    request.exit_code = stop->exit_code;
+  } else {
+    return;
+  }
+  handle(event::WorkerAsks{std::move(request)});
 }
 
 void NodeAgent::signal(int number) {
@@ -142,6 +160,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
 void NodeAgent::spawn(const membership::StartRound& round) {
   round_ = round.round;
   node_rank_ = round.node_rank;
+  first_global_rank_ = round.first_global_rank;
   error_files_.begin_round(round_, options_.environment.num_workers);
   if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
   open_socket(round_);
@@ -185,6 +204,7 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
   WorkerGroupEvents events;
   events.all_running = [this, round] { handle(event::WorkersRunning{round}); };
   events.worker_failed = [this, round](membership::WorkerFailure failure) {
+    if (socket_) socket_->read_pending();  // what it said before it ended comes first
     if (failure.note.empty()) failure.note = error_files_.message(round, failure.local_rank);
     handle(event::WorkerFailed{round, failure});
   };

@@ -321,6 +321,10 @@ class AgentMachine::Impl {
     stop_workers(std::chrono::milliseconds{0});
   }
 
+  void on(const agent_event::WorkerAsks& event) {
+    if (event.request.round == round_ && workers_ == Workers::kLive) say(event.request);
+  }
+
   void on(const agent_event::WorkersGone& event) {
     if (event.round != round_ || workers_ != Workers::kStopping) return;
     workers_ = Workers::kNone;

@@ -88,6 +88,10 @@ struct WorkersSucceeded {
 struct WorkersFenced {
   std::uint64_t round = 0;
 };
+// A worker of its round asks for something.
+struct WorkerAsks {
+  WorkerRequest request;
+};
 // After StopWorkers: no process is left.
 struct WorkersGone {
   std::uint64_t round = 0;
@@ -121,9 +125,9 @@ using AgentEvent =
                  agent_event::LinkAnswered, agent_event::LinkDown, agent_event::LinkFailed,
                  agent_event::StoreBound, agent_event::StoreBindFailed, agent_event::WorkersRunning,
                  agent_event::WorkerFailed, agent_event::WorkersSucceeded,
-                 agent_event::WorkersFenced, agent_event::WorkersGone, agent_event::RankStalled,
-                 agent_event::RanksInspected, agent_event::StepsTimed, agent_event::Signal,
-                 agent_event::Timer>;
+                 agent_event::WorkersFenced, agent_event::WorkerAsks, agent_event::WorkersGone,
+                 agent_event::RankStalled, agent_event::RanksInspected, agent_event::StepsTimed,
+                 agent_event::Signal, agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {

@@ -36,6 +36,7 @@ const char* name_of(const WorkersRunning&) { return "workers_running"; }
 const char* name_of(const WorkerFailed&) { return "worker_failed"; }
 const char* name_of(const WorkersSucceeded&) { return "workers_succeeded"; }
 const char* name_of(const WorkersStopped&) { return "workers_stopped"; }
+const char* name_of(const WorkerRequest&) { return "worker_request"; }
 const char* name_of(const Leave&) { return "leave"; }
 const char* name_of(const Stalled&) { return "stalled"; }
 const char* name_of(const Inspection&) { return "inspection"; }
@@ -193,6 +194,30 @@ void put(json::object& out, const WorkersStopped& message) {
 void get(const JsonFields& in, WorkersStopped& message) {
   message.round = in.counter("round");
   message.store_port = in.port("store_port");
+}
+
+constexpr std::string_view kExcludeNode = "exclude_node", kStopJob = "stop_job";
+
+void put(json::object& out, const WorkerRequest& request) {
+  out["round"] = request.round;
+  out["request"] =
+      json::string(request.kind == WorkerRequest::Kind::kExcludeNode ? kExcludeNode : kStopJob);
+  out["global_rank"] = request.global_rank;
+  out["reason"] = text(request.reason);
+  out["exit_code"] = request.exit_code;
+}
+void get(const JsonFields& in, WorkerRequest& request) {
+  request.round = in.counter("round");
+  const std::string kind = in.text("request");
+  if (kind != kExcludeNode && kind != kStopJob) {
+    throw Error(ErrorCode::kProtocol, concat("message \"worker_request\": \"request\" is \"",
+                                             clean_utf8(kind, 32), "\""));
+  }
+  request.kind =
+      kind == kExcludeNode ? WorkerRequest::Kind::kExcludeNode : WorkerRequest::Kind::kStopJob;
+  request.global_rank = in.small("global_rank", 0, kMaxInt);
+  request.reason = in.text("reason");
+  request.exit_code = in.small("exit_code", 1, 255);
 }
 
 void put(json::object& out, const Leave& leave) {

@@ -105,9 +105,13 @@ void Job::count_first_failure(Node& node, Actions& out) {
   const int count = ++state_.first_failures[node.key];
   const int limit = state_.settings.exclude_after;
   if (limit == 0 || count < limit) return;
+  exclude(node, exclusion_reason(state_, count), out);
+}
+
+void Job::exclude(Node& node, const std::string& reason, Actions& out) {
   node.excluded = true;  // it runs, so no count of placeable nodes changes
-  state_.excluded[node.key] = exclusion_reason(state_, count);
-  log(out, LogLevel::kWarning, concat(node.key, " is excluded: ", state_.excluded[node.key]));
+  state_.excluded[node.key] = reason;
+  log(out, LogLevel::kWarning, concat(node.key, " is excluded: ", reason));
 }
 
 // " in 2 s: …" when the next round has to wait, for the message about this one's end.

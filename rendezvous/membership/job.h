@@ -60,6 +60,7 @@ class Job {
   void handle(Node& node, const WorkerFailed& message, TimePoint now, Actions& out);
   void handle(Node& node, const WorkersSucceeded& message, TimePoint now, Actions& out);
   void handle(Node& node, const WorkersStopped& message, TimePoint now, Actions& out);
+  void handle(Node& node, const WorkerRequest& message, TimePoint now, Actions& out);
   void handle(Node& node, const Leave& message, TimePoint now, Actions& out);
   void handle(Node& node, const Stalled& message, TimePoint now, Actions& out);
   void handle(Node& node, const Inspection& message, TimePoint now, Actions& out);
@@ -76,6 +77,7 @@ class Job {
   std::string await_backoff(TimePoint now);
   void count_first_failure(Node& node, Actions& out);
   void round_failed(Node& node, WorkerFailure failure, TimePoint now, Actions& out);
+  void exclude(Node& node, const std::string& reason, Actions& out);
   void end(JobEnd verdict, TimePoint now, Actions& out);
 
   // Ranks that hang or lag (job_hang.cc).

@@ -120,6 +120,19 @@ struct WorkersStopped {
   std::uint16_t store_port = 0;
 };
 
+// A worker asks for what only it can know (docs/agent-socket.md). The first one of a round counts.
+struct WorkerRequest {
+  enum class Kind {
+    kExcludeNode,  // end the round, go on without this node
+    kStopJob,      // end the job with exit_code
+  };
+  std::uint64_t round = 0;
+  Kind kind = Kind::kExcludeNode;
+  int global_rank = 0;  // who asks
+  std::string reason;
+  int exit_code = 1;  // kStopJob: 1 … 255
+};
+
 // The agent ends by its own will (a signal); exit_code is what it will exit with.
 struct Leave {
   std::string reason;
@@ -144,8 +157,9 @@ struct StepTimes {
   std::vector<RankStepTime> ranks;  // at most kMaxReportedRanks
 };
 
-using AgentMessage = std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded,
-                                  WorkersStopped, Leave, Stalled, Inspection, StepTimes>;
+using AgentMessage =
+    std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded, WorkersStopped,
+                 WorkerRequest, Leave, Stalled, Inspection, StepTimes>;
 
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 

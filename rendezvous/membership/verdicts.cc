@@ -170,6 +170,16 @@ std::string exclusion_reason(const JobState& job, int first_failures) {
                 " times (--exclude-after=", job.settings.exclude_after, ")");
 }
 
+std::string exclusion_reason(const WorkerRequest& request) {
+  return concat("rank ", request.global_rank, " asked for it: ", request.reason);
+}
+
+JobEnd after_stop_request(const JobState& job, const Node& node, const WorkerRequest& request) {
+  return end_of(job, request.exit_code,
+                concat("rank ", request.global_rank, " on ", describe(node),
+                       " asked to stop the job: ", request.reason));
+}
+
 JobEnd excluded(const JobState& job, const Node& node) {
   return retryable(job, concat(node.key, " is excluded from the job: ", job.excluded.at(node.key)));
 }

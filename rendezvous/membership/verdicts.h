@@ -36,9 +36,12 @@ inline constexpr std::chrono::seconds kCrashLoopRound{60};
 
 // "its workers were the first to fail 3 times (--exclude-after=3)"
 std::string exclusion_reason(const JobState& job, int first_failures);
+// "rank 3 asked for it: uncorrectable ECC error"
+std::string exclusion_reason(const WorkerRequest& request);
 // What an excluded node is told as its end.
 JobEnd excluded(const JobState& job, const Node& node);
 
+JobEnd after_stop_request(const JobState& job, const Node& node, const WorkerRequest& request);
 JobEnd after_leave(const JobState& job, const Node& node, const Leave& leave);
 JobEnd all_succeeded(const JobState& job);
 

@@ -193,6 +193,19 @@ TEST_CASE("agent socket: an endless line, a flood of events and too many connect
   CHECK(rig.told.size() <= 8);
 }
 
+TEST_CASE("agent socket: what has arrived can be heard at once, before the io context's turn") {
+  Rig rig;
+  Peer worker(rig);
+  REQUIRE(worker.greet() == kWelcome);
+  worker.say("{\"type\":\"first_step\",\"step\":3}\n");
+  rig.socket->read_pending();
+  CHECK(rig.said.size() == 1);
+  worker.say("not json\n");
+  rig.socket->read_pending();
+  CHECK(worker.hear().starts_with("{\"type\":\"refused\""));
+  rig.socket->read_pending();
+}
+
 TEST_CASE("agent socket: only its user can reach it, and nothing stays behind") {
   Rig rig;
   const std::string path = rig.socket->path();

@@ -149,6 +149,36 @@ class UnderDdprun(unittest.TestCase):
                               env=worker_environment(), timeout=40, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    def job(self, code, *flags):
+        return subprocess.run([os.path.join(BIN, "ddprun"), "--standalone", "--nproc-per-node=2", *flags,
+                               "--no-python", sys.executable, "-c", code],
+                              env=worker_environment(), timeout=40, capture_output=True, text=True)
+
+    def test_a_worker_ends_the_job_with_its_reason_and_its_code(self):
+        code = ("import ddprun, os, time\n"
+                "if os.environ['RANK'] == '1': ddprun.stop_job('loss is nan', exit_code=9)\n"
+                "time.sleep(30)")
+        done = self.job(code, "--max-restarts=3")
+        self.assertEqual(done.returncode, 9, done.stderr)
+        self.assertIn("rank 1 on ", done.stderr)
+        self.assertIn("asked to stop the job: loss is nan", done.stderr)
+
+    def test_what_a_worker_asks_comes_before_the_news_of_its_end(self):
+        code = ("import ddprun, os, time\n"
+                "if os.environ['RANK'] == '1': ddprun.stop_job('bye', exit_code=9); os._exit(3)\n"
+                "time.sleep(30)")
+        for _ in range(5):
+            done = self.job(code, "--max-restarts=3")
+            self.assertEqual(done.returncode, 9, done.stderr)
+
+    def test_excluding_the_only_node_ends_the_job(self):
+        code = ("import ddprun, os, time\n"
+                "if os.environ['RANK'] == '0': ddprun.exclude_node('ECC errors'); os._exit(3)\n"
+                "time.sleep(30)")
+        done = self.job(code, "--max-restarts=3")
+        self.assertEqual(done.returncode, 75, done.stderr)
+        self.assertIn("is excluded: rank 0 asked for it: ECC errors", done.stderr)
+
 
 if __name__ == "__main__":
     runner.unwind_on_sigterm()

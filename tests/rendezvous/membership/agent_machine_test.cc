@@ -412,5 +412,19 @@ TEST_CASE("AgentMachine: keeps no report of ranks for a link that is down, or of
   CHECK(node.said<Inspection>() == nullptr);
 }
 
+TEST_CASE("AgentMachine: a worker's request is handed on while its round lives") {
+  Node node;
+  node.run();
+  node(agent_event::WorkerAsks{{7, WorkerRequest::Kind::kStopJob, 0, "another round's", 3}});
+  CHECK(node.said<WorkerRequest>() == nullptr);
+  node(agent_event::WorkerAsks{{1, WorkerRequest::Kind::kExcludeNode, 2, "hot", 1}});
+  REQUIRE(node.said<WorkerRequest>() != nullptr);
+  CHECK(node.said<WorkerRequest>()->reason == "hot");
+  node.actions.clear();
+  node.hear(StopRound{1, "excluded"});
+  node(agent_event::WorkerAsks{{1, WorkerRequest::Kind::kExcludeNode, 3, "hot", 1}});
+  CHECK(node.said<WorkerRequest>() == nullptr);
+}
+
 }  // namespace
 }  // namespace ddprun::membership

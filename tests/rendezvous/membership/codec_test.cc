@@ -73,17 +73,20 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
   foreign.limit_if_working.reset();
   const StepTimes times{
       4, {{3, std::chrono::microseconds(50'000), std::chrono::microseconds(20'000)}}};
-  const std::vector<AgentMessage> messages = {full_join(),
-                                              Join{full_join()},
-                                              Ack{},
-                                              WorkersRunning{1},
-                                              failed,
-                                              WorkersSucceeded{2},
-                                              WorkersStopped{2, 40002},
-                                              Leave{"received SIGINT", 130},
-                                              Stalled{4, full_report()},
-                                              Inspection{4, {full_report(), foreign}},
-                                              times};
+  const std::vector<AgentMessage> messages = {
+      full_join(),
+      Join{full_join()},
+      Ack{},
+      WorkersRunning{1},
+      failed,
+      WorkersSucceeded{2},
+      WorkersStopped{2, 40002},
+      WorkerRequest{2, WorkerRequest::Kind::kExcludeNode, 5, "ECC", 1},
+      WorkerRequest{2, WorkerRequest::Kind::kStopJob, 5, "loss is nan", 255},
+      Leave{"received SIGINT", 130},
+      Stalled{4, full_report()},
+      Inspection{4, {full_report(), foreign}},
+      times};
   for (const AgentMessage& message : messages) {
     const std::string text = encode(AgentEnvelope{7, 9, message});
     const AgentEnvelope back = decode_agent_message(text);
@@ -132,6 +135,15 @@ TEST_CASE("Codec: malformed messages are refused with one clear line") {
              Contains("message \"workers_stopped\": \"store_port\" is 70000"));
   CHECK_THAT(error_of(R"({"type":"leave","seq":1,"ack":0,"reason":7,"exit_code":0})"),
              Contains("\"reason\" is not a string"));
+  const auto request = [](const std::string& fields) {
+    return R"({"type":"worker_request","seq":1,"ack":0,"round":1,"reason":"r",)" + fields + "}";
+  };
+  CHECK_THAT(error_of(request(R"("request":"dance","global_rank":0,"exit_code":1)")),
+             Contains("\"request\" is \"dance\""));
+  CHECK_THAT(error_of(request(R"("request":"stop_job","global_rank":0,"exit_code":0)")),
+             Contains("\"exit_code\" is 0"));
+  CHECK_THAT(error_of(request(R"("request":"stop_job","global_rank":-1,"exit_code":1)")),
+             Contains("\"global_rank\" is -1"));
   CHECK_THAT(error_of(R"({"type":"join","seq":0,"ack":0,"version":1})"),
              Contains("\"run_id\" is missing"));
   CHECK_THAT(error_of("{\"type\":\"leave\",\"seq\":1,\"ack\":0,\"reason\":\"\xff\xfe\"}"),

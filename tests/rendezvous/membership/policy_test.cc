@@ -208,5 +208,82 @@ TEST_CASE("Policy: budgets and policies must agree") {
              Contains("--on-join is restart here, but wait on"));
 }
 
+WorkerRequest asks(WorkerRequest::Kind kind, std::uint64_t round = 1, int exit_code = 1) {
+  return {round, kind, 5, "ECC errors", exit_code};
+}
+
+TEST_CASE("Policy: a worker asks to exclude its node; the round starts again without it") {
+  Script j(2, 0);
+  j.settings.spares = 1;
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  j.says("1", WorkersRunning{1});
+  j.says("2", WorkersRunning{1});
+  j.says("2", asks(WorkerRequest::Kind::kExcludeNode));
+  REQUIRE(j.last<StopRound>("1") != nullptr);
+  CHECK_THAT(j.last<StopRound>("1")->reason,
+             Contains("node 1 (2, 10.0.0.2) is excluded: rank 5 asked for it: ECC errors"));
+  j.fails("2", 1, 1);                                // it ended right after
+  j.says("1", asks(WorkerRequest::Kind::kStopJob));  // too late
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  REQUIRE(j.last<JobEnd>("2") != nullptr);
+  CHECK(j.last<JobEnd>("2")->exit_code == 75);
+  CHECK_THAT(j.last<JobEnd>("2")->reason, Contains("rank 5 asked for it: ECC errors"));
+  REQUIRE(j.round("3") == 2);
+  CHECK(j.last<JobEnd>("1") == nullptr);
+  const JobStatus status = j.table.status().front();
+  CHECK(status.failures == 0);
+  CHECK(status.node_losses == 1);
+  CHECK(status.excluded.begin()->second == "rank 5 asked for it: ECC errors");
+}
+
+TEST_CASE("Policy: excluding nodes is bounded by --max-node-losses and by --nnodes") {
+  Script j(2, 0);
+  std::string expected;
+  SECTION("no node left to take its place") { expected = "1 of 2 nodes are left"; }
+  SECTION("the budget is used up") {
+    j.settings.max_node_losses = 0;
+    expected = "--max-node-losses is 0";
+  }
+  j.join("1");
+  j.join("2");
+  if (j.settings.max_node_losses == 0) j.join("3");
+  j.says("2", asks(WorkerRequest::Kind::kExcludeNode));
+  CHECK(j.last<JobEnd>("1") == nullptr);  // its workers end in order first
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  for (const char* name : {"1", "2"}) {
+    REQUIRE(j.last<JobEnd>(name) != nullptr);
+    CHECK(j.last<JobEnd>(name)->exit_code == 75);
+    CHECK_THAT(j.last<JobEnd>(name)->reason, Contains(expected));
+  }
+}
+
+TEST_CASE("Policy: a worker asks to stop the job; its code and reason are the job's") {
+  Script j(2, 5);
+  j.join("1");
+  j.join("2");
+  j.says("2", asks(WorkerRequest::Kind::kStopJob, 7, 9));  // of another round: nothing
+  CHECK(j.last<StopRound>("1") == nullptr);
+  j.says("2", asks(WorkerRequest::Kind::kStopJob, 1, 9));
+  REQUIRE(j.last<StopRound>("1") != nullptr);
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  for (const char* name : {"1", "2"}) {
+    REQUIRE(j.last<JobEnd>(name) != nullptr);
+    CHECK(j.last<JobEnd>(name)->exit_code == 9);
+    CHECK_THAT(j.last<JobEnd>(name)->reason, Contains("asked to stop the job: ECC errors"));
+  }
+}
+
+TEST_CASE("Policy: a node whose workers have finished asks for nothing any more") {
+  Script j(2, 5);
+  j.join("1");
+  j.join("2");
+  j.says("2", WorkersSucceeded{1});
+  j.says("2", asks(WorkerRequest::Kind::kStopJob));
+  CHECK(j.last<StopRound>("1") == nullptr);
+}
+
 }  // namespace
 }  // namespace ddprun::membership

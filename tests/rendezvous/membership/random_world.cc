@@ -151,6 +151,10 @@ void RandomWorld::say_something_true(Agent& agent) {
     say_something_of_ranks(agent, agent.live_round);
   } else if (chance(40)) {
     say(agent, WorkersRunning{agent.live_round});
+  } else if (chance(10)) {
+    WorkerRequest request{agent.live_round, WorkerRequest::Kind::kExcludeNode, 0, "broken", 9};
+    if (chance(30)) request.kind = WorkerRequest::Kind::kStopJob;
+    say(agent, request);
   } else if (chance(40)) {
     WorkerFailed failed{agent.live_round, {}};
     failed.failure.exit_code = static_cast<int>(random(3));
@@ -193,7 +197,7 @@ void RandomWorld::say_something_of_ranks(Agent& agent, std::uint64_t round) {
 void RandomWorld::say_something_stale(Agent& agent) {
   std::uint64_t round = random(agent.live_round + 3);
   if (round == agent.live_round) ++round;
-  switch (random(5)) {
+  switch (random(6)) {
     case 4:
       say_something_of_ranks(agent, round);
       break;
@@ -205,6 +209,9 @@ void RandomWorld::say_something_stale(Agent& agent) {
       break;
     case 2:
       say(agent, WorkersSucceeded{round});
+      break;
+    case 3:
+      say(agent, WorkerRequest{round, WorkerRequest::Kind::kStopJob, 0, "stale", 9});
       break;
     default:
       say(agent, WorkersStopped{round, 1002});
@@ -350,6 +357,9 @@ void RandomWorld::check_jobs() {
     if (job.failures > job.settings.max_restarts + 1) violated("the restart budget was exceeded");
     if (job.phase == "running" && job.failures > job.settings.max_restarts) {
       violated("a round runs beyond the restart budget");
+    }
+    if (job.phase == "running" && job.node_losses > job.settings.max_node_losses) {
+      violated("a round runs beyond the budget of node losses");
     }
     if (job.phase == "ended") continue;
     for (const NodeStatus& node : job.nodes) {
