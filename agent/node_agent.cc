@@ -55,6 +55,7 @@ void NodeAgent::start() {
 
 void NodeAgent::open_socket(std::uint64_t round) {
   socket_.reset();
+  first_steps_.clear();
   if (options_.socket_parent.empty()) return;
   AgentSocketEvents events;
   events.said = [this, round](int local_rank, const WorkerLine& line) {
@@ -80,9 +81,18 @@ void NodeAgent::on_worker_line(std::uint64_t round, int local_rank, const Worker
     request.reason = stop->reason;
     request.exit_code = stop->exit_code;
   } else {
+    if (const auto* first = std::get_if<FirstStep>(&line)) on_first_step(round, local_rank, *first);
     return;
   }
   handle(event::WorkerAsks{std::move(request)});
+}
+
+void NodeAgent::on_first_step(std::uint64_t round, int local_rank, const FirstStep& first) {
+  first_steps_[local_rank] = first.step;
+  if (static_cast<int>(first_steps_.size()) != options_.environment.num_workers) return;
+  std::uint64_t smallest = first.step;  // 0, where one of them has no number
+  for (const auto& [rank, step] : first_steps_) smallest = std::min(smallest, step);
+  handle(event::FirstStepDone{{round, smallest}});
 }
 
 void NodeAgent::signal(int number) {
@@ -219,10 +229,10 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
 
 // What they had on the GPUs has to be free before others start.
 void NodeAgent::workers_gone(std::uint64_t round) {
-  if (!gpus_) return handle(event::WorkersGone{round});
+  if (!gpus_) return handle(event::WorkersGone{round, pages_.last_step()});
   gpus_->when_freed(kGpuMemoryLimit, [this, round](const std::string& note) {
     if (!note.empty()) events_.tell(LogLevel::kWarning, note);
-    handle(event::WorkersGone{round});
+    handle(event::WorkersGone{round, pages_.last_step()});
   });
 }
 

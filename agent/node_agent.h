@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,6 +67,7 @@ class NodeAgent {
   void handle(membership::AgentEvent event);
   void perform(const membership::AgentAction& action);
   void open_socket(std::uint64_t round);
+  void on_first_step(std::uint64_t round, int local_rank, const FirstStep& first);
   void on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line);
   void spawn(const membership::StartRound& round);
   void stop_workers(std::chrono::milliseconds grace);
@@ -91,7 +93,8 @@ class NodeAgent {
   std::unique_ptr<WorkerGroup> workers_;
   std::uint64_t round_ = 0;  // of workers_
   int node_rank_ = -1;
-  int first_global_rank_ = 0;  // of workers_
+  int first_global_rank_ = 0;                 // of workers_
+  std::map<int, std::uint64_t> first_steps_;  // of round_, by local rank, as they are said
   bool reached_ = false;
   bool taken_in_ = false;                              // by a rendezvous, as far as is known
   std::deque<membership::AgentEvent> events_waiting_;  // an action's own events come after it

@@ -12,7 +12,7 @@ enum class ExitCode : int {
   kRendezvousUnreachable = 69,  // Nobody answered at the endpoint, or it went away for good.
   kInternal = 70,               // A fault of ddprun's own, or out of memory: please report.
   kRetryable = 75,              // Preempted or a node was lost: the same command may succeed.
-  kNoProgress = 76,             // Reserved: restarts brought no progress, don't requeue.
+  kNoProgress = 76,             // Restarts brought no progress: don't requeue.
   kTimeLimit = 124,             // A worker hung, or the job's time limit was reached.
   // Otherwise: the first failing worker's own code, or 128 + signal.
 };

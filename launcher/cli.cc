@@ -45,6 +45,7 @@ struct RawOptions {
   std::string master_port;
   std::string max_restarts = "0";
   std::string max_node_losses = "16";
+  std::string no_progress_restarts = "0";
   std::string exclude_after = "0";
   std::string spares = "0";
   std::string on_join = "wait";
@@ -142,6 +143,8 @@ class CommandLineParser {
          "restarts of the job after a node was lost (default 16)");
     text("max-restart-delay", raw_.max_restart_delay, "SECONDS",
          "a crash loop's rounds wait 1, 2, 4, … seconds, at most this (default 30)");
+    text("no-progress-restarts", raw_.no_progress_restarts, "N",
+         "end after N rounds in a row without a finished step (default 0: don't)");
     text("exclude-after", raw_.exclude_after, "N",
          "a node whose workers were the first to fail N times is out (default 0: never)");
     text("spares", raw_.spares, "N",
@@ -255,6 +258,8 @@ class CommandLineParser {
     refuse_empty_numbers();
     integer("max-restarts", raw_.max_restarts, 1'000'000, config.max_restarts);
     integer("max-node-losses", raw_.max_node_losses, 1'000'000, config.max_node_losses);
+    integer("no-progress-restarts", raw_.no_progress_restarts, 1'000'000,
+            config.no_progress_restarts);
     integer("exclude-after", raw_.exclude_after, 1'000'000, config.exclude_after);
     integer("spares", raw_.spares, 1'000'000, config.spares);
     seconds("max-restart-delay", raw_.max_restart_delay, config.max_restart_delay);

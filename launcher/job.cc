@@ -97,6 +97,7 @@ agent::NodeAgentOptions Job::agent_options() const {
                    .max_nodes = config.max_nodes,
                    .max_restarts = config.max_restarts,
                    .max_node_losses = config.max_node_losses,
+                   .no_progress_restarts = config.no_progress_restarts,
                    .exclude_after = config.exclude_after,
                    .spares = config.spares,
                    .restart_on_join = config.restart_on_join,

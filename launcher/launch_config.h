@@ -19,6 +19,7 @@ struct LaunchConfig {
   std::string nproc_per_node = "1";  // a number, auto, gpu or cpu
   int max_restarts = 0;              // of the whole job, after a worker failed
   int max_node_losses = 16;          // likewise, after a node was lost
+  int no_progress_restarts = 0;      // rounds in a row without a step that end the job; 0: none do
   int exclude_after = 0;             // first failures that put a node out of the job; 0: never
   int spares = 0;                    // nodes beyond max_nodes that wait
   bool restart_on_join = false;      // --on-join=restart

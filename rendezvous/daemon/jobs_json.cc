@@ -16,7 +16,9 @@ json::object seconds_object(const membership::PhaseSeconds& seconds) {
   json::object object;
   object["rendezvous"] = seconds.rendezvous;
   object["spawn"] = seconds.spawn;
+  object["first_step"] = seconds.first_step;
   object["running"] = seconds.running;
+  object["redone"] = seconds.redone;
   object["detect"] = seconds.detect;
   object["stop"] = seconds.stop;
   return object;
@@ -32,6 +34,9 @@ json::object round_object(const membership::RoundRecord& record) {
   object["went"] = json::array(record.went.begin(), record.went.end());
   object["stragglers"] = json::array(record.stragglers.begin(), record.stragglers.end());
   object["cause"] = record.cause;
+  object["first_step"] = record.first_step;
+  object["last_step"] = record.last_step;
+  object["steps_redone"] = record.steps_redone;
   object["seconds"] = seconds_object(record.seconds);
   return object;
 }
@@ -70,6 +75,8 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs) {
     entry["max_restarts"] = job.settings.max_restarts;
     entry["failures"] = job.failures;
     entry["node_losses"] = job.node_losses;
+    entry["rounds_without_progress"] = job.idle_rounds;
+    entry["no_progress_restarts"] = job.settings.no_progress_restarts;
     entry["max_node_losses"] = job.settings.max_node_losses;
     entry["spares"] = job.settings.spares;
     json::object excluded;

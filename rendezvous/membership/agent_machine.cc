@@ -263,7 +263,7 @@ class AgentMachine::Impl {
     if (exit_) return;
     if (stopped_unsaid_) {
       stopped_unsaid_ = false;
-      say(WorkersStopped{round_, bound_port_});
+      say(WorkersStopped{round_, bound_port_, last_step_});
     }
     if (link_ == Link::kOpen) say_join();
   }
@@ -325,16 +325,21 @@ class AgentMachine::Impl {
     if (event.request.round == round_ && workers_ == Workers::kLive) say(event.request);
   }
 
+  void on(const agent_event::FirstStepDone& event) {
+    if (event.first_step.round == round_ && workers_ == Workers::kLive) say(event.first_step);
+  }
+
   void on(const agent_event::WorkersGone& event) {
     if (event.round != round_ || workers_ != Workers::kStopping) return;
     workers_ = Workers::kNone;
+    last_step_ = event.last_step;
     stop_deadline_.reset();
     if (exit_) return;  // the store lives on: other nodes' workers may not be gone yet
     if (needs_store()) {
       stopped_unsaid_ = true;
       bind_store();
     } else {
-      say(WorkersStopped{round_, bound_port_});
+      say(WorkersStopped{round_, bound_port_, last_step_});
     }
   }
 
@@ -496,8 +501,9 @@ class AgentMachine::Impl {
   TimePoint answered_at_{};    // what the rendezvous has answered last was sent then
   std::chrono::milliseconds keep_alive_{0};
   std::uint64_t round_ = 0;
-  bool failed_ = false;    // a worker of round_ failed
-  WorkerFailure failure_;  // if failed_
+  bool failed_ = false;          // a worker of round_ failed
+  WorkerFailure failure_;        // if failed_
+  std::uint64_t last_step_ = 0;  // of round_, once its workers are gone
   std::string last_told_;
   std::string waiting_text_;                 // to be told when patience_until_ has come
   std::optional<TimePoint> patience_until_;  // a wait that ends before is not worth a line

@@ -92,9 +92,14 @@ struct WorkersFenced {
 struct WorkerAsks {
   WorkerRequest request;
 };
+// All its workers have finished their first step.
+struct FirstStepDone {
+  FirstStep first_step;
+};
 // After StopWorkers: no process is left.
 struct WorkersGone {
   std::uint64_t round = 0;
+  std::uint64_t last_step = 0;  // see WorkersStopped
 };
 // A rank of `round` made no progress for its limit.
 struct RankStalled {
@@ -125,9 +130,9 @@ using AgentEvent =
                  agent_event::LinkAnswered, agent_event::LinkDown, agent_event::LinkFailed,
                  agent_event::StoreBound, agent_event::StoreBindFailed, agent_event::WorkersRunning,
                  agent_event::WorkerFailed, agent_event::WorkersSucceeded,
-                 agent_event::WorkersFenced, agent_event::WorkerAsks, agent_event::WorkersGone,
-                 agent_event::RankStalled, agent_event::RanksInspected, agent_event::StepsTimed,
-                 agent_event::Signal, agent_event::Timer>;
+                 agent_event::WorkersFenced, agent_event::WorkerAsks, agent_event::FirstStepDone,
+                 agent_event::WorkersGone, agent_event::RankStalled, agent_event::RanksInspected,
+                 agent_event::StepsTimed, agent_event::Signal, agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {

@@ -35,6 +35,7 @@ const char* name_of(const Ack&) { return "ack"; }
 const char* name_of(const WorkersRunning&) { return "workers_running"; }
 const char* name_of(const WorkerFailed&) { return "worker_failed"; }
 const char* name_of(const WorkersSucceeded&) { return "workers_succeeded"; }
+const char* name_of(const FirstStep&) { return "first_step"; }
 const char* name_of(const WorkersStopped&) { return "workers_stopped"; }
 const char* name_of(const WorkerRequest&) { return "worker_request"; }
 const char* name_of(const Leave&) { return "leave"; }
@@ -106,6 +107,7 @@ void put(json::object& out, const Join& join) {
   settings["max_nodes"] = join.settings.max_nodes;
   settings["max_restarts"] = join.settings.max_restarts;
   settings["max_node_losses"] = join.settings.max_node_losses;
+  settings["no_progress_restarts"] = join.settings.no_progress_restarts;
   settings["exclude_after"] = join.settings.exclude_after;
   settings["spares"] = join.settings.spares;
   settings["restart_on_join"] = join.settings.restart_on_join;
@@ -146,6 +148,7 @@ void get(const JsonFields& in, Join& join) {
   join.settings.max_nodes = settings.small("max_nodes", join.settings.min_nodes, kMaxNodes);
   join.settings.max_restarts = settings.small("max_restarts", 0, kMaxInt);
   join.settings.max_node_losses = settings.small("max_node_losses", 0, kMaxInt);
+  join.settings.no_progress_restarts = settings.small("no_progress_restarts", 0, kMaxInt);
   join.settings.exclude_after = settings.small("exclude_after", 0, kMaxInt);
   join.settings.spares = settings.small("spares", 0, kMaxNodes);
   join.settings.restart_on_join = settings.boolean("restart_on_join");
@@ -190,10 +193,21 @@ void get(const JsonFields& in, WorkerFailed& message) {
 void put(json::object& out, const WorkersStopped& message) {
   out["round"] = message.round;
   out["store_port"] = message.store_port;
+  out["last_step"] = message.last_step;
 }
 void get(const JsonFields& in, WorkersStopped& message) {
   message.round = in.counter("round");
   message.store_port = in.port("store_port");
+  message.last_step = in.counter("last_step");
+}
+
+void put(json::object& out, const FirstStep& message) {
+  out["round"] = message.round;
+  out["step"] = message.step;
+}
+void get(const JsonFields& in, FirstStep& message) {
+  message.round = in.counter("round");
+  message.step = in.counter("step");
 }
 
 constexpr std::string_view kExcludeNode = "exclude_node", kStopJob = "stop_job";

@@ -91,6 +91,7 @@ void Job::round_failed(Node& node, WorkerFailure failure, TimePoint now, Actions
   ++state_.failures;
   count_first_failure(node, out);
   verdict_after_stop_ = after_failure(state_, failure);
+  count_progress(describe(failure));
   if (verdict_after_stop_) {
     stop_round(verdict_after_stop_->reason, now, out);
   } else {
@@ -142,6 +143,7 @@ void Job::handle(Node& node, const WorkersSucceeded& message, TimePoint now, Act
 void Job::handle(Node& node, const WorkersStopped& message, TimePoint now, Actions& out) {
   if (!is_current(node, message.round) || node.phase == NodePhase::kIdle) return;
   node.join.store_port = message.store_port;
+  ledger_.last_step(message.last_step);
   if (node.phase == NodePhase::kSucceeded) {  // it lost contact when its work was done
     node.emptied = true;
     return;
@@ -205,6 +207,7 @@ void Job::start_round(TimePoint now, Actions& out) {
   round_started_ = now;
   waiting_due_.reset();
   waiting_hint_.clear();
+  num_stepped_ = 0;
   start_deadline_ = now + state_.timeouts.start;
   const int world_size = messages.begin()->second.world_size;
   log(out, LogLevel::kInfo,
@@ -216,6 +219,7 @@ void Job::start_round(TimePoint now, Actions& out) {
     node.step_times.clear();
     node.node_rank.reset();
     node.emptied = false;
+    node.stepped = false;
   }
   state_.rank_labels.clear();
   // By rank, so that the node that serves the store is told first.
@@ -385,6 +389,7 @@ JobStatus Job::status() const {
   status.round = state_.round;
   status.failures = state_.failures;
   status.node_losses = state_.node_losses;
+  status.idle_rounds = state_.idle_rounds;
   status.excluded = state_.excluded;
   status.settings = state_.settings;
   status.verdict = state_.verdict;

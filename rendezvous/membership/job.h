@@ -59,6 +59,7 @@ class Job {
   void handle(Node& node, const WorkersRunning& message, TimePoint now, Actions& out);
   void handle(Node& node, const WorkerFailed& message, TimePoint now, Actions& out);
   void handle(Node& node, const WorkersSucceeded& message, TimePoint now, Actions& out);
+  void handle(Node& node, const FirstStep& message, TimePoint now, Actions& out);
   void handle(Node& node, const WorkersStopped& message, TimePoint now, Actions& out);
   void handle(Node& node, const WorkerRequest& message, TimePoint now, Actions& out);
   void handle(Node& node, const Leave& message, TimePoint now, Actions& out);
@@ -77,6 +78,7 @@ class Job {
   std::string await_backoff(TimePoint now);
   void count_first_failure(Node& node, Actions& out);
   void round_failed(Node& node, WorkerFailure failure, TimePoint now, Actions& out);
+  void count_progress(const std::string& reason);
   void exclude(Node& node, const std::string& reason, Actions& out);
   void end(JobEnd verdict, TimePoint now, Actions& out);
 
@@ -124,7 +126,9 @@ class Job {
   std::optional<HangStatus> last_hang_;
   NodeId next_id_ = 1;
   TimePoint round_started_{};
-  int quick_failures_ = 0;  // rounds in a row that a failed worker ended soon
+  int quick_failures_ = 0;        // rounds in a row that a failed worker ended soon
+  int num_stepped_ = 0;           // members that said FirstStep in this round
+  std::uint64_t first_step_ = 0;  // the smallest that they said; 0: one of them has no number
   // Counts over state_.nodes, kept so that each message costs O(1).
   int num_placeable_ = 0;
   std::array<int, kNumNodePhases> members_in_phase_{};

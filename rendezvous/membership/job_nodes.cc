@@ -217,7 +217,8 @@ void Job::member_lost(const std::string& what, TimePoint now, Actions& out) {
   if (auto verdict = after_loss(state_, what)) {
     end(std::move(*verdict), now, out);
   } else if (state_.phase == JobPhase::kRunning) {
-    stop_round(what, now, out);
+    count_progress(what);
+    stop_round(verdict_after_stop_ ? verdict_after_stop_->reason : what, now, out);
   } else if (state_.phase == JobPhase::kStopping) {
     round_stopped_if_all(now, out);
   } else {

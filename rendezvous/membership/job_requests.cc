@@ -1,9 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half of Job about what its workers ask for.
+// The part of Job about what workers say of themselves: steps, requests.
+#include <algorithm>
+
 #include "rendezvous/membership/job.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
+
+void Job::handle(Node& node, const FirstStep& message, TimePoint now, Actions&) {
+  if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning || node.stepped)
+    return;
+  node.stepped = true;
+  first_step_ = num_stepped_ == 0 ? message.step : std::min(first_step_, message.step);
+  state_.idle_rounds = 0;
+  if (++num_stepped_ == num_members()) ledger_.first_step(first_step_, now);
+}
+
+// The live round ends because of `reason`, not as it should. Without a step done it counts; too
+// many of them in a row are the job's end, if nothing else is.
+void Job::count_progress(const std::string& reason) {
+  if (num_stepped_ > 0) return;
+  ++state_.idle_rounds;
+  if (!verdict_after_stop_) verdict_after_stop_ = after_idle_round(state_, reason);
+}
 
 // A node that asks to be left out is lost to the job like any other: the same budget.
 void Job::handle(Node& node, const WorkerRequest& message, TimePoint now, Actions& out) {
@@ -18,6 +37,7 @@ void Job::handle(Node& node, const WorkerRequest& message, TimePoint now, Action
   ++state_.node_losses;
   const std::string what = concat(describe(node), " is excluded: ", state_.excluded.at(node.key));
   verdict_after_stop_ = after_loss(state_, what);
+  count_progress(what);
   stop_round(verdict_after_stop_ ? verdict_after_stop_->reason : what, now, out);
 }
 

@@ -17,6 +17,11 @@ std::string seconds_text(double seconds) {
   return text;
 }
 
+// ", 3.20 s <what>"; empty where there is nothing to tell.
+std::string part(double seconds, const char* what) {
+  return seconds > 0 ? concat(", ", seconds_text(seconds), what) : std::string();
+}
+
 // Those of `a` that `b` lacks; both sorted.
 std::vector<std::string> without(const std::vector<std::string>& a,
                                  const std::vector<std::string>& b) {
@@ -31,10 +36,16 @@ std::vector<std::string> without(const std::vector<std::string>& a,
 PhaseSeconds& PhaseSeconds::operator+=(const PhaseSeconds& other) {
   rendezvous += other.rendezvous;
   spawn += other.spawn;
+  first_step += other.first_step;
   running += other.running;
+  redone += other.redone;
   detect += other.detect;
   stop += other.stop;
   return *this;
+}
+
+bool Ledger::is_live() const {
+  return phase_ == Phase::kSpawn || phase_ == Phase::kRunning || phase_ == Phase::kStepping;
 }
 
 double Ledger::lap(TimePoint now) {
@@ -62,13 +73,46 @@ void Ledger::running(TimePoint now) {
   phase_ = Phase::kRunning;
 }
 
+void Ledger::first_step(std::uint64_t step, TimePoint now) {
+  if (phase_ != Phase::kRunning) return;
+  rounds_.back().seconds.first_step = lap(now);
+  total_.first_step += rounds_.back().seconds.first_step;
+  rounds_.back().first_step = step;
+  phase_ = Phase::kStepping;
+  reports_steps_ = true;
+  if (step > 0) count_redone(step);
+}
+
+void Ledger::count_redone(std::uint64_t first_step) {
+  const auto before = std::find_if(std::next(rounds_.rbegin()), rounds_.rend(),
+                                   [](const RoundRecord& each) { return each.last_step > 0; });
+  if (before == rounds_.rend() || before->last_step < first_step) return;
+  before->steps_redone = before->last_step + 1 - first_step;
+  if (before->first_step == 0 || before->last_step <= before->first_step) return;
+  // Its first step is not in its running time.
+  const auto timed = static_cast<double>(before->last_step - before->first_step);
+  const double share = std::min(1.0, static_cast<double>(before->steps_redone) / timed);
+  const double seconds = share * before->seconds.running;
+  before->seconds.running -= seconds;
+  before->seconds.redone += seconds;
+  total_.running -= seconds;
+  total_.redone += seconds;
+}
+
+void Ledger::last_step(std::uint64_t step) {
+  if (phase_ == Phase::kStop) rounds_.back().last_step = std::max(rounds_.back().last_step, step);
+}
+
 void Ledger::over(const std::string& cause, Clock::duration detect, TimePoint now) {
-  if (phase_ != Phase::kSpawn && phase_ != Phase::kRunning) return;
+  if (!is_live()) return;
   const TimePoint happened = std::max(phase_began_, now - detect);
   PhaseSeconds& seconds = rounds_.back().seconds;
-  double& until_then = phase_ == Phase::kSpawn ? seconds.spawn : seconds.running;
-  until_then = lap(happened);
-  (phase_ == Phase::kSpawn ? total_.spawn : total_.running) += until_then;
+  double PhaseSeconds::*phase = &PhaseSeconds::running;
+  if (phase_ == Phase::kSpawn) phase = &PhaseSeconds::spawn;
+  // A job that reports its steps has run for nothing where it did none.
+  if (phase_ == Phase::kRunning && reports_steps_) phase = &PhaseSeconds::first_step;
+  seconds.*phase += lap(happened);
+  total_.*phase += seconds.*phase;
   seconds.detect = lap(now);
   total_.detect += seconds.detect;
   rounds_.back().cause = cause;
@@ -76,8 +120,7 @@ void Ledger::over(const std::string& cause, Clock::duration detect, TimePoint no
 }
 
 void Ledger::name_stragglers(std::vector<std::string> names) {
-  const bool live = phase_ == Phase::kSpawn || phase_ == Phase::kRunning;
-  if (live) rounds_.back().stragglers = std::move(names);
+  if (is_live()) rounds_.back().stragglers = std::move(names);
 }
 
 void Ledger::stopped(TimePoint now) {
@@ -102,7 +145,9 @@ std::string Ledger::summary() const {
                 seconds_text(total_.running + total_.lost()), " (", percent,
                 "); lost: ", seconds_text(total_.detect), " noticing, ", seconds_text(total_.stop),
                 " stopping, ", seconds_text(total_.rendezvous), " waiting for nodes, ",
-                seconds_text(total_.spawn), " starting workers");
+                seconds_text(total_.spawn), " starting workers",
+                part(total_.first_step, " until the first step"),
+                part(total_.redone, " in steps that were done again"));
 }
 
 }  // namespace ddprun::membership

@@ -18,11 +18,13 @@ namespace ddprun::membership {
 struct PhaseSeconds {
   double rendezvous = 0;  // the previous round is stopped (or the job began) → members are chosen
   double spawn = 0;       // → all workers run
+  double first_step = 0;  // → every node has finished a step (where they report it)
   double running = 0;     // → the event that ended the round
+  double redone = 0;      // taken from `running`: its last steps, which a later round did again
   double detect = 0;      // → the rendezvous knew of it
   double stop = 0;        // → no worker is left
 
-  double lost() const { return rendezvous + spawn + detect + stop; }
+  double lost() const { return rendezvous + spawn + first_step + redone + detect + stop; }
   PhaseSeconds& operator+=(const PhaseSeconds& other);
 };
 
@@ -34,6 +36,9 @@ struct RoundRecord {
   std::vector<std::string> came, went;
   std::vector<std::string> stragglers;  // at its end, see stragglers.h
   std::string cause;  // of its end; empty while it lives, and when all workers succeeded
+  // By the job's own count over restarts; 0: not reported.
+  std::uint64_t first_step = 0, last_step = 0;
+  std::uint64_t steps_redone = 0;  // how many of its steps a later round did again
   PhaseSeconds seconds;
 
   static constexpr std::size_t kMaxNames = 64;
@@ -48,8 +53,14 @@ class Ledger {
   // sorted or not; `detect`: how long before `now` the round's end really came.
   void started(RoundRecord record, std::vector<std::string> members, TimePoint now);
   void running(TimePoint now);
+  // Every node has finished its first step of the round; `step` is its number, 0: it has none. The
+  // steps of the last round that told its last step, from this number on, are done again: what they
+  // cost there, by that round's own pace, was lost.
+  void first_step(std::uint64_t step, TimePoint now);
   void over(const std::string& cause, Clock::duration detect, TimePoint now);
   void stopped(TimePoint now);
+  // Between over() and started(), from any node: the largest step that the round finished.
+  void last_step(std::uint64_t step);
   // Of the live round; before over().
   void name_stragglers(std::vector<std::string> names);
 
@@ -66,13 +77,16 @@ class Ledger {
   static constexpr std::size_t kKept = 100;
 
  private:
-  enum class Phase { kRendezvous, kSpawn, kRunning, kStop };
+  enum class Phase { kRendezvous, kSpawn, kRunning, kStepping, kStop };
+  bool is_live() const;
+  void count_redone(std::uint64_t first_step);
   double lap(TimePoint now);  // seconds since the phase began; begins the next one
 
   std::deque<RoundRecord> rounds_;
   std::vector<std::string> members_;  // of the last round, sorted
   PhaseSeconds total_;
   std::uint64_t num_rounds_ = 0;
+  bool reports_steps_ = false;  // some round did
   Phase phase_ = Phase::kRendezvous;
   TimePoint phase_began_;
 };

@@ -35,6 +35,7 @@ struct JobSettings {
   int max_nodes = 1;
   int max_restarts = 0;          // rounds that a failed worker may cost
   int max_node_losses = 16;      // rounds that a lost node may cost, a budget of its own
+  int no_progress_restarts = 0;  // rounds in a row without a finished step that end it; 0: no end
   int exclude_after = 0;         // a node that was the first to fail so often is out; 0: never
   int spares = 0;                // nodes beyond max_nodes that are meant to wait
   bool restart_on_join = false;  // a late node re-forms the round at once
@@ -114,10 +115,18 @@ struct WorkersSucceeded {
   std::uint64_t round = 0;
 };
 
+// All workers of this node have finished their first step of the round. Once, and only where they
+// report their progress (docs/agent-socket.md).
+struct FirstStep {
+  std::uint64_t round = 0;
+  std::uint64_t step = 0;  // its number in the job's own count over restarts; 0: it has none
+};
+
 // Every process of the round is gone. `store_port`: the listener bound for the next round.
 struct WorkersStopped {
   std::uint64_t round = 0;
   std::uint16_t store_port = 0;
+  std::uint64_t last_step = 0;  // that any of its workers finished, by the job's count; 0: none
 };
 
 // A worker asks for what only it can know (docs/agent-socket.md). The first one of a round counts.
@@ -158,8 +167,8 @@ struct StepTimes {
 };
 
 using AgentMessage =
-    std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded, WorkersStopped,
-                 WorkerRequest, Leave, Stalled, Inspection, StepTimes>;
+    std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded, FirstStep,
+                 WorkersStopped, WorkerRequest, Leave, Stalled, Inspection, StepTimes>;
 
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 

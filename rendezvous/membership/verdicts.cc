@@ -86,6 +86,10 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
   if (auto no = differs(job, "--max-node-losses", theirs.max_node_losses, ours.max_node_losses)) {
     return no;
   }
+  if (auto no = differs(job, "--no-progress-restarts", theirs.no_progress_restarts,
+                        ours.no_progress_restarts)) {
+    return no;
+  }
   if (auto no = differs(job, "--exclude-after", theirs.exclude_after, ours.exclude_after)) {
     return no;
   }
@@ -155,6 +159,16 @@ std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_ha
                                  " times, --max-node-losses is ", job.settings.max_node_losses));
   }
   return std::nullopt;
+}
+
+std::optional<JobEnd> after_idle_round(const JobState& job, const std::string& what_happened) {
+  const int limit = job.settings.no_progress_restarts;
+  if (limit == 0 || job.idle_rounds < limit) return std::nullopt;
+  return end_of(job, static_cast<int>(ExitCode::kNoProgress),
+                concat(job.idle_rounds,
+                       " rounds in a row ended without a finished step "
+                       "(--no-progress-restarts=",
+                       limit, "); the last one: ", what_happened));
 }
 
 std::chrono::milliseconds restart_delay(const JobState& job, int quick_failures) {

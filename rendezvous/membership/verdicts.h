@@ -29,6 +29,10 @@ std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& fa
 // job.node_losses and out of job.nodes. nullopt: enough nodes are left for a new round.
 std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_happened);
 
+// The live round ended without a finished step, already counted in job.idle_rounds. nullopt: the
+// job goes on; else its end.
+std::optional<JobEnd> after_idle_round(const JobState& job, const std::string& what_happened);
+
 // How long the next round waits after a worker failed, when `quick_failures` rounds in a row lived
 // less than kCrashLoopRound: nothing once, then 1 s, 2 s, 4 s, … up to the job's limit.
 std::chrono::milliseconds restart_delay(const JobState& job, int quick_failures);

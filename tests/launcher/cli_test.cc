@@ -121,10 +121,13 @@ TEST_CASE("command line: what a job survives") {
                                   .config;
   CHECK(config.max_node_losses == 2);
   CHECK(config.exclude_after == 3);
+  CHECK(parse({"--no-progress-restarts=3", "x"}).config.no_progress_restarts == 3);
   CHECK(config.spares == 4);
   CHECK(config.restart_on_join);
   CHECK(config.max_restart_delay.count() == 500);
   CHECK_THAT(only_problem({"--on-join=never", "x"}), Contains("must be wait or restart"));
+  CHECK_THAT(only_problem({"--no-progress-restarts=often", "x"}),
+             Contains("--no-progress-restarts"));
   CHECK_THAT(only_problem({"--spares=-1", "x"}), Contains("--spares"));
   CHECK_THAT(only_problem({"--max-restart-delay=", "x"}), Contains("--max-restart-delay"));
 }

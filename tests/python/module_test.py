@@ -171,6 +171,23 @@ class UnderDdprun(unittest.TestCase):
             done = self.job(code, "--max-restarts=3")
             self.assertEqual(done.returncode, 9, done.stderr)
 
+    def test_steps_that_a_restart_does_again_are_told_as_lost(self):
+        code = ("import ddprun, os, time\n"
+                "first = 1 if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else 6\n"
+                "for step in range(first, 12):\n"
+                "    ddprun.step(step); time.sleep(0.02)\n"
+                "ddprun.step_done()\n"
+                "if first == 1: time.sleep(0.2 if os.environ['RANK'] == '0' else 20); os._exit(3)\n")
+        done = self.job(code, "--max-restarts=1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"2 rounds; .* s until the first step, .* s in steps that were done again")
+
+    def test_restarts_without_progress_end_with_76(self):
+        code = "import ddprun, os; ddprun.step(1); os._exit(3)"
+        done = self.job(code, "--max-restarts=9", "--no-progress-restarts=2", "--max-restart-delay=0")
+        self.assertEqual(done.returncode, 76, done.stderr)
+        self.assertIn("2 rounds in a row ended without a finished step", done.stderr)
+
     def test_excluding_the_only_node_ends_the_job(self):
         code = ("import ddprun, os, time\n"
                 "if os.environ['RANK'] == '0': ddprun.exclude_node('ECC errors'); os._exit(3)\n"

@@ -426,5 +426,20 @@ TEST_CASE("AgentMachine: a worker's request is handed on while its round lives")
   CHECK(node.said<WorkerRequest>() == nullptr);
 }
 
+TEST_CASE("AgentMachine: the first step is said, and the last one with the workers' end") {
+  Node node;
+  node.run();
+  node(agent_event::FirstStepDone{{7, 3}});
+  CHECK(node.said<FirstStep>() == nullptr);
+  node(agent_event::FirstStepDone{{1, 41}});
+  REQUIRE(node.said<FirstStep>() != nullptr);
+  CHECK(node.said<FirstStep>()->step == 41);
+  node.hear(StopRound{1, "failed"});
+  node(agent_event::WorkersGone{1, 99});
+  node(agent_event::StoreBound{4001});
+  REQUIRE(node.said<WorkersStopped>() != nullptr);
+  CHECK(node.said<WorkersStopped>()->last_step == 99);
+}
+
 }  // namespace
 }  // namespace ddprun::membership

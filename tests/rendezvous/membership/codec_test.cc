@@ -25,6 +25,7 @@ Join full_join() {
                    .max_nodes = 4,
                    .max_restarts = 3,
                    .max_node_losses = 5,
+                   .no_progress_restarts = 7,
                    .exclude_after = 2,
                    .spares = 1,
                    .restart_on_join = true,
@@ -80,7 +81,8 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       WorkersRunning{1},
       failed,
       WorkersSucceeded{2},
-      WorkersStopped{2, 40002},
+      FirstStep{2, 41},
+      WorkersStopped{2, 40002, 99},
       WorkerRequest{2, WorkerRequest::Kind::kExcludeNode, 5, "ECC", 1},
       WorkerRequest{2, WorkerRequest::Kind::kStopJob, 5, "loss is nan", 255},
       Leave{"received SIGINT", 130},
@@ -135,6 +137,10 @@ TEST_CASE("Codec: malformed messages are refused with one clear line") {
              Contains("message \"workers_stopped\": \"store_port\" is 70000"));
   CHECK_THAT(error_of(R"({"type":"leave","seq":1,"ack":0,"reason":7,"exit_code":0})"),
              Contains("\"reason\" is not a string"));
+  CHECK_THAT(error_of(R"({"type":"first_step","seq":1,"ack":0,"round":1,"step":-1})"),
+             Contains("\"step\" is -1"));
+  CHECK_THAT(error_of(R"({"type":"workers_stopped","seq":1,"ack":0,"round":1,"store_port":7})"),
+             Contains("\"last_step\" is missing"));
   const auto request = [](const std::string& fields) {
     return R"({"type":"worker_request","seq":1,"ack":0,"round":1,"reason":"r",)" + fields + "}";
   };

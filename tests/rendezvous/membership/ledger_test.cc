@@ -110,5 +110,63 @@ TEST_CASE("Ledger: the machine keeps it, and the end of the job says it") {
   CHECK_THAT(j.last<JobEnd>("1")->summary, Contains("2 rounds; workers ran 10.0 s of "));
 }
 
+TEST_CASE("Ledger: the time until the first step, and the steps that are done again, are lost") {
+  const Clock::time_point begin{1h};
+  Ledger ledger(begin);
+  ledger.started(record(1), {"a"}, begin + 1s);
+  ledger.running(begin + 2s);
+  ledger.first_step(1, begin + 5s);
+  ledger.over("failed", 0s, begin + 105s);  // 100 steps of 1 s after the first one
+  ledger.last_step(100);
+  ledger.last_step(101);  // of another node
+  ledger.stopped(begin + 105s);
+  ledger.started(record(2), {"a"}, begin + 105s);  // fails before it has done a step
+  ledger.running(begin + 105s);
+  ledger.over("failed", 0s, begin + 107s);
+  ledger.stopped(begin + 107s);
+  ledger.started(record(3), {"a"}, begin + 107s);
+  ledger.running(begin + 107s);
+  ledger.first_step(82, begin + 108s);  // from the checkpoint of step 81
+  const RoundRecord& first = ledger.rounds()[0];
+  CHECK(first.seconds.first_step == 3);
+  CHECK(first.first_step == 1);
+  CHECK(first.last_step == 101);
+  CHECK(first.steps_redone == 20);
+  CHECK(first.seconds.redone == Approx(20));
+  CHECK(first.seconds.running == Approx(80));
+  CHECK(ledger.rounds()[1].seconds.first_step == 2);
+  CHECK(ledger.rounds()[1].seconds.running == 0);
+  CHECK(ledger.rounds()[2].first_step == 82);
+  CHECK(ledger.total().running == Approx(80));
+  CHECK(ledger.total().running + ledger.total().lost() == Approx(108));
+  CHECK_THAT(ledger.summary(), Contains("6.00 s until the first step") &&
+                                   Contains("20.0 s in steps that were done again"));
+}
+
+TEST_CASE(
+    "Ledger: no more is lost than the round that is done again ran; without numbers nothing") {
+  const Clock::time_point begin{1h};
+  const auto seconds_redone = [&](std::uint64_t first, std::uint64_t last, std::uint64_t again) {
+    Ledger ledger(begin);
+    ledger.started(record(1), {"a"}, begin);
+    ledger.running(begin);
+    if (first > 0) ledger.first_step(first, begin);
+    ledger.over("failed", 0s, begin + 10s);
+    ledger.last_step(last);
+    ledger.stopped(begin + 10s);
+    ledger.started(record(2), {"a"}, begin + 10s);
+    ledger.running(begin + 10s);
+    ledger.first_step(again, begin + 10s);
+    return ledger.total().redone;
+  };
+  CHECK(seconds_redone(50, 60, 1) == Approx(10));  // from an older checkpoint
+  CHECK(seconds_redone(50, 60, 61) == 0);          // nothing was lost
+  CHECK(seconds_redone(50, 60, 70) == 0);
+  CHECK(seconds_redone(50, 60, 0) == 0);
+  CHECK(seconds_redone(50, 0, 51) == 0);
+  CHECK(seconds_redone(0, 60, 51) == 0);
+  CHECK(seconds_redone(60, 60, 60) == 0);  // the one step that it finished was its first
+}
+
 }  // namespace
 }  // namespace ddprun::membership

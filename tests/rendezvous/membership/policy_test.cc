@@ -202,6 +202,8 @@ TEST_CASE("Policy: budgets and policies must agree") {
     return refused ? refused->message : std::string("taken in");
   };
   CHECK_THAT(refusal([](JobSettings& s) { s.max_node_losses = 2; }), Contains("--max-node-losses"));
+  CHECK_THAT(refusal([](JobSettings& s) { s.no_progress_restarts = 2; }),
+             Contains("--no-progress-restarts"));
   CHECK_THAT(refusal([](JobSettings& s) { s.exclude_after = 2; }), Contains("--exclude-after"));
   CHECK_THAT(refusal([](JobSettings& s) { s.spares = 2; }), Contains("--spares"));
   CHECK_THAT(refusal([](JobSettings& s) { s.restart_on_join = true; }),
@@ -283,6 +285,62 @@ TEST_CASE("Policy: a node whose workers have finished asks for nothing any more"
   j.says("2", WorkersSucceeded{1});
   j.says("2", asks(WorkerRequest::Kind::kStopJob));
   CHECK(j.last<StopRound>("1") == nullptr);
+}
+
+TEST_CASE("Policy: rounds in a row without a finished step end the job with 76") {
+  Script j(2, 10);
+  j.settings.no_progress_restarts = 2;
+  j.timeouts.max_restart_delay = 0ms;
+  j.join("1");
+  j.join("2");
+  fail_round(j, 1);
+  REQUIRE(j.round("1") == 2);
+  j.says("1", WorkersRunning{2});
+  j.says("2", WorkersRunning{2});
+  j.says("1", FirstStep{2, 7});  // some progress: the count begins anew
+  fail_round(j, 2);
+  REQUIRE(j.round("1") == 3);
+  fail_round(j, 3);
+  REQUIRE(j.round("1") == 4);
+  fail_round(j, 4);
+  for (const char* name : {"1", "2"}) {
+    REQUIRE(j.last<JobEnd>(name) != nullptr);
+    CHECK(j.last<JobEnd>(name)->exit_code == 76);
+    CHECK_THAT(j.last<JobEnd>(name)->reason,
+               Contains("2 rounds in a row ended without a finished step "
+                        "(--no-progress-restarts=2); the last one: rank") &&
+                   Contains("failed with exit code 3"));
+  }
+}
+
+TEST_CASE("Policy: lost nodes count as rounds without progress, a late node's restart doesn't") {
+  Script j(1, 0);
+  j.settings.max_nodes = 2;
+  j.settings.no_progress_restarts = 1;
+  j.settings.restart_on_join = true;
+  j.timeouts.last_call = 0ms;
+  j.join("1");
+  j.wait(1ms);
+  REQUIRE(j.round("1") == 1);
+  j.join("2");
+  j.says("1", WorkersStopped{1, 1001});
+  REQUIRE(j.round("2") == 2);
+  j.closes("2");
+  j.wait(200ms);
+  j.says("1", WorkersStopped{2, 1001});
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK(j.last<JobEnd>("1")->exit_code == 76);
+  CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("was lost"));
+}
+
+TEST_CASE("Policy: the budget of restarts is named before the lack of progress") {
+  Script j(2, 0);
+  j.settings.no_progress_restarts = 1;
+  j.join("1");
+  j.join("2");
+  fail_round(j, 1);
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK(j.last<JobEnd>("1")->exit_code == 3);
 }
 
 }  // namespace

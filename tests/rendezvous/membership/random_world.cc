@@ -34,6 +34,7 @@ RandomWorld::RandomWorld(std::uint64_t seed, Options options)
   settings_.max_restarts = static_cast<int>(random(4));
   settings_.max_node_losses = static_cast<int>(random(4));
   if (chance(40)) settings_.exclude_after = 1 + static_cast<int>(random(3));
+  if (chance(40)) settings_.no_progress_restarts = 1 + static_cast<int>(random(3));
   settings_.restart_on_join = chance(30);
   settings_.hang_action = static_cast<HangAction>(random(4));
   if (chance(15)) settings_.rdzv_backend = kStaticBackend;
@@ -146,11 +147,13 @@ void RandomWorld::say_something_true(Agent& agent) {
   } else if (agent.asked_to_stop || chance(3)) {
     const std::uint64_t round = agent.live_round;
     agent.live_round = 0;
-    say(agent, WorkersStopped{round, 1001});
+    say(agent, WorkersStopped{round, 1001, random(50)});
   } else if (chance(25)) {
     say_something_of_ranks(agent, agent.live_round);
   } else if (chance(40)) {
     say(agent, WorkersRunning{agent.live_round});
+  } else if (chance(20)) {
+    say(agent, FirstStep{agent.live_round, random(50)});
   } else if (chance(10)) {
     WorkerRequest request{agent.live_round, WorkerRequest::Kind::kExcludeNode, 0, "broken", 9};
     if (chance(30)) request.kind = WorkerRequest::Kind::kStopJob;
@@ -197,7 +200,10 @@ void RandomWorld::say_something_of_ranks(Agent& agent, std::uint64_t round) {
 void RandomWorld::say_something_stale(Agent& agent) {
   std::uint64_t round = random(agent.live_round + 3);
   if (round == agent.live_round) ++round;
-  switch (random(6)) {
+  switch (random(7)) {
+    case 5:
+      say(agent, FirstStep{round, 1});
+      break;
     case 4:
       say_something_of_ranks(agent, round);
       break;
@@ -357,6 +363,13 @@ void RandomWorld::check_jobs() {
     if (job.failures > job.settings.max_restarts + 1) violated("the restart budget was exceeded");
     if (job.phase == "running" && job.failures > job.settings.max_restarts) {
       violated("a round runs beyond the restart budget");
+    }
+    const int idle_limit = job.settings.no_progress_restarts;
+    if (job.phase == "running" && idle_limit > 0 && job.idle_rounds >= idle_limit) {
+      violated("a round runs though the ones before brought no progress");
+    }
+    for (const RoundRecord& record : job.rounds) {
+      if (record.seconds.running < -1e-6) violated("a round ran for less than no time");
     }
     if (job.phase == "running" && job.node_losses > job.settings.max_node_losses) {
       violated("a round runs beyond the budget of node losses");
