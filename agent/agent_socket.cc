@@ -127,6 +127,7 @@ struct Connection {
   boost::asio::steady_timer hello_timer;
   std::string pending;            // of an unfinished line
   std::optional<int> local_rank;  // set: it said hello
+  bool is_parked = false;         // it waits for assign()
   Allowance allowance;
 };
 using ConnectionPtr = std::shared_ptr<Connection>;  // second owner: its reads under way
@@ -151,6 +152,16 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
 
   const std::string& path() const { return file_->path(); }
   const std::string& directory() const { return file_->directory(); }
+
+  bool assign(int local_rank, const std::vector<std::string>& environment) {
+    const auto waiting =
+        std::find_if(connections_.begin(), connections_.end(), [&](const ConnectionPtr& each) {
+          return each->is_parked && each->local_rank == local_rank;
+        });
+    if (waiting == connections_.end()) return false;
+    (*waiting)->is_parked = false;
+    return send_with_memory((*waiting)->socket.native_handle(), assign_line(environment), -1);
+  }
 
   void wait_for_workers() {
     listener_.async_wait(stream_descriptor::wait_read,
@@ -276,7 +287,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     std::string problem;
     if (hello.version != static_cast<int>(kProgressVersion)) {
       problem = concat("version ", hello.version, " is not ", kProgressVersion);
-    } else if (hello.round != pages_.round()) {
+    } else if (hello.round != pages_.round() && !is_parking(hello)) {
       problem = concat("round ", hello.round, " is not the current one");
     } else if (hello.local_rank >= pages_.num_workers()) {
       problem = concat("there is no local rank ", hello.local_rank);
@@ -293,10 +304,18 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
       return false;
     }
     connection->local_rank = hello.local_rank;
+    connection->is_parked = is_parking(hello);
     connection->hello_timer.cancel();
-    pages_.set_connected(hello.local_rank);
-    return true;
+    if (!connection->is_parked) {
+      pages_.set_connected(hello.local_rank);
+    } else if (events_.parked) {
+      events_.parked(hello.local_rank);
+    }
+    return connections_.contains(connection);
   }
+
+  // One that came before its node had a place, also when the place came first.
+  bool is_parking(const Hello& hello) const { return began_parked_ && hello.round == 0; }
 
   void refuse(const ConnectionPtr& connection, const std::string& why) {
     send_with_memory(connection->socket.native_handle(), refused_line(why), -1);
@@ -327,6 +346,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   boost::asio::io_context& io_;
   ProgressPages& pages_;
   const AgentSocketEvents events_;
+  const bool began_parked_ = pages_.round() == 0;
 
   std::optional<SocketFile> file_;  // empty: closed
   stream_descriptor listener_;
@@ -345,6 +365,10 @@ AgentSocket::AgentSocket(boost::asio::io_context& io, ProgressPages& pages,
 AgentSocket::~AgentSocket() { impl_->close(); }
 
 void AgentSocket::read_pending() { impl_->read_pending(); }
+
+bool AgentSocket::assign(int local_rank, const std::vector<std::string>& environment) {
+  return impl_->assign(local_rank, environment);
+}
 
 const std::string& AgentSocket::path() const { return impl_->path(); }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/progress_pages.h"
 #include "agent/worker_line.h"
@@ -20,6 +21,7 @@ struct AgentSocketEvents {
   // FirstStep, ExcludeNode or StopJob, of the worker `local_rank`.
   std::function<void(int local_rank, const WorkerLine&)> said;
   std::function<void(LogLevel, const std::string&)> tell;  // one line for the user
+  std::function<void(int local_rank)> parked;  // its worker waits for assign(); may be empty
 };
 
 class AgentSocket {
@@ -35,6 +37,9 @@ class AgentSocket {
   AgentSocket& operator=(const AgentSocket&) = delete;
 
   const std::string& path() const;
+  // Where the pages' round was 0 (none) at the beginning: gives the worker that waits for a place
+  // what changes in its environment, "NAME=value". False: it isn't connected any more.
+  bool assign(int local_rank, const std::vector<std::string>& environment);
   // What the warden removes where the agent can't any more.
   const std::string& directory() const;
 

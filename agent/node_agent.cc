@@ -53,6 +53,7 @@ void NodeAgent::start() {
   boost::asio::post(io_, [this] { handle(event::Start{}); });
 }
 
+// Round 0: for workers that wait for a place.
 void NodeAgent::open_socket(std::uint64_t round) {
   socket_.reset();
   first_steps_.clear();
@@ -62,6 +63,9 @@ void NodeAgent::open_socket(std::uint64_t round) {
     on_worker_line(round, local_rank, line);
   };
   events.tell = events_.tell;
+  events.parked = [this](int local_rank) {
+    if (parking_) parking_->arrived(local_rank);
+  };
   try {
     pages_.begin_round(round, options_.environment.num_workers);
     socket_ = std::make_unique<AgentSocket>(io_, pages_, options_.socket_parent, std::move(events));
@@ -103,6 +107,8 @@ void NodeAgent::signal(int number) {
 
 // Workers of other nodes may be in their grace, and may write a checkpoint that needs the store.
 void NodeAgent::leave(const action::Exit& exit) {
+  parking_.reset();
+  workers_.reset();  // those of a spare, if any: its warden kills them
   if (exit.verdict.exit_code == 0) return events_.exited(exit);
   farewell_ = [this, exit] { events_.exited(exit); };
   auto limit = options_.machine.join.timeouts.stop_grace;
@@ -153,6 +159,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                    if (!machine_.exited()) store_.close(close.round);
                  },
                  [this](const action::Spawn& start) { spawn(start.round); },
+                 [this](const action::Prewarm&) { prewarm(); },
                  [this](const action::Lease& lease) {
                    if (workers_) workers_->lease(lease.until);
                  },
@@ -173,23 +180,15 @@ void NodeAgent::spawn(const membership::StartRound& round) {
   first_global_rank_ = round.first_global_rank;
   error_files_.begin_round(round_, options_.environment.num_workers);
   if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
+  if (parking_ && place_parked(round)) return;
+  parking_.reset();
   open_socket(round_);
   WorkerGroupOptions group = options_.workers;
   if (socket_) group.socket_directory = socket_->directory();
   workers_ = std::make_unique<WorkerGroup>(io_, console_, std::move(group), round.node_rank,
                                            group_events(round.round));
-  std::vector<WorkerSpec> workers(static_cast<std::size_t>(options_.environment.num_workers));
-  for (std::size_t i = 0; i < workers.size(); ++i) {
-    const int local_rank = static_cast<int>(i);
-    workers[i].global_rank = round.first_global_rank + local_rank;
-    workers[i].local_rank = local_rank;
-    workers[i].argv = options_.argv;
-    workers[i].environment = worker_environment(
-        options_.environment, round, local_rank,
-        {error_files_.path(round.round, local_rank), socket_ ? socket_->path() : ""});
-  }
   try {
-    workers_->start(std::move(workers));
+    workers_->start(worker_specs(round));
   } catch (const Error& error) {
     membership::WorkerFailure failure;
     failure.global_rank = round.first_global_rank;
@@ -202,7 +201,80 @@ void NodeAgent::spawn(const membership::StartRound& round) {
   }
 }
 
+std::vector<WorkerSpec> NodeAgent::worker_specs(const membership::StartRound& round) const {
+  std::vector<WorkerSpec> workers(static_cast<std::size_t>(options_.environment.num_workers));
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    const int local_rank = static_cast<int>(i);
+    workers[i].global_rank = round.first_global_rank + local_rank;
+    workers[i].local_rank = local_rank;
+    workers[i].argv = options_.argv;
+    workers[i].environment = worker_environment(
+        options_.environment, round, local_rank,
+        {error_files_.path(round.round, local_rank), socket_ ? socket_->path() : ""});
+  }
+  return workers;
+}
+
+void NodeAgent::prewarm() {
+  open_socket(0);
+  if (!socket_) return;  // it was said why; the workers start when there is a place
+  std::vector<WorkerSpec> workers(static_cast<std::size_t>(options_.environment.num_workers));
+  std::vector<Parking::Variables> environments;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    workers[i].local_rank = static_cast<int>(i);
+    workers[i].global_rank = -1;
+    workers[i].argv = options_.argv;
+    workers[i].environment =
+        parked_environment(options_.environment, workers[i].local_rank, socket_->path());
+    environments.push_back(workers[i].environment);
+  }
+  parking_ = std::make_unique<Parking>(std::move(environments),
+                                       [this](int local_rank, const Parking::Variables& news) {
+                                         return socket_ && socket_->assign(local_rank, news);
+                                       });
+  WorkerGroupEvents events;
+  events.worker_failed = [this](const membership::WorkerFailure& failure) {
+    drop_parked(concat("a worker (pid ", failure.pid, ") ended before its node had a place",
+                       failure.note.empty() ? "" : ": " + failure.note));
+  };
+  events.all_succeeded = [this] { drop_parked("the program does not wait for a place"); };
+  WorkerGroupOptions group = options_.workers;
+  group.socket_directory = socket_->directory();
+  workers_ = std::make_unique<WorkerGroup>(io_, console_, std::move(group), -1, std::move(events));
+  try {
+    workers_->start(std::move(workers));
+  } catch (const Error& error) {
+    drop_parked(error.what());
+  }
+}
+
+void NodeAgent::drop_parked(const std::string& why) {
+  parking_.reset();
+  workers_->stop(std::chrono::milliseconds{0});  // the next spawn() doesn't need its end
+  events_.tell(LogLevel::kWarning,
+               "--prewarm: " + why + "; this spare's workers start when it has a place");
+}
+
+// False: there are no pages for this round; the workers are started anew.
+bool NodeAgent::place_parked(const membership::StartRound& round) {
+  try {
+    pages_.begin_round(round.round, options_.environment.num_workers);
+  } catch (const Error& error) {
+    drop_parked(error.what());
+    return false;
+  }
+  std::vector<Parking::Variables> environments;
+  for (WorkerSpec& worker : worker_specs(round)) {
+    environments.push_back(std::move(worker.environment));
+  }
+  workers_->adopt(round.node_rank, round.first_global_rank, group_events(round.round));
+  parking_->assign(environments,
+                   [this, number = round.round] { handle(event::WorkersRunning{number}); });
+  return true;
+}
+
 void NodeAgent::stop_workers(std::chrono::milliseconds grace) {
+  parking_.reset();
   if (workers_) {
     workers_->stop(grace);
   } else {

@@ -17,6 +17,7 @@
 #include "agent/console.h"
 #include "agent/error_files.h"
 #include "agent/gpu/gpu_memory.h"
+#include "agent/parking.h"
 #include "agent/progress_pages.h"
 #include "agent/round_store.h"
 #include "agent/worker_environment.h"
@@ -70,6 +71,10 @@ class NodeAgent {
   void on_first_step(std::uint64_t round, int local_rank, const FirstStep& first);
   void on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line);
   void spawn(const membership::StartRound& round);
+  std::vector<WorkerSpec> worker_specs(const membership::StartRound& round) const;
+  void prewarm();
+  bool place_parked(const membership::StartRound& round);
+  void drop_parked(const std::string& why);
   void stop_workers(std::chrono::milliseconds grace);
   WorkerGroupEvents group_events(std::uint64_t round);
   void workers_gone(std::uint64_t round);
@@ -91,7 +96,8 @@ class NodeAgent {
   std::unique_ptr<AgentSocket> socket_;  // of round_; null: its workers run without
   boost::asio::steady_timer timer_;
   std::unique_ptr<WorkerGroup> workers_;
-  std::uint64_t round_ = 0;  // of workers_
+  std::unique_ptr<Parking> parking_;  // set: workers_ run without a place, or are given one
+  std::uint64_t round_ = 0;           // of workers_
   int node_rank_ = -1;
   int first_global_rank_ = 0;                 // of workers_
   std::map<int, std::uint64_t> first_steps_;  // of round_, by local rank, as they are said

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/worker_environment.h"
 
+#include <algorithm>
+#include <array>
+#include <string>
 #include <type_traits>
 
 #include "common/env_names.h"
@@ -59,6 +62,31 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
     set(env::kTerminalColumns, *options.terminal_columns);
   }
   return to_strings(result);
+}
+
+std::vector<std::string> parked_environment(const WorkerEnvironmentOptions& options, int local_rank,
+                                            const std::string& agent_socket) {
+  std::vector<std::string> variables =
+      worker_environment(options, membership::StartRound{}, local_rank,
+                         {.error_file = "", .agent_socket = agent_socket});
+  std::erase_if(variables, [](const std::string& variable) {
+    constexpr std::array kOfAPlace = {env::kRank,       env::kGroupRank,      env::kRoleRank,
+                                      env::kWorldSize,  env::kGroupWorldSize, env::kRoleWorldSize,
+                                      env::kMasterAddr, env::kMasterPort,     env::kRestartCount,
+                                      env::kNodeAddr,   env::kMasterNodeAddr};
+    const std::string name = variable.substr(0, variable.find('='));
+    return std::find(kOfAPlace.begin(), kOfAPlace.end(), name) != kOfAPlace.end();
+  });
+  return variables;
+}
+
+std::vector<std::string> environment_news(const std::vector<std::string>& before,
+                                          const std::vector<std::string>& now) {
+  std::vector<std::string> news;
+  for (const std::string& variable : now) {
+    if (std::find(before.begin(), before.end(), variable) == before.end()) news.push_back(variable);
+  }
+  return news;
 }
 
 }  // namespace ddprun::agent

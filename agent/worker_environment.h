@@ -32,4 +32,13 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
                                             const membership::StartRound& round, int local_rank,
                                             const WorkerPaths& paths);
 
+// Of a worker that is started before its node has a place in a round: as above, without what a
+// place gives; DDPRUN_ROUND is 0, and the rest comes over the agent's socket.
+std::vector<std::string> parked_environment(const WorkerEnvironmentOptions& options, int local_rank,
+                                            const std::string& agent_socket);
+
+// What `now` has that `before` hasn't, in whole "NAME=value"s.
+std::vector<std::string> environment_news(const std::vector<std::string>& before,
+                                          const std::vector<std::string>& now);
+
 }  // namespace ddprun::agent

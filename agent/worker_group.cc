@@ -58,6 +58,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   void start(std::vector<WorkerSpec> specs);
   void stop(std::chrono::milliseconds grace);
   void lease(std::optional<Clock::time_point> until);
+  void adopt(int node_rank, int first_global_rank, WorkerGroupEvents events);
   void signal(int signal_number);
   void close();
 
@@ -83,7 +84,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   boost::asio::io_context& io_;
   Console& console_;
   const WorkerGroupOptions options_;
-  const int node_rank_;
+  int node_rank_;
   WorkerGroupEvents events_;
 
   // io thread only.
@@ -203,6 +204,16 @@ void WorkerGroup::Impl::lease(std::optional<Clock::time_point> until) {
 
 void WorkerGroup::Impl::signal(int signal_number) {
   if (warden_ && !warden_gone_) warden_->request(RequestType::kSignal, signal_number);
+}
+
+void WorkerGroup::Impl::adopt(int node_rank, int first_global_rank, WorkerGroupEvents events) {
+  node_rank_ = node_rank;
+  events_ = std::move(events);
+  events_.all_running = nullptr;
+  for (Worker& worker : workers_) {
+    worker.spec.global_rank = first_global_rank + worker.spec.local_rank;
+    if (worker.output) worker.output->set_rank(worker.spec.global_rank);
+  }
 }
 
 void WorkerGroup::Impl::close() {
@@ -378,6 +389,9 @@ WorkerGroup::~WorkerGroup() { impl_->close(); }
 void WorkerGroup::start(std::vector<WorkerSpec> workers) { impl_->start(std::move(workers)); }
 void WorkerGroup::stop(std::chrono::milliseconds grace) { impl_->stop(grace); }
 void WorkerGroup::lease(std::optional<Clock::time_point> until) { impl_->lease(until); }
+void WorkerGroup::adopt(int node_rank, int first_global_rank, WorkerGroupEvents events) {
+  impl_->adopt(node_rank, first_global_rank, std::move(events));
+}
 void WorkerGroup::signal(int signal_number) { impl_->signal(signal_number); }
 
 }  // namespace ddprun::agent

@@ -18,7 +18,7 @@
 namespace ddprun::agent {
 
 struct WorkerSpec {
-  int global_rank = 0;
+  int global_rank = 0;  // negative: not known yet, see WorkerGroup::adopt()
   int local_rank = 0;
   std::vector<std::string> argv;         // argv[0] is the file to exec, already looked up
   std::vector<std::string> environment;  // "NAME=value", complete: nothing is inherited beside it
@@ -81,6 +81,11 @@ class WorkerGroup {
   // The workers may live until then unless a later time is given: the warden keeps it, also when
   // this process stands still. nullopt (at first): for ever. stop() may come sooner.
   void lease(std::optional<Clock::time_point> until);
+
+  // Workers that were started with negative global ranks get their places: the ranks from
+  // `first_global_rank` on, by local rank. What happens from now on is told to `events`, in which
+  // all_running isn't called any more.
+  void adopt(int node_rank, int first_global_rank, WorkerGroupEvents events);
 
   // Forwards a signal to every live worker's process group.
   void signal(int signal_number);

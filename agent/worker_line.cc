@@ -58,4 +58,11 @@ std::string refused_line(std::string_view reason) {
   return json::serialize(json::object{{"type", "refused"}, {"reason", reason}}) + "\n";
 }
 
+std::string assign_line(const std::vector<std::string>& environment) {
+  std::string text;
+  for (const std::string& variable : environment)
+    text.append(variable.c_str(), variable.size() + 1);
+  return concat(R"({"type":"assign","bytes":)", text.size(), "}\n", text);
+}
+
 }  // namespace ddprun::agent

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 namespace ddprun::agent {
 
@@ -43,5 +44,8 @@ WorkerLine parse_worker_line(std::string_view line);
 // The agent's answers to hello, with '\n'.
 std::string welcome_line();
 std::string refused_line(std::string_view reason);
+// To a worker that was started before its node had a place: the line, then its `bytes` bytes, each
+// "NAME=value" ended by a zero byte.
+std::string assign_line(const std::vector<std::string>& environment);
 
 }  // namespace ddprun::agent

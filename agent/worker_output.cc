@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "common/error.h"
+#include "common/log.h"
 
 namespace ddprun::agent {
 namespace {
@@ -47,6 +48,17 @@ WorkerStreams WorkerOutput::open() {
   return streams;
 }
 
+std::string WorkerOutput::prefix() const {
+  return global_rank_ < 0 ? "[spare] " : concat("[", global_rank_, "] ");
+}
+
+void WorkerOutput::set_rank(int global_rank) {
+  global_rank_ = global_rank;
+  for (const auto& pipe : pipes_) {
+    if (pipe && mode_ == OutputMode::kPrefixed) pipe->source.prefix = prefix();
+  }
+}
+
 UniqueFd WorkerOutput::open_pipe(OutputStream stream) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("pipe for a worker's output", errno);
@@ -55,7 +67,7 @@ UniqueFd WorkerOutput::open_pipe(OutputStream stream) {
   auto pipe = std::make_unique<Pipe>(io_);
   pipe->stream = stream;
   if (mode_ == OutputMode::kPrefixed) {
-    pipe->source.prefix.append(1, '[').append(std::to_string(global_rank_)).append("] ");
+    pipe->source.prefix = prefix();
     pipe->source.redraws = global_rank_ == 0;
   }
   boost::system::error_code error;

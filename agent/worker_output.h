@@ -27,10 +27,14 @@ struct WorkerStreams {
 
 class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
  public:
+  // A negative global rank stands for a spare's worker: its lines begin with "[spare] ".
   WorkerOutput(boost::asio::io_context& io, Console& console, OutputMode mode, int global_rank);
 
   // Makes the pipes and starts to read them. Throws Error when descriptors run out.
   WorkerStreams open();
+
+  // Of the lines that come from now on.
+  void set_rank(int global_rank);
 
   // The worker has ended: takes what is in the pipes now, and passes on its unfinished lines. What
   // others that hold the pipes write afterwards is still read.
@@ -52,6 +56,7 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   enum class ReadResult { kDrained, kMore, kEnded };
 
   UniqueFd open_pipe(OutputStream stream);
+  std::string prefix() const;
   void wait_readable(std::size_t index);
   void on_readable(std::size_t index);
   ReadResult read_once(std::size_t index);
@@ -62,11 +67,11 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   boost::asio::io_context& io_;
   Console& console_;
   const OutputMode mode_;
-  const int global_rank_;
 
   // io thread only.
   std::vector<std::unique_ptr<Pipe>> pipes_;  // at most two; null: ended
   OutputTail tail_;
+  int global_rank_;
 };
 
 }  // namespace ddprun::agent

@@ -149,6 +149,8 @@ class CommandLineParser {
          "a node whose workers were the first to fail N times is out (default 0: never)");
     text("spares", raw_.spares, "N",
          "nodes beyond --nnodes that wait and replace lost ones (default 0)");
+    flag("prewarm", config.prewarm,
+         "a spare's workers start at once and wait for their ranks (docs/agent-socket.md)");
     text("on-join", raw_.on_join, "wait|restart",
          "a late node waits for the next round, or starts it at once (default wait)");
 

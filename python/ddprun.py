@@ -31,6 +31,7 @@ class _Agent:
     def __init__(self):
         self.socket = None
         self.first_step_said = False
+        self.rest = b""  # what came with the welcome
         memory = mmap.mmap(-1, _PAGE_BYTES)
         path = os.environ.get("DDPRUN_AGENT_SOCKET")
         if path:
@@ -57,7 +58,8 @@ class _Agent:
                 raise OSError("the agent ended the connection")
             answer += data
         try:
-            welcome = json.loads(answer)
+            line, _, self.rest = answer.partition(b"\n")
+            welcome = json.loads(line)
             if welcome.get("type") != "welcome" or not pages:
                 raise OSError("the agent refused this worker: %s" % welcome.get("reason"))
             memory = mmap.mmap(pages[0], _PAGE_BYTES)
@@ -79,6 +81,25 @@ class _Agent:
         except OSError:
             self.socket = None
             return False
+
+
+def wait_for_place():
+    """With --prewarm: waits until this spare's node has a place in the job, and puts it into os.environ.
+
+    Call it when all is imported, before the process group is made. Elsewhere it returns at once."""
+    if os.environ.get("DDPRUN_ROUND") != "0":
+        return
+    agent = _Agent()
+    if agent.socket is None:
+        raise OSError("ddprun's agent can't be reached: no place for this worker")
+    with agent.socket as connection:
+        connection.setblocking(True)
+        with connection.makefile("rb") as stream:
+            place = json.loads(agent.rest + stream.readline())
+            variables = stream.read(place["bytes"])
+    if place.get("type") != "assign" or len(variables) != place["bytes"]:
+        raise OSError("ddprun's agent gave no place")
+    os.environ.update(v.split("=", 1) for v in os.fsdecode(variables).split("\0") if v)
 
 
 _lock = threading.Lock()

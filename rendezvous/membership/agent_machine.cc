@@ -158,6 +158,10 @@ class AgentMachine::Impl {
   }
 
   void hear(const Waiting& waiting) {
+    if (waiting.spare && options_.prewarm && !prewarmed_ && !exit_ && workers_ == Workers::kNone) {
+      prewarmed_ = true;
+      emit(Prewarm{});
+    }
     std::string text = waiting.note;
     if (text.empty()) {
       text = concat("waiting for nodes: ", waiting.have_nodes, " of ", waiting.need_nodes,
@@ -180,6 +184,7 @@ class AgentMachine::Impl {
     waiting_text_.clear();
     round_ = start.round;
     workers_ = Workers::kLive;
+    prewarmed_ = false;
     failed_ = false;
     Spawn spawn{start};
     if (is_static()) {
@@ -501,6 +506,7 @@ class AgentMachine::Impl {
   TimePoint answered_at_{};    // what the rendezvous has answered last was sent then
   std::chrono::milliseconds keep_alive_{0};
   std::uint64_t round_ = 0;
+  bool prewarmed_ = false;       // workers wait for a round
   bool failed_ = false;          // a worker of round_ failed
   WorkerFailure failure_;        // if failed_
   std::uint64_t last_step_ = 0;  // of round_, once its workers are gone

@@ -36,6 +36,7 @@ struct AgentOptions {
   std::chrono::milliseconds embedded_lost_timeout{3'000};     // likewise, when it was embedded
   std::chrono::milliseconds leave_timeout{2'000};  // after Leave: until the job's end is confirmed
   std::chrono::milliseconds stop_margin{10'000};   // beyond stop_grace until WorkersGone
+  bool prewarm = false;  // a spare starts its workers before it has a place for them
   // SIGTERM → SIGKILL of a node that is cut off.
   std::chrono::milliseconds fence_grace{kFenceGrace};
 };
@@ -173,6 +174,9 @@ struct Spawn {
 struct Lease {
   std::optional<Clock::time_point> until;
 };
+// Start the node's workers without a place in a round; the next Spawn gives them one. No event
+// follows: what becomes of them until then is the owner's affair.
+struct Prewarm {};
 // SIGTERM, after `grace` SIGKILL → WorkersGone. May come again, with less.
 struct StopWorkers {
   std::chrono::milliseconds grace{0};
@@ -197,9 +201,9 @@ struct Exit {
 using AgentAction =
     std::variant<agent_action::Connect, agent_action::CloseLink, agent_action::Send,
                  agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
-                 agent_action::CloseStore, agent_action::Spawn, agent_action::Lease,
-                 agent_action::StopWorkers, agent_action::Inspect, agent_action::Tell,
-                 agent_action::Exit>;
+                 agent_action::CloseStore, agent_action::Spawn, agent_action::Prewarm,
+                 agent_action::Lease, agent_action::StopWorkers, agent_action::Inspect,
+                 agent_action::Tell, agent_action::Exit>;
 
 class AgentMachine {
  public:

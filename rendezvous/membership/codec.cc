@@ -301,11 +301,13 @@ void put(json::object& out, const Waiting& waiting) {
   out["have_nodes"] = waiting.have_nodes;
   out["need_nodes"] = waiting.need_nodes;
   out["note"] = text(waiting.note);
+  out["spare"] = waiting.spare;
 }
 void get(const JsonFields& in, Waiting& waiting) {
   waiting.have_nodes = in.small("have_nodes", 0, kMaxNodes);
   waiting.need_nodes = in.small("need_nodes", 0, kMaxNodes);
   waiting.note = in.text("note");
+  waiting.spare = in.boolean("spare");
 }
 
 void put(json::object& out, const StartRound& start) {

@@ -66,7 +66,7 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
   log(out, LogLevel::kInfo, concat(describe(node), " joined with ", join.num_workers, " workers"));
   if (!warning.empty()) {
     log(out, LogLevel::kWarning, warning);
-    tell(node, Waiting{0, 0, warning}, out);
+    tell(node, Waiting{0, 0, warning, false}, out);
   }
   if (join.node_rank) take_rank_wish(node, now, out);
   if (ended()) return;
@@ -77,7 +77,7 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
   }
   if (is_member(node)) return;
   if (num_members() >= state_.settings.max_nodes) {
-    tell(node, Waiting{0, 0, spare_note(state_)}, out);
+    tell(node, Waiting{0, 0, spare_note(state_), true}, out);
     return;
   }
   tell(node, waiting_note(state_, num_placeable_), out);

@@ -186,7 +186,8 @@ struct Welcome {
 struct Waiting {
   int have_nodes = 0;
   int need_nodes = 0;
-  std::string note;  // e.g. "… waiting as spare …"
+  std::string note;    // e.g. "… waiting as spare …"
+  bool spare = false;  // this node: the live round has no place for it
 };
 
 // A round begins: spawn the workers.

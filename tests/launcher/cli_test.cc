@@ -116,13 +116,16 @@ TEST_CASE("command line: an unknown flag is named, with a suggestion") {
 }
 
 TEST_CASE("command line: what a job survives") {
-  const LaunchConfig config = parse({"--max_node_losses=2", "--exclude-after=3", "--spares=4",
-                                     "--on-join=restart", "--max-restart-delay=0.5", "x"})
-                                  .config;
+  const LaunchConfig config =
+      parse({"--max_node_losses=2", "--exclude-after=3", "--spares=4", "--prewarm",
+             "--on-join=restart", "--max-restart-delay=0.5", "x"})
+          .config;
   CHECK(config.max_node_losses == 2);
   CHECK(config.exclude_after == 3);
   CHECK(parse({"--no-progress-restarts=3", "x"}).config.no_progress_restarts == 3);
   CHECK(config.spares == 4);
+  CHECK(config.prewarm);
+  CHECK_FALSE(parse({"x"}).config.prewarm);
   CHECK(config.restart_on_join);
   CHECK(config.max_restart_delay.count() == 500);
   CHECK_THAT(only_problem({"--on-join=never", "x"}), Contains("must be wait or restart"));

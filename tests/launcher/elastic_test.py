@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs whose nodes change: lost, replaced by spares, excluded, late."""
 import os
+import re
 
 import harness
 import netns
@@ -59,6 +60,40 @@ class Elastic(harness.HostsCase):
         self.assertIn("node1", done[0].stderr)  # whose loss was the reason
         for each in done:
             self.assertRegex(each.stderr, r"2 rounds; workers ran [\d.]+ s of [\d.]+ s \([\d.]+ %\); lost: ")
+
+    def spare_takes_over(self, *program):
+        """What the spare printed, and said, in a job whose other node is lost after it is ready."""
+        flags = ["--nnodes=2", "--spares=1", "--prewarm", "--nproc-per-node=2", *program]
+        first = self.agent(0, *flags)
+        self.await_line(first.stderr, "waiting for nodes")
+        lost = self.agent(1, *flags)
+        self.await_line(lost.stdout, "place: ")
+        spare = self.agent(2, *flags)
+        self.await_line(spare.stdout, "[spare] warm") if "python3" in program else \
+            self.await_line(spare.stderr, "--prewarm: ")
+        self.hosts[1].kill()
+        done = self.finish_all(first, spare)
+        self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
+        return done[1].stdout, done[1].stderr
+
+    def test_a_prewarmed_spare_has_its_workers_ready(self):
+        script = ("import os, sys, time; sys.path.insert(0, %r); import ddprun; "
+                  "print('warm', os.getpid(), os.environ.get('RANK'), flush=True); ddprun.wait_for_place(); "
+                  "e = os.environ; print('place:', os.getpid(), e['RANK'], e['WORLD_SIZE'], e['DDPRUN_ROUND'], "
+                  "e['MASTER_PORT'] > '0', ddprun.connected(), flush=True); "
+                  "time.sleep(600 if e['DDPRUN_ROUND'] == '1' else 0)" % os.path.join(harness.SOURCE, "python"))
+        out, _ = self.spare_takes_over("python3", "-c", script)
+        warm = re.findall(r"^\[spare\] warm (\d+) None$", out, re.M)
+        placed = dict(re.findall(r"^\[([23])\] place: (\d+) \1 4 2 True True$", out, re.M))
+        self.assertEqual(sorted(placed), ["2", "3"], self.transcript)
+        # One of the two "warm" lines was read by spare_takes_over.
+        self.assertTrue(warm and set(warm) <= set(placed.values()), self.transcript)
+
+    def test_a_prewarmed_program_that_does_not_wait_is_started_with_its_ranks(self):
+        out, err = self.spare_takes_over(
+            "sh", "-c", 'echo "place: ${RANK:?no rank}"; [ "$DDPRUN_ROUND" != 1 ] || exec sleep 600')
+        self.assertEqual(sorted(re.findall(r"place: (\d)", out)), ["2", "3"], self.transcript)
+        self.assertEqual(err.count("--prewarm: "), 0)  # once, and that was read
 
     def test_with_fewer_nodes_when_there_is_no_spare(self):
         flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.2", "sh", "-c", ONE_ROUND]

@@ -15,6 +15,7 @@ import runner  # noqa: E402
 import files  # noqa: E402
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(HERE, "../../build/dev/bin"))
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(HERE, "../..")
 DDPRUN = os.path.join(BIN, "ddprun")
 DDPRUND = os.path.join(BIN, "ddprund")
 TIMEOUT = 60

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "common/error.h"
@@ -20,6 +21,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::size_t kMaxReasonBytes = 1024;
+constexpr std::chrono::seconds kPlaceTimeout{10};
 
 UniqueFd connect_to_path(const std::string& path) {
   sockaddr_un address{};
@@ -86,17 +88,46 @@ AgentChannel::AgentChannel(const std::string& path, std::uint64_t round, int loc
     : socket_(connect_to_path(path)) {
   send_line(concat(R"({"type":"hello","version":)", kProgressVersion, R"(,"round":)", round,
                    R"(,"local_rank":)", local_rank, "}"));
-  std::string answer;
-  while (answer.find('\n') == std::string::npos) {
-    if (answer.size() > kMaxAgentLineBytes || !wait_ready(socket_.get(), POLLIN, deadline)) {
-      throw Error(ErrorCode::kTimeout, "the agent does not answer");
-    }
-    answer += receive_some(socket_.get(), &page_);
-  }
-  answer.resize(answer.find('\n'));
+  const std::string answer = receive_line(deadline);
   if (answer.find(R"("type":"welcome")") == std::string::npos || !page_) {
     throw Error(ErrorCode::kUnavailable, "the agent refused this worker: " + one_line(answer));
   }
+}
+
+std::string AgentChannel::receive_line(Deadline deadline) {
+  std::size_t end;
+  while ((end = received_.find('\n')) == std::string::npos) {
+    if (received_.size() > kMaxAgentLineBytes || !wait_ready(socket_.get(), POLLIN, deadline)) {
+      throw Error(ErrorCode::kTimeout, "the agent does not answer");
+    }
+    received_ += receive_some(socket_.get(), &page_);
+  }
+  const std::string line = received_.substr(0, end);
+  received_.erase(0, end + 1);
+  return line;
+}
+
+std::vector<std::string> AgentChannel::wait_for_place() {
+  const std::string line = receive_line(Deadline::after(std::chrono::milliseconds::max()));
+  constexpr std::string_view kBegin = R"({"type":"assign","bytes":)";
+  if (!line.starts_with(kBegin)) {
+    throw Error(ErrorCode::kUnavailable, "the agent gave no place: " + one_line(line));
+  }
+  const std::size_t size = std::strtoul(line.c_str() + kBegin.size(), nullptr, 10);
+  const Deadline deadline = Deadline::after(kPlaceTimeout);  // it follows at once
+  while (received_.size() < size) {
+    if (!wait_ready(socket_.get(), POLLIN, deadline)) {
+      throw Error(ErrorCode::kTimeout, "the agent's place is incomplete");
+    }
+    received_ += receive_some(socket_.get(), &page_);
+  }
+  std::vector<std::string> variables;
+  for (std::size_t begin = 0; begin < size;) {
+    variables.emplace_back(received_.c_str() + begin);
+    begin += variables.back().size() + 1;
+  }
+  received_.clear();
+  return variables;
 }
 
 bool AgentChannel::first_step(std::uint64_t step) {

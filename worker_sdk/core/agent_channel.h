@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/unique_fd.h"
@@ -18,6 +19,11 @@ class AgentChannel {
   // the agent refuses us, with its reason; Error(kTimeout).
   AgentChannel(const std::string& path, std::uint64_t round, int local_rank, Deadline deadline);
 
+  // For a worker that was started before its node had a place in a round (round 0): waits for the
+  // place, and returns what changes in the environment, "NAME=value". Throws Error(kUnavailable)
+  // where the agent goes. No deadline: a spare may wait for days; the agent ends it.
+  std::vector<std::string> wait_for_place();
+
   // The progress page's memory, which came with the welcome.
   const UniqueFd& page() const { return page_; }
 
@@ -29,7 +35,10 @@ class AgentChannel {
  private:
   bool send_line(const std::string& line);
 
+  std::string receive_line(Deadline deadline);
+
   UniqueFd socket_;
+  std::string received_;  // and not yet looked at
   UniqueFd page_;
   std::mutex mutex_;  // a line is sent whole
 };

@@ -2,6 +2,7 @@
 #include "worker_sdk/core/session.h"
 
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "common/env_names.h"
@@ -25,6 +26,20 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSideConnectTimeout{5'000};
 constexpr milliseconds kAgentTimeout{5'000};
 
+// A spare's worker that runs before its node has a place in a round (--prewarm) has DDPRUN_ROUND=0.
+void wait_for_place() {
+  const char* round = std::getenv(env::kRound);
+  const char* agent = std::getenv(env::kAgentSocket);
+  const char* local_rank = std::getenv(env::kLocalRank);
+  if (!round || std::string_view(round) != "0" || !agent || !local_rank) return;
+  AgentChannel channel(agent, 0, std::atoi(local_rank), Deadline::after(kAgentTimeout));
+  for (const std::string& variable : channel.wait_for_place()) {
+    const std::size_t equals = variable.find('=');
+    constexpr int kReplace = 1;
+    ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, kReplace);
+  }
+}
+
 std::unique_ptr<store::Store> connect_to_store(const Endpoint& master, milliseconds timeout) {
   store::TcpStoreOptions options;
   options.timeout = timeout;
@@ -42,6 +57,7 @@ NcclLibraries load_nccl_libraries() {
 }
 
 std::unique_ptr<Session> Session::from_env(const SessionOptions& options) {
+  wait_for_place();
   WorkerEnv env = WorkerEnv::from_environment([](const char* name) { return std::getenv(name); });
   // Here, before the program has threads: setenv is not safe beside a getenv.
   const std::string ras_address = nccl::ras_address(env.run_id, env.master);

@@ -118,7 +118,7 @@ TEST_CASE("AgentMachine: says which nodes it waits for when that takes longer th
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   node(agent_event::StoreBound{4000});
   node.welcome();
-  node.hear(Waiting{1, 2, ""}, false);
+  node.hear(Waiting{1, 2, "", false}, false);
   CHECK(node.last<agent_action::Tell>() == nullptr);
   SECTION("nobody comes") {
     node.pass(2s);
@@ -131,16 +131,37 @@ TEST_CASE("AgentMachine: says which nodes it waits for when that takes longer th
     CHECK(node.last<agent_action::Tell>() == nullptr);
   }
   SECTION("a hint beside the counts waits as they do") {
-    node.hear(Waiting{1, 2, "another job waits, too"}, false);
+    node.hear(Waiting{1, 2, "another job waits, too", false}, false);
     CHECK(node.last<agent_action::Tell>() == nullptr);
     node.pass(2s);
     REQUIRE(node.last<agent_action::Tell>() != nullptr);
     CHECK(node.last<agent_action::Tell>()->text == "another job waits, too");
   }
   SECTION("a note is told at once") {
-    node.hear(Waiting{0, 0, "waiting as spare"}, false);
+    node.hear(Waiting{0, 0, "waiting as spare", true}, false);
     CHECK_THAT(node.last<agent_action::Tell>()->text, Contains("spare"));
   }
+}
+
+TEST_CASE("AgentMachine: a spare starts its workers ahead, once for each round it may get") {
+  Node node;
+  node.options.prewarm = GENERATE(true, false);
+  node.machine = std::make_unique<AgentMachine>(node.options);
+  node(agent_event::Start{});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node(agent_event::StoreBound{4000});
+  node.welcome();
+  node.hear(Waiting{1, 2, "", false}, false);
+  CHECK(node.last<agent_action::Prewarm>() == nullptr);
+  node.hear(Waiting{0, 0, "ready as spare", true}, false);
+  CHECK((node.last<agent_action::Prewarm>() != nullptr) == node.options.prewarm);
+  node.actions.clear();
+  node.hear(Waiting{0, 0, "ready as spare, again", true}, false);
+  CHECK(node.last<agent_action::Prewarm>() == nullptr);
+  node.start(3);
+  REQUIRE(node.last<agent_action::Spawn>() != nullptr);
+  node.hear(Waiting{0, 0, "late", true}, false);  // its workers live
+  CHECK(node.last<agent_action::Prewarm>() == nullptr);
 }
 
 TEST_CASE("AgentMachine: over loopback with several nodes the store listens on all interfaces") {

@@ -108,7 +108,7 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
   StartRound start{2, 1, 1, 2, 4, 8, "10.0.0.2", "10.0.0.1", "10.0.0.1", 40001, true};
   const std::vector<RendezvousMessage> messages = {
       Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), true},
-      Waiting{1, 2, "note"},
+      Waiting{1, 2, "note", true},
       start,
       StopRound{2, "why"},
       end,

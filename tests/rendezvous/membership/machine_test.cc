@@ -18,6 +18,7 @@ TEST_CASE("Machine: a round starts with the last Join, ranks are prefix sums") {
   j.join("1", big);
   j.join("2");
   CHECK(j.last<Waiting>("1")->have_nodes == 1);
+  CHECK_FALSE(j.last<Waiting>("1")->spare);
   CHECK(j.round("1") == 0);
   j.join("3");
   CHECK(j.round("1") == 1);

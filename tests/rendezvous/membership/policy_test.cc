@@ -108,6 +108,7 @@ TEST_CASE("Policy: a node that is the first to fail too often is out, a spare ta
   j.settings.spares = 1;
   for (const char* name : {"1", "2", "3"}) j.join(name);
   CHECK_THAT(j.last<Waiting>("3")->note, Contains("ready as spare (1 of 1)"));
+  CHECK(j.last<Waiting>("3")->spare);
   fail_round(j, 1);
   REQUIRE(j.last<StartRound>("2")->round == 2);
   fail_round(j, 2);

@@ -2,9 +2,11 @@
 // What a worker's SDK tells a real agent's socket.
 #include "worker_sdk/core/agent_channel.h"
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "common/env_names.h"
 #include "common/error.h"
 #include "rendezvous/store/tcp_store.h"
 #include "tests/rendezvous/store_server/server_thread.h"
@@ -55,6 +57,30 @@ TEST_CASE("AgentChannel: events arrive as they were said, whatever is in a reaso
   CHECK(std::get<agent::ExcludeNode>(said[1].second).reason ==
         "say \"\\\" and bad \xEF\xBF\xBD bytes: é");
   CHECK(std::get<agent::StopJob>(said[2].second).exit_code == 9);
+}
+
+TEST_CASE("Session: from_env waits for the place of a spare's worker, and takes it") {
+  ServerThread server;
+  AgentThread agent(0, 1);
+  agent.set_place(3, {"RANK=0", "WORLD_SIZE=1", "GROUP_RANK=0", "GROUP_WORLD_SIZE=1",
+                      "MASTER_ADDR=127.0.0.1", "DDPRUN_ROUND=3", "DDPRUN_NODE_ADDR=a=b",
+                      "MASTER_PORT=" + std::to_string(server.endpoint().port)});
+  const std::vector<std::pair<const char*, std::string>> variables = {
+      {env::kRound, "0"},
+      {env::kLocalRank, "0"},
+      {env::kLocalWorldSize, "1"},
+      {env::kAgentSocket, agent.path()}};
+  for (const auto& [name, value] : variables) ::setenv(name, value.c_str(), 1);
+  const auto session = Session::from_env();
+  CHECK(session->env().round == 3);
+  CHECK(session->env().world_size == 1);
+  CHECK(std::string(::getenv(env::kNodeAddr)) == "a=b");
+  CHECK(agent.read(0).connected);  // in the new round
+  for (const auto& [name, value] : variables) ::unsetenv(name);
+  for (const char* name : {env::kRank, env::kWorldSize, env::kGroupRank, env::kGroupWorldSize,
+                           env::kMasterAddr, env::kMasterPort, env::kNodeAddr, env::kNcclRasAddr}) {
+    ::unsetenv(name);
+  }
 }
 
 TEST_CASE("AgentChannel: nobody there, or an agent that refuses, is an error with the reason") {

@@ -30,6 +30,10 @@ class AgentThread {
       changed_.notify_all();
     };
     events.tell = [](LogLevel, const std::string&) {};
+    events.parked = [this](int local_rank) {
+      pages_.begin_round(place_round_, pages_.num_workers());
+      socket_->assign(local_rank, place_);
+    };
     socket_ =
         std::make_unique<agent::AgentSocket>(io_, pages_, directory_.path(), std::move(events));
     path_ = socket_->path();
@@ -56,6 +60,14 @@ class AgentThread {
   }
   agent::ProgressPages& pages() { return pages_; }  // use on the io thread
 
+  // What a worker that waits for a place (round 0) is given; before it comes.
+  void set_place(std::uint64_t round, std::vector<std::string> environment) {
+    on_io_thread([&] {
+      place_round_ = round;
+      place_ = std::move(environment);
+    });
+  }
+
   // What workers said, once there are `count`; fewer after 10 s.
   std::vector<std::pair<int, agent::WorkerLine>> await_said(std::size_t count) {
     std::unique_lock lock(mutex_);
@@ -71,6 +83,8 @@ class AgentThread {
   agent::ProgressPages pages_;
   std::unique_ptr<agent::AgentSocket> socket_;
   std::string path_;
+  std::uint64_t place_round_ = 0;  // io thread only, as place_
+  std::vector<std::string> place_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::pair<int, agent::WorkerLine>> said_;  // Guarded by mutex_
