@@ -99,9 +99,14 @@ TEST_CASE("AgentChannel: nobody there, or an agent that refuses, is an error wit
 TEST_CASE("AgentChannel: an agent that is silent costs no more than the deadline") {
   // A thread that stands still: the connection is made, the welcome doesn't come.
   AgentThread agent(1, 1);
-  std::promise<void> release;
-  auto stuck = std::async(std::launch::async,
-                          [&] { agent.on_io_thread([&] { release.get_future().wait(); }); });
+  std::promise<void> stands, release;
+  auto stuck = std::async(std::launch::async, [&] {
+    agent.on_io_thread([&] {
+      stands.set_value();
+      release.get_future().wait();
+    });
+  });
+  stands.get_future().wait();
   CHECK(test::code_of([&] {
           AgentChannel(agent.path(), 1, 0, Deadline::after(std::chrono::milliseconds(100)));
         }) == ErrorCode::kTimeout);

@@ -124,8 +124,11 @@ TEST_CASE(
         [&] { ranks.all_reduce({.data = values.data(), .count = 100'000}, ReduceOp::kSum); },
         &texts[rank]);
     all.arrive_and_wait();
-    if (code_of([&] { ranks.barrier(); }) != codes[rank]) throw std::runtime_error("forgotten");
+    // Which of two failures at the same moment it remembers is open.
+    const auto again = code_of([&] { ranks.barrier(); });
     all.arrive_and_wait();
+    const bool is_known = again == ErrorCode::kResourceExhausted || again == ErrorCode::kPeerLost;
+    if (!is_known) throw std::runtime_error("forgotten");
   });
   for (const std::string& error : errors) CHECK(error == "");
   // One of the two that move data between the nodes is first; rank 1 only waits for its own node.
