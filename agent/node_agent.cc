@@ -145,7 +145,9 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                  [this](const action::Connect& connect) { link_.connect(connect.timeout); },
                  [this](const action::CloseLink&) { link_.close(); },
                  [this](const action::Send& send) { link_.send(send.envelope); },
-                 [this](const action::SetKeepAlive& keep) { link_.set_keep_alive(keep.timeout); },
+                 [this](const action::SetKeepAlive& keep) {
+                   link_.set_keep_alive(keep.timeout, keep.interval);
+                 },
                  [this](const action::BindStore& bind) {
                    try {
                      handle(event::StoreBound{store_.bind(bind.address, bind.port)});

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <string_view>
 
@@ -38,6 +39,25 @@ constexpr char kFooter[] =
     "Exit status: 0; 2 usage; 69 rendezvous unreachable; 75 worth retrying; otherwise the first\n"
     "failing worker's own, or 128 + signal (docs/exit-codes.md).\n";
 
+// Limits of the whole job: each is a flag, and a key of --rdzv-conf with "_" for "-".
+struct TimeLimit {
+  const char* flag;
+  std::chrono::milliseconds LaunchConfig::*field;
+  const char* help;
+};
+constexpr std::array kTimeLimits = {
+    TimeLimit{"last-call-timeout", &LaunchConfig::last_call_timeout,
+              "MIN nodes are there: wait so long for MAX (default 30)"},
+    TimeLimit{"keep-alive-timeout", &LaunchConfig::keep_alive_timeout,
+              "a node of which nothing is heard for so long is lost (default 5)"},
+    TimeLimit{"keep-alive-interval", &LaunchConfig::keep_alive_interval,
+              "between a node's pings (default: a third of the time-out)"},
+    TimeLimit{"start-timeout", &LaunchConfig::start_timeout,
+              "until every worker of a round runs (default 300)"},
+    TimeLimit{"exit-barrier-timeout", &LaunchConfig::exit_barrier_timeout,
+              "the first node has finished: wait so long for the others (default 3600)"},
+};
+
 // Option values as typed, before conversion.
 struct RawOptions {
   std::string nnodes = "1";
@@ -52,6 +72,7 @@ struct RawOptions {
   std::string max_restart_delay;
   std::string rdzv_conf;
   std::string rendezvous_timeout;
+  std::array<std::string, kTimeLimits.size()> time_limits;
   std::string rendezvous_lost_timeout;
   std::string shutdown_timeout;
 };
@@ -177,6 +198,9 @@ class CommandLineParser {
          "workers run on for this long without a rendezvous (default 60)");
     text("shutdown-timeout", raw_.shutdown_timeout, "SECONDS",
          "from SIGTERM to SIGKILL (default 30)");
+    for (std::size_t i = 0; i < kTimeLimits.size(); ++i) {
+      text(kTimeLimits[i].flag, raw_.time_limits[i], "SECONDS", kTimeLimits[i].help);
+    }
 
     group_ = "What runs";
     flag("module", config.module, "PROGRAM is a Python module: python -u -m PROGRAM", "-m");
@@ -282,16 +306,22 @@ class CommandLineParser {
             config.rendezvous_lost_timeout);
     seconds("shutdown-timeout", raw_.shutdown_timeout, config.shutdown_timeout);
     split_rdzv_conf();
+    read_time_limits();
   }
 
   // "--node-rank=$RANK" with an unset variable must not become "any rank".
   void refuse_empty_numbers() {
-    for (const auto& [name, value] :
-         {std::pair("node-rank", &raw_.node_rank), std::pair("master-port", &raw_.master_port),
-          std::pair("rendezvous-timeout", &raw_.rendezvous_timeout),
-          std::pair("rendezvous-lost-timeout", &raw_.rendezvous_lost_timeout),
-          std::pair("shutdown-timeout", &raw_.shutdown_timeout),
-          std::pair("max-restart-delay", &raw_.max_restart_delay)}) {
+    std::vector<std::pair<const char*, const std::string*>> numbers = {
+        {"node-rank", &raw_.node_rank},
+        {"master-port", &raw_.master_port},
+        {"rendezvous-timeout", &raw_.rendezvous_timeout},
+        {"rendezvous-lost-timeout", &raw_.rendezvous_lost_timeout},
+        {"shutdown-timeout", &raw_.shutdown_timeout},
+        {"max-restart-delay", &raw_.max_restart_delay}};
+    for (std::size_t i = 0; i < kTimeLimits.size(); ++i) {
+      numbers.emplace_back(kTimeLimits[i].flag, &raw_.time_limits[i]);
+    }
+    for (const auto& [name, value] : numbers) {
       const std::string flag = "--" + std::string(name);
       if (value->empty() && app_.count(flag) > 0) {
         result_.problems.push_back(flag + "=: wants a number, got nothing");
@@ -344,19 +374,51 @@ class CommandLineParser {
       }
       config.rdzv_conf[std::string(item.substr(0, equals))] = item.substr(equals + 1);
     }
-    const auto timeout = [&](const std::string& key, std::chrono::milliseconds& target) {
-      const auto found = config.rdzv_conf.find(key);
-      if (found == config.rdzv_conf.end()) return;
-      seconds("rdzv-conf=" + key, found->second, target);
-      if (target.count() <= 0) {
-        result_.problems.push_back("--rdzv-conf=" + key + ": must be more than 0 seconds");
+  }
+
+  // A limit is given by its flag or, as torchrun has it, by a key of --rdzv-conf; the flag wins.
+  void read_time_limits() {
+    LaunchConfig& config = result_.config;
+    if (raw_.rendezvous_timeout.empty()) {
+      read_limit("--rdzv-conf=join_timeout", conf_value("join_timeout"), config.rendezvous_timeout);
+    }
+    for (std::size_t i = 0; i < kTimeLimits.size(); ++i) {
+      const TimeLimit& limit = kTimeLimits[i];
+      std::string key = limit.flag;
+      std::replace(key.begin(), key.end(), '-', '_');
+      const bool has_flag = !raw_.time_limits[i].empty();
+      read_limit(has_flag ? "--" + std::string(limit.flag) : "--rdzv-conf=" + key,
+                 has_flag ? raw_.time_limits[i] : conf_value(key), config.*limit.field);
+    }
+    // torchrun's way to say it: so many pings without an answer.
+    const bool is_given =
+        app_.count("--keep-alive-timeout") > 0 || config.rdzv_conf.contains("keep_alive_timeout");
+    const std::string attempts = conf_value("keep_alive_max_attempt");
+    if (is_given || (attempts.empty() && config.keep_alive_interval.count() == 0)) return;
+    int count = 3;
+    if (!attempts.empty()) {
+      integer("rdzv-conf=keep_alive_max_attempt", attempts, 1'000'000, count);
+      if (count == 0) {
+        result_.problems.push_back("--rdzv-conf=keep_alive_max_attempt: must be more than 0");
       }
-    };
-    if (raw_.rendezvous_timeout.empty()) timeout("join_timeout", config.rendezvous_timeout);
-    timeout("last_call_timeout", config.last_call_timeout);
-    timeout("keep_alive_timeout", config.keep_alive_timeout);
-    timeout("start_timeout", config.start_timeout);
-    timeout("exit_barrier_timeout", config.exit_barrier_timeout);
+    }
+    const std::chrono::milliseconds torchruns_interval{5'000};
+    config.keep_alive_timeout =
+        count *
+        (config.keep_alive_interval.count() > 0 ? config.keep_alive_interval : torchruns_interval);
+  }
+
+  std::string conf_value(const std::string& key) const {
+    const auto found = result_.config.rdzv_conf.find(key);
+    return found == result_.config.rdzv_conf.end() ? "" : found->second;
+  }
+
+  // `name` is shown with its dashes.
+  void read_limit(const std::string& name, const std::string& value,
+                  std::chrono::milliseconds& target) {
+    if (value.empty()) return;
+    seconds(name.substr(2), value, target);
+    if (target.count() <= 0) result_.problems.push_back(name + ": must be more than 0 seconds");
   }
 
   CLI::App app_;

@@ -88,6 +88,7 @@ agent::NodeAgentOptions Job::agent_options() const {
   machine.store_port = is_static ? 0 : config.master_port.value_or(0);
   machine.connect_timeout =
       std::chrono::duration_cast<milliseconds>(begun_ + config.rendezvous_timeout - Clock::now());
+  machine.keep_alive_interval = config.keep_alive_interval;
   machine.prewarm = config.prewarm;
   machine.rendezvous_lost_timeout = config.rendezvous_lost_timeout;
 

@@ -42,9 +42,10 @@ struct LaunchConfig {
   std::chrono::milliseconds rendezvous_lost_timeout{60'000};  // workers run on without it
   std::chrono::milliseconds shutdown_timeout{30'000};         // SIGTERM → SIGKILL
   std::chrono::milliseconds max_restart_delay{30'000};        // between rounds of a crash loop
-  // Likewise, of the whole job: keys of --rdzv-conf; the first node's values count.
+  // Likewise, of the whole job: flags, or keys of --rdzv-conf; the first node's values count.
   std::chrono::milliseconds last_call_timeout{30'000};  // MIN nodes are there: wait for MAX
   std::chrono::milliseconds keep_alive_timeout{5'000};  // silence of a node for this long: lost
+  std::chrono::milliseconds keep_alive_interval{0};     // of a node's pings; 0: a third of it
   std::chrono::milliseconds start_timeout{300'000};     // until every worker of a round runs
   std::chrono::milliseconds exit_barrier_timeout{3'600'000};  // first node succeeded → all have
 

@@ -19,15 +19,15 @@ constexpr std::array<std::string_view, 16> kRdzvConfKeys = {"is_host",
                                                             "keep_alive_timeout",
                                                             "start_timeout",
                                                             "exit_barrier_timeout",
+                                                            "keep_alive_interval",
+                                                            "keep_alive_max_attempt",
                                                             "timeout",
                                                             "read_timeout",
                                                             "close_timeout",
                                                             "heartbeat_timeout",
                                                             "store_type",
-                                                            "keep_alive_interval",
                                                             "rank",
                                                             "protocol",
-                                                            "keep_alive_max_attempt",
                                                             "cas_backoff_max_seconds"};
 
 constexpr int kMaxNodes = 1'000'000;         // as the control protocol has it

@@ -73,7 +73,7 @@ void EmulatedAgent::perform(const membership::AgentAction& todo) {
   } else if (const auto* send = std::get_if<action::Send>(&todo)) {
     link_.send(send->envelope);
   } else if (const auto* keep = std::get_if<action::SetKeepAlive>(&todo)) {
-    link_.set_keep_alive(keep->timeout);
+    link_.set_keep_alive(keep->timeout, keep->interval);
   } else if (std::holds_alternative<action::BindStore>(todo)) {
     handle(event::StoreBound{1});  // nobody connects to it
   } else if (const auto* spawn = std::get_if<action::Spawn>(&todo)) {

@@ -82,8 +82,9 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     if (frames_) frames_->send(encode(envelope));
   }
 
-  void set_keep_alive(milliseconds timeout) {
+  void set_keep_alive(milliseconds timeout, milliseconds interval) {
     keep_alive_ = timeout;
+    ping_interval_ = interval;
     was_welcome_ = true;
     if (frames_) ping_and_watch();
   }
@@ -342,7 +343,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     }
     const auto since = std::chrono::duration_cast<milliseconds>(now - opened_at_);
     frames_->ping(std::to_string(since.count()));
-    const auto next = std::min(now + *keep_alive_ / 3, last_answered_ + *keep_alive_);
+    const auto next = std::min(now + ping_interval_, last_answered_ + *keep_alive_);
     ping_timer_.expires_at(std::max(next, now + milliseconds(1)));
     ping_timer_.async_wait(guard([this](boost::system::error_code error) {
       if (!error) ping_and_watch();
@@ -404,6 +405,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   std::string last_failure_;
   bool said_silence_ = false;
   std::optional<milliseconds> keep_alive_;
+  milliseconds ping_interval_{0};  // if keep_alive_
   Clock::time_point opened_at_, last_answered_, last_sign_;
 };
 
@@ -416,7 +418,9 @@ AgentLink::AgentLink(asio::io_context& io, Endpoint endpoint,
 AgentLink::~AgentLink() { impl_->destroy(); }
 void AgentLink::connect(milliseconds timeout) { impl_->connect(timeout); }
 void AgentLink::send(const AgentEnvelope& envelope) { impl_->send(envelope); }
-void AgentLink::set_keep_alive(milliseconds timeout) { impl_->set_keep_alive(timeout); }
+void AgentLink::set_keep_alive(milliseconds timeout, milliseconds interval) {
+  impl_->set_keep_alive(timeout, interval);
+}
 void AgentLink::close() { impl_->close(); }
 
 }  // namespace ddprun::membership

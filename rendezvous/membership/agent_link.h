@@ -35,10 +35,10 @@ class AgentLink {
   // next LinkUp). A queue of more than kMaxQueuedBytes that doesn't drain ends the connection.
   void send(const AgentEnvelope& envelope);
 
-  // From now on pings every third of `timeout`; LinkDown{silence} when no ping sent within the last
+  // From now on pings every `interval`; LinkDown{silence} when no ping sent within the last
   // `timeout` was answered. Counted from the sending of the last answered ping, so that this side
   // always notices before the rendezvous does.
-  void set_keep_alive(std::chrono::milliseconds timeout);
+  void set_keep_alive(std::chrono::milliseconds timeout, std::chrono::milliseconds interval);
 
   // Ends the connection or the attempt; what was queued is sent first, for up to a second. No event
   // comes afterwards until the next connect().

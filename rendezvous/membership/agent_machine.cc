@@ -152,7 +152,9 @@ class AgentMachine::Impl {
     session_ = welcome.session;
     embedded_ = welcome.embedded;
     keep_alive_ = welcome.keep_alive;
-    emit(SetKeepAlive{keep_alive_});
+    const auto wish = options_.keep_alive_interval;
+    const bool heeded = wish.count() > 0 && wish <= keep_alive_ / 2;
+    emit(SetKeepAlive{keep_alive_, heeded ? wish : keep_alive_ / 3});
     renew_lease();
     channel_.resend([this](AgentEnvelope again) { emit(Send{std::move(again)}); });
   }

@@ -36,6 +36,8 @@ struct AgentOptions {
   std::chrono::milliseconds embedded_lost_timeout{3'000};     // likewise, when it was embedded
   std::chrono::milliseconds leave_timeout{2'000};  // after Leave: until the job's end is confirmed
   std::chrono::milliseconds stop_margin{10'000};   // beyond stop_grace until WorkersGone
+  // Of the pings; 0, or more than half the keep-alive time: a third of that.
+  std::chrono::milliseconds keep_alive_interval{0};
   bool prewarm = false;  // a spare starts its workers before it has a place for them
   // SIGTERM → SIGKILL of a node that is cut off.
   std::chrono::milliseconds fence_grace{kFenceGrace};
@@ -150,6 +152,7 @@ struct Send {
 // For the link's pings.
 struct SetKeepAlive {
   std::chrono::milliseconds timeout{0};
+  std::chrono::milliseconds interval{0};  // of the pings; at most half the time-out
 };
 // Bind (and listen on) the port of the next round's store → StoreBound or StoreBindFailed. An empty
 // address means all interfaces. A listener that was bound before and not yet served is closed.

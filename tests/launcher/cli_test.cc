@@ -107,6 +107,35 @@ TEST_CASE("command line: the job's time limits are keys of --rdzv-conf, in secon
              Contains("did you mean exit_barrier_timeout"));
 }
 
+TEST_CASE("command line: the job's time limits are flags, too, which win") {
+  const CommandLine line =
+      parse({"--last-call-timeout=1.5", "--keep_alive_timeout=2", "--keep-alive-interval=0.5",
+             "--start-timeout=3", "--exit-barrier-timeout=4",
+             "--rdzv-conf=last_call_timeout=9,keep_alive_timeout=9,start_timeout=9", "x"});
+  CHECK(line.problems == Args{});
+  CHECK(line.config.last_call_timeout == 1500ms);
+  CHECK(line.config.keep_alive_timeout == 2s);
+  CHECK(line.config.keep_alive_interval == 500ms);
+  CHECK(line.config.start_timeout == 3s);
+  CHECK(line.config.exit_barrier_timeout == 4s);
+  CHECK_THAT(only_problem({"--keep-alive-interval=0", "x"}), Contains("more than 0"));
+  CHECK_THAT(only_problem({"--start-timeout=soon", "x"}), Contains("--start-timeout=soon"));
+}
+
+TEST_CASE("command line: torchrun's keep-alive keys, intervals and attempts") {
+  const auto keep_alive = [](const std::string& conf) {
+    const LaunchConfig config = parse({"--rdzv-conf=" + conf, "x"}).config;
+    return std::pair(config.keep_alive_interval, config.keep_alive_timeout);
+  };
+  using Times = std::pair<std::chrono::milliseconds, std::chrono::milliseconds>;
+  CHECK(keep_alive("is_host=1") == Times(0s, 5s));
+  CHECK(keep_alive("keep_alive_interval=2") == Times(2s, 6s));
+  CHECK(keep_alive("keep_alive_interval=2,keep_alive_max_attempt=4") == Times(2s, 8s));
+  CHECK(keep_alive("keep_alive_max_attempt=4") == Times(0s, 20s));
+  CHECK(keep_alive("keep_alive_interval=2,keep_alive_timeout=30") == Times(2s, 30s));
+  CHECK_THAT(only_problem({"--rdzv-conf=keep_alive_max_attempt=0", "x"}), Contains("more than 0"));
+}
+
 TEST_CASE("command line: an unknown flag is named, with a suggestion") {
   CHECK_THAT(only_problem({"--nproc", "2", "x"}),
              Contains("unknown flag --nproc ") && Contains("--nproc-per-node?"));

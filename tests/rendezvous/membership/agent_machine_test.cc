@@ -143,6 +143,28 @@ TEST_CASE("AgentMachine: says which nodes it waits for when that takes longer th
   }
 }
 
+TEST_CASE(
+    "AgentMachine: pings come as often as asked, and never less than twice a keep-alive time") {
+  using namespace std::chrono_literals;
+  const auto interval = [](std::chrono::milliseconds wish, std::chrono::milliseconds keep_alive) {
+    Node node;
+    node.options.keep_alive_interval = wish;
+    node.machine = std::make_unique<AgentMachine>(node.options);
+    node(agent_event::Start{});
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    node(agent_event::StoreBound{4000});
+    Welcome welcome;
+    welcome.session = "s";
+    welcome.keep_alive = keep_alive;
+    node.hear(welcome, false);
+    return node.last<agent_action::SetKeepAlive>()->interval;
+  };
+  CHECK(interval(0ms, 6s) == 2s);
+  CHECK(interval(500ms, 6s) == 500ms);
+  CHECK(interval(3s, 6s) == 3s);
+  CHECK(interval(4s, 6s) == 2s);
+}
+
 TEST_CASE("AgentMachine: a spare starts its workers ahead, once for each round it may get") {
   Node node;
   node.options.prewarm = GENERATE(true, false);
