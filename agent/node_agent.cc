@@ -166,7 +166,9 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                    if (workers_) workers_->lease(lease.until);
                  },
                  [this](const action::StopWorkers& stop) { stop_workers(stop.grace); },
-                 [](const action::Inspect&) {},
+                 [this](const action::Inspect&) {
+                   if (monitor_) monitor_->inspect();
+                 },
                  [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },
                  [this](const action::Exit& exit) {
                    timer_.cancel();
@@ -182,13 +184,14 @@ void NodeAgent::spawn(const membership::StartRound& round) {
   first_global_rank_ = round.first_global_rank;
   error_files_.begin_round(round_, options_.environment.num_workers);
   if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
-  if (parking_ && place_parked(round)) return;
+  if (parking_ && place_parked(round)) return watch(round);
   parking_.reset();
   open_socket(round_);
   WorkerGroupOptions group = options_.workers;
   if (socket_) group.socket_directory = socket_->directory();
   workers_ = std::make_unique<WorkerGroup>(io_, console_, std::move(group), round.node_rank,
                                            group_events(round.round));
+  watch(round);
   try {
     workers_->start(worker_specs(round));
   } catch (const Error& error) {
@@ -275,8 +278,44 @@ bool NodeAgent::place_parked(const membership::StartRound& round) {
   return true;
 }
 
+void NodeAgent::watch(const membership::StartRound& round) {
+  monitor_.reset();
+  if (options_.machine.join.settings.hang_action == membership::HangAction::kOff) return;
+  const std::uint64_t number = round.round;
+  HangMonitorOptions options;
+  options.limits = options_.hang_limits;
+  options.num_workers = options_.environment.num_workers;
+  options.first_global_rank = round.first_global_rank;
+  options.stacks_program = options_.stacks_program;
+  HangMonitorEvents events;
+  events.read_page = [this](int local_rank) -> std::optional<ProgressWords> {
+    if (!socket_ || local_rank >= pages_.num_workers()) return std::nullopt;
+    const ProgressSample page = pages_.read(local_rank);
+    if (!page.connected) return std::nullopt;
+    return ProgressWords{static_cast<WorkPhase>(page.phase),
+                         page.step,
+                         page.steps_done,
+                         page.collectives_begun,
+                         page.collectives_done,
+                         static_cast<std::uint64_t>(page.last_collective)};
+  };
+  events.pids = [this] { return workers_->pids(); };
+  events.stalled = [this, number](membership::RankReport report) {
+    handle(event::RankStalled{number, std::move(report)});
+  };
+  events.inspected = [this, number](std::vector<membership::RankReport> ranks) {
+    handle(event::RanksInspected{number, std::move(ranks)});
+  };
+  events.steps_timed = [this, number](std::vector<membership::RankStepTime> ranks) {
+    handle(event::StepsTimed{number, std::move(ranks)});
+  };
+  monitor_ = std::make_unique<HangMonitor>(io_, std::move(options), std::move(events));
+  monitor_->start();
+}
+
 void NodeAgent::stop_workers(std::chrono::milliseconds grace) {
   parking_.reset();
+  monitor_.reset();
   if (workers_) {
     workers_->stop(grace);
   } else {

@@ -17,6 +17,7 @@
 #include "agent/console.h"
 #include "agent/error_files.h"
 #include "agent/gpu/gpu_memory.h"
+#include "agent/hang/hang_monitor.h"
 #include "agent/parking.h"
 #include "agent/progress_pages.h"
 #include "agent/round_store.h"
@@ -35,6 +36,8 @@ struct NodeAgentOptions {
   WorkerEnvironmentOptions environment;
   std::string error_file_prefix;  // see agent/error_files.h
   std::string socket_parent;      // directory for the workers' socket (agent_socket.h); empty: none
+  HangLimits hang_limits;         // of the ranks of this node
+  std::string stacks_program;     // ddprun-stacks; empty: no stacks of workers that hang
   std::vector<std::string> argv;  // of every worker; argv[0] is the file to execute
 };
 
@@ -75,6 +78,7 @@ class NodeAgent {
   void prewarm();
   bool place_parked(const membership::StartRound& round);
   void drop_parked(const std::string& why);
+  void watch(const membership::StartRound& round);
   void stop_workers(std::chrono::milliseconds grace);
   WorkerGroupEvents group_events(std::uint64_t round);
   void workers_gone(std::uint64_t round);
@@ -96,8 +100,9 @@ class NodeAgent {
   std::unique_ptr<AgentSocket> socket_;  // of round_; null: its workers run without
   boost::asio::steady_timer timer_;
   std::unique_ptr<WorkerGroup> workers_;
-  std::unique_ptr<Parking> parking_;  // set: workers_ run without a place, or are given one
-  std::uint64_t round_ = 0;           // of workers_
+  std::unique_ptr<Parking> parking_;      // set: workers_ run without a place, or are given one
+  std::unique_ptr<HangMonitor> monitor_;  // of workers_, while they are not being stopped
+  std::uint64_t round_ = 0;               // of workers_
   int node_rank_ = -1;
   int first_global_rank_ = 0;                 // of workers_
   std::map<int, std::uint64_t> first_steps_;  // of round_, by local rank, as they are said

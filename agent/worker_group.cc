@@ -59,6 +59,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   void stop(std::chrono::milliseconds grace);
   void lease(std::optional<Clock::time_point> until);
   void adopt(int node_rank, int first_global_rank, WorkerGroupEvents events);
+  std::vector<pid_t> pids() const;
   void signal(int signal_number);
   void close();
 
@@ -214,6 +215,14 @@ void WorkerGroup::Impl::adopt(int node_rank, int first_global_rank, WorkerGroupE
     worker.spec.global_rank = first_global_rank + worker.spec.local_rank;
     if (worker.output) worker.output->set_rank(worker.spec.global_rank);
   }
+}
+
+std::vector<pid_t> WorkerGroup::Impl::pids() const {
+  std::vector<pid_t> pids;
+  for (const Worker& worker : workers_) {
+    pids.push_back(worker.state == WorkerState::kRunning ? worker.pid : 0);
+  }
+  return pids;
 }
 
 void WorkerGroup::Impl::close() {
@@ -392,6 +401,7 @@ void WorkerGroup::lease(std::optional<Clock::time_point> until) { impl_->lease(u
 void WorkerGroup::adopt(int node_rank, int first_global_rank, WorkerGroupEvents events) {
   impl_->adopt(node_rank, first_global_rank, std::move(events));
 }
+std::vector<pid_t> WorkerGroup::pids() const { return impl_->pids(); }
 void WorkerGroup::signal(int signal_number) { impl_->signal(signal_number); }
 
 }  // namespace ddprun::agent

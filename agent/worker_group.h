@@ -3,6 +3,8 @@
 // of a warden (docs/warden.md), so that nothing survives the agent. io thread only.
 #pragma once
 
+#include <sys/types.h>
+
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <functional>
@@ -86,6 +88,9 @@ class WorkerGroup {
   // `first_global_rank` on, by local rank. What happens from now on is told to `events`, in which
   // all_running isn't called any more.
   void adopt(int node_rank, int first_global_rank, WorkerGroupEvents events);
+
+  // The live workers' processes by local rank; 0: not started yet, or ended.
+  std::vector<pid_t> pids() const;
 
   // Forwards a signal to every live worker's process group.
   void signal(int signal_number);

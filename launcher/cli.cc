@@ -11,6 +11,7 @@
 
 #include "common/env_names.h"
 #include "common/suggest.h"
+#include "launcher/hang_flags.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -75,6 +76,8 @@ struct RawOptions {
   std::array<std::string, kTimeLimits.size()> time_limits;
   std::string rendezvous_lost_timeout;
   std::string shutdown_timeout;
+  std::string hang_timeout;
+  std::string hang_action;
 };
 
 // The formatter shows one spelling and no "Needs:"-style decoration.
@@ -111,7 +114,8 @@ class CommandLineParser {
     std::vector<std::string> flags = flags_of_environment(environment);
     for (std::size_t i = 0; i < program_at; ++i) {
       if (args[i] == "--") continue;
-      if (args[i].starts_with("--") && args[i].ends_with("=")) {  // "--flag=": an empty value
+      if (args[i].starts_with("--") &&
+          args[i].find('=') + 1 == args[i].size()) {  // "--flag=": an empty value
         flags.push_back(args[i].substr(0, args[i].size() - 1));
         flags.emplace_back();
       } else {
@@ -201,6 +205,13 @@ class CommandLineParser {
     for (std::size_t i = 0; i < kTimeLimits.size(); ++i) {
       text(kTimeLimits[i].flag, raw_.time_limits[i], "SECONDS", kTimeLimits[i].help);
     }
+
+    group_ = "Ranks that make no progress";
+    text("hang-timeout", raw_.hang_timeout, "TIME|KEY=TIME,…",
+         "no progress for so long is a hang: of steps, or for each of startup, first, step, "
+         "checkpoint, teardown, foreign; 30s, 10m, 2h (default: learnt from the first steps)");
+    text("hang-action", raw_.hang_action, "restart|report|off",
+         "what is done about it (default: restart where workers report their steps, else report)");
 
     group_ = "What runs";
     flag("module", config.module, "PROGRAM is a Python module: python -u -m PROGRAM", "-m");
@@ -305,8 +316,22 @@ class CommandLineParser {
     seconds("rendezvous-lost-timeout", raw_.rendezvous_lost_timeout,
             config.rendezvous_lost_timeout);
     seconds("shutdown-timeout", raw_.shutdown_timeout, config.shutdown_timeout);
+    fill_hang_flags();
     split_rdzv_conf();
     read_time_limits();
+  }
+
+  void fill_hang_flags() {
+    LaunchConfig& config = result_.config;
+    if (const auto action = parse_hang_action(raw_.hang_action)) {
+      config.hang_action = *action;
+    } else {
+      result_.problems.push_back("--hang-action=" + raw_.hang_action +
+                                 ": must be restart, report or off");
+    }
+    if (raw_.hang_timeout.empty() && app_.count("--hang-timeout") == 0) return;
+    const std::string problem = parse_hang_timeout(raw_.hang_timeout, config.hang_limits);
+    if (!problem.empty()) result_.problems.push_back("--hang-timeout=" + problem);
   }
 
   // "--node-rank=$RANK" with an unset variable must not become "any rank".

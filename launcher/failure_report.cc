@@ -77,7 +77,7 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
     line("ended by", how_it_ended(*failure));
     if (!failure->note.empty()) line("note", failure->note);
     if (failure->hung) {
-      line("it was in", failure->last_lines.empty() ? "an unknown place" : "");
+      line("stack", failure->last_lines.empty() ? "not known" : "of its main thread:");
       for (const std::string& place : failure->last_lines)
         text += "    | " + with_tabs(place) + "\n";
     } else if (failure->last_lines.empty()) {

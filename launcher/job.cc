@@ -103,6 +103,7 @@ agent::NodeAgentOptions Job::agent_options() const {
                    .exclude_after = config.exclude_after,
                    .spares = config.spares,
                    .restart_on_join = config.restart_on_join,
+                   .hang_action = config.hang_action,
                    .rdzv_backend = is_static ? membership::kStaticBackend : "c10d"};
   join.timeouts.join = config.rendezvous_timeout;
   join.timeouts.last_call = config.last_call_timeout;
@@ -124,6 +125,8 @@ agent::NodeAgentOptions Job::agent_options() const {
 
   options.socket_parent = find_variable(plan_.environment, env::kTmpdir).value_or("/tmp");
   options.error_file_prefix = options.socket_parent + "/ddprun-" + random_id();
+  options.hang_limits = config.hang_limits;
+  options.stacks_program = helper_program("ddprun-stacks");
   options.workers.prefix_output = plan_.num_workers > 1;
   options.environment.inherited = plan_.environment;
   options.environment.run_id = plan_.rendezvous.job_id;

@@ -10,6 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "agent/hang/rank_sample.h"
+#include "rendezvous/membership/messages.h"
+
 namespace ddprun::launcher {
 
 struct LaunchConfig {
@@ -48,6 +51,10 @@ struct LaunchConfig {
   std::chrono::milliseconds keep_alive_interval{0};     // of a node's pings; 0: a third of it
   std::chrono::milliseconds start_timeout{300'000};     // until every worker of a round runs
   std::chrono::milliseconds exit_barrier_timeout{3'600'000};  // first node succeeded → all have
+
+  // Ranks that make no progress (docs/hang-detection.md).
+  membership::HangAction hang_action = membership::HangAction::kDefault;
+  agent::HangLimits hang_limits;  // unset ones are learnt
 
   // What runs.
   bool module = false;     // -m: PROGRAM is a Python module

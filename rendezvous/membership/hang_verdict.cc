@@ -255,7 +255,9 @@ WorkerFailure hung_failure(const HangFinding& finding, const Inspected& inspecte
   failure.pid = outlier.report.pid;
   failure.exit_code = static_cast<int>(ExitCode::kTimeLimit);
   failure.hung = true;
-  failure.note = finding.text;
+  failure.note = concat(whereabouts(outlier.report), " for ", seconds_text(outlier.report.quiet));
+  const std::string others = others_text(inspected, finding.outlier);
+  if (!others.empty()) failure.note += "; " + others;
   failure.last_lines = finding.lines;
   if (failure.last_lines.size() > kMaxFailureLines) failure.last_lines.resize(kMaxFailureLines);
   return failure;

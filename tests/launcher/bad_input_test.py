@@ -29,6 +29,23 @@ class BadInput(harness.Case):
         self.assertIn("unknown flag --nproc_per_nod (did you mean --nproc-per-node?)",
                       self.refused("--nproc_per_nod=2", "true"))
 
+    def test_hang_flags(self):
+        self.assertIn("--hang-action=kill: must be restart, report or off",
+                      self.refused("--standalone", "--hang-action=kill", "true"))
+        self.assertIn('--hang-timeout=30x: "30x" is no time',
+                      self.refused("--standalone", "--hang-timeout=30x", "true"))
+        self.assertIn("--hang-action is report here, but default on", self.refused_by_the_first_node())
+
+    def refused_by_the_first_node(self):
+        endpoint = f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}"
+        flags = ["--nnodes=2", endpoint, "--rdzv-id=job", "--local-addr=127.0.0.1"]
+        first = self.start(*flags, "true")
+        first.stderr.readline()  # it waits for the other node
+        done = self.ddprun(*flags, "--hang-action=report", "true")
+        self.assertEqual(done.returncode, 2, done.text)
+        first.terminate()
+        return done.stderr
+
     def test_no_program(self):
         self.assertIn("PROGRAM is missing", self.refused("--standalone"))
 

@@ -213,3 +213,34 @@ TEST_CASE("command line: --help starts with examples, --version has the version"
   }
   CHECK_THAT(parse({"--version"}).text, StartsWith("ddprun " DDPRUN_VERSION));
 }
+
+TEST_CASE("command line: --hang-timeout is of steps, or by key, with units; --hang-action") {
+  LaunchConfig config = parse({"--hang-timeout=30s", "--hang_action=report", "x"}).config;
+  CHECK(config.hang_limits.step == 30s);
+  CHECK_FALSE(config.hang_limits.checkpoint.has_value());
+  CHECK(config.hang_action == membership::HangAction::kReport);
+  const CommandLine line =
+      parse({"--hang-timeout", "step=0.5,first=10m,checkpoint=2h,foreign=90,startup=1s", "x"});
+  CHECK(line.problems.empty());
+  config = line.config;
+  CHECK(config.hang_limits.step == 500ms);
+  CHECK(config.hang_limits.first == 10min);
+  CHECK(config.hang_limits.checkpoint == 2h);
+  CHECK(config.hang_limits.foreign == 90s);
+  CHECK(config.hang_limits.startup == 1s);
+  CHECK(parse({"x"}).config.hang_action == membership::HangAction::kDefault);
+  CHECK_FALSE(parse({"x"}).config.hang_limits.step.has_value());
+  CHECK(parse({"--hang-action=off", "x"}).config.hang_action == membership::HangAction::kOff);
+}
+
+TEST_CASE("command line: hang flags that mean nothing are problems") {
+  CHECK_THAT(only_problem({"--hang-action=kill", "x"}),
+             Contains("--hang-action=kill: must be restart, report or off"));
+  CHECK_THAT(only_problem({"--hang-timeout=steps=3s", "x"}),
+             Contains("unknown key \"steps\" (did you mean"));
+  for (const std::string bad :
+       {"", "0", "-1s", "3 s", "3d", "1e9", "nan", "step=", "=3s", "3s,,4s"}) {
+    CAPTURE(bad);
+    CHECK_THAT(only_problem({"--hang-timeout=" + bad, "x"}), Contains("--hang-timeout="));
+  }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/hang/hang_monitor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/hang/waiting_place.h"
+#include "common/progress_page.h"
+
+namespace ddprun::agent {
+namespace {
+
+using membership::RankActivity;
+using membership::RankReport;
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr int kLooksPerFamilyLook = 10;  // what a quiet worker started is looked at every second
+
+const char* collective_name(std::uint64_t kind) {
+  switch (static_cast<CollectiveKind>(kind)) {
+    case CollectiveKind::kAllReduce:
+      return "all_reduce";
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+    case CollectiveKind::kAllGather:
+      return "all_gather";
+    case CollectiveKind::kReduceScatter:
+      return "reduce_scatter";
+    case CollectiveKind::kBarrier:
+      return "barrier";
+    case CollectiveKind::kAllocate:
+      return "allocate";
+    case CollectiveKind::kSend:
+      return "send";
+    case CollectiveKind::kRecv:
+      return "recv";
+    case CollectiveKind::kNone:
+      break;
+  }
+  return "collective";
+}
+
+RankActivity activity_of(Activity activity) {
+  switch (activity) {
+    case Activity::kWorks:
+      return RankActivity::kWorks;
+    case Activity::kStopped:
+      return RankActivity::kStopped;
+    case Activity::kBlocked:
+      break;
+  }
+  return RankActivity::kBlocked;
+}
+
+}  // namespace
+
+const char* to_string(WorkPhase phase) {
+  switch (phase) {
+    case WorkPhase::kStartUp:
+      return "start-up";
+    case WorkPhase::kTrain:
+      return "train";
+    case WorkPhase::kCheckpoint:
+      return "checkpoint";
+    case WorkPhase::kEvaluate:
+      return "evaluate";
+    case WorkPhase::kTearDown:
+      return "tear-down";
+  }
+  return "";
+}
+
+HangMonitor::HangMonitor(boost::asio::io_context& io, HangMonitorOptions options,
+                         HangMonitorEvents events)
+    : io_(io),
+      options_(std::move(options)),
+      events_(std::move(events)),
+      detector_(options_.limits, static_cast<std::size_t>(options_.num_workers)),
+      processes_(static_cast<std::size_t>(options_.num_workers)),
+      timer_(io),
+      alive_(std::make_shared<bool>(true)) {}
+
+HangMonitor::~HangMonitor() {
+  if (stacks_) stacks_->abandon();
+}
+
+void HangMonitor::start() { arm(); }
+
+void HangMonitor::arm() {
+  timer_.expires_after(options_.interval);
+  timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
+    if (error || alive.expired()) return;
+    arm();
+    look();
+  });
+}
+
+void HangMonitor::look() {
+  const std::vector<pid_t> pids = events_.pids();
+  std::vector<std::optional<RankSample>> samples(processes_.size());
+  const bool family_look = looks_++ % kLooksPerFamilyLook == 0;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    auto& process = processes_[i];
+    const pid_t pid = i < pids.size() ? pids[i] : 0;
+    if (process && process->pid() != pid) process.reset();
+    if (pid == 0) continue;
+    if (!process) process.emplace(pid);
+    const auto facts = process->look(family_look && detector_.wants_family(i));
+    if (!facts) continue;
+    samples[i] = RankSample{events_.read_page(static_cast<int>(i)), *facts};
+  }
+  const Clock::time_point now = Clock::now();
+  const auto stalled = detector_.look(samples, now);
+  std::vector<membership::RankStepTime> times;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    const auto view = detector_.view(i);
+    if (!view || !view->step_time || !view->own_step_time) continue;
+    times.push_back({options_.first_global_rank + static_cast<int>(i),
+                     duration_cast<microseconds>(*view->step_time),
+                     duration_cast<microseconds>(*view->own_step_time)});
+  }
+  const HangMonitorEvents events = events_;  // one of them may destroy us
+  const std::weak_ptr alive(alive_);
+  if (times.size() <= membership::kMaxReportedRanks && step_times_.due(times, now)) {
+    events.steps_timed(std::move(times));
+  }
+  for (const std::size_t i : stalled) {
+    if (alive.expired()) return;
+    const pid_t pid = processes_[i]->pid();
+    if (const auto view = detector_.view(i)) {
+      events.stalled(report(static_cast<int>(i), *view, process_at_work(pid)));
+    }
+  }
+}
+
+RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_work) const {
+  RankReport report;
+  report.global_rank = options_.first_global_rank + local_rank;
+  report.local_rank = local_rank;
+  report.pid = at_work;
+  report.foreign = !view.words.has_value();
+  if (view.words) {
+    report.phase = to_string(view.words->phase);
+    report.step = view.words->step;
+    report.steps_done = view.words->steps_done;
+    report.collectives_begun = view.words->collectives_begun;
+    report.collectives_done = view.words->collectives_done;
+    report.collective = collective_name(view.words->collective_kind);
+  }
+  report.quiet = duration_cast<milliseconds>(view.quiet);
+  report.limit = duration_cast<milliseconds>(view.limit);
+  if (view.limit_if_working) {
+    report.limit_if_working = duration_cast<milliseconds>(*view.limit_if_working);
+  }
+  report.activity = activity_of(view.activity);
+  report.cpu_percent = std::max(0, view.cpu_percent);
+  report.state = std::string(1, view.state);
+  WaitingPlace place = waiting_place(at_work);
+  report.call = std::move(place.call);
+  report.wchan = std::move(place.wchan);
+  return report;
+}
+
+void HangMonitor::inspect() {
+  if (stacks_) return;
+  std::vector<RankReport> reports;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    const auto view = detector_.view(i);
+    if (!view || !processes_[i]) continue;
+    reports.push_back(report(static_cast<int>(i), *view, process_at_work(processes_[i]->pid())));
+  }
+  // Those outside collectives first: one of them is the likely cause, and time may run out.
+  std::stable_sort(reports.begin(), reports.end(), [](const RankReport& a, const RankReport& b) {
+    return std::pair(a.in_collective(), -a.quiet) < std::pair(b.in_collective(), -b.quiet);
+  });
+  if (reports.size() > membership::kMaxReportedRanks) {
+    reports.resize(membership::kMaxReportedRanks);
+  }
+  std::vector<pid_t> pids;
+  for (const RankReport& each : reports) pids.push_back(static_cast<pid_t>(each.pid));
+  if (options_.stacks_program.empty() || pids.empty()) {
+    const auto inspected = events_.inspected;
+    return inspected(std::move(reports));
+  }
+  const auto done = [this, alive = std::weak_ptr(alive_), reports = std::move(reports)](
+                        const ProcessStacks& stacks, const std::string& problem) mutable {
+    if (alive.expired()) return;
+    stacks_.reset();
+    for (RankReport& each : reports) {
+      const auto found = stacks.find(static_cast<pid_t>(each.pid));
+      if (found != stacks.end()) {
+        each.frames = found->second.frames;
+        each.note = found->second.note;
+      } else {
+        each.note = problem.empty() ? "no stack: its time was over" : problem;
+      }
+    }
+    const auto inspected = events_.inspected;  // it may destroy us
+    inspected(std::move(reports));
+  };
+  stacks_ = StackProcess::start(io_, options_.stacks_program, pids, kInspectionTime, done);
+}
+
+}  // namespace ddprun::agent

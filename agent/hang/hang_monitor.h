@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watches one node's workers of one round: looks at them every 100 ms while any lives, says which
+// ones make no progress, and on request what each is in (docs/hang-detection.md). io thread only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/hang/process_sampler.h"
+#include "agent/hang/stack_process.h"
+#include "agent/hang/stall_detector.h"
+#include "agent/hang/step_time_report.h"
+#include "rendezvous/membership/rank_report.h"
+
+namespace ddprun::agent {
+
+struct HangMonitorOptions {
+  HangLimits limits;
+  int num_workers = 1;
+  int first_global_rank = 0;
+  std::string stacks_program;  // ddprun-stacks; empty: no stacks are taken
+  std::chrono::milliseconds interval{100};
+};
+
+// All are called from the io context.
+struct HangMonitorEvents {
+  // Given by the owner: the progress page of a local rank, nullopt where nobody writes it; and the
+  // processes by local rank, 0 where none runs.
+  std::function<std::optional<ProgressWords>(int local_rank)> read_page;
+  std::function<std::vector<pid_t>()> pids;
+  // Said to the owner.
+  std::function<void(membership::RankReport)> stalled;  // without frames
+  std::function<void(std::vector<membership::RankReport>)> inspected;
+  std::function<void(std::vector<membership::RankStepTime>)> steps_timed;
+};
+
+class HangMonitor {
+ public:
+  static constexpr std::chrono::milliseconds kInspectionTime{1'900};
+
+  HangMonitor(boost::asio::io_context& io, HangMonitorOptions options, HangMonitorEvents events);
+  // No event comes any more.
+  ~HangMonitor();
+  HangMonitor(const HangMonitor&) = delete;
+  HangMonitor& operator=(const HangMonitor&) = delete;
+
+  // Looks from now on.
+  void start();
+
+  // `inspected` follows within kInspectionTime. One at a time: a request meanwhile is dropped.
+  void inspect();
+
+ private:
+  void arm();
+  void look();
+  membership::RankReport report(int local_rank, const RankView& view, pid_t at_work) const;
+
+  // Constant after construction.
+  boost::asio::io_context& io_;
+  const HangMonitorOptions options_;
+  const HangMonitorEvents events_;
+
+  StallDetector detector_;
+  StepTimeReport step_times_;
+  std::vector<std::optional<ProcessSampler>> processes_;  // by local rank
+  int looks_ = 0;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<StackProcess> stacks_;  // second owner: its handlers
+  std::shared_ptr<bool> alive_;           // handlers of the io context hold it weakly
+};
+
+const char* to_string(WorkPhase phase);
+
+}  // namespace ddprun::agent

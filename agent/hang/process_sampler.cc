@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/hang/process_sampler.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::size_t kMaxFamily = 256;
+
+std::string proc_path(pid_t pid, const char* file) {
+  return "/proc/" + std::to_string(pid) + "/" + file;
+}
+
+UniqueFd open_file(const std::string& path) {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+}
+
+// The file's first bytes; empty: it can't be read (any more).
+template <std::size_t Size>
+std::string_view read_start(int fd, std::array<char, Size>& buffer) {
+  const ssize_t size = ::pread(fd, buffer.data(), buffer.size(), 0);
+  return size <= 0 ? std::string_view()
+                   : std::string_view(buffer.data(), static_cast<std::size_t>(size));
+}
+
+std::uint64_t number_at(std::string_view text) {
+  std::uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+struct Stat {
+  char state = '?';
+  std::uint64_t cpu_ticks = 0;  // its own, and of its children that it has waited for
+  std::uint64_t start_time = 0;
+};
+
+// "PID (NAME) STATE PPID …": NAME may hold anything.
+std::optional<Stat> read_stat(int fd) {
+  std::array<char, 1024> buffer;
+  const std::string_view text = read_start(fd, buffer);
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string_view::npos || name_end + 2 >= text.size()) return std::nullopt;
+  Stat stat;
+  std::string_view rest = text.substr(name_end + 2);
+  stat.state = rest.front();
+  for (int field = 3; !rest.empty(); ++field) {  // as proc(5) counts them
+    if (field >= 14 && field <= 17) stat.cpu_ticks += number_at(rest);
+    if (field == 22) stat.start_time = number_at(rest);
+    const std::size_t space = rest.find(' ');
+    if (space == std::string_view::npos || field == 22) break;
+    rest.remove_prefix(space + 1);
+  }
+  return stat.state == 'Z' || stat.state == 'X' ? std::nullopt : std::optional(stat);
+}
+
+// rchar and wchar: the first two lines.
+std::uint64_t read_bytes(int fd) {
+  std::array<char, 256> buffer;
+  const std::string_view text = read_start(fd, buffer);
+  std::uint64_t bytes = 0;
+  for (const std::string_view name : {"rchar: ", "wchar: "}) {
+    const std::size_t at = text.find(name);
+    if (at != std::string_view::npos) bytes += number_at(text.substr(at + name.size()));
+  }
+  return bytes;
+}
+
+std::chrono::microseconds ticks_to_time(std::uint64_t ticks) {
+  static const std::int64_t tick_us = 1'000'000 / ::sysconf(_SC_CLK_TCK);
+  return std::chrono::microseconds(static_cast<std::int64_t>(ticks) * tick_us);
+}
+
+// Appends the children that any thread of `pid` has.
+void add_children(pid_t pid, std::vector<pid_t>& out) {
+  const std::string tasks = proc_path(pid, "task");
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(tasks.c_str()), ::closedir);
+  if (!directory) return;
+  while (const dirent* entry = ::readdir(directory.get())) {
+    if (entry->d_name[0] == '.') continue;
+    const UniqueFd file = open_file(tasks + "/" + entry->d_name + "/children");
+    if (!file) continue;
+    std::array<char, 4096> buffer;
+    std::string_view text = read_start(file.get(), buffer);
+    while (!text.empty()) {
+      const auto child = static_cast<pid_t>(number_at(text));
+      if (child > 0) out.push_back(child);
+      const std::size_t space = text.find(' ');
+      if (space == std::string_view::npos) break;
+      text.remove_prefix(space + 1);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<pid_t> descendants(pid_t pid, std::size_t limit) {
+  std::vector<pid_t> all;
+  add_children(pid, all);
+  for (std::size_t i = 0; i < all.size() && all.size() < limit; ++i) add_children(all[i], all);
+  if (all.size() > limit) all.resize(limit);
+  return all;
+}
+
+ProcessSampler::ProcessSampler(pid_t pid)
+    : pid_(pid), stat_(open_file(proc_path(pid, "stat"))), io_(open_file(proc_path(pid, "io"))) {}
+
+std::optional<ProcessFacts> ProcessSampler::look(bool with_family) {
+  const auto stat = stat_ ? read_stat(stat_.get()) : std::nullopt;
+  if (!stat) return std::nullopt;
+  if (with_family) look_at_family();
+  ProcessFacts facts;
+  facts.state = stat->state;
+  facts.cpu = ticks_to_time(stat->cpu_ticks + family_used_.cpu_ticks);
+  facts.bytes = (io_ ? read_bytes(io_.get()) : 0) + family_used_.bytes;
+  return facts;
+}
+
+void ProcessSampler::look_at_family() {
+  decltype(family_) now;
+  for (const pid_t member : descendants(pid_, kMaxFamily)) {
+    const UniqueFd stat_file = open_file(proc_path(member, "stat"));
+    const auto stat = stat_file ? read_stat(stat_file.get()) : std::nullopt;
+    if (!stat) continue;
+    const UniqueFd io_file = open_file(proc_path(member, "io"));
+    const Member used{stat->cpu_ticks, io_file ? read_bytes(io_file.get()) : 0};
+    const auto key = std::pair(member, stat->start_time);
+    const auto before = family_.find(key);
+    if (before != family_.end()) {
+      family_used_.cpu_ticks += used.cpu_ticks - before->second.cpu_ticks;
+      family_used_.bytes += used.bytes - before->second.bytes;
+    } else if (family_known_) {  // born since the last look
+      family_used_.cpu_ticks += used.cpu_ticks;
+      family_used_.bytes += used.bytes;
+    }
+    now[key] = used;
+  }
+  family_ = std::move(now);
+  family_known_ = true;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much CPU time a worker used and how many bytes it read and wrote, for a look every 100 ms:
+// its files in /proc stay open, so that a look is two reads and can't meet another process of the
+// same number. io thread only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "agent/hang/rank_sample.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::agent {
+
+class ProcessSampler {
+ public:
+  explicit ProcessSampler(pid_t pid);
+
+  // nullopt: the process has ended. `with_family`: also what it started, as far as that runs now;
+  // what the family did before it was first looked at doesn't count.
+  std::optional<ProcessFacts> look(bool with_family);
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  struct Member {
+    std::uint64_t cpu_ticks = 0;
+    std::uint64_t bytes = 0;
+  };
+  void look_at_family();
+
+  const pid_t pid_;
+  UniqueFd stat_;
+  UniqueFd io_;  // invalid: the kernel doesn't allow it
+  // Descendants by pid and start time.
+  std::map<std::pair<pid_t, std::uint64_t>, Member> family_;
+  bool family_known_ = false;
+  Member family_used_;  // since the first look
+};
+
+// The descendants of `pid`, at most `limit`; empty where the kernel has no list of children.
+std::vector<pid_t> descendants(pid_t pid, std::size_t limit);
+
+}  // namespace ddprun::agent

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that stop making progress, on two hosts of two workers each: found, named on every node, and the
+job goes on; and what must not be taken for a hang."""
+import json
+import os
+import re
+import signal
+import time
+
+import harness
+
+PORT = 29400
+WORKER = os.path.join(harness.BIN, "hang_worker")
+
+
+class Hang(harness.HostsCase):
+    def run_job(self, what, *flags, rank=1):
+        self.directory = self.scratch()
+        self.read = ["", ""]  # of each node's stderr, by await_line()
+        self.running = [
+            self.start("--nnodes=2", "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].address}:{PORT}",
+                       "--rdzv-id=job", "--shutdown-timeout=1", *flags, WORKER, self.directory, what, str(rank),
+                       host=host) for host in self.hosts]
+
+    def finish_job(self):
+        done = []
+        for process, read in zip(self.running, self.read):
+            if read:  # the stream may hold more of it than communicate() would see
+                read += process.stderr.read()
+            done.append(self.finish(process))
+            done[-1].stderr = read + done[-1].stderr
+            done[-1].text += read
+        self.transcript = "\n".join(each.text for each in done)
+        return done
+
+    def check_went_well(self, done, round_number, steps):
+        self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
+        shown = "".join(each.stdout for each in done)
+        for rank in range(4):
+            self.assertIn(f"rank {rank} did {steps} steps in round {round_number}", shown, self.transcript)
+
+    def check_no_hang(self, done):
+        self.check_went_well(done, 1, 80)
+        for each in done:
+            self.assertNotIn("hang", each.stderr, self.transcript)
+            self.assertNotIn("no progress", each.stderr, self.transcript)
+
+    def await_stopped(self):
+        path = os.path.join(self.directory, "stopped")
+        harness.wait_until(lambda: os.path.exists(path), "the rank stops", 30)
+        with open(path) as f:
+            return int(f.read()) / 1e9
+
+    def await_line(self, index, text):
+        for line in self.running[index].stderr:
+            self.read[index] += line
+            if text in line:
+                return line
+        self.fail(f"ended without {text!r}: {self.read[index]}")
+
+    def seconds_until_told(self):
+        """From the rank's last progress until each node's line about it."""
+        stopped = self.await_stopped()
+        self.told = [self.await_line(index, "hang: ") for index in range(2)]
+        return time.monotonic() - stopped
+
+    def test_a_rank_that_reads_what_never_comes_is_named_and_the_job_is_restarted(self):
+        self.run_job("read", "--max-restarts=1", rank=2)
+        self.assertLessEqual(self.seconds_until_told(), 10)
+        for line in self.told:
+            self.assertRegex(line, r"hang: 3 ranks in all_reduce #\d+ \(step 60\); rank 2 \(node 1, node1, pid \d+\) in "
+                                   rf"read\(\) of {self.directory}/part-07 \(step 60\) for \d\.\d s")
+        done = self.finish_job()
+        self.check_went_well(done, 2, 20)
+        for each in done:
+            self.assertRegex(each.stderr, r"state S, \d+ % CPU, wchan \w+, read\(\) of \S+/part-07")
+            self.assertIn("made no progress", each.stderr)
+            self.assertRegex(each.stderr, r"2 rounds; workers ran [\d.]+ s .* lost: [5-9]\.\d+ s noticing")
+        if "built without libdw" not in self.transcript:
+            self.assertIn("load_part(", self.transcript)
+
+    def test_without_restarts_the_job_ends_with_124_and_the_place(self):
+        self.run_job("sleep600000", "--hang-timeout=2s")
+        done = self.finish_job()
+        self.assertEqual([each.returncode for each in done], [124, 124], self.transcript)
+        for each in done:
+            self.assertIn("the first failure was rank 1", each.stderr)
+            self.assertIn("ended by  ddprun: it made no progress", each.stderr)
+            self.assertIn("clock_nanosleep()", each.stderr)
+
+    def test_a_rank_that_computes_for_ever_is_reported_and_with_a_set_limit_restarted(self):
+        self.run_job("spin", "--max-restarts=1", "--hang-timeout=step=3s")
+        self.assertLessEqual(self.seconds_until_told(), 10)
+        self.assertIn("compute_for_ever", self.told[0])
+        self.check_went_well(self.finish_job(), 2, 20)
+
+    def test_report_tells_and_lets_the_job_run(self):
+        self.run_job("sleep8000", "--hang-action=report", "--hang-timeout=2s")
+        done = self.finish_job()
+        self.check_went_well(done, 1, 80)
+        for each in done:
+            self.assertRegex(each.stderr, r"hang: .* rank 1 .*\(not restarted: --hang-action=report\)")
+
+    def test_off_watches_nothing(self):
+        self.run_job("sleep8000", "--hang-action=off", "--hang-timeout=2s")
+        self.check_no_hang(self.finish_job())
+
+    def test_a_checkpoint_of_sixty_steps_that_the_others_wait_for_is_no_hang(self):
+        self.run_job("checkpoint", "--hang-timeout=step=1s")
+        self.check_no_hang(self.finish_job())
+
+    def test_a_first_step_of_sixty_steps_is_no_hang(self):
+        self.run_job("first", "--hang-timeout=step=1s")
+        self.check_no_hang(self.finish_job())
+
+    def test_a_stopped_worker_is_said_to_be_stopped_and_goes_on(self):
+        self.run_job("sleep1", "--hang-timeout=2s")
+        self.await_stopped()
+        pid = next(pid for pid in self.workers() if self.variable(pid, "RANK") == "3")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            line = self.await_line(0, "is stopped")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.assertRegex(line, rf"rank 3 \(node 1, node1, pid {pid}\) is stopped \(state T\), not hung; the others wait")
+        self.check_went_well(self.finish_job(), 1, 80)
+
+    def test_a_slow_rank_is_named_in_the_status_and_at_the_end(self):
+        self.run_job("slow", rank=3)
+        deadline = time.monotonic() + 30
+        found = []
+        while not found and time.monotonic() < deadline:
+            found = self.status()["stragglers"]
+            time.sleep(0.2)
+        self.assertRegex(found[0], r"rank 3 \(node 1, node1\): \d\d\.\d ms of its own per step, the median of 4 ranks is")
+        done = self.finish_job()
+        self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
+        for each in done:
+            self.assertIn("slow: rank 3", each.stderr)
+
+    def workers(self):
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                try:
+                    with open(f"/proc/{entry}/cmdline", "rb") as f:
+                        words = f.read().split(b"\0")
+                except OSError:
+                    continue
+                if words[0] == WORKER.encode() and self.directory.encode() in words:
+                    yield int(entry)
+
+    @staticmethod
+    def variable(pid, name):
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            found = re.search(rb"(?:^|\0)" + name.encode() + rb"=([^\0]*)", f.read())
+        return found and found.group(1).decode()
+
+    def status(self):
+        ask = ("import sys,urllib.request as u; "
+               f"print(u.urlopen('http://{self.hosts[0].address}:{PORT}/v1/jobs', timeout=5).read().decode())")
+        done = self.hosts[0].run([harness.sys.executable, "-c", ask], capture_output=True, text=True)
+        return json.loads(done.stdout)["jobs"][0]
+
+
+if __name__ == "__main__":
+    harness.main_on_hosts()
