@@ -22,6 +22,7 @@
 #include "agent/warden/protocol.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/fd_message.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -85,23 +86,9 @@ bool is_our_user(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
-// One message at the start of a connection: there is room for it, or the peer is not worth it.
+// One message: there is room for it, or the peer is not worth it.
 bool send_with_memory(int fd, const std::string& line, int memory) {
-  iovec part{const_cast<char*>(line.data()), line.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (memory >= 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &memory, sizeof memory);
-  }
-  return ::sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(line.size());
+  return send_with_fd(fd, line, memory) == static_cast<long>(line.size());
 }
 
 // Events that a connection may still send: some at once, then one a second.

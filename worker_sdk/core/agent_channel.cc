@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "common/error.h"
+#include "common/fd_message.h"
 #include "common/log.h"
 #include "common/progress_page.h"
 #include "common/socket.h"
@@ -61,24 +63,11 @@ std::string json_text(std::string_view text) {
 // Some bytes of the answer; a descriptor that comes with them goes to `page`.
 std::string receive_some(int socket, UniqueFd* page) {
   std::array<char, kMaxAgentLineBytes> text;
-  iovec part{text.data(), text.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t size = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return "";
-  if (size <= 0) throw Error(ErrorCode::kUnavailable, "the agent ended the connection");
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
-      header->cmsg_len == CMSG_LEN(sizeof(int))) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    page->reset(fd);
-  }
-  return {text.data(), static_cast<std::size_t>(size)};
+  FdMessage message = receive_with_fd(socket, text.data(), text.size());
+  if (message.size < 0 && (errno == EAGAIN || errno == EINTR)) return "";
+  if (message.size <= 0) throw Error(ErrorCode::kUnavailable, "the agent ended the connection");
+  if (message.fd) *page = std::move(message.fd);
+  return {text.data(), static_cast<std::size_t>(message.size)};
 }
 
 }  // namespace

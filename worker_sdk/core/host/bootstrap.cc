@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 #include "common/error.h"
+#include "common/fd_message.h"
 #include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/store/store_timeout.h"
@@ -218,20 +220,7 @@ NodeConnections connect_to_first(const std::string& unix_name, const Token& toke
 }
 
 void hand_memory(int connection, int memory_fd, int rank, Deadline deadline) {
-  char byte = 'm';
-  iovec data{.iov_base = &byte, .iov_len = 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &memory_fd, sizeof memory_fd);
-  while (::sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
+  while (send_with_fd(connection, "m", memory_fd) != 1) {
     if (errno == EAGAIN) {
       if (wait_ready(connection, POLLOUT, deadline)) continue;
       throw Error(ErrorCode::kTimeout, concat("rank ", rank, " does not take shared memory"));
@@ -254,34 +243,24 @@ UniqueFd receive_memory(const NodeConnections& connections, const Topology& topo
                         Deadline deadline) {
   const int fd = connections.memory.front().get();
   const int first = topology.local_ranks().front();
+  FdMessage message;
   char byte = 0;
-  iovec data{.iov_base = &byte, .iov_len = 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ssize_t got = -1;
   do {
     if (!wait_ready(fd, POLLIN, deadline)) {
       throw Error(ErrorCode::kTimeout,
                   concat("no shared memory from rank ", first, " before the deadline"));
     }
-    got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  } while (got < 0 && (errno == EINTR || errno == EAGAIN));
-  const cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (got == 1 && (message.msg_flags & MSG_CTRUNC) != 0) {
+    message = receive_with_fd(fd, &byte, 1);
+  } while (message.size < 0 && (errno == EINTR || errno == EAGAIN));
+  if (message.lost_fd) {
     throw Error(ErrorCode::kResourceExhausted,
                 concat("rank ", topology.rank(),
                        " can't take shared memory: it has too many open files (ulimit -n)"));
   }
-  if (!header || header->cmsg_type != SCM_RIGHTS) {
+  if (!message.fd) {
     throw Error(ErrorCode::kPeerLost, concat("rank ", first, ", the first of this node, is gone"));
   }
-  int memory_fd = -1;
-  std::memcpy(&memory_fd, CMSG_DATA(header), sizeof memory_fd);
-  return UniqueFd(memory_fd);
+  return std::move(message.fd);
 }
 
 }  // namespace ddprun::host
