@@ -114,7 +114,8 @@ struct Connection {
   boost::asio::steady_timer hello_timer;
   std::string pending;            // of an unfinished line
   std::optional<int> local_rank;  // set: it said hello
-  bool is_parked = false;         // it waits for assign()
+  bool has_no_place = false;      // it came before its node had one
+  bool waits_for_place = false;   // and has said that it waits for it
   Allowance allowance;
 };
 using ConnectionPtr = std::shared_ptr<Connection>;  // second owner: its reads under way
@@ -140,14 +141,21 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   const std::string& path() const { return file_->path(); }
   const std::string& directory() const { return file_->directory(); }
 
+  bool waits_for_place(int local_rank) const {
+    return std::any_of(connections_.begin(), connections_.end(), [&](const ConnectionPtr& each) {
+      return each->waits_for_place && each->local_rank == local_rank;
+    });
+  }
+
   bool assign(int local_rank, const std::vector<std::string>& environment) {
-    const auto waiting =
-        std::find_if(connections_.begin(), connections_.end(), [&](const ConnectionPtr& each) {
-          return each->is_parked && each->local_rank == local_rank;
-        });
-    if (waiting == connections_.end()) return false;
-    (*waiting)->is_parked = false;
-    return send_with_memory((*waiting)->socket.native_handle(), assign_line(environment), -1);
+    const std::string line = assign_line(environment);
+    bool is_sent = false;
+    for (const ConnectionPtr& each : connections_) {
+      if (!each->waits_for_place || each->local_rank != local_rank) continue;
+      each->waits_for_place = false;
+      is_sent |= send_with_memory(each->socket.native_handle(), line, -1);
+    }
+    return is_sent;
   }
 
   void wait_for_workers() {
@@ -260,7 +268,10 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
       return false;
     }
     const int local_rank = *connection->local_rank;
-    if (!connection->allowance.take(Clock::now())) {
+    if (std::holds_alternative<WaitForPlace>(line)) {
+      connection->waits_for_place = connection->has_no_place;
+      events_.said(local_rank, line);
+    } else if (!connection->allowance.take(Clock::now())) {
       say_once(concat("local rank ", local_rank, " sends too many events: some are dropped"));
     } else if (const auto* unknown = std::get_if<UnknownLine>(&line)) {
       say_once("ignored a worker's event of an unknown type: " + unknown->type);
@@ -274,7 +285,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     std::string problem;
     if (hello.version != static_cast<int>(kProgressVersion)) {
       problem = concat("version ", hello.version, " is not ", kProgressVersion);
-    } else if (hello.round != pages_.round() && !is_parking(hello)) {
+    } else if (hello.round != pages_.round()) {
       problem = concat("round ", hello.round, " is not the current one");
     } else if (hello.local_rank >= pages_.num_workers()) {
       problem = concat("there is no local rank ", hello.local_rank);
@@ -291,18 +302,11 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
       return false;
     }
     connection->local_rank = hello.local_rank;
-    connection->is_parked = is_parking(hello);
+    connection->has_no_place = hello.round == 0;
     connection->hello_timer.cancel();
-    if (!connection->is_parked) {
-      pages_.set_connected(hello.local_rank);
-    } else if (events_.parked) {
-      events_.parked(hello.local_rank);
-    }
-    return connections_.contains(connection);
+    pages_.set_connected(hello.local_rank);
+    return true;
   }
-
-  // One that came before its node had a place, also when the place came first.
-  bool is_parking(const Hello& hello) const { return began_parked_ && hello.round == 0; }
 
   void refuse(const ConnectionPtr& connection, const std::string& why) {
     send_with_memory(connection->socket.native_handle(), refused_line(why), -1);
@@ -333,8 +337,6 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   boost::asio::io_context& io_;
   ProgressPages& pages_;
   const AgentSocketEvents events_;
-  const bool began_parked_ = pages_.round() == 0;
-
   std::optional<SocketFile> file_;  // empty: closed
   stream_descriptor listener_;
   boost::asio::steady_timer pause_;
@@ -352,6 +354,10 @@ AgentSocket::AgentSocket(boost::asio::io_context& io, ProgressPages& pages,
 AgentSocket::~AgentSocket() { impl_->close(); }
 
 void AgentSocket::read_pending() { impl_->read_pending(); }
+
+bool AgentSocket::waits_for_place(int local_rank) const {
+  return impl_->waits_for_place(local_rank);
+}
 
 bool AgentSocket::assign(int local_rank, const std::vector<std::string>& environment) {
   return impl_->assign(local_rank, environment);

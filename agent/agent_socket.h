@@ -18,10 +18,9 @@ namespace ddprun::agent {
 
 // Called from the io context.
 struct AgentSocketEvents {
-  // FirstStep, ExcludeNode or StopJob, of the worker `local_rank`.
+  // FirstStep, ExcludeNode, StopJob or WaitForPlace, of the worker `local_rank`.
   std::function<void(int local_rank, const WorkerLine&)> said;
   std::function<void(LogLevel, const std::string&)> tell;  // one line for the user
-  std::function<void(int local_rank)> parked;  // its worker waits for assign(); may be empty
 };
 
 class AgentSocket {
@@ -37,8 +36,10 @@ class AgentSocket {
   AgentSocket& operator=(const AgentSocket&) = delete;
 
   const std::string& path() const;
-  // Where the pages' round was 0 (none) at the beginning: gives the worker that waits for a place
-  // what changes in its environment, "NAME=value". False: it isn't connected any more.
+  // Where the pages' round was 0 (none) at the beginning: whether this worker has said that it
+  // waits for a place, and to give it what changes in its environment, "NAME=value". False: it has
+  // gone.
+  bool waits_for_place(int local_rank) const;
   bool assign(int local_rank, const std::vector<std::string>& environment);
   // What the warden removes where the agent can't any more.
   const std::string& directory() const;

@@ -53,22 +53,13 @@ void NodeAgent::start() {
   boost::asio::post(io_, [this] { handle(event::Start{}); });
 }
 
-// Round 0: for workers that wait for a place.
 void NodeAgent::open_socket(std::uint64_t round) {
   socket_.reset();
   first_steps_.clear();
   if (options_.socket_parent.empty()) return;
-  AgentSocketEvents events;
-  events.said = [this, round](int local_rank, const WorkerLine& line) {
-    on_worker_line(round, local_rank, line);
-  };
-  events.tell = events_.tell;
-  events.parked = [this](int local_rank) {
-    if (parking_) parking_->arrived(local_rank);
-  };
   try {
     pages_.begin_round(round, options_.environment.num_workers);
-    socket_ = std::make_unique<AgentSocket>(io_, pages_, options_.socket_parent, std::move(events));
+    socket_ = std::make_unique<AgentSocket>(io_, pages_, options_.socket_parent, socket_events());
   } catch (const Error& error) {
     events_.tell(LogLevel::kWarning, concat("workers can't report their progress: ", error.what()));
   }
@@ -107,8 +98,7 @@ void NodeAgent::signal(int number) {
 
 // Workers of other nodes may be in their grace, and may write a checkpoint that needs the store.
 void NodeAgent::leave(const action::Exit& exit) {
-  parking_.reset();
-  workers_.reset();  // those of a spare, if any: its warden kills them
+  parked_.reset();  // its warden kills them
   if (exit.verdict.exit_code == 0) return events_.exited(exit);
   farewell_ = [this, exit] { events_.exited(exit); };
   auto limit = options_.machine.join.timeouts.stop_grace;
@@ -178,14 +168,28 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
              todo);
 }
 
+AgentSocketEvents NodeAgent::socket_events() {
+  AgentSocketEvents events;
+  events.said = [this](int local_rank, const WorkerLine& line) {
+    if (!parked_) on_worker_line(round_, local_rank, line);
+  };
+  events.tell = events_.tell;
+  return events;
+}
+
 void NodeAgent::spawn(const membership::StartRound& round) {
   round_ = round.round;
   node_rank_ = round.node_rank;
   first_global_rank_ = round.first_global_rank;
   error_files_.begin_round(round_, options_.environment.num_workers);
   if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
-  if (parking_ && place_parked(round)) return watch(round);
-  parking_.reset();
+  if (!parked_) return start_workers(round);
+  if (place_parked(round)) return;
+  spawn_later_ = round;
+  parked_->dismiss();
+}
+
+void NodeAgent::start_workers(const membership::StartRound& round) {
   open_socket(round_);
   WorkerGroupOptions group = options_.workers;
   if (socket_) group.socket_directory = socket_->directory();
@@ -221,60 +225,63 @@ std::vector<WorkerSpec> NodeAgent::worker_specs(const membership::StartRound& ro
 }
 
 void NodeAgent::prewarm() {
-  open_socket(0);
-  if (!socket_) return;  // it was said why; the workers start when there is a place
-  std::vector<WorkerSpec> workers(static_cast<std::size_t>(options_.environment.num_workers));
-  std::vector<Parking::Variables> environments;
-  for (std::size_t i = 0; i < workers.size(); ++i) {
-    workers[i].local_rank = static_cast<int>(i);
-    workers[i].global_rank = -1;
-    workers[i].argv = options_.argv;
-    workers[i].environment =
-        parked_environment(options_.environment, workers[i].local_rank, socket_->path());
-    environments.push_back(workers[i].environment);
-  }
-  parking_ = std::make_unique<Parking>(std::move(environments),
-                                       [this](int local_rank, const Parking::Variables& news) {
-                                         return socket_ && socket_->assign(local_rank, news);
-                                       });
-  WorkerGroupEvents events;
-  events.worker_failed = [this](const membership::WorkerFailure& failure) {
-    drop_parked(concat("a worker (pid ", failure.pid, ") ended before its node had a place",
-                       failure.note.empty() ? "" : ": " + failure.note));
-  };
-  events.all_succeeded = [this] { drop_parked("the program does not wait for a place"); };
-  WorkerGroupOptions group = options_.workers;
-  group.socket_directory = socket_->directory();
-  workers_ = std::make_unique<WorkerGroup>(io_, console_, std::move(group), -1, std::move(events));
+  if (parked_ || options_.socket_parent.empty()) return;
+  if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
+  socket_.reset();
+  ParkedWorkersOptions options{options_.workers, options_.environment, options_.argv,
+                               options_.socket_parent};
+  ParkedWorkersEvents events;
+  events.socket = socket_events();
+  events.failed = [this](const std::string& why) { parked_failed(why); };
+  events.gone = [this] { parked_gone(); };
   try {
-    workers_->start(std::move(workers));
+    parked_ = std::make_unique<ParkedWorkers>(io_, console_, pages_, std::move(options),
+                                              std::move(events));
   } catch (const Error& error) {
-    drop_parked(error.what());
+    parked_failed(error.what());
   }
 }
 
-void NodeAgent::drop_parked(const std::string& why) {
-  parking_.reset();
-  workers_->stop(std::chrono::milliseconds{0});  // the next spawn() doesn't need its end
+void NodeAgent::parked_failed(const std::string& why) {
   events_.tell(LogLevel::kWarning,
                "--prewarm: " + why + "; this spare's workers start when it has a place");
+  if (parked_) parked_->dismiss();
 }
 
-// False: there are no pages for this round; the workers are started anew.
-bool NodeAgent::place_parked(const membership::StartRound& round) {
-  try {
-    pages_.begin_round(round.round, options_.environment.num_workers);
-  } catch (const Error& error) {
-    drop_parked(error.what());
-    return false;
+// Dismissed. What came in the meantime has waited for this: their memory, on GPUs too, is free now.
+void NodeAgent::parked_gone() {
+  parked_.reset();
+  if (const auto round = std::exchange(spawn_later_, std::nullopt)) {
+    start_workers(*round);
+  } else if (std::exchange(stop_later_, false)) {
+    workers_gone(round_);
   }
-  std::vector<Parking::Variables> environments;
+}
+
+// False: not all of them wait.
+bool NodeAgent::place_parked(const membership::StartRound& round) {
+  std::vector<std::vector<std::string>> environments;
   for (WorkerSpec& worker : worker_specs(round)) {
     environments.push_back(std::move(worker.environment));
   }
+  try {
+    pages_.begin_round(round.round, options_.environment.num_workers);
+  } catch (const Error& error) {
+    events_.tell(LogLevel::kWarning, concat("--prewarm: ", error.what()));
+    return false;
+  }
+  if (!parked_->place(environments)) {
+    events_.tell(LogLevel::kWarning,
+                 "--prewarm: not every worker waits for its place; they are started anew");
+    return false;
+  }
+  socket_ = parked_->take_socket();
+  workers_ = parked_->take_group();
+  parked_.reset();
+  first_steps_.clear();
   workers_->adopt(round.node_rank, round.first_global_rank, group_events(round.round));
-  parking_->assign(environments,
-                   [this, number = round.round] { handle(event::WorkersRunning{number}); });
+  watch(round);
+  handle(event::WorkersRunning{round.round});
   return true;
 }
 
@@ -314,8 +321,12 @@ void NodeAgent::watch(const membership::StartRound& round) {
 }
 
 void NodeAgent::stop_workers(std::chrono::milliseconds grace) {
-  parking_.reset();
   monitor_.reset();
+  if (parked_) {  // being dismissed for a round that is over already
+    spawn_later_.reset();
+    stop_later_ = true;
+    return;
+  }
   if (workers_) {
     workers_->stop(grace);
   } else {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@
 #include "agent/error_files.h"
 #include "agent/gpu/gpu_memory.h"
 #include "agent/hang/hang_monitor.h"
-#include "agent/parking.h"
+#include "agent/parked_workers.h"
 #include "agent/progress_pages.h"
 #include "agent/round_store.h"
 #include "agent/worker_environment.h"
@@ -75,9 +76,12 @@ class NodeAgent {
   void on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line);
   void spawn(const membership::StartRound& round);
   std::vector<WorkerSpec> worker_specs(const membership::StartRound& round) const;
+  void start_workers(const membership::StartRound& round);
+  AgentSocketEvents socket_events();
   void prewarm();
   bool place_parked(const membership::StartRound& round);
-  void drop_parked(const std::string& why);
+  void parked_failed(const std::string& why);
+  void parked_gone();
   void watch(const membership::StartRound& round);
   void stop_workers(std::chrono::milliseconds grace);
   WorkerGroupEvents group_events(std::uint64_t round);
@@ -100,7 +104,9 @@ class NodeAgent {
   std::unique_ptr<AgentSocket> socket_;  // of round_; null: its workers run without
   boost::asio::steady_timer timer_;
   std::unique_ptr<WorkerGroup> workers_;
-  std::unique_ptr<Parking> parking_;      // set: workers_ run without a place, or are given one
+  std::unique_ptr<ParkedWorkers> parked_;              // set: a spare's, or being dismissed
+  std::optional<membership::StartRound> spawn_later_;  // when parked_ has gone
+  bool stop_later_ = false;                            // likewise: WorkersGone is due
   std::unique_ptr<HangMonitor> monitor_;  // of workers_, while they are not being stopped
   std::uint64_t round_ = 0;               // of workers_
   int node_rank_ = -1;

@@ -159,7 +159,8 @@ void WorkerGroup::Impl::spawn(std::size_t index) {
     const auto choose = [&](const UniqueFd& pipe, OutputStream stream) {
       return pipe ? pipe.get() : own_or_null(console_.fd(stream));
     };
-    const bool has_stdin = !options_.prefix_output || worker.spec.global_rank == 0;
+    const int rank = worker.spec.global_rank;
+    const bool has_stdin = options_.prefix_output ? rank == 0 : rank >= 0;
     WardenSpawn request;
     request.worker = static_cast<std::uint32_t>(index);
     request.argv = &worker.spec.argv;

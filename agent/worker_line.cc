@@ -41,6 +41,7 @@ WorkerLine parse_worker_line(std::string_view line) {
     return Hello{fields.small("version", 0, 1 << 30), fields.counter("round"),
                  fields.small("local_rank", 0, kMaxWorkers)};
   }
+  if (type == "wait_for_place") return WaitForPlace{};
   if (type == "first_step") return FirstStep{fields.counter("step")};
   if (type == "exclude_node") return ExcludeNode{reason_of(fields)};
   if (type == "stop_job") {

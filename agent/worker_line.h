@@ -15,6 +15,8 @@ struct Hello {
   std::uint64_t round = 0;
   int local_rank = 0;
 };
+// The worker came before its node had a place (hello with round 0), and has nothing more to do.
+struct WaitForPlace {};
 // The worker's first step of the round is done.
 struct FirstStep {
   std::uint64_t step = 0;  // its number in the job's own count; 0: it has none
@@ -32,7 +34,7 @@ struct StopJob {
 struct UnknownLine {
   std::string type;
 };
-using WorkerLine = std::variant<Hello, FirstStep, ExcludeNode, StopJob, UnknownLine>;
+using WorkerLine = std::variant<Hello, WaitForPlace, FirstStep, ExcludeNode, StopJob, UnknownLine>;
 
 inline constexpr std::size_t kMaxReasonBytes = 1024;
 

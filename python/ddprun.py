@@ -92,6 +92,7 @@ def wait_for_place():
     agent = _Agent()
     if agent.socket is None:
         raise OSError("ddprun's agent can't be reached: no place for this worker")
+    agent.say({"type": "wait_for_place"})
     with agent.socket as connection:
         connection.setblocking(True)
         with connection.makefile("rb") as stream:
@@ -100,6 +101,9 @@ def wait_for_place():
     if place.get("type") != "assign" or len(variables) != place["bytes"]:
         raise OSError("ddprun's agent gave no place")
     os.environ.update(v.split("=", 1) for v in os.fsdecode(variables).split("\0") if v)
+    global _agent_of_process
+    with _lock:
+        _agent_of_process = (None, None)  # what was said before has no round
 
 
 _lock = threading.Lock()

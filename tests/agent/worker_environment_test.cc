@@ -106,3 +106,39 @@ TEST_CASE("worker environment: the socket of an agent around this one isn't hand
   CHECK(value(environment, "DDPRUN_AGENT_SOCKET") == "(unset)");
   CHECK(value(environment, "TORCHELASTIC_ERROR_FILE") == "(unset)");
 }
+
+TEST_CASE("parked_environment has nothing that a place gives, and the place brings the rest") {
+  WorkerEnvironmentOptions options;
+  options.inherited = {{"PATH", "/bin"}, {"RANK", "99"}};
+  options.run_id = "job";
+  options.num_workers = 2;
+  const std::vector<std::string> parked = parked_environment(options, 1, "/tmp/agent");
+  const auto has = [](const std::vector<std::string>& variables, const std::string& begin) {
+    return std::any_of(variables.begin(), variables.end(),
+                       [&](const std::string& each) { return each.starts_with(begin); });
+  };
+  for (const char* there : {"PATH=/bin", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "DDPRUN_ROUND=0",
+                            "TORCHELASTIC_RUN_ID=job", "DDPRUN_AGENT_SOCKET=/tmp/agent"}) {
+    INFO(there);
+    CHECK(has(parked, there));
+  }
+  for (const char* missing :
+       {"RANK=", "WORLD_SIZE=", "GROUP_RANK=", "ROLE_RANK=", "MASTER_ADDR=", "MASTER_PORT=",
+        "TORCHELASTIC_RESTART_COUNT=", "DDPRUN_NODE_ADDR=", "TORCHELASTIC_ERROR_FILE="}) {
+    INFO(missing);
+    CHECK_FALSE(has(parked, missing));
+  }
+  membership::StartRound round;
+  round.round = 2;
+  round.first_global_rank = 6;
+  round.world_size = 8;
+  round.master_addr = "10.0.0.1";
+  round.master_port = 4000;
+  const std::vector<std::string> placed =
+      worker_environment(options, round, 1, {"/tmp/error", "/tmp/agent"});
+  const std::vector<std::string> merged = environment_news(parked, placed);
+  CHECK(has(merged, "RANK=7"));
+  CHECK(has(merged, "DDPRUN_ROUND=2"));
+  CHECK_FALSE(has(merged, "PATH="));
+  CHECK_FALSE(has(merged, "LOCAL_RANK="));
+}

@@ -61,7 +61,7 @@ class Elastic(harness.HostsCase):
         for each in done:
             self.assertRegex(each.stderr, r"2 rounds; workers ran [\d.]+ s of [\d.]+ s \([\d.]+ %\); lost: ")
 
-    def spare_takes_over(self, *program):
+    def spare_takes_over(self, *program, code=0):
         """What the spare printed, and said, in a job whose other node is lost after it is ready."""
         flags = ["--nnodes=2", "--spares=1", "--prewarm", "--nproc-per-node=2", *program]
         first = self.agent(0, *flags)
@@ -73,7 +73,7 @@ class Elastic(harness.HostsCase):
             self.await_line(spare.stderr, "--prewarm: ")
         self.hosts[1].kill()
         done = self.finish_all(first, spare)
-        self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
+        self.assertEqual([each.returncode for each in done], [code, code], self.transcript)
         return done[1].stdout, done[1].stderr
 
     def test_a_prewarmed_spare_has_its_workers_ready(self):
@@ -88,6 +88,23 @@ class Elastic(harness.HostsCase):
         self.assertEqual(sorted(placed), ["2", "3"], self.transcript)
         # One of the two "warm" lines was read by spare_takes_over.
         self.assertTrue(warm and set(warm) <= set(placed.values()), self.transcript)
+
+    def test_what_a_prewarmed_worker_says_in_its_round_is_heard(self):
+        script = ("import os, sys, time; sys.path.insert(0, %r); import ddprun; ddprun.phase('start-up'); "
+                  "print('warm', flush=True); ddprun.wait_for_place(); print('place: ', flush=True); "
+                  "ddprun.stop_job('enough', 9) if os.environ['RANK'] == '3' and "
+                  "os.environ['DDPRUN_ROUND'] == '2' else 0; time.sleep(600)"
+                  % os.path.join(harness.SOURCE, "python"))
+        _, err = self.spare_takes_over("python3", "-c", script, code=9)
+        self.assertIn("enough", err)
+
+    def test_a_prewarmed_program_that_never_asks_is_started_with_its_ranks(self):
+        script = "import os, time; print('warm', flush=True); r = os.environ.get('RANK'); " \
+                 "print('place: ', r, flush=True); " \
+                 "time.sleep(0 if os.environ['DDPRUN_ROUND'] == '2' else 600)"
+        out, err = self.spare_takes_over("python3", "-c", script)
+        self.assertEqual(sorted(re.findall(r"^\[\d\] place:  (\d)", out, re.M)), ["2", "3"], self.transcript)
+        self.assertIn("not every worker waits for its place", err)
 
     def test_a_prewarmed_program_that_does_not_wait_is_started_with_its_ranks(self):
         out, err = self.spare_takes_over(

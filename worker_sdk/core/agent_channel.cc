@@ -97,6 +97,7 @@ std::string AgentChannel::receive_line(Deadline deadline) {
 }
 
 std::vector<std::string> AgentChannel::wait_for_place() {
+  send_line(R"({"type":"wait_for_place"})");
   const std::string line = receive_line(Deadline::after(std::chrono::milliseconds::max()));
   constexpr std::string_view kBegin = R"({"type":"assign","bytes":)";
   if (!line.starts_with(kBegin)) {

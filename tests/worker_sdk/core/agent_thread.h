@@ -25,15 +25,15 @@ class AgentThread {
     pages_.begin_round(round, num_workers);
     agent::AgentSocketEvents events;
     events.said = [this](int local_rank, const agent::WorkerLine& line) {
+      if (std::holds_alternative<agent::WaitForPlace>(line)) {
+        pages_.begin_round(place_round_, pages_.num_workers());
+        socket_->assign(local_rank, place_);
+      }
       const std::lock_guard lock(mutex_);
       said_.emplace_back(local_rank, line);
       changed_.notify_all();
     };
     events.tell = [](LogLevel, const std::string&) {};
-    events.parked = [this](int local_rank) {
-      pages_.begin_round(place_round_, pages_.num_workers());
-      socket_->assign(local_rank, place_);
-    };
     socket_ =
         std::make_unique<agent::AgentSocket>(io_, pages_, directory_.path(), std::move(events));
     path_ = socket_->path();

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// A spare's workers with a real agent's socket, played by a few lines of Python.
+#include "agent/parked_workers.h"
+
+#include "common/env_names.h"
+#include "tests/agent/group_fixture.h"
+#include "tests/support/temp_directory.h"
+
+namespace ddprun::agent {
+namespace {
+
+using test::Contains;
+
+// Says hello, waits for its place where told to, and shows what the place brought.
+constexpr char kWorker[] = R"(
+import os, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(os.environ["DDPRUN_AGENT_SOCKET"])
+s.sendall(b'{"type":"hello","version":1,"round":0,"local_rank":%s}\n' %
+          os.environ["LOCAL_RANK"].encode())
+f = s.makefile("rb")
+f.readline()
+print("warm", os.environ.get("RANK"), flush=True)
+if sys.argv[1] == "waits":
+    s.sendall(b'{"type":"wait_for_place"}\n')
+line = f.readline()
+print("place", f.read(int(line.split(b":")[-1].strip(b"} \n"))), flush=True)
+)";
+
+struct Spare : GroupFixture {
+  explicit Spare(const std::vector<std::string>& arguments) {
+    ParkedWorkersOptions parked_options;
+    parked_options.group.prefix_output = true;
+    parked_options.environment.inherited = {{"PATH", "/usr/bin:/bin"}};
+    parked_options.environment.num_workers = 2;
+    parked_options.argv = arguments;
+    parked_options.socket_parent = directory.path();
+    ParkedWorkersEvents events;
+    events.socket.said = [this](int, const WorkerLine&) { ++num_said; };
+    events.socket.tell = [](LogLevel, const std::string&) {};
+    events.failed = [this](const std::string& text) { why.push_back(text); };
+    events.gone = [this] { ++num_gone; };
+    parked = std::make_unique<ParkedWorkers>(io, console, pages, std::move(parked_options),
+                                             std::move(events));
+  }
+  static std::vector<std::string> worker(const std::string& mode) {
+    return {"/usr/bin/python3", "-c", kWorker, mode};
+  }
+  std::vector<std::vector<std::string>> places() const {
+    return {{"PATH=/usr/bin:/bin", "RANK=6"}, {"PATH=/usr/bin:/bin", "RANK=7"}};
+  }
+  bool dismissed() {
+    parked->dismiss();
+    return wait_for([this] { return num_gone == 1; });
+  }
+
+  test::TempDirectory directory;
+  ProgressPages pages;
+  std::unique_ptr<ParkedWorkers> parked;
+  std::vector<std::string> why;
+  int num_said = 0;
+  int num_gone = 0;
+};
+
+}  // namespace
+
+TEST_CASE("ParkedWorkers: all that wait get their places and become a group of the round",
+          "[proc]") {
+  Spare spare(Spare::worker("waits"));
+  REQUIRE(spare.wait_for([&] { return spare.num_said == 2; }));
+  CHECK(spare.why.empty());
+  REQUIRE(spare.parked->place(spare.places()));
+  const auto socket = spare.parked->take_socket();
+  spare.group = spare.parked->take_group();
+  spare.parked.reset();
+  WorkerGroupEvents events;
+  events.all_succeeded = [&] { ++spare.num_all_succeeded; };
+  events.all_gone = [&] { ++spare.num_all_gone; };
+  spare.group->adopt(3, 6, std::move(events));
+  REQUIRE(spare.wait_for([&] { return spare.num_all_succeeded == 1; }));
+  REQUIRE(spare.stop_and_wait());
+  CHECK_THAT(spare.out(), Contains("[spare] warm None\n"));
+  CHECK_THAT(spare.out(), Contains("[6] place b'RANK=6\\x00'\n"));
+  CHECK_THAT(spare.out(), Contains("[7] place b'RANK=7\\x00'\n"));
+}
+
+TEST_CASE("ParkedWorkers: no place for workers of which one doesn't wait", "[proc]") {
+  Spare spare(Spare::worker("never"));
+  REQUIRE(spare.wait_for([&] { return spare.out().find("warm") != std::string::npos; }));
+  CHECK_FALSE(spare.parked->place(spare.places()));
+  CHECK(spare.dismissed());
+  CHECK_THAT(spare.out(), !Contains("place"));
+}
+
+TEST_CASE("ParkedWorkers: one that ends is told once, whatever its code", "[proc]") {
+  const std::string code = GENERATE("0", "7");
+  Spare spare({"/bin/sh", "-c", "exit " + code});
+  REQUIRE(spare.wait_for([&] { return !spare.why.empty(); }));
+  CHECK_FALSE(spare.parked->place(spare.places()));
+  CHECK(spare.dismissed());
+  CHECK(spare.why.size() == 1);
+}
+
+TEST_CASE("ParkedWorkers: a program that can't be started is told", "[proc]") {
+  Spare spare({"/no/such/program"});
+  REQUIRE(spare.wait_for([&] { return !spare.why.empty(); }));
+  CHECK_THAT(spare.why.front(), Contains("/no/such/program"));
+  CHECK(spare.dismissed());
+}
+
+}  // namespace ddprun::agent
