@@ -110,9 +110,24 @@ void Job::count_first_failure(Node& node, Actions& out) {
 }
 
 void Job::exclude(Node& node, const std::string& reason, Actions& out) {
-  node.excluded = true;  // it runs, so no count of placeable nodes changes
-  state_.excluded[node.key] = reason;
-  log(out, LogLevel::kWarning, concat(node.key, " is excluded: ", reason));
+  const std::string key = node.key;
+  state_.excluded[key] = reason;
+  log(out, LogLevel::kWarning, concat(key, " is excluded: ", reason));
+  // Every agent of that machine; those that wait beside the round go at once.
+  std::vector<NodeId> waiting;
+  for (auto& [id, each] : state_.nodes) {
+    if (each.key != key) continue;
+    if (!is_member(each)) waiting.push_back(id);
+    if (is_placeable(each)) --num_placeable_;
+    each.excluded = true;
+  }
+  for (const NodeId id : waiting) dismiss(state_.nodes.at(id), out);
+}
+
+// An excluded node has no worker any more.
+void Job::dismiss(Node& node, Actions& out) {
+  if (!node.left) push(node, excluded(state_, node), out);
+  erase(node.id, out);
 }
 
 // " in 2 s: …" when the next round has to wait, for the message about this one's end.
@@ -151,10 +166,6 @@ void Job::handle(Node& node, const WorkersStopped& message, TimePoint now, Actio
   const bool asked = node.phase == NodePhase::kStopping;
   set_phase(node, NodePhase::kIdle);
   if (asked) {
-    if (node.excluded && !verdict_after_stop_) {
-      push(node, excluded(state_, node), out);
-      erase(node.id, out);
-    }
     round_stopped_if_all(now, out);
   } else {
     member_lost(describe(node) + " stopped its workers after it lost contact", now, out);
@@ -163,12 +174,16 @@ void Job::handle(Node& node, const WorkersStopped& message, TimePoint now, Actio
 
 void Job::handle(Node& node, const Leave& message, TimePoint now, Actions& out) {
   const bool before_first_round = state_.phase == JobPhase::kForming && state_.round == 0;
-  if (is_member(node) && !before_first_round) {
+  if (is_member(node) && !before_first_round && !node.excluded) {
     end(after_leave(state_, node, message), now, out);
     return;
   }
   log(out, LogLevel::kInfo, concat(describe(node), " left: ", message.reason));
   push(node, after_leave(state_, node, message), out);
+  if (node.excluded && node.phase == NodePhase::kStopping) {
+    node.left = true;  // its workers may live: it counts until its connection ends
+    return;
+  }
   erase(node.id, out);
   tell_waiting(now, out);
 }
@@ -287,6 +302,12 @@ void Job::round_stopped_if_all(TimePoint now, Actions& out) {
     end(*verdict_after_stop_, now, out);
     return;
   }
+  // Not earlier: one of them may serve the round's store, which the others' workers end with.
+  std::vector<NodeId> out_of_job;
+  for (const auto& [id, node] : state_.nodes) {
+    if (node.excluded) out_of_job.push_back(id);
+  }
+  for (const NodeId id : out_of_job) dismiss(state_.nodes.at(id), out);
   await_nodes(now);
   form_if_ready(now, out);
   if (state_.phase == JobPhase::kForming) tell_waiting(now, out);
@@ -322,7 +343,7 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
     if (node.gone) {
       gone.push_back(id);
     } else {
-      push(node, verdict, out);
+      if (!node.left) push(node, verdict, out);
       if (node.connection) continue;
       node.grace_until = now + options_.end_grace;  // it may come back for it
       earlier(presence_check_, *node.grace_until);

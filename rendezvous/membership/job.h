@@ -80,6 +80,7 @@ class Job {
   void round_failed(Node& node, WorkerFailure failure, TimePoint now, Actions& out);
   void count_progress(const std::string& reason);
   void exclude(Node& node, const std::string& reason, Actions& out);
+  void dismiss(Node& node, Actions& out);
   void end(JobEnd verdict, TimePoint now, Actions& out);
 
   // Ranks that hang or lag (job_hang.cc).

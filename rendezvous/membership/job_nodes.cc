@@ -142,6 +142,7 @@ void Job::closed(ConnectionId connection, TimePoint now, Actions&) {
   set_connection(*node, std::nullopt);
   // When the job has ended it may still come for its verdict, if its confirmation isn't on the way.
   node->grace_until = now + (ended() ? options_.end_grace : options_.reconnect_grace);
+  if (node->left) node->grace_until = now;  // it has its verdict
   earlier(presence_check_, *node->grace_until);
 }
 
@@ -213,8 +214,11 @@ void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now
 }
 
 void Job::member_lost(const std::string& what, TimePoint now, Actions& out) {
-  ++state_.node_losses;
-  if (auto verdict = after_loss(state_, what)) {
+  // One round is one loss, however many nodes of a rack go with it, and whatever else ended it.
+  if (state_.phase == JobPhase::kRunning) ++state_.node_losses;
+  if (state_.phase == JobPhase::kStopping && verdict_after_stop_) {
+    round_stopped_if_all(now, out);
+  } else if (auto verdict = after_loss(state_, what)) {
     end(std::move(*verdict), now, out);
   } else if (state_.phase == JobPhase::kRunning) {
     count_progress(what);

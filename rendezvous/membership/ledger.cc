@@ -87,12 +87,14 @@ void Ledger::count_redone(std::uint64_t first_step) {
   const auto before = std::find_if(std::next(rounds_.rbegin()), rounds_.rend(),
                                    [](const RoundRecord& each) { return each.last_step > 0; });
   if (before == rounds_.rend() || before->last_step < first_step) return;
-  before->steps_redone = before->last_step + 1 - first_step;
+  before->steps_redone = std::max(before->steps_redone, before->last_step + 1 - first_step);
   if (before->first_step == 0 || before->last_step <= before->first_step) return;
-  // Its first step is not in its running time.
+  // Its first step is not in its running time. A round in between that told no last step may have
+  // done some of them again already: each is lost once.
   const auto timed = static_cast<double>(before->last_step - before->first_step);
   const double share = std::min(1.0, static_cast<double>(before->steps_redone) / timed);
-  const double seconds = share * before->seconds.running;
+  const double all = before->seconds.running + before->seconds.redone;
+  const double seconds = std::max(0.0, share * all - before->seconds.redone);
   before->seconds.running -= seconds;
   before->seconds.redone += seconds;
   total_.running -= seconds;
@@ -100,7 +102,8 @@ void Ledger::count_redone(std::uint64_t first_step) {
 }
 
 void Ledger::last_step(std::uint64_t step) {
-  if (phase_ == Phase::kStop) rounds_.back().last_step = std::max(rounds_.back().last_step, step);
+  if (phase_ == Phase::kRendezvous) return;
+  rounds_.back().last_step = std::max(rounds_.back().last_step, step);
 }
 
 void Ledger::over(const std::string& cause, Clock::duration detect, TimePoint now) {

@@ -59,7 +59,7 @@ class Ledger {
   void first_step(std::uint64_t step, TimePoint now);
   void over(const std::string& cause, Clock::duration detect, TimePoint now);
   void stopped(TimePoint now);
-  // Between over() and started(), from any node: the largest step that the round finished.
+  // From any node, before stopped(): the largest step that the round finished.
   void last_step(std::uint64_t step);
   // Of the live round; before over().
   void name_stragglers(std::vector<std::string> names);

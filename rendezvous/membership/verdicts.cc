@@ -2,9 +2,12 @@
 #include "rendezvous/membership/verdicts.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
 #include "common/exit_codes.h"
 #include "common/signal_names.h"
+#include "rendezvous/membership/codec.h"
 
 namespace ddprun::membership {
 namespace {
@@ -53,6 +56,15 @@ std::ptrdiff_t nodes_left(const JobState& job) {
   return std::count_if(job.nodes.begin(), job.nodes.end(), [](const auto& entry) {
     return !entry.second.gone && !entry.second.excluded;
   });
+}
+
+// Of all nodes and `join`. Cheap where that many can't be too many: each join asks.
+std::int64_t num_workers_with(const JobState& job, const Join& join) {
+  const auto most = static_cast<std::int64_t>(job.nodes.size() + 1) * kMaxWorkersPerNode;
+  if (most <= std::numeric_limits<int>::max()) return most;
+  std::int64_t sum = join.num_workers;
+  for (const auto& [id, node] : job.nodes) sum += node.join.num_workers;
+  return sum;
 }
 
 Refused usage(std::string message) {
@@ -107,6 +119,11 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
     return no;
   }
   if (auto no = differs(job, "--rdzv-backend", theirs.rdzv_backend, ours.rdzv_backend)) return no;
+  if (num_workers_with(job, join) > std::numeric_limits<int>::max()) {
+    return usage(concat("job ", job.run_id, ": with the ", join.num_workers,
+                        " workers of this node there would be more than ",
+                        std::numeric_limits<int>::max(), "; give fewer with --nproc-per-node"));
+  }
   if (!join.node_rank) return std::nullopt;
   if (*join.node_rank < 0 || *join.node_rank >= ours.max_nodes) {
     return usage(concat("--node-rank=", *join.node_rank, " is out of range: with --nnodes=",

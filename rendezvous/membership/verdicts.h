@@ -25,8 +25,9 @@ std::string join_warning(const JobState& job, const Join& join);
 // nullopt: a new round; else the job's end, with the worker's code or 128 + signal.
 std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& failure);
 
-// A member of the live round (or of the one being stopped) is gone, already counted in
-// job.node_losses and out of job.nodes. nullopt: enough nodes are left for a new round.
+// A member of the live round (or of the one being stopped, or of the last one) is gone and out of
+// job.nodes; if that ends the live round, job.node_losses has it already. nullopt: enough nodes are
+// left for a new round.
 std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_happened);
 
 // The live round ended without a finished step, already counted in job.idle_rounds. nullopt: the

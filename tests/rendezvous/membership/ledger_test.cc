@@ -143,6 +143,27 @@ TEST_CASE("Ledger: the time until the first step, and the steps that are done ag
                                    Contains("20.0 s in steps that were done again"));
 }
 
+TEST_CASE("Ledger: steps that are done again twice are lost there once") {
+  const Clock::time_point begin{1h};
+  Ledger ledger(begin);
+  ledger.started(record(1), {"a"}, begin);
+  ledger.running(begin);
+  ledger.first_step(1, begin);
+  ledger.over("failed", 0s, begin + 100s);
+  ledger.last_step(101);
+  ledger.stopped(begin + 100s);
+  for (int round = 2; round <= 4; ++round) {  // their nodes were lost and told no last step
+    ledger.started(record(round), {"a"}, begin + 100s);
+    ledger.running(begin + 100s);
+    ledger.first_step(round == 4 ? 72 : 82, begin + 100s);
+    ledger.over("lost", 0s, begin + 100s);
+    ledger.stopped(begin + 100s);
+    CHECK(ledger.rounds()[0].seconds.redone == Approx(round == 4 ? 30 : 20));
+  }
+  CHECK(ledger.rounds()[0].steps_redone == 30);
+  CHECK(ledger.total().running + ledger.total().lost() == Approx(100));
+}
+
 TEST_CASE(
     "Ledger: no more is lost than the round that is done again ran; without numbers nothing") {
   const Clock::time_point begin{1h};

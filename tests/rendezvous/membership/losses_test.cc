@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// What lost and excluded nodes cost, and what becomes of them.
+#include <limits>
+
+#include "rendezvous/membership/codec.h"
+#include "rendezvous/membership/state.h"
+#include "rendezvous/membership/verdicts.h"
+#include "tests/rendezvous/membership/script.h"
+
+namespace ddprun::membership {
+namespace {
+
+using namespace std::chrono_literals;
+using ddprun::test::Contains;
+using testing::Script;
+
+WorkerRequest exclude_me(std::uint64_t round = 1) {
+  return {round, WorkerRequest::Kind::kExcludeNode, 0, "ECC errors", 1};
+}
+
+TEST_CASE("Losses: a rack that goes at once costs one round, so one node loss") {
+  Script j(4, 0);
+  j.settings.max_node_losses = 1;
+  j.settings.spares = 3;
+  for (const char* name : {"1", "2", "3", "4", "5", "6", "7"}) j.join(name);
+  for (const char* name : {"2", "3", "4"}) j.closes(name);
+  j.wait(200ms);
+  j.says("1", WorkersStopped{1, 1001});
+  REQUIRE(j.round("7") == 2);
+  CHECK(j.last<JobEnd>("1") == nullptr);
+  CHECK(j.table.status().front().node_losses == 1);
+}
+
+TEST_CASE("Losses: while the workers are stopped or the next round waits, only MIN counts") {
+  Script j(2, 5);
+  j.settings.max_node_losses = 0;
+  j.settings.spares = 1;
+  j.timeouts.max_restart_delay = 10s;
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  j.fails("1", 1, 3);
+  j.closes("2");
+  j.wait(200ms);
+  j.says("1", WorkersStopped{1, 1001});
+  CHECK(j.round("3") == 2);
+  CHECK(j.table.status().front().node_losses == 0);
+}
+
+TEST_CASE("Losses: an excluded node that crashes while it is stopped is not lost twice") {
+  Script j(2, 0);
+  j.settings.max_node_losses = 1;
+  j.settings.spares = 1;
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  j.says("2", exclude_me());
+  j.closes("2");
+  j.wait(200ms);
+  j.says("1", WorkersStopped{1, 1001});
+  CHECK(j.round("3") == 2);
+  CHECK(j.table.status().front().node_losses == 1);
+}
+
+TEST_CASE(
+    "Losses: the end is decided, so that nodes lost meanwhile don't keep others from theirs") {
+  Script j(3, 0);
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  j.fails("1", 1, 3);
+  j.closes("3");
+  j.wait(200ms);
+  CHECK(j.last<JobEnd>("1") == nullptr);  // workers end in order, with the store they know
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  REQUIRE(j.last<JobEnd>("2") != nullptr);
+  CHECK(j.last<JobEnd>("2")->exit_code == 3);
+}
+
+TEST_CASE("Exclusion: a signal at the excluded node's ddprun is its own end only") {
+  Script j(2, 0);
+  j.settings.spares = 1;
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  j.says("2", exclude_me());
+  SECTION("while its workers are stopped") {
+    j.says("2", Leave{"received SIGTERM", 143});
+    REQUIRE(j.last<JobEnd>("2") != nullptr);
+    CHECK(j.last<JobEnd>("2")->exit_code == 143);
+    j.says("1", WorkersStopped{1, 1001});
+    CHECK(j.round("1") == 1);  // the workers of 2 may live
+    j.closes("2");
+    j.wait(0ms);
+  }
+  SECTION("when they are gone") {
+    j.says("2", WorkersStopped{1, 1001});
+    j.says("2", Leave{"received SIGTERM", 143});
+    REQUIRE(j.last<JobEnd>("2") != nullptr);
+    CHECK(j.last<JobEnd>("2")->exit_code == 143);
+    j.says("1", WorkersStopped{1, 1001});
+  }
+  CHECK(j.round("3") == 2);
+  CHECK(j.round("1") == 2);
+  CHECK(j.last<JobEnd>("1") == nullptr);
+}
+
+TEST_CASE("Exclusion: the node goes when the round is stopped everywhere, as its store does") {
+  Script j(2, 0);
+  j.settings.spares = 1;
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  REQUIRE(j.last<StartRound>("1")->serve_store);
+  j.says("1", exclude_me());
+  j.says("1", WorkersStopped{1, 1001});
+  CHECK(j.last<JobEnd>("1") == nullptr);
+  j.says("2", WorkersStopped{1, 1001});
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK(j.last<JobEnd>("1")->exit_code == 75);
+  CHECK(j.agents["1"].closed);
+  CHECK(j.round("3") == 2);
+}
+
+TEST_CASE("Exclusion: it is the machine that is out, with every agent on it") {
+  Script j(2, 5);
+  j.settings.spares = 2;
+  const auto join = [&](const std::string& name, const std::string& host) {
+    Join message = j.make_join(name);
+    message.host = host;
+    message.advertised_addr = "10.0.1." + host;
+    j.join(name, message);
+  };
+  join("1", "1");
+  join("2", "2");
+  join("2b", "2");
+  join("3", "3");
+  j.says("2", exclude_me());
+  REQUIRE(j.last<JobEnd>("2b") != nullptr);  // it ran nothing
+  CHECK(j.last<JobEnd>("2b")->exit_code == 75);
+  CHECK(j.agents["2b"].closed);
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  CHECK(j.round("1") == 2);
+  CHECK(j.round("3") == 2);
+  CHECK(j.last<StartRound>("3")->num_nodes == 2);
+  CHECK(j.round("2b") == 0);
+  CHECK(j.round("2") == 1);
+}
+
+TEST_CASE("Exclusion: two members on one machine are out together") {
+  Script j(2, 5);
+  j.settings.spares = 1;
+  for (const char* name : {"1", "2", "3"}) {
+    Join message = j.make_join(name);
+    message.host = name[0] == '3' ? "b" : "a";
+    message.advertised_addr = "10.0.1." + message.host;
+    j.join(name, message);
+  }
+  j.says("2", exclude_me());
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  REQUIRE(j.last<JobEnd>("3") != nullptr);
+  CHECK_THAT(j.last<JobEnd>("3")->reason, Contains("1 of 2 nodes are left"));
+}
+
+TEST_CASE("Losses: the last step of a node that fenced itself is kept") {
+  Script j(2, 0);
+  j.join("1");
+  j.join("2");
+  for (const char* name : {"1", "2"}) j.says(name, WorkersRunning{1});
+  for (const char* name : {"1", "2"}) j.says(name, FirstStep{1, 1});
+  j.wait_alive(10s);
+  j.says("2", WorkersStopped{1, 1001, 11});  // unasked
+  j.says("1", WorkersStopped{1, 1001, 10});
+  REQUIRE(j.round("1") == 2);
+  CHECK(j.table.status().front().rounds.front().last_step == 11);
+}
+
+TEST_CASE("Admission: more workers than a rank can count are refused") {
+  JobState job;
+  job.run_id = "job";
+  job.settings.min_nodes = job.settings.max_nodes = kMaxNodes;
+  Join join;
+  join.settings = job.settings;
+  join.num_workers = kMaxWorkersPerNode;
+  constexpr int kFit = std::numeric_limits<int>::max() / kMaxWorkersPerNode;
+  for (int i = 0; i < kFit - 1; ++i)
+    job.nodes[static_cast<NodeId>(i)].join.num_workers = kMaxWorkersPerNode;
+  CHECK_FALSE(admission(job, join, {}));
+  job.nodes[kFit].join.num_workers = kMaxWorkersPerNode;
+  REQUIRE(admission(job, join, {}));
+  CHECK_THAT(admission(job, join, {})->message, Contains("--nproc-per-node"));
+  join.num_workers = 1;
+  CHECK_FALSE(admission(job, join, {}));
+}
+
+}  // namespace
+}  // namespace ddprun::membership
