@@ -15,7 +15,7 @@
 namespace ddprun::agent::warden {
 namespace {
 
-constexpr char kPrefix[] = "ddprun-";
+constexpr char kPrefix[] = "ddprun-warden-";
 constexpr int kRemoveTries = 50;  // of 1 ms: what was killed leaves within microseconds
 
 // The file as a string of its own (free it); null where it can't be read.
@@ -40,11 +40,35 @@ bool write_one(int directory, const char* file) {
   return done;
 }
 
-bool remove_directory(int parent, const char* name) {
+bool is_ours(const char* name) {
+  const size_t prefix = sizeof kPrefix - 1;
+  const size_t length = strlen(name);
+  return strncmp(name, kPrefix, prefix) == 0 && length > prefix &&
+         strspn(name + prefix, "0123456789") == length - prefix;
+}
+
+// Wardens' directories in this one.
+template <typename Visit>
+void for_each_of_ours(int directory_fd, Visit visit) {
+  const int again = openat(directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* directory = again < 0 ? nullptr : fdopendir(again);
+  if (!directory) return;
+  while (const dirent* entry = readdir(directory)) {
+    if (is_ours(entry->d_name)) visit(entry->d_name);
+  }
+  closedir(directory);
+}
+
+bool remove_directory(int parent, const char* name, int depth = 0) {
+  constexpr int kMaxDepth = 16;  // ddprun under ddprun under …
   const timespec pause{0, 1'000'000};
   for (int i = 0; i < kRemoveTries; ++i) {
     if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
-    if (errno != EBUSY) return false;
+    if (errno != EBUSY || depth == kMaxDepth) return false;
+    // Processes that are just ending, or what a ddprun among them has left.
+    const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for_each_of_ours(fd, [&](const char* inner) { remove_directory(fd, inner, depth + 1); });
+    if (fd >= 0) close(fd);
     nanosleep(&pause, nullptr);
   }
   return false;
@@ -62,15 +86,7 @@ void end_leftover(int parent, const char* name) {
 }
 
 void end_leftovers(int parent) {
-  const int again = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* directory = again < 0 ? nullptr : fdopendir(again);
-  if (!directory) return;
-  while (const dirent* entry = readdir(directory)) {
-    if (strncmp(entry->d_name, kPrefix, sizeof kPrefix - 1) == 0) {
-      end_leftover(parent, entry->d_name);
-    }
-  }
-  closedir(directory);
+  for_each_of_ours(parent, [&](const char* name) { end_leftover(parent, name); });
 }
 
 // `text` up to a blank or the end of the line, copied; false: too long.

@@ -9,9 +9,9 @@ namespace ddprun::agent::warden {
 
 class Cgroup {
  public:
-  // Makes ddprun-<pid> inside the cgroup of this process, and ends what stands there beside it with
-  // no warden any more. Where that isn't possible (no cgroup v2, no permission, Linux before 5.14)
-  // there is none, and nothing else differs.
+  // Makes ddprun-warden-<pid> inside the cgroup of this process, and ends what stands there beside
+  // it with no warden any more. Where that isn't possible (no cgroup v2, no permission, Linux
+  // before 5.14) there is none, and nothing else differs.
   Cgroup();
   ~Cgroup();  // removes it; it must be empty
   Cgroup(const Cgroup&) = delete;

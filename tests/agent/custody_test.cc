@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -149,22 +150,26 @@ TEST_CASE("Custody: the agent and its warden killed together leave no worker", "
   CHECK(all_end(pidfds, Deadline::after(kPatience)));
 }
 
-// Names of this cgroup's own wardens' directories; nullopt: none can be made here.
-std::optional<std::vector<std::string>> warden_cgroups() {
+// Where a warden would make its own; empty: nowhere.
+std::string own_cgroup() {
   const auto text = [](const char* path) {
     std::ifstream file(path);
     return std::string(std::istreambuf_iterator<char>(file), {});
   };
   char path[1024];
-  if (!warden::own_cgroup_directory(text("/proc/self/cgroup").c_str(),
-                                    text("/proc/self/mountinfo").c_str(), path, sizeof path) ||
-      ::access(path, W_OK) != 0) {
-    return std::nullopt;
-  }
+  const bool found = warden::own_cgroup_directory(
+      text("/proc/self/cgroup").c_str(), text("/proc/self/mountinfo").c_str(), path, sizeof path);
+  return found && ::access(path, W_OK) == 0 ? path : "";
+}
+
+// Names of the wardens' directories there; nullopt: none can be made here.
+std::optional<std::vector<std::string>> warden_cgroups() {
+  const std::string own = own_cgroup();
+  if (own.empty()) return std::nullopt;
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+  for (const auto& entry : std::filesystem::directory_iterator(own)) {
     const std::string name = entry.path().filename();
-    if (name.starts_with("ddprun-")) names.push_back(name);
+    if (name.starts_with("ddprun-warden-")) names.push_back(name);
   }
   return names;
 }
@@ -179,7 +184,7 @@ TEST_CASE("Custody: workers live in a cgroup of their own, which goes with them"
   auto pidfds = all_pidfds(host.read_lines(2 * kFamilySize));
   const auto wardens = children_of(host.pid());
   REQUIRE(wardens.size() == 1);
-  const std::string name = "ddprun-" + std::to_string(wardens.front());
+  const std::string name = "ddprun-warden-" + std::to_string(wardens.front());
   CHECK(contains(*warden_cgroups(), name));
   std::ifstream file("/proc/" + std::to_string(children_of(wardens.front()).front()) + "/cgroup");
   const std::string cgroups(std::istreambuf_iterator<char>(file), {});
@@ -196,7 +201,7 @@ TEST_CASE("Custody: what a crash of agent and warden left is ended by the next o
   const auto pidfds = all_pidfds(crashed.read_lines(kFamilySize));
   const auto wardens = children_of(crashed.pid());
   REQUIRE(wardens.size() == 1);
-  const std::string name = "ddprun-" + std::to_string(wardens.front());
+  const std::string name = "ddprun-warden-" + std::to_string(wardens.front());
   ::kill(crashed.pid(), SIGSTOP);  // it can't do anything for them
   ::kill(wardens.front(), SIGKILL);
   ::kill(crashed.pid(), SIGKILL);
@@ -207,6 +212,25 @@ TEST_CASE("Custody: what a crash of agent and warden left is ended by the next o
   CHECK(all_end(pidfds, Deadline::after(kPatience)));
   CHECK_FALSE(contains(*warden_cgroups(), name));
   CHECK_FALSE(all_end(living, Deadline::after(std::chrono::milliseconds(0))));
+}
+
+TEST_CASE(
+    "Custody: a cgroup that isn't a warden's is let alone, one inside a warden's goes with it",
+    "[proc]") {
+  if (!warden_cgroups()) DDPRUN_SKIP("no cgroup v2 can be made here");
+  const std::string own = own_cgroup();
+  const std::string foreign = own + "/ddprun-warden-of-somebody";
+  ::rmdir(foreign.c_str());  // of an earlier run
+  REQUIRE(::mkdir(foreign.c_str(), 0755) == 0);
+  Host host(1, true, "echo pid $$; exec sleep 100");
+  auto pidfds = all_pidfds(host.read_lines(1));
+  const std::string name = "ddprun-warden-" + std::to_string(children_of(host.pid()).front());
+  CHECK(::mkdir((own + "/" + name + "/ddprun-warden-1").c_str(), 0755) == 0);
+  pidfds.push_back(open_pidfd(children_of(host.pid()).front()));
+  ::kill(host.pid(), SIGKILL);
+  CHECK(all_end(pidfds, Deadline::after(kPatience)));
+  CHECK_FALSE(contains(*warden_cgroups(), name));
+  CHECK(::rmdir(foreign.c_str()) == 0);
 }
 
 TEST_CASE("Custody: a living warden's cgroup is let alone by another", "[proc]") {
