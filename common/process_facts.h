@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -23,5 +24,8 @@ std::string host_name();
 
 // Memory of a process that is in RAM (VmRSS). nullopt: there is no such process.
 std::optional<std::size_t> resident_bytes(pid_t pid);
+
+// When a process began, in clock ticks since the machine did. nullopt: there is no such process.
+std::optional<std::uint64_t> start_ticks(pid_t pid);
 
 }  // namespace ddprun

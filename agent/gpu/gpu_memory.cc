@@ -15,6 +15,7 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/process_facts.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -71,12 +72,19 @@ std::shared_ptr<GpuMemory> GpuMemory::open(boost::asio::io_context& io,
 }
 
 GpuMemory::GpuMemory(boost::asio::io_context& io, pid_t pid, int request_fd, int answer_fd)
-    : pid_(pid), requests_(io, request_fd), answers_(io, answer_fd), limit_(io), next_(io) {}
+    : helper_(std::in_place, pid),
+      requests_(io, request_fd),
+      answers_(io, answer_fd),
+      limit_(io),
+      next_(io) {}
 
 // One that is stuck in the driver can't be reaped; it ends when the driver lets it.
-GpuMemory::~GpuMemory() {
-  ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, WNOHANG);
+GpuMemory::~GpuMemory() { reap(); }
+
+void GpuMemory::reap() {
+  if (!helper_) return;
+  ::kill(helper_->pid(), SIGKILL);
+  if (::waitpid(helper_->pid(), nullptr, WNOHANG) != 0) helper_.reset();
 }
 
 void GpuMemory::when_freed(std::chrono::milliseconds limit, Done done) {
@@ -139,6 +147,7 @@ void GpuMemory::read_answer() {
 void GpuMemory::lost() {
   boost::system::error_code ignored;
   answers_.close(ignored);
+  reap();
   finish("");
 }
 
@@ -153,6 +162,12 @@ void GpuMemory::answered() {
   }
   text_.clear();
   if (!before_) {
+    // Younger than we are: the job's own, which were faster than the first list.
+    const auto ours = start_ticks(::getpid());
+    std::erase_if(now, [&](const GpuProcess& process) {
+      const auto begun = start_ticks(static_cast<pid_t>(process.pid));
+      return begun && ours && *begun >= *ours;
+    });
     before_ = std::move(now);
     if (done_) ask();  // a round that was over before its first list was there
     return;

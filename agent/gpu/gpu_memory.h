@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "agent/gpu/gpu_process.h"
+#include "common/helper_processes.h"
 
 namespace ddprun::agent {
 
@@ -43,8 +44,9 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
   void answered();
   void finish(std::string note);
   void lost();
+  void reap();
 
-  const pid_t pid_;
+  std::optional<HelperProcess> helper_;  // until it is reaped
   boost::asio::posix::stream_descriptor requests_;
   boost::asio::posix::stream_descriptor answers_;
   boost::asio::steady_timer limit_;

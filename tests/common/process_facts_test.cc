@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/process_facts.h"
 
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/catch.h"
@@ -14,6 +16,20 @@ TEST_CASE("own_folder holds the running program") {
 TEST_CASE("host_name has no surprise in it") {
   CHECK_FALSE(host_name().empty());
   CHECK(host_name().find_first_of(" \n") == std::string::npos);
+}
+
+TEST_CASE("start_ticks: who is older") {
+  const auto init = start_ticks(1), ours = start_ticks(::getpid());
+  REQUIRE(ours);
+  if (init) CHECK(*init <= *ours);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  CHECK(start_ticks(child).value_or(0) >= *ours);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  CHECK_FALSE(start_ticks(child));
 }
 
 TEST_CASE("resident_bytes: of a living process, of none") {

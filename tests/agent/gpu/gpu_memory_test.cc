@@ -2,12 +2,15 @@
 // GpuMemory over the real ddprun-gpus and an NVML whose answers a file gives.
 #include "agent/gpu/gpu_memory.h"
 
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 
+#include "agent/orphan_sweep.h"
 #include "common/clock.h"
 #include "common/env_names.h"
 #include "common/process_facts.h"
@@ -77,6 +80,40 @@ TEST_CASE("GpuMemory: free memory is seen at once, who was there before doesn't 
   REQUIRE(node.run_until_noted());
   CHECK(*node.note == "");
   CHECK(Clock::now() - begin < seconds{10});
+}
+
+TEST_CASE("GpuMemory: a process younger than the agent was not there before") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  Node node("0 " + std::to_string(child) + " 5\n");
+  node.wait(seconds{20});
+  REQUIRE(node.run_until_noted());
+  CHECK_THAT(*node.note, Contains("by pid " + std::to_string(child)));  // alive: named
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  node.wait(milliseconds{100});
+  REQUIRE(node.run_until_noted());
+  CHECK_THAT(*node.note, Contains("after their end"));
+}
+
+TEST_CASE("GpuMemory: the sweep after a dead warden leaves ddprun-gpus alone") {
+  Node node("");
+  node.wait(seconds{20});
+  REQUIRE(node.run_until_noted());
+  bool swept = false;
+  const auto sweep = OrphanSweep::start(node.io, [&] { swept = true; });
+  const auto deadline = Deadline::after(seconds{30});
+  while (!swept && !deadline.expired()) {
+    node.io.restart();
+    node.io.run_one_for(milliseconds{100});
+  }
+  REQUIRE(swept);
+  node.set_list(kDead);
+  node.wait(milliseconds{100});
+  REQUIRE(node.run_until_noted());
+  CHECK_THAT(*node.note, Contains("after their end"));
 }
 
 TEST_CASE("GpuMemory: dead processes' memory is waited for") {
