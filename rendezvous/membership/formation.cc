@@ -91,7 +91,7 @@ std::vector<NodeId> choose_nodes(const JobState& job) {
   // A node that went is replaced by the spare that stands nearest to its place.
   std::size_t num_free = seats.num_free() - candidates.size();
   for (std::size_t rank = 0; rank < std::min(num_nodes, job.rank_labels.size()); ++rank) {
-    if (num_free == 0 || seats.taken(rank)) continue;
+    if (num_free == 0 || seats.taken(rank) || job.rank_labels[rank].empty()) continue;
     const auto distance = [&](const Node* node) {
       return -shared_levels(node->join.topology, job.rank_labels[rank]);
     };

@@ -251,7 +251,7 @@ void Job::start_round(TimePoint now, Actions& out) {
   members_in_phase_[static_cast<std::size_t>(NodePhase::kStarting)] =
       static_cast<int>(order.size());
   for (auto& [id, node] : state_.nodes) {
-    if (!is_member(node)) tell(node, Waiting{0, 0, spare_note(state_), true}, out);
+    if (!is_member(node)) tell_spare(node, out);
   }
 }
 

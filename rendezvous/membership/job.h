@@ -104,6 +104,7 @@ class Job {
   void push(Node& node, RendezvousMessage message, Actions& out);
   void tell(Node& node, RendezvousMessage message, Actions& out);  // not numbered, may be lost
   void welcome(Node& node, Actions& out);
+  void tell_spare(Node& node, Actions& out);
   void tell_waiting(TimePoint now, Actions& out);
 
   void set_phase(Node& node, NodePhase phase);

@@ -76,11 +76,8 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
     return;
   }
   if (is_member(node)) return;
-  if (num_members() >= state_.settings.max_nodes) {
-    tell(node, Waiting{0, 0, spare_note(state_), true}, out);
-    return;
-  }
-  tell(node, waiting_note(state_, num_placeable_), out);
+  tell_spare(node, out);
+  if (num_members() >= state_.settings.max_nodes) return;
   // Not when some have finished: a new round would do their work again.
   if (state_.settings.restart_on_join && state_.phase == JobPhase::kRunning &&
       num_members(NodePhase::kSucceeded) == 0) {
@@ -119,6 +116,7 @@ void Job::come_back(Node& node, ConnectionId connection, const ConnectionFacts& 
   }
   log(out, LogLevel::kInfo, concat(describe(node), " is back"));
   welcome(node, out);
+  if (!is_member(node) && state_.phase == JobPhase::kRunning) tell_spare(node, out);
   node.channel.resend([&](RendezvousEnvelope again) {
     out.push_back(action::Send{connection, std::move(again)});
   });
@@ -278,6 +276,11 @@ void Job::welcome(Node& node, Actions& out) {
   welcome.keep_alive = state_.timeouts.keep_alive;
   welcome.embedded = options_.embedded;
   tell(node, std::move(welcome), out);
+}
+
+void Job::tell_spare(Node& node, Actions& out) {
+  const int num_spares = static_cast<int>(state_.nodes.size()) - num_members();
+  tell(node, spare_note(state_, num_members(), num_spares), out);
 }
 
 void Job::tell_waiting(TimePoint now, Actions& out) {

@@ -265,16 +265,22 @@ std::string describe(const WorkerFailure& failure) {
   return text;
 }
 
-std::string spare_note(const JobState& job) {
+Waiting spare_note(const JobState& job, int num_members, int num_spares) {
+  Waiting waiting;
+  waiting.spare = true;
   const std::string max = std::to_string(job.settings.max_nodes);
-  const auto spares = std::count_if(job.nodes.begin(), job.nodes.end(),
-                                    [](const auto& entry) { return !is_member(entry.second); });
-  if (spares <= job.settings.spares) {
-    return concat("job ", job.run_id, " has its ", max, " nodes; ready as spare (", spares, " of ",
-                  job.settings.spares, ")");
+  if (num_members < job.settings.max_nodes) {
+    waiting.note =
+        concat("job ", job.run_id, " runs on ", num_members, num_members == 1 ? " node" : " nodes",
+               "; this one comes in with the next round");
+  } else if (num_spares <= job.settings.spares) {
+    waiting.note = concat("job ", job.run_id, " has its ", max, " nodes; ready as spare (",
+                          num_spares, " of ", job.settings.spares, ")");
+  } else {
+    waiting.note = concat("job ", job.run_id, " already has ", max, " of ", max,
+                          "; waiting as spare; for a new job give --rdzv-id");
   }
-  return concat("job ", job.run_id, " already has ", max, " of ", max,
-                "; waiting as spare; for a new job give --rdzv-id");
+  return waiting;
 }
 
 bool differ_in_hash_only(std::string_view a, std::string_view b) {

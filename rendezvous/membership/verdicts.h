@@ -60,7 +60,7 @@ JobEnd exit_barrier_timeout(const JobState& job);
 std::string describe(const WorkerFailure& failure);
 
 // What a surplus agent is told: that it waits as a spare, and what to do for a job of its own.
-std::string spare_note(const JobState& job);
+Waiting spare_note(const JobState& job, int num_members, int num_spares);
 
 inline constexpr std::size_t kMadeHashDigits = 12;
 

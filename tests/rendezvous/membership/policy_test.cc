@@ -102,6 +102,29 @@ TEST_CASE("Policy: node losses have a budget of their own") {
   CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("--max-node-losses is 1"));
 }
 
+TEST_CASE(
+    "Policy: who has no place in the live round is told so, also after its connection ended") {
+  Script j(1);
+  j.settings.max_nodes = 3;
+  j.settings.spares = 1;
+  j.timeouts.last_call = 1s;
+  j.join("1");
+  j.wait_alive(1s);
+  REQUIRE(j.round("1") == 1);
+  j.join("2");
+  REQUIRE(j.last<Waiting>("2") != nullptr);
+  CHECK(j.last<Waiting>("2")->spare);
+  CHECK(j.last<Waiting>("2")->note ==
+        "job job runs on 1 node; this one comes in with the next round");
+  j.says("1", WorkersRunning{1});
+  j.agents["2"].received.clear();
+  j.closes("2");
+  j.wait(50ms);
+  j.join("2");
+  REQUIRE(j.last<Waiting>("2") != nullptr);
+  CHECK(j.last<Waiting>("2")->spare);
+}
+
 TEST_CASE("Policy: a node that is the first to fail too often is out, a spare takes its place") {
   Script j(2, 10);
   j.settings.exclude_after = 2;
