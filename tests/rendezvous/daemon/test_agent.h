@@ -101,7 +101,7 @@ class TestAgent {
     } else if (auto* send = std::get_if<act::Send>(&action)) {
       link_->send(send->envelope);
     } else if (auto* keep_alive = std::get_if<act::SetKeepAlive>(&action)) {
-      link_->set_keep_alive(keep_alive->timeout);
+      link_->set_keep_alive(keep_alive->timeout, keep_alive->interval);
     } else if (std::get_if<act::BindStore>(&action) != nullptr) {
       post(ev::StoreBound{static_cast<std::uint16_t>(next_port_++)});
     } else if (auto* spawn = std::get_if<act::Spawn>(&action)) {
