@@ -201,7 +201,18 @@ void Job::finish(const membership::agent_action::Exit& exit) {
     io_.stop();
     return;
   }
-  daemon_->when_idle(plan_.config.shutdown_timeout + kFarewellTimeout, [this] { io_.stop(); });
+  // An excluded node whose user does not want it to end: the job goes on, and needs its rendezvous.
+  const bool others_go_on = !exit.local && !signalled_ && daemon_->has_live_job();
+  if (others_go_on) {
+    tell(LogLevel::kWarning,
+         concat("this node is out of the job (", exit.verdict.reason,
+                "), but the job goes on and has its rendezvous here: serving it until the job is "
+                "over (a signal ends both)"));
+  }
+  const auto serve =
+      others_go_on ? rendezvous::Serve::kUntilJobsEnd : rendezvous::Serve::kUntilTimeout;
+  daemon_->when_idle(plan_.config.shutdown_timeout + kFarewellTimeout, serve,
+                     [this] { io_.stop(); });
 }
 
 }  // namespace ddprun::launcher

@@ -170,14 +170,17 @@ void AgentHub::arm_tick() {
   });
 }
 
-void AgentHub::when_idle(std::chrono::milliseconds timeout, std::function<void()> done) {
+void AgentHub::when_idle(std::optional<std::chrono::milliseconds> timeout,
+                         std::function<void()> done) {
   idle_done_ = std::move(done);
-  idle_timer_.expires_after(timeout);
-  idle_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (error || !self->idle_done_) return;
-    const auto ready = std::exchange(self->idle_done_, nullptr);
-    ready();
-  });
+  if (timeout) {
+    idle_timer_.expires_after(*timeout);
+    idle_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+      if (error || !self->idle_done_) return;
+      const auto ready = std::exchange(self->idle_done_, nullptr);
+      ready();
+    });
+  }
   for (const auto& action : table_.close_to_new_jobs(Clock::now())) perform(action);
   feed(membership::event::Tick{});
 }

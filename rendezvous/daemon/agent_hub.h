@@ -39,7 +39,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
 
   // From now on no new job is begun (their agents try elsewhere, or again). `done` is called from
   // the io context: no job is left, or `timeout` passed.
-  void when_idle(std::chrono::milliseconds timeout, std::function<void()> done);
+  // Without a time-out the deadlines of the jobs themselves are the limit.
+  void when_idle(std::optional<std::chrono::milliseconds> timeout, std::function<void()> done);
 
   std::vector<membership::JobStatus> status() const { return table_.status(); }
   std::size_t num_agents() const { return agents_.size(); }

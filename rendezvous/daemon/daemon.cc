@@ -69,8 +69,15 @@ class Daemon::Impl {
   std::uint16_t port() const { return port_; }
   std::string jobs_json() const { return jobs_to_json(hub_->status()); }
 
-  void when_idle(std::chrono::milliseconds timeout, std::function<void()> done) {
-    hub_->when_idle(timeout, [this, timeout, done = std::move(done)] {
+  bool has_live_job() const {
+    const auto jobs = hub_->status();
+    return std::any_of(jobs.begin(), jobs.end(), [](const auto& job) { return !job.verdict; });
+  }
+
+  void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
+    std::optional<std::chrono::milliseconds> limit;
+    if (serve == Serve::kUntilTimeout) limit = timeout;
+    hub_->when_idle(limit, [this, timeout, done = std::move(done)] {
       if (exit_code_ == 0) return done();
       const bool lost = exit_code_ == static_cast<int>(ExitCode::kRetryable);
       stores_.when_unused(lost ? std::min(timeout, kWaitAfterLoss) : timeout, done);
@@ -152,8 +159,10 @@ Daemon::~Daemon() { impl_->stop(); }
 
 std::uint16_t Daemon::port() const { return impl_->port(); }
 
-void Daemon::when_idle(std::chrono::milliseconds timeout, std::function<void()> done) {
-  impl_->when_idle(timeout, std::move(done));
+bool Daemon::has_live_job() const { return impl_->has_live_job(); }
+
+void Daemon::when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
+  impl_->when_idle(timeout, serve, std::move(done));
 }
 
 std::string Daemon::jobs_json() const { return impl_->jobs_json(); }

@@ -28,6 +28,12 @@ struct DaemonOptions {
   store::StoreServerOptions store;  // of the plain store and of static rounds
 };
 
+// How long Daemon::when_idle waits for the jobs.
+enum class Serve {
+  kUntilTimeout,
+  kUntilJobsEnd,  // their own deadlines are the limit
+};
+
 class Daemon {
  public:
   // Serves on `listeners` (bound, listening, non-blocking; see bind_endpoint) until destroyed.
@@ -41,9 +47,12 @@ class Daemon {
   // Begins no new job from now on: its agents, and those of a job that waits for its first round,
   // are told to try again. Calls `done` (from the io context) as soon as every job has ended, every
   // agent has confirmed it and, where it ended badly, no worker uses a static round's store any
-  // more; each of the two waits ends after `timeout`. For the node whose ddprun embeds the daemon:
-  // it must not exit before.
-  void when_idle(std::chrono::milliseconds timeout, std::function<void()> done);
+  // more; each of the two waits ends after `timeout`, the first with Serve::kUntilTimeout only. For
+  // the node whose ddprun embeds the daemon: it must not exit before.
+  void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done);
+
+  // Some job here has not ended yet.
+  bool has_live_job() const;
 
   // The content of GET /v1/jobs.
   std::string jobs_json() const;

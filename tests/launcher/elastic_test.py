@@ -134,6 +134,29 @@ class Elastic(harness.HostsCase):
         self.assertEqual([(w["round"], w["world"]) for w in workers], [("2", "2")] * 2, self.transcript)
         self.assertIn("--on-join=restart", done[0].stderr)
 
+    def excluded_owner(self, endpoint, *flags):
+        """The node that serves the rendezvous is excluded; the others go on for longer than a farewell lasts."""
+        spare_is_there = os.path.join(self.scratch(), "spare")
+        program = (harness.SHOW + f'; if [ "$(hostname)" = node0 ]; then until [ -e {spare_is_there} ]; '
+                   'do sleep 0.01; done; exit 7; fi; [ "$DDPRUN_ROUND" = 1 ] && exec sleep 600; sleep 12')
+        flags = ["--nnodes=2", "--spares=1", "--exclude-after=1", "--max-restarts=5", "--shutdown-timeout=0.1",
+                 *flags, "sh", "-c", program]
+        start = lambda i: self.start(*endpoint(i), "--rdzv-id=job", "--no-python", *flags, host=self.hosts[i])
+        owner = start(0)
+        self.await_line(owner.stderr, "waiting for nodes")
+        other = start(1)
+        self.await_line(owner.stdout, "round=1")
+        spare = start(2)
+        self.await_line(spare.stderr, "ready as spare (1 of 1)")
+        open(spare_is_there, "w").close()
+        done = self.finish_all(owner, other, spare)
+        self.assertEqual([each.returncode for each in done], [75, 0, 0], self.transcript)
+        self.assertEqual(done[0].stderr.count("serving it until the job is over"), 1, self.transcript)
+        self.assertIn("first to fail 1 times (--exclude-after=1)", done[0].stderr)
+
+    def test_an_excluded_node_serves_the_rendezvous_until_the_job_is_over(self):
+        self.excluded_owner(lambda i: [f"--rdzv-endpoint={self.hosts[0].address}:{PORT}"])
+
     def test_a_node_whose_workers_keep_failing_first_is_excluded(self):
         spare_is_there = os.path.join(self.scratch(), "spare")
         program = (harness.SHOW + f'; if [ "$(hostname)" = node1 ]; then until [ -e {spare_is_there} ]; '

@@ -70,7 +70,7 @@ TEST_CASE("Daemon: two nodes get their ranks, succeed and end with 0") {
   CHECK(a.exit->verdict.exit_code == 0);
   CHECK(b.exit->verdict.exit_code == 0);
   bool idle = false;
-  f.daemon->when_idle(5s, [&] { idle = true; });
+  f.daemon->when_idle(5s, rendezvous::Serve::kUntilTimeout, [&] { idle = true; });
   CHECK(run_until(
       f.io, [&] { return idle; }, 900ms));  // well before any linger
 }
