@@ -2,6 +2,7 @@
 """All rows of bench/run.py, in the order of docs/benchmarks.md."""
 import allreduce_rows
 import elastic_rows
+import hang_rows
 import launcher_rows
 import scale_rows
 import store_rows
@@ -9,5 +10,5 @@ import train_rows
 
 
 def all_rows():
-    return (launcher_rows.rows() + elastic_rows.rows() + scale_rows.rows() + store_rows.rows()
+    return (launcher_rows.rows() + elastic_rows.rows() + hang_rows.rows() + scale_rows.rows() + store_rows.rows()
             + allreduce_rows.rows() + train_rows.rows())

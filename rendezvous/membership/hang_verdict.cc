@@ -17,7 +17,9 @@ using std::chrono::milliseconds;
 constexpr std::size_t kMaxNamedGroups = 4;
 constexpr std::size_t kMaxNamedRanks = 6;
 constexpr std::size_t kMaxFailureLines = 20;
-constexpr milliseconds kLeastPause{1'000};  // between two comparisons
+constexpr milliseconds kLeastPause{300};  // looks are 100 ms apart on each node
+constexpr int kBetweenFactor = 3;         // × the limit, for a rank between two steps
+constexpr milliseconds kLeastBetween{30'000};
 
 std::string seconds_text(milliseconds time) {
   char text[32];
@@ -152,8 +154,28 @@ std::vector<std::string> evidence(const InspectedRank& rank) {
   return lines;
 }
 
+// What a loop does between two steps without having said what (an upload, say) gets more time
+// before it is acted upon. nullopt: it is within a step, or its limit was set.
+std::optional<milliseconds> patience_between_steps(const RankReport& report) {
+  const bool between = !report.foreign && report.phase == "train" && !report.in_collective() &&
+                       report.steps_done >= report.step && report.limit_if_working != report.limit;
+  if (!between) return std::nullopt;
+  return std::max(report.limit * kBetweenFactor, kLeastBetween);
+}
+
 milliseconds pause_until(milliseconds quiet, milliseconds limit) {
   return std::max(kLeastPause, limit - quiet);
+}
+
+// When all of these, which are blocked now, will have been so for their limits; nullopt: some is
+// not.
+std::optional<milliseconds> until_all_stalled(const std::vector<InspectedRank>& ranks) {
+  milliseconds left{0};
+  for (const InspectedRank& rank : ranks) {
+    if (rank.report.activity != RankActivity::kBlocked) return std::nullopt;
+    left = std::max(left, pause_until(rank.report.quiet, rank.report.limit));
+  }
+  return left;
 }
 
 }  // namespace
@@ -209,12 +231,14 @@ HangFinding compare_ranks(const Inspected& inspected) {
     finding.again_in = pause_until(report.quiet, report.limit);
   } else {
     const bool works = !choice.waits_for_nobody && report.activity == RankActivity::kWorks;
-    auto patience = report.limit_if_working;
+    const auto between = works ? std::nullopt : patience_between_steps(report);
+    auto patience = between ? between : report.limit_if_working;
     if (!works && !patience) patience = report.limit;
-    if ((works || choice.waits_for_nobody) && (!patience || report.quiet < *patience)) {
+    if ((works || between || choice.waits_for_nobody) && (!patience || report.quiet < *patience)) {
       finding.kind = HangKind::kWorks;
       finding.text = concat("no progress: ", sentence,
-                            works ? concat(", working (", report.cpu_percent, " % CPU)") : "");
+                            works ? concat(", working (", report.cpu_percent, " % CPU)") : "",
+                            between ? ", between two steps" : "");
       if (patience) {
         finding.text += ", may take " + seconds_text(*patience);
         finding.again_in = pause_until(report.quiet, *patience);
@@ -225,6 +249,7 @@ HangFinding compare_ranks(const Inspected& inspected) {
       if (!finding.outlier) finding.outlier = 0;
       if (finding.lines.empty()) finding.lines = evidence(suspect);
       finding.text = concat("hang: ", sentence, unseen);
+      if (report.foreign && !finding.everyone_blocked) finding.again_in = until_all_stalled(ranks);
     }
   }
   return finding;

@@ -31,7 +31,7 @@ void HangWatch::finished(std::optional<std::chrono::milliseconds> again_in, Time
   missing_.clear();
   answer_deadline_.reset();
   not_before_ = now + kPause;
-  if (again_in) due_ = std::max<TimePoint>(not_before_, now + *again_in);
+  if (again_in) due_ = now + *again_in;
 }
 
 }  // namespace ddprun::membership

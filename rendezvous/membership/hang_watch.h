@@ -19,7 +19,8 @@ class HangWatch {
  public:
   using TimePoint = Clock::time_point;
   static constexpr std::chrono::milliseconds kAnswerTime{3'000};
-  static constexpr std::chrono::milliseconds kPause{5'000};  // after an inquiry's end
+  // After an inquiry's end, until somebody's being stalled begins another.
+  static constexpr std::chrono::milliseconds kPause{5'000};
 
   // Somebody is stalled. True: ask all nodes now, then began(); else an inquiry is open or is due
   // at deadline().

@@ -72,9 +72,18 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
   last_hang_ = HangStatus{state_.round, finding.text, finding.lines, acts};
   HangVerdict verdict{state_.round, finding.text, finding.lines};
   if (finding.kind == HangKind::kHung && !acts) {
-    verdict.text += state_.settings.hang_action == HangAction::kReport
-                        ? " (not restarted: --hang-action=report)"
-                        : " (not restarted: it writes no progress page; --hang-action=restart)";
+    switch (state_.settings.hang_action) {
+      case HangAction::kDefault:
+        verdict.text += " (not restarted: it writes no progress page; see --hang-action=restart)";
+        break;
+      case HangAction::kRestart:
+        verdict.text += " (not restarted yet: not every rank is known to be blocked for its limit)";
+        break;
+      case HangAction::kReport:
+      case HangAction::kOff:
+        verdict.text += " (not restarted: --hang-action=report)";
+        break;
+    }
   }
   for (auto& [id, node] : state_.nodes) {
     if (is_member(node)) push(node, verdict, out);

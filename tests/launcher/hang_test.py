@@ -126,6 +126,43 @@ class Hang(harness.HostsCase):
         self.assertRegex(line, rf"rank 3 \(node 1, node1, pid {pid}\) is stopped \(state T\), not hung; the others wait")
         self.check_went_well(self.finish_job(), 1, 80)
 
+    def test_foreign_workers_that_are_all_blocked_are_told_and_restarted_when_asked_to(self):
+        for action, code in ([], 0), (["--hang-action=restart"], 0):
+            with self.subTest(action):
+                script = 'echo "round $DDPRUN_ROUND"; [ "$DDPRUN_ROUND" != 1 ] || sleep 9'
+                done = self.on_hosts(self.hosts, lambda host: [
+                    "--nnodes=2", f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", "--rdzv-id=job",
+                    "--max-restarts=1", "--hang-timeout=foreign=2s", *action, "sh", "-c", script])
+                self.assertEqual([each.returncode for each in done], [code] * 2, self.transcript)
+                for each in done:
+                    self.assertRegex(each.stderr, r"hang: .*rank \d \(.*\) in clock_nanosleep\(\)")
+                    self.assertEqual("round 2" in each.stdout, bool(action), self.transcript)
+                    self.assertEqual("(not restarted: it writes no progress page" in each.stderr, not action)
+
+    def test_python_workers_with_the_module_and_their_python_stack(self):
+        directory = self.scratch()
+        spy = "#!/bin/sh\nprintf 'Thread %s (idle): \"MainThread\"\\n    load (train.py:12)\\n' \"$4\"\n"
+        self.write(directory, "py-spy", spy, mode=0o755)
+        module = os.path.join(harness.HERE, "../../python")
+        program = self.write(directory, "train.py", f'''
+import os, sys, time
+sys.path.insert(0, {module!r})
+import ddprun
+for number in range(1, 60):
+    ddprun.step(number)
+    time.sleep(0.05)
+    if number == 40 and os.environ["DDPRUN_ROUND"] == "1" and os.environ["RANK"] == "0":
+        time.sleep(600)
+ddprun.phase("tear-down")
+''')
+        done = self.on_hosts(self.hosts[:1], lambda host: [
+            "--standalone", "--nproc_per_node=2", "--max-restarts=1", "--shutdown-timeout=1", program],
+            lambda host: {"PATH": f"{directory}:{os.environ['PATH']}"})
+        self.assertEqual(done[0].returncode, 0, self.transcript)
+        self.assertIn("rank 0 (node 0, node0", done[0].stderr)
+        self.assertIn("warning:     load (train.py:12)", done[0].stderr)
+        self.assertIn("restart 1 of 1", done[0].stderr)
+
     def test_a_slow_rank_is_named_in_the_status_and_at_the_end(self):
         self.run_job("slow", rank=3)
         deadline = time.monotonic() + 30

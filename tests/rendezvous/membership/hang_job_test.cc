@@ -150,6 +150,22 @@ TEST_CASE("Hang: what is within its limit is asked again when that ends") {
   CHECK(j.count_inspects("1") == 2);
 }
 
+TEST_CASE(
+    "Hang: an outlier that is just below its limit is asked again at once, not after the pause") {
+  HangScript j;
+  RankReport late = rank(1, false);
+  late.quiet = 4950ms;
+  j.says("1", Stalled{1, rank(0, true)});
+  j.says("1", Inspection{1, {rank(0, true)}});
+  j.says("2", Inspection{1, {late}});
+  CHECK(j.last<HangVerdict>("1") == nullptr);
+  j.wait(300ms);
+  CHECK(j.count_inspects("1") == 2);
+  j.says("1", Inspection{1, {rank(0, true)}});
+  j.says("2", Inspection{1, {rank(1, false)}});
+  CHECK(j.last<StopRound>("1") != nullptr);
+}
+
 TEST_CASE("Hang: messages of another round, and answers that nobody asked for, change nothing") {
   HangScript j;
   j.says("1", Stalled{7, rank(0, true)});

@@ -100,6 +100,21 @@ TEST_CASE("compare_ranks: an outlier that works gets twelve times the limit, the
   CHECK_FALSE(finding.again_in.has_value());
 }
 
+TEST_CASE("compare_ranks: between two steps a blocked rank is told at once, and hung after 30 s") {
+  Inspected inspected = one_outside();
+  report(inspected, 3).steps_done = 1101;
+  HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kWorks);
+  CHECK_THAT(finding.text,
+             Contains("part-07 (step 1101) for 6.2 s, between two steps, may take 30.0 s"));
+  CHECK(finding.again_in == 23'800ms);
+  report(inspected, 3).quiet = 30s;
+  CHECK(compare_ranks(inspected).kind == HangKind::kHung);
+  report(inspected, 3).quiet = 6s;
+  report(inspected, 3).limit_if_working = report(inspected, 3).limit;  // set by the user
+  CHECK(compare_ranks(inspected).kind == HangKind::kHung);
+}
+
 TEST_CASE("compare_ranks: a stopped process is said to be stopped, and nothing is done") {
   Inspected inspected = one_outside();
   report(inspected, 3).activity = RankActivity::kStopped;
@@ -186,6 +201,11 @@ TEST_CASE("acts_upon: foreign ranks only when asked to, and only when every rank
   CHECK_FALSE(acts_upon(finding, inspected, HangAction::kDefault));
   CHECK_FALSE(acts_upon(finding, inspected, HangAction::kReport));
   CHECK(acts_upon(finding, inspected, HangAction::kRestart));
+
+  report(inspected, 1).quiet = 9min;
+  finding = compare_ranks(inspected);
+  CHECK_FALSE(acts_upon(finding, inspected, HangAction::kRestart));
+  CHECK(finding.again_in == std::chrono::milliseconds(1min));
 
   report(inspected, 1).activity = RankActivity::kWorks;  // it spins, or it computes: who knows
   report(inspected, 1).quiet = 0s;

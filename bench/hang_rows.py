@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The row about ranks that stop making progress. It has no peer to be measured: torchrun waits for the
+collective's time-out, 10 minutes with NCCL."""
+import os
+import subprocess
+import tempfile
+import threading
+import time
+
+import measure
+from measure import program
+from row import OURS, Goal, Row
+
+PORT = 29400
+
+
+def hang_seconds():
+    """Two hosts × 2 ranks with steps of 50 ms; one rank stops in step 60. Until each node has told it,
+    and until the job has ended well after its restart."""
+    import netns
+    with netns.Hosts(2) as hosts, tempfile.TemporaryDirectory() as directory:
+        running = []
+        for host in hosts:
+            argv = [program("ddprun"), "--nnodes=2", "--nproc_per_node=2", "--max-restarts=1",
+                    f"--rdzv-endpoint={hosts[0].address}:{PORT}", "--rdzv-id=bench",
+                    program("hang_worker"), directory, "read", "2"]
+            running.append((argv, host.popen(argv, env=measure.environment(), stdin=subprocess.DEVNULL,
+                                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)))
+        told, restarted = [], []
+
+        def listen(process):
+            for line in process.stderr:
+                if "hang: " in line and "is over" not in line:
+                    told.append(time.monotonic())
+                elif "restart 1 of 1" in line:
+                    restarted.append(time.monotonic())
+
+        readers = [threading.Thread(target=listen, args=(process,)) for _, process in running]
+        for reader in readers:
+            reader.start()
+        for argv, process in running:
+            measure.check(argv, process.wait(timeout=120))
+        for reader in readers:
+            reader.join()
+        with open(os.path.join(directory, "stopped")) as f:
+            stopped = int(f.read()) / 1e9
+        if len(told) != 2 or len(restarted) != 2:
+            raise RuntimeError(f"{len(told)} of 2 nodes told the hang, {len(restarted)} the restart")
+        return {"s": max(told) - stopped, "told → round over, ms": (max(restarted) - min(told)) * 1e3}
+
+
+def rows():
+    return [Row("hang", "one rank stops making progress at 50 ms steps → told on every node, 2 hosts × 2",
+                {OURS: hang_seconds}, [Goal("s", 10)], repeats=3,
+                note="the rank reads a FIFO that nobody writes; flags are the defaults, the limit is learnt "
+                     "(5 s at this step time); with the rank's name, its file and its stack. NCCL's own "
+                     "time-out is 10 min")]
