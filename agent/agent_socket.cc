@@ -2,6 +2,7 @@
 #include "agent/agent_socket.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -168,7 +169,8 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   void read_pending() {
     const std::vector<ConnectionPtr> all(connections_.begin(), connections_.end());
     for (const ConnectionPtr& connection : all) {
-      if (connections_.contains(connection)) read(connection);
+      constexpr int kMostReads = 256;  // 1 MiB; a socket's buffer holds less
+      for (int reads = 0; reads < kMostReads && has_bytes(connection); ++reads) read(connection);
     }
   }
 
@@ -182,6 +184,12 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   }
 
  private:
+  bool has_bytes(const ConnectionPtr& connection) const {
+    int count = 0;
+    return connections_.contains(connection) &&
+           ::ioctl(connection->socket.native_handle(), FIONREAD, &count) == 0 && count > 0;
+  }
+
   void accept_all() {
     for (;;) {
       UniqueFd fd(::accept4(file_->fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

@@ -342,7 +342,10 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
     if (failure.note.empty()) failure.note = error_files_.message(round, failure.local_rank);
     handle(event::WorkerFailed{round, failure});
   };
-  events.all_succeeded = [this, round] { handle(event::WorkersSucceeded{round}); };
+  events.all_succeeded = [this, round] {
+    if (socket_) socket_->read_pending();
+    handle(event::WorkersSucceeded{round});
+  };
   events.fenced = [this, round] { handle(event::WorkersFenced{round}); };
   events.all_gone = [this, round] {
     socket_.reset();

@@ -76,7 +76,7 @@ class _Agent:
         if self.socket is None:
             return False
         try:
-            self.socket.sendall(json.dumps(event).encode() + b"\n")
+            self.socket.sendall(json.dumps(event, ensure_ascii=False).encode() + b"\n")
             return True
         except OSError:
             self.socket = None
@@ -161,13 +161,18 @@ def stop_requested():
     return _agent().words[_STOP_REQUEST] != 0
 
 
+def _short(reason):
+    """Valid UTF-8 that fits into a line."""
+    return str(reason).encode(errors="replace")[:900].decode(errors="ignore")
+
+
 def exclude_node(reason):
     """This node is faulty: the round ends and the next one goes on without it.
 
     The agent ends this process soon after. False: no agent took it."""
-    return _agent().say({"type": "exclude_node", "reason": str(reason)[:900]})
+    return _agent().say({"type": "exclude_node", "reason": _short(reason)})
 
 
 def stop_job(reason, exit_code=1):
     """The job shall end, on all nodes, with `exit_code` (1 … 255). False: no agent took it."""
-    return _agent().say({"type": "stop_job", "reason": str(reason)[:900], "exit_code": exit_code})
+    return _agent().say({"type": "stop_job", "reason": _short(reason), "exit_code": exit_code})

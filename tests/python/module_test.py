@@ -99,7 +99,7 @@ class Module(unittest.TestCase):
             "import ddprun\n"
             "assert ddprun.connected() and not ddprun.stop_requested()\n"
             "assert ddprun.exclude_node('bad \"ECC\"')\n"
-            "assert ddprun.stop_job('x' * 9000, exit_code=9)\n"
+            "assert ddprun.stop_job('\\u8aa4\\ud800' * 9000, exit_code=9)\n"
             "print('said', flush=True); input()\n"
             "assert ddprun.stop_requested()\n")
         connection, lines, _ = self.agent.take()
@@ -169,6 +169,14 @@ class UnderDdprun(unittest.TestCase):
                 "time.sleep(30)")
         for _ in range(5):
             done = self.job(code, "--max-restarts=3")
+            self.assertEqual(done.returncode, 9, done.stderr)
+
+    def test_what_a_worker_asks_before_it_ends_well_is_heard(self):
+        code = ("import ddprun, json, socket\n"
+                "for _ in range(18): ddprun._agent().say({'type': 'news', 'filler': 'x' * 3000})\n"
+                "ddprun.stop_job('bye', exit_code=9)\n")
+        for _ in range(5):
+            done = self.job(code)
             self.assertEqual(done.returncode, 9, done.stderr)
 
     def test_steps_that_a_restart_does_again_are_told_as_lost(self):
