@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/suggest.h"
+#include "rendezvous/membership/hang_action.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -50,10 +51,7 @@ std::optional<milliseconds> parse_time(std::string_view text) {
 
 std::optional<membership::HangAction> parse_hang_action(std::string_view text) {
   if (text.empty()) return membership::HangAction::kDefault;
-  if (text == "restart") return membership::HangAction::kRestart;
-  if (text == "report") return membership::HangAction::kReport;
-  if (text == "off") return membership::HangAction::kOff;
-  return std::nullopt;
+  return membership::hang_action_named(text);
 }
 
 std::string parse_hang_timeout(std::string_view text, agent::HangLimits& limits) {

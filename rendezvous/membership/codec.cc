@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/codec.h"
 
-#include <array>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
@@ -10,6 +9,8 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "rendezvous/membership/failure_json.h"
+#include "rendezvous/membership/hang_action.h"
 #include "rendezvous/membership/json_fields.h"
 #include "rendezvous/membership/rank_report_json.h"
 
@@ -19,7 +20,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::size_t kMaxSentTextBytes = 4096;  // 20 such lines, escaped, fit into one message
-constexpr std::size_t kMaxLastLines = 20;
 constexpr std::size_t kMaxDepth = 8;
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 
@@ -51,50 +51,11 @@ const char* name_of(const Refused&) { return "refused"; }
 const char* name_of(const Inspect&) { return "inspect"; }
 const char* name_of(const HangVerdict&) { return "hang_verdict"; }
 
-// By HangAction's values.
-constexpr std::array<const char*, 4> kHangActions = {"default", "restart", "report", "off"};
-
 HangAction read_hang_action(const JsonFields& in) {
   const std::string name = in.text("hang_action");
-  for (std::size_t i = 0; i < kHangActions.size(); ++i) {
-    if (name == kHangActions[i]) return static_cast<HangAction>(i);
-  }
+  if (const auto action = hang_action_named(name)) return *action;
   throw Error(ErrorCode::kProtocol, concat("message \"join\": settings: \"hang_action\" is \"",
                                            clean_utf8(name, 32), '"'));
-}
-
-json::object failure_object(const WorkerFailure& failure) {
-  json::object out;
-  out["global_rank"] = failure.global_rank;
-  out["local_rank"] = failure.local_rank;
-  out["node_rank"] = failure.node_rank;
-  out["host"] = text(failure.host);
-  out["pid"] = failure.pid;
-  out["exit_code"] = failure.exit_code;
-  out["signal"] = failure.signal_number;
-  out["note"] = text(failure.note);
-  json::array lines;
-  const auto& all = failure.last_lines;
-  const std::size_t skip = all.size() > kMaxLastLines ? all.size() - kMaxLastLines : 0;
-  for (std::size_t i = skip; i < all.size(); ++i) lines.push_back(text(all[i]));
-  out["last_lines"] = std::move(lines);
-  out["hung"] = failure.hung;
-  return out;
-}
-
-WorkerFailure read_failure(const JsonFields& in) {
-  WorkerFailure failure;
-  failure.global_rank = in.small("global_rank", -1, kMaxInt);
-  failure.local_rank = in.small("local_rank", -1, kMaxInt);
-  failure.node_rank = in.small("node_rank", -1, kMaxInt);
-  failure.host = in.text("host");
-  failure.pid = in.integer("pid", 0, std::numeric_limits<std::int64_t>::max());
-  failure.exit_code = in.small("exit_code", 0, 255);
-  failure.signal_number = in.small("signal", 0, 127);
-  failure.note = in.text("note");
-  failure.last_lines = in.texts("last_lines", kMaxLastLines);
-  failure.hung = in.boolean("hung");
-  return failure;
 }
 
 void put(json::object& out, const Join& join) {
@@ -111,7 +72,7 @@ void put(json::object& out, const Join& join) {
   settings["exclude_after"] = join.settings.exclude_after;
   settings["spares"] = join.settings.spares;
   settings["restart_on_join"] = join.settings.restart_on_join;
-  settings["hang_action"] = kHangActions[static_cast<std::size_t>(join.settings.hang_action)];
+  settings["hang_action"] = to_string(join.settings.hang_action);
   settings["rdzv_backend"] = text(join.settings.rdzv_backend);
   out["settings"] = std::move(settings);
   json::object timeouts;

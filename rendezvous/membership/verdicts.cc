@@ -8,6 +8,7 @@
 #include "common/exit_codes.h"
 #include "common/signal_names.h"
 #include "rendezvous/membership/codec.h"
+#include "rendezvous/membership/hang_action.h"
 
 namespace ddprun::membership {
 namespace {
@@ -106,9 +107,8 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
     return no;
   }
   if (auto no = differs(job, "--spares", theirs.spares, ours.spares)) return no;
-  constexpr const char* kHangActions[] = {"default", "restart", "report", "off"};
-  const auto on_hang = [&](const JobSettings& settings) {
-    return std::string(kHangActions[static_cast<std::size_t>(settings.hang_action)]);
+  const auto on_hang = [](const JobSettings& settings) {
+    return std::string(to_string(settings.hang_action));
   };
   if (auto no = differs(job, "--hang-action", on_hang(theirs), on_hang(ours))) return no;
   const auto on_join = [](const JobSettings& settings) {
