@@ -16,6 +16,7 @@ class AgentMachine::Impl {
  public:
   using TimePoint = Clock::time_point;
   static constexpr std::chrono::milliseconds kPatience{2'000};
+  static constexpr int kMostUntaken = 3;
 
   explicit Impl(AgentOptions options) : options_(std::move(options)), join_(options_.join) {}
 
@@ -156,7 +157,21 @@ class AgentMachine::Impl {
     const bool heeded = wish.count() > 0 && wish <= keep_alive_ / 2;
     emit(SetKeepAlive{keep_alive_, heeded ? wish : keep_alive_ / 3});
     renew_lease();
+    give_up_if_nothing_is_taken();
+    if (exit_) return;
     channel_.resend([this](AgentEnvelope again) { emit(Send{std::move(again)}); });
+  }
+
+  // A rendezvous that can't read a message ends the connection, and would do so for ever.
+  void give_up_if_nothing_is_taken() {
+    const std::uint64_t oldest = channel_.oldest_unacknowledged();
+    num_untaken_ = oldest != 0 && oldest == oldest_resent_ ? num_untaken_ + 1 : 0;
+    oldest_resent_ = oldest;
+    if (num_untaken_ < kMostUntaken) return;
+    decide_here(ExitCode::kRendezvousUnreachable,
+                concat("the rendezvous at ", to_string(options_.endpoint), " ended ", num_untaken_,
+                       " connections in a row without taking message ", oldest,
+                       " of this node; its log says why"));
   }
 
   void hear(const Waiting& waiting) {
@@ -502,10 +517,12 @@ class AgentMachine::Impl {
   Channel<AgentMessage> channel_;
   Link link_ = Link::kDown;
   Workers workers_ = Workers::kNone;
-  std::string session_;        // empty: not welcome yet
-  bool embedded_ = false;      // the rendezvous won't come back once gone
-  std::string local_address_;  // of the link
-  TimePoint answered_at_{};    // what the rendezvous has answered last was sent then
+  std::string session_;              // empty: not welcome yet
+  bool embedded_ = false;            // the rendezvous won't come back once gone
+  std::uint64_t oldest_resent_ = 0;  // on the last connection; 0: nothing was
+  int num_untaken_ = 0;              // connections in a row that ended before the rendezvous had it
+  std::string local_address_;        // of the link
+  TimePoint answered_at_{};          // what the rendezvous has answered last was sent then
   std::chrono::milliseconds keep_alive_{0};
   std::uint64_t round_ = 0;
   bool prewarmed_ = false;       // workers wait for a round

@@ -53,6 +53,10 @@ class Channel {
   }
 
   bool all_acknowledged() const { return unacknowledged_.empty(); }
+  // 0: all are acknowledged.
+  std::uint64_t oldest_unacknowledged() const {
+    return unacknowledged_.empty() ? 0 : unacknowledged_.front().first;
+  }
   std::size_t num_unacknowledged() const { return unacknowledged_.size(); }
 
  private:

@@ -19,12 +19,11 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t kMaxSentTextBytes = 4096;  // 20 such lines, escaped, fit into one message
 constexpr std::size_t kMaxDepth = 8;
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 
-json::string text(std::string_view value) {
-  const std::string clean = clean_utf8(value, kMaxSentTextBytes);
+json::string text(std::string_view value, std::size_t max_bytes = kMaxShownBytes) {
+  const std::string clean = clean_utf8(value, max_bytes);
   return json::string(clean);
 }
 
@@ -76,22 +75,22 @@ void put(json::object& out, const Join& join) {
   settings["rdzv_backend"] = text(join.settings.rdzv_backend);
   out["settings"] = std::move(settings);
   json::object timeouts;
-  timeouts["join_ms"] = join.timeouts.join.count();
-  timeouts["last_call_ms"] = join.timeouts.last_call.count();
-  timeouts["keep_alive_ms"] = join.timeouts.keep_alive.count();
-  timeouts["start_ms"] = join.timeouts.start.count();
-  timeouts["stop_grace_ms"] = join.timeouts.stop_grace.count();
-  timeouts["exit_barrier_ms"] = join.timeouts.exit_barrier.count();
-  timeouts["max_restart_delay_ms"] = join.timeouts.max_restart_delay.count();
+  timeouts["join_ms"] = time_value(join.timeouts.join);
+  timeouts["last_call_ms"] = time_value(join.timeouts.last_call);
+  timeouts["keep_alive_ms"] = time_value(join.timeouts.keep_alive);
+  timeouts["start_ms"] = time_value(join.timeouts.start);
+  timeouts["stop_grace_ms"] = time_value(join.timeouts.stop_grace);
+  timeouts["exit_barrier_ms"] = time_value(join.timeouts.exit_barrier);
+  timeouts["max_restart_delay_ms"] = time_value(join.timeouts.max_restart_delay);
   out["timeouts"] = std::move(timeouts);
   if (join.node_rank) out["node_rank"] = *join.node_rank;
   out["num_workers"] = join.num_workers;
-  out["host"] = text(join.host);
+  out["host"] = text(join.host, kMaxNameBytes);
   out["pid"] = join.pid;
   out["advertised_addr"] = text(join.advertised_addr);
   out["store_port"] = join.store_port;
-  out["topology"] = text(join.topology);
-  out["program"] = text(join.program);
+  out["topology"] = text(join.topology, kMaxLabelBytes);
+  out["program"] = text(join.program, kMaxLabelBytes);
 }
 
 void get(const JsonFields& in, Join& join) {
@@ -125,25 +124,29 @@ void get(const JsonFields& in, Join& join) {
   join.timeouts.max_restart_delay = timeouts.time("max_restart_delay_ms");
   if (in.has("node_rank")) join.node_rank = in.small("node_rank", -1, kMaxInt);
   join.num_workers = in.small("num_workers", 1, kMaxWorkersPerNode);
-  join.host = in.text("host");
+  join.host = in.clipped("host", kMaxNameBytes);
   join.pid = in.integer("pid", 0, std::numeric_limits<std::int64_t>::max());
   join.advertised_addr = in.text("advertised_addr");
   join.store_port = in.port("store_port");
-  join.topology = in.text("topology");
-  join.program = in.text("program");
+  join.topology = in.clipped("topology", kMaxLabelBytes);
+  join.program = in.clipped("program", kMaxLabelBytes);
 }
 
 void put(json::object&, const Ack&) {}
 void get(const JsonFields&, Ack&) {}
 
-void put(json::object& out, const WorkersRunning& message) { out["round"] = message.round; }
+void put(json::object& out, const WorkersRunning& message) {
+  out["round"] = counter_value(message.round);
+}
 void get(const JsonFields& in, WorkersRunning& message) { message.round = in.counter("round"); }
 
-void put(json::object& out, const WorkersSucceeded& message) { out["round"] = message.round; }
+void put(json::object& out, const WorkersSucceeded& message) {
+  out["round"] = counter_value(message.round);
+}
 void get(const JsonFields& in, WorkersSucceeded& message) { message.round = in.counter("round"); }
 
 void put(json::object& out, const WorkerFailed& message) {
-  out["round"] = message.round;
+  out["round"] = counter_value(message.round);
   out["failure"] = failure_object(message.failure);
 }
 void get(const JsonFields& in, WorkerFailed& message) {
@@ -152,9 +155,9 @@ void get(const JsonFields& in, WorkerFailed& message) {
 }
 
 void put(json::object& out, const WorkersStopped& message) {
-  out["round"] = message.round;
+  out["round"] = counter_value(message.round);
   out["store_port"] = message.store_port;
-  out["last_step"] = message.last_step;
+  out["last_step"] = counter_value(message.last_step);
 }
 void get(const JsonFields& in, WorkersStopped& message) {
   message.round = in.counter("round");
@@ -163,8 +166,8 @@ void get(const JsonFields& in, WorkersStopped& message) {
 }
 
 void put(json::object& out, const FirstStep& message) {
-  out["round"] = message.round;
-  out["step"] = message.step;
+  out["round"] = counter_value(message.round);
+  out["step"] = counter_value(message.step);
 }
 void get(const JsonFields& in, FirstStep& message) {
   message.round = in.counter("round");
@@ -174,7 +177,7 @@ void get(const JsonFields& in, FirstStep& message) {
 constexpr std::string_view kExcludeNode = "exclude_node", kStopJob = "stop_job";
 
 void put(json::object& out, const WorkerRequest& request) {
-  out["round"] = request.round;
+  out["round"] = counter_value(request.round);
   out["request"] =
       json::string(request.kind == WorkerRequest::Kind::kExcludeNode ? kExcludeNode : kStopJob);
   out["global_rank"] = request.global_rank;
@@ -191,7 +194,7 @@ void get(const JsonFields& in, WorkerRequest& request) {
   request.kind =
       kind == kExcludeNode ? WorkerRequest::Kind::kExcludeNode : WorkerRequest::Kind::kStopJob;
   request.global_rank = in.small("global_rank", 0, kMaxInt);
-  request.reason = in.text("reason");
+  request.reason = in.clipped("reason", kMaxShownBytes);
   request.exit_code = in.small("exit_code", 1, 255);
 }
 
@@ -200,12 +203,12 @@ void put(json::object& out, const Leave& leave) {
   out["exit_code"] = leave.exit_code;
 }
 void get(const JsonFields& in, Leave& leave) {
-  leave.reason = in.text("reason");
+  leave.reason = in.clipped("reason", kMaxShownBytes);
   leave.exit_code = in.small("exit_code", 0, 255);
 }
 
 void put(json::object& out, const Stalled& stalled) {
-  out["round"] = stalled.round;
+  out["round"] = counter_value(stalled.round);
   out["report"] = rank_report_object(stalled.report);
 }
 void get(const JsonFields& in, Stalled& stalled) {
@@ -214,7 +217,7 @@ void get(const JsonFields& in, Stalled& stalled) {
 }
 
 void put(json::object& out, const Inspection& inspection) {
-  out["round"] = inspection.round;
+  out["round"] = counter_value(inspection.round);
   json::array ranks;
   for (const RankReport& rank : inspection.ranks) {
     if (ranks.size() < kMaxReportedRanks) ranks.push_back(rank_report_object(rank));
@@ -229,7 +232,7 @@ void get(const JsonFields& in, Inspection& inspection) {
 }
 
 void put(json::object& out, const StepTimes& times) {
-  out["round"] = times.round;
+  out["round"] = counter_value(times.round);
   json::array ranks;
   for (const RankStepTime& rank : times.ranks) {
     if (ranks.size() < kMaxReportedRanks) ranks.push_back(step_time_object(rank));
@@ -247,7 +250,7 @@ void put(json::object& out, const Welcome& welcome) {
   out["version"] = welcome.version;
   out["session"] = text(welcome.session);
   out["your_addr"] = text(welcome.your_addr);
-  out["keep_alive_ms"] = welcome.keep_alive.count();
+  out["keep_alive_ms"] = time_value(welcome.keep_alive);
   out["embedded"] = welcome.embedded;
 }
 void get(const JsonFields& in, Welcome& welcome) {
@@ -267,12 +270,12 @@ void put(json::object& out, const Waiting& waiting) {
 void get(const JsonFields& in, Waiting& waiting) {
   waiting.have_nodes = in.small("have_nodes", 0, kMaxNodes);
   waiting.need_nodes = in.small("need_nodes", 0, kMaxNodes);
-  waiting.note = in.text("note");
+  waiting.note = in.clipped("note", kMaxShownBytes);
   waiting.spare = in.boolean("spare");
 }
 
 void put(json::object& out, const StartRound& start) {
-  out["round"] = start.round;
+  out["round"] = counter_value(start.round);
   out["restart_count"] = start.restart_count;
   out["node_rank"] = start.node_rank;
   out["num_nodes"] = start.num_nodes;
@@ -299,27 +302,27 @@ void get(const JsonFields& in, StartRound& start) {
 }
 
 void put(json::object& out, const StopRound& stop) {
-  out["round"] = stop.round;
+  out["round"] = counter_value(stop.round);
   out["reason"] = text(stop.reason);
 }
 void get(const JsonFields& in, StopRound& stop) {
   stop.round = in.counter("round");
-  stop.reason = in.text("reason");
+  stop.reason = in.clipped("reason", kMaxShownBytes);
 }
 
 void put(json::object& out, const JobEnd& end) {
   out["exit_code"] = end.exit_code;
   out["reason"] = text(end.reason);
   if (end.first_failure) out["first_failure"] = failure_object(*end.first_failure);
-  out["rounds"] = end.rounds;
+  out["rounds"] = counter_value(end.rounds);
   out["summary"] = text(end.summary);
 }
 void get(const JsonFields& in, JobEnd& end) {
   end.exit_code = in.small("exit_code", 0, 255);
-  end.reason = in.text("reason");
+  end.reason = in.clipped("reason", kMaxShownBytes);
   if (in.has("first_failure")) end.first_failure = read_failure(in.object("first_failure"));
   end.rounds = in.counter("rounds");
-  end.summary = in.text("summary");
+  end.summary = in.clipped("summary", kMaxShownBytes);
 }
 
 void put(json::object& out, const Refused& refused) {
@@ -328,27 +331,27 @@ void put(json::object& out, const Refused& refused) {
   out["again"] = refused.again;
 }
 void get(const JsonFields& in, Refused& refused) {
-  refused.message = in.text("message");
+  refused.message = in.clipped("message", kMaxShownBytes);
   refused.exit_code = in.small("exit_code", 0, 255);
   refused.again = in.boolean("again");
 }
 
-void put(json::object& out, const Inspect& inspect) { out["round"] = inspect.round; }
+void put(json::object& out, const Inspect& inspect) { out["round"] = counter_value(inspect.round); }
 void get(const JsonFields& in, Inspect& inspect) { inspect.round = in.counter("round"); }
 
 void put(json::object& out, const HangVerdict& verdict) {
-  out["round"] = verdict.round;
+  out["round"] = counter_value(verdict.round);
   out["text"] = text(verdict.text);
   json::array lines;
   for (const std::string& line : verdict.lines) {
-    if (lines.size() < kMaxVerdictLines) lines.push_back(text(line));
+    if (lines.size() < kMaxVerdictLines) lines.push_back(text(line, kMaxLineBytes));
   }
   out["lines"] = std::move(lines);
 }
 void get(const JsonFields& in, HangVerdict& verdict) {
   verdict.round = in.counter("round");
-  verdict.text = in.text("text");
-  verdict.lines = in.texts("lines", kMaxVerdictLines);
+  verdict.text = in.clipped("text", kMaxShownBytes);
+  verdict.lines = in.texts("lines", kMaxVerdictLines, kMaxLineBytes);
 }
 
 // ---- envelopes ----
@@ -357,8 +360,8 @@ template <typename Message>
 std::string encode_envelope(const Envelope<Message>& envelope) {
   json::object out;
   std::visit([&](const auto& message) { out["type"] = name_of(message); }, envelope.message);
-  out["seq"] = envelope.seq;
-  out["ack"] = envelope.ack;
+  out["seq"] = counter_value(envelope.seq);
+  out["ack"] = counter_value(envelope.ack);
   std::visit([&](const auto& message) { put(out, message); }, envelope.message);
   return json::serialize(out);
 }

@@ -11,12 +11,11 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t kMaxTextBytesSent = 4096;  // 20 such lines, escaped, fit into one message
 constexpr std::size_t kMaxLastLines = 20;
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 
-json::string text(std::string_view value) {
-  const std::string clean = clean_utf8(value, kMaxTextBytesSent);
+json::string text(std::string_view value, std::size_t max_bytes) {
+  const std::string clean = clean_utf8(value, max_bytes);
   return json::string(clean);
 }
 
@@ -27,15 +26,15 @@ json::object failure_object(const WorkerFailure& failure) {
   out["global_rank"] = failure.global_rank;
   out["local_rank"] = failure.local_rank;
   out["node_rank"] = failure.node_rank;
-  out["host"] = text(failure.host);
+  out["host"] = text(failure.host, kMaxNameBytes);
   out["pid"] = failure.pid;
   out["exit_code"] = failure.exit_code;
   out["signal"] = failure.signal_number;
-  out["note"] = text(failure.note);
+  out["note"] = text(failure.note, kMaxShownBytes);
   json::array lines;
   const auto& all = failure.last_lines;
   const std::size_t skip = all.size() > kMaxLastLines ? all.size() - kMaxLastLines : 0;
-  for (std::size_t i = skip; i < all.size(); ++i) lines.push_back(text(all[i]));
+  for (std::size_t i = skip; i < all.size(); ++i) lines.push_back(text(all[i], kMaxLineBytes));
   out["last_lines"] = std::move(lines);
   out["hung"] = failure.hung;
   return out;
@@ -46,12 +45,12 @@ WorkerFailure read_failure(const JsonFields& in) {
   failure.global_rank = in.small("global_rank", -1, kMaxInt);
   failure.local_rank = in.small("local_rank", -1, kMaxInt);
   failure.node_rank = in.small("node_rank", -1, kMaxInt);
-  failure.host = in.text("host");
+  failure.host = in.clipped("host", kMaxNameBytes);
   failure.pid = in.integer("pid", 0, std::numeric_limits<std::int64_t>::max());
   failure.exit_code = in.small("exit_code", 0, 255);
   failure.signal_number = in.small("signal", 0, 127);
-  failure.note = in.text("note");
-  failure.last_lines = in.texts("last_lines", kMaxLastLines);
+  failure.note = in.clipped("note", kMaxShownBytes);
+  failure.last_lines = in.texts("last_lines", kMaxLastLines, kMaxLineBytes);
   failure.hung = in.boolean("hung");
   return failure;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/json_fields.h"
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
 #include <utility>
@@ -14,6 +15,13 @@ namespace ddprun::membership {
 namespace {
 
 constexpr std::int64_t kMaxMilliseconds = std::int64_t{1000} * 24 * 3600 * 1000;
+constexpr std::size_t kEllipsisBytes = 3;
+
+// What the other side has cut already is not cut again.
+std::string clip(std::string text, std::size_t max_bytes) {
+  if (text.size() <= max_bytes + kEllipsisBytes) return text;
+  return clean_utf8(text, max_bytes);
+}
 
 }  // namespace
 
@@ -66,7 +74,12 @@ std::string JsonFields::text(std::string_view name) const {
   return std::string(value->data(), value->size());
 }
 
-std::vector<std::string> JsonFields::texts(std::string_view name, std::size_t max_count) const {
+std::string JsonFields::clipped(std::string_view name, std::size_t max_bytes) const {
+  return clip(text(name), max_bytes);
+}
+
+std::vector<std::string> JsonFields::texts(std::string_view name, std::size_t max_count,
+                                           std::size_t max_bytes) const {
   const auto* array = at(name).if_array();
   if (array == nullptr) fail(name, "is not an array");
   if (array->size() > max_count) fail(name, concat("has more than ", max_count, " elements"));
@@ -75,7 +88,7 @@ std::vector<std::string> JsonFields::texts(std::string_view name, std::size_t ma
     const auto* value = element.if_string();
     if (value == nullptr) fail(name, "has an element that is not a string");
     if (value->size() > kMaxTextBytes) fail(name, "has an element that is too long");
-    result.emplace_back(value->data(), value->size());
+    result.push_back(clip(std::string(value->data(), value->size()), max_bytes));
   }
   return result;
 }
@@ -97,6 +110,15 @@ std::vector<JsonFields> JsonFields::objects(std::string_view name, std::size_t m
     result.emplace_back(*value, concat(where_, ": ", name));
   }
   return result;
+}
+
+std::int64_t time_value(std::chrono::milliseconds time) {
+  return std::clamp<std::int64_t>(time.count(), 0, kMaxMilliseconds);
+}
+
+std::int64_t counter_value(std::uint64_t value) {
+  constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
+  return value > static_cast<std::uint64_t>(kMax) ? kMax : static_cast<std::int64_t>(value);
 }
 
 std::string clean_utf8(std::string_view text, std::size_t max_bytes) {

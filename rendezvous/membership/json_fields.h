@@ -4,6 +4,7 @@
 
 #include <boost/json/object.hpp>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -12,6 +13,12 @@
 #include <vector>
 
 namespace ddprun::membership {
+
+// Of texts for people, sent and taken in: what one agent says goes to every other one.
+inline constexpr std::size_t kMaxShownBytes = 4096;
+inline constexpr std::size_t kMaxLineBytes = 1024;  // of a worker's output, of a hang's evidence
+inline constexpr std::size_t kMaxNameBytes = 256;   // of a host
+inline constexpr std::size_t kMaxLabelBytes = 1024;
 
 // Every getter throws Error(kProtocol) that names the field: missing, of another type, out of
 // range.
@@ -32,7 +39,11 @@ class JsonFields {
   std::chrono::milliseconds time(std::string_view name) const;  // "…_ms"; up to 1,000 days
   bool boolean(std::string_view name) const;
   std::string text(std::string_view name) const;
-  std::vector<std::string> texts(std::string_view name, std::size_t max_count) const;
+  // For people only: cut to about `max_bytes`, see clean_utf8.
+  std::string clipped(std::string_view name, std::size_t max_bytes) const;
+  // Each cut likewise.
+  std::vector<std::string> texts(std::string_view name, std::size_t max_count,
+                                 std::size_t max_bytes) const;
   JsonFields object(std::string_view name) const;
   std::vector<JsonFields> objects(std::string_view name, std::size_t max_count) const;
 
@@ -44,7 +55,12 @@ class JsonFields {
   std::string where_;
 };
 
-// `text` with U+FFFD for each byte that isn't part of valid UTF-8, cut to about `max_bytes`.
+// As JSON integers that the getters take: what is out of their range becomes its limit.
+std::int64_t time_value(std::chrono::milliseconds time);
+std::int64_t counter_value(std::uint64_t value);
+
+// `text` with U+FFFD for each byte that isn't part of valid UTF-8. What is longer than `max_bytes`
+// is cut there, and ends with "…" (so has up to 3 bytes more).
 std::string clean_utf8(std::string_view text, std::size_t max_bytes);
 
 }  // namespace ddprun::membership

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/rank_report_json.h"
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <limits>
 #include <string_view>
@@ -13,6 +14,7 @@ namespace json = boost::json;
 constexpr std::size_t kMaxWordBytes = 32;  // phase, state, kind of collective
 constexpr std::size_t kMaxWchanBytes = 64;
 constexpr std::size_t kMaxNoteBytes = 512;
+constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 50;
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 
 // Short, and without control characters: they would be six times as long, and are shown to people.
@@ -34,19 +36,19 @@ json::object rank_report_object(const RankReport& report) {
   json::object out;
   out["global_rank"] = report.global_rank;
   out["local_rank"] = report.local_rank;
-  out["pid"] = report.pid;
+  out["pid"] = std::max<std::int64_t>(0, report.pid);
   out["foreign"] = report.foreign;
   out["phase"] = text(report.phase, kMaxWordBytes);
-  out["step"] = report.step;
-  out["steps_done"] = report.steps_done;
-  out["collectives_begun"] = report.collectives_begun;
-  out["collectives_done"] = report.collectives_done;
+  out["step"] = counter_value(report.step);
+  out["steps_done"] = counter_value(report.steps_done);
+  out["collectives_begun"] = counter_value(report.collectives_begun);
+  out["collectives_done"] = counter_value(report.collectives_done);
   out["collective"] = text(report.collective, kMaxWordBytes);
-  out["quiet_ms"] = report.quiet.count();
-  out["limit_ms"] = report.limit.count();
-  if (report.limit_if_working) out["limit_if_working_ms"] = report.limit_if_working->count();
+  out["quiet_ms"] = time_value(report.quiet);
+  out["limit_ms"] = time_value(report.limit);
+  if (report.limit_if_working) out["limit_if_working_ms"] = time_value(*report.limit_if_working);
   out["activity"] = static_cast<int>(report.activity);
-  out["cpu_percent"] = report.cpu_percent;
+  out["cpu_percent"] = std::max(0, report.cpu_percent);
   out["state"] = text(report.state, kMaxWordBytes);
   out["wchan"] = text(report.wchan, kMaxWchanBytes);
   out["call"] = text(report.call, kMaxCallBytes);
@@ -79,7 +81,7 @@ RankReport read_rank_report(const JsonFields& in) {
   report.state = read_text(in, "state", kMaxWordBytes);
   report.wchan = read_text(in, "wchan", kMaxWchanBytes);
   report.call = read_text(in, "call", kMaxCallBytes);
-  report.frames = in.texts("frames", kMaxFrames);
+  report.frames = in.texts("frames", kMaxFrames, kMaxFrameBytes);
   for (std::string& frame : report.frames) frame = clean_utf8(frame, kMaxFrameBytes);
   report.note = read_text(in, "note", kMaxNoteBytes);
   return report;
@@ -88,13 +90,15 @@ RankReport read_rank_report(const JsonFields& in) {
 json::object step_time_object(const RankStepTime& time) {
   json::object out;
   out["global_rank"] = time.global_rank;
-  out["step_us"] = time.step.count();
-  out["own_us"] = time.own.count();
+  const auto microseconds = [](std::chrono::microseconds value) {
+    return std::clamp<std::int64_t>(value.count(), 0, kMaxMicroseconds);
+  };
+  out["step_us"] = microseconds(time.step);
+  out["own_us"] = microseconds(time.own);
   return out;
 }
 
 RankStepTime read_step_time(const JsonFields& in) {
-  constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 50;
   RankStepTime time;
   time.global_rank = in.small("global_rank", 0, kMaxInt);
   time.step = std::chrono::microseconds(in.integer("step_us", 0, kMaxMicroseconds));

@@ -354,6 +354,31 @@ TEST_CASE("AgentMachine: a rendezvous that ends every connection is given up at 
   CHECK_THAT(node.last<agent_action::Exit>()->verdict.reason, Contains("ends every connection"));
 }
 
+TEST_CASE("AgentMachine: a rendezvous that never takes a message is given up") {
+  Node node;
+  node.run();
+  node(agent_event::WorkersRunning{1});
+  const auto comes_back = [&](std::uint64_t taken) {
+    node(agent_event::LinkDown{false, "closed"});
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    Welcome welcome;
+    welcome.session = "s";
+    node(agent_event::LinkMessage{{0, taken, welcome}});
+  };
+  for (int i = 0; i < 3; ++i) comes_back(0);
+  comes_back(1);  // taken after all
+  node(agent_event::FirstStepDone{{1, 7}});
+  for (int i = 0; i < 3; ++i) comes_back(1);
+  CHECK(node.last<agent_action::StopWorkers>() == nullptr);
+  comes_back(1);
+  REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
+  node(agent_event::WorkersGone{1});
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 69);
+  CHECK_THAT(node.last<agent_action::Exit>()->verdict.reason,
+             Contains("ended 3 connections in a row without taking message 2"));
+}
+
 TEST_CASE("AgentMachine: the first signal stops in order, the second by force") {
   Node node;
   node.run();

@@ -192,6 +192,52 @@ TEST_CASE("Codec: reports of ranks are bounded, whatever is in them") {
   CHECK(back.ranks[0].frames[0].find('\x01') == std::string::npos);
 }
 
+TEST_CASE("Codec: what a hostile agent says to all nodes is cut to what an honest one says") {
+  const auto big = [](char letter) { return std::string(60'000, letter); };
+  std::string text =
+      R"({"type":"worker_failed","seq":1,"ack":0,"round":1,"failure":{"global_rank":0,"local_rank":0,)"
+      R"("node_rank":0,"pid":1,"exit_code":1,"signal":0,"hung":false,"host":")" +
+      big('h') + R"(","note":")" + big('n') + R"(","last_lines":[)";
+  for (int i = 0; i < 14; ++i) text += (i == 0 ? "\"" : ",\"") + big('x') + '"';
+  const auto failed = std::get<WorkerFailed>(decode_agent_message(text + "]}}").message);
+  CHECK(failed.failure.host.size() <= 259);
+  CHECK(failed.failure.note.size() <= 4099);
+  REQUIRE(failed.failure.last_lines.size() == 14);
+  CHECK(failed.failure.last_lines[0].size() <= 1027);
+
+  Join join = full_join();
+  join.host = "HOST";
+  join.topology = "TOPO";
+  join.program = "PROG";
+  text = encode(AgentEnvelope{0, 0, join});
+  for (const char* word : {"HOST", "TOPO", "PROG"}) text.replace(text.find(word), 4, big('j'));
+  const auto joined = std::get<Join>(decode_agent_message(text).message);
+  CHECK(joined.host.size() <= 259);
+  CHECK(joined.topology.size() <= 1027);
+  CHECK(joined.program.size() <= 1027);
+
+  // Cut once only, however often it is handed on.
+  const std::string once = encode(AgentEnvelope{1, 0, failed});
+  CHECK(encode(decode_agent_message(once)) == once);
+}
+
+TEST_CASE("Codec: a number that no decoder takes is sent as the nearest that it takes") {
+  constexpr auto kHuge = ~std::uint64_t{0};
+  RankReport report = full_report();
+  report.step = report.steps_done = report.collectives_begun = report.collectives_done = kHuge;
+  report.quiet = std::chrono::milliseconds::max();
+  report.limit = std::chrono::milliseconds(-1);
+  report.cpu_percent = -1;
+  const StepTimes times{1, {{0, std::chrono::microseconds::max(), std::chrono::microseconds(-5)}}};
+  Join join = full_join();
+  join.timeouts.join = std::chrono::milliseconds::max();
+  const std::vector<AgentMessage> messages = {join, Stalled{1, report}, times, FirstStep{1, kHuge},
+                                              WorkersStopped{1, 1, kHuge}};
+  for (const AgentMessage& message : messages) {
+    CHECK_NOTHROW(decode_agent_message(encode(AgentEnvelope{1, 0, message})));
+  }
+}
+
 TEST_CASE("Codec: a report of a rank with a value out of range is refused by name") {
   const std::string good = encode(AgentEnvelope{1, 0, Stalled{1, full_report()}});
   const auto with = [&](const std::string& from, const std::string& to) {
