@@ -206,7 +206,7 @@ void NodeAgent::start_workers(const membership::StartRound& round) {
     failure.host = options_.machine.join.host;
     failure.exit_code = kExitNotExecutable;
     failure.note = error.what();
-    handle(event::WorkerFailed{round.round, failure});
+    handle(event::WorkerFailed{round.round, failure, Clock::now()});
   }
 }
 
@@ -337,10 +337,10 @@ void NodeAgent::stop_workers(std::chrono::milliseconds grace) {
 WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
   WorkerGroupEvents events;
   events.all_running = [this, round] { handle(event::WorkersRunning{round}); };
-  events.worker_failed = [this, round](membership::WorkerFailure failure) {
+  events.worker_failed = [this, round](membership::WorkerFailure failure, Clock::time_point at) {
     if (socket_) socket_->read_pending();  // what it said before it ended comes first
     if (failure.note.empty()) failure.note = error_files_.message(round, failure.local_rank);
-    handle(event::WorkerFailed{round, failure});
+    handle(event::WorkerFailed{round, failure, at});
   };
   events.all_succeeded = [this, round] {
     if (socket_) socket_->read_pending();

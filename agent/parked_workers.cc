@@ -25,7 +25,7 @@ ParkedWorkers::ParkedWorkers(boost::asio::io_context& io, Console& console, Prog
     started_with_.push_back(workers[i].environment);
   }
   WorkerGroupEvents group;
-  group.worker_failed = [this](const membership::WorkerFailure& failure) {
+  group.worker_failed = [this](const membership::WorkerFailure& failure, Clock::time_point) {
     fail(concat("a worker (pid ", failure.pid, ") ended before its node had a place",
                 failure.note.empty() ? "" : ": " + failure.note));
   };

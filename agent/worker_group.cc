@@ -32,6 +32,12 @@ using warden::ReportType;
 using warden::RequestType;
 using warden::Stage;
 
+// Clock is CLOCK_MONOTONIC.
+Clock::time_point seen_at(const Report& report) {
+  return Clock::time_point(
+      std::chrono::duration_cast<Clock::duration>(std::chrono::nanoseconds(report.at_ns)));
+}
+
 enum class WorkerState { kWaiting, kStarting, kRunning, kEnded };
 
 struct Worker {
@@ -71,10 +77,10 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   void on_report(const Report& report);
   void on_started(Worker& worker, pid_t pid);
   void on_not_started(Worker& worker, const Report& report);
-  void on_exited(Worker& worker, int wait_status);
+  void on_exited(Worker& worker, int wait_status, Clock::time_point at);
   void on_warden_gone(int wait_status);
   void worker_lost(Worker& worker, const std::string& why);
-  void fail(Worker& worker, membership::WorkerFailure failure);
+  void fail(Worker& worker, membership::WorkerFailure failure, Clock::time_point at);
   membership::WorkerFailure describe(const Worker& worker) const;
   void check_done();
   void finish();
@@ -94,7 +100,8 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   std::shared_ptr<OrphanSweep> orphan_sweep_;  // likewise
   UniqueFd null_fd_;
   boost::asio::steady_timer grace_timer_;
-  std::optional<Clock::time_point> kill_at_;  // set: stop() was called
+  std::optional<Clock::time_point> kill_at_;     // set: stop() was called
+  std::optional<Clock::time_point> stopped_at_;  // likewise: when, first
   std::size_t next_to_spawn_ = 0;
   std::size_t num_unanswered_ = 0;
   std::size_t num_running_ = 0;  // ever
@@ -177,7 +184,7 @@ void WorkerGroup::Impl::spawn(std::size_t index) {
       membership::WorkerFailure failure = self.describe(self.workers_[index]);
       failure.exit_code = kExitNotExecutable;
       failure.note = "could not be started: " + why;
-      self.fail(self.workers_[index], std::move(failure));
+      self.fail(self.workers_[index], std::move(failure), Clock::now());
     });
   }
 }
@@ -188,6 +195,7 @@ void WorkerGroup::Impl::stop(std::chrono::milliseconds grace) {
   const Clock::time_point at = Clock::now() + grace;
   if (!is_first && at >= *kill_at_) return;
   kill_at_ = at;
+  if (is_first) stopped_at_ = Clock::now();
   if (!warden_ || warden_gone_) {
     later([](Impl& self) { self.check_done(); });
     return;
@@ -246,6 +254,7 @@ void WorkerGroup::Impl::on_report(const Report& report) {
   if (report.type == ReportType::kFenced) {
     const bool is_news = !kill_at_;
     stop(std::chrono::milliseconds{0});
+    stopped_at_ = std::min(*stopped_at_, seen_at(report));  // what the warden kills is no failure
     if (is_news && events_.fenced) events_.fenced();
     return;
   }
@@ -257,7 +266,7 @@ void WorkerGroup::Impl::on_report(const Report& report) {
     case ReportType::kNotStarted:
       return on_not_started(worker, report);
     case ReportType::kExited:
-      return on_exited(worker, report.wait_status);
+      return on_exited(worker, report.wait_status, seen_at(report));
     case ReportType::kReady:
     case ReportType::kEmpty:
     case ReportType::kFenced:
@@ -299,10 +308,10 @@ void WorkerGroup::Impl::on_not_started(Worker& worker, const Report& report) {
       failure.exit_code = kExitNotExecutable;
       failure.note = "could not start a process for " + file + ": " + why;
   }
-  fail(worker, std::move(failure));
+  fail(worker, std::move(failure), seen_at(report));
 }
 
-void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status) {
+void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status, Clock::time_point at) {
   worker.output->worker_ended();
   if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) {
     worker.state = WorkerState::kEnded;
@@ -318,7 +327,7 @@ void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status) {
   } else {
     failure.exit_code = WEXITSTATUS(wait_status);
   }
-  fail(worker, std::move(failure));
+  fail(worker, std::move(failure), at);
 }
 
 membership::WorkerFailure WorkerGroup::Impl::describe(const Worker& worker) const {
@@ -332,10 +341,12 @@ membership::WorkerFailure WorkerGroup::Impl::describe(const Worker& worker) cons
   return failure;
 }
 
-void WorkerGroup::Impl::fail(Worker& worker, membership::WorkerFailure failure) {
+void WorkerGroup::Impl::fail(Worker& worker, membership::WorkerFailure failure,
+                             Clock::time_point at) {
   worker.state = WorkerState::kEnded;
   // What ends after stop() was told to: a victim.
-  if (!kill_at_ && events_.worker_failed) events_.worker_failed(std::move(failure));
+  const bool is_victim = stopped_at_ && at >= *stopped_at_;
+  if (!is_victim && events_.worker_failed) events_.worker_failed(std::move(failure), at);
 }
 
 void WorkerGroup::Impl::on_warden_gone(int wait_status) {
@@ -369,7 +380,7 @@ void WorkerGroup::Impl::worker_lost(Worker& worker, const std::string& why) {
   membership::WorkerFailure failure = describe(worker);
   failure.signal_number = SIGKILL;
   failure.note = why;
-  fail(worker, std::move(failure));
+  fail(worker, std::move(failure), Clock::now());
 }
 
 // After stop(): ends the warden once it has nobody left, then says so.

@@ -46,9 +46,10 @@ struct WorkerGroupEvents {
   // Every exec succeeded. Comes before any worker_failed or all_succeeded of a worker that ran,
   // unless another worker's exec failed: then it never comes.
   std::function<void()> all_running;
-  // Each failure, first one first, its output already on its way to the console. Not called for
-  // workers that end after stop(): those are victims.
-  std::function<void(membership::WorkerFailure)> worker_failed;
+  // Each failure, first one first, its output already on its way to the console, and when the
+  // warden saw it. Not called for workers that end after stop(): those are victims. One that had
+  // failed before is reported though stop() came before its report.
+  std::function<void(membership::WorkerFailure, Clock::time_point)> worker_failed;
   std::function<void()> all_succeeded;  // every worker exited with 0, before stop()
   // The lease ran out, and the warden kills the workers: as if stop(0) had been called then.
   std::function<void()> fenced;

@@ -88,6 +88,7 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
         text += "    | " + with_tabs(output) + "\n";
     }
     line("others", others(verdict, context));
+    for (const std::string& victim : verdict.victims) line("victim", victim);
   } else {
     text +=
         "ddprun: " + (verdict.reason.empty() ? "the job failed" : one_line(verdict.reason)) + "\n";

@@ -11,7 +11,7 @@ namespace ddprun::agent::warden {
 inline constexpr int kSocketFd = 3;  // the warden's end, in the warden
 // The one file in the directory that is the warden's argument, if any: both go when it ends.
 inline constexpr char kSocketName[] = "agent.sock";
-inline constexpr uint32_t kVersion = 3;         // differs after a half-done installation
+inline constexpr uint32_t kVersion = 4;         // differs after a half-done installation
 inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
 
 enum class RequestType : uint32_t {
@@ -57,6 +57,7 @@ struct Report {
   Stage stage = Stage::kNone;
   uint32_t reserved = 0;
   uint64_t max_resident_kb = 0;  // kExited: the worker's peak
+  int64_t at_ns = 0;             // CLOCK_MONOTONIC, when the warden saw it
 };
 
 }  // namespace ddprun::agent::warden

@@ -28,11 +28,13 @@ constexpr int kSweepIntervalMs = 5;
 // SPAWN requests are bounded by kMaxUnanswered; more pending execs wait for their turn in poll.
 constexpr size_t kMaxPollFds = 2 + kMaxUnanswered;
 
-int64_t now_ms() {
+int64_t now_ns() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
+
+int64_t now_ms() { return now_ns() / 1'000'000; }
 
 void signal_group(pid_t leader, int signal_number) {
   // Until its setsid() the child has no group of its own; afterwards it may have left it.
@@ -324,6 +326,7 @@ void Warden::report_not_started(uint32_t index, int error_number, Stage stage) {
 // Waits where the agent is slow: it reads before it writes. When it is gone, recvmsg says so.
 void Warden::report(Report report) {
   if (agent_gone_) return;
+  report.at_ns = now_ns();
   while (send(socket_, &report, sizeof report, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }

@@ -64,9 +64,22 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames) {
   });
   FrameStream::Handlers handlers;
   handlers.frame = [self, id](std::string_view text) { self->received(id, text); };
-  handlers.ping = [self, id] { self->feed(membership::event::Heard{id}); };
+  handlers.ping = [self, id](std::string_view payload) {
+    self->tell_time(id, payload);
+    self->feed(membership::event::Heard{id});
+  };
   handlers.ended = [self, id](const std::string& reason) { self->ended(id, reason); };
   frames->start(std::move(handlers));
+}
+
+// A second pong, with our clock: agents learn how far theirs is from it (docs/rendezvous.md).
+void AgentHub::tell_time(ConnectionId id, std::string_view ping) {
+  const auto found = agents_.find(id);
+  constexpr std::size_t kLongest = 32;
+  if (found == agents_.end() || ping.size() > kLongest) return;
+  const auto now =
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch());
+  found->second.frames->pong(concat(ping, "@", now.count()));
 }
 
 void AgentHub::received(ConnectionId id, std::string_view text) {

@@ -57,6 +57,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   };
 
   void received(ConnectionId id, std::string_view text);
+  void tell_time(ConnectionId id, std::string_view ping);
   static void refuse(membership::FrameStream& frames, const std::string& reason);
   void ended(ConnectionId id, const std::string& reason);
   void drop(ConnectionId id, const std::string& reason);

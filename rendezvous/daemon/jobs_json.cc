@@ -34,6 +34,8 @@ json::object round_object(const membership::RoundRecord& record) {
   object["went"] = json::array(record.went.begin(), record.went.end());
   object["stragglers"] = json::array(record.stragglers.begin(), record.stragglers.end());
   object["cause"] = record.cause;
+  object["first_failure"] = record.first_failure;
+  object["victims"] = json::array(record.victims.begin(), record.victims.end());
   object["first_step"] = record.first_step;
   object["last_step"] = record.last_step;
   object["steps_redone"] = record.steps_redone;

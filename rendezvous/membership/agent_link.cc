@@ -27,6 +27,7 @@ namespace ddprun::membership {
 namespace asio = boost::asio;
 namespace websocket = boost::beast::websocket;
 using asio::ip::tcp;
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 namespace {
@@ -41,6 +42,15 @@ std::string numeric(const asio::ip::address& address) {
     return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
   }
   return address.to_string();
+}
+
+// A whole number from 0 to 2^53, and nothing else.
+std::optional<std::int64_t> number_in(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (value < 0 || value > (std::int64_t{1} << 53)) return std::nullopt;
+  return value;
 }
 
 std::string time_text(Clock::duration time) {
@@ -321,15 +331,19 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     emit(agent_event::LinkMessage{std::move(envelope)});
   }
 
-  // Payload: when the ping was sent, in ms after opened_at_.
+  // Payload: when the ping was sent, in µs after opened_at_; "…@T": and the rendezvous' clock.
   void ponged(std::string_view payload) {
-    long long sent = 0;
-    const auto [end, error] =
-        std::from_chars(payload.data(), payload.data() + payload.size(), sent);
-    if (error != std::errc() || sent < 0) return;
-    const auto at = opened_at_ + milliseconds(sent);
-    if (at > Clock::now()) return;
-    last_sign_ = Clock::now();
+    const Clock::time_point now = Clock::now();
+    const std::size_t mark = payload.find('@');
+    const auto sent = number_in(payload.substr(0, mark));
+    if (!sent || microseconds(*sent) > now - opened_at_) return;
+    const auto at = opened_at_ + microseconds(*sent);
+    last_sign_ = now;
+    if (mark != std::string_view::npos) {
+      const auto answered = number_in(payload.substr(mark + 1));
+      if (answered) emit(agent_event::ClockSampled{at, microseconds(*answered), now});
+      return;
+    }
     if (at <= last_answered_) return;
     last_answered_ = at;
     emit(agent_event::LinkAnswered{at});
@@ -341,7 +355,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
       down(true, concat("nothing was heard for ", keep_alive_->count(), " ms"));
       return;
     }
-    const auto since = std::chrono::duration_cast<milliseconds>(now - opened_at_);
+    const auto since = std::chrono::duration_cast<microseconds>(now - opened_at_);
     frames_->ping(std::to_string(since.count()));
     const auto next = std::min(now + ping_interval_, last_answered_ + *keep_alive_);
     ping_timer_.expires_at(std::max(next, now + milliseconds(1)));

@@ -15,9 +15,10 @@ namespace ddprun::membership {
 
 class AgentLink {
  public:
-  // `on_event` gets LinkUp, LinkMessage, LinkAnswered, LinkDown and LinkFailed, always from the io
-  // context, never from inside a call of this class. So does `on_failed_attempt`, which is called
-  // each time that an attempt of connect() failed and another one will follow. Opens nothing yet.
+  // `on_event` gets LinkUp, LinkMessage, LinkAnswered, ClockSampled, LinkDown and LinkFailed,
+  // always from the io context, never from inside a call of this class. So does
+  // `on_failed_attempt`, which is called each time that an attempt of connect() failed and another
+  // one will follow. Opens nothing yet.
   AgentLink(boost::asio::io_context& io, Endpoint endpoint,
             std::function<void(const AgentEvent&)> on_event,
             std::function<void()> on_failed_attempt = nullptr);

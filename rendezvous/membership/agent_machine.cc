@@ -7,6 +7,7 @@
 #include "common/exit_codes.h"
 #include "common/signal_names.h"
 #include "rendezvous/membership/channel.h"
+#include "rendezvous/membership/clock_offset.h"
 
 namespace ddprun::membership {
 
@@ -60,6 +61,7 @@ class AgentMachine::Impl {
     welcome_deadline_ = now_ + options_.welcome_timeout;
     local_address_ = event.local_address;
     answered_at_ = now_;
+    clock_.reset();  // another rendezvous may have taken the endpoint
     // While workers live the listener is in use; WorkersStopped will name the next one.
     if (needs_store() && workers_ == Workers::kNone) {
       bind_store();
@@ -71,6 +73,10 @@ class AgentMachine::Impl {
   void on(const agent_event::LinkAnswered& event) {
     answered_at_ = std::max(answered_at_, event.sent_at);
     renew_lease();
+  }
+
+  void on(const agent_event::ClockSampled& event) {
+    clock_.sample(event.sent, event.answered, event.received);
   }
 
   void on(const agent_event::LinkDown& event) {
@@ -153,6 +159,9 @@ class AgentMachine::Impl {
     session_ = welcome.session;
     embedded_ = welcome.embedded;
     keep_alive_ = welcome.keep_alive;
+    if (welcome.clock_us > 0) {
+      clock_.sample(joined_at_, std::chrono::microseconds(welcome.clock_us), now_);
+    }
     const auto wish = options_.keep_alive_interval;
     const bool heeded = wish.count() > 0 && wish <= keep_alive_ / 2;
     emit(SetKeepAlive{keep_alive_, heeded ? wish : keep_alive_ / 3});
@@ -323,16 +332,26 @@ class AgentMachine::Impl {
   }
 
   void on(const agent_event::WorkerFailed& event) {
-    if (event.round != round_ || workers_ != Workers::kLive || failed_) return;
+    if (event.round != round_ || workers_ == Workers::kNone || failed_) return;
+    // One that comes late died before its node was told to stop, so it may be the cause.
+    if (exit_ && workers_ == Workers::kStopping) return;
     failed_ = true;
     failure_ = event.failure;
+    if (event.died_at) date_failure(*event.died_at);
     if (exit_) return;
-    say(WorkerFailed{round_, event.failure});
+    say(WorkerFailed{round_, failure_});
     if (link_ != Link::kUp) stop_workers(join_.timeouts.stop_grace);
   }
 
   void on(const agent_event::WorkersSucceeded& event) {
     if (event.round == round_ && workers_ == Workers::kLive) say(WorkersSucceeded{round_});
+  }
+
+  void date_failure(TimePoint died_at) {
+    const auto moment = clock_.remote(died_at);
+    if (!moment) return;
+    failure_.died_at_us = std::max<std::int64_t>(moment->at.count(), 0);
+    failure_.clock_error_us = moment->error.count();
   }
 
   void on(const agent_event::WorkersFenced& event) {
@@ -506,6 +525,7 @@ class AgentMachine::Impl {
     Join join = join_;
     join.session = session_;
     join.store_port = bound_port_;
+    joined_at_ = now_;
     emit(Send{channel_.plain(std::move(join))});
   }
 
@@ -524,6 +544,8 @@ class AgentMachine::Impl {
   std::string local_address_;        // of the link
   TimePoint answered_at_{};          // what the rendezvous has answered last was sent then
   std::chrono::milliseconds keep_alive_{0};
+  TimePoint joined_at_{};  // when the last Join was sent
+  ClockOffset clock_;
   std::uint64_t round_ = 0;
   bool prewarmed_ = false;       // workers wait for a round
   bool failed_ = false;          // a worker of round_ failed

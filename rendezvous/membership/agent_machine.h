@@ -60,6 +60,12 @@ struct LinkMessage {
 struct LinkAnswered {
   Clock::time_point sent_at{};
 };
+// Between `sent` and `received` the rendezvous' clock showed `answered`.
+struct ClockSampled {
+  Clock::time_point sent{};
+  std::chrono::microseconds answered{};
+  Clock::time_point received{};
+};
 // An open connection ended.
 struct LinkDown {
   bool silence = false;  // keep-alive expired, as against EOF or reset
@@ -83,6 +89,7 @@ struct WorkersRunning {
 struct WorkerFailed {
   std::uint64_t round = 0;
   WorkerFailure failure;
+  std::optional<Clock::time_point> died_at{};  // nullopt: nobody saw it
 };
 struct WorkersSucceeded {
   std::uint64_t round = 0;
@@ -130,12 +137,13 @@ struct Timer {};
 
 using AgentEvent =
     std::variant<agent_event::Start, agent_event::LinkUp, agent_event::LinkMessage,
-                 agent_event::LinkAnswered, agent_event::LinkDown, agent_event::LinkFailed,
-                 agent_event::StoreBound, agent_event::StoreBindFailed, agent_event::WorkersRunning,
-                 agent_event::WorkerFailed, agent_event::WorkersSucceeded,
-                 agent_event::WorkersFenced, agent_event::WorkerAsks, agent_event::FirstStepDone,
-                 agent_event::WorkersGone, agent_event::RankStalled, agent_event::RanksInspected,
-                 agent_event::StepsTimed, agent_event::Signal, agent_event::Timer>;
+                 agent_event::LinkAnswered, agent_event::ClockSampled, agent_event::LinkDown,
+                 agent_event::LinkFailed, agent_event::StoreBound, agent_event::StoreBindFailed,
+                 agent_event::WorkersRunning, agent_event::WorkerFailed,
+                 agent_event::WorkersSucceeded, agent_event::WorkersFenced, agent_event::WorkerAsks,
+                 agent_event::FirstStepDone, agent_event::WorkersGone, agent_event::RankStalled,
+                 agent_event::RanksInspected, agent_event::StepsTimed, agent_event::Signal,
+                 agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {

@@ -19,6 +19,8 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr std::size_t kMaxVictims = 9;
+constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;
 constexpr std::size_t kMaxDepth = 8;
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 
@@ -252,6 +254,7 @@ void put(json::object& out, const Welcome& welcome) {
   out["your_addr"] = text(welcome.your_addr);
   out["keep_alive_ms"] = time_value(welcome.keep_alive);
   out["embedded"] = welcome.embedded;
+  out["clock_us"] = welcome.clock_us;
 }
 void get(const JsonFields& in, Welcome& welcome) {
   welcome.version = in.small("version", 0, kMaxInt);
@@ -259,6 +262,7 @@ void get(const JsonFields& in, Welcome& welcome) {
   welcome.your_addr = in.text("your_addr");
   welcome.keep_alive = in.time("keep_alive_ms");
   welcome.embedded = in.boolean("embedded");
+  welcome.clock_us = in.integer("clock_us", 0, kMaxMicroseconds);
 }
 
 void put(json::object& out, const Waiting& waiting) {
@@ -316,6 +320,11 @@ void put(json::object& out, const JobEnd& end) {
   if (end.first_failure) out["first_failure"] = failure_object(*end.first_failure);
   out["rounds"] = counter_value(end.rounds);
   out["summary"] = text(end.summary);
+  json::array victims;
+  for (const std::string& line : end.victims) {
+    if (victims.size() < kMaxVictims) victims.push_back(text(line));
+  }
+  out["victims"] = std::move(victims);
 }
 void get(const JsonFields& in, JobEnd& end) {
   end.exit_code = in.small("exit_code", 0, 255);
@@ -323,6 +332,7 @@ void get(const JsonFields& in, JobEnd& end) {
   if (in.has("first_failure")) end.first_failure = read_failure(in.object("first_failure"));
   end.rounds = in.counter("rounds");
   end.summary = in.clipped("summary", kMaxShownBytes);
+  end.victims = in.texts("victims", kMaxVictims, kMaxShownBytes);
 }
 
 void put(json::object& out, const Refused& refused) {

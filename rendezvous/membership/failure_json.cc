@@ -11,6 +11,7 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;
 constexpr std::size_t kMaxLastLines = 20;
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 
@@ -37,6 +38,8 @@ json::object failure_object(const WorkerFailure& failure) {
   for (std::size_t i = skip; i < all.size(); ++i) lines.push_back(text(all[i], kMaxLineBytes));
   out["last_lines"] = std::move(lines);
   out["hung"] = failure.hung;
+  out["died_at_us"] = failure.died_at_us;
+  out["clock_error_us"] = failure.clock_error_us;
   return out;
 }
 
@@ -52,6 +55,8 @@ WorkerFailure read_failure(const JsonFields& in) {
   failure.note = in.clipped("note", kMaxShownBytes);
   failure.last_lines = in.texts("last_lines", kMaxLastLines, kMaxLineBytes);
   failure.hung = in.boolean("hung");
+  failure.died_at_us = in.integer("died_at_us", 0, kMaxMicroseconds);
+  failure.clock_error_us = in.integer("clock_error_us", 0, kMaxMicroseconds);
   return failure;
 }
 

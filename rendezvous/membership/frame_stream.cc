@@ -26,7 +26,9 @@ void FrameStream::start(Handlers handlers) {
   stream_.control_callback([this](websocket::frame_type kind, boost::beast::string_view payload) {
     const auto current = handlers_;
     if (!current) return;
-    if (kind == websocket::frame_type::ping && current->ping) current->ping();
+    if (kind == websocket::frame_type::ping && current->ping) {
+      current->ping(std::string_view(payload.data(), payload.size()));
+    }
     if (kind == websocket::frame_type::pong && current->pong) {
       current->pong(std::string_view(payload.data(), payload.size()));
     }
@@ -95,6 +97,16 @@ void FrameStream::ping(const std::string& payload) {
   pinging_ = true;
   const websocket::ping_data data(payload.c_str());
   stream_.async_ping(data, [self = shared_from_this()](boost::system::error_code error) {
+    self->pinging_ = false;
+    if (!self->closed_ && error) self->end(describe_end(error));
+  });
+}
+
+void FrameStream::pong(const std::string& payload) {
+  if (closed_ || closing_ || pinging_) return;
+  pinging_ = true;
+  const websocket::ping_data data(payload.c_str());
+  stream_.async_pong(data, [self = shared_from_this()](boost::system::error_code error) {
     self->pinging_ = false;
     if (!self->closed_ && error) self->end(describe_end(error));
   });

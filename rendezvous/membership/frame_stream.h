@@ -27,7 +27,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   // close_when_sent().
   struct Handlers {
     std::function<void(std::string_view text)> frame;
-    std::function<void()> ping;  // the peer pinged; the pong is sent
+    std::function<void(std::string_view payload)> ping;  // the peer pinged; the pong is sent
     std::function<void(std::string_view payload)> pong;
     std::function<void(const std::string& reason)> ended;  // once; the connection is closed
   };
@@ -46,6 +46,8 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   void send(std::string frame);
   // Does nothing while an earlier ping has not left yet.
   void ping(const std::string& payload);
+  // A pong that answers no ping by itself; likewise. At most 125 bytes.
+  void pong(const std::string& payload);
 
   void close_when_sent(std::chrono::milliseconds timeout);
   void close();

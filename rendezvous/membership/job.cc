@@ -78,13 +78,35 @@ void Job::handle(Node& node, const WorkersRunning& message, TimePoint now, Actio
 }
 
 void Job::handle(Node& node, const WorkerFailed& message, TimePoint now, Actions& out) {
-  if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
+  if (!is_current(node, message.round)) return;
   if (node.phase == NodePhase::kIdle) return;  // it already said that its workers are gone
+  // News of an earlier failure than the one that ended the round may take longer to come.
+  const bool is_late = state_.phase == JobPhase::kStopping && !failures_.empty();
+  if (state_.phase != JobPhase::kRunning && !is_late) return;
   WorkerFailure failure = message.failure;
   failure.node_rank = *node.node_rank;
   if (failure.host.empty()) failure.host = node.join.host;
   failure.hung = false;  // that is for the comparison of all ranks to say
-  round_failed(node, std::move(failure), now, out);
+  if (!is_late) {
+    failures_.add(node, failure, now);
+    round_failed(node, std::move(failure), now, out);
+    return;
+  }
+  const RoundFailures::Entry before = failures_.first();
+  if (failures_.add(node, failure, now)) first_failure_was_earlier(node, before, out);
+}
+
+void Job::first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_first,
+                                    Actions& out) {
+  const WorkerFailure& failure = failures_.first().failure;
+  log(out, LogLevel::kWarning,
+      concat("round ", state_.round, ": the first failure was another one: ", describe(failure)));
+  uncount_first_failure(not_first);
+  count_first_failure(node, out);
+  verdict_after_stop_ = after_failure(state_, failure);
+  if (!verdict_after_stop_ && num_stepped_ == 0) {
+    verdict_after_stop_ = after_idle_round(state_, describe(failure));
+  }
 }
 
 void Job::round_failed(Node& node, WorkerFailure failure, TimePoint now, Actions& out) {
@@ -118,8 +140,7 @@ void Job::exclude(Node& node, const std::string& reason, Actions& out) {
   for (auto& [id, each] : state_.nodes) {
     if (each.key != key) continue;
     if (!is_member(each)) waiting.push_back(id);
-    if (is_placeable(each)) --num_placeable_;
-    each.excluded = true;
+    set_excluded(each, true);
   }
   for (const NodeId id : waiting) dismiss(state_.nodes.at(id), out);
 }
@@ -128,6 +149,18 @@ void Job::exclude(Node& node, const std::string& reason, Actions& out) {
 void Job::dismiss(Node& node, Actions& out) {
   if (!node.left) push(node, excluded(state_, node), out);
   erase(node.id, out);
+}
+
+void Job::uncount_first_failure(const RoundFailures::Entry& entry) {
+  int& count = state_.first_failures[entry.node_key];
+  const std::string because_of_it = exclusion_reason(state_, count);
+  if (count > 0) --count;
+  const auto reason = state_.excluded.find(entry.node_key);
+  if (reason == state_.excluded.end() || reason->second != because_of_it) return;
+  state_.excluded.erase(reason);
+  for (auto& [id, node] : state_.nodes) {
+    if (node.key == entry.node_key) set_excluded(node, false);
+  }
 }
 
 // " in 2 s: …" when the next round has to wait, for the message about this one's end.
@@ -220,6 +253,7 @@ void Job::start_round(TimePoint now, Actions& out) {
   fenced_until_.reset();
   backoff_until_.reset();
   round_started_ = now;
+  failures_.begin(now);
   waiting_due_.reset();
   waiting_hint_.clear();
   num_stepped_ = 0;
@@ -297,6 +331,9 @@ void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
 void Job::round_stopped_if_all(TimePoint now, Actions& out) {
   if (state_.phase != JobPhase::kStopping || num_members(NodePhase::kStopping) > 0) return;
   stop_deadline_.reset();
+  if (!failures_.empty()) {
+    ledger_.name_failures(describe(failures_.first().failure), failures_.victims());
+  }
   ledger_.stopped(now);
   if (verdict_after_stop_) {
     end(*verdict_after_stop_, now, out);
@@ -318,6 +355,7 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
   if (verdict_after_stop_) {  // what happens while the workers are stopped isn't the cause
     verdict = std::move(*verdict_after_stop_);
     verdict_after_stop_.reset();
+    if (!failures_.empty()) verdict.victims = failures_.victims();
   }
   log(out, verdict.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
       concat("ended with exit code ", verdict.exit_code, verdict.reason.empty() ? "" : ": ",

@@ -14,6 +14,7 @@
 
 #include "rendezvous/membership/hang_watch.h"
 #include "rendezvous/membership/ledger.h"
+#include "rendezvous/membership/round_failures.h"
 #include "rendezvous/membership/state.h"
 
 namespace ddprun::membership {
@@ -77,6 +78,8 @@ class Job {
   void await_nodes(TimePoint now);
   std::string await_backoff(TimePoint now);
   void count_first_failure(Node& node, Actions& out);
+  void uncount_first_failure(const RoundFailures::Entry& entry);
+  void first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_first, Actions& out);
   void round_failed(Node& node, WorkerFailure failure, TimePoint now, Actions& out);
   void count_progress(const std::string& reason);
   void exclude(Node& node, const std::string& reason, Actions& out);
@@ -103,11 +106,12 @@ class Job {
   // Pushes.
   void push(Node& node, RendezvousMessage message, Actions& out);
   void tell(Node& node, RendezvousMessage message, Actions& out);  // not numbered, may be lost
-  void welcome(Node& node, Actions& out);
+  void welcome(Node& node, TimePoint now, Actions& out);
   void tell_spare(Node& node, Actions& out);
   void tell_waiting(TimePoint now, Actions& out);
 
   void set_phase(Node& node, NodePhase phase);
+  void set_excluded(Node& node, bool excluded);
   void set_connection(Node& node, std::optional<ConnectionId> connection);
   int num_members(NodePhase phase) const {
     return members_in_phase_[static_cast<std::size_t>(phase)];
@@ -123,6 +127,7 @@ class Job {
   // store lives, which they may need to end in order. Set in kStopping only.
   std::optional<JobEnd> verdict_after_stop_;
   Ledger ledger_;
+  RoundFailures failures_;       // of the live or last round; empty where something else ended it
   Clock::duration unnoticed_{};  // how long before now the loss or hang came that is being handled
   HangWatch hang_;               // kRunning only
   std::optional<HangStatus> last_hang_;

@@ -62,7 +62,7 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
   by_session_[session] = id;
   by_instance_[join.instance] = id;
   earlier(presence_check_, now + state_.timeouts.keep_alive);
-  welcome(node, out);
+  welcome(node, now, out);
   log(out, LogLevel::kInfo, concat(describe(node), " joined with ", join.num_workers, " workers"));
   if (!warning.empty()) {
     log(out, LogLevel::kWarning, warning);
@@ -115,7 +115,7 @@ void Job::come_back(Node& node, ConnectionId connection, const ConnectionFacts& 
     return;
   }
   log(out, LogLevel::kInfo, concat(describe(node), " is back"));
-  welcome(node, out);
+  welcome(node, now, out);
   if (!is_member(node) && state_.phase == JobPhase::kRunning) tell_spare(node, out);
   node.channel.resend([&](RendezvousEnvelope again) {
     out.push_back(action::Send{connection, std::move(again)});
@@ -269,12 +269,14 @@ void Job::tell(Node& node, RendezvousMessage message, Actions& out) {
   out.push_back(action::Send{*node.connection, node.channel.plain(std::move(message))});
 }
 
-void Job::welcome(Node& node, Actions& out) {
+void Job::welcome(Node& node, TimePoint now, Actions& out) {
   Welcome welcome;
   welcome.session = node.session;
   welcome.your_addr = node.facts.peer_addr;
   welcome.keep_alive = state_.timeouts.keep_alive;
   welcome.embedded = options_.embedded;
+  welcome.clock_us =
+      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count();
   tell(node, std::move(welcome), out);
 }
 
@@ -312,6 +314,12 @@ void Job::set_phase(Node& node, NodePhase phase) {
     ++members_in_phase_[static_cast<std::size_t>(phase)];
   }
   node.phase = phase;
+  if (is_placeable(node)) ++num_placeable_;
+}
+
+void Job::set_excluded(Node& node, bool excluded) {
+  if (is_placeable(node)) --num_placeable_;
+  node.excluded = excluded;
   if (is_placeable(node)) ++num_placeable_;
 }
 

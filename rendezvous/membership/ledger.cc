@@ -126,6 +126,12 @@ void Ledger::name_stragglers(std::vector<std::string> names) {
   if (is_live()) rounds_.back().stragglers = std::move(names);
 }
 
+void Ledger::name_failures(std::string first, std::vector<std::string> victims) {
+  if (rounds_.empty()) return;
+  rounds_.back().first_failure = std::move(first);
+  rounds_.back().victims = std::move(victims);
+}
+
 void Ledger::stopped(TimePoint now) {
   if (phase_ != Phase::kStop) return;
   rounds_.back().seconds.stop = lap(now);

@@ -35,6 +35,8 @@ struct RoundRecord {
   // Against the previous round; of many only the first kMaxNames.
   std::vector<std::string> came, went;
   std::vector<std::string> stragglers;  // at its end, see stragglers.h
+  std::string first_failure;            // where failed workers ended it: the first one,
+  std::vector<std::string> victims;     // and those that failed after it (round_failures.h)
   std::string cause;  // of its end; empty while it lives, and when all workers succeeded
   // By the job's own count over restarts; 0: not reported.
   std::uint64_t first_step = 0, last_step = 0;
@@ -61,6 +63,8 @@ class Ledger {
   void stopped(TimePoint now);
   // From any node, before stopped(): the largest step that the round finished.
   void last_step(std::uint64_t step);
+  // Of the round that is being stopped; before stopped().
+  void name_failures(std::string first, std::vector<std::string> victims);
   // Of the live round; before over().
   void name_stragglers(std::vector<std::string> names);
 

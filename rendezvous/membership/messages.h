@@ -69,6 +69,9 @@ struct WorkerFailure {
   std::string note;                     // e.g. "could not exec: No such file or directory"
   std::vector<std::string> last_lines;  // of its output, at most 20, oldest first
   bool hung = false;  // it lived, but made no progress: last_lines say what it was in
+  // When, in µs of the rendezvous' monotonic clock, and how far off that may be; 0: not known.
+  std::int64_t died_at_us = 0;
+  std::int64_t clock_error_us = 0;
 };
 
 // ---- agent → rendezvous ----
@@ -103,8 +106,9 @@ struct WorkersRunning {
   std::uint64_t round = 0;
 };
 
-// A worker failed: the first of this node in this round; the later ones are its victims. The agent
-// keeps the others running until it is told to stop.
+// A worker failed by itself, not because it was told to stop: the first of this node in this round;
+// the later ones are its victims. The agent keeps the others running until it is told to stop. May
+// come when another node's failure has ended the round: the earlier one is the cause.
 struct WorkerFailed {
   std::uint64_t round = 0;
   WorkerFailure failure;
@@ -180,6 +184,7 @@ struct Welcome {
   std::string your_addr;                       // where the rendezvous sees this agent
   std::chrono::milliseconds keep_alive{5000};  // silence for this long = lost, on both sides
   bool embedded = false;  // the rendezvous lives in a node's ddprun: once gone, it won't come back
+  std::int64_t clock_us = 0;  // what its monotonic clock shows; 0: it doesn't say
 };
 
 // Who is still missing, for the person who waits; never numbered, may be lost.
@@ -234,6 +239,8 @@ struct JobEnd {
   std::optional<WorkerFailure> first_failure;
   std::uint64_t rounds = 0;
   std::string summary = {};  // of several rounds: where the job's time went (ledger.h); else empty
+  std::vector<std::string> victims =
+      {};  // who failed after first_failure, one line each, at most 9
 };
 
 // Not taken in: print the message, exit with exit_code. `again`: this rendezvous is about to end,

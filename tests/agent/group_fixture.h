@@ -59,7 +59,8 @@ class GroupFixture {
     events.all_succeeded = [this] { ++num_all_succeeded; };
     events.all_gone = [this] { ++num_all_gone; };
     events.fenced = [this] { ++num_fenced; };
-    events.worker_failed = [this](membership::WorkerFailure failure) {
+    events.worker_failed = [this](membership::WorkerFailure failure, Clock::time_point at) {
+      failed_at = at;
       failures.push_back(std::move(failure));
     };
     group = std::make_unique<WorkerGroup>(io, console, options, 3, std::move(events));
@@ -103,6 +104,7 @@ class GroupFixture {
   WorkerGroupOptions options;
   std::unique_ptr<WorkerGroup> group;
   std::vector<membership::WorkerFailure> failures;
+  Clock::time_point failed_at{};  // the last of them
   int num_all_running = 0;
   int num_all_succeeded = 0;
   int num_all_gone = 0;

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   std::unique_ptr<WorkerGroup> group;
   const auto stop = [&] { group->stop(std::chrono::seconds(5)); };
   WorkerGroupEvents events;
-  events.worker_failed = [&](const ddprun::membership::WorkerFailure& failure) {
+  events.worker_failed = [&](const ddprun::membership::WorkerFailure& failure, auto) {
     exit_code = failure.signal_number ? 128 + failure.signal_number : failure.exit_code;
     stop();
   };

@@ -5,10 +5,13 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "agent/warden_process.h"
 #include "common/clock.h"
+#include "common/log.h"
 #include "tests/agent/group_fixture.h"
+#include "tests/support/temp_directory.h"
 
 namespace ddprun::agent {
 namespace {
@@ -181,7 +184,7 @@ TEST_CASE("WorkerGroup: its owner may destroy it from inside an event", "[proc]"
   std::unique_ptr<WorkerGroup> group;
   bool failed = false;
   WorkerGroupEvents events;
-  events.worker_failed = [&](const membership::WorkerFailure&) {
+  events.worker_failed = [&](const membership::WorkerFailure&, Clock::time_point) {
     failed = true;
     group.reset();
   };
@@ -254,6 +257,28 @@ TEST_CASE("WorkerGroup: a warden killed while its workers are being stopped hang
   ::kill(live_wardens().front(), SIGKILL);
   REQUIRE(run.wait_for([&] { return run.num_all_gone > 0; }));
   CHECK(run.failures.empty());
+}
+
+TEST_CASE("WorkerGroup: what failed before stop() is reported, though its report comes after it",
+          "[proc]") {
+  GroupFixture run;
+  const test::TempDirectory directory;
+  const std::string go = directory.path() + "/go";
+  run.start_shells({"echo up; until [ -e " + go + " ]; do sleep 0.01; done; exit 3"});
+  REQUIRE(run.wait_output("up"));
+  const auto before = Clock::now();
+  const pid_t warden = live_wardens().front();
+  std::ofstream(go).put('1');
+  // The warden reaps it; its report waits in the socket, for nobody serves the io context.
+  const std::string children = concat("/proc/", warden, "/task/", warden, "/children");
+  const auto deadline = Deadline::after(kPatience);
+  for (int child = 0; std::ifstream(children) >> child;) REQUIRE_FALSE(deadline.expired());
+  run.group->stop(seconds(10));
+  REQUIRE(run.wait_for([&] { return run.num_all_gone > 0; }));
+  REQUIRE(run.failures.size() == 1);
+  CHECK(run.failures.front().exit_code == 3);
+  CHECK(run.failed_at >= before);
+  CHECK(run.failed_at <= Clock::now());
 }
 
 TEST_CASE("WorkerGroup: workers whose lease isn't renewed are killed by the warden", "[proc]") {

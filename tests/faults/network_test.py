@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What networks do: links that are down or silent in one direction, delay, loss, no name service."""
 import os
+import re
 import time
 
 import fault_case
@@ -113,6 +114,28 @@ class Network(fault_case.FaultCase):
         for host in self.hosts:
             host.cable.set(loss=0.05, seed=self.seed + host.index)
         self.survives(3, 4)
+
+
+    def test_the_first_failure_is_named_though_the_news_of_it_come_second(self):
+        # 300 ms each way to host 2; host 1's worker fails 100 ms after host 2's.
+        self.hosts[2].cable.set(delay=0.3)
+        go = os.path.join(self.meet, "go")
+        script = (f'echo up > {self.meet}/up.$(hostname); until [ -e {go} ]; do sleep 0.01; done; '
+                  '[ "$(hostname)" = node2 ] && exit 7; sleep 0.1; exit 8')
+        self.rendezvous = self.daemon(0)
+        # Pings, by which the clocks are compared, go out at once and each third of the keep-alive time.
+        agents = [self.agent(index, "--nnodes=2", "--no-python", program=["sh", "-c", script])
+                  for index in (1, 2)]
+        wait_until(lambda: all(os.path.exists(f"{self.meet}/up.node{i}") for i in (1, 2)), "both run")
+        time.sleep(0.5)
+        open(go, "w").close()
+        for agent in agents:
+            said = self.check_end(agent, {7}, r"host +node2 \(node rank \d\)")
+            self.assertRegex(said, r"victim +rank \d \(node \d, node1, .*exit code 8 \d+\.\d ms later \(± ")
+            later = float(re.search(r"exit code 8 (\d+\.\d) ms later", said).group(1))
+            self.assertTrue(80 < later < 200, said)  # a loaded machine starts `sleep` late
+        self.assertIn("the first failure was another one: rank", self.output_of(self.rendezvous))
+        self.check_clean(self.rendezvous)
 
 
 class NoNameService(fault_case.FaultCase):

@@ -45,6 +45,16 @@ TEST_CASE("failure report: a job of one worker has no others") {
   CHECK_THAT(failure_report(failed_job(), {}), Contains("all other workers were stopped"));
 }
 
+TEST_CASE("failure report: who failed afterwards is a victim, on one line each") {
+  membership::JobEnd verdict = failed_job();
+  verdict.victims = {"rank 1 (node 0, n0, pid 7) failed with exit code 1 12.3 ms later (± 0.4 ms)",
+                     "and 2\nmore"};
+  const std::string text = failure_report(verdict, {});
+  CHECK_THAT(text,
+             Contains("  victim    rank 1 (node 0, n0, pid 7) failed with exit code 1 12.3 ms"));
+  CHECK_THAT(text, !Contains("and 2\nmore"));
+}
+
 TEST_CASE("failure report: a signal is named") {
   membership::JobEnd verdict = failed_job();
   verdict.first_failure->signal_number = SIGSEGV;

@@ -331,6 +331,47 @@ TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers re
   }
 }
 
+TEST_CASE("AgentMachine: a failure is dated by the rendezvous' clock, once that is known") {
+  Node node;
+  node.run();
+  WorkerFailure failure;
+  failure.exit_code = 3;
+  const Clock::time_point death = node.now + 100ms;
+  SECTION("known") {
+    node(agent_event::ClockSampled{node.now, 7'000'001ms, node.now + 2ms});
+    node.pass(1s);
+    node(agent_event::WorkerFailed{1, failure, death});
+    REQUIRE(node.said<WorkerFailed>() != nullptr);
+    CHECK(node.said<WorkerFailed>()->failure.died_at_us == 7'000'100'000);
+    CHECK(node.said<WorkerFailed>()->failure.clock_error_us >= 1000);
+    CHECK(node.said<WorkerFailed>()->failure.clock_error_us < 1100);
+  }
+  SECTION("known from the welcome") {
+    node(agent_event::LinkDown{false, "reset"});
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    node.now += 80ms;
+    Welcome welcome;
+    welcome.session = "s";
+    welcome.clock_us = 5'000'000;
+    node.hear(welcome, false);
+    node(agent_event::WorkerFailed{1, failure, node.now});
+    CHECK(node.said<WorkerFailed>()->failure.died_at_us == 5'040'000);
+    CHECK(node.said<WorkerFailed>()->failure.clock_error_us == 40'008);
+  }
+  SECTION("not known") {
+    node(agent_event::WorkerFailed{1, failure, death});
+    CHECK(node.said<WorkerFailed>()->failure.died_at_us == 0);
+  }
+  SECTION("a failure from before the stop, seen after it, is said before the workers are gone") {
+    node.hear(StopRound{1, "another rank"});
+    node(agent_event::WorkerFailed{1, failure, death});
+    CHECK(node.said<WorkerFailed>() != nullptr);
+    node(agent_event::WorkersGone{1});
+    node(agent_event::StoreBound{4001});
+    CHECK(node.said<WorkersStopped>() != nullptr);
+  }
+}
+
 TEST_CASE("AgentMachine: a rendezvous that is gone for good ends the node with 69") {
   Node node;
   node.run();

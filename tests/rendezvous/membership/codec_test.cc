@@ -68,7 +68,8 @@ RankReport full_report() {
 }
 
 TEST_CASE("Codec: every agent message survives the way there and back") {
-  WorkerFailed failed{3, {5, 1, 1, "gpu01", 99, 7, 0, "note", {"one", "two"}, true}};
+  WorkerFailed failed{3,
+                      {5, 1, 1, "gpu01", 99, 7, 0, "note", {"one", "two"}, true, 123456789, 250}};
   RankReport foreign = full_report();
   foreign.foreign = true;
   foreign.limit_if_working.reset();
@@ -104,10 +105,11 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
   end.exit_code = 139;
   end.reason = "rank 1 …";
   end.rounds = 4;
-  end.first_failure = WorkerFailure{5, 1, 1, "gpu01", 99, 0, 11, "", {"last"}, false};
+  end.first_failure = WorkerFailure{5, 1, 1, "gpu01", 99, 0, 11, "", {"last"}, false, 1, 0};
+  end.victims = {"rank 3 …", "and 2 more"};
   StartRound start{2, 1, 1, 2, 4, 8, "10.0.0.2", "10.0.0.1", "10.0.0.1", 40001, true};
   const std::vector<RendezvousMessage> messages = {
-      Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), true},
+      Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), true, 123},
       Waiting{1, 2, "note", true},
       start,
       StopRound{2, "why"},
@@ -122,6 +124,24 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
     CHECK(back.message.index() == message.index());
     CHECK(encode(back) == text);
   }
+}
+
+TEST_CASE("Codec: the time of a death and the list of victims are bounded") {
+  WorkerFailed failed{1, {}};
+  const auto with = [&](std::int64_t died, std::int64_t error) {
+    failed.failure.died_at_us = died;
+    failed.failure.clock_error_us = error;
+    return encode(AgentEnvelope{1, 0, failed});
+  };
+  CHECK_NOTHROW(decode_agent_message(with(std::int64_t{1} << 53, 0)));
+  CHECK_THROWS_WITH(decode_agent_message(with((std::int64_t{1} << 53) + 1, 0)),
+                    Contains("\"died_at_us\""));
+  CHECK_THROWS_WITH(decode_agent_message(with(0, -1)), Contains("\"clock_error_us\""));
+  JobEnd end;
+  end.victims.assign(20, std::string(100'000, 'x'));
+  const std::string text = encode(RendezvousEnvelope{1, 0, end});
+  CHECK(text.size() < 60'000);
+  CHECK(std::get<JobEnd>(decode_rendezvous_message(text).message).victims.size() == 9);
 }
 
 TEST_CASE("Codec: malformed messages are refused with one clear line") {
@@ -196,7 +216,8 @@ TEST_CASE("Codec: what a hostile agent says to all nodes is cut to what an hones
   const auto big = [](char letter) { return std::string(60'000, letter); };
   std::string text =
       R"({"type":"worker_failed","seq":1,"ack":0,"round":1,"failure":{"global_rank":0,"local_rank":0,)"
-      R"("node_rank":0,"pid":1,"exit_code":1,"signal":0,"hung":false,"host":")" +
+      R"("node_rank":0,"pid":1,"exit_code":1,"signal":0,"hung":false,)"
+      R"("died_at_us":1,"clock_error_us":1,"host":")" +
       big('h') + R"(","note":")" + big('n') + R"(","last_lines":[)";
   for (int i = 0; i < 14; ++i) text += (i == 0 ? "\"" : ",\"") + big('x') + '"';
   const auto failed = std::get<WorkerFailed>(decode_agent_message(text + "]}}").message);

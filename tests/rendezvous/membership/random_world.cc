@@ -161,6 +161,13 @@ void RandomWorld::say_something_true(Agent& agent) {
   } else if (chance(40)) {
     WorkerFailed failed{agent.live_round, {}};
     failed.failure.exit_code = static_cast<int>(random(3));
+    if (chance(70)) {  // true or not
+      const auto now =
+          std::chrono::duration_cast<std::chrono::microseconds>(now_.time_since_epoch());
+      failed.failure.died_at_us =
+          now.count() - 500'000 + static_cast<std::int64_t>(random(1'000'000));
+      failed.failure.clock_error_us = static_cast<std::int64_t>(random(1000));
+    }
     say(agent, failed);
   } else {
     say(agent, WorkersSucceeded{agent.live_round});
