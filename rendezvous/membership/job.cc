@@ -309,6 +309,7 @@ void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
   state_.phase = JobPhase::kStopping;
   start_deadline_.reset();
   barrier_deadline_.reset();
+  join_restart_at_.reset();
   stop_deadline_ = now + stop_limit();
   std::vector<NodeId> finished_and_gone;
   for (auto& [id, node] : state_.nodes) {
@@ -362,7 +363,7 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
              verdict.reason));
   for (Optional* deadline :
        {&join_deadline_, &last_call_, &backoff_until_, &fenced_until_, &start_deadline_,
-        &barrier_deadline_, &stop_deadline_, &waiting_due_}) {
+        &barrier_deadline_, &stop_deadline_, &waiting_due_, &join_restart_at_}) {
     deadline->reset();
   }
   state_.phase = JobPhase::kEnded;
@@ -418,6 +419,7 @@ void Job::tick(TimePoint now, Actions& out) {
       end(join_timeout(state_), now, out);
     }
   }
+  if (due(join_restart_at_)) restart_for_joined(now, out);
   if (due(waiting_due_)) tell_waiting(now, out);
   if (due(hang_.deadline())) hang_deadline(now, out);
 }
@@ -427,7 +429,7 @@ std::optional<Clock::time_point> Job::next_deadline() const {
   for (const Optional& deadline :
        {join_deadline_, last_call_, backoff_until_, fenced_until_, start_deadline_,
         barrier_deadline_, stop_deadline_, linger_deadline_, presence_check_, waiting_due_,
-        hang_.deadline()}) {
+        join_restart_at_, hang_.deadline()}) {
     if (deadline) earlier(next, *deadline);
   }
   return next;

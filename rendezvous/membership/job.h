@@ -95,6 +95,7 @@ class Job {
   // Nodes that come and go.
   void admit(ConnectionId connection, const ConnectionFacts& facts, const Join& join,
              const std::string& session, TimePoint now, Actions& out);
+  void restart_for_joined(TimePoint now, Actions& out);
   void take_rank_wish(const Node& node, TimePoint now, Actions& out);
   void come_back(Node& node, ConnectionId connection, const ConnectionFacts& facts,
                  const AgentEnvelope& envelope, TimePoint now, Actions& out);
@@ -133,9 +134,11 @@ class Job {
   std::optional<HangStatus> last_hang_;
   NodeId next_id_ = 1;
   TimePoint round_started_{};
-  int quick_failures_ = 0;        // rounds in a row that a failed worker ended soon
-  int num_stepped_ = 0;           // members that said FirstStep in this round
-  std::uint64_t first_step_ = 0;  // the smallest that they said; 0: one of them has no number
+  int vain_join_restarts_ = 0;         // in a row, see restart_for_joined
+  int nodes_before_join_restart_ = 0;  // of the round that the last one ended
+  int quick_failures_ = 0;             // rounds in a row that a failed worker ended soon
+  int num_stepped_ = 0;                // members that said FirstStep in this round
+  std::uint64_t first_step_ = 0;       // the smallest that they said; 0: one of them has no number
   // Counts over state_.nodes, kept so that each message costs O(1).
   int num_placeable_ = 0;
   std::array<int, kNumNodePhases> members_in_phase_{};
@@ -153,6 +156,7 @@ class Job {
   Optional stop_deadline_;     // kStopping
   Optional linger_deadline_;   // kEnded
   Optional presence_check_;    // no node's keep-alive or grace ends before this
+  Optional join_restart_at_;   // kRunning: some node has joined, see restart_for_joined
   Optional waiting_due_;       // the next Waiting to all
   std::string waiting_hint_;   // what each Waiting says besides the counts
   TimePoint last_waiting_{};

@@ -77,12 +77,35 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
   }
   if (is_member(node)) return;
   tell_spare(node, out);
+  restart_for_joined(now, out);
+}
+
+// A host that comes, breaks and comes again must not re-form the job for ever: what the round must
+// have run for doubles with each such restart after which no larger round came and did steps.
+void Job::restart_for_joined(TimePoint now, Actions& out) {
+  join_restart_at_.reset();
+  if (!state_.settings.restart_on_join || state_.phase != JobPhase::kRunning) return;
   if (num_members() >= state_.settings.max_nodes) return;
-  // Not when some have finished: a new round would do their work again.
-  if (state_.settings.restart_on_join && state_.phase == JobPhase::kRunning &&
-      num_members(NodePhase::kSucceeded) == 0) {
-    stop_round(concat(describe(node), " joined (--on-join=restart)"), now, out);
+  // A new round would do the work of those that have finished again.
+  if (num_members(NodePhase::kSucceeded) > 0) return;
+  const auto joined = std::find_if(state_.nodes.begin(), state_.nodes.end(), [](const auto& entry) {
+    return is_placeable(entry.second) && !is_member(entry.second);
+  });
+  if (joined == state_.nodes.end()) return;
+  const bool lasted = num_stepped_ == num_members() || now - round_started_ >= kCrashLoopRound;
+  if (lasted && num_members() > nodes_before_join_restart_) vain_join_restarts_ = 0;
+  const TimePoint at = round_started_ + join_restart_delay(vain_join_restarts_);
+  if (now < at) {
+    join_restart_at_ = at;
+    log(out, LogLevel::kInfo,
+        concat(describe(joined->second),
+               " joined; the round goes on for now: ", vain_join_restarts_,
+               " restarts for nodes that joined brought no larger round that lasted"));
+    return;
   }
+  ++vain_join_restarts_;
+  nodes_before_join_restart_ = num_members();
+  stop_round(concat(describe(joined->second), " joined (--on-join=restart)"), now, out);
 }
 
 void Job::take_rank_wish(const Node& node, TimePoint now, Actions& out) {

@@ -196,6 +196,14 @@ std::chrono::milliseconds restart_delay(const JobState& job, int quick_failures)
   return std::min(delay, job.timeouts.max_restart_delay);
 }
 
+std::chrono::milliseconds join_restart_delay(int vain_restarts) {
+  constexpr std::chrono::milliseconds kFirst = std::chrono::seconds(30);
+  constexpr std::chrono::milliseconds kMost = std::chrono::hours(1);
+  constexpr int kMostDoublings = 10;
+  if (vain_restarts == 0) return std::chrono::milliseconds(0);
+  return std::min(kMost, kFirst * (1 << std::min(vain_restarts - 1, kMostDoublings)));
+}
+
 std::string exclusion_reason(const JobState& job, int first_failures) {
   return concat("its workers were the first to fail ", first_failures,
                 " times (--exclude-after=", job.settings.exclude_after, ")");

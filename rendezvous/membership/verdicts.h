@@ -39,6 +39,10 @@ std::optional<JobEnd> after_idle_round(const JobState& job, const std::string& w
 std::chrono::milliseconds restart_delay(const JobState& job, int quick_failures);
 inline constexpr std::chrono::seconds kCrashLoopRound{60};
 
+// How long a round must have run before it is ended for a node that joined (--on-join=restart),
+// after so many such restarts in a row that brought nothing: 0, 30 s, 60 s, … up to an hour.
+std::chrono::milliseconds join_restart_delay(int vain_restarts);
+
 // "its workers were the first to fail 3 times (--exclude-after=3)"
 std::string exclusion_reason(const JobState& job, int first_failures);
 // "rank 3 asked for it: uncorrectable ECC error"

@@ -155,6 +155,77 @@ TEST_CASE("Exclusion: two members on one machine are out together") {
   CHECK_THAT(j.last<JobEnd>("3")->reason, Contains("1 of 2 nodes are left"));
 }
 
+TEST_CASE("Joining: a host that comes and breaks again and again ends ever fewer rounds") {
+  Script j(1, 0);
+  j.settings.max_nodes = 2;
+  j.settings.restart_on_join = true;
+  j.timeouts.last_call = 0ms;
+  j.join("1");
+  j.wait(1ms);
+  REQUIRE(j.round("1") == 1);
+  const auto comes = [&](int time) {
+    j.agents["2"] = {};
+    Join join = j.make_join("2");
+    join.instance = "2." + std::to_string(time);
+    j.join("2", join);
+  };
+  const auto breaks = [&](std::uint64_t round) {  // before it has a place
+    j.closes("2");
+    j.wait(200ms);
+    j.says("1", WorkersStopped{round, 1001});
+    j.wait(1ms);
+    REQUIRE(j.round("1") == round + 1);
+  };
+  comes(1);
+  CHECK(j.last<StopRound>("1")->round == 1);
+  breaks(1);
+  comes(2);
+  CHECK(j.last<StopRound>("1")->round == 1);
+  j.wait_alive(29s);
+  CHECK(j.last<StopRound>("1")->round == 1);
+  j.wait_alive(2s);
+  CHECK(j.last<StopRound>("1")->round == 2);
+  breaks(2);
+  comes(3);
+  j.wait_alive(59s);
+  CHECK(j.last<StopRound>("1")->round == 2);
+  j.wait_alive(2s);
+  CHECK(j.last<StopRound>("1")->round == 3);
+  // It stays, and the larger round does steps: the next node that joins is welcome at once.
+  j.says("1", WorkersStopped{3, 1001});
+  REQUIRE(j.round("2") == 4);
+  for (const char* name : {"1", "2"}) j.says(name, FirstStep{4, 1});
+  j.closes("2");
+  j.wait(200ms);
+  j.says("1", WorkersStopped{4, 1001});
+  j.wait(1ms);
+  REQUIRE(j.round("1") == 5);
+}
+
+TEST_CASE("Joining: what a restart has brought is not held against the next one") {
+  Script j(1, 0);
+  j.settings.max_nodes = 3;
+  j.settings.restart_on_join = true;
+  j.timeouts.last_call = 1ms;
+  j.join("1");
+  j.wait(1ms);
+  j.join("2");
+  j.says("1", WorkersStopped{1, 1001});
+  j.wait(1ms);
+  REQUIRE(j.round("2") == 2);
+  SECTION("at once, when the larger round has done steps") {
+    for (const char* name : {"1", "2"}) j.says(name, FirstStep{2, 1});
+    j.join("3");
+    CHECK(j.last<StopRound>("1")->round == 2);
+  }
+  SECTION("else after a while") {
+    j.join("3");
+    CHECK(j.last<StopRound>("1")->round == 1);
+    j.wait_alive(31s);
+    CHECK(j.last<StopRound>("1")->round == 2);
+  }
+}
+
 TEST_CASE("Losses: the last step of a node that fenced itself is kept") {
   Script j(2, 0);
   j.join("1");
