@@ -2,13 +2,14 @@
 #include "tests/rendezvous/membership/random_world.h"
 
 #include <algorithm>
-#include <set>
+#include <utility>
 
 namespace ddprun::membership::testing {
 namespace {
 
 constexpr std::size_t kMaxAgents = 6;
 constexpr int kMaxDrainTicks = 300;
+constexpr char kStale[] = "stale";
 
 std::function<std::string()> counting_sessions() {
   return [next = 0]() mutable { return "session-" + std::to_string(++next); };
@@ -36,6 +37,13 @@ RandomWorld::RandomWorld(std::uint64_t seed, Options options)
   if (chance(40)) settings_.exclude_after = 1 + static_cast<int>(random(3));
   if (chance(40)) settings_.no_progress_restarts = 1 + static_cast<int>(random(3));
   settings_.restart_on_join = chance(30);
+  if (chance(40)) settings_.spares = 1 + static_cast<int>(random(2));
+  if (chance(40)) {
+    timeouts_.last_call = std::chrono::milliseconds(random(2'000));
+    timeouts_.keep_alive = std::chrono::milliseconds(100 + random(20'000));
+    timeouts_.stop_grace = std::chrono::milliseconds(random(2'000));
+    timeouts_.max_restart_delay = std::chrono::milliseconds(random(60'000));
+  }
   settings_.hang_action = static_cast<HangAction>(random(4));
   if (chance(15)) settings_.rdzv_backend = kStaticBackend;
 }
@@ -66,6 +74,8 @@ void RandomWorld::random_event() {
   if (agents_.size() < kMaxAgents && (agents_.empty() || chance(15))) {
     Agent& agent = agents_.emplace_back();
     agent.name = concat("host", agents_.size());
+    agent.addr = concat("10.0.0.", agents_.size());
+    if (chance(50)) agent.topology = concat("pod", random(2), ".rack", random(2));
     agent.instance = concat("instance", agents_.size());
     agent.run_id = chance(90) ? "job" : "other";
     agent.has_rank_wish = chance(20);
@@ -120,6 +130,8 @@ void RandomWorld::join(Agent& agent) {
   join.run_id = agent.run_id;
   join.instance = agent.instance;
   join.settings = settings_;
+  join.timeouts = timeouts_;
+  join.topology = agent.topology;
   if (chance(2)) join.settings.max_restarts += 1;
   join.session = agent.session;
   if (agent.has_rank_wish) {
@@ -131,7 +143,7 @@ void RandomWorld::join(Agent& agent) {
   event::Message message;
   message.connection = id;
   message.envelope = agent.channel.plain(join);
-  message.facts.peer_addr = concat("10.0.0.", agents_.size());
+  message.facts.peer_addr = agent.addr;
   message.facts.local_addr = "10.0.0.200";
   step(message);
 }
@@ -149,7 +161,7 @@ void RandomWorld::say_something_true(Agent& agent) {
     agent.live_round = 0;
     say(agent, WorkersStopped{round, 1001, random(50)});
   } else if (chance(25)) {
-    say_something_of_ranks(agent, agent.live_round);
+    say_something_of_ranks(agent, agent.live_round, std::exchange(agent.asked_to_inspect, false));
   } else if (chance(40)) {
     say(agent, WorkersRunning{agent.live_round});
   } else if (chance(20)) {
@@ -175,7 +187,7 @@ void RandomWorld::say_something_true(Agent& agent) {
 }
 
 // Stalled, an inspection asked for or not, step times: about ranks that may not exist.
-void RandomWorld::say_something_of_ranks(Agent& agent, std::uint64_t round) {
+void RandomWorld::say_something_of_ranks(Agent& agent, std::uint64_t round, bool asked) {
   const auto rank = [&] {
     RankReport report;
     report.global_rank = static_cast<int>(random(9));
@@ -190,9 +202,9 @@ void RandomWorld::say_something_of_ranks(Agent& agent, std::uint64_t round) {
     report.activity = static_cast<RankActivity>(random(3));
     return report;
   };
-  if (chance(30)) {
+  if (!asked && chance(30)) {
     say(agent, Stalled{round, rank()});
-  } else if (chance(80)) {
+  } else if (asked || chance(80)) {
     Inspection inspection{round, {}};
     for (std::uint64_t i = random(4); i > 0; --i) inspection.ranks.push_back(rank());
     say(agent, inspection);
@@ -212,7 +224,7 @@ void RandomWorld::say_something_stale(Agent& agent) {
       say(agent, FirstStep{round, 1});
       break;
     case 4:
-      say_something_of_ranks(agent, round);
+      say_something_of_ranks(agent, round, false);
       break;
     case 0:
       say(agent, WorkersRunning{round});
@@ -224,7 +236,7 @@ void RandomWorld::say_something_stale(Agent& agent) {
       say(agent, WorkersSucceeded{round});
       break;
     case 3:
-      say(agent, WorkerRequest{round, WorkerRequest::Kind::kStopJob, 0, "stale", 9});
+      say(agent, WorkerRequest{round, WorkerRequest::Kind::kStopJob, 0, kStale, 9});
       break;
     default:
       say(agent, WorkersStopped{round, 1002});
@@ -326,18 +338,55 @@ void RandomWorld::receive(Agent& agent, const RendezvousEnvelope& envelope) {
       violated(concat("round ", start->round, " starts on ", agent.name, " where round ",
                       agent.live_round, " lives"));
     }
+    if (excluded_[agent.run_id].count(concat(agent.name, " (", agent.addr, ")")) != 0) {
+      violated(concat("round ", start->round, " starts on ", agent.name, ", which is excluded"));
+    }
     agent.live_round = start->round;
     agent.asked_to_stop = false;
   } else if (const auto* stop = std::get_if<StopRound>(&envelope.message)) {
     if (stop->round == agent.live_round) agent.asked_to_stop = true;
+  } else if (const auto* inspect = std::get_if<Inspect>(&envelope.message)) {
+    check_live_round(agent, inspect->round, "inspect");
+    agent.asked_to_inspect |= inspect->round == agent.live_round;
+  } else if (const auto* verdict = std::get_if<HangVerdict>(&envelope.message)) {
+    check_live_round(agent, verdict->round, "hang_verdict");
   } else if (std::get_if<JobEnd>(&envelope.message) != nullptr ||
              std::get_if<Refused>(&envelope.message) != nullptr) {
+    const auto* end = std::get_if<JobEnd>(&envelope.message);
+    if (end != nullptr && end->reason.find(kStale) != std::string::npos) {
+      violated("a message of another round ended the job");
+    }
     agent.ended = true;
     agent.live_round = 0;
     if (chance(80) && agent.connection && envelope.seq != 0) {
       step(event::Message{*agent.connection, agent.channel.plain(Ack{}), {}});
     }
   }
+}
+
+// What is pushed in order, while the workers live, speaks of them.
+void RandomWorld::check_live_round(const Agent& agent, std::uint64_t round, const char* what) {
+  if (agent.is_liar || agent.live_round == 0 || agent.live_round == round) return;
+  violated(concat(what, " names round ", round, " on ", agent.name, " where round ",
+                  agent.live_round, " lives"));
+}
+
+// One round costs one node loss at most; no second of it is in two phases.
+void RandomWorld::check_costs(const JobStatus& job) {
+  if (job.node_losses > static_cast<int>(job.round)) {
+    violated(concat("rounds: ", job.round, ", but node losses: ", job.node_losses));
+  }
+  double sum = 0;
+  for (const RoundRecord& record : job.rounds) {
+    const PhaseSeconds& s = record.seconds;
+    for (const double phase :
+         {s.rendezvous, s.spawn, s.first_step, s.running, s.redone, s.detect, s.stop}) {
+      if (phase < -1e-6) violated("a phase of a round lasted for less than no time");
+    }
+    sum += s.running + s.lost();
+  }
+  const double elapsed = std::chrono::duration<double>(now_ - began_).count();
+  if (sum > elapsed + 1e-6) violated(concat("phases of ", sum, " s in ", elapsed, " s"));
 }
 
 void RandomWorld::check_ranks(const std::vector<StartRound>& starts) {
@@ -375,9 +424,11 @@ void RandomWorld::check_jobs() {
     if (job.phase == "running" && idle_limit > 0 && job.idle_rounds >= idle_limit) {
       violated("a round runs though the ones before brought no progress");
     }
-    for (const RoundRecord& record : job.rounds) {
-      if (record.seconds.running < -1e-6) violated("a round ran for less than no time");
+    check_costs(job);
+    for (const auto& [key, why] : job.excluded) {
+      if (!job.verdict) excluded_[job.run_id].insert(key);
     }
+    if (job.verdict) excluded_.erase(job.run_id);  // a later job of this id knows nothing of it
     if (job.phase == "running" && job.node_losses > job.settings.max_node_losses) {
       violated("a round runs beyond the budget of node losses");
     }

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ class RandomWorld {
  private:
   struct Agent {
     std::string name;  // its host name in the status
+    std::string addr, topology;
     std::string instance;
     std::string run_id;
     std::string session;
@@ -42,6 +44,7 @@ class RandomWorld {
     std::optional<ConnectionId> connection;
     std::uint64_t live_round = 0;  // whose workers really live here; 0 = none
     bool asked_to_stop = false;
+    bool asked_to_inspect = false;
     bool ended = false;  // got JobEnd or Refused
     bool has_rank_wish = false;
     bool is_liar = false;
@@ -55,7 +58,7 @@ class RandomWorld {
   void join(Agent& agent);
   void say(Agent& agent, AgentMessage message);
   void say_something_true(Agent& agent);
-  void say_something_of_ranks(Agent& agent, std::uint64_t round);
+  void say_something_of_ranks(Agent& agent, std::uint64_t round, bool asked);
   void say_something_stale(Agent& agent);
   void disconnect(Agent& agent);
   void pass_time();
@@ -63,6 +66,8 @@ class RandomWorld {
 
   void step(const Event& event);
   void receive(Agent& agent, const RendezvousEnvelope& envelope);
+  void check_live_round(const Agent& agent, std::uint64_t round, const char* what);
+  void check_costs(const JobStatus& job);
   void check_ranks(const std::vector<StartRound>& starts);
   void check_jobs();
   void violated(const std::string& what);
@@ -71,7 +76,10 @@ class RandomWorld {
   std::uint64_t state_;
   JobTable table_;
   JobSettings settings_;
-  Clock::time_point now_{std::chrono::hours(1)};
+  JobTimeouts timeouts_;
+  const Clock::time_point began_{std::chrono::hours(1)};
+  Clock::time_point now_ = began_;
+  std::map<std::string, std::set<std::string>> excluded_;  // of live jobs: node keys
   std::deque<Agent> agents_;
   std::map<ConnectionId, Agent*> by_connection_;
   std::map<std::string, std::uint64_t> round_of_job_;
