@@ -96,6 +96,8 @@ void NodeAgent::signal(int number) {
   handle(event::Signal{number});
 }
 
+void NodeAgent::warn(membership::Preempted warning) { handle(event::Warned{std::move(warning)}); }
+
 // Workers of other nodes may be in their grace, and may write a checkpoint that needs the store.
 void NodeAgent::leave(const action::Exit& exit) {
   parked_.reset();  // its warden kills them
@@ -154,6 +156,10 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                  [this](const action::Prewarm&) { prewarm(); },
                  [this](const action::Lease& lease) {
                    if (workers_) workers_->lease(lease.until);
+                 },
+                 [this](const action::RequestStop& request) {
+                   pages_.request_stop(StopRequest::kPreemption, Clock::now() + request.notice);
+                   if (workers_) workers_->allow_leaving();
                  },
                  [this](const action::StopWorkers& stop) { stop_workers(stop.grace); },
                  [this](const action::Inspect&) {
@@ -347,6 +353,7 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
     handle(event::WorkersSucceeded{round});
   };
   events.fenced = [this, round] { handle(event::WorkersFenced{round}); };
+  events.all_left = [this, round] { handle(event::WorkersLeft{round}); };
   events.all_gone = [this, round] {
     socket_.reset();
     workers_gone(round);

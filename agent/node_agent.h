@@ -65,6 +65,10 @@ class NodeAgent {
   // A signal that ddprun itself got: the first one ends the job in order, a second one at once.
   void signal(int number);
 
+  // This node is about to be taken away, or the job's time is over: the job's workers are asked to
+  // leave at a step boundary.
+  void warn(membership::Preempted warning);
+
   bool has_reached_rendezvous() const { return reached_; }
   int node_rank() const { return node_rank_; }  // of the latest round; −1 before the first
 

@@ -67,6 +67,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   void adopt(int node_rank, int first_global_rank, WorkerGroupEvents events);
   std::vector<pid_t> pids() const;
   void signal(int signal_number);
+  void allow_leaving() { leaving_allowed_ = true; }
   void close();
 
  private:
@@ -105,7 +106,9 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   std::size_t next_to_spawn_ = 0;
   std::size_t num_unanswered_ = 0;
   std::size_t num_running_ = 0;  // ever
-  std::size_t num_succeeded_ = 0;
+  std::size_t num_ended_well_ = 0;
+  bool leaving_allowed_ = false;
+  bool any_left_ = false;     // exited with 75 when that was allowed
   bool warden_gone_ = false;  // ended, and nothing of it is left
   bool empty_ = false;        // the warden said so after stop()
   bool finished_ = false;     // all_gone was called
@@ -313,12 +316,14 @@ void WorkerGroup::Impl::on_not_started(Worker& worker, const Report& report) {
 
 void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status, Clock::time_point at) {
   worker.output->worker_ended();
-  if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) {
+  const bool left = leaving_allowed_ && WIFEXITED(wait_status) &&
+                    WEXITSTATUS(wait_status) == static_cast<int>(ExitCode::kRetryable);
+  if (left || (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)) {
     worker.state = WorkerState::kEnded;
-    ++num_succeeded_;
-    if (num_succeeded_ == workers_.size() && !kill_at_ && events_.all_succeeded) {
-      events_.all_succeeded();
-    }
+    ++num_ended_well_;
+    any_left_ |= left;
+    const auto& all_ended = any_left_ ? events_.all_left : events_.all_succeeded;
+    if (num_ended_well_ == workers_.size() && !kill_at_ && all_ended) all_ended();
     return;
   }
   membership::WorkerFailure failure = describe(worker);
@@ -414,6 +419,7 @@ void WorkerGroup::adopt(int node_rank, int first_global_rank, WorkerGroupEvents 
   impl_->adopt(node_rank, first_global_rank, std::move(events));
 }
 std::vector<pid_t> WorkerGroup::pids() const { return impl_->pids(); }
+void WorkerGroup::allow_leaving() { impl_->allow_leaving(); }
 void WorkerGroup::signal(int signal_number) { impl_->signal(signal_number); }
 
 }  // namespace ddprun::agent

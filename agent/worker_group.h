@@ -51,6 +51,8 @@ struct WorkerGroupEvents {
   // failed before is reported though stop() came before its report.
   std::function<void(membership::WorkerFailure, Clock::time_point)> worker_failed;
   std::function<void()> all_succeeded;  // every worker exited with 0, before stop()
+  // Likewise after allow_leaving(), where at least one exited with 75. May be empty.
+  std::function<void()> all_left;
   // The lease ran out, and the warden kills the workers: as if stop(0) had been called then.
   std::function<void()> fenced;
   // Once, after stop(): no process of the group is left, not even one that left its session. Output
@@ -92,6 +94,9 @@ class WorkerGroup {
 
   // The live workers' processes by local rank; 0: not started yet, or ended.
   std::vector<pid_t> pids() const;
+
+  // From now on a worker that exits with 75 has left in order: no failure.
+  void allow_leaving();
 
   // Forwards a signal to every live worker's process group.
   void signal(int signal_number);

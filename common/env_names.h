@@ -66,6 +66,7 @@ inline constexpr char kSlurmStepId[] = "SLURM_STEP_ID";
 inline constexpr char kSlurmStepNodelist[] = "SLURM_STEP_NODELIST";
 inline constexpr char kSlurmStepNumTasks[] = "SLURM_STEP_NUM_TASKS";
 inline constexpr char kSlurmNodeId[] = "SLURM_NODEID";               // 0 = first node of the list
+inline constexpr char kSlurmJobEndTime[] = "SLURM_JOB_END_TIME";     // seconds since 1970
 inline constexpr char kSlurmTopologyAddr[] = "SLURM_TOPOLOGY_ADDR";  // switches and node, dotted
 inline constexpr char kSlurmTopologyAddrPattern[] = "SLURM_TOPOLOGY_ADDR_PATTERN";
 

@@ -66,6 +66,7 @@ struct RawOptions {
   std::string master_port;
   std::string max_restarts = "0";
   std::string max_node_losses = "16";
+  std::string max_preemptions = "16";
   std::string no_progress_restarts = "0";
   std::string exclude_after = "0";
   std::string spares = "0";
@@ -78,6 +79,7 @@ struct RawOptions {
   std::string shutdown_timeout;
   std::string hang_timeout;
   std::string hang_action;
+  PreemptionFlags preemption;
 };
 
 // The formatter shows one spelling and no "Needs:"-style decoration.
@@ -168,6 +170,8 @@ class CommandLineParser {
          "restarts of the job after a node was lost (default 16)");
     text("max-restart-delay", raw_.max_restart_delay, "SECONDS",
          "a crash loop's rounds wait 1, 2, 4, … seconds, at most this (default 30)");
+    text("max-preemptions", raw_.max_preemptions, "N",
+         "restarts of the job after a node was preempted (default 16)");
     text("no-progress-restarts", raw_.no_progress_restarts, "N",
          "end after N rounds in a row without a finished step (default 0: don't)");
     text("exclude-after", raw_.exclude_after, "N",
@@ -212,6 +216,14 @@ class CommandLineParser {
          "checkpoint, teardown, foreign; 30s, 10m, 2h (default: learnt from the first steps)");
     text("hang-action", raw_.hang_action, "restart|report|off",
          "what is done about it (default: restart where workers report their steps, else report)");
+
+    group_ = "Preemption";
+    text("time-limit", raw_.preemption.time_limit, "DURATION|auto",
+         "of this job: 90m, 1-12:00:00; auto: Slurm's. Workers are asked to leave before");
+    text("preemption-signals", raw_.preemption.signals, "NAMES|none",
+         "ddprun gets one when this node is about to be taken away (default SIGUSR1)");
+    text("preemption-notice", raw_.preemption.notice, "DURATION",
+         "from such a warning until the workers are stopped (default 60)");
 
     group_ = "What runs";
     flag("module", config.module, "PROGRAM is a Python module: python -u -m PROGRAM", "-m");
@@ -295,6 +307,7 @@ class CommandLineParser {
     refuse_empty_numbers();
     integer("max-restarts", raw_.max_restarts, 1'000'000, config.max_restarts);
     integer("max-node-losses", raw_.max_node_losses, 1'000'000, config.max_node_losses);
+    integer("max-preemptions", raw_.max_preemptions, 1'000'000, config.max_preemptions);
     integer("no-progress-restarts", raw_.no_progress_restarts, 1'000'000,
             config.no_progress_restarts);
     integer("exclude-after", raw_.exclude_after, 1'000'000, config.exclude_after);
@@ -317,6 +330,7 @@ class CommandLineParser {
             config.rendezvous_lost_timeout);
     seconds("shutdown-timeout", raw_.shutdown_timeout, config.shutdown_timeout);
     fill_hang_flags();
+    config.preemption = parse_preemption(raw_.preemption, result_.problems);
     split_rdzv_conf();
     read_time_limits();
   }
@@ -342,6 +356,7 @@ class CommandLineParser {
         {"rendezvous-timeout", &raw_.rendezvous_timeout},
         {"rendezvous-lost-timeout", &raw_.rendezvous_lost_timeout},
         {"shutdown-timeout", &raw_.shutdown_timeout},
+        {"time-limit", &raw_.preemption.time_limit},
         {"max-restart-delay", &raw_.max_restart_delay}};
     for (std::size_t i = 0; i < kTimeLimits.size(); ++i) {
       numbers.emplace_back(kTimeLimits[i].flag, &raw_.time_limits[i]);

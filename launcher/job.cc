@@ -45,16 +45,24 @@ Job::Job(JobPlan plan)
       claim_(claim_endpoint(plan_.rendezvous, plan_.config.max_nodes,
                             Deadline(begun_ + plan_.config.rendezvous_timeout / 2))),
       io_(1),
-      signals_(io_, SIGINT, SIGTERM, SIGQUIT),
+      signals_(io_),
       patience_(io_),
       console_(io_) {
-  if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);  // else: nohup ddprun …
+  for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGHUP}) {
+    const auto& warnings = plan_.config.preemption.signals;
+    const bool warns = std::find(warnings.begin(), warnings.end(), number) != warnings.end();
+    const bool nohup = number == SIGHUP && is_ignored(SIGHUP);
+    if (!warns && !nohup) signals_.add(number);
+  }
   if (!claim_.listeners.empty()) serve_rendezvous(std::move(claim_.listeners));
   agent::NodeAgentEvents events;
   events.tell = [this](LogLevel level, const std::string& text) { tell(level, text); };
   if (claim_.contested) events.unreached = [this] { succeed_rendezvous(); };
   events.exited = [this](const membership::agent_action::Exit& exit) { finish(exit); };
   agent_ = std::make_unique<agent::NodeAgent>(io_, console_, agent_options(), std::move(events));
+  preemption_ = std::make_unique<PreemptionWatch>(
+      io_, plan_.config.preemption, begun_,
+      [this](membership::Preempted warning) { agent_->warn(std::move(warning)); });
 }
 
 Job::~Job() = default;
@@ -99,6 +107,7 @@ agent::NodeAgentOptions Job::agent_options() const {
                    .max_nodes = config.max_nodes,
                    .max_restarts = config.max_restarts,
                    .max_node_losses = config.max_node_losses,
+                   .max_preemptions = config.max_preemptions,
                    .no_progress_restarts = config.no_progress_restarts,
                    .exclude_after = config.exclude_after,
                    .spares = config.spares,

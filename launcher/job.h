@@ -15,6 +15,7 @@
 #include "agent/node_agent.h"
 #include "common/clock.h"
 #include "launcher/endpoint_claim.h"
+#include "launcher/preemption_watch.h"
 #include "launcher/prepare.h"
 #include "rendezvous/daemon/daemon.h"
 
@@ -50,6 +51,7 @@ class Job {
   agent::LineSource own_lines_;  // ddprun's own among the workers'
   std::unique_ptr<rendezvous::Daemon> daemon_;
   std::unique_ptr<agent::NodeAgent> agent_;
+  std::unique_ptr<PreemptionWatch> preemption_;
   std::optional<membership::agent_action::Exit> exit_;
   bool signalled_ = false;
 };

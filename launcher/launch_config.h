@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/hang/rank_sample.h"
+#include "launcher/preemption_options.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::launcher {
@@ -22,6 +23,7 @@ struct LaunchConfig {
   std::string nproc_per_node = "1";  // a number, auto, gpu or cpu
   int max_restarts = 0;              // of the whole job, after a worker failed
   int max_node_losses = 16;          // likewise, after a node was lost
+  int max_preemptions = 16;          // likewise, after a node was preempted
   int no_progress_restarts = 0;      // rounds in a row without a step that end the job; 0: none do
   int exclude_after = 0;             // first failures that put a node out of the job; 0: never
   int spares = 0;                    // nodes beyond max_nodes that wait
@@ -55,6 +57,8 @@ struct LaunchConfig {
   // Ranks that make no progress (docs/hang-detection.md).
   membership::HangAction hang_action = membership::HangAction::kDefault;
   agent::HangLimits hang_limits;  // unset ones are learnt
+
+  PreemptionOptions preemption;
 
   // What runs.
   bool module = false;     // -m: PROGRAM is a Python module

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <ctime>
+
 #include <utility>
 
 #include "common/env_names.h"
@@ -90,6 +92,11 @@ Preparation prepare(LaunchConfig config, Environment environment, const std::str
   }
   result.plan.config = std::move(config);
   result.plan.environment = std::move(environment);
+  if (std::string problem = resolve_time_limit(result.plan.config.preemption,
+                                               result.plan.environment, std::time(nullptr));
+      !problem.empty()) {
+    result.problems.push_back(std::move(problem));
+  }
   find_workers(result, argv0);
   find_rendezvous(result);
   return result;

@@ -3,7 +3,9 @@
 
     import ddprun
     for step in range(first_step, last_step + 1):   # 1, 2, …, counted over restarts
-        ddprun.step(step)                           # the ones before are done
+        if ddprun.should_stop(step):                # or ddprun.step(step): it never stops
+            save(...)                               # of the steps before this one
+            sys.exit(75)
         …
     ddprun.phase("evaluate")
 
@@ -159,6 +161,59 @@ def phase(name):
 def stop_requested():
     """Whether the agent asks this worker to leave soon."""
     return _agent().words[_STOP_REQUEST] != 0
+
+
+_posted = False
+_boundary = None
+_store = None
+
+
+def should_stop(number, store=None):
+    """For the beginning of each step, on every rank, instead of step(number).
+
+    False, and the step begins; or, on all ranks at the same step: True. Then save what is needed to
+    go on from the end of the step before, and exit with 75, soon. Costs a look at a word of memory;
+    a round trip to the store for each step once a stop is asked for. `store` is what all ranks
+    share: a torch.distributed Store. None: the round's own, through torch.distributed.TCPStore.
+    """
+    if stop_requested():
+        _finish_device()
+        step_done()
+        if _reached(number, store or _own_store()):
+            phase("checkpoint")
+            return True
+    step(number)
+    return False
+
+
+def _finish_device():
+    # A host that runs ahead of its GPU could be beyond the boundary that the others agree on.
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _own_store():
+    global _store
+    if _store is None:
+        from torch.distributed import TCPStore
+        _store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return _store
+
+
+def _reached(number, store):
+    # The same keys as the C++ SDK's; nobody waits: a rank that did could be one that another one,
+    # in the middle of a collective, waits for.
+    global _posted, _boundary
+    prefix = "ddprun/%s/stop/" % os.environ.get("DDPRUN_ROUND", "0")
+    if not _posted:
+        _posted = True
+        if store.add(prefix + "posted", 1) == int(os.environ.get("WORLD_SIZE", 1)):
+            _boundary = number + 1
+            store.add(prefix + "boundary", _boundary)  # not set(), which has no reply
+    elif _boundary is None and store.check([prefix + "boundary"]):
+        _boundary = int(store.get(prefix + "boundary"))
+    return _boundary is not None and number >= _boundary
 
 
 def _short(reason):

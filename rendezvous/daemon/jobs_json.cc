@@ -77,6 +77,9 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs) {
     entry["max_restarts"] = job.settings.max_restarts;
     entry["failures"] = job.failures;
     entry["node_losses"] = job.node_losses;
+    entry["preemptions"] = job.preemptions;
+    entry["max_preemptions"] = job.settings.max_preemptions;
+    if (!job.preempting.empty()) entry["preempting"] = job.preempting;
     entry["rounds_without_progress"] = job.idle_rounds;
     entry["no_progress_restarts"] = job.settings.no_progress_restarts;
     entry["max_node_losses"] = job.settings.max_node_losses;

@@ -226,6 +226,14 @@ class AgentMachine::Impl {
     renew_lease();
   }
 
+  void hear(const Preempt& preempt) {
+    if (exit_ || preempt.round != round_ || workers_ != Workers::kLive) return;
+    tell(LogLevel::kWarning,
+         concat("preemption: ", preempt.reason, "; workers are asked to leave within ",
+                preempt.notice.count() / 1000.0, " s"));
+    emit(RequestStop{round_, preempt.notice});
+  }
+
   void hear(const StopRound& stop) {
     if (exit_ || stop.round != round_ || workers_ != Workers::kLive) return;
     tell(LogLevel::kWarning, concat("round ", round_, " is over: ", stop.reason));
@@ -364,6 +372,18 @@ class AgentMachine::Impl {
 
   void on(const agent_event::WorkerAsks& event) {
     if (event.request.round == round_ && workers_ == Workers::kLive) say(event.request);
+  }
+
+  void on(const agent_event::WorkersLeft& event) {
+    if (event.round == round_ && workers_ == Workers::kLive) say(WorkersLeft{round_});
+  }
+
+  void on(const agent_event::Warned& event) {
+    if (exit_) return;
+    if (!session_.empty()) return say(event.warning);
+    const bool for_good = event.warning.kind == Preempted::Kind::kTimeLimit;
+    decide_here(for_good ? ExitCode::kTimeLimit : ExitCode::kRetryable,
+                "this node " + event.warning.reason);
   }
 
   void on(const agent_event::FirstStepDone& event) {

@@ -102,6 +102,14 @@ struct WorkersFenced {
 struct WorkerAsks {
   WorkerRequest request;
 };
+// They have ended after RequestStop, at least one with 75, the others with 0.
+struct WorkersLeft {
+  std::uint64_t round = 0;
+};
+// This node is about to be taken away, or the job's time is over.
+struct Warned {
+  Preempted warning;
+};
 // All its workers have finished their first step.
 struct FirstStepDone {
   FirstStep first_step;
@@ -141,9 +149,9 @@ using AgentEvent =
                  agent_event::LinkFailed, agent_event::StoreBound, agent_event::StoreBindFailed,
                  agent_event::WorkersRunning, agent_event::WorkerFailed,
                  agent_event::WorkersSucceeded, agent_event::WorkersFenced, agent_event::WorkerAsks,
-                 agent_event::FirstStepDone, agent_event::WorkersGone, agent_event::RankStalled,
-                 agent_event::RanksInspected, agent_event::StepsTimed, agent_event::Signal,
-                 agent_event::Timer>;
+                 agent_event::WorkersLeft, agent_event::Warned, agent_event::FirstStepDone,
+                 agent_event::WorkersGone, agent_event::RankStalled, agent_event::RanksInspected,
+                 agent_event::StepsTimed, agent_event::Signal, agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {
@@ -188,6 +196,11 @@ struct Lease {
 // Start the node's workers without a place in a round; the next Spawn gives them one. No event
 // follows: what becomes of them until then is the owner's affair.
 struct Prewarm {};
+// Ask the workers to leave at a step boundary; those that end with 75 from now on have not failed.
+struct RequestStop {
+  std::uint64_t round = 0;
+  std::chrono::milliseconds notice{0};
+};
 // SIGTERM, after `grace` SIGKILL → WorkersGone. May come again, with less.
 struct StopWorkers {
   std::chrono::milliseconds grace{0};
@@ -213,8 +226,8 @@ using AgentAction =
     std::variant<agent_action::Connect, agent_action::CloseLink, agent_action::Send,
                  agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
                  agent_action::CloseStore, agent_action::Spawn, agent_action::Prewarm,
-                 agent_action::Lease, agent_action::StopWorkers, agent_action::Inspect,
-                 agent_action::Tell, agent_action::Exit>;
+                 agent_action::Lease, agent_action::RequestStop, agent_action::StopWorkers,
+                 agent_action::Inspect, agent_action::Tell, agent_action::Exit>;
 
 class AgentMachine {
  public:

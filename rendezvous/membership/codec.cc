@@ -39,6 +39,9 @@ const char* name_of(const WorkersSucceeded&) { return "workers_succeeded"; }
 const char* name_of(const FirstStep&) { return "first_step"; }
 const char* name_of(const WorkersStopped&) { return "workers_stopped"; }
 const char* name_of(const WorkerRequest&) { return "worker_request"; }
+const char* name_of(const WorkersLeft&) { return "workers_left"; }
+const char* name_of(const Preempted&) { return "preempted"; }
+const char* name_of(const Preempt&) { return "preempt"; }
 const char* name_of(const Leave&) { return "leave"; }
 const char* name_of(const Stalled&) { return "stalled"; }
 const char* name_of(const Inspection&) { return "inspection"; }
@@ -69,6 +72,7 @@ void put(json::object& out, const Join& join) {
   settings["max_nodes"] = join.settings.max_nodes;
   settings["max_restarts"] = join.settings.max_restarts;
   settings["max_node_losses"] = join.settings.max_node_losses;
+  settings["max_preemptions"] = join.settings.max_preemptions;
   settings["no_progress_restarts"] = join.settings.no_progress_restarts;
   settings["exclude_after"] = join.settings.exclude_after;
   settings["spares"] = join.settings.spares;
@@ -110,6 +114,7 @@ void get(const JsonFields& in, Join& join) {
   join.settings.max_nodes = settings.small("max_nodes", join.settings.min_nodes, kMaxNodes);
   join.settings.max_restarts = settings.small("max_restarts", 0, kMaxInt);
   join.settings.max_node_losses = settings.small("max_node_losses", 0, kMaxInt);
+  join.settings.max_preemptions = settings.small("max_preemptions", 0, kMaxInt);
   join.settings.no_progress_restarts = settings.small("no_progress_restarts", 0, kMaxInt);
   join.settings.exclude_after = settings.small("exclude_after", 0, kMaxInt);
   join.settings.spares = settings.small("spares", 0, kMaxNodes);
@@ -198,6 +203,31 @@ void get(const JsonFields& in, WorkerRequest& request) {
   request.global_rank = in.small("global_rank", 0, kMaxInt);
   request.reason = in.clipped("reason", kMaxShownBytes);
   request.exit_code = in.small("exit_code", 1, 255);
+}
+
+void put(json::object& out, const WorkersLeft& message) { out["round"] = message.round; }
+void get(const JsonFields& in, WorkersLeft& message) { message.round = in.counter("round"); }
+
+void put(json::object& out, const Preempted& message) {
+  out["time_limit"] = message.kind == Preempted::Kind::kTimeLimit;
+  out["reason"] = text(message.reason);
+  out["notice_ms"] = message.notice.count();
+}
+void get(const JsonFields& in, Preempted& message) {
+  message.kind = in.boolean("time_limit") ? Preempted::Kind::kTimeLimit : Preempted::Kind::kNode;
+  message.reason = in.text("reason");
+  message.notice = in.time("notice_ms");
+}
+
+void put(json::object& out, const Preempt& message) {
+  out["round"] = message.round;
+  out["reason"] = text(message.reason);
+  out["notice_ms"] = message.notice.count();
+}
+void get(const JsonFields& in, Preempt& message) {
+  message.round = in.counter("round");
+  message.reason = in.text("reason");
+  message.notice = in.time("notice_ms");
 }
 
 void put(json::object& out, const Leave& leave) {
@@ -332,7 +362,7 @@ void get(const JsonFields& in, JobEnd& end) {
   if (in.has("first_failure")) end.first_failure = read_failure(in.object("first_failure"));
   end.rounds = in.counter("rounds");
   end.summary = in.clipped("summary", kMaxShownBytes);
-  end.victims = in.texts("victims", kMaxVictims, kMaxShownBytes);
+  end.victims = in.texts("victims", kMaxVictims);
 }
 
 void put(json::object& out, const Refused& refused) {

@@ -147,7 +147,8 @@ void Job::exclude(Node& node, const std::string& reason, Actions& out) {
 
 // An excluded node has no worker any more.
 void Job::dismiss(Node& node, Actions& out) {
-  if (!node.left) push(node, excluded(state_, node), out);
+  if (!node.left)
+    push(node, node.preempted ? preempted(state_, node) : excluded(state_, node), out);
   erase(node.id, out);
 }
 
@@ -159,7 +160,7 @@ void Job::uncount_first_failure(const RoundFailures::Entry& entry) {
   if (reason == state_.excluded.end() || reason->second != because_of_it) return;
   state_.excluded.erase(reason);
   for (auto& [id, node] : state_.nodes) {
-    if (node.key == entry.node_key) set_excluded(node, false);
+    if (node.key == entry.node_key && !node.preempted) set_excluded(node, false);
   }
 }
 
@@ -176,14 +177,21 @@ std::string Job::await_backoff(TimePoint now) {
 void Job::handle(Node& node, const WorkersSucceeded& message, TimePoint now, Actions& out) {
   if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
   if (node.phase != NodePhase::kStarting && node.phase != NodePhase::kRunning) return;
+  node_finished(node, now, out);
+}
+
+void Job::node_finished(Node& node, TimePoint now, Actions& out) {
   set_phase(node, NodePhase::kSucceeded);
   if (num_members(NodePhase::kStarting) == 0) {
     start_deadline_.reset();
     ledger_.running(now);
   }
   if (num_members(NodePhase::kSucceeded) == num_members()) {
-    end(all_succeeded(state_), now, out);
-  } else if (!barrier_deadline_) {
+    const bool any_left = std::any_of(state_.nodes.begin(), state_.nodes.end(),
+                                      [](const auto& entry) { return entry.second.departed; });
+    if (!any_left) return end(all_succeeded(state_), now, out);
+    stop_round("all workers have left: " + preempting_, now, out);
+  } else if (!barrier_deadline_ && preempting_.empty()) {
     barrier_deadline_ = now + state_.timeouts.exit_barrier;
   }
 }
@@ -257,6 +265,7 @@ void Job::start_round(TimePoint now, Actions& out) {
   waiting_due_.reset();
   waiting_hint_.clear();
   num_stepped_ = 0;
+  was_preempted_ = false;
   start_deadline_ = now + state_.timeouts.start;
   const int world_size = messages.begin()->second.world_size;
   log(out, LogLevel::kInfo,
@@ -269,6 +278,7 @@ void Job::start_round(TimePoint now, Actions& out) {
     node.node_rank.reset();
     node.emptied = false;
     node.stepped = false;
+    node.departed = false;
   }
   state_.rank_labels.clear();
   // By rank, so that the node that serves the store is told first.
@@ -302,6 +312,7 @@ void Job::record_round(const std::vector<NodeId>& order, int world_size, TimePoi
 
 void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
   DDPRUN_CHECK(state_.phase == JobPhase::kRunning);
+  if (!preempting_.empty()) settle_preemption();
   log(out, LogLevel::kWarning, concat("round ", state_.round, " is over: ", reason));
   ledger_.name_stragglers(find_stragglers());
   ledger_.over(reason, unnoticed_, now);
@@ -337,6 +348,8 @@ void Job::round_stopped_if_all(TimePoint now, Actions& out) {
   }
   ledger_.stopped(now);
   if (verdict_after_stop_) {
+    const std::uint64_t step = ledger_.rounds().back().last_step;
+    if (was_preempted_ && step > 0) verdict_after_stop_->reason += concat(", at step ", step);
     end(*verdict_after_stop_, now, out);
     return;
   }
@@ -363,10 +376,12 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
              verdict.reason));
   for (Optional* deadline :
        {&join_deadline_, &last_call_, &backoff_until_, &fenced_until_, &start_deadline_,
-        &barrier_deadline_, &stop_deadline_, &waiting_due_, &join_restart_at_}) {
+         &barrier_deadline_, &preempt_deadline_, &stop_deadline_, &waiting_due_,
+          &join_restart_at_}) {
     deadline->reset();
   }
   state_.phase = JobPhase::kEnded;
+  preempting_.clear();
   const std::vector<std::string> lagging = find_stragglers();
   ledger_.name_stragglers(lagging);
   ledger_.over(verdict.reason, unnoticed_, now);
@@ -406,6 +421,7 @@ void Job::tick(TimePoint now, Actions& out) {
   if (due(presence_check_)) check_presence(now, out);
   if (due(start_deadline_)) end(start_timeout(state_), now, out);
   if (due(barrier_deadline_)) end(exit_barrier_timeout(state_), now, out);
+  if (due(preempt_deadline_)) stop_round("its notice is over: " + preempting_, now, out);
   if (due(stop_deadline_)) end(stop_timeout(state_, stop_limit()), now, out);
   if (due(last_call_) || due(fenced_until_) || due(backoff_until_)) {
     if (due(fenced_until_)) fenced_until_.reset();
@@ -428,8 +444,8 @@ std::optional<Clock::time_point> Job::next_deadline() const {
   Optional next;
   for (const Optional& deadline :
        {join_deadline_, last_call_, backoff_until_, fenced_until_, start_deadline_,
-        barrier_deadline_, stop_deadline_, linger_deadline_, presence_check_, waiting_due_,
-        join_restart_at_, hang_.deadline()}) {
+        barrier_deadline_, preempt_deadline_, stop_deadline_, linger_deadline_, presence_check_,
+        waiting_due_, join_restart_at_, hang_.deadline()}) {
     if (deadline) earlier(next, *deadline);
   }
   return next;
@@ -450,6 +466,8 @@ JobStatus Job::status() const {
   status.round = state_.round;
   status.failures = state_.failures;
   status.node_losses = state_.node_losses;
+  status.preemptions = state_.preemptions;
+  status.preempting = preempting_;
   status.idle_rounds = state_.idle_rounds;
   status.excluded = state_.excluded;
   status.settings = state_.settings;

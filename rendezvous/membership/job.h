@@ -63,6 +63,8 @@ class Job {
   void handle(Node& node, const FirstStep& message, TimePoint now, Actions& out);
   void handle(Node& node, const WorkersStopped& message, TimePoint now, Actions& out);
   void handle(Node& node, const WorkerRequest& message, TimePoint now, Actions& out);
+  void handle(Node& node, const WorkersLeft& message, TimePoint now, Actions& out);
+  void handle(Node& node, const Preempted& message, TimePoint now, Actions& out);
   void handle(Node& node, const Leave& message, TimePoint now, Actions& out);
   void handle(Node& node, const Stalled& message, TimePoint now, Actions& out);
   void handle(Node& node, const Inspection& message, TimePoint now, Actions& out);
@@ -84,7 +86,14 @@ class Job {
   void count_progress(const std::string& reason);
   void exclude(Node& node, const std::string& reason, Actions& out);
   void dismiss(Node& node, Actions& out);
+  void node_finished(Node& node, TimePoint now, Actions& out);
   void end(JobEnd verdict, TimePoint now, Actions& out);
+
+  // Warnings (job_preemption.cc).
+  void preempt_idle(Node& node, const Preempted& message, TimePoint now, Actions& out);
+  void time_is_over(const Preempted& message, TimePoint now, Actions& out);
+  void settle_preemption();
+  bool serves_rendezvous(const Node& node) const;
 
   // Ranks that hang or lag (job_hang.cc).
   void inquire(TimePoint now, Actions& out);
@@ -128,6 +137,9 @@ class Job {
   // store lives, which they may need to end in order. Set in kStopping only.
   std::optional<JobEnd> verdict_after_stop_;
   Ledger ledger_;
+  std::string preempting_;       // why the live round is about to end; empty: it isn't
+  bool time_is_over_ = false;    // likewise: for good
+  bool was_preempted_ = false;   // the round that is being stopped
   RoundFailures failures_;       // of the live or last round; empty where something else ended it
   Clock::duration unnoticed_{};  // how long before now the loss or hang came that is being handled
   HangWatch hang_;               // kRunning only
@@ -153,6 +165,7 @@ class Job {
   Optional fenced_until_;      // kForming: a silent node may still run workers before that
   Optional start_deadline_;    // kRunning: some node is kStarting
   Optional barrier_deadline_;  // kRunning: some node is kSucceeded
+  Optional preempt_deadline_;  // kRunning: a warning is pending, preempting_ says which
   Optional stop_deadline_;     // kStopping
   Optional linger_deadline_;   // kEnded
   Optional presence_check_;    // no node's keep-alive or grace ends before this

@@ -102,7 +102,9 @@ struct JobStatus {
   std::string run_id, phase;
   std::uint64_t round = 0;
   int failures = 0, node_losses = 0;
-  int idle_rounds = 0;                          // in a row, without a finished step
+  int preemptions = 0;
+  std::string preempting;  // why the live round is about to end; empty: it isn't
+  int idle_rounds = 0;     // in a row, without a finished step
   std::map<std::string, std::string> excluded;  // node → why
   JobSettings settings;
   std::vector<NodeStatus> nodes;    // in join order, spares included

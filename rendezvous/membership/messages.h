@@ -35,6 +35,7 @@ struct JobSettings {
   int max_nodes = 1;
   int max_restarts = 0;          // rounds that a failed worker may cost
   int max_node_losses = 16;      // rounds that a lost node may cost, a budget of its own
+  int max_preemptions = 16;      // rounds that a preempted node may cost, a budget of its own
   int no_progress_restarts = 0;  // rounds in a row without a finished step that end it; 0: no end
   int exclude_after = 0;         // a node that was the first to fail so often is out; 0: never
   int spares = 0;                // nodes beyond max_nodes that are meant to wait
@@ -146,6 +147,20 @@ struct WorkerRequest {
   int exit_code = 1;  // kStopJob: 1 … 255
 };
 
+// All workers of this node have ended, each with 0 or with 75 after it was asked to leave, at least
+// one with 75.
+struct WorkersLeft {
+  std::uint64_t round = 0;
+};
+
+// This node is about to be taken away, or the job's time is over.
+struct Preempted {
+  enum class Kind { kNode, kTimeLimit };
+  Kind kind = Kind::kNode;
+  std::string reason;                        // "got SIGUSR1"
+  std::chrono::milliseconds notice{60'000};  // until the workers must have gone
+};
+
 // The agent ends by its own will (a signal); exit_code is what it will exit with.
 struct Leave {
   std::string reason;
@@ -170,9 +185,9 @@ struct StepTimes {
   std::vector<RankStepTime> ranks;  // at most kMaxReportedRanks
 };
 
-using AgentMessage =
-    std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded, FirstStep,
-                 WorkersStopped, WorkerRequest, Leave, Stalled, Inspection, StepTimes>;
+using AgentMessage = std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded,
+                                  FirstStep, WorkersStopped, WorkerRequest, WorkersLeft, Preempted,
+                                  Leave, Stalled, Inspection, StepTimes>;
 
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 
@@ -210,6 +225,14 @@ struct StartRound {
   std::string master_addr;
   std::uint16_t master_port = 0;
   bool serve_store = false;  // this node serves the round's store on its bound listener
+};
+
+// A stop is near: ask the workers to leave at a step boundary that they agree on. The rendezvous
+// ends the round when all have left, or when the notice is over.
+struct Preempt {
+  std::uint64_t round = 0;
+  std::string reason;
+  std::chrono::milliseconds notice{0};
 };
 
 // The round is over: stop the workers, then say WorkersStopped.
@@ -251,8 +274,8 @@ struct Refused {
   bool again = false;
 };
 
-using RendezvousMessage =
-    std::variant<Welcome, Waiting, StartRound, StopRound, JobEnd, Refused, Inspect, HangVerdict>;
+using RendezvousMessage = std::variant<Welcome, Waiting, StartRound, Preempt, StopRound, JobEnd,
+                                       Refused, Inspect, HangVerdict>;
 
 // One frame. `seq` numbers what must arrive once and in order (1, 2, … per direction and session;
 // 0 = not numbered); `ack` is the highest number received from the other side.

@@ -47,10 +47,13 @@ struct Node {
   std::optional<int> node_rank;  // in the live or last round; spares have none
   Clock::time_point last_heard{};
   std::optional<Clock::time_point> grace_until;  // set while there is no connection
-  bool stepped = false;   // its workers have finished a step of the live round
-  bool emptied = false;   // kSucceeded, and said that no process of the round is left
-  bool excluded = false;  // its key is in JobState::excluded: goes when the round is stopped
-  bool left = false;      // excluded, and ended by its user while its workers were being stopped
+  bool stepped = false;    // its workers have finished a step of the live round
+  bool emptied = false;    // kSucceeded, and said that no process of the round is left
+  bool warned = false;     // it is about to be taken away
+  bool departed = false;   // kSucceeded: its workers left before their work was done
+  bool preempted = false;  // excluded, for now only: it was warned
+  bool excluded = false;   // its key is in JobState::excluded: goes when the round is stopped
+  bool left = false;       // excluded, and ended by its user while its workers were being stopped
   std::vector<RankStepTime> step_times;  // in the live round, as it said last
   bool gone = false;  // finished with success and lost afterwards: counts, but can't be placed
 };
@@ -63,6 +66,7 @@ struct JobState {
   std::uint64_t round = 0;                    // the live or last one
   int failures = 0;                           // rounds that a failed worker ended
   int node_losses = 0;                        // rounds that a lost or excluding node ended
+  int preemptions = 0;                        // rounds that a warning ended
   int idle_rounds = 0;                        // in a row that ended without a finished step
   std::map<std::string, int> first_failures;  // how often a node was the first to fail, by node_key
   std::map<std::string, std::string> excluded;  // node_key → why it is kept out

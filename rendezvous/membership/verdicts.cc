@@ -99,6 +99,9 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
   if (auto no = differs(job, "--max-node-losses", theirs.max_node_losses, ours.max_node_losses)) {
     return no;
   }
+  if (auto no = differs(job, "--max-preemptions", theirs.max_preemptions, ours.max_preemptions)) {
+    return no;
+  }
   if (auto no = differs(job, "--no-progress-restarts", theirs.no_progress_restarts,
                         ours.no_progress_restarts)) {
     return no;
@@ -211,6 +214,32 @@ std::string exclusion_reason(const JobState& job, int first_failures) {
 
 std::string exclusion_reason(const WorkerRequest& request) {
   return concat("rank ", request.global_rank, " asked for it: ", request.reason);
+}
+
+std::optional<JobEnd> after_preemption(const JobState& job, const std::string& what_happened,
+                                       bool takes_rendezvous) {
+  const auto left = nodes_left(job);
+  std::string why;
+  if (takes_rendezvous) {
+    why = "; its ddprun serves the rendezvous";
+  } else if (left < job.settings.min_nodes) {
+    why = concat("; ", left, " of ", nnodes_text(job.settings), " nodes are left");
+  } else if (job.preemptions > job.settings.max_preemptions) {
+    why = concat("; the job was preempted ", job.preemptions, " times, --max-preemptions is ",
+                 job.settings.max_preemptions);
+  } else {
+    return std::nullopt;
+  }
+  return retryable(job, concat("preempted: ", what_happened, why));
+}
+
+JobEnd after_time_limit(const JobState& job, const std::string& what_happened) {
+  return end_of(job, static_cast<int>(ExitCode::kTimeLimit), what_happened);
+}
+
+JobEnd preempted(const JobState& job, const Node& node) {
+  return retryable(
+      job, concat("preempted: ", describe(node), "; job ", job.run_id, " goes on without it"));
 }
 
 JobEnd after_stop_request(const JobState& job, const Node& node, const WorkerRequest& request) {

@@ -50,6 +50,15 @@ std::string exclusion_reason(const WorkerRequest& request);
 // What an excluded node is told as its end.
 JobEnd excluded(const JobState& job, const Node& node);
 
+// A warning ended the live round, already counted in job.preemptions; the nodes that were warned
+// are marked as excluded. nullopt: the job goes on without them. `takes_rendezvous`: one of them is
+// the node whose ddprun serves this rendezvous.
+std::optional<JobEnd> after_preemption(const JobState& job, const std::string& what_happened,
+                                       bool takes_rendezvous);
+JobEnd after_time_limit(const JobState& job, const std::string& what_happened);
+// What a node that was warned is told as its end, while the job goes on.
+JobEnd preempted(const JobState& job, const Node& node);
+
 JobEnd after_stop_request(const JobState& job, const Node& node, const WorkerRequest& request);
 JobEnd after_leave(const JobState& job, const Node& node, const Leave& leave);
 JobEnd all_succeeded(const JobState& job);

@@ -57,6 +57,7 @@ class GroupFixture {
     WorkerGroupEvents events;
     events.all_running = [this] { ++num_all_running; };
     events.all_succeeded = [this] { ++num_all_succeeded; };
+    events.all_left = [this] { ++num_all_left; };
     events.all_gone = [this] { ++num_all_gone; };
     events.fenced = [this] { ++num_fenced; };
     events.worker_failed = [this](membership::WorkerFailure failure, Clock::time_point at) {
@@ -107,6 +108,7 @@ class GroupFixture {
   Clock::time_point failed_at{};  // the last of them
   int num_all_running = 0;
   int num_all_succeeded = 0;
+  int num_all_left = 0;
   int num_all_gone = 0;
   int num_fenced = 0;
 

@@ -300,5 +300,22 @@ TEST_CASE("WorkerGroup: running out of descriptors fails the worker, and hangs n
   REQUIRE(run.stop_and_wait());
 }
 
+TEST_CASE("worker group: exit code 75 is a worker that left, where that was asked for", "[proc]") {
+  GroupFixture fixture;
+  fixture.start_shells({"exit 75", "exit 0"});
+  SECTION("asked for") {
+    fixture.group->allow_leaving();
+    REQUIRE(fixture.wait_for([&] { return fixture.num_all_left > 0; }));
+    CHECK(fixture.failures.empty());
+    CHECK(fixture.num_all_succeeded == 0);
+  }
+  SECTION("not asked for") {
+    REQUIRE(fixture.wait_for([&] { return !fixture.failures.empty(); }));
+    CHECK(fixture.failures[0].exit_code == 75);
+    CHECK(fixture.num_all_left == 0);
+  }
+  CHECK(fixture.stop_and_wait());
+}
+
 }  // namespace
 }  // namespace ddprun::agent

@@ -46,6 +46,12 @@ class BadInput(harness.Case):
         first.terminate()
         return done.stderr
 
+    def test_preemption_flags_that_cannot_be(self):
+        for flag in ("--preemption-signals=SIGKILL", "--preemption-notice=0", "--time-limit=soon",
+                     "--time-limit=30", "--max-preemptions=-1", "--no-progress-restarts=x"):
+            self.assertIn(flag.split("=")[0], self.refused("--standalone", flag, "true"))
+        self.assertIn("SLURM_JOB_END_TIME", self.refused("--standalone", "--time-limit=auto", "true"))
+
     def test_no_program(self):
         self.assertIn("PROGRAM is missing", self.refused("--standalone"))
 

@@ -152,6 +152,9 @@ TEST_CASE("command line: what a job survives") {
   CHECK(config.max_node_losses == 2);
   CHECK(config.exclude_after == 3);
   CHECK(parse({"--no-progress-restarts=3", "x"}).config.no_progress_restarts == 3);
+  CHECK(parse({"--max-preemptions=3", "x"}).config.max_preemptions == 3);
+  CHECK(parse({"--time_limit=90m", "--preemption_notice=30", "x"}).config.preemption.time_limit ==
+        std::chrono::minutes(90));
   CHECK(config.spares == 4);
   CHECK(config.prewarm);
   CHECK_FALSE(parse({"x"}).config.prewarm);
@@ -160,6 +163,8 @@ TEST_CASE("command line: what a job survives") {
   CHECK_THAT(only_problem({"--on-join=never", "x"}), Contains("must be wait or restart"));
   CHECK_THAT(only_problem({"--no-progress-restarts=often", "x"}),
              Contains("--no-progress-restarts"));
+  CHECK_THAT(only_problem({"--time-limit=", "x"}), Contains("--time-limit"));
+  CHECK_THAT(only_problem({"--preemption-signals=FOO", "x"}), Contains("FOO"));
   CHECK_THAT(only_problem({"--spares=-1", "x"}), Contains("--spares"));
   CHECK_THAT(only_problem({"--max-restart-delay=", "x"}), Contains("--max-restart-delay"));
 }

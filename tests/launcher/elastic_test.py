@@ -3,6 +3,8 @@
 """Jobs whose nodes change: lost, replaced by spares, excluded, late."""
 import os
 import re
+import signal
+import sys
 
 import harness
 import netns
@@ -156,6 +158,26 @@ class Elastic(harness.HostsCase):
 
     def test_an_excluded_node_serves_the_rendezvous_until_the_job_is_over(self):
         self.excluded_owner(lambda i: [f"--rdzv-endpoint={self.hosts[0].address}:{PORT}"])
+
+    def test_a_preempted_node_goes_in_order_and_the_job_goes_on_without_it(self):
+        code = ("import ddprun, os, sys, time\n"
+                "print('round=' + os.environ['DDPRUN_ROUND'], 'world=' + os.environ['WORLD_SIZE'], flush=True)\n"
+                "for step in range(1, 2000):\n"
+                "    ddprun.step(step); time.sleep(0.01)\n"
+                "    if ddprun.stop_requested(): sys.exit(75)\n"
+                "    if os.environ['DDPRUN_ROUND'] == '2' and step == 5: break\n")
+        os.environ["PYTHONPATH"] = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python")
+        self.addCleanup(os.environ.pop, "PYTHONPATH")
+        flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.2", sys.executable, "-c", code]
+        first = self.agent(0, *flags)
+        preempted = self.agent(1, *flags)
+        self.await_line(preempted.stdout, "world=2")
+        preempted.send_signal(signal.SIGUSR1)
+        done = self.finish_all(first, preempted)
+        self.assertEqual([each.returncode for each in done], [0, 75], self.transcript)
+        self.assertIn("round=2 world=1", done[0].stdout)
+        self.assertIn("got SIGUSR1; workers are asked to leave within 60 s", done[0].stderr)
+        self.assertIn("goes on without it", done[1].stderr)
 
     def test_a_node_whose_workers_keep_failing_first_is_excluded(self):
         spare_is_there = os.path.join(self.scratch(), "spare")

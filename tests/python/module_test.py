@@ -4,6 +4,7 @@
 import json
 import mmap
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -128,6 +129,35 @@ class Module(unittest.TestCase):
         self.assertEqual(json.loads(child_lines.readline())["reason"], "child")
         self.assertEqual(lines.readline(), "")
 
+    def test_all_ranks_leave_at_one_boundary(self):
+        # Both ranks in one process: they share a dictionary for a store.
+        code = ("import ddprun, os\n"
+                "class Store:\n"
+                "    def __init__(self): self.keys = {}\n"
+                "    def add(self, key, n): self.keys[key] = self.keys.get(key, 0) + n; return self.keys[key]\n"
+                "    def check(self, keys): return all(k in self.keys for k in keys)\n"
+                "    def get(self, key): return str(self.keys[key]).encode()\n"
+                "store = Store()\n"
+                "assert not ddprun.should_stop(5, store); print('begun', flush=True); input()\n"
+                "assert not ddprun.should_stop(6, store)\n"
+                "assert not ddprun.should_stop(7, store)\n"
+                "store.add('ddprun/3/stop/posted', 1); store.add('ddprun/3/stop/boundary', 9)\n"
+                "assert not ddprun.should_stop(8, store)\n"
+                "assert ddprun.should_stop(9, store)\n"
+                "assert store.keys['ddprun/3/stop/posted'] == 2\n"
+                "print('left', flush=True); input()\n")
+        worker = self.worker(code, WORLD_SIZE="2")
+        connection, lines, _ = self.agent.take()
+        self.addCleanup(connection.close)
+        self.addCleanup(lines.close)
+        self.assertEqual(worker.stdout.readline(), "begun\n")
+        struct.pack_into("<Q", self.agent.page, 128, 1)
+        print(file=worker.stdin, flush=True)
+        self.assertEqual(worker.stdout.readline(), "left\n")
+        self.assertEqual([self.agent.word(o) for o in (72, 80)], [8, 8])
+        print(file=worker.stdin, flush=True)
+        self.assertEqual(worker.wait(20), 0)
+
     def test_without_an_agent_every_call_works(self):
         code = ("import ddprun\n"
                 "ddprun.step(1); ddprun.step_done(); ddprun.phase('evaluate')\n"
@@ -195,6 +225,45 @@ class UnderDdprun(unittest.TestCase):
         done = self.job(code, "--max-restarts=9", "--no-progress-restarts=2", "--max-restart-delay=0")
         self.assertEqual(done.returncode, 76, done.stderr)
         self.assertIn("2 rounds in a row ended without a finished step", done.stderr)
+
+    def preempted_job(self, *flags, warn):
+        """A gloo job of two ranks that is warned when it trains; its output."""
+        code = ("import ddprun, os, sys, time, torch\n"
+                "import torch.distributed as dist\n"
+                "dist.init_process_group('gloo')\n"
+                "for step in range(1, 10000):\n"
+                "    if ddprun.should_stop(step): print('left at', step, flush=True); sys.exit(75)\n"
+                "    dist.all_reduce(torch.ones(1)); time.sleep(0.001 * (1 + dist.get_rank()))\n"
+                "    if step == 3: print('trains', flush=True)\n")
+        job = subprocess.Popen([os.path.join(BIN, "ddprun"), "--standalone", "--nproc-per-node=2", *flags,
+                                "--no-python", sys.executable, "-c", code], text=True,
+                               env=worker_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(job.kill)
+        out = ""
+        while "trains" not in out:
+            line = job.stdout.readline()
+            if not line:
+                self.fail(job.communicate()[1])
+            out += line
+        if warn:
+            job.send_signal(warn)
+        rest, err = job.communicate(timeout=60)
+        return job.returncode, out + rest, err
+
+    def test_a_preempted_pytorch_job_leaves_at_one_step(self):
+        try:
+            import torch.distributed  # noqa: F401
+        except ImportError:
+            self.skipTest("no PyTorch here")
+        for flags, warn, code in (((), signal.SIGUSR1, 75), (("--preemption-signals=TERM",), signal.SIGTERM, 75),
+                                  (("--time-limit=16", "--preemption-notice=8"), None, 124)):
+            with self.subTest(flags):
+                returncode, out, err = self.preempted_job(*flags, warn=warn)
+                self.assertEqual(returncode, code, err)
+                steps = [line.split()[-1] for line in out.splitlines() if "left at" in line]
+                self.assertEqual(len(steps), 2, out)
+                self.assertEqual(steps[0], steps[1], out)
+                self.assertIn("at step %d" % (int(steps[0]) - 1), err)
 
     def test_excluding_the_only_node_ends_the_job(self):
         code = ("import ddprun, os, time\n"

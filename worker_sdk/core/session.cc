@@ -101,6 +101,25 @@ void Session::reach_agent() {
   progress_ = std::make_shared<WorkerProgress>();
 }
 
+bool Session::should_stop(std::uint64_t step, const std::function<void()>& finish_device) {
+  if (progress_->stop_request() != StopRequest::kNone) {
+    if (finish_device) finish_device();
+    progress_->end_step();
+    try {
+      if (!stop_) stop_ = std::make_unique<StopAgreement>(*store_, env_.round, env_.world_size);
+      if (stop_->reached(step)) {
+        progress_->set_phase(ProgressPhase::kCheckpoint);
+        return true;
+      }
+    } catch (const Error& error) {
+      // No boundary, then: the agent stops the workers when their notice is over.
+      log_warning("rank ", env_.rank, ": can't agree on a step to leave at: ", error.what());
+    }
+  }
+  progress_->begin_step(step);
+  return false;
+}
+
 bool Session::exclude_node(std::string_view reason) {
   return agent_ && agent_->exclude_node(reason);
 }

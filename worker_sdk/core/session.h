@@ -12,6 +12,7 @@
 #include "worker_sdk/core/agent_channel.h"
 #include "worker_sdk/core/backend_choice.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/stop_agreement.h"
 #include "worker_sdk/core/worker_env.h"
 #include "worker_sdk/core/worker_progress.h"
 
@@ -85,6 +86,15 @@ class Session {
   // (set_phase), so that a hang is told from a long step. Without an agent it is told to nobody.
   WorkerProgress& progress() { return *progress_; }
 
+  // At the beginning of each step (1, 2, …, counted over restarts), on every rank: false, and the
+  // step begins (WorkerProgress::begin_step); or, on all ranks at the same step: true, the job is
+  // about to lose a node or its time. Then save what is needed to go on from the end of the step
+  // before, and exit with 75 (ExitCode::kRetryable), soon: progress().stop_deadline(). Costs a look
+  // at a word of memory; a round trip to the store for each step once a stop is asked for.
+  // `finish_device`, if any, is called then, before: it returns when the device has done all that
+  // was started. Without it, ranks whose hosts run ahead of their GPUs can miss the boundary.
+  bool should_stop(std::uint64_t step, const std::function<void()>& finish_device = {});
+
   // Ask for what only a worker can know: this node is faulty, the round goes on without it; or the
   // job shall end with `exit_code` (1 … 255). The agent ends this process soon after. False: no
   // agent took it.
@@ -119,6 +129,7 @@ class Session {
   // Second owners: the communicators, which count their operations, and the progress, which says
   // when the first step is done.
   std::shared_ptr<WorkerProgress> progress_;
+  std::unique_ptr<StopAgreement> stop_;  // null: no stop was asked for yet
   std::shared_ptr<AgentChannel> agent_;  // null: no agent, or none that answered
 
   NcclLibraries libraries_;    // loaded when first needed

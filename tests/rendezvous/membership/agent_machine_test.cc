@@ -550,5 +550,34 @@ TEST_CASE("AgentMachine: the first step is said, and the last one with the worke
   CHECK(node.said<WorkersStopped>()->last_step == 99);
 }
 
+TEST_CASE("AgentMachine: a warning is said; workers that are asked to leave do so in order") {
+  Node node;
+  node.run();
+  node(agent_event::Warned{{Preempted::Kind::kNode, "got SIGUSR1", 60s}});
+  REQUIRE(node.said<Preempted>() != nullptr);
+  CHECK(node.said<Preempted>()->reason == "got SIGUSR1");
+  node.hear(Preempt{7, "another round's", 60s});
+  CHECK(node.last<agent_action::RequestStop>() == nullptr);
+  node.hear(Preempt{1, "node 1 got SIGUSR1", 60s});
+  REQUIRE(node.last<agent_action::RequestStop>() != nullptr);
+  CHECK(node.last<agent_action::RequestStop>()->notice == 60s);
+  CHECK(node.last<agent_action::StopWorkers>() == nullptr);
+  node(agent_event::WorkersLeft{1});
+  CHECK(node.said<WorkersLeft>() != nullptr);
+  node.hear(StopRound{1, "all workers have left"});
+  CHECK(node.last<agent_action::StopWorkers>() != nullptr);
+}
+
+TEST_CASE("AgentMachine: warned before any rendezvous took it in, it ends with 75 or 124") {
+  for (const auto kind : {Preempted::Kind::kNode, Preempted::Kind::kTimeLimit}) {
+    Node node;
+    node(agent_event::Start{});
+    node(agent_event::Warned{{kind, "got SIGUSR1", 60s}});
+    REQUIRE(node.last<agent_action::Exit>() != nullptr);
+    CHECK(node.last<agent_action::Exit>()->verdict.exit_code ==
+          (kind == Preempted::Kind::kNode ? 75 : 124));
+  }
+}
+
 }  // namespace
 }  // namespace ddprun::membership

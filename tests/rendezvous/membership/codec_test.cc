@@ -25,6 +25,7 @@ Join full_join() {
                    .max_nodes = 4,
                    .max_restarts = 3,
                    .max_node_losses = 5,
+                   .max_preemptions = 6,
                    .no_progress_restarts = 7,
                    .exclude_after = 2,
                    .spares = 1,
@@ -86,6 +87,9 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       WorkersStopped{2, 40002, 99},
       WorkerRequest{2, WorkerRequest::Kind::kExcludeNode, 5, "ECC", 1},
       WorkerRequest{2, WorkerRequest::Kind::kStopJob, 5, "loss is nan", 255},
+      WorkersLeft{2},
+      Preempted{Preempted::Kind::kTimeLimit, "is over", std::chrono::milliseconds(7)},
+      Preempted{},
       Leave{"received SIGINT", 130},
       Stalled{4, full_report()},
       Inspection{4, {full_report(), foreign}},
@@ -112,6 +116,7 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), true, 123},
       Waiting{1, 2, "note", true},
       start,
+      Preempt{2, "node 1 got SIGUSR1", std::chrono::milliseconds(60'000)},
       StopRound{2, "why"},
       end,
       Refused{"no", 2},
@@ -161,6 +166,11 @@ TEST_CASE("Codec: malformed messages are refused with one clear line") {
              Contains("\"step\" is -1"));
   CHECK_THAT(error_of(R"({"type":"workers_stopped","seq":1,"ack":0,"round":1,"store_port":7})"),
              Contains("\"last_step\" is missing"));
+  CHECK_THAT(error_of(R"({"type":"preempted","seq":1,"ack":0,"time_limit":1,"reason":""})"),
+             Contains("\"time_limit\""));
+  CHECK_THAT(error_of(R"({"type":"preempted","seq":1,"ack":0,"time_limit":true,"reason":"",)"
+                      R"("notice_ms":-1})"),
+             Contains("\"notice_ms\" is -1"));
   const auto request = [](const std::string& fields) {
     return R"({"type":"worker_request","seq":1,"ack":0,"round":1,"reason":"r",)" + fields + "}";
   };
@@ -216,8 +226,7 @@ TEST_CASE("Codec: what a hostile agent says to all nodes is cut to what an hones
   const auto big = [](char letter) { return std::string(60'000, letter); };
   std::string text =
       R"({"type":"worker_failed","seq":1,"ack":0,"round":1,"failure":{"global_rank":0,"local_rank":0,)"
-      R"("node_rank":0,"pid":1,"exit_code":1,"signal":0,"hung":false,)"
-      R"("died_at_us":1,"clock_error_us":1,"host":")" +
+      R"("node_rank":0,"pid":1,"exit_code":1,"signal":0,"hung":false,"host":")" +
       big('h') + R"(","note":")" + big('n') + R"(","last_lines":[)";
   for (int i = 0; i < 14; ++i) text += (i == 0 ? "\"" : ",\"") + big('x') + '"';
   const auto failed = std::get<WorkerFailed>(decode_agent_message(text + "]}}").message);

@@ -226,6 +226,7 @@ TEST_CASE("Policy: budgets and policies must agree") {
     return refused ? refused->message : std::string("taken in");
   };
   CHECK_THAT(refusal([](JobSettings& s) { s.max_node_losses = 2; }), Contains("--max-node-losses"));
+  CHECK_THAT(refusal([](JobSettings& s) { s.max_preemptions = 2; }), Contains("--max-preemptions"));
   CHECK_THAT(refusal([](JobSettings& s) { s.no_progress_restarts = 2; }),
              Contains("--no-progress-restarts"));
   CHECK_THAT(refusal([](JobSettings& s) { s.exclude_after = 2; }), Contains("--exclude-after"));

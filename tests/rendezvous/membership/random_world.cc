@@ -36,6 +36,7 @@ RandomWorld::RandomWorld(std::uint64_t seed, Options options)
   settings_.max_node_losses = static_cast<int>(random(4));
   if (chance(40)) settings_.exclude_after = 1 + static_cast<int>(random(3));
   if (chance(40)) settings_.no_progress_restarts = 1 + static_cast<int>(random(3));
+  settings_.max_preemptions = static_cast<int>(random(3));
   settings_.restart_on_join = chance(30);
   if (chance(40)) settings_.spares = 1 + static_cast<int>(random(2));
   if (chance(40)) {
@@ -164,6 +165,13 @@ void RandomWorld::say_something_true(Agent& agent) {
     say_something_of_ranks(agent, agent.live_round, std::exchange(agent.asked_to_inspect, false));
   } else if (chance(40)) {
     say(agent, WorkersRunning{agent.live_round});
+  } else if (chance(10)) {
+    Preempted warning{Preempted::Kind::kNode, "got SIGUSR1",
+                      std::chrono::milliseconds(random(9000))};
+    if (chance(20)) warning.kind = Preempted::Kind::kTimeLimit;
+    say(agent, warning);
+  } else if (chance(agent.leaves_by ? 60 : 3)) {
+    say(agent, WorkersLeft{agent.live_round});
   } else if (chance(20)) {
     say(agent, FirstStep{agent.live_round, random(50)});
   } else if (chance(10)) {
@@ -219,9 +227,12 @@ void RandomWorld::say_something_of_ranks(Agent& agent, std::uint64_t round, bool
 void RandomWorld::say_something_stale(Agent& agent) {
   std::uint64_t round = random(agent.live_round + 3);
   if (round == agent.live_round) ++round;
-  switch (random(7)) {
+  switch (random(8)) {
     case 5:
       say(agent, FirstStep{round, 1});
+      break;
+    case 6:
+      say(agent, WorkersLeft{round});
       break;
     case 4:
       say_something_of_ranks(agent, round, false);
@@ -343,6 +354,9 @@ void RandomWorld::receive(Agent& agent, const RendezvousEnvelope& envelope) {
     }
     agent.live_round = start->round;
     agent.asked_to_stop = false;
+    agent.leaves_by.reset();
+  } else if (const auto* preempt = std::get_if<Preempt>(&envelope.message)) {
+    if (preempt->round == agent.live_round) agent.leaves_by = now_ + preempt->notice;
   } else if (const auto* stop = std::get_if<StopRound>(&envelope.message)) {
     if (stop->round == agent.live_round) agent.asked_to_stop = true;
   } else if (const auto* inspect = std::get_if<Inspect>(&envelope.message)) {
@@ -420,6 +434,12 @@ void RandomWorld::check_jobs() {
     if (job.phase == "running" && job.failures > job.settings.max_restarts) {
       violated("a round runs beyond the restart budget");
     }
+    if (job.phase == "running" && job.preemptions > job.settings.max_preemptions) {
+      violated("a round runs beyond the budget of preemptions");
+    }
+    if (job.phase != "running" && !job.preempting.empty()) {
+      violated("a preemption is pending without a live round");
+    }
     const int idle_limit = job.settings.no_progress_restarts;
     if (job.phase == "running" && idle_limit > 0 && job.idle_rounds >= idle_limit) {
       violated("a round runs though the ones before brought no progress");
@@ -436,6 +456,10 @@ void RandomWorld::check_jobs() {
     for (const NodeStatus& node : job.nodes) {
       const auto agent = std::find_if(agents_.begin(), agents_.end(),
                                       [&](const Agent& each) { return each.name == node.host; });
+      if (!agent->is_liar && agent->leaves_by && agent->live_round == job.round &&
+          job.phase == "running" && now_ > *agent->leaves_by) {
+        violated(concat("round ", job.round, " runs on after a preemption's notice"));
+      }
       if (!agent->is_liar && agent->live_round != 0 && agent->live_round != job.round) {
         violated(
             concat("two live rounds: ", agent->live_round, " on ", node.host, " and ", job.round));

@@ -45,7 +45,8 @@ class RandomWorld {
     std::uint64_t live_round = 0;  // whose workers really live here; 0 = none
     bool asked_to_stop = false;
     bool asked_to_inspect = false;
-    bool ended = false;  // got JobEnd or Refused
+    std::optional<Clock::time_point> leaves_by;  // live_round's workers were asked to leave
+    bool ended = false;                          // got JobEnd or Refused
     bool has_rank_wish = false;
     bool is_liar = false;
     AgentEnvelope last_sent;

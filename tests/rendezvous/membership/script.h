@@ -18,7 +18,8 @@ using namespace std::chrono_literals;
 // A small language: j.join("a"), j.says("a", message), j.wait(1s); then j.last<JobEnd>("a").
 class Script {
  public:
-  explicit Script(int num_nodes = 2, int max_restarts = 0) {
+  explicit Script(int num_nodes = 2, int max_restarts = 0, const MachineOptions& options = {})
+      : table(options, [n = 0]() mutable { return "s" + std::to_string(++n); }) {
     settings.min_nodes = settings.max_nodes = num_nodes;
     settings.max_restarts = max_restarts;
   }
@@ -105,7 +106,7 @@ class Script {
 
   JobSettings settings;
   JobTimeouts timeouts;
-  JobTable table{MachineOptions{}, [n = 0]() mutable { return "s" + std::to_string(++n); }};
+  JobTable table;
   std::map<std::string, Agent> agents;
   Clock::time_point now{1h};
   ConnectionId last_connection = 0;

@@ -140,6 +140,39 @@ TEST_CASE("Session: steps, phases and the operations of its communicators land i
   CHECK(std::get<agent::ExcludeNode>(said[1].second).reason == "hot");
 }
 
+TEST_CASE("Session: asked to stop it leaves at the next boundary, the device's work done before") {
+  AgentThread agent(1, 1);
+  ServerThread server;
+  auto session = make_session(server, agent.path());
+  int num_finished = 0;
+  const auto finish = [&] { ++num_finished; };
+  CHECK_FALSE(session.should_stop(1, finish));
+  CHECK(agent.read(0).step == 1);
+  CHECK(num_finished == 0);
+  agent.on_io_thread([&] {
+    agent.pages().request_stop(StopRequest::kPreemption, Clock::now() + std::chrono::seconds(9));
+  });
+  CHECK_FALSE(session.should_stop(2, finish));
+  CHECK(agent.read(0).step == 2);
+  CHECK(session.should_stop(3, finish));
+  CHECK(agent.read(0).phase == ProgressPhase::kCheckpoint);
+  CHECK(num_finished == 2);
+  CHECK(agent.read(0).step == 2);
+  CHECK(agent.read(0).steps_done == 2);
+}
+
+TEST_CASE("Session: a store that is gone costs the agreement, not the step") {
+  const LogLines lines;
+  AgentThread agent(1, 1);
+  auto server = std::make_unique<ServerThread>();
+  auto session = make_session(*server, agent.path());
+  agent.on_io_thread([&] { agent.pages().request_stop(StopRequest::kPreemption, Clock::now()); });
+  server->kill();
+  CHECK_FALSE(session.should_stop(1));
+  CHECK(agent.read(0).step == 1);
+  CHECK_FALSE(lines.await("can't agree on a step").empty());
+}
+
 TEST_CASE("Session: without an agent, or with one of another round, it trains all the same") {
   const LogLines lines;
   ServerThread server;
