@@ -162,8 +162,8 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                    if (workers_) workers_->allow_leaving();
                  },
                  [this](const action::StopWorkers& stop) { stop_workers(stop.grace); },
-                 [this](const action::Inspect&) {
-                   if (monitor_) monitor_->inspect();
+                 [this](const action::Inspect& inspect) {
+                   if (monitor_) monitor_->inspect(inspect.inquiry);
                  },
                  [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },
                  [this](const action::Exit& exit) {
@@ -316,8 +316,9 @@ void NodeAgent::watch(const membership::StartRound& round) {
   events.stalled = [this, number](membership::RankReport report) {
     handle(event::RankStalled{number, std::move(report)});
   };
-  events.inspected = [this, number](std::vector<membership::RankReport> ranks) {
-    handle(event::RanksInspected{number, std::move(ranks)});
+  events.inspected = [this, number](std::uint64_t inquiry,
+                                    std::vector<membership::RankReport> ranks) {
+    handle(event::RanksInspected{number, inquiry, std::move(ranks)});
   };
   events.steps_timed = [this, number](std::vector<membership::RankStepTime> ranks) {
     handle(event::StepsTimed{number, std::move(ranks)});

@@ -100,6 +100,7 @@ void HangMonitor::arm() {
 void HangMonitor::look() {
   const std::vector<pid_t> pids = events_.pids();
   std::vector<std::optional<RankSample>> samples(processes_.size());
+  if (!stacks_ && std::count(pids.begin(), pids.end(), 0) == 0) start_stacks();
   const bool family_look = looks_++ % kLooksPerFamilyLook == 0;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     auto& process = processes_[i];
@@ -107,7 +108,10 @@ void HangMonitor::look() {
     if (process && process->pid() != pid) process.reset();
     if (pid == 0) continue;
     if (!process) process.emplace(pid);
-    const auto facts = process->look(family_look && detector_.wants_family(i));
+    // At once when it has gone quiet: what its family did while it was not is no work of now.
+    const bool wanted = detector_.wants_family(i);
+    if (!wanted) process->forget_family();
+    const auto facts = process->look(wanted && (family_look || !process->knows_family()));
     if (!facts) continue;
     samples[i] = RankSample{events_.read_page(static_cast<int>(i)), *facts};
   }
@@ -163,8 +167,15 @@ RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_wo
   return report;
 }
 
-void HangMonitor::inspect() {
-  if (stacks_) return;
+void HangMonitor::start_stacks() {
+  if (stacks_) stacks_->abandon();
+  if (!options_.stacks_program.empty()) {
+    stacks_ = StackProcess::start(io_, options_.stacks_program);
+  }
+}
+
+void HangMonitor::inspect(std::uint64_t inquiry) {
+  if (stacks_ && stacks_->is_busy()) return;
   std::vector<RankReport> reports;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     const auto view = detector_.view(i);
@@ -182,12 +193,11 @@ void HangMonitor::inspect() {
   for (const RankReport& each : reports) pids.push_back(static_cast<pid_t>(each.pid));
   if (options_.stacks_program.empty() || pids.empty()) {
     const auto inspected = events_.inspected;
-    return inspected(std::move(reports));
+    return inspected(inquiry, std::move(reports));
   }
-  const auto done = [this, alive = std::weak_ptr(alive_), reports = std::move(reports)](
+  const auto done = [this, inquiry, alive = std::weak_ptr(alive_), reports = std::move(reports)](
                         const ProcessStacks& stacks, const std::string& problem) mutable {
     if (alive.expired()) return;
-    stacks_.reset();
     for (RankReport& each : reports) {
       const auto found = stacks.find(static_cast<pid_t>(each.pid));
       if (found != stacks.end()) {
@@ -198,9 +208,10 @@ void HangMonitor::inspect() {
       }
     }
     const auto inspected = events_.inspected;  // it may destroy us
-    inspected(std::move(reports));
+    inspected(inquiry, std::move(reports));
   };
-  stacks_ = StackProcess::start(io_, options_.stacks_program, pids, kInspectionTime, done);
+  if (!stacks_ || stacks_->has_ended()) start_stacks();
+  stacks_->take(pids, kInspectionTime, done);
 }
 
 }  // namespace ddprun::agent

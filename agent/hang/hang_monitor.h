@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -38,7 +39,7 @@ struct HangMonitorEvents {
   std::function<std::vector<pid_t>()> pids;
   // Said to the owner.
   std::function<void(membership::RankReport)> stalled;  // without frames
-  std::function<void(std::vector<membership::RankReport>)> inspected;
+  std::function<void(std::uint64_t inquiry, std::vector<membership::RankReport>)> inspected;
   std::function<void(std::vector<membership::RankStepTime>)> steps_timed;
 };
 
@@ -55,12 +56,14 @@ class HangMonitor {
   // Looks from now on.
   void start();
 
-  // `inspected` follows within kInspectionTime. One at a time: a request meanwhile is dropped.
-  void inspect();
+  // `inspected` follows within kInspectionTime, with the same number. One at a time: a request
+  // meanwhile is dropped.
+  void inspect(std::uint64_t inquiry);
 
  private:
   void arm();
   void look();
+  void start_stacks();
   membership::RankReport report(int local_rank, const RankView& view, pid_t at_work) const;
 
   // Constant after construction.
@@ -73,8 +76,9 @@ class HangMonitor {
   std::vector<std::optional<ProcessSampler>> processes_;  // by local rank
   int looks_ = 0;
   boost::asio::steady_timer timer_;
-  std::shared_ptr<StackProcess> stacks_;  // second owner: its handlers
-  std::shared_ptr<bool> alive_;           // handlers of the io context hold it weakly
+  // Started when all workers run, so that none waits for it. Second owner: its handlers.
+  std::shared_ptr<StackProcess> stacks_;
+  std::shared_ptr<bool> alive_;  // handlers of the io context hold it weakly
 };
 
 const char* to_string(WorkPhase phase);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <memory>
@@ -40,7 +41,10 @@ std::uint64_t number_at(std::string_view text) {
 
 struct Stat {
   char state = '?';
-  std::uint64_t cpu_ticks = 0;  // its own, and of its children that it has waited for
+  pid_t parent = 0;
+  // Its own: with what the children used that it has waited for, the end of one that had worked for
+  // hours would be work of this moment.
+  std::uint64_t cpu_ticks = 0;
   std::uint64_t start_time = 0;
 };
 
@@ -54,7 +58,8 @@ std::optional<Stat> read_stat(int fd) {
   std::string_view rest = text.substr(name_end + 2);
   stat.state = rest.front();
   for (int field = 3; !rest.empty(); ++field) {  // as proc(5) counts them
-    if (field >= 14 && field <= 17) stat.cpu_ticks += number_at(rest);
+    if (field == 4) stat.parent = static_cast<pid_t>(number_at(rest));
+    if (field == 14 || field == 15) stat.cpu_ticks += number_at(rest);
     if (field == 22) stat.start_time = number_at(rest);
     const std::size_t space = rest.find(' ');
     if (space == std::string_view::npos || field == 22) break;
@@ -63,7 +68,7 @@ std::optional<Stat> read_stat(int fd) {
   return stat.state == 'Z' || stat.state == 'X' ? std::nullopt : std::optional(stat);
 }
 
-// rchar and wchar: the first two lines.
+// rchar and wchar: the first two lines. With those of the children that it has waited for.
 std::uint64_t read_bytes(int fd) {
   std::array<char, 256> buffer;
   const std::string_view text = read_start(fd, buffer);
@@ -117,32 +122,50 @@ ProcessSampler::ProcessSampler(pid_t pid)
 std::optional<ProcessFacts> ProcessSampler::look(bool with_family) {
   const auto stat = stat_ ? read_stat(stat_.get()) : std::nullopt;
   if (!stat) return std::nullopt;
-  if (with_family) look_at_family();
+  const std::uint64_t bytes = io_ ? read_bytes(io_.get()) : 0;
+  if (with_family) look_at_family(bytes);
   ProcessFacts facts;
   facts.state = stat->state;
   facts.cpu = ticks_to_time(stat->cpu_ticks + family_used_.cpu_ticks);
-  facts.bytes = (io_ ? read_bytes(io_.get()) : 0) + family_used_.bytes;
+  facts.bytes = bytes + family_used_.bytes;
   return facts;
 }
 
-void ProcessSampler::look_at_family() {
+void ProcessSampler::forget_family() {
+  family_.clear();
+  family_known_ = false;
+}
+
+void ProcessSampler::look_at_family(std::uint64_t own_bytes) {
   decltype(family_) now;
+  std::map<pid_t, std::uint64_t> grown{
+      {pid_, own_bytes - own_bytes_}};  // bytes since the last look
+  own_bytes_ = own_bytes;
   for (const pid_t member : descendants(pid_, kMaxFamily)) {
     const UniqueFd stat_file = open_file(proc_path(member, "stat"));
     const auto stat = stat_file ? read_stat(stat_file.get()) : std::nullopt;
     if (!stat) continue;
     const UniqueFd io_file = open_file(proc_path(member, "io"));
-    const Member used{stat->cpu_ticks, io_file ? read_bytes(io_file.get()) : 0};
+    const Member used{stat->parent, stat->cpu_ticks, io_file ? read_bytes(io_file.get()) : 0};
     const auto key = std::pair(member, stat->start_time);
     const auto before = family_.find(key);
     if (before != family_.end()) {
       family_used_.cpu_ticks += used.cpu_ticks - before->second.cpu_ticks;
-      family_used_.bytes += used.bytes - before->second.bytes;
+      grown[member] = used.bytes - before->second.bytes;
+      family_used_.bytes += grown[member];
     } else if (family_known_) {  // born since the last look
       family_used_.cpu_ticks += used.cpu_ticks;
       family_used_.bytes += used.bytes;
     }
     now[key] = used;
+  }
+  // What one had moved that has been waited for since is in its parent's count now: no news.
+  for (const auto& [key, before] : family_) {
+    const auto parent = grown.find(before.parent);
+    if (now.count(key) != 0 || parent == grown.end()) continue;
+    const std::uint64_t old = std::min(before.bytes, parent->second);
+    parent->second -= old;
+    family_used_.bytes -= old;
   }
   family_ = std::move(now);
   family_known_ = true;

@@ -25,14 +25,19 @@ class ProcessSampler {
   // what the family did before it was first looked at doesn't count.
   std::optional<ProcessFacts> look(bool with_family);
 
+  // The next look at the family is a first one again: what it does until then doesn't count.
+  void forget_family();
+  bool knows_family() const { return family_known_; }
+
   pid_t pid() const { return pid_; }
 
  private:
   struct Member {
+    pid_t parent = 0;
     std::uint64_t cpu_ticks = 0;
     std::uint64_t bytes = 0;
   };
-  void look_at_family();
+  void look_at_family(std::uint64_t own_bytes);
 
   const pid_t pid_;
   UniqueFd stat_;
@@ -40,7 +45,8 @@ class ProcessSampler {
   // Descendants by pid and start time.
   std::map<std::pair<pid_t, std::uint64_t>, Member> family_;
   bool family_known_ = false;
-  Member family_used_;  // since the first look
+  Member family_used_;           // since it was known
+  std::uint64_t own_bytes_ = 0;  // of the worker itself, at the last look at its family
 };
 
 // The descendants of `pid`, at most `limit`; empty where the kernel has no list of children.

@@ -26,8 +26,9 @@ struct ProgressWords {
   friend bool operator==(const ProgressWords&, const ProgressWords&) = default;
 };
 
-// /proc's part. `cpu` and `bytes` never go back; while the rank is quiet they include all that the
-// worker started.
+// /proc's part. While the rank is quiet `cpu` and `bytes` include all that the worker started.
+// `cpu` never goes back; `bytes` may, when it turns out that what came was an ended child's old
+// count.
 struct ProcessFacts {
   char state = '?';  // of the main thread, as ps shows it
   std::chrono::microseconds cpu{0};

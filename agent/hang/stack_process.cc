@@ -4,17 +4,19 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <charconv>
 #include <utility>
 
 #include "common/error.h"
+#include "common/fd_message.h"
 #include "common/log.h"
 
 namespace ddprun::agent {
@@ -23,31 +25,19 @@ namespace {
 constexpr std::size_t kMaxOutput = 1 << 20;
 constexpr int kNotFound = 127;
 
-std::string contents(int fd) {
-  const off_t size = std::min<off_t>(::lseek(fd, 0, SEEK_END), kMaxOutput);
-  std::string text(size > 0 ? static_cast<std::size_t>(size) : 0, '\0');
-  const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
-  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-  return text;
-}
-
-// 0, or why not.
-int spawn(const std::string& program, const std::vector<pid_t>& pids, int output, pid_t* pid) {
-  std::vector<std::string> words{"ddprun-stacks"};
-  for (const pid_t each : pids) words.push_back(std::to_string(each));
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+// 0, or why not. `input` becomes its standard input.
+int spawn_program(const std::string& program, int input, pid_t* pid) {
+  std::string name = "ddprun-stacks";
+  char* argv[] = {name.data(), nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);  // not for the terminal's Ctrl-C
-  const int error =
-      ::posix_spawn(pid, program.c_str(), &actions, &attributes, argv.data(), environ);
+  const int error = ::posix_spawn(pid, program.c_str(), &actions, &attributes, argv, environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   return error;
@@ -86,38 +76,36 @@ ProcessStacks parse_stacks(std::string_view text) {
 }
 
 std::shared_ptr<StackProcess> StackProcess::start(boost::asio::io_context& io,
-                                                  const std::string& program,
-                                                  const std::vector<pid_t>& pids,
-                                                  std::chrono::milliseconds limit, Done done) {
-  std::shared_ptr<StackProcess> process(new StackProcess(io, std::move(done)));
-  process->output_.reset(::memfd_create("ddprun-stacks", MFD_CLOEXEC));
-  int error = process->output_ ? 0 : errno;
-  if (error == 0) error = spawn(program, pids, process->output_.get(), &process->pid_);
-  if (error != 0) {
-    boost::asio::post(io, [process, program, error] {
-      process->finish("can't start " + program + ": " + errno_text(error));
-    });
-    return process;
-  }
-  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process->pid_, 0)));
-  if (!pidfd) {  // no descriptor is left
-    ::kill(process->pid_, SIGKILL);
-    ::waitpid(process->pid_, nullptr, 0);
-    boost::asio::post(io, [process] { process->finish("no descriptor is left"); });
-    return process;
-  }
-  process->pidfd_.assign(pidfd.release());
-  process->limit_.expires_after(limit);
-  process->limit_.async_wait([weak = process->weak_from_this()](const auto& expired_error) {
-    const auto self = weak.lock();
-    if (!expired_error && self) ::kill(self->pid_, SIGKILL);
-  });
-  process->wait_for_end();
+                                                  const std::string& program) {
+  std::shared_ptr<StackProcess> process(new StackProcess(io));
+  process->spawn(program);
   return process;
 }
 
-StackProcess::StackProcess(boost::asio::io_context& io, Done done)
-    : pidfd_(io), limit_(io), done_(std::move(done)) {}
+StackProcess::StackProcess(boost::asio::io_context& io) : pidfd_(io), answer_(io), limit_(io) {}
+
+void StackProcess::spawn(const std::string& program) {
+  int ends[2];
+  int error = ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : errno;
+  if (error == 0) {
+    requests_.reset(ends[0]);
+    const UniqueFd theirs(ends[1]);
+    error = spawn_program(program, theirs.get(), &pid_);
+  }
+  if (error != 0) {
+    problem_ = "can't start " + program + ": " + errno_text(error);
+    return;
+  }
+  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  if (!pidfd) {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    problem_ = "no stack: no descriptor is left";
+    return;
+  }
+  pidfd_.assign(pidfd.release());
+  wait_for_end();
+}
 
 // The handler keeps this object until the process is reaped.
 void StackProcess::wait_for_end() {
@@ -126,22 +114,73 @@ void StackProcess::wait_for_end() {
                       if (error) return;
                       int status = 0;
                       if (::waitpid(self->pid_, &status, WNOHANG) == 0) return self->wait_for_end();
-                      self->limit_.cancel();
                       boost::system::error_code ignored;
                       self->pidfd_.close(ignored);
                       const bool missing = WIFEXITED(status) && WEXITSTATUS(status) == kNotFound;
-                      self->finish(missing ? "ddprun-stacks can't run (is libdw installed?)" : "");
+                      self->problem_ = missing ? "ddprun-stacks can't run (is libdw installed?)"
+                                               : "no stack: ddprun-stacks has ended";
+                      self->requests_.reset();
+                      if (self->is_busy() && self->text_.empty()) self->finish();
                     });
 }
 
-void StackProcess::finish(std::string problem) {
-  if (const Done done = std::exchange(done_, nullptr)) {
-    done(parse_stacks(output_ ? contents(output_.get()) : ""), std::move(problem));
+void StackProcess::take(const std::vector<pid_t>& pids, std::chrono::milliseconds limit,
+                        Done done) {
+  done_ = std::move(done);
+  text_.clear();
+  int ends[2] = {-1, -1};
+  if (problem_.empty() && ::pipe2(ends, O_CLOEXEC) == 0) {
+    answer_.assign(ends[0]);
+    answer_.non_blocking(true);
+    const UniqueFd theirs(ends[1]);
+    const std::string_view bytes(reinterpret_cast<const char*>(pids.data()),
+                                 pids.size() * sizeof(pid_t));
+    if (send_with_fd(requests_.get(), bytes, theirs.get()) > 0) {
+      limit_.expires_after(limit);
+      limit_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+        const auto self = weak.lock();
+        if (!error && self && self->is_busy()) self->finish();
+      });
+      return read_answer();
+    }
   }
+  if (problem_.empty()) problem_ = "no stack: ddprun-stacks can't be reached";
+  boost::asio::post(limit_.get_executor(), [self = shared_from_this()] {
+    if (self->is_busy()) self->finish();
+  });
+}
+
+void StackProcess::read_answer() {
+  answer_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                     [weak = weak_from_this()](const boost::system::error_code& error) {
+                       const auto self = weak.lock();
+                       if (error || !self || !self->is_busy()) return;
+                       std::array<char, 16384> buffer;
+                       const ssize_t size =
+                           ::read(self->answer_.native_handle(), buffer.data(), buffer.size());
+                       if (size > 0)
+                         self->text_.append(buffer.data(), static_cast<std::size_t>(size));
+                       const bool goes_on = size > 0 || (size < 0 && errno == EAGAIN);
+                       if (goes_on && self->text_.size() < kMaxOutput) return self->read_answer();
+                       // Nothing at all: it is about to be seen that it has ended.
+                       if (!self->text_.empty()) self->finish();
+                     });
+}
+
+void StackProcess::finish() {
+  limit_.cancel();
+  boost::system::error_code ignored;
+  answer_.close(ignored);  // who still writes to it ends
+  const Done done = std::exchange(done_, nullptr);
+  done(parse_stacks(text_), text_.empty() ? problem_ : "");
 }
 
 void StackProcess::abandon() {
   done_ = nullptr;
+  limit_.cancel();
+  boost::system::error_code ignored;
+  answer_.close(ignored);
+  requests_.reset();
   if (pidfd_.is_open()) ::kill(pid_, SIGKILL);
 }
 

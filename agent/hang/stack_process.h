@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs ddprun-stacks once and hands over what it found, however it ended. io thread only.
+// ddprun-stacks, started ahead and waiting: when ranks hang, the file server that holds it may be
+// what they hang on. Asked for stacks, it is heard for a limited time, whatever becomes of it. io
+// thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -30,26 +32,36 @@ ProcessStacks parse_stacks(std::string_view text);
 
 class StackProcess : public std::enable_shared_from_this<StackProcess> {
  public:
-  // `done` is called once, from the io context, within `limit`; a process that has no stack by then
-  // is missing, with `problem` set where the program could not run.
-  using Done = std::function<void(ProcessStacks, std::string problem)>;
+  // Starts `program`; waits until it is executed. Where that fails take() says why.
   static std::shared_ptr<StackProcess> start(boost::asio::io_context& io,
-                                             const std::string& program,
-                                             const std::vector<pid_t>& pids,
-                                             std::chrono::milliseconds limit, Done done);
-  // Kills it; `done` isn't called any more. It is still reaped.
+                                             const std::string& program);
+
+  // Calls `done` once, from the io context, within `limit`: with the stacks that are there by then,
+  // and with `problem` set where the program could not run. One at a time.
+  using Done = std::function<void(ProcessStacks, std::string problem)>;
+  void take(const std::vector<pid_t>& pids, std::chrono::milliseconds limit, Done done);
+  bool is_busy() const { return done_ != nullptr; }
+  bool has_ended() const { return !problem_.empty(); }  // or was never started
+
+  // Ends it, and is to be called before it is let go; `done` isn't called any more. It is reaped
+  // when the kernel lets it end.
   void abandon();
 
  private:
-  StackProcess(boost::asio::io_context& io, Done done);
+  explicit StackProcess(boost::asio::io_context& io);
+  void spawn(const std::string& program);
   void wait_for_end();
-  void finish(std::string problem);
+  void read_answer();
+  void finish();
 
   pid_t pid_ = -1;
-  UniqueFd output_;  // a memory file
+  UniqueFd requests_;    // a message per request: pids, and the pipe for the answer
+  std::string problem_;  // set: it doesn't run
   boost::asio::posix::stream_descriptor pidfd_;
+  boost::asio::posix::stream_descriptor answer_;  // ends with the answer
+  std::string text_;                              // of the answer
   boost::asio::steady_timer limit_;
-  Done done_;
+  Done done_;  // empty: nothing was asked
 };
 
 }  // namespace ddprun::agent

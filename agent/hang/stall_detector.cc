@@ -22,6 +22,10 @@ constexpr microseconds kIdleSlack{20'000};  // /proc counts in units of 10 ms
 constexpr int kWorkPercent = 5;
 constexpr std::uint64_t kWorkBytes = 1 << 20;
 
+std::uint64_t bytes_since(const ProcessFacts& then, const ProcessFacts& now) {
+  return now.bytes > then.bytes ? now.bytes - then.bytes : 0;
+}
+
 microseconds share(Clock::duration of, int percent) {
   return duration_cast<microseconds>(of) * percent / 100;
 }
@@ -151,7 +155,7 @@ Activity StallDetector::activity(const Rank& rank) const {
   if (now.stopped()) return Activity::kStopped;
   const bool computes =
       now.cpu - rank.at_change.cpu > share(now_ - rank.changed, kWorkPercent) + kIdleSlack;
-  const bool moves = now.bytes - rank.at_change.bytes >= kWorkBytes;
+  const bool moves = bytes_since(rank.at_change, now) >= kWorkBytes;
   return computes || moves ? Activity::kWorks : Activity::kBlocked;
 }
 
@@ -168,7 +172,7 @@ std::optional<RankView> StallDetector::view(std::size_t local_rank) const {
   const auto quiet = duration_cast<microseconds>(view.quiet);
   const microseconds used = rank.last.process.cpu - rank.at_change.cpu;
   if (quiet.count() > 0) view.cpu_percent = static_cast<int>(used * 100 / quiet);
-  view.bytes = rank.last.process.bytes - rank.at_change.bytes;
+  view.bytes = bytes_since(rank.at_change, rank.last.process);
   view.step_time = rank.steps.median();
   view.own_step_time = rank.steps.own_median();
   return view;

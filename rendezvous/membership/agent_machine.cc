@@ -242,7 +242,7 @@ class AgentMachine::Impl {
 
   void hear(const membership::Inspect& inspect) {
     if (!exit_ && inspect.round == round_ && workers_ == Workers::kLive) {
-      emit(agent_action::Inspect{round_});
+      emit(agent_action::Inspect{round_, inspect.inquiry});
     }
   }
 
@@ -404,21 +404,16 @@ class AgentMachine::Impl {
     }
   }
 
-  // Only while the rendezvous hears it: nobody wants to know later.
   void on(const agent_event::RankStalled& event) {
-    if (is_watched(event.round)) say(Stalled{round_, event.report});
+    mention(event.round, Stalled{round_, event.report});
   }
 
   void on(const agent_event::RanksInspected& event) {
-    if (is_watched(event.round)) say(Inspection{round_, event.ranks});
+    mention(event.round, Inspection{round_, event.inquiry, event.ranks});
   }
 
   void on(const agent_event::StepsTimed& event) {
-    if (is_watched(event.round)) say(StepTimes{round_, event.ranks});
-  }
-
-  bool is_watched(std::uint64_t round) const {
-    return round == round_ && workers_ == Workers::kLive && link_ == Link::kUp && !exit_;
+    mention(event.round, StepTimes{round_, event.ranks});
   }
 
   // May be called again; a shorter grace shortens the wait.
@@ -539,6 +534,13 @@ class AgentMachine::Impl {
   void say(AgentMessage message) {
     AgentEnvelope envelope = channel_.number(std::move(message));
     if (link_ == Link::kUp) emit(Send{std::move(envelope)});
+  }
+
+  // Not numbered, so not kept: in a round where all goes well the rendezvous says nothing, and
+  // would acknowledge nothing. Only while it hears it.
+  void mention(std::uint64_t round, AgentMessage message) {
+    if (round != round_ || workers_ != Workers::kLive || link_ != Link::kUp || exit_) return;
+    emit(Send{channel_.plain(std::move(message))});
   }
 
   void say_join() {

@@ -127,6 +127,7 @@ struct RankStalled {
 // The answer to Inspect.
 struct RanksInspected {
   std::uint64_t round = 0;
+  std::uint64_t inquiry = 0;  // Inspect's
   std::vector<RankReport> ranks;
 };
 // What this node's ranks take for a step; its giver keeps to the rate.
@@ -208,6 +209,7 @@ struct StopWorkers {
 // Find out what each rank of the round is in → RanksInspected, within 2 s.
 struct Inspect {
   std::uint64_t round = 0;
+  std::uint64_t inquiry = 0;
 };
 // One line for the user.
 struct Tell {

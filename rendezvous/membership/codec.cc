@@ -250,6 +250,7 @@ void get(const JsonFields& in, Stalled& stalled) {
 
 void put(json::object& out, const Inspection& inspection) {
   out["round"] = counter_value(inspection.round);
+  out["inquiry"] = counter_value(inspection.inquiry);
   json::array ranks;
   for (const RankReport& rank : inspection.ranks) {
     if (ranks.size() < kMaxReportedRanks) ranks.push_back(rank_report_object(rank));
@@ -258,6 +259,7 @@ void put(json::object& out, const Inspection& inspection) {
 }
 void get(const JsonFields& in, Inspection& inspection) {
   inspection.round = in.counter("round");
+  inspection.inquiry = in.counter("inquiry");
   for (const JsonFields& rank : in.objects("ranks", kMaxReportedRanks)) {
     inspection.ranks.push_back(read_rank_report(rank));
   }
@@ -376,8 +378,14 @@ void get(const JsonFields& in, Refused& refused) {
   refused.again = in.boolean("again");
 }
 
-void put(json::object& out, const Inspect& inspect) { out["round"] = counter_value(inspect.round); }
-void get(const JsonFields& in, Inspect& inspect) { inspect.round = in.counter("round"); }
+void put(json::object& out, const Inspect& inspect) {
+  out["round"] = counter_value(inspect.round);
+  out["inquiry"] = counter_value(inspect.inquiry);
+}
+void get(const JsonFields& in, Inspect& inspect) {
+  inspect.round = in.counter("round");
+  inspect.inquiry = in.counter("inquiry");
+}
 
 void put(json::object& out, const HangVerdict& verdict) {
   out["round"] = counter_value(verdict.round);

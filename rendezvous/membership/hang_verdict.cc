@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kMaxNamedGroups = 4;
 constexpr std::size_t kMaxNamedRanks = 6;
+constexpr std::size_t kMaxNamedNodes = 8;  // the text goes to every node
 constexpr std::size_t kMaxFailureLines = 20;
 constexpr milliseconds kLeastPause{300};  // looks are 100 ms apart on each node
 constexpr int kBetweenFactor = 3;         // × the limit, for a rank between two steps
@@ -73,13 +74,25 @@ std::string others_text(const Inspected& inspected, std::optional<std::size_t> o
 // What was not seen, and so could be the cause, too.
 std::string unseen_text(const Inspected& inspected) {
   std::string text;
-  const auto unseen = inspected.world_size - static_cast<int>(inspected.ranks.size());
+  const int finished = inspected.num_finished;
+  const auto unseen = inspected.world_size - finished - static_cast<int>(inspected.ranks.size());
+  if (finished > 0) {
+    text += concat("; ", finished, " of ", inspected.world_size, " ranks have finished");
+  }
   if (unseen > 0) text += concat("; ", unseen, " of ", inspected.world_size, " ranks not seen");
-  for (const std::string& node : inspected.silent_nodes) text += "; no answer from " + node;
+  const auto& silent = inspected.silent_nodes;
+  for (std::size_t i = 0; i < silent.size() && i < kMaxNamedNodes; ++i) {
+    text += (i == 0 ? "; no answer from " : ", ") + silent[i];
+  }
+  if (silent.size() > kMaxNamedNodes) {
+    text += concat(" and ", silent.size() - kMaxNamedNodes, " more");
+  }
   return text;
 }
 
 struct Choice {
+  std::size_t suspect =
+      0;  // whose time counts: the outlier, else the one that is quiet for longest
   std::optional<std::size_t> outlier;
   bool waits_for_nobody = false;  // everybody is in the same collective, or in an earlier one
 };
@@ -97,49 +110,68 @@ std::vector<std::size_t> behind(const std::vector<std::size_t>& from, Value valu
   return result;
 }
 
-Choice choose_outlier(const std::vector<InspectedRank>& ranks) {
-  const auto report = [&](std::size_t i) -> const RankReport& { return ranks[i].report; };
-  std::vector<std::size_t> all;  // those that write a page, if any does
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (!report(i).foreign) all.push_back(i);
-  }
-  const bool foreign = all.empty();
-  for (std::size_t i = 0; foreign && i < ranks.size(); ++i) all.push_back(i);
-  if (all.empty()) return {};
-  const auto longest = [&](const std::vector<std::size_t>& from) {
-    return *std::max_element(from.begin(), from.end(), [&](std::size_t a, std::size_t b) {
-      const bool a_stopped = report(a).activity == RankActivity::kStopped;
-      const bool b_stopped = report(b).activity == RankActivity::kStopped;
-      return std::pair(a_stopped, report(a).quiet) < std::pair(b_stopped, report(b).quiet);
-    });
-  };
-  if (!foreign) {
-    std::vector<std::size_t> outside;
-    for (const std::size_t i : all) {
-      if (!report(i).in_collective()) outside.push_back(i);
-    }
-    const auto begun = [&](std::size_t i) { return report(i).collectives_begun; };
-    if (outside.empty()) {
-      const auto late = behind(all, begun);
-      return {late.empty() ? std::nullopt : std::optional(longest(late)), true};
-    }
-    if (outside.size() < all.size()) return {longest(outside), false};
-    const auto steps = [&](std::size_t i) {
-      return std::max(report(i).step, report(i).steps_done);
-    };
-    for (const auto& late : {behind(all, begun), behind(all, steps)}) {
-      if (!late.empty() && late.size() * 2 <= all.size()) return {longest(late), false};
-    }
-  }
+// The quietest of `from`.
+std::size_t longest(const std::vector<InspectedRank>& ranks, const std::vector<std::size_t>& from) {
+  return *std::max_element(from.begin(), from.end(), [&](std::size_t a, std::size_t b) {
+    return ranks[a].report.quiet < ranks[b].report.quiet;
+  });
+}
+
+// Of ranks of which none is in a collective: those in a place that few are in, or those that alone
+// have been quiet for their limit; empty: they are all alike.
+std::vector<std::size_t> few_in_a_place(const std::vector<InspectedRank>& ranks,
+                                        const std::vector<std::size_t>& all) {
   std::map<std::string, std::vector<std::size_t>> groups;
-  for (const std::size_t i : all) groups[place_of(report(i))].push_back(i);
+  std::vector<std::size_t> stalled;
+  for (const std::size_t i : all) {
+    groups[place_of(ranks[i].report)].push_back(i);
+    if (ranks[i].report.quiet >= ranks[i].report.limit) stalled.push_back(i);
+  }
   const auto smallest = std::min_element(
       groups.begin(), groups.end(),
       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  if (groups.size() > 1 && smallest->second.size() * 2 < all.size()) {
-    return {longest(smallest->second), false};
+  if (groups.size() > 1 && smallest->second.size() * 2 < all.size()) return smallest->second;
+  if (!stalled.empty() && stalled.size() * 2 <= all.size()) return stalled;
+  return {};
+}
+
+// `ranks` are not empty.
+Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_silent) {
+  const auto report = [&](std::size_t i) -> const RankReport& { return ranks[i].report; };
+  std::vector<std::size_t> stopped, all, outside;  // all: that write a page, if any does
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (report(i).activity == RankActivity::kStopped) stopped.push_back(i);
+    if (!report(i).foreign) all.push_back(i);
   }
-  return {longest(all), false};  // all alike: the one that is quiet for longest
+  const auto names = [&](const std::vector<std::size_t>& from, bool waits_for_nobody = false) {
+    const std::size_t suspect = longest(ranks, from);
+    return Choice{suspect, suspect, waits_for_nobody};
+  };
+  if (!stopped.empty()) return names(stopped);  // wherever it is, it can't go on
+  const bool foreign = all.empty();
+  for (std::size_t i = 0; foreign && i < ranks.size(); ++i) all.push_back(i);
+  for (const std::size_t i : all) {
+    if (!report(i).in_collective()) outside.push_back(i);
+  }
+  const bool inside = outside.empty();
+  const bool is_alone = all.size() == 1 && !someone_is_silent;
+  if (is_alone) return names(all, inside);
+  const auto begun = [&](std::size_t i) { return report(i).collectives_begun; };
+  if (inside) {  // where some node is silent, they may all wait for that one
+    const auto late = someone_is_silent ? std::vector<std::size_t>() : behind(all, begun);
+    if (!late.empty()) return names(late, true);
+    return {longest(ranks, all), std::nullopt, true};
+  }
+  if (outside.size() < all.size()) return names(outside);
+  const auto steps = [&](std::size_t i) { return std::max(report(i).step, report(i).steps_done); };
+  if (!foreign) {
+    for (const auto& late : {behind(all, begun), behind(all, steps)}) {
+      if (!late.empty() && late.size() * 2 <= all.size()) return names(late);
+    }
+  }
+  const auto few = few_in_a_place(ranks, all);
+  if (!few.empty()) return names(few);
+  return {longest(ranks, all), std::nullopt, false};
 }
 
 std::vector<std::string> evidence(const InspectedRank& rank) {
@@ -197,29 +229,35 @@ std::string place_of(const RankReport& report) {
 HangFinding compare_ranks(const Inspected& inspected) {
   HangFinding finding;
   const auto& ranks = inspected.ranks;
-  const bool stalled = std::any_of(ranks.begin(), ranks.end(), [](const InspectedRank& rank) {
-    return rank.report.activity == RankActivity::kStopped || rank.report.quiet >= rank.report.limit;
+  const bool has_pages = std::any_of(ranks.begin(), ranks.end(),
+                                     [](const auto& rank) { return !rank.report.foreign; });
+  const bool stalled = std::any_of(ranks.begin(), ranks.end(), [&](const InspectedRank& rank) {
+    if (rank.report.activity == RankActivity::kStopped) return true;
+    return rank.report.quiet >= rank.report.limit && !(has_pages && rank.report.foreign);
   });
   if (!stalled) {
     finding.text = concat("no hang: every rank makes progress again", unseen_text(inspected));
     return finding;
   }
-  const Choice choice = choose_outlier(ranks);
+  const Choice choice = choose_outlier(ranks, !inspected.silent_nodes.empty());
   finding.outlier = choice.outlier;
-  finding.everyone_blocked = static_cast<int>(ranks.size()) >= inspected.world_size &&
+  finding.quiet = ranks[choice.suspect].report.quiet;
+  const int num_seen = static_cast<int>(ranks.size()) + inspected.num_finished;
+  finding.everyone_blocked = num_seen >= inspected.world_size &&
                              std::all_of(ranks.begin(), ranks.end(), [](const InspectedRank& rank) {
                                return rank.report.activity == RankActivity::kBlocked &&
                                       rank.report.quiet >= rank.report.limit;
                              });
   const std::string others = others_text(inspected, choice.outlier);
   const std::string unseen = unseen_text(inspected);
-  const auto& suspect = ranks[choice.outlier.value_or(0)];
+  const auto& suspect = ranks[choice.suspect];
   const RankReport& report = suspect.report;
   const std::string sentence =
-      !choice.outlier ? others
+      !choice.outlier ? concat(others, " for ", seconds_text(report.quiet))
                       : concat(others, others.empty() ? "" : "; ", name_of(suspect), " ",
                                whereabouts(report), " for ", seconds_text(report.quiet));
-  if (choice.outlier) finding.lines = evidence(suspect);
+  finding.lines = evidence(suspect);
+  if (!choice.outlier) finding.lines.insert(finding.lines.begin(), "of " + name_of(suspect) + ":");
 
   if (report.activity == RankActivity::kStopped) {
     finding.kind = HangKind::kStopped;
@@ -246,8 +284,6 @@ HangFinding compare_ranks(const Inspected& inspected) {
       finding.text += unseen;
     } else {
       finding.kind = HangKind::kHung;
-      if (!finding.outlier) finding.outlier = 0;
-      if (finding.lines.empty()) finding.lines = evidence(suspect);
       finding.text = concat("hang: ", sentence, unseen);
       if (report.foreign && !finding.everyone_blocked) finding.again_in = until_all_stalled(ranks);
     }
@@ -257,7 +293,11 @@ HangFinding compare_ranks(const Inspected& inspected) {
 
 bool acts_upon(const HangFinding& finding, const Inspected& inspected, HangAction action) {
   if (finding.kind != HangKind::kHung) return false;
-  const bool foreign = inspected.ranks[*finding.outlier].report.foreign;
+  const auto& ranks = inspected.ranks;
+  const bool foreign =
+      finding.outlier ? ranks[*finding.outlier].report.foreign
+                      : std::all_of(ranks.begin(), ranks.end(),
+                                    [](const InspectedRank& rank) { return rank.report.foreign; });
   switch (action) {
     case HangAction::kDefault:
       return !foreign;
@@ -271,20 +311,24 @@ bool acts_upon(const HangFinding& finding, const Inspected& inspected, HangActio
 }
 
 WorkerFailure hung_failure(const HangFinding& finding, const Inspected& inspected) {
-  const InspectedRank& outlier = inspected.ranks.at(*finding.outlier);
   WorkerFailure failure;
+  failure.exit_code = static_cast<int>(ExitCode::kTimeLimit);
+  failure.hung = true;
+  failure.last_lines = finding.lines;
+  if (failure.last_lines.size() > kMaxFailureLines) failure.last_lines.resize(kMaxFailureLines);
+  const std::string others = others_text(inspected, finding.outlier);
+  if (!finding.outlier) {
+    failure.note = others + unseen_text(inspected);
+    return failure;
+  }
+  const InspectedRank& outlier = inspected.ranks.at(*finding.outlier);
   failure.global_rank = outlier.report.global_rank;
   failure.local_rank = outlier.report.local_rank;
   failure.node_rank = outlier.node_rank;
   failure.host = outlier.host;
   failure.pid = outlier.report.pid;
-  failure.exit_code = static_cast<int>(ExitCode::kTimeLimit);
-  failure.hung = true;
   failure.note = concat(whereabouts(outlier.report), " for ", seconds_text(outlier.report.quiet));
-  const std::string others = others_text(inspected, finding.outlier);
   if (!others.empty()) failure.note += "; " + others;
-  failure.last_lines = finding.lines;
-  if (failure.last_lines.size() > kMaxFailureLines) failure.last_lines.resize(kMaxFailureLines);
   return failure;
 }
 

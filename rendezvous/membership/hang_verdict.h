@@ -23,6 +23,7 @@ struct Inspected {
   std::vector<InspectedRank> ranks;
   std::vector<std::string> silent_nodes;  // that did not answer: "node 2 (gpu03, 10.0.0.3)"
   int world_size = 0;
+  int num_finished = 0;  // ranks of world_size that have ended with success; not among `ranks`
 };
 
 enum class HangKind {
@@ -34,11 +35,13 @@ enum class HangKind {
 
 struct HangFinding {
   HangKind kind = HangKind::kNoHang;
-  std::optional<std::size_t> outlier;  // index of Inspected::ranks; always with kHung
-  std::string text;                    // one sentence with the evidence
-  std::vector<std::string> lines;      // the outlier's state and stack
+  // Index of Inspected::ranks; nullopt: nobody in particular is to blame, or nobody that was seen.
+  std::optional<std::size_t> outlier;
+  std::string text;                // one sentence with the evidence
+  std::vector<std::string> lines;  // state and stack of the outlier, else of the quietest rank
   // When to compare again; nullopt: when an agent says the next time that a rank is stalled.
   std::optional<std::chrono::milliseconds> again_in;
+  std::chrono::milliseconds quiet{0};  // the suspect's
   bool everyone_blocked = false;  // every rank of the job was seen, and none computes or moves data
 };
 
@@ -47,7 +50,8 @@ HangFinding compare_ranks(const Inspected& inspected);
 // Whether the round ends because of it.
 bool acts_upon(const HangFinding& finding, const Inspected& inspected, HangAction action);
 
-// The outlier's failure, as the report shows it. Only for kHung.
+// The outlier's failure, as the report shows it; without an outlier it names no rank and no node.
+// Only for kHung.
 WorkerFailure hung_failure(const HangFinding& finding, const Inspected& inspected);
 
 // "all_reduce #8812", "read() of /data/part-07", "main", "an unknown place": what ranks are grouped

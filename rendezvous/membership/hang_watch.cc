@@ -13,15 +13,16 @@ bool HangWatch::wants_inquiry(TimePoint now) {
   return false;
 }
 
-void HangWatch::began(std::set<NodeId> asked, TimePoint now) {
+void HangWatch::begin(TimePoint now) {
+  ++number_;
   answers_.clear();
-  missing_ = std::move(asked);
+  missing_.clear();
   due_.reset();
   answer_deadline_ = now + kAnswerTime;
 }
 
-bool HangWatch::answered(NodeId node, std::vector<RankReport> ranks) {
-  if (!open() || missing_.erase(node) == 0) return false;
+bool HangWatch::answered(NodeId node, std::uint64_t inquiry, std::vector<RankReport> ranks) {
+  if (!open() || inquiry != number_ || missing_.erase(node) == 0) return false;
   answers_[node] = std::move(ranks);
   return missing_.empty();
 }
@@ -32,6 +33,12 @@ void HangWatch::finished(std::optional<std::chrono::milliseconds> again_in, Time
   answer_deadline_.reset();
   not_before_ = now + kPause;
   if (again_in) due_ = now + *again_in;
+}
+
+void HangWatch::reset() {
+  const std::uint64_t number = number_;
+  *this = HangWatch();
+  number_ = number;
 }
 
 }  // namespace ddprun::membership

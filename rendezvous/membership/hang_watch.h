@@ -4,10 +4,11 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -22,27 +23,31 @@ class HangWatch {
   // After an inquiry's end, until somebody's being stalled begins another.
   static constexpr std::chrono::milliseconds kPause{5'000};
 
-  // Somebody is stalled. True: ask all nodes now, then began(); else an inquiry is open or is due
-  // at deadline().
+  // Somebody is stalled. True: begin() now; else an inquiry is open or is due at deadline().
   bool wants_inquiry(TimePoint now);
-  void began(std::set<NodeId> asked, TimePoint now);
+  // Asks nobody yet: each node that is sent number() is to be named by asked().
+  void begin(TimePoint now);
+  void asked(NodeId node) { missing_.insert(node); }
 
   bool open() const { return answer_deadline_.has_value(); }
-  // An answer of a node that was asked; true: it was the last one. Others are ignored.
-  bool answered(NodeId node, std::vector<RankReport> ranks);
-  const std::map<NodeId, std::vector<RankReport>>& answers() const { return answers_; }
+  std::uint64_t number() const { return number_; }  // of the latest inquiry; 0: none yet
+  // An answer of a node that was asked; true: it was the last one. Others, and those to an earlier
+  // inquiry, are ignored.
+  bool answered(NodeId node, std::uint64_t inquiry, std::vector<RankReport> ranks);
+  std::map<NodeId, std::vector<RankReport>> take_answers() { return std::move(answers_); }
   const std::set<NodeId>& missing() const { return missing_; }
 
   // The inquiry is over; `again_in`: when the next one is due by itself.
   void finished(std::optional<std::chrono::milliseconds> again_in, TimePoint now);
 
   // No round lives.
-  void reset() { *this = HangWatch(); }
+  void reset();
 
   // Of the open inquiry, or when the next one is due.
   std::optional<TimePoint> deadline() const { return open() ? answer_deadline_ : due_; }
 
  private:
+  std::uint64_t number_ = 0;
   std::map<NodeId, std::vector<RankReport>> answers_;
   std::set<NodeId> missing_;
   std::optional<TimePoint> answer_deadline_;

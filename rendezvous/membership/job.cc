@@ -12,6 +12,12 @@
 namespace ddprun::membership {
 namespace {
 
+// What may come without a number, and be lost with its connection.
+bool may_be_unnumbered(const AgentMessage& message) {
+  return std::holds_alternative<Ack>(message) || std::holds_alternative<Stalled>(message) ||
+         std::holds_alternative<Inspection>(message) || std::holds_alternative<StepTimes>(message);
+}
+
 void earlier(std::optional<Clock::time_point>& deadline, Clock::time_point at) {
   if (!deadline || at < *deadline) deadline = at;
 }
@@ -40,7 +46,7 @@ bool Job::message(ConnectionId connection, const AgentEnvelope& envelope, TimePo
   const Arrival arrival = node->channel.receive(envelope.seq, envelope.ack);
   const bool is_ack = std::holds_alternative<Ack>(envelope.message);
   const bool broken = arrival == Arrival::kGap || std::holds_alternative<Join>(envelope.message) ||
-                      (envelope.seq == 0 && !is_ack);
+                      (envelope.seq == 0 && !may_be_unnumbered(envelope.message));
   if (broken) {
     log(out, LogLevel::kWarning,
         concat(describe(*node), " broke the protocol (message ", envelope.seq,
@@ -89,7 +95,7 @@ void Job::handle(Node& node, const WorkerFailed& message, TimePoint now, Actions
   failure.hung = false;  // that is for the comparison of all ranks to say
   if (!is_late) {
     failures_.add(node, failure, now);
-    round_failed(node, std::move(failure), now, out);
+    round_failed(&node, std::move(failure), now, out);
     return;
   }
   const RoundFailures::Entry before = failures_.first();
@@ -109,9 +115,9 @@ void Job::first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_
   }
 }
 
-void Job::round_failed(Node& node, WorkerFailure failure, TimePoint now, Actions& out) {
+void Job::round_failed(Node* node, WorkerFailure failure, TimePoint now, Actions& out) {
   ++state_.failures;
-  count_first_failure(node, out);
+  if (node != nullptr) count_first_failure(*node, out);
   verdict_after_stop_ = after_failure(state_, failure);
   count_progress(describe(failure));
   if (verdict_after_stop_) {

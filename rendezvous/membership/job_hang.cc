@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of Job about ranks that hang or lag: asks all nodes, compares, tells, acts.
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -9,30 +8,39 @@
 #include "rendezvous/membership/stragglers.h"
 
 namespace ddprun::membership {
+namespace {
+
+// No worker of it runs: nothing of this node can hang.
+bool has_finished(const Node& node) {
+  return node.gone || node.emptied || node.phase == NodePhase::kIdle ||
+         node.phase == NodePhase::kSucceeded;
+}
+
+}  // namespace
 
 void Job::handle(Node& node, const Stalled& message, TimePoint now, Actions& out) {
   if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
   if (state_.settings.hang_action == HangAction::kOff) return;
+  if (!hang_.wants_inquiry(now)) return;
   log(out, LogLevel::kInfo,
       concat(describe(node), " says: rank ", message.report.global_rank, " made no progress for ",
              message.report.quiet.count(), " ms (limit ", message.report.limit.count(),
              " ms, phase ", message.report.phase, "), in ", place_of(message.report)));
-  if (hang_.wants_inquiry(now)) inquire(now, out);
+  inquire(now, out);
 }
 
 void Job::inquire(TimePoint now, Actions& out) {
-  std::set<NodeId> asked;
+  hang_.begin(now);
   for (auto& [id, node] : state_.nodes) {
-    if (!is_member(node) || node.gone || node.emptied || node.phase == NodePhase::kIdle) continue;
-    push(node, Inspect{state_.round}, out);
-    asked.insert(id);
+    if (!is_member(node) || has_finished(node)) continue;
+    push(node, Inspect{state_.round, hang_.number()}, out);
+    hang_.asked(id);
   }
-  hang_.began(std::move(asked), now);
 }
 
 void Job::handle(Node& node, const Inspection& message, TimePoint now, Actions& out) {
   if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
-  if (hang_.answered(node.id, message.ranks)) conclude_inquiry(now, out);
+  if (hang_.answered(node.id, message.inquiry, message.ranks)) conclude_inquiry(now, out);
 }
 
 void Job::hang_deadline(TimePoint now, Actions& out) {
@@ -48,18 +56,24 @@ void Job::hang_deadline(TimePoint now, Actions& out) {
 void Job::conclude_inquiry(TimePoint now, Actions& out) {
   Inspected inspected;
   std::vector<NodeId> owners;  // of inspected.ranks
-  for (const auto& [id, ranks] : hang_.answers()) {
+  // A node whose workers have finished since it was asked has nothing to do with it any more.
+  const auto lives = [this](NodeId id) {
     const auto found = state_.nodes.find(id);
-    if (found == state_.nodes.end()) continue;
-    const Node& node = found->second;
-    for (const RankReport& report : ranks) {
-      inspected.ranks.push_back({node.node_rank.value_or(-1), node.join.host, report});
+    return found != state_.nodes.end() && !has_finished(found->second);
+  };
+  for (auto& [id, ranks] : hang_.take_answers()) {
+    if (!lives(id)) continue;
+    const Node& node = state_.nodes.at(id);
+    for (RankReport& report : ranks) {
+      inspected.ranks.push_back({node.node_rank.value_or(-1), node.join.host, std::move(report)});
       owners.push_back(id);
     }
   }
   for (const NodeId id : hang_.missing()) {
-    const auto found = state_.nodes.find(id);
-    if (found != state_.nodes.end()) inspected.silent_nodes.push_back(describe(found->second));
+    if (lives(id)) inspected.silent_nodes.push_back(describe(state_.nodes.at(id)));
+  }
+  for (const auto& [id, node] : state_.nodes) {
+    if (is_member(node) && has_finished(node)) inspected.num_finished += node.join.num_workers;
   }
   if (!ledger_.rounds().empty()) inspected.world_size = ledger_.rounds().back().world_size;
   const HangFinding finding = compare_ranks(inspected);
@@ -89,9 +103,9 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
     if (is_member(node)) push(node, verdict, out);
   }
   if (!acts) return;
-  const NodeId owner = owners[*finding.outlier];
-  unnoticed_ = inspected.ranks[*finding.outlier].report.quiet;
-  round_failed(state_.nodes.at(owner), hung_failure(finding, inspected), now, out);
+  Node* owner = finding.outlier ? &state_.nodes.at(owners[*finding.outlier]) : nullptr;
+  unnoticed_ = finding.quiet;
+  round_failed(owner, hung_failure(finding, inspected), now, out);
   unnoticed_ = {};
 }
 

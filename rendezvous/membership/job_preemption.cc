@@ -73,7 +73,7 @@ void Job::handle(Node& node, const WorkersLeft& message, TimePoint now, Actions&
     failure.node_rank = *node.node_rank;
     failure.host = node.join.host;
     failure.exit_code = static_cast<int>(ExitCode::kRetryable);
-    return round_failed(node, std::move(failure), now, out);
+    return round_failed(&node, std::move(failure), now, out);
   }
   node.departed = true;
   node_finished(node, now, out);

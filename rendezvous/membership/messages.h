@@ -69,7 +69,9 @@ struct WorkerFailure {
   int signal_number = 0;                // 0: it exited
   std::string note;                     // e.g. "could not exec: No such file or directory"
   std::vector<std::string> last_lines;  // of its output, at most 20, oldest first
-  bool hung = false;  // it lived, but made no progress: last_lines say what it was in
+  // It lived, but made no progress: last_lines say what it was in. With global_rank −1: no rank is
+  // to blame for it, note says what is known.
+  bool hung = false;
   // When, in µs of the rendezvous' monotonic clock, and how far off that may be; 0: not known.
   std::int64_t died_at_us = 0;
   std::int64_t clock_error_us = 0;
@@ -167,6 +169,8 @@ struct Leave {
   int exit_code = 0;
 };
 
+// The next three are never numbered: nobody wants to know later.
+
 // A rank made no progress for its limit; said again at twice, 4 ×, … of it.
 struct Stalled {
   std::uint64_t round = 0;
@@ -176,6 +180,7 @@ struct Stalled {
 // The answer to Inspect. Of many ranks the stalled ones come first.
 struct Inspection {
   std::uint64_t round = 0;
+  std::uint64_t inquiry = 0;      // Inspect's
   std::vector<RankReport> ranks;  // at most kMaxReportedRanks
 };
 
@@ -244,6 +249,7 @@ struct StopRound {
 // Some rank of the job stopped making progress: say what each rank of this node is in.
 struct Inspect {
   std::uint64_t round = 0;
+  std::uint64_t inquiry = 0;  // 1, 2, …: an answer to an earlier one says nothing of now
 };
 
 // What the comparison of all ranks found, for people; what is done about it comes as StopRound or

@@ -40,6 +40,11 @@ std::string names(const JobState& job, Predicate wanted) {
   return text;
 }
 
+// Not where all ranks hang together.
+bool names_a_rank(const WorkerFailure& failure) {
+  return !failure.hung || failure.global_rank >= 0;
+}
+
 JobEnd end_of(const JobState& job, int exit_code, std::string reason) {
   JobEnd end;
   end.exit_code = exit_code;
@@ -164,7 +169,7 @@ std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& fa
     reason += concat("; all ", job.settings.max_restarts, " restarts are used up");
   }
   JobEnd end = end_of(job, code, std::move(reason));
-  end.first_failure = failure;
+  if (names_a_rank(failure)) end.first_failure = failure;
   return end;
 }
 
@@ -292,6 +297,7 @@ JobEnd exit_barrier_timeout(const JobState& job) {
 }
 
 std::string describe(const WorkerFailure& failure) {
+  if (!names_a_rank(failure)) return "no progress: " + failure.note;
   std::string text = concat("rank ", failure.global_rank, " (node ", failure.node_rank);
   if (!failure.host.empty()) text += ", " + failure.host;
   if (failure.pid > 0) text += concat(", pid ", failure.pid);

@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprun-stacks PID…: where the main threads of these processes are, for people. A process of its
-// own, so that tracing and symbol tables are not the agent's; ends by itself after 2 s, and with
-// the agent. For each process as soon as it is known, once for native frames and once for Python's:
+// ddprun-stacks: where the main threads of processes are, for people. A process of its own, so that
+// tracing and symbol tables are not the agent's. Standard input is a SOCK_SEQPACKET socket; each
+// message on it is an array of pid_t with a pipe, which gets, for each process as soon as it is
+// known, once for native frames and once for Python's:
 //   pid 4711
 //   native load_batch(int)
 //   note can't be traced: …
+// A child does that: it may get stuck, and has 2 s. Ends with its input, and with the agent.
+#include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include "agent/hang/stacks/native_stack.h"
 #include "agent/hang/stacks/python_stack.h"
+#include "common/fd_message.h"
 
 namespace {
 
 constexpr unsigned kSecondsToLive = 2;
+constexpr std::size_t kMaxPids = 256;
 constexpr std::size_t kMaxNativeFrames = 16;
 constexpr std::size_t kMaxPythonFrames = 8;
 constexpr std::size_t kMaxFrameBytes = 400;
@@ -34,17 +40,15 @@ void print(pid_t pid, const char* kind, const std::vector<std::string>& frames,
   if (::write(STDOUT_FILENO, text.data(), text.size()) < 0) ::_exit(1);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+[[noreturn]] void take_stacks(const std::vector<pid_t>& pids, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
+  ::signal(SIGCHLD, SIG_DFL);
   ::alarm(kSecondsToLive);
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   ::sigprocmask(SIG_BLOCK, &child, nullptr);
-  std::vector<pid_t> pids;
-  for (int i = 1; i < argc; ++i) pids.push_back(static_cast<pid_t>(std::atoi(argv[i])));
   for (const pid_t pid : pids) {
     const auto stack = ddprun::agent::native_stack(pid, kMaxNativeFrames);
     print(pid, "native", stack.frames, stack.note);
@@ -53,5 +57,28 @@ int main(int argc, char** argv) {
     if (!ddprun::agent::is_python(pid)) continue;
     print(pid, "python", ddprun::agent::python_stack(pid, kMaxPythonFrames), "");
   }
-  return 0;
+  ::_exit(0);
+}
+
+}  // namespace
+
+int main() {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::signal(SIGCHLD, SIG_IGN);  // nobody waits for the children: one may be stuck
+  // What it is made of should be in memory when its file server is gone; as far as that is allowed.
+  ::mlockall(MCL_CURRENT);
+  const pid_t self = ::getpid();
+  for (;;) {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (::poll(&input, 1, -1) < 0) continue;  // a signal
+    char buffer[kMaxPids * sizeof(pid_t)];
+    const ddprun::FdMessage request = ddprun::receive_with_fd(STDIN_FILENO, buffer, sizeof buffer);
+    if (request.size <= 0) return 0;
+    std::vector<pid_t> pids(static_cast<std::size_t>(request.size) / sizeof(pid_t));
+    std::memcpy(pids.data(), buffer, pids.size() * sizeof(pid_t));
+    if (!request.fd || ::fork() != 0) continue;
+    ::dup2(request.fd.get(), STDOUT_FILENO);
+    ::close(STDIN_FILENO);
+    take_stacks(pids, self);
+  }
 }

@@ -12,6 +12,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -47,6 +48,8 @@ class Seized {
     while (!stopped_) {
       int status = 0;
       stopped_ = ::waitpid(pid, &status, __WALL | WNOHANG) == pid && WIFSTOPPED(status);
+      // Without an event it is a signal that came before the interruption: it has to go on to it.
+      if (stopped_ && status >> 16 == 0) signal_ = WSTOPSIG(status);
       const auto left = deadline - std::chrono::steady_clock::now();
       if (stopped_ || left <= left.zero()) break;
       // May be an earlier one's.
@@ -56,7 +59,7 @@ class Seized {
     if (!stopped_) note_ = "could not be stopped in 300 ms (state D?)";
   }
   ~Seized() {
-    if (stopped_) ::ptrace(PTRACE_DETACH, pid_, nullptr, nullptr);
+    if (stopped_) ::ptrace(PTRACE_DETACH, pid_, nullptr, static_cast<std::intptr_t>(signal_));
   }
   Seized(const Seized&) = delete;
   Seized& operator=(const Seized&) = delete;
@@ -67,6 +70,7 @@ class Seized {
  private:
   const pid_t pid_;
   bool stopped_ = false;
+  int signal_ = 0;  // that it was about to be delivered
   std::string note_;
 };
 

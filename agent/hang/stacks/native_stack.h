@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The native stack of a process' main thread. The process is stopped for milliseconds, never by a
-// signal, and runs on when this process ends, however it does.
+// signal, and runs on when this process ends, however it does. Calls that the kernel doesn't
+// restart after a stop (epoll_wait, semop, io_getevents: signal(7)) return EINTR in it.
 #pragma once
 
 #include <sys/types.h>

@@ -2,11 +2,14 @@
 // Real processes that are stuck: what the monitor says of them.
 #include "agent/hang/hang_monitor.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "agent/hang/waiting_place.h"
@@ -49,7 +52,10 @@ class Watched {
     events.read_page = [this](int rank) { return pages[static_cast<std::size_t>(rank)]; };
     events.pids = [this] { return group.group->pids(); };
     events.stalled = [this](RankReport report) { stalled.push_back(std::move(report)); };
-    events.inspected = [this](std::vector<RankReport> ranks) { inspected = std::move(ranks); };
+    events.inspected = [this](std::uint64_t of, std::vector<RankReport> ranks) {
+      inspected = std::move(ranks);
+      CHECK(of == inquiry);
+    };
     events.steps_timed = [](auto) {};
     group.start(std::move(specs));
     monitor = std::make_unique<HangMonitor>(group.io, options, events);
@@ -75,7 +81,7 @@ class Watched {
   // Of the rank; taken when it is quiet for a while.
   RankReport inspect(int local_rank) {
     inspected.reset();
-    monitor->inspect();
+    monitor->inspect(++inquiry);
     REQUIRE(group.wait_for([&] { return inspected.has_value(); }));
     const auto found = std::find_if(inspected->begin(), inspected->end(), [&](const auto& each) {
       return each.local_rank == local_rank;
@@ -89,6 +95,7 @@ class Watched {
   std::unique_ptr<HangMonitor> monitor;
   std::vector<RankReport> stalled;
   std::optional<std::vector<RankReport>> inspected;
+  std::uint64_t inquiry = 0;
 };
 
 std::string frames(const RankReport& report) {
@@ -101,7 +108,7 @@ bool has_stacks(const RankReport& report) {
   return report.note.find("without libdw") == std::string::npos;
 }
 
-TEST_CASE("HangMonitor: a worker stuck in read(), one in sleep, one that spins [proc]") {
+TEST_CASE("HangMonitor: a worker stuck in read(), one in sleep, one that spins", "[proc]") {
   const TemporaryDirectory directory;
   const std::string fifo = directory.path + "/fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
@@ -133,7 +140,8 @@ TEST_CASE("HangMonitor: a worker stuck in read(), one in sleep, one that spins [
   CHECK(node.group.failures.empty());  // looking at them harmed none
 }
 
-TEST_CASE("HangMonitor: a page that stands still, with a worker that computes: it works [proc]") {
+TEST_CASE("HangMonitor: a page that stands still, with a worker that computes: it works",
+          "[proc]") {
   Watched node(Commands{{DDPRUN_STUCK_WORKER, "spin"}}, 500ms);
   ProgressWords words;
   words.phase = WorkPhase::kTrain;
@@ -150,8 +158,8 @@ TEST_CASE("HangMonitor: a page that stands still, with a worker that computes: i
   CHECK_FALSE(node.stalled[0].foreign);
 }
 
-TEST_CASE(
-    "HangMonitor: behind a shell that waits, its program is looked at, and its CPU counts [proc]") {
+TEST_CASE("HangMonitor: behind a shell that waits, its program is looked at, and its CPU counts",
+          "[proc]") {
   Watched node({{"/bin/sh", "-c", std::string(DDPRUN_STUCK_WORKER) + " spin; true"},
                 {"/bin/sh", "-c", std::string(DDPRUN_STUCK_WORKER) + " sleep; true"}},
                3s);
@@ -165,7 +173,8 @@ TEST_CASE(
   CHECK(node.stalled.size() == 1);
 }
 
-TEST_CASE("HangMonitor: a stopped worker is stopped; it isn't continued by looking at it [proc]") {
+TEST_CASE("HangMonitor: a stopped worker is stopped; it isn't continued by looking at it",
+          "[proc]") {
   Watched node(Commands{{DDPRUN_STUCK_WORKER, "sleep"}});
   REQUIRE(node.all_ready());
   const pid_t pid = node.group.group->pids()[0];
@@ -180,7 +189,7 @@ TEST_CASE("HangMonitor: a stopped worker is stopped; it isn't continued by looki
   REQUIRE(::kill(pid, SIGCONT) == 0);
 }
 
-TEST_CASE("HangMonitor: without ddprun-stacks the places are there, with the reason [proc]") {
+TEST_CASE("HangMonitor: without ddprun-stacks the places are there, with the reason", "[proc]") {
   GroupFixture group;
   group.start_shells({"echo ready; sleep 100"});
   HangMonitorOptions options;
@@ -189,19 +198,151 @@ TEST_CASE("HangMonitor: without ddprun-stacks the places are there, with the rea
   HangMonitorEvents events;
   events.read_page = [](int) { return std::nullopt; };
   events.pids = [&] { return group.group->pids(); };
-  events.inspected = [&](std::vector<RankReport> ranks) { inspected = std::move(ranks); };
+  events.inspected = [&](std::uint64_t, std::vector<RankReport> ranks) {
+    inspected = std::move(ranks);
+  };
   HangMonitor monitor(group.io, options, events);
   monitor.start();
   REQUIRE(group.wait_output("ready"));
   REQUIRE(group.wait_for([&] {
-    monitor.inspect();
+    monitor.inspect(1);
     return inspected && !inspected->empty();
   }));
   CHECK_THAT(inspected->front().note, Contains("can't start /nonexistent/ddprun-stacks"));
   CHECK(group.stop_and_wait(0ms));
 }
 
-TEST_CASE("HangMonitor: one look at eight workers costs well below 0.5 % of a core [proc]") {
+// A ddprun-stacks that is stuck, and can't be killed either as far as its starter sees: it never
+// ends what it was asked for.
+TEST_CASE("StackProcess: at the limit the wait is over, whatever becomes of the program",
+          "[proc]") {
+  boost::asio::io_context io;
+  const TemporaryDirectory directory;
+  const std::string program = directory.path + "/stuck";
+  std::ofstream(program) << "#!/bin/sh\nexec sleep 1000\n";
+  REQUIRE(::chmod(program.c_str(), 0700) == 0);
+  const auto process = StackProcess::start(io, program);
+  for (int i = 0; i < 2; ++i) {
+    bool done = false;
+    const auto begun = Clock::now();
+    process->take({::getpid()}, 200ms, [&](const ProcessStacks& stacks, const std::string&) {
+      CHECK(stacks.empty());
+      done = true;
+    });
+    CHECK(process->is_busy());
+    while (!done && Clock::now() < begun + 20s) io.run_one_for(1s);
+    CHECK(done);
+    CHECK(Clock::now() - begun < 10s);
+    CHECK_FALSE(process->is_busy());
+    CHECK_FALSE(process->has_ended());
+  }
+  process->abandon();
+  io.run_for(20s);  // until it is reaped
+  CHECK(process->has_ended());
+}
+
+TEST_CASE("StackProcess: the program is in memory before it is asked, and serves many times",
+          "[proc]") {
+  boost::asio::io_context io;
+  const TemporaryDirectory directory;
+  const std::string program = directory.path + "/ddprun-stacks";
+  std::filesystem::copy_file(DDPRUN_STACKS, program);
+  const auto process = StackProcess::start(io, program);
+  std::filesystem::remove(program);
+  for (int i = 0; i < 3; ++i) {
+    std::optional<ProcessStacks> found;
+    process->take({::getppid()}, 5s, [&](const ProcessStacks& stacks, const std::string& problem) {
+      CHECK(problem.empty());
+      found = stacks;
+    });
+    while (!found) REQUIRE(io.run_one_for(20s) > 0);
+    CHECK(found->count(::getppid()) == 1);
+  }
+  process->abandon();
+  io.run_for(20s);
+}
+
+TEST_CASE("ProcessSampler: what the family did before it was looked at doesn't count, nor later",
+          "[proc]") {
+  int said[2], go[2];
+  REQUIRE(::pipe2(said, O_CLOEXEC) == 0);
+  REQUIRE(::pipe2(go, O_CLOEXEC) == 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    ::close(go[1]);
+    if (::fork() == 0) {
+      char byte = 0;
+      for (int part = 1; ::read(go[0], &byte, 1) == 1; ++part) {
+        timespec used{};
+        while (used.tv_nsec < 300'000'000L * part) {
+          ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+        }
+        if (::write(said[1], "r", 1) != 1) break;
+      }
+      ::_exit(0);
+    }
+    ::pause();
+  }
+  ProcessSampler sampler(parent);
+  const auto work = [&] {
+    char byte = 0;
+    REQUIRE(::write(go[1], "g", 1) == 1);
+    REQUIRE(::read(said[0], &byte, 1) == 1);
+  };
+  work();
+  const auto first = sampler.look(true)->cpu;
+  CHECK(first < 100ms);
+  CHECK(sampler.knows_family());
+  work();
+  const auto second = sampler.look(true)->cpu;
+  CHECK(second - first >= 200ms);
+  sampler.forget_family();
+  work();
+  CHECK(sampler.look(true)->cpu - second < 100ms);
+  ::close(go[1]);
+  REQUIRE(::kill(parent, SIGKILL) == 0);
+  CHECK(::waitpid(parent, nullptr, 0) == parent);
+}
+
+TEST_CASE("ProcessSampler: what an ended child had used and moved is no work of its parent",
+          "[proc]") {
+  int said[2], go[2];
+  REQUIRE(::pipe2(said, O_CLOEXEC) == 0);
+  REQUIRE(::pipe2(go, O_CLOEXEC) == 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    char byte = 0;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      static char buffer[1 << 20];
+      const int zero = ::open("/dev/zero", O_RDONLY);
+      for (int i = 0; i < 16; ++i) byte += static_cast<char>(::read(zero, buffer, sizeof buffer));
+      timespec used{};
+      while (used.tv_sec == 0 && used.tv_nsec < 400'000'000) {
+        ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+      }
+      ::_exit(::write(said[1], "r", 1) == 1 && ::read(go[0], &byte, 1) == 1 ? 0 : 1);
+    }
+    ::waitpid(child, nullptr, 0);
+    if (::write(said[1], "o", 1) == 1) ::read(go[0], &byte, 1) == 1 ? ::_exit(0) : ::_exit(1);
+  }
+  char byte = 0;
+  ProcessSampler sampler(parent);
+  REQUIRE(::read(said[0], &byte, 1) == 1);
+  REQUIRE(byte == 'r');
+  const ProcessFacts before = sampler.look(true).value();
+  REQUIRE(::write(go[1], "g", 1) == 1);
+  REQUIRE(::read(said[0], &byte, 1) == 1);
+  REQUIRE(byte == 'o');  // it was waited for
+  CHECK(sampler.look(false)->cpu - before.cpu < 200ms);
+  const ProcessFacts after = sampler.look(true).value();
+  CHECK(after.cpu - before.cpu < 200ms);
+  CHECK(after.bytes - before.bytes < 1 << 20);
+  CHECK(::write(go[1], "g", 1) == 1);
+  CHECK(::waitpid(parent, nullptr, 0) == parent);
+}
+
+TEST_CASE("HangMonitor: one look at eight workers costs well below 0.5 % of a core", "[proc]") {
   Watched node(Commands(8, {DDPRUN_STUCK_WORKER, "sleep"}), 1h);
   REQUIRE(node.all_ready());
   const auto used = [] {

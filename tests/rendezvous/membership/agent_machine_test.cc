@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/agent_machine.h"
 
+#include <algorithm>
 #include <csignal>
 
 #include "tests/support/catch.h"
@@ -492,14 +493,16 @@ TEST_CASE("AgentMachine: inspects the ranks of its round when asked, and says wh
   node.run();
   node.hear(Inspect{7});
   CHECK(node.last<agent_action::Inspect>() == nullptr);
-  node.hear(Inspect{1});
+  node.hear(Inspect{1, 4});
   REQUIRE(node.last<agent_action::Inspect>() != nullptr);
   CHECK(node.last<agent_action::Inspect>()->round == 1);
+  CHECK(node.last<agent_action::Inspect>()->inquiry == 4);
   RankReport report;
   report.global_rank = 3;
-  node(agent_event::RanksInspected{1, {report}});
+  node(agent_event::RanksInspected{1, 4, {report}});
   REQUIRE(node.said<Inspection>() != nullptr);
   CHECK(node.said<Inspection>()->ranks[0].global_rank == 3);
+  CHECK(node.said<Inspection>()->inquiry == 4);
   node(agent_event::RankStalled{1, report});
   CHECK(node.said<Stalled>() != nullptr);
   node(agent_event::StepsTimed{1, {}});
@@ -513,12 +516,32 @@ TEST_CASE("AgentMachine: keeps no report of ranks for a link that is down, or of
   node.run();
   node(agent_event::LinkDown{false, "reset"});
   node(agent_event::RankStalled{1, {}});
-  node(agent_event::RanksInspected{1, {}});
+  node(agent_event::RanksInspected{1, 1, {}});
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   node.welcome();
   node(agent_event::RankStalled{2, {}});
   CHECK(node.said<Stalled>() == nullptr);
   CHECK(node.said<Inspection>() == nullptr);
+}
+
+TEST_CASE(
+    "AgentMachine: what is said of ranks is not kept: a healthy rendezvous confirms nothing") {
+  Node node;
+  node.run();
+  node(agent_event::WorkersRunning{1});
+  for (int i = 0; i < 1000; ++i) {
+    node(agent_event::StepsTimed{1, {}});
+    node(agent_event::RankStalled{1, {}});
+    node(agent_event::RanksInspected{1, 1, {}});
+  }
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node.actions.clear();
+  node.welcome();
+  CHECK(node.said<WorkersRunning>() != nullptr);
+  CHECK(std::count_if(node.actions.begin(), node.actions.end(), [](const AgentAction& action) {
+          return std::holds_alternative<agent_action::Send>(action);
+        }) == 1);
 }
 
 TEST_CASE("AgentMachine: a worker's request is handed on while its round lives") {

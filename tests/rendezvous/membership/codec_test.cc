@@ -92,7 +92,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       Preempted{},
       Leave{"received SIGINT", 130},
       Stalled{4, full_report()},
-      Inspection{4, {full_report(), foreign}},
+      Inspection{4, 2, {full_report(), foreign}},
       times};
   for (const AgentMessage& message : messages) {
     const std::string text = encode(AgentEnvelope{7, 9, message});
@@ -121,7 +121,7 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       end,
       Refused{"no", 2},
       Refused{"ending", 75, true},
-      Inspect{3},
+      Inspect{3, 2},
       HangVerdict{3, "rank 3 …", {"state S", "  read"}}};
   for (const RendezvousMessage& message : messages) {
     const std::string text = encode(RendezvousEnvelope{7, 9, message});
@@ -214,7 +214,7 @@ TEST_CASE("Codec: reports of ranks are bounded, whatever is in them") {
   report.frames.assign(20, std::string(1000, '\x01'));
   report.call = report.note = report.wchan = report.phase = std::string(100'000, '\x02');
   const std::string text =
-      encode(AgentEnvelope{1, 0, Inspection{1, std::vector<RankReport>(100, report)}});
+      encode(AgentEnvelope{1, 0, Inspection{1, 1, std::vector<RankReport>(100, report)}});
   CHECK(text.size() < kMaxMessageBytes / 2);
   const auto back = std::get<Inspection>(decode_agent_message(text).message);
   CHECK(back.ranks.size() == kMaxReportedRanks);
@@ -281,7 +281,7 @@ TEST_CASE("Codec: a report of a rank with a value out of range is refused by nam
              Contains("message \"stalled\": report: \"global_rank\" is -3"));
   CHECK_THAT(error_of(with("\"quiet_ms\":6200", "\"quiet_ms\":-1")), Contains("\"quiet_ms\""));
   CHECK_THAT(error_of(with("[\"read\",\"main\"]", "7")), Contains("\"frames\" is not an array"));
-  std::string many = R"({"type":"inspection","seq":1,"ack":0,"round":1,"ranks":[)";
+  std::string many = R"({"type":"inspection","seq":1,"ack":0,"round":1,"inquiry":1,"ranks":[)";
   for (int i = 0; i < 65; ++i) many += i == 0 ? "{}" : ",{}";
   CHECK_THAT(error_of(many + "]}"), Contains("\"ranks\" has more than 64 elements"));
   CHECK_THAT(error_of(R"({"type":"step_times","seq":1,"ack":0,"round":1,"ranks":[7]})"),

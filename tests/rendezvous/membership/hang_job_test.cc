@@ -48,9 +48,9 @@ struct HangScript : Script {
     return count;
   }
   void hang_of_rank_1() {
-    says("1", Stalled{1, rank(0, true)});
-    says("1", Inspection{1, {rank(0, true)}});
-    says("2", Inspection{1, {rank(1, false)}});
+    mentions("1", Stalled{1, rank(0, true)});
+    mentions("1", Inspection{1, 1, {rank(0, true)}});
+    mentions("2", Inspection{1, 1, {rank(1, false)}});
   }
 };
 
@@ -58,14 +58,14 @@ TEST_CASE(
     "Hang: every node is asked once, told the verdict, and the round ends as the outlier's "
     "failure") {
   HangScript j;
-  j.says("1", Stalled{1, rank(0, true)});
+  j.mentions("1", Stalled{1, rank(0, true)});
   CHECK(j.count_inspects("1") == 1);
   CHECK(j.count_inspects("2") == 1);
-  j.says("2", Stalled{1, rank(1, false)});
+  j.mentions("2", Stalled{1, rank(1, false)});
   CHECK(j.count_inspects("1") == 1);
-  j.says("1", Inspection{1, {rank(0, true)}});
+  j.mentions("1", Inspection{1, 1, {rank(0, true)}});
   CHECK(j.last<HangVerdict>("1") == nullptr);
-  j.says("2", Inspection{1, {rank(1, false)}});
+  j.mentions("2", Inspection{1, 1, {rank(1, false)}});
   for (const std::string name : {"1", "2"}) {
     REQUIRE(j.last<HangVerdict>(name) != nullptr);
     CHECK_THAT(j.last<HangVerdict>(name)->text,
@@ -107,14 +107,14 @@ TEST_CASE("Hang: report tells and lets the job run; off asks nobody") {
   CHECK_FALSE(j.table.status().front().hang->acted);
 
   HangScript off(1, HangAction::kOff);
-  off.says("1", Stalled{1, rank(0, true)});
+  off.mentions("1", Stalled{1, rank(0, true)});
   CHECK(off.count_inspects("1") == 0);
 }
 
 TEST_CASE("Hang: a node that doesn't answer is waited for for 3 s, then named") {
   HangScript j;
-  j.says("1", Stalled{1, rank(0, false)});
-  j.says("1", Inspection{1, {rank(0, false)}});
+  j.mentions("1", Stalled{1, rank(0, false)});
+  j.mentions("1", Inspection{1, 1, {rank(0, false)}});
   j.wait(2999ms);
   CHECK(j.last<HangVerdict>("1") == nullptr);
   j.wait(1ms);
@@ -122,11 +122,84 @@ TEST_CASE("Hang: a node that doesn't answer is waited for for 3 s, then named") 
   CHECK_THAT(j.last<HangVerdict>("1")->text, Contains("no answer from node 1 (2, 10.0.0.2)"));
 }
 
+TEST_CASE("Hang: where nobody is to blame the round ends, and no node is counted or excluded") {
+  Script j(2, 1);
+  j.settings.exclude_after = 1;
+  for (const std::string name : {"1", "2"}) j.join(name);
+  for (const std::string name : {"1", "2"}) j.says(name, WorkersRunning{1});
+  const auto waits = [](int global_rank) {
+    RankReport report = rank(global_rank, true);
+    report.quiet = 61s;
+    return report;
+  };
+  const auto hang = [&](std::uint64_t round, std::uint64_t inquiry) {
+    j.mentions("1", Stalled{round, waits(0)});
+    j.mentions("1", Inspection{round, inquiry, {waits(0)}});
+    j.mentions("2", Inspection{round, inquiry, {waits(1)}});
+  };
+  hang(1, 1);
+  REQUIRE(j.last<StopRound>("2") != nullptr);
+  CHECK(j.last<StopRound>("2")->reason ==
+        "no progress: 2 ranks in all_reduce #9 (step 41); restart 1 of 1");
+  for (const std::string name : {"1", "2"}) j.says(name, WorkersStopped{1, 1001});
+  CHECK(j.last<JobEnd>("1") == nullptr);
+  REQUIRE(j.round("1") == 2);
+  CHECK(j.round("2") == 2);
+  CHECK(j.table.status().front().excluded.empty());
+
+  for (const std::string name : {"1", "2"}) j.says(name, WorkersRunning{2});
+  hang(2, 2);
+  for (const std::string name : {"1", "2"}) j.says(name, WorkersStopped{2, 1001});
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK(j.last<JobEnd>("1")->exit_code == 124);
+  CHECK_FALSE(j.last<JobEnd>("1")->first_failure.has_value());
+  CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("no progress: 2 ranks in all_reduce #9"));
+}
+
+TEST_CASE("Hang: an answer to an earlier inquiry says nothing: its rank may have gone on") {
+  HangScript j;
+  j.mentions("1", Stalled{1, rank(0, true)});
+  j.mentions("1", Inspection{1, 1, {rank(0, true)}});
+  for (int i = 0; i < 8; ++i) j.wait_alive(1s);  // node 2 is late
+  REQUIRE(j.last<StopRound>("1") == nullptr);
+  j.mentions("1", Stalled{1, rank(0, true)});
+  REQUIRE(j.count_inspects("1") == 2);
+  CHECK(j.last<Inspect>("2")->inquiry == 2);
+  j.mentions("1", Inspection{1, 2, {rank(0, true)}});
+  j.mentions("2", Inspection{1, 1, {rank(1, false)}});
+  CHECK(j.last<StopRound>("1") == nullptr);
+  j.mentions("2", Inspection{1, 2, {rank(1, false)}});
+  CHECK(j.last<StopRound>("1") != nullptr);
+}
+
+TEST_CASE(
+    "Hang: a node whose workers finish while the others are asked has nothing to do with it") {
+  HangScript j;
+  j.mentions("1", Stalled{1, rank(0, true)});
+  j.mentions("2", Inspection{1, 1, {rank(1, false)}});
+  j.says("2", WorkersSucceeded{1});
+  RankReport waits = rank(0, true);
+  waits.quiet = 61s;
+  j.mentions("1", Inspection{1, 1, {waits}});
+  REQUIRE(j.last<HangVerdict>("1") != nullptr);
+  CHECK_THAT(j.last<HangVerdict>("1")->text, Contains("rank 0 (node 0, 1, pid 700)"));
+  CHECK_THAT(j.last<HangVerdict>("1")->text, Contains("1 of 2 ranks have finished"));
+}
+
+TEST_CASE("Hang: only what opens an inquiry is logged") {
+  HangScript j;
+  j.logs.clear();
+  j.mentions("1", Stalled{1, rank(0, true)});
+  CHECK(j.logs.size() == 1);
+  for (int i = 0; i < 100; ++i) j.mentions("2", Stalled{1, rank(1, false)});
+  CHECK(j.logs.size() == 1);
+}
+
 TEST_CASE("Hang: another inquiry is made 5 s after the last one, not earlier, and once") {
   HangScript j(1, HangAction::kReport);
   j.hang_of_rank_1();
-  j.says("1", Stalled{1, rank(0, true)});
-  j.says("2", Stalled{1, rank(1, false)});
+  j.mentions("1", Stalled{1, rank(0, true)});
+  j.mentions("2", Stalled{1, rank(1, false)});
   CHECK(j.count_inspects("1") == 1);
   j.wait_alive(5s);
   CHECK(j.count_inspects("1") == 2);
@@ -139,9 +212,9 @@ TEST_CASE("Hang: what is within its limit is asked again when that ends") {
   RankReport saving = rank(1, false);
   saving.phase = "checkpoint";
   saving.limit = 20s;
-  j.says("1", Stalled{1, rank(0, true)});
-  j.says("1", Inspection{1, {rank(0, true)}});
-  j.says("2", Inspection{1, {saving}});
+  j.mentions("1", Stalled{1, rank(0, true)});
+  j.mentions("1", Inspection{1, 1, {rank(0, true)}});
+  j.mentions("2", Inspection{1, 1, {saving}});
   CHECK(j.last<HangVerdict>("1") == nullptr);  // nothing to tell
   CHECK(j.last<StopRound>("1") == nullptr);
   j.wait_alive(13s);
@@ -155,27 +228,27 @@ TEST_CASE(
   HangScript j;
   RankReport late = rank(1, false);
   late.quiet = 4950ms;
-  j.says("1", Stalled{1, rank(0, true)});
-  j.says("1", Inspection{1, {rank(0, true)}});
-  j.says("2", Inspection{1, {late}});
+  j.mentions("1", Stalled{1, rank(0, true)});
+  j.mentions("1", Inspection{1, 1, {rank(0, true)}});
+  j.mentions("2", Inspection{1, 1, {late}});
   CHECK(j.last<HangVerdict>("1") == nullptr);
   j.wait(300ms);
   CHECK(j.count_inspects("1") == 2);
-  j.says("1", Inspection{1, {rank(0, true)}});
-  j.says("2", Inspection{1, {rank(1, false)}});
+  j.mentions("1", Inspection{1, 2, {rank(0, true)}});
+  j.mentions("2", Inspection{1, 2, {rank(1, false)}});
   CHECK(j.last<StopRound>("1") != nullptr);
 }
 
 TEST_CASE("Hang: messages of another round, and answers that nobody asked for, change nothing") {
   HangScript j;
-  j.says("1", Stalled{7, rank(0, true)});
-  j.says("1", Inspection{1, {rank(0, false)}});
-  j.says("2", Inspection{1, {rank(1, false)}});
+  j.mentions("1", Stalled{7, rank(0, true)});
+  j.mentions("1", Inspection{1, 1, {rank(0, false)}});
+  j.mentions("2", Inspection{1, 1, {rank(1, false)}});
   CHECK(j.count_inspects("1") == 0);
   CHECK(j.last<HangVerdict>("1") == nullptr);
-  j.says("1", Stalled{1, rank(0, true)});
-  j.says("1", Inspection{2, {rank(0, true)}});
-  j.says("2", Inspection{1, {rank(1, false)}});
+  j.mentions("1", Stalled{1, rank(0, true)});
+  j.mentions("1", Inspection{2, 1, {rank(0, true)}});
+  j.mentions("2", Inspection{1, 1, {rank(1, false)}});
   CHECK(j.last<HangVerdict>("1") == nullptr);
 }
 
@@ -209,8 +282,8 @@ StepTimes times(int first_rank, std::vector<std::chrono::microseconds> own) {
 TEST_CASE(
     "Stragglers: a rank whose own time is beyond twice the median is named, live and at the end") {
   HangScript j;
-  j.says("1", times(0, {10ms, 11ms, 12ms, 11ms}));
-  j.says("2", times(4, {10ms, 12ms, 41ms, 11ms}));
+  j.mentions("1", times(0, {10ms, 11ms, 12ms, 11ms}));
+  j.mentions("2", times(4, {10ms, 12ms, 41ms, 11ms}));
   const JobStatus status = j.table.status().front();
   REQUIRE(status.stragglers.size() == 1);
   CHECK(status.stragglers[0] ==
@@ -224,10 +297,10 @@ TEST_CASE(
 
 TEST_CASE("Stragglers: times of microseconds, and those of a round that is over, are none") {
   HangScript j;
-  j.says("1", times(0, {10us, 11us}));
-  j.says("2", times(2, {500us, 11us}));
+  j.mentions("1", times(0, {10us, 11us}));
+  j.mentions("2", times(2, {500us, 11us}));
   CHECK(j.table.status().front().stragglers.empty());
-  j.says("2", times(2, {90ms, 11us}));
+  j.mentions("2", times(2, {90ms, 11us}));
   CHECK(j.table.status().front().stragglers.size() == 1);
   j.fails("1", 1, 3);
   j.says("1", WorkersStopped{1, 1001});

@@ -136,6 +136,73 @@ TEST_CASE("compare_ranks: all ranks in one collective may be a slow network: mor
   finding = compare_ranks(inspected);
   CHECK(finding.kind == HangKind::kHung);
   CHECK(acts_upon(finding, inspected, HangAction::kDefault));
+  CHECK_FALSE(finding.outlier.has_value());
+  CHECK(finding.quiet == 61s);
+  CHECK(finding.text == "hang: 8 ranks in all_reduce #8812 (step 1101) for 61.0 s");
+  CHECK(finding.lines.front() == "of rank 0 (node 0, gpu01, pid 100):");
+  const WorkerFailure failure = hung_failure(finding, inspected);
+  CHECK(failure.global_rank == -1);
+  CHECK(failure.node_rank == -1);
+  CHECK(failure.host.empty());
+  CHECK(failure.hung);
+  CHECK(failure.exit_code == 124);
+  CHECK(failure.note == "8 ranks in all_reduce #8812 (step 1101)");
+}
+
+TEST_CASE("compare_ranks: where nobody is outside a collective, the node that is silent is named") {
+  Inspected inspected = waiting_ranks();
+  inspected.world_size = 16;
+  inspected.silent_nodes = {"node 2 (gpu03, 10.0.0.3)", "node 3 (gpu04, 10.0.0.4)"};
+  report(inspected, 6).collectives_begun = 8810;  // it waits for that node, too
+  report(inspected, 6).collectives_done = 8809;
+  for (std::size_t i = 0; i < 8; ++i) report(inspected, i).quiet = 61s;
+  const HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kHung);
+  CHECK_FALSE(finding.outlier.has_value());
+  CHECK_THAT(hung_failure(finding, inspected).note,
+             Contains("; 8 of 16 ranks not seen; no answer from node 2 (gpu03, 10.0.0.3), node 3 "
+                      "(gpu04, 10.0.0.4)"));
+}
+
+TEST_CASE("compare_ranks: a job's only rank is the outlier") {
+  Inspected inspected = waiting_ranks(2);
+  inspected.ranks.pop_back();
+  inspected.world_size = 1;
+  report(inspected, 0).quiet = 61s;
+  CHECK(compare_ranks(inspected).outlier == std::size_t{0});
+  inspected.world_size = 2;  // not the only one
+  inspected.silent_nodes = {"node 1 (gpu02, 10.0.0.2)"};
+  CHECK_FALSE(compare_ranks(inspected).outlier.has_value());
+}
+
+TEST_CASE("compare_ranks: foreign ranks have no part in a job whose other ranks write a page") {
+  Inspected inspected = waiting_ranks();
+  report(inspected, 0).foreign = true;  // within its 10 minutes, and first
+  report(inspected, 0).limit = 10min;
+  for (std::size_t i = 0; i < 8; ++i) report(inspected, i).quiet = 61s;
+  const HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kHung);
+  CHECK_FALSE(finding.outlier.has_value());
+  CHECK(acts_upon(finding, inspected, HangAction::kDefault));
+
+  for (std::size_t i = 0; i < 8; ++i) report(inspected, i).quiet = i == 0 ? 11min : 1s;
+  CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
+  CHECK_FALSE(compare_ranks(inspected).again_in.has_value());
+}
+
+TEST_CASE("compare_ranks: a rank that is stopped inside a collective is stopped, not hung") {
+  Inspected inspected = waiting_ranks();
+  for (std::size_t i = 0; i < 8; ++i) report(inspected, i).quiet = 61s;
+  report(inspected, 5).activity = RankActivity::kStopped;
+  report(inspected, 5).state = "t";
+  report(inspected, 5).quiet = 1s;
+  for (const bool another_is_outside : {false, true}) {
+    if (another_is_outside) report(inspected, 3).collectives_begun = 8811;
+    const HangFinding finding = compare_ranks(inspected);
+    CHECK(finding.kind == HangKind::kStopped);
+    CHECK_THAT(finding.text, Contains("rank 5 (node 1, gpu02, pid 105) is stopped (state t)"));
+    CHECK_FALSE(acts_upon(finding, inspected, HangAction::kDefault));
+  }
 }
 
 TEST_CASE("compare_ranks: all inside, one in an earlier collective: it is named, with more time") {
@@ -158,13 +225,17 @@ TEST_CASE("compare_ranks: without collectives the rank with the fewest steps is 
 }
 
 TEST_CASE(
-    "compare_ranks: equal steps: the smallest group of places; nothing differs: the quietest") {
+    "compare_ranks: equal steps: the smallest group of places, or the only one that is stalled; "
+    "all alike: nobody") {
   Inspected inspected = waiting_ranks();
   for (std::size_t i = 0; i < 8; ++i) {
     report(inspected, i).collectives_begun = report(inspected, i).collectives_done = 0;
     report(inspected, i).call = "futex()";
   }
   report(inspected, 2).quiet = 7s;
+  CHECK(compare_ranks(inspected).kind == HangKind::kHung);
+  CHECK_FALSE(compare_ranks(inspected).outlier.has_value());
+  for (const std::size_t i : {0, 1, 3, 4, 5, 6, 7}) report(inspected, i).quiet = 1s;
   CHECK(compare_ranks(inspected).outlier == std::size_t{2});
   report(inspected, 4).call = "read() of /data/x";
   CHECK(compare_ranks(inspected).outlier == std::size_t{4});
@@ -185,6 +256,20 @@ TEST_CASE("compare_ranks: what was not seen is said") {
   inspected.silent_nodes = {"node 2 (gpu03, 10.0.0.3)"};
   CHECK_THAT(compare_ranks(inspected).text,
              Contains("; 8 of 16 ranks not seen; no answer from node 2 (gpu03, 10.0.0.3)"));
+  inspected.num_finished = 8;
+  CHECK_THAT(compare_ranks(inspected).text, Contains("; 8 of 16 ranks have finished; no answer"));
+}
+
+TEST_CASE("compare_ranks: of thousands of silent nodes eight are named") {
+  Inspected inspected = one_outside();
+  inspected.world_size = 80'000;
+  for (int node = 2; node < 10'000; ++node) {
+    inspected.silent_nodes.push_back("node " + std::to_string(node));
+  }
+  const std::string text = compare_ranks(inspected).text;
+  CHECK_THAT(text, Contains("no answer from node 2, node 3"));
+  CHECK_THAT(text, Contains(", node 9 and 9990 more"));
+  CHECK(text.size() < 500);
 }
 
 TEST_CASE("acts_upon: foreign ranks only when asked to, and only when every rank is blocked") {

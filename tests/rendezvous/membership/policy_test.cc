@@ -154,6 +154,22 @@ TEST_CASE("Policy: a node that is the first to fail too often is out, a spare ta
   CHECK_THAT(j.last<Refused>("2")->message, Contains("is excluded"));
 }
 
+TEST_CASE("Policy: an excluded node whose workers are gone already is told so, too") {
+  Script j(2, 10);
+  j.settings.min_nodes = 1;
+  j.settings.exclude_after = 1;
+  for (const char* name : {"1", "2"}) j.join(name);
+  j.says("2", WorkersSucceeded{1});
+  j.says("2", WorkersStopped{1, 1001});
+  j.fails("2", 1, 3);
+  j.says("1", WorkersStopped{1, 1001});
+  REQUIRE(j.last<JobEnd>("2") != nullptr);
+  CHECK_THAT(j.last<JobEnd>("2")->reason, Contains("excluded"));
+  CHECK(j.agents["2"].closed);
+  j.wait_alive(31s);
+  CHECK(j.round("1") == 2);
+}
+
 TEST_CASE(
     "Policy: without enough nodes left an exclusion is the job's end, with the worker's code") {
   Script j(2, 10);

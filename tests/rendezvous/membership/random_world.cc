@@ -150,7 +150,11 @@ void RandomWorld::join(Agent& agent) {
 }
 
 void RandomWorld::say(Agent& agent, AgentMessage message) {
-  agent.last_sent = agent.channel.number(std::move(message));
+  const bool plain = std::holds_alternative<Stalled>(message) ||
+                     std::holds_alternative<Inspection>(message) ||
+                     std::holds_alternative<StepTimes>(message);
+  agent.last_sent = plain && chance(90) ? agent.channel.plain(std::move(message))
+                                        : agent.channel.number(std::move(message));
   step(event::Message{*agent.connection, agent.last_sent, {}});
 }
 
@@ -213,7 +217,7 @@ void RandomWorld::say_something_of_ranks(Agent& agent, std::uint64_t round, bool
   if (!asked && chance(30)) {
     say(agent, Stalled{round, rank()});
   } else if (asked || chance(80)) {
-    Inspection inspection{round, {}};
+    Inspection inspection{round, chance(90) ? agent.inquiry : random(4), {}};
     for (std::uint64_t i = random(4); i > 0; --i) inspection.ranks.push_back(rank());
     say(agent, inspection);
   } else {
@@ -362,6 +366,7 @@ void RandomWorld::receive(Agent& agent, const RendezvousEnvelope& envelope) {
   } else if (const auto* inspect = std::get_if<Inspect>(&envelope.message)) {
     check_live_round(agent, inspect->round, "inspect");
     agent.asked_to_inspect |= inspect->round == agent.live_round;
+    agent.inquiry = inspect->inquiry;
   } else if (const auto* verdict = std::get_if<HangVerdict>(&envelope.message)) {
     check_live_round(agent, verdict->round, "hang_verdict");
   } else if (std::get_if<JobEnd>(&envelope.message) != nullptr ||

@@ -43,6 +43,7 @@ class RandomWorld {
     Channel<AgentMessage> channel;
     std::optional<ConnectionId> connection;
     std::uint64_t live_round = 0;  // whose workers really live here; 0 = none
+    std::uint64_t inquiry = 0;     // the last one that it was asked in
     bool asked_to_stop = false;
     bool asked_to_inspect = false;
     std::optional<Clock::time_point> leaves_by;  // live_round's workers were asked to leave

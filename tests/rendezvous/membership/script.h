@@ -54,6 +54,11 @@ class Script {
     Agent& agent = agents[name];
     step(event::Message{agent.connection, agent.channel.number(std::move(message)), {}});
   }
+  // Not numbered.
+  void mentions(const std::string& name, AgentMessage message) {
+    Agent& agent = agents[name];
+    step(event::Message{agent.connection, agent.channel.plain(std::move(message)), {}});
+  }
   void acks(const std::string& name) {
     Agent& agent = agents[name];
     step(event::Message{agent.connection, agent.channel.plain(Ack{}), {}});
@@ -108,6 +113,7 @@ class Script {
   JobTimeouts timeouts;
   JobTable table;
   std::map<std::string, Agent> agents;
+  std::deque<std::string> logs;
   Clock::time_point now{1h};
   ConnectionId last_connection = 0;
 
@@ -115,6 +121,7 @@ class Script {
   void step(const Event& event) { perform(table.step(event, now)); }
   void perform(const Actions& actions) {
     for (const Action& action : actions) {
+      if (const auto* log = std::get_if<action::Log>(&action)) logs.push_back(log->text);
       for (auto& [name, agent] : agents) {
         const auto* send = std::get_if<action::Send>(&action);
         if (send != nullptr && send->connection == agent.connection) {
