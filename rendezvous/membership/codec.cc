@@ -364,7 +364,7 @@ void get(const JsonFields& in, JobEnd& end) {
   if (in.has("first_failure")) end.first_failure = read_failure(in.object("first_failure"));
   end.rounds = in.counter("rounds");
   end.summary = in.clipped("summary", kMaxShownBytes);
-  end.victims = in.texts("victims", kMaxVictims);
+  end.victims = in.texts("victims", kMaxVictims, kMaxShownBytes);
 }
 
 void put(json::object& out, const Refused& refused) {
