@@ -380,10 +380,9 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
   log(out, verdict.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
       concat("ended with exit code ", verdict.exit_code, verdict.reason.empty() ? "" : ": ",
              verdict.reason));
-  for (Optional* deadline :
-       {&join_deadline_, &last_call_, &backoff_until_, &fenced_until_, &start_deadline_,
-         &barrier_deadline_, &preempt_deadline_, &stop_deadline_, &waiting_due_,
-          &join_restart_at_}) {
+  for (Optional* deadline : {&join_deadline_, &last_call_, &backoff_until_, &fenced_until_,
+                             &start_deadline_, &barrier_deadline_, &preempt_deadline_,
+                             &stop_deadline_, &waiting_due_, &join_restart_at_}) {
     deadline->reset();
   }
   state_.phase = JobPhase::kEnded;

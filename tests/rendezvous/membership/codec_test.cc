@@ -226,7 +226,7 @@ TEST_CASE("Codec: what a hostile agent says to all nodes is cut to what an hones
   const auto big = [](char letter) { return std::string(60'000, letter); };
   std::string text =
       R"({"type":"worker_failed","seq":1,"ack":0,"round":1,"failure":{"global_rank":0,"local_rank":0,)"
-      R"("node_rank":0,"pid":1,"exit_code":1,"signal":0,"hung":false,"host":")" +
+      R"("node_rank":0,"pid":1,"exit_code":1,"signal":0,"hung":false,"died_at_us":0,"clock_error_us":0,"host":")" +
       big('h') + R"(","note":")" + big('n') + R"(","last_lines":[)";
   for (int i = 0; i < 14; ++i) text += (i == 0 ? "\"" : ",\"") + big('x') + '"';
   const auto failed = std::get<WorkerFailed>(decode_agent_message(text + "]}}").message);
