@@ -205,7 +205,9 @@ void get(const JsonFields& in, WorkerRequest& request) {
   request.exit_code = in.small("exit_code", 1, 255);
 }
 
-void put(json::object& out, const WorkersLeft& message) { out["round"] = message.round; }
+void put(json::object& out, const WorkersLeft& message) {
+  out["round"] = counter_value(message.round);
+}
 void get(const JsonFields& in, WorkersLeft& message) { message.round = in.counter("round"); }
 
 void put(json::object& out, const Preempted& message) {
@@ -215,18 +217,18 @@ void put(json::object& out, const Preempted& message) {
 }
 void get(const JsonFields& in, Preempted& message) {
   message.kind = in.boolean("time_limit") ? Preempted::Kind::kTimeLimit : Preempted::Kind::kNode;
-  message.reason = in.text("reason");
+  message.reason = in.clipped("reason", kMaxShownBytes);
   message.notice = in.time("notice_ms");
 }
 
 void put(json::object& out, const Preempt& message) {
-  out["round"] = message.round;
+  out["round"] = counter_value(message.round);
   out["reason"] = text(message.reason);
   out["notice_ms"] = message.notice.count();
 }
 void get(const JsonFields& in, Preempt& message) {
   message.round = in.counter("round");
-  message.reason = in.text("reason");
+  message.reason = in.clipped("reason", kMaxShownBytes);
   message.notice = in.time("notice_ms");
 }
 

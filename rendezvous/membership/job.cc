@@ -113,6 +113,7 @@ void Job::first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_
   if (!verdict_after_stop_ && num_stepped_ == 0) {
     verdict_after_stop_ = after_idle_round(state_, describe(failure));
   }
+  if (!verdict_after_stop_) verdict_after_stop_ = preemption_verdict_;
 }
 
 void Job::round_failed(Node* node, WorkerFailure failure, TimePoint now, Actions& out) {
@@ -272,6 +273,7 @@ void Job::start_round(TimePoint now, Actions& out) {
   waiting_hint_.clear();
   num_stepped_ = 0;
   was_preempted_ = false;
+  preemption_verdict_.reset();
   start_deadline_ = now + state_.timeouts.start;
   const int world_size = messages.begin()->second.world_size;
   log(out, LogLevel::kInfo,

@@ -138,10 +138,11 @@ class Job {
   // store lives, which they may need to end in order. Set in kStopping only.
   std::optional<JobEnd> verdict_after_stop_;
   Ledger ledger_;
-  std::string preempting_;       // why the live round is about to end; empty: it isn't
-  bool time_is_over_ = false;    // likewise: for good
-  bool was_preempted_ = false;   // the round that is being stopped
-  RoundFailures failures_;       // of the live or last round; empty where something else ended it
+  RoundFailures failures_;      // of the live or last round; empty where something else ended it
+  std::string preempting_;      // why the live round is about to end; empty: it isn't
+  bool time_is_over_ = false;   // likewise: for good
+  bool was_preempted_ = false;  // the round that is being stopped
+  std::optional<JobEnd> preemption_verdict_;  // what that means, where nothing else decides
   Clock::duration unnoticed_{};  // how long before now the loss or hang came that is being handled
   HangWatch hang_;               // kRunning only
   std::optional<HangStatus> last_hang_;

@@ -62,7 +62,8 @@ bool Job::serves_rendezvous(const Node& node) const {
 void Job::time_is_over(const Preempted& message, TimePoint now, Actions& out) {
   if (state_.phase == JobPhase::kForming)
     return end(after_time_limit(state_, message.reason), now, out);
-  if (!verdict_after_stop_) verdict_after_stop_ = after_time_limit(state_, message.reason);
+  preemption_verdict_ = after_time_limit(state_, message.reason);
+  if (!verdict_after_stop_) verdict_after_stop_ = preemption_verdict_;
 }
 
 void Job::handle(Node& node, const WorkersLeft& message, TimePoint now, Actions& out) {
@@ -73,6 +74,7 @@ void Job::handle(Node& node, const WorkersLeft& message, TimePoint now, Actions&
     failure.node_rank = *node.node_rank;
     failure.host = node.join.host;
     failure.exit_code = static_cast<int>(ExitCode::kRetryable);
+    failures_.add(node, failure, now);
     return round_failed(&node, std::move(failure), now, out);
   }
   node.departed = true;
@@ -92,9 +94,9 @@ void Job::settle_preemption() {
   }
   const std::string reason = std::exchange(preempting_, {});
   preempt_deadline_.reset();
-  if (verdict_after_stop_) return;
-  verdict_after_stop_ = time_is_over_ ? after_time_limit(state_, reason)
+  preemption_verdict_ = time_is_over_ ? after_time_limit(state_, reason)
                                       : after_preemption(state_, reason, takes_rendezvous);
+  if (!verdict_after_stop_) verdict_after_stop_ = preemption_verdict_;
 }
 
 }  // namespace ddprun::membership

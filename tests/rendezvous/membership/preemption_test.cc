@@ -184,6 +184,28 @@ TEST_CASE("Preemption: workers that leave unasked have failed") {
   CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("failed with exit code 75"));
 }
 
+TEST_CASE("Preemption: an earlier failure that is heard of later leaves the time limit as it is") {
+  Script j(2, 5);
+  j.join("1");
+  j.join("2");
+  j.says("1", Preempted{kTimeLimit, "reaches the time limit of 60 s", 10s});
+  j.wait(1s);
+  const auto fails_at = [&](const char* name, Clock::time_point at) {
+    WorkerFailed failed{1, {}};
+    failed.failure.exit_code = 3;
+    failed.failure.died_at_us =
+        std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count();
+    failed.failure.clock_error_us = 1;
+    j.says(name, failed);
+  };
+  fails_at("1", j.now - 5ms);
+  fails_at("2", j.now - 500ms);
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK(j.last<JobEnd>("1")->exit_code == 124);
+}
+
 TEST_CASE("Preemption: a spare that is warned goes, and so does a node before the first round") {
   Running j(1, 1);
   j.says("2", Preempted{kNode, "got SIGTERM", 60s});
