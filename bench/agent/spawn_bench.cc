@@ -45,7 +45,7 @@ Times run_once(boost::asio::io_context& io, Console& console, int num_workers,
     times.exited_ms = milliseconds_since(begin);
     group->stop(std::chrono::seconds(30));
   };
-  events.worker_failed = [](const ddprun::membership::WorkerFailure& failure) {
+  events.worker_failed = [](const ddprun::membership::WorkerFailure& failure, auto) {
     std::fprintf(stderr, "spawn_bench: a worker failed: %s\n", failure.note.c_str());
     std::exit(1);
   };
