@@ -27,7 +27,9 @@ void Job::handle(Node& node, const Preempted& message, TimePoint now, Actions& o
   if (preempting_.empty()) preempting_ = what;
   log(out, LogLevel::kWarning,
       concat(what, "; workers are asked to leave within ", message.notice.count(), " ms"));
-  preempt_deadline_ = std::min(preempt_deadline_.value_or(TimePoint::max()), now + message.notice);
+  // With a time limit each node says so, in the same moment: all are told once.
+  if (preempt_deadline_ && now + message.notice >= *preempt_deadline_) return;
+  preempt_deadline_ = now + message.notice;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*preempt_deadline_ - now);
   for (auto& [id, member] : state_.nodes) {
     if (is_member(member) && !member.gone) push(member, Preempt{state_.round, what, left}, out);

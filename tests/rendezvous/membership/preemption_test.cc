@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warnings: nodes that are about to be taken away, and time limits.
+#include <algorithm>
+
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership {
@@ -124,6 +126,19 @@ TEST_CASE("Preemption: the shortest notice of several warnings counts") {
   CHECK(j.last<JobEnd>("2") != nullptr);
   CHECK(j.last<JobEnd>("3") != nullptr);
   CHECK(j.round("5") == 2);
+}
+
+TEST_CASE("Preemption: warnings of all nodes at once cost one message to each") {
+  Running j(4);
+  for (const char* name : {"3", "1", "4", "2"}) {
+    j.says(name, Preempted{kTimeLimit, "--time-limit", 60s});
+  }
+  for (const char* name : {"1", "2", "3", "4"}) {
+    const auto& received = j.agents[name].received;
+    CHECK(std::count_if(received.begin(), received.end(), [](const RendezvousMessage& each) {
+            return std::holds_alternative<Preempt>(each);
+          }) == 1);
+  }
 }
 
 TEST_CASE("Preemption: it has a budget of its own") {
