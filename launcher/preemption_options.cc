@@ -70,7 +70,8 @@ std::optional<milliseconds> parse_duration(std::string_view text) {
 PreemptionOptions parse_preemption(const PreemptionFlags& flags,
                                    std::vector<std::string>& problems) {
   PreemptionOptions options;
-  std::string_view rest = flags.signals == "none" ? "" : flags.signals;
+  std::string_view rest = flags.signals;
+  if (rest == "none") rest = {};
   while (!rest.empty()) {
     const std::string_view name = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(name.size() + 1, rest.size()));

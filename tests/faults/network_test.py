@@ -113,8 +113,8 @@ class Network(fault_case.FaultCase):
     def test_a_loss_of_5_percent(self):
         for host in self.hosts:
             host.cable.set(loss=0.05, seed=self.seed + host.index)
-        self.survives(3, 4)
-
+        # TCP sends again after 0.2, 0.4, 0.8 s …: 1.5 s of silence is three losses in a row.
+        self.survives(3, 4, "--keep-alive-timeout=5")
 
     def test_the_first_failure_is_named_though_the_news_of_it_come_second(self):
         # 300 ms each way to host 2; host 1's worker fails 100 ms after host 2's.
