@@ -120,6 +120,7 @@ TEST_CASE(
   const auto errors = run_world(world, [&](Communicator& ranks) {
     const auto rank = static_cast<std::size_t>(ranks.rank());
     std::vector<float> values(100'000);
+    all.arrive_and_wait();  // all have set up: a failure before that is the set-up's
     codes[rank] = code_of(
         [&] { ranks.all_reduce({.data = values.data(), .count = 100'000}, ReduceOp::kSum); },
         &texts[rank]);
