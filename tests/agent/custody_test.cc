@@ -205,8 +205,7 @@ TEST_CASE("Custody: what a crash of agent and warden left is ended by the next o
   ::kill(crashed.pid(), SIGSTOP);  // it can't do anything for them
   ::kill(wardens.front(), SIGKILL);
   ::kill(crashed.pid(), SIGKILL);
-  CHECK_FALSE(all_end(pidfds, Deadline::after(std::chrono::milliseconds(200))));
-  CHECK(contains(*warden_cgroups(), name));
+  // (Any warden of this machine may be the next one: other tests run beside this.)
   Host next(1, true, "echo pid $$; while :; do sleep 0.05; done");
   const auto living = all_pidfds(next.read_lines(1));
   CHECK(all_end(pidfds, Deadline::after(kPatience)));
