@@ -24,6 +24,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/fd_message.h"
+#include "common/random_id.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -40,10 +41,9 @@ constexpr std::size_t kConnectionsPerWorker = 4;
 // A directory of our own with a listening socket in it.
 class SocketFile {
  public:
-  explicit SocketFile(const std::string& given_parent) {
-    const std::string parent = std::filesystem::absolute(given_parent);  // workers may chdir
-    make_directory(parent.size() + kNameBytes < sizeof sockaddr_un::sun_path ? parent : "/tmp");
-    path_ = directory_ + "/" + warden::kSocketName;
+  explicit SocketFile(const std::string& directory)
+      : directory_(directory), path_(directory + "/" + warden::kSocketName) {
+    if (::mkdir(directory_.c_str(), S_IRWXU) != 0) throw_system_error("mkdir " + directory_, errno);
     fd_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -65,19 +65,12 @@ class SocketFile {
   const std::string& path() const { return path_; }
 
  private:
-  static constexpr std::size_t kNameBytes =
-      std::string_view("/ddprun-XXXXXX/").size() + std::string_view(warden::kSocketName).size();
-
-  void make_directory(const std::string& parent) {
-    directory_ = parent + "/ddprun-XXXXXX";
-    if (::mkdtemp(directory_.data()) == nullptr) throw_system_error("mkdtemp " + directory_, errno);
-  }
   void remove() const {
     ::unlink(path_.c_str());
     ::rmdir(directory_.c_str());
   }
 
-  std::string directory_, path_;
+  const std::string directory_, path_;
   UniqueFd fd_;
 };
 
@@ -125,12 +118,12 @@ using ConnectionPtr = std::shared_ptr<Connection>;  // second owner: its reads u
 
 class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl> {
  public:
-  Impl(boost::asio::io_context& io, ProgressPages& pages, const std::string& parent,
+  Impl(boost::asio::io_context& io, ProgressPages& pages, const std::string& directory,
        AgentSocketEvents events)
       : io_(io),
         pages_(pages),
         events_(std::move(events)),
-        file_(std::in_place, parent),
+        file_(std::in_place, directory),
         listener_(io),
         pause_(io) {
     UniqueFd listener(::fcntl(file_->fd(), F_DUPFD_CLOEXEC, 0));
@@ -353,9 +346,17 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   bool closed_ = false;
 };
 
+std::string AgentSocket::new_directory(const std::string& parent) {
+  constexpr std::size_t kDigits = 12;
+  const std::string name = "/ddprun-" + random_id().substr(0, kDigits);
+  const std::string whole = std::filesystem::absolute(parent).string() + name;  // workers may chdir
+  const std::size_t size = whole.size() + 1 + std::string_view(warden::kSocketName).size();
+  return size < sizeof sockaddr_un::sun_path ? whole : "/tmp" + name;
+}
+
 AgentSocket::AgentSocket(boost::asio::io_context& io, ProgressPages& pages,
-                         const std::string& parent, AgentSocketEvents events)
-    : impl_(std::make_shared<Impl>(io, pages, parent, std::move(events))) {
+                         const std::string& directory, AgentSocketEvents events)
+    : impl_(std::make_shared<Impl>(io, pages, directory, std::move(events))) {
   impl_->wait_for_workers();
 }
 

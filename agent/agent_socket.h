@@ -25,10 +25,14 @@ struct AgentSocketEvents {
 
 class AgentSocket {
  public:
-  // Listens in a fresh directory below `parent`, or below /tmp where that path is too long for a
-  // socket. `pages` outlives this; its round is this socket's. Throws Error(kSystem) or
-  // Error(kResourceExhausted).
-  AgentSocket(boost::asio::io_context& io, ProgressPages& pages, const std::string& parent,
+  // A name that nobody has, below `parent`, or below /tmp where that path is too long for a socket.
+  // It is chosen before the directory is made, so that a warden that is there first removes it,
+  // whenever this process is killed.
+  static std::string new_directory(const std::string& parent);
+
+  // Makes the directory and listens in it. `pages` outlives this; its round is this socket's.
+  // Throws Error(kSystem) or Error(kResourceExhausted).
+  AgentSocket(boost::asio::io_context& io, ProgressPages& pages, const std::string& directory,
               AgentSocketEvents events);
   // Ends all connections; removes socket and directory.
   ~AgentSocket();

@@ -53,13 +53,12 @@ void NodeAgent::start() {
   boost::asio::post(io_, [this] { handle(event::Start{}); });
 }
 
-void NodeAgent::open_socket(std::uint64_t round) {
-  socket_.reset();
-  first_steps_.clear();
-  if (options_.socket_parent.empty()) return;
+// `directory` is empty: none can be made.
+void NodeAgent::open_socket(std::uint64_t round, const std::string& directory) {
+  if (directory.empty()) return;
   try {
     pages_.begin_round(round, options_.environment.num_workers);
-    socket_ = std::make_unique<AgentSocket>(io_, pages_, options_.socket_parent, socket_events());
+    socket_ = std::make_unique<AgentSocket>(io_, pages_, directory, socket_events());
   } catch (const Error& error) {
     events_.tell(LogLevel::kWarning, concat("workers can't report their progress: ", error.what()));
   }
@@ -196,13 +195,19 @@ void NodeAgent::spawn(const membership::StartRound& round) {
 }
 
 void NodeAgent::start_workers(const membership::StartRound& round) {
-  open_socket(round_);
+  socket_.reset();
+  first_steps_.clear();
   WorkerGroupOptions group = options_.workers;
-  if (socket_) group.socket_directory = socket_->directory();
+  if (!options_.socket_parent.empty()) {
+    group.socket_directory = AgentSocket::new_directory(options_.socket_parent);
+  }
+  const std::string directory = group.socket_directory;
   workers_ = std::make_unique<WorkerGroup>(io_, console_, std::move(group), round.node_rank,
                                            group_events(round.round));
   watch(round);
   try {
+    workers_->launch_warden();  // first, so that it removes the directory if we are killed
+    open_socket(round_, directory);
     workers_->start(worker_specs(round));
   } catch (const Error& error) {
     membership::WorkerFailure failure;

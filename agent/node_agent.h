@@ -75,7 +75,7 @@ class NodeAgent {
  private:
   void handle(membership::AgentEvent event);
   void perform(const membership::AgentAction& action);
-  void open_socket(std::uint64_t round);
+  void open_socket(std::uint64_t round, const std::string& directory);
   void on_first_step(std::uint64_t round, int local_rank, const FirstStep& first);
   void on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line);
   void spawn(const membership::StartRound& round);

@@ -13,8 +13,19 @@ ParkedWorkers::ParkedWorkers(boost::asio::io_context& io, Console& console, Prog
                              ParkedWorkersOptions options, ParkedWorkersEvents events)
     : events_(std::move(events)) {
   pages.begin_round(0, options.environment.num_workers);
-  socket_ =
-      std::make_unique<AgentSocket>(io, pages, options.socket_parent, std::move(events_.socket));
+  WorkerGroupEvents group;
+  group.worker_failed = [this](const membership::WorkerFailure& failure, auto) {
+    fail(concat("a worker (pid ", failure.pid, ") ended before its node had a place",
+                failure.note.empty() ? "" : ": " + failure.note));
+  };
+  group.all_succeeded = [this] { fail("the program does not wait for a place"); };
+  group.all_gone = [this] { events_.gone(); };
+  options.group.socket_directory = AgentSocket::new_directory(options.socket_parent);
+  const std::string directory = options.group.socket_directory;
+  group_ =
+      std::make_unique<WorkerGroup>(io, console, std::move(options.group), -1, std::move(group));
+  group_->launch_warden();  // first, so that it removes the directory if we are killed
+  socket_ = std::make_unique<AgentSocket>(io, pages, directory, std::move(events_.socket));
   std::vector<WorkerSpec> workers(static_cast<std::size_t>(options.environment.num_workers));
   for (std::size_t i = 0; i < workers.size(); ++i) {
     workers[i].local_rank = static_cast<int>(i);
@@ -24,16 +35,6 @@ ParkedWorkers::ParkedWorkers(boost::asio::io_context& io, Console& console, Prog
         parked_environment(options.environment, workers[i].local_rank, socket_->path());
     started_with_.push_back(workers[i].environment);
   }
-  WorkerGroupEvents group;
-  group.worker_failed = [this](const membership::WorkerFailure& failure, Clock::time_point) {
-    fail(concat("a worker (pid ", failure.pid, ") ended before its node had a place",
-                failure.note.empty() ? "" : ": " + failure.note));
-  };
-  group.all_succeeded = [this] { fail("the program does not wait for a place"); };
-  group.all_gone = [this] { events_.gone(); };
-  options.group.socket_directory = socket_->directory();
-  group_ =
-      std::make_unique<WorkerGroup>(io, console, std::move(options.group), -1, std::move(group));
   group_->start(std::move(workers));
 }
 

@@ -61,6 +61,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
         events_(std::move(events)),
         grace_timer_(io) {}
 
+  void launch_warden();
   void start(std::vector<WorkerSpec> specs);
   void stop(std::chrono::milliseconds grace);
   void lease(std::optional<Clock::time_point> until);
@@ -122,11 +123,8 @@ void WorkerGroup::Impl::later(Function function) {
   });
 }
 
-void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {
-  DDPRUN_CHECK(workers_.empty() && !specs.empty());
-  if (kill_at_) return;  // stopped before it began
-  null_fd_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  if (!null_fd_) throw_system_error("/dev/null", errno);
+void WorkerGroup::Impl::launch_warden() {
+  if (warden_ || kill_at_) return;
   const std::weak_ptr<Impl> weak = weak_from_this();
   WardenProcess::Events events;
   events.report = [weak](const Report& report) {
@@ -140,6 +138,14 @@ void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {
   const std::string path =
       options_.warden_path.empty() ? WardenProcess::default_path() : options_.warden_path;
   warden_ = WardenProcess::launch(io_, path, options_.socket_directory, std::move(events));
+}
+
+void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {
+  DDPRUN_CHECK(workers_.empty() && !specs.empty());
+  if (kill_at_) return;  // stopped before it began
+  null_fd_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null_fd_) throw_system_error("/dev/null", errno);
+  launch_warden();
   for (WorkerSpec& spec : specs) {
     DDPRUN_CHECK(!spec.argv.empty());
     workers_.emplace_back().spec = std::move(spec);
@@ -412,6 +418,7 @@ WorkerGroup::WorkerGroup(boost::asio::io_context& io, Console& console, WorkerGr
 
 WorkerGroup::~WorkerGroup() { impl_->close(); }
 
+void WorkerGroup::launch_warden() { impl_->launch_warden(); }
 void WorkerGroup::start(std::vector<WorkerSpec> workers) { impl_->start(std::move(workers)); }
 void WorkerGroup::stop(std::chrono::milliseconds grace) { impl_->stop(grace); }
 void WorkerGroup::lease(std::optional<Clock::time_point> until) { impl_->lease(until); }

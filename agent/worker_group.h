@@ -71,6 +71,9 @@ class WorkerGroup {
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
+  // Starts the warden, which start() does otherwise. Throws as start().
+  void launch_warden();
+
   // Starts all workers, once. A worker that can't be executed is reported as worker_failed with
   // exit_code 127 (not found) or 126 (not executable) and a note that names the file. If the warden
   // is killed its workers die with it, and are reported with a note that says so.

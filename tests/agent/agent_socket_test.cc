@@ -35,7 +35,8 @@ struct Rig {
       said.emplace_back(local_rank, line);
     };
     events.tell = [this](LogLevel, const std::string& text) { told.push_back(text); };
-    socket = std::make_unique<AgentSocket>(io, pages, directory.path(), std::move(events));
+    socket = std::make_unique<AgentSocket>(io, pages, AgentSocket::new_directory(directory.path()),
+                                           std::move(events));
   }
 
   bool wait_for(const std::function<bool()>& condition) {
@@ -225,6 +226,6 @@ TEST_CASE("agent socket: a parent directory too long for a socket's path gives w
   std::filesystem::create_directory(parent);
   boost::asio::io_context io;
   ProgressPages pages;
-  const AgentSocket socket(io, pages, parent, {});
+  const AgentSocket socket(io, pages, AgentSocket::new_directory(parent), {});
   CHECK(socket.path().starts_with("/tmp/ddprun-"));
 }

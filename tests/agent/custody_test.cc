@@ -209,6 +209,9 @@ TEST_CASE("Custody: what a crash of agent and warden left is ended by the next o
   Host next(1, true, "echo pid $$; while :; do sleep 0.05; done");
   const auto living = all_pidfds(next.read_lines(1));
   CHECK(all_end(pidfds, Deadline::after(kPatience)));
+  // Whoever ended them removes the directory just after.
+  const auto patience = Deadline::after(kPatience);
+  while (contains(*warden_cgroups(), name) && !patience.expired()) ::usleep(1000);
   CHECK_FALSE(contains(*warden_cgroups(), name));
   CHECK_FALSE(all_end(living, Deadline::after(std::chrono::milliseconds(0))));
 }

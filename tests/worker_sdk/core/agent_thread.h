@@ -34,8 +34,8 @@ class AgentThread {
       changed_.notify_all();
     };
     events.tell = [](LogLevel, const std::string&) {};
-    socket_ =
-        std::make_unique<agent::AgentSocket>(io_, pages_, directory_.path(), std::move(events));
+    socket_ = std::make_unique<agent::AgentSocket>(
+        io_, pages_, agent::AgentSocket::new_directory(directory_.path()), std::move(events));
     path_ = socket_->path();
     thread_ = std::thread([this] { io_.run(); });
   }
