@@ -34,7 +34,8 @@ class GpuMemory(harness.Case):
         folder = self.scratch()
         held, started = os.path.join(folder, "held"), os.path.join(folder, "started")
         self.write(folder, "held", "")
-        script = (f'if [ $DDPRUN_ROUND = 1 ]; then echo "0 $$ 1073741824" >{held}.new; '
+        script = (f'if [ $DDPRUN_ROUND = 1 ]; then '
+                  f'until [ -e {held}.read ]; do sleep 0.01; done; echo "0 $$ 1073741824" >{held}.new; '
                   f'mv {held}.new {held}; exit 3; fi; date +%s%N >{started}')
         process = self.start("--standalone", "--max-restarts=1", "sh", "-c", script, FAKE_NVML_LIST=held,
                              DDPRUN_NVML_LIBRARY=os.path.join(harness.BIN, "libddprun_fake_nvml.so"))

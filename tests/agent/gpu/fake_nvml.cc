@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVML for tests: two GPUs, whose processes the file FAKE_NVML_LIST has ("DEVICE PID BYTES" lines),
-// read at each call. Where the file says "hang" it does; "broken": nvmlInit fails.
+// read at each call; FAKE_NVML_LIST.read tells that one was. Where the file says "hang" it does;
+// "broken": nvmlInit fails.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -49,6 +50,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Proce
     if (found < *count) infos[found] = {pid, bytes, 0, 0};
     ++found;
   }
+  std::ofstream(std::string(std::getenv("FAKE_NVML_LIST")) + ".read");
   const bool fits = found <= *count;
   *count = found;
   return fits ? 0 : 7;
