@@ -168,7 +168,7 @@ class NoNameService(fault_case.FaultCase):
         done = self.finish(agent, timeout=2 + PATIENCE)
         self.assertEqual(done.returncode, 69, done.text)
         self.assertIn("the name no-such-host.example can't be resolved", done.stderr)
-        self.assertLess(time.monotonic() - begin, 2 + 1, done.text)
+        self.assertLess(time.monotonic() - begin, 2 + 2, done.text)  # a name server's time-out is 5 s
 
 
 if __name__ == "__main__":
