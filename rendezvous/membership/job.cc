@@ -95,7 +95,7 @@ void Job::handle(Node& node, const WorkerFailed& message, TimePoint now, Actions
   failure.hung = false;  // that is for the comparison of all ranks to say
   if (!is_late) {
     failures_.add(node, failure, now);
-    round_failed(&node, std::move(failure), now, out);
+    round_failed(&node, failure, now, out);
     return;
   }
   const RoundFailures::Entry before = failures_.first();
@@ -116,7 +116,7 @@ void Job::first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_
   if (!verdict_after_stop_) verdict_after_stop_ = preemption_verdict_;
 }
 
-void Job::round_failed(Node* node, WorkerFailure failure, TimePoint now, Actions& out) {
+void Job::round_failed(Node* node, const WorkerFailure& failure, TimePoint now, Actions& out) {
   ++state_.failures;
   if (node != nullptr) count_first_failure(*node, out);
   verdict_after_stop_ = after_failure(state_, failure);

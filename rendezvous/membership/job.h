@@ -83,7 +83,7 @@ class Job {
   void uncount_first_failure(const RoundFailures::Entry& entry);
   void first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_first, Actions& out);
   // `node`: whose failure it is; nullptr: nobody's.
-  void round_failed(Node* node, WorkerFailure failure, TimePoint now, Actions& out);
+  void round_failed(Node* node, const WorkerFailure& failure, TimePoint now, Actions& out);
   void count_progress(const std::string& reason);
   void exclude(Node& node, const std::string& reason, Actions& out);
   void dismiss(Node& node, Actions& out);

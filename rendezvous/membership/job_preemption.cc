@@ -77,7 +77,7 @@ void Job::handle(Node& node, const WorkersLeft& message, TimePoint now, Actions&
     failure.host = node.join.host;
     failure.exit_code = static_cast<int>(ExitCode::kRetryable);
     failures_.add(node, failure, now);
-    return round_failed(&node, std::move(failure), now, out);
+    return round_failed(&node, failure, now, out);
   }
   node.departed = true;
   node_finished(node, now, out);
