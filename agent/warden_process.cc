@@ -169,6 +169,7 @@ void WardenProcess::lease(std::optional<Clock::time_point> until) {
   }
   queue_.push_back(std::move(outgoing));
   send_queued();
+  resume();  // a stopped one keeps no lease
 }
 
 // An open socket: it isn't reaped yet, so the pid is its own.

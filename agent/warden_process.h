@@ -51,8 +51,8 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
 
   // Throws Error when descriptors run out. The warden being gone is no error here.
   void spawn(const WardenSpawn& spawn);
-  // Every request but kSignal continues a stopped warden (SIGSTOP), which could not obey; so does
-  // hang_up().
+  // Every request but kSignal continues a stopped warden (SIGSTOP), which could not obey; so do
+  // lease() and hang_up().
   void request(warden::RequestType type, int signal_number = 0);
 
   // Unless it is given a later time before `until`, the warden then kills every descendant by

@@ -85,7 +85,8 @@ int Warden::run() {
       }
     }
     reap();
-    if (set[0].revents) handle_request();
+    if (set[0].revents) handle_requests();
+    if (lease_is_over()) handle_requests();  // what came since poll, maybe during a standstill
     if (mode_ == Mode::kStopping && num_workers_ == 0 && !rest_asked_) ask_the_rest_to_stop();
     if (lease_is_over()) {
       mode_ = Mode::kKilling;
@@ -129,7 +130,14 @@ bool Warden::lease_is_over() const {
   return mode_ != Mode::kKilling && lease_until_ms_ != 0 && now_ms() >= lease_until_ms_;
 }
 
-void Warden::handle_request() {
+// All that are there: a lease may be judged by the newest only, and after a standstill of this
+// process (SIGSTOP, a machine with no time for it) older ones lie before it.
+void Warden::handle_requests() {
+  while (!agent_gone_ && handle_request()) {
+  }
+}
+
+bool Warden::handle_request() {
   Request request{};
   iovec part{&request, sizeof request};
   alignas(cmsghdr) char control[CMSG_SPACE(kNumSpawnFds * sizeof(int))];
@@ -139,14 +147,15 @@ void Warden::handle_request() {
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   const ssize_t size = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size < 0 && errno == EINTR) return true;
+  if (size < 0 && errno == EAGAIN) return false;
   if (size != static_cast<ssize_t>(sizeof request) || request.version != kVersion) {
     // End of file, or an agent of another build: it is gone for us either way.
     agent_gone_ = true;
     mode_ = Mode::kKilling;
     swept_at_ms_ = 0;
     shutdown(socket_, SHUT_RDWR);
-    return;
+    return false;
   }
   int fds[kNumSpawnFds];
   size_t num_fds = 0;
@@ -190,6 +199,7 @@ void Warden::handle_request() {
       break;
   }
   for (size_t i = 0; i < num_fds; ++i) close(fds[i]);
+  return true;
 }
 
 void Warden::spawn(const Request& request, const int* fds) {

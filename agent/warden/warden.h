@@ -35,7 +35,8 @@ class Warden {
   };
   enum class Mode { kServing, kStopping, kKilling };
 
-  void handle_request();
+  void handle_requests();
+  bool handle_request();  // false: there is none now
   void spawn(const Request& request, const int* fds);
   void signal_workers(int signal_number);
   void ask_the_rest_to_stop();
