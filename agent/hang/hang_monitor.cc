@@ -79,6 +79,7 @@ HangMonitor::HangMonitor(boost::asio::io_context& io, HangMonitorOptions options
       events_(std::move(events)),
       detector_(options_.limits, static_cast<std::size_t>(options_.num_workers)),
       processes_(static_cast<std::size_t>(options_.num_workers)),
+      seen_calls_(static_cast<std::size_t>(options_.num_workers)),
       timer_(io),
       alive_(std::make_shared<bool>(true)) {}
 
@@ -139,7 +140,7 @@ void HangMonitor::look() {
   }
 }
 
-RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_work) const {
+RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_work) {
   RankReport report;
   report.global_rank = options_.first_global_rank + local_rank;
   report.local_rank = local_rank;
@@ -162,6 +163,12 @@ RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_wo
   report.cpu_percent = std::max(0, view.cpu_percent);
   report.state = std::string(1, view.state);
   WaitingPlace place = waiting_place(at_work);
+  SeenCall& seen = seen_calls_[static_cast<std::size_t>(local_rank)];
+  if (place.resumed && seen.pid == at_work) {
+    place.call = seen.text;
+  } else {
+    seen = {at_work, place.call};
+  }
   report.call = std::move(place.call);
   report.wchan = std::move(place.wchan);
   return report;

@@ -64,7 +64,7 @@ class HangMonitor {
   void arm();
   void look();
   void start_stacks();
-  membership::RankReport report(int local_rank, const RankView& view, pid_t at_work) const;
+  membership::RankReport report(int local_rank, const RankView& view, pid_t at_work);
 
   // Constant after construction.
   boost::asio::io_context& io_;
@@ -74,6 +74,13 @@ class HangMonitor {
   StallDetector detector_;
   StepTimeReport step_times_;
   std::vector<std::optional<ProcessSampler>> processes_;  // by local rank
+  // The call that a process was seen in last, by local rank: /proc doesn't name one that a look at
+  // the stack interrupted.
+  struct SeenCall {
+    pid_t pid = 0;
+    std::string text;
+  };
+  std::vector<SeenCall> seen_calls_;
   int looks_ = 0;
   boost::asio::steady_timer timer_;
   // Started when all workers run, so that none waits for it. Second owner: its handlers.

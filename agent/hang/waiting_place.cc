@@ -143,8 +143,10 @@ WaitingPlace waiting_place(pid_t pid) {
   place.call = describe_call(read_line(proc_path(pid, "syscall")), pid);
   place.wchan = read_line(proc_path(pid, "wchan"));
   if (place.wchan == "0") place.wchan.clear();
-  // What a look at its stack interrupted goes on under this name: its stack says more.
-  if (place.call == "restart_syscall()") place.call.clear();
+  if (place.call == "restart_syscall()") {
+    place.call.clear();
+    place.resumed = true;
+  }
   return place;
 }
 

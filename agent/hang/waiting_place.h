@@ -13,6 +13,8 @@ namespace ddprun::agent {
 struct WaitingPlace {
   std::string call;   // "read() of /data/part-07", "futex()"; empty: it runs, or isn't known
   std::string wchan;  // "pipe_read"; empty: it runs, or the kernel doesn't say
+  // A look at its stack interrupted the call, and the kernel has forgotten which one goes on.
+  bool resumed = false;
 };
 
 WaitingPlace waiting_place(pid_t pid);
