@@ -13,7 +13,6 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kProbeTimeout{2'000};
-constexpr std::chrono::milliseconds kQuickLookup{1'000};
 
 // Loopback as the user wrote it, as against a name that merely resolves to it.
 bool means_loopback(const std::string& host) {
@@ -29,25 +28,33 @@ std::vector<UniqueFd> bind_everywhere(std::uint16_t port) {
   }
 }
 
+// Where this node serves: nothing is looked up again, since the name service may be silent by then.
 struct Ownership {
   bool ours = false;
   bool everywhere = false;  // listen on all interfaces
+  std::vector<SocketAddress> addresses;
 };
 
 Ownership decide(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
   if (plan.is_host == false) return {};
   // None where the name isn't known here: the link will try again.
-  const std::vector<SocketAddress> addresses = look_up(plan.endpoint, deadline).addresses;
+  Ownership owner;
+  owner.addresses = look_up(plan.endpoint, deadline).addresses;
+  const auto& addresses = owner.addresses;
   const auto is_loopback = [](const SocketAddress& address) { return address.is_loopback(); };
-  const bool ours = std::any_of(addresses.begin(), addresses.end(), is_local_address);
-  if (!ours && !plan.is_host) return {};
+  const bool is_here = std::any_of(addresses.begin(), addresses.end(), is_local_address);
+  if (!is_here && !plan.is_host) return {};
   const bool only_loopback = std::all_of(addresses.begin(), addresses.end(), is_loopback);
   const bool hidden = only_loopback && max_nodes > 1 && !means_loopback(plan.endpoint.host);
-  return {.ours = true, .everywhere = !ours || hidden};
+  owner.ours = true;
+  owner.everywhere = !is_here || hidden;
+  return owner;
 }
 
-std::vector<UniqueFd> take(const Endpoint& endpoint, Ownership owner) {
-  return owner.everywhere ? bind_everywhere(endpoint.port) : rendezvous::bind_endpoint(endpoint);
+std::vector<UniqueFd> take(const RendezvousPlan& plan, bool everywhere,
+                           const std::vector<SocketAddress>& addresses) {
+  if (everywhere) return bind_everywhere(plan.endpoint.port);
+  return rendezvous::bind_addresses(plan.endpoint, addresses);
 }
 
 }  // namespace
@@ -57,14 +64,18 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
   claim.connect_to = plan.endpoint;
   const Ownership owner = decide(plan, max_nodes, deadline);
   if (!owner.ours) return claim;
-  const auto bind = [&] { claim.listeners = take(plan.endpoint, owner); };
+  const auto bind = [&] { claim.listeners = take(plan, owner.everywhere, owner.addresses); };
   try {
     bind();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnavailable) throw;
     // A daemon, or another ddprun of this job on this machine?
-    claim.contested = rendezvous::answers_as_rendezvous(plan.endpoint, kProbeTimeout);
-    if (claim.contested) return claim;
+    claim.contested = rendezvous::answers_as_rendezvous(owner.addresses, kProbeTimeout);
+    if (claim.contested) {
+      claim.everywhere = owner.everywhere;
+      claim.addresses = owner.addresses;
+      return claim;
+    }
     bind();  // an earlier ddprun may have ended meanwhile
   }
   claim.connect_to.port = local_address(claim.listeners.front().get()).port();
@@ -76,10 +87,9 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
   return claim;
 }
 
-std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, int max_nodes) {
+std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, const EndpointClaim& contested) {
   try {
-    const Ownership owner = decide(plan, max_nodes, Deadline::after(kQuickLookup));
-    return owner.ours ? take(plan.endpoint, owner) : std::vector<UniqueFd>{};
+    return take(plan, contested.everywhere, contested.addresses);
   } catch (const Error&) {
     return {};
   }

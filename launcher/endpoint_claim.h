@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/endpoint.h"
+#include "common/socket.h"
 #include "common/unique_fd.h"
 #include "launcher/endpoint_discovery.h"
 
@@ -17,16 +18,20 @@ struct EndpointClaim {
   Endpoint connect_to;              // where this node's own agent connects
   std::string note;                 // not empty: tell the user once
   bool contested = false;           // this node would serve, but a rendezvous has the port
+  // Contested: where it would serve.
+  std::vector<SocketAddress> addresses;
+  bool everywhere = false;  // on all interfaces
 };
 
 // The node serves when the plan says so, else when one of the endpoint's addresses is on an
 // interface of this machine. A name that is only known as loopback here, or a told owner without
 // the address, serves on all interfaces. Where the port is taken and a ddprun rendezvous answers on
-// it, be its client. A name of which nothing is known by the deadline is somebody else's. Throws
-// Error(kUnavailable): taken by something else, which is named.
+// it, be its client. The name is looked up once; one of which nothing is known by the deadline is
+// somebody else's. Throws Error(kUnavailable): taken by something else, which is named.
 EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline deadline);
 
-// A contested claim, tried again: empty while the port is still taken. Quick; throws nothing.
-std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, int max_nodes);
+// A contested claim, tried again: empty while the port is still taken. Waits for nothing, looks no
+// name up; throws nothing.
+std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, const EndpointClaim& contested);
 
 }  // namespace ddprun::launcher

@@ -196,7 +196,7 @@ void Job::serve_rendezvous(std::vector<UniqueFd> listeners) {
 // not to be reached any more: this node serves, if nobody else here was faster.
 void Job::succeed_rendezvous() {
   if (daemon_ || exit_) return;
-  auto listeners = claim_again(plan_.rendezvous, plan_.config.max_nodes);
+  auto listeners = claim_again(plan_.rendezvous, claim_);
   if (listeners.empty()) return;
   serve_rendezvous(std::move(listeners));
   tell(LogLevel::kInfo, concat("the rendezvous that was at ", to_string(claim_.connect_to),

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/endpoint.h"
+#include "common/socket.h"
 #include "common/unique_fd.h"
 #include "rendezvous/store_server/store_server.h"
 
@@ -66,10 +67,16 @@ class Daemon {
 // "" as host: loopback. An address that the system refuses is left out, with a log line, where
 // another one can be served; else throws Error(kSystem). Throws Error(kUnavailable): not
 // resolvable, no local address, or in use, then with the holder ("in use by python3, pid 4711")
-// where /proc shows it.
+// where /proc shows it. A name waits for the resolver as long as that takes; numeric hosts don't.
 std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint);
 
-// True when a ddprun rendezvous answers GET /healthz at `endpoint` before the deadline. Blocking.
-bool answers_as_rendezvous(const Endpoint& endpoint, std::chrono::milliseconds timeout);
+// Likewise for an endpoint whose addresses are known: no look-up, no wait.
+std::vector<UniqueFd> bind_addresses(const Endpoint& endpoint,
+                                     const std::vector<SocketAddress>& addresses);
+
+// True when a ddprun rendezvous answers GET /healthz at one of `addresses` before the deadline.
+// Blocking.
+bool answers_as_rendezvous(const std::vector<SocketAddress>& addresses,
+                           std::chrono::milliseconds timeout);
 
 }  // namespace ddprun::rendezvous

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// bind_endpoint and answers_as_rendezvous (daemon.h): the synchronous steps before a daemon runs.
-#include <poll.h>
-
+// bind_endpoint, bind_addresses and answers_as_rendezvous (daemon.h): the synchronous steps before
+// a daemon runs.
+#include <algorithm>
 #include <string>
+#include <thread>
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -13,12 +14,31 @@
 #include "rendezvous/daemon/port_holder.h"
 
 namespace ddprun::rendezvous {
+namespace {
+
+// Who has a port may have bound it only, and listen a moment later. Empty: nobody does.
+UniqueFd connect_when_listening(const std::vector<SocketAddress>& addresses, Deadline deadline) {
+  constexpr std::chrono::milliseconds kLongestPause{500};
+  std::string failure;
+  for (std::chrono::milliseconds pause{10};; pause = std::min(2 * pause, kLongestPause)) {
+    UniqueFd connection = connect_to_any(addresses, deadline.remaining(), deadline, &failure);
+    if (connection || addresses.empty() || deadline.expired()) return connection;
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline.remaining()));
+  }
+}
+
+}  // namespace
 
 std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint) {
+  return bind_addresses(endpoint, resolve(endpoint));
+}
+
+std::vector<UniqueFd> bind_addresses(const Endpoint& endpoint,
+                                     const std::vector<SocketAddress>& addresses) {
   std::vector<UniqueFd> listeners;
   std::uint16_t port = endpoint.port;
   std::string seen, refusal;
-  for (SocketAddress address : resolve(endpoint)) {
+  for (SocketAddress address : addresses) {
     if (!address.is_any() && !is_local_address(address)) {
       seen += (seen.empty() ? "" : ", ") + address.host_text();
       continue;
@@ -48,10 +68,12 @@ std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint) {
   return listeners;
 }
 
-bool answers_as_rendezvous(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
+bool answers_as_rendezvous(const std::vector<SocketAddress>& addresses,
+                           std::chrono::milliseconds timeout) {
   const Deadline deadline = Deadline::after(timeout);
   try {
-    const UniqueFd connection = connect_to(endpoint, deadline);
+    const UniqueFd connection = connect_when_listening(addresses, deadline);
+    if (!connection) return false;
     const std::string request = "GET /healthz HTTP/1.0\r\n\r\n";
     send_all(connection.get(), request.data(), request.size(), deadline);
     std::string answer;
