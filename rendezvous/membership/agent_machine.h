@@ -12,16 +12,16 @@
 // [CloseStore] Exit(0).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/endpoint.h"
-#include "common/log.h"
+#include "rendezvous/membership/agent_events.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::membership {
@@ -42,194 +42,6 @@ struct AgentOptions {
   // SIGTERM → SIGKILL of a node that is cut off.
   std::chrono::milliseconds fence_grace{kFenceGrace};
 };
-
-// ---- events ----
-namespace agent_event {
-
-// Once, first.
-struct Start {};
-// The connection is open, nothing was said yet. Addresses are numeric: ours, the rendezvous'.
-struct LinkUp {
-  std::string local_address;
-  std::string peer_address;
-};
-struct LinkMessage {
-  RendezvousEnvelope envelope;
-};
-// The rendezvous answered what was sent at that time: it has heard of this node then, or later.
-struct LinkAnswered {
-  Clock::time_point sent_at{};
-};
-// Between `sent` and `received` the rendezvous' clock showed `answered`.
-struct ClockSampled {
-  Clock::time_point sent{};
-  std::chrono::microseconds answered{};
-  Clock::time_point received{};
-};
-// An open connection ended.
-struct LinkDown {
-  bool silence = false;  // keep-alive expired, as against EOF or reset
-  std::string reason;
-};
-// Connect's deadline passed. `message`: who was tried, for how long, why it failed.
-struct LinkFailed {
-  std::string message;
-};
-// Answers to BindStore.
-struct StoreBound {
-  std::uint16_t port = 0;
-};
-struct StoreBindFailed {
-  std::string message;
-};
-// From the worker group of `round`.
-struct WorkersRunning {
-  std::uint64_t round = 0;
-};
-struct WorkerFailed {
-  std::uint64_t round = 0;
-  WorkerFailure failure;
-  std::optional<Clock::time_point> died_at{};  // nullopt: nobody saw it
-};
-struct WorkersSucceeded {
-  std::uint64_t round = 0;
-};
-// Their lease ran out, and they are killed: this process stood still.
-struct WorkersFenced {
-  std::uint64_t round = 0;
-};
-// A worker of its round asks for something.
-struct WorkerAsks {
-  WorkerRequest request;
-};
-// They have ended after RequestStop, at least one with 75, the others with 0.
-struct WorkersLeft {
-  std::uint64_t round = 0;
-};
-// This node is about to be taken away, or the job's time is over.
-struct Warned {
-  Preempted warning;
-};
-// All its workers have finished their first step.
-struct FirstStepDone {
-  FirstStep first_step;
-};
-// After StopWorkers: no process is left.
-struct WorkersGone {
-  std::uint64_t round = 0;
-  std::uint64_t last_step = 0;  // see WorkersStopped
-};
-// A rank of `round` made no progress for its limit.
-struct RankStalled {
-  std::uint64_t round = 0;
-  RankReport report;
-};
-// The answer to Inspect.
-struct RanksInspected {
-  std::uint64_t round = 0;
-  std::uint64_t inquiry = 0;  // Inspect's
-  std::vector<RankReport> ranks;
-};
-// What this node's ranks take for a step; its giver keeps to the rate.
-struct StepsTimed {
-  std::uint64_t round = 0;
-  std::vector<RankStepTime> ranks;
-};
-// SIGINT, SIGTERM, … at ddprun itself.
-struct Signal {
-  int number = 0;
-};
-// next_deadline() has come.
-struct Timer {};
-
-}  // namespace agent_event
-
-using AgentEvent =
-    std::variant<agent_event::Start, agent_event::LinkUp, agent_event::LinkMessage,
-                 agent_event::LinkAnswered, agent_event::ClockSampled, agent_event::LinkDown,
-                 agent_event::LinkFailed, agent_event::StoreBound, agent_event::StoreBindFailed,
-                 agent_event::WorkersRunning, agent_event::WorkerFailed,
-                 agent_event::WorkersSucceeded, agent_event::WorkersFenced, agent_event::WorkerAsks,
-                 agent_event::WorkersLeft, agent_event::Warned, agent_event::FirstStepDone,
-                 agent_event::WorkersGone, agent_event::RankStalled, agent_event::RanksInspected,
-                 agent_event::StepsTimed, agent_event::Signal, agent_event::Timer>;
-
-// ---- actions, to be carried out in order ----
-namespace agent_action {
-
-// → LinkUp or LinkFailed.
-struct Connect {
-  std::chrono::milliseconds timeout{0};
-};
-// No event follows. Also stops a Connect.
-struct CloseLink {};
-struct Send {
-  AgentEnvelope envelope;
-};
-// For the link's pings.
-struct SetKeepAlive {
-  std::chrono::milliseconds timeout{0};
-  std::chrono::milliseconds interval{0};  // of the pings; at most half the time-out
-};
-// Bind (and listen on) the port of the next round's store → StoreBound or StoreBindFailed. An empty
-// address means all interfaces. A listener that was bound before and not yet served is closed.
-struct BindStore {
-  std::string address;
-  std::uint16_t port = 0;
-};
-// Serve an empty store on the bound listener.
-struct ServeStore {
-  std::uint64_t round = 0;
-};
-// No process of the round is left.
-struct CloseStore {
-  std::uint64_t round = 0;
-};
-// Spawn the node's workers. MASTER_ADDR, MASTER_PORT are filled in, in static mode too.
-struct Spawn {
-  StartRound round;
-};
-// The workers may live until then, unless a later Lease comes: kept by somebody who doesn't stand
-// still when this process does. nullopt: for ever.
-struct Lease {
-  std::optional<Clock::time_point> until;
-};
-// Start the node's workers without a place in a round; the next Spawn gives them one. No event
-// follows: what becomes of them until then is the owner's affair.
-struct Prewarm {};
-// Ask the workers to leave at a step boundary; those that end with 75 from now on have not failed.
-struct RequestStop {
-  std::uint64_t round = 0;
-  std::chrono::milliseconds notice{0};
-};
-// SIGTERM, after `grace` SIGKILL → WorkersGone. May come again, with less.
-struct StopWorkers {
-  std::chrono::milliseconds grace{0};
-};
-// Find out what each rank of the round is in → RanksInspected, within 2 s.
-struct Inspect {
-  std::uint64_t round = 0;
-  std::uint64_t inquiry = 0;
-};
-// One line for the user.
-struct Tell {
-  LogLevel level = LogLevel::kInfo;
-  std::string text;
-};
-// The last action: report, and leave with the verdict's code.
-struct Exit {
-  JobEnd verdict;      // the same on every node, where the job decided it
-  bool local = false;  // decided here (refused, unreachable, cut off), not by the rendezvous
-};
-
-}  // namespace agent_action
-
-using AgentAction =
-    std::variant<agent_action::Connect, agent_action::CloseLink, agent_action::Send,
-                 agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
-                 agent_action::CloseStore, agent_action::Spawn, agent_action::Prewarm,
-                 agent_action::Lease, agent_action::RequestStop, agent_action::StopWorkers,
-                 agent_action::Inspect, agent_action::Tell, agent_action::Exit>;
 
 class AgentMachine {
  public:

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the agent does with what the rendezvous says.
+#include "rendezvous/membership/agent_machine_impl.h"
+
+#include <utility>
+
+namespace ddprun::membership {
+
+using namespace agent_action;
+
+void AgentMachine::Impl::on(const agent_event::LinkMessage& event) {
+  const RendezvousEnvelope& envelope = event.envelope;
+  if (link_ == Link::kDown) return;
+  switch (channel_.receive(envelope.seq, envelope.ack)) {
+    case Arrival::kDuplicate:
+      return;
+    case Arrival::kGap:
+      decide_here(ExitCode::kRendezvousUnreachable,
+                  concat("the rendezvous at ", to_string(options_.endpoint),
+                         " broke the protocol: message ", envelope.seq, " out of order"));
+      return;
+    case Arrival::kNew:
+      break;
+  }
+  std::visit([this](const auto& message) { hear(message); }, envelope.message);
+}
+
+void AgentMachine::Impl::hear(const Welcome& welcome) {
+  if (link_ != Link::kOpen) return;
+  link_ = Link::kUp;
+  welcome_deadline_.reset();
+  reach_deadline_.reset();
+  if (!session_.empty()) tell(LogLevel::kInfo, "the rendezvous is back");
+  session_ = welcome.session;
+  embedded_ = welcome.embedded;
+  keep_alive_ = welcome.keep_alive;
+  if (welcome.clock_us > 0) {
+    clock_.sample(joined_at_, std::chrono::microseconds(welcome.clock_us), now_);
+  }
+  const auto wish = options_.keep_alive_interval;
+  const bool heeded = wish.count() > 0 && wish <= keep_alive_ / 2;
+  emit(SetKeepAlive{keep_alive_, heeded ? wish : keep_alive_ / 3});
+  renew_lease();
+  give_up_if_nothing_is_taken();
+  if (exit_) return;
+  channel_.resend([this](AgentEnvelope again) { emit(Send{std::move(again)}); });
+}
+
+void AgentMachine::Impl::give_up_if_nothing_is_taken() {
+  const std::uint64_t oldest = channel_.oldest_unacknowledged();
+  num_untaken_ = oldest != 0 && oldest == oldest_resent_ ? num_untaken_ + 1 : 0;
+  oldest_resent_ = oldest;
+  if (num_untaken_ < kMostUntaken) return;
+  decide_here(ExitCode::kRendezvousUnreachable,
+              concat("the rendezvous at ", to_string(options_.endpoint), " ended ", num_untaken_,
+                     " connections in a row without taking message ", oldest,
+                     " of this node; its log says why"));
+}
+
+void AgentMachine::Impl::hear(const Waiting& waiting) {
+  if (waiting.spare && options_.prewarm && !prewarmed_ && !exit_ && workers_ == Workers::kNone) {
+    prewarmed_ = true;
+    emit(Prewarm{});
+  }
+  std::string text = waiting.note;
+  if (text.empty()) {
+    text =
+        concat("waiting for nodes: ", waiting.have_nodes, " of ", waiting.need_nodes, " are here");
+  }
+  if (text == last_told_) return;
+  last_told_ = text;
+  // Nodes that come within moments of each other are no news.
+  const bool counts = waiting.have_nodes < waiting.need_nodes;
+  if (counts && patience_until_ && now_ < *patience_until_) {
+    waiting_text_ = std::move(text);
+  } else {
+    tell(LogLevel::kInfo, std::move(text));
+  }
+}
+
+void AgentMachine::Impl::hear(const StartRound& start) {
+  if (exit_ || workers_ != Workers::kNone || start.round <= round_) return;
+  close_store();
+  waiting_text_.clear();
+  round_ = start.round;
+  workers_ = Workers::kLive;
+  prewarmed_ = false;
+  failed_ = false;
+  Spawn spawn{start};
+  if (is_static()) {
+    spawn.round.master_addr = options_.endpoint.host;
+    spawn.round.master_port = options_.endpoint.port;
+  }
+  if (start.serve_store) {
+    emit(ServeStore{round_});
+    serving_store_ = true;
+    bound_port_ = 0;
+  }
+  emit(std::move(spawn));
+  renew_lease();
+}
+
+void AgentMachine::Impl::hear(const Preempt& preempt) {
+  if (exit_ || preempt.round != round_ || workers_ != Workers::kLive) return;
+  tell(LogLevel::kWarning,
+       concat("preemption: ", preempt.reason, "; workers are asked to leave within ",
+              preempt.notice.count() / 1000.0, " s"));
+  emit(RequestStop{round_, preempt.notice});
+}
+
+void AgentMachine::Impl::hear(const StopRound& stop) {
+  if (exit_ || stop.round != round_ || workers_ != Workers::kLive) return;
+  tell(LogLevel::kWarning, concat("round ", round_, " is over: ", stop.reason));
+  stop_workers(join_.timeouts.stop_grace);
+}
+
+void AgentMachine::Impl::hear(const membership::Inspect& inspect) {
+  if (!exit_ && inspect.round == round_ && workers_ == Workers::kLive) {
+    emit(agent_action::Inspect{round_, inspect.inquiry});
+  }
+}
+
+void AgentMachine::Impl::hear(const HangVerdict& verdict) {
+  if (verdict.round != round_ || workers_ == Workers::kNone) return;
+  tell(LogLevel::kWarning, verdict.text);
+  for (const std::string& line : verdict.lines) tell(LogLevel::kWarning, "  " + line);
+}
+
+void AgentMachine::Impl::hear(const JobEnd& end) {
+  emit(Send{channel_.plain(Ack{})});
+  awaiting_job_end_ = false;
+  end_lease();
+  exit_ = Exit{end, false};
+  stop_workers(join_.timeouts.stop_grace);
+}
+
+void AgentMachine::Impl::hear(const Refused& refused) {
+  awaiting_job_end_ = false;
+  if (exit_) return;
+  if (refused.again && round_ == 0) {
+    start_over(refused.message);
+    return;
+  }
+  JobEnd end;
+  end.exit_code = refused.exit_code;
+  end.reason = refused.message;
+  decide_here(std::move(end));
+}
+
+void AgentMachine::Impl::start_over(const std::string& why) {
+  link_ = Link::kDown;
+  welcome_deadline_.reset();
+  session_.clear();
+  embedded_ = false;
+  waiting_text_.clear();
+  if (last_told_ != why) tell(LogLevel::kInfo, why + "; trying again");
+  last_told_ = why;
+  emit(CloseLink{});
+  if (!reach_deadline_) reach_deadline_ = now_ + options_.connect_timeout;
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*reach_deadline_ - now_);
+  if (left.count() > 0) {
+    emit(Connect{left});
+  } else {
+    unreachable(concat("the rendezvous at ", to_string(options_.endpoint), ": ", why));
+  }
+}
+
+}  // namespace ddprun::membership

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connection that ends, is silent, or comes back.
+#include <csignal>
+
+#include "tests/rendezvous/membership/agent_node.h"
+
+namespace ddprun::membership {
+namespace {
+
+using Node = AgentNode;
+using ddprun::test::Contains;
+
+TEST_CASE("AgentMachine: a lost link keeps the workers and resends what was not confirmed") {
+  Node node;
+  node.run();
+  node(agent_event::LinkDown{false, "reset"});
+  CHECK(node.last<agent_action::StopWorkers>() == nullptr);
+  CHECK(node.last<agent_action::Connect>()->timeout == 60s);
+  node.actions.clear();
+  node(agent_event::WorkersSucceeded{1});
+  CHECK(node.said<WorkersSucceeded>() == nullptr);
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  REQUIRE(node.said<Join>() != nullptr);
+  CHECK(node.said<Join>()->session == "s");
+  node.welcome();
+  CHECK(node.said<WorkersSucceeded>() != nullptr);
+}
+
+TEST_CASE("AgentMachine: without link a failed worker ends the round here") {
+  Node node;
+  node.run();
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::WorkerFailed{1, {}});
+  CHECK(node.last<agent_action::StopWorkers>() != nullptr);
+}
+
+TEST_CASE("AgentMachine: refused by a rendezvous that ends, it joins the next one as a new node") {
+  Node node;
+  node(agent_event::Start{});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node(agent_event::StoreBound{4000});
+  const bool was_taken_in = GENERATE(false, true);
+  if (was_taken_in) node.welcome(true);
+  node.actions.clear();
+  node.hear(Refused{"it ends", 75, true}, false);
+  CHECK(node.last<agent_action::CloseLink>() != nullptr);
+  REQUIRE(node.last<agent_action::Connect>() != nullptr);
+  CHECK(node.last<agent_action::Exit>() == nullptr);
+  CHECK_THAT(node.last<agent_action::Tell>()->text, Contains("it ends; trying again"));
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  REQUIRE(node.said<Join>() != nullptr);
+  CHECK(node.said<Join>()->session.empty());
+  CHECK(node.said<Join>()->store_port == 4000);
+  // But not for ever.
+  node.now += node.options.connect_timeout;
+  node.hear(Refused{"it ends", 75, true}, false);
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 69);
+}
+
+TEST_CASE("AgentMachine: silence fences: the workers stop at once") {
+  Node node;
+  node.run();
+  node(agent_event::LinkDown{true, "silence"});
+  REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
+  CHECK(node.last<agent_action::StopWorkers>()->grace == kFenceGrace);
+  CHECK(node.last<agent_action::Exit>() == nullptr);
+  node(agent_event::WorkersGone{1});
+  node(agent_event::StoreBound{4001});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node.hear(Refused{"given up as lost", 75}, false);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
+}
+
+TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers renew") {
+  Node node;
+  node.run();
+  const auto until = [&] { return node.last<agent_action::Lease>()->until; };
+  CHECK(until() == node.now + 5s + kFenceGrace);
+  const Clock::time_point pinged = node.now + 1s;
+  node.pass(2s);
+  node(agent_event::LinkAnswered{pinged});
+  CHECK(until() == pinged + 5s + kFenceGrace);
+  node(agent_event::LinkAnswered{pinged - 500ms});  // late: shortens nothing
+  CHECK(until() == pinged + 5s + kFenceGrace);
+  SECTION("an ended connection is no silence") {
+    node(agent_event::LinkDown{false, "reset"});
+    CHECK(until() == std::nullopt);
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    node.welcome();
+    CHECK(until() == node.now + 5s + kFenceGrace);
+  }
+  SECTION("workers that are being stopped keep theirs: the grace may be longer") {
+    node.hear(StopRound{1, "why"});
+    node(agent_event::LinkAnswered{node.now});
+    CHECK(until() == node.now + 5s + kFenceGrace);
+  }
+  SECTION("at the job's end nobody takes their ranks") {
+    node.hear(JobEnd{1, "why", {}, 1});
+    CHECK(until() == std::nullopt);
+    node(agent_event::LinkAnswered{node.now});
+    CHECK(until() == std::nullopt);
+  }
+  SECTION("it runs out") {
+    node(agent_event::WorkersFenced{1});
+    CHECK_THAT(node.last<agent_action::Tell>()->text, Contains("stood still"));
+    CHECK(node.last<agent_action::StopWorkers>()->grace == 0s);
+    node(agent_event::WorkersGone{1});
+    node(agent_event::StoreBound{4001});
+    CHECK(node.said<WorkersStopped>() != nullptr);
+    CHECK(node.said<WorkerFailed>() == nullptr);
+  }
+}
+
+TEST_CASE("AgentMachine: a failure is dated by the rendezvous' clock, once that is known") {
+  Node node;
+  node.run();
+  WorkerFailure failure;
+  failure.exit_code = 3;
+  const Clock::time_point death = node.now + 100ms;
+  SECTION("known") {
+    node(agent_event::ClockSampled{node.now, 7'000'001ms, node.now + 2ms});
+    node.pass(1s);
+    node(agent_event::WorkerFailed{1, failure, death});
+    REQUIRE(node.said<WorkerFailed>() != nullptr);
+    CHECK(node.said<WorkerFailed>()->failure.died_at_us == 7'000'100'000);
+    CHECK(node.said<WorkerFailed>()->failure.clock_error_us >= 1000);
+    CHECK(node.said<WorkerFailed>()->failure.clock_error_us < 1100);
+  }
+  SECTION("known from the welcome") {
+    node(agent_event::LinkDown{false, "reset"});
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    node.now += 80ms;
+    Welcome welcome;
+    welcome.session = "s";
+    welcome.clock_us = 5'000'000;
+    node.hear(welcome, false);
+    node(agent_event::WorkerFailed{1, failure, node.now});
+    CHECK(node.said<WorkerFailed>()->failure.died_at_us == 5'040'000);
+    CHECK(node.said<WorkerFailed>()->failure.clock_error_us == 40'008);
+  }
+  SECTION("not known") {
+    node(agent_event::WorkerFailed{1, failure, death});
+    CHECK(node.said<WorkerFailed>()->failure.died_at_us == 0);
+  }
+  SECTION("a failure from before the stop, seen after it, is said before the workers are gone") {
+    node.hear(StopRound{1, "another rank"});
+    node(agent_event::WorkerFailed{1, failure, death});
+    CHECK(node.said<WorkerFailed>() != nullptr);
+    node(agent_event::WorkersGone{1});
+    node(agent_event::StoreBound{4001});
+    CHECK(node.said<WorkersStopped>() != nullptr);
+  }
+}
+
+TEST_CASE("AgentMachine: a rendezvous that is gone for good ends the node with 69") {
+  Node node;
+  node.run();
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::LinkFailed{"can't reach it"});
+  node(agent_event::WorkersGone{1});
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 69);
+  CHECK(node.last<agent_action::Exit>()->local);
+}
+
+TEST_CASE("AgentMachine: a rendezvous that ends every connection is given up at the deadline") {
+  Node node;
+  node.run();
+  for (int i = 0; i < 100 && node.last<agent_action::Exit>() == nullptr; ++i) {
+    node(agent_event::LinkDown{false, "closed"});
+    node.now += 1s;
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    node(agent_event::WorkersGone{1});
+  }
+  CHECK_THAT(node.last<agent_action::Exit>()->verdict.reason, Contains("ends every connection"));
+}
+
+TEST_CASE("AgentMachine: a rendezvous that never takes a message is given up") {
+  Node node;
+  node.run();
+  node(agent_event::WorkersRunning{1});
+  const auto comes_back = [&](std::uint64_t taken) {
+    node(agent_event::LinkDown{false, "closed"});
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    Welcome welcome;
+    welcome.session = "s";
+    node(agent_event::LinkMessage{{0, taken, welcome}});
+  };
+  for (int i = 0; i < 3; ++i) comes_back(0);
+  comes_back(1);  // taken after all
+  node(agent_event::FirstStepDone{{1, 7}});
+  for (int i = 0; i < 3; ++i) comes_back(1);
+  CHECK(node.last<agent_action::StopWorkers>() == nullptr);
+  comes_back(1);
+  REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
+  node(agent_event::WorkersGone{1});
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 69);
+  CHECK_THAT(node.last<agent_action::Exit>()->verdict.reason,
+             Contains("ended 3 connections in a row without taking message 2"));
+}
+
+TEST_CASE("AgentMachine: keeps no report of ranks for a link that is down, or of an old round") {
+  Node node;
+  node.run();
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::RankStalled{1, {}});
+  node(agent_event::RanksInspected{1, 1, {}});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node.welcome();
+  node(agent_event::RankStalled{2, {}});
+  CHECK(node.said<Stalled>() == nullptr);
+  CHECK(node.said<Inspection>() == nullptr);
+}
+
+}  // namespace
+}  // namespace ddprun::membership
