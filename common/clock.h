@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 namespace ddprun {
 
@@ -40,5 +41,11 @@ class Deadline {
  private:
   Clock::time_point at_;
 };
+
+// The earlier one of two, where nullopt is never.
+inline void keep_earlier(std::optional<Clock::time_point>& deadline,
+                         const std::optional<Clock::time_point>& at) {
+  if (at && (!deadline || *at < *deadline)) deadline = at;
+}
 
 }  // namespace ddprun

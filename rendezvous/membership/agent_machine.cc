@@ -25,7 +25,7 @@ std::optional<Clock::time_point> AgentMachine::Impl::next_deadline() const {
   if (exited_) return next;
   const auto patience = waiting_text_.empty() ? std::nullopt : patience_until_;
   for (const auto& deadline : {welcome_deadline_, leave_deadline_, stop_deadline_, patience}) {
-    if (deadline && (!next || *deadline < *next)) next = deadline;
+    keep_earlier(next, deadline);
   }
   return next;
 }

@@ -18,10 +18,6 @@ bool may_be_unnumbered(const AgentMessage& message) {
          std::holds_alternative<Inspection>(message) || std::holds_alternative<StepTimes>(message);
 }
 
-void earlier(std::optional<Clock::time_point>& deadline, Clock::time_point at) {
-  if (!deadline || at < *deadline) deadline = at;
-}
-
 }  // namespace
 
 Job::Job(const MachineOptions& options, const Join& first, TimePoint now)
@@ -81,104 +77,6 @@ void Job::handle(Node& node, const WorkersRunning& message, TimePoint now, Actio
   start_deadline_.reset();
   ledger_.running(now);
   log(out, LogLevel::kDebug, concat("all workers of round ", state_.round, " run"));
-}
-
-void Job::handle(Node& node, const WorkerFailed& message, TimePoint now, Actions& out) {
-  if (!is_current(node, message.round)) return;
-  if (node.phase == NodePhase::kIdle) return;  // it already said that its workers are gone
-  // News of an earlier failure than the one that ended the round may take longer to come.
-  const bool is_late = state_.phase == JobPhase::kStopping && !failures_.empty();
-  if (state_.phase != JobPhase::kRunning && !is_late) return;
-  WorkerFailure failure = message.failure;
-  failure.node_rank = *node.node_rank;
-  if (failure.host.empty()) failure.host = node.join.host;
-  failure.hung = false;  // that is for the comparison of all ranks to say
-  if (!is_late) {
-    failures_.add(node, failure, now);
-    round_failed(&node, failure, now, out);
-    return;
-  }
-  const RoundFailures::Entry before = failures_.first();
-  if (failures_.add(node, failure, now)) first_failure_was_earlier(node, before, out);
-}
-
-void Job::first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_first,
-                                    Actions& out) {
-  const WorkerFailure& failure = failures_.first().failure;
-  log(out, LogLevel::kWarning,
-      concat("round ", state_.round, ": the first failure was another one: ", describe(failure)));
-  uncount_first_failure(not_first);
-  count_first_failure(node, out);
-  verdict_after_stop_ = after_failure(state_, failure);
-  if (!verdict_after_stop_ && num_stepped_ == 0) {
-    verdict_after_stop_ = after_idle_round(state_, describe(failure));
-  }
-  if (!verdict_after_stop_) verdict_after_stop_ = preemption_verdict_;
-}
-
-void Job::round_failed(Node* node, const WorkerFailure& failure, TimePoint now, Actions& out) {
-  ++state_.failures;
-  if (node != nullptr) count_first_failure(*node, out);
-  verdict_after_stop_ = after_failure(state_, failure);
-  count_progress(describe(failure));
-  if (verdict_after_stop_) {
-    stop_round(verdict_after_stop_->reason, now, out);
-  } else {
-    const std::string delay = await_backoff(now);
-    stop_round(concat(describe(failure), "; restart ", state_.failures, " of ",
-                      state_.settings.max_restarts, delay),
-               now, out);
-  }
-}
-
-void Job::count_first_failure(Node& node, Actions& out) {
-  const int count = ++state_.first_failures[node.key];
-  const int limit = state_.settings.exclude_after;
-  if (limit == 0 || count < limit) return;
-  exclude(node, exclusion_reason(state_, count), out);
-}
-
-void Job::exclude(Node& node, const std::string& reason, Actions& out) {
-  const std::string key = node.key;
-  state_.excluded[key] = reason;
-  log(out, LogLevel::kWarning, concat(key, " is excluded: ", reason));
-  // Every agent of that machine; those that wait beside the round go at once.
-  std::vector<NodeId> waiting;
-  for (auto& [id, each] : state_.nodes) {
-    if (each.key != key) continue;
-    if (!is_member(each)) waiting.push_back(id);
-    set_excluded(each, true);
-  }
-  for (const NodeId id : waiting) dismiss(state_.nodes.at(id), out);
-}
-
-// An excluded node has no worker any more.
-void Job::dismiss(Node& node, Actions& out) {
-  if (!node.left)
-    push(node, node.preempted ? preempted(state_, node) : excluded(state_, node), out);
-  erase(node.id, out);
-}
-
-void Job::uncount_first_failure(const RoundFailures::Entry& entry) {
-  int& count = state_.first_failures[entry.node_key];
-  const std::string because_of_it = exclusion_reason(state_, count);
-  if (count > 0) --count;
-  const auto reason = state_.excluded.find(entry.node_key);
-  if (reason == state_.excluded.end() || reason->second != because_of_it) return;
-  state_.excluded.erase(reason);
-  for (auto& [id, node] : state_.nodes) {
-    if (node.key == entry.node_key && !node.preempted) set_excluded(node, false);
-  }
-}
-
-// " in 2 s: …" when the next round has to wait, for the message about this one's end.
-std::string Job::await_backoff(TimePoint now) {
-  quick_failures_ = now - round_started_ < kCrashLoopRound ? quick_failures_ + 1 : 0;
-  const auto delay = restart_delay(state_, quick_failures_);
-  if (delay.count() == 0) return {};
-  backoff_until_ = now + delay;
-  return concat(" in ", static_cast<double>(delay.count()) / 1000, " s: ", quick_failures_,
-                " rounds in a row failed within ", kCrashLoopRound.count(), " s");
 }
 
 void Job::handle(Node& node, const WorkersSucceeded& message, TimePoint now, Actions& out) {
@@ -407,7 +305,7 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
       if (!node.left) push(node, verdict, out);
       if (node.connection) continue;
       node.grace_until = now + options_.end_grace;  // it may come back for it
-      earlier(presence_check_, *node.grace_until);
+      keep_earlier(presence_check_, *node.grace_until);
     }
   }
   for (const NodeId id : gone) erase(id, out);
@@ -453,7 +351,7 @@ std::optional<Clock::time_point> Job::next_deadline() const {
        {join_deadline_, last_call_, backoff_until_, fenced_until_, start_deadline_,
         barrier_deadline_, preempt_deadline_, stop_deadline_, linger_deadline_, presence_check_,
         waiting_due_, join_restart_at_, hang_.deadline()}) {
-    if (deadline) earlier(next, *deadline);
+    keep_earlier(next, deadline);
   }
   return next;
 }

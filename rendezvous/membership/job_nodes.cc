@@ -12,14 +12,6 @@
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
-namespace {
-
-void earlier(std::optional<Clock::time_point>& deadline, Clock::time_point at) {
-  if (!deadline || at < *deadline) deadline = at;
-}
-
-}  // namespace
-
 // ---- coming ----
 
 bool Job::knows(const Join& join) const {
@@ -61,7 +53,7 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
   set_connection(node, connection);
   by_session_[session] = id;
   by_instance_[join.instance] = id;
-  earlier(presence_check_, now + state_.timeouts.keep_alive);
+  keep_earlier(presence_check_, now + state_.timeouts.keep_alive);
   welcome(node, now, out);
   log(out, LogLevel::kInfo, concat(describe(node), " joined with ", join.num_workers, " workers"));
   if (!warning.empty()) {
@@ -131,7 +123,7 @@ void Job::come_back(Node& node, ConnectionId connection, const ConnectionFacts& 
   node.grace_until.reset();
   if (join.store_port != 0) node.join.store_port = join.store_port;
   set_connection(node, connection);
-  earlier(presence_check_, now + state_.timeouts.keep_alive);
+  keep_earlier(presence_check_, now + state_.timeouts.keep_alive);
   if (node.channel.receive(0, envelope.ack) == Arrival::kGap) {
     log(out, LogLevel::kWarning, concat(describe(node), " confirms what it was never told"));
     out.push_back(action::Close{connection});
@@ -164,7 +156,7 @@ void Job::closed(ConnectionId connection, TimePoint now, Actions&) {
   // When the job has ended it may still come for its verdict, if its confirmation isn't on the way.
   node->grace_until = now + (ended() ? options_.end_grace : options_.reconnect_grace);
   if (node->left) node->grace_until = now;  // it has its verdict
-  earlier(presence_check_, *node->grace_until);
+  keep_earlier(presence_check_, *node->grace_until);
 }
 
 void Job::check_presence(TimePoint now, Actions& out) {
@@ -175,7 +167,7 @@ void Job::check_presence(TimePoint now, Actions& out) {
     const TimePoint until = node.connection ? node.last_heard + state_.timeouts.keep_alive
                                             : node.grace_until.value_or(now);
     if (until > now) {
-      earlier(presence_check_, until);
+      keep_earlier(presence_check_, until);
     } else {
       (node.connection ? silent : cut_off).push_back(id);
     }

@@ -98,6 +98,30 @@ TEST_CASE(
   CHECK(j.table.status().front().excluded.count("2 (10.0.0.2)") == 1);
 }
 
+TEST_CASE("First failure: a spare beside a node that is blamed and cleared stays") {
+  Script j(2, 10);
+  j.settings.exclude_after = 1;
+  j.settings.spares = 1;
+  const auto join = [&](const std::string& name, const std::string& host) {
+    Join message = j.make_join(name);
+    message.host = host;
+    message.advertised_addr = "10.0.1." + host;
+    j.join(name, message);
+  };
+  join("1", "1");
+  join("2", "2");
+  join("1b", "1");
+  j.wait(1s);
+  for (const char* name : {"1", "2"}) j.says(name, WorkersRunning{1});
+  failed_before(j, "1", 1, 8, 5ms);
+  failed_before(j, "2", 1, 7, 400ms);
+  j.says("1", WorkersStopped{1, 1});
+  j.says("2", WorkersStopped{1, 1});
+  CHECK(j.last<JobEnd>("1b") == nullptr);
+  CHECK(j.round("1b") == 2);
+  CHECK(j.last<JobEnd>("2")->exit_code == 75);
+}
+
 TEST_CASE("First failure: a round that ended for another reason has none") {
   Script j(2, 0);
   start(j, {"1", "2"});

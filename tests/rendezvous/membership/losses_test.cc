@@ -127,11 +127,12 @@ TEST_CASE("Exclusion: it is the machine that is out, with every agent on it") {
   join("2b", "2");
   join("3", "3");
   j.says("2", exclude_me());
+  j.says("1", WorkersStopped{1, 1001});
+  CHECK(j.last<JobEnd>("2b") == nullptr);
+  j.says("2", WorkersStopped{1, 1001});
   REQUIRE(j.last<JobEnd>("2b") != nullptr);  // it ran nothing
   CHECK(j.last<JobEnd>("2b")->exit_code == 75);
   CHECK(j.agents["2b"].closed);
-  j.says("1", WorkersStopped{1, 1001});
-  j.says("2", WorkersStopped{1, 1001});
   CHECK(j.round("1") == 2);
   CHECK(j.round("3") == 2);
   CHECK(j.last<StartRound>("3")->num_nodes == 2);

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of Job about workers that fail: which failure was the first, whose it is, what follows.
+#include <utility>
+
+#include "rendezvous/membership/job.h"
+#include "rendezvous/membership/verdicts.h"
+
+namespace ddprun::membership {
+
+void Job::handle(Node& node, const WorkerFailed& message, TimePoint now, Actions& out) {
+  if (!is_current(node, message.round)) return;
+  if (node.phase == NodePhase::kIdle) return;  // it already said that its workers are gone
+  // News of an earlier failure than the one that ended the round may take longer to come.
+  const bool is_late = state_.phase == JobPhase::kStopping && !failures_.empty();
+  if (state_.phase != JobPhase::kRunning && !is_late) return;
+  WorkerFailure failure = message.failure;
+  failure.node_rank = *node.node_rank;
+  if (failure.host.empty()) failure.host = node.join.host;
+  failure.hung = false;  // that is for the comparison of all ranks to say
+  if (!is_late) {
+    failures_.add(node, failure, now);
+    round_failed(&node, failure, now, out);
+    return;
+  }
+  const RoundFailures::Entry before = failures_.first();
+  if (failures_.add(node, failure, now)) first_failure_was_earlier(node, before, out);
+}
+
+void Job::first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_first,
+                                    Actions& out) {
+  const WorkerFailure& failure = failures_.first().failure;
+  log(out, LogLevel::kWarning,
+      concat("round ", state_.round, ": the first failure was another one: ", describe(failure)));
+  uncount_first_failure(not_first);
+  count_first_failure(node, out);
+  verdict_after_stop_ = after_failure(state_, failure);
+  if (!verdict_after_stop_ && num_stepped_ == 0) {
+    verdict_after_stop_ = after_idle_round(state_, describe(failure));
+  }
+  if (!verdict_after_stop_) verdict_after_stop_ = preemption_verdict_;
+}
+
+void Job::round_failed(Node* node, const WorkerFailure& failure, TimePoint now, Actions& out) {
+  ++state_.failures;
+  if (node != nullptr) count_first_failure(*node, out);
+  verdict_after_stop_ = after_failure(state_, failure);
+  count_progress(describe(failure));
+  if (verdict_after_stop_) {
+    stop_round(verdict_after_stop_->reason, now, out);
+  } else {
+    const std::string delay = await_backoff(now);
+    stop_round(concat(describe(failure), "; restart ", state_.failures, " of ",
+                      state_.settings.max_restarts, delay),
+               now, out);
+  }
+}
+
+void Job::count_first_failure(Node& node, Actions& out) {
+  const int count = ++state_.first_failures[node.key];
+  const int limit = state_.settings.exclude_after;
+  if (limit == 0 || count < limit) return;
+  exclude(node, exclusion_reason(state_, count), out);
+}
+
+// The round ends because of it; then every agent of that machine goes, the spares among them, too:
+// until then news of an earlier failure may clear it (uncount_first_failure).
+void Job::exclude(Node& node, const std::string& reason, Actions& out) {
+  const std::string key = node.key;
+  state_.excluded[key] = reason;
+  log(out, LogLevel::kWarning, concat(key, " is excluded: ", reason));
+  for (auto& [id, each] : state_.nodes) {
+    if (each.key == key) set_excluded(each, true);
+  }
+}
+
+// An excluded node has no worker any more.
+void Job::dismiss(Node& node, Actions& out) {
+  if (!node.left)
+    push(node, node.preempted ? preempted(state_, node) : excluded(state_, node), out);
+  erase(node.id, out);
+}
+
+void Job::uncount_first_failure(const RoundFailures::Entry& entry) {
+  int& count = state_.first_failures[entry.node_key];
+  const std::string because_of_it = exclusion_reason(state_, count);
+  if (count > 0) --count;
+  const auto reason = state_.excluded.find(entry.node_key);
+  if (reason == state_.excluded.end() || reason->second != because_of_it) return;
+  state_.excluded.erase(reason);
+  for (auto& [id, node] : state_.nodes) {
+    if (node.key == entry.node_key && !node.preempted) set_excluded(node, false);
+  }
+}
+
+// " in 2 s: …" when the next round has to wait, for the message about this one's end.
+std::string Job::await_backoff(TimePoint now) {
+  quick_failures_ = now - round_started_ < kCrashLoopRound ? quick_failures_ + 1 : 0;
+  const auto delay = restart_delay(state_, quick_failures_);
+  if (delay.count() == 0) return {};
+  backoff_until_ = now + delay;
+  return concat(" in ", static_cast<double>(delay.count()) / 1000, " s: ", quick_failures_,
+                " rounds in a row failed within ", kCrashLoopRound.count(), " s");
+}
+
+}  // namespace ddprun::membership
