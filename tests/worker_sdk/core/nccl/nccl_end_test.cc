@@ -76,7 +76,7 @@ TEST_CASE("NcclCommunicator: ncclCommDestroy that hangs is left behind at its de
   Rig rig;
   const auto begin = std::chrono::steady_clock::now();
   rig.run(1, [&](NcclOptions options) {
-    options.abort_timeout = milliseconds(200);
+    options.abort_timeout = milliseconds(2'000);  // finalising has its part of it
     options.on_hung_abort = [](std::string_view) { throw std::runtime_error("nothing to abort"); };
     auto comm = rig.join(options);
     comm->barrier({});
