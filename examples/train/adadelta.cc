@@ -26,6 +26,15 @@ Adadelta::Adadelta(std::vector<at::Tensor> parameters, const AdadeltaOptions& op
   }
 }
 
+std::vector<at::Tensor> Adadelta::averages() const {
+  std::vector<at::Tensor> all;
+  for (const State& state : states_) {
+    all.push_back(state.square_average);
+    all.push_back(state.delta_average);
+  }
+  return all;
+}
+
 void Adadelta::step() {
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -21,6 +21,10 @@ class Adadelta {
   // are on the CPU in the same dense layout, LibTorch's operations elsewhere.
   void step();
 
+  // The running averages, two for each parameter in their order: with the learning rate all that a
+  // training needs of this to go on later. Changed in place by step().
+  std::vector<at::Tensor> averages() const;
+
  private:
   struct State {
     at::Tensor square_average;

@@ -167,4 +167,9 @@ DataSet read_data_set(const std::string& directory) {
   return data;
 }
 
+std::uint32_t checksum(const ImageSet& set) {
+  const auto first = ::crc32_z(0, set.pixels.data(), set.pixels.size());
+  return static_cast<std::uint32_t>(::crc32_z(first, set.labels.data(), set.labels.size()));
+}
+
 }  // namespace ddprun::train

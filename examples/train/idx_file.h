@@ -31,4 +31,7 @@ inline constexpr int kNumClasses = 10;
 // gzip, too short, not IDX, images without labels, a label above 9, sizes that differ.
 DataSet read_data_set(const std::string& directory);
 
+// CRC-32 of all pixels and labels: other images have another one.
+std::uint32_t checksum(const ImageSet& set);
+
 }  // namespace ddprun::train

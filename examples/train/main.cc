@@ -4,9 +4,12 @@
 #include <malloc.h>
 
 #include <climits>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "common/clock.h"
 #include "common/env_names.h"
@@ -25,6 +28,13 @@ using namespace ddprun::train;
 namespace {
 
 constexpr int kFailed = 1;
+constexpr int kSystemRefused = 74;  // sysexits' EX_IOERR: disk full, an I/O error, no memory
+
+int exit_status_for(ErrorCode code) {
+  if (code == ErrorCode::kInvalidArgument) return static_cast<int>(ExitCode::kUsage);
+  const bool refused = code == ErrorCode::kSystem || code == ErrorCode::kResourceExhausted;
+  return refused ? kSystemRefused : kFailed;
+}
 
 // This process' place in the job: with a launcher a session and its communicator, else alone.
 struct Worker {
@@ -38,6 +48,11 @@ struct Worker {
 void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
   ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
+}
+
+bool is_rank_zero() {
+  const char* rank = std::getenv(env::kRank);
+  return !rank || std::string_view(rank) == "0";
 }
 
 // A GPU is of use only where LibTorch can compute on it.
@@ -68,7 +83,8 @@ Worker join_job(const Options& options) {
 int run(const Options& options, Clock::time_point start) {
   const std::string data_dir = options.data_dir.empty() ? shipped_data_dir() : options.data_dir;
   const DataSet data = read_data_set(data_dir);
-  if (!options.json_file.empty()) check_writable(options.json_file);
+  // Before the ranks meet: the others then wait for rank 0, and aren't told that it is lost.
+  if (is_rank_zero() && !options.json_file.empty()) check_writable(options.json_file);
   const Worker worker = join_job(options);
   const int rank = worker.communicator->rank();
   Progress progress(stdout, terminal_columns(), rank != 0);
@@ -79,12 +95,15 @@ int run(const Options& options, Clock::time_point start) {
   progress.line(worker.session ? concat("train: ", worker.communicator->size(), " ranks, backend ",
                                         worker.communicator->backend())
                                : "train: no launcher (WORLD_SIZE is not set): one rank alone");
-  Summary summary =
-      run_training(options, data, *worker.communicator, worker.env.local_rank, progress);
-  summary.data_dir = data_dir;
-  summary.wall_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const Place place{.communicator = *worker.communicator,
+                    .session = worker.session.get(),
+                    .local_rank = worker.env.local_rank};
+  std::optional<Summary> summary = run_training(options, data, place, progress);
+  if (!summary) return static_cast<int>(ExitCode::kRetryable);
+  summary->data_dir = data_dir;
+  summary->wall_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (rank == 0 && !options.json_file.empty()) {
-    write_text_file(options.json_file, to_json(summary));
+    write_text_file(options.json_file, to_json(*summary));
   }
   return static_cast<int>(ExitCode::kOk);
 }
@@ -97,13 +116,13 @@ int main(int argc, char** argv) {
   const std::optional<Options> options = parse_options(argc, argv, exit_status);
   if (!options) return exit_status;
   keep_freed_memory();
+  ::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write(2), like a full disk
   try {
     return run(*options, start);
   } catch (const Error& error) {
     const char* rank = std::getenv(env::kRank);
     std::fprintf(stderr, "train: rank %s: %s\n", rank ? rank : "0", error.what());
-    return error.code() == ErrorCode::kInvalidArgument ? static_cast<int>(ExitCode::kUsage)
-                                                       : kFailed;
+    return exit_status_for(error.code());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "train: %s\n", error.what());
     return kFailed;

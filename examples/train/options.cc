@@ -50,6 +50,16 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       ->check(CLI::Range(0, 4096));
   app.add_option("--backend", backend, "Where gradients are averaged")
       ->check(CLI::IsMember({"auto", "host", "nccl"}));
+  CLI::Option* checkpoint_dir =
+      app.add_option("--checkpoint-dir", options.checkpoint_dir,
+                     "Save here after each epoch and when asked to leave; go on from the newest")
+          ->type_name("DIR")
+          ->default_str("");
+  app.add_option("--checkpoint-every", options.checkpoint_every,
+                 "Save after every so many steps, too (0: no)")
+      ->type_name("STEPS")
+      ->check(CLI::Range(0, 1'000'000'000))
+      ->needs(checkpoint_dir);
   app.add_option("--json", options.json_file, "Rank 0 writes a summary here")
       ->type_name("FILE")
       ->default_str("");

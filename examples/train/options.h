@@ -19,7 +19,9 @@ struct Options {
   std::uint64_t seed = 1;  // the same on all ranks
   int num_threads = 0;     // compute threads per rank; 0: OMP_NUM_THREADS, else cores / local ranks
   BackendChoice backend = BackendChoice::kAuto;
-  std::string json_file;  // where rank 0 writes the summary; empty: nowhere
+  std::string checkpoint_dir;          // empty: the training can't go on after an interruption
+  std::uint64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch only
+  std::string json_file;               // where rank 0 writes the summary; empty: nowhere
 };
 
 // nullopt: nothing to do (--help), or wrong usage, which has been printed; the process' exit status

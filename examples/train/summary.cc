@@ -36,6 +36,8 @@ std::string to_json(const Summary& summary) {
                                    {"device", summary.device},
                                    {"data", summary.data_dir},
                                    {"test_accuracy", accuracy},
+                                   {"first_step", summary.first_step},
+                                   {"last_step", summary.last_step},
                                    {"median_step_ms", summary.median_step_ms},
                                    {"wall_seconds", summary.wall_seconds},
                                    {"epochs", std::move(epochs)}};

@@ -2,6 +2,7 @@
 // What a training run came to, and the file that tells it to other programs.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct EpochResult {
   double test_accuracy = 0;
   double seconds = 0;             // training alone, without the evaluation
   double samples_per_second = 0;  // all ranks
+
+  bool operator==(const EpochResult&) const = default;
 };
 
 struct Summary {
@@ -21,7 +24,9 @@ struct Summary {
   std::string backend;
   std::string device;
   std::string data_dir;
-  std::vector<EpochResult> epochs;
+  std::vector<EpochResult> epochs;  // those before a checkpoint included
+  std::uint64_t first_step = 1;     // of this run; more than 1: it went on from a checkpoint
+  std::uint64_t last_step = 0;
   double median_step_ms = 0;  // batch, forward, backward, averaging, optimiser; rank 0
   double wall_seconds = 0;    // since main() began
 };

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -15,95 +17,90 @@
 #include "common/env_names.h"
 #include "common/log.h"
 #include "examples/train/adadelta.h"
+#include "examples/train/checkpoint.h"
+#include "examples/train/image_tensors.h"
+#include "examples/train/net.h"
+#include "examples/train/training_state.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 
 namespace ddprun::train {
 namespace {
 
-constexpr double kPixelMean = 0.1307, kPixelDeviation = 0.3081;  // MNIST's
 constexpr std::int64_t kTestBatch = 256;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The net of PyTorch's MNIST example: two 3×3 convolutions, 2×2 max-pool, two linear layers.
-struct NetImpl : torch::nn::Module {
-  // N × 1 × 28 × 28 images → N × 10 log-probabilities.
-  torch::Tensor forward(torch::Tensor x) {
-    x = conv1(x).relu_();
-    // The reference takes relu before the pool; relu is monotonic, so the values are the same, and
-    // this way round it has a quarter of the elements.
-    x = torch::max_pool2d(conv2(x), 2).relu_();
-    x = dropout1(x).flatten(1);
-    x = dropout2(fc1(x).relu_());
-    return torch::log_softmax(fc2(x), 1);
-  }
-
-  torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 32, 3));
-  torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(32, 64, 3));
-  torch::nn::Dropout dropout1 = register_module("dropout1", torch::nn::Dropout(0.25));
-  torch::nn::Dropout dropout2 = register_module("dropout2", torch::nn::Dropout(0.5));
-  torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(9216, 128));
-  torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(128, 10));
-};
-TORCH_MODULE(Net);
-
 // Sums over samples; added up over all ranks before they are reported.
 struct Totals {
   torch::Tensor values;  // loss, correct, samples
   explicit Totals(torch::Device device)
       : values(torch::zeros({3}, torch::TensorOptions().dtype(torch::kDouble).device(device))) {}
-  double loss() const { return values[0].item<double>() / samples(); }
+  double loss_sum() const { return values[0].item<double>(); }
+  double loss() const { return loss_sum() / samples(); }
   double accuracy() const { return values[1].item<double>() / samples(); }
   double samples() const { return values[2].item<double>(); }
 };
 
-// One image set on the device, as bytes; batches are made from it.
-class Images {
- public:
-  Images(const ImageSet& set, torch::Device device) {
-    const auto count = static_cast<std::int64_t>(set.count);
-    const auto rows = static_cast<std::int64_t>(set.rows);
-    const auto columns = static_cast<std::int64_t>(set.columns);
-    // from_blob does not own: to() copies to a GPU, and on the CPU `set` outlives this object.
-    pixels_ = torch::from_blob(const_cast<std::uint8_t*>(set.pixels.data()),
-                               {count, 1, rows, columns}, torch::kByte)
-                  .to(device);
-    labels_ = torch::from_blob(const_cast<std::uint8_t*>(set.labels.data()), {count}, torch::kByte)
-                  .to(torch::TensorOptions().device(device).dtype(torch::kLong));
+// Dropout of one step on one rank, a function of nothing before it: so a training that goes on from
+// a checkpoint, be it with other ranks, needs no generator's state.
+std::uint64_t dropout_seed(std::uint64_t seed, int rank, std::uint64_t step) {
+  std::uint64_t mixed = seed;
+  for (const std::uint64_t part : {static_cast<std::uint64_t>(rank), step}) {
+    mixed = (mixed + part + 1) * 0x9e3779b97f4a7c15;  // splitmix64's
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+    mixed ^= mixed >> 31;
   }
+  return mixed;
+}
 
-  std::int64_t count() const { return labels_.size(0); }
-  torch::Tensor pixels(const torch::Tensor& indices) const {
-    return pixels_.index_select(0, indices)
-        .to(torch::kFloat)
-        .mul_(1 / (255 * kPixelDeviation))
-        .sub_(kPixelMean / kPixelDeviation);
-  }
-  torch::Tensor labels(const torch::Tensor& indices) const {
-    return labels_.index_select(0, indices);
-  }
-
- private:
-  torch::Tensor pixels_, labels_;
-};
+RunIdentity identity_of(const Options& options, const DataSet& data) {
+  return {.batch_size = options.batch_size,
+          .lr = options.lr,
+          .gamma = options.gamma,
+          .seed = options.seed,
+          .num_images = data.train.count,
+          .image_checksum = checksum(data.train)};
+}
 
 class Trainer {
  public:
-  Trainer(const Options& options, const DataSet& data, Communicator& communicator,
-          torch::Device device, Progress& progress);
-  EpochResult run_epoch(int epoch);
+  Trainer(const Options& options, const DataSet& data, const Place& place, torch::Device device,
+          Progress& progress);
+
+  // Goes on from the newest checkpoint where there is one.
+  void resume(const DataSet& data);
+
+  // One more epoch, or the rest of the one under way. False: asked to leave before it was done.
+  bool run_epoch();
+
+  const TrainingState& state() const { return state_; }
   double median_step_ms();
 
  private:
-  void train(int epoch, Totals& totals);
+  // Of the epoch under way, in this process alone.
+  struct Share {
+    Totals totals;
+    Clock::time_point start;
+    std::int64_t first, done;  // of this rank's samples
+  };
+
+  bool train(Share& share);
+  void train_step(const torch::Tensor& batch, Share& share, ProgressState& shown);
   void evaluate(Totals& totals);
   void sum_over_ranks(Totals& totals);
+  bool asked_to_leave();
+  void save_within(const Share& share);
+  void save();
+  void set_phase(ProgressPhase phase);
+  std::vector<NamedTensor> named_tensors();
 
   const Options& options_;
   Communicator& communicator_;
+  Session* const session_;  // null: no launcher
   Progress& progress_;
   const std::int64_t batch_size_;  // of this rank
   const torch::Device device_;
@@ -112,64 +109,143 @@ class Trainer {
   Net net_;
   DistributedDataParallel<NetImpl> ddp_;
   Adadelta optimizer_;
+  std::unique_ptr<Checkpoint> checkpoint_;  // null: --checkpoint-dir isn't given
+  TrainingState state_;
   std::vector<double> step_ms_;
 };
 
-Net make_net(std::uint64_t seed, torch::Device device) {
-  torch::manual_seed(seed);
-  Net net;
-  net->to(device);
-  return net;
-}
-
-Trainer::Trainer(const Options& options, const DataSet& data, Communicator& communicator,
+Trainer::Trainer(const Options& options, const DataSet& data, const Place& place,
                  torch::Device device, Progress& progress)
     : options_(options),
-      communicator_(communicator),
+      communicator_(place.communicator),
+      session_(place.session),
       progress_(progress),
-      batch_size_((options.batch_size + communicator.size() - 1) / communicator.size()),
+      batch_size_((options.batch_size + communicator_.size() - 1) / communicator_.size()),
       device_(device),
       train_images_(data.train, device),
       test_images_(data.test, device),
-      sampler_(train_images_.count(), communicator.size(), communicator.rank(),
+      sampler_(train_images_.count(), communicator_.size(), communicator_.rank(),
                {.shuffle = true, .seed = options.seed}),
       net_(make_net(options.seed, device)),
-      ddp_(*net_, communicator),
-      optimizer_(net_->parameters(), {.lr = options.lr}) {
-  // Each rank drops out others.
-  torch::manual_seed(options.seed + 1 + static_cast<std::uint64_t>(communicator.rank()));
+      ddp_(*net_, communicator_),
+      optimizer_(net_->parameters(), {.lr = options.lr}) {}
+
+void Trainer::resume(const DataSet& data) {
+  if (options_.checkpoint_dir.empty()) return;
+  state_.run = identity_of(options_, data);
+  checkpoint_ = std::make_unique<Checkpoint>(options_.checkpoint_dir, communicator_, device_);
+  const auto saved = checkpoint_->load(state_.run, named_tensors());
+  if (!saved) {
+    return progress_.line("train: no checkpoint in " + options_.checkpoint_dir + ": begins anew");
+  }
+  state_ = *saved;
+  const std::size_t epoch = state_.epochs.size() + 1;
+  progress_.line(
+      epoch > static_cast<std::size_t>(options_.num_epochs)
+          ? concat("train: ", epoch - 1, " epochs are trained already: ", checkpoint_->path())
+          : concat("train: goes on from step ", state_.step + 1, ", epoch ", epoch, "/",
+                   options_.num_epochs, ": ", checkpoint_->path()));
 }
 
-void Trainer::train(int epoch, Totals& totals) {
+std::vector<NamedTensor> Trainer::named_tensors() {
+  std::vector<NamedTensor> tensors;
+  const std::vector<torch::Tensor> averages = optimizer_.averages();
+  std::size_t next = 0;
+  for (const auto& item : net_->named_parameters()) {
+    tensors.push_back({item.key(), item.value()});
+    for (const char* name : {"square_average", "delta_average"}) {
+      tensors.push_back({concat("adadelta.", item.key(), ".", name), averages[next++]});
+    }
+  }
+  for (const auto& item : net_->named_buffers()) tensors.push_back({item.key(), item.value()});
+  return tensors;
+}
+
+void Trainer::set_phase(ProgressPhase phase) {
+  if (!session_) return;
+  session_->progress().end_step();
+  session_->progress().set_phase(phase);
+}
+
+// Begins the next step where not.
+bool Trainer::asked_to_leave() {
+  if (!session_) return false;
+  return session_->should_stop(state_.step + 1, [this] {
+    if (device_.is_cuda()) torch::cuda::synchronize(device_.index());
+  });
+}
+
+// In the middle of an epoch. Collective.
+void Trainer::save_within(const Share& share) {
+  if (!checkpoint_) return;
+  set_phase(ProgressPhase::kCheckpoint);
+  Totals all(device_);
+  all.values.copy_(share.totals.values);
+  sum_over_ranks(all);
+  TrainingState state = state_;
+  state.samples = share.done * communicator_.size();
+  state.loss_sum = all.loss_sum();
+  state.seconds += seconds_since(share.start);
+  checkpoint_->save(state, named_tensors());
+}
+
+// At an epoch's end. Collective.
+void Trainer::save() {
+  if (!checkpoint_) return;
+  set_phase(ProgressPhase::kCheckpoint);
+  checkpoint_->save(state_, named_tensors());
+}
+
+bool Trainer::train(Share& share) {
+  const auto epoch = static_cast<int>(state_.epochs.size());
   net_->train();
   optimizer_.set_lr(options_.lr * std::pow(options_.gamma, epoch));
   std::vector<std::int64_t> order = sampler_.indices(static_cast<std::uint64_t>(epoch));
   const torch::Tensor indices =
       torch::from_blob(order.data(), {sampler_.size()}, torch::kLong).to(device_);
-  const Clock::time_point start = Clock::now();
-  ProgressState state{.epoch = epoch + 1, .num_epochs = options_.num_epochs};
-  state.num_steps = static_cast<int>((sampler_.size() + batch_size_ - 1) / batch_size_);
-  std::int64_t done = 0;
-  for (const torch::Tensor& batch : indices.split(batch_size_)) {
-    const Clock::time_point step_start = Clock::now();
-    ddp_.zero_grad();
-    const torch::Tensor output = ddp_(train_images_.pixels(batch));
-    const torch::Tensor loss = torch::nll_loss(output, train_images_.labels(batch));
-    loss.backward();
-    optimizer_.step();
-    totals.values[0] += loss.detach() * batch.size(0);
-    step_ms_.push_back(seconds_since(step_start) * 1e3);
-
-    done += batch.size(0);
-    ++state.step;
-    if (progress_.due(state)) {
-      state.loss = loss.item<double>();
-      state.samples_per_second =
-          static_cast<double>(done) * communicator_.size() / seconds_since(start);
-      progress_.update(state);
+  const auto steps_in = [this](std::int64_t samples) {
+    return static_cast<int>((samples + batch_size_ - 1) / batch_size_);
+  };
+  ProgressState shown{.epoch = epoch + 1, .num_epochs = options_.num_epochs};
+  shown.step = steps_in(share.first);
+  shown.num_steps = shown.step + steps_in(sampler_.size() - share.first);
+  while (share.done < sampler_.size()) {
+    if (asked_to_leave()) {
+      save_within(share);
+      return false;
     }
+    const std::int64_t count = std::min(batch_size_, sampler_.size() - share.done);
+    train_step(indices.narrow(0, share.done, count), share, shown);
+    const std::uint64_t every = options_.checkpoint_every;
+    const bool whole = share.done == sampler_.size();  // saved after its evaluation
+    if (every > 0 && state_.step % every == 0 && !whole) save_within(share);
   }
-  totals.values[2] += static_cast<double>(done);
+  return true;
+}
+
+void Trainer::train_step(const torch::Tensor& batch, Share& share, ProgressState& shown) {
+  const Clock::time_point start = Clock::now();
+  at::Generator generator = at::globalContext().defaultGenerator(device_);
+  {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_current_seed(dropout_seed(options_.seed, communicator_.rank(), state_.step));
+  }
+  ddp_.zero_grad();
+  const torch::Tensor output = ddp_(train_images_.pixels(batch));
+  const torch::Tensor loss = torch::nll_loss(output, train_images_.labels(batch));
+  loss.backward();
+  optimizer_.step();
+  share.totals.values[0] += loss.detach() * batch.size(0);
+  step_ms_.push_back(seconds_since(start) * 1e3);
+
+  ++state_.step;
+  share.done += batch.size(0);
+  ++shown.step;
+  if (!progress_.due(shown)) return;
+  shown.loss = loss.item<double>();
+  shown.samples_per_second = static_cast<double>(share.done - share.first) * communicator_.size() /
+                             seconds_since(share.start);
+  progress_.update(shown);
 }
 
 void Trainer::evaluate(Totals& totals) {
@@ -201,23 +277,38 @@ void Trainer::sum_over_ranks(Totals& totals) {
   communicator_.all_reduce(view, ReduceOp::kSum);
 }
 
-EpochResult Trainer::run_epoch(int epoch) {
-  EpochResult result{.epoch = epoch + 1};
-  const Clock::time_point start = Clock::now();
-  Totals training(device_), testing(device_);
-  train(epoch, training);
-  sum_over_ranks(training);  // its samples: of all ranks, the sampler's padding included
-  result.train_loss = training.loss();
-  result.seconds = seconds_since(start);
-  result.samples_per_second = training.samples() / result.seconds;
+bool Trainer::run_epoch() {
+  EpochResult result{.epoch = static_cast<int>(state_.epochs.size()) + 1};
+  // With a number of ranks that doesn't divide them a few samples are seen twice.
+  const std::int64_t first = state_.samples / communicator_.size();
+  Share share{.totals = Totals(device_), .start = Clock::now(), .first = first, .done = first};
+  if (communicator_.rank() == 0) {  // what was done before a checkpoint counts once
+    share.totals.values[0] = state_.loss_sum;
+    share.totals.values[2] = static_cast<double>(state_.samples);
+  }
+  if (!train(share)) return false;
+  share.totals.values[2] += static_cast<double>(share.done - share.first);
+  sum_over_ranks(share.totals);  // its samples: of all ranks, the sampler's padding included
+  result.train_loss = share.totals.loss();
+  result.seconds = state_.seconds + seconds_since(share.start);
+  result.samples_per_second = share.totals.samples() / result.seconds;
+
+  set_phase(ProgressPhase::kEvaluate);
+  Totals testing(device_);
   evaluate(testing);
   sum_over_ranks(testing);
   result.test_loss = testing.loss();
   result.test_accuracy = testing.accuracy();
-  return result;
+
+  state_.epochs.push_back(result);
+  state_.samples = 0;
+  state_.loss_sum = state_.seconds = 0;
+  save();
+  return true;
 }
 
 double Trainer::median_step_ms() {
+  if (step_ms_.empty()) return 0;
   const auto middle = step_ms_.begin() + static_cast<std::ptrdiff_t>(step_ms_.size() / 2);
   std::nth_element(step_ms_.begin(), middle, step_ms_.end());
   return *middle;
@@ -241,20 +332,29 @@ void set_compute_threads(int num_threads, int local_world_size) {
   torch::set_num_threads(num_threads);
 }
 
-Summary run_training(const Options& options, const DataSet& data, Communicator& communicator,
-                     int local_rank, Progress& progress) {
-  const bool on_gpu = communicator.backend() == "nccl";
+std::optional<Summary> run_training(const Options& options, const DataSet& data, const Place& place,
+                                    Progress& progress) {
+  const bool on_gpu = place.communicator.backend() == "nccl";
   const torch::Device device =
-      on_gpu ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(local_rank))
+      on_gpu ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(place.local_rank))
              : torch::Device(torch::kCPU);
-  Trainer trainer(options, data, communicator, device, progress);
+  Trainer trainer(options, data, place, device, progress);
+  trainer.resume(data);
+  const TrainingState& state = trainer.state();
   Summary summary;
-  summary.world_size = communicator.size();
-  summary.backend = communicator.backend();
+  summary.world_size = place.communicator.size();
+  summary.backend = place.communicator.backend();
   summary.device = device.str();
-  for (int epoch = 0; epoch < options.num_epochs; ++epoch) {
-    const EpochResult result = trainer.run_epoch(epoch);
-    summary.epochs.push_back(result);
+  summary.first_step = state.step + 1;
+  while (state.epochs.size() < static_cast<std::size_t>(options.num_epochs)) {
+    if (!trainer.run_epoch()) {
+      progress.line(concat("train: asked to leave before step ", state.step + 1, ": ",
+                           options.checkpoint_dir.empty()
+                               ? "nothing is saved without --checkpoint-dir"
+                               : "saved; the same command goes on with it"));
+      return std::nullopt;
+    }
+    const EpochResult& result = state.epochs.back();
     char line[160];
     std::snprintf(line, sizeof line,
                   "epoch %d/%d  loss %.4f  test loss %.4f  test accuracy %.4f  %.0f samples/s",
@@ -262,6 +362,12 @@ Summary run_training(const Options& options, const DataSet& data, Communicator& 
                   result.test_accuracy, result.samples_per_second);
     progress.line(line);
   }
+  if (place.session) {
+    place.session->progress().end_step();
+    place.session->progress().set_phase(ProgressPhase::kTearDown);
+  }
+  summary.epochs = state.epochs;
+  summary.last_step = state.step;
   summary.median_step_ms = trainer.median_step_ms();
   return summary;
 }

@@ -3,6 +3,7 @@
 // No torch header here: main and the rest compile without.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "examples/train/idx_file.h"
@@ -10,6 +11,7 @@
 #include "examples/train/progress.h"
 #include "examples/train/summary.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/session.h"
 
 namespace ddprun::train {
 
@@ -20,10 +22,20 @@ std::string why_no_gpu();
 // Sets LibTorch's compute threads of this process; see Options::num_threads.
 void set_compute_threads(int num_threads, int local_world_size);
 
-// Trains options.num_epochs epochs and reports each through `progress`. Collective. On GPU
-// `local_rank` where the communicator is NCCL's, else on the CPU. Every rank returns the same
-// losses and accuracies. Throws Error: the communicator's; the message names the lost rank.
-Summary run_training(const Options& options, const DataSet& data, Communicator& communicator,
-                     int local_rank, Progress& progress);
+// This process' place in the job.
+struct Place {
+  Communicator& communicator;
+  Session* session = nullptr;  // null: no launcher
+  int local_rank = 0;
+};
+
+// Trains until options.num_epochs epochs are done, those before a checkpoint included, and reports
+// each through `progress`. Collective. On GPU `local_rank` where the communicator is NCCL's, else
+// on the CPU. Every rank returns the same losses and accuracies; nullopt: the job was asked to
+// leave, at the same step on all ranks, and what it needs to go on is saved if there is a
+// checkpoint directory. Throws Error: the communicator's (the message names the lost rank), the
+// checkpoint's (checkpoint.h).
+std::optional<Summary> run_training(const Options& options, const DataSet& data, const Place& place,
+                                    Progress& progress);
 
 }  // namespace ddprun::train

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The net that `train` trains. Heavy: includes LibTorch.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace ddprun::train {
+
+// The net of PyTorch's MNIST example: two 3×3 convolutions, 2×2 max-pool, two linear layers.
+struct NetImpl : torch::nn::Module {
+  // N × 1 × 28 × 28 images → N × 10 log-probabilities.
+  torch::Tensor forward(torch::Tensor x) {
+    x = conv1(x).relu_();
+    // The reference takes relu before the pool; relu is monotonic, so the values are the same, and
+    // this way round it has a quarter of the elements.
+    x = torch::max_pool2d(conv2(x), 2).relu_();
+    x = dropout1(x).flatten(1);
+    x = dropout2(fc1(x).relu_());
+    return torch::log_softmax(fc2(x), 1);
+  }
+
+  torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 32, 3));
+  torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(32, 64, 3));
+  torch::nn::Dropout dropout1 = register_module("dropout1", torch::nn::Dropout(0.25));
+  torch::nn::Dropout dropout2 = register_module("dropout2", torch::nn::Dropout(0.5));
+  torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(9216, 128));
+  torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(128, 10));
+};
+TORCH_MODULE(Net);
+
+// Weights are a function of the seed, the same on all ranks.
+inline Net make_net(std::uint64_t seed, torch::Device device) {
+  torch::manual_seed(seed);
+  Net net;
+  net->to(device);
+  return net;
+}
+
+}  // namespace ddprun::train

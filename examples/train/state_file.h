@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors and what belongs to them as the bytes of one file: the safetensors format, with a
+// checksum of its own among the metadata. Pure: no I/O, clock or thread.
+//
+//   8 bytes   length of the header, little-endian
+//   header    JSON: {"__metadata__":{"crc32":"…",…},"fc1.weight":{"dtype":"F32","shape":[128,9216],
+//             "data_offsets":[0,4718592]},…}, spaces at its end up to a multiple of 8 bytes
+//   the rest  the tensors' elements, in the header's order, without gaps
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "examples/train/training_state.h"
+
+namespace ddprun::train {
+
+// Elements are contiguous, little-endian, on the host, and somebody else's.
+struct TensorBytes {
+  std::string name;   // not empty; no two alike
+  std::string dtype;  // as safetensors has it: "F32", "I64", …
+  std::vector<std::int64_t> shape;
+  std::string_view bytes;
+};
+
+// Length and header of the file; the tensors' bytes follow it. `metadata` has no key "crc32".
+std::string encode_header(const Metadata& metadata, const std::vector<TensorBytes>& tensors);
+
+struct StateFile {
+  Metadata metadata;
+  std::vector<TensorBytes> tensors;  // over the file's bytes, in their order there
+};
+
+// `file` must outlive the result. Throws Error(kProtocol) that says why it is no whole file of this
+// kind; believes nothing that it reads.
+StateFile decode_state_file(std::string_view file);
+
+}  // namespace ddprun::train

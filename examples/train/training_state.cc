@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/train/training_state.h"
+
+#include <charconv>
+#include <string_view>
+#include <system_error>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun::train {
+namespace {
+
+constexpr std::string_view kVersion = "1";
+constexpr const char* kVersionKey = "ddprun_train";
+constexpr std::size_t kNumbersPerEpoch = 6;
+
+template <typename Number>
+std::string to_text(Number number) {
+  char text[64];  // the shortest that reads back as the same number
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
+}
+
+template <typename Number>
+Number to_number(std::string_view text, const std::string& key) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return number;
+  throw Error(ErrorCode::kProtocol,
+              concat("its ", key, " is no such number: \"", one_line(text.substr(0, 40)), "\""));
+}
+
+class Reader {
+ public:
+  explicit Reader(const Metadata& metadata) : metadata_(metadata) {}
+  const std::string& text(const std::string& key) const {
+    const auto found = metadata_.find(key);
+    if (found != metadata_.end()) return found->second;
+    throw Error(ErrorCode::kProtocol, "it has no " + key);
+  }
+  template <typename Number>
+  void read(const std::string& key, Number& number) const {
+    number = to_number<Number>(text(key), key);
+  }
+
+ private:
+  const Metadata& metadata_;
+};
+
+// One line each.
+std::string epochs_to_text(const std::vector<EpochResult>& epochs) {
+  std::string text;
+  for (const EpochResult& each : epochs) {
+    text += to_text(each.epoch) + ' ' + to_text(each.train_loss) + ' ' + to_text(each.test_loss) +
+            ' ' + to_text(each.test_accuracy) + ' ' + to_text(each.seconds) + ' ' +
+            to_text(each.samples_per_second) + '\n';
+  }
+  return text;
+}
+
+std::vector<EpochResult> epochs_from_text(std::string_view text) {
+  constexpr const char* kKey = "epochs";
+  std::vector<std::string_view> words;
+  while (!text.empty()) {
+    const std::size_t end = text.find_first_of(" \n");
+    words.push_back(text.substr(0, end));
+    text.remove_prefix(end == text.npos ? text.size() : end + 1);
+  }
+  if (words.size() % kNumbersPerEpoch != 0) {
+    throw Error(ErrorCode::kProtocol, "its epochs are no list of six numbers each");
+  }
+  std::vector<EpochResult> epochs;
+  for (std::size_t i = 0; i < words.size(); i += kNumbersPerEpoch) {
+    EpochResult result;
+    result.epoch = to_number<int>(words[i], kKey);
+    result.train_loss = to_number<double>(words[i + 1], kKey);
+    result.test_loss = to_number<double>(words[i + 2], kKey);
+    result.test_accuracy = to_number<double>(words[i + 3], kKey);
+    result.seconds = to_number<double>(words[i + 4], kKey);
+    result.samples_per_second = to_number<double>(words[i + 5], kKey);
+    epochs.push_back(result);
+  }
+  return epochs;
+}
+
+}  // namespace
+
+std::string first_difference(const RunIdentity& there, const RunIdentity& here) {
+  const auto differ = [](const char* what, const auto& a, const auto& b) {
+    return concat(what, " is ", to_text(a), " there, ", to_text(b), " here");
+  };
+  if (there.batch_size != here.batch_size) {
+    return differ("--batch-size", there.batch_size, here.batch_size);
+  }
+  if (there.lr != here.lr) return differ("--lr", there.lr, here.lr);
+  if (there.gamma != here.gamma) return differ("--gamma", there.gamma, here.gamma);
+  if (there.seed != here.seed) return differ("--seed", there.seed, here.seed);
+  if (there.num_images != here.num_images) {
+    return differ("the number of training images", there.num_images, here.num_images);
+  }
+  if (there.image_checksum != here.image_checksum) return "the training images are others";
+  return "";
+}
+
+Metadata to_metadata(const TrainingState& state) {
+  return {{kVersionKey, std::string(kVersion)},
+          {"batch_size", to_text(state.run.batch_size)},
+          {"lr", to_text(state.run.lr)},
+          {"gamma", to_text(state.run.gamma)},
+          {"seed", to_text(state.run.seed)},
+          {"num_images", to_text(state.run.num_images)},
+          {"image_checksum", to_text(state.run.image_checksum)},
+          {"step", to_text(state.step)},
+          {"epochs", epochs_to_text(state.epochs)},
+          {"samples", to_text(state.samples)},
+          {"loss_sum", to_text(state.loss_sum)},
+          {"seconds", to_text(state.seconds)}};
+}
+
+TrainingState from_metadata(const Metadata& metadata) {
+  const Reader reader(metadata);
+  if (reader.text(kVersionKey) != kVersion) {
+    throw Error(ErrorCode::kProtocol,
+                concat("it is of version ", one_line(reader.text(kVersionKey).substr(0, 40)),
+                       " of this format, not ", kVersion));
+  }
+  TrainingState state;
+  reader.read("batch_size", state.run.batch_size);
+  reader.read("lr", state.run.lr);
+  reader.read("gamma", state.run.gamma);
+  reader.read("seed", state.run.seed);
+  reader.read("num_images", state.run.num_images);
+  reader.read("image_checksum", state.run.image_checksum);
+  reader.read("step", state.step);
+  state.epochs = epochs_from_text(reader.text("epochs"));
+  reader.read("samples", state.samples);
+  reader.read("loss_sum", state.loss_sum);
+  reader.read("seconds", state.seconds);
+  if (state.samples < 0) throw Error(ErrorCode::kProtocol, "its samples are negative");
+  return state;
+}
+
+}  // namespace ddprun::train

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a training is at the end of a step, beside its tensors: where it stands, what it came to so
+// far, and what it is a training of. Pure: no I/O, clock or thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "examples/train/summary.h"
+
+namespace ddprun::train {
+
+// What must not change where a training goes on. All else may: ranks, threads, backend, epochs.
+struct RunIdentity {
+  int batch_size = 0;
+  double lr = 0;
+  double gamma = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t num_images = 0;      // to train with
+  std::uint32_t image_checksum = 0;  // of their pixels and labels
+
+  bool operator==(const RunIdentity&) const = default;
+};
+
+// "--seed is 1 there, 2 here", the first that differs; empty where none does.
+std::string first_difference(const RunIdentity& there, const RunIdentity& here);
+
+struct TrainingState {
+  RunIdentity run;
+  std::uint64_t step = 0;           // steps done, counted over restarts
+  std::vector<EpochResult> epochs;  // finished
+  // Of the epoch under way, all ranks together:
+  std::int64_t samples = 0;  // done
+  double loss_sum = 0;       // over them
+  double seconds = 0;
+
+  bool operator==(const TrainingState&) const = default;
+};
+
+using Metadata = std::map<std::string, std::string>;
+
+// Numbers come back as they were, bit for bit.
+Metadata to_metadata(const TrainingState& state);
+
+// Throws Error(kProtocol) that says what is missing, no number, or of another version.
+TrainingState from_metadata(const Metadata& metadata);
+
+}  // namespace ddprun::train

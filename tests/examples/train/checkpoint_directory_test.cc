@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/train/checkpoint_directory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "common/log.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_directory.h"
+
+using namespace ddprun;
+using namespace ddprun::train;
+using test::contains;
+using test::error_of;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kElements(64, 'e');
+
+void write(CheckpointDirectory& directory, std::uint64_t step) {
+  directory.write(step, {{"step", std::to_string(step)}},
+                  {{.name = "w", .dtype = "F32", .shape = {16}, .bytes = kElements}});
+}
+
+std::vector<std::string> names_in(const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string name_of(int step) {
+  const std::string digits = std::to_string(step);
+  return "step-" + std::string(12 - digits.size(), '0') + digits + ".safetensors";
+}
+
+void damage(const std::string& path) { fs::resize_file(path, fs::file_size(path) - 1); }
+
+std::vector<std::string> warnings;
+void keep_warning(LogLevel, std::string_view text) { warnings.emplace_back(text); }
+
+}  // namespace
+
+TEST_CASE("checkpoint directory: empty at first, made with the folders on its way", "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path("a/b/c"));
+  CHECK(directory.newest() == nullptr);
+  CHECK(fs::is_directory(temp.path("a/b/c")));
+}
+
+TEST_CASE("checkpoint directory: the newest is found, two are kept", "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path());
+  for (const int step : {8, 9, 10, 1'000}) write(directory, step);
+  CHECK(names_in(temp.path()) == std::vector{name_of(10), name_of(1'000)});
+  const auto newest = CheckpointDirectory(temp.path()).newest();
+  REQUIRE(newest);
+  CHECK(newest->step == 1'000);
+  CHECK(newest->path == temp.path(name_of(1'000)));
+  CHECK(newest->content.metadata.at("step") == "1000");
+  CHECK(newest->content.tensors.at(0).bytes == kElements);
+}
+
+TEST_CASE("checkpoint directory: one of the same step is replaced", "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path());
+  write(directory, 1);
+  write(directory, 2);
+  write(directory, 2);
+  CHECK(names_in(temp.path()) == std::vector{name_of(1), name_of(2)});
+}
+
+TEST_CASE("checkpoint directory: a torn file is named and put aside, the one before it taken",
+          "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path());
+  write(directory, 1);
+  write(directory, 2);
+  damage(temp.path(name_of(2)));
+  warnings.clear();
+  set_log_sink(keep_warning);
+  const auto newest = directory.newest();
+  REQUIRE(newest);
+  CHECK(newest->step == 1);
+  REQUIRE(warnings.size() == 1);
+  CHECK(contains(warnings[0], name_of(2) + " is damaged (it is cut off: 64 bytes"));
+  CHECK(names_in(temp.path()) == std::vector{name_of(1), name_of(2) + ".damaged"});
+  // It counts as none of those that are kept.
+  write(directory, 2);
+  write(directory, 3);
+  CHECK(names_in(temp.path()) == std::vector{name_of(2), name_of(2) + ".damaged", name_of(3)});
+}
+
+TEST_CASE("checkpoint directory: none that is whole is an error, and nothing is touched",
+          "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path());
+  write(directory, 1);
+  write(directory, 2);
+  damage(temp.path(name_of(1)));
+  damage(temp.path(name_of(2)));
+  const Error error = error_of([&] { directory.newest(); });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(contains(error.what(), "no whole checkpoint is left: " + temp.path(name_of(2))));
+  CHECK(names_in(temp.path()) == std::vector{name_of(1), name_of(2)});
+}
+
+TEST_CASE("checkpoint directory: what a killed writer left goes, other files stay", "[proc]") {
+  const test::TempDirectory temp;
+  const std::vector<std::string> others{"notes.txt", "step-12.safetensors",
+                                        "step-x.safetensors.tmp-1"};
+  for (const std::string& name : others) std::ofstream(temp.path(name)) << "mine";
+  std::ofstream(temp.path(name_of(7) + ".tmp-4711")) << "half";
+  CheckpointDirectory directory(temp.path());
+  CHECK(names_in(temp.path()) == others);
+  CHECK(directory.newest() == nullptr);
+}
+
+TEST_CASE("checkpoint directory: one that can't be is the user's to correct", "[proc]") {
+  const test::TempDirectory temp;
+  std::ofstream(temp.path("file")) << "a file";
+  for (const std::string& path : {temp.path("file"), temp.path("file/below")}) {
+    const Error error = error_of([&] { CheckpointDirectory directory(path); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK(contains(error.what(), "can't write to " + path + ": Not a directory"));
+  }
+}
+
+TEST_CASE("checkpoint directory: what can't be written leaves the earlier ones and no rest",
+          "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path());
+  write(directory, 1);
+  write(directory, 2);
+  fs::create_directories(temp.path(name_of(3)) + "/in the way");
+  const Error error = error_of([&] { write(directory, 3); });
+  CHECK(error.code() == ErrorCode::kSystem);
+  CHECK(contains(error.what(), "can't write the checkpoint " + temp.path(name_of(3))));
+  CHECK(names_in(temp.path()) == std::vector{name_of(1), name_of(2), name_of(3)});
+}

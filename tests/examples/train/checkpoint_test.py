@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""train on one host that is interrupted, and finds its checkpoints whole, torn, foreign, or no room for them."""
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import urllib.request
+
+import checkpoints
+import harness
+from checkpoints import LAST_STEP, SHORT_RUN, TRAIN, path_of, steps_in
+
+DISK_FULL = 74
+STEPS_DONE_OFFSET = 80  # docs/agent-socket.md
+
+
+def progress_page_word(pid, offset):
+    """A word of the page that worker `pid` shares with its agent."""
+    with open(f"/proc/{pid}/maps") as f:
+        start, = [line.split("-")[0] for line in f if "memfd:ddprun-progress" in line]
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as f:
+        f.seek(int(start, 16) + offset)
+        return struct.unpack("<Q", f.read(8))[0]
+
+
+def is_stopped(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        return f.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
+def workers_of(pid):
+    """Rank → pid of the workers below ddprun."""
+    found, todo = {}, [pid]
+    while todo:
+        parent = todo.pop()
+        try:
+            with open(f"/proc/{parent}/task/{parent}/children") as f:
+                todo += [int(child) for child in f.read().split()]
+            with open(f"/proc/{parent}/environ") as f:
+                environment = dict(entry.split("=", 1) for entry in f.read().split("\0") if "=" in entry)
+            with open(f"/proc/{parent}/comm") as f:
+                if f.read() == "train\n" and "RANK" in environment:
+                    found[int(environment["RANK"])] = parent
+        except OSError:
+            pass
+    return found
+
+
+class Checkpoints(harness.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.undisturbed = None
+
+    def job(self, directory, *args, flags=(), epochs=SHORT_RUN, **more):
+        """ddprun with two ranks, started."""
+        return self.start("--standalone", "--nproc_per_node=2", *flags, TRAIN, *epochs,
+                          "--checkpoint-dir", directory, *args, **more)
+
+    def run_job(self, directory, *args, code=0, **more):
+        done = self.finish(self.job(directory, *args, **more), timeout=120)
+        self.assertEqual(done.returncode, code, done.text)
+        self.assertNotIn("terminate called", done.text)
+        return done
+
+    def reference(self):
+        """A run that nothing happened to; the same for all tests."""
+        if not Checkpoints.undisturbed:
+            directory = self.scratch()
+            summary = os.path.join(directory, "summary.json")
+            done = self.run_job(directory, "--json", summary)
+            self.assertIn(f"train: no checkpoint in {directory}: begins anew", done.stdout)
+            self.assertEqual(steps_in(directory), [48, LAST_STEP])
+            Checkpoints.undisturbed = checkpoints.Undisturbed(checkpoints.load_json(summary), directory)
+        return Checkpoints.undisturbed
+
+    def one_epoch(self):
+        """A directory with a checkpoint of the first epoch."""
+        directory = self.scratch()
+        self.run_job(directory, epochs=["--epochs=1", "--seed=5"])
+        self.assertEqual(steps_in(directory), [24])
+        return directory
+
+    def refused(self, directory, *args, code=2, **more):
+        """What every rank says, once each; no checkpoint is lost."""
+        before = steps_in(directory) if os.path.isdir(directory) else []
+        done = self.run_job(directory, *args, code=code, **more)
+        lines = re.findall(r"^\[(\d)\] train: rank \1: (.*)$", done.stderr, re.M)
+        self.assertEqual(len({text for _, text in lines}), 1, done.text)
+        self.assertEqual(len({rank for rank, _ in lines}), len(lines), done.text)
+        if os.path.isdir(directory):
+            self.assertEqual(steps_in(directory)[:len(before)], before)
+        return lines[0][1]
+
+    def test_a_killed_worker_costs_the_steps_since_the_last_checkpoint(self):
+        reference, directory = self.reference(), self.scratch()
+        summary = os.path.join(directory, "summary.json")
+        port = harness.free_port()
+        running = self.start("--nnodes=1", f"--rdzv-endpoint=127.0.0.1:{port}", "--nproc_per_node=2",
+                             "--max-restarts=1", TRAIN, *SHORT_RUN, "--checkpoint-dir", directory,
+                             "--checkpoint-every=7", "--json", summary)
+        harness.wait_until(lambda: 35 in steps_in(directory), "step 35 is saved", 60)
+        workers = workers_of(running.pid)
+        for pid in workers.values():
+            os.kill(pid, signal.SIGSTOP)
+        harness.wait_until(lambda: all(is_stopped(pid) for pid in workers.values()), "both stand still")
+        done = max(progress_page_word(pid, STEPS_DONE_OFFSET) for pid in workers.values())
+        saved = steps_in(directory)[-1]
+        os.kill(workers[1], signal.SIGKILL)
+        text = ""
+        while "epoch 2/3  loss" not in text:  # by the second round
+            line = running.stdout.readline()
+            self.assertTrue(line, text)
+            text += line
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/jobs", timeout=10) as answer:
+            first, second = json.load(answer)["jobs"][0]["rounds"]
+        rest = self.finish(running, timeout=120)
+        self.assertEqual(rest.returncode, 0, rest.text)
+        self.assertIn(f"goes on from step {saved + 1}, epoch 2/3: {path_of(directory, saved)}", text)
+        # Rank 0 may have come to the end of its step when it was let go on to end.
+        self.assertIn(first["last_step"], (done, done + 1))
+        self.assertEqual(second["first_step"], saved + 1)
+        self.assertEqual(first["steps_redone"], first["last_step"] - saved)
+        self.assertLess(first["steps_redone"], 9)
+        reference.check_equal(self, checkpoints.load_json(summary), directory)
+
+    def test_killed_again_and_again_it_ends_where_it_would_have(self):
+        reference, directory = self.reference(), self.scratch()
+        summary = os.path.join(directory, "summary.json")
+        running = self.job(directory, "--checkpoint-every=3", "--json", summary,
+                           flags=["--max-restarts=9", "--max-restart-delay=0"])
+        for step in (3, 9, 24, 30, 51):  # it may be further
+            harness.wait_until(lambda: (steps_in(directory) or [0])[-1] >= step, f"step {step} is saved", 60)
+            harness.wait_until(lambda: len(workers_of(running.pid)) == 2, "two workers")
+            os.kill(workers_of(running.pid)[step % 2], signal.SIGKILL)
+        done = self.finish(running, timeout=120)
+        self.assertEqual(done.returncode, 0, done.text)
+        reference.check_equal(self, checkpoints.load_json(summary), directory)
+
+    def test_a_preempted_job_ends_with_75_and_goes_on_with_the_same_command(self):
+        reference, directory = self.reference(), self.scratch()
+        summary = os.path.join(directory, "summary.json")
+        running = self.job(directory, "--json", summary)
+        while "epoch 1/3" not in running.stdout.readline():
+            pass
+        running.send_signal(signal.SIGUSR1)
+        done = self.finish(running)
+        self.assertEqual(done.returncode, 75, done.text)
+        step = int(re.search(r"train: asked to leave before step (\d+): saved", done.stdout).group(1))
+        self.assertEqual(steps_in(directory)[-1], step - 1)
+        self.assertFalse(os.path.exists(summary) and os.path.getsize(summary))
+        done = self.run_job(directory, "--json", summary)
+        self.assertIn(f"goes on from step {step}, epoch {(step - 1) // 24 + 1}/3", done.stdout)
+        self.assertEqual(checkpoints.load_json(summary)["first_step"], step)
+        reference.check_equal(self, checkpoints.load_json(summary), directory)
+
+    def test_without_a_directory_a_preempted_job_says_that_nothing_is_saved(self):
+        running = self.start("--standalone", "--nproc_per_node=2", TRAIN, "--epochs=1000")
+        while "epoch 1/" not in running.stdout.readline():
+            pass
+        running.send_signal(signal.SIGUSR1)
+        done = self.finish(running)
+        self.assertEqual(done.returncode, 75, done.text)
+        self.assertRegex(done.stdout, r"asked to leave before step \d+: nothing is saved without --checkpoint-dir")
+
+    def test_a_torn_file_is_named_and_the_one_before_it_taken(self):
+        reference, directory = self.reference(), self.scratch()
+        self.run_job(directory, epochs=["--epochs=2", "--seed=5"])
+        os.truncate(path_of(directory, 48), 5_000_000)
+        summary = os.path.join(directory, "summary.json")
+        done = self.run_job(directory, "--json", summary)
+        self.assertEqual(done.stderr.count("is damaged"), 1, done.text)
+        self.assertIn(f"{path_of(directory, 48)} is damaged (it is cut off: ", done.stderr)
+        self.assertIn("goes on from step 25, epoch 2/3", done.stdout)
+        self.assertEqual(os.path.getsize(path_of(directory, 48) + ".damaged"), 5_000_000)
+        reference.check_equal(self, checkpoints.load_json(summary), directory)
+
+    def test_none_that_is_whole_is_the_users_to_decide(self):
+        directory = self.one_epoch()
+        os.truncate(path_of(directory, 24), 0)
+        self.assertEqual(self.refused(directory), f"no whole checkpoint is left: {path_of(directory, 24)}: "
+                         "it has 0 bytes; move it away to begin anew")
+
+    def test_a_full_disk_ends_it_with_74_and_the_earlier_checkpoint_stays(self):
+        directory = self.one_epoch()
+        room = os.path.join(self.scratch(), "room")
+        os.mkdir(room)
+        copy = f"mount -t tmpfs -o size=24m tmpfs {room} && cp {directory}/*.safetensors {room}"
+        job = [harness.DDPRUN, "--standalone", "--nproc_per_node=2", TRAIN, *SHORT_RUN, "--checkpoint-dir", room]
+        script = f'{copy} || exit 99; "$@"; code=$?; ls {room}; exit $code'
+        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        done = subprocess.run(["unshare", *user, "--mount", "sh", "-c", script, "sh", *job], text=True, timeout=120,
+                              env=harness.environment(), stdin=subprocess.DEVNULL, capture_output=True)
+        if done.returncode in (1, 99) and "train" not in done.stdout:
+            self.skipTest(f"no tmpfs of our own: {done.stderr}")
+        self.assertEqual(done.returncode, DISK_FULL, done.stdout + done.stderr)
+        self.assertIn(f"train: rank 0: can't write the checkpoint {path_of(room, 48)}: No space left on device",
+                      done.stderr)
+        self.assertEqual(done.stdout.splitlines()[-1], os.path.basename(path_of(room, 24)))
+        self.assertNotIn(".tmp", done.stdout)
+
+    def test_a_limit_on_file_sizes_is_like_a_full_disk(self):
+        # One rank: several share memory, for which the limit counts, too.
+        directory = self.scratch()
+        alone = [TRAIN, *SHORT_RUN, "--threads=1", "--checkpoint-dir", directory]
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000_000, 10_000_000))
+        done = subprocess.run(alone, env=harness.environment(), text=True, timeout=60, capture_output=True,
+                              preexec_fn=limit)
+        self.assertEqual(done.returncode, DISK_FULL, done.stderr)
+        self.assertEqual(done.stderr, f"train: rank 0: can't write the checkpoint {path_of(directory, 24)}: "
+                         "File too large\n")
+        self.assertEqual(os.listdir(directory), [])
+
+    def test_a_directory_that_cannot_be_written_to(self):
+        file = self.write(self.scratch(), "file", "a file")
+        self.assertEqual(self.refused(file), f"--checkpoint-dir: can't write to {file}: Not a directory")
+        if os.geteuid() != 0:
+            closed = os.path.join(self.scratch(), "closed")
+            os.mkdir(closed, 0o555)
+            self.assertIn("Permission denied", self.refused(closed))
+        self.assertIn("can't write to /proc/none: ", self.refused("/proc/none"))
+
+    def test_a_checkpoint_of_other_options_is_refused(self):
+        directory = self.one_epoch()
+        for option, text in (("--seed=6", "--seed is 5 there, 6 here"), ("--lr=0.5", "--lr is 1 there, 0.5 here"),
+                             ("--batch-size=32", "--batch-size is 64 there, 32 here"),
+                             ("--gamma=0.5", "--gamma is 0.7 there, 0.5 here")):
+            with self.subTest(option):
+                self.assertEqual(
+                    self.refused(directory, option, epochs=["--epochs=3", "--seed=5"] if "seed" not in option else []),
+                    f"can't go on from {path_of(directory, 24)}: {text}; give what it was trained with, or another "
+                    "--checkpoint-dir")
+
+    def test_a_checkpoint_of_another_model_or_program_is_refused(self):
+        directory = self.one_epoch()
+        path = path_of(directory, 24)
+        metadata, tensors, data = checkpoints.read(path)
+        renamed = {("fc3.bias" if k == "fc2.bias" else k): v for k, v in tensors.items()}
+        reshaped = {**tensors, "fc2.bias": {**tensors["fc2.bias"], "shape": [5, 2]}}
+        for change, text in (((metadata, renamed), "it is of another model: it has no fc2.bias"),
+                             ((metadata, reshaped), "another model: fc2.bias is F32 [5, 2] there, F32 [10] here"),
+                             (({**metadata, "ddprun_train": "9"}, tensors), "it is of version 9 of this format"),
+                             (({"who": "else"}, tensors), "it has no ddprun_train"),
+                             (({**metadata, "step": "23"}, tensors), "it is of step 23")):
+            with self.subTest(text):
+                checkpoints.write(path, *change, data)
+                self.assertIn(text, self.refused(directory))
+        checkpoints.write(path, metadata, tensors, data)
+        self.assertIn("goes on from step 25", self.run_job(directory).stdout)
+
+    def test_other_images_are_refused(self):
+        directory, data = self.one_epoch(), self.scratch()
+        for name in os.listdir(os.path.join(harness.SOURCE, "data/digits")):
+            shutil.copy(os.path.join(harness.SOURCE, "data/digits", name), data)
+        self.assertIn("goes on", self.run_job(directory, "--data", data, epochs=["--epochs=2", "--seed=5"]).stdout)
+        labels = os.path.join(data, "train-labels-idx1-ubyte")
+        subprocess.run(["gunzip", labels + ".gz"], check=True)
+        with open(labels, "r+b") as f:
+            f.seek(8 + 1499)
+            last = f.read(1)
+            f.seek(8 + 1499)
+            f.write(bytes([(last[0] + 1) % 10]))
+        self.assertIn("the training images are others", self.refused(directory, "--data", data))
+
+    def test_other_numbers_of_ranks_go_on_with_it(self):
+        directory = self.scratch()
+        running = self.job(directory)
+        while "epoch 1/3" not in running.stdout.readline():
+            pass
+        running.send_signal(signal.SIGUSR1)
+        self.assertEqual(self.finish(running).returncode, 75)
+        step = steps_in(directory)[-1]
+        alone = subprocess.run([TRAIN, "--epochs=2", "--seed=5", "--threads=1", "--checkpoint-dir", directory],
+                               env=harness.environment(), text=True, timeout=120, capture_output=True)
+        self.assertEqual(alone.returncode, 0, alone.stderr)
+        self.assertIn(f"goes on from step {step + 1}, epoch ", alone.stdout)
+        self.assertEqual(steps_in(directory)[-1], 48)
+        three = self.finish(self.start("--standalone", "--nproc_per_node=3", TRAIN, "--epochs=4", "--seed=5",
+                                       "--checkpoint-dir", directory), timeout=120)
+        self.assertEqual(three.returncode, 0, three.text)
+        self.assertIn("goes on from step 49, epoch 3/4", three.stdout)
+        accuracy = re.findall(r"test accuracy ([\d.]+)", three.stdout)
+        self.assertGreater(float(accuracy[-1]), 0.9)
+
+    def test_what_is_trained_already_is_said(self):
+        directory = self.one_epoch()
+        summary = os.path.join(directory, "summary.json")
+        done = self.run_job(directory, "--json", summary, epochs=["--epochs=1", "--seed=5"])
+        self.assertIn(f"train: 1 epochs are trained already: {path_of(directory, 24)}", done.stdout)
+        self.assertEqual([e["epoch"] for e in checkpoints.load_json(summary)["epochs"]], [1])
+
+    def test_wrong_usage(self):
+        for argv, text in ((["--checkpoint-every=3"], "--checkpoint-dir"),
+                           (["--checkpoint-dir=x", "--checkpoint-every=-1"], "--checkpoint-every"),
+                           (["--checkpoint-dir=x", "--checkpoint-every=often"], "--checkpoint-every"),
+                           (["--checkpoint-dir="], "--checkpoint-dir"), (["--checkpoint-dir"], "--checkpoint-dir")):
+            with self.subTest(argv):
+                done = subprocess.run([TRAIN, *argv], env=harness.environment(), text=True, timeout=60,
+                                      capture_output=True, cwd="/proc")
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(text, done.stderr)
+
+
+if __name__ == "__main__":
+    checkpoints.skip_without_train()
+    harness.main()

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""train's checkpoints as a program in another language sees them, and jobs of train that make some."""
+import glob
+import json
+import os
+import struct
+import sys
+import zlib
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../launcher"))
+import harness  # noqa: E402
+
+TRAIN = os.path.join(harness.BIN, "train")
+EPOCHS, STEPS_PER_EPOCH = 3, 24  # 1,500 digits, 64 at a time
+LAST_STEP = EPOCHS * STEPS_PER_EPOCH
+SHORT_RUN = [f"--epochs={EPOCHS}", "--seed=5"]
+
+
+def skip_without_train():
+    if not os.path.exists(TRAIN):
+        print("SKIPPED: train is not built (no LibTorch)")
+        sys.exit(0)
+
+
+def path_of(directory, step):
+    return os.path.join(directory, f"step-{step:012}.safetensors")
+
+
+def steps_in(directory):
+    """The steps that have a checkpoint, ascending."""
+    names = glob.glob(os.path.join(directory, "step-*.safetensors"))
+    return sorted(int(os.path.basename(name)[5:17]) for name in names)
+
+
+def read(path):
+    """The safetensors format, by hand: its metadata, its tensors' entries, the bytes of all tensors."""
+    with open(path, "rb") as f:
+        length, = struct.unpack("<Q", f.read(8))
+        header = json.loads(f.read(length))
+        data = f.read()
+    metadata = header.pop("__metadata__")
+    return metadata, header, data
+
+
+def write(path, metadata, tensors, data):
+    """The same, with the checksum that belongs to it."""
+    metadata = {k: v for k, v in metadata.items() if k != "crc32"}
+    checksum = 0
+    for key, value in sorted(metadata.items()):
+        checksum = zlib.crc32(f"{key}\0{value}\0".encode(), checksum)
+    header = {"__metadata__": {**metadata, "crc32": str(zlib.crc32(data, checksum))}, **tensors}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+class Undisturbed:
+    """A training that nothing happened to: what it came to, and its last checkpoint's tensors."""
+
+    def __init__(self, summary, directory):
+        self.summary = summary
+        _, self.tensors, self.data = read(path_of(directory, LAST_STEP))
+
+    def check_equal(self, case, summary, directory):
+        """Another one has the same parameters and averages bit for bit, and saw the same on its way."""
+        _, tensors, data = read(path_of(directory, LAST_STEP))
+        case.assertEqual(tensors, self.tensors)
+        case.assertTrue(data == self.data, "parameters or running averages differ")
+        case.assertEqual(summary["last_step"], LAST_STEP)
+        for mine, theirs in zip(summary["epochs"], self.summary["epochs"], strict=True):
+            for key in ("epoch", "test_loss", "test_accuracy"):
+                case.assertEqual(mine[key], theirs[key], key)
+            # Summed over the ranks once more at each checkpoint.
+            case.assertAlmostEqual(mine["train_loss"], theirs["train_loss"], delta=1e-12)
+
+
+def load_json(path):
+    with open(path) as f:
+        return json.load(f)

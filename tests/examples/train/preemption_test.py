@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""train on two hosts, taken away in the middle: the same command ends where an undisturbed job does."""
+import os
+import re
+import signal
+
+import checkpoints
+import harness
+from checkpoints import LAST_STEP, SHORT_RUN, TRAIN, steps_in
+
+PORT = 29400
+
+
+class Preemption(harness.HostsCase):
+    def job(self, directory, *args, nnodes="2"):
+        """Two ranks on each host, started."""
+        return [self.start(f"--nnodes={nnodes}", "--nproc_per_node=2", "--rdzv-id=job",
+                           f"--rdzv-endpoint={self.hosts[0].address}:{PORT}",
+                           TRAIN, *SHORT_RUN, "--checkpoint-dir", directory, *args, host=host)
+                for host in self.hosts]
+
+    def finish_both(self, running, codes):
+        done = [self.finish(process, timeout=180) for process in running]
+        self.transcript = "\n".join(each.text for each in done)
+        self.assertEqual([each.returncode for each in done], codes, self.transcript)
+        return done
+
+    def await_first_epoch(self, running):
+        for line in running[0].stdout:
+            if "epoch 1/3  loss" in line:
+                return
+        self.fail("ended without its first epoch: " + self.finish(running[0]).text)
+
+    def hide(self, directory):
+        """On the second host it is another directory, which can't be written to."""
+        done = self.hosts[1].run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", directory], capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_both_hosts_leave_with_75_and_the_same_command_goes_on(self):
+        reference, directory = self.scratch(), self.scratch()
+        summary = os.path.join(reference, "undisturbed.json"), os.path.join(directory, "summary.json")
+        self.finish_both(self.job(reference, "--json", summary[0]), [0, 0])
+        undisturbed = checkpoints.Undisturbed(checkpoints.load_json(summary[0]), reference)
+        self.assertGreater(undisturbed.summary["test_accuracy"], 0.9)
+
+        self.hide(directory)
+        running = self.job(directory, "--json", summary[1])
+        self.await_first_epoch(running)
+        running[1].send_signal(signal.SIGUSR1)
+        done = self.finish_both(running, [75, 75])
+        step = int(re.search(r"asked to leave before step (\d+): saved", done[0].stdout).group(1))
+        self.assertGreater(step, checkpoints.STEPS_PER_EPOCH)
+        self.assertLess(step, LAST_STEP)
+        self.assertEqual(steps_in(directory)[-1], step - 1)
+
+        done = self.finish_both(self.job(directory, "--json", summary[1]), [0, 0])
+        self.assertIn(f"goes on from step {step}, epoch ", done[0].stdout)
+        self.assertNotIn("goes on", done[1].stdout)
+        again = checkpoints.load_json(summary[1])
+        self.assertEqual((again["first_step"], again["world_size"]), (step, 4))
+        undisturbed.check_equal(self, again, directory)
+
+    def test_with_one_node_less_it_goes_on_from_there_at_once(self):
+        directory = self.scratch()
+        summary = os.path.join(directory, "summary.json")
+        running = self.job(directory, "--json", summary, nnodes="1:2")
+        self.await_first_epoch(running)
+        running[1].send_signal(signal.SIGUSR1)
+        done = self.finish_both(running, [0, 75])
+        step = int(re.search(r"asked to leave before step (\d+): saved", done[0].stdout).group(1))
+        self.assertIn(f"goes on from step {step}, epoch ", done[0].stdout)
+        result = checkpoints.load_json(summary)
+        self.assertEqual((result["first_step"], result["last_step"], result["world_size"]), (step, LAST_STEP, 2))
+        self.assertGreater(result["test_accuracy"], 0.9)
+        self.assertNotIn("done again", done[0].stderr)  # no step was
+
+
+if __name__ == "__main__":
+    checkpoints.skip_without_train()
+    harness.main_on_hosts()

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/train/state_file.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+
+using namespace ddprun;
+using namespace ddprun::train;
+using test::contains;
+using test::error_of;
+
+namespace {
+
+const std::string kFloats(24, 'f'), kLongs(8, 'l');
+
+std::string whole_file() {
+  const std::vector<TensorBytes> tensors{
+      {.name = "fc.weight", .dtype = "F32", .shape = {2, 3}, .bytes = kFloats},
+      {.name = "none", .dtype = "F32", .shape = {0, 3}, .bytes = {}},
+      {.name = "count", .dtype = "I64", .shape = {}, .bytes = kLongs}};
+  return encode_header({{"step", "120"}, {"note", "a\nb"}}, tensors) + kFloats + kLongs;
+}
+
+// A file with this header and `data` behind it.
+std::string file_with(const std::string& header, const std::string& data = "") {
+  const std::uint64_t length = header.size();
+  std::string bytes(sizeof length, '\0');
+  std::memcpy(bytes.data(), &length, sizeof length);
+  return bytes + header + data;
+}
+
+std::string reason(const std::string& file) {
+  const Error error = error_of([&] { decode_state_file(file); });
+  CHECK(error.code() == ErrorCode::kProtocol);
+  return error.what();
+}
+
+}  // namespace
+
+TEST_CASE("state file: what was written is read") {
+  const std::string file = whole_file();
+  const StateFile state = decode_state_file(file);
+  CHECK(state.metadata == Metadata{{"note", "a\nb"}, {"step", "120"}});
+  REQUIRE(state.tensors.size() == 3);
+  const auto find = [&](const std::string& name) {
+    for (const TensorBytes& each : state.tensors) {
+      if (each.name == name) return each;
+    }
+    return TensorBytes{};
+  };
+  CHECK(find("fc.weight").bytes == kFloats);
+  CHECK(find("fc.weight").shape == std::vector<std::int64_t>{2, 3});
+  CHECK(find("fc.weight").dtype == "F32");
+  CHECK(find("count").bytes == kLongs);
+  CHECK(find("count").shape.empty());
+  CHECK(find("none").bytes.empty());
+}
+
+TEST_CASE("state file: the elements begin at a multiple of 8 bytes, as safetensors has it") {
+  CHECK((whole_file().size() - kFloats.size() - kLongs.size()) % 8 == 0);
+}
+
+TEST_CASE("state file: cut off anywhere it is no whole file") {
+  const std::string file = whole_file();
+  for (std::size_t size = 0; size < file.size(); ++size) {
+    CHECK_FALSE(reason(file.substr(0, size)).empty());
+  }
+  CHECK(
+      contains(reason(file.substr(0, file.size() - 1)), "it is cut off: 32 bytes of tensors, 31"));
+  CHECK(contains(reason(file + "x"), "belong to no tensor"));
+}
+
+TEST_CASE("state file: any changed byte of the elements or the metadata is found") {
+  const std::string file = whole_file();
+  for (std::size_t i = file.size() - 32; i < file.size(); ++i) {
+    std::string changed = file;
+    changed[i] ^= 1;
+    CHECK(reason(changed) == "its checksum is wrong");
+  }
+  std::string changed = file;
+  changed.replace(changed.find("120"), 3, "121");
+  CHECK(reason(changed) == "its checksum is wrong");
+}
+
+TEST_CASE("state file: a byte changed anywhere never reads as something else") {
+  const std::string file = whole_file();
+  for (std::size_t i = 0; i < file.size(); ++i) {
+    for (const int flip : {1, 0x10, 0x80}) {
+      std::string changed = file;
+      changed[i] = static_cast<char>(changed[i] ^ flip);
+      try {
+        const StateFile state = decode_state_file(changed);
+        // A name or a shape of the header: the reader compares them with its model.
+        CHECK(state.metadata == decode_state_file(file).metadata);
+      } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::kProtocol);
+      }
+    }
+  }
+}
+
+TEST_CASE("state file: other people's files are told from a checkpoint") {
+  CHECK(contains(reason(std::string(100, '\xff')), "no checkpoint"));
+  CHECK(contains(reason(file_with("[]")), "no JSON object"));
+  CHECK(contains(reason(file_with("{")), "no JSON object"));
+  CHECK(contains(reason(file_with(std::string(100'000, '['))), "no JSON object"));
+  CHECK(contains(reason(file_with("{}")), "no checksum"));
+  CHECK(contains(reason(file_with(R"({"__metadata__":{"a":"b"}})")), "no checksum"));
+  CHECK(contains(reason(file_with(R"({"__metadata__":{"a":1}})")), "metadata value"));
+  CHECK(contains(reason(file_with(R"({"__metadata__":[]})")), "no object"));
+}
+
+TEST_CASE("state file: a header that lies about its tensors") {
+  const auto with = [](const std::string& entry) {
+    return reason(file_with(R"({"__metadata__":{"crc32":"0"},)" + entry + "}", "12345678"));
+  };
+  CHECK(contains(with(R"("a":1)"), "no tensor"));
+  CHECK(contains(with(R"("a":{})"), "lacks dtype"));
+  CHECK(contains(with(R"("a":{"dtype":"F31","shape":[2],"data_offsets":[0,8]})"), "unknown dtype"));
+  CHECK(contains(with(R"("a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"), "bad shape"));
+  CHECK(contains(with(R"("a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]})"), "data_offsets"));
+  CHECK(contains(with(R"("a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]})"), "data_offsets"));
+  CHECK(contains(with(R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0]})"), "data_offsets"));
+  CHECK(contains(with(R"("a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]})"), "cut off"));
+  CHECK(contains(with(R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]})"), "overlap"));
+  CHECK(
+      contains(with(R"("a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]})"),
+               "beyond all memory"));
+  CHECK(contains(with(R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                      R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]})"),
+                 "overlap"));
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/train/training_state.h"
+
+#include <limits>
+#include <string>
+
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+
+using namespace ddprun;
+using namespace ddprun::train;
+using test::contains;
+using test::error_of;
+
+namespace {
+
+TrainingState some_state() {
+  TrainingState state;
+  state.run = {.batch_size = 64,
+               .lr = 0.1 + 0.2,
+               .gamma = 0.7,
+               .seed = std::numeric_limits<std::uint64_t>::max(),
+               .num_images = 1500,
+               .image_checksum = 0xffffffff};
+  state.step = 60;
+  state.epochs = {{1, 1.0 / 3, 2.0 / 3, 0.75, 1e-300, 5e+300}, {2, 1e300 * 10, -0.0, 1, 0, 1}};
+  state.samples = 768;
+  state.loss_sum = 123.456789012345678;
+  state.seconds = 0.1;
+  return state;
+}
+
+}  // namespace
+
+TEST_CASE("training state: every number comes back bit for bit") {
+  CHECK(from_metadata(to_metadata(some_state())) == some_state());
+  CHECK(from_metadata(to_metadata({})) == TrainingState{});
+}
+
+TEST_CASE("training state: what is missing or no number is named") {
+  for (const auto& [key, value] : to_metadata(some_state())) {
+    Metadata metadata = to_metadata(some_state());
+    metadata.erase(key);
+    CHECK(error_of([&] { from_metadata(metadata); }).what() == "it has no " + key);
+    metadata[key] = "12\nx";
+    const Error error = error_of([&] { from_metadata(metadata); });
+    CHECK(error.code() == ErrorCode::kProtocol);
+    CHECK(contains(error.what(), key == "ddprun_train" ? "version 12\\nx" : key));
+  }
+}
+
+TEST_CASE("training state: numbers that can't be are refused") {
+  const auto with = [](const std::string& key, const std::string& value) {
+    Metadata metadata = to_metadata(some_state());
+    metadata[key] = value;
+    return std::string(error_of([&] { from_metadata(metadata); }).what());
+  };
+  CHECK(contains(with("samples", "-1"), "negative"));
+  CHECK(contains(with("step", "-1"), "step"));
+  CHECK(contains(with("step", "99999999999999999999999"), "step"));
+  CHECK(contains(with("epochs", "1 2 3\n"), "six numbers"));
+  CHECK(contains(with("epochs", "1 2 3 4 5 six\n"), "epochs"));
+}
+
+TEST_CASE("training state: the first thing that must not change and did is named by its flag") {
+  const RunIdentity there = some_state().run;
+  CHECK(first_difference(there, there).empty());
+  RunIdentity here = there;
+  here.image_checksum = 1;
+  CHECK(first_difference(there, here) == "the training images are others");
+  here.num_images = 60'000;
+  CHECK(first_difference(there, here) == "the number of training images is 1500 there, 60000 here");
+  here.seed = 2;
+  CHECK(contains(first_difference(there, here), "--seed is 18446744073709551615 there, 2 here"));
+  here.gamma = 0.9;
+  CHECK(first_difference(there, here) == "--gamma is 0.7 there, 0.9 here");
+  here.lr = 0.3;
+  CHECK(contains(first_difference(there, here), "--lr is 0.30000000000000004 there, 0.3 here"));
+  here.batch_size = 32;
+  CHECK(first_difference(there, here) == "--batch-size is 64 there, 32 here");
+}
