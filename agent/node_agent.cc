@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "agent/preflight/node_checks.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/process_facts.h"
@@ -186,12 +187,29 @@ void NodeAgent::spawn(const membership::StartRound& round) {
   round_ = round.round;
   node_rank_ = round.node_rank;
   first_global_rank_ = round.first_global_rank;
+  if (refuse_if_unfit()) return;
   error_files_.begin_round(round_, options_.environment.num_workers);
   if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
   if (!parked_) return start_workers(round);
   if (place_parked(round)) return;
   spawn_later_ = round;
   parked_->dismiss();
+}
+
+// A spare may have waited for days. The rendezvous then stops the round, in which nothing runs
+// here.
+bool NodeAgent::refuse_if_unfit() {
+  if (!options_.needs) return false;
+  const auto problems = check_node(*options_.needs, gather_node_facts(*options_.needs));
+  if (problems.empty()) return false;
+  workers_.reset();  // of the round before
+  if (parked_) parked_->dismiss();
+  membership::WorkerRequest request;
+  request.round = round_;
+  request.global_rank = membership::kAgentItself;
+  request.reason = "its preflight failed: " + to_text(problems);
+  handle(event::WorkerAsks{std::move(request)});
+  return true;
 }
 
 void NodeAgent::start_workers(const membership::StartRound& round) {

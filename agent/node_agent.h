@@ -20,6 +20,7 @@
 #include "agent/gpu/gpu_memory.h"
 #include "agent/hang/hang_monitor.h"
 #include "agent/parked_workers.h"
+#include "agent/preflight/node_facts.h"
 #include "agent/progress_pages.h"
 #include "agent/round_store.h"
 #include "agent/worker_environment.h"
@@ -40,6 +41,9 @@ struct NodeAgentOptions {
   HangLimits hang_limits;         // of the ranks of this node
   std::string stacks_program;     // ddprun-stacks; empty: no stacks of workers that hang
   std::vector<std::string> argv;  // of every worker; argv[0] is the file to execute
+  // Checked before each round's workers are started: a node that is not fit asks to be left out.
+  // nullopt: unchecked, there is no other node to take its place.
+  std::optional<NodeNeeds> needs;
 };
 
 // What the agent tells its owner; called from the io context.
@@ -79,6 +83,7 @@ class NodeAgent {
   void on_first_step(std::uint64_t round, int local_rank, const FirstStep& first);
   void on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line);
   void spawn(const membership::StartRound& round);
+  bool refuse_if_unfit();
   std::vector<WorkerSpec> worker_specs(const membership::StartRound& round) const;
   void start_workers(const membership::StartRound& round);
   AgentSocketEvents socket_events();

@@ -12,33 +12,12 @@
 #include "common/env_names.h"
 #include "common/suggest.h"
 #include "launcher/hang_flags.h"
+#include "launcher/help_text.h"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr char kExamples[] =
-    R"(ddprun: starts, connects and watches the workers of a distributed training job
-
-Examples:
-  ddprun --standalone --nproc_per_node=2 train          two workers on this machine
-  ddprun --nproc_per_node=gpu train.py --lr 0.1         one worker per GPU; flags after train.py are its own
-  ddprun --nnodes=2 --rdzv-endpoint=node0:29400 --nproc_per_node=4 train
-                                                        on each of two machines; node0 is one of them
-  ddprun --nnodes=2 --node-rank=0 --master-addr=10.0.0.1 --master-port=29500 train
-                                                        the same with fixed ranks
-  srun -N2 --ntasks-per-node=1 ddprun --nnodes=2 train  under Slurm: finds its endpoint by itself
-
-Usage: ddprun [flags] PROGRAM [args…]
-
-PROGRAM is an executable, a Python script, or with -m a Python module.
-Each flag can be spelled with - or _ between its words.
-)";
-
 constexpr double kMaxSeconds = 86'400'000;  // 1000 days, the control protocol's limit
-
-constexpr char kFooter[] =
-    "Exit status: 0; 2 usage; 69 rendezvous unreachable; 75 worth retrying; otherwise the first\n"
-    "failing worker's own, or 128 + signal (docs/exit-codes.md).\n";
 
 // Limits of the whole job: each is a flag, and a key of --rdzv-conf with "_" for "-".
 struct TimeLimit {
@@ -80,22 +59,8 @@ struct RawOptions {
   std::string hang_timeout;
   std::string hang_action;
   PreemptionFlags preemption;
-};
-
-// The formatter shows one spelling and no "Needs:"-style decoration.
-class OneSpellingFormatter : public CLI::Formatter {
- public:
-  std::string make_option_name(const CLI::Option* option, bool /*is_positional*/) const override {
-    std::string name = option->get_snames().empty() ? "" : "-" + option->get_snames()[0] + ", ";
-    return name + "--" + option->get_lnames()[0];
-  }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    return option->get_items_expected_max() == 0 ? "" : " " + option->get_type_name();
-  }
-  // kExamples has it.
-  std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
-    return "";
-  }
+  std::string preflight;
+  std::string preflight_timeout;
 };
 
 // "nproc-per-node" → "--nproc-per-node,--nproc_per_node".
@@ -136,7 +101,7 @@ class CommandLineParser {
     }
     if (help_ || version_) {
       result_.action = CommandLine::Action::kPrintText;
-      result_.text = help_ ? kExamples + app_.help() + "\n" + kFooter
+      result_.text = help_ ? kHelpBegin + app_.help() + "\n" + kHelpEnd
                            : "ddprun " DDPRUN_VERSION " (c10d store protocol, no TLS)\n";
       return std::move(result_);
     }
@@ -156,7 +121,7 @@ class CommandLineParser {
   void add_options() {
     LaunchConfig& config = result_.config;
     app_.set_help_flag();
-    app_.formatter(std::make_shared<OneSpellingFormatter>());
+    app_.formatter(one_spelling_formatter());
     app_.get_formatter()->column_width(36);
     app_.name("");
 
@@ -226,6 +191,10 @@ class CommandLineParser {
          "from such a warning until the workers are stopped (default 60)");
 
     group_ = "What runs";
+    text("preflight", raw_.preflight, "COMMAND",
+         "run on this node before it joins; if it fails, the node stays out (docs/preflight.md)");
+    text("preflight-timeout", raw_.preflight_timeout, "SECONDS",
+         "a preflight that takes longer has failed (default 60)");
     flag("module", config.module, "PROGRAM is a Python module: python -u -m PROGRAM", "-m");
     flag("no-python", config.no_python, "execute PROGRAM as it is, never by python");
     text("role", config.role, "NAME", "ROLE_NAME of the workers (default \"default\")");
@@ -331,6 +300,8 @@ class CommandLineParser {
     seconds("shutdown-timeout", raw_.shutdown_timeout, config.shutdown_timeout);
     fill_hang_flags();
     config.preemption = parse_preemption(raw_.preemption, result_.problems);
+    if (app_.count("--preflight") > 0) config.preflight = raw_.preflight;
+    seconds("preflight-timeout", raw_.preflight_timeout, config.preflight_timeout);
     split_rdzv_conf();
     read_time_limits();
   }
@@ -357,6 +328,7 @@ class CommandLineParser {
         {"rendezvous-lost-timeout", &raw_.rendezvous_lost_timeout},
         {"shutdown-timeout", &raw_.shutdown_timeout},
         {"time-limit", &raw_.preemption.time_limit},
+        {"preflight-timeout", &raw_.preflight_timeout},
         {"max-restart-delay", &raw_.max_restart_delay}};
     for (std::size_t i = 0; i < kTimeLimits.size(); ++i) {
       numbers.emplace_back(kTimeLimits[i].flag, &raw_.time_limits[i]);
@@ -464,8 +436,7 @@ class CommandLineParser {
   CLI::App app_;
   RawOptions raw_;
   std::string group_;
-  bool help_ = false;
-  bool version_ = false;
+  bool help_ = false, version_ = false;
   CommandLine result_;
 };
 

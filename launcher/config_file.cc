@@ -84,9 +84,12 @@ ConfigFile parse_config_file(std::string_view text, const std::string& path) {
       }
     } else if (name == "topology") {
       config.topology = text_of(node, path, "topology wants \"SWITCH.SWITCH\", widest first");
+    } else if (name == "preflight") {
+      config.preflight = text_of(node, path, "preflight wants \"COMMAND\"");
     } else {
       refuse(path, key.source(),
-             "unknown key " + name + did_you_mean(name, {"rdzv_endpoint", "hosts", "topology"}));
+             "unknown key " + name +
+                 did_you_mean(name, {"rdzv_endpoint", "hosts", "topology", "preflight"}));
     }
   }
   return config;

@@ -16,6 +16,7 @@ struct ConfigFile {
   std::string rdzv_endpoint;       // rdzv_endpoint = "HOST[:PORT]"
   std::vector<std::string> hosts;  // hosts = ["n1", "n2"]: the first one serves
   std::string topology = {};       // topology = "pod1.rack7": of this node
+  std::string preflight = {};      // preflight = "COMMAND": as --preflight
 };
 
 // Pure. Throws Error(kInvalidArgument) "path:line: what is wrong": not TOML, a key of another type,

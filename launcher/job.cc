@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/env_names.h"
+#include "common/exit_codes.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
 #include "common/signal_names.h"
@@ -70,8 +71,7 @@ Job::~Job() = default;
 int Job::run() {
   if (!claim_.note.empty()) tell(LogLevel::kInfo, claim_.note);
   wait_for_signal();
-  say_what_is_waited_for();
-  agent_->start();
+  plan_.preflight.empty() ? begin() : run_preflight();
   io_.run();
   console_.finish(Deadline::after(kConsoleTimeout));
   DDPRUN_CHECK(exit_.has_value());
@@ -132,7 +132,8 @@ agent::NodeAgentOptions Job::agent_options() const {
   join.topology = plan_.topology;
   join.program = config.program;
 
-  options.socket_parent = find_variable(plan_.environment, env::kTmpdir).value_or("/tmp");
+  if (is_replaceable(config)) options.needs = plan_.needs;
+  options.socket_parent = temporary_directory(plan_.environment);
   options.error_file_prefix = options.socket_parent + "/ddprun-" + random_id();
   options.hang_limits = config.hang_limits;
   options.stacks_program = helper_program("ddprun-stacks");
@@ -169,8 +170,35 @@ void Job::wait_for_signal() {
     } else {
       tell(LogLevel::kWarning, "got " + signal_name(number) + " again: killing the workers");
     }
+    preflight_.reset();  // its warden kills it
     agent_->signal(number);
   });
+}
+
+void Job::begin() {
+  say_what_is_waited_for();
+  agent_->start();
+}
+
+// Other nodes meet meanwhile, also where this node serves the rendezvous.
+void Job::run_preflight() {
+  agent::PreflightCommandOptions options;
+  options.command = plan_.preflight;
+  options.limit = plan_.config.preflight_timeout;
+  Environment environment = plan_.environment;
+  environment[env::kLocalWorldSize] = std::to_string(plan_.num_workers);
+  environment[env::kRunId] = plan_.rendezvous.job_id;
+  options.environment = to_strings(environment);
+  preflight_ = std::make_unique<agent::PreflightCommand>(
+      io_, console_, std::move(options), [this](const std::string& problem) {
+        if (problem.empty()) return begin();
+        membership::agent_action::Exit exit;
+        exit.local = true;
+        exit.verdict.exit_code = static_cast<int>(ExitCode::kRetryable);
+        exit.verdict.reason = "preflight: " + plan_.preflight + ": " + problem;
+        finish(exit);
+      });
+  preflight_->start();
 }
 
 // A person who waits is told for what. (Once connected, the rendezvous says which nodes miss.)
@@ -204,6 +232,7 @@ void Job::succeed_rendezvous() {
 }
 
 void Job::finish(const membership::agent_action::Exit& exit) {
+  if (exit_) return;
   exit_ = exit;
   if (!exit.verdict.summary.empty()) tell(LogLevel::kInfo, exit.verdict.summary);
   if (!daemon_) {

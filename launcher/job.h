@@ -13,6 +13,7 @@
 
 #include "agent/console.h"
 #include "agent/node_agent.h"
+#include "agent/preflight_command.h"
 #include "common/clock.h"
 #include "launcher/endpoint_claim.h"
 #include "launcher/preemption_watch.h"
@@ -34,6 +35,8 @@ class Job {
   agent::NodeAgentOptions agent_options() const;
   void tell(LogLevel level, const std::string& text);
   void wait_for_signal();
+  void begin();
+  void run_preflight();
   void say_what_is_waited_for();
   void serve_rendezvous(std::vector<UniqueFd> listeners);
   void succeed_rendezvous();
@@ -52,6 +55,7 @@ class Job {
   std::unique_ptr<rendezvous::Daemon> daemon_;
   std::unique_ptr<agent::NodeAgent> agent_;
   std::unique_ptr<PreemptionWatch> preemption_;
+  std::unique_ptr<agent::PreflightCommand> preflight_;  // null: none, or it was ended
   std::optional<membership::agent_action::Exit> exit_;
   bool signalled_ = false;
 };

@@ -60,6 +60,10 @@ struct LaunchConfig {
 
   PreemptionOptions preemption;
 
+  // Before this node joins (docs/preflight.md). nullopt: as the configuration files say.
+  std::optional<std::string> preflight;  // a command for /bin/sh; empty: none
+  std::chrono::milliseconds preflight_timeout{60'000};
+
   // What runs.
   bool module = false;     // -m: PROGRAM is a Python module
   bool no_python = false;  // PROGRAM is executed as it is

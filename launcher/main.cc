@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
     }
     Preparation ready = prepare(std::move(line.config), std::move(environment), argv[0]);
     if (!ready.problems.empty()) return refuse(ready.problems);
+    if (!ready.unfit.empty()) return refuse(ready.unfit, ExitCode::kRetryable);
     for (const std::string& note : ready.notes) log_info(note);
     return Job(std::move(ready.plan)).run();
   } catch (const Error& error) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/num_workers.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <sched.h>
 
@@ -10,6 +9,8 @@
 #include <charconv>
 #include <memory>
 #include <string_view>
+
+#include "agent/preflight/node_facts.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -33,16 +34,6 @@ std::optional<int> count_by_nvml() {
   return counted ? std::optional(static_cast<int>(num_devices)) : std::nullopt;
 }
 
-int count_by_proc() {
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/driver/nvidia/gpus"),
-                                                   [](DIR* d) { return d ? ::closedir(d) : 0; });
-  int count = 0;
-  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-    if (entry->d_name[0] != '.') ++count;
-  }
-  return count;
-}
-
 class RealMachine : public Machine {
  public:
   int num_cpus() const override {
@@ -51,9 +42,9 @@ class RealMachine : public Machine {
   }
   int num_gpus() const override {
     const auto counted = count_by_nvml();
-    return counted ? *counted : count_by_proc();
+    return counted ? *counted : agent::num_listed_gpus();
   }
-  int num_listed_gpus() const override { return count_by_proc(); }
+  int num_listed_gpus() const override { return agent::num_listed_gpus(); }
 };
 
 }  // namespace

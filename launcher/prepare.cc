@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "agent/preflight/node_checks.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/process_facts.h"
@@ -51,6 +52,24 @@ void find_workers(Preparation& result, const std::string& argv0) {
   }
 }
 
+bool counts_gpus(const std::string& nproc_per_node) {
+  return nproc_per_node == "gpu" || nproc_per_node == "auto";
+}
+
+// In a job of one node there is no other to take its place: what is wrong is only said.
+void check_fitness(Preparation& result) {
+  JobPlan& plan = result.plan;
+  plan.needs = {.program = plan.program.argv.front(),
+                .script = plan.program.script,
+                .directories = {temporary_directory(plan.environment)},
+                .num_workers = plan.num_workers,
+                .num_gpus = counts_gpus(plan.config.nproc_per_node) ? agent::num_listed_gpus() : 0};
+  for (const auto& problem : check_node(plan.needs, gather_node_facts(plan.needs))) {
+    auto& lines = is_replaceable(plan.config) ? result.unfit : result.notes;
+    lines.push_back("preflight: " + to_text(problem));
+  }
+}
+
 // The config files are read only where they may decide: for a job of several nodes.
 void find_rendezvous(Preparation& result) {
   JobPlan& plan = result.plan;
@@ -63,6 +82,9 @@ void find_rendezvous(Preparation& result) {
       return;
     }
     plan.topology = topology_label(plan.config, plan.environment, files);
+    for (const ConfigFile& file : files) {
+      if (plan.preflight.empty()) plan.preflight = file.preflight;
+    }
   }
   const DiscoveryInput input{.config = plan.config,
                              .environment = plan.environment,
@@ -82,6 +104,14 @@ void find_rendezvous(Preparation& result) {
 
 }  // namespace
 
+std::string temporary_directory(const Environment& environment) {
+  return find_variable(environment, env::kTmpdir).value_or("/tmp");
+}
+
+bool is_replaceable(const LaunchConfig& config) {
+  return config.max_nodes > 1 || config.spares > 0;
+}
+
 Preparation prepare(LaunchConfig config, Environment environment, const std::string& argv0) {
   Preparation result;
   if (const std::size_t limit = store::raise_file_limit(); limit < kMinOpenFiles) {
@@ -99,6 +129,8 @@ Preparation prepare(LaunchConfig config, Environment environment, const std::str
   }
   find_workers(result, argv0);
   find_rendezvous(result);
+  if (result.plan.config.preflight) result.plan.preflight = *result.plan.config.preflight;
+  if (result.problems.empty()) check_fitness(result);
   return result;
 }
 

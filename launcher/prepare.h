@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/preflight/node_facts.h"
 #include "common/environment.h"
 #include "launcher/endpoint_discovery.h"
 #include "launcher/launch_config.h"
@@ -18,14 +19,23 @@ struct JobPlan {
   RendezvousPlan rendezvous;
   Program program;
   int num_workers = 1;
-  std::string topology;  // of a job of several nodes; empty: not known
+  agent::NodeNeeds needs;  // for the preflight
+  std::string preflight;   // command; empty: none
+  std::string topology;    // of a job of several nodes; empty: not known
 };
 
 struct Preparation {
   JobPlan plan;
   std::vector<std::string> problems;  // not empty: print each and exit 2
+  std::vector<std::string> unfit;     // likewise, and exit 75: another node may do
   std::vector<std::string> notes;     // to print, when there is no problem
 };
+
+// Where ddprun and its workers put files of their own.
+std::string temporary_directory(const Environment& environment);
+
+// Another node may take this one's place in the job.
+bool is_replaceable(const LaunchConfig& config);
 
 // `argv0` as main() got it.
 Preparation prepare(LaunchConfig config, Environment environment, const std::string& argv0);

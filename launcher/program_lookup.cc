@@ -134,6 +134,7 @@ Program find_program(const ProgramQuery& query, const FileSystem& files) {
       result.argv = python(query, files, &result.problem);
       if (!result.problem.empty()) return result;
       result.argv.push_back(file);
+      result.script = file;
       if (!file.ends_with(".py") && !is_torchrun(query.argv0)) {
         result.note = file + " is not executable: running it by " + result.argv[0];
       }

@@ -35,6 +35,7 @@ struct ProgramQuery {
 
 struct Program {
   std::vector<std::string> argv;  // argv[0] is the file to execute; ends with the program's args
+  std::string script;             // that argv[0] (python) reads; empty: none
   std::string note;               // not empty: tell the user once
   std::string problem;            // not empty: there is no such program; one line, exit 2
 };

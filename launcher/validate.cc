@@ -120,6 +120,12 @@ void check_rendezvous(const LaunchConfig& config, std::vector<std::string>& prob
   }
 }
 
+void check_preflight(const LaunchConfig& config, std::vector<std::string>& problems) {
+  if (config.preflight_timeout.count() <= 0) {
+    problems.emplace_back("--preflight-timeout: must be more than 0 seconds");
+  }
+}
+
 void check_program(const LaunchConfig& config, std::vector<std::string>& problems) {
   if (config.program.empty()) {
     problems.push_back("PROGRAM is missing: ddprun [flags] PROGRAM [args…] (ddprun --help)");
@@ -135,6 +141,7 @@ std::vector<std::string> validate(const LaunchConfig& config) {
   std::vector<std::string> problems;
   check_sizes(config, problems);
   check_rendezvous(config, problems);
+  check_preflight(config, problems);
   check_program(config, problems);
   return problems;
 }

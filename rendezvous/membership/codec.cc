@@ -200,7 +200,8 @@ void get(const JsonFields& in, WorkerRequest& request) {
   }
   request.kind =
       kind == kExcludeNode ? WorkerRequest::Kind::kExcludeNode : WorkerRequest::Kind::kStopJob;
-  request.global_rank = in.small("global_rank", 0, kMaxInt);
+  const bool may_be_agent = request.kind == WorkerRequest::Kind::kExcludeNode;
+  request.global_rank = in.small("global_rank", may_be_agent ? kAgentItself : 0, kMaxInt);
   request.reason = in.clipped("reason", kMaxShownBytes);
   request.exit_code = in.small("exit_code", 1, 255);
 }

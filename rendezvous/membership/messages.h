@@ -136,7 +136,10 @@ struct WorkersStopped {
   std::uint64_t last_step = 0;  // that any of its workers finished, by the job's count; 0: none
 };
 
-// A worker asks for what only it can know (docs/agent-socket.md). The first one of a round counts.
+inline constexpr int kAgentItself = -1;  // in place of a rank
+
+// A worker asks for what only it can know (docs/agent-socket.md), or an agent that finds its node
+// unfit (docs/preflight.md). The first one of a round counts.
 struct WorkerRequest {
   enum class Kind {
     kExcludeNode,  // end the round, go on without this node
@@ -144,7 +147,7 @@ struct WorkerRequest {
   };
   std::uint64_t round = 0;
   Kind kind = Kind::kExcludeNode;
-  int global_rank = 0;  // who asks
+  int global_rank = 0;  // who asks; with kExcludeNode maybe kAgentItself
   std::string reason;
   int exit_code = 1;  // kStopJob: 1 … 255
 };

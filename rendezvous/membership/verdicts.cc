@@ -218,6 +218,7 @@ std::string exclusion_reason(const JobState& job, int first_failures) {
 }
 
 std::string exclusion_reason(const WorkerRequest& request) {
+  if (request.global_rank == kAgentItself) return request.reason;
   return concat("rank ", request.global_rank, " asked for it: ", request.reason);
 }
 

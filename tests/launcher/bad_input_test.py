@@ -52,6 +52,10 @@ class BadInput(harness.Case):
             self.assertIn(flag.split("=")[0], self.refused("--standalone", flag, "true"))
         self.assertIn("SLURM_JOB_END_TIME", self.refused("--standalone", "--time-limit=auto", "true"))
 
+    def test_preflight_flags_that_cannot_be(self):
+        for value in ("0", "", "soon", "-1"):
+            self.assertIn("--preflight-timeout", self.refused("--standalone", f"--preflight-timeout={value}", "true"))
+
     def test_no_program(self):
         self.assertIn("PROGRAM is missing", self.refused("--standalone"))
 

@@ -219,6 +219,19 @@ TEST_CASE("command line: --help starts with examples, --version has the version"
   CHECK_THAT(parse({"--version"}).text, StartsWith("ddprun " DDPRUN_VERSION));
 }
 
+TEST_CASE("command line: --preflight; given and empty it is none, whatever a file says") {
+  const LaunchConfig config =
+      parse({"--preflight", "check --quick", "--preflight_timeout=1.5", "x"}).config;
+  CHECK(config.preflight == "check --quick");
+  CHECK(config.preflight_timeout == 1500ms);
+  CHECK(parse({"--preflight=", "x"}).config.preflight == "");
+  CHECK_FALSE(parse({"x"}).config.preflight.has_value());
+  CHECK_THAT(only_problem({"--preflight-timeout=0", "x"}),
+             Contains("--preflight-timeout: must be"));
+  CHECK_THAT(only_problem({"--preflight-timeout=", "x"}), Contains("--preflight-timeout"));
+  CHECK_THAT(only_problem({"--preflight-timeout=1h", "x"}), Contains("--preflight-timeout=1h"));
+}
+
 TEST_CASE("command line: --hang-timeout is of steps, or by key, with units; --hang-action") {
   LaunchConfig config = parse({"--hang-timeout=30s", "--hang_action=report", "x"}).config;
   CHECK(config.hang_limits.step == 30s);

@@ -96,9 +96,22 @@ class TomlFile(Scratch):
         self.assertEqual(codes, [0, 0], output)
         self.assertIn("rank 0 of 2 on node1", output)
 
+    def test_preflight(self):
+        text = self.with_key("hosts", read("ddprun.toml"))
+        for host in self.hosts:
+            text = text.replace(host.name, host.address)
+        text, count = re.subn("/usr/local/sbin/node-health --quick", "test -d /proc; echo healthy",
+                              self.with_key("preflight", text))
+        self.assertEqual(count, 1)
+        codes, output = self.run_with(text)
+        self.assertEqual(codes, [0, 0], output)
+        self.assertEqual(output.count("healthy"), 2, output)
+        codes, output = self.run_with(text.replace("test -d /proc; echo healthy", "false"))
+        self.assertEqual(codes, [75, 75], output)
+
     def test_every_key_is_covered(self):
         self.assertEqual(re.findall(r"^#(\w+) = ", read("ddprun.toml"), flags=re.M),
-                         ["rdzv_endpoint", "hosts", "topology"])
+                         ["rdzv_endpoint", "hosts", "topology", "preflight"])
 
 
 class SystemdUnit(Scratch):

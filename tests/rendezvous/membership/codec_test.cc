@@ -86,6 +86,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       FirstStep{2, 41},
       WorkersStopped{2, 40002, 99},
       WorkerRequest{2, WorkerRequest::Kind::kExcludeNode, 5, "ECC", 1},
+      WorkerRequest{2, WorkerRequest::Kind::kExcludeNode, kAgentItself, "no room", 1},
       WorkerRequest{2, WorkerRequest::Kind::kStopJob, 5, "loss is nan", 255},
       WorkersLeft{2},
       Preempted{Preempted::Kind::kTimeLimit, "is over", std::chrono::milliseconds(7)},
@@ -129,6 +130,14 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
     CHECK(back.message.index() == message.index());
     CHECK(encode(back) == text);
   }
+}
+
+TEST_CASE("Codec: who asks is a rank, or the agent itself") {
+  WorkerRequest request{2, WorkerRequest::Kind::kExcludeNode, kAgentItself, "no room", 1};
+  CHECK_NOTHROW(decode_agent_message(encode(AgentEnvelope{1, 0, request})));
+  request.global_rank = kAgentItself - 1;
+  CHECK_THROWS_WITH(decode_agent_message(encode(AgentEnvelope{1, 0, request})),
+                    Contains("\"global_rank\""));
 }
 
 TEST_CASE("Codec: the time of a death and the list of victims are bounded") {

@@ -280,6 +280,23 @@ TEST_CASE("Policy: a worker asks to exclude its node; the round starts again wit
   CHECK(status.excluded.begin()->second == "rank 5 asked for it: ECC errors");
 }
 
+TEST_CASE("Policy: an agent that finds its node unfit asks for the same, in its own name") {
+  Script j(2, 0);
+  j.settings.spares = 1;
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  WorkerRequest request = asks(WorkerRequest::Kind::kExcludeNode);
+  request.global_rank = kAgentItself;
+  request.reason = "its preflight failed: no room";
+  j.says("2", request);  // none of its workers was started
+  REQUIRE(j.last<StopRound>("1") != nullptr);
+  CHECK_THAT(j.last<StopRound>("1")->reason,
+             Contains("node 1 (2, 10.0.0.2) is excluded: its preflight failed: no room"));
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  REQUIRE(j.round("3") == 2);
+  CHECK(j.last<JobEnd>("2")->exit_code == 75);
+}
+
 TEST_CASE("Policy: excluding nodes is bounded by --max-node-losses and by --nnodes") {
   Script j(2, 0);
   std::string expected;

@@ -181,6 +181,9 @@ void RandomWorld::say_something_true(Agent& agent) {
   } else if (chance(10)) {
     WorkerRequest request{agent.live_round, WorkerRequest::Kind::kExcludeNode, 0, "broken", 9};
     if (chance(30)) request.kind = WorkerRequest::Kind::kStopJob;
+    if (request.kind == WorkerRequest::Kind::kExcludeNode && chance(30)) {
+      request.global_rank = kAgentItself;
+    }
     say(agent, request);
   } else if (chance(40)) {
     WorkerFailed failed{agent.live_round, {}};

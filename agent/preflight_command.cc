@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/preflight_command.h"
+
+#include <utility>
+
+#include "common/log.h"
+#include "common/signal_names.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::chrono::milliseconds kGrace{1'000};  // from SIGTERM to SIGKILL
+
+std::string describe(const membership::WorkerFailure& failure) {
+  std::string text = failure.signal_number != 0 ? "killed by " + signal_name(failure.signal_number)
+                                                : "exit code " + std::to_string(failure.exit_code);
+  if (!failure.note.empty()) text += ": " + failure.note;
+  if (!failure.last_lines.empty()) text += ": " + failure.last_lines.back();
+  return text;
+}
+
+WorkerGroupEvents group_events(std::function<void(std::string)> ended,
+                               std::function<void()> all_gone) {
+  WorkerGroupEvents events;
+  events.worker_failed = [ended](const membership::WorkerFailure& failure, Clock::time_point) {
+    ended(describe(failure));
+  };
+  events.all_succeeded = [ended] { ended(""); };
+  events.all_gone = std::move(all_gone);
+  return events;
+}
+
+}  // namespace
+
+PreflightCommand::PreflightCommand(boost::asio::io_context& io, Console& console,
+                                   PreflightCommandOptions options,
+                                   std::function<void(std::string problem)> done)
+    : options_(std::move(options)),
+      done_(std::move(done)),
+      limit_(io),
+      group_(io, console, {}, -1,
+             group_events([this](std::string problem) { ended(std::move(problem)); },
+                          [this] { done_(problem_); })) {}
+
+void PreflightCommand::start() {
+  WorkerSpec spec;
+  spec.global_rank = -1;  // no stdin
+  // The job's stdout is its workers'.
+  spec.argv = {"/bin/sh", "-c", "exec >&2\n" + options_.command};
+  spec.environment = options_.environment;
+  std::vector<WorkerSpec> specs;
+  specs.push_back(std::move(spec));
+  group_.start(std::move(specs));
+  limit_.expires_after(options_.limit);
+  limit_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    const auto seconds = static_cast<double>(options_.limit.count()) / 1000.0;
+    ended(concat("it had not ended after ", seconds, " s (--preflight-timeout)"));
+  });
+}
+
+// What it left behind ends with it.
+void PreflightCommand::ended(std::string problem) {
+  if (std::exchange(ended_, true)) return;
+  limit_.cancel();
+  problem_ = std::move(problem);
+  group_.stop(kGrace);
+}
+
+}  // namespace ddprun::agent

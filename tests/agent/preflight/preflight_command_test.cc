@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/preflight_command.h"
+
+#include <optional>
+#include <string>
+
+#include "tests/agent/group_fixture.h"
+#include "tests/support/errors.h"
+
+namespace ddprun::agent {
+namespace {
+
+using ddprun::test::Contains;
+using std::chrono::milliseconds;
+
+// Runs `command`; what done() was told.
+struct Run : GroupFixture {
+  explicit Run(const std::string& command, milliseconds limit = kPatience)
+      : GroupFixture(false),
+        preflight(io, console, {command, {"PATH=/usr/bin:/bin", "FRUIT=plum"}, limit},
+                  [this](std::string what) { problem = std::move(what); }) {
+    preflight.start();
+    REQUIRE(wait_for([this] { return problem.has_value(); }));
+  }
+
+  std::optional<std::string> problem;
+  PreflightCommand preflight;
+};
+
+}  // namespace
+
+TEST_CASE("preflight command: exit status 0 is no problem; its output is ours, on stderr",
+          "[proc]") {
+  const Run run("echo to stdout $FRUIT; echo to stderr >&2");
+  CHECK(run.problem == "");
+  CHECK(run.out().empty());
+  CHECK(run.err() == "to stdout plum\nto stderr\n");
+}
+
+TEST_CASE("preflight command: another status, with what it said last", "[proc]") {
+  CHECK(Run("echo checking; echo GPU 3 is missing; exit 3").problem ==
+        "exit code 3: GPU 3 is missing");
+  CHECK(Run("kill -9 $$").problem == "killed by SIGKILL");
+  CHECK(Run("no-such-check").problem->starts_with("exit code 127: "));
+  CHECK(Run("cat").problem == "");  // no stdin to wait at
+}
+
+TEST_CASE("preflight command: one that doesn't end is ended at the deadline, with all it started",
+          "[proc]") {
+  Run run("trap '' TERM; setsid sleep 1000 & echo $! >&2; while :; do sleep 0.05; done",
+          milliseconds{300});
+  CHECK(*run.problem == "it had not ended after 0.3 s (--preflight-timeout)");
+  REQUIRE_FALSE(run.err().empty());
+  CHECK(::kill(std::stoi(run.err()), 0) != 0);
+}
+
+TEST_CASE("preflight command: what it leaves behind doesn't outlive it", "[proc]") {
+  const Run run("setsid sleep 1000 & echo $! >&2");
+  CHECK(run.problem == "");
+  CHECK(::kill(std::stoi(run.err()), 0) != 0);
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A node is checked before it joins, and before each round: one that is not fit stays out."""
+import os
+import re
+import signal
+
+import harness
+import netns
+
+PORT = 29400
+ONE_ROUND = harness.SHOW + '; [ "$DDPRUN_ROUND" != 1 ] || exec sleep 600'
+
+
+class OneNode(harness.Case):
+    def test_the_command_runs_once_before_the_workers_of_all_rounds(self):
+        done = self.ddprun("--standalone", "--max-restarts=1",
+                           "--preflight", 'echo "checked for $LOCAL_WORLD_SIZE" >&2', "sh", "-c",
+                           "echo worked; exit $((1 - TORCHELASTIC_RESTART_COUNT))")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(done.stderr.count("checked for 1"), 1, done.text)
+        self.assertEqual(done.stdout.count("worked"), 2, done.text)
+
+    def test_a_command_that_fails_keeps_the_node_out(self):
+        done = self.ddprun("--standalone", "--preflight=echo no room in rack 7; exit 3", "echo", "worked")
+        self.assertEqual(done.returncode, 75, done.text)
+        self.assertEqual(done.stdout, "")
+        self.assertIn("ddprun: preflight: echo no room in rack 7; exit 3: exit code 3: no room in rack 7\n",
+                      done.stderr)
+
+    def test_a_command_that_hangs_has_failed(self):
+        done = self.ddprun("--standalone", "--preflight-timeout=0.3", "--preflight=sleep 600", "true")
+        self.assertEqual(done.returncode, 75, done.text)
+        self.assertIn("it had not ended after 0.3 s", done.stderr)
+
+    def test_a_signal_ends_it(self):
+        process = self.start("--standalone", "--preflight=echo begun >&2; sleep 600", "true")
+        self.assertEqual(process.stderr.readline(), "begun\n")
+        process.send_signal(signal.SIGINT)
+        done = self.finish(process)
+        self.assertEqual(done.returncode, 130, done.text)
+
+    def test_alone_what_is_wrong_with_the_node_is_only_said(self):
+        done = self.ddprun("--standalone", "true", TMPDIR="/no/such/folder")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertIn("preflight: directory: no file can be made in /no/such/folder", done.stderr)
+
+    def test_one_of_several_does_not_join(self):
+        done = self.ddprun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}", "true",
+                           TMPDIR="/no/such/folder", timeout=20)
+        self.assertEqual(done.returncode, 75, done.text)
+        self.assertEqual(done.stderr, "ddprun: preflight: directory: no file can be made in /no/such/folder: "
+                         "No such file or directory; make room, or set TMPDIR to another one\n")
+
+
+class SeveralNodes(harness.HostsCase):
+    def setUp(self):
+        self.hosts = netns.Hosts(4)
+        self.addCleanup(self.hosts.close)
+
+    def agent(self, index, *args, **more):
+        return self.start(f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", "--rdzv-id=job", "--no-python",
+                          "--nnodes=2", "--spares=1", *args, "sh", "-c", ONE_ROUND,
+                          host=self.hosts[index], **more)
+
+    def await_line(self, stream, text):
+        """The first line with `text`; the test's time-out bounds it."""
+        for line in stream:
+            if text in line:
+                return line
+        self.fail(f"ended without: {text}")
+
+    def test_a_node_that_fails_is_not_taken_the_next_one_is(self):
+        first = self.agent(0)
+        self.await_line(first.stderr, "waiting for nodes")
+        bad = self.finish(self.agent(1, "--preflight=exit 1"), timeout=20)
+        self.assertEqual(bad.returncode, 75, bad.text)
+        good = self.agent(2, "--preflight=true")
+        self.await_line(good.stdout, "round=1")
+        for process in (first, good):
+            process.terminate()
+            self.finish(process)
+
+    def test_a_spare_that_went_bad_leaves_and_the_next_spare_is_taken(self):
+        folder = os.path.join(self.scratch(), "tmp")
+        os.mkdir(folder)
+        first = self.agent(0)
+        self.await_line(first.stderr, "waiting for nodes")
+        lost = self.agent(1)
+        self.await_line(lost.stdout, "round=1")
+        bad = self.agent(2, TMPDIR=folder)
+        self.await_line(bad.stderr, "ready as spare")
+        good = self.agent(3)
+        self.await_line(good.stderr, "spare")
+        os.rmdir(folder)
+        self.hosts[1].kill()
+        ended = self.finish(bad, timeout=30)
+        done = [self.finish(process, timeout=30) for process in (first, good)]
+        transcript = "\n".join(each.text for each in (ended, *done))
+        self.assertEqual([each.returncode for each in done], [0, 0], transcript)
+        self.assertEqual(ended.returncode, 75, transcript)
+        self.assertEqual(ended.stdout, "", transcript)
+        why = f"its preflight failed: directory: no file can be made in {folder}"
+        self.assertIn(why, ended.stderr, transcript)
+        self.assertRegex(done[0].stderr, r"\(node2, [\d.]+\) is excluded: " + re.escape(why))
+        workers = harness.parse_shown(done[1].stdout)
+        self.assertEqual([(w["round"], w["world"]) for w in workers], [("3", "2")], transcript)
+
+
+if __name__ == "__main__":
+    harness.main_on_hosts()
