@@ -5,13 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
 
 #include "agent/warden/process_tree.h"
-#include "agent/warden_process.h"
 #include "common/helper_processes.h"
 
 namespace ddprun::agent {
@@ -25,10 +23,7 @@ struct Found {
 };
 
 warden::Visit choose(pid_t pid, void* context) {
-  const auto& wardens = live_wardens();
-  const bool is_warden = std::find(wardens.begin(), wardens.end(), pid) != wardens.end();
-  if (is_warden || is_helper_process(pid) || ::getsid(pid) == ::getsid(0))
-    return warden::Visit::kPrune;
+  if (is_helper_process(pid) || ::getsid(pid) == ::getsid(0)) return warden::Visit::kPrune;
   static_cast<Found*>(context)->pids.push_back(pid);
   return warden::Visit::kSignal;
 }

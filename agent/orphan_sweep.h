@@ -12,8 +12,9 @@ namespace ddprun::agent {
 
 class OrphanSweep : public std::enable_shared_from_this<OrphanSweep> {
  public:
-  // `done` is called from the io context once none is left. Processes of this program's own session
-  // and of living wardens are left alone: workers never belong to either.
+  // `done` is called from the io context once none is left. This program's own session, its
+  // helpers (helper_processes.h: living wardens, too) and what they started are left alone: no
+  // worker of the dead warden is among them.
   static std::shared_ptr<OrphanSweep> start(boost::asio::io_context& io,
                                             std::function<void()> done);
   // No call of `done` any more.

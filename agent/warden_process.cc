@@ -22,11 +22,6 @@
 namespace ddprun::agent {
 namespace {
 
-std::vector<pid_t>& mutable_live_wardens() {
-  static std::vector<pid_t> pids;  // of the one io thread
-  return pids;
-}
-
 // The text of a request, which is too much for a message: a file in memory.
 UniqueFd make_payload(const WardenSpawn& spawn, std::uint64_t* size) {
   std::string text;
@@ -78,8 +73,6 @@ pid_t spawn_warden(const std::string& path, std::string directory, int socket) {
 
 }  // namespace
 
-const std::vector<pid_t>& live_wardens() { return mutable_live_wardens(); }
-
 std::string WardenProcess::default_path() { return helper_program("ddprun-warden"); }
 
 std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io,
@@ -103,7 +96,6 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
     ::waitpid(pid, nullptr, 0);
     throw_system_error("pidfd_open (Linux 5.3 or newer is needed)", error);
   }
-  mutable_live_wardens().push_back(pid);
   std::shared_ptr<WardenProcess> process(
       new WardenProcess(io, pid, std::move(ours), std::move(pidfd), std::move(events)));
   process->watch();
@@ -113,6 +105,7 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
 WardenProcess::WardenProcess(boost::asio::io_context& io, pid_t pid, UniqueFd socket,
                              UniqueFd pidfd, Events events)
     : pid_(pid),
+      process_(pid),
       socket_(io, socket.release()),
       pidfd_(io, pidfd.release()),
       events_(std::move(events)) {}
@@ -249,8 +242,7 @@ void WardenProcess::on_process_end() {
   // Asio may wake us for the end of an earlier warden, whose pidfd had this one's number.
   if (::waitpid(pid_, &wait_status, WNOHANG) == 0) return wait_for_end();
   if (socket_.is_open()) read_reports();  // what it said before it ended
-  auto& live = mutable_live_wardens();
-  live.erase(std::remove(live.begin(), live.end(), pid_), live.end());
+  process_.reset();
   boost::system::error_code ignored;
   socket_.close(ignored);
   pidfd_.close(ignored);

@@ -16,6 +16,7 @@
 
 #include "agent/warden/protocol.h"
 #include "common/clock.h"
+#include "common/helper_processes.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -82,14 +83,12 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   void on_process_end();
 
   const pid_t pid_;
+  std::optional<HelperProcess> process_;  // until it is reaped
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::posix::stream_descriptor pidfd_;
   Events events_;
   std::deque<Outgoing> queue_;  // what the socket had no room for
   bool waiting_writable_ = false;
 };
-
-// Pids of this process' wardens that have not been reaped.
-const std::vector<pid_t>& live_wardens();
 
 }  // namespace ddprun::agent

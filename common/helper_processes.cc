@@ -17,6 +17,8 @@ HelperProcess::HelperProcess(pid_t pid) : pid_(pid) { pids().push_back(pid); }
 
 HelperProcess::~HelperProcess() { pids().erase(std::find(pids().begin(), pids().end(), pid_)); }
 
+const std::vector<pid_t>& helper_processes() { return pids(); }
+
 bool is_helper_process(pid_t pid) {
   return std::find(pids().begin(), pids().end(), pid) != pids().end();
 }

@@ -25,4 +25,7 @@ class HelperProcess {
 
 bool is_helper_process(pid_t pid);
 
+// All of them, the oldest first.
+const std::vector<pid_t>& helper_processes();
+
 }  // namespace ddprun

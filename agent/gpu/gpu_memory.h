@@ -4,10 +4,7 @@
 // only.
 #pragma once
 
-#include <sys/types.h>
-
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <functional>
@@ -16,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/gpu/gpu_helper.h"
 #include "agent/gpu/gpu_process.h"
-#include "common/helper_processes.h"
 
 namespace ddprun::agent {
 
@@ -26,7 +23,6 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
   // Starts `program` (ddprun-gpus). nullptr: this node has no NVIDIA driver, or it can't be
   // started. Asks at once who holds memory before the first round.
   static std::shared_ptr<GpuMemory> open(boost::asio::io_context& io, const std::string& program);
-  ~GpuMemory();
 
   // Calls `done` once, from the io context: when nothing of the round holds memory, after `limit`,
   // or when NVML doesn't answer. `note`: what is still held, for the user; empty: all is free.
@@ -38,21 +34,14 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
   void give_up();
 
  private:
-  GpuMemory(boost::asio::io_context& io, pid_t pid, int request_fd, int answer_fd);
+  GpuMemory(boost::asio::io_context& io, std::shared_ptr<GpuHelper> helper);
   void ask();
-  void read_answer();
-  void answered();
+  void answered(const std::string& lines);
   void finish(std::string note);
-  void lost();
-  void reap();
 
-  std::optional<HelperProcess> helper_;  // until it is reaped
-  boost::asio::posix::stream_descriptor requests_;
-  boost::asio::posix::stream_descriptor answers_;
+  const std::shared_ptr<GpuHelper> helper_;  // second owner: its read, for a moment
   boost::asio::steady_timer limit_;
   boost::asio::steady_timer next_;
-  std::string text_;  // of an answer that is under way
-  bool asked_ = false;
   std::optional<std::vector<GpuProcess>> before_;  // the first answer
   GpuHolders last_;                                // of the latest answer
   std::chrono::milliseconds waited_{0};            // the limit of the wait under way

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprun-gpus: for each byte on standard input one list of the GPUs' processes ("DEVICE PID BYTES"
-// lines, then "."). Ends with its input. Without NVML: one line that says why, exit status 1.
+// ddprun-gpus: answers each request on standard input, a letter of gpu_helper.h, with lines and
+// then
+// ".". Ends with its input. Without NVML: one line that says why, exit status 1.
 #include <unistd.h>
 
 #include <cstdio>

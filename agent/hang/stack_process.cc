@@ -2,10 +2,7 @@
 #include "agent/hang/stack_process.h"
 
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,24 +21,6 @@ namespace {
 
 constexpr std::size_t kMaxOutput = 1 << 20;
 constexpr int kNotFound = 127;
-
-// 0, or why not. `input` becomes its standard input.
-int spawn_program(const std::string& program, int input, pid_t* pid) {
-  std::string name = "ddprun-stacks";
-  char* argv[] = {name.data(), nullptr};
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);  // not for the terminal's Ctrl-C
-  const int error = ::posix_spawn(pid, program.c_str(), &actions, &attributes, argv, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  return error;
-}
 
 }  // namespace
 
@@ -82,46 +61,32 @@ std::shared_ptr<StackProcess> StackProcess::start(boost::asio::io_context& io,
   return process;
 }
 
-StackProcess::StackProcess(boost::asio::io_context& io) : pidfd_(io), answer_(io), limit_(io) {}
+StackProcess::StackProcess(boost::asio::io_context& io) : io_(io), answer_(io), limit_(io) {}
 
 void StackProcess::spawn(const std::string& program) {
-  int ends[2];
-  int error = ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : errno;
-  if (error == 0) {
+  try {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+      throw_system_error("socketpair", errno);
+    }
     requests_.reset(ends[0]);
     const UniqueFd theirs(ends[1]);
-    error = spawn_program(program, theirs.get(), &pid_);
-  }
-  if (error != 0) {
-    problem_ = "can't start " + program + ": " + errno_text(error);
+    child_ = HelperChild::start(io_, program, theirs.get(), -1);
+  } catch (const Error& error) {
+    problem_ = error.what();
     return;
   }
-  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-  if (!pidfd) {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-    problem_ = "no stack: no descriptor is left";
-    return;
-  }
-  pidfd_.assign(pidfd.release());
-  wait_for_end();
+  child_->when_ended([weak = weak_from_this()](int wait_status) {
+    if (const auto self = weak.lock()) self->ended(wait_status);
+  });
 }
 
-// The handler keeps this object until the process is reaped.
-void StackProcess::wait_for_end() {
-  pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                    [self = shared_from_this()](const boost::system::error_code& error) {
-                      if (error) return;
-                      int status = 0;
-                      if (::waitpid(self->pid_, &status, WNOHANG) == 0) return self->wait_for_end();
-                      boost::system::error_code ignored;
-                      self->pidfd_.close(ignored);
-                      const bool missing = WIFEXITED(status) && WEXITSTATUS(status) == kNotFound;
-                      self->problem_ = missing ? "ddprun-stacks can't run (is libdw installed?)"
-                                               : "no stack: ddprun-stacks has ended";
-                      self->requests_.reset();
-                      if (self->is_busy() && self->text_.empty()) self->finish();
-                    });
+void StackProcess::ended(int wait_status) {
+  const bool missing = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kNotFound;
+  problem_ = missing ? "ddprun-stacks can't run (is libdw installed?)"
+                     : "no stack: ddprun-stacks has ended";
+  requests_.reset();
+  if (is_busy() && text_.empty()) finish();
 }
 
 void StackProcess::take(const std::vector<pid_t>& pids, std::chrono::milliseconds limit,
@@ -181,7 +146,7 @@ void StackProcess::abandon() {
   boost::system::error_code ignored;
   answer_.close(ignored);
   requests_.reset();
-  if (pidfd_.is_open()) ::kill(pid_, SIGKILL);
+  if (child_) child_->kill();
 }
 
 }  // namespace ddprun::agent

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/helper_child.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -50,14 +51,14 @@ class StackProcess : public std::enable_shared_from_this<StackProcess> {
  private:
   explicit StackProcess(boost::asio::io_context& io);
   void spawn(const std::string& program);
-  void wait_for_end();
+  void ended(int wait_status);
   void read_answer();
   void finish();
 
-  pid_t pid_ = -1;
-  UniqueFd requests_;    // a message per request: pids, and the pipe for the answer
-  std::string problem_;  // set: it doesn't run
-  boost::asio::posix::stream_descriptor pidfd_;
+  boost::asio::io_context& io_;
+  std::shared_ptr<HelperChild> child_;  // null: not started; second owner: its wait
+  UniqueFd requests_;                   // a message per request: pids, and the pipe for the answer
+  std::string problem_;                 // set: it doesn't run
   boost::asio::posix::stream_descriptor answer_;  // ends with the answer
   std::string text_;                              // of the answer
   boost::asio::steady_timer limit_;

@@ -33,7 +33,7 @@ TEST_CASE("WorkerGroup: workers that exit with 0 are all running, then all succe
   REQUIRE(run.stop_and_wait());
   CHECK(run.num_all_succeeded == 1);
   CHECK(run.num_all_gone == 1);
-  CHECK(live_wardens().empty());
+  CHECK(helper_processes().empty());
 }
 
 // As the kernel shows it in /proc/PID/stat.
@@ -62,7 +62,7 @@ TEST_CASE("WorkerGroup: of deaths that the warden sees at once the earliest is t
     REQUIRE(text.find(label) != std::string::npos);
     pids[rank] = static_cast<pid_t>(std::stol(text.substr(text.find(label) + label.size())));
   }
-  const std::vector<pid_t> wardens = live_wardens();
+  const std::vector<pid_t> wardens = helper_processes();
   REQUIRE(wardens.size() == 1);
   REQUIRE(::kill(wardens.front(), SIGSTOP) == 0);
   REQUIRE(run.wait_for([&] { return state_of(wardens.front()) == 'T'; }));

@@ -175,7 +175,7 @@ TEST_CASE("WorkerGroup: the destructor has everyone killed", "[proc]") {
   const UniqueFd worker = open_pidfd(pid_after(run.out(), "worker "));
   run.group.reset();
   CHECK(run.wait_for([&] { return has_ended(daemon) && has_ended(worker); }));
-  CHECK(run.wait_for([] { return live_wardens().empty(); }));
+  CHECK(run.wait_for([] { return helper_processes().empty(); }));
 }
 
 TEST_CASE("WorkerGroup: its owner may destroy it from inside an event", "[proc]") {
@@ -191,12 +191,12 @@ TEST_CASE("WorkerGroup: its owner may destroy it from inside an event", "[proc]"
   group = std::make_unique<WorkerGroup>(io, console, WorkerGroupOptions{true, "", ""}, 0, events);
   group->start({GroupFixture::shell("exit 1"), GroupFixture::shell("exit 1")});
   const auto deadline = Deadline::after(kPatience);
-  while (!live_wardens().empty() && !deadline.expired()) {
+  while (!helper_processes().empty() && !deadline.expired()) {
     io.restart();
     io.run_one_for(milliseconds(100));
   }
   CHECK(failed);
-  CHECK(live_wardens().empty());
+  CHECK(helper_processes().empty());
 }
 
 TEST_CASE("WorkerGroup: a killed warden takes its workers along and is reported", "[proc]") {
@@ -214,8 +214,8 @@ TEST_CASE("WorkerGroup: a killed warden takes its workers along and is reported"
   for (const char* mark : {"[0] daemon ", "[1] daemon ", "[0] worker ", "[1] worker "}) {
     all.push_back(open_pidfd(pid_after(out, mark)));
   }
-  REQUIRE(live_wardens().size() == 1);
-  ::kill(live_wardens().front(), SIGKILL);
+  REQUIRE(helper_processes().size() == 1);
+  ::kill(helper_processes().front(), SIGKILL);
   REQUIRE(run.wait_for([&] { return run.failures.size() == 2; }));
   for (const auto& failure : run.failures) {
     CHECK(failure.signal_number == SIGKILL);
@@ -231,8 +231,8 @@ TEST_CASE("WorkerGroup: a stopped warden (SIGSTOP) is continued to stop its work
   GroupFixture run;
   run.start_shells({"trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.01; done"});
   REQUIRE(run.wait_output("up"));
-  REQUIRE(live_wardens().size() == 1);
-  REQUIRE(::kill(live_wardens().front(), SIGSTOP) == 0);
+  REQUIRE(helper_processes().size() == 1);
+  REQUIRE(::kill(helper_processes().front(), SIGSTOP) == 0);
   REQUIRE(run.stop_and_wait());
   CHECK(run.out().find("saved") != std::string::npos);
 }
@@ -242,8 +242,8 @@ TEST_CASE("WorkerGroup: a stopped warden is continued by the destructor, too", "
   run.start_shells({"echo up $$; exec sleep 1000"});
   REQUIRE(run.wait_output("up"));
   const UniqueFd worker = open_pidfd(pid_after(run.out(), "up "));
-  REQUIRE(live_wardens().size() == 1);
-  REQUIRE(::kill(live_wardens().front(), SIGSTOP) == 0);
+  REQUIRE(helper_processes().size() == 1);
+  REQUIRE(::kill(helper_processes().front(), SIGSTOP) == 0);
   run.group.reset();
   CHECK(run.wait_for([&] { return has_ended(worker); }));
 }
@@ -254,7 +254,7 @@ TEST_CASE("WorkerGroup: a warden killed while its workers are being stopped hang
   run.start_shells({"trap '' TERM; echo up; while :; do sleep 0.01; done"});
   REQUIRE(run.wait_output("up"));
   run.group->stop(seconds(600));
-  ::kill(live_wardens().front(), SIGKILL);
+  ::kill(helper_processes().front(), SIGKILL);
   REQUIRE(run.wait_for([&] { return run.num_all_gone > 0; }));
   CHECK(run.failures.empty());
 }
@@ -267,7 +267,7 @@ TEST_CASE("WorkerGroup: what failed before stop() is reported, though its report
   run.start_shells({"echo up; until [ -e " + go + " ]; do sleep 0.01; done; exit 3"});
   REQUIRE(run.wait_output("up"));
   const auto before = Clock::now();
-  const pid_t warden = live_wardens().front();
+  const pid_t warden = helper_processes().front();
   std::ofstream(go).put('1');
   // The warden reaps it; its report waits in the socket, for nobody serves the io context.
   const std::string children = concat("/proc/", warden, "/task/", warden, "/children");

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "agent/hang/waiting_place.h"
+#include "agent/orphan_sweep.h"
 #include "tests/agent/group_fixture.h"
 
 namespace ddprun::agent {
@@ -260,6 +261,31 @@ TEST_CASE("StackProcess: the program is in memory before it is asked, and serves
   }
   process->abandon();
   io.run_for(20s);
+}
+
+TEST_CASE("StackProcess: the sweep after a dead warden leaves it alone", "[proc]") {
+  boost::asio::io_context io;
+  const auto process = StackProcess::start(io, DDPRUN_STACKS);
+  const auto run_until = [&](const bool& condition) {
+    const auto deadline = Clock::now() + kPatience;
+    while (!condition && Clock::now() < deadline) {
+      io.restart();
+      io.run_one_for(100ms);
+    }
+    return condition;
+  };
+  bool swept = false, answered = false;
+  std::string why;
+  const auto sweep = OrphanSweep::start(io, [&] { swept = true; });
+  REQUIRE(run_until(swept));
+  process->take({::getpid()}, 2s, [&](const ProcessStacks&, const std::string& problem) {
+    answered = true;
+    why = problem;
+  });
+  REQUIRE(run_until(answered));
+  CHECK(why.empty());
+  CHECK_FALSE(process->has_ended());
+  process->abandon();
 }
 
 TEST_CASE("ProcessSampler: what the family did before it was looked at doesn't count, nor later",

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/gpu/gpu_helper.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "common/env_names.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::size_t kMaxAnswerBytes = 1 << 20;
+
+bool has_driver() {
+  const char* chosen = std::getenv(env::kNvmlLibrary);
+  return (chosen != nullptr && *chosen != '\0') || ::access("/dev/nvidiactl", F_OK) == 0;
+}
+
+// Where the answer's lines end; nullopt: it isn't whole yet.
+std::optional<std::size_t> end_of_lines(std::string_view text) {
+  const std::string_view end(kGpuAnswerEnd);
+  if (!text.ends_with(end)) return std::nullopt;
+  const std::size_t size = text.size() - end.size();
+  return size == 0 || text[size - 1] == '\n' ? std::optional(size) : std::nullopt;
+}
+
+}  // namespace
+
+std::shared_ptr<GpuHelper> GpuHelper::start(boost::asio::io_context& io,
+                                            const std::string& program) {
+  int requests[2], answers[2];
+  // No pipe: writing to one whose reader has died is a signal.
+  if (!has_driver() || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, requests) != 0) {
+    return nullptr;
+  }
+  UniqueFd request_read(requests[0]), request_write(requests[1]);
+  if (::pipe2(answers, O_CLOEXEC | O_NONBLOCK) != 0) return nullptr;
+  UniqueFd answer_read(answers[0]), answer_write(answers[1]);
+  ::fcntl(answer_write.get(), F_SETFL, 0);
+  try {
+    auto child = HelperChild::start(io, program, request_read.get(), answer_write.get());
+    return std::shared_ptr<GpuHelper>(
+        new GpuHelper(io, std::move(child), std::move(request_write), answer_read.release()));
+  } catch (const Error& error) {
+    log_warning(error.what());
+    return nullptr;
+  }
+}
+
+GpuHelper::GpuHelper(boost::asio::io_context& io, std::shared_ptr<HelperChild> child,
+                     UniqueFd requests, int answer_fd)
+    : child_(std::move(child)), requests_(std::move(requests)), answers_(io, answer_fd) {}
+
+GpuHelper::~GpuHelper() { child_->kill(); }
+
+bool GpuHelper::ask(GpuRequest request, Done done) {
+  if (done_) return false;
+  done_ = std::move(done);
+  const char letter = static_cast<char>(request);
+  if (answers_.is_open() && ::send(requests_.get(), &letter, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1) {
+    read_answer();
+    return true;
+  }
+  boost::asio::post(answers_.get_executor(), [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->lost();
+  });
+  return true;
+}
+
+void GpuHelper::read_answer() {
+  answers_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      [weak = weak_from_this()](const boost::system::error_code& error) {
+                        const auto self = weak.lock();
+                        if (error || !self) return;
+                        std::array<char, 16384> buffer;
+                        const ssize_t size =
+                            ::read(self->answers_.native_handle(), buffer.data(), buffer.size());
+                        if (size > 0)
+                          self->text_.append(buffer.data(), static_cast<std::size_t>(size));
+                        const bool ended = size == 0 || (size < 0 && errno != EAGAIN);
+                        if (ended || self->text_.size() > kMaxAnswerBytes) return self->lost();
+                        const auto end = end_of_lines(self->text_);
+                        if (!end) return self->read_answer();
+                        std::string lines = std::exchange(self->text_, {});
+                        lines.resize(*end);
+                        const Done done = std::exchange(self->done_, nullptr);
+                        done(lines);
+                      });
+}
+
+// No NVML here, or it broke: nothing is known from now on.
+void GpuHelper::lost() {
+  boost::system::error_code ignored;
+  answers_.close(ignored);
+  child_->kill();
+  if (const Done done = std::exchange(done_, nullptr)) done(std::nullopt);
+}
+
+}  // namespace ddprun::agent
