@@ -166,6 +166,7 @@ void Job::start_round(TimePoint now, Actions& out) {
   fenced_until_.reset();
   backoff_until_.reset();
   round_started_ = now;
+  round_nodes_ = static_cast<int>(order.size());
   failures_.begin(now);
   waiting_due_.reset();
   waiting_hint_.clear();
@@ -219,6 +220,7 @@ void Job::record_round(const std::vector<NodeId>& order, int world_size, TimePoi
 void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
   DDPRUN_CHECK(state_.phase == JobPhase::kRunning);
   if (!preempting_.empty()) settle_preemption();
+  settle_join_restarts(now);
   log(out, LogLevel::kWarning, concat("round ", state_.round, " is over: ", reason));
   ledger_.name_stragglers(find_stragglers());
   ledger_.over(reason, unnoticed_, now);

@@ -106,6 +106,7 @@ class Job {
   void admit(ConnectionId connection, const ConnectionFacts& facts, const Join& join,
              const std::string& session, TimePoint now, Actions& out);
   void restart_for_joined(TimePoint now, Actions& out);
+  void settle_join_restarts(TimePoint now);
   void take_rank_wish(const Node& node, TimePoint now, Actions& out);
   void come_back(Node& node, ConnectionId connection, const ConnectionFacts& facts,
                  const AgentEnvelope& envelope, TimePoint now, Actions& out);
@@ -149,6 +150,7 @@ class Job {
   NodeId next_id_ = 1;
   TimePoint round_started_{};
   int vain_join_restarts_ = 0;         // in a row, see restart_for_joined
+  int round_nodes_ = 0;                // that the live or last round began with
   int nodes_before_join_restart_ = 0;  // of the round that the last one ended
   int quick_failures_ = 0;             // rounds in a row that a failed worker ended soon
   int num_stepped_ = 0;                // members that said FirstStep in this round

@@ -84,9 +84,11 @@ void Job::restart_for_joined(TimePoint now, Actions& out) {
     return is_placeable(entry.second) && !is_member(entry.second);
   });
   if (joined == state_.nodes.end()) return;
-  const bool lasted = num_stepped_ == num_members() || now - round_started_ >= kCrashLoopRound;
-  if (lasted && num_members() > nodes_before_join_restart_) vain_join_restarts_ = 0;
-  const TimePoint at = round_started_ + join_restart_delay(vain_join_restarts_);
+  settle_join_restarts(now);
+  // Nodes that are started together come one after the other: while what the last one brought
+  // lives, it was not in vain, and there are --nnodes of them at most.
+  const bool grew = num_members() > nodes_before_join_restart_;
+  const TimePoint at = grew ? now : round_started_ + join_restart_delay(vain_join_restarts_);
   if (now < at) {
     join_restart_at_ = at;
     log(out, LogLevel::kInfo,
@@ -98,6 +100,12 @@ void Job::restart_for_joined(TimePoint now, Actions& out) {
   ++vain_join_restarts_;
   nodes_before_join_restart_ = num_members();
   stop_round(concat(describe(joined->second), " joined (--on-join=restart)"), now, out);
+}
+
+// Whether the live round shows that restarts for nodes that joined were worth it.
+void Job::settle_join_restarts(TimePoint now) {
+  const bool lasted = num_stepped_ >= round_nodes_ || now - round_started_ >= kCrashLoopRound;
+  if (lasted && round_nodes_ > nodes_before_join_restart_) vain_join_restarts_ = 0;
 }
 
 void Job::take_rank_wish(const Node& node, TimePoint now, Actions& out) {

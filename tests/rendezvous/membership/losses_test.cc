@@ -214,16 +214,29 @@ TEST_CASE("Joining: what a restart has brought is not held against the next one"
   j.says("1", WorkersStopped{1, 1001});
   j.wait(1ms);
   REQUIRE(j.round("2") == 2);
-  SECTION("at once, when the larger round has done steps") {
-    for (const char* name : {"1", "2"}) j.says(name, FirstStep{2, 1});
+  SECTION("at once, while the larger round lives") {
     j.join("3");
     CHECK(j.last<StopRound>("1")->round == 2);
   }
-  SECTION("else after a while") {
+  SECTION("after a while, when what it brought has gone again") {
+    j.closes("2");
+    j.wait(200ms);
+    j.says("1", WorkersStopped{2, 1001});
+    j.wait(1ms);
+    REQUIRE(j.round("1") == 3);
     j.join("3");
-    CHECK(j.last<StopRound>("1")->round == 1);
-    j.wait_alive(31s);
     CHECK(j.last<StopRound>("1")->round == 2);
+    j.wait_alive(31s);
+    CHECK(j.last<StopRound>("1")->round == 3);
+  }
+  SECTION("at once, when it has done steps before it went") {
+    for (const char* name : {"1", "2"}) j.says(name, FirstStep{2, 1});
+    j.closes("2");
+    j.wait(200ms);
+    j.says("1", WorkersStopped{2, 1001});
+    j.wait(1ms);
+    j.join("3");
+    CHECK(j.last<StopRound>("1")->round == 3);
   }
 }
 

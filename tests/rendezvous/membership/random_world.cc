@@ -437,6 +437,11 @@ void RandomWorld::check_ranks(const std::vector<StartRound>& starts) {
 
 void RandomWorld::check_jobs() {
   if (!table_.idle() && !table_.next_deadline()) violated("a job waits without a deadline");
+  std::erase_if(excluded_, [jobs = table_.status()](const auto& entry) {
+    return std::none_of(jobs.begin(), jobs.end(), [&](const JobStatus& job) {
+      return job.run_id == entry.first;  // forgotten: a later job of this id knows nothing of it
+    });
+  });
   for (const JobStatus& job : table_.status()) {
     if (job.failures > job.settings.max_restarts + 1) violated("the restart budget was exceeded");
     if (job.phase == "running" && job.failures > job.settings.max_restarts) {
