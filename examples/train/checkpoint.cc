@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cstring>
+#include <exception>
 #include <map>
 #include <new>
 #include <string_view>
@@ -121,6 +122,8 @@ std::string Checkpoint::on_rank_zero(Act act) {
       outcome = encode(error.code(), error.what());
     } catch (const std::bad_alloc&) {
       outcome = encode(ErrorCode::kResourceExhausted, "out of memory for a checkpoint");
+    } catch (const std::exception& error) {  // the file system's
+      outcome = encode(ErrorCode::kSystem, concat("--checkpoint-dir: ", error.what()));
     }
   }
   if (communicator_.size() > 1) {

@@ -73,7 +73,8 @@ void sync_directory(const std::string& path, const std::string& what) {
 
 std::string read_file(const std::string& path) {
   const std::string what = "can't read the checkpoint " + path;
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: somebody's pipe of that name must not hold us up.
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) throw_system_error(what, errno);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw_system_error(what, errno);
@@ -100,7 +101,7 @@ CheckpointDirectory::CheckpointDirectory(std::string path) : path_(std::move(pat
   std::error_code error;
   const bool made = fs::create_directories(path_, error);
   if (error) refuse(error.value());
-  if (!fs::is_directory(path_)) refuse(ENOTDIR);
+  if (!fs::is_directory(path_, error)) refuse(ENOTDIR);
   if (::access(path_.c_str(), R_OK | W_OK | X_OK) != 0) refuse(errno);
   if (made) sync_directory(fs::absolute(path_).parent_path().string(), "can't make " + path_);
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {

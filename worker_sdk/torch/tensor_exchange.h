@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LibTorch tensors through a Communicator. Internal to worker_sdk/torch; heavy: includes ATen.
+// LibTorch tensors, and bytes, through a Communicator: what one rank has read, all have. Heavy:
+// includes ATen.
 #pragma once
 
 #include <ATen/core/Tensor.h>
