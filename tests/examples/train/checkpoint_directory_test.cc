@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/train/checkpoint_directory.h"
 
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -124,6 +124,17 @@ TEST_CASE("checkpoint directory: what a killed writer left goes, other files sta
   CheckpointDirectory directory(temp.path());
   CHECK(names_in(temp.path()) == others);
   CHECK(directory.newest() == nullptr);
+}
+
+TEST_CASE("checkpoint directory: a pipe of that name holds nobody up", "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path());
+  write(directory, 1);
+  REQUIRE(::mkfifo(temp.path(name_of(2)).c_str(), 0600) == 0);
+  set_log_sink(keep_warning);
+  const auto newest = directory.newest();
+  REQUIRE(newest);
+  CHECK(newest->step == 1);
 }
 
 TEST_CASE("checkpoint directory: one that can't be is the user's to correct", "[proc]") {
