@@ -11,7 +11,8 @@ find_package(ZLIB)
 # Native stacks of workers that hang; without it ddprun names their system call only.
 find_path(DDPRUN_LIBDW_DIR elfutils/libdwfl.h)
 find_library(DDPRUN_LIBDW dw)
-if(NOT DDPRUN_LIBDW_DIR)
+# Registers are copied in a way that is written for these.
+if(NOT DDPRUN_LIBDW_DIR OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|aarch64)$")
   set(DDPRUN_LIBDW "")
 endif()
 if(DDPRUN_BUILD_TESTS)

@@ -49,10 +49,10 @@ void print(pid_t pid, const char* kind, const std::vector<std::string>& frames,
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   ::sigprocmask(SIG_BLOCK, &child, nullptr);
-  for (const pid_t pid : pids) {
-    const auto stack = ddprun::agent::native_stack(pid, kMaxNativeFrames);
-    print(pid, "native", stack.frames, stack.note);
-  }
+  ddprun::agent::native_stacks(pids, kMaxNativeFrames,
+                               [](pid_t pid, const ddprun::agent::NativeStack& stack) {
+                                 print(pid, "native", stack.frames, stack.note);
+                               });
   for (const pid_t pid : pids) {
     if (!ddprun::agent::is_python(pid)) continue;
     print(pid, "python", ddprun::agent::python_stack(pid, kMaxPythonFrames), "");

@@ -5,74 +5,24 @@
 
 #include <cxxabi.h>
 #include <elfutils/libdwfl.h>
-#include <signal.h>
-#include <sys/ptrace.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <string_view>
 
+#include "agent/hang/stacks/stack_snapshot.h"
+
 namespace ddprun::agent {
 namespace {
-
-constexpr std::chrono::milliseconds kStopTime{300};
 
 int no_debug_files(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*,
                    GElf_Word, char**) {
   return -1;
 }
-
-// Holds the main thread of a process in a ptrace stop.
-class Seized {
- public:
-  explicit Seized(pid_t pid) : pid_(pid) {
-    if (::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) != 0) {
-      const int error = errno;
-      note_ = std::string("can't be traced: ") + std::strerror(error);
-      if (error == EPERM) note_ += " (kernel.yama.ptrace_scope, or another tracer)";
-      return;
-    }
-    ::ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr);
-    sigset_t child;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    const auto deadline = std::chrono::steady_clock::now() + kStopTime;
-    while (!stopped_) {
-      int status = 0;
-      stopped_ = ::waitpid(pid, &status, __WALL | WNOHANG) == pid && WIFSTOPPED(status);
-      // Without an event it is a signal that came before the interruption: it has to go on to it.
-      if (stopped_ && status >> 16 == 0) signal_ = WSTOPSIG(status);
-      const auto left = deadline - std::chrono::steady_clock::now();
-      if (stopped_ || left <= left.zero()) break;
-      // May be an earlier one's.
-      const timespec limit{0, std::chrono::nanoseconds(left).count()};
-      ::sigtimedwait(&child, nullptr, &limit);
-    }
-    if (!stopped_) note_ = "could not be stopped in 300 ms (state D?)";
-  }
-  ~Seized() {
-    if (stopped_) ::ptrace(PTRACE_DETACH, pid_, nullptr, static_cast<std::intptr_t>(signal_));
-  }
-  Seized(const Seized&) = delete;
-  Seized& operator=(const Seized&) = delete;
-
-  bool stopped() const { return stopped_; }
-  const std::string& note() const { return note_; }
-
- private:
-  const pid_t pid_;
-  bool stopped_ = false;
-  int signal_ = 0;  // that it was about to be delivered
-  std::string note_;
-};
 
 std::string demangled(const char* name) {
   int status = 0;
@@ -108,9 +58,35 @@ std::string describe(Dwfl* dwfl, Dwarf_Addr pc, pid_t pid) {
 struct Walk {
   Dwfl* dwfl;
   pid_t pid;
+  const StackSnapshot* snapshot;
   std::size_t max_frames;
   std::vector<std::string> frames;
 };
+
+// libdw's view of the one thread that was copied.
+pid_t next_thread(Dwfl* dwfl, void* walk, void** thread_argument) {
+  const bool is_first = *thread_argument == nullptr;
+  *thread_argument = walk;
+  return is_first ? dwfl_pid(dwfl) : 0;
+}
+
+bool read_memory(Dwfl*, Dwarf_Addr address, Dwarf_Word* result, void* walk) {
+  const StackSnapshot& snapshot = *static_cast<Walk*>(walk)->snapshot;
+  const std::uint64_t offset = address - snapshot.stack_begin;
+  if (offset >= snapshot.stack.size() || snapshot.stack.size() - offset < sizeof *result) {
+    return false;
+  }
+  std::memcpy(result, snapshot.stack.data() + offset, sizeof *result);
+  return true;
+}
+
+bool set_registers(Dwfl_Thread* thread, void* walk) {
+  const StackSnapshot& snapshot = *static_cast<Walk*>(walk)->snapshot;
+  const std::vector<Dwarf_Word> registers(snapshot.registers.begin(), snapshot.registers.end());
+  dwfl_thread_state_register_pc(thread, snapshot.pc);
+  return dwfl_thread_state_registers(thread, 0, static_cast<unsigned>(registers.size()),
+                                     registers.data());
+}
 
 int add_frame(Dwfl_Frame* frame, void* argument) {
   auto& walk = *static_cast<Walk*>(argument);
@@ -123,33 +99,35 @@ int add_frame(Dwfl_Frame* frame, void* argument) {
   return walk.frames.size() < walk.max_frames ? DWARF_CB_OK : DWARF_CB_ABORT;
 }
 
-}  // namespace
-
-NativeStack native_stack(pid_t pid, std::size_t max_frames) {
-  NativeStack stack;
+NativeStack unwind(pid_t pid, const StackSnapshot& snapshot, std::size_t max_frames) {
+  NativeStack stack{{}, snapshot.note};
+  if (!stack.note.empty()) return stack;
   static const Dwfl_Callbacks callbacks{dwfl_linux_proc_find_elf, no_debug_files, nullptr, nullptr};
+  static const Dwfl_Thread_Callbacks threads{next_thread,   nullptr, read_memory,
+                                             set_registers, nullptr, nullptr};
   const std::unique_ptr<Dwfl, void (*)(Dwfl*)> dwfl(dwfl_begin(&callbacks), dwfl_end);
   if (!dwfl || dwfl_linux_proc_report(dwfl.get(), pid) != 0 ||
       dwfl_report_end(dwfl.get(), nullptr, nullptr) != 0) {
     stack.note = "its program files can't be read";
     return stack;
   }
-  const Seized seized(pid);
-  if (!seized.stopped()) {
-    stack.note = seized.note();
-    return stack;
-  }
-  constexpr bool kIsStopped = true;
-  if (dwfl_linux_proc_attach(dwfl.get(), pid, kIsStopped) != 0) {
-    stack.note = std::string("can't be unwound: ") + dwfl_errmsg(-1);
-    return stack;
-  }
-  Walk walk{dwfl.get(), pid, max_frames, {}};
-  if (dwfl_getthread_frames(dwfl.get(), pid, add_frame, &walk) < 0 && walk.frames.empty()) {
+  Walk walk{dwfl.get(), pid, &snapshot, max_frames, {}};
+  if (!dwfl_attach_state(dwfl.get(), nullptr, pid, &threads, &walk) ||
+      (dwfl_getthread_frames(dwfl.get(), pid, add_frame, &walk) < 0 && walk.frames.empty())) {
     stack.note = std::string("can't be unwound: ") + dwfl_errmsg(-1);
   }
   stack.frames = std::move(walk.frames);
   return stack;
+}
+
+}  // namespace
+
+void native_stacks(const std::vector<pid_t>& pids, std::size_t max_frames,
+                   const std::function<void(pid_t, const NativeStack&)>& found) {
+  const std::vector<StackSnapshot> snapshots = take_snapshots(pids);
+  for (std::size_t i = 0; i < pids.size(); ++i) {
+    found(pids[i], unwind(pids[i], snapshots[i], max_frames));
+  }
 }
 
 }  // namespace ddprun::agent

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The native stack of a process' main thread. The process is stopped for milliseconds, never by a
-// signal, and runs on when this process ends, however it does. Calls that the kernel doesn't
-// restart after a stop (epoll_wait, semop, io_getevents: signal(7)) return EINTR in it.
+// The native stacks of processes' main threads. A process is stopped only while its registers and
+// its stack are copied (stack_snapshot.h); the program files, which may be where everything hangs,
+// are read afterwards.
 #pragma once
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,10 @@ struct NativeStack {
   std::string note;                 // why there are none, or not all
 };
 
-// At most `max_frames`. Needs SIGCHLD blocked. One thread of this process at a time.
-NativeStack native_stack(pid_t pid, std::size_t max_frames);
+// Calls `found` for each of `pids`, in their order, as soon as it is known; at most `max_frames`
+// each. May get stuck where a program's files can't be read. Needs SIGCHLD blocked, and its default
+// action. One thread of this process at a time.
+void native_stacks(const std::vector<pid_t>& pids, std::size_t max_frames,
+                   const std::function<void(pid_t, const NativeStack&)>& found);
 
 }  // namespace ddprun::agent

@@ -4,8 +4,10 @@
 
 namespace ddprun::agent {
 
-NativeStack native_stack(pid_t, std::size_t) {
-  return {{}, "no native stack: ddprun was built without libdw"};
+void native_stacks(const std::vector<pid_t>& pids, std::size_t,
+                   const std::function<void(pid_t, const NativeStack&)>& found) {
+  const NativeStack none{{}, "no native stack: ddprun was built without libdw"};
+  for (const pid_t pid : pids) found(pid, none);
 }
 
 }  // namespace ddprun::agent
