@@ -16,6 +16,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "examples/train/compute_device.h"
 #include "examples/train/idx_file.h"
 #include "examples/train/options.h"
 #include "examples/train/trainer.h"

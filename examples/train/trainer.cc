@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/train/trainer.h"
 
-#include <dlfcn.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "common/clock.h"
-#include "common/env_names.h"
 #include "common/log.h"
 #include "examples/train/adadelta.h"
 #include "examples/train/checkpoint.h"
-#include "examples/train/image_tensors.h"
-#include "examples/train/net.h"
 #include "examples/train/training_state.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
@@ -33,6 +26,28 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// The net of PyTorch's MNIST example: two 3×3 convolutions, 2×2 max-pool, two linear layers.
+struct NetImpl : torch::nn::Module {
+  // N × 1 × 28 × 28 images → N × 10 log-probabilities.
+  torch::Tensor forward(torch::Tensor x) {
+    x = conv1(x).relu_();
+    // The reference takes relu before the pool; relu is monotonic, so the values are the same, and
+    // this way round it has a quarter of the elements.
+    x = torch::max_pool2d(conv2(x), 2).relu_();
+    x = dropout1(x).flatten(1);
+    x = dropout2(fc1(x).relu_());
+    return torch::log_softmax(fc2(x), 1);
+  }
+
+  torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 32, 3));
+  torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(32, 64, 3));
+  torch::nn::Dropout dropout1 = register_module("dropout1", torch::nn::Dropout(0.25));
+  torch::nn::Dropout dropout2 = register_module("dropout2", torch::nn::Dropout(0.5));
+  torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(9216, 128));
+  torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(128, 10));
+};
+TORCH_MODULE(Net);
+
 // Sums over samples; added up over all ranks before they are reported.
 struct Totals {
   torch::Tensor values;  // loss, correct, samples
@@ -44,27 +59,38 @@ struct Totals {
   double samples() const { return values[2].item<double>(); }
 };
 
-// Dropout of one step on one rank, a function of nothing before it: so a training that goes on from
-// a checkpoint, be it with other ranks, needs no generator's state.
-std::uint64_t dropout_seed(std::uint64_t seed, int rank, std::uint64_t step) {
-  std::uint64_t mixed = seed;
-  for (const std::uint64_t part : {static_cast<std::uint64_t>(rank), step}) {
-    mixed = (mixed + part + 1) * 0x9e3779b97f4a7c15;  // splitmix64's
-    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
-    mixed ^= mixed >> 31;
+// One image set on the device, as bytes; batches are made from it.
+class Images {
+ public:
+  // `set` outlives this object.
+  Images(const ImageSet& set, torch::Device device) {
+    const auto count = static_cast<std::int64_t>(set.count);
+    const auto rows = static_cast<std::int64_t>(set.rows);
+    const auto columns = static_cast<std::int64_t>(set.columns);
+    // from_blob does not own: to() copies to a GPU, and on the CPU `set` outlives this object.
+    pixels_ = torch::from_blob(const_cast<std::uint8_t*>(set.pixels.data()),
+                               {count, 1, rows, columns}, torch::kByte)
+                  .to(device);
+    labels_ = torch::from_blob(const_cast<std::uint8_t*>(set.labels.data()), {count}, torch::kByte)
+                  .to(torch::TensorOptions().device(device).dtype(torch::kLong));
   }
-  return mixed;
-}
 
-RunIdentity identity_of(const Options& options, const DataSet& data) {
-  return {.batch_size = options.batch_size,
-          .lr = options.lr,
-          .gamma = options.gamma,
-          .seed = options.seed,
-          .num_images = data.train.count,
-          .image_checksum = checksum(data.train)};
-}
+  std::int64_t count() const { return labels_.size(0); }
+  torch::Tensor pixels(const torch::Tensor& indices) const {
+    return pixels_.index_select(0, indices)
+        .to(torch::kFloat)
+        .mul_(1 / (255 * kPixelDeviation))
+        .sub_(kPixelMean / kPixelDeviation);
+  }
+  torch::Tensor labels(const torch::Tensor& indices) const {
+    return labels_.index_select(0, indices);
+  }
+
+ private:
+  static constexpr double kPixelMean = 0.1307, kPixelDeviation = 0.3081;  // MNIST's
+
+  torch::Tensor pixels_, labels_;
+};
 
 class Trainer {
  public:
@@ -113,6 +139,14 @@ class Trainer {
   TrainingState state_;
   std::vector<double> step_ms_;
 };
+
+// Weights are a function of the seed, the same on all ranks.
+Net make_net(std::uint64_t seed, torch::Device device) {
+  torch::manual_seed(seed);
+  Net net;
+  net->to(device);
+  return net;
+}
 
 Trainer::Trainer(const Options& options, const DataSet& data, const Place& place,
                  torch::Device device, Progress& progress)
@@ -228,7 +262,7 @@ void Trainer::train_step(const torch::Tensor& batch, Share& share, ProgressState
   at::Generator generator = at::globalContext().defaultGenerator(device_);
   {
     const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_current_seed(dropout_seed(options_.seed, communicator_.rank(), state_.step));
+    generator.set_current_seed(step_seed(options_.seed, communicator_.rank(), state_.step));
   }
   ddp_.zero_grad();
   const torch::Tensor output = ddp_(train_images_.pixels(batch));
@@ -315,22 +349,6 @@ double Trainer::median_step_ms() {
 }
 
 }  // namespace
-
-std::string why_no_gpu() {
-  if (!std::filesystem::exists("/dev/nvidiactl")) return "no NVIDIA driver on this machine";
-  // Registers CUDA with the LibTorch that is loaded; stays for the life of the process.
-  if (!::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL)) return ::dlerror();
-  return torch::cuda::is_available() ? "" : "LibTorch finds no usable GPU";
-}
-
-void set_compute_threads(int num_threads, int local_world_size) {
-  if (num_threads == 0) {
-    if (std::getenv(env::kOmpNumThreads)) return;  // LibTorch has read it
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    num_threads = std::max(1, cores / std::max(1, local_world_size));
-  }
-  torch::set_num_threads(num_threads);
-}
 
 std::optional<Summary> run_training(const Options& options, const DataSet& data, const Place& place,
                                     Progress& progress) {

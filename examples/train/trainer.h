@@ -4,7 +4,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "examples/train/idx_file.h"
 #include "examples/train/options.h"
@@ -14,13 +13,6 @@
 #include "worker_sdk/core/session.h"
 
 namespace ddprun::train {
-
-// Empty where LibTorch can compute on a GPU here; else why it can't. Quick on a machine without
-// one.
-std::string why_no_gpu();
-
-// Sets LibTorch's compute threads of this process; see Options::num_threads.
-void set_compute_threads(int num_threads, int local_world_size);
 
 // This process' place in the job.
 struct Place {

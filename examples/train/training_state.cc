@@ -85,6 +85,15 @@ std::vector<EpochResult> epochs_from_text(std::string_view text) {
 
 }  // namespace
 
+RunIdentity identity_of(const Options& options, const DataSet& data) {
+  return {.batch_size = options.batch_size,
+          .lr = options.lr,
+          .gamma = options.gamma,
+          .seed = options.seed,
+          .num_images = data.train.count,
+          .image_checksum = checksum(data.train)};
+}
+
 std::string first_difference(const RunIdentity& there, const RunIdentity& here) {
   const auto differ = [](const char* what, const auto& a, const auto& b) {
     return concat(what, " is ", to_text(a), " there, ", to_text(b), " here");
@@ -138,6 +147,17 @@ TrainingState from_metadata(const Metadata& metadata) {
   reader.read("seconds", state.seconds);
   if (state.samples < 0) throw Error(ErrorCode::kProtocol, "its samples are negative");
   return state;
+}
+
+std::uint64_t step_seed(std::uint64_t seed, int rank, std::uint64_t step) {
+  std::uint64_t mixed = 0;
+  for (const std::uint64_t part : {seed, static_cast<std::uint64_t>(rank), step}) {
+    mixed = (mixed + part + 1) * 0x9e3779b97f4a7c15;  // splitmix64's
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+    mixed ^= mixed >> 31;
+  }
+  return mixed;
 }
 
 }  // namespace ddprun::train

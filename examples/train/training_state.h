@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "examples/train/idx_file.h"
+#include "examples/train/options.h"
 #include "examples/train/summary.h"
 
 namespace ddprun::train {
@@ -23,6 +25,8 @@ struct RunIdentity {
 
   bool operator==(const RunIdentity&) const = default;
 };
+
+RunIdentity identity_of(const Options& options, const DataSet& data);
 
 // "--seed is 1 there, 2 here", the first that differs; empty where none does.
 std::string first_difference(const RunIdentity& there, const RunIdentity& here);
@@ -46,5 +50,9 @@ Metadata to_metadata(const TrainingState& state);
 
 // Throws Error(kProtocol) that says what is missing, no number, or of another version.
 TrainingState from_metadata(const Metadata& metadata);
+
+// The random generator's seed of one step on one rank, a function of nothing before it: so a
+// training that goes on, be it with other ranks, needs no generator's state.
+std::uint64_t step_seed(std::uint64_t seed, int rank, std::uint64_t step);
 
 }  // namespace ddprun::train
