@@ -18,6 +18,7 @@ import os
 import socket
 import sys
 import threading
+import time
 
 _PAGE_BYTES = 4096
 _PHASES = ("start-up", "train", "checkpoint", "evaluate", "tear-down")
@@ -163,11 +164,6 @@ def stop_requested():
     return _agent().words[_STOP_REQUEST] != 0
 
 
-_posted = False
-_boundary = None
-_store = None
-
-
 def should_stop(number, store=None):
     """For the beginning of each step, on every rank, instead of step(number).
 
@@ -175,11 +171,12 @@ def should_stop(number, store=None):
     go on from the end of the step before, and exit with 75, soon. Costs a look at a word of memory;
     a round trip to the store for each step once a stop is asked for. `store` is what all ranks
     share: a torch.distributed Store. None: the round's own, through torch.distributed.TCPStore.
+    One that fails or doesn't answer, for 5 s, costs the agreement: False, and a warning.
     """
     if stop_requested():
         _finish_device()
         step_done()
-        if _reached(number, store or _own_store()):
+        if _agreement.reached(number, store):
             phase("checkpoint")
             return True
     step(number)
@@ -193,27 +190,73 @@ def _finish_device():
         torch.cuda.synchronize()
 
 
-def _own_store():
-    global _store
-    if _store is None:
-        from torch.distributed import TCPStore
-        _store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-    return _store
+class _Agreement:
+    """On the step before which all ranks leave, by the same keys as the C++ SDK's.
+
+    Nobody waits: a rank that did could be one that another one, in a collective, waits for."""
+
+    def __init__(self):
+        self.own_store = None
+        self.posted = False
+        self.boundary = None
+        self.tries_left = 2
+
+    def reached(self, number, store):
+        while self.boundary is None and self.tries_left > 0:
+            try:
+                self.boundary = self._ask(number, store)
+                break
+            except Exception as error:
+                self.own_store = None
+                self.tries_left -= 1
+                print("ddprun: can't agree on a step to leave at: %s" % error, file=sys.stderr)
+        return self.boundary is not None and number >= self.boundary
+
+    def _ask(self, number, store):
+        # In a thread: a store's own time-outs are minutes, where it has any.
+        limit = 5.0
+        if _agent().words[_STOP_DEADLINE]:
+            limit = min(limit, _agent().words[_STOP_DEADLINE] / 1e9 - time.monotonic())
+        outcome, given_up = [], threading.Event()
+
+        def ask():
+            try:
+                outcome.append((self._boundary_in(store or self._own_store(), number, given_up), None))
+            except Exception as error:
+                outcome.append((None, error))
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(max(limit, 0.001))
+        if not outcome:
+            given_up.set()
+            self.tries_left = 1  # which this was: the thread is still at it
+            raise OSError("the store doesn't answer")
+        boundary, error = outcome[0]
+        if error is not None:
+            raise error
+        return boundary
+
+    def _own_store(self):
+        if self.own_store is None:
+            from torch.distributed import TCPStore
+            self.own_store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]),
+                                      is_master=False)
+        return self.own_store
+
+    def _boundary_in(self, store, number, given_up):
+        prefix = "ddprun/%s/stop/" % os.environ.get("DDPRUN_ROUND", "0")
+        if self.posted:
+            return int(store.get(prefix + "boundary")) if store.check([prefix + "boundary"]) else None
+        self.posted = True
+        all_posted = store.add(prefix + "posted", 1) == int(os.environ.get("WORLD_SIZE", 1))
+        if not all_posted or given_up.is_set():
+            return None
+        store.add(prefix + "boundary", number + 1)  # not set(), which has no reply
+        return number + 1
 
 
-def _reached(number, store):
-    # The same keys as the C++ SDK's; nobody waits: a rank that did could be one that another one,
-    # in the middle of a collective, waits for.
-    global _posted, _boundary
-    prefix = "ddprun/%s/stop/" % os.environ.get("DDPRUN_ROUND", "0")
-    if not _posted:
-        _posted = True
-        if store.add(prefix + "posted", 1) == int(os.environ.get("WORLD_SIZE", 1)):
-            _boundary = number + 1
-            store.add(prefix + "boundary", _boundary)  # not set(), which has no reply
-    elif _boundary is None and store.check([prefix + "boundary"]):
-        _boundary = int(store.get(prefix + "boundary"))
-    return _boundary is not None and number >= _boundary
+_agreement = _Agreement()
 
 
 def _short(reason):

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(__file__), "../..")
@@ -157,6 +158,39 @@ class Module(unittest.TestCase):
         self.assertEqual([self.agent.word(o) for o in (72, 80)], [8, 8])
         print(file=worker.stdin, flush=True)
         self.assertEqual(worker.wait(20), 0)
+
+    def test_a_store_that_fails_or_is_silent_costs_the_agreement_not_the_step(self):
+        fails = "def add(self, key, n): raise RuntimeError('Connection reset by peer')\n"
+        silent = "def add(self, key, n): threading.Event().wait()\n"
+        no_store = "pass\n"  # and MASTER_ADDR isn't set: the module's own can't be made
+        for store, argument in ((fails, "Store()"), (silent, "Store()"), (no_store, "None")):
+            with self.subTest(store):
+                worker = self.worker(
+                    "import ddprun, sys, threading, time\n"
+                    "sys.stderr = sys.stdout\n"
+                    "class Store:\n    " + store +
+                    "assert not ddprun.should_stop(1); print('begun', flush=True); input()\n"
+                    "begun = time.monotonic()\n"
+                    "for step in (2, 3, 4): assert not ddprun.should_stop(step, " + argument + ")\n"
+                    "assert time.monotonic() - begun < 4\n"
+                    "print('trained', flush=True); input()\n", WORLD_SIZE="2")
+                connection, lines, _ = self.agent.take()
+                self.addCleanup(connection.close)
+                self.addCleanup(lines.close)
+                self.assertEqual(worker.stdout.readline(), "begun\n")
+                soon = time.monotonic_ns() + 500_000_000
+                struct.pack_into("<QQ", self.agent.page, 128, 1, soon)
+                print(file=worker.stdin, flush=True)
+                out = []
+                while "trained\n" not in out:
+                    out.append(worker.stdout.readline())
+                    self.assertTrue(out[-1], out)
+                self.assertTrue(all("can't agree on a step" in line for line in out[:-1]), out)
+                self.assertIn(len(out), (2, 3))
+                self.assertEqual(self.agent.word(72), 4)
+                print(file=worker.stdin, flush=True)
+                self.assertEqual(worker.wait(20), 0)
+                struct.pack_into("<QQ", self.agent.page, 128, 0, 0)
 
     def test_without_an_agent_every_call_works(self):
         code = ("import ddprun\n"

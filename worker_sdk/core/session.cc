@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/session.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -25,6 +26,8 @@ using std::chrono::milliseconds;
 // Second connections are made when something is wrong: no time to lose then.
 constexpr milliseconds kSideConnectTimeout{5'000};
 constexpr milliseconds kAgentTimeout{5'000};
+constexpr milliseconds kStopStoreTimeout{5'000};
+constexpr int kMaxStopFailures = 2;
 
 // A spare's worker that runs before its node has a place in a round (--prewarm) has DDPRUN_ROUND=0.
 void wait_for_place() {
@@ -78,7 +81,8 @@ Session::Session(WorkerEnv env, StoreFactory connect, NcclLoader loader)
       loader_(std::move(loader)),
       round_prefix_("ddprun/" + std::to_string(env_.round) + "/"),
       store_(connect_()),
-      user_store_(std::make_unique<store::PrefixStore>(round_prefix_ + "user", store_)) {
+      user_store_(std::make_unique<store::PrefixStore>(round_prefix_ + "user", store_)),
+      stop_(env_.round, env_.world_size) {
   reach_agent();
 }
 
@@ -105,19 +109,31 @@ bool Session::should_stop(std::uint64_t step, const std::function<void()>& finis
   if (progress_->stop_request() != StopRequest::kNone) {
     if (finish_device) finish_device();
     progress_->end_step();
-    try {
-      if (!stop_) stop_ = std::make_unique<StopAgreement>(*store_, env_.round, env_.world_size);
-      if (stop_->reached(step)) {
-        progress_->set_phase(ProgressPhase::kCheckpoint);
-        return true;
-      }
-    } catch (const Error& error) {
-      // No boundary, then: the agent stops the workers when their notice is over.
-      log_warning("rank ", env_.rank, ": can't agree on a step to leave at: ", error.what());
+    if (reached_boundary(step)) {
+      progress_->set_phase(ProgressPhase::kCheckpoint);
+      return true;
     }
   }
   progress_->begin_step(step);
   return false;
+}
+
+bool Session::reached_boundary(std::uint64_t step) {
+  while (num_stop_failures_ < kMaxStopFailures) {
+    try {
+      if (!stop_store_) stop_store_ = connect_();
+      const auto until_stopped =
+          std::chrono::ceil<milliseconds>(progress_->stop_deadline() - Clock::now());
+      const store::StoreTimeout limit(
+          *stop_store_, std::clamp(until_stopped, milliseconds(1), kStopStoreTimeout));
+      return stop_.reached(*stop_store_, step);
+    } catch (const Error& error) {
+      const bool was_connected = std::exchange(stop_store_, nullptr) != nullptr;
+      num_stop_failures_ += was_connected ? 1 : kMaxStopFailures;
+      log_warning("rank ", env_.rank, ": can't agree on a step to leave at: ", error.what());
+    }
+  }
+  return false;  // no boundary: the agent stops the workers when their notice is over
 }
 
 bool Session::exclude_node(std::string_view reason) {

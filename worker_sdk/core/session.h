@@ -92,7 +92,8 @@ class Session {
   // before, and exit with 75 (ExitCode::kRetryable), soon: progress().stop_deadline(). Costs a look
   // at a word of memory; a round trip to the store for each step once a stop is asked for.
   // `finish_device`, if any, is called then, before: it returns when the device has done all that
-  // was started. Without it, ranks whose hosts run ahead of their GPUs can miss the boundary.
+  // was started. Without it, ranks whose hosts run ahead of their GPUs can miss the boundary. A
+  // store that fails or doesn't answer costs the agreement, two times 5 s and a warning: false.
   bool should_stop(std::uint64_t step, const std::function<void()>& finish_device = {});
 
   // Ask for what only a worker can know: this node is faulty, the round goes on without it; or the
@@ -112,6 +113,7 @@ class Session {
 
  private:
   void reach_agent();
+  bool reached_boundary(std::uint64_t step);
   DeviceOffer offer_device(BackendChoice choice);
   std::unique_ptr<Communicator> make_host(const std::string& prefix,
                                           const CommunicatorOptions& options);
@@ -129,7 +131,10 @@ class Session {
   // Second owners: the communicators, which count their operations, and the progress, which says
   // when the first step is done.
   std::shared_ptr<WorkerProgress> progress_;
-  std::unique_ptr<StopAgreement> stop_;  // null: no stop was asked for yet
+  StopAgreement stop_;
+  // For `stop_` alone, which a time-out ends. Null: no stop was asked for yet, or it has failed.
+  std::unique_ptr<store::Store> stop_store_;
+  int num_stop_failures_ = 0;
   std::shared_ptr<AgentChannel> agent_;  // null: no agent, or none that answered
 
   NcclLibraries libraries_;    // loaded when first needed

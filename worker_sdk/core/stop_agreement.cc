@@ -18,23 +18,22 @@ std::uint64_t parse_step(const std::string& text) {
 
 }  // namespace
 
-StopAgreement::StopAgreement(store::Store& store, int round, int world_size)
-    : store_(store),
-      posted_key_("ddprun/" + std::to_string(round) + "/stop/posted"),
+StopAgreement::StopAgreement(int round, int world_size)
+    : posted_key_("ddprun/" + std::to_string(round) + "/stop/posted"),
       boundary_key_("ddprun/" + std::to_string(round) + "/stop/boundary"),
       world_size_(world_size) {}
 
-bool StopAgreement::reached(std::uint64_t step) {
+bool StopAgreement::reached(store::Store& store, std::uint64_t step) {
   if (!posted_) {
-    posted_ = true;
+    posted_ = true;  // whether it arrives or not: never twice
     // The last one knows that all look from now on, and that none has begun a later step than this.
-    if (store_.add(posted_key_, 1) == world_size_) {
-      boundary_ = step + 1;
+    if (store.add(posted_key_, 1) == world_size_) {
       // Not set(), which has no reply: it is there before this rank takes part in the step.
-      store_.add(boundary_key_, static_cast<std::int64_t>(*boundary_));
+      store.add(boundary_key_, static_cast<std::int64_t>(step + 1));
+      boundary_ = step + 1;
     }
-  } else if (!boundary_ && store_.check({boundary_key_})) {
-    boundary_ = parse_step(store_.get(boundary_key_));
+  } else if (!boundary_ && store.check({boundary_key_})) {
+    boundary_ = parse_step(store.get(boundary_key_));
   }
   return boundary_ && step >= *boundary_;
 }

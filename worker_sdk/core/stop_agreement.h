@@ -13,15 +13,14 @@ namespace ddprun {
 
 class StopAgreement {
  public:
-  // `store`: the round's, as all ranks see it. It outlives this object.
-  StopAgreement(store::Store& store, int round, int world_size);
+  StopAgreement(int round, int world_size);
 
   // At the beginning of each step while a stop is asked for: O(1) requests, nobody is waited for.
-  // True: `step` is the boundary or beyond it; don't begin it. Throws the store's errors.
-  bool reached(std::uint64_t step);
+  // True: `step` is the boundary or beyond it; don't begin it. `store`: the round's, as all ranks
+  // see it. Throws its errors; may be called again, with another connection.
+  bool reached(store::Store& store, std::uint64_t step);
 
  private:
-  store::Store& store_;
   const std::string posted_key_, boundary_key_;
   const int world_size_;
   bool posted_ = false;

@@ -2,8 +2,10 @@
 // What a worker's SDK tells a real agent's socket.
 #include "worker_sdk/core/agent_channel.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/env_names.h"
@@ -12,6 +14,7 @@
 #include "tests/rendezvous/store_server/server_thread.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/shared_store.h"
 #include "tests/worker_sdk/core/agent_thread.h"
 #include "worker_sdk/core/session.h"
 
@@ -31,7 +34,9 @@ Session make_session(const ServerThread& server, const std::string& agent_socket
   env.master = server.endpoint();
   env.agent_socket = agent_socket;
   return Session(env, [endpoint = server.endpoint()] {
-    return std::make_unique<store::TcpStore>(endpoint, store::TcpStoreOptions{});
+    store::TcpStoreOptions options;
+    options.timeout = std::chrono::milliseconds(2'000);  // for connecting, too
+    return std::make_unique<store::TcpStore>(endpoint, options);
   });
 }
 
@@ -171,6 +176,30 @@ TEST_CASE("Session: a store that is gone costs the agreement, not the step") {
   CHECK_FALSE(session.should_stop(1));
   CHECK(agent.read(0).step == 1);
   CHECK_FALSE(lines.await("can't agree on a step").empty());
+}
+
+// Every call takes as long as it may.
+class SilentStore final : public test::SharedStore {
+ public:
+  std::int64_t add(std::string_view, std::int64_t) override {
+    std::this_thread::sleep_for(std::min(timeout(), std::chrono::milliseconds(20'000)));
+    throw Error(ErrorCode::kTimeout, "silent");
+  }
+};
+
+TEST_CASE("Session: a store that is silent costs the step no more than the notice has left") {
+  AgentThread agent(1, 1);
+  WorkerEnv env;
+  env.round = 1;
+  env.agent_socket = agent.path();
+  Session session(env, [] { return std::make_unique<SilentStore>(); });
+  const auto begun = Clock::now();
+  agent.on_io_thread([&] {
+    agent.pages().request_stop(StopRequest::kPreemption, begun + std::chrono::milliseconds(300));
+  });
+  for (std::uint64_t step = 1; step <= 3; ++step) CHECK_FALSE(session.should_stop(step));
+  CHECK(Clock::now() - begun < std::chrono::seconds(3));
+  CHECK(agent.read(0).step == 3);
 }
 
 TEST_CASE("Session: without an agent, or with one of another round, it trains all the same") {

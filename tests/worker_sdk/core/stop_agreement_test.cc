@@ -31,9 +31,9 @@ std::vector<std::uint64_t> stopped_at(ServerThread& server, int round,
   for (std::size_t rank = 0; rank < asked.size(); ++rank) {
     ranks.emplace_back([&, rank] {
       store::TcpStore store(server.endpoint(), store::TcpStoreOptions{});
-      StopAgreement agreement(store, round, world_size);
+      StopAgreement agreement(round, world_size);
       for (std::uint64_t step = 1; step <= kMaxSteps; ++step) {
-        if (step >= asked[rank] && agreement.reached(step)) {
+        if (step >= asked[rank] && agreement.reached(store, step)) {
           stopped[rank] = step;
           break;
         }
@@ -70,11 +70,11 @@ TEST_CASE(
   ServerThread server;
   CHECK(stopped_at(server, 1, {9}) == std::vector<std::uint64_t>{10});
   store::TcpStore store(server.endpoint(), store::TcpStoreOptions{});
-  StopAgreement slow(store, 2, 2), fast(store, 2, 2);
-  CHECK_FALSE(fast.reached(30));  // its loop is not in step with the other's
-  CHECK_FALSE(slow.reached(4));
-  CHECK(fast.reached(31));
-  CHECK(slow.reached(5));
+  StopAgreement slow(2, 2), fast(2, 2);
+  CHECK_FALSE(fast.reached(store, 30));  // its loop is not in step with the other's
+  CHECK_FALSE(slow.reached(store, 4));
+  CHECK(fast.reached(store, 31));
+  CHECK(slow.reached(store, 5));
 }
 
 }  // namespace
