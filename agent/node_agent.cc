@@ -37,10 +37,13 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
       io_(io),
       options_(std::move(options)),
       events_(std::move(events)),
-      machine_(options_.machine),
+      runner_(options_.machine,
+              {[] { return Clock::now(); },
+               [this](const membership::AgentAction& todo) { perform(todo); },
+               [this](std::optional<Clock::time_point> at) { wake_at(at); }}),
       link_(
           io, options_.connect_to,
-          [this](const membership::AgentEvent& link_event) { handle(link_event); },
+          [this](const membership::AgentEvent& link_event) { heard(link_event); },
           [this] {
             if (!taken_in_ && events_.unreached) events_.unreached();
           }),
@@ -112,24 +115,17 @@ void NodeAgent::leave(const action::Exit& exit) {
   });
 }
 
-void NodeAgent::handle(membership::AgentEvent first) {
-  events_waiting_.push_back(std::move(first));
-  if (handling_) return;
-  handling_ = true;
-  while (!events_waiting_.empty()) {
-    const membership::AgentEvent next = std::move(events_waiting_.front());
-    events_waiting_.pop_front();
-    reached_ = reached_ || std::holds_alternative<event::LinkUp>(next);
-    if (const auto* heard = std::get_if<event::LinkMessage>(&next)) {
-      const auto& message = heard->envelope.message;
-      const auto* refused = std::get_if<membership::Refused>(&message);
-      taken_in_ |= std::holds_alternative<membership::Welcome>(message);
-      if (refused != nullptr && refused->again) taken_in_ = round_ != 0;
-    }
-    for (const membership::AgentAction& todo : machine_.step(next, Clock::now())) perform(todo);
+void NodeAgent::handle(membership::AgentEvent event) { runner_.handle(std::move(event)); }
+
+void NodeAgent::heard(const membership::AgentEvent& link_event) {
+  reached_ = reached_ || std::holds_alternative<event::LinkUp>(link_event);
+  if (const auto* heard = std::get_if<event::LinkMessage>(&link_event)) {
+    const auto& message = heard->envelope.message;
+    const auto* refused = std::get_if<membership::Refused>(&message);
+    taken_in_ |= std::holds_alternative<membership::Welcome>(message);
+    if (refused != nullptr && refused->again) taken_in_ = round_ != 0;
   }
-  handling_ = false;
-  arm_timer();
+  handle(link_event);
 }
 
 void NodeAgent::perform(const membership::AgentAction& todo) {
@@ -150,7 +146,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                  [this](const action::ServeStore& serve) { store_.serve(serve.round); },
                  [this](const action::CloseStore& close) {
                    // At the end it stays for other nodes' workers: leave() closes it.
-                   if (!machine_.exited()) store_.close(close.round);
+                   if (!runner_.machine().exited()) store_.close(close.round);
                  },
                  [this](const action::Spawn& start) { spawn(start.round); },
                  [this](const action::Prewarm&) { prewarm(); },
@@ -394,13 +390,12 @@ void NodeAgent::workers_gone(std::uint64_t round) {
   });
 }
 
-void NodeAgent::arm_timer() {
-  const auto deadline = machine_.next_deadline();
-  if (machine_.exited() || !deadline) {
+void NodeAgent::wake_at(std::optional<Clock::time_point> at) {
+  if (!at) {
     timer_.cancel();
     return;
   }
-  timer_.expires_at(*deadline);
+  timer_.expires_at(*at);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) handle(event::Timer{});
   });

@@ -6,7 +6,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -27,7 +26,7 @@
 #include "agent/worker_group.h"
 #include "common/log.h"
 #include "rendezvous/membership/agent_link.h"
-#include "rendezvous/membership/agent_machine.h"
+#include "rendezvous/membership/agent_runner.h"
 
 namespace ddprun::agent {
 
@@ -78,6 +77,7 @@ class NodeAgent {
 
  private:
   void handle(membership::AgentEvent event);
+  void heard(const membership::AgentEvent& link_event);
   void perform(const membership::AgentAction& action);
   void open_socket(std::uint64_t round, const std::string& directory);
   void on_first_step(std::uint64_t round, int local_rank, const FirstStep& first);
@@ -95,7 +95,7 @@ class NodeAgent {
   void stop_workers(std::chrono::milliseconds grace);
   WorkerGroupEvents group_events(std::uint64_t round);
   void workers_gone(std::uint64_t round);
-  void arm_timer();
+  void wake_at(std::optional<Clock::time_point> at);
   void leave(const membership::agent_action::Exit& exit);
 
   // Constant after construction.
@@ -104,7 +104,7 @@ class NodeAgent {
   const NodeAgentOptions options_;
   const NodeAgentEvents events_;
 
-  membership::AgentMachine machine_;
+  membership::AgentRunner runner_;
   membership::AgentLink link_;
   RoundStore store_;
   ErrorFiles error_files_;
@@ -123,8 +123,6 @@ class NodeAgent {
   std::map<int, std::uint64_t> first_steps_;  // of round_, by local rank, as they are said
   bool reached_ = false;
   bool taken_in_ = false;                              // by a rendezvous, as far as is known
-  std::deque<membership::AgentEvent> events_waiting_;  // an action's own events come after it
-  bool handling_ = false;
   std::function<void()> farewell_;  // set: all is over here, but the store is kept for others
 };
 

@@ -4,121 +4,160 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <boost/json/array.hpp>
-#include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <cstdint>
-#include <cstdio>
 #include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "ctl/emulate/daemon_process.h"
+#include "ctl/emulate_report.h"
 
 namespace ddprun::ctl {
 namespace {
 
-constexpr int kMaxAgents = 100'000;
-constexpr std::size_t kOtherDescriptors = 64;
+using std::chrono::milliseconds;
 
-void need_descriptors(int num_agents) {
+constexpr int kMaxAgents = 100'000;
+constexpr int kMaxFaults = 10'000;
+constexpr std::size_t kOtherDescriptors = 64;
+constexpr int kPerRelay = 4;  // a listener, and both ends of what goes through it
+constexpr double kDefaultDuration = 60;
+constexpr double kDefaultLimit = 120;
+constexpr double kVirtualLimit = 4 * 3600;  // virtual time costs little
+
+milliseconds from_seconds(double seconds) {
+  return milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+}
+
+void need_descriptors(const EmulationOptions& options) {
+  const int num_hosts = options.num_agents + options.num_losses;
+  const int num_relays =
+      std::min(num_hosts, options.num_slow_nodes + options.num_partitions * (1 + num_hosts / 10));
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  const auto wanted = static_cast<rlim_t>(num_agents) + kOtherDescriptors;
+  const auto wanted = static_cast<rlim_t>(num_hosts + kPerRelay * num_relays) + kOtherDescriptors;
   if (limit.rlim_max < wanted) {
     throw Error(ErrorCode::kInvalidArgument,
-                concat("--agents: ", num_agents, " agents need ", wanted,
-                       " open files, the hard limit is ", limit.rlim_max, " (ulimit -Hn)"));
+                concat("--agents: ", options.num_agents, " agents need ", wanted,
+                       " open files, the hard limit is ", limit.rlim_max,
+                       " (ulimit -Hn); --virtual-time needs none"));
   }
   limit.rlim_cur = std::max(limit.rlim_cur, wanted);
   ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-void print_row(const char* what, const std::vector<double>& seconds) {
-  if (seconds.empty()) return;
-  std::vector<double> sorted = seconds;
-  std::sort(sorted.begin(), sorted.end());
-  std::printf("%-52s %8.0f ms", what, sorted[sorted.size() / 2] * 1e3);
-  if (sorted.size() > 1) {
-    std::printf("  (median of %zu, longest %.0f ms)", sorted.size(), sorted.back() * 1e3);
-  }
-  std::printf("\n");
-}
-
-void print_table(const EmulationOptions& options, const EmulationTimes& times) {
-  std::printf("%d agents × %d workers, seed %llu\n", options.num_agents,
-              options.num_workers_per_node, static_cast<unsigned long long>(options.seed));
-  print_row("first join → every member told its ranks", {times.join});
-  print_row("a worker fails → every agent told", times.failure_told);
-  print_row("a worker fails → all run again", times.failure_running);
-  print_row("a node vanishes → every other agent told", times.loss_told);
-  print_row("a node vanishes → all run again", times.loss_running);
-  print_row("last worker done → every agent has left", {times.end});
-  if (times.daemon_bytes_per_agent > 0) {
-    std::printf("%-52s %8.1f KB\n", "the rendezvous' memory per agent",
-                times.daemon_bytes_per_agent / 1e3);
-  }
-}
-
-boost::json::array milliseconds_of(const std::vector<double>& seconds) {
-  boost::json::array array;
-  for (const double value : seconds) array.push_back(value * 1e3);
-  return array;
-}
-
-void print_json(const EmulationOptions& options, const EmulationTimes& times) {
-  boost::json::object object;
-  object["agents"] = options.num_agents;
-  object["workers_per_node"] = options.num_workers_per_node;
-  object["seed"] = options.seed;
-  object["join_ms"] = times.join * 1e3;
-  object["failure_told_ms"] = milliseconds_of(times.failure_told);
-  object["failure_running_ms"] = milliseconds_of(times.failure_running);
-  object["loss_told_ms"] = milliseconds_of(times.loss_told);
-  object["loss_running_ms"] = milliseconds_of(times.loss_running);
-  object["end_ms"] = times.end * 1e3;
-  if (times.daemon_bytes_per_agent > 0) {
-    object["daemon_bytes_per_agent"] = times.daemon_bytes_per_agent;
-  }
-  std::printf("%s\n", boost::json::serialize(object).c_str());
 }
 
 }  // namespace
 
 EmulateCommand::EmulateCommand(CLI::App& app)
     : command_(app.add_subcommand(
-          "emulate", "thousands of nodes against a real rendezvous: how long things take")) {
+          "emulate", "thousands of nodes against a rendezvous: what must be true, and how long "
+                     "things take (docs/emulate.md)")) {
   command_->add_option("--agents", options_.num_agents, "Nodes of the job")
       ->check(CLI::Range(1, kMaxAgents))
       ->capture_default_str();
   command_->add_option("--nproc-per-node", options_.num_workers_per_node, "Workers of each")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  command_->add_option("--failures", options_.num_failures, "Workers that fail, one by one")
-      ->check(CLI::Range(0, 10'000))
+  command_->add_option("--seed", options_.seed, "What is random follows from it")
       ->capture_default_str();
-  command_->add_option("--losses", options_.num_losses, "Nodes that vanish; each has a spare")
-      ->check(CLI::Range(0, 10'000))
+  command_->add_flag("--virtual-time", options_.virtual_time,
+                     "The rendezvous' machine in this process, a simulated network, no clock: "
+                     "hours pass in seconds, and a run can be repeated exactly");
+  command_
+      ->add_option("--failures", options_.num_failures,
+                   "Workers that fail, one after the other; the times are taken")
+      ->check(CLI::Range(0, kMaxFaults))
       ->capture_default_str();
-  command_->add_option("--seed", options_.seed, "Which ones")->capture_default_str();
+  command_
+      ->add_option("--losses", options_.num_losses,
+                   "Nodes that vanish, likewise; each has a spare")
+      ->check(CLI::Range(0, kMaxFaults))
+      ->capture_default_str();
+  add_faults();
   command_
       ->add_option("--spawn-time", spawn_seconds_,
                    "Seconds that a node takes at most to start or stop its workers")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
-  command_->add_option("--time-limit", limit_seconds_, "Seconds until it gives up")
-      ->check(CLI::Range(1.0, 86'400.0))
+  command_->add_option("--keep-alive", keep_alive_seconds_, "The job's keep-alive time, in seconds")
+      ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
+  command_
+      ->add_option("--time-limit", limit_seconds_,
+                   "Seconds until it gives up (default: 120; 4 h of virtual time), after "
+                   "--duration")
+      ->check(CLI::Range(1.0, 1e6));
   command_->add_option("--rdzv-endpoint", endpoint_,
                        "HOST:PORT of a rendezvous that runs (default: a ddprund of its own)");
   command_->add_flag("--json", json_, "One JSON object instead of the table");
+  command_->add_option("--plant", plant_)->group("");  // of the tests
 }
 
-void EmulateCommand::run() {
-  using std::chrono::milliseconds;
-  need_descriptors(options_.num_agents + options_.num_losses);
-  options_.max_spawn_time = milliseconds(static_cast<std::int64_t>(spawn_seconds_ * 1e3));
-  options_.time_limit = milliseconds(static_cast<std::int64_t>(limit_seconds_ * 1e3));
+void EmulateCommand::add_faults() {
+  command_
+      ->add_option("--kills", options_.num_kills,
+                   "Workers, agents and hosts that are killed at random moments of --duration")
+      ->check(CLI::Range(0, kMaxFaults))
+      ->capture_default_str();
+  command_
+      ->add_option("--partitions", options_.num_partitions,
+                   "How often up to a tenth of the nodes can't be reached for a while, likewise")
+      ->check(CLI::Range(0, kMaxFaults))
+      ->capture_default_str();
+  command_
+      ->add_option("--slow-nodes", options_.num_slow_nodes,
+                   "Nodes that join late, answer late, start and stop slowly")
+      ->check(CLI::Range(0, kMaxAgents))
+      ->capture_default_str();
+  command_
+      ->add_option("--duration", duration_seconds_,
+                   "Seconds in which these faults happen (default: 60 where there are any)")
+      ->check(CLI::Range(0.0, 1e6));
+  command_
+      ->add_option("--min-agents", options_.min_agents,
+                   "Smallest round (default: 1 where faults are random, else --agents)")
+      ->check(CLI::Range(1, kMaxAgents));
+  command_->add_option("--max-restarts", options_.max_restarts, "The job's (default: enough)")
+      ->check(CLI::Range(0, 1'000'000));
+  command_->add_option("--max-node-losses", options_.max_node_losses, "Likewise")
+      ->check(CLI::Range(0, 1'000'000));
+}
+
+void EmulateCommand::check() {
+  const auto bad = [](const std::string& what) {
+    return Error(ErrorCode::kInvalidArgument, what);
+  };
+  if (options_.num_slow_nodes > options_.num_agents) {
+    throw bad(concat("--slow-nodes=", options_.num_slow_nodes, ": there are ", options_.num_agents,
+                     " agents"));
+  }
+  if (options_.min_agents > options_.num_agents) {
+    throw bad(concat("--min-agents=", options_.min_agents, ": there are ", options_.num_agents,
+                     " agents"));
+  }
+  const bool any = options_.num_kills + options_.num_partitions > 0;
+  if (any && duration_seconds_ && *duration_seconds_ == 0) {
+    throw bad("--duration=0: --kills and --partitions need time to happen in");
+  }
+  if (options_.virtual_time && !endpoint_.empty()) {
+    throw bad("--rdzv-endpoint: with --virtual-time the rendezvous is in this process");
+  }
+  if (!plant_.empty()) {
+    const auto plant = plant_named(plant_);
+    if (!plant) throw bad("--plant=" + plant_ + ": there is none");
+    if (!options_.virtual_time) throw bad("--plant: needs --virtual-time");
+    options_.plant = *plant;
+  }
+  options_.duration = from_seconds(duration_seconds_.value_or(any ? kDefaultDuration : 0));
+  options_.max_spawn_time = from_seconds(spawn_seconds_);
+  options_.keep_alive = from_seconds(keep_alive_seconds_);
+  options_.time_limit =
+      options_.duration + from_seconds(limit_seconds_.value_or(
+                              options_.virtual_time ? kVirtualLimit : kDefaultLimit));
+}
+
+EmulationResult EmulateCommand::in_real_time() {
+  need_descriptors(options_);
   std::optional<DaemonProcess> daemon;
   if (endpoint_.empty()) {
     daemon.emplace();
@@ -132,8 +171,30 @@ void EmulateCommand::run() {
     }
     options_.endpoint = *endpoint;
   }
-  const EmulationTimes times = Emulation(options_).run();
-  json_ ? print_json(options_, times) : print_table(options_, times);
+  return Emulation(options_).run();
+}
+
+ExitCode EmulateCommand::run() {
+  check();
+  const EmulationResult result =
+      options_.virtual_time ? Emulation(options_).run() : in_real_time();
+  if (result.violation) {
+    print_violation(options_, result, repeat());
+    return ExitCode::kInternal;
+  }
+  json_ ? print_json(options_, result) : print_table(options_, result);
+  return ExitCode::kOk;
+}
+
+// Every flag that has a say in what happens.
+std::string EmulateCommand::repeat() const {
+  std::string text = "ddprunctl emulate";
+  for (const CLI::Option* option : command_->get_options()) {
+    if (option->count() == 0 || option->get_name() == "--seed") continue;
+    text += " " + option->get_name();
+    if (option->get_type_size() > 0) text += "=" + option->results().front();
+  }
+  return concat(text, " --seed=", options_.seed);
 }
 
 }  // namespace ddprun::ctl

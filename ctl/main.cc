@@ -25,7 +25,7 @@ int fail(const std::string& message, ExitCode code = ExitCode::kUsage) {
 int main(int argc, char** argv) {
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
-  CLI::App app("ddprunctl: looks at, and tries, ddprun's rendezvous (see docs/ddprunctl.md)",
+  CLI::App app("ddprunctl: looks at, and tries, ddprun's rendezvous (see docs/emulate.md)",
                "ddprunctl");
   app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);
   app.require_subcommand(1);
@@ -38,8 +38,7 @@ int main(int argc, char** argv) {
     return fail(std::string(error.what()) + " (see ddprunctl --help)");
   }
   try {
-    if (emulate.chosen()) emulate.run();
-    return static_cast<int>(ExitCode::kOk);
+    return static_cast<int>(emulate.run());  // the only one
   } catch (const Error& error) {
     return fail(error.what(), exit_code_for(error.code()));
   } catch (const std::exception& error) {

@@ -1,221 +1,407 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/emulate/emulation.h"
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <random>
+#include <algorithm>
 #include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
-#include "ctl/emulate/daemon_process.h"
-#include "ctl/emulate/emulated_agent.h"
+#include "ctl/emulate/fault_plan.h"
+#include "ctl/emulate/fleet.h"
+#include "ctl/emulate/real_world.h"
 #include "ctl/emulate/round_check.h"
+#include "ctl/emulate/storm.h"
+#include "ctl/emulate/virtual_world.h"
 
 namespace ddprun::ctl {
 
 using std::chrono::milliseconds;
 
-class Emulation::Impl {
+namespace {
+
+// After the last fault: all that follows from it has happened, even an agent that came again.
+constexpr milliseconds kCalm{10'000};
+constexpr milliseconds kSettleLimit{600'000};  // then a round must run on all its nodes
+constexpr milliseconds kQuiet{3'000};          // nothing may happen, unless something waits for it
+
+bool lasts(const EmulationOptions& options) { return options.duration.count() > 0; }
+
+std::vector<Fault> planned(const EmulationOptions& options, const std::vector<int>& slow,
+                           Random& random) {
+  FaultOptions faults;
+  faults.num_nodes = options.num_agents + options.num_losses;
+  faults.num_kills = options.num_kills;
+  faults.num_partitions = options.num_partitions;
+  faults.slow_nodes = slow;
+  faults.duration = options.duration;
+  faults.keep_alive = options.keep_alive;
+  faults.late_messages = faults.stand_still = options.virtual_time;
+  return lasts(options) ? plan_faults(faults, random) : std::vector<Fault>();
+}
+
+}  // namespace
+
+class Emulation::Impl final : public NodeObserver {
  public:
   explicit Impl(EmulationOptions options)
       : options_(std::move(options)),
-        io_(1),
-        limit_(io_),
         random_(options_.seed),
-        check_(options_.num_agents, options_.num_workers_per_node),
-        run_id_("emulation-" + random_id()) {}
+        slow_(draw_nodes(options_.num_slow_nodes, options_.num_agents, random_)),
+        plan_(planned(options_, slow_, random_)),
+        chronicle_(options_.virtual_time ? VirtualWorld::beginning() : Clock::now()),
+        world_(make_world()),
+        fleet_(options_, options_.virtual_time ? "emulation" : "emulation-" + random_id(), slow_,
+               *world_, random_),
+        storm_(plan_, *world_, fleet_, chronicle_),
+        check_({job_settings(options_).min_nodes, options_.num_agents,
+                options_.num_workers_per_node, !lasts(options_)}) {}
 
-  EmulationTimes run() {
+  EmulationResult run() {
     bytes_before_ = daemon_bytes();
-    for (int i = 0; i < num_agents_in_all(); ++i) make_agent(i);
-    limit_.expires_after(options_.time_limit);
-    limit_.async_wait([this](const boost::system::error_code& error) {
-      if (!error) give_up();
-    });
-    began_ = Clock::now();
+    began_ = world_->now();
+    world_->at(began_ + options_.time_limit, [this] { give_up(); });
     join_more();
-    io_.run();
-    if (problem_) throw *problem_;
-    return times_;
+    world_->run();
+    if (out_of_time_) throw Error(ErrorCode::kTimeout, *out_of_time_);
+    result_.num_rounds = check_.round();
+    result_.num_faults = storm_.num_faults();
+    result_.seconds = seconds_since(began_);
+    result_.num_events = chronicle_.num_events();
+    result_.digest = chronicle_.digest();
+    return std::move(result_);
   }
 
  private:
-  enum class Phase { kJoining, kRestarting, kEnding };
+  enum class Phase {
+    kJoining,
+    kRestarting,  // after one failure or loss
+    kStorm,       // random faults
+    kSettling,    // they are over
+    kQuiet,
+    kEnding,
+  };
 
-  int num_agents_in_all() const { return options_.num_agents + options_.num_losses; }
-
-  milliseconds random_time() {
-    const auto most = options_.max_spawn_time.count();
-    return milliseconds(std::uniform_int_distribution<milliseconds::rep>(0, most)(random_));
+  std::unique_ptr<World> make_world() {
+    const int num_hosts = options_.num_agents + options_.num_losses;
+    std::vector<std::chrono::microseconds> latencies;
+    for (int i = 0; i < num_hosts; ++i) {
+      latencies.push_back(random_.between(std::chrono::microseconds(50), milliseconds(1)));
+    }
+    for (const int node : slow_) {
+      latencies[static_cast<std::size_t>(node)] =
+          random_.between(milliseconds(20), std::min(options_.keep_alive / 15, milliseconds(300)));
+    }
+    if (options_.virtual_time) {
+      VirtualWorld::Options virtual_options;
+      virtual_options.num_hosts = num_hosts;
+      virtual_options.settings = job_settings(options_);
+      virtual_options.plant = options_.plant;
+      virtual_options.violated = [this](const std::string& what) { violated(what); };
+      auto world = std::make_unique<VirtualWorld>(virtual_options, *this, chronicle_);
+      for (int i = 0; i < num_hosts; ++i) {
+        world->set_latency(i, latencies[static_cast<std::size_t>(i)]);
+      }
+      return world;
+    }
+    auto world = std::make_unique<RealWorld>(options_.endpoint, num_hosts, *this);
+    std::vector<int> relayed = slow_;
+    for (const Fault& fault : plan_) {
+      if (fault.kind != Fault::Kind::kPartition) continue;
+      relayed.insert(relayed.end(), fault.nodes.begin(), fault.nodes.end());
+    }
+    std::sort(relayed.begin(), relayed.end());
+    relayed.erase(std::unique(relayed.begin(), relayed.end()), relayed.end());
+    for (const int node : relayed) {
+      const bool is_slow = std::find(slow_.begin(), slow_.end(), node) != slow_.end();
+      world->put_relay_before(
+          node, is_slow ? latencies[static_cast<std::size_t>(node)] : milliseconds(0));
+    }
+    return world;
   }
 
-  void make_agent(int index) {
-    EmulatedAgentOptions agent;
-    agent.spawn_time = random_time();
-    agent.stop_time = random_time();
-    agent.machine.endpoint = options_.endpoint;
-    membership::Join& join = agent.machine.join;
-    join.run_id = run_id_;
-    join.instance = concat(run_id_, "/", index);
-    join.settings.min_nodes = join.settings.max_nodes = options_.num_agents;
-    join.settings.spares = options_.num_losses;
-    join.settings.max_restarts = options_.num_failures;
-    join.settings.max_node_losses = options_.num_losses;
-    join.timeouts.max_restart_delay = milliseconds(0);
-    join.num_workers = options_.num_workers_per_node;
-    join.host = concat("node", index);
-    join.program = "emulated";
-    EmulatedAgentEvents events;
-    events.welcomed = [this] {
-      --num_joining_;
-      ++num_joined_;
-      join_more();
-      if (num_joined_ == num_agents_in_all() && std::exchange(awaits_spares_, false)) next_event();
-    };
-    events.started = [this, index](const membership::StartRound& start) { started(index, start); };
-    events.running = [this] { running(); };
-    events.told_to_stop = [this] { told(); };
-    events.stopped = [this] { --num_live_; };
-    events.exited = [this](const membership::agent_action::Exit& exit) { exited(exit); };
-    agents_.push_back(std::make_unique<EmulatedAgent>(io_, std::move(agent), std::move(events)));
-  }
+  // ---- joining ----
 
   // Members first: with the last of them the round starts; the spares come after it.
   void join_more() {
-    if (next_ == options_.num_agents && num_joined_ < options_.num_agents) return;
-    while (next_ < num_agents_in_all() && num_joining_ < options_.max_joining) {
+    while (next_ < fleet_.size() && num_joining_ < options_.max_joining) {
       if (next_ == options_.num_agents && num_joined_ < options_.num_agents) return;
-      ++num_joining_;
-      agents_[static_cast<std::size_t>(next_++)]->start();
+      const int node = next_++;
+      if (!fleet_.is_slow(node)) {
+        ++num_joining_;
+        fleet_.begin(node);
+        continue;
+      }
+      world_->at(world_->now() + fleet_.lateness(), [this, node] {
+        ++num_joining_;
+        fleet_.begin(node);
+      });
     }
   }
 
-  void started(int index, const membership::StartRound& start) {
+  void welcomed(int node) override {
+    chronicle_.note(world_->now(), node, "welcome");
+    if (fleet_.came_in(node)) {
+      --num_joining_;
+      ++num_joined_;
+      join_more();
+      if (num_joined_ == fleet_.size() && std::exchange(awaits_spares_, false)) next_event();
+    }
+    if (phase_ == Phase::kSettling) settle();
+  }
+
+  // ---- rounds ----
+
+  void started(int node, const membership::StartRound& start) override {
+    chronicle_.note(world_->now(), node, "starts its workers", start.round);
     if (start.round != check_.round()) {
-      num_running_ = 0;
-      live_elsewhere_ = num_live_;
+      num_running_ = num_emptied_ = 0;
       members_.clear();
+      say_late_after_start();
     }
-    if (const auto wrong = check_.started(start, live_elsewhere_)) {
-      return stop(Error(ErrorCode::kProtocol, concat(*wrong, " (seed ", options_.seed, ")")));
-    }
-    members_.push_back(index);
-    ++num_live_;
-    if (check_.complete() && phase_ == Phase::kJoining) times_.join = seconds_since(began_);
+    if (const auto wrong = check_.started(start)) return violated(*wrong);
+    members_.push_back(node);
+    if (check_.complete() && phase_ == Phase::kJoining) result_.times.join = seconds_since(began_);
   }
 
-  void running() {
-    if (++num_running_ < options_.num_agents) return;
-    if (phase_ == Phase::kRestarting) {
-      (losing_ ? times_.loss_running : times_.failure_running).push_back(seconds_since(event_at_));
+  // Messages of old rounds, just when nodes start.
+  void say_late_after_start() {
+    if (!options_.virtual_time || !lasts(options_)) return;
+    for (int i = 0; i < 3; ++i) {
+      const int node = random_.index(fleet_.size());
+      const std::uint64_t draw = random_.next();
+      world_->at(world_->now() + random_.between(milliseconds(0), milliseconds(20)),
+                 [this, node, draw] { world_->say_late(node, draw % 2 == 0, draw / 2); });
     }
-    if (num_joined_ < num_agents_in_all()) {  // the spares are still on their way
-      awaits_spares_ = true;
-      return;
-    }
-    next_event();
   }
+
+  void running(int node, std::uint64_t round) override {
+    chronicle_.note(world_->now(), node, "all its workers run", round);
+    if (round != check_.round()) return;
+    ++num_running_;
+    if (all_run()) round_runs();
+  }
+
+  bool all_run() const {
+    return check_.num_nodes() > 0 && num_running_ == check_.num_nodes() && num_emptied_ == 0;
+  }
+
+  void round_runs() {
+    switch (phase_) {
+      case Phase::kRestarting:
+        (losing_ ? result_.times.loss_running : result_.times.failure_running)
+            .push_back(seconds_since(event_at_));
+        [[fallthrough]];
+      case Phase::kJoining:
+        awaits_spares_ = num_joined_ < fleet_.size();  // they are still on their way
+        if (!awaits_spares_) next_event();
+        return;
+      case Phase::kStorm:
+      case Phase::kSettling:
+        if (stopped_at_) result_.times.restart.push_back(seconds_since(*stopped_at_));
+        stopped_at_.reset();
+        if (phase_ == Phase::kSettling) settle();
+        return;
+      case Phase::kQuiet:
+        return;
+      case Phase::kEnding:
+        return finish();
+    }
+  }
+
+  void told_to_stop(int node, std::uint64_t round) override {
+    chronicle_.note(world_->now(), node, "stops its workers", round);
+    if (phase_ == Phase::kRestarting && ++num_told_ == num_to_tell_) {
+      (losing_ ? result_.times.loss_told : result_.times.failure_told)
+          .push_back(seconds_since(event_at_));
+    }
+    if (!stopped_at_) stopped_at_ = world_->now();
+    if (phase_ == Phase::kQuiet && !job_settings(options_).restart_on_join) {
+      violated(concat("node ", node, " stops round ", round, ", to which nothing has happened"));
+    }
+  }
+
+  void emptied(int node, std::uint64_t round) override {
+    chronicle_.note(world_->now(), node, "no worker is left", round);
+    check_.emptied(round);
+    if (round == check_.round()) ++num_emptied_;
+  }
+
+  void misled(int node, const char* effect) override {
+    violated(concat("a late message of an old round to node ", node, ": ", effect));
+  }
+
+  // ---- what is measured: one failure or loss after the other ----
 
   void next_event() {
     if (phase_ == Phase::kJoining) {
       const std::size_t bytes = daemon_bytes();
       if (bytes > bytes_before_) {
-        times_.daemon_bytes_per_agent =
-            static_cast<double>(bytes - bytes_before_) / num_agents_in_all();
+        result_.times.daemon_bytes_per_agent =
+            static_cast<double>(bytes - bytes_before_) / fleet_.size();
       }
     }
     num_told_ = 0;
-    event_at_ = Clock::now();
-    EmulatedAgent& victim = *agents_[static_cast<std::size_t>(
-        members_[std::uniform_int_distribution<std::size_t>(0, members_.size() - 1)(random_)])];
-    if (num_failures_ < options_.num_failures) {
+    event_at_ = world_->now();
+    const int victim = members_[random_.below(members_.size())];
+    losing_ = num_failures_ == options_.num_failures;
+    if (losing_ && num_losses_ == options_.num_losses) return begin_storm();
+    phase_ = Phase::kRestarting;
+    num_to_tell_ = static_cast<int>(members_.size()) - (losing_ ? 1 : 0);
+    if (!losing_) {
       ++num_failures_;
-      phase_ = Phase::kRestarting;
-      losing_ = false;
-      num_to_tell_ = options_.num_agents;
-      victim.fail(1);
-    } else if (num_losses_ < options_.num_losses) {
-      ++num_losses_;
-      phase_ = Phase::kRestarting;
-      losing_ = true;
-      num_to_tell_ = options_.num_agents - 1;
-      --num_live_;
-      victim.vanish();
-    } else {
+      world_->node(victim)->fail(1);
+      return;
+    }
+    ++num_losses_;
+    fleet_.went_out(victim);
+    world_->kill(victim, false);
+    if (lasts(options_)) fleet_.begin_again(victim);
+  }
+
+  // ---- random faults ----
+
+  void begin_storm() {
+    if (!lasts(options_)) {
       phase_ = Phase::kEnding;
-      const std::vector<int> members = members_;
-      for (const int member : members) agents_[static_cast<std::size_t>(member)]->succeed();
+      return finish();
+    }
+    phase_ = Phase::kStorm;
+    stopped_at_.reset();
+    storm_.begin();
+    world_->at(world_->now() + options_.duration, [this] {
+      chronicle_.note(world_->now(), -1, "no more faults from now on");
+      storm_.end();
+      phase_ = Phase::kSettling;
+      world_->at(world_->now() + kCalm + 2 * options_.keep_alive, [this] {
+        calm_ = true;
+        settle();
+      });
+      world_->at(world_->now() + kSettleLimit, [this] {
+        if (phase_ == Phase::kSettling) {
+          violated(concat("no round runs everywhere ", kSettleLimit.count() / 1000,
+                          " s after the last fault: ", num_running_, " of ", check_.num_nodes(),
+                          " nodes run round ", check_.round(), ", ", fleet_.num_in(), " of ",
+                          fleet_.size(), " are there"));
+        }
+      });
+    });
+  }
+
+  void settle() {
+    if (!calm_ || !all_run() || fleet_.num_in() < fleet_.size()) return;
+    phase_ = Phase::kQuiet;
+    world_->at(world_->now() + kQuiet, [this] {
+      phase_ = Phase::kEnding;
+      if (all_run()) finish();
+    });
+    for (int i = 0; options_.virtual_time && i < 20; ++i) {
+      world_->say_late(random_.index(fleet_.size()), i % 2 == 0, random_.next());
     }
   }
 
-  void told() {
-    if (phase_ != Phase::kRestarting || ++num_told_ < num_to_tell_) return;
-    (losing_ ? times_.loss_told : times_.failure_told).push_back(seconds_since(event_at_));
+  // ---- the end ----
+
+  void finish() {
+    event_at_ = world_->now();
+    fleet_.want_no_more();
+    const std::vector<int> members = members_;
+    for (const int member : members) world_->node(member)->succeed();
   }
 
-  void exited(const membership::agent_action::Exit& exit) {
-    if (exit.verdict.exit_code != 0 || phase_ != Phase::kEnding) {
-      return stop(Error(ErrorCode::kProtocol,
-                        concat("an agent left with code ", exit.verdict.exit_code, ": ",
-                               exit.verdict.reason, " (seed ", options_.seed, ")")));
+  void exited(int node, const membership::agent_action::Exit& exit) override {
+    chronicle_.note(world_->now(), node, "its agent exits",
+                    static_cast<std::uint64_t>(exit.verdict.exit_code));
+    fleet_.went_out(node);
+    const int code = exit.verdict.exit_code;
+    if (exit.local) {  // it was given up, and couldn't come back
+      const bool is_expected = lasts(options_) && phase_ != Phase::kQuiet && code != 2;
+      if (!is_expected) return left_wrongly(node, exit);
+      if (phase_ != Phase::kEnding) fleet_.begin_again(node);
+    } else if (!verdict_) {
+      verdict_ = code;
+      if (code != 0 || phase_ != Phase::kEnding) {
+        const bool may_end = options_.max_restarts || options_.max_node_losses ||
+                             options_.min_agents > 0;
+        if (!may_end || !lasts(options_)) return left_wrongly(node, exit);
+        result_.end = concat("code ", code, ": ", exit.verdict.reason);
+        phase_ = Phase::kEnding;
+        event_at_ = world_->now();
+        fleet_.want_no_more();
+        storm_.end();
+      }
+    } else if (*verdict_ != code) {
+      return violated(concat("node ", node, " was told the end with code ", code,
+                             ", others with code ", *verdict_));
     }
-    if (++num_exited_ < num_agents_in_all() - options_.num_losses) return;
-    times_.end = seconds_since(event_at_);
-    stop(std::nullopt);
+    if (!verdict_ || fleet_.num_in() > 0) return;
+    result_.times.end = seconds_since(event_at_);
+    world_->stop();
+  }
+
+  void left_wrongly(int node, const membership::agent_action::Exit& exit) {
+    violated(concat("node ", node, " left with code ", exit.verdict.exit_code, ": ",
+                    exit.verdict.reason));
   }
 
   void give_up() {
     const char* what = phase_ == Phase::kJoining  ? "joining"
                        : phase_ == Phase::kEnding ? "ending"
                                                   : "restarting";
-    stop(Error(ErrorCode::kTimeout,
-               concat("no end within ", options_.time_limit.count() / 1000, " s, while ", what,
-                      ": round ", check_.round(), ", ", num_joined_, " joined, ", members_.size(),
-                      " told to start, ", num_running_, " running, ", num_told_, " told to stop, ",
-                      num_exited_, " left (seed ", options_.seed, ")")));
+    const std::string text =
+        concat("no end within ", options_.time_limit.count() / 1000, " s, while ", what, ": round ",
+               check_.round(), ", ", num_joined_, " joined, ", fleet_.num_in(), " there, ",
+               members_.size(), " told to start, ", num_running_, " running, ", num_told_,
+               " told to stop");
+    if (options_.virtual_time) return violated(text);
+    out_of_time_ = concat(text, " (seed ", options_.seed, ")");
+    world_->stop();
   }
 
-  void stop(std::optional<Error> problem) {
-    if (!problem_) problem_ = std::move(problem);
-    io_.stop();
+  void violated(const std::string& what) {
+    if (result_.violation) return;
+    result_.violation = what;
+    result_.last_events = chronicle_.last();
+    world_->stop();
   }
 
-  static double seconds_since(Clock::time_point at) {
-    return std::chrono::duration<double>(Clock::now() - at).count();
+  double seconds_since(Clock::time_point at) const {
+    return std::chrono::duration<double>(world_->now() - at).count();
   }
   std::size_t daemon_bytes() const {
     return options_.daemon_pid > 0 ? resident_bytes(options_.daemon_pid).value_or(0) : 0;
   }
 
   const EmulationOptions options_;
-  boost::asio::io_context io_;
-  boost::asio::steady_timer limit_;
-  std::mt19937_64 random_;
+  Random random_;
+  const std::vector<int> slow_;
+  const std::vector<Fault> plan_;
+  Chronicle chronicle_;
+  const std::unique_ptr<World> world_;
+  Fleet fleet_;
+  Storm storm_;
   RoundCheck check_;
-  const std::string run_id_;
-  std::vector<std::unique_ptr<EmulatedAgent>> agents_;
+  EmulationResult result_;
+  std::optional<std::string> out_of_time_;
 
   Phase phase_ = Phase::kJoining;
-  bool losing_ = false;
-  bool awaits_spares_ = false;
+  bool losing_ = false, awaits_spares_ = false;
+  bool calm_ = false;  // what the last fault led to has happened
   Clock::time_point began_, event_at_;
+  std::optional<Clock::time_point> stopped_at_;  // the last round, first heard
   int next_ = 0, num_joining_ = 0, num_joined_ = 0;
-  int num_live_ = 0;        // agents with workers of any round
-  int live_elsewhere_ = 0;  // likewise, when the round began
-  int num_running_ = 0, num_told_ = 0, num_to_tell_ = 0, num_exited_ = 0;
+  int num_running_ = 0, num_emptied_ = 0;  // nodes of the last round
+  int num_told_ = 0, num_to_tell_ = 0;
   int num_failures_ = 0, num_losses_ = 0;
-  std::vector<int> members_;  // of the round
+  std::optional<int> verdict_;  // the job's end, as the first agent was told
+  std::vector<int> members_;    // of the last round
   std::size_t bytes_before_ = 0;
-  EmulationTimes times_;
-  std::optional<Error> problem_;
 };
 
 Emulation::Emulation(EmulationOptions options)
     : impl_(std::make_unique<Impl>(std::move(options))) {}
 Emulation::~Emulation() = default;
-EmulationTimes Emulation::run() { return impl_->run(); }
+EmulationResult Emulation::run() { return impl_->run(); }
 
 }  // namespace ddprun::ctl

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/random_id.h"
 #include "rendezvous/membership/codec.h"
+#include "rendezvous/membership/keep_alive.h"
 
 namespace ddprun::rendezvous {
 
@@ -75,11 +76,11 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames) {
 // A second pong, with our clock: agents learn how far theirs is from it (docs/rendezvous.md).
 void AgentHub::tell_time(ConnectionId id, std::string_view ping) {
   const auto found = agents_.find(id);
-  constexpr std::size_t kLongest = 32;
-  if (found == agents_.end() || ping.size() > kLongest) return;
+  if (found == agents_.end()) return;
   const auto now =
       std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch());
-  found->second.frames->pong(concat(ping, "@", now.count()));
+  const std::string pong = membership::KeepAlive::clock_pong(ping, now);
+  if (!pong.empty()) found->second.frames->pong(pong);
 }
 
 void AgentHub::received(ConnectionId id, std::string_view text) {

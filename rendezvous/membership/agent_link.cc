@@ -8,7 +8,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket/error.hpp>
-#include <charconv>
 #include <concepts>
 #include <cstring>
 #include <mutex>
@@ -21,13 +20,13 @@
 #include "common/name_lookup.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/frame_stream.h"
+#include "rendezvous/membership/keep_alive.h"
 
 namespace ddprun::membership {
 
 namespace asio = boost::asio;
 namespace websocket = boost::beast::websocket;
 using asio::ip::tcp;
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 namespace {
@@ -42,15 +41,6 @@ std::string numeric(const asio::ip::address& address) {
     return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
   }
   return address.to_string();
-}
-
-// A whole number from 0 to 2^53, and nothing else.
-std::optional<std::int64_t> number_in(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  if (value < 0 || value > (std::int64_t{1} << 53)) return std::nullopt;
-  return value;
 }
 
 std::string time_text(Clock::duration time) {
@@ -93,8 +83,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void set_keep_alive(milliseconds timeout, milliseconds interval) {
-    keep_alive_ = timeout;
-    ping_interval_ = interval;
+    keep_alive_.set(timeout, interval);
     was_welcome_ = true;
     if (frames_) ping_and_watch();
   }
@@ -155,7 +144,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     ++generation_;
     ++num_attempts_;
     Clock::duration limit = kAttemptLimit;
-    if (keep_alive_) limit = std::min<Clock::duration>(limit, *keep_alive_);
+    if (const auto silence = keep_alive_.timeout()) limit = std::min<Clock::duration>(limit, *silence);
     timer_.expires_at(std::min(deadline_, Clock::now() + limit));
     timer_.async_wait(guard([this](boost::system::error_code error) {
       if (error) return;
@@ -274,7 +263,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     ++generation_;
     state_ = State::kOpen;
     frames_ = std::exchange(opening_, nullptr);
-    opened_at_ = last_answered_ = last_sign_ = Clock::now();
+    last_sign_ = Clock::now();
+    keep_alive_.opened(last_sign_);
     boost::system::error_code error;
     auto& socket = frames_->stream().next_layer();
     const auto local = socket.local_endpoint(error);
@@ -300,7 +290,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
       return;
     }
     wait_and_attempt();
-    if (keep_alive_ && !said_silence_ && now - last_sign_ >= *keep_alive_) {
+    const auto silence = keep_alive_.timeout();
+    if (silence && !said_silence_ && now - last_sign_ >= *silence) {
       said_silence_ = true;
       emit(agent_event::LinkDown{true, last_failure_});
     }
@@ -331,34 +322,19 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     emit(agent_event::LinkMessage{std::move(envelope)});
   }
 
-  // Payload: when the ping was sent, in µs after opened_at_; "…@T": and the rendezvous' clock.
   void ponged(std::string_view payload) {
-    const Clock::time_point now = Clock::now();
-    const std::size_t mark = payload.find('@');
-    const auto sent = number_in(payload.substr(0, mark));
-    if (!sent || microseconds(*sent) > now - opened_at_) return;
-    const auto at = opened_at_ + microseconds(*sent);
-    last_sign_ = now;
-    if (mark != std::string_view::npos) {
-      const auto answered = number_in(payload.substr(mark + 1));
-      if (answered) emit(agent_event::ClockSampled{at, microseconds(*answered), now});
-      return;
-    }
-    if (at <= last_answered_) return;
-    last_answered_ = at;
-    emit(agent_event::LinkAnswered{at});
+    last_sign_ = Clock::now();
+    if (const auto news = keep_alive_.ponged(payload, last_sign_)) emit(*news);
   }
 
   void ping_and_watch() {
     const Clock::time_point now = Clock::now();
-    if (now - last_answered_ >= *keep_alive_) {
-      down(true, concat("nothing was heard for ", keep_alive_->count(), " ms"));
+    if (keep_alive_.is_silent(now)) {
+      down(true, concat("nothing was heard for ", keep_alive_.timeout()->count(), " ms"));
       return;
     }
-    const auto since = std::chrono::duration_cast<microseconds>(now - opened_at_);
-    frames_->ping(std::to_string(since.count()));
-    const auto next = std::min(now + ping_interval_, last_answered_ + *keep_alive_);
-    ping_timer_.expires_at(std::max(next, now + milliseconds(1)));
+    frames_->ping(keep_alive_.ping(now));
+    ping_timer_.expires_at(keep_alive_.next(now));
     ping_timer_.async_wait(guard([this](boost::system::error_code error) {
       if (!error) ping_and_watch();
     }));
@@ -418,9 +394,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   bool was_welcome_ = false;
   std::string last_failure_;
   bool said_silence_ = false;
-  std::optional<milliseconds> keep_alive_;
-  milliseconds ping_interval_{0};  // if keep_alive_
-  Clock::time_point opened_at_, last_answered_, last_sign_;
+  KeepAlive keep_alive_;
+  Clock::time_point last_sign_;  // of the rendezvous' life
 };
 
 AgentLink::AgentLink(asio::io_context& io, Endpoint endpoint,

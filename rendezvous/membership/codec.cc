@@ -462,6 +462,13 @@ Envelope<Message> decode_envelope(std::string_view input) {
 std::string encode(const AgentEnvelope& envelope) { return encode_envelope(envelope); }
 std::string encode(const RendezvousEnvelope& envelope) { return encode_envelope(envelope); }
 
+const char* type_of(const AgentMessage& message) {
+  return std::visit([](const auto& each) { return name_of(each); }, message);
+}
+const char* type_of(const RendezvousMessage& message) {
+  return std::visit([](const auto& each) { return name_of(each); }, message);
+}
+
 AgentEnvelope decode_agent_message(std::string_view input) {
   return decode_envelope<AgentMessage>(input);
 }

@@ -24,6 +24,10 @@ inline constexpr int kMaxWorkersPerNode = 65'536;
 std::string encode(const AgentEnvelope& envelope);
 std::string encode(const RendezvousEnvelope& envelope);
 
+// "join", "welcome", …: the field "type".
+const char* type_of(const AgentMessage& message);
+const char* type_of(const RendezvousMessage& message);
+
 // Throws Error(kProtocol) with one line: what is wrong and at which field.
 AgentEnvelope decode_agent_message(std::string_view text);
 RendezvousEnvelope decode_rendezvous_message(std::string_view text);

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries a plan of faults out: what was planned happens where it can, and is undone in time.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "ctl/emulate/chronicle.h"
+#include "ctl/emulate/fault_plan.h"
+#include "ctl/emulate/fleet.h"
+
+namespace ddprun::ctl {
+
+class Storm {
+ public:
+  Storm(std::vector<Fault> plan, World& world, Fleet& fleet, Chronicle& chronicle)
+      : plan_(std::move(plan)),
+        world_(world),
+        fleet_(fleet),
+        chronicle_(chronicle),
+        troubles_(static_cast<std::size_t>(fleet.size())) {}
+
+  // From now on, as planned.
+  void begin();
+  // Nothing happens any more, and what lasts ends.
+  void end();
+
+  int num_faults() const { return num_faults_; }
+
+ private:
+  struct Trouble {
+    int num_cuts = 0, num_stills = 0;
+  };
+  Trouble& trouble(int node) { return troubles_[static_cast<std::size_t>(node)]; }
+  void happen(const Fault& fault);
+  void fail_worker(int near);
+  void kill(int near, bool power_loss);
+  void cut(const Fault& fault);
+  void heal(int node);
+  void stand_still(const Fault& fault);
+  void go_on(int node);
+  bool may_trouble(int more);
+  int next_that(int near, const std::function<bool(int)>& fits) const;
+
+  const std::vector<Fault> plan_;
+  World& world_;
+  Fleet& fleet_;
+  Chronicle& chronicle_;
+  std::vector<Trouble> troubles_;
+  int num_faults_ = 0;
+  bool over_ = false;
+};
+
+}  // namespace ddprun::ctl

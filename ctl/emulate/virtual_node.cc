@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/emulate/virtual_node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/membership/codec.h"
+
+namespace ddprun::ctl {
+
+namespace event = membership::agent_event;
+using Kind = VirtualEvent::Kind;
+using std::chrono::milliseconds;
+
+namespace {
+
+// AgentLink's.
+constexpr milliseconds kFirstBackoff{5};
+constexpr milliseconds kLastBackoff{500};
+constexpr milliseconds kAttemptLimit{5'000};
+
+}  // namespace
+
+void VirtualNode::begin(EmulatedNodeOptions options) {
+  if (node_) former_.push_back(std::move(node_));
+  for (std::uint32_t& generation : alarms_) ++generation;
+  stands_still_ = false;
+  held_.clear();
+  held_frames_.clear();
+  keep_alive_ = {};
+  numbers_ = {};
+  backoff_ = milliseconds(0);
+  was_welcome_ = false;
+  node_ = std::make_unique<EmulatedNode>(std::move(options), *this, ground_.observer);
+  node_->start();
+}
+
+void VirtualNode::push(Kind kind, Clock::time_point at, std::uint32_t generation,
+                       std::uint64_t what) {
+  VirtualEvent next;
+  next.at = std::max(at, ground_.now);
+  next.kind = kind;
+  next.node = index_;
+  next.generation = generation;
+  next.what = what;
+  ground_.queue.push(next);
+}
+
+void VirtualNode::wake_at(Alarm alarm, std::optional<Clock::time_point> at) {
+  const auto which = static_cast<std::size_t>(alarm);
+  ++alarms_[which];
+  if (at) push(Kind::kAlarm, *at, alarms_[which], which);
+}
+
+void VirtualNode::handle(const VirtualEvent& due) {
+  if (node_->dead()) return;
+  const bool is_alarm = due.kind == Kind::kAlarm;
+  if (due.generation != (is_alarm ? alarms_[due.what] : generation_)) return;
+  const auto alarm = static_cast<Alarm>(due.what);
+  if (stands_still_ && !(is_alarm && alarm == Alarm::kWarden)) {
+    held_.push_back(due);
+    return;
+  }
+  if (is_alarm) return node_->ring(alarm);
+  if (due.kind == Kind::kPing) return ping();
+  switch (link_) {
+    case Link::kWaiting:
+      return attempt();
+    case Link::kAttempting:
+      return attempt_failed();
+    case Link::kOpening:
+      return opened();
+    case Link::kIdle:
+    case Link::kOpen:
+      return;
+  }
+}
+
+void VirtualNode::go_on() {
+  if (!std::exchange(stands_still_, false)) return;
+  // Which of them its event loop sees first is chance.
+  const bool timers_first = ground_.now.time_since_epoch().count() / 1000 % 2 == 0;
+  const auto timers = std::exchange(held_, {});
+  auto frames = std::exchange(held_frames_, {});
+  for (std::size_t i = 0; timers_first && i < timers.size(); ++i) handle(timers[i]);
+  for (auto& [connection, frame] : frames) arrived(connection, std::move(frame));
+  for (std::size_t i = 0; !timers_first && i < timers.size(); ++i) handle(timers[i]);
+}
+
+void VirtualNode::kill(bool power_loss) {
+  if (node_->dead()) return;
+  stands_still_ = false;
+  held_.clear();
+  held_frames_.clear();
+  node_->die();
+  if (link_ == Link::kOpen) {
+    ground_.network.close_at_host(connection_, !power_loss, ground_.now);
+  }
+  reset();
+}
+
+bool VirtualNode::waits_for_nothing() const {
+  return node_ && !node_->dead() && !node_->exited() && link_ == Link::kIdle &&
+         !node_->has_deadline();
+}
+
+// ---- the link, as rendezvous/membership/agent_link.cc has it ----
+
+void VirtualNode::connect(milliseconds timeout) {
+  if (link_ != Link::kIdle || ground_.plant.kind == Plant::Kind::kNoDeadlineAgent) return;
+  deadline_ = ground_.now + timeout;
+  said_silence_ = false;
+  if (std::exchange(was_welcome_, false)) backoff_ = milliseconds(0);
+  wait_and_attempt();
+}
+
+void VirtualNode::link_due(Link next, Clock::time_point at) {
+  link_ = next;
+  push(Kind::kLink, at, ++generation_);
+}
+
+void VirtualNode::wait_and_attempt() {
+  const auto wait = std::min<Clock::duration>(backoff_, deadline_ - ground_.now);
+  backoff_ = std::clamp(backoff_ * 2, kFirstBackoff, kLastBackoff);
+  link_due(Link::kWaiting, ground_.now + std::max(wait, Clock::duration::zero()));
+}
+
+void VirtualNode::attempt() {
+  Clock::duration limit = kAttemptLimit;
+  if (const auto silence = keep_alive_.timeout()) limit = std::min<Clock::duration>(limit, *silence);
+  attempt_deadline_ = std::min(deadline_, ground_.now + limit);
+  const auto answered = ground_.now + 4 * ground_.network.latency(index_);
+  if (ground_.network.is_cut(index_) || answered > attempt_deadline_) {
+    link_due(Link::kAttempting, attempt_deadline_);
+  } else {
+    link_due(Link::kOpening, answered);
+  }
+}
+
+void VirtualNode::attempt_failed() {
+  if (ground_.now >= deadline_) {
+    reset();
+    node_->hear(event::LinkFailed{"no answer"});
+    return;
+  }
+  wait_and_attempt();
+  const auto silence = keep_alive_.timeout();
+  if (silence && !said_silence_ && ground_.now - last_sign_ >= *silence) {
+    said_silence_ = true;
+    node_->hear(event::LinkDown{true, "no answer"});
+  }
+}
+
+void VirtualNode::opened() {
+  if (ground_.network.is_cut(index_)) return link_due(Link::kAttempting, attempt_deadline_);
+  ++generation_;
+  link_ = Link::kOpen;
+  welcome_ = false;
+  connection_ = ground_.network.connect(index_);
+  last_sign_ = ground_.now;
+  keep_alive_.opened(ground_.now);
+  ground_.connected(connection_);
+  node_->hear(event::LinkUp{"10.0.0.1", "10.255.255.1"});
+}
+
+void VirtualNode::close_link() {
+  if (link_ == Link::kOpen) ground_.network.close_at_host(connection_, true, ground_.now);
+  reset();
+}
+
+void VirtualNode::reset() {
+  ++generation_;
+  link_ = Link::kIdle;
+  welcome_ = false;
+}
+
+void VirtualNode::down(bool silence, const char* reason) {
+  ground_.network.close_at_host(connection_, true, ground_.now);
+  reset();
+  node_->hear(event::LinkDown{silence, reason});
+}
+
+void VirtualNode::send(const membership::AgentEnvelope& envelope) {
+  if (link_ != Link::kOpen) return;
+  membership::AgentEnvelope sent = envelope;
+  for (auto& again : numbers_.out(sent)) {
+    ground_.network.send_up(connection_, LateFrame{std::move(again)},
+                            ground_.now);
+  }
+  ground_.network.send_up(connection_, std::move(sent), ground_.now);
+}
+
+void VirtualNode::set_keep_alive(milliseconds timeout, milliseconds interval) {
+  keep_alive_.set(timeout, interval);
+  was_welcome_ = true;
+  if (link_ == Link::kOpen) ping();
+}
+
+void VirtualNode::ping() {
+  if (link_ != Link::kOpen) return;
+  if (keep_alive_.is_silent(ground_.now)) return down(true, "nothing was heard");
+  ground_.network.send_up(connection_, PingFrame{keep_alive_.ping(ground_.now)}, ground_.now);
+  push(Kind::kPing, keep_alive_.next(ground_.now), generation_);
+}
+
+void VirtualNode::arrived(ConnectionId connection, DownFrame frame) {
+  if (link_ != Link::kOpen || connection != connection_) return;
+  if (stands_still_) {
+    held_frames_.emplace_back(connection, std::move(frame));
+    return;
+  }
+  if (const auto* pong = std::get_if<PingFrame>(&frame)) {
+    last_sign_ = ground_.now;
+    if (auto news = keep_alive_.ponged(pong->payload, ground_.now)) node_->hear(std::move(*news));
+  } else if (std::holds_alternative<EndFrame>(frame)) {
+    down(false, "the peer closed the connection");
+  } else {
+    hear(std::move(std::get<membership::RendezvousEnvelope>(frame)));
+  }
+}
+
+void VirtualNode::hear(membership::RendezvousEnvelope envelope) {
+  const bool welcome = std::holds_alternative<membership::Welcome>(envelope.message);
+  numbers_.in(envelope);
+  if (welcome) {
+    welcome_ = true;
+    numbers_.welcomed();
+  }
+  node_->hear(event::LinkMessage{std::move(envelope)});
+  if (!welcome || link_ != Link::kOpen) return;
+  for (auto& again : numbers_.rest()) {
+    ground_.network.send_up(connection_, LateFrame{std::move(again)},
+                            ground_.now);
+  }
+}
+
+void VirtualNode::say_late(bool to_rendezvous, std::uint64_t draw) {
+  if (!node_ || node_->dead() || node_->exited() || stands_still_) return;
+  if (link_ != Link::kOpen || !welcome_ || node_->round() < 2) return;
+  const std::uint64_t round = 1 + (draw / 16) % (node_->round() - 1);
+  if (to_rendezvous) {
+    ground_.network.send_up(connection_,
+                            LateFrame{
+                                numbers_.put_in(late_agent_message(draw, round))},
+                            ground_.now);
+  } else if (ground_.plant.kind == Plant::Kind::kUnfoundedStop) {
+    node_->hear(event::LinkMessage{{0, 0, membership::StopRound{node_->round(), "a whim"}}});
+  } else {
+    membership::RendezvousMessage message = late_rendezvous_message(draw, round);
+    const Plant& plant = ground_.plant;
+    if (plant.kind == Plant::Kind::kStaleMessage && plant.message == type_of(message)) {
+      const bool starts = std::holds_alternative<membership::StartRound>(message);
+      *round_of(message) = node_->round() + (starts ? 1 : 0);
+    }
+    node_->hear_late({0, 0, std::move(message)});
+  }
+}
+
+}  // namespace ddprun::ctl

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/keep_alive.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+
+#include "common/log.h"
+
+namespace ddprun::membership {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr std::size_t kLongestPing = 32;
+
+// A whole number from 0 to 2^53, and nothing else.
+std::optional<std::int64_t> number_in(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (value < 0 || value > (std::int64_t{1} << 53)) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+void KeepAlive::set(milliseconds timeout, milliseconds interval) {
+  timeout_ = timeout;
+  interval_ = interval;
+}
+
+// When it was sent, in µs after opened_at_; "…@T": and the rendezvous' clock.
+std::string KeepAlive::ping(TimePoint now) const {
+  return std::to_string(std::chrono::duration_cast<microseconds>(now - opened_at_).count());
+}
+
+KeepAlive::TimePoint KeepAlive::next(TimePoint now) const {
+  return std::max(std::min(now + interval_, last_answered_ + *timeout_), now + milliseconds(1));
+}
+
+std::optional<AgentEvent> KeepAlive::ponged(std::string_view payload, TimePoint now) {
+  const std::size_t mark = payload.find('@');
+  const auto sent = number_in(payload.substr(0, mark));
+  if (!sent || microseconds(*sent) > now - opened_at_) return std::nullopt;
+  const auto at = opened_at_ + microseconds(*sent);
+  if (mark != std::string_view::npos) {
+    const auto answered = number_in(payload.substr(mark + 1));
+    if (!answered) return std::nullopt;
+    return agent_event::ClockSampled{at, microseconds(*answered), now};
+  }
+  if (at <= last_answered_) return std::nullopt;
+  last_answered_ = at;
+  return agent_event::LinkAnswered{at};
+}
+
+std::string KeepAlive::clock_pong(std::string_view ping, microseconds clock) {
+  if (ping.size() > kLongestPing) return {};
+  return concat(ping, "@", clock.count());
+}
+
+}  // namespace ddprun::membership

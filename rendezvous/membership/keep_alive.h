@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// When an agent pings, and what the answers tell it: that the rendezvous heard it, what its clock
+// shows, or that nothing was heard for too long. One open connection after the other. Pure.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/membership/agent_machine.h"
+
+namespace ddprun::membership {
+
+class KeepAlive {
+ public:
+  using TimePoint = Clock::time_point;
+
+  // A connection opened. What was set() holds for it, too.
+  void opened(TimePoint now) { opened_at_ = last_answered_ = now; }
+  // The connection is silent when no ping that was sent within the last `timeout` was answered.
+  void set(std::chrono::milliseconds timeout, std::chrono::milliseconds interval);
+  // nullopt: not known yet.
+  std::optional<std::chrono::milliseconds> timeout() const { return timeout_; }
+
+  // set() only. Counted from the sending of the last answered ping, so that this side always
+  // notices before the rendezvous does.
+  bool is_silent(TimePoint now) const { return now - last_answered_ >= *timeout_; }
+  // A ping that is sent now, and when the next one, or the next look at is_silent(), is due.
+  std::string ping(TimePoint now) const;
+  TimePoint next(TimePoint now) const;
+
+  // A pong came: LinkAnswered, ClockSampled, or nothing, where it is old or makes no sense.
+  std::optional<AgentEvent> ponged(std::string_view payload, TimePoint now);
+  // The second pong of a rendezvous, to this ping, when its clock shows `clock`. Empty: a peer that
+  // pings so is no agent.
+  static std::string clock_pong(std::string_view ping, std::chrono::microseconds clock);
+
+ private:
+  TimePoint opened_at_{}, last_answered_{};
+  std::optional<std::chrono::milliseconds> timeout_;
+  std::chrono::milliseconds interval_{0};  // if timeout_
+};
+
+}  // namespace ddprun::membership
