@@ -157,7 +157,8 @@ void AgentMachine::Impl::on(const agent_event::LinkDown& event) {
     awaiting_job_end_ = false;
     return;
   }
-  if (event.silence) {
+  // One that stood still may read of the end first: it was given up for its silence before.
+  if (event.silence || (!was_down && is_overdue())) {
     fence();
   } else {
     end_lease();  // what ended a connection may be the rendezvous' own end: nobody takes over

@@ -50,6 +50,7 @@ class AgentMachine::Impl {
   void give_up_if_nothing_is_taken();
   void hear(const Waiting& waiting);
   void hear(const StartRound& start);
+  void decline();  // to start round_
   void hear(const Preempt& preempt);
   void hear(const StopRound& stop);
   void hear(const membership::Inspect& inspect);
@@ -73,6 +74,8 @@ class AgentMachine::Impl {
   void on(const agent_event::WorkerFailed& event);
   void on(const agent_event::WorkersSucceeded& event);
   void date_failure(TimePoint died_at);
+  // No worker of round_ is left: once the next round's listener is bound.
+  void say_stopped();
   void on(const agent_event::WorkersFenced& event);
   void on(const agent_event::WorkerAsks& event);
   void on(const agent_event::WorkersLeft& event);
@@ -88,6 +91,9 @@ class AgentMachine::Impl {
 
   // Until when the rendezvous can't have started another round without this node's workers.
   void renew_lease();
+
+  // Nothing was heard for so long that the rendezvous may have given this node up.
+  bool is_overdue() const { return keep_alive_.count() > 0 && now_ >= answered_at_ + keep_alive_; }
 
   // No other round can come without this node's leave.
   void end_lease();

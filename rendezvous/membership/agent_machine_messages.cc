@@ -83,9 +83,10 @@ void AgentMachine::Impl::hear(const StartRound& start) {
   close_store();
   waiting_text_.clear();
   round_ = start.round;
+  failed_ = false;
+  if (is_overdue()) return decline();
   workers_ = Workers::kLive;
   prewarmed_ = false;
-  failed_ = false;
   Spawn spawn{start};
   if (is_static()) {
     spawn.round.master_addr = options_.endpoint.host;
@@ -98,6 +99,14 @@ void AgentMachine::Impl::hear(const StartRound& start) {
   }
   emit(std::move(spawn));
   renew_lease();
+}
+
+// This process stood still: the round may be over, and another one run elsewhere.
+void AgentMachine::Impl::decline() {
+  tell(LogLevel::kWarning, concat("round ", round_, " is not started: nothing was heard of the "
+                                  "rendezvous for its keep-alive time"));
+  last_step_ = 0;
+  say_stopped();
 }
 
 void AgentMachine::Impl::hear(const Preempt& preempt) {
@@ -141,6 +150,8 @@ void AgentMachine::Impl::hear(const Refused& refused) {
     start_over(refused.message);
     return;
   }
+  // This node was given up: others may go on without it soon.
+  if (!session_.empty()) stop_workers(options_.fence_grace);
   JobEnd end;
   end.exit_code = refused.exit_code;
   end.reason = refused.message;

@@ -70,6 +70,10 @@ void AgentMachine::Impl::on(const agent_event::WorkersGone& event) {
   last_step_ = event.last_step;
   stop_deadline_.reset();
   if (exit_) return;  // the store lives on: other nodes' workers may not be gone yet
+  say_stopped();
+}
+
+void AgentMachine::Impl::say_stopped() {
   if (needs_store()) {
     stopped_unsaid_ = true;
     bind_store();
