@@ -37,10 +37,9 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
       io_(io),
       options_(std::move(options)),
       events_(std::move(events)),
-      runner_(options_.machine,
-              {[] { return Clock::now(); },
-               [this](const membership::AgentAction& todo) { perform(todo); },
-               [this](std::optional<Clock::time_point> at) { wake_at(at); }}),
+      runner_(options_.machine, {[] { return Clock::now(); },
+                                 [this](const membership::AgentAction& todo) { perform(todo); },
+                                 [this](std::optional<Clock::time_point> at) { wake_at(at); }}),
       link_(
           io, options_.connect_to,
           [this](const membership::AgentEvent& link_event) { heard(link_event); },

@@ -122,7 +122,7 @@ class NodeAgent {
   int first_global_rank_ = 0;                 // of workers_
   std::map<int, std::uint64_t> first_steps_;  // of round_, by local rank, as they are said
   bool reached_ = false;
-  bool taken_in_ = false;                              // by a rendezvous, as far as is known
+  bool taken_in_ = false;           // by a rendezvous, as far as is known
   std::function<void()> farewell_;  // set: all is over here, but the store is kept for others
 };
 

@@ -50,8 +50,9 @@ void need_descriptors(const EmulationOptions& options) {
 
 EmulateCommand::EmulateCommand(CLI::App& app)
     : command_(app.add_subcommand(
-          "emulate", "thousands of nodes against a rendezvous: what must be true, and how long "
-                     "things take (docs/emulate.md)")) {
+          "emulate",
+          "thousands of nodes against a rendezvous: what must be true, and how long "
+          "things take (docs/emulate.md)")) {
   command_->add_option("--agents", options_.num_agents, "Nodes of the job")
       ->check(CLI::Range(1, kMaxAgents))
       ->capture_default_str();
@@ -59,6 +60,7 @@ EmulateCommand::EmulateCommand(CLI::App& app)
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command_->add_option("--seed", options_.seed, "What is random follows from it")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command_->add_flag("--virtual-time", options_.virtual_time,
                      "The rendezvous' machine in this process, a simulated network, no clock: "
@@ -69,8 +71,7 @@ EmulateCommand::EmulateCommand(CLI::App& app)
       ->check(CLI::Range(0, kMaxFaults))
       ->capture_default_str();
   command_
-      ->add_option("--losses", options_.num_losses,
-                   "Nodes that vanish, likewise; each has a spare")
+      ->add_option("--losses", options_.num_losses, "Nodes that vanish, likewise; each has a spare")
       ->check(CLI::Range(0, kMaxFaults))
       ->capture_default_str();
   add_faults();
@@ -124,9 +125,7 @@ void EmulateCommand::add_faults() {
 }
 
 void EmulateCommand::check() {
-  const auto bad = [](const std::string& what) {
-    return Error(ErrorCode::kInvalidArgument, what);
-  };
+  const auto bad = [](const std::string& what) { return Error(ErrorCode::kInvalidArgument, what); };
   if (options_.num_slow_nodes > options_.num_agents) {
     throw bad(concat("--slow-nodes=", options_.num_slow_nodes, ": there are ", options_.num_agents,
                      " agents"));
@@ -152,8 +151,8 @@ void EmulateCommand::check() {
   options_.max_spawn_time = from_seconds(spawn_seconds_);
   options_.keep_alive = from_seconds(keep_alive_seconds_);
   options_.time_limit =
-      options_.duration + from_seconds(limit_seconds_.value_or(
-                              options_.virtual_time ? kVirtualLimit : kDefaultLimit));
+      options_.duration +
+      from_seconds(limit_seconds_.value_or(options_.virtual_time ? kVirtualLimit : kDefaultLimit));
 }
 
 EmulationResult EmulateCommand::in_real_time() {
@@ -176,8 +175,7 @@ EmulationResult EmulateCommand::in_real_time() {
 
 ExitCode EmulateCommand::run() {
   check();
-  const EmulationResult result =
-      options_.virtual_time ? Emulation(options_).run() : in_real_time();
+  const EmulationResult result = options_.virtual_time ? Emulation(options_).run() : in_real_time();
   if (result.violation) {
     print_violation(options_, result, repeat());
     return ExitCode::kInternal;
@@ -190,9 +188,10 @@ ExitCode EmulateCommand::run() {
 std::string EmulateCommand::repeat() const {
   std::string text = "ddprunctl emulate";
   for (const CLI::Option* option : command_->get_options()) {
-    if (option->count() == 0 || option->get_name() == "--seed") continue;
-    text += " " + option->get_name();
-    if (option->get_type_size() > 0) text += "=" + option->results().front();
+    const std::string& name = option->get_lnames().front();
+    if (option->count() == 0 || name == "seed") continue;
+    text += " --" + name;
+    if (option->get_items_expected_max() > 0) text += "=" + option->results().front();
   }
   return concat(text, " --seed=", options_.seed);
 }

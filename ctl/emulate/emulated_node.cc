@@ -14,11 +14,11 @@ EmulatedNode::EmulatedNode(EmulatedNodeOptions options, NodeHost& host, NodeObse
     : options_(std::move(options)),
       host_(host),
       observer_(observer),
-      runner_(options_.machine,
-              {[this] { return host_.now(); },
-               [this](const membership::AgentAction& todo) { perform(todo); },
-               [this](std::optional<Clock::time_point> at) { host_.wake_at(Alarm::kMachine, at); }}) {
-}
+      runner_(options_.machine, {[this] { return host_.now(); },
+                                 [this](const membership::AgentAction& todo) { perform(todo); },
+                                 [this](std::optional<Clock::time_point> at) {
+                                   host_.wake_at(Alarm::kMachine, at);
+                                 }}) {}
 
 void EmulatedNode::hear(membership::AgentEvent link_event) {
   if (const auto* heard = std::get_if<event::LinkMessage>(&link_event)) {
@@ -87,7 +87,6 @@ void EmulatedNode::die() {
 }
 
 void EmulatedNode::perform(const membership::AgentAction& todo) {
-  if (std::holds_alternative<action::Tell>(todo)) return;
   ++num_effects_;
   if (const auto* connect = std::get_if<action::Connect>(&todo)) {
     host_.connect(connect->timeout);

@@ -53,9 +53,9 @@ struct EmulatedNodeOptions {
   membership::AgentOptions machine;
   std::chrono::milliseconds spawn_time{0};  // StartRound → all workers run
   std::chrono::milliseconds step_time{0};   // → their first step is done; 0: they don't say
-  std::chrono::milliseconds stop_time{0};   // told to stop → no worker is left, if not killed before
-  bool ignores_fence = false;               // a planted bug: its workers outlive a lost contact
-  bool hurries = false;                     // likewise: says too early that its workers are gone
+  std::chrono::milliseconds stop_time{0};  // told to stop → no worker is left, if not killed before
+  bool ignores_fence = false;              // a planted bug: its workers outlive a lost contact
+  bool hurries = false;                    // likewise: says too early that its workers are gone
 };
 
 class EmulatedNode {
@@ -116,7 +116,7 @@ class EmulatedNode {
   bool fenced_unsaid_ = false;  // the warden has killed them, the agent doesn't know yet
   bool gone_unsaid_ = false;    // it was told to stop them and waits for their end
   bool dead_ = false;
-  int num_effects_ = 0;  // actions so far, other than lines for the user
+  int num_effects_ = 0;  // actions so far
 };
 
 }  // namespace ddprun::ctl

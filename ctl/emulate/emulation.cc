@@ -322,8 +322,8 @@ class Emulation::Impl final : public NodeObserver {
     } else if (!verdict_) {
       verdict_ = code;
       if (code != 0 || phase_ != Phase::kEnding) {
-        const bool may_end = options_.max_restarts || options_.max_node_losses ||
-                             options_.min_agents > 0;
+        const bool may_end =
+            options_.max_restarts || options_.max_node_losses || options_.min_agents > 0;
         if (!may_end || !lasts(options_)) return left_wrongly(node, exit);
         result_.end = concat("code ", code, ": ", exit.verdict.reason);
         phase_ = Phase::kEnding;

@@ -56,7 +56,7 @@ struct EmulationTimes {
 struct EmulationResult {
   EmulationTimes times;
   std::uint64_t num_rounds = 0;
-  int num_faults = 0;  // random ones that took place; late messages are not counted
+  int num_faults = 0;              // random ones that took place; late messages are not counted
   std::optional<std::string> end;  // the job ended before its time, as it may with these budgets
   double seconds = 0;              // that all took, in the world's time
   std::uint64_t num_events = 0, digest = 0;  // virtual time

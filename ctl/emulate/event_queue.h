@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What will happen in virtual time, the earliest first; what is due at the same time in the order in
-// which it was put in. Pure.
+// What will happen in virtual time, the earliest first; what is due at the same time in the order
+// in which it was put in. Pure.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@ namespace ddprun::ctl {
 
 struct VirtualEvent {
   enum class Kind : std::uint8_t {
-    kCall,          // of the owner: `what` says which
-    kUp,            // a frame of connection `what` arrives at the rendezvous
-    kDown,          // likewise at its host
-    kTick,          // the rendezvous'
-    kJoinTimeout,   // of connection `what`
-    kAlarm,         // the node's: `what` says which
-    kLink,          // the node's attempt to connect goes on
-    kPing,          // the node's
+    kCall,         // of the owner: `what` says which
+    kUp,           // a frame of connection `what` arrives at the rendezvous
+    kDown,         // likewise at its host
+    kTick,         // the rendezvous'
+    kJoinTimeout,  // of connection `what`
+    kAlarm,        // the node's: `what` says which
+    kLink,         // the node's attempt to connect goes on
+    kPing,         // the node's
   };
   Clock::time_point at{};
   std::uint64_t order = 0;  // the queue's

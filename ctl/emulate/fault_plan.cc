@@ -65,9 +65,7 @@ std::vector<Fault> plan_faults(const FaultOptions& options, Random& random) {
   for (int i = 0; i < options.num_kills; ++i) {
     Fault fault;
     const int dice = random.index(100);
-    fault.kind = dice < 50   ? Kind::kWorkerFails
-                 : dice < 80 ? Kind::kAgentKilled
-                             : Kind::kPowerLoss;
+    fault.kind = dice < 50 ? Kind::kWorkerFails : dice < 80 ? Kind::kAgentKilled : Kind::kPowerLoss;
     fault.at = moment();
     fault.nodes = {random.index(options.num_nodes)};
     plan.push_back(std::move(fault));

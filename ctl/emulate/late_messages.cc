@@ -12,7 +12,8 @@ using namespace membership;
 namespace {
 
 bool is_numbered(const AgentMessage& message) {
-  return !std::holds_alternative<Stalled>(message) && !std::holds_alternative<Inspection>(message) &&
+  return !std::holds_alternative<Stalled>(message) &&
+         !std::holds_alternative<Inspection>(message) &&
          !std::holds_alternative<StepTimes>(message);
 }
 
@@ -78,7 +79,7 @@ RendezvousMessage late_rendezvous_message(std::uint64_t draw, std::uint64_t roun
 }
 
 std::vector<AgentEnvelope> WireNumbers::out(AgentEnvelope& envelope) {
-  heard_ = envelope.ack;
+  heard_ = std::max(heard_, envelope.ack);
   if (envelope.seq == 0) return {};
   own_sent_ = std::max(own_sent_, envelope.seq);
   for (const Added& each : added_) {
@@ -89,9 +90,8 @@ std::vector<AgentEnvelope> WireNumbers::out(AgentEnvelope& envelope) {
 
 void WireNumbers::in(RendezvousEnvelope& envelope) {
   acknowledged_ = std::max(acknowledged_, envelope.ack);
-  const auto num_added =
-      std::count_if(added_.begin(), added_.end(),
-                    [&](const Added& each) { return each.wire <= envelope.ack; });
+  const auto num_added = std::count_if(
+      added_.begin(), added_.end(), [&](const Added& each) { return each.wire <= envelope.ack; });
   envelope.ack -= static_cast<std::uint64_t>(num_added);
 }
 

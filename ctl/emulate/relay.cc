@@ -61,12 +61,11 @@ class Relay::Pair : public std::enable_shared_from_this<Pair> {
   };
 
   void read(Pump& pump, tcp::socket& from, tcp::socket& to) {
-    from.async_read_some(
-        asio::buffer(pump.buffer),
-        [self = shared_from_this(), &pump, &from, &to](const ErrorOf& error, std::size_t size) {
-          const auto due = Clock::now() + self->way_->delay;
-          self->pass(pump, from, to, error ? 0 : size, due);
-        });
+    from.async_read_some(asio::buffer(pump.buffer), [self = shared_from_this(), &pump, &from, &to](
+                                                        const ErrorOf& error, std::size_t size) {
+      const auto due = Clock::now() + self->way_->delay;
+      self->pass(pump, from, to, error ? 0 : size, due);
+    });
   }
 
   // `size` 0: the end of what comes from `from`.
@@ -75,10 +74,8 @@ class Relay::Pair : public std::enable_shared_from_this<Pair> {
     if (!from.is_open()) return;
     if (pump.held || Clock::now() < due) {
       pump.timer.expires_at(pump.held ? Clock::time_point::max() : due);
-      pump.timer.async_wait(
-          [self = shared_from_this(), &pump, &from, &to, size, due](const ErrorOf&) {
-            self->pass(pump, from, to, size, due);
-          });
+      pump.timer.async_wait([self = shared_from_this(), &pump, &from, &to, size,
+                             due](const ErrorOf&) { self->pass(pump, from, to, size, due); });
       return;
     }
     if (size == 0) return close();

@@ -16,8 +16,9 @@ class RoundCheck {
  public:
   struct Limits {
     int min_nodes = 1, max_nodes = 1;
-    int num_workers = 1;   // of each node
-    bool in_order = true;  // each round starts on all its nodes before the next one: nothing is lost
+    int num_workers = 1;  // of each node
+    bool in_order =
+        true;  // each round starts on all its nodes before the next one: nothing is lost
   };
   explicit RoundCheck(const Limits& limits) : limits_(limits) {}
 

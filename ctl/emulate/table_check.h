@@ -31,8 +31,7 @@ class TableCheck {
 
  private:
   std::optional<std::string> round_started(const membership::JobTable& table,
-                                           const membership::Actions& actions,
-                                           std::uint64_t round);
+                                           const membership::Actions& actions, std::uint64_t round);
   std::optional<std::string> within_budget(const membership::JobStatus& job) const;
 
   const membership::JobSettings settings_;

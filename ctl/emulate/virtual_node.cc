@@ -107,7 +107,8 @@ bool VirtualNode::waits_for_nothing() const {
 // ---- the link, as rendezvous/membership/agent_link.cc has it ----
 
 void VirtualNode::connect(milliseconds timeout) {
-  if (link_ != Link::kIdle || ground_.plant.kind == Plant::Kind::kNoDeadlineAgent) return;
+  if (link_ != Link::kIdle) return;
+  if (ground_.plant.kind == Plant::Kind::kNoDeadlineAgent && was_welcome_) return;
   deadline_ = ground_.now + timeout;
   said_silence_ = false;
   if (std::exchange(was_welcome_, false)) backoff_ = milliseconds(0);
@@ -127,7 +128,8 @@ void VirtualNode::wait_and_attempt() {
 
 void VirtualNode::attempt() {
   Clock::duration limit = kAttemptLimit;
-  if (const auto silence = keep_alive_.timeout()) limit = std::min<Clock::duration>(limit, *silence);
+  if (const auto silence = keep_alive_.timeout())
+    limit = std::min<Clock::duration>(limit, *silence);
   attempt_deadline_ = std::min(deadline_, ground_.now + limit);
   const auto answered = ground_.now + 4 * ground_.network.latency(index_);
   if (ground_.network.is_cut(index_) || answered > attempt_deadline_) {
@@ -175,6 +177,7 @@ void VirtualNode::reset() {
 }
 
 void VirtualNode::down(bool silence, const char* reason) {
+  if (silence) send({0, 0, membership::CutOff{}});
   ground_.network.close_at_host(connection_, true, ground_.now);
   reset();
   node_->hear(event::LinkDown{silence, reason});
@@ -184,8 +187,7 @@ void VirtualNode::send(const membership::AgentEnvelope& envelope) {
   if (link_ != Link::kOpen) return;
   membership::AgentEnvelope sent = envelope;
   for (auto& again : numbers_.out(sent)) {
-    ground_.network.send_up(connection_, LateFrame{std::move(again)},
-                            ground_.now);
+    ground_.network.send_up(connection_, LateFrame{std::move(again)}, ground_.now);
   }
   ground_.network.send_up(connection_, std::move(sent), ground_.now);
 }
@@ -229,8 +231,7 @@ void VirtualNode::hear(membership::RendezvousEnvelope envelope) {
   node_->hear(event::LinkMessage{std::move(envelope)});
   if (!welcome || link_ != Link::kOpen) return;
   for (auto& again : numbers_.rest()) {
-    ground_.network.send_up(connection_, LateFrame{std::move(again)},
-                            ground_.now);
+    ground_.network.send_up(connection_, LateFrame{std::move(again)}, ground_.now);
   }
 }
 
@@ -239,10 +240,8 @@ void VirtualNode::say_late(bool to_rendezvous, std::uint64_t draw) {
   if (link_ != Link::kOpen || !welcome_ || node_->round() < 2) return;
   const std::uint64_t round = 1 + (draw / 16) % (node_->round() - 1);
   if (to_rendezvous) {
-    ground_.network.send_up(connection_,
-                            LateFrame{
-                                numbers_.put_in(late_agent_message(draw, round))},
-                            ground_.now);
+    ground_.network.send_up(
+        connection_, LateFrame{numbers_.put_in(late_agent_message(draw, round))}, ground_.now);
   } else if (ground_.plant.kind == Plant::Kind::kUnfoundedStop) {
     node_->hear(event::LinkMessage{{0, 0, membership::StopRound{node_->round(), "a whim"}}});
   } else {

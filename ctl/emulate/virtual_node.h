@@ -36,7 +36,7 @@ class VirtualNode final : public NodeHost {
   void begin(EmulatedNodeOptions options);
   EmulatedNode* node() { return node_.get(); }
 
-  void handle(const VirtualEvent& event);                // one of its own
+  void handle(const VirtualEvent& event);  // one of its own
   void arrived(ConnectionId connection, DownFrame frame);
   void kill(bool power_loss);
   void stand_still() { stands_still_ = true; }
@@ -75,7 +75,7 @@ class VirtualNode final : public NodeHost {
   std::unique_ptr<EmulatedNode> node_;
   std::vector<std::unique_ptr<EmulatedNode>> former_;  // one of their calls may be under way
   bool stands_still_ = false;
-  std::vector<VirtualEvent> held_;                              // meanwhile
+  std::vector<VirtualEvent> held_;                               // meanwhile
   std::vector<std::pair<ConnectionId, DownFrame>> held_frames_;  // likewise
   std::array<std::uint32_t, kNumAlarms> alarms_{};               // generations
 

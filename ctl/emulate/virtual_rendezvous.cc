@@ -36,8 +36,8 @@ void VirtualRendezvous::hear(ConnectionId connection, UpFrame frame) {
     const auto clock =
         std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch());
     network_.send_down(connection, PingFrame{ping->payload}, now);
-    network_.send_down(
-        connection, PingFrame{membership::KeepAlive::clock_pong(ping->payload, clock)}, now);
+    network_.send_down(connection,
+                       PingFrame{membership::KeepAlive::clock_pong(ping->payload, clock)}, now);
     feed(event::Heard{connection});
   } else if (std::holds_alternative<EndFrame>(frame)) {
     open_.erase(connection);
@@ -131,8 +131,8 @@ void VirtualRendezvous::set_tick() {
 // The planted bugs of what it says.
 void VirtualRendezvous::spoil(membership::Actions& actions) {
   const Kind kind = options_.plant.kind;
-  if (spoilt_ || (kind != Kind::kRankTwice && kind != Kind::kRankMissing &&
-                  kind != Kind::kOtherVerdict)) {
+  if (spoilt_ ||
+      (kind != Kind::kRankTwice && kind != Kind::kRankMissing && kind != Kind::kOtherVerdict)) {
     return;
   }
   for (membership::Action& each : actions) {

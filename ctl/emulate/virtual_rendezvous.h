@@ -32,6 +32,7 @@ class VirtualRendezvous {
   void tick();
   // The connection has been open for long enough: it should have joined.
   void join_timeout(ConnectionId connection);
+
  private:
   void feed(membership::Event event, bool is_late = false);
   void step(membership::Event& event, bool is_late);
@@ -45,12 +46,12 @@ class VirtualRendezvous {
   const Options options_;
   TableCheck check_;
   membership::JobTable table_;
-  std::map<ConnectionId, bool> open_;  // → has joined
+  std::map<ConnectionId, bool> open_;      // → has joined
   std::deque<membership::Event> waiting_;  // of connections that were closed meanwhile
   std::optional<Clock::time_point> wake_at_;
   std::uint64_t round_ = 0;
   bool feeding_ = false;
-  bool spoilt_ = false;   // the planted bug has shown
+  bool spoilt_ = false;  // the planted bug has shown
 };
 
 }  // namespace ddprun::ctl

@@ -20,16 +20,15 @@ constexpr std::chrono::milliseconds kJoinTimeout{10'000};  // AgentHub's
 VirtualWorld::VirtualWorld(Options options, NodeObserver& observer, Chronicle& chronicle)
     : options_(std::move(options)),
       chronicle_(chronicle),
-      network_(options_.num_hosts,
-               {[this](Clock::time_point at, bool up, ConnectionId connection) {
-                  push(up ? Kind::kUp : Kind::kDown, at, connection);
-                },
-                [this](ConnectionId connection, UpFrame frame) {
-                  rendezvous_.hear(connection, std::move(frame));
-                },
-                [this](int index, ConnectionId connection, DownFrame frame) {
-                  host(index).arrived(connection, std::move(frame));
-                }}),
+      network_(options_.num_hosts, {[this](Clock::time_point at, bool up, ConnectionId connection) {
+                                      push(up ? Kind::kUp : Kind::kDown, at, connection);
+                                    },
+                                    [this](ConnectionId connection, UpFrame frame) {
+                                      rendezvous_.hear(connection, std::move(frame));
+                                    },
+                                    [this](int index, ConnectionId connection, DownFrame frame) {
+                                      host(index).arrived(connection, std::move(frame));
+                                    }}),
       rendezvous_(network_, chronicle,
                   {options_.settings, options_.plant, [this] { return now_; },
                    [this](std::optional<Clock::time_point> at) {

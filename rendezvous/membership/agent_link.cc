@@ -144,7 +144,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     ++generation_;
     ++num_attempts_;
     Clock::duration limit = kAttemptLimit;
-    if (const auto silence = keep_alive_.timeout()) limit = std::min<Clock::duration>(limit, *silence);
+    if (const auto silence = keep_alive_.timeout())
+      limit = std::min<Clock::duration>(limit, *silence);
     timer_.expires_at(std::min(deadline_, Clock::now() + limit));
     timer_.async_wait(guard([this](boost::system::error_code error) {
       if (error) return;
@@ -343,7 +344,12 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   void down(bool silence, std::string reason) {
     if (state_ != State::kOpen) return;
     reset();
-    if (frames_) frames_->close();
+    if (frames_ && silence) {  // it may be heard all the same
+      frames_->send(encode(AgentEnvelope{0, 0, CutOff{}}));
+      frames_->close_when_sent(kCloseLimit);
+    } else if (frames_) {
+      frames_->close();
+    }
     frames_.reset();
     emit(agent_event::LinkDown{silence, std::move(reason)});
   }

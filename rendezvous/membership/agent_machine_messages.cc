@@ -103,7 +103,8 @@ void AgentMachine::Impl::hear(const StartRound& start) {
 
 // This process stood still: the round may be over, and another one run elsewhere.
 void AgentMachine::Impl::decline() {
-  tell(LogLevel::kWarning, concat("round ", round_, " is not started: nothing was heard of the "
+  tell(LogLevel::kWarning, concat("round ", round_,
+                                  " is not started: nothing was heard of the "
                                   "rendezvous for its keep-alive time"));
   last_step_ = 0;
   say_stopped();

@@ -43,6 +43,7 @@ const char* name_of(const WorkersLeft&) { return "workers_left"; }
 const char* name_of(const Preempted&) { return "preempted"; }
 const char* name_of(const Preempt&) { return "preempt"; }
 const char* name_of(const Leave&) { return "leave"; }
+const char* name_of(const CutOff&) { return "cut_off"; }
 const char* name_of(const Stalled&) { return "stalled"; }
 const char* name_of(const Inspection&) { return "inspection"; }
 const char* name_of(const StepTimes&) { return "step_times"; }
@@ -140,7 +141,9 @@ void get(const JsonFields& in, Join& join) {
 }
 
 void put(json::object&, const Ack&) {}
+void put(json::object&, const CutOff&) {}
 void get(const JsonFields&, Ack&) {}
+void get(const JsonFields&, CutOff&) {}
 
 void put(json::object& out, const WorkersRunning& message) {
   out["round"] = counter_value(message.round);

@@ -14,8 +14,9 @@ namespace {
 
 // What may come without a number, and be lost with its connection.
 bool may_be_unnumbered(const AgentMessage& message) {
-  return std::holds_alternative<Ack>(message) || std::holds_alternative<Stalled>(message) ||
-         std::holds_alternative<Inspection>(message) || std::holds_alternative<StepTimes>(message);
+  return std::holds_alternative<Ack>(message) || std::holds_alternative<CutOff>(message) ||
+         std::holds_alternative<Stalled>(message) || std::holds_alternative<Inspection>(message) ||
+         std::holds_alternative<StepTimes>(message);
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ class Job {
   void handle(Node& node, const WorkersLeft& message, TimePoint now, Actions& out);
   void handle(Node& node, const Preempted& message, TimePoint now, Actions& out);
   void handle(Node& node, const Leave& message, TimePoint now, Actions& out);
+  void handle(Node& node, const CutOff& message, TimePoint now, Actions& out);
   void handle(Node& node, const Stalled& message, TimePoint now, Actions& out);
   void handle(Node& node, const Inspection& message, TimePoint now, Actions& out);
   void handle(Node& node, const StepTimes& message, TimePoint now, Actions& out);

@@ -167,6 +167,10 @@ void Job::closed(ConnectionId connection, TimePoint now, Actions&) {
   keep_earlier(presence_check_, *node->grace_until);
 }
 
+void Job::handle(Node& node, const CutOff&, TimePoint now, Actions&) {
+  node.fenced_until = now + kFenceGrace + kFenceMargin;
+}
+
 void Job::check_presence(TimePoint now, Actions& out) {
   presence_check_.reset();
   std::vector<NodeId> silent, cut_off;
@@ -221,8 +225,9 @@ void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now
   const bool member = is_member(node) && state_.round > 0;
   unnoticed_ = by_silence ? now - node.last_heard
                           : (node.grace_until ? options_.reconnect_grace : Clock::duration::zero());
-  if (by_silence && round_live && node.phase != NodePhase::kIdle) {
-    fenced_until_ = now + kFenceGrace + kFenceMargin;
+  if (by_silence) node.fenced_until = now + kFenceGrace + kFenceMargin;
+  if (node.fenced_until && round_live && node.phase != NodePhase::kIdle) {
+    fenced_until_ = std::max(fenced_until_.value_or(now), *node.fenced_until);
   }
   log(out, LogLevel::kWarning, what);
   erase(id, out);

@@ -172,7 +172,11 @@ struct Leave {
   int exit_code = 0;
 };
 
-// The next three are never numbered: nobody wants to know later.
+// The next four are never numbered: nobody wants to know later.
+
+// The last words of a connection: nothing was heard of the rendezvous for the keep-alive time. The
+// node kills its workers within kFenceGrace.
+struct CutOff {};
 
 // A rank made no progress for its limit; said again at twice, 4 ×, … of it.
 struct Stalled {
@@ -195,7 +199,7 @@ struct StepTimes {
 
 using AgentMessage = std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded,
                                   FirstStep, WorkersStopped, WorkerRequest, WorkersLeft, Preempted,
-                                  Leave, Stalled, Inspection, StepTimes>;
+                                  Leave, CutOff, Stalled, Inspection, StepTimes>;
 
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 

@@ -46,7 +46,8 @@ struct Node {
   NodePhase phase = NodePhase::kIdle;
   std::optional<int> node_rank;  // in the live or last round; spares have none
   Clock::time_point last_heard{};
-  std::optional<Clock::time_point> grace_until;  // set while there is no connection
+  std::optional<Clock::time_point> grace_until;   // set while there is no connection
+  std::optional<Clock::time_point> fenced_until;  // it was cut off: its workers live until then
   bool stepped = false;    // its workers have finished a step of the live round
   bool emptied = false;    // kSucceeded, and said that no process of the round is left
   bool warned = false;     // it is about to be taken away

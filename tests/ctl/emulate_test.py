@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl emulate`: a job of hundreds of nodes that fail and vanish, by seed, against the ddprund
-that is shipped; what it does with bad input and with a rendezvous that isn't there."""
+"""`ddprunctl emulate`: a job of hundreds of nodes that fail, vanish and are cut off, by seed, against
+the ddprund that is shipped; what it does with bad input and with a rendezvous that isn't there."""
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -42,17 +43,47 @@ class Emulate(unittest.TestCase):
     def test_the_table_says_what_was_measured(self):
         done = self.emulate("--agents=20", "--losses=1")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for text in ("20 agents × 8 workers", "first join", "a node vanishes", "memory per agent"):
+        for text in ("20 agents × 8 workers", "first join", "a node vanishes", "memory per agent",
+                     "every invariant held"):
             self.assertIn(text, done.stdout)
+
+    def test_kills_partitions_and_slow_nodes_in_real_time(self):
+        for seed in (1, 2):
+            with self.subTest(seed=seed):
+                times = self.times("--agents=40", "--kills=5", "--partitions=4", "--slow-nodes=3",
+                                   "--duration=4", "--keep-alive=1", f"--seed={seed}")
+                self.assertGreater(times["random_faults"], 5)
+                self.assertGreater(times["rounds"], 3)
+                self.assertTrue(times["restart_ms"])
 
     def test_bad_values_are_one_line(self):
         for flags, says in ((["--agents=0"], "--agents"), (["--agents=x"], "--agents"),
-                            (["--rdzv-endpoint=:"], "--rdzv-endpoint"), (["--nonsense"], "--nonsense")):
+                            (["--rdzv-endpoint=:"], "--rdzv-endpoint"), (["--nonsense"], "--nonsense"),
+                            (["--kills=-1"], "--kills"), (["--partitions=1e9"], "--partitions"),
+                            (["--slow-nodes=101"], "--slow-nodes=101: there are 100"),
+                            (["--min-agents=101"], "--min-agents=101: there are 100"),
+                            (["--kills=1", "--duration=0"], "--duration=0"),
+                            (["--duration=-1"], "--duration"), (["--keep-alive=0"], "--keep-alive"),
+                            (["--max-restarts=x"], "--max-restarts"), (["--seed=-1"], "--seed"),
+                            (["--virtual-time", "--rdzv-endpoint=127.0.0.1"], "--rdzv-endpoint"),
+                            (["--plant=hasty"], "--plant"),
+                            (["--virtual-time", "--plant=nonsense"], "--plant=nonsense")):
             with self.subTest(flags):
                 done = self.emulate(*flags)
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertRegex(done.stderr, r"\Addprunctl: [^\n]*\n\Z")
                 self.assertIn(says, done.stderr)
+
+    def test_help_names_every_flag_of_the_page(self):
+        shown = self.emulate("--help").stdout
+        page = os.path.join(HERE, "../../docs/emulate.md")
+        with open(page, encoding="utf-8") as f:
+            table = f.read().split("## Flags")[1].split("## The scale rows")[0]
+        flags = set(re.findall(r"`(--[a-z-]+)[ `]", table)) - {"--on-join"}
+        self.assertGreater(len(flags), 15)
+        for flag in flags:
+            self.assertIn(flag + " ", shown)
+        self.assertNotIn("--plant", shown)
 
     def test_nobody_at_the_endpoint(self):
         with socket.socket() as held:  # bound, not listening: refused

@@ -23,31 +23,48 @@ membership::StartRound start(std::uint64_t round, int rank) {
   return message;
 }
 
-std::string problem(RoundCheck& check, const membership::StartRound& message, int num_live = 0) {
-  return check.started(message, num_live).value_or("");
+std::string problem(RoundCheck& check, const membership::StartRound& message) {
+  return check.started(message).value_or("");
 }
 
+RoundCheck two_nodes(bool in_order = true) { return RoundCheck({1, 2, 4, in_order}); }
+
 TEST_CASE("RoundCheck: rounds that follow each other, whole, are right") {
-  RoundCheck check(2, 4);
+  RoundCheck check = two_nodes();
   CHECK(problem(check, start(1, 1)).empty());
   CHECK_FALSE(check.complete());
   CHECK(problem(check, start(1, 0)).empty());
   CHECK(check.complete());
+  check.emptied(1);
+  check.emptied(1);
   CHECK(problem(check, start(2, 0)).empty());
   CHECK(problem(check, start(2, 1)).empty());
   CHECK(check.round() == 2);
+  CHECK(check.num_live() == 2);
 }
 
 TEST_CASE("RoundCheck: each bug of a rendezvous is named") {
-  RoundCheck check(2, 4);
+  RoundCheck check = two_nodes();
   REQUIRE(problem(check, start(2, 0)).empty());
   membership::StartRound message = start(2, 1);
+  SECTION("a round that is too large") {
+    RoundCheck other = two_nodes();
+    message.num_nodes = 3;
+    CHECK_THAT(problem(other, message), Contains("it has 3 nodes"));
+  }
   SECTION("a stale round") { CHECK_THAT(problem(check, start(1, 1)), Contains("after round 2")); }
   SECTION("a round before the last one had started everywhere") {
     CHECK_THAT(problem(check, start(3, 0)), Contains("round 2 had not started"));
   }
   SECTION("two live rounds") {
-    CHECK_THAT(problem(check, message, 1), Contains("workers of another round live on 1"));
+    RoundCheck lossy = two_nodes(false);
+    REQUIRE(problem(lossy, start(1, 0)).empty());
+    CHECK_THAT(problem(lossy, start(2, 1)), Contains("workers of another round live on 1"));
+  }
+  SECTION("the one node, told two rounds") {
+    check.emptied(2);
+    REQUIRE(problem(check, message).empty());
+    CHECK_THAT(problem(check, start(3, 0)), Contains("live on 1"));
   }
   SECTION("a rank given twice") {
     CHECK_THAT(problem(check, start(2, 0)), Contains("node rank 0 was given twice"));

@@ -72,6 +72,44 @@ TEST_CASE("AgentMachine: silence fences: the workers stop at once") {
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
 }
 
+TEST_CASE("AgentMachine: one that stood still does not take its being given up for anything else") {
+  Node node;
+  node.run();
+  SECTION("an end of connection after the keep-alive time is silence") {
+    node.now += 5s;
+    node(agent_event::LinkDown{false, "EOF"});
+    CHECK(node.last<agent_action::StopWorkers>()->grace == kFenceGrace);
+    CHECK(node.last<agent_action::Lease>()->until != std::nullopt);
+  }
+  SECTION("one before it is not") {
+    node.now += 4900ms;
+    node(agent_event::LinkDown{false, "EOF"});
+    CHECK(node.last<agent_action::StopWorkers>() == nullptr);
+  }
+  SECTION("refused: others may go on without it") {
+    node(agent_event::LinkDown{false, "EOF"});
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+    node.hear(Refused{"given up as lost", 75}, false);
+    CHECK(node.last<agent_action::StopWorkers>()->grace == kFenceGrace);
+  }
+  SECTION("a round that it is told to start late may be over") {
+    node.hear(StopRound{1, "why"});
+    node(agent_event::WorkersGone{1});
+    node(agent_event::StoreBound{4001});
+    node.actions.clear();
+    node.now += 5s;
+    node.start(2);
+    CHECK(node.last<agent_action::Spawn>() == nullptr);
+    CHECK(node.last<agent_action::ServeStore>() == nullptr);
+    REQUIRE(node.said<WorkersStopped>() != nullptr);
+    CHECK(node.said<WorkersStopped>()->round == 2);
+    CHECK(node.said<WorkersStopped>()->store_port == 4001);
+    node(agent_event::LinkAnswered{node.now});
+    node.start(3);
+    CHECK(node.last<agent_action::Spawn>()->round.round == 3);
+  }
+}
+
 TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers renew") {
   Node node;
   node.run();

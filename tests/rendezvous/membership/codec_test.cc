@@ -89,6 +89,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       WorkerRequest{2, WorkerRequest::Kind::kExcludeNode, kAgentItself, "no room", 1},
       WorkerRequest{2, WorkerRequest::Kind::kStopJob, 5, "loss is nan", 255},
       WorkersLeft{2},
+      CutOff{},
       Preempted{Preempted::Kind::kTimeLimit, "is over", std::chrono::milliseconds(7)},
       Preempted{},
       Leave{"received SIGINT", 130},

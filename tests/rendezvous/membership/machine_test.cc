@@ -270,6 +270,31 @@ TEST_CASE(
   CHECK(j.last<StartRound>("3")->node_rank == 1);
 }
 
+TEST_CASE(
+    "Machine: a node that says it is cut off is waited for, though its connection has ended") {
+  Script j(2);
+  j.join("1");
+  j.join("2");
+  j.join("3");
+  const auto lose = [&](bool says_so) {
+    if (says_so) j.mentions("2", CutOff{});
+    j.closes("2");
+    j.wait(200ms);
+    REQUIRE(j.last<StopRound>("1") != nullptr);
+    j.says("1", WorkersStopped{1, 1001});
+  };
+  SECTION("it says so: its workers may live for a moment") {
+    lose(true);
+    CHECK(j.round("3") == 0);
+    j.wait(2000ms);
+    CHECK(j.round("3") == 2);
+  }
+  SECTION("it doesn't: they are gone with it") {
+    lose(false);
+    CHECK(j.round("3") == 2);
+  }
+}
+
 TEST_CASE("Machine: Leave ends a running job on all nodes, but not one that only waits") {
   Script j(2);
   j.join("1");

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/membership/codec.h"
+
 namespace ddprun::membership::testing {
 namespace {
 
@@ -106,7 +108,8 @@ void RandomWorld::random_event() {
   } else if (dice < 65) {
     step(event::Message{*agent.connection, agent.last_sent, {}});  // a repetition
   } else if (dice < 72) {
-    disconnect(agent);
+    if (chance(20)) step(event::Message{*agent.connection, agent.channel.plain(CutOff{}), {}});
+    if (agent.connection) disconnect(agent);
   } else if (dice < 74) {
     say(agent, Leave{"a signal", 130});
   } else if (dice < 75) {
@@ -299,16 +302,21 @@ void RandomWorld::drain() {
 
 void RandomWorld::step(const Event& event) {
   Event given = event;
-  if (options_.plant_stale_round_bug) {
-    if (auto* message = std::get_if<event::Message>(&given)) {
-      const auto found = by_connection_.find(message->connection);
-      std::uint64_t* round = round_of(message->envelope.message);
-      if (round != nullptr && found != by_connection_.end()) {
-        *round = round_of_job_[found->second->run_id];
+  std::string stale_type, before;
+  if (auto* message = std::get_if<event::Message>(&given)) {
+    const auto found = by_connection_.find(message->connection);
+    std::uint64_t* round = round_of(message->envelope.message);
+    if (round != nullptr && found != by_connection_.end()) {
+      const std::uint64_t live = round_of_job_[found->second->run_id];
+      if (*round != live) {
+        stale_type = type_of(message->envelope.message);
+        before = status_text();
       }
+      if (options_.accepted_when_stale == type_of(message->envelope.message)) *round = live;
     }
   }
   const Actions actions = table_.step(given, now_);
+  if (!stale_type.empty()) check_ignored(stale_type, before, actions);
   std::vector<std::vector<StartRound>> starts;  // of each round that begins in this step
   std::vector<ConnectionId> closed;
   for (const Action& action : actions) {
@@ -321,6 +329,7 @@ void RandomWorld::step(const Event& event) {
       closed.push_back(close->connection);
     } else if (const auto* round = std::get_if<action::RoundStarted>(&action)) {
       round_of_job_[round->run_id] = round->round;
+      if (round->round == 1) excluded_[round->run_id].clear();  // another job of this id
       starts.emplace_back();
       ++num_rounds_;
     } else if (std::get_if<action::JobOver>(&action) != nullptr) {
@@ -384,6 +393,33 @@ void RandomWorld::receive(Agent& agent, const RendezvousEnvelope& envelope) {
       step(event::Message{*agent.connection, agent.channel.plain(Ack{}), {}});
     }
   }
+}
+
+void RandomWorld::check_ignored(const std::string& type, const std::string& before,
+                                const Actions& actions) {
+  // Its number may be wrong (then it ends the connection), or it may confirm the job's end.
+  const bool closes = std::any_of(actions.begin(), actions.end(), [](const Action& each) {
+    return std::holds_alternative<action::Close>(each);
+  });
+  if (closes || before.find("ended") != std::string::npos) return;
+  const bool says_nothing = std::all_of(actions.begin(), actions.end(), [](const Action& each) {
+    return std::holds_alternative<action::Log>(each);
+  });
+  if (!says_nothing) violated("something was said because of a stale " + type);
+  if (status_text() != before) violated("a stale " + type + " changed the job");
+}
+
+std::string RandomWorld::status_text() const {
+  std::string text;
+  for (const JobStatus& job : table_.status()) {
+    text += concat(job.run_id, ' ', job.phase, ' ', job.round, ' ', job.failures, ' ',
+                   job.node_losses, ' ', job.preemptions, ' ', job.preempting, ' ', job.idle_rounds,
+                   ' ', job.excluded.size(), ' ', job.hang ? job.hang->text : "", ' ');
+    for (const std::string& straggler : job.stragglers) text += straggler;
+    for (const NodeStatus& node : job.nodes) text += concat(node.host, node.phase, ' ');
+    for (const RoundRecord& round : job.rounds) text += concat(round.seconds.first_step, ' ');
+  }
+  return text;
 }
 
 // What is pushed in order, while the workers live, speaks of them.

@@ -21,8 +21,9 @@ class RandomWorld {
  public:
   struct Options {
     int num_events = 30;
-    // The machine is made to accept messages of old rounds: what the checks must notice.
-    bool plant_stale_round_bug = false;
+    // The machine is made to accept messages of this type ("workers_stopped") whatever round they
+    // speak of: what the checks must notice.
+    std::string accepted_when_stale;
   };
 
   RandomWorld(std::uint64_t seed, Options options);
@@ -72,6 +73,9 @@ class RandomWorld {
   void check_costs(const JobStatus& job);
   void check_ranks(const std::vector<StartRound>& starts);
   void check_jobs();
+  // `before`: what the status was. A message of another round changes nothing.
+  void check_ignored(const std::string& type, const std::string& before, const Actions& actions);
+  std::string status_text() const;
   void violated(const std::string& what);
 
   const Options options_;

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/keep_alive.h"
+
+#include "tests/support/catch.h"
+
+namespace ddprun::membership {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Pinging {
+  Pinging() {
+    keep_alive.opened(now);
+    keep_alive.set(3s, 1s);
+  }
+  Clock::time_point now{1h};
+  KeepAlive keep_alive;
+};
+
+TEST_CASE_METHOD(Pinging,
+                 "KeepAlive: silence is counted from the sending of the last answered ping") {
+  now += 1s;
+  const std::string ping = keep_alive.ping(now);
+  const auto sent = now;
+  now += 1s;
+  const auto answer = keep_alive.ponged(ping, now);
+  REQUIRE(answer);
+  CHECK(std::get<agent_event::LinkAnswered>(*answer).sent_at == sent);
+  CHECK_FALSE(keep_alive.is_silent(sent + 2999ms));
+  CHECK(keep_alive.is_silent(sent + 3s));
+  CHECK(keep_alive.next(now) == now + 1s);
+  CHECK(keep_alive.next(sent + 2500ms) == sent + 3s);  // when it may be silent
+  CHECK_FALSE(keep_alive.ponged(ping, now));           // again
+  keep_alive.opened(now + 10s);                        // another connection
+  CHECK_FALSE(keep_alive.is_silent(now + 12s));
+  CHECK(keep_alive.is_silent(now + 13s));
+}
+
+TEST_CASE_METHOD(Pinging, "KeepAlive: the second pong has the rendezvous' clock") {
+  now += 1s;
+  const std::string pong = KeepAlive::clock_pong(keep_alive.ping(now), 77s);
+  const auto sample = keep_alive.ponged(pong, now + 2ms);
+  REQUIRE(sample);
+  const auto& sampled = std::get<agent_event::ClockSampled>(*sample);
+  CHECK(sampled.sent == now);
+  CHECK(sampled.answered == 77s);
+  CHECK(sampled.received == now + 2ms);
+  CHECK(KeepAlive::clock_pong(std::string(33, '1'), 1s).empty());
+}
+
+TEST_CASE_METHOD(Pinging, "KeepAlive: nonsense says nothing") {
+  now += 1s;
+  for (const char* payload : {"", "x", "-1", "1x", "1@", "@1", "1@x", "9999999999999999999999",
+                              "2000000"}) {  // the last one was sent in the future
+    CHECK_FALSE(keep_alive.ponged(payload, now));
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::membership
