@@ -318,6 +318,7 @@ void NodeAgent::watch(const membership::StartRound& round) {
   options.num_workers = options_.environment.num_workers;
   options.first_global_rank = round.first_global_rank;
   options.stacks_program = options_.stacks_program;
+  options.gpus_program = helper_program("ddprun-gpus");
   HangMonitorEvents events;
   events.read_page = [this](int local_rank) -> std::optional<ProgressWords> {
     if (!socket_ || local_rank >= pages_.num_workers()) return std::nullopt;

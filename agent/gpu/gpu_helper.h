@@ -17,7 +17,8 @@ namespace ddprun::agent {
 
 // What can be asked; ddprun-gpus' own words.
 enum class GpuRequest : char {
-  kProcesses = 'p',  // "DEVICE PID BYTES" lines: compute processes of all GPUs
+  kProcesses = 'p',    // "DEVICE PID BYTES" lines: compute processes of all GPUs
+  kUtilisation = 'u',  // "PID PERCENT" lines: shares of GPU time since it was last asked
 };
 inline constexpr char kGpuAnswerEnd[] = ".\n";  // a line of its own
 

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprun-gpus: answers each request on standard input, a letter of gpu_helper.h, with lines and
-// then
-// ".". Ends with its input. Without NVML: one line that says why, exit status 1.
+// ddprun-gpus: answers each request on standard input, a letter of gpu_helper.h, with lines that
+// end in ".". Ends with its input. Without NVML: one line that says why, exit status 1.
 #include <unistd.h>
 
 #include <cstdio>
 
+#include "agent/gpu/gpu_helper.h"
 #include "agent/gpu/nvml.h"
 #include "common/error.h"
 
 int main() {
   using namespace ddprun;
   try {
-    const agent::Nvml nvml;
+    agent::Nvml nvml;
     for (char request; ::read(STDIN_FILENO, &request, 1) == 1;) {
-      for (const auto& process : nvml.processes()) std::puts(agent::to_line(process).c_str());
+      if (request == static_cast<char>(agent::GpuRequest::kUtilisation)) {
+        for (const auto& [pid, percent] : nvml.shares()) std::printf("%u %u\n", pid, percent);
+      } else {
+        for (const auto& process : nvml.processes()) std::puts(agent::to_line(process).c_str());
+      }
       std::puts(".");
       if (std::fflush(stdout) != 0) return 0;  // nobody reads any more
     }

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
 #include "common/env_names.h"
@@ -15,6 +17,8 @@ namespace {
 // nvmlReturn_t.
 constexpr int kSuccess = 0;
 constexpr int kInsufficientSize = 7;
+constexpr std::size_t kMaxSamples = 4096;  // more than the driver keeps
+constexpr unsigned long long kFirstWindowUs = 1'000'000;
 constexpr unsigned long long kNotAvailable = ~0ULL;  // used_gpu_memory where the driver hides it
 
 template <typename Function>
@@ -36,6 +40,7 @@ Nvml::Nvml() {
   find(library_, "nvmlDeviceGetHandleByIndex_v2", &handle_);
   find(library_, "nvmlDeviceGetComputeRunningProcesses_v3", &running_);
   if (!running_) find(library_, "nvmlDeviceGetComputeRunningProcesses_v2", &running_);
+  find(library_, "nvmlDeviceGetProcessUtilization", &utilisation_);  // may be missing
   if (!init || !shutdown_ || !count_ || !handle_ || !running_) {
     throw Error(ErrorCode::kUnsupported, file + " is too old to list processes (driver 510 can)");
   }
@@ -66,6 +71,33 @@ std::vector<GpuProcess> Nvml::processes() const {
       const auto bytes = infos[i].used_gpu_memory;
       found.push_back({static_cast<int>(index), infos[i].pid, bytes == kNotAvailable ? 0 : bytes});
     }
+  }
+  return found;
+}
+
+std::vector<std::pair<unsigned, unsigned>> Nvml::shares() {
+  std::vector<std::pair<unsigned, unsigned>> found;
+  unsigned num_devices = 0;
+  if (!utilisation_ || count_(&num_devices) != kSuccess) return found;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto now_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+  for (unsigned index = 0; index < num_devices; ++index) {
+    Device device = nullptr;
+    if (handle_(index, &device) != kSuccess) continue;
+    unsigned long long& seen = seen_until_us_[index];
+    if (seen == 0) seen = static_cast<unsigned long long>(now_us) - kFirstWindowUs;
+    std::vector<UtilisationSample> samples(kMaxSamples);
+    auto count = static_cast<unsigned>(samples.size());
+    if (utilisation_(device, samples.data(), &count, seen) != kSuccess) continue;
+    samples.resize(std::min<std::size_t>(count, samples.size()));
+    std::map<unsigned, std::pair<unsigned, unsigned>> sums;  // by pid: of percent, and how many
+    for (const UtilisationSample& sample : samples) {
+      if (sample.time_us <= seen) continue;
+      sums[sample.pid].first += sample.sm_percent;
+      ++sums[sample.pid].second;
+    }
+    for (const UtilisationSample& sample : samples) seen = std::max(seen, sample.time_us);
+    for (const auto& [pid, sum] : sums) found.emplace_back(pid, sum.first / sum.second);
   }
   return found;
 }

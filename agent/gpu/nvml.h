@@ -2,6 +2,8 @@
 // The little of NVML that is needed here, opened at run time.
 #pragma once
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "agent/gpu/gpu_process.h"
@@ -20,6 +22,11 @@ class Nvml {
   // Compute processes of all GPUs. A GPU that doesn't answer is left out.
   std::vector<GpuProcess> processes() const;
 
+  // Processes and the percentage of a GPU's time that each has used since the call before (the last
+  // second, at first), on each GPU that it uses. A GPU that can't say (MIG, a driver that is too
+  // old) is left out.
+  std::vector<std::pair<unsigned, unsigned>> shares();
+
  private:
   using Device = void*;
   // nvmlProcessInfo_t of nvmlDeviceGetComputeRunningProcesses_v3 (and _v2).
@@ -30,11 +37,20 @@ class Nvml {
     unsigned compute_instance_id;
   };
 
+  // nvmlProcessUtilizationSample_t.
+  struct UtilisationSample {
+    unsigned pid;
+    unsigned long long time_us;
+    unsigned sm_percent, memory_percent, encoder_percent, decoder_percent;
+  };
+
   void* library_ = nullptr;
   int (*shutdown_)() = nullptr;
   int (*count_)(unsigned*) = nullptr;
   int (*handle_)(unsigned, Device*) = nullptr;
   int (*running_)(Device, unsigned*, ProcessInfo*) = nullptr;
+  int (*utilisation_)(Device, UtilisationSample*, unsigned*, unsigned long long) = nullptr;
+  std::map<unsigned, unsigned long long> seen_until_us_;  // by GPU: the last sample's time
 };
 
 }  // namespace ddprun::agent

@@ -79,6 +79,7 @@ HangMonitor::HangMonitor(boost::asio::io_context& io, HangMonitorOptions options
       events_(std::move(events)),
       detector_(options_.limits, static_cast<std::size_t>(options_.num_workers)),
       processes_(static_cast<std::size_t>(options_.num_workers)),
+      outside_(io_, options_.gpus_program, static_cast<std::size_t>(options_.num_workers)),
       seen_calls_(static_cast<std::size_t>(options_.num_workers)),
       timer_(io),
       alive_(std::make_shared<bool>(true)) {}
@@ -102,6 +103,7 @@ void HangMonitor::look() {
   const std::vector<pid_t> pids = events_.pids();
   std::vector<std::optional<RankSample>> samples(processes_.size());
   if (!stacks_ && std::count(pids.begin(), pids.end(), 0) == 0) start_stacks();
+  OutsideWork::Families families(processes_.size());
   const bool family_look = looks_++ % kLooksPerFamilyLook == 0;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     auto& process = processes_[i];
@@ -115,6 +117,11 @@ void HangMonitor::look() {
     const auto facts = process->look(wanted && (family_look || !process->knows_family()));
     if (!facts) continue;
     samples[i] = RankSample{events_.read_page(static_cast<int>(i)), *facts};
+    if (wanted) families[i] = process->family();
+  }
+  if (family_look) outside_.look(families);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i]) outside_.add_to(samples[i]->process, i);
   }
   const Clock::time_point now = Clock::now();
   const auto stalled = detector_.look(samples, now);
@@ -161,6 +168,7 @@ RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_wo
   }
   report.activity = activity_of(view.activity);
   report.cpu_percent = std::max(0, view.cpu_percent);
+  report.work = describe_work(outside_.rates(static_cast<std::size_t>(local_rank)));
   report.state = std::string(1, view.state);
   WaitingPlace place = waiting_place(at_work);
   SeenCall& seen = seen_calls_[static_cast<std::size_t>(local_rank)];

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/hang/outside_work.h"
 #include "agent/hang/process_sampler.h"
 #include "agent/hang/stack_process.h"
 #include "agent/hang/stall_detector.h"
@@ -28,6 +29,7 @@ struct HangMonitorOptions {
   int num_workers = 1;
   int first_global_rank = 0;
   std::string stacks_program;  // ddprun-stacks; empty: no stacks are taken
+  std::string gpus_program;    // ddprun-gpus; empty: the use of GPUs is not looked at
   std::chrono::milliseconds interval{100};
 };
 
@@ -74,6 +76,7 @@ class HangMonitor {
   StallDetector detector_;
   StepTimeReport step_times_;
   std::vector<std::optional<ProcessSampler>> processes_;  // by local rank
+  OutsideWork outside_;
   // The call that a process was seen in last, by local rank: /proc doesn't name one that a look at
   // the stack interrupted.
   struct SeenCall {

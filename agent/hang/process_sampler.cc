@@ -131,6 +131,12 @@ std::optional<ProcessFacts> ProcessSampler::look(bool with_family) {
   return facts;
 }
 
+std::vector<pid_t> ProcessSampler::family() const {
+  std::vector<pid_t> pids{pid_};
+  for (const auto& [key, used] : family_) pids.push_back(key.first);
+  return pids;
+}
+
 void ProcessSampler::forget_family() {
   family_.clear();
   family_known_ = false;

@@ -30,6 +30,8 @@ class ProcessSampler {
   bool knows_family() const { return family_known_; }
 
   pid_t pid() const { return pid_; }
+  // It and what it started, at the last look at its family.
+  std::vector<pid_t> family() const;
 
  private:
   struct Member {

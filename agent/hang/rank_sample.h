@@ -33,6 +33,9 @@ struct ProcessFacts {
   char state = '?';  // of the main thread, as ps shows it
   std::chrono::microseconds cpu{0};
   std::uint64_t bytes = 0;  // read and written
+  // Only seen while it is quiet (outside_work.h), then of all that it started; never goes back.
+  std::uint64_t network_bytes = 0;  // by TCP
+  std::chrono::microseconds gpu{0};
 
   bool stopped() const { return state == 'T' || state == 't'; }
 };
@@ -49,7 +52,7 @@ struct HangLimits {
 };
 
 enum class Activity {
-  kBlocked,  // neither CPU nor bytes worth mentioning since it went quiet
+  kBlocked,  // no CPU, GPU or bytes worth mentioning since it went quiet
   kWorks,
   kStopped,  // by a signal or a debugger
 };

@@ -18,9 +18,13 @@ constexpr int kMostDoublings = 6;
 constexpr int kIdlePercent = 1;
 constexpr microseconds kIdleSlack{20'000};  // /proc counts in units of 10 ms
 
-// A rank works when it used more than 5 % of a core since it went quiet, or moved so much.
+// A rank works when it used more than 5 % of a core or a GPU since it went quiet, or moved so much.
 constexpr int kWorkPercent = 5;
 constexpr std::uint64_t kWorkBytes = 1 << 20;
+
+// Over the network a hung worker's heartbeats go on.
+constexpr std::uint64_t kHeartbeatBytesPerSecond = 16'384;
+constexpr microseconds kGpuSlack{100'000};
 
 std::uint64_t bytes_since(const ProcessFacts& then, const ProcessFacts& now) {
   return now.bytes > then.bytes ? now.bytes - then.bytes : 0;
@@ -156,7 +160,12 @@ Activity StallDetector::activity(const Rank& rank) const {
   const bool computes =
       now.cpu - rank.at_change.cpu > share(now_ - rank.changed, kWorkPercent) + kIdleSlack;
   const bool moves = bytes_since(rank.at_change, now) >= kWorkBytes;
-  return computes || moves ? Activity::kWorks : Activity::kBlocked;
+  const auto seconds = duration_cast<std::chrono::seconds>(now_ - rank.changed).count();
+  const bool sends = now.network_bytes - rank.at_change.network_bytes >=
+                     kWorkBytes + kHeartbeatBytesPerSecond * static_cast<std::uint64_t>(seconds);
+  const bool uses_gpu =
+      now.gpu - rank.at_change.gpu > share(now_ - rank.changed, kWorkPercent) + kGpuSlack;
+  return computes || moves || sends || uses_gpu ? Activity::kWorks : Activity::kBlocked;
 }
 
 std::optional<RankView> StallDetector::view(std::size_t local_rank) const {

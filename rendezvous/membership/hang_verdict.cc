@@ -178,6 +178,7 @@ std::vector<std::string> evidence(const InspectedRank& rank) {
   const RankReport& report = rank.report;
   std::vector<std::string> lines;
   std::string first = concat("state ", report.state, ", ", report.cpu_percent, " % CPU");
+  if (!report.work.empty()) first += ", " + report.work;
   if (!report.wchan.empty()) first += ", wchan " + report.wchan;
   if (!report.call.empty()) first += ", " + report.call;
   lines.push_back(std::move(first));
@@ -275,7 +276,9 @@ HangFinding compare_ranks(const Inspected& inspected) {
     if ((works || between || choice.waits_for_nobody) && (!patience || report.quiet < *patience)) {
       finding.kind = HangKind::kWorks;
       finding.text = concat("no progress: ", sentence,
-                            works ? concat(", working (", report.cpu_percent, " % CPU)") : "",
+                            works ? concat(", working (", report.cpu_percent, " % CPU",
+                                           report.work.empty() ? "" : ", " + report.work, ")")
+                                  : "",
                             between ? ", between two steps" : "");
       if (patience) {
         finding.text += ", may take " + seconds_text(*patience);

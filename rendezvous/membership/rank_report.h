@@ -38,6 +38,7 @@ struct RankReport {
   std::optional<std::chrono::milliseconds> limit_if_working;
   RankActivity activity = RankActivity::kBlocked;
   int cpu_percent = 0;              // of one core, since it went quiet
+  std::string work;                 // likewise: "GPU 98 %, 3.1 MB/s over sockets"; may be empty
   std::string state;                // "S"
   std::string wchan;                // where in the kernel; may be empty
   std::string call;                 // "read() of /data/part-07"; empty: not known, or it runs

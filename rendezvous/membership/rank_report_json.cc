@@ -13,6 +13,7 @@ namespace json = boost::json;
 
 constexpr std::size_t kMaxWordBytes = 32;  // phase, state, kind of collective
 constexpr std::size_t kMaxWchanBytes = 64;
+constexpr std::size_t kMaxWorkBytes = 128;
 constexpr std::size_t kMaxNoteBytes = 512;
 constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 50;
 constexpr int kMaxInt = std::numeric_limits<int>::max();
@@ -49,6 +50,7 @@ json::object rank_report_object(const RankReport& report) {
   if (report.limit_if_working) out["limit_if_working_ms"] = time_value(*report.limit_if_working);
   out["activity"] = static_cast<int>(report.activity);
   out["cpu_percent"] = std::max(0, report.cpu_percent);
+  out["work"] = text(report.work, kMaxWorkBytes);
   out["state"] = text(report.state, kMaxWordBytes);
   out["wchan"] = text(report.wchan, kMaxWchanBytes);
   out["call"] = text(report.call, kMaxCallBytes);
@@ -78,6 +80,7 @@ RankReport read_rank_report(const JsonFields& in) {
   if (in.has("limit_if_working_ms")) report.limit_if_working = in.time("limit_if_working_ms");
   report.activity = static_cast<RankActivity>(in.small("activity", 0, 2));
   report.cpu_percent = in.small("cpu_percent", 0, kMaxInt);
+  report.work = read_text(in, "work", kMaxWorkBytes);
   report.state = read_text(in, "state", kMaxWordBytes);
   report.wchan = read_text(in, "wchan", kMaxWchanBytes);
   report.call = read_text(in, "call", kMaxCallBytes);

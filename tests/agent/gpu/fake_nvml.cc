@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVML for tests: two GPUs, whose processes the file FAKE_NVML_LIST has ("DEVICE PID BYTES" lines),
 // read at each call; FAKE_NVML_LIST.read tells that one was. Where the file says "hang" it does;
-// "broken": nvmlInit fails.
+// "broken": nvmlInit fails. FAKE_NVML_USE likewise has "DEVICE PID PERCENT" lines: what each
+// process uses a GPU for, all the time.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -54,6 +55,25 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Proce
   const bool fits = found <= *count;
   *count = found;
   return fits ? 0 : 7;
+}
+
+struct UtilisationSample {
+  unsigned pid;
+  unsigned long long time_us;
+  unsigned sm_percent, memory_percent, encoder_percent, decoder_percent;
+};
+
+int nvmlDeviceGetProcessUtilization(void* device, UtilisationSample* samples, unsigned* count,
+                                    unsigned long long since_us) {
+  std::ifstream lines(std::getenv("FAKE_NVML_USE"));
+  std::size_t index = 0;
+  unsigned pid = 0, percent = 0, found = 0;
+  while (lines >> index >> pid >> percent) {
+    if (index + 1 != reinterpret_cast<std::size_t>(device) || found == *count) continue;
+    samples[found++] = {pid, since_us + 1, percent, 0, 0, 0};
+  }
+  *count = found;
+  return found == 0 ? 6 : 0;
 }
 
 }  // extern "C"

@@ -49,6 +49,7 @@ class Watched {
     options.num_workers = static_cast<int>(commands.size());
     options.first_global_rank = 8;
     options.stacks_program = DDPRUN_STACKS;
+    options.gpus_program = DDPRUN_GPUS;
     HangMonitorEvents events;
     events.read_page = [this](int rank) { return pages[static_cast<std::size_t>(rank)]; };
     events.pids = [this] { return group.group->pids(); };
@@ -172,6 +173,52 @@ TEST_CASE("HangMonitor: behind a shell that waits, its program is looked at, and
   CHECK(report.pid != node.group.group->pids()[1]);
   if (has_stacks(report)) CHECK_THAT(frames(report), Contains("stuck_in_sleep()"));
   CHECK(node.stalled.size() == 1);
+}
+
+ProgressWords stands_still() {
+  ProgressWords words;
+  words.phase = WorkPhase::kTrain;
+  words.step = words.steps_done = 3;
+  return words;
+}
+
+TEST_CASE("HangMonitor: a worker that only moves bytes by send() and recv() works", "[proc]") {
+  Watched node({{DDPRUN_STUCK_WORKER, "talk"}, {DDPRUN_STUCK_WORKER, "sleep"}}, 4s);
+  node.pages[0] = node.pages[1] = stands_still();
+  REQUIRE(node.all_ready());
+  node.group.wait_for_at_most(4s, [] { return false; });  // a second until it is quiet, then work
+  const RankReport talks = node.inspect(0), sleeps = node.inspect(1);
+  INFO(talks.work << "; " << talks.cpu_percent << " % CPU; " << sleeps.work);
+  CHECK(talks.cpu_percent <= 5);
+  CHECK(talks.activity == RankActivity::kWorks);
+  CHECK_THAT(talks.work, Contains("MB/s over sockets"));
+  CHECK(sleeps.activity == RankActivity::kBlocked);
+  CHECK(sleeps.work.empty());
+}
+
+TEST_CASE("HangMonitor: a worker that keeps a GPU busy works", "[proc]") {
+  const TemporaryDirectory directory;
+  const std::string use = directory.path + "/use", list = directory.path + "/list";
+  std::ofstream{use};
+  std::ofstream{list};
+  ::setenv("DDPRUN_NVML_LIBRARY", DDPRUN_FAKE_NVML, 1);
+  ::setenv("FAKE_NVML_USE", use.c_str(), 1);
+  ::setenv("FAKE_NVML_LIST", list.c_str(), 1);
+  {
+    Watched node({{DDPRUN_STUCK_WORKER, "sleep"}, {DDPRUN_STUCK_WORKER, "sleep"}}, 4s);
+    REQUIRE(node.all_ready());
+    const auto pids = node.group.group->pids();
+    std::ofstream(use) << "0 " << pids[1] << " 11\n1 " << pids[1] << " 98\n1 1 50\n";
+    REQUIRE(node.await_stalled(2));
+    const RankReport idle = node.inspect(0), busy = node.inspect(1);
+    CHECK(busy.work == "GPU 98 %");
+    CHECK(busy.activity == RankActivity::kWorks);
+    CHECK(idle.work.empty());
+    CHECK(idle.activity == RankActivity::kBlocked);
+  }
+  for (const char* name : {"DDPRUN_NVML_LIBRARY", "FAKE_NVML_USE", "FAKE_NVML_LIST"}) {
+    ::unsetenv(name);
+  }
 }
 
 TEST_CASE("HangMonitor: a stopped worker is stopped; it isn't continued by looking at it",

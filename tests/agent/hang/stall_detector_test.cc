@@ -17,7 +17,8 @@ constexpr milliseconds kLook = 100ms;
 class Node {
  public:
   explicit Node(HangLimits limits = {}, std::size_t num_ranks = 2)
-      : samples(num_ranks, RankSample{ProgressWords{}, {'S', {}, 0}}), detector(limits, num_ranks) {
+      : samples(num_ranks, RankSample{ProgressWords{}, ProcessFacts{.state = 'S'}}),
+        detector(limits, num_ranks) {
     look();
   }
 
@@ -183,6 +184,31 @@ TEST_CASE("StallDetector: a rank that computes or moves data while it is quiet w
   CHECK(node.view(0).cpu_percent >= 85);
   CHECK(node.view(1).activity == Activity::kWorks);
   CHECK(node.view(0).limit_if_working == Clock::duration(60s));
+}
+
+TEST_CASE("StallDetector: a rank that uses a GPU or the network works; heartbeats are no work") {
+  Node node({}, 3);
+  node.train(50ms, 100, {0, 1, 2});
+  node.pass(6s, [&] {
+    node.process(0).gpu += 98ms;
+    node.process(1).network_bytes += 100'000;
+    node.process(2).gpu += 1ms;
+    node.process(2).network_bytes += 1'000;
+  });
+  CHECK(node.view(0).activity == Activity::kWorks);
+  CHECK(node.view(1).activity == Activity::kWorks);
+  CHECK(node.view(2).activity == Activity::kBlocked);
+  node.pass(600s, [&] { node.process(2).network_bytes += 1'000; });
+  CHECK(node.view(2).activity == Activity::kBlocked);
+}
+
+TEST_CASE("StallDetector: what a foreign rank gets over the network is work, not progress") {
+  Node node;
+  node.samples[0]->words.reset();
+  node.look();
+  node.pass(601s, [&] { node.process(0).network_bytes += 1'000'000; });
+  CHECK(node.said.size() >= 1);
+  CHECK(node.view(0).activity == Activity::kWorks);
 }
 
 TEST_CASE(

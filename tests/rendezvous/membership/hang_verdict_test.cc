@@ -88,9 +88,10 @@ TEST_CASE("compare_ranks: an outlier that works gets twelve times the limit, the
   Inspected inspected = one_outside();
   report(inspected, 3).activity = RankActivity::kWorks;
   report(inspected, 3).cpu_percent = 98;
+  report(inspected, 3).work = "GPU 97 %";
   HangFinding finding = compare_ranks(inspected);
   CHECK(finding.kind == HangKind::kWorks);
-  CHECK_THAT(finding.text, Contains("working (98 % CPU), may take 60.0 s"));
+  CHECK_THAT(finding.text, Contains("working (98 % CPU, GPU 97 %), may take 60.0 s"));
   CHECK(finding.again_in == 53'800ms);
   report(inspected, 3).quiet = 61s;
   CHECK(compare_ranks(inspected).kind == HangKind::kHung);

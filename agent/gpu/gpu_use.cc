@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/gpu/gpu_use.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace ddprun::agent {
+
+GpuShares parse_gpu_shares(std::string_view lines) {
+  GpuShares shares;
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(line.size() + 1, lines.size()));
+    const char* end = line.data() + line.size();
+    pid_t pid = 0;
+    int percent = -1;
+    const auto [stop, error] = std::from_chars(line.data(), end, pid);
+    if (error != std::errc() || stop == end || *stop != ' ') continue;
+    const auto [last, wrong] = std::from_chars(stop + 1, end, percent);
+    if (wrong != std::errc() || last != end || pid <= 0 || percent < 0 || percent > 100) continue;
+    int& share = shares[pid];
+    share = std::max(share, percent);
+  }
+  return shares;
+}
+
+GpuUse::GpuUse(boost::asio::io_context& io, std::string program)
+    : io_(io), program_(std::move(program)), alive_(std::make_shared<bool>(true)) {}
+
+GpuUse::~GpuUse() = default;
+
+void GpuUse::ask() {
+  if (!std::exchange(started_, true) && !program_.empty()) {
+    helper_ = GpuHelper::start(io_, program_);
+  }
+  if (!helper_) return;
+  helper_->ask(GpuRequest::kUtilisation,
+               [this, alive = std::weak_ptr(alive_)](const std::optional<std::string>& lines) {
+                 if (alive.expired()) return;
+                 if (lines) answer_ = parse_gpu_shares(*lines);
+                 if (!lines) helper_.reset();
+               });
+}
+
+int GpuUse::percent_of(const std::vector<pid_t>& family) const {
+  int largest = 0;
+  if (!answer_) return largest;
+  for (const pid_t pid : family) {
+    const auto found = answer_->find(pid);
+    if (found != answer_->end()) largest = std::max(largest, found->second);
+  }
+  return largest;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What quiet ranks do that /proc doesn't show: bytes over TCP, time on GPUs, and what the machine's
+// RDMA ports move. Looked at once a second, for ranks that are quiet, so that others cost nothing.
+// io thread only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/gpu/gpu_use.h"
+#include "agent/hang/rank_sample.h"
+#include "agent/hang/socket_bytes.h"
+#include "common/clock.h"
+
+namespace ddprun::agent {
+
+struct WorkRates {
+  int gpu_percent = 0;
+  std::uint64_t network = 0;  // bytes per second
+  std::uint64_t rdma = 0;     // likewise, of all processes of this machine
+};
+
+class OutsideWork {
+ public:
+  // `gpus_program`: ddprun-gpus, started for the first look; empty: GPUs are not looked at.
+  OutsideWork(boost::asio::io_context& io, const std::string& gpus_program, std::size_t num_ranks);
+
+  // By local rank the processes of a quiet rank; nullopt: it isn't quiet, and what it does until it
+  // is again doesn't count. Does nothing where all are nullopt.
+  using Families = std::vector<std::optional<std::vector<pid_t>>>;
+  void look(const Families& families);
+
+  // Adds to `facts` what a rank did, in all; it never goes back.
+  void add_to(ProcessFacts& facts, std::size_t local_rank) const;
+
+  // Between the last two looks that saw the rank quiet.
+  WorkRates rates(std::size_t local_rank) const;
+
+ private:
+  struct Rank {
+    SocketWatch sockets;
+    std::chrono::microseconds gpu{0};
+    int gpu_percent = 0;
+    std::uint64_t network_rate = 0;
+  };
+  void look_at(Rank& rank, const std::vector<pid_t>& family, Clock::duration passed);
+
+  GpuUse gpus_;
+  std::vector<Rank> ranks_;
+  std::optional<SocketBytes> sockets_;          // of the look under way
+  std::optional<Clock::time_point> looked_at_;  // nullopt: the look before saw no quiet rank
+  std::uint64_t rdma_bytes_ = 0, rdma_rate_ = 0;
+};
+
+// "GPU 98 %, 3.1 MB/s over sockets, 2.0 GB/s on this node's RDMA ports"; empty: nothing of it.
+std::string describe_work(const WorkRates& rates);
+
+}  // namespace ddprun::agent
