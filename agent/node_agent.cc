@@ -153,8 +153,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                    if (workers_) workers_->lease(lease.until);
                  },
                  [this](const action::RequestStop& request) {
-                   pages_.request_stop(StopRequest::kPreemption, Clock::now() + request.notice);
-                   if (workers_) workers_->allow_leaving();
+                   request_stop(Clock::now() + request.notice);
                  },
                  [this](const action::StopWorkers& stop) { stop_workers(stop.grace); },
                  [this](const action::Inspect& inspect) {
@@ -182,6 +181,7 @@ void NodeAgent::spawn(const membership::StartRound& round) {
   round_ = round.round;
   node_rank_ = round.node_rank;
   first_global_rank_ = round.first_global_rank;
+  leave_before_.reset();
   if (refuse_if_unfit()) return;
   error_files_.begin_round(round_, options_.environment.num_workers);
   if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
@@ -277,6 +277,7 @@ void NodeAgent::parked_gone() {
   parked_.reset();
   if (const auto round = std::exchange(spawn_later_, std::nullopt)) {
     start_workers(*round);
+    if (leave_before_) request_stop(*leave_before_);
   } else if (std::exchange(stop_later_, false)) {
     workers_gone(round_);
   }
@@ -344,6 +345,13 @@ void NodeAgent::watch(const membership::StartRound& round) {
   };
   monitor_ = std::make_unique<HangMonitor>(io_, std::move(options), std::move(events));
   monitor_->start();
+}
+
+void NodeAgent::request_stop(Clock::time_point until) {
+  leave_before_ = until;
+  if (spawn_later_) return;  // their pages come with them
+  pages_.request_stop(StopRequest::kPreemption, until);
+  if (workers_) workers_->allow_leaving();
 }
 
 void NodeAgent::stop_workers(std::chrono::milliseconds grace) {

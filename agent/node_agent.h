@@ -92,6 +92,7 @@ class NodeAgent {
   void parked_failed(const std::string& why);
   void parked_gone();
   void watch(const membership::StartRound& round);
+  void request_stop(Clock::time_point until);
   void stop_workers(std::chrono::milliseconds grace);
   WorkerGroupEvents group_events(std::uint64_t round);
   void workers_gone(std::uint64_t round);
@@ -116,6 +117,7 @@ class NodeAgent {
   std::unique_ptr<ParkedWorkers> parked_;              // set: a spare's, or being dismissed
   std::optional<membership::StartRound> spawn_later_;  // when parked_ has gone
   bool stop_later_ = false;                            // likewise: WorkersGone is due
+  std::optional<Clock::time_point> leave_before_;      // set: round_'s workers are to leave
   std::unique_ptr<HangMonitor> monitor_;  // of workers_, while they are not being stopped
   std::uint64_t round_ = 0;               // of workers_
   int node_rank_ = -1;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Jobs whose nodes change: lost, replaced by spares, excluded, late."""
+import ctypes
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import harness
 import netns
 
 PORT = 29400
+PTRACE_SEIZE = 0x4206
 
 # Runs on in the first round and ends well in the next ones.
 ONE_ROUND = harness.SHOW + '; [ "$DDPRUN_ROUND" != 1 ] || exec sleep 600'
@@ -107,6 +109,29 @@ class Elastic(harness.HostsCase):
         out, err = self.spare_takes_over("python3", "-c", script)
         self.assertEqual(sorted(re.findall(r"^\[\d\] place:  (\d)", out, re.M)), ["2", "3"], self.transcript)
         self.assertIn("not every worker waits for its place", err)
+
+    def test_a_stop_request_while_prewarmed_workers_are_dismissed_is_for_the_next_ones(self):
+        script = ("import os, sys, time; sys.path.insert(0, %r); import ddprun; print('warm', os.getpid(), flush=True)\n"
+                  "while not ddprun.stop_requested(): ddprun.step(1); time.sleep(0.01)\n"
+                  "print('asked', flush=True); sys.exit(75)" % os.path.join(harness.SOURCE, "python"))
+        flags = ["--nnodes=2", "--spares=1", "--prewarm", "--preemption-notice=20", sys.executable, "-c", script]
+        first = self.agent(0, *flags)
+        self.await_line(first.stderr, "waiting for nodes")
+        lost = self.agent(1, *flags)
+        self.await_line(lost.stdout, "warm")
+        spare = self.agent(2, *flags)
+        worker = int(self.await_line(spare.stdout, "warm").split()[-1])
+        # A tracer sees the end first: its parent doesn't before we have.
+        self.assertEqual(ctypes.CDLL(None).ptrace(PTRACE_SEIZE, worker, None, None), 0)
+        self.hosts[1].kill()
+        self.await_line(spare.stderr, "not every worker waits for its place")
+        first.send_signal(signal.SIGUSR1)
+        self.await_line(spare.stderr, "preemption: ")
+        self.assertEqual(os.waitpid(worker, 0), (worker, signal.SIGKILL))
+        done = self.finish_all(first, spare)
+        self.assertEqual([each.returncode for each in done], [75, 75], self.transcript)
+        self.assertIn("asked", done[1].stdout)
+        self.assertIn("all workers have left", done[1].stderr)
 
     def test_a_prewarmed_program_that_does_not_wait_is_started_with_its_ranks(self):
         out, err = self.spare_takes_over(
