@@ -190,7 +190,10 @@ void HangMonitor::start_stacks() {
 }
 
 void HangMonitor::inspect(std::uint64_t inquiry) {
-  if (stacks_ && stacks_->is_busy()) return;
+  if (stacks_ && stacks_->is_busy()) {
+    inquiry_waiting_ = inquiry;
+    return;
+  }
   std::vector<RankReport> reports;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     const auto view = detector_.view(i);
@@ -223,7 +226,10 @@ void HangMonitor::inspect(std::uint64_t inquiry) {
       }
     }
     const auto inspected = events_.inspected;  // it may destroy us
+    const std::weak_ptr still_alive(alive);
     inspected(inquiry, std::move(reports));
+    if (still_alive.expired()) return;
+    if (const auto next = std::exchange(inquiry_waiting_, std::nullopt)) inspect(*next);
   };
   if (!stacks_ || stacks_->has_ended()) start_stacks();
   stacks_->take(pids, kInspectionTime, done);

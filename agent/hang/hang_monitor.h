@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches one node's workers of one round: looks at them every 100 ms while any lives, says which
-// ones make no progress, and on request what each is in (docs/hang-detection.md). io thread only.
+// Watches one node's workers of one round: looks at them every 100 ms until it is destroyed, says
+// which ones make no progress, and on request what each is in (docs/hang-detection.md). io thread
+// only.
 #pragma once
 
 #include <sys/types.h>
@@ -58,8 +59,8 @@ class HangMonitor {
   // Looks from now on.
   void start();
 
-  // `inspected` follows within kInspectionTime, with the same number. One at a time: a request
-  // meanwhile is dropped.
+  // `inspected` follows within kInspectionTime, with the same number. One at a time: the last
+  // request that comes meanwhile is answered afterwards, the others are not.
   void inspect(std::uint64_t inquiry);
 
  private:
@@ -88,7 +89,8 @@ class HangMonitor {
   boost::asio::steady_timer timer_;
   // Started when all workers run, so that none waits for it. Second owner: its handlers.
   std::shared_ptr<StackProcess> stacks_;
-  std::shared_ptr<bool> alive_;  // handlers of the io context hold it weakly
+  std::optional<std::uint64_t> inquiry_waiting_;  // until stacks_ isn't busy
+  std::shared_ptr<bool> alive_;                   // handlers of the io context hold it weakly
 };
 
 const char* to_string(WorkPhase phase);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <memory>
 #include <string>
@@ -116,10 +117,18 @@ std::vector<pid_t> descendants(pid_t pid, std::size_t limit) {
   return all;
 }
 
-ProcessSampler::ProcessSampler(pid_t pid)
-    : pid_(pid), stat_(open_file(proc_path(pid, "stat"))), io_(open_file(proc_path(pid, "io"))) {}
+ProcessSampler::ProcessSampler(pid_t pid) : pid_(pid) { open_files(); }
+
+// Both or none: bytes that are counted from some moment on would be news then.
+void ProcessSampler::open_files() {
+  stat_ = open_file(proc_path(pid_, "stat"));
+  if (!stat_) return;
+  io_ = open_file(proc_path(pid_, "io"));
+  if (!io_ && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) stat_.reset();
+}
 
 std::optional<ProcessFacts> ProcessSampler::look(bool with_family) {
+  if (!stat_) open_files();
   const auto stat = stat_ ? read_stat(stat_.get()) : std::nullopt;
   if (!stat) return std::nullopt;
   const std::uint64_t bytes = io_ ? read_bytes(io_.get()) : 0;

@@ -21,7 +21,8 @@ class ProcessSampler {
  public:
   explicit ProcessSampler(pid_t pid);
 
-  // nullopt: the process has ended. `with_family`: also what it started, as far as that runs now;
+  // nullopt: the process has ended, or its files can't be opened (no descriptors: the next look
+  // tries again). `with_family`: also what it started, as far as that runs now;
   // what the family did before it was first looked at doesn't count.
   std::optional<ProcessFacts> look(bool with_family);
 
@@ -39,11 +40,12 @@ class ProcessSampler {
     std::uint64_t cpu_ticks = 0;
     std::uint64_t bytes = 0;
   };
+  void open_files();
   void look_at_family(std::uint64_t own_bytes);
 
   const pid_t pid_;
-  UniqueFd stat_;
-  UniqueFd io_;  // invalid: the kernel doesn't allow it
+  UniqueFd stat_;  // invalid: could not be opened yet
+  UniqueFd io_;    // likewise, or the kernel doesn't allow it
   // Descendants by pid and start time.
   std::map<std::pair<pid_t, std::uint64_t>, Member> family_;
   bool family_known_ = false;

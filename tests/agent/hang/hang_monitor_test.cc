@@ -3,6 +3,7 @@
 #include "agent/hang/hang_monitor.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,7 +57,7 @@ class Watched {
     events.stalled = [this](RankReport report) { stalled.push_back(std::move(report)); };
     events.inspected = [this](std::uint64_t of, std::vector<RankReport> ranks) {
       inspected = std::move(ranks);
-      CHECK(of == inquiry);
+      answered.push_back(of);
     };
     events.steps_timed = [](auto) {};
     group.start(std::move(specs));
@@ -85,6 +86,7 @@ class Watched {
     inspected.reset();
     monitor->inspect(++inquiry);
     REQUIRE(group.wait_for([&] { return inspected.has_value(); }));
+    CHECK(answered.back() == inquiry);
     const auto found = std::find_if(inspected->begin(), inspected->end(), [&](const auto& each) {
       return each.local_rank == local_rank;
     });
@@ -97,6 +99,7 @@ class Watched {
   std::unique_ptr<HangMonitor> monitor;
   std::vector<RankReport> stalled;
   std::optional<std::vector<RankReport>> inspected;
+  std::vector<std::uint64_t> answered;  // inquiries
   std::uint64_t inquiry = 0;
 };
 
@@ -237,6 +240,15 @@ TEST_CASE("HangMonitor: a stopped worker is stopped; it isn't continued by looki
   REQUIRE(::kill(pid, SIGCONT) == 0);
 }
 
+TEST_CASE("HangMonitor: of the inquiries that come during one the last is answered", "[proc]") {
+  Watched node(Commands{{DDPRUN_STUCK_WORKER, "sleep"}}, 200ms);
+  REQUIRE(node.all_ready());
+  REQUIRE(node.await_stalled(1));
+  for (const std::uint64_t inquiry : {1, 2, 3}) node.monitor->inspect(inquiry);
+  REQUIRE(node.group.wait_for([&] { return node.answered.size() >= 2; }));
+  CHECK(node.answered == std::vector<std::uint64_t>{1, 3});
+}
+
 TEST_CASE("HangMonitor: without ddprun-stacks the places are there, with the reason", "[proc]") {
   GroupFixture group;
   group.start_shells({"echo ready; sleep 100"});
@@ -333,6 +345,18 @@ TEST_CASE("StackProcess: the sweep after a dead warden leaves it alone", "[proc]
   CHECK(why.empty());
   CHECK_FALSE(process->has_ended());
   process->abandon();
+}
+
+TEST_CASE("ProcessSampler: without descriptors it looks again, and then sees", "[proc]") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  ProcessSampler sampler(::getpid());
+  const bool seen = sampler.look(false).has_value();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK_FALSE(seen);
+  CHECK(sampler.look(false).has_value());
 }
 
 TEST_CASE("ProcessSampler: what the family did before it was looked at doesn't count, nor later",
