@@ -61,7 +61,8 @@ enum class Activity {
 struct RankView {
   std::optional<ProgressWords> words;
   Clock::duration quiet{};  // since its last progress, without the times when it was stopped
-  Clock::duration limit{};  // of its phase
+  Clock::duration limit{};  // of its phase; when it is reported
+  Clock::duration limit_if_blocked{};  // when it may be acted upon
   // How long it may be quiet while it works; nullopt: as long as it likes.
   std::optional<Clock::duration> limit_if_working;
   Activity activity = Activity::kBlocked;

@@ -2,6 +2,7 @@
 #include "agent/hang/stall_detector.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ddprun::agent {
 namespace {
@@ -53,8 +54,9 @@ std::vector<std::size_t> StallDetector::look(const std::vector<std::optional<Ran
     }
     look_at(rank, *samples[i], passed);
     const Clock::duration waited = now_ - rank.stopped_since.value_or(rank.changed);
-    if (waited >= limit(rank) * (1 << std::min(rank.times_said, kMostDoublings))) {
-      ++rank.times_said;
+    int& times_said = rank.stopped_since ? rank.times_said_stopped : rank.times_said;
+    if (waited >= limit(rank) * (1 << std::min(times_said, kMostDoublings))) {
+      ++times_said;
       stalled.push_back(i);
     }
   }
@@ -66,16 +68,17 @@ void StallDetector::look_at(Rank& rank, const RankSample& sample, Clock::duratio
   const bool stopped = sample.process.stopped();
   if (!is_new && (stopped || passed > kStandstill)) {
     rank.changed += passed;
+    rank.before_at += passed;
+    rank.recent_at += passed;
     rank.phase_began += passed;
     rank.steps.skip(passed);
     if (stopped && rank.stopped_since && passed > kStandstill) *rank.stopped_since += passed;
   }
   if (!stopped && rank.stopped_since) {
-    rank.stopped_since.reset();
-    rank.times_said = 0;
+    rank.stopped_since.reset();  // a look at its stack stops it, too: that changes nothing else
   } else if (stopped && !rank.stopped_since) {
     rank.stopped_since = now_;
-    rank.times_said = 0;
+    rank.times_said_stopped = 0;
   }
   const auto phase_of = [](const RankSample& of) {
     return of.words ? of.words->phase : WorkPhase::kStartUp;
@@ -92,8 +95,12 @@ void StallDetector::look_at(Rank& rank, const RankSample& sample, Clock::duratio
   }
   if (is_new || moved(rank, sample)) {
     rank.changed = now_;
-    rank.at_change = sample.process;
+    rank.at_change = rank.before = rank.recent = sample.process;
+    rank.before_at = rank.recent_at = now_;
     rank.times_said = 0;
+  } else if (now_ - rank.recent_at >= kRecent) {
+    rank.before = std::exchange(rank.recent, sample.process);
+    rank.before_at = std::exchange(rank.recent_at, now_);
   }
   if (sample.words) rank.steps.look(*sample.words, now_);
   rank.alive = true;
@@ -131,11 +138,18 @@ Clock::duration StallDetector::limit(const Rank& rank) const {
                    rank.steps.slowest_since_warm_up() * kEverFactor});
 }
 
-std::optional<Clock::duration> StallDetector::limit_if_working(const Rank& rank) const {
+bool StallDetector::learns_limit(const Rank& rank) const {
   const bool trains = rank.last.words && rank.last.words->phase == WorkPhase::kTrain;
-  if (trains && rank.steps.warmed_up() && !limits_.step) {
-    return std::max<Clock::duration>(limit(rank) * kWorkingFactor, kLeastWorkingLimit);
-  }
+  return trains && rank.steps.warmed_up() && !limits_.step;
+}
+
+Clock::duration StallDetector::limit_if_blocked(const Rank& rank) const {
+  const Clock::duration least = learns_limit(rank) ? kLeastBlockedLimit : Clock::duration::zero();
+  return std::max(limit(rank), least);
+}
+
+std::optional<Clock::duration> StallDetector::limit_if_working(const Rank& rank) const {
+  if (learns_limit(rank)) return std::max<Clock::duration>(limit(rank), kLeastWorkingLimit);
   const auto set = [&] {
     if (!rank.last.words) return limits_.foreign;
     switch (rank.last.words->phase) {
@@ -154,18 +168,23 @@ std::optional<Clock::duration> StallDetector::limit_if_working(const Rank& rank)
   return set ? std::optional<Clock::duration>(*set) : std::nullopt;
 }
 
+// On the whole since it went quiet, or now: after a long wait a little work is much.
 Activity StallDetector::activity(const Rank& rank) const {
   const ProcessFacts& now = rank.last.process;
   if (now.stopped()) return Activity::kStopped;
-  const bool computes =
-      now.cpu - rank.at_change.cpu > share(now_ - rank.changed, kWorkPercent) + kIdleSlack;
-  const bool moves = bytes_since(rank.at_change, now) >= kWorkBytes;
-  const auto seconds = duration_cast<std::chrono::seconds>(now_ - rank.changed).count();
-  const bool sends = now.network_bytes - rank.at_change.network_bytes >=
-                     kWorkBytes + kHeartbeatBytesPerSecond * static_cast<std::uint64_t>(seconds);
-  const bool uses_gpu =
-      now.gpu - rank.at_change.gpu > share(now_ - rank.changed, kWorkPercent) + kGpuSlack;
-  return computes || moves || sends || uses_gpu ? Activity::kWorks : Activity::kBlocked;
+  const auto works_since = [&](const ProcessFacts& then, Clock::time_point at) {
+    const Clock::duration time = now_ - at;
+    const auto seconds = duration_cast<std::chrono::seconds>(time).count();
+    const bool computes = now.cpu - then.cpu > share(time, kWorkPercent) + kIdleSlack;
+    const bool moves = bytes_since(then, now) >= kWorkBytes;
+    const bool sends = now.network_bytes - then.network_bytes >=
+                       kWorkBytes + kHeartbeatBytesPerSecond * static_cast<std::uint64_t>(seconds);
+    const bool uses_gpu = now.gpu - then.gpu > share(time, kWorkPercent) + kGpuSlack;
+    return computes || moves || sends || uses_gpu;
+  };
+  const bool works =
+      works_since(rank.at_change, rank.changed) || works_since(rank.before, rank.before_at);
+  return works ? Activity::kWorks : Activity::kBlocked;
 }
 
 std::optional<RankView> StallDetector::view(std::size_t local_rank) const {
@@ -175,6 +194,7 @@ std::optional<RankView> StallDetector::view(std::size_t local_rank) const {
   view.words = rank.last.words;
   view.quiet = now_ - rank.changed;
   view.limit = limit(rank);
+  view.limit_if_blocked = limit_if_blocked(rank);
   view.limit_if_working = limit_if_working(rank);
   view.activity = activity(rank);
   view.state = rank.last.process.state;

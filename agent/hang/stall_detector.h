@@ -22,8 +22,11 @@ class StallDetector {
   static constexpr std::chrono::minutes kPatientLimit{30};  // phases that may take long
   static constexpr int kPatientFactor = 10;                 // × the slowest one seen
   static constexpr std::chrono::minutes kForeignLimit{10};
-  static constexpr int kWorkingFactor = 12;  // × the step limit, for a rank that works
-  static constexpr std::chrono::seconds kLeastWorkingLimit{60};
+  // Learnt limits say when a rank is reported; it may be acted upon later.
+  static constexpr std::chrono::minutes kLeastBlockedLimit{5};
+  static constexpr std::chrono::minutes kLeastWorkingLimit{30};
+  // What a rank does now is what it did in the last one or two of these.
+  static constexpr std::chrono::milliseconds kRecent{2'500};
 
   StallDetector(HangLimits limits, std::size_t num_ranks);
 
@@ -46,15 +49,19 @@ class StallDetector {
     ProcessFacts at_change;
     Clock::time_point phase_began{};
     Clock::duration slowest_checkpoint{}, slowest_evaluation{};
+    ProcessFacts before, recent;  // one or two kRecent ago, and less
+    Clock::time_point before_at{}, recent_at{};
     std::optional<Clock::time_point> stopped_since;
-    int times_said = 0;
+    int times_said = 0, times_said_stopped = 0;
     StepHistory steps;
   };
 
   void look_at(Rank& rank, const RankSample& sample, Clock::duration passed);
   bool moved(const Rank& rank, const RankSample& sample) const;
   Clock::duration limit(const Rank& rank) const;
+  Clock::duration limit_if_blocked(const Rank& rank) const;
   std::optional<Clock::duration> limit_if_working(const Rank& rank) const;
+  bool learns_limit(const Rank& rank) const;
   Activity activity(const Rank& rank) const;
 
   const HangLimits limits_;

@@ -6,12 +6,13 @@
 namespace ddprun::agent {
 namespace {
 
-constexpr double kMaxLooks = 600;  // a minute of them
+constexpr double kMaxLooks = 600;                    // a minute of them
+constexpr std::uint64_t kMostStepsPerLook = 10'000;  // 100 ms apart
 
 }  // namespace
 
 void StepHistory::look(const ProgressWords& words, Clock::time_point now) {
-  if (words.phase != WorkPhase::kTrain) {
+  if (words.phase != WorkPhase::kTrain || words.step == 0) {
     begun_.reset();
     return;
   }
@@ -23,8 +24,10 @@ void StepHistory::look(const ProgressWords& words, Clock::time_point now) {
   }
   if (words.step == step_ && begun_) return;
   if (begun_) {
-    // Numbers that go back (counted anew in each epoch) are one more step.
-    const std::uint64_t count = words.step > step_ ? words.step - step_ : 1;
+    // Numbers that go back (counted anew in each epoch) or jump (a resumed job's) are one more
+    // step.
+    const std::uint64_t passed = words.step > step_ ? words.step - step_ : 1;
+    const std::uint64_t count = warmed_up() && passed <= kMostStepsPerLook ? passed : 1;
     const Clock::duration each = (now - *begun_) / static_cast<std::int64_t>(count);
     for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, kWindow); ++i) {
       window_[(num_steps_ + i) % kWindow] = each;

@@ -145,10 +145,11 @@ class AgentMachine::Impl {
   TimePoint joined_at_{};  // when the last Join was sent
   ClockOffset clock_;
   std::uint64_t round_ = 0;
-  bool prewarmed_ = false;       // workers wait for a round
-  bool failed_ = false;          // a worker of round_ failed
-  WorkerFailure failure_;        // if failed_
-  std::uint64_t last_step_ = 0;  // of round_, once its workers are gone
+  bool prewarmed_ = false;                 // workers wait for a round
+  bool failed_ = false;                    // a worker of round_ failed
+  WorkerFailure failure_;                  // if failed_
+  std::optional<Stalled> stalled_unsaid_;  // while there was no link
+  std::uint64_t last_step_ = 0;            // of round_, once its workers are gone
   std::string last_told_;
   std::string waiting_text_;                 // to be told when patience_until_ has come
   std::optional<TimePoint> patience_until_;  // a wait that ends before is not worth a line

@@ -44,6 +44,7 @@ void AgentMachine::Impl::hear(const Welcome& welcome) {
   give_up_if_nothing_is_taken();
   if (exit_) return;
   channel_.resend([this](AgentEnvelope again) { emit(Send{std::move(again)}); });
+  if (const auto stalled = std::exchange(stalled_unsaid_, {})) mention(stalled->round, *stalled);
 }
 
 void AgentMachine::Impl::give_up_if_nothing_is_taken() {

@@ -83,7 +83,12 @@ void AgentMachine::Impl::say_stopped() {
 }
 
 void AgentMachine::Impl::on(const agent_event::RankStalled& event) {
-  mention(event.round, Stalled{round_, event.report});
+  const Stalled stalled{round_, event.report};
+  if (event.round == round_ && workers_ == Workers::kLive && link_ != Link::kUp) {
+    stalled_unsaid_ = stalled;
+  } else {
+    mention(event.round, stalled);
+  }
 }
 
 void AgentMachine::Impl::on(const agent_event::RanksInspected& event) {

@@ -19,8 +19,7 @@ constexpr std::size_t kMaxNamedRanks = 6;
 constexpr std::size_t kMaxNamedNodes = 8;  // the text goes to every node
 constexpr std::size_t kMaxFailureLines = 20;
 constexpr milliseconds kLeastPause{300};  // looks are 100 ms apart on each node
-constexpr int kBetweenFactor = 3;         // × the limit, for a rank between two steps
-constexpr milliseconds kLeastBetween{30'000};
+constexpr milliseconds kLeastAtTheEnd = std::chrono::minutes(30);
 
 std::string seconds_text(milliseconds time) {
   char text[32];
@@ -156,7 +155,11 @@ Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_s
   const bool inside = outside.empty();
   const bool is_alone = all.size() == 1 && !someone_is_silent;
   if (is_alone) return names(all, inside);
-  const auto begun = [&](std::size_t i) { return report(i).collectives_begun; };
+  // Sends and receives are no collectives of all: each stage of a pipeline has its own number.
+  const bool counted_alike = std::none_of(all.begin(), all.end(), [&](std::size_t i) {
+    return report(i).collective == "send" || report(i).collective == "recv";
+  });
+  const auto begun = [&](std::size_t i) { return counted_alike ? report(i).collectives_begun : 0; };
   if (inside) {  // where some node is silent, they may all wait for that one
     const auto late = someone_is_silent ? std::vector<std::size_t>() : behind(all, begun);
     if (!late.empty()) return names(late, true);
@@ -187,13 +190,29 @@ std::vector<std::string> evidence(const InspectedRank& rank) {
   return lines;
 }
 
-// What a loop does between two steps without having said what (an upload, say) gets more time
-// before it is acted upon. nullopt: it is within a step, or its limit was set.
-std::optional<milliseconds> patience_between_steps(const RankReport& report) {
-  const bool between = !report.foreign && report.phase == "train" && !report.in_collective() &&
-                       report.steps_done >= report.step && report.limit_if_working != report.limit;
-  if (!between) return std::nullopt;
-  return std::max(report.limit * kBetweenFactor, kLeastBetween);
+// Some rank other than the suspect works on something outside a collective, and may: the suspect
+// may just wait for it, in whatever way. nullopt: none does.
+std::optional<std::size_t> other_that_works(const std::vector<InspectedRank>& ranks,
+                                            std::size_t suspect) {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const RankReport& report = ranks[i].report;
+    const bool may = !report.limit_if_working || report.quiet < *report.limit_if_working;
+    const bool counts = report.foreign == ranks[suspect].report.foreign;
+    if (i != suspect && counts && may && report.activity == RankActivity::kWorks &&
+        !report.in_collective()) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
+// When a blocked suspect may be acted upon. Where some ranks have ended already, the others may be
+// at the job's end: a last upload, say. Where some were not seen, it may wait for one of those.
+milliseconds limit_if_blocked(const RankReport& report, const Inspected& inspected) {
+  const milliseconds limit = std::max(report.limit, report.limit_if_blocked);
+  const bool is_learnt = limit > report.limit;
+  const bool is_the_end = is_learnt && inspected.num_finished > 0;
+  return is_the_end || !inspected.silent_nodes.empty() ? std::max(limit, kLeastAtTheEnd) : limit;
 }
 
 milliseconds pause_until(milliseconds quiet, milliseconds limit) {
@@ -201,13 +220,29 @@ milliseconds pause_until(milliseconds quiet, milliseconds limit) {
 }
 
 // When all of these, which are blocked now, will have been so for their limits; nullopt: some is
-// not.
+// not, or all have.
 std::optional<milliseconds> until_all_stalled(const std::vector<InspectedRank>& ranks) {
   milliseconds left{0};
   for (const InspectedRank& rank : ranks) {
     if (rank.report.activity != RankActivity::kBlocked) return std::nullopt;
-    left = std::max(left, pause_until(rank.report.quiet, rank.report.limit));
+    left = std::max(left, rank.report.limit - rank.report.quiet);
   }
+  if (left.count() <= 0) return std::nullopt;
+  return std::max(left, kLeastPause);
+}
+
+// Until the suspect has been quiet for its limit; where nobody in particular is suspected, until
+// every rank has. nullopt: it is over.
+std::optional<milliseconds> time_left(const Inspected& inspected, const Choice& choice) {
+  const auto& ranks = inspected.ranks;
+  const RankReport& suspect = ranks[choice.suspect].report;
+  milliseconds left = suspect.limit - suspect.quiet;
+  for (const InspectedRank& rank : ranks) {
+    const bool counts = !choice.outlier && !choice.waits_for_nobody &&
+                        rank.report.foreign == suspect.foreign && !rank.report.in_collective();
+    if (counts) left = std::max(left, rank.report.limit - rank.report.quiet);
+  }
+  if (left.count() <= 0) return std::nullopt;
   return left;
 }
 
@@ -260,42 +295,54 @@ HangFinding compare_ranks(const Inspected& inspected) {
   finding.lines = evidence(suspect);
   if (!choice.outlier) finding.lines.insert(finding.lines.begin(), "of " + name_of(suspect) + ":");
 
+  const auto other = other_that_works(ranks, choice.suspect);
+  const bool works = !choice.waits_for_nobody && report.activity == RankActivity::kWorks;
   if (report.activity == RankActivity::kStopped) {
     finding.kind = HangKind::kStopped;
     finding.text = concat(name_of(suspect), " is stopped (state ", report.state,
                           "), not hung; the others wait: ", others, unseen);
-  } else if (report.quiet < report.limit) {
-    finding.text = concat("no hang: ", sentence, ", and may take ", seconds_text(report.limit),
-                          " (phase ", report.phase, ")", unseen);
-    finding.again_in = pause_until(report.quiet, report.limit);
-  } else {
-    const bool works = !choice.waits_for_nobody && report.activity == RankActivity::kWorks;
-    const auto between = works ? std::nullopt : patience_between_steps(report);
-    auto patience = between ? between : report.limit_if_working;
-    if (!works && !patience) patience = report.limit;
-    if ((works || between || choice.waits_for_nobody) && (!patience || report.quiet < *patience)) {
-      finding.kind = HangKind::kWorks;
-      finding.text = concat("no progress: ", sentence,
-                            works ? concat(", working (", report.cpu_percent, " % CPU",
-                                           report.work.empty() ? "" : ", " + report.work, ")")
-                                  : "",
-                            between ? ", between two steps" : "");
-      if (patience) {
-        finding.text += ", may take " + seconds_text(*patience);
-        finding.again_in = pause_until(report.quiet, *patience);
-      }
-      finding.text += unseen;
-    } else {
+  } else if (const auto left = time_left(inspected, choice)) {
+    finding.text =
+        concat("no hang: ", sentence, ", and may take ", seconds_text(report.quiet + *left),
+               " (phase ", report.phase, ")", unseen);
+    finding.again_in = std::max(kLeastPause, *left);
+  } else if (works || other) {
+    const RankReport& worker = works ? report : ranks[*other].report;
+    finding.kind = HangKind::kWorks;
+    finding.text =
+        concat("no progress: ", sentence, works ? "" : "; " + name_of(ranks[*other]) + " goes on",
+               ", working (", worker.cpu_percent, " % CPU", worker.work.empty() ? "" : ", ",
+               worker.work, ")");
+    if (const auto may = worker.limit_if_working) {
+      finding.text += ", may take " + seconds_text(*may);
+      finding.again_in = pause_until(worker.quiet, *may);
+    }
+    if (works && report.limit_if_working && report.quiet >= *report.limit_if_working) {
       finding.kind = HangKind::kHung;
       finding.text = concat("hang: ", sentence, unseen);
-      if (report.foreign && !finding.everyone_blocked) finding.again_in = until_all_stalled(ranks);
+      finding.ripe = true;
+      finding.again_in.reset();
+      return finding;
+    }
+    finding.text += unseen;
+  } else {
+    const milliseconds limit = limit_if_blocked(report, inspected);
+    finding.ripe = report.quiet >= limit;
+    finding.kind = finding.ripe || !choice.waits_for_nobody ? HangKind::kHung : HangKind::kWorks;
+    finding.text =
+        concat(finding.kind == HangKind::kHung ? "hang: " : "no progress: ", sentence, unseen);
+    if (!finding.ripe) {
+      finding.acted_upon_at = limit;
+      finding.again_in = pause_until(report.quiet, limit);
+    } else if (report.foreign && !finding.everyone_blocked) {
+      finding.again_in = until_all_stalled(ranks);
     }
   }
   return finding;
 }
 
 bool acts_upon(const HangFinding& finding, const Inspected& inspected, HangAction action) {
-  if (finding.kind != HangKind::kHung) return false;
+  if (finding.kind != HangKind::kHung || !finding.ripe) return false;
   const auto& ranks = inspected.ranks;
   const bool foreign =
       finding.outlier ? ranks[*finding.outlier].report.foreign

@@ -41,7 +41,9 @@ struct HangFinding {
   std::vector<std::string> lines;  // state and stack of the outlier, else of the quietest rank
   // When to compare again; nullopt: when an agent says the next time that a rank is stalled.
   std::optional<std::chrono::milliseconds> again_in;
-  std::chrono::milliseconds quiet{0};  // the suspect's
+  std::chrono::milliseconds quiet{0};          // the suspect's
+  bool ripe = false;                           // kHung for so long that it may be acted upon
+  std::chrono::milliseconds acted_upon_at{0};  // kHung or kWorks, not ripe: quiet for so long
   bool everyone_blocked = false;  // every rank of the job was seen, and none computes or moves data
 };
 

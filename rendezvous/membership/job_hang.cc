@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of Job about ranks that hang or lag: asks all nodes, compares, tells, acts.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,11 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
   for (auto& [id, ranks] : hang_.take_answers()) {
     if (!lives(id)) continue;
     const Node& node = state_.nodes.at(id);
+    // Of a node whose workers all ran, those that it doesn't report have ended well.
+    const int unreported = node.join.num_workers - static_cast<int>(ranks.size());
+    if (node.phase == NodePhase::kRunning && ranks.size() < kMaxReportedRanks) {
+      inspected.num_finished += std::max(0, unreported);
+    }
     for (RankReport& report : ranks) {
       inspected.ranks.push_back({node.node_rank.value_or(-1), node.join.host, std::move(report)});
       owners.push_back(id);
@@ -85,7 +91,12 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
   if (!is_news) return;
   last_hang_ = HangStatus{state_.round, finding.text, finding.lines, acts};
   HangVerdict verdict{state_.round, finding.text, finding.lines};
-  if (finding.kind == HangKind::kHung && !acts) {
+  const HangAction action = state_.settings.hang_action;
+  const bool may_act = action == HangAction::kDefault || action == HangAction::kRestart;
+  if (finding.acted_upon_at.count() > 0 && may_act) {
+    verdict.text +=
+        concat(" (the round ends when it lasts for ", finding.acted_upon_at.count() / 1000, " s)");
+  } else if (finding.kind == HangKind::kHung && !acts) {
     switch (state_.settings.hang_action) {
       case HangAction::kDefault:
         verdict.text += " (not restarted: it writes no progress page; see --hang-action=restart)";

@@ -33,7 +33,9 @@ struct RankReport {
   std::uint64_t collectives_begun = 0, collectives_done = 0;
   std::string collective;              // the last one begun: "all_reduce"
   std::chrono::milliseconds quiet{0};  // since its last progress
-  std::chrono::milliseconds limit{0};  // of its phase
+  std::chrono::milliseconds limit{0};  // of its phase; when it is reported
+  // While it is blocked: when it may be acted upon; never before `limit`.
+  std::chrono::milliseconds limit_if_blocked{0};
   // Likewise, while it works; nullopt: as long as it likes.
   std::optional<std::chrono::milliseconds> limit_if_working;
   RankActivity activity = RankActivity::kBlocked;

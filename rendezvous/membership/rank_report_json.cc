@@ -47,6 +47,7 @@ json::object rank_report_object(const RankReport& report) {
   out["collective"] = text(report.collective, kMaxWordBytes);
   out["quiet_ms"] = time_value(report.quiet);
   out["limit_ms"] = time_value(report.limit);
+  out["limit_if_blocked_ms"] = time_value(report.limit_if_blocked);
   if (report.limit_if_working) out["limit_if_working_ms"] = time_value(*report.limit_if_working);
   out["activity"] = static_cast<int>(report.activity);
   out["cpu_percent"] = std::max(0, report.cpu_percent);
@@ -77,6 +78,7 @@ RankReport read_rank_report(const JsonFields& in) {
   report.collective = read_text(in, "collective", kMaxWordBytes);
   report.quiet = in.time("quiet_ms");
   report.limit = in.time("limit_ms");
+  report.limit_if_blocked = in.time("limit_if_blocked_ms");
   if (in.has("limit_if_working_ms")) report.limit_if_working = in.time("limit_if_working_ms");
   report.activity = static_cast<RankActivity>(in.small("activity", 0, 2));
   report.cpu_percent = in.small("cpu_percent", 0, kMaxInt);

@@ -146,6 +146,7 @@ TEST_CASE("StallDetector: limits that are set count as they stand, for working r
   node.train(100ms, 50);
   CHECK(node.view(0).limit == 2s);
   CHECK(node.view(0).limit_if_working == Clock::duration(2s));
+  CHECK(node.view(0).limit_if_blocked == Clock::duration(2s));
   node.words(0).phase = WorkPhase::kCheckpoint;
   node.look();
   CHECK(node.view(0).limit == 3s);
@@ -183,7 +184,49 @@ TEST_CASE("StallDetector: a rank that computes or moves data while it is quiet w
   CHECK(node.view(0).activity == Activity::kWorks);
   CHECK(node.view(0).cpu_percent >= 85);
   CHECK(node.view(1).activity == Activity::kWorks);
-  CHECK(node.view(0).limit_if_working == Clock::duration(60s));
+  CHECK(node.view(0).limit_if_working == Clock::duration(30min));
+  CHECK(node.view(0).limit_if_blocked == Clock::duration(5min));
+}
+
+TEST_CASE("StallDetector: after a long wait what it does now is what it does") {
+  Node node;
+  node.pass(29min);
+  CHECK(node.view(0).activity == Activity::kBlocked);
+  node.pass(5s, [&] { node.process(0).cpu += 90ms; });
+  CHECK(node.view(0).activity == Activity::kWorks);
+  CHECK(node.view(1).activity == Activity::kBlocked);
+  node.pass(6s);
+  CHECK(node.view(0).activity == Activity::kBlocked);
+}
+
+TEST_CASE("StallDetector: a resumed job's first step number is one step") {
+  Node node;
+  node.words(0).phase = WorkPhase::kTrain;
+  node.pass(1s);
+  node.words(0).step = 41'001;
+  node.words(0).steps_done = 41'000;
+  node.look();
+  CHECK(node.view(0).limit == Clock::duration(30min));
+  node.pass(20s);
+  CHECK(node.said.empty());
+}
+
+TEST_CASE("StallDetector: a look at its stack, which stops it for a moment, is no news") {
+  HangLimits limits;
+  limits.step = 5s;
+  Node node(limits);
+  node.train(50ms, 100);
+  const auto said_at = [&](milliseconds time) {
+    node.pass(time);
+    return node.said.size();
+  };
+  CHECK(said_at(5s) == 2);
+  node.process(0).state = 't';
+  node.look();
+  node.process(0).state = 'S';
+  CHECK(said_at(4s) == 2);
+  CHECK(said_at(2s) == 4);  // at twice the limit
+  CHECK(said_at(8s) == 4);
 }
 
 TEST_CASE("StallDetector: a rank that uses a GPU or the network works; heartbeats are no work") {

@@ -239,17 +239,26 @@ TEST_CASE("AgentMachine: a rendezvous that never takes a message is given up") {
              Contains("ended 3 connections in a row without taking message 2"));
 }
 
-TEST_CASE("AgentMachine: keeps no report of ranks for a link that is down, or of an old round") {
+TEST_CASE("AgentMachine: what stalls while the link is down is said when it is back, once") {
   Node node;
   node.run();
   node(agent_event::LinkDown{false, "reset"});
-  node(agent_event::RankStalled{1, {}});
-  node(agent_event::RanksInspected{1, 1, {}});
+  RankReport report;
+  report.global_rank = 3;
+  node(agent_event::RankStalled{1, report});
+  node(agent_event::RankStalled{2, {}});        // of another round
+  node(agent_event::RanksInspected{1, 1, {}});  // nobody waits for it any more
+  CHECK(node.said<Stalled>() == nullptr);
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   node.welcome();
-  node(agent_event::RankStalled{2, {}});
-  CHECK(node.said<Stalled>() == nullptr);
+  REQUIRE(node.said<Stalled>() != nullptr);
+  CHECK(node.said<Stalled>()->report.global_rank == 3);
   CHECK(node.said<Inspection>() == nullptr);
+  node.actions.clear();
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node.welcome();
+  CHECK(node.said<Stalled>() == nullptr);
 }
 
 }  // namespace

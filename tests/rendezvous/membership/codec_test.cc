@@ -57,6 +57,7 @@ RankReport full_report() {
   report.collective = "all_reduce";
   report.quiet = std::chrono::milliseconds(6200);
   report.limit = std::chrono::milliseconds(5000);
+  report.limit_if_blocked = std::chrono::milliseconds(50000);
   report.limit_if_working = std::chrono::milliseconds(60000);
   report.activity = RankActivity::kWorks;
   report.cpu_percent = 97;

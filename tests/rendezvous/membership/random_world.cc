@@ -216,6 +216,7 @@ void RandomWorld::say_something_of_ranks(Agent& agent, std::uint64_t round, bool
     report.collectives_done = random(3);
     report.quiet = std::chrono::milliseconds(random(20'000));
     report.limit = std::chrono::milliseconds(random(10'000));
+    report.limit_if_blocked = report.limit * (chance(50) ? 1 : 3);
     if (chance(60)) report.limit_if_working = report.limit * 2;
     report.activity = static_cast<RankActivity>(random(3));
     return report;
