@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <utility>
 
@@ -26,29 +27,50 @@ std::shared_ptr<GpuMemory> GpuMemory::open(boost::asio::io_context& io,
                                            const std::string& program) {
   auto helper = GpuHelper::start(io, program);
   if (!helper) return nullptr;
-  std::shared_ptr<GpuMemory> memory(new GpuMemory(io, std::move(helper)));
+  std::shared_ptr<GpuMemory> memory(new GpuMemory(io, program, std::move(helper)));
   memory->ask();
   return memory;
 }
 
-GpuMemory::GpuMemory(boost::asio::io_context& io, std::shared_ptr<GpuHelper> helper)
-    : helper_(std::move(helper)), limit_(io), next_(io) {}
+GpuMemory::GpuMemory(boost::asio::io_context& io, const std::string& program,
+                     std::shared_ptr<GpuHelper> helper)
+    : io_(io), program_(program), helper_(std::move(helper)), limit_(io), next_(io) {}
 
 void GpuMemory::when_freed(std::chrono::milliseconds limit, Done done) {
   done_ = std::move(done);
+  ++num_waits_;
+  is_heard_ = false;
+  last_ = {};
+  if (is_silent_ || !helper_) {
+    start_again();
+    boost::asio::post(io_, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->finish("");
+    });
+    return;
+  }
   waited_ = limit;
   limit_.expires_after(limit);
   limit_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
-    const auto self = weak.lock();
-    if (error || !self) return;
-    const auto seconds = static_cast<double>(self->waited_.count()) / 1000.0;
-    self->finish(self->last_.dying.empty()
-                     ? concat("NVML did not answer within ", seconds,
-                              " s: whether the GPUs' memory is free is not known")
-                     : concat(describe(self->last_.dying), ", dead processes of the last round, ",
-                              seconds, " s after their end"));
+    if (const auto self = weak.lock(); self && !error) self->limit_is_over();
   });
-  last_ = {};
+  ask();
+}
+
+void GpuMemory::limit_is_over() {
+  const auto seconds = static_cast<double>(waited_.count()) / 1000.0;
+  if (is_heard_) {
+    return finish(concat(describe(last_.dying), ", dead processes of the last round, ", seconds,
+                         " s after their end"));
+  }
+  start_again();
+  finish(concat("NVML did not answer within ", seconds,
+                " s: whether the GPUs' memory is free is not known"));
+}
+
+// The one that hangs is killed, and may take its time. What the new one says is for the next wait.
+void GpuMemory::start_again() {
+  is_silent_ = true;
+  helper_ = GpuHelper::start(io_, program_);
   ask();
 }
 
@@ -60,14 +82,21 @@ void GpuMemory::finish(std::string note) {
   if (const Done done = std::exchange(done_, nullptr)) done(std::move(note));
 }
 
-// Where an answer is due already, that one counts. No NVML here, or it broke: nothing is known, and
+// Where an answer is due already it is awaited. No NVML here, or it broke: nothing is known, and
 // nothing waited for.
 void GpuMemory::ask() {
-  helper_->ask(GpuRequest::kProcesses,
-               [weak = weak_from_this()](const std::optional<std::string>& lines) {
-                 const auto self = weak.lock();
-                 if (self) lines ? self->answered(*lines) : self->finish("");
-               });
+  if (!helper_) return;
+  helper_->ask(GpuRequest::kProcesses, [weak = weak_from_this(), wait = num_waits_](
+                                           const std::optional<std::string>& lines) {
+    const auto self = weak.lock();
+    if (!self) return;
+    if (!lines) return self->finish("");
+    self->is_silent_ = false;
+    // Of before this wait: the processes of the round may have lived.
+    const bool is_late = wait != self->num_waits_ && self->before_;
+    if (!is_late) return self->answered(*lines);
+    if (self->done_) self->ask();
+  });
 }
 
 void GpuMemory::answered(const std::string& lines) {
@@ -90,6 +119,7 @@ void GpuMemory::answered(const std::string& lines) {
     return;
   }
   if (!done_) return;
+  is_heard_ = true;
   last_ = gpu_holders(*before_, now, is_alive);
   if (last_.dying.empty()) {
     return finish(last_.foreign.empty() ? ""

@@ -25,8 +25,10 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
   static std::shared_ptr<GpuMemory> open(boost::asio::io_context& io, const std::string& program);
 
   // Calls `done` once, from the io context: when nothing of the round holds memory, after `limit`,
-  // or when NVML doesn't answer. `note`: what is still held, for the user; empty: all is free.
-  // Processes that live and are not the round's are named, not waited for.
+  // or when NVML doesn't work. Where it was silent for a whole wait the later ones take no time
+  // until it answers again: each tries with a new ddprun-gpus, for the next one. `note`: what is
+  // still held, for the user; empty: all is free. Processes that live and are not the round's are
+  // named, not waited for.
   using Done = std::function<void(std::string note)>;
   void when_freed(std::chrono::milliseconds limit, Done done);
 
@@ -34,12 +36,22 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
   void give_up();
 
  private:
-  GpuMemory(boost::asio::io_context& io, std::shared_ptr<GpuHelper> helper);
+  GpuMemory(boost::asio::io_context& io, const std::string& program,
+            std::shared_ptr<GpuHelper> helper);
   void ask();
   void answered(const std::string& lines);
+  void limit_is_over();
+  void start_again();
   void finish(std::string note);
 
-  const std::shared_ptr<GpuHelper> helper_;  // second owner: its read, for a moment
+  // Constant after construction.
+  boost::asio::io_context& io_;
+  const std::string program_;
+
+  std::shared_ptr<GpuHelper> helper_;  // null: can't be started; second owner: its read
+  bool is_silent_ = false;             // no answer since a wait without any
+  int num_waits_ = 0;
+  bool is_heard_ = false;  // in this wait
   boost::asio::steady_timer limit_;
   boost::asio::steady_timer next_;
   std::optional<std::vector<GpuProcess>> before_;  // the first answer

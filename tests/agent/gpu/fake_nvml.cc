@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVML for tests: two GPUs, whose processes the file FAKE_NVML_LIST has ("DEVICE PID BYTES" lines),
-// read at each call; FAKE_NVML_LIST.read tells that one was. Where the file says "hang" it does;
-// "broken": nvmlInit fails. FAKE_NVML_USE likewise has "DEVICE PID PERCENT" lines: what each
-// process uses a GPU for, all the time.
+// read at each call; FAKE_NVML_LIST.read tells that one was, for both. Where the file says "hang"
+// it does; "broken": nvmlInit fails. FAKE_NVML_USE likewise has "DEVICE PID PERCENT" lines: what
+// each process uses a GPU for, all the time.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -51,7 +51,8 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Proce
     if (found < *count) infos[found] = {pid, bytes, 0, 0};
     ++found;
   }
-  std::ofstream(std::string(std::getenv("FAKE_NVML_LIST")) + ".read");
+  const bool is_last = reinterpret_cast<std::size_t>(device) == 2;
+  if (is_last) std::ofstream(std::string(std::getenv("FAKE_NVML_LIST")) + ".read");
   const bool fits = found <= *count;
   *count = found;
   return fits ? 0 : 7;

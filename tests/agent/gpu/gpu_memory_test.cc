@@ -40,6 +40,7 @@ class Node {
 
   // In one step, as NVML's own answers are.
   void set_list(const std::string& text) const {
+    ::unlink((list_file() + ".read").c_str());
     std::ofstream(list_file() + ".new") << text;
     REQUIRE(std::rename((list_file() + ".new").c_str(), list_file().c_str()) == 0);
   }
@@ -54,6 +55,15 @@ class Node {
       io.run_one_for(milliseconds{100});
     }
     return note.has_value();
+  }
+
+  // Until NVML has been read; what it said isn't looked at before the io context runs.
+  void await_answer() const {
+    const auto deadline = Deadline::after(seconds{30});
+    while (::access((list_file() + ".read").c_str(), F_OK) != 0 && !deadline.expired()) {
+      ::usleep(1000);
+    }
+    REQUIRE_FALSE(deadline.expired());
   }
 
   boost::asio::io_context io;
@@ -164,6 +174,43 @@ TEST_CASE("GpuMemory: a driver that hangs costs the limit, one that breaks costs
   broken.wait(seconds{20});
   REQUIRE(broken.run_until_noted());
   CHECK(Clock::now() - begin < seconds{10});
+}
+
+TEST_CASE("GpuMemory: a driver that hung is not waited for again until it answers a new helper") {
+  Node node("");
+  node.wait(seconds{20});
+  REQUIRE(node.run_until_noted());
+  node.set_list("hang");
+  node.wait(milliseconds{150});
+  REQUIRE(node.run_until_noted());
+  CHECK_THAT(*node.note, Contains("NVML did not answer"));
+  node.set_list(kDead);  // too late for the helper that has been started since
+  const auto begin = Clock::now();
+  node.wait(seconds{20});
+  REQUIRE(node.run_until_noted());
+  CHECK(*node.note == "");
+  CHECK(Clock::now() - begin < seconds{10});
+  for (int tries = 0; tries < 20 && node.note->empty(); ++tries) {
+    node.io.restart();
+    node.io.run_for(milliseconds{500});  // for the new one's answer
+    node.wait(milliseconds{300});
+    REQUIRE(node.run_until_noted());
+  }
+  CHECK_THAT(*node.note, Contains("after their end"));
+}
+
+TEST_CASE("GpuMemory: an answer that was asked for in an earlier wait is not one of now") {
+  Node node("");
+  node.wait(seconds{20});
+  REQUIRE(node.run_until_noted());
+  node.set_list("");
+  node.wait(seconds{20});
+  node.memory->give_up();  // its answer is under way: all is free
+  node.await_answer();
+  node.set_list(kDead);
+  node.wait(milliseconds{300});
+  REQUIRE(node.run_until_noted());
+  CHECK_THAT(*node.note, Contains("after their end"));
 }
 
 TEST_CASE("GpuMemory: a wait that is given up is over at once") {
