@@ -156,6 +156,8 @@ void EmulatedNode::workers_due() {
   workers_due_.reset();
   if (std::exchange(fenced_unsaid_, false)) {
     runner_.handle(event::WorkersFenced{round_});
+    // It was told to stop them before.
+    if (gone_unsaid_ && !workers_due_) due_at(host_.now());
   } else if (gone_unsaid_) {
     if (work_ != Work::kNone) empty();
     gone_unsaid_ = false;

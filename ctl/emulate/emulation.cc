@@ -23,6 +23,9 @@ namespace {
 
 // After the last fault: all that follows from it has happened, even an agent that came again.
 constexpr milliseconds kCalm{10'000};
+constexpr milliseconds kAftermath{
+    75'000};  // so long it may notice what was wrong: the agent's 60 s
+constexpr milliseconds kComesAgain{6'000};     // refused, and begun again, after its trouble
 constexpr milliseconds kSettleLimit{600'000};  // then a round must run on all its nodes
 constexpr milliseconds kQuiet{3'000};          // nothing may happen, unless something waits for it
 
@@ -54,7 +57,7 @@ class Emulation::Impl final : public NodeObserver {
         world_(make_world()),
         fleet_(options_, options_.virtual_time ? "emulation" : "emulation-" + random_id(), slow_,
                *world_, random_),
-        storm_(plan_, *world_, fleet_, chronicle_),
+        storm_(plan_, *world_, fleet_, chronicle_, options_.keep_alive + kComesAgain),
         check_({job_settings(options_).min_nodes, options_.num_agents,
                 options_.num_workers_per_node, !lasts(options_)}) {}
 
@@ -316,7 +319,7 @@ class Emulation::Impl final : public NodeObserver {
     fleet_.went_out(node);
     const int code = exit.verdict.exit_code;
     if (exit.local) {  // it was given up, and couldn't come back
-      const bool is_expected = lasts(options_) && phase_ != Phase::kQuiet && code != 2;
+      const bool is_expected = code != 2 && storm_.troubled_since(node, world_->now() - kAftermath);
       if (!is_expected) return left_wrongly(node, exit);
       if (phase_ != Phase::kEnding) fleet_.begin_again(node);
     } else if (!verdict_) {

@@ -16,9 +16,11 @@ void Storm::begin() {
 void Storm::end() {
   over_ = true;
   for (int node = 0; node < fleet_.size(); ++node) {
-    if (trouble(node).num_cuts > 0) world_.heal(node);
-    if (trouble(node).num_stills > 0) world_.go_on(node);
-    trouble(node) = {};
+    Trouble& here = trouble(node);
+    if (here.num_cuts > 0) world_.heal(node);
+    if (here.num_stills > 0) world_.go_on(node);
+    if (here.num_cuts + here.num_stills > 0) here.last = world_.now();
+    here.num_cuts = here.num_stills = 0;
   }
 }
 
@@ -51,8 +53,7 @@ int Storm::next_that(int near, const std::function<bool(int)>& fits) const {
 bool Storm::may_trouble(int more) {
   int num_well = 0;
   for (int node = 0; node < fleet_.size(); ++node) {
-    const Trouble& here = trouble(node);
-    num_well += fleet_.is_in(node) && here.num_cuts == 0 && here.num_stills == 0 ? 1 : 0;
+    num_well += fleet_.is_in(node) && !troubled_since(node, world_.now() - recovery_) ? 1 : 0;
   }
   return num_well - more > fleet_.size() / 2;
 }
@@ -96,7 +97,13 @@ void Storm::cut(const Fault& fault) {
   }
 }
 
+bool Storm::troubled_since(int node, Clock::time_point then) const {
+  const Trouble& here = troubles_[static_cast<std::size_t>(node)];
+  return here.num_cuts + here.num_stills > 0 || (here.last && *here.last >= then);
+}
+
 void Storm::heal(int node) {
+  trouble(node).last = world_.now();
   if (--trouble(node).num_cuts > 0) return;
   chronicle_.note(world_.now(), node, "its connection is whole again");
   world_.heal(node);
@@ -115,6 +122,7 @@ void Storm::stand_still(const Fault& fault) {
 }
 
 void Storm::go_on(int node) {
+  trouble(node).last = world_.now();
   if (--trouble(node).num_stills > 0) return;
   chronicle_.note(world_.now(), node, "its ddprun goes on");
   world_.go_on(node);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "ctl/emulate/chronicle.h"
@@ -13,11 +14,14 @@ namespace ddprun::ctl {
 
 class Storm {
  public:
-  Storm(std::vector<Fault> plan, World& world, Fleet& fleet, Chronicle& chronicle)
+  // `recovery`: a node that was in trouble may not be back before.
+  Storm(std::vector<Fault> plan, World& world, Fleet& fleet, Chronicle& chronicle,
+        std::chrono::milliseconds recovery)
       : plan_(std::move(plan)),
         world_(world),
         fleet_(fleet),
         chronicle_(chronicle),
+        recovery_(recovery),
         troubles_(static_cast<std::size_t>(fleet.size())) {}
 
   // From now on, as planned.
@@ -26,10 +30,13 @@ class Storm {
   void end();
 
   int num_faults() const { return num_faults_; }
+  // Whether something has been wrong with that node, or its way to the rendezvous, since then.
+  bool troubled_since(int node, Clock::time_point then) const;
 
  private:
   struct Trouble {
     int num_cuts = 0, num_stills = 0;
+    std::optional<Clock::time_point> last{};  // when it was so, and isn't any more
   };
   Trouble& trouble(int node) { return troubles_[static_cast<std::size_t>(node)]; }
   void happen(const Fault& fault);
@@ -46,6 +53,7 @@ class Storm {
   World& world_;
   Fleet& fleet_;
   Chronicle& chronicle_;
+  const std::chrono::milliseconds recovery_;
   std::vector<Trouble> troubles_;
   int num_faults_ = 0;
   bool over_ = false;
