@@ -24,8 +24,11 @@ void EmulatedNode::hear(membership::AgentEvent link_event) {
   if (const auto* heard = std::get_if<event::LinkMessage>(&link_event)) {
     if (std::holds_alternative<membership::Welcome>(heard->envelope.message)) {
       observer_.welcomed(options_.index);
-      if (dead_) return;
     }
+    if (const auto* end = std::get_if<membership::JobEnd>(&heard->envelope.message)) {
+      observer_.told_the_end(options_.index, end->exit_code);
+    }
+    if (dead_) return;
   }
   runner_.handle(std::move(link_event));
 }

@@ -43,6 +43,7 @@ class NodeObserver {
   virtual void running(int node, std::uint64_t round) = 0;
   virtual void told_to_stop(int node, std::uint64_t round) = 0;
   virtual void emptied(int node, std::uint64_t round) = 0;  // no worker is left
+  virtual void told_the_end(int node, int exit_code) = 0;   // of the job; it exits in a while
   virtual void exited(int node, const membership::agent_action::Exit& exit) = 0;
   // A late message of an old round had an effect.
   virtual void misled(int node, const char* effect) = 0;

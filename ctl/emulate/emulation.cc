@@ -145,6 +145,8 @@ class Emulation::Impl final : public NodeObserver {
 
   void welcomed(int node) override {
     chronicle_.note(world_->now(), node, "welcome");
+    // The job has ended: it would wait for another one of that name.
+    if (verdict_ && !fleet_.is_in(node)) return world_->kill(node, false);
     if (fleet_.came_in(node)) {
       --num_joining_;
       ++num_joined_;
@@ -313,6 +315,17 @@ class Emulation::Impl final : public NodeObserver {
     for (const int member : members) world_->node(member)->succeed();
   }
 
+  void told_the_end(int node, int code) override {
+    chronicle_.note(world_->now(), node, "hears the end of the job");
+    if (!verdict_) {
+      verdict_ = code;
+      fleet_.want_no_more();
+    } else if (*verdict_ != code) {
+      violated(concat("node ", node, " is told the end with code ", code, ", others with code ",
+                      *verdict_));
+    }
+  }
+
   void exited(int node, const membership::agent_action::Exit& exit) override {
     chronicle_.note(world_->now(), node, "its agent exits",
                     static_cast<std::uint64_t>(exit.verdict.exit_code));
@@ -322,25 +335,22 @@ class Emulation::Impl final : public NodeObserver {
       const bool is_expected = code != 2 && storm_.troubled_since(node, world_->now() - kAftermath);
       if (!is_expected) return left_wrongly(node, exit);
       if (phase_ != Phase::kEnding) fleet_.begin_again(node);
-    } else if (!verdict_) {
-      verdict_ = code;
-      if (code != 0 || phase_ != Phase::kEnding) {
-        const bool may_end =
-            options_.max_restarts || options_.max_node_losses || options_.min_agents > 0;
-        if (!may_end || !lasts(options_)) return left_wrongly(node, exit);
-        result_.end = concat("code ", code, ": ", exit.verdict.reason);
-        phase_ = Phase::kEnding;
-        event_at_ = world_->now();
-        fleet_.want_no_more();
-        storm_.end();
-      }
-    } else if (*verdict_ != code) {
-      return violated(concat("node ", node, " was told the end with code ", code,
-                             ", others with code ", *verdict_));
+    } else if (phase_ != Phase::kEnding || code != 0) {
+      const bool may_end =
+          options_.max_restarts || options_.max_node_losses || options_.min_agents > 0;
+      if (!may_end || !lasts(options_)) return left_wrongly(node, exit);
+      if (!result_.end) end_early(exit.verdict);
     }
     if (!verdict_ || fleet_.num_in() > 0) return;
     result_.times.end = seconds_since(event_at_);
     world_->stop();
+  }
+
+  void end_early(const membership::JobEnd& verdict) {
+    result_.end = concat("code ", verdict.exit_code, ": ", verdict.reason);
+    phase_ = Phase::kEnding;
+    event_at_ = world_->now();
+    storm_.end();
   }
 
   void left_wrongly(int node, const membership::agent_action::Exit& exit) {
