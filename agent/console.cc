@@ -49,9 +49,9 @@ void Console::when_room(OutputStream stream, std::function<void()> on_room) {
   sink(stream).when_room(std::move(on_room));
 }
 
-bool Console::finish(Deadline deadline) {
-  const bool stdout_complete = stdout_->finish(deadline);
-  return (!stderr_ || stderr_->finish(deadline)) && stdout_complete;
+std::size_t Console::finish(Deadline deadline) {
+  const std::size_t dropped = stdout_->finish(deadline);
+  return dropped + (stderr_ ? stderr_->finish(deadline) : 0);
 }
 
 }  // namespace ddprun::agent

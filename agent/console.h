@@ -53,9 +53,9 @@ class Console {
   bool is_full(OutputStream stream) const;
   void when_room(OutputStream stream, std::function<void()> on_room);
 
-  // Writes all that is pending, blocking the caller. False: the deadline passed or the reader went
-  // away meanwhile, with output unwritten, which is dropped. For the end of the program.
-  bool finish(Deadline deadline);
+  // Writes all that is pending, blocking the caller. Returns how many bytes no reader had taken
+  // when the deadline passed: they are dropped. For the end of the program.
+  std::size_t finish(Deadline deadline);
 
  private:
   ConsoleSink& sink(OutputStream stream) const;

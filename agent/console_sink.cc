@@ -152,18 +152,17 @@ void ConsoleSink::call_waiters() {
   for (auto& waiter : std::exchange(waiters_, {})) boost::asio::post(io_, std::move(waiter));
 }
 
-bool ConsoleSink::finish(Deadline deadline) {
-  const bool was_lost = lost_;
+std::size_t ConsoleSink::finish(Deadline deadline) {
   flush();
   while (!lost_ && num_pending_bytes() > 0) {
     pollfd ready{own_fd_ ? own_fd_.get() : original_fd_, POLLOUT, 0};
     if (::poll(&ready, 1, deadline.poll_timeout_ms()) == 0) break;
     write_pending();
   }
-  const bool complete = num_pending_bytes() == 0 && lost_ == was_lost;
+  const std::size_t dropped = num_pending_bytes();
   pending_.clear();
   written_ = 0;
-  return complete;
+  return dropped;
 }
 
 void ConsoleSink::close() {

@@ -30,7 +30,7 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   void when_room(std::function<void()> on_room);
 
   // See Console::finish.
-  bool finish(Deadline deadline);
+  std::size_t finish(Deadline deadline);
   // Forgets what is pending and those who wait; nothing is written any more.
   void close();
 

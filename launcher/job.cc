@@ -23,7 +23,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kPatience{2'000};
-constexpr milliseconds kConsoleTimeout{10'000};   // a reader that doesn't take the last output
+// A reader that doesn't take the last output, as in "| less"; less where a signal has come.
+constexpr milliseconds kConsoleTimeout{3'600'000};
+constexpr milliseconds kSignalledConsoleTimeout{2'000};
 constexpr milliseconds kFarewellTimeout{10'000};  // other nodes' agents, beyond --shutdown-timeout
 
 bool is_ignored(int signal_number) {
@@ -73,7 +75,13 @@ int Job::run() {
   wait_for_signal();
   plan_.preflight.empty() ? begin() : run_preflight();
   io_.run();
-  console_.finish(Deadline::after(kConsoleTimeout));
+  signals_.clear();  // no worker is left that one could do harm to: the next one ends ddprun
+  const auto patience = signalled_ ? kSignalledConsoleTimeout : kConsoleTimeout;
+  if (const std::size_t dropped = console_.finish(Deadline::after(patience)); dropped > 0) {
+    log_warning("the last ", dropped,
+                " bytes of the workers' output were not taken by their reader within ",
+                patience.count() / 1000, " s: dropped");
+  }
   DDPRUN_CHECK(exit_.has_value());
   write_to_stderr(failure_report(exit_->verdict,
                                  {.program = plan_.config.program,

@@ -41,5 +41,5 @@ int main(int argc, char** argv) {
   }
   group->start(std::move(specs));
   io.run();
-  return console.finish(ddprun::Deadline::after(std::chrono::seconds(20))) ? exit_code : 99;
+  return console.finish(ddprun::Deadline::after(std::chrono::seconds(20))) == 0 ? exit_code : 99;
 }

@@ -342,6 +342,23 @@ class Signals(harness.Case):
         done = self.finish(process)
         self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
 
+    def test_the_last_output_waits_for_its_reader_until_a_signal_comes(self):
+        marker = str(uuid.uuid4())
+        process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
+                             "head -c 500000 /dev/zero | tr '\\0' x", MARKER=marker)
+        harness.wait_until(lambda: process.pid in processes_with(marker) and
+                           len(processes_with(marker)) == 1, "the workers end", 30)
+        process.send_signal(signal.SIGTERM)
+        self.assertIn(process.wait(timeout=5), (-signal.SIGTERM, 128 + signal.SIGTERM))
+
+    def test_what_a_reader_did_not_take_after_a_signal_is_counted(self):
+        process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
+                             "head -c 500000 /dev/zero | tr '\\0' x; echo ready >&2; sleep 600")
+        next(line for line in process.stderr if "ready" in line)
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=20)
+        self.assertRegex(process.stderr.read(), r"the last \d+ bytes of the workers' output were not taken")
+
     def test_a_pause_of_ddprun_does_not_end_a_job_of_one_node(self):
         """Ctrl-Z and fg: longer than the 5 s of silence after which a node of several is lost."""
         meet = self.scratch()
