@@ -17,7 +17,8 @@ import harness
 from checkpoints import LAST_STEP, SHORT_RUN, TRAIN, path_of, steps_in
 
 DISK_FULL = 74
-STEPS_DONE_OFFSET = 80  # docs/agent-socket.md
+PHASE, STEPS_DONE, OWN_COUNT = 64, 80, 88  # offsets in the progress page: docs/agent-socket.md
+TRAIN_PHASE, CHECKPOINT_PHASE, EVALUATE_PHASE = 1, 2, 3
 
 
 def progress_page_word(pid, offset):
@@ -109,7 +110,7 @@ class Checkpoints(harness.Case):
         for pid in workers.values():
             os.kill(pid, signal.SIGSTOP)
         harness.wait_until(lambda: all(is_stopped(pid) for pid in workers.values()), "both stand still")
-        done = max(progress_page_word(pid, STEPS_DONE_OFFSET) for pid in workers.values())
+        done = max(progress_page_word(pid, STEPS_DONE) for pid in workers.values())
         saved = steps_in(directory)[-1]
         os.kill(workers[1], signal.SIGKILL)
         text = ""
@@ -158,6 +159,31 @@ class Checkpoints(harness.Case):
         self.assertIn(f"goes on from step {step}, epoch {(step - 1) // 24 + 1}/3", done.stdout)
         self.assertEqual(checkpoints.load_json(summary)["first_step"], step)
         reference.check_equal(self, checkpoints.load_json(summary), directory)
+
+    def test_a_job_whose_time_is_over_ends_with_124_and_goes_on_with_the_same_command(self):
+        directory = self.scratch()
+        flags = ["--time-limit=30", "--preemption-notice=24"]
+        done = self.run_job(directory, flags=flags, epochs=["--epochs=1000", "--seed=5"], code=124)
+        step = int(re.search(r"train: asked to leave before step (\d+): saved", done.stdout).group(1))
+        self.assertEqual(steps_in(directory)[-1], step - 1)
+        done = self.run_job(directory, epochs=[f"--epochs={(step - 1) // 24 + 1}", "--seed=5"])
+        self.assertIn(f"goes on from step {step}, ", done.stdout)
+
+    def test_saving_and_evaluating_are_phases_of_their_own(self):
+        running = self.job(self.scratch(), "--checkpoint-every=1", epochs=["--epochs=1000"])
+        while "epoch 1/" not in running.stdout.readline():
+            pass
+        seen, workers = {0: set(), 1: set()}, workers_of(running.pid)
+
+        def all_phases_seen():
+            for rank, pid in workers.items():
+                seen[rank].add(progress_page_word(pid, PHASE))
+                self.assertEqual(progress_page_word(pid, OWN_COUNT), 0)
+            return all({TRAIN_PHASE, CHECKPOINT_PHASE, EVALUATE_PHASE} <= phases for phases in seen.values())
+
+        harness.wait_until(all_phases_seen, "each phase on each rank", 60)
+        running.terminate()
+        self.finish(running)
 
     def test_without_a_directory_a_preempted_job_says_that_nothing_is_saved(self):
         running = self.start("--standalone", "--nproc_per_node=2", TRAIN, "--epochs=1000")

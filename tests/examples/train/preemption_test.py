@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train on two hosts, taken away in the middle: the same command ends where an undisturbed job does."""
+"""train on two hosts, taken away or lost in the middle: the same command ends where an undisturbed job does."""
 import os
 import re
 import signal
@@ -15,7 +15,7 @@ PORT = 29400
 class Preemption(harness.HostsCase):
     def job(self, directory, *args, nnodes="2"):
         """Two ranks on each host, started."""
-        return [self.start(f"--nnodes={nnodes}", "--nproc_per_node=2", "--rdzv-id=job",
+        return [self.start(f"--nnodes={nnodes}", "--nproc_per_node=2", "--rdzv-id=job", "--last-call-timeout=5",
                            f"--rdzv-endpoint={self.hosts[0].address}:{PORT}",
                            TRAIN, *SHORT_RUN, "--checkpoint-dir", directory, *args, host=host)
                 for host in self.hosts]
@@ -74,6 +74,21 @@ class Preemption(harness.HostsCase):
         self.assertEqual((result["first_step"], result["last_step"], result["world_size"]), (step, LAST_STEP, 2))
         self.assertGreater(result["test_accuracy"], 0.9)
         self.assertNotIn("done again", done[0].stderr)  # no step was
+
+    def test_after_the_loss_of_a_host_it_goes_on_from_the_last_checkpoint(self):
+        directory = self.scratch()
+        summary = os.path.join(directory, "summary.json")
+        running = self.job(directory, "--json", summary, "--checkpoint-every=5", nnodes="1:2")
+        self.await_first_epoch(running)
+        harness.wait_until(lambda: steps_in(directory)[-1] > checkpoints.STEPS_PER_EPOCH, "one within epoch 2", 60)
+        self.hosts[1].kill()
+        done = self.finish(running[0], timeout=180)
+        self.assertEqual(done.returncode, 0, done.text)
+        step = int(re.search(r"goes on from step (\d+), epoch ", done.stdout).group(1))
+        self.assertIn(0, ((step - 1) % 5, (step - 1) % checkpoints.STEPS_PER_EPOCH))
+        result = checkpoints.load_json(summary)
+        self.assertEqual((result["first_step"], result["last_step"], result["world_size"]), (step, LAST_STEP, 2))
+        self.assertGreater(result["test_accuracy"], 0.9)
 
 
 if __name__ == "__main__":
