@@ -35,43 +35,81 @@ class _Agent:
         self.socket = None
         self.first_step_said = False
         self.rest = b""  # what came with the welcome
-        memory = mmap.mmap(-1, _PAGE_BYTES)
-        path = os.environ.get("DDPRUN_AGENT_SOCKET")
-        if path:
+        self.words = memoryview(mmap.mmap(-1, _PAGE_BYTES)).cast("B").cast("Q")
+        self.path = os.environ.get("DDPRUN_AGENT_SOCKET")
+        self.greeted = None  # a connection that has no welcome yet
+        self.next_try = None  # set: at a step of then
+        if self.path:
             try:
-                memory = self._connect(path)
+                if not self._join(5):
+                    raise OSError("the agent does not answer")
             except (OSError, ValueError) as error:
-                self.socket = None
                 print("ddprun: no progress is reported: %s" % error, file=sys.stderr)
-        self.words = memoryview(memory).cast("B").cast("Q")
 
-    def _connect(self, path):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(5)
-        self.socket.connect(path)
-        self.say({"type": "hello", "version": 1, "round": int(os.environ.get("DDPRUN_ROUND", 0)),
-                  "local_rank": int(os.environ.get("LOCAL_RANK", 0))})
-        answer, pages = b"", []
-        while b"\n" not in answer:
-            data, ancillary, _, _ = self.socket.recvmsg(4096, socket.CMSG_SPACE(4))
+    def try_again(self):
+        """Whether an agent that was silent answers now. Doesn't wait."""
+        if self.next_try is None or time.monotonic() < self.next_try:
+            return
+        try:
+            self._join(0)
+        except (OSError, ValueError):
+            pass
+
+    def _join(self, seconds):
+        """False: no answer in this time. Says hello where that isn't said yet."""
+        self.next_try = time.monotonic() + 2
+        try:
+            if self.greeted is None:
+                self.answer, self.pages = b"", []
+                self.greeted = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                self.greeted.settimeout(seconds)
+                self.greeted.connect(self.path)
+                hello = {"type": "hello", "version": 1, "round": int(os.environ.get("DDPRUN_ROUND", 0)),
+                         "local_rank": int(os.environ.get("LOCAL_RANK", 0))}
+                self.greeted.sendall(json.dumps(hello).encode() + b"\n")
+            try:
+                memory = self._await_welcome(time.monotonic() + seconds)
+            except (BlockingIOError, socket.timeout):
+                return False
+        except (OSError, ValueError):
+            self._forget()
+            raise
+        words = memoryview(memory).cast("B").cast("Q")
+        for word in (_STEPS_DONE, _STEP, _PHASE):  # of a worker that is at work already
+            words[word] = self.words[word]
+        self.words = words
+        self.first_step_said = False
+        self.socket, self.greeted, self.next_try = self.greeted, None, None
+        self.socket.setblocking(False)
+        return True
+
+    def _forget(self):
+        self.greeted.close()
+        self.greeted = None
+        for page in self.pages:
+            os.close(page)
+
+    def _await_welcome(self, until):
+        while b"\n" not in self.answer:
+            self.greeted.settimeout(max(until - time.monotonic(), 0))
+            data, ancillary, _, _ = self.greeted.recvmsg(4096, socket.CMSG_SPACE(4))
             for level, kind, content in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    pages.append(int.from_bytes(content[:4], sys.byteorder))
+                    self.pages.append(int.from_bytes(content[:4], sys.byteorder))
             if not data:
                 raise OSError("the agent ended the connection")
-            answer += data
-        try:
-            line, _, self.rest = answer.partition(b"\n")
-            welcome = json.loads(line)
-            if welcome.get("type") != "welcome" or not pages:
-                raise OSError("the agent refused this worker: %s" % welcome.get("reason"))
-            memory = mmap.mmap(pages[0], _PAGE_BYTES)
-        finally:
-            for page in pages:
-                os.close(page)
+            self.answer += data
+        line, _, self.rest = self.answer.partition(b"\n")
+        welcome = json.loads(line)
+        if welcome.get("type") != "welcome" or not self.pages:
+            self.next_try = None  # it will not change its mind
+            raise OSError("the agent refused this worker: %s" % welcome.get("reason"))
+        memory = mmap.mmap(self.pages[0], _PAGE_BYTES)
         if int.from_bytes(memory[:8], "little") != _MAGIC or memory[8] != 1:
+            self.next_try = None
             raise OSError("the agent's progress page is of another version")
-        self.socket.setblocking(False)
+        while self.pages:
+            os.close(self.pages.pop())
         return memory
 
     def say(self, event):
@@ -130,6 +168,7 @@ def connected():
 def step(number):
     """Step `number` (1, 2, …, counted over restarts) begins; the one before it is done."""
     agent = _agent()
+    agent.try_again()
     words = agent.words
     before = words[_STEP]
     if before == number:
@@ -173,6 +212,7 @@ def should_stop(number, store=None):
     share: a torch.distributed Store. None: the round's own, through torch.distributed.TCPStore.
     One that fails or doesn't answer, for 5 s, costs the agreement: False, and a warning.
     """
+    _agent().try_again()
     if stop_requested():
         _finish_device()
         step_done()

@@ -159,6 +159,30 @@ class Module(unittest.TestCase):
         print(file=worker.stdin, flush=True)
         self.assertEqual(worker.wait(20), 0)
 
+    def test_an_agent_that_was_silent_is_joined_at_a_later_step(self):
+        worker = self.worker(
+            "import ddprun, sys, time\n"
+            "sys.stderr = sys.stdout\n"
+            "ddprun.step(6); assert not ddprun.connected(); print('trains', flush=True); input()\n"
+            "begun, step = time.monotonic(), 7\n"
+            "while not ddprun.connected() and time.monotonic() < begun + 20:\n"
+            "    before = time.monotonic(); ddprun.step(step); step += 1\n"
+            "    assert time.monotonic() - before < 1\n"
+            "    time.sleep(0.01)\n"
+            "ddprun.step(900); ddprun.step(901); print('done', flush=True); input()\n")
+        self.assertIn("no progress is reported", worker.stdout.readline())
+        self.assertEqual(worker.stdout.readline(), "trains\n")
+        connection, lines, hello = self.agent.take()
+        self.addCleanup(connection.close)
+        self.addCleanup(lines.close)
+        self.assertEqual(hello["local_rank"], 2)
+        print(file=worker.stdin, flush=True)
+        self.assertEqual(worker.stdout.readline(), "done\n")
+        self.assertEqual([self.agent.word(o) for o in (64, 72, 80)], [1, 901, 900])
+        self.assertEqual(json.loads(lines.readline())["type"], "first_step")
+        print(file=worker.stdin, flush=True)
+        self.assertEqual(worker.wait(20), 0)
+
     def test_a_store_that_fails_or_is_silent_costs_the_agreement_not_the_step(self):
         fails = "def add(self, key, n): raise RuntimeError('Connection reset by peer')\n"
         silent = "def add(self, key, n): threading.Event().wait()\n"
