@@ -74,13 +74,28 @@ std::string receive_some(int socket, UniqueFd* page) {
 
 AgentChannel::AgentChannel(const std::string& path, std::uint64_t round, int local_rank,
                            Deadline deadline)
+    : AgentChannel(path, round, local_rank) {
+  if (!await_welcome(deadline)) throw Error(ErrorCode::kTimeout, "the agent does not answer");
+}
+
+AgentChannel::AgentChannel(const std::string& path, std::uint64_t round, int local_rank)
     : socket_(connect_to_path(path)) {
   send_line(concat(R"({"type":"hello","version":)", kProgressVersion, R"(,"round":)", round,
                    R"(,"local_rank":)", local_rank, "}"));
-  const std::string answer = receive_line(deadline);
+}
+
+bool AgentChannel::await_welcome(Deadline deadline) {
+  std::string answer;
+  try {
+    answer = receive_line(deadline);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kTimeout) return false;
+    throw;
+  }
   if (answer.find(R"("type":"welcome")") == std::string::npos || !page_) {
     throw Error(ErrorCode::kUnavailable, "the agent refused this worker: " + one_line(answer));
   }
+  return true;
 }
 
 std::string AgentChannel::receive_line(Deadline deadline) {

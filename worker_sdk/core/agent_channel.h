@@ -19,6 +19,11 @@ class AgentChannel {
   // the agent refuses us, with its reason; Error(kTimeout).
   AgentChannel(const std::string& path, std::uint64_t round, int local_rank, Deadline deadline);
 
+  // Likewise, but the answer is awaited by await_welcome() alone, before anything else is called.
+  AgentChannel(const std::string& path, std::uint64_t round, int local_rank);
+  // False: there is none yet. Throws Error(kUnavailable) where it is a refusal, or the agent went.
+  bool await_welcome(Deadline deadline);
+
   // For a worker that was started before its node had a place in a round (round 0): waits for the
   // place, and returns what changes in the environment, "NAME=value". Throws Error(kUnavailable)
   // where the agent goes. No deadline: a spare may wait for days; the agent ends it.

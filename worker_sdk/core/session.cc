@@ -26,6 +26,7 @@ using std::chrono::milliseconds;
 // Second connections are made when something is wrong: no time to lose then.
 constexpr milliseconds kSideConnectTimeout{5'000};
 constexpr milliseconds kAgentTimeout{5'000};
+constexpr milliseconds kAgentRetryInterval{2'000};
 constexpr milliseconds kStopStoreTimeout{5'000};
 constexpr int kMaxStopFailures = 2;
 
@@ -86,23 +87,44 @@ Session::Session(WorkerEnv env, StoreFactory connect, NcclLoader loader)
   reach_agent();
 }
 
-Session::~Session() = default;
+Session::~Session() { progress_->on_begin(nullptr); }
 
-// Training needs no agent that listens.
+// Training needs no agent that listens; one that comes to it late is heard of at a step.
 void Session::reach_agent() {
-  try {
-    if (!env_.agent_socket.empty()) {
-      agent_ = std::make_shared<AgentChannel>(env_.agent_socket, env_.round, env_.local_rank,
-                                              Deadline::after(kAgentTimeout));
-      progress_ = std::make_shared<WorkerProgress>(agent_->page());
-      progress_->on_first_step([agent = agent_](std::uint64_t step) { agent->first_step(step); });
-      return;
-    }
-  } catch (const Error& error) {
-    agent_.reset();
-    log_warning("rank ", env_.rank, ": no progress is reported: ", error.what());
-  }
   progress_ = std::make_shared<WorkerProgress>();
+  if (env_.agent_socket.empty()) return;
+  try {
+    if (join_agent(Deadline::after(kAgentTimeout))) return;
+    log_warning("rank ", env_.rank, ": no progress is reported: the agent does not answer");
+  } catch (const Error& error) {
+    log_warning("rank ", env_.rank, ": no progress is reported: ", error.what());
+    if (std::exchange(greeted_, nullptr)) return;  // refused
+  }
+  next_try_ = Clock::now() + kAgentRetryInterval;
+  progress_->on_begin([this] { return try_agent_again(); });
+}
+
+// False: no answer yet. Throws AgentChannel's errors, greeted_ is set where it is a refusal.
+bool Session::join_agent(Deadline deadline) {
+  if (!greeted_) {
+    greeted_ = std::make_unique<AgentChannel>(env_.agent_socket, env_.round, env_.local_rank);
+  }
+  if (!greeted_->await_welcome(deadline)) return false;
+  progress_->move_to(greeted_->page());
+  agent_ = std::move(greeted_);
+  progress_->on_first_step([agent = agent_](std::uint64_t step) { agent->first_step(step); });
+  return true;
+}
+
+// Never waits. False: no more.
+bool Session::try_agent_again() {
+  if (Clock::now() < next_try_) return true;
+  next_try_ = Clock::now() + kAgentRetryInterval;
+  try {
+    return !join_agent(Deadline::after(milliseconds(0)));
+  } catch (const Error&) {
+    return std::exchange(greeted_, nullptr) == nullptr;
+  }
 }
 
 bool Session::should_stop(std::uint64_t step, const std::function<void()>& finish_device) {

@@ -113,6 +113,8 @@ class Session {
 
  private:
   void reach_agent();
+  bool join_agent(Deadline deadline);
+  bool try_agent_again();
   bool reached_boundary(std::uint64_t step);
   DeviceOffer offer_device(BackendChoice choice);
   std::unique_ptr<Communicator> make_host(const std::string& prefix,
@@ -135,7 +137,9 @@ class Session {
   // For `stop_` alone, which a time-out ends. Null: no stop was asked for yet, or it has failed.
   std::unique_ptr<store::Store> stop_store_;
   int num_stop_failures_ = 0;
-  std::shared_ptr<AgentChannel> agent_;  // null: no agent, or none that answered
+  std::shared_ptr<AgentChannel> agent_;    // null: no agent, or none that answered
+  std::unique_ptr<AgentChannel> greeted_;  // one that hasn't answered yet
+  Clock::time_point next_try_{};
 
   NcclLibraries libraries_;    // loaded when first needed
   int num_communicators_ = 0;  // made so far; the same on every rank

@@ -9,32 +9,69 @@
 #include "common/error.h"
 
 namespace ddprun {
+namespace {
 
-WorkerProgress::WorkerProgress() {
-  map(-1, MAP_PRIVATE | MAP_ANONYMOUS);
-  page_->version = kProgressVersion;
-  page_->magic = kProgressMagic;
+// At `address`, in the place of what is there; nullptr: anywhere.
+ProgressPage* map(int fd, int flags, void* address = nullptr) {
+  if (address != nullptr) flags |= MAP_FIXED;
+  void* mapped = ::mmap(address, kProgressPageBytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (mapped == MAP_FAILED) throw_system_error("mmap of the progress page", errno);
+  return static_cast<ProgressPage*>(mapped);
 }
 
-WorkerProgress::WorkerProgress(const UniqueFd& memory) {
+void unmap(ProgressPage* page) { ::munmap(page, kProgressPageBytes); }
+
+ProgressPage* map_checked(const UniqueFd& memory) {
   struct stat info {};
   if (::fstat(memory.get(), &info) != 0) throw_system_error("fstat of the progress page", errno);
   if (info.st_size != static_cast<off_t>(kProgressPageBytes)) {
     throw Error(ErrorCode::kProtocol, "the agent's progress page has the wrong size");
   }
-  map(memory.get(), MAP_SHARED);
-  if (page_->magic == kProgressMagic && page_->version == kProgressVersion) return;
-  ::munmap(page_, kProgressPageBytes);
+  ProgressPage* page = map(memory.get(), MAP_SHARED);
+  if (page->magic == kProgressMagic && page->version == kProgressVersion) return page;
+  unmap(page);
   throw Error(ErrorCode::kProtocol, "the agent's progress page is of another version");
 }
 
-WorkerProgress::~WorkerProgress() { ::munmap(page_, kProgressPageBytes); }
+}  // namespace
 
-void WorkerProgress::map(int fd, int flags) {
-  void* mapped = ::mmap(nullptr, kProgressPageBytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-  if (mapped == MAP_FAILED) throw_system_error("mmap of the progress page", errno);
-  page_ = static_cast<ProgressPage*>(mapped);
+// Shared, so that move_to() can have a second view of it.
+WorkerProgress::WorkerProgress() : page_(map(-1, MAP_SHARED | MAP_ANONYMOUS)) {
+  page_->version = kProgressVersion;
+  page_->magic = kProgressMagic;
 }
+
+WorkerProgress::WorkerProgress(const UniqueFd& memory) : page_(map_checked(memory)) {}
+
+// Other threads may be counting collectives: theirs go to the old page until page_ is the new one,
+// and what came after the old counts were copied is added then.
+void WorkerProgress::move_to(const UniqueFd& memory) {
+  ProgressPage* fresh = map_checked(memory);
+  constexpr std::size_t kOneMoreView = 0;
+  void* view = ::mremap(page_, kOneMoreView, kProgressPageBytes, MREMAP_MAYMOVE);
+  if (view == MAP_FAILED) {
+    const int error = errno;
+    unmap(fresh);
+    throw_system_error("mremap of the progress page", error);
+  }
+  auto* old = static_cast<ProgressPage*>(view);
+  const std::uint64_t begun = old->collectives_begun, done = old->collectives_done;
+  fresh->own_count = old->own_count.load();
+  fresh->steps_done = old->steps_done.load();
+  fresh->step = old->step.load();
+  fresh->phase = old->phase.load();
+  fresh->collectives_begun = begun;
+  fresh->collectives_done = done;
+  fresh->last_collective = old->last_collective.load();
+  map(memory.get(), MAP_SHARED, page_);
+  page_->collectives_begun += old->collectives_begun - begun;
+  page_->collectives_done += old->collectives_done - done;
+  unmap(old);
+  unmap(fresh);
+  first_ended_ = false;  // it was told to nobody
+}
+
+WorkerProgress::~WorkerProgress() { unmap(page_); }
 
 void WorkerProgress::begin_step(std::uint64_t step) {
   if (!numbered_) {
@@ -63,6 +100,7 @@ void WorkerProgress::end_counted_step() {
 }
 
 void WorkerProgress::begin(std::uint64_t step) {
+  if (begun_ && !begun_()) begun_ = nullptr;
   in_step_ = true;
   page_->phase = static_cast<std::uint64_t>(ProgressPhase::kTrain);
   page_->step = step;

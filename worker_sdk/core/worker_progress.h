@@ -19,6 +19,10 @@ class WorkerProgress {
   WorkerProgress();
   // The agent's page. Throws Error(kSystem), Error(kProtocol) where it is none of this version.
   explicit WorkerProgress(const UniqueFd& memory);
+
+  // From a page that nobody reads to the agent's, with all that is in it; the loop's thread. Throws
+  // as the constructor does, and stays where it is then.
+  void move_to(const UniqueFd& memory);
   ~WorkerProgress();
   WorkerProgress(const WorkerProgress&) = delete;
   WorkerProgress& operator=(const WorkerProgress&) = delete;
@@ -40,6 +44,9 @@ class WorkerProgress {
     first_step_ = std::move(call);
   }
 
+  // Called at the beginning of each step until it returns false.
+  void on_begin(std::function<bool()> call) { begun_ = std::move(call); }
+
   void collective_begun(CollectiveKind kind);
   void collective_done();
 
@@ -49,7 +56,6 @@ class WorkerProgress {
   const ProgressPage& page() const { return *page_; }
 
  private:
-  void map(int fd, int flags);
   void begin(std::uint64_t step);
   void end();
 
@@ -58,6 +64,7 @@ class WorkerProgress {
   bool in_step_ = false;   // begun and not ended
   bool first_ended_ = false;
   std::function<void(std::uint64_t)> first_step_;
+  std::function<bool()> begun_;
 };
 
 // Marks one operation of a communicator, well or badly ended. `progress` may be null.

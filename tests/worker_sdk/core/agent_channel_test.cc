@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -101,22 +102,65 @@ TEST_CASE("AgentChannel: nobody there, or an agent that refuses, is an error wit
   CHECK(test::contains(what, "round 1 is not the current one"));
 }
 
-TEST_CASE("AgentChannel: an agent that is silent costs no more than the deadline") {
-  // A thread that stands still: the connection is made, the welcome doesn't come.
-  AgentThread agent(1, 1);
-  std::promise<void> stands, release;
-  auto stuck = std::async(std::launch::async, [&] {
-    agent.on_io_thread([&] {
-      stands.set_value();
-      release.get_future().wait();
+// An agent's thread that stands still: the connection is made, the welcome doesn't come.
+class StandStill {
+ public:
+  explicit StandStill(AgentThread& agent) {
+    stuck_ = std::async(std::launch::async, [this, &agent] {
+      agent.on_io_thread([this] {
+        stands_.set_value();
+        release_.get_future().wait();
+      });
     });
-  });
-  stands.get_future().wait();
+    stands_.get_future().wait();
+  }
+  void end() {
+    release_.set_value();
+    stuck_.get();
+  }
+
+ private:
+  std::promise<void> stands_, release_;
+  std::future<void> stuck_;
+};
+
+TEST_CASE("AgentChannel: an agent that is silent costs no more than the deadline") {
+  AgentThread agent(1, 1);
+  StandStill still(agent);
   CHECK(test::code_of([&] {
           AgentChannel(agent.path(), 1, 0, Deadline::after(std::chrono::milliseconds(100)));
         }) == ErrorCode::kTimeout);
-  release.set_value();
-  stuck.get();
+  still.end();
+}
+
+TEST_CASE("Session: an agent that was silent is joined at a later step, nothing counted is lost") {
+  const LogLines lines;
+  ServerThread server;
+  AgentThread agent(1, 1);
+  StandStill still(agent);
+  auto session = make_session(server, agent.path());
+  CHECK_FALSE(lines.await("no progress is reported").empty());
+  session.progress().begin_step(41);
+  session.progress().collective_begun(CollectiveKind::kBroadcast);
+  still.end();
+  const Deadline deadline = soon();
+  std::uint64_t step = 41;
+  while (!agent.read(0).connected || agent.read(0).step == 0) {
+    REQUIRE_FALSE(deadline.expired());
+    session.progress().begin_step(++step);
+  }
+  session.progress().collective_done();
+  session.progress().end_step();
+  const agent::ProgressSample sample = agent.read(0);
+  CHECK(sample.step == step);
+  CHECK(sample.steps_done == step);
+  CHECK(sample.collectives_begun == 1);
+  CHECK(sample.collectives_done == 1);
+  CHECK(sample.last_collective == CollectiveKind::kBroadcast);
+  CHECK(session.stop_job("done", 3));
+  const auto said = agent.await_said(2);
+  REQUIRE(said.size() == 2);
+  CHECK(std::get<agent::FirstStep>(said[0].second).step == step);
 }
 
 TEST_CASE("Session: steps, phases and the operations of its communicators land in the page") {
