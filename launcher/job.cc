@@ -141,8 +141,8 @@ agent::NodeAgentOptions Job::agent_options() const {
   join.program = config.program;
 
   if (is_replaceable(config)) options.needs = plan_.needs;
-  options.socket_parent = temporary_directory(plan_.environment);
-  options.error_file_prefix = options.socket_parent + "/ddprun-" + random_id();
+  options.socket_parent = runtime_directory(plan_.environment);
+  options.error_file_prefix = temporary_directory(plan_.environment) + "/ddprun-" + random_id();
   options.hang_limits = config.hang_limits;
   options.stacks_program = helper_program("ddprun-stacks");
   options.workers.prefix_output = plan_.num_workers > 1;

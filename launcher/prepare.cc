@@ -59,11 +59,12 @@ bool counts_gpus(const std::string& nproc_per_node) {
 // In a job of one node there is no other to take its place: what is wrong is only said.
 void check_fitness(Preparation& result) {
   JobPlan& plan = result.plan;
-  plan.needs = {.program = plan.program.argv.front(),
-                .script = plan.program.script,
-                .directories = {temporary_directory(plan.environment)},
-                .num_workers = plan.num_workers,
-                .num_gpus = counts_gpus(plan.config.nproc_per_node) ? agent::num_listed_gpus() : 0};
+  plan.needs = {
+      .program = plan.program.argv.front(),
+      .script = plan.program.script,
+      .directories = {temporary_directory(plan.environment)},  // where sockets can go, too
+      .num_workers = plan.num_workers,
+      .num_gpus = counts_gpus(plan.config.nproc_per_node) ? agent::num_listed_gpus() : 0};
   for (const auto& problem : check_node(plan.needs, gather_node_facts(plan.needs))) {
     auto& lines = is_replaceable(plan.config) ? result.unfit : result.notes;
     lines.push_back("preflight: " + to_text(problem));
@@ -106,6 +107,13 @@ void find_rendezvous(Preparation& result) {
 
 std::string temporary_directory(const Environment& environment) {
   return find_variable(environment, env::kTmpdir).value_or("/tmp");
+}
+
+std::string runtime_directory(const Environment& environment) {
+  constexpr char kMemory[] = "/dev/shm";
+  const auto chosen = find_variable(environment, env::kTmpdir);
+  if (chosen) return *chosen;
+  return ::access(kMemory, W_OK | X_OK) == 0 ? kMemory : temporary_directory(environment);
 }
 
 bool is_replaceable(const LaunchConfig& config) {

@@ -31,8 +31,12 @@ struct Preparation {
   std::vector<std::string> notes;     // to print, when there is no problem
 };
 
-// Where ddprun and its workers put files of their own.
+// Where files go that may stay for others to read: $TMPDIR, else /tmp.
 std::string temporary_directory(const Environment& environment);
+
+// Where sockets go, for as long as a round lives: $TMPDIR, else memory (/dev/shm), where making and
+// removing one takes a tenth of the time; /tmp where that can't be written.
+std::string runtime_directory(const Environment& environment);
 
 // Another node may take this one's place in the job.
 bool is_replaceable(const LaunchConfig& config);

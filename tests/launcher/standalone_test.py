@@ -182,6 +182,15 @@ class Success(harness.Case):
                                                "--max-restarts=1", "sh", "-c", code))
         self.assertEqual(shown.stdout.split(), ["200", str(hard)] * 2, shown.text)
 
+    def test_the_workers_socket_is_in_memory_unless_tmpdir_says_where(self):
+        for tmpdir, where in (("", "/dev/shm"), (self.scratch(), None)):
+            done = self.ddprun("--standalone", "sh", "-c",
+                               'echo "$DDPRUN_AGENT_SOCKET"; test -S "$DDPRUN_AGENT_SOCKET"', TMPDIR=tmpdir)
+            self.assertEqual(done.returncode, 0, done.text)
+            directory = os.path.dirname(done.stdout.strip())
+            self.assertEqual(os.path.dirname(directory), where or tmpdir, done.text)
+            self.assertFalse(os.path.exists(directory), done.text)
+
     def test_a_limit_of_file_sizes_is_an_error_with_words(self):
         done = self.finish(self.start_limited(resource.RLIMIT_FSIZE, (64, 64), "--standalone", "true"))
         self.assertEqual(done.returncode, 126, done.text)
