@@ -29,6 +29,10 @@ class Cgroup {
   char name_[32] = {};
 };
 
+// The path of this process below its cgroup v2's root, as /proc/self/cgroup has it; pure. False
+// where there is none or `size` is too small.
+bool own_cgroup_path(const char* cgroup_text, char* path, size_t size);
+
 // The cgroup v2 directory of this process, as /proc/self/{cgroup,mountinfo} text has it; pure.
 // False where there is none or `size` is too small.
 bool own_cgroup_directory(const char* cgroup_text, const char* mountinfo_text, char* path,

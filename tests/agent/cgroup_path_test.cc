@@ -23,6 +23,15 @@ constexpr char kOnly[] =
 
 }  // namespace
 
+TEST_CASE("own cgroup: its path below the root, wherever that is mounted") {
+  char path[8];
+  using ddprun::agent::warden::own_cgroup_path;
+  CHECK(own_cgroup_path("4:memory:/y\n0::/mine\n", path, sizeof path));
+  CHECK(std::string(path) == "/mine");
+  CHECK_FALSE(own_cgroup_path("4:memory:/y\n", path, sizeof path));
+  CHECK_FALSE(own_cgroup_path("0::/too/long\n", path, sizeof path));
+}
+
 TEST_CASE("own cgroup: version 2 alone") {
   CHECK(directory("0::/system.slice/slurmd.service/job_7\n", kOnly) ==
         "/sys/fs/cgroup/system.slice/slurmd.service/job_7");
