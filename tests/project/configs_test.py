@@ -192,7 +192,7 @@ with netns.Hosts(2) as hosts:
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 0, done.stdout)
         for rank in range(8):
-            self.assertIn(f"rank {rank} of 8 got --epochs=1", done.stdout)
+            self.assertIn(f"rank {rank} of 8 got --checkpoint-dir=checkpoints-4711 --epochs=1", done.stdout)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ scripts/setup.sh full unpacks Debian's Slurm into .cache/slurm, where nothing of
 Slurm in the system's own folders is used where there is one. Needs root (slurmd starts as root).
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ UNPACKED = os.path.join(SOURCE, ".cache/slurm")
 CONFIGURATION = """ClusterName=test
 SlurmctldHost=node0
 AuthType=auth/none
+AuthInfo=cred_expire=5
 CredType=cred/none
 PluginDir={plugins}
 SlurmUser=root
@@ -128,7 +130,7 @@ class Batch(unittest.TestCase):
         os.chmod(path, 0o755)
         output = os.path.join(self.directory, "job.log")
         done = self.slurm.run("sbatch", "--wait", "--output", output, "--chdir", self.directory,
-                              os.path.join(SOURCE, "configs/train.sbatch"), *arguments)
+                              os.path.join(SOURCE, "configs/train.sbatch"), *arguments, timeout=150)
         text = ""
         if os.path.exists(output):
             with open(output) as f:
@@ -140,12 +142,23 @@ class Batch(unittest.TestCase):
                                    "--epochs=1")
         self.assertEqual(code, 0, output + self.slurm.logs())
         for rank in range(8):  # in Slurm's order of nodes
-            self.assertIn(f"rank {rank} of 8 on node{rank // 4} got --epochs=1", output)
+            self.assertRegex(output, rf"rank {rank} of 8 on node{rank // 4} got "
+                                     r"--checkpoint-dir=checkpoints-\d+ --epochs=1")
 
     def test_a_failing_worker_fails_the_job_with_its_exit_code(self):
         code, output = self.submit('[ "$RANK" != 5 ] || exit 13\nexec sleep 100\n')
         self.assertEqual(code, 13, output + self.slurm.logs())
         self.assertIn("rank 5", output)
+
+    def test_a_job_that_may_go_on_is_queued_again(self):
+        code, output = self.submit('echo "run ${SLURM_RESTART_COUNT:-0} of rank $RANK with $1"\n'
+                                   '[ "$SLURM_RESTART_COUNT" = 1 ] || exit 75\n')
+        self.assertEqual(code, 0, output + self.slurm.logs())
+        directories = set(re.findall(r"run \d of rank \d with (--checkpoint-dir=checkpoints-\d+)$", output, re.M))
+        self.assertEqual(len(directories), 1, output)
+        self.assertIn("run 0 of rank", output)
+        for rank in range(8):
+            self.assertIn(f"run 1 of rank {rank} with", output)
 
 
 if __name__ == "__main__":
