@@ -6,10 +6,9 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 
 #include "common/error.h"
+#include "common/process_stat.h"
 
 namespace ddprun {
 
@@ -34,16 +33,8 @@ std::string host_name() {
 }
 
 std::optional<std::uint64_t> start_ticks(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  const std::size_t name_end = text.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string skipped;
-  constexpr int kFieldsBetween = 19;  // state is field 3, the start time 22
-  for (int i = 0; i < kFieldsBetween; ++i) fields >> skipped;
-  std::uint64_t ticks = 0;
-  return fields >> ticks ? std::optional(ticks) : std::nullopt;
+  ProcessStat stat;
+  return read_process_stat(pid, &stat) ? std::optional(stat.start_ticks) : std::nullopt;
 }
 
 std::optional<std::size_t> resident_bytes(pid_t pid) {

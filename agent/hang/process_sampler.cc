@@ -13,6 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/process_stat.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -40,32 +42,10 @@ std::uint64_t number_at(std::string_view text) {
   return value;
 }
 
-struct Stat {
-  char state = '?';
-  pid_t parent = 0;
-  // Its own: with what the children used that it has waited for, the end of one that had worked for
-  // hours would be work of this moment.
-  std::uint64_t cpu_ticks = 0;
-  std::uint64_t start_time = 0;
-};
-
-// "PID (NAME) STATE PPID …": NAME may hold anything.
-std::optional<Stat> read_stat(int fd) {
-  std::array<char, 1024> buffer;
-  const std::string_view text = read_start(fd, buffer);
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string_view::npos || name_end + 2 >= text.size()) return std::nullopt;
-  Stat stat;
-  std::string_view rest = text.substr(name_end + 2);
-  stat.state = rest.front();
-  for (int field = 3; !rest.empty(); ++field) {  // as proc(5) counts them
-    if (field == 4) stat.parent = static_cast<pid_t>(number_at(rest));
-    if (field == 14 || field == 15) stat.cpu_ticks += number_at(rest);
-    if (field == 22) stat.start_time = number_at(rest);
-    const std::size_t space = rest.find(' ');
-    if (space == std::string_view::npos || field == 22) break;
-    rest.remove_prefix(space + 1);
-  }
+// nullopt also where it has ended and is not reaped yet.
+std::optional<ProcessStat> read_stat(int fd) {
+  ProcessStat stat;
+  if (!read_process_stat_file(fd, &stat)) return std::nullopt;
   return stat.state == 'Z' || stat.state == 'X' ? std::nullopt : std::optional(stat);
 }
 
@@ -162,7 +142,7 @@ void ProcessSampler::look_at_family(std::uint64_t own_bytes) {
     if (!stat) continue;
     const UniqueFd io_file = open_file(proc_path(member, "io"));
     const Member used{stat->parent, stat->cpu_ticks, io_file ? read_bytes(io_file.get()) : 0};
-    const auto key = std::pair(member, stat->start_time);
+    const auto key = std::pair(member, stat->start_ticks);
     const auto before = family_.find(key);
     if (before != family_.end()) {
       family_used_.cpu_ticks += used.cpu_ticks - before->second.cpu_ticks;

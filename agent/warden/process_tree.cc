@@ -11,6 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/process_stat.h"
+
 namespace ddprun::agent::warden {
 namespace {
 
@@ -24,20 +26,10 @@ struct Sweep {
   int num_signalled;
 };
 
-// The parent of `pid`; -1 when it is gone. The name in stat may hold anything, ')' included.
+// The parent of `pid`; -1 when it is gone.
 pid_t parent_of(pid_t pid) {
-  char path[64], text[512];
-  snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  const ssize_t size = read(fd, text, sizeof text - 1);
-  close(fd);
-  if (size <= 0) return -1;
-  text[size] = '\0';
-  const char* after_name = strrchr(text, ')');
-  int parent = -1;
-  if (!after_name || sscanf(after_name + 1, " %*c %d", &parent) != 1) return -1;
-  return parent;
+  ProcessStat stat;
+  return read_process_stat(pid, &stat) ? stat.parent : -1;
 }
 
 void signal_one(Sweep& sweep, pid_t pid, pid_t parent) {

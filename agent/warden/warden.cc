@@ -259,12 +259,13 @@ void Warden::reap_in_order_of_death() {
   while (progress) {
     progress = false;
     const int count = epoll_wait(deaths_fd_, ready, kBatch, 0);
+    const int64_t seen_ns = now_ns();  // before it is reaped: who sees it gone is later
     for (int i = 0; i < count; ++i) {
       const pid_t pid = static_cast<pid_t>(ready[i].data.u64);
       int status = 0;
       rusage usage;
       if (wait4(pid, &status, WNOHANG, &usage) != pid) continue;
-      finished(pid, status, usage);
+      finished(pid, status, usage, seen_ns);
       progress = true;
     }
   }
@@ -275,15 +276,16 @@ void Warden::reap() {
   while (true) {
     int status = 0;
     rusage usage;
+    const int64_t seen_ns = now_ns();
     const pid_t pid = wait4(-1, &status, WNOHANG, &usage);
     if (pid < 0 && errno == EINTR) continue;
     has_children_ = pid >= 0;
     if (pid <= 0) return;
-    finished(pid, status, usage);
+    finished(pid, status, usage, seen_ns);
   }
 }
 
-void Warden::finished(pid_t pid, int status, const rusage& usage) {
+void Warden::finished(pid_t pid, int status, const rusage& usage, int64_t seen_ns) {
   for (size_t i = 0; i < num_workers_; ++i) {
     if (workers_[i].pid != pid) continue;
     const uint32_t index = workers_[i].index;
@@ -295,7 +297,8 @@ void Warden::finished(pid_t pid, int status, const rusage& usage) {
             .worker = index,
             .pid = pid,
             .wait_status = status,
-            .max_resident_kb = static_cast<uint64_t>(usage.ru_maxrss)});
+            .max_resident_kb = static_cast<uint64_t>(usage.ru_maxrss),
+            .at_ns = seen_ns});
     return;
   }
 }
@@ -336,7 +339,7 @@ void Warden::report_not_started(uint32_t index, int error_number, Stage stage) {
 // Waits where the agent is slow: it reads before it writes. When it is gone, recvmsg says so.
 void Warden::report(Report report) {
   if (agent_gone_) return;
-  report.at_ns = now_ns();
+  if (report.at_ns == 0) report.at_ns = now_ns();
   while (send(socket_, &report, sizeof report, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }

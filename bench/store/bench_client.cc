@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+
+#include "common/process_stat.h"
 
 namespace ddprun::bench {
 namespace {
@@ -65,16 +65,9 @@ void die(const std::string& message) {
 }
 
 double cpu_seconds(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) die("no process " + std::to_string(pid));
-  std::istringstream fields(text.substr(name_end + 2));
-  std::string skipped;
-  for (int i = 3; i < 14; ++i) fields >> skipped;
-  long user_ticks = 0, system_ticks = 0;
-  fields >> user_ticks >> system_ticks;
-  return static_cast<double>(user_ticks + system_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  ProcessStat stat;
+  if (!read_process_stat(pid, &stat)) die("no process " + std::to_string(pid));
+  return static_cast<double>(stat.cpu_ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 UniqueFd connect_blocking(int port) {

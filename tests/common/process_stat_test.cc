@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/process_stat.h"
+
+#include <optional>
+#include <string>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+namespace {
+
+std::optional<ProcessStat> parse(const std::string& text) {
+  ProcessStat stat;
+  return parse_process_stat(text.c_str(), &stat) ? std::optional(stat) : std::nullopt;
+}
+
+}  // namespace
+
+TEST_CASE("process stat: fields after a name that may hold anything") {
+  const auto stat =
+      parse("71 (a) R 5 (x) S 42 71 71 0 -1 4194560 1 2 3 4 100 23 7 8 20 0 1 0 99 5");
+  REQUIRE(stat);
+  CHECK(stat->state == 'S');
+  CHECK(stat->parent == 42);
+  CHECK(stat->cpu_ticks == 123);  // without its children's 7 and 8
+  CHECK(stat->start_ticks == 99);
+}
+
+TEST_CASE("process stat: what is cut off or of another form is refused") {
+  for (const char* text : {"", "71 (a", "71 (a)", "71 (a) ", "71 (a)S 1", "71 (a) S 42 71 71",
+                           "71 (a) S 42 71 71 0 -1 0 1 2 3 4 100 23 7 8 20 0 1 0"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse(text));
+  }
+}
+
+TEST_CASE("process stat: of this process, and of one that is not there") {
+  ProcessStat stat;
+  REQUIRE(read_process_stat(::getpid(), &stat));
+  CHECK(stat.parent == ::getppid());
+  CHECK(stat.state == 'R');
+  CHECK(stat.start_ticks > 0);
+  CHECK_FALSE(read_process_stat(0, &stat));
+}
