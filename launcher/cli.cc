@@ -36,6 +36,8 @@ constexpr std::array kTimeLimits = {
               "until every worker of a round runs (default 300)"},
     TimeLimit{"exit-barrier-timeout", &LaunchConfig::exit_barrier_timeout,
               "the first node has finished: wait so long for the others (default 3600)"},
+    TimeLimit{"replacement-timeout", &LaunchConfig::replacement_timeout,
+              "too few nodes are left: wait so long for others (default: end at once)"},
 };
 
 // Option values as typed, before conversion.

@@ -129,6 +129,7 @@ agent::NodeAgentOptions Job::agent_options() const {
   join.timeouts.stop_grace = config.shutdown_timeout;
   join.timeouts.max_restart_delay = config.max_restart_delay;
   join.timeouts.exit_barrier = config.exit_barrier_timeout;
+  join.timeouts.replacement = config.replacement_timeout;
   // Alone with its own rendezvous it can't be cut off: silence only means that this process stood
   // still (Ctrl-Z, a paused container).
   if (daemon_ && config.max_nodes == 1) join.timeouts.keep_alive = std::chrono::hours{24 * 365};

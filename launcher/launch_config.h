@@ -53,6 +53,7 @@ struct LaunchConfig {
   std::chrono::milliseconds keep_alive_interval{0};     // of a node's pings; 0: a third of it
   std::chrono::milliseconds start_timeout{300'000};     // until every worker of a round runs
   std::chrono::milliseconds exit_barrier_timeout{3'600'000};  // first node succeeded → all have
+  std::chrono::milliseconds replacement_timeout{0};  // fewer than MIN nodes are left; 0: the end
 
   // Ranks that make no progress (docs/hang-detection.md).
   membership::HangAction hang_action = membership::HangAction::kDefault;

@@ -13,12 +13,13 @@ namespace {
 
 // Keys of --rdzv-conf: those that ddprun heeds, then those that torchrun knows and that mean
 // nothing here (docs/launcher.md).
-constexpr std::array<std::string_view, 16> kRdzvConfKeys = {"is_host",
+constexpr std::array<std::string_view, 17> kRdzvConfKeys = {"is_host",
                                                             "join_timeout",
                                                             "last_call_timeout",
                                                             "keep_alive_timeout",
                                                             "start_timeout",
                                                             "exit_barrier_timeout",
+                                                            "replacement_timeout",
                                                             "keep_alive_interval",
                                                             "keep_alive_max_attempt",
                                                             "timeout",

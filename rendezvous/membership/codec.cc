@@ -89,6 +89,7 @@ void put(json::object& out, const Join& join) {
   timeouts["stop_grace_ms"] = time_value(join.timeouts.stop_grace);
   timeouts["exit_barrier_ms"] = time_value(join.timeouts.exit_barrier);
   timeouts["max_restart_delay_ms"] = time_value(join.timeouts.max_restart_delay);
+  timeouts["replacement_ms"] = time_value(join.timeouts.replacement);
   out["timeouts"] = std::move(timeouts);
   if (join.node_rank) out["node_rank"] = *join.node_rank;
   out["num_workers"] = join.num_workers;
@@ -130,6 +131,7 @@ void get(const JsonFields& in, Join& join) {
   join.timeouts.stop_grace = timeouts.time("stop_grace_ms");
   join.timeouts.exit_barrier = timeouts.time("exit_barrier_ms");
   join.timeouts.max_restart_delay = timeouts.time("max_restart_delay_ms");
+  join.timeouts.replacement = timeouts.time("replacement_ms");
   if (in.has("node_rank")) join.node_rank = in.small("node_rank", -1, kMaxInt);
   join.num_workers = in.small("num_workers", 1, kMaxWorkersPerNode);
   join.host = in.clipped("host", kMaxNameBytes);

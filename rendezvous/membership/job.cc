@@ -139,7 +139,10 @@ void Job::handle(Node& node, const Leave& message, TimePoint now, Actions& out) 
 
 void Job::await_nodes(TimePoint now) {
   state_.phase = JobPhase::kForming;
-  join_deadline_ = std::max(now, backoff_until_.value_or(now)) + state_.timeouts.join;
+  const bool is_first = state_.round == 0;
+  const auto others = state_.timeouts.replacement;
+  const TimePoint from = std::max({now, backoff_until_.value_or(now), fenced_until_.value_or(now)});
+  join_deadline_ = from + (is_first || others.count() == 0 ? state_.timeouts.join : others);
 }
 
 void Job::form_if_ready(TimePoint now, Actions& out) {
@@ -340,7 +343,10 @@ void Job::tick(TimePoint now, Actions& out) {
     if (state_.nodes.empty()) {
       join_deadline_.reset();
     } else {
-      end(join_timeout(state_), now, out);
+      const bool is_first = state_.round == 0 || state_.timeouts.replacement.count() == 0;
+      end(is_first ? join_timeout(state_)
+                   : replacement_timeout(state_, ledger_.rounds().back().cause),
+          now, out);
     }
   }
   if (due(join_restart_at_)) restart_for_joined(now, out);

@@ -56,6 +56,8 @@ struct JobTimeouts {
   std::chrono::milliseconds stop_grace{30'000};  // SIGTERM → SIGKILL at the agents
   std::chrono::milliseconds exit_barrier{3'600'000};    // first node succeeded → all have
   std::chrono::milliseconds max_restart_delay{30'000};  // between the rounds of a crash loop
+  // Fewer than MIN nodes are left: until others have come; 0: the job ends at once.
+  std::chrono::milliseconds replacement{0};
 };
 
 // The end of one worker, as the report shows it.

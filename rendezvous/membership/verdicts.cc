@@ -64,6 +64,11 @@ std::ptrdiff_t nodes_left(const JobState& job) {
   });
 }
 
+// Or others are waited for.
+bool enough_are_left(const JobState& job, std::ptrdiff_t left) {
+  return left >= job.settings.min_nodes || job.timeouts.replacement.count() > 0;
+}
+
 // Of all nodes and `join`. Cheap where that many can't be too many: each join asks.
 std::int64_t num_workers_with(const JobState& job, const Join& join) {
   const auto most = static_cast<std::int64_t>(job.nodes.size() + 1) * kMaxWorkersPerNode;
@@ -156,7 +161,7 @@ std::string join_warning(const JobState& job, const Join& join) {
 
 std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& failure) {
   const auto left = nodes_left(job);
-  const bool enough_nodes = left >= job.settings.min_nodes;
+  const bool enough_nodes = enough_are_left(job, left);
   if (job.failures <= job.settings.max_restarts && enough_nodes) return std::nullopt;
   int code = failure.signal_number != 0 ? exit_status_for_signal(failure.signal_number)
                                         : failure.exit_code;
@@ -175,7 +180,7 @@ std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& fa
 
 std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_happened) {
   const auto left = nodes_left(job);
-  if (left < job.settings.min_nodes) {
+  if (!enough_are_left(job, left)) {
     return retryable(job, concat(what_happened, "; ", left, " of ", nnodes_text(job.settings),
                                  " nodes are left and there is no spare"));
   }
@@ -228,7 +233,7 @@ std::optional<JobEnd> after_preemption(const JobState& job, const std::string& w
   std::string why;
   if (takes_rendezvous) {
     why = "; its ddprun serves the rendezvous";
-  } else if (left < job.settings.min_nodes) {
+  } else if (!enough_are_left(job, left)) {
     why = concat("; ", left, " of ", nnodes_text(job.settings), " nodes are left");
   } else if (job.preemptions > job.settings.max_preemptions) {
     why = concat("; the job was preempted ", job.preemptions, " times, --max-preemptions is ",
@@ -273,6 +278,13 @@ JobEnd join_timeout(const JobState& job) {
                   job.run_id, " within ", seconds_text(job.timeouts.join), ": ",
                   names(job, [](const Node& node) { return node.connection.has_value(); }),
                   "; start ddprun with the same --rdzv-endpoint and --rdzv-id on the others"));
+}
+
+JobEnd replacement_timeout(const JobState& job, const std::string& what_happened) {
+  return retryable(
+      job,
+      concat(what_happened, "; ", nodes_left(job), " of ", nnodes_text(job.settings),
+             " nodes are left and no other came within ", seconds_text(job.timeouts.replacement)));
 }
 
 JobEnd start_timeout(const JobState& job) {

@@ -68,6 +68,8 @@ JobEnd join_timeout(const JobState& job);
 JobEnd start_timeout(const JobState& job);
 JobEnd stop_timeout(const JobState& job, std::chrono::milliseconds waited);
 JobEnd exit_barrier_timeout(const JobState& job);
+// `what_happened`: why too few nodes were left.
+JobEnd replacement_timeout(const JobState& job, const std::string& what_happened);
 
 // "rank 3 (node 1, gpu07, pid 4711) failed with exit code 5" or "… was killed by SIGSEGV".
 std::string describe(const WorkerFailure& failure);

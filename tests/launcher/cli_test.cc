@@ -118,6 +118,9 @@ TEST_CASE("command line: the job's time limits are flags, too, which win") {
   CHECK(line.config.keep_alive_interval == 500ms);
   CHECK(line.config.start_timeout == 3s);
   CHECK(line.config.exit_barrier_timeout == 4s);
+  CHECK(parse({"--replacement-timeout=60", "x"}).config.replacement_timeout == 60s);
+  CHECK(parse({"--rdzv-conf=replacement_timeout=7", "x"}).config.replacement_timeout == 7s);
+  CHECK(line.config.replacement_timeout == 0s);
   CHECK_THAT(only_problem({"--keep-alive-interval=0", "x"}), Contains("more than 0"));
   CHECK_THAT(only_problem({"--start-timeout=soon", "x"}), Contains("--start-timeout=soon"));
 }

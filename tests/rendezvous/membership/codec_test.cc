@@ -33,6 +33,7 @@ Join full_join() {
                    .hang_action = HangAction::kReport,
                    .rdzv_backend = "c10d"};
   join.timeouts.join = std::chrono::milliseconds(1234);
+  join.timeouts.replacement = std::chrono::milliseconds(4321);
   join.node_rank = 1;
   join.num_workers = 8;
   join.host = "gpu01";

@@ -240,6 +240,35 @@ TEST_CASE("Joining: what a restart has brought is not held against the next one"
   }
 }
 
+TEST_CASE("Losses: with too few nodes left the others wait for a replacement, for so long") {
+  Script j(2, 0);
+  j.timeouts.replacement = 60s;
+  j.join("1");
+  j.join("2");
+  j.closes("2");
+  j.wait(200ms);
+  CHECK(j.last<JobEnd>("1") == nullptr);
+  REQUIRE(j.last<StopRound>("1") != nullptr);
+  j.says("1", WorkersStopped{1, 1001});
+  SECTION("it comes") {
+    j.wait_alive(50s);
+    j.join("3");
+    CHECK(j.round("1") == 2);
+    CHECK(j.round("3") == 2);
+    CHECK(j.table.status().front().node_losses == 1);
+  }
+  SECTION("none comes") {
+    j.wait_alive(59s);
+    CHECK(j.last<JobEnd>("1") == nullptr);
+    j.wait_alive(2s);
+    REQUIRE(j.last<JobEnd>("1") != nullptr);
+    CHECK(j.last<JobEnd>("1")->exit_code == 75);
+    CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("(2, 10.0.0.2) was lost") &&
+                                                Contains("1 of 2 nodes are left and no other came "
+                                                         "within 60 s"));
+  }
+}
+
 TEST_CASE("Losses: the last step of a node that fenced itself is kept") {
   Script j(2, 0);
   j.join("1");

@@ -46,6 +46,7 @@ RandomWorld::RandomWorld(std::uint64_t seed, Options options)
     timeouts_.keep_alive = std::chrono::milliseconds(100 + random(20'000));
     timeouts_.stop_grace = std::chrono::milliseconds(random(2'000));
     timeouts_.max_restart_delay = std::chrono::milliseconds(random(60'000));
+    if (chance(30)) timeouts_.replacement = std::chrono::milliseconds(random(30'000));
   }
   settings_.hang_action = static_cast<HangAction>(random(4));
   if (chance(15)) settings_.rdzv_backend = kStaticBackend;
