@@ -12,7 +12,7 @@ from fault_case import PATIENCE, PORT, wait_until
 KEEP_ALIVE = 1.5
 FENCED_WITHIN = KEEP_ALIVE + 1 + 1  # seconds: noticed, killed; and what a loaded machine adds
 FLAGS = ("--nproc_per_node=2",  "--max-restarts=20", "--max-restart-delay=0",
-         f"--rdzv-conf=keep_alive_timeout={KEEP_ALIVE},last_call_timeout=0.1")
+         f"--rdzv-conf=keep_alive_timeout={KEEP_ALIVE},last_call_timeout=1.5")
 
 
 class Network(fault_case.FaultCase):

@@ -19,7 +19,7 @@ class StoppedAgent(fault_case.FaultCase):
     def test_its_workers_are_gone_before_others_take_their_ranks(self):
         daemon = self.daemon(0)
         flags = ("--nnodes=1:2", "--nproc_per_node=2", "--max-restarts=5",
-                 f"--rdzv-conf=keep_alive_timeout={KEEP_ALIVE},last_call_timeout=0.1")
+                 f"--rdzv-conf=keep_alive_timeout={KEEP_ALIVE},last_call_timeout=1.5")
         deaf = [fault_case.WORKER, self.meet, "deaf"]
         first = self.agent(1, *flags, program=deaf)
         self.await_round(world=2)  # so that it is rank 0
