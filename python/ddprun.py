@@ -225,9 +225,9 @@ def should_stop(number, store=None):
 
 def _finish_device():
     # A host that runs ahead of its GPU could be beyond the boundary that the others agree on.
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # None, too, while another thread imports it
+    if cuda is not None and cuda.is_available() and cuda.is_initialized():
+        cuda.synchronize()
 
 
 class _Agreement:
