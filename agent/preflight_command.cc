@@ -19,7 +19,7 @@ std::string describe(const membership::WorkerFailure& failure) {
   return text;
 }
 
-WorkerGroupEvents group_events(std::function<void(std::string)> ended,
+WorkerGroupEvents group_events(const std::function<void(std::string)>& ended,
                                std::function<void()> all_gone) {
   WorkerGroupEvents events;
   events.worker_failed = [ended](const membership::WorkerFailure& failure, Clock::time_point) {
