@@ -132,7 +132,10 @@ TEST_CASE("host communicator: when all ranks are killed nothing is left in /dev/
   const auto listing = [] {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-      if (entry.path().string().find("ddprun") != std::string::npos) {
+      std::error_code gone;
+      // A directory is another ddprun's, for its workers' socket.
+      const bool is_file = !entry.is_directory(gone) && !gone;
+      if (is_file && entry.path().string().find("ddprun") != std::string::npos) {
         names.push_back(entry.path());
       }
     }
