@@ -5,32 +5,11 @@
 #include <utility>
 #include <variant>
 
+#include "rendezvous/membership/message_facts.h"
+
 namespace ddprun::ctl {
 
 using namespace membership;
-
-namespace {
-
-bool is_numbered(const AgentMessage& message) {
-  return !std::holds_alternative<Stalled>(message) &&
-         !std::holds_alternative<Inspection>(message) &&
-         !std::holds_alternative<StepTimes>(message);
-}
-
-template <typename Message>
-std::uint64_t* round_in(Message& message) {
-  return std::visit(
-      [](auto& each) -> std::uint64_t* {
-        if constexpr (requires { each.round; }) return &each.round;
-        return nullptr;
-      },
-      message);
-}
-
-}  // namespace
-
-std::uint64_t* round_of(AgentMessage& message) { return round_in(message); }
-std::uint64_t* round_of(RendezvousMessage& message) { return round_in(message); }
 
 AgentMessage late_agent_message(std::uint64_t draw, std::uint64_t round) {
   RankReport stalled;
@@ -111,7 +90,7 @@ std::vector<AgentEnvelope> WireNumbers::due_before(std::uint64_t wire) {
 }
 
 AgentEnvelope WireNumbers::put_in(AgentMessage message) {
-  if (!is_numbered(message)) return {0, heard_, std::move(message)};
+  if (may_be_unnumbered(message)) return {0, heard_, std::move(message)};
   added_.push_back({own_sent_ + added_.size() + 1, message});
   next_again_ = added_.size();
   return {added_.back().wire, heard_, std::move(message)};

@@ -15,10 +15,6 @@ namespace ddprun::ctl {
 membership::AgentMessage late_agent_message(std::uint64_t draw, std::uint64_t round);
 membership::RendezvousMessage late_rendezvous_message(std::uint64_t draw, std::uint64_t round);
 
-// The round that a message speaks of; nullptr: of none.
-std::uint64_t* round_of(membership::AgentMessage& message);
-std::uint64_t* round_of(membership::RendezvousMessage& message);
-
 // Of one session.
 class WireNumbers {
  public:

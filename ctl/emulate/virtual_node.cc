@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/membership/codec.h"
+#include "rendezvous/membership/message_facts.h"
 
 namespace ddprun::ctl {
 

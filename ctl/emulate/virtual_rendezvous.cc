@@ -7,6 +7,7 @@
 #include "ctl/emulate/late_messages.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/keep_alive.h"
+#include "rendezvous/membership/message_facts.h"
 
 namespace ddprun::ctl {
 

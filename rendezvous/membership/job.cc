@@ -7,19 +7,10 @@
 
 #include "common/check.h"
 #include "rendezvous/membership/formation.h"
+#include "rendezvous/membership/message_facts.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
-namespace {
-
-// What may come without a number, and be lost with its connection.
-bool may_be_unnumbered(const AgentMessage& message) {
-  return std::holds_alternative<Ack>(message) || std::holds_alternative<CutOff>(message) ||
-         std::holds_alternative<Stalled>(message) || std::holds_alternative<Inspection>(message) ||
-         std::holds_alternative<StepTimes>(message);
-}
-
-}  // namespace
 
 Job::Job(const MachineOptions& options, const Join& first, TimePoint now)
     : options_(options), ledger_(now) {

@@ -102,15 +102,9 @@ TEST_CASE("First failure: a spare beside a node that is blamed and cleared stays
   Script j(2, 10);
   j.settings.exclude_after = 1;
   j.settings.spares = 1;
-  const auto join = [&](const std::string& name, const std::string& host) {
-    Join message = j.make_join(name);
-    message.host = host;
-    message.advertised_addr = "10.0.1." + host;
-    j.join(name, message);
-  };
-  join("1", "1");
-  join("2", "2");
-  join("1b", "1");
+  j.join_from("1", "1");
+  j.join_from("2", "2");
+  j.join_from("1", "1b");
   j.wait(1s);
   for (const char* name : {"1", "2"}) j.says(name, WorkersRunning{1});
   failed_before(j, "1", 1, 8, 5ms);

@@ -116,16 +116,10 @@ TEST_CASE("Exclusion: the node goes when the round is stopped everywhere, as its
 TEST_CASE("Exclusion: it is the machine that is out, with every agent on it") {
   Script j(2, 5);
   j.settings.spares = 2;
-  const auto join = [&](const std::string& name, const std::string& host) {
-    Join message = j.make_join(name);
-    message.host = host;
-    message.advertised_addr = "10.0.1." + host;
-    j.join(name, message);
-  };
-  join("1", "1");
-  join("2", "2");
-  join("2b", "2");
-  join("3", "3");
+  j.join_from("1", "1");
+  j.join_from("2", "2");
+  j.join_from("2", "2b");
+  j.join_from("3", "3");
   j.says("2", exclude_me());
   j.says("1", WorkersStopped{1, 1001});
   CHECK(j.last<JobEnd>("2b") == nullptr);
@@ -144,10 +138,7 @@ TEST_CASE("Exclusion: two members on one machine are out together") {
   Script j(2, 5);
   j.settings.spares = 1;
   for (const char* name : {"1", "2", "3"}) {
-    Join message = j.make_join(name);
-    message.host = name[0] == '3' ? "b" : "a";
-    message.advertised_addr = "10.0.1." + message.host;
-    j.join(name, message);
+    j.join_from(name[0] == '3' ? "b" : "a", name);
   }
   j.says("2", exclude_me());
   j.says("1", WorkersStopped{1, 1001});

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/membership/codec.h"
+#include "rendezvous/membership/message_facts.h"
 
 namespace ddprun::membership::testing {
 namespace {
@@ -15,15 +16,6 @@ constexpr char kStale[] = "stale";
 
 std::function<std::string()> counting_sessions() {
   return [next = 0]() mutable { return "session-" + std::to_string(++next); };
-}
-
-std::uint64_t* round_of(AgentMessage& message) {
-  return std::visit(
-      [](auto& each) -> std::uint64_t* {
-        if constexpr (requires { each.round; }) return &each.round;
-        return nullptr;
-      },
-      message);
 }
 
 }  // namespace

@@ -37,6 +37,13 @@ class Script {
   }
 
   void join(const std::string& name) { join(name, make_join(name)); }
+  // Of the machine that `host` names.
+  void join_from(const std::string& host, const std::string& name) {
+    Join message = make_join(name);
+    message.host = host;
+    message.advertised_addr = "10.0.1." + host;
+    join(name, std::move(message));
+  }
   void join(const std::string& name, Join join) {
     Agent& agent = agents[name];
     agent.connection = ++last_connection;
