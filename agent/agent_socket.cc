@@ -20,11 +20,11 @@
 #include <utility>
 #include <vector>
 
+#include "agent/leftover_directories.h"
 #include "agent/warden/protocol.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/fd_message.h"
-#include "common/random_id.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -42,8 +42,8 @@ constexpr std::size_t kConnectionsPerWorker = 4;
 class SocketFile {
  public:
   explicit SocketFile(const std::string& directory)
-      : directory_(directory), path_(directory + "/" + warden::kSocketName) {
-    if (::mkdir(directory_.c_str(), S_IRWXU) != 0) throw_system_error("mkdir " + directory_, errno);
+      : directory_(directory), path_(AgentSocket::path_in(directory)) {
+    lock_ = make_locked_directory(directory_);
     fd_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -65,12 +65,14 @@ class SocketFile {
   const std::string& path() const { return path_; }
 
  private:
+  // With the error files that workers left in it.
   void remove() const {
-    ::unlink(path_.c_str());
-    ::rmdir(directory_.c_str());
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
   }
 
   const std::string directory_, path_;
+  UniqueFd lock_;
   UniqueFd fd_;
 };
 
@@ -347,11 +349,14 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
 };
 
 std::string AgentSocket::new_directory(const std::string& parent) {
-  constexpr std::size_t kDigits = 12;
-  const std::string name = "/ddprun-" + random_id().substr(0, kDigits);
-  const std::string whole = std::filesystem::absolute(parent).string() + name;  // workers may chdir
+  const std::string whole =
+      new_directory_name(std::filesystem::absolute(parent).string());  // workers may chdir
   const std::size_t size = whole.size() + 1 + std::string_view(warden::kSocketName).size();
-  return size < sizeof sockaddr_un::sun_path ? whole : "/tmp" + name;
+  return size < sizeof sockaddr_un::sun_path ? whole : new_directory_name("/tmp");
+}
+
+std::string AgentSocket::path_in(const std::string& directory) {
+  return directory + "/" + warden::kSocketName;
 }
 
 AgentSocket::AgentSocket(boost::asio::io_context& io, ProgressPages& pages,

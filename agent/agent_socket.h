@@ -30,6 +30,9 @@ class AgentSocket {
   // whenever this process is killed.
   static std::string new_directory(const std::string& parent);
 
+  // The socket's name in its directory.
+  static std::string path_in(const std::string& directory);
+
   // Makes the directory and listens in it. `pages` outlives this; its round is this socket's.
   // Throws Error(kSystem) or Error(kResourceExhausted).
   AgentSocket(boost::asio::io_context& io, ProgressPages& pages, const std::string& directory,

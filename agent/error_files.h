@@ -6,38 +6,57 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 namespace ddprun::agent {
 
-// The error's message out of the file's JSON; empty where it isn't that. Pure.
-std::string parse_error_file(std::string_view json);
+class LogWriter;
 
-// The file name for each worker of a round. No file exists unless a worker made it.
+struct WorkerError {
+  std::string message;                 // "RuntimeError: boom"; empty: nothing was left
+  std::vector<std::string> traceback;  // its lines, the first and the last 23 at most
+  // What an ErrorHandler of the program's own added: the file's object without the above, its time
+  // and code, as text. Empty: nothing, or more than membership::kMaxErrorFieldsBytes.
+  std::string fields;
+};
+
+// What the file's JSON says; nothing where it isn't @record's. Pure.
+WorkerError parse_error_file(std::string_view json);
+
+// A worker's error file: in the round's directory of the log tree, else in that of the workers'
+// socket. An empty directory isn't there; neither: an empty name.
+std::string worker_error_file(const std::string& log_directory, const std::string& socket_directory,
+                              int local_rank);
+
+// The file's, nothing where it can't be read.
+WorkerError read_error_file(const std::string& path);
+
+// The files of a round's workers, by local rank. None exists unless a worker made it. Whoever made
+// the directory removes them: the log tree keeps them, the workers' socket's directory ends with
+// the round, and so what is to be known of them is to be read when a worker's failure is heard of.
 class ErrorFiles {
  public:
-  // Names begin with `prefix` ("/tmp/ddprun-<random>"), which nobody else uses. Empty: no files.
-  explicit ErrorFiles(std::string prefix) : prefix_(std::move(prefix)) {}
-  ~ErrorFiles();  // removes what workers left
-  ErrorFiles(const ErrorFiles&) = delete;
-  ErrorFiles& operator=(const ErrorFiles&) = delete;
+  // `writer` outlives this: reads, where a file system may hang. Null: nothing here does.
+  explicit ErrorFiles(int num_workers, LogWriter* writer = nullptr)
+      : num_workers_(num_workers), writer_(writer) {}
 
-  // Empty: no error files.
+  // As worker_error_file() has them.
+  void begin_round(std::uint64_t round, const std::string& log_directory,
+                   const std::string& directory);
+
+  // Empty: the worker has none.
   std::string path(std::uint64_t round, int local_rank) const;
 
-  // Says that workers of `round` get the names of local ranks below `num_workers`; removes what
-  // those of the round before left.
-  void begin_round(std::uint64_t round, int num_workers);
-
-  // What the worker left: "RuntimeError: …"; empty: nothing.
-  std::string message(std::uint64_t round, int local_rank) const;
+  // What the worker left; nothing where the file system doesn't answer.
+  WorkerError read(std::uint64_t round, int local_rank) const;
 
  private:
-  void remove_files() const;
+  // Constant after construction.
+  const int num_workers_;
+  LogWriter* const writer_;
 
-  const std::string prefix_;
   std::uint64_t round_ = 0;
-  int num_workers_ = 0;
+  std::vector<std::string> paths_;
 };
 
 }  // namespace ddprun::agent

@@ -4,13 +4,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <utility>
 
+#include "common/child_pidfd.h"
 #include "common/error.h"
 
 namespace ddprun::agent {
@@ -46,13 +46,7 @@ pid_t spawn(const std::string& program, int input, int output) {
 std::shared_ptr<HelperChild> HelperChild::start(boost::asio::io_context& io,
                                                 const std::string& program, int input, int output) {
   const pid_t pid = spawn(program, input, output);
-  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!pidfd) {
-    const int error = errno;
-    ::kill(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
-    throw_system_error("pidfd_open for " + program, error);
-  }
+  UniqueFd pidfd = open_child_pidfd(pid, program);
   std::shared_ptr<HelperChild> child(new HelperChild(io, pid, std::move(pidfd)));
   child->wait_for_end();
   return child;

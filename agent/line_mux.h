@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Puts the output of several workers together for one stream, line by line, each behind its
-// worker's prefix. Pure: bytes in, bytes out.
+// worker's prefix. Pure: bytes and times in, bytes out.
+//
+// An unfinished line is held until its newline comes. One that grows too long to be held is passed
+// on as it comes, and its source *owns* the output: the others' lines wait, in bounded memory, so
+// that a line of any length stays whole. docs/output.md has the limits of this courtesy.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <list>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
 
 namespace ddprun::agent {
 
@@ -14,38 +26,79 @@ namespace ddprun::agent {
 struct LineSource {
   std::string prefix;         // "[3] "; may be empty
   bool redraws = false;       // on a terminal its unfinished line is shown and redrawn (rank 0)
-  std::string partial;        // bytes after the last newline, not yet passed on
+  bool urgent = false;        // ddprun's own: waits for nobody's long line for long, never dropped
+  std::string held;           // bytes that were not passed on
   bool line_is_open = false;  // the begin of the current line was passed on without its end
+  bool waits = false;         // for another's long line: `held` has whole lines, too
+  Clock::time_point held_since{};
 };
 
 class LineMux {
  public:
-  // A line longer than this is passed on in pieces; no memory beyond it is held per source. Pieces
-  // stay on one line unless another source's line comes in between: then the line is broken there
-  // and goes on behind its prefix.
-  static constexpr std::size_t kMaxPartialBytes = 64 * 1024;
+  static constexpr std::size_t kMaxHeldBytes = 64 * 1024;
+  // Where there is no terminal, an unfinished line (a progress bar, a prompt) is passed on after
+  // this time. Then another's line may break it: it goes on behind its prefix.
+  static constexpr std::chrono::milliseconds kHoldTime{1'000};
+  // A long line that others wait for is broken when its source has been silent for so long, or
+  // others have waited for so long; sooner where an urgent line waits.
+  static constexpr std::chrono::milliseconds kOwnerSilence{1'000};
+  static constexpr std::chrono::milliseconds kOwnerLimit{10'000};
+  static constexpr std::chrono::milliseconds kUrgentLimit{200};
+  static constexpr std::chrono::milliseconds kLate{500};
 
   // `terminal`: a carriage return inside a line starts it anew (the last text wins), and a source
-  // that `redraws` has its unfinished line (a progress bar, a prompt) kept below all others.
-  // Otherwise bytes pass through unchanged.
+  // that `redraws` has its unfinished line kept below all others. Otherwise bytes pass unchanged.
   explicit LineMux(bool terminal) : terminal_(terminal) {}
+  LineMux(const LineMux&) = delete;
+  LineMux& operator=(const LineMux&) = delete;
 
   // Takes what a source wrote.
-  void feed(LineSource& source, std::string_view bytes);
-  // The source has ended: passes on its last line, with a newline if it had none.
-  void end(LineSource& source);
+  void feed(LineSource& source, std::string_view bytes, Clock::time_point now);
+  // The source has ended: passes on its last line, with a newline if it had none. Where it waits
+  // for another's long line that is done in its turn.
+  void end(LineSource& source, Clock::time_point now);
   // Bytes as they are, with no prefix and no line rule.
-  void raw(std::string_view bytes) { output_.append(bytes); }
+  void raw(std::string_view bytes);
+
+  // What `source` has waits for another's long line, and is enough: don't feed more.
+  bool must_wait(const LineSource& source) const {
+    return owner_ != nullptr && owner_ != &source && source.held.size() >= kMaxHeldBytes;
+  }
+  // When wake() is due: a line has been held, or has kept others waiting, for long enough.
+  // A wake that comes late means that nobody was read meanwhile (this process stood still): all
+  // have their time again, as after postpone().
+  std::optional<Clock::time_point> wake_at() const;
+  void wake(Clock::time_point now);
+  // No worker was read until now, for want of room: their silence says nothing.
+  void postpone(Clock::time_point now);
+  // Whether a long line has ended or was broken since this was asked last: must_wait() may differ.
+  bool take_released() { return std::exchange(released_, false); }
+
+  // While on, whole lines are left out and counted; urgent ones are not.
+  void set_dropping(bool dropping) { dropping_ = dropping; }
+  std::uint64_t num_dropped_lines() const { return num_dropped_lines_; }
+  std::uint64_t num_dropped_bytes() const { return num_dropped_bytes_; }
 
   // The end of a batch: what is to be written now. The caller takes it away (swap or clear).
   // `columns`: width of the terminal, 0 = unknown; a progress line is cut to it.
   std::string& finish_batch(int columns);
 
  private:
+  void take(LineSource& source, std::string_view bytes, Clock::time_point now);
+  void wait(LineSource& source, std::string_view bytes, Clock::time_point now);
+  void serve_waiting(Clock::time_point now);
+  void finish(LineSource& source);
+  Clock::time_point break_at() const;
   void put_line(LineSource& source, std::string_view tail);
-  void put_pieces(LineSource& source, std::string_view bytes);
-  void hold(LineSource& source, std::string_view bytes);
+  void pass_on(LineSource& source, std::string_view bytes);
+  void hold(LineSource& source, std::string_view bytes, Clock::time_point now);
+  bool drop(LineSource& source, std::size_t num_bytes, bool whole_line);
+  void release() {
+    owner_ = nullptr;
+    released_ = true;
+  }
   void begin_line(const LineSource& source);
+  void forget_progress(const LineSource& source);
   void hide_progress();
 
   const bool terminal_;
@@ -53,6 +106,18 @@ class LineMux {
   const LineSource* open_ = nullptr;      // whose unfinished line ends the output, if any
   const LineSource* progress_ = nullptr;  // whose unfinished line is to be shown
   bool progress_shown_ = false;
+
+  const LineSource* owner_ = nullptr;  // of the output, while its long line lasts; then also open_
+  bool released_ = false;              // see take_released()
+  Clock::time_point owner_active_{};   // when it last wrote
+  Clock::time_point waiting_since_{};  // the first of waiting_
+  std::vector<LineSource*> waiting_;   // in the order in which they came
+  std::list<LineSource> ended_;        // those of waiting_ whose worker has ended
+  std::vector<LineSource*> holding_;   // not empty `held`, no terminal
+
+  bool dropping_ = false;
+  std::uint64_t num_dropped_lines_ = 0;
+  std::uint64_t num_dropped_bytes_ = 0;
 };
 
 }  // namespace ddprun::agent

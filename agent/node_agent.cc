@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "agent/output/round_logs.h"
 #include "agent/preflight/node_checks.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
@@ -43,12 +44,17 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
       link_(
           io, options_.connect_to,
           [this](const membership::AgentEvent& link_event) { heard(link_event); },
-          [this] {
-            if (!taken_in_ && events_.unreached) events_.unreached();
+          [this](const std::string& why) {
+            if (!taken_in_ && events_.unreached) events_.unreached(why);
           }),
       store_(io),
-      error_files_(options_.error_file_prefix),
-      timer_(io) {}
+      failure_details_(options_.environment.num_workers,
+                       options_.workers.output.has_files() ? &console.log_writer() : nullptr),
+      timer_(io) {
+  const OutputOptions& output = options_.workers.output;
+  if (!output.has_files()) return;
+  logs_ = std::make_shared<LogTree>(output.log_dir, options_.environment.run_id);
+}
 
 NodeAgent::~NodeAgent() = default;
 
@@ -64,6 +70,21 @@ void NodeAgent::open_socket(std::uint64_t round, const std::string& directory) {
     socket_ = std::make_unique<AgentSocket>(io_, pages_, directory, socket_events());
   } catch (const Error& error) {
     events_.tell(LogLevel::kWarning, concat("workers can't report their progress: ", error.what()));
+  }
+}
+
+void NodeAgent::open_timers(const membership::StartRound& round, const std::string& directory) {
+  timers_.reset();
+  TimerPipeOptions options;
+  options.path = TimerPipe::path_of(options_.environment.inherited, directory);
+  if (options.path.empty()) return;
+  options.first_global_rank = round.first_global_rank;
+  options.workers = [this] { return workers_ ? workers_->pids() : std::vector<pid_t>(); };
+  options.tell = events_.tell;
+  try {
+    timers_ = TimerPipe::open(io_, std::move(options));
+  } catch (const Error& error) {
+    events_.tell(LogLevel::kWarning, concat("workers have no timers: ", error.what()));
   }
 }
 
@@ -96,6 +117,12 @@ void NodeAgent::signal(int number) {
   if (farewell_) return std::exchange(farewell_, nullptr)();
   if (gpus_) gpus_->give_up();
   handle(event::Signal{number});
+}
+
+void NodeAgent::abandon(const std::string& reason, int number) {
+  if (farewell_) return std::exchange(farewell_, nullptr)();
+  if (gpus_) gpus_->give_up();
+  handle(event::Abandoned{reason, number});
 }
 
 void NodeAgent::warn(membership::Preempted warning) { handle(event::Warned{std::move(warning)}); }
@@ -155,7 +182,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                  [this](const action::RequestStop& request) {
                    request_stop(Clock::now() + request.notice);
                  },
-                 [this](const action::StopWorkers& stop) { stop_workers(stop.grace); },
+                 [this](const action::StopWorkers& stop) { stop_workers(stop); },
                  [this](const action::Inspect& inspect) {
                    if (monitor_) monitor_->inspect(inspect.inquiry);
                  },
@@ -183,7 +210,8 @@ void NodeAgent::spawn(const membership::StartRound& round) {
   first_global_rank_ = round.first_global_rank;
   leave_before_.reset();
   if (refuse_if_unfit()) return;
-  error_files_.begin_round(round_, options_.environment.num_workers);
+  if (events_.round_began) events_.round_began(round);
+  log_directory_ = begin_logs(round);
   if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
   if (!parked_) return start_workers(round);
   if (place_parked(round)) return;
@@ -191,11 +219,26 @@ void NodeAgent::spawn(const membership::StartRound& round) {
   parked_->dismiss();
 }
 
+// Where that fails the round runs all the same, and its output goes to the console.
+std::string NodeAgent::begin_logs(const membership::StartRound& round) {
+  if (!logs_) return "";
+  try {
+    return begin_attempt(console_.log_writer(), logs_, static_cast<int>(round.restart_count),
+                         options_.environment.num_workers);
+  } catch (const Error& error) {
+    events_.tell(LogLevel::kWarning, concat("no log files of this round: ", error.what(),
+                                            "; its output goes to the console"));
+    return "";
+  }
+}
+
 // A spare may have waited for days. The rendezvous then stops the round, in which nothing runs
 // here.
 bool NodeAgent::refuse_if_unfit() {
   if (!options_.needs) return false;
-  const auto problems = check_node(*options_.needs, gather_node_facts(*options_.needs));
+  auto problems = check_node(*options_.needs, gather_node_facts(*options_.needs));
+  std::erase_if(problems,
+                [](const NodeProblem& each) { return each.verdict == NodeVerdict::kSaid; });
   if (problems.empty()) return false;
   workers_.reset();  // of the round before
   if (parked_) parked_->dismiss();
@@ -214,6 +257,7 @@ void NodeAgent::start_workers(const membership::StartRound& round) {
   if (!options_.socket_parent.empty()) {
     group.socket_directory = AgentSocket::new_directory(options_.socket_parent);
   }
+  group.log_directory = log_directory_;
   const std::string directory = group.socket_directory;
   workers_ = std::make_unique<WorkerGroup>(io_, console_, std::move(group), round.node_rank,
                                            group_events(round.round));
@@ -221,6 +265,8 @@ void NodeAgent::start_workers(const membership::StartRound& round) {
   try {
     workers_->launch_warden();  // first, so that it removes the directory if we are killed
     open_socket(round_, directory);
+    failure_details_.begin_round(round_, log_directory_, socket_ ? directory : "");
+    open_timers(round, socket_ ? directory : "");
     workers_->start(worker_specs(round));
   } catch (const Error& error) {
     membership::WorkerFailure failure;
@@ -240,74 +286,13 @@ std::vector<WorkerSpec> NodeAgent::worker_specs(const membership::StartRound& ro
     const int local_rank = static_cast<int>(i);
     workers[i].global_rank = round.first_global_rank + local_rank;
     workers[i].local_rank = local_rank;
-    workers[i].argv = options_.argv;
-    workers[i].environment = worker_environment(
-        options_.environment, round, local_rank,
-        {error_files_.path(round.round, local_rank), socket_ ? socket_->path() : ""});
+    workers[i].argv = worker_arguments(options_.command, local_rank);
+    workers[i].environment =
+        worker_environment(options_.environment, round, local_rank,
+                           {failure_details_.error_file(round.round, local_rank),
+                            socket_ ? socket_->path() : "", timers_ ? timers_->path() : ""});
   }
   return workers;
-}
-
-void NodeAgent::prewarm() {
-  if (parked_ || options_.socket_parent.empty()) return;
-  if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
-  socket_.reset();
-  ParkedWorkersOptions options{options_.workers, options_.environment, options_.argv,
-                               options_.socket_parent};
-  ParkedWorkersEvents events;
-  events.socket = socket_events();
-  events.failed = [this](const std::string& why) { parked_failed(why); };
-  events.gone = [this] { parked_gone(); };
-  try {
-    parked_ = std::make_unique<ParkedWorkers>(io_, console_, pages_, std::move(options),
-                                              std::move(events));
-  } catch (const Error& error) {
-    parked_failed(error.what());
-  }
-}
-
-void NodeAgent::parked_failed(const std::string& why) {
-  events_.tell(LogLevel::kWarning,
-               "--prewarm: " + why + "; this spare's workers start when it has a place");
-  if (parked_) parked_->dismiss();
-}
-
-// Dismissed. What came in the meantime has waited for this: their memory, on GPUs too, is free now.
-void NodeAgent::parked_gone() {
-  parked_.reset();
-  if (const auto round = std::exchange(spawn_later_, std::nullopt)) {
-    start_workers(*round);
-    if (leave_before_) request_stop(*leave_before_);
-  } else if (std::exchange(stop_later_, false)) {
-    workers_gone(round_);
-  }
-}
-
-// False: not all of them wait.
-bool NodeAgent::place_parked(const membership::StartRound& round) {
-  std::vector<std::vector<std::string>> environments;
-  for (WorkerSpec& worker : worker_specs(round)) {
-    environments.push_back(std::move(worker.environment));
-  }
-  try {
-    pages_.begin_round(round.round, options_.environment.num_workers);
-  } catch (const Error& error) {
-    events_.tell(LogLevel::kWarning, concat("--prewarm: ", error.what()));
-    return false;
-  }
-  if (!parked_->place(environments)) {
-    events_.tell(LogLevel::kWarning,
-                 "--prewarm: not every worker waits for its place; they are started anew");
-    return false;
-  }
-  socket_ = parked_->take_socket();
-  workers_ = parked_->take_group();
-  parked_.reset();
-  first_steps_.clear();
-  workers_->adopt(round.node_rank, round.first_global_rank, group_events(round.round));
-  watch(round);
-  handle(event::WorkersRunning{round.round});
-  return true;
 }
 
 void NodeAgent::watch(const membership::StartRound& round) {
@@ -351,10 +336,10 @@ void NodeAgent::request_stop(Clock::time_point until) {
   leave_before_ = until;
   if (spawn_later_) return;  // their pages come with them
   pages_.request_stop(StopRequest::kPreemption, until);
-  if (workers_) workers_->allow_leaving();
+  if (workers_) workers_->ask_to_leave();
 }
 
-void NodeAgent::stop_workers(std::chrono::milliseconds grace) {
+void NodeAgent::stop_workers(const action::StopWorkers& stop) {
   monitor_.reset();
   if (parked_) {  // being dismissed for a round that is over already
     spawn_later_.reset();
@@ -362,7 +347,7 @@ void NodeAgent::stop_workers(std::chrono::milliseconds grace) {
     return;
   }
   if (workers_) {
-    workers_->stop(grace);
+    workers_->stop(stop.grace, stop.signal_number);
   } else {
     handle(event::WorkersGone{round_});
   }
@@ -370,10 +355,12 @@ void NodeAgent::stop_workers(std::chrono::milliseconds grace) {
 
 WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
   WorkerGroupEvents events;
-  events.all_running = [this, round] { handle(event::WorkersRunning{round}); };
+  events.all_running = [this, round] { all_run(round); };
   events.worker_failed = [this, round](membership::WorkerFailure failure, Clock::time_point at) {
     if (socket_) socket_->read_pending();  // what it said before it ended comes first
-    if (failure.note.empty()) failure.note = error_files_.message(round, failure.local_rank);
+    if (timers_ && failure.note.empty()) failure.note = timers_->reason(failure.pid);
+    failure_details_.add_to(failure, round);
+    if (events_.worker_failed) events_.worker_failed(failure);
     handle(event::WorkerFailed{round, failure, at});
   };
   events.all_succeeded = [this, round] {
@@ -383,10 +370,18 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
   events.fenced = [this, round] { handle(event::WorkersFenced{round}); };
   events.all_left = [this, round] { handle(event::WorkersLeft{round}); };
   events.all_gone = [this, round] {
+    timers_.reset();
     socket_.reset();
     workers_gone(round);
   };
   return events;
+}
+
+void NodeAgent::all_run(std::uint64_t round) {
+  const std::vector<pid_t> pids = workers_->pids();
+  failure_details_.workers_run(pids);
+  if (events_.workers_run) events_.workers_run(pids);
+  handle(event::WorkersRunning{round});
 }
 
 // What they had on the GPUs has to be free before others start.

@@ -15,13 +15,16 @@
 
 #include "agent/agent_socket.h"
 #include "agent/console.h"
-#include "agent/error_files.h"
+#include "agent/failure_details.h"
 #include "agent/gpu/gpu_memory.h"
 #include "agent/hang/hang_monitor.h"
+#include "agent/output/log_tree.h"
 #include "agent/parked_workers.h"
 #include "agent/preflight/node_facts.h"
 #include "agent/progress_pages.h"
 #include "agent/round_store.h"
+#include "agent/timers/timer_pipe.h"
+#include "agent/worker_arguments.h"
 #include "agent/worker_environment.h"
 #include "agent/worker_group.h"
 #include "common/log.h"
@@ -35,11 +38,10 @@ struct NodeAgentOptions {
   Endpoint connect_to;  // of the rendezvous as this node reaches it; machine.endpoint: as given
   WorkerGroupOptions workers;
   WorkerEnvironmentOptions environment;
-  std::string error_file_prefix;  // see agent/error_files.h
-  std::string socket_parent;      // directory for the workers' socket (agent_socket.h); empty: none
-  HangLimits hang_limits;         // of the ranks of this node
-  std::string stacks_program;     // ddprun-stacks; empty: no stacks of workers that hang
-  std::vector<std::string> argv;  // of every worker; argv[0] is the file to execute
+  std::string socket_parent;   // directory for the workers' socket (agent_socket.h); empty: none
+  HangLimits hang_limits;      // of the ranks of this node
+  std::string stacks_program;  // ddprun-stacks; empty: no stacks of workers that hang
+  WorkerCommand command;
   // Checked before each round's workers are started: a node that is not fit asks to be left out.
   // nullopt: unchecked, there is no other node to take its place.
   std::optional<NodeNeeds> needs;
@@ -49,8 +51,14 @@ struct NodeAgentOptions {
 struct NodeAgentEvents {
   std::function<void(LogLevel, const std::string&)> tell;             // one line for the user
   std::function<void(const membership::agent_action::Exit&)> exited;  // last call, once
-  std::function<void()> unreached;  // may be empty: no rendezvous has taken this node in, and an
-                                    // attempt to reach one failed; the next one follows
+  // May be empty: a round begins for this node; all its workers run, pids by local rank.
+  std::function<void(const membership::StartRound&)> round_began;
+  std::function<void(const std::vector<pid_t>&)> workers_run;
+  // May be empty: each worker of this node that failed, not those that were stopped.
+  std::function<void(const membership::WorkerFailure&)> worker_failed;
+  // May be empty: no rendezvous has taken this node in, and an attempt to reach one failed, for the
+  // reason that is given; the next one follows.
+  std::function<void(const std::string& why)> unreached;
 };
 
 // Destroy it only when the io context runs no more.
@@ -68,6 +76,10 @@ class NodeAgent {
   // A signal that ddprun itself got: the first one ends the job in order, a second one at once.
   void signal(int number);
 
+  // Whoever started this ddprun from elsewhere is gone: this node leaves, its workers are stopped
+  // by signal `number`, and the job goes on if it can.
+  void abandon(const std::string& reason, int number);
+
   // This node is about to be taken away, or the job's time is over: the job's workers are asked to
   // leave at a step boundary.
   void warn(membership::Preempted warning);
@@ -80,10 +92,12 @@ class NodeAgent {
   void heard(const membership::AgentEvent& link_event);
   void perform(const membership::AgentAction& action);
   void open_socket(std::uint64_t round, const std::string& directory);
+  void open_timers(const membership::StartRound& round, const std::string& directory);
   void on_first_step(std::uint64_t round, int local_rank, const FirstStep& first);
   void on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line);
   void spawn(const membership::StartRound& round);
   bool refuse_if_unfit();
+  std::string begin_logs(const membership::StartRound& round);
   std::vector<WorkerSpec> worker_specs(const membership::StartRound& round) const;
   void start_workers(const membership::StartRound& round);
   AgentSocketEvents socket_events();
@@ -93,8 +107,9 @@ class NodeAgent {
   void parked_gone();
   void watch(const membership::StartRound& round);
   void request_stop(Clock::time_point until);
-  void stop_workers(std::chrono::milliseconds grace);
+  void stop_workers(const membership::agent_action::StopWorkers& stop);
   WorkerGroupEvents group_events(std::uint64_t round);
+  void all_run(std::uint64_t round);
   void workers_gone(std::uint64_t round);
   void wake_at(std::optional<Clock::time_point> at);
   void leave(const membership::agent_action::Exit& exit);
@@ -108,10 +123,13 @@ class NodeAgent {
   membership::AgentRunner runner_;
   membership::AgentLink link_;
   RoundStore store_;
-  ErrorFiles error_files_;
+  std::shared_ptr<LogTree> logs_;  // null: no files. Second owner: a call under way
+  std::string log_directory_;      // of round_; empty: none
+  FailureDetails failure_details_;
   std::shared_ptr<GpuMemory> gpus_;  // null: no GPUs here, or no round yet
   ProgressPages pages_;
   std::unique_ptr<AgentSocket> socket_;  // of round_; null: its workers run without
+  std::shared_ptr<TimerPipe> timers_;    // of round_; null: none are wanted, or can't be had
   boost::asio::steady_timer timer_;
   std::unique_ptr<WorkerGroup> workers_;
   std::unique_ptr<ParkedWorkers> parked_;              // set: a spare's, or being dismissed

@@ -30,7 +30,7 @@ ParkedWorkers::ParkedWorkers(boost::asio::io_context& io, Console& console, Prog
   for (std::size_t i = 0; i < workers.size(); ++i) {
     workers[i].local_rank = static_cast<int>(i);
     workers[i].global_rank = -1;
-    workers[i].argv = options.argv;
+    workers[i].argv = worker_arguments(options.command, workers[i].local_rank);
     workers[i].environment =
         parked_environment(options.environment, workers[i].local_rank, socket_->path());
     started_with_.push_back(workers[i].environment);

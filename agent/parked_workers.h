@@ -12,6 +12,7 @@
 #include "agent/agent_socket.h"
 #include "agent/console.h"
 #include "agent/progress_pages.h"
+#include "agent/worker_arguments.h"
 #include "agent/worker_environment.h"
 #include "agent/worker_group.h"
 
@@ -20,7 +21,7 @@ namespace ddprun::agent {
 struct ParkedWorkersOptions {
   WorkerGroupOptions group;
   WorkerEnvironmentOptions environment;
-  std::vector<std::string> argv;
+  WorkerCommand command;
   std::string socket_parent;
 };
 
@@ -48,6 +49,7 @@ class ParkedWorkers {
   void dismiss();
 
   const std::string& socket_path() const { return socket_->path(); }
+  const std::string& socket_directory() const { return socket_->directory(); }
 
  private:
   void fail(const std::string& why);

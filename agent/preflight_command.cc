@@ -12,10 +12,11 @@ namespace {
 constexpr std::chrono::milliseconds kGrace{1'000};  // from SIGTERM to SIGKILL
 
 std::string describe(const membership::WorkerFailure& failure) {
-  std::string text = failure.signal_number != 0 ? "killed by " + signal_name(failure.signal_number)
-                                                : "exit code " + std::to_string(failure.exit_code);
+  std::string text = failure.signal_number != 0
+                         ? "was killed by " + signal_name(failure.signal_number)
+                         : "failed with exit code " + std::to_string(failure.exit_code);
   if (!failure.note.empty()) text += ": " + failure.note;
-  if (!failure.last_lines.empty()) text += ": " + failure.last_lines.back();
+  if (!failure.last_lines.empty()) text += "; its last line: " + failure.last_lines.back();
   return text;
 }
 
@@ -55,7 +56,7 @@ void PreflightCommand::start() {
   limit_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     const auto seconds = static_cast<double>(options_.limit.count()) / 1000.0;
-    ended(concat("it had not ended after ", seconds, " s (--preflight-timeout)"));
+    ended(concat("had not ended after ", seconds, " s (--preflight-timeout)"));
   });
 }
 

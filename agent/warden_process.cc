@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +14,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/child_pidfd.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/process_facts.h"
 #include "rendezvous/store_server/file_limit.h"
 
@@ -34,6 +35,11 @@ UniqueFd make_payload(const WardenSpawn& spawn, std::uint64_t* size) {
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t n = ::write(file.get(), text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EFBIG) {
+      throw Error(ErrorCode::kSystem, concat("writing a worker's command, ", text.size(),
+                                             " bytes, to memory: ", errno_text(EFBIG),
+                                             " (ulimit -f counts that, too)"));
+    }
     if (n < 0) throw_system_error("writing a worker's command", errno);
     done += static_cast<std::size_t>(n);
   }
@@ -67,6 +73,11 @@ pid_t spawn_warden(const std::string& path, std::string directory, int socket) {
   const int error = ::posix_spawn(&pid, path.c_str(), &actions, &attributes, argv, envp);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
+  if (error == EAGAIN) {
+    throw Error(ErrorCode::kSystem, "starting " + path + ": " + errno_text(error) +
+                                        " (a limit of processes: ulimit -u, or the cgroup's "
+                                        "pids.max)");
+  }
   if (error != 0) throw_system_error("starting " + path + " (a part of ddprun)", error);
   return pid;
 }
@@ -89,13 +100,7 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
   // If the warden is killed, what the workers left comes to us (orphan_sweep.h).
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t pid = spawn_warden(path, directory, theirs.get());
-  UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!pidfd) {
-    const int error = errno;
-    ::kill(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
-    throw_system_error("pidfd_open (Linux 5.3 or newer is needed)", error);
-  }
+  UniqueFd pidfd = open_child_pidfd(pid, path);
   std::shared_ptr<WardenProcess> process(
       new WardenProcess(io, pid, std::move(ours), std::move(pidfd), std::move(events)));
   process->watch();
@@ -108,6 +113,7 @@ WardenProcess::WardenProcess(boost::asio::io_context& io, pid_t pid, UniqueFd so
       process_(pid),
       socket_(io, socket.release()),
       pidfd_(io, pidfd.release()),
+      stops_(io, SIGCHLD),
       events_(std::move(events)) {}
 
 WardenProcess::~WardenProcess() = default;
@@ -115,6 +121,7 @@ WardenProcess::~WardenProcess() = default;
 // The handler keeps this object until the process is reaped, also after abandon().
 void WardenProcess::watch() {
   wait_for_end();
+  wait_for_stop();
   wait_readable();
 }
 
@@ -125,6 +132,18 @@ void WardenProcess::wait_for_end() {
                     });
 }
 
+void WardenProcess::wait_for_stop() {
+  stops_.async_wait([self = shared_from_this()](const boost::system::error_code& error, int) {
+    if (error || !self->process_) return;
+    siginfo_t stopped{};
+    const auto pid = static_cast<id_t>(self->pid_);
+    if (::waitid(P_PID, pid, &stopped, WSTOPPED | WNOHANG) == 0 && stopped.si_pid != 0) {
+      self->resume();
+    }
+    self->wait_for_stop();
+  });
+}
+
 void WardenProcess::spawn(const WardenSpawn& spawn) {
   Outgoing outgoing;
   outgoing.request.type = warden::RequestType::kSpawn;
@@ -132,6 +151,8 @@ void WardenProcess::spawn(const WardenSpawn& spawn) {
   outgoing.request.num_arguments = static_cast<std::uint32_t>(spawn.argv->size());
   outgoing.request.num_variables = static_cast<std::uint32_t>(spawn.environment->size());
   outgoing.request.max_open_files = store::initial_file_limit();
+  static_assert(CpuSet::kMostCpus == warden::kCpuWords * 64);
+  std::copy(spawn.cpus.words().begin(), spawn.cpus.words().end(), outgoing.request.cpus);
   outgoing.fds.push_back(make_payload(spawn, &outgoing.request.payload_bytes));
   for (const int fd : {spawn.stdin_fd, spawn.stdout_fd, spawn.stderr_fd}) {
     UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
@@ -244,6 +265,7 @@ void WardenProcess::on_process_end() {
   if (socket_.is_open()) read_reports();  // what it said before it ended
   process_.reset();
   boost::system::error_code ignored;
+  stops_.cancel(ignored);
   socket_.close(ignored);
   pidfd_.close(ignored);
   const auto events = std::move(events_);

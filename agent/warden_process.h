@@ -7,6 +7,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 
 #include "agent/warden/protocol.h"
 #include "common/clock.h"
+#include "common/cpu_set.h"
 #include "common/helper_processes.h"
 #include "common/unique_fd.h"
 
@@ -30,6 +32,7 @@ struct WardenSpawn {
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
+  CpuSet cpus;  // empty: those of the agent
 };
 
 class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
@@ -52,8 +55,8 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
 
   // Throws Error when descriptors run out. The warden being gone is no error here.
   void spawn(const WardenSpawn& spawn);
-  // Every request but kSignal continues a stopped warden (SIGSTOP), which could not obey; so do
-  // lease() and hang_up().
+  // A warden that is stopped (SIGSTOP) is continued at once: it could neither obey nor report.
+  // Every request but kSignal continues it, too, as do lease() and hang_up().
   void request(warden::RequestType type, int signal_number = 0);
 
   // Unless it is given a later time before `until`, the warden then kills every descendant by
@@ -74,6 +77,7 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   WardenProcess(boost::asio::io_context& io, pid_t pid, UniqueFd socket, UniqueFd pidfd,
                 Events events);
   void watch();
+  void wait_for_stop();
   void resume();
   void send_queued();
   bool send_now(const Outgoing& outgoing);
@@ -86,6 +90,7 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   std::optional<HelperProcess> process_;  // until it is reaped
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::posix::stream_descriptor pidfd_;
+  boost::asio::signal_set stops_;  // SIGCHLD
   Events events_;
   std::deque<Outgoing> queue_;  // what the socket had no room for
   bool waiting_writable_ = false;

@@ -36,21 +36,30 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
 
   set(env::kRank, global_rank);
   set(env::kLocalRank, local_rank);
+  set_path(env::kTrueLocalRank, "");
+  if (!options.devices.empty()) {
+    const std::string& device = options.devices.at(static_cast<std::size_t>(local_rank));
+    set(env::kLocalRank, 0);
+    set(env::kTrueLocalRank, local_rank);
+    set(env::kCudaVisibleDevices, device);
+    if (result.contains(env::kHipVisibleDevices)) set(env::kHipVisibleDevices, device);
+  }
   set(env::kGroupRank, round.node_rank);
-  set(env::kRoleRank, global_rank);  // one role: its ranks are the job's
+  set(env::kRoleRank, round.first_role_rank + local_rank);
   set(env::kRoleName, options.role);
   set(env::kWorldSize, round.world_size);
   set(env::kLocalWorldSize, options.num_workers);
   set(env::kGroupWorldSize, round.num_nodes);
-  set(env::kRoleWorldSize, round.world_size);
+  set(env::kRoleWorldSize, round.role_world_size);
   set(env::kMasterAddr, round.master_addr);
   set(env::kMasterPort, round.master_port);
   set(env::kRestartCount, round.restart_count);
   set(env::kMaxRestarts, options.max_restarts);
   set(env::kRunId, options.run_id);
   set(env::kUseAgentStore, "True");  // rank 0 opens no server of its own
-  set(env::kSignalsToHandle, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+  set(env::kSignalsToHandle, options.signals_to_handle);
   set_path(env::kErrorFile, paths.error_file);
+  if (!paths.timer_file.empty()) set(env::kTimerFile, paths.timer_file);
   set_default(env::kNcclAsyncErrorHandling, "1");
   if (options.num_workers > 1) set_default(env::kOmpNumThreads, "1");
 

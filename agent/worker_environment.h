@@ -16,8 +16,12 @@ struct WorkerEnvironmentOptions {
   Environment inherited;  // the agent's own
   std::string run_id;
   std::string role = "default";
+  std::string signals_to_handle;  // that the agent's program passes on
   int max_restarts = 0;
-  int num_workers = 1;                  // on this node
+  int num_workers = 1;  // on this node
+  // --virtual-local-rank: the one GPU of each worker, by local rank, as CUDA_VISIBLE_DEVICES names
+  // it; every worker's LOCAL_RANK is 0. Empty: off.
+  std::vector<std::string> devices = {};
   std::optional<int> terminal_columns;  // set where the agent's output is a terminal
 };
 
@@ -25,6 +29,7 @@ struct WorkerEnvironmentOptions {
 struct WorkerPaths {
   std::string error_file;
   std::string agent_socket;
+  std::string timer_file = {};  // an empty one is inherited
 };
 
 // "NAME=value" of the worker `local_rank` in `round`, complete.

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "agent/orphan_sweep.h"
+#include "agent/start_failure.h"
 #include "agent/warden_process.h"
 #include "agent/worker_output.h"
 #include "common/check.h"
@@ -63,19 +64,23 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
 
   void launch_warden();
   void start(std::vector<WorkerSpec> specs);
-  void stop(std::chrono::milliseconds grace);
+  void stop(std::chrono::milliseconds grace, int signal_number);
   void lease(std::optional<Clock::time_point> until);
-  void adopt(int node_rank, int first_global_rank, WorkerGroupEvents events);
+  void adopt(int node_rank, int first_global_rank, const std::string& log_directory,
+             WorkerGroupEvents events);
   std::vector<pid_t> pids() const;
   void signal(int signal_number);
-  void allow_leaving() { leaving_allowed_ = true; }
+  void ask_to_leave();
   void close();
 
  private:
   void spawn_more();
   void spawn(std::size_t index);
-  WorkerStreams open_streams(Worker& worker);
-  int agent_stdin(const Worker& worker);
+  std::shared_ptr<RoundLogs> round_logs(const std::string& directory);
+  bool has_stdin(const Worker& worker) const;
+  WorkerPlace place_of(const Worker& worker) const {
+    return {worker.spec.local_rank, worker.spec.global_rank, node_rank_};
+  }
   void on_report(const Report& report);
   void on_started(Worker& worker, pid_t pid);
   void on_not_started(Worker& worker, const Report& report);
@@ -98,7 +103,8 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
 
   // io thread only.
   std::vector<Worker> workers_;
-  std::shared_ptr<WardenProcess> warden_;      // second owner: its waits under way
+  std::shared_ptr<RoundLogs> logs_;        // null: no files. Second owners: the workers' outputs
+  std::shared_ptr<WardenProcess> warden_;  // second owner: its waits under way
   std::shared_ptr<OrphanSweep> orphan_sweep_;  // likewise
   UniqueFd null_fd_;
   boost::asio::steady_timer grace_timer_;
@@ -145,6 +151,7 @@ void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {
   if (kill_at_) return;  // stopped before it began
   null_fd_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null_fd_) throw_system_error("/dev/null", errno);
+  logs_ = round_logs(options_.log_directory);
   launch_warden();
   for (WorkerSpec& spec : specs) {
     DDPRUN_CHECK(!spec.argv.empty());
@@ -162,11 +169,21 @@ void WorkerGroup::Impl::spawn_more() {
   }
 }
 
+std::shared_ptr<RoundLogs> WorkerGroup::Impl::round_logs(const std::string& directory) {
+  if (directory.empty()) return nullptr;
+  return std::make_shared<RoundLogs>(console_, options_.output, directory);
+}
+
+bool WorkerGroup::Impl::has_stdin(const Worker& worker) const {
+  const bool is_its_own = !options_.several_workers || options_.output.inherit;
+  return console_.stdin_is_ours() &&
+         (is_its_own ? worker.spec.global_rank >= 0 : worker.spec.global_rank == 0);
+}
+
 void WorkerGroup::Impl::spawn(std::size_t index) {
   Worker& worker = workers_[index];
-  worker.output = std::make_shared<WorkerOutput>(
-      io_, console_, options_.prefix_output ? OutputMode::kPrefixed : OutputMode::kInherited,
-      worker.spec.global_rank);
+  worker.output = std::make_shared<WorkerOutput>(io_, console_, options_.output,
+                                                 options_.several_workers, logs_, place_of(worker));
   try {
     const WorkerStreams streams = worker.output->open();
     const auto own_or_null = [&](int fd) {
@@ -175,16 +192,18 @@ void WorkerGroup::Impl::spawn(std::size_t index) {
     const auto choose = [&](const UniqueFd& pipe, OutputStream stream) {
       return pipe ? pipe.get() : own_or_null(console_.fd(stream));
     };
-    const int rank = worker.spec.global_rank;
-    const bool has_stdin = options_.prefix_output ? rank == 0 : rank >= 0;
     WardenSpawn request;
     request.worker = static_cast<std::uint32_t>(index);
     request.argv = &worker.spec.argv;
     request.environment = &worker.spec.environment;
     request.working_directory = &worker.spec.working_directory;
-    request.stdin_fd = has_stdin ? own_or_null(console_.options().stdin_fd) : null_fd_.get();
+    request.stdin_fd =
+        has_stdin(worker) ? own_or_null(console_.options().stdin_fd) : null_fd_.get();
     request.stdout_fd = choose(streams.stdout_fd, OutputStream::kStdout);
     request.stderr_fd = choose(streams.stderr_fd, OutputStream::kStderr);
+    if (!options_.cpus.empty()) {
+      request.cpus = options_.cpus.at(static_cast<std::size_t>(worker.spec.local_rank));
+    }
     warden_->spawn(request);
     worker.state = WorkerState::kStarting;
     ++num_unanswered_;
@@ -198,7 +217,7 @@ void WorkerGroup::Impl::spawn(std::size_t index) {
   }
 }
 
-void WorkerGroup::Impl::stop(std::chrono::milliseconds grace) {
+void WorkerGroup::Impl::stop(std::chrono::milliseconds grace, int signal_number) {
   if (finished_) return;
   const bool is_first = !kill_at_;
   const Clock::time_point at = Clock::now() + grace;
@@ -209,7 +228,7 @@ void WorkerGroup::Impl::stop(std::chrono::milliseconds grace) {
     later([](Impl& self) { self.check_done(); });
     return;
   }
-  if (is_first) warden_->request(RequestType::kStop);
+  if (is_first) warden_->request(RequestType::kStop, signal_number);
   grace_timer_.expires_at(at);
   grace_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
     if (error || self->closed_ || self->finished_ || self->warden_gone_) return;
@@ -225,13 +244,21 @@ void WorkerGroup::Impl::signal(int signal_number) {
   if (warden_ && !warden_gone_) warden_->request(RequestType::kSignal, signal_number);
 }
 
-void WorkerGroup::Impl::adopt(int node_rank, int first_global_rank, WorkerGroupEvents events) {
+// A second warning would find their handlers at work.
+void WorkerGroup::Impl::ask_to_leave() {
+  if (std::exchange(leaving_allowed_, true) || !warden_ || warden_gone_ || kill_at_) return;
+  warden_->request(RequestType::kWarn, SIGUSR1);
+}
+
+void WorkerGroup::Impl::adopt(int node_rank, int first_global_rank,
+                              const std::string& log_directory, WorkerGroupEvents events) {
   node_rank_ = node_rank;
+  logs_ = round_logs(log_directory);
   events_ = std::move(events);
   events_.all_running = nullptr;
   for (Worker& worker : workers_) {
     worker.spec.global_rank = first_global_rank + worker.spec.local_rank;
-    if (worker.output) worker.output->set_rank(worker.spec.global_rank);
+    if (worker.output) worker.output->set_place(place_of(worker), logs_);
   }
 }
 
@@ -262,7 +289,7 @@ void WorkerGroup::Impl::on_report(const Report& report) {
   }
   if (report.type == ReportType::kFenced) {
     const bool is_news = !kill_at_;
-    stop(std::chrono::milliseconds{0});
+    stop(std::chrono::milliseconds{0}, SIGTERM);
     stopped_at_ = std::min(*stopped_at_, seen_at(report));  // what the warden kills is no failure
     if (is_news && events_.fenced) events_.fenced();
     return;
@@ -296,27 +323,9 @@ void WorkerGroup::Impl::on_not_started(Worker& worker, const Report& report) {
   --num_unanswered_;
   spawn_more();
   membership::WorkerFailure failure = describe(worker);
-  const std::string& file = worker.spec.argv.front();
-  const bool is_missing = report.error_number == ENOENT || report.error_number == ENOTDIR;
-  failure.exit_code = is_missing ? kExitNotFound : kExitNotExecutable;
-  const std::string why = errno_text(report.error_number);
-  switch (report.stage) {
-    case Stage::kExec:
-      failure.note = "could not exec " + file + ": " + why;
-      // The file is there, so it is its interpreter that is not.
-      if (report.error_number == ENOENT && ::access(file.c_str(), F_OK) == 0) {
-        failure.exit_code = kExitNotExecutable;
-        failure.note +=
-            " (the file exists: the interpreter in its first line, or its loader, doesn't)";
-      }
-      break;
-    case Stage::kDirectory:
-      failure.note = "could not enter the directory " + worker.spec.working_directory + ": " + why;
-      break;
-    default:
-      failure.exit_code = kExitNotExecutable;
-      failure.note = "could not start a process for " + file + ": " + why;
-  }
+  const auto rank = static_cast<std::size_t>(worker.spec.local_rank);
+  const std::string cpus = options_.cpus.empty() ? "" : to_text(options_.cpus.at(rank));
+  explain_start_failure(report, worker.spec, cpus, failure);
   fail(worker, std::move(failure), seen_at(report));
 }
 
@@ -420,13 +429,16 @@ WorkerGroup::~WorkerGroup() { impl_->close(); }
 
 void WorkerGroup::launch_warden() { impl_->launch_warden(); }
 void WorkerGroup::start(std::vector<WorkerSpec> workers) { impl_->start(std::move(workers)); }
-void WorkerGroup::stop(std::chrono::milliseconds grace) { impl_->stop(grace); }
+void WorkerGroup::stop(std::chrono::milliseconds grace, int signal_number) {
+  impl_->stop(grace, signal_number);
+}
 void WorkerGroup::lease(std::optional<Clock::time_point> until) { impl_->lease(until); }
-void WorkerGroup::adopt(int node_rank, int first_global_rank, WorkerGroupEvents events) {
-  impl_->adopt(node_rank, first_global_rank, std::move(events));
+void WorkerGroup::adopt(int node_rank, int first_global_rank, const std::string& log_directory,
+                        WorkerGroupEvents events) {
+  impl_->adopt(node_rank, first_global_rank, log_directory, std::move(events));
 }
 std::vector<pid_t> WorkerGroup::pids() const { return impl_->pids(); }
-void WorkerGroup::allow_leaving() { impl_->allow_leaving(); }
+void WorkerGroup::ask_to_leave() { impl_->ask_to_leave(); }
 void WorkerGroup::signal(int signal_number) { impl_->signal(signal_number); }
 
 }  // namespace ddprun::agent

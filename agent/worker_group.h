@@ -7,6 +7,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,7 +15,9 @@
 #include <vector>
 
 #include "agent/console.h"
+#include "agent/output/output_options.h"
 #include "common/clock.h"
+#include "common/cpu_set.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::agent {
@@ -28,12 +31,13 @@ struct WorkerSpec {
 };
 
 struct WorkerGroupOptions {
-  // On: stdout and stderr come through pipes, each line is printed whole behind "[rank] ", and
-  // stdin is the agent's for global rank 0 and /dev/null for the others.
-  // Off (meant for a single worker): the worker has the agent's stdin, stdout and stderr. Where
-  // stderr is no terminal it still comes through a pipe, unchanged, so that a failure report can
-  // show the last lines; where stdout is the same file it goes through the same pipe, in order.
-  bool prefix_output = false;
+  // What their output is to be; docs/output.md says which way each stream takes. With several
+  // workers stdin is the agent's for global rank 0 and /dev/null for the others.
+  OutputOptions output;
+  bool several_workers = false;  // on this node
+  // Of the round's log files (LogTree::begin_attempt); empty: none.
+  std::string log_directory;
+  std::vector<CpuSet> cpus;  // that a worker may use, by its local rank; empty: those of ddprun
   // Where ddprun-warden is; empty: beside this program, else in ../libexec/ddprun.
   std::string warden_path;
   // Of the round's AgentSocket: removed by the warden when no worker is left. Empty: none.
@@ -51,7 +55,7 @@ struct WorkerGroupEvents {
   // failed before is reported though stop() came before its report.
   std::function<void(membership::WorkerFailure, Clock::time_point)> worker_failed;
   std::function<void()> all_succeeded;  // every worker exited with 0, before stop()
-  // Likewise after allow_leaving(), where at least one exited with 75. May be empty.
+  // Likewise after ask_to_leave(), where at least one exited with 75. May be empty.
   std::function<void()> all_left;
   // The lease ran out, and the warden kills the workers: as if stop(0) had been called then.
   std::function<void()> fenced;
@@ -81,10 +85,11 @@ class WorkerGroup {
   // then.
   void start(std::vector<WorkerSpec> workers);
 
-  // SIGTERM and SIGCONT to every worker's process group; when no worker is left, SIGTERM to what
-  // they left behind; after `grace`, counted from this call, SIGKILL to every descendant. all_gone
-  // follows, also when nothing was started. A further call can only bring the SIGKILL nearer.
-  void stop(std::chrono::milliseconds grace);
+  // `signal_number` and SIGCONT to every worker's process group; when no worker is left, SIGTERM to
+  // what they left behind that it did not reach or that ignores it; after `grace`, counted from
+  // this call, SIGKILL to every descendant. all_gone follows, also when nothing was started. A
+  // further call can only bring the SIGKILL nearer.
+  void stop(std::chrono::milliseconds grace, int signal_number = SIGTERM);
 
   // The workers may live until then unless a later time is given: the warden keeps it, also when
   // this process stands still. nullopt (at first): for ever. stop() may come sooner.
@@ -92,14 +97,16 @@ class WorkerGroup {
 
   // Workers that were started with negative global ranks get their places: the ranks from
   // `first_global_rank` on, by local rank. What happens from now on is told to `events`, in which
-  // all_running isn't called any more.
-  void adopt(int node_rank, int first_global_rank, WorkerGroupEvents events);
+  // all_running isn't called any more. Their log files are in `log_directory` (empty: none).
+  void adopt(int node_rank, int first_global_rank, const std::string& log_directory,
+             WorkerGroupEvents events);
 
   // The live workers' processes by local rank; 0: not started yet, or ended.
   std::vector<pid_t> pids() const;
 
-  // From now on a worker that exits with 75 has left in order: no failure.
-  void allow_leaving();
+  // The workers are asked to leave: from now on one that exits with 75 has left in order, no
+  // failure. The first call sends SIGUSR1 to those that have a handler for it (docs/warden.md).
+  void ask_to_leave();
 
   // Forwards a signal to every live worker's process group.
   void signal(int signal_number);

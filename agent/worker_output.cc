@@ -4,15 +4,21 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <functional>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/process_facts.h"
 
 namespace ddprun::agent {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
+
+// Fewer turns of worker and reader; it counts only while it is full.
+constexpr int kPipeBytes = 256 * 1024;
 
 // Others' turn after this much from one pipe.
 constexpr int kReadsPerWakeup = 4;
@@ -20,63 +26,135 @@ constexpr int kReadsPerWakeup = 4;
 // After a worker's end: a pipe holds less than this, so more comes from someone who is alive.
 constexpr std::size_t kMaxDrainBytes = 1 << 20;
 
+// Of a file that the worker wrote itself: where its last lines are.
+constexpr off_t kTailBytes = 64 * 1024;
+
 // Shared by all pipes: only the io thread reads, one pipe at a time.
 std::array<char, kReadBytes>& read_buffer() {
   static std::array<char, kReadBytes> buffer;
   return buffer;
 }
 
+// Empty where it can't be read.
+std::string end_of_file(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return "";
+  const off_t end = ::lseek(file.get(), 0, SEEK_END);
+  std::string text(static_cast<std::size_t>(std::clamp<off_t>(end, 0, kTailBytes)), '\0');
+  const ssize_t size =
+      ::pread(file.get(), text.data(), text.size(), end - static_cast<off_t>(text.size()));
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  return text;
+}
+
+std::size_t index_of(OutputStream stream) { return stream == OutputStream::kStdout ? 0 : 1; }
+
 }  // namespace
 
-WorkerOutput::WorkerOutput(boost::asio::io_context& io, Console& console, OutputMode mode,
-                           int global_rank)
-    : io_(io), console_(console), mode_(mode), global_rank_(global_rank) {}
+WorkerOutput::WorkerOutput(boost::asio::io_context& io, Console& console,
+                           const OutputOptions& options, bool several_workers,
+                           std::shared_ptr<RoundLogs> logs, WorkerPlace place)
+    : io_(io),
+      console_(console),
+      options_(options),
+      several_workers_(several_workers),
+      logs_(std::move(logs)),
+      place_(place) {}
+
+// A worker whose place isn't known yet gets its files with it.
+OutputScene WorkerOutput::scene() const {
+  return {.several_workers = several_workers_,
+          .has_files = place_.global_rank < 0 ? options_.has_files() : logs_ != nullptr,
+          .stdout_is_terminal = console_.is_terminal(OutputStream::kStdout),
+          .stderr_is_terminal = console_.is_terminal(OutputStream::kStderr),
+          .same_file = console_.same_file()};
+}
 
 WorkerStreams WorkerOutput::open() {
   WorkerStreams streams;
-  if (mode_ == OutputMode::kPrefixed) {
-    streams.stdout_fd = open_pipe(OutputStream::kStdout);
-    streams.stderr_fd = open_pipe(OutputStream::kStderr);
-  } else if (!console_.is_terminal(OutputStream::kStderr)) {
-    streams.stderr_fd = open_pipe(OutputStream::kStderr);
-    if (console_.same_file()) {
-      // One pipe for both keeps their order.
-      streams.stdout_fd.reset(::fcntl(streams.stderr_fd.get(), F_DUPFD_CLOEXEC, 3));
-      if (!streams.stdout_fd) throw_system_error("duplicating a pipe", errno);
-    }
+  const WorkerPlan plan = plan_output(options_, scene(), place_.local_rank, place_.global_rank);
+  if (plan.one_pipe) {
+    streams.stderr_fd = open_pipe(OutputStream::kStderr, plan.err);
+    streams.stdout_fd.reset(::fcntl(streams.stderr_fd.get(), F_DUPFD_CLOEXEC, 3));
+    if (!streams.stdout_fd) throw_system_error("duplicating a pipe", errno);
+  } else {
+    streams.stdout_fd = open_stream(OutputStream::kStdout);
+    streams.stderr_fd = open_stream(OutputStream::kStderr);
   }
   return streams;
 }
 
-std::string WorkerOutput::prefix() const {
-  return global_rank_ < 0 ? "[spare] " : concat("[", global_rank_, "] ");
-}
-
-void WorkerOutput::set_rank(int global_rank) {
-  global_rank_ = global_rank;
-  for (const auto& pipe : pipes_) {
-    if (pipe && mode_ == OutputMode::kPrefixed) pipe->source.prefix = prefix();
+UniqueFd WorkerOutput::open_stream(OutputStream stream) {
+  StreamPlan plan =
+      plan_output(options_, scene(), place_.local_rank, place_.global_rank).of(stream);
+  if (plan.file == FileWay::kDirect) {
+    if (UniqueFd file = logs_->direct(place_.local_rank, stream)) {
+      direct_[index_of(stream)] = true;
+      return file;
+    }
+    plan.file = FileWay::kCopied;  // tries again with every write, and counts what is lost
   }
+  if (plan.file == FileWay::kCopied && !logs_) {  // a spare's: its files come with its place
+    plan.console = ConsoleWay::kLines;
+    plan.prefix_template = options_.prefix_template.value_or(LinePrefix::kRankTemplate);
+  }
+  if (plan.is_read()) return open_pipe(stream, plan);
+  if (plan.console == ConsoleWay::kInherit) return {};
+  UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (!nowhere) throw_system_error("/dev/null", errno);
+  return nowhere;
 }
 
-UniqueFd WorkerOutput::open_pipe(OutputStream stream) {
+UniqueFd WorkerOutput::open_pipe(OutputStream stream, const StreamPlan& plan) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("pipe for a worker's output", errno);
   UniqueFd read_end(ends[0]), write_end(ends[1]);
-  ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);  // ours alone; the write end stays blocking
-  auto pipe = std::make_unique<Pipe>(io_);
-  pipe->stream = stream;
-  if (mode_ == OutputMode::kPrefixed) {
-    pipe->source.prefix = prefix();
-    pipe->source.redraws = global_rank_ == 0;
-  }
+  ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);       // ours alone; the write end stays blocking
+  ::fcntl(read_end.get(), F_SETPIPE_SZ, kPipeBytes);  // a user's limit may forbid it: as it was
+  auto pipe = std::make_unique<Pipe>(io_, stream, plan);
   boost::system::error_code error;
   pipe->read_end.assign(read_end.get(), error);
   if (error) throw_system_error("watching a worker's output", error.value());
   read_end.release();
+  open_files(*pipe);
+  set_prefix(*pipe, std::time(nullptr));
   pipes_.push_back(std::move(pipe));
   wait_readable(pipes_.size() - 1);
   return write_end;
+}
+
+void WorkerOutput::open_files(Pipe& pipe) {
+  if (!logs_) return;
+  if (pipe.plan.file == FileWay::kCopied) {
+    pipe.file = logs_->copied(place_.local_rank, pipe.stream);
+  }
+  if (pipe.plan.filtered) pipe.filter.emplace(options_.filters(pipe.stream));
+}
+
+void WorkerOutput::set_prefix(Pipe& pipe, std::time_t now) {
+  const PrefixValues values{options_.role_name, host_name(), place_.local_rank, place_.global_rank,
+                            place_.node_rank};
+  pipe.prefix_time = now;
+  pipe.plain_prefix = pipe.prefix.text(values, now);
+  pipe.source.prefix = console_.has_colours(pipe.stream)
+                           ? LinePrefix::coloured(pipe.plain_prefix, place_.global_rank)
+                           : pipe.plain_prefix;
+  pipe.source.redraws = place_.global_rank == 0;
+}
+
+void WorkerOutput::set_place(WorkerPlace place, std::shared_ptr<RoundLogs> logs) {
+  place_ = place;
+  logs_ = std::move(logs);
+  const WorkerPlan now = plan_output(options_, scene(), place_.local_rank, place_.global_rank);
+  for (const auto& pipe : pipes_) {
+    if (!pipe) continue;
+    const StreamPlan& plan = now.of(pipe->stream);
+    if (plan.console != ConsoleWay::kInherit) pipe->plan.console = plan.console;
+    pipe->plan.filtered = plan.filtered;
+    if (!plan.prefix_template.empty()) pipe->prefix = LinePrefix(plan.prefix_template);
+    open_files(*pipe);
+    set_prefix(*pipe, std::time(nullptr));
+  }
 }
 
 void WorkerOutput::wait_readable(std::size_t index) {
@@ -87,21 +165,36 @@ void WorkerOutput::wait_readable(std::size_t index) {
       });
 }
 
+bool WorkerOutput::console_must_wait(const Pipe& pipe) const {
+  return (pipe.plan.console == ConsoleWay::kLines || pipe.plan.console == ConsoleWay::kRaw) &&
+         console_.must_wait(pipe.stream, pipe.source);
+}
+
+// One that is to be waited for; null: none.
+LogWriter::File* WorkerOutput::full_file(const Pipe& pipe) const {
+  if (pipe.file && pipe.file->is_full()) return pipe.file.get();
+  LogWriter::File* filtered = pipe.filter ? logs_->filtered(pipe.stream) : nullptr;
+  return filtered && filtered->is_full() ? filtered : nullptr;
+}
+
 void WorkerOutput::on_readable(std::size_t index) {
   const OutputStream stream = pipes_[index]->stream;
-  ReadResult result = ReadResult::kMore;
-  for (int i = 0; i < kReadsPerWakeup && result == ReadResult::kMore; ++i) {
-    if (console_.is_full(stream)) break;
+  ReadResult result = ReadResult::kDrained;
+  for (int i = 0; i < kReadsPerWakeup && !must_wait(*pipes_[index]); ++i) {
     result = read_once(index);
+    if (result != ReadResult::kMore) break;
   }
   if (result == ReadResult::kEnded) end_pipe(index);
   console_.flush(stream);
+  console_.log_writer().flush();
   if (!pipes_[index]) return;
-  if (!console_.is_full(stream)) return wait_readable(index);
-  console_.when_room(stream, [weak = weak_from_this(), index] {
+  const auto again = [weak = weak_from_this(), index] {
     const auto self = weak.lock();
-    if (self && self->pipes_[index]) self->wait_readable(index);
-  });
+    if (self && self->pipes_[index]) self->on_readable(index);
+  };
+  if (console_must_wait(*pipes_[index])) return console_.when_room(stream, again);
+  if (LogWriter::File* file = full_file(*pipes_[index])) return file->when_room(again);
+  wait_readable(index);
 }
 
 WorkerOutput::ReadResult WorkerOutput::read_once(std::size_t index) {
@@ -113,15 +206,27 @@ WorkerOutput::ReadResult WorkerOutput::read_once(std::size_t index) {
   } while (size < 0 && errno == EINTR);
   if (size < 0) return ReadResult::kDrained;
   if (size == 0) return ReadResult::kEnded;
-  const std::string_view bytes(buffer.data(), static_cast<std::size_t>(size));
-  tail_.feed(pipe.stream == OutputStream::kStdout ? 0 : 1, bytes);
-  LineMux& lines = console_.lines(pipe.stream);
-  if (mode_ == OutputMode::kPrefixed) {
-    lines.feed(pipe.source, bytes);
-  } else {
-    lines.raw(bytes);
-  }
+  hand_on(pipe, {buffer.data(), static_cast<std::size_t>(size)});
   return ReadResult::kMore;
+}
+
+void WorkerOutput::hand_on(Pipe& pipe, std::string_view bytes) {
+  tail_.feed(index_of(pipe.stream), bytes);
+  if (pipe.prefix.has_time()) {
+    const std::time_t now = std::time(nullptr);
+    if (now != pipe.prefix_time) set_prefix(pipe, now);
+  }
+  if (pipe.file) pipe.file->append(bytes);
+  if (pipe.filter) {
+    std::string lines;
+    pipe.filter->feed(bytes, pipe.plain_prefix, lines);
+    if (!lines.empty()) logs_->filtered(pipe.stream)->append(lines);
+  }
+  if (pipe.plan.console == ConsoleWay::kRaw) {
+    console_.lines(pipe.stream).raw(bytes);
+  } else if (pipe.plan.console == ConsoleWay::kLines) {
+    console_.lines(pipe.stream).feed(pipe.source, bytes, Clock::now());
+  }
 }
 
 void WorkerOutput::drain(std::size_t index) {
@@ -132,13 +237,25 @@ void WorkerOutput::drain(std::size_t index) {
        bytes += kReadBytes) {
     result = read_once(index);
   }
-  console_.lines(stream).end(pipes_[index]->source);
+  end_lines(*pipes_[index]);
   if (result == ReadResult::kEnded) end_pipe(index);
   console_.flush(stream);
+  console_.log_writer().flush();
 }
 
 void WorkerOutput::worker_ended() {
   for (std::size_t i = 0; i < pipes_.size(); ++i) drain(i);
+  read_direct_files();
+}
+
+void WorkerOutput::read_direct_files() {
+  for (const OutputStream stream : {OutputStream::kStdout, OutputStream::kStderr}) {
+    if (!std::exchange(direct_[index_of(stream)], false)) continue;
+    const std::function<std::string()> read = [path = logs_->path(place_.local_rank, stream)] {
+      return end_of_file(path);
+    };
+    if (const auto text = console_.log_writer().call(read)) tail_.feed(index_of(stream), *text);
+  }
 }
 
 void WorkerOutput::close() {
@@ -152,9 +269,20 @@ void WorkerOutput::abandon() {
   }
 }
 
+// Once for the worker's end and once for its pipe's: what comes after it may be nothing.
+void WorkerOutput::end_lines(Pipe& pipe) {
+  if (pipe.filter) {
+    std::string lines;
+    pipe.filter->end(pipe.plain_prefix, lines);
+    if (!lines.empty()) logs_->filtered(pipe.stream)->append(lines);
+  }
+  console_.lines(pipe.stream).end(pipe.source, Clock::now());
+}
+
 void WorkerOutput::end_pipe(std::size_t index) {
-  console_.lines(pipes_[index]->stream).end(pipes_[index]->source);
+  end_lines(*pipes_[index]);
   pipes_[index].reset();
+  console_.log_writer().flush();
 }
 
 }  // namespace ddprun::agent

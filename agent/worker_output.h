@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// One worker's output: makes its pipes, reads them, hands lines to the console, keeps the last
-// ones. io thread only.
+// One worker's output: makes what it writes to, reads the pipes among that, hands on what comes to
+// console and files, keeps the last lines. io thread only. docs/output.md has the ways.
 #pragma once
 
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/console.h"
+#include "agent/output/line_filter.h"
+#include "agent/output/line_prefix.h"
+#include "agent/output/log_writer.h"
+#include "agent/output/round_logs.h"
+#include "agent/output/stream_plan.h"
 #include "agent/output_tail.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
-
-// How a worker's streams go to the console. See WorkerGroupOptions::prefix_output.
-enum class OutputMode { kPrefixed, kInherited };
 
 // What to hand to the worker. A descriptor < 0 is to be replaced by the agent's own.
 struct WorkerStreams {
@@ -25,16 +29,24 @@ struct WorkerStreams {
   UniqueFd stderr_fd;
 };
 
+// A worker's place, as its lines name it. Negative ranks: a spare's, not known yet.
+struct WorkerPlace {
+  int local_rank = 0;
+  int global_rank = 0;
+  int node_rank = 0;
+};
+
 class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
  public:
-  // A negative global rank stands for a spare's worker: its lines begin with "[spare] ".
-  WorkerOutput(boost::asio::io_context& io, Console& console, OutputMode mode, int global_rank);
+  // `options` outlives this. `logs` is null where there are no files, or not yet.
+  WorkerOutput(boost::asio::io_context& io, Console& console, const OutputOptions& options,
+               bool several_workers, std::shared_ptr<RoundLogs> logs, WorkerPlace place);
 
   // Makes the pipes and starts to read them. Throws Error when descriptors run out.
   WorkerStreams open();
 
-  // Of the lines that come from now on.
-  void set_rank(int global_rank);
+  // Of what comes from now on.
+  void set_place(WorkerPlace place, std::shared_ptr<RoundLogs> logs);
 
   // The worker has ended: takes what is in the pipes now, and passes on its unfinished lines. What
   // others that hold the pipes write afterwards is still read.
@@ -49,29 +61,48 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
  private:
   struct Pipe {
     OutputStream stream;
+    StreamPlan plan;
     LineSource source;
+    LinePrefix prefix;
+    std::string plain_prefix;               // source.prefix without colours
+    std::time_t prefix_time = 0;            // of a prefix with the time in it
+    std::unique_ptr<LogWriter::File> file;  // of plan.file = kCopied; null: not known yet
+    std::optional<LineFilter> filter;
     boost::asio::posix::stream_descriptor read_end;
-    explicit Pipe(boost::asio::io_context& io) : stream(OutputStream::kStdout), read_end(io) {}
+    Pipe(boost::asio::io_context& io, OutputStream of, StreamPlan how)
+        : stream(of), plan(std::move(how)), prefix(plan.prefix_template), read_end(io) {}
   };
   enum class ReadResult { kDrained, kMore, kEnded };
 
-  UniqueFd open_pipe(OutputStream stream);
-  std::string prefix() const;
+  OutputScene scene() const;
+  UniqueFd open_stream(OutputStream stream);
+  UniqueFd open_pipe(OutputStream stream, const StreamPlan& plan);
+  void open_files(Pipe& pipe);
+  void set_prefix(Pipe& pipe, std::time_t now);
+  bool console_must_wait(const Pipe& pipe) const;
+  LogWriter::File* full_file(const Pipe& pipe) const;
+  bool must_wait(const Pipe& pipe) const { return console_must_wait(pipe) || full_file(pipe); }
   void wait_readable(std::size_t index);
   void on_readable(std::size_t index);
   ReadResult read_once(std::size_t index);
+  void hand_on(Pipe& pipe, std::string_view bytes);
   void drain(std::size_t index);
+  void end_lines(Pipe& pipe);
   void end_pipe(std::size_t index);
+  void read_direct_files();
 
   // Constant after construction.
   boost::asio::io_context& io_;
   Console& console_;
-  const OutputMode mode_;
+  const OutputOptions& options_;
+  const bool several_workers_;
 
   // io thread only.
-  std::vector<std::unique_ptr<Pipe>> pipes_;  // at most two; null: ended
+  std::shared_ptr<RoundLogs> logs_;                     // second owners: the round's other workers
+  std::vector<std::unique_ptr<Pipe>> pipes_;            // at most two; null: ended
+  std::array<bool, OutputTail::kNumStreams> direct_{};  // the worker writes to its file itself
   OutputTail tail_;
-  int global_rank_;
+  WorkerPlace place_;
 };
 
 }  // namespace ddprun::agent

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows about the launcher: start, and crash → running."""
+"""The rows about the launcher: start, of few and of many workers, and crash → running."""
 import os
 import subprocess
 import tempfile
@@ -31,6 +31,20 @@ def start_row():
          "mpiexec.hydra": side(lambda: mpiexec() + ["-n", "2"], memory=sleep)},
         [Goal("wall ms", 15), Goal("resident MB", 20)], repeats=10,
         note="resident: peak of the launcher's own processes while 2 × `sleep` run")
+
+
+def spawn64_row():
+    num_workers = 64
+
+    def side(launcher):
+        return lambda: {"wall ms": measure.wall_seconds(launcher() + ["true"]) * 1e3}
+
+    return Row(
+        "spawn64", f"start {num_workers} × `true`",
+        {OURS: side(lambda: ddprun("--standalone", f"--nproc_per_node={num_workers}")),
+         "torchrun": side(lambda: torchrun() + ["--standalone", f"--nproc_per_node={num_workers}", "--no-python"]),
+         "mpiexec.hydra": side(lambda: mpiexec() + ["-n", str(num_workers)])},
+        [Goal("wall ms", 1.5, "mpiexec.hydra")], repeats=10, note="from the start of the launcher to its end")
 
 
 def crash_to_running_ms(argv_of, num_workers):
@@ -77,4 +91,4 @@ def restart_row():
 
 
 def rows():
-    return [start_row(), restart_row()]
+    return [start_row(), spawn64_row(), restart_row()]

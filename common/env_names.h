@@ -7,6 +7,8 @@ namespace ddprun::env {
 // torchrun's, set for each worker.
 inline constexpr char kRank[] = "RANK";
 inline constexpr char kLocalRank[] = "LOCAL_RANK";
+// With --virtual-local-rank, where LOCAL_RANK is 0 for all.
+inline constexpr char kTrueLocalRank[] = "DDPRUN_LOCAL_RANK";
 inline constexpr char kGroupRank[] = "GROUP_RANK";  // node rank
 inline constexpr char kRoleRank[] = "ROLE_RANK";
 inline constexpr char kRoleName[] = "ROLE_NAME";
@@ -20,11 +22,15 @@ inline constexpr char kRestartCount[] = "TORCHELASTIC_RESTART_COUNT";  // round 
 inline constexpr char kMaxRestarts[] = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr char kRunId[] = "TORCHELASTIC_RUN_ID";
 inline constexpr char kUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";
+inline constexpr char kLogLinePrefixTemplate[] = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+inline constexpr char kEnableFileTimer[] = "TORCHELASTIC_ENABLE_FILE_TIMER";
+inline constexpr char kTimerFile[] = "TORCHELASTIC_TIMER_FILE";
 inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";
 inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";
 inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
+inline constexpr char kHipVisibleDevices[] = "HIP_VISIBLE_DEVICES";
 
 // ddprun's own, set for each worker.
 inline constexpr char kRound[] = "DDPRUN_ROUND";         // 1, 2, …
@@ -54,11 +60,20 @@ inline constexpr char kRdzvId[] = "DDPRUN_RDZV_ID";
 inline constexpr char kPetRdzvId[] = "PET_RDZV_ID";
 // PET_<FLAG> (upper case, "_" for "-") gives a flag its value where the command line has none.
 inline constexpr char kPetPrefix[] = "PET_";
+inline constexpr char kOwnPrefix[] = "DDPRUN_";  // likewise, and stronger
+inline constexpr char kConfig[] = "DDPRUN_CONFIG";
+inline constexpr char kShutdownTimeout[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";  // torchrun's
+inline constexpr char kLogLevel[] = "LOGLEVEL";  // likewise: DEBUG, INFO, WARNING, ERROR, CRITICAL
 inline constexpr char kPythonExec[] = "PYTHON_EXEC";
 inline constexpr char kPath[] = "PATH";
 inline constexpr char kTmpdir[] = "TMPDIR";
 inline constexpr char kHome[] = "HOME";
 inline constexpr char kXdgConfigHome[] = "XDG_CONFIG_HOME";
+
+// "CLIENT PORT SERVER PORT": set by sshd, read by the agent of --hosts (docs/ssh.md).
+inline constexpr char kSshConnection[] = "SSH_CONNECTION";
+// Set by that agent for its ddprun: which descriptors it has.
+inline constexpr char kUnderChannel[] = "DDPRUN_UNDER_CHANNEL";
 
 // Slurm's, of the step that ddprun runs in.
 inline constexpr char kSlurmJobId[] = "SLURM_JOB_ID";

@@ -11,6 +11,7 @@ enum class ExitCode : int {
   kUsage = 2,                   // Bad flag, bad configuration, program not found.
   kRendezvousUnreachable = 69,  // Nobody answered at the endpoint, or it went away for good.
   kInternal = 70,               // A fault of ddprun's own, or out of memory: please report.
+  kOutputLost = 74,             // What was asked for (--help, …) could not be written to stdout.
   kRetryable = 75,              // Preempted or a node was lost: the same command may succeed.
   kNoProgress = 76,             // Restarts brought no progress: don't requeue.
   kTimeLimit = 124,             // A worker hung, or the job's time limit was reached.

@@ -17,6 +17,8 @@ struct ProcessStat {
   pid_t parent = 0;
   uint64_t cpu_ticks = 0;    // user and system, its own: not those of children it has waited for
   uint64_t start_ticks = 0;  // when it began, since the machine did
+  uint64_t ignored = 0;      // signals that it ignores: 1 to 31, bit N − 1
+  uint64_t caught = 0;       // likewise, those that it has a handler for
 };
 
 // `text` is the file's content, ended by a zero byte: "PID (NAME) STATE PPID …", where NAME may
@@ -36,6 +38,13 @@ inline bool parse_process_stat(const char* text, ProcessStat* stat) {
     ++at;
   }
   stat->start_ticks = strtoull(at, nullptr, 10);
+  for (int field = 22; at && field < 33; ++field) {
+    at = strchr(at, ' ');
+    if (at) ++at;
+  }
+  stat->ignored = at ? strtoull(at, nullptr, 10) : 0;
+  if (at) at = strchr(at, ' ');
+  stat->caught = at ? strtoull(at + 1, nullptr, 10) : 0;
   return true;
 }
 

@@ -77,7 +77,13 @@ struct SocketStep {
 SocketStep send_step(int fd, const void* data, std::size_t size);
 SocketStep receive_step(int fd, void* data, std::size_t size);  // `size` is not 0
 
-// Waits until `fd` is ready for `events` (poll(2)). False when the deadline passed first.
+// Waits until `fd`, be it a socket or not, is ready for `events` (poll(2)), has failed or ended; a
+// signal doesn't end the wait. False when the deadline passed first.
 bool wait_ready(int fd, short events, Deadline deadline);
+
+// Whether it is now.
+inline bool is_ready(int fd, short events) {
+  return wait_ready(fd, events, Deadline(Clock::now()));
+}
 
 }  // namespace ddprun

@@ -14,4 +14,9 @@ void open_standard_streams() {
   if (fd >= 0) ::close(fd);
 }
 
+bool is_in_foreground(int fd) {
+  const pid_t foreground = ::tcgetpgrp(fd);  // −1: not our controlling terminal, or none
+  return foreground < 0 || foreground == ::getpgrp();
+}
+
 }  // namespace ddprun

@@ -8,4 +8,8 @@ namespace ddprun {
 // written for the user. First thing in main().
 void open_standard_streams();
 
+// False where the descriptor is this process' terminal, and another job is in its foreground: what
+// is typed isn't meant for us.
+bool is_in_foreground(int fd);
+
 }  // namespace ddprun

@@ -8,6 +8,8 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/man_entries.h"
+#include "common/man_page.h"
 #include "common/standard_streams.h"
 #include "ctl/emulate_command.h"
 
@@ -20,6 +22,20 @@ int fail(const std::string& message, ExitCode code = ExitCode::kUsage) {
   return static_cast<int>(code);
 }
 
+ManPage man_page(const CLI::App& app) {
+  ManPage page{.name = "ddprunctl",
+               .section = 1,
+               .summary = "look at, and try, ddprun's rendezvous",
+               .synopsis = "ddprunctl COMMAND [flags]",
+               .sections = {{"Options", "", man_entries(app)}}};
+  for (const CLI::App* command : app.get_subcommands({})) {
+    page.sections.push_back(
+        {"ddprunctl " + command->get_name(), command->get_description(), man_entries(*command)});
+  }
+  page.sections.push_back({"See also", "ddprun(1), ddprund(8)"});
+  return page;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -28,7 +44,9 @@ int main(int argc, char** argv) {
   CLI::App app("ddprunctl: looks at, and tries, ddprun's rendezvous (see docs/emulate.md)",
                "ddprunctl");
   app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
+  bool print_man = false;
+  app.add_flag("--print-man", print_man, "Print the manual page, for man -l -");
   ctl::EmulateCommand emulate(app);
   try {
     app.parse(argc, argv);
@@ -37,6 +55,11 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return fail(std::string(error.what()) + " (see ddprunctl --help)");
   }
+  if (print_man) {
+    std::fputs(to_roff(man_page(app)).c_str(), stdout);
+    return static_cast<int>(ExitCode::kOk);
+  }
+  if (app.get_subcommands().empty()) return fail("which command? See ddprunctl --help");
   try {
     return static_cast<int>(emulate.run());  // the only one
   } catch (const Error& error) {

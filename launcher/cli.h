@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line → LaunchConfig. cli.cc alone knows flags. Pure: no I/O.
+// The command line, the environment and the configuration files → LaunchConfig. What options there
+// are is option_table.h's affair. No I/O but `load`'s.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "common/environment.h"
+#include "launcher/config_file.h"
 #include "launcher/launch_config.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 
@@ -14,14 +18,21 @@ struct CommandLine {
   enum class Action { kRun, kPrintText };
 
   Action action = Action::kRun;
-  std::string text;  // kPrintText: --help or --version; print it and exit 0
+  std::string text;  // kPrintText: --help, --version or --show-config; print it and exit 0
   LaunchConfig config;
+  OptionValues values;                // as given, and by whom
+  std::vector<ConfigFile> files;      // that were read, strongest one first
   std::vector<std::string> problems;  // not empty: print each and exit 2
 };
 
-// `args` without argv[0]. Every flag has two spellings, --a-b and --a_b; what follows PROGRAM is
-// never looked at. A flag that is not given takes PET_<FLAG> from the environment.
-CommandLine parse_command_line(const std::vector<std::string>& args,
-                               const Environment& environment);
+// load_config_files() with the file that --config names, or "". Not called for --help. Empty: there
+// are no files.
+using LoadConfigFiles = std::function<std::vector<ConfigFile>(const std::string& named)>;
+
+// `args` without argv[0]. Every flag has two spellings, --a-b and --a_b, and may be abbreviated;
+// what follows PROGRAM is never looked at. A flag that is not given takes DDPRUN_<FLAG> from the
+// environment, else PET_<FLAG>, else what a file says.
+CommandLine parse_command_line(const std::vector<std::string>& args, const Environment& environment,
+                               const LoadConfigFiles& load = {});
 
 }  // namespace ddprun::launcher

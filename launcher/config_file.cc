@@ -14,8 +14,10 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/suggest.h"
 #include "common/unique_fd.h"
+#include "launcher/options/option_table.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -35,12 +37,46 @@ std::string text_of(const toml::node& node, const std::string& path, const std::
   return value->get();
 }
 
-// The whole file; nullopt where there is none.
-std::optional<std::string> read_file(const std::string& path) {
+// As the command line would have it.
+std::string value_of(const toml::node& node, const std::string& path, const Option& option) {
+  if (const auto* on = node.as_boolean(); on && option.is_switch()) return on->get() ? "1" : "0";
+  if (!option.is_switch()) {
+    if (const auto* text = node.as_string()) return text->get();
+    if (const auto* number = node.as_integer()) return std::to_string(number->get());
+    if (const auto* number = node.as_floating_point()) return concat(number->get());
+  }
+  refuse(path, node.source(),
+         underscored(option.name) + " wants " +
+             (option.is_switch() ? "true or false" : "a text or a number: " + option.value));
+}
+
+std::vector<std::string> known_keys() {
+  std::vector<std::string> keys = {"rdzv_endpoint", "hosts", "topology"};
+  for (const Option& option : option_table()) {
+    if (!option.only_typed) keys.push_back(underscored(option.name));
+  }
+  return keys;
+}
+
+std::string directory_of(const std::string& path) {
+  const auto slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+enum class Absence { kNone, kNotThere, kHidden };
+
+// The whole file, where `absence` says that there is one.
+std::string read_file(const std::string& path, Absence* absence) {
+  *absence = Absence::kNone;
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
-    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
-    throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(errno));
+    const int error = errno;
+    const bool is_hidden = error == EACCES && ::access(directory_of(path).c_str(), X_OK) != 0;
+    if (error != ENOENT && error != ENOTDIR && !is_hidden) {
+      throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(error));
+    }
+    *absence = is_hidden ? Absence::kHidden : Absence::kNotThere;
+    return {};
   }
   struct stat info {};
   if (::fstat(fd.get(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
@@ -84,18 +120,30 @@ ConfigFile parse_config_file(std::string_view text, const std::string& path) {
       }
     } else if (name == "topology") {
       config.topology = text_of(node, path, "topology wants \"SWITCH.SWITCH\", widest first");
-    } else if (name == "preflight") {
-      config.preflight = text_of(node, path, "preflight wants \"COMMAND\"");
+    } else if (const Option* option = find_option(name); option && !option->only_typed) {
+      config.options.push_back(
+          {option->name, value_of(node, path, *option), static_cast<int>(key.source().begin.line)});
     } else {
-      refuse(path, key.source(),
-             "unknown key " + name +
-                 did_you_mean(name, {"rdzv_endpoint", "hosts", "topology", "preflight"}));
+      refuse(path, key.source(), "unknown key " + name + did_you_mean(name, known_keys()));
     }
   }
   return config;
 }
 
-std::vector<ConfigFile> load_config_files(const Environment& environment) {
+std::vector<ConfigFile> load_config_files(const std::string& named,
+                                          const Environment& environment) {
+  std::vector<ConfigFile> files;
+  Absence absence = Absence::kNone;
+  if (!named.empty()) {
+    const std::string text = read_file(named, &absence);
+    if (absence != Absence::kNone) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "can't read " + named +
+                      (absence == Absence::kHidden ? ": no permission to enter its directory"
+                                                   : ": there is no such file"));
+    }
+    files.push_back(parse_config_file(text, named));
+  }
   std::vector<std::string> paths;
   if (const auto xdg = find_variable(environment, env::kXdgConfigHome)) {
     paths.push_back(*xdg + "/ddprun/ddprun.toml");
@@ -103,9 +151,13 @@ std::vector<ConfigFile> load_config_files(const Environment& environment) {
     paths.push_back(*home + "/.config/ddprun/ddprun.toml");
   }
   paths.emplace_back(kSystemFile);
-  std::vector<ConfigFile> files;
   for (const std::string& path : paths) {
-    if (const auto text = read_file(path)) files.push_back(parse_config_file(*text, path));
+    const std::string text = read_file(path, &absence);
+    if (absence == Absence::kNone) {
+      files.push_back(parse_config_file(text, path));
+    } else if (absence == Absence::kHidden) {
+      files.push_back({.path = path, .rdzv_endpoint = "", .hosts = {}, .is_hidden = true});
+    }
   }
   return files;
 }

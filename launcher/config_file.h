@@ -11,20 +11,31 @@
 
 namespace ddprun::launcher {
 
+// One option that a file gives a value.
+struct ConfigEntry {
+  std::string option;  // its name: "max-restarts"
+  std::string value;
+  int line = 0;
+};
+
 struct ConfigFile {
-  std::string path;                // for messages: which file said it
-  std::string rdzv_endpoint;       // rdzv_endpoint = "HOST[:PORT]"
-  std::vector<std::string> hosts;  // hosts = ["n1", "n2"]: the first one serves
-  std::string topology = {};       // topology = "pod1.rack7": of this node
-  std::string preflight = {};      // preflight = "COMMAND": as --preflight
+  std::string path;                       // for messages: which file said it
+  std::string rdzv_endpoint;              // rdzv_endpoint = "HOST[:PORT]"
+  std::vector<std::string> hosts;         // hosts = ["n1", "n2"]: the first one serves
+  std::string topology = {};              // topology = "pod1.rack7": of this node
+  std::vector<ConfigEntry> options = {};  // max_restarts = 3
+  bool is_hidden = false;                 // this user can't enter its directory: nothing is known
 };
 
 // Pure. Throws Error(kInvalidArgument) "path:line: what is wrong": not TOML, a key of another type,
 // an unknown key (with a suggestion).
 ConfigFile parse_config_file(std::string_view text, const std::string& path);
 
-// The files that exist, first one first: $XDG_CONFIG_HOME/ddprun/ddprun.toml (default ~/.config),
-// then /etc/ddprun/ddprun.toml. Throws as parse_config_file, and where a file can't be read.
-std::vector<ConfigFile> load_config_files(const Environment& environment);
+// The files that there are, strongest one first: `named` (which must be there; empty: none), then
+// $XDG_CONFIG_HOME/ddprun/ddprun.toml (default ~/.config), then /etc/ddprun/ddprun.toml. Throws as
+// parse_config_file, and where a file can't be read; one that may be there, in a directory that
+// this user can't enter (HOME is still another user's: a container's, sudo's), is empty and
+// is_hidden.
+std::vector<ConfigFile> load_config_files(const std::string& named, const Environment& environment);
 
 }  // namespace ddprun::launcher

@@ -19,15 +19,6 @@ bool means_loopback(const std::string& host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1";
 }
 
-std::vector<UniqueFd> bind_everywhere(std::uint16_t port) {
-  try {
-    return rendezvous::bind_endpoint({.host = "::", .port = port});  // IPv4 too
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kSystem) throw;  // no IPv6 here
-    return rendezvous::bind_endpoint({.host = "0.0.0.0", .port = port});
-  }
-}
-
 // Where this node serves: nothing is looked up again, since the name service may be silent by then.
 struct Ownership {
   bool ours = false;
@@ -53,7 +44,7 @@ Ownership decide(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
 
 std::vector<UniqueFd> take(const RendezvousPlan& plan, bool everywhere,
                            const std::vector<SocketAddress>& addresses) {
-  if (everywhere) return bind_everywhere(plan.endpoint.port);
+  if (everywhere) return rendezvous::bind_everywhere(plan.endpoint.port);
   return rendezvous::bind_addresses(plan.endpoint, addresses);
 }
 
@@ -84,6 +75,15 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
     claim.note = plan.endpoint.host + " is no address of an interface here: serving the " +
                  "rendezvous on all interfaces, port " + std::to_string(claim.connect_to.port);
   }
+  return claim;
+}
+
+EndpointClaim inherited_claim(const RendezvousPlan& plan, const std::vector<int>& listener_fds) {
+  EndpointClaim claim;
+  claim.connect_to = plan.endpoint;
+  for (const int fd : listener_fds) claim.listeners.emplace_back(fd);
+  const SocketAddress address = local_address(listener_fds.front());
+  claim.connect_to.host = address.is_any() ? "127.0.0.1" : address.host_text();
   return claim;
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/env_names.h"
+#include "common/log.h"
 #include "launcher/nodelist.h"
 
 namespace ddprun::launcher {
@@ -13,6 +14,7 @@ namespace {
 
 // Fixed ranks: address and port are the job's alone, so the commands may differ. torchrun's name.
 constexpr char kStaticJobId[] = "none";
+constexpr char kTorchrunsMasterAddr[] = "127.0.0.1";  // where no other is given
 
 // FNV-1a: the same on every node and for ever.
 std::uint64_t hash_of(const std::string& text, std::uint64_t hash = 0xcbf29ce484222325u) {
@@ -68,14 +70,16 @@ class Finder {
   Discovery find() {
     const LaunchConfig& config = input_.config;
     const bool alone = config.max_nodes == 1;
-    const bool found = config.standalone ? take_local("--standalone")
-                       : from_flags() || from_environment()
-                           ? true
-                           : (alone ? take_local("--nnodes=1") : from_slurm() || from_files());
+    const bool found =
+        config.standalone ? take_local("--standalone")
+        : from_flags() || from_environment()
+            ? true
+            : (alone ? take_local("--nnodes=1") : from_slurm() || from_files() || from_node_rank());
     if (!found) result_.nothing_found = true;
     if (result_.plan) {
       RendezvousPlan& plan = *result_.plan;
-      if (const auto told = config.rdzv_conf.find("is_host"); told != config.rdzv_conf.end()) {
+      const auto told = config.rdzv_conf.find("is_host");
+      if (plan.mode != RendezvousMode::kLocal && told != config.rdzv_conf.end()) {
         plan.is_host = is_true(told->second);
       }
       plan.job_id = job_id(input_, plan.mode);
@@ -132,11 +136,6 @@ class Finder {
                         std::to_string(config.max_nodes - 1) + ") with " + result_.plan->origin;
       return;
     }
-    if (config.min_nodes != config.max_nodes) {
-      result_.problem = "--nnodes=MIN:MAX: fixed ranks (" + result_.plan->origin +
-                        ") want one number; for a range give --rdzv-endpoint";
-      return;
-    }
     result_.plan->is_host = rank.value_or(0) == 0;
   }
 
@@ -158,8 +157,8 @@ class Finder {
     if (!config.master_addr.empty()) {
       return take_master(config.master_addr, master_port, "--master-addr");
     }
-    if (config.master_port && config.max_nodes == 1) {  // torchrun's default address
-      return take_master("127.0.0.1", master_port, "--master-port");
+    if (config.master_port && config.max_nodes == 1) {
+      return take_master(kTorchrunsMasterAddr, master_port, "--master-port");
     }
     return false;
   }
@@ -171,18 +170,36 @@ class Finder {
       }
     }
     const auto address = find_variable(input_.environment, env::kPetMasterAddr);
-    if (!address) return false;
-    std::uint16_t port = input_.config.master_port.value_or(kDefaultMasterPort);
-    if (const auto text = find_variable(input_.environment, env::kPetMasterPort);
-        text && !input_.config.master_port) {
-      const auto parsed = parse_endpoint("x:" + *text, 0);
-      if (!parsed) {
-        result_.problem = std::string(env::kPetMasterPort) + ": \"" + *text + "\" is no port";
-        return true;
-      }
-      port = parsed->port;
-    }
-    return take_master(*address, port, env::kPetMasterAddr);
+    const bool alone = input_.config.max_nodes == 1;
+    const bool has_port = find_variable(input_.environment, env::kPetMasterPort).has_value();
+    if (!address && !(alone && has_port)) return false;
+    const auto port = master_port();
+    if (!port) return true;  // a problem
+    if (!address) return take_master(kTorchrunsMasterAddr, *port, env::kPetMasterPort);
+    return take_master(*address, *port, env::kPetMasterAddr);
+  }
+
+  // torchrun's defaults for a node that is given its rank and nothing else: nodes on one machine.
+  bool from_node_rank() {
+    const LaunchConfig& config = input_.config;
+    if (!config.node_rank || config.rdzv_backend == "c10d") return false;
+    const auto port = master_port();
+    if (!port) return true;  // a problem
+    take_master(kTorchrunsMasterAddr, *port, "--node-rank without --master-addr");
+    result_.note = concat("no --master-addr: the nodes meet at ", kTorchrunsMasterAddr, ":", *port,
+                          ", on this machine only");
+    return true;
+  }
+
+  // nullopt: a problem.
+  std::optional<std::uint16_t> master_port() {
+    const auto typed = input_.config.master_port;
+    const auto text = find_variable(input_.environment, env::kPetMasterPort);
+    if (typed || !text) return typed.value_or(kDefaultMasterPort);
+    const auto parsed = parse_endpoint("x:" + *text, 0);
+    if (parsed) return parsed->port;
+    result_.problem = std::string(env::kPetMasterPort) + ": \"" + *text + "\" is no port";
+    return std::nullopt;
   }
 
   // --master-addr's value is a host alone: an IPv6 address needs no brackets.

@@ -36,6 +36,7 @@ struct Discovery {
   std::optional<RendezvousPlan> plan;
   bool nothing_found = false;
   std::string problem;
+  std::string note;                    // of the plan; empty: nothing to tell
   std::vector<std::string> looked_at;  // of what was found unusable: why, for the message
 };
 

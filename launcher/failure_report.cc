@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failure_report.h"
 
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "agent/output/log_tree.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/signal_names.h"
+#include "launcher/report/out_of_memory.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -29,7 +35,7 @@ std::string meaning_of(int exit_code) {
 
 std::string others(const membership::JobEnd& verdict, const ReportContext& context) {
   std::string text = context.is_alone ? "none: it was the only worker"
-                                      : "all other workers were stopped because of it";
+                                      : "those that still ran were stopped because of it";
   const std::uint64_t restarts = verdict.rounds > 0 ? verdict.rounds - 1 : 0;
   if (context.max_restarts > 0) {
     text += "; restarts used: " + std::to_string(restarts) + " of " +
@@ -50,6 +56,21 @@ std::string with_tabs(std::string_view output) {
   }
 }
 
+// "2026-11-22 03:15:07 UTC".
+std::string utc(std::int64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  char text[64];
+  if (::gmtime_r(&time, &parts) == nullptr) return "?";
+  return {text, std::strftime(text, sizeof text, "%F %T UTC", &parts)};
+}
+
+// Whether the output has the traceback, from its first line to its last.
+bool shows(const std::vector<std::string>& output, const std::vector<std::string>& traceback) {
+  const auto first = std::find(output.begin(), output.end(), traceback.front());
+  return std::find(first, output.end(), traceback.back()) != output.end();
+}
+
 }  // namespace
 
 std::string how_it_ended(const membership::WorkerFailure& failure) {
@@ -60,7 +81,14 @@ std::string how_it_ended(const membership::WorkerFailure& failure) {
 }
 
 std::string failure_report(const membership::JobEnd& verdict, const ReportContext& context) {
-  if (verdict.exit_code == 0) return "";
+  const bool was_spare = context.node_rank < 0 && verdict.rounds > 0 && !context.local;
+  const std::string spare_text =
+      "its workers never ran: it was a spare of job " + one_line(context.job_id);
+  if (verdict.exit_code == 0) {
+    return was_spare ? "ddprun: this node is not needed any more: " + spare_text +
+                           ", which has succeeded\n"
+                     : "";
+  }
   std::string text;
   const auto line = [&text](const char* name, const std::string& value) {
     std::string label = name;
@@ -69,23 +97,36 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
   };
   if (const auto& failure = verdict.first_failure) {
     const std::string rank = std::to_string(failure->global_rank);
-    text +=
-        kRule + one_line(context.program) + " FAILED: the first failure was rank " + rank + "\n";
+    text += kRule + one_line(was_spare ? "job " + context.job_id : context.program) +
+            " FAILED: the first failure was rank " + rank + "\n";
     line("host", failure->host + " (node rank " + std::to_string(failure->node_rank) + ")");
     line("rank", rank + " (local rank " + std::to_string(failure->local_rank) + ")");
     if (failure->pid > 0) line("pid", std::to_string(failure->pid));
+    if (failure->ended_at > 0) line("time", utc(failure->ended_at));
     line("ended by", how_it_ended(*failure));
     if (!failure->note.empty()) line("note", failure->note);
+    if (const std::string memory = out_of_memory(*failure); !memory.empty()) line("memory", memory);
+    if (!failure->error_file.empty()) line("file", failure->error_file);
+    if (!failure->traceback.empty() && !shows(failure->last_lines, failure->traceback)) {
+      line("traceback", "as its error file has it:");
+      for (const std::string& place : failure->traceback)
+        text += "    | " + with_tabs(place) + "\n";
+    }
     if (failure->hung) {
       line("stack", failure->last_lines.empty() ? "not known" : "of its main thread:");
       for (const std::string& place : failure->last_lines)
         text += "    | " + with_tabs(place) + "\n";
     } else if (failure->last_lines.empty()) {
-      line("output", "none on stderr");
+      line("output", "none that ddprun saw");
     } else {
       line("output", "its last " + std::to_string(failure->last_lines.size()) + " line(s):");
       for (const std::string& output : failure->last_lines)
         text += "    | " + with_tabs(output) + "\n";
+    }
+    const char* name = "logs";
+    for (const std::string& file : failure->log_files) line(std::exchange(name, ""), file);
+    if (!failure->log_files.empty()) {
+      line("", "all of this node: " + agent::LogTree::run_directory_of(failure->log_files.front()));
     }
     line("others", others(verdict, context));
     for (const std::string& victim : verdict.victims) line("victim", victim);
@@ -95,6 +136,7 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
     if (context.local && verdict.rounds == 0) return text;  // one clear line: nothing had begun
     text = kRule + text;
   }
+  if (was_spare) line("this node", spare_text);
   const std::string meaning = verdict.first_failure ? "" : meaning_of(verdict.exit_code);
   text += "ddprun exits with " + std::to_string(verdict.exit_code) +
           (meaning.empty() ? "" : " (" + meaning + ")") + "\n" + kRule;

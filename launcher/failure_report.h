@@ -14,9 +14,11 @@ struct ReportContext {
   bool is_alone = false;  // the job has one worker
   int node_rank = -1;     // this node's; −1: it never had one
   bool local = false;     // decided here, not by the rendezvous
+  std::string job_id = {};
 };
 
-// Several lines, the last one with the exit code; empty for a job that ended with 0.
+// Several lines, the last one with the exit code; empty for a job that ended with 0, unless this
+// node was a spare of it to its end: then one line that says so.
 std::string failure_report(const membership::JobEnd& verdict, const ReportContext& context);
 
 // "exit code 3", "killed by SIGSEGV (signal 11)".

@@ -70,12 +70,11 @@ std::string parse_hang_timeout(std::string_view text, agent::HangLimits& limits)
       names.emplace_back(name);
     }
     if (limit == nullptr) {
-      return std::string(text) + ": unknown key \"" + std::string(key) + "\"" +
-             did_you_mean(std::string(key), names);
+      return "unknown key \"" + std::string(key) + "\"" + did_you_mean(std::string(key), names);
     }
     limits.*limit = parse_time(value);
     if (!(limits.*limit)) {
-      return std::string(text) + ": \"" + std::string(value) +
+      return "\"" + std::string(value) +
              "\" is no time of more than 0 and at most 30 days: 30s, 10m, 2h";
     }
   } while (!rest.empty());

@@ -15,7 +15,7 @@ namespace ddprun::launcher {
 std::optional<membership::HangAction> parse_hang_action(std::string_view text);
 
 // "30s", or "step=30s,checkpoint=2h"; units s, m, h, none: seconds. Empty: all is well, and what
-// was named is set in `limits`; else the problem, beginning with the value.
+// was named is set in `limits`; else the problem.
 std::string parse_hang_timeout(std::string_view text, agent::HangLimits& limits);
 
 }  // namespace ddprun::launcher

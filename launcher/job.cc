@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/job.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
+#include "agent/leftover_directories.h"
 #include "common/check.h"
 #include "common/env_names.h"
 #include "common/exit_codes.h"
@@ -14,7 +15,9 @@
 #include "common/random_id.h"
 #include "common/signal_names.h"
 #include "launcher/failure_report.h"
+#include "launcher/own_error_file.h"
 #include "launcher/terminal_text.h"
+#include "launcher/worker_settings.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -26,6 +29,9 @@ constexpr milliseconds kPatience{2'000};
 // A reader that doesn't take the last output, as in "| less"; less where a signal has come.
 constexpr milliseconds kConsoleTimeout{3'600'000};
 constexpr milliseconds kSignalledConsoleTimeout{2'000};
+
+// The log files' file system likewise: one that doesn't answer may never do.
+constexpr milliseconds kLogFileTimeout{10'000};
 constexpr milliseconds kFarewellTimeout{10'000};  // other nodes' agents, beyond --shutdown-timeout
 
 bool is_ignored(int signal_number) {
@@ -33,35 +39,36 @@ bool is_ignored(int signal_number) {
   return ::sigaction(signal_number, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
 }
 
-std::optional<int> terminal_columns() {
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
-  return size.ws_col;
-}
-
 }  // namespace
 
 Job::Job(JobPlan plan)
     : plan_(std::move(plan)),
       begun_(Clock::now()),
-      // A silent name service takes half of the time at most: the link's attempts have the rest.
-      claim_(claim_endpoint(plan_.rendezvous, plan_.config.max_nodes,
-                            Deadline(begun_ + plan_.config.rendezvous_timeout / 2))),
+      claim_(claim()),
       io_(1),
       signals_(io_),
       patience_(io_),
-      console_(io_) {
-  for (const int number : {SIGINT, SIGTERM, SIGQUIT, SIGHUP}) {
-    const auto& warnings = plan_.config.preemption.signals;
-    const bool warns = std::find(warnings.begin(), warnings.end(), number) != warnings.end();
+      lifeline_(io_),
+      console_(io_, console_options()) {
+  log_ = std::make_unique<ConsoleLog>(
+      console_, [this](LogLevel level, const std::string& text) { tell(level, text); });
+  for (const int number : plan_.config.signals_to_handle.numbers) {
     const bool nohup = number == SIGHUP && is_ignored(SIGHUP);
-    if (!warns && !nohup) signals_.add(number);
+    if (!nohup) signals_.add(number);
   }
   if (!claim_.listeners.empty()) serve_rendezvous(std::move(claim_.listeners));
   agent::NodeAgentEvents events;
   events.tell = [this](LogLevel level, const std::string& text) { tell(level, text); };
-  if (claim_.contested) events.unreached = [this] { succeed_rendezvous(); };
+  events.unreached = [this](const std::string& why) { unreached(why); };
   events.exited = [this](const membership::agent_action::Exit& exit) { finish(exit); };
+  records_ = std::make_unique<JobRecords>(plan_, begun_, console_);
+  records_->listen(events);
+  if (plan_.channel) {
+    events.round_began = [this, next = std::move(events.round_began)](const auto& round) {
+      if (round.first_global_rank == 0) plan_.channel->want_input();
+      if (next) next(round);
+    };
+  }
   agent_ = std::make_unique<agent::NodeAgent>(io_, console_, agent_options(), std::move(events));
   preemption_ = std::make_unique<PreemptionWatch>(
       io_, plan_.config.preemption, begun_,
@@ -70,26 +77,67 @@ Job::Job(JobPlan plan)
 
 Job::~Job() = default;
 
+// The rendezvous' port may have been taken by the agent that started this ddprun.
+EndpointClaim Job::claim() const {
+  if (plan_.channel && !plan_.channel->listener_fds.empty()) {
+    return inherited_claim(plan_.rendezvous, plan_.channel->listener_fds);
+  }
+  // A silent name service takes half of the time at most: the link's attempts have the rest.
+  return claim_endpoint(plan_.rendezvous, plan_.config.max_nodes,
+                        Deadline(begun_ + plan_.config.connect_timeout / 2));
+}
+
 int Job::run() {
   if (!claim_.note.empty()) tell(LogLevel::kInfo, claim_.note);
   wait_for_signal();
-  plan_.preflight.empty() ? begin() : run_preflight();
+  wait_for_abandonment();
+  plan_.config.preflight.empty() ? begin() : run_preflight();
   io_.run();
+  log_.reset();
+  if (lifeline_.is_open()) lifeline_.release();
   signals_.clear();  // no worker is left that one could do harm to: the next one ends ddprun
+  agent::remove_leftover_directories(runtime_directory(plan_.environment));
+  const auto file_patience = signalled_ ? kSignalledConsoleTimeout : kLogFileTimeout;
+  if (!console_.finish_files(Deadline::after(file_patience)) || !reported_) {
+    for (const std::string& loss : console_.losses()) tell(LogLevel::kWarning, loss);
+  }
   const auto patience = signalled_ ? kSignalledConsoleTimeout : kConsoleTimeout;
   if (const std::size_t dropped = console_.finish(Deadline::after(patience)); dropped > 0) {
     log_warning("the last ", dropped,
                 " bytes of the workers' output were not taken by their reader within ",
                 patience.count() / 1000, " s: dropped");
+    reported_ = false;  // it was among them
   }
-  DDPRUN_CHECK(exit_.has_value());
-  write_to_stderr(failure_report(exit_->verdict,
-                                 {.program = plan_.config.program,
-                                  .max_restarts = plan_.config.max_restarts,
-                                  .is_alone = plan_.config.max_nodes == 1 && plan_.num_workers == 1,
-                                  .node_rank = agent_->node_rank(),
-                                  .local = exit_->local}));
+  for (const std::string& problem : records_->print()) log_warning(problem);
+  if (!reported_) report(report_text());
   return exit_->verdict.exit_code;
+}
+
+agent::ConsoleOptions Job::console_options() {
+  agent::ConsoleOptions options;
+  options.slow_reader = plan_.config.output.slow_reader;
+  options.notice = [this](const std::string& text) { tell(LogLevel::kWarning, text); };
+  return options;
+}
+
+// One of many nodes leaves it to the launcher to print what all say.
+void Job::report(const std::string& text) const {
+  if (plan_.channel) {
+    plan_.channel->say_last_words(!exit_->local, text);
+  } else {
+    write_to_stderr(text);
+  }
+}
+
+std::string Job::report_text() const {
+  DDPRUN_CHECK(exit_.has_value());
+  return failure_report(exit_->verdict,
+                        {.program = plan_.config.program,
+                         .max_restarts = plan_.config.max_restarts,
+                         .is_alone = plan_.config.max_nodes == 1 && plan_.num_workers == 1,
+                         .node_rank = agent_->node_rank(),
+                         .local = exit_->local,
+                         .job_id = plan_.rendezvous.job_id});
 }
 
 agent::NodeAgentOptions Job::agent_options() const {
@@ -97,15 +145,17 @@ agent::NodeAgentOptions Job::agent_options() const {
   const bool is_static = plan_.rendezvous.mode == RendezvousMode::kStatic;
   agent::NodeAgentOptions options;
   options.connect_to = claim_.connect_to;
-  options.argv = plan_.program.argv;
+  options.command = worker_command(plan_);
 
   membership::AgentOptions& machine = options.machine;
   machine.endpoint = plan_.rendezvous.endpoint;
   machine.store_port = is_static ? 0 : config.master_port.value_or(0);
   machine.connect_timeout =
-      std::chrono::duration_cast<milliseconds>(begun_ + config.rendezvous_timeout - Clock::now());
+      std::chrono::duration_cast<milliseconds>(begun_ + config.connect_timeout - Clock::now());
   machine.keep_alive_interval = config.keep_alive_interval;
   machine.prewarm = config.prewarm;
+  machine.in_own_job = plan_.environment.contains(env::kRound) &&
+                       find_variable(plan_.environment, env::kRunId) == plan_.rendezvous.job_id;
   machine.rendezvous_lost_timeout = config.rendezvous_lost_timeout;
 
   membership::Join& join = machine.join;
@@ -140,25 +190,26 @@ agent::NodeAgentOptions Job::agent_options() const {
   join.advertised_addr = config.local_addr;
   join.topology = plan_.topology;
   join.program = config.program;
+  join.role = config.role;
+  join.user_id = ::getuid();
 
   if (is_replaceable(config)) options.needs = plan_.needs;
   options.socket_parent = runtime_directory(plan_.environment);
-  options.error_file_prefix = temporary_directory(plan_.environment) + "/ddprun-" + random_id();
   options.hang_limits = config.hang_limits;
   options.stacks_program = helper_program("ddprun-stacks");
-  options.workers.prefix_output = plan_.num_workers > 1;
-  options.environment.inherited = plan_.environment;
-  options.environment.run_id = plan_.rendezvous.job_id;
-  options.environment.role = config.role;
-  options.environment.max_restarts = config.max_restarts;
-  options.environment.num_workers = plan_.num_workers;
-  options.environment.terminal_columns = terminal_columns();
+  options.workers.several_workers = plan_.num_workers > 1 || plan_.channel;
+  options.workers.output = config.output;
+  options.workers.output.role_name = config.role;
+  options.workers.cpus = plan_.placement.cpus;
+  options.environment = worker_environment_options(plan_);
   return options;
 }
 
 void Job::tell(LogLevel level, const std::string& text) {
+  if (!log_enabled(level)) return;
   agent::LineMux& lines = console_.lines(agent::OutputStream::kStderr);
-  lines.feed(own_lines_, own_line(level, text));
+  own_lines_.urgent = true;
+  lines.feed(own_lines_, own_line(level, text), Clock::now());
   console_.flush(agent::OutputStream::kStderr);
 }
 
@@ -166,33 +217,50 @@ void Job::wait_for_signal() {
   signals_.async_wait([this](const boost::system::error_code& error, int number) {
     if (error) return;
     wait_for_signal();
-    if (exit_) {  // all is over but the farewell to the other nodes
-      io_.stop();
-      return;
-    }
-    if (!signalled_) {
-      signalled_ = true;
-      tell(LogLevel::kWarning,
-           concat("got ", signal_name(number), ": stopping the workers (SIGKILL after ",
-                  plan_.config.shutdown_timeout.count() / 1000.0,
-                  " s); a second signal kills them now"));
-    } else {
-      tell(LogLevel::kWarning, "got " + signal_name(number) + " again: killing the workers");
-    }
-    preflight_.reset();  // its warden kills it
-    agent_->signal(number);
+    got_signal(number);
   });
 }
 
+void Job::got_signal(int number) {
+  if (exit_) return io_.stop();  // all is over but the farewell to the other nodes
+  if (!signalled_) {
+    signalled_ = true;
+    tell(LogLevel::kWarning,
+         concat("got ", signal_name(number), ": stopping the workers (SIGKILL after ",
+                plan_.config.shutdown_timeout.count() / 1000.0,
+                " s); a second signal kills them now"));
+  } else {
+    tell(LogLevel::kWarning, "got " + signal_name(number) + " again: killing the workers");
+  }
+  preflight_.reset();  // its warden kills it
+  agent_->signal(number);
+}
+
+// The job goes on without this node if it can; not where its rendezvous is here.
+void Job::wait_for_abandonment() {
+  if (!plan_.channel) return;
+  lifeline_.assign(plan_.channel->lifeline_fd);
+  plan_.channel->watch_lifeline();
+  lifeline_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                       [this](const boost::system::error_code& error) {
+                         if (error) return;
+                         const int number = plan_.channel->stop_signal;
+                         if (exit_ || signalled_ || daemon_) return got_signal(number);
+                         signalled_ = true;
+                         preflight_.reset();
+                         agent_->abandon("the connection to its launcher was lost", number);
+                       });
+}
+
 void Job::begin() {
-  say_what_is_waited_for();
+  lose_patience();
   agent_->start();
 }
 
 // Other nodes meet meanwhile, also where this node serves the rendezvous.
 void Job::run_preflight() {
   agent::PreflightCommandOptions options;
-  options.command = plan_.preflight;
+  options.command = plan_.config.preflight;
   options.limit = plan_.config.preflight_timeout;
   Environment environment = plan_.environment;
   environment[env::kLocalWorldSize] = std::to_string(plan_.num_workers);
@@ -204,22 +272,36 @@ void Job::run_preflight() {
         membership::agent_action::Exit exit;
         exit.local = true;
         exit.verdict.exit_code = static_cast<int>(ExitCode::kRetryable);
-        exit.verdict.reason = "preflight: " + plan_.preflight + ": " + problem;
+        exit.verdict.reason = concat("preflight \"", plan_.config.preflight, "\" ", problem);
         finish(exit);
       });
   preflight_->start();
 }
 
-// A person who waits is told for what. (Once connected, the rendezvous says which nodes miss.)
+void Job::unreached(const std::string& why) {
+  if (claim_.contested) succeed_rendezvous();
+  const bool is_first = std::exchange(why_unreached_, why).empty();
+  if (is_first && impatient_ && !exit_) say_what_is_waited_for();
+}
+
+// A person who waits is told for what, and what is known of it. (Once connected, the rendezvous
+// says which nodes miss.)
 void Job::say_what_is_waited_for() {
+  tell(LogLevel::kInfo,
+       concat("no answer yet from the rendezvous at ", to_string(claim_.connect_to), " (",
+              plan_.rendezvous.origin, "): ",
+              why_unreached_.empty() ? "the first attempt is still under way" : why_unreached_,
+              ". Does ddprun run on that node? Trying for up to ",
+              plan_.config.rendezvous_timeout.count() / 1000.0, " s (--rendezvous-timeout)"));
+}
+
+void Job::lose_patience() {
   if (daemon_) return;
   patience_.expires_after(kPatience);
   patience_.async_wait([this](const boost::system::error_code& error) {
     if (error || agent_->has_reached_rendezvous() || exit_) return;
-    tell(LogLevel::kInfo,
-         concat("no answer yet from the rendezvous at ", to_string(claim_.connect_to), " (",
-                plan_.rendezvous.origin, "): does ddprun run on that node? Trying for up to ",
-                plan_.config.rendezvous_timeout.count() / 1000.0, " s (--rendezvous-timeout)"));
+    impatient_ = true;
+    say_what_is_waited_for();
   });
 }
 
@@ -240,24 +322,55 @@ void Job::succeed_rendezvous() {
                                " has ended: serving it here"));
 }
 
+// Among what is pending for the reader of stderr.
+void Job::report_now() {
+  for (const std::string& loss : console_.losses()) tell(LogLevel::kWarning, loss);
+  own_lines_.urgent = true;
+  console_.lines(agent::OutputStream::kStderr).feed(own_lines_, report_text(), Clock::now());
+  console_.flush(agent::OutputStream::kStderr);
+  reported_ = true;
+}
+
+// Not to end yet is no choice of this node's user.
+void Job::say_what_goes_on(const std::vector<std::string>& jobs) {
+  if (std::find(jobs.begin(), jobs.end(), plan_.rendezvous.job_id) != jobs.end()) {
+    tell(LogLevel::kWarning,
+         concat("this node is out of the job (", exit_->verdict.reason,
+                "), but the job goes on and has its rendezvous here: serving it until the job is "
+                "over (a signal ends both)"));
+    return;
+  }
+  std::string names;
+  for (const std::string& job : jobs) names += (names.empty() ? "" : ", ") + job;
+  tell(LogLevel::kWarning,
+       concat("this node's job is over, but other jobs have their rendezvous here: ", names,
+              "; serving them until they are over (a signal ends them, too; ddprund serves jobs "
+              "that don't depend on each other)"));
+}
+
 void Job::finish(const membership::agent_action::Exit& exit) {
   if (exit_) return;
   exit_ = exit;
+  for (const std::string& problem : records_->ended(exit, agent_->node_rank())) {
+    tell(LogLevel::kWarning, problem);
+  }
+  const auto own_file = find_variable(plan_.environment, env::kErrorFile);
+  if (own_file && exit.verdict.first_failure) {
+    const std::string problem = leave_error_file(*own_file, *exit.verdict.first_failure);
+    if (!problem.empty()) tell(LogLevel::kWarning, problem);
+  }
   if (!exit.verdict.summary.empty()) tell(LogLevel::kInfo, exit.verdict.summary);
   if (!daemon_) {
     io_.stop();
     return;
   }
-  // An excluded node whose user does not want it to end: the job goes on, and needs its rendezvous.
-  const bool others_go_on = !exit.local && !signalled_ && daemon_->has_live_job();
-  if (others_go_on) {
-    tell(LogLevel::kWarning,
-         concat("this node is out of the job (", exit.verdict.reason,
-                "), but the job goes on and has its rendezvous here: serving it until the job is "
-                "over (a signal ends both)"));
-  }
+  std::vector<std::string> jobs;
+  if (!exit.local && !signalled_) jobs = daemon_->live_jobs();
+  // What follows here concerns others, and may take long.
+  if (!plan_.channel && (!jobs.empty() || plan_.config.max_nodes > 1)) report_now();
+  if (!jobs.empty()) say_what_goes_on(jobs);
   const auto serve =
-      others_go_on ? rendezvous::Serve::kUntilJobsEnd : rendezvous::Serve::kUntilTimeout;
+      jobs.empty() ? rendezvous::Serve::kUntilTimeout : rendezvous::Serve::kUntilJobsEnd;
   daemon_->when_idle(plan_.config.shutdown_timeout + kFarewellTimeout, serve,
                      [this] { io_.stop(); });
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <memory>
@@ -15,9 +16,11 @@
 #include "agent/node_agent.h"
 #include "agent/preflight_command.h"
 #include "common/clock.h"
+#include "launcher/console_log.h"
 #include "launcher/endpoint_claim.h"
 #include "launcher/preemption_watch.h"
 #include "launcher/prepare.h"
+#include "launcher/report/job_records.h"
 #include "rendezvous/daemon/daemon.h"
 
 namespace ddprun::launcher {
@@ -32,15 +35,25 @@ class Job {
   int run();
 
  private:
+  agent::ConsoleOptions console_options();
+  EndpointClaim claim() const;
+  void report(const std::string& text) const;
   agent::NodeAgentOptions agent_options() const;
   void tell(LogLevel level, const std::string& text);
   void wait_for_signal();
+  void got_signal(int number);
+  void wait_for_abandonment();
   void begin();
   void run_preflight();
+  void unreached(const std::string& why);
   void say_what_is_waited_for();
+  void lose_patience();
+  void say_what_goes_on(const std::vector<std::string>& jobs);
   void serve_rendezvous(std::vector<UniqueFd> listeners);
   void succeed_rendezvous();
   void finish(const membership::agent_action::Exit& exit);
+  std::string report_text() const;
+  void report_now();
 
   // Constant after construction.
   const JobPlan plan_;
@@ -50,14 +63,20 @@ class Job {
   boost::asio::io_context io_;
   boost::asio::signal_set signals_;
   boost::asio::steady_timer patience_;
+  boost::asio::posix::stream_descriptor lifeline_;  // under a channel only
   agent::Console console_;
   agent::LineSource own_lines_;  // ddprun's own among the workers'
+  std::unique_ptr<JobRecords> records_;
+  std::unique_ptr<ConsoleLog> log_;
   std::unique_ptr<rendezvous::Daemon> daemon_;
   std::unique_ptr<agent::NodeAgent> agent_;
   std::unique_ptr<PreemptionWatch> preemption_;
   std::unique_ptr<agent::PreflightCommand> preflight_;  // null: none, or it was ended
   std::optional<membership::agent_action::Exit> exit_;
+  std::string why_unreached_;  // the last attempt to reach the rendezvous; empty: none has failed
+  bool impatient_ = false;     // patience_ is over
   bool signalled_ = false;
+  bool reported_ = false;
 };
 
 }  // namespace ddprun::launcher

@@ -10,7 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "agent/binding/binding_plan.h"
 #include "agent/hang/rank_sample.h"
+#include "agent/output/output_options.h"
+#include "launcher/handled_signals.h"
+#include "launcher/hosts/hosts_options.h"
 #include "launcher/preemption_options.h"
 #include "rendezvous/membership/messages.h"
 
@@ -42,8 +46,12 @@ struct LaunchConfig {
   std::string local_addr;  // what peers are told to reach this node by
   std::string topology;    // "pod1.rack7": where this node stands
 
+  HostsOptions hosts;  // that this ddprun starts over ssh
+
   // Time limits.
-  std::chrono::milliseconds rendezvous_timeout{600'000};      // until all nodes have joined
+  std::chrono::milliseconds rendezvous_timeout{600'000};  // until all nodes have joined
+  std::chrono::milliseconds connect_timeout{0};  // until the rendezvous answers; 0: as above
+  std::chrono::milliseconds static_timeout{0};   // with fixed ranks: instead of it; 0: isn't
   std::chrono::milliseconds rendezvous_lost_timeout{60'000};  // workers run on without it
   std::chrono::milliseconds shutdown_timeout{30'000};         // SIGTERM → SIGKILL
   std::chrono::milliseconds max_restart_delay{30'000};        // between rounds of a crash loop
@@ -59,21 +67,42 @@ struct LaunchConfig {
   membership::HangAction hang_action = membership::HangAction::kDefault;
   agent::HangLimits hang_limits;  // unset ones are learnt
 
-  PreemptionOptions preemption;
+  // Which CPUs and GPU each worker has (docs/binding.md).
+  agent::BindingMode binding = agent::BindingMode::kNone;
+  bool show_binding = false;
+  bool virtual_local_rank = false;
 
-  // Before this node joins (docs/preflight.md). nullopt: as the configuration files say.
-  std::optional<std::string> preflight;  // a command for /bin/sh; empty: none
+  PreemptionOptions preemption;
+  HandledSignals signals_to_handle;
+  std::string event_log;  // "", "console" or "file=PATH"
+  std::string report;     // a file for the job's end as JSON; "-": stdout; empty: none
+
+  // Before this node joins (docs/preflight.md).
+  std::string preflight;  // a command for /bin/sh; empty: none
   std::chrono::milliseconds preflight_timeout{60'000};
+
+  agent::OutputOptions output;  // of the workers (docs/output.md)
+
+  // Only said (docs/dry-run.md).
+  bool dry_run = false;
+  bool json = false;  // as one JSON document
 
   // What runs.
   bool module = false;     // -m: PROGRAM is a Python module
   bool no_python = false;  // PROGRAM is executed as it is
+  bool run_path = false;   // PROGRAM is a Python script, whatever else is said
   std::string role = "default";
   std::string program;
   std::vector<std::string> program_args;
 
-  // The command line as typed, without argv[0]: for the line that an error message shows.
+  // What the user is to be told of all this, one line each: values that mean nothing.
+  std::vector<std::string> notes;
+
+  // The command line as typed, without argv[0], behind what the environment gave: for the line that
+  // an error message shows.
   std::vector<std::string> typed;
+
+  bool operator==(const LaunchConfig&) const = default;
 };
 
 // Every problem that the fields have together, each naming the flag to change. Empty: none.

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprun: command line → plan → job → exit status.
+// ddprun: command line → plan → job → exit status. Jobs hold their buffers: they are on the heap,
+// for a stack may be small (ulimit -s).
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <exception>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +19,15 @@
 #include "common/log.h"
 #include "common/standard_streams.h"
 #include "launcher/cli.h"
+#include "launcher/dry_run/dry_run_json.h"
+#include "launcher/dry_run/dry_run_text.h"
+#include "launcher/dry_run/hosts_dry_run.h"
+#include "launcher/dry_run/node_dry_run.h"
+#include "launcher/hosts/channel_agent.h"
+#include "launcher/hosts/hosts_job.h"
+#include "launcher/hosts/prepare_fleet.h"
+#include "launcher/hosts/ssh_command.h"
+#include "launcher/hosts/under_channel.h"
 #include "launcher/job.h"
 #include "launcher/prepare.h"
 #include "launcher/terminal_text.h"
@@ -30,6 +46,31 @@ int refuse(const std::vector<std::string>& problems, ExitCode code = ExitCode::k
   return static_cast<int>(code);
 }
 
+// Text that was asked for in place of a job. A reader that closes early ("| head") has had enough.
+int print(const std::string& text, std::chrono::milliseconds patience = std::chrono::seconds(10)) {
+  if (write_within(STDOUT_FILENO, text, patience) || errno == EPIPE) {
+    return static_cast<int>(ExitCode::kOk);
+  }
+  const std::string why = errno == 0 ? "nobody takes it" : errno_text(errno);
+  return refuse({"can't write to stdout: " + why}, ExitCode::kOutputLost);
+}
+
+// A person may read it page by page.
+int say(const DryRun& run, bool as_json) {
+  return print(as_json ? to_json(run) : to_text(run), std::chrono::hours(1));
+}
+
+// One shell for all nodes.
+int run_on_hosts(const CommandLine& line, const Environment& environment) {
+  FleetPlan plan = prepare_fleet(line, environment);
+  if (!plan.problems.empty()) return refuse(plan.problems);
+  for (const std::string& note : plan.notes) log_info(note);
+  if (line.config.dry_run) {
+    return say(dry_run_of_hosts(plan, line.config.json), line.config.json);
+  }
+  return std::make_unique<HostsJob>(std::move(plan), environment, line.config)->run();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -39,17 +80,26 @@ int main(int argc, char** argv) {
   set_log_sink(&log_to_stderr);
   try {
     Environment environment = current_environment();
-    CommandLine line = parse_command_line({argv + 1, argv + argc}, environment);
+    set_log_level(log_level(environment));
+    if (argc == 2 && std::string_view(argv[1]) == kFromChannel) {
+      return std::make_unique<ChannelAgent>(std::move(environment))->run();
+    }
+    const auto channel = under_channel(environment);
+    CommandLine line = parse_command_line(
+        {argv + 1, argv + argc}, environment,
+        [&](const std::string& named) { return load_config_files(named, environment); });
     if (!line.problems.empty()) return refuse(line.problems);
     if (line.action == CommandLine::Action::kPrintText) {
-      write_to_stdout(line.text);
-      return static_cast<int>(ExitCode::kOk);
+      return print(line.text);
     }
-    Preparation ready = prepare(std::move(line.config), std::move(environment), argv[0]);
+    if (line.config.hosts.is_set()) return run_on_hosts(line, environment);
+    Preparation ready = prepare(std::move(line), std::move(environment), argv[0]);
     if (!ready.problems.empty()) return refuse(ready.problems);
     if (!ready.unfit.empty()) return refuse(ready.unfit, ExitCode::kRetryable);
     for (const std::string& note : ready.notes) log_info(note);
-    return Job(std::move(ready.plan)).run();
+    if (ready.plan.config.dry_run) return say(dry_run_of_node(ready), ready.plan.config.json);
+    ready.plan.channel = channel;
+    return std::make_unique<Job>(std::move(ready.plan))->run();
   } catch (const Error& error) {
     return refuse({error.what()}, exit_code_for(error.code()));
   } catch (const std::exception& error) {

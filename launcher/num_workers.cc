@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/num_workers.h"
 
+#include "launcher/options/parse_value.h"
+
 #include <dlfcn.h>
 #include <sched.h>
 
@@ -85,6 +87,12 @@ int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visib
   return visible;
 }
 
+std::string check_num_workers(const std::string& nproc_per_node) {
+  if (nproc_per_node == "auto" || nproc_per_node == "gpu" || nproc_per_node == "cpu") return {};
+  if (parse_number(nproc_per_node, kMostWorkers).value_or(0) > 0) return {};
+  return "wants a number from 1 to " + std::to_string(kMostWorkers) + ", auto, gpu or cpu";
+}
+
 NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine,
                        const std::optional<std::string>& cuda_visible_devices) {
   if (nproc_per_node == "cpu") return {.count = machine.num_cpus(), .problem = ""};
@@ -101,15 +109,11 @@ NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine
                                       : std::string("no NVIDIA GPU (no driver, or no device)")) +
                        "; give a number, or cpu"};
   }
-  int count = 0;
-  const char* end = nproc_per_node.data() + nproc_per_node.size();
-  const auto [stop, error] = std::from_chars(nproc_per_node.data(), end, count);
-  if (error != std::errc() || stop != end || count < 1 || count > kMostWorkers) {
-    return {.count = 0,
-            .problem = "--nproc-per-node=" + nproc_per_node + ": wants a number from 1 to " +
-                       std::to_string(kMostWorkers) + ", auto, gpu or cpu"};
+  const std::string problem = check_num_workers(nproc_per_node);
+  if (!problem.empty()) {
+    return {.count = 0, .problem = "--nproc-per-node=" + nproc_per_node + ": " + problem};
   }
-  return {.count = count, .problem = ""};
+  return {.count = parse_number(nproc_per_node, kMostWorkers).value_or(1), .problem = ""};
 }
 
 std::string gpu_note(int num_workers, const Machine& machine,

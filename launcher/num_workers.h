@@ -33,6 +33,9 @@ int count_cpus(const GetAffinity& get_affinity);
 // the first invalid one (empty, "-1" or an index beyond the last), as CUDA reads it. Pure.
 int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visible_devices);
 
+// What is wrong with a value of --nproc-per-node on any machine; empty: nothing.
+std::string check_num_workers(const std::string& nproc_per_node);
+
 struct NumWorkers {
   int count = 0;
   std::string problem;  // not empty: one line that names the flag

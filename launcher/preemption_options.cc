@@ -67,41 +67,36 @@ std::optional<milliseconds> parse_duration(std::string_view text) {
   return milliseconds(static_cast<std::int64_t>(*seconds * 1000));
 }
 
-PreemptionOptions parse_preemption(const PreemptionFlags& flags,
-                                   std::vector<std::string>& problems) {
-  PreemptionOptions options;
-  std::string_view rest = flags.signals;
-  if (rest == "none") rest = {};
-  while (!rest.empty()) {
-    const std::string_view name = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(name.size() + 1, rest.size()));
+std::string parse_preemption_signals(std::string_view text, PreemptionOptions& options) {
+  options.signals.clear();
+  if (text == "none") return {};
+  while (!text.empty()) {
+    const std::string_view name = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(name.size() + 1, text.size()));
     const auto number = parse_signal(name);
     if (!number || std::find(kUnusable.begin(), kUnusable.end(), *number) != kUnusable.end()) {
-      problems.push_back("--preemption-signals: \"" + std::string(name) +
-                         "\" is no signal that can warn; e.g. SIGUSR1,SIGTERM, or none");
-    } else {
-      options.signals.push_back(*number);
+      return "\"" + std::string(name) +
+             "\" is no signal that can warn; e.g. SIGUSR1,SIGTERM, or none";
     }
+    options.signals.push_back(*number);
   }
-  const auto notice = parse_duration(flags.notice);
-  if (notice && notice->count() > 0) {
-    options.notice = *notice;
-  } else {
-    problems.push_back("--preemption-notice=" + flags.notice + ": wants a duration (60, 2m)");
-  }
-  if (flags.time_limit == "auto") {
-    options.time_limit_is_slurms = true;
-  } else if (!flags.time_limit.empty()) {
-    options.time_limit = parse_duration(flags.time_limit);
-    if (!options.time_limit || options.time_limit->count() == 0) {
-      problems.push_back("--time-limit=" + flags.time_limit +
-                         ": wants a duration (3600, 90m, 1-12:00:00) or auto");
-    } else if (*options.time_limit <= options.notice) {
-      problems.push_back("--time-limit=" + flags.time_limit +
-                         ": must be longer than --preemption-notice (" + flags.notice + ")");
-    }
-  }
-  return options;
+  return {};
+}
+
+std::string parse_preemption_notice(std::string_view text, PreemptionOptions& options) {
+  const auto notice = parse_duration(text);
+  if (!notice || notice->count() == 0) return "wants a duration (60, 2m)";
+  options.notice = *notice;
+  return {};
+}
+
+std::string parse_time_limit(std::string_view text, PreemptionOptions& options) {
+  options.time_limit_is_slurms = text == "auto";
+  options.time_limit.reset();
+  if (options.time_limit_is_slurms) return {};
+  options.time_limit = parse_duration(text);
+  const bool is_time = options.time_limit && options.time_limit->count() > 0;
+  return is_time ? "" : "wants a duration (3600, 90m, 1-12:00:00) or auto";
 }
 
 std::string resolve_time_limit(PreemptionOptions& options, const Environment& environment,
@@ -117,6 +112,13 @@ std::string resolve_time_limit(PreemptionOptions& options, const Environment& en
   if (left <= 0) {
     return "--time-limit=auto: the job's end, " + std::string(env::kSlurmJobEndTime) + "=" + *text +
            ", has passed";
+  }
+  if (std::chrono::seconds(left) <= options.notice) {
+    return "--time-limit=auto: only " + std::to_string(left) + " s are left until " +
+           std::string(env::kSlurmJobEndTime) + "=" + *text +
+           ", and the workers would be asked to leave " +
+           std::to_string(options.notice.count() / 1000) +
+           " s before that (--preemption-notice): there is no time to begin";
   }
   options.time_limit = std::chrono::seconds(left);
   return {};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,22 +16,20 @@
 namespace ddprun::launcher {
 
 struct PreemptionOptions {
-  std::vector<int> signals;  // sent to ddprun: this node is about to be taken away
+  // Sent to ddprun: this node is about to be taken away.
+  std::vector<int> signals = {SIGUSR1};
   std::optional<std::chrono::milliseconds> time_limit;  // from ddprun's start on
   bool time_limit_is_slurms = false;                    // --time-limit=auto: not known yet
   std::chrono::milliseconds notice{60'000};  // from the warning until the workers are stopped
+  bool operator==(const PreemptionOptions&) const = default;
 };
 
-// As typed.
-struct PreemptionFlags {
-  std::string signals = "SIGUSR1";  // names or numbers, separated by commas; "none"
-  std::string time_limit;           // empty, "auto", or a duration
-  std::string notice = "60";        // a duration
-};
-
-// Adds to `problems` what can't be, naming the flag.
-PreemptionOptions parse_preemption(const PreemptionFlags& flags,
-                                   std::vector<std::string>& problems);
+// The values of --preemption-signals ("USR1,TERM", numbers, "none"), --preemption-notice (a
+// duration) and --time-limit (a duration, "auto", "" for none), set in `options`. Empty: all is
+// well; else the problem.
+std::string parse_preemption_signals(std::string_view text, PreemptionOptions& options);
+std::string parse_preemption_notice(std::string_view text, PreemptionOptions& options);
+std::string parse_time_limit(std::string_view text, PreemptionOptions& options);
 
 // With --time-limit=auto: the time that Slurm gives the job, SLURM_JOB_END_TIME, from `now` on
 // (seconds since 1970). Returns the problem; empty: none.

@@ -3,18 +3,22 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <ctime>
-
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "agent/preflight/node_checks.h"
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
-#include "launcher/config_file.h"
 #include "launcher/num_workers.h"
+#include "launcher/output_setup.h"
 #include "launcher/paste_line.h"
+#include "launcher/report/report_file.h"
 #include "launcher/topology_label.h"
 #include "rendezvous/store_server/file_limit.h"
 
@@ -52,8 +56,43 @@ void find_workers(Preparation& result, const std::string& argv0) {
   }
 }
 
+// A typo that shows nothing at all would look like a program that hangs.
+void note_missing_ranks(Preparation& result, const OptionValues& given) {
+  const int num_workers = result.plan.num_workers;
+  const agent::OutputOptions& output = result.plan.config.output;
+  const auto check = [&](const char* option, int largest, const char* ranks) {
+    if (largest < num_workers) return;
+    result.notes.push_back(given.as_given(option) + ": this node has no " + ranks + " rank " +
+                           std::to_string(largest) + ", its last one is " +
+                           std::to_string(num_workers - 1));
+  };
+  check("redirects", output.redirects.largest_rank(), "local");
+  check("tee", output.tee.largest_rank(), "local");
+  check("local-ranks-filter", output.local_ranks.largest(), "local");
+  if (result.plan.config.max_nodes == 1) check("ranks-filter", output.ranks.largest(), "global");
+}
+
 bool counts_gpus(const std::string& nproc_per_node) {
   return nproc_per_node == "gpu" || nproc_per_node == "auto";
+}
+
+void find_output(Preparation& result, const std::string& argv0, const std::string& log_dir_given) {
+  JobPlan& plan = result.plan;
+  OutputSetup setup = set_up_output(
+      plan.config.output, plan.environment, argv0, temporary_directory(plan.environment),
+      log_dir_given, plan.config.dry_run ? LogDirectory::kOnlyChecked : LogDirectory::kMade);
+  if (!setup.problem.empty()) result.problems.push_back(std::move(setup.problem));
+  if (!setup.note.empty()) result.notes.push_back(std::move(setup.note));
+}
+
+void check_report(Preparation& result) {
+  const std::string& path = result.plan.config.report;
+  if (path.empty()) return;
+  const ReportFile file(path);
+  const bool is_dry = result.plan.config.dry_run;
+  const std::string problem = is_dry ? file.problem() : file.problem_by_trial();
+  if (!problem.empty())
+    result.problems.push_back("--report=" + path + " can't be written: " + problem);
 }
 
 // In a job of one node there is no other to take its place: what is wrong is only said.
@@ -66,61 +105,101 @@ void check_fitness(Preparation& result) {
       .num_workers = plan.num_workers,
       .num_gpus = counts_gpus(plan.config.nproc_per_node) ? agent::num_listed_gpus() : 0};
   for (const auto& problem : check_node(plan.needs, gather_node_facts(plan.needs))) {
-    auto& lines = is_replaceable(plan.config) ? result.unfit : result.notes;
+    const bool is_said =
+        problem.verdict == agent::NodeVerdict::kSaid || !is_replaceable(plan.config);
+    auto& lines = is_said                                              ? result.notes
+                  : problem.verdict == agent::NodeVerdict::kUsersFault ? result.problems
+                                                                       : result.unfit;
     lines.push_back("preflight: " + to_text(problem));
   }
 }
 
-// The config files are read only where they may decide: for a job of several nodes.
-void find_rendezvous(Preparation& result) {
+// Fixed ranks, as torchrun has them: of a range all, and a time limit of their own.
+void fix_ranks(Preparation& result) {
+  LaunchConfig& config = result.plan.config;
+  if (config.min_nodes != config.max_nodes) {
+    result.notes.push_back(concat("--nnodes=", config.min_nodes, ":", config.max_nodes, " means ",
+                                  config.max_nodes, " nodes where their ranks are fixed (",
+                                  result.plan.rendezvous.origin, ")"));
+    config.min_nodes = config.max_nodes;
+  }
+  if (config.static_timeout.count() > 0) config.rendezvous_timeout = config.static_timeout;
+}
+
+void find_placement(Preparation& result) {
   JobPlan& plan = result.plan;
-  std::vector<ConfigFile> files;
+  plan.placement = place_workers(plan.config, plan.environment, plan.num_workers,
+                                 needs_machine_layout(plan.config)
+                                     ? agent::read_machine_layout("/", agent::allowed_cpus())
+                                     : agent::MachineLayout());
+  for (std::string& problem : plan.placement.problems)
+    result.problems.push_back(std::move(problem));
+  for (std::string& note : plan.placement.notes) result.notes.push_back(std::move(note));
+}
+
+// Workers may run in another directory than ddprun, and ddprun's own may be removed meanwhile.
+void check_temporary_directory(Preparation& result) {
+  const std::string chosen = temporary_directory(result.plan.environment);
+  if (chosen.starts_with('/')) return;
+  result.problems.push_back("TMPDIR=" + chosen +
+                            ": is relative, and the current directory is not known");
+}
+
+// ddprun copied alone would find out in the first round, on every node.
+void check_own_parts(Preparation& result) {
+  const std::string warden = helper_program("ddprun-warden");
+  if (::access(warden.c_str(), X_OK) == 0) return;
+  result.problems.push_back(warden + ", a part of ddprun: " + errno_text(errno) +
+                            "; install it beside ddprun or in ../libexec/ddprun");
+}
+
+void find_rendezvous(Preparation& result, const std::vector<ConfigFile>& files) {
+  JobPlan& plan = result.plan;
   if (plan.config.max_nodes > 1) {
-    try {
-      files = load_config_files(plan.environment);
-    } catch (const Error& error) {
-      result.problems.emplace_back(error.what());
-      return;
-    }
     plan.topology = topology_label(plan.config, plan.environment, files);
-    for (const ConfigFile& file : files) {
-      if (plan.preflight.empty()) plan.preflight = file.preflight;
-    }
   }
   const DiscoveryInput input{.config = plan.config,
                              .environment = plan.environment,
                              .files = files,
                              .user_id = ::getuid(),
-                             .random_id = random_id()};
+                             .random_id = plan.config.dry_run ? kDrawnAtStart : random_id()};
   const Discovery discovery = discover_endpoint(input);
   if (discovery.nothing_found) {
-    result.problems.push_back(
-        no_endpoint_message(plan.config, primary_address(), discovery.looked_at));
+    std::vector<std::string> looked_at = discovery.looked_at;
+    for (const ConfigFile& file : files) {
+      if (file.is_hidden) looked_at.push_back(file.path + ": no permission to enter its directory");
+    }
+    result.problems.push_back(no_endpoint_message(plan.config, primary_address(), looked_at));
   } else if (!discovery.plan) {
     result.problems.push_back(discovery.problem);
   } else {
     plan.rendezvous = *discovery.plan;
+    if (plan.rendezvous.mode == RendezvousMode::kStatic) fix_ranks(result);
   }
+  if (!discovery.note.empty()) result.notes.push_back(discovery.note);
 }
 
 }  // namespace
 
 std::string temporary_directory(const Environment& environment) {
-  return find_variable(environment, env::kTmpdir).value_or("/tmp");
+  const std::string chosen = find_variable(environment, env::kTmpdir).value_or("/tmp");
+  std::error_code error;
+  const std::string whole = std::filesystem::absolute(chosen, error).string();
+  return error ? chosen : whole;
 }
 
 std::string runtime_directory(const Environment& environment) {
   constexpr char kMemory[] = "/dev/shm";
-  const auto chosen = find_variable(environment, env::kTmpdir);
-  if (chosen) return *chosen;
-  return ::access(kMemory, W_OK | X_OK) == 0 ? kMemory : temporary_directory(environment);
+  const bool is_chosen = find_variable(environment, env::kTmpdir).has_value();
+  const bool use_memory = !is_chosen && ::access(kMemory, W_OK | X_OK) == 0;
+  return use_memory ? kMemory : temporary_directory(environment);
 }
 
 bool is_replaceable(const LaunchConfig& config) {
   return config.max_nodes > 1 || config.spares > 0;
 }
 
-Preparation prepare(LaunchConfig config, Environment environment, const std::string& argv0) {
+Preparation prepare(CommandLine line, Environment environment, const std::string& argv0) {
   Preparation result;
   if (const std::size_t limit = store::raise_file_limit(); limit < kMinOpenFiles) {
     result.problems.push_back("the limit of open files is " + std::to_string(limit) +
@@ -128,16 +207,26 @@ Preparation prepare(LaunchConfig config, Environment environment, const std::str
                               " and more with its workers: raise it (ulimit -Hn)");
     return result;
   }
-  result.plan.config = std::move(config);
+  result.plan.config = std::move(line.config);
   result.plan.environment = std::move(environment);
   if (std::string problem = resolve_time_limit(result.plan.config.preemption,
                                                result.plan.environment, std::time(nullptr));
       !problem.empty()) {
     result.problems.push_back(std::move(problem));
   }
+  result.notes = result.plan.config.notes;
+  check_own_parts(result);
+  check_temporary_directory(result);
   find_workers(result, argv0);
-  find_rendezvous(result);
-  if (result.plan.config.preflight) result.plan.preflight = *result.plan.config.preflight;
+  if (result.plan.num_workers > 0) {
+    note_missing_ranks(result, line.values);
+    find_placement(result);
+  }
+  find_rendezvous(result, line.files);
+  LaunchConfig& settled = result.plan.config;
+  if (settled.connect_timeout.count() == 0) settled.connect_timeout = settled.rendezvous_timeout;
+  if (result.problems.empty()) find_output(result, argv0, line.values.as_given("log-dir"));
+  if (result.problems.empty()) check_report(result);
   if (result.problems.empty()) check_fitness(result);
   return result;
 }

@@ -2,26 +2,31 @@
 // From what the user asked for to what is to be done: every look-up that needs no network.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/preflight/node_facts.h"
 #include "common/environment.h"
+#include "launcher/cli.h"
 #include "launcher/endpoint_discovery.h"
+#include "launcher/hosts/under_channel.h"
 #include "launcher/launch_config.h"
+#include "launcher/placement.h"
 #include "launcher/program_lookup.h"
 
 namespace ddprun::launcher {
 
 struct JobPlan {
+  std::optional<UnderChannel> channel;  // of a launcher elsewhere that started this one
   LaunchConfig config;
   Environment environment;
   RendezvousPlan rendezvous;
   Program program;
   int num_workers = 1;
   agent::NodeNeeds needs;  // for the preflight
-  std::string preflight;   // command; empty: none
-  std::string topology;    // of a job of several nodes; empty: not known
+  Placement placement;
+  std::string topology;  // of a job of several nodes; empty: not known
 };
 
 struct Preparation {
@@ -31,7 +36,8 @@ struct Preparation {
   std::vector<std::string> notes;     // to print, when there is no problem
 };
 
-// Where files go that may stay for others to read: $TMPDIR, else /tmp.
+// Where files go that may stay for others to read: $TMPDIR, made absolute, else /tmp. Relative only
+// where the current directory is not known.
 std::string temporary_directory(const Environment& environment);
 
 // Where sockets go, for as long as a round lives: $TMPDIR, else memory (/dev/shm), where making and
@@ -42,6 +48,6 @@ std::string runtime_directory(const Environment& environment);
 bool is_replaceable(const LaunchConfig& config);
 
 // `argv0` as main() got it.
-Preparation prepare(LaunchConfig config, Environment environment, const std::string& argv0);
+Preparation prepare(CommandLine line, Environment environment, const std::string& argv0);
 
 }  // namespace ddprun::launcher

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/program_lookup.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <string_view>
-
-#include "common/unique_fd.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -28,11 +25,6 @@ class RealFileSystem : public FileSystem {
   bool executable(const std::string& path) const override {
     return ::access(path.c_str(), X_OK) == 0;
   }
-  bool has_interpreter_line(const std::string& path) const override {
-    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    char start[2];
-    return fd && ::read(fd.get(), start, 2) == 2 && start[0] == '#' && start[1] == '!';
-  }
 };
 
 // First regular, executable file `name` in $PATH; empty: none.
@@ -47,26 +39,25 @@ std::string search_path(const std::string& name, std::string_view path, const Fi
   return "";
 }
 
-// The file that PROGRAM names; empty, with the problem worded: none.
+constexpr char kPackageMain[] = "/__main__.py";  // what Python runs of a directory
+
+bool is_package(const std::string& path, const FileSystem& files) {
+  return files.kind(path) == Kind::kDirectory && files.kind(path + kPackageMain) == Kind::kRegular;
+}
+
+// The file or package that PROGRAM names; empty, with the problem worded: none.
 std::string find_file(const ProgramQuery& query, const FileSystem& files, std::string* problem) {
   const std::string& name = query.config.program;
-  if (name.find('/') != std::string::npos) {
-    switch (files.kind(name)) {
-      case Kind::kRegular:
-        return name;
-      case Kind::kMissing:
-        *problem = "program not found: " + name;
-        break;
-      case Kind::kDirectory:
-        *problem = name + " is a directory, not a program";
-        break;
-      case Kind::kOther:
-        *problem = name + " is not a regular file";
-        break;
-    }
+  const Kind kind = files.kind(name);
+  const bool has_slash = name.find('/') != std::string::npos;
+  if (kind == Kind::kRegular || is_package(name, files) || (has_slash && kind == Kind::kOther)) {
+    return has_slash ? name : "./" + name;
+  }
+  if (has_slash) {
+    *problem = kind == Kind::kMissing ? "program not found: " + name
+                                      : name + " is a directory, and has no __main__.py to run";
     return "";
   }
-  if (files.kind(name) == Kind::kRegular) return "./" + name;
   const std::string beside = query.own_folder + "/" + name;
   if (!query.own_folder.empty() && files.kind(beside) == Kind::kRegular &&
       files.executable(beside)) {
@@ -75,17 +66,34 @@ std::string find_file(const ProgramQuery& query, const FileSystem& files, std::s
   std::string found = search_path(name, query.path, files);
   if (!found.empty()) return found;
   *problem = "program not found: " + name + " (looked here, beside ddprun and in PATH";
-  if (files.kind(name) == Kind::kDirectory) *problem += "; ./" + name + " is a directory";
+  if (kind == Kind::kDirectory) *problem += "; ./" + name + " is a directory without __main__.py";
   *problem += ")";
   return "";
+}
+
+// The interpreter of the virtual or conda environment in which ddprun, by the name that it was
+// called, lies: torchrun's is the one that it was installed with. Empty: it lies in none.
+std::string python_beside(const ProgramQuery& query, const FileSystem& files) {
+  const std::string called = query.argv0.find('/') == std::string::npos
+                                 ? search_path(query.argv0, query.path, files)
+                                 : query.argv0;
+  const std::size_t slash = called.rfind('/');
+  if (slash == std::string::npos) return "";
+  const std::string folder = called.substr(0, slash);
+  const bool is_environment = files.kind(folder + "/../pyvenv.cfg") == Kind::kRegular ||
+                              files.kind(folder + "/../conda-meta") == Kind::kDirectory;
+  const std::string python = folder + "/python3";
+  const bool is_there = files.kind(python) == Kind::kRegular && files.executable(python);
+  return is_environment && is_there ? python : "";
 }
 
 // The Python interpreter with "-u"; empty, with the problem worded: none.
 std::vector<std::string> python(const ProgramQuery& query, const FileSystem& files,
                                 std::string* problem) {
-  const std::string& wanted = query.python_exec.empty() ? "python3" : query.python_exec;
-  const bool has_slash = wanted.find('/') != std::string::npos;
-  const std::string found = has_slash ? wanted : search_path(wanted, query.path, files);
+  std::string found = query.python_exec;
+  if (found.empty()) found = python_beside(query, files);
+  if (found.empty()) found = "python3";
+  if (found.find('/') == std::string::npos) found = search_path(found, query.path, files);
   if (found.empty() || files.kind(found) != Kind::kRegular || !files.executable(found)) {
     *problem = query.python_exec.empty()
                    ? "no python3 in PATH to run " + query.config.program + " (set PYTHON_EXEC)"
@@ -95,12 +103,12 @@ std::vector<std::string> python(const ProgramQuery& query, const FileSystem& fil
   return {found, "-u"};
 }
 
+}  // namespace
+
 bool is_torchrun(const std::string& argv0) {
   const std::size_t slash = argv0.rfind('/');
   return (slash == std::string::npos ? argv0 : argv0.substr(slash + 1)) == "torchrun";
 }
-
-}  // namespace
 
 const FileSystem& real_file_system() {
   static const RealFileSystem instance;
@@ -110,37 +118,44 @@ const FileSystem& real_file_system() {
 Program find_program(const ProgramQuery& query, const FileSystem& files) {
   const LaunchConfig& config = query.config;
   Program result;
-  if (config.module) {
+  result.is_torchruns = true;
+  if (config.module && !config.run_path) {
     result.argv = python(query, files, &result.problem);
     if (!result.problem.empty()) return result;
     result.argv.insert(result.argv.end(), {"-m", config.program});
   } else {
     const std::string file = find_file(query, files, &result.problem);
     if (!result.problem.empty()) return result;
-    // An executable script without "#!" is nobody's: the kernel refuses it, a .py is python's.
-    const bool bare_script =
-        file.ends_with(".py") && files.executable(file) && !files.has_interpreter_line(file);
-    const bool execute =
-        config.no_python || (files.executable(file) && !bare_script && !is_torchrun(query.argv0));
-    if (execute) {
-      if (!files.executable(file)) {
+    const bool is_python = config.run_path || is_torchrun(query.argv0) || file.ends_with(".py") ||
+                           files.kind(file) == Kind::kDirectory;
+    const bool no_python = config.no_python && !config.run_path;
+    if (no_python || (!is_python && files.executable(file))) {
+      if (files.kind(file) != Kind::kRegular) {
+        result.problem = file + " is not a regular file";
+      } else if (!files.executable(file)) {
         result.problem = file + " is not executable (chmod +x)";
-        return result;
       }
+      if (!result.problem.empty()) return result;
       result.argv = {file};
+      result.is_torchruns = no_python;
     } else if (!files.readable(file)) {
       result.problem = file + " is neither executable nor readable";
+      return result;
     } else {
       result.argv = python(query, files, &result.problem);
       if (!result.problem.empty()) return result;
-      result.argv.push_back(file);
-      result.script = file;
-      if (!file.ends_with(".py") && !is_torchrun(query.argv0)) {
-        result.note = file + " is not executable: running it by " + result.argv[0];
-      }
+      // As typed, as torchrun passes it on: it is the script's sys.argv[0].
+      const bool is_flag = config.program.starts_with('-');
+      const bool is_here = file == "./" + config.program;
+      result.argv.push_back(is_here && !is_flag ? config.program : file);
+      result.script = files.kind(file) == Kind::kDirectory ? file + kPackageMain : file;
+      if (!is_python) result.note = file + " is not executable: running it by " + result.argv[0];
     }
   }
-  result.argv.insert(result.argv.end(), config.program_args.begin(), config.program_args.end());
+  // "SCRIPT -- ARGS": torchrun's parser takes a "--" that follows PROGRAM for its own.
+  const std::vector<std::string>& args = config.program_args;
+  const bool is_cut = result.is_torchruns && !args.empty() && args.front() == "--";
+  result.argv.insert(result.argv.end(), args.begin() + (is_cut ? 1 : 0), args.end());
   return result;
 }
 

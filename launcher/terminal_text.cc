@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/env_names.h"
+#include "common/socket.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -16,21 +19,29 @@ constexpr std::chrono::milliseconds kLogPatience{100};  // the io thread waits
 
 }  // namespace
 
-void write_within(int fd, std::string_view text, std::chrono::milliseconds patience) {
+LogLevel log_level(const Environment& environment) {
+  const std::string name = find_variable(environment, env::kLogLevel).value_or("");
+  if (name == "DEBUG" || name == "INFO") return LogLevel::kDebug;
+  const bool errors_only = name == "ERROR" || name == "CRITICAL" || name == "FATAL";
+  return errors_only ? LogLevel::kError : LogLevel::kInfo;
+}
+
+bool write_within(int fd, std::string_view text, std::chrono::milliseconds patience) {
   // What poll(2) calls writable takes this much without blocking.
   const std::size_t piece_bytes = ::isatty(fd) == 1 ? 512 : PIPE_BUF;
   while (!text.empty()) {
-    pollfd entry{.fd = fd, .events = POLLOUT, .revents = 0};
-    const int ready = ::poll(&entry, 1, static_cast<int>(patience.count()));
-    if (ready == 0) return;
-    if (ready < 0) continue;  // a signal
+    if (!wait_ready(fd, POLLOUT, Deadline::after(patience))) {
+      errno = 0;
+      return false;
+    }
     const ssize_t written = ::write(fd, text.data(), std::min(text.size(), piece_bytes));
     if (written > 0) {
       text.remove_prefix(static_cast<std::size_t>(written));
     } else if (written == 0 || (errno != EINTR && errno != EAGAIN)) {
-      return;
+      return false;
     }
   }
+  return true;
 }
 
 std::string own_line(LogLevel level, std::string_view text) {
@@ -42,8 +53,8 @@ std::string own_line(LogLevel level, std::string_view text) {
   return line;
 }
 
-void write_to_stderr(std::string_view text) { write_within(STDERR_FILENO, text, kPatience); }
-void write_to_stdout(std::string_view text) { write_within(STDOUT_FILENO, text, kPatience); }
+bool write_to_stderr(std::string_view text) { return write_within(STDERR_FILENO, text, kPatience); }
+bool write_to_stdout(std::string_view text) { return write_within(STDOUT_FILENO, text, kPatience); }
 
 void log_to_stderr(LogLevel level, std::string_view message) {
   write_within(STDERR_FILENO, own_line(level, message), kLogPatience);

@@ -6,18 +6,24 @@
 #include <string>
 #include <string_view>
 
+#include "common/environment.h"
 #include "common/log.h"
 
 namespace ddprun::launcher {
+
+// Which of ddprun's own lines are told, by torchrun's $LOGLEVEL: all from kInfo on, also where it
+// is WARNING, which is torchrun's default; DEBUG and INFO: all; ERROR, CRITICAL: errors only.
+LogLevel log_level(const Environment& environment);
 
 // "[ddprun] warning: <text>\n".
 std::string own_line(LogLevel level, std::string_view text);
 
 // Writes all of it; gives up where nobody can take it, or the reader takes nothing for `patience`.
-void write_within(int fd, std::string_view text, std::chrono::milliseconds patience);
+// False: then errno says why (0: the patience).
+bool write_within(int fd, std::string_view text, std::chrono::milliseconds patience);
 // Likewise, with 10 s.
-void write_to_stderr(std::string_view text);
-void write_to_stdout(std::string_view text);
+bool write_to_stderr(std::string_view text);
+bool write_to_stdout(std::string_view text);
 
 // A LogSink (common/log.h): each message as an own_line on stderr. Dropped after 0.1 s without
 // room.

@@ -1,35 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
-#include <cctype>
+#include <chrono>
 #include <string_view>
 
 #include "common/endpoint.h"
-#include "common/suggest.h"
 #include "launcher/launch_config.h"
+#include "launcher/options/rdzv_conf.h"
 
 namespace ddprun::launcher {
 namespace {
-
-// Keys of --rdzv-conf: those that ddprun heeds, then those that torchrun knows and that mean
-// nothing here (docs/launcher.md).
-constexpr std::array<std::string_view, 17> kRdzvConfKeys = {"is_host",
-                                                            "join_timeout",
-                                                            "last_call_timeout",
-                                                            "keep_alive_timeout",
-                                                            "start_timeout",
-                                                            "exit_barrier_timeout",
-                                                            "replacement_timeout",
-                                                            "keep_alive_interval",
-                                                            "keep_alive_max_attempt",
-                                                            "timeout",
-                                                            "read_timeout",
-                                                            "close_timeout",
-                                                            "heartbeat_timeout",
-                                                            "store_type",
-                                                            "rank",
-                                                            "protocol",
-                                                            "cas_backoff_max_seconds"};
 
 constexpr int kMaxNodes = 1'000'000;         // as the control protocol has it
 constexpr std::size_t kMaxNameBytes = 1024;  // job ids and roles: in every worker's environment
@@ -50,28 +29,11 @@ void check_host(const char* flag, const std::string& host, std::vector<std::stri
   problems.push_back(std::string(flag) + "=" + host + ": wants a host name or an address, no port");
 }
 
-bool is_boolean(std::string value) {
-  std::transform(value.begin(), value.end(), value.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return value == "1" || value == "0" || value == "true" || value == "false" || value == "yes" ||
-         value == "no" || value == "t" || value == "f" || value == "y" || value == "n";
-}
-
 void check_sizes(const LaunchConfig& config, std::vector<std::string>& problems) {
-  if (config.min_nodes < 1 || config.max_nodes < config.min_nodes) {
-    problems.push_back("--nnodes: wants N or MIN:MAX with 1 ≤ MIN ≤ MAX");
-  }
   if (config.max_nodes > kMaxNodes) {
     problems.push_back("--nnodes: at most " + std::to_string(kMaxNodes));
   }
-  if (config.rendezvous_timeout.count() <= 0) {
-    problems.emplace_back("--rendezvous-timeout: must be more than 0 seconds");
-  }
-  if (config.max_restarts < 0) problems.push_back("--max-restarts: can't be negative");
-  if (config.node_rank && *config.node_rank < 0) {
-    problems.push_back("--node-rank: can't be negative");
-  }
-  if (config.node_rank && *config.node_rank >= config.max_nodes && config.max_nodes >= 1) {
+  if (config.node_rank && *config.node_rank >= config.max_nodes) {
     problems.push_back("--node-rank=" + std::to_string(*config.node_rank) +
                        ": must be below --nnodes=" + std::to_string(config.max_nodes));
   }
@@ -105,31 +67,59 @@ void check_rendezvous(const LaunchConfig& config, std::vector<std::string>& prob
   check_name("--rdzv-id", config.rdzv_id, problems);
   check_name("--role", config.role, problems);
   check_name("--topology", config.topology, problems);
-  for (const auto& [key, value] : config.rdzv_conf) {
-    if (key == "is_host" && !is_boolean(value)) {
-      problems.push_back("--rdzv-conf=is_host=" + value + ": must be 1 or 0");
+  check_rdzv_conf(config, problems);
+}
+
+void check_hosts(const LaunchConfig& config, std::vector<std::string>& problems) {
+  if (!config.hosts.is_set()) {
+    if (!config.hosts.include.empty() || !config.hosts.exclude.empty()) {
+      problems.emplace_back(
+          "--include-hosts, --exclude-hosts: of which? Give --hosts or --hostfile");
     }
-    bool known = false;
-    std::vector<std::string> names;
-    for (const auto name : kRdzvConfKeys) {
-      known = known || key == name;
-      names.emplace_back(name);
+    if (!config.hosts.env.empty()) {
+      problems.emplace_back(
+          "--env: is for the workers on the hosts of --hosts or --hostfile; without these, workers "
+          "get this environment (env NAME=VALUE ddprun …)");
     }
-    if (!known) {
-      problems.push_back("--rdzv-conf: unknown key \"" + key + "\"" + did_you_mean(key, names));
-    }
+    return;
+  }
+  if (!config.hosts.hosts.empty() && !config.hosts.hostfile.empty()) {
+    problems.emplace_back("--hosts and --hostfile: give one of the two");
+  }
+  const std::string flag = config.hosts.hosts.empty() ? "--hostfile" : "--hosts";
+  if (config.standalone) problems.push_back("--standalone: is for one node, without " + flag);
+  if (config.node_rank) {
+    problems.push_back("--node-rank: with " + flag +
+                       " the order of the hosts is that of the ranks");
+  }
+  if (!config.local_addr.empty()) {
+    problems.push_back("--local-addr: is of one node, and with " + flag + " there are several");
+  }
+  if (config.rdzv_conf.contains("is_host")) {
+    problems.push_back("--rdzv-conf=is_host: is of one node, and with " + flag +
+                       " there are several");
   }
 }
 
-void check_preflight(const LaunchConfig& config, std::vector<std::string>& problems) {
-  if (config.preflight_timeout.count() <= 0) {
-    problems.emplace_back("--preflight-timeout: must be more than 0 seconds");
+// Below this a busy machine's own delays look like a dead node, in each round anew.
+constexpr std::chrono::milliseconds kMinKeepAlive{200};
+
+void check_times(const LaunchConfig& config, std::vector<std::string>& problems) {
+  const auto keep_alive = config.keep_alive_timeout;
+  if (keep_alive.count() > 0 && keep_alive < kMinKeepAlive) {  // 0 was refused already
+    problems.emplace_back("--keep-alive-timeout: must be at least 0.2 seconds");
   }
 }
 
 void check_program(const LaunchConfig& config, std::vector<std::string>& problems) {
   if (config.program.empty()) {
     problems.push_back("PROGRAM is missing: ddprun [flags] PROGRAM [args…] (ddprun --help)");
+  }
+  if (config.json && !config.dry_run) problems.emplace_back("--json: is for --dry-run");
+  const PreemptionOptions& preemption = config.preemption;
+  if (preemption.time_limit && *preemption.time_limit <= preemption.notice) {
+    problems.push_back("--time-limit: must be longer than --preemption-notice (" +
+                       std::to_string(preemption.notice.count() / 1000) + " s)");
   }
   if (config.module && config.no_python) {
     problems.push_back("-m/--module: can't be used with --no-python");
@@ -142,7 +132,8 @@ std::vector<std::string> validate(const LaunchConfig& config) {
   std::vector<std::string> problems;
   check_sizes(config, problems);
   check_rendezvous(config, problems);
-  check_preflight(config, problems);
+  check_hosts(config, problems);
+  check_times(config, problems);
   check_program(config, problems);
   return problems;
 }

@@ -65,7 +65,7 @@ class _Agent:
                 self.greeted.settimeout(seconds)
                 self.greeted.connect(self.path)
                 hello = {"type": "hello", "version": 1, "round": int(os.environ.get("DDPRUN_ROUND", 0)),
-                         "local_rank": int(os.environ.get("LOCAL_RANK", 0))}
+                         "local_rank": int(os.environ.get("DDPRUN_LOCAL_RANK") or os.environ.get("LOCAL_RANK", 0))}
                 self.greeted.sendall(json.dumps(hello).encode() + b"\n")
             try:
                 memory = self._await_welcome(time.monotonic() + seconds)

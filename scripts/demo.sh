@@ -4,6 +4,14 @@
 # that this repository carries with two processes. Arguments go to `train` (try --epochs=2).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+for argument in "$@"; do
+  case $argument in
+    -h|--help)
+      sed -n '3,4s/^# \{0,1\}//p' "scripts/${BASH_SOURCE[0]##*/}"
+      echo "The flags of train: docs/train.md, or build/release/bin/train --help once it is built."
+      exit 0 ;;
+  esac
+done
 trap '[ $? -eq 0 ] || echo "demo: failed; the reason is above"' EXIT
 
 scripts/setup.sh minimal

@@ -3,8 +3,9 @@
 # Installs what ddprun's build needs and lacks: Debian packages with apt, LibTorch from the `torch`
 # wheel into .venv. Says what it will install before it does; quick when nothing is missing.
 #
-#   scripts/setup.sh [minimal|full|bench] [--dry-run]
+#   scripts/setup.sh [minimal|checks|full|bench] [--dry-run]
 #     minimal   what scripts/demo.sh needs: compiler, libraries, LibTorch for a CPU program (default)
+#     checks    only what scripts/test.sh --only checks needs: clang-format
 #     full      also what scripts/test.sh needs: Catch2, clang, PyTorch with all of its wheels
 #     bench     also what bench/run.py compares with: MPICH's mpiexec.hydra; a DNS server
 #     --dry-run only says what is missing; exit status 1 if anything is
@@ -20,7 +21,7 @@ level=minimal dry_run=no
 packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libtomlplusplus-dev zlib1g-dev libdw-dev python3
           python3-venv ca-certificates)
 packages_full=(catch2 iproute2 procps clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
-               libfaketime systemd)
+               libfaketime openssh-client openssh-server strace systemd fish mandoc zsh)
 packages_bench=(mpich dnsmasq-base)
 # Unpacked into .cache/slurm for tests/project/slurm_test.py, not installed: no service is set up.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)
@@ -31,10 +32,10 @@ as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 
 for argument in "$@"; do
   case $argument in
-    minimal|full|bench) level=$argument ;;
+    minimal|checks|full|bench) level=$argument ;;
     --dry-run) dry_run=yes ;;
-    -h|--help) sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) die "unknown argument '$argument' (minimal, full, bench or --dry-run)" ;;
+    -h|--help) sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) die "unknown argument '$argument' (minimal, checks, full, bench or --dry-run)" ;;
   esac
 done
 
@@ -45,7 +46,9 @@ if [ "$release" = debian12 ]; then
 else
   packages+=(libboost-dev libboost-json-dev)
 fi
-[ "$level" = minimal ] || packages+=("${packages_full[@]}")
+has_all() { [ "$level" = full ] || [ "$level" = bench ]; }
+! has_all || packages+=("${packages_full[@]}")
+[ "$level" != checks ] || packages=(python3 clang-format-14)
 [ "$level" != bench ] || packages+=("${packages_bench[@]}")
 
 missing_packages() {
@@ -59,6 +62,7 @@ missing_packages() {
 # Prints the requirements (pip's notation) that .venv lacks. Torch's own metadata decides which
 # versions: a CPU program needs only the CUDA runtime and CUPTI beside libtorch_cpu.so.
 missing_wheels() {
+  [ "$level" != checks ] || return 0
   if [ ! -x .venv/bin/python3 ]; then
     echo "torch==$kTorch"
     return
@@ -141,7 +145,7 @@ pip_install() {
 
 install_wheels() {
   make_venv
-  if [ "$level" != minimal ]; then
+  if has_all; then
     say "installing into .venv: torch $kTorch with all of its wheels, numpy (about 3 GB to fetch)"
     pip_install "torch==$kTorch" "numpy>=2,<3"
     return
@@ -159,7 +163,7 @@ install_wheels() {
   fi
 }
 
-missing_slurm() { [ "$level" != minimal ] && [ "$release" = debian12 ] && [ ! -d .cache/slurm ]; }
+missing_slurm() { has_all && [ "$release" = debian12 ] && [ ! -d .cache/slurm ]; }
 
 unpack_slurm() {
   say "unpacking into .cache/slurm: ${packages_slurm[*]}"

@@ -4,7 +4,7 @@
 # tests; ends with ctest's summary of the release build and one line that says what happened.
 #
 #   scripts/test.sh [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--list]
-#     checks   arrows, coroutines, formatting
+#     checks   arrows, coroutines, formatting (seconds; installs clang-format only)
 #     asan     build with AddressSanitizer and UBSan, tests without LibTorch
 #     tsan     build with ThreadSanitizer, the same tests
 #     fuzz     each fuzzer for 20 s
@@ -38,11 +38,14 @@ done
 passed=() failed=() second_tries=()
 started=$SECONDS
 
+is_wanted() {
+  { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; } && [[ ",$skip," != *",$1,"* ]]
+}
+
 # Runs `part_NAME`; keeps going after a failure, so that one run shows everything.
 run_part() {
   local name=$1 begin=$SECONDS
-  [ -z "$only" ] || [[ ",$only," == *",$name,"* ]] || return 0
-  [[ ",$skip," != *",$name,"* ]] || return 0
+  is_wanted "$name" || return 0
   printf '\n=== %s\n' "$name"
   if "part_$name"; then
     passed+=("$name $((SECONDS - begin))s")
@@ -117,7 +120,13 @@ part_tidy() {
 }
 part_release() { build release -DDDPRUN_BUILD_BENCH=ON && run_ctest release; }
 
-if ! scripts/setup.sh full; then
+# The checks alone need no PyTorch.
+level=checks
+for name in "${parts[@]}"; do
+  if [ "$name" = checks ]; then continue; fi
+  if is_wanted "$name"; then level=full; fi
+done
+if ! scripts/setup.sh "$level"; then
   echo "test: the set-up failed; nothing was tested"
   exit 1
 fi

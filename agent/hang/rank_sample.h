@@ -49,6 +49,7 @@ struct RankSample {
 // What --hang-timeout sets; unset ones are learnt.
 struct HangLimits {
   std::optional<std::chrono::milliseconds> startup, first, step, checkpoint, teardown, foreign;
+  bool operator==(const HangLimits&) const = default;
 };
 
 enum class Activity {

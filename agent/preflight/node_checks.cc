@@ -40,7 +40,7 @@ void check_program(const NodeFacts& facts, Problems& problems) {
 }
 
 void check_directory(const char* check, const DirectoryFacts& directory, const char* wanted,
-                     Problems& problems) {
+                     NodeVerdict verdict, Problems& problems) {
   std::string seen;
   if (directory.error != 0) {
     seen = concat("no file can be made in ", directory.path, ": ", errno_text(directory.error));
@@ -51,7 +51,13 @@ void check_directory(const char* check, const DirectoryFacts& directory, const c
   } else {
     return;
   }
-  problems.push_back({check, std::move(seen), wanted});
+  problems.push_back({check, std::move(seen), wanted, verdict});
+}
+
+// A name that isn't there, or that is no directory, was given wrongly; a full disk is this node's.
+NodeVerdict verdict_on(const DirectoryFacts& directory) {
+  return directory.error == ENOENT || directory.error == ENOTDIR ? NodeVerdict::kUsersFault
+                                                                 : NodeVerdict::kUnfit;
 }
 
 void check_open_files(const NodeNeeds& needs, const NodeFacts& facts, Problems& problems) {
@@ -59,7 +65,8 @@ void check_open_files(const NodeNeeds& needs, const NodeFacts& facts, Problems& 
       kOpenFilesOfAgent + kOpenFilesOfWorker * static_cast<std::size_t>(needs.num_workers);
   if (facts.max_open_files >= wanted) return;
   problems.push_back({"open_files", concat("at most ", facts.max_open_files, " files may be open"),
-                      concat(needs.num_workers, " workers want ", wanted, " (ulimit -Hn)")});
+                      concat(needs.num_workers, " workers want ", wanted, " (ulimit -Hn)"),
+                      NodeVerdict::kUsersFault});
 }
 
 void check_gpus(const NodeNeeds& needs, const NodeFacts& facts, Problems& problems) {
@@ -74,13 +81,14 @@ std::vector<NodeProblem> check_node(const NodeNeeds& needs, const NodeFacts& fac
   Problems problems;
   check_program(facts, problems);
   for (const DirectoryFacts& directory : facts.directories) {
-    check_directory("directory", directory, "make room, or set TMPDIR to another one", problems);
+    check_directory("directory", directory, "make room, or set TMPDIR to another one",
+                    verdict_on(directory), problems);
   }
-  // Workers of one node meet there; a single one may do without.
+  // Workers of one node usually meet there; a single one does not.
   if (needs.num_workers > 1) {
     check_directory("shared_memory", facts.shared_memory,
                     "remove what is left there (ls /dev/shm); in a container: --shm-size",
-                    problems);
+                    NodeVerdict::kSaid, problems);
   }
   check_open_files(needs, facts, problems);
   check_gpus(needs, facts, problems);

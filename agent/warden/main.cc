@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprun-warden: started by ddprun with a socket as descriptor 3, never by hand.
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
@@ -14,7 +15,6 @@
 namespace {
 
 using ddprun::agent::warden::kSocketFd;
-using ddprun::agent::warden::kSocketName;
 
 bool socket_is_there() {
   int type = 0;
@@ -34,11 +34,14 @@ void tidy_descriptors() {
   for (fd = kSocketFd + 1; fd < limit; ++fd) close(fd);
 }
 
-// The workers' directory (docs/agent-socket.md): nobody else may be left to remove it.
+// The workers' directory (docs/agent-socket.md), with the socket and the workers' error files in
+// it: nobody else may be left to remove it.
 void remove_directory(const char* directory) {
-  const int fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-  unlinkat(fd, kSocketName, 0);
-  close(fd);
+  const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR* entries = fd < 0 ? nullptr : fdopendir(fd);
+  if (entries == nullptr) return;
+  while (const dirent* entry = readdir(entries)) unlinkat(fd, entry->d_name, 0);
+  closedir(entries);
   rmdir(directory);
 }
 

@@ -102,7 +102,8 @@ void visit(Sweep& sweep, pid_t pid, pid_t parent, int depth) {
   const Visit wish = sweep.choose ? sweep.choose(pid, sweep.context) : Visit::kSignal;
   if (wish == Visit::kPrune) return;
   // The parent before its children: it may start no further one, and those it has become ours.
-  if (wish == Visit::kSignal) signal_one(sweep, pid, parent);
+  if (wish == Visit::kSignal || wish == Visit::kAlone) signal_one(sweep, pid, parent);
+  if (wish == Visit::kAlone) return;
   visit_children(sweep, pid, depth + 1);
 }
 
@@ -115,6 +116,16 @@ int signal_descendants(int signal_number, ChooseProcess choose, void* context) {
   Sweep sweep{signal_number, choose, context, has_children_files, 0};
   visit_children(sweep, getpid(), 1);
   return sweep.num_signalled;
+}
+
+bool ignores_signal(pid_t pid, int signal_number) {
+  ProcessStat stat;
+  return read_process_stat(pid, &stat) && (stat.ignored >> (signal_number - 1) & 1) != 0;
+}
+
+bool handles_signal(pid_t pid, int signal_number) {
+  ProcessStat stat;
+  return read_process_stat(pid, &stat) && (stat.caught >> (signal_number - 1) & 1) != 0;
 }
 
 }  // namespace ddprun::agent::warden

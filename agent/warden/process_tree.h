@@ -11,6 +11,7 @@ namespace ddprun::agent::warden {
 enum class Visit {
   kSignal,  // this process and what is below it
   kPass,    // not this process, but what is below it
+  kAlone,   // this process, but not what is below it
   kPrune,   // neither
 };
 using ChooseProcess = Visit (*)(pid_t pid, void* context);  // `context` is the caller's
@@ -20,5 +21,10 @@ using ChooseProcess = Visit (*)(pid_t pid, void* context);  // `context` is the 
 // may be missed: call again until wait(2) says ECHILD (this process must be a child subreaper, so
 // that what loses its parent becomes a child here). Nobody else may reap children during the call.
 int signal_descendants(int signal_number, ChooseProcess choose, void* context);
+
+// False also where there is no such process.
+bool ignores_signal(pid_t pid, int signal_number);
+// Likewise: it has a handler for it.
+bool handles_signal(pid_t pid, int signal_number);
 
 }  // namespace ddprun::agent::warden

@@ -11,27 +11,31 @@ namespace ddprun::agent::warden {
 inline constexpr int kSocketFd = 3;  // the warden's end, in the warden
 // The one file in the directory that is the warden's argument, if any: both go when it ends.
 inline constexpr char kSocketName[] = "agent.sock";
-inline constexpr uint32_t kVersion = 4;         // differs after a half-done installation
+inline constexpr uint32_t kVersion = 7;         // differs after a half-done installation
 inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
 
 enum class RequestType : uint32_t {
   kSpawn = 1,   // with 4 descriptors: payload (memfd), stdin, stdout, stderr
   kSignal = 2,  // `signal_number` to every live worker's process group
-  kStop = 3,    // SIGTERM, SIGCONT; then kEmpty is due. No kSpawn may follow
+  kStop = 3,    // `signal_number`, SIGCONT; then kEmpty is due. No kSpawn may follow
   kKill = 4,    // SIGKILL to every descendant until none is left; then kEmpty is due
+  kWarn = 6,    // `signal_number` to the workers that have a handler for it; see Warden
   kLease = 5,   // if nothing newer comes before lease_until_ms: kFenced, and as kKill
 };
+
+inline constexpr int kCpuWords = 1024 / 64;  // CpuSet::kMostCpus
 
 struct Request {
   uint32_t version = kVersion;
   RequestType type = RequestType::kSpawn;
   uint32_t worker = 0;         // the agent's index
-  int32_t signal_number = 0;   // kSignal
+  int32_t signal_number = 0;   // kSignal, kStop, kWarn
   uint32_t num_arguments = 0;  // kSpawn: the payload is the working directory, then the arguments,
   uint32_t num_variables = 0;  // then the environment, each ended by a zero byte
   uint64_t payload_bytes = 0;
-  uint64_t max_open_files = 0;  // kSpawn: the worker's soft RLIMIT_NOFILE; 0: as the warden's
-  int64_t lease_until_ms = 0;   // kLease: CLOCK_MONOTONIC; 0: for ever
+  uint64_t max_open_files = 0;    // kSpawn: the worker's soft RLIMIT_NOFILE; 0: as the warden's
+  uint64_t cpus[kCpuWords] = {};  // kSpawn: those it may use, lowest first; none: as the warden's
+  int64_t lease_until_ms = 0;     // kLease: CLOCK_MONOTONIC; 0: for ever
 };
 
 inline constexpr int kNumSpawnFds = 4;
@@ -45,7 +49,14 @@ enum class ReportType : uint32_t {
   kFenced = 6,      // the lease has run out: every descendant is being killed
 };
 
-enum class Stage : uint32_t { kNone = 0, kFork = 1, kDirectory = 2, kExec = 3, kRequest = 4 };
+enum class Stage : uint32_t {
+  kNone = 0,
+  kFork = 1,
+  kDirectory = 2,
+  kExec = 3,
+  kRequest = 4,
+  kCpus = 5
+};
 
 struct Report {
   uint32_t version = kVersion;

@@ -81,7 +81,16 @@ void limit_open_files(uint64_t soft) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-[[noreturn]] void run_child(const Command& command, uint64_t max_open_files,
+// 0, or -1 with errno.
+int bind_to_cpus(const uint64_t (&cpus)[kCpuWords]) {
+  for (const uint64_t word : cpus) {
+    if (word == 0) continue;
+    return static_cast<int>(syscall(SYS_sched_setaffinity, 0, sizeof cpus, cpus));
+  }
+  return 0;
+}
+
+[[noreturn]] void run_child(const Command& command, const Request& request,
                             const int (&fds)[kNumSpawnFds], int pipe_fd, pid_t warden,
                             pid_t agent) {
   setsid();
@@ -91,7 +100,8 @@ void limit_open_files(uint64_t soft) {
   prctl(PR_SET_PTRACER, static_cast<unsigned long>(agent));
   if (getppid() != warden) _exit(127);  // it died before the line above
   for (int target = 0; target < 3; ++target) dup2(fds[target + 1], target);
-  limit_open_files(max_open_files);
+  limit_open_files(request.max_open_files);
+  if (bind_to_cpus(request.cpus) != 0) fail(pipe_fd, Stage::kCpus);
   if (*command.directory && chdir(command.directory) != 0) fail(pipe_fd, Stage::kDirectory);
   // Handlers end with the exec, ignored signals wouldn't. The system call itself, since the C
   // library keeps two for its threads, which may be ignored all the same.
@@ -135,7 +145,7 @@ SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds],
     const pid_t warden = getpid();
     const pid_t agent = getppid();
     result.pid = fork_into(cgroup_fd);
-    if (result.pid == 0) run_child(command, request.max_open_files, fds, ends[1], warden, agent);
+    if (result.pid == 0) run_child(command, request, fds, ends[1], warden, agent);
     if (result.pid < 0) result.error = {errno, Stage::kFork};
     close(ends[1]);
     if (result.pid > 0) {

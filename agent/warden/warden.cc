@@ -17,6 +17,7 @@
 
 #include "agent/warden/process_tree.h"
 #include "agent/warden/spawn.h"
+#include "common/process_stat.h"
 
 namespace ddprun::agent::warden {
 namespace {
@@ -43,15 +44,30 @@ void signal_group(pid_t leader, int signal_number) {
 
 }  // namespace
 
-// For process_tree: whom the SIGTERM of kStop has not reached.
+// For process_tree: whom the signal of kStop has not reached, or not moved (a shell's "&" has
+// SIGINT and SIGQUIT ignored).
 struct AskedGroups {
   static Visit choose(pid_t pid, void* context) {
     const Warden& warden = *static_cast<Warden*>(context);
     const pid_t group = getpgid(pid);
     for (size_t i = 0; i < warden.num_asked_groups_; ++i) {
-      if (warden.asked_groups_[i] == group) return Visit::kPass;
+      if (warden.asked_groups_[i] != group) continue;
+      const bool is_deaf =
+          warden.stop_signal_ != SIGTERM && ignores_signal(pid, warden.stop_signal_);
+      return is_deaf ? Visit::kSignal : Visit::kPass;
     }
     return Visit::kSignal;
+  }
+};
+
+// For process_tree: the workers that handle the warning.
+struct WarnedWorkers {
+  static Visit choose(pid_t pid, void* context) {
+    const Warden& warden = *static_cast<Warden*>(context);
+    ProcessStat stat;
+    if (!read_process_stat(pid, &stat)) return Visit::kPrune;
+    if (stat.parent == getpid() && !warden.is_worker(pid)) return Visit::kPrune;  // left behind
+    return handles_signal(pid, warden.warn_signal_) ? Visit::kAlone : Visit::kPass;
   }
 };
 
@@ -178,15 +194,19 @@ bool Warden::handle_request() {
     case RequestType::kSignal:
       signal_workers(request.signal_number);
       break;
+    case RequestType::kWarn:
+      warn_workers(request.signal_number);
+      break;
     case RequestType::kStop:
       empty_due_ = true;
       if (mode_ != Mode::kServing) break;
       mode_ = Mode::kStopping;
+      stop_signal_ = request.signal_number;
       asked_groups_ = static_cast<pid_t*>(malloc((num_workers_ + 1) * sizeof(pid_t)));
       for (size_t i = 0; asked_groups_ && i < num_workers_; ++i) {
         asked_groups_[num_asked_groups_++] = workers_[i].pid;
       }
-      signal_workers(SIGTERM);
+      signal_workers(stop_signal_);
       signal_workers(SIGCONT);  // a stopped process would not see it
       break;
     case RequestType::kKill:
@@ -233,6 +253,19 @@ void Warden::watch(pid_t pid, int* pid_fd) const {
 
 void Warden::signal_workers(int signal_number) {
   for (size_t i = 0; i < num_workers_; ++i) signal_group(workers_[i].pid, signal_number);
+}
+
+bool Warden::is_worker(pid_t pid) const {
+  for (size_t i = 0; i < num_workers_; ++i) {
+    // Until its exec it is the warden's own program.
+    if (workers_[i].pid == pid) return workers_[i].exec_fd < 0;
+  }
+  return false;
+}
+
+void Warden::warn_workers(int signal_number) {
+  warn_signal_ = signal_number;
+  signal_descendants(signal_number, &WarnedWorkers::choose, this);
 }
 
 void Warden::ask_the_rest_to_stop() {

@@ -39,6 +39,9 @@ class Warden {
   bool handle_request();  // false: there is none now
   void spawn(const Request& request, const int* fds);
   void signal_workers(int signal_number);
+  // Those that have a handler for it. Of a worker that has none (a shell that runs the program):
+  // the nearest below it that do. The signal would end who has none.
+  void warn_workers(int signal_number);
   void ask_the_rest_to_stop();
   void sweep();
   void reap();
@@ -52,6 +55,7 @@ class Warden {
   size_t fill_poll_set(pollfd* set) const;
   int poll_timeout_ms() const;
   bool lease_is_over() const;
+  bool is_worker(pid_t pid) const;
 
   const int socket_;
   const int child_fd_;
@@ -68,11 +72,15 @@ class Warden {
   Worker* workers_ = nullptr;
   size_t num_workers_ = 0;
   size_t capacity_ = 0;
-  // Process groups that the SIGTERM of kStop reached.
+  int stop_signal_ = 0;  // of kStop
+  // Process groups that it reached.
   pid_t* asked_groups_ = nullptr;
   size_t num_asked_groups_ = 0;
 
+  int warn_signal_ = 0;  // of kWarn, while it is sent
+
   friend struct AskedGroups;
+  friend struct WarnedWorkers;
 };
 
 }  // namespace ddprun::agent::warden

@@ -54,7 +54,7 @@ Times run_once(boost::asio::io_context& io, Console& console, int num_workers,
     io.stop();
   };
   WorkerGroupOptions options;
-  options.prefix_output = true;
+  options.several_workers = true;
   group = std::make_unique<WorkerGroup>(io, console, options, 0, std::move(events));
   std::vector<WorkerSpec> specs(static_cast<std::size_t>(num_workers));
   for (std::size_t i = 0; i < specs.size(); ++i) {

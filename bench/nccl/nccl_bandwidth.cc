@@ -63,7 +63,7 @@ void measure(std::size_t max_mib) {
   nccl::NcclOptions options;
   options.rank = session->rank();
   options.size = session->world_size();
-  options.device = session->env().local_rank % num_devices;
+  options.device = session->env().device % num_devices;
   options.key_prefix = "nccl_bandwidth/";
   options.timeout = std::chrono::seconds(60);
   options.init_timeout = std::chrono::seconds(60);

@@ -17,6 +17,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
+#include "common/socket.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::ctl {
@@ -32,8 +33,7 @@ std::string read_until_listening(int fd) {
   for (;;) {
     const std::size_t found = text.find(kListening);
     if (found != std::string::npos && text.find('\n', found) != std::string::npos) return text;
-    pollfd waiting{fd, POLLIN, 0};
-    if (::poll(&waiting, 1, deadline.poll_timeout_ms()) == 0) {
+    if (!wait_ready(fd, POLLIN, deadline)) {
       throw Error(ErrorCode::kUnavailable, "ddprund did not listen within 10 s");
     }
     std::array<char, 4096> buffer;

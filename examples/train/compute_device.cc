@@ -2,24 +2,14 @@
 #include "examples/train/compute_device.h"
 
 #include <ATen/Parallel.h>
-#include <dlfcn.h>
-#include <torch/cuda.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <thread>
 
 #include "common/env_names.h"
 
 namespace ddprun::train {
-
-std::string why_no_gpu() {
-  if (!std::filesystem::exists("/dev/nvidiactl")) return "no NVIDIA driver on this machine";
-  // Registers CUDA with the LibTorch that is loaded; stays for the life of the process.
-  if (!::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL)) return ::dlerror();
-  return torch::cuda::is_available() ? "" : "LibTorch finds no usable GPU";
-}
 
 void set_compute_threads(int num_threads, int local_world_size) {
   if (num_threads == 0) {

@@ -22,6 +22,7 @@
 #include "examples/train/trainer.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/core/solo_communicator.h"
+#include "worker_sdk/torch/load_cuda.h"
 
 using namespace ddprun;
 using namespace ddprun::train;
@@ -58,7 +59,7 @@ bool is_rank_zero() {
 
 // A GPU is of use only where LibTorch can compute on it.
 NcclLibraries load_libraries() {
-  const std::string why_not = why_no_gpu();
+  const std::string why_not = load_cuda();
   if (!why_not.empty()) throw Error(ErrorCode::kUnsupported, why_not);
   return load_nccl_libraries();
 }
@@ -98,7 +99,7 @@ int run(const Options& options, Clock::time_point start) {
                                : "train: no launcher (WORLD_SIZE is not set): one rank alone");
   const Place place{.communicator = *worker.communicator,
                     .session = worker.session.get(),
-                    .local_rank = worker.env.local_rank};
+                    .device = worker.env.device};
   std::optional<Summary> summary = run_training(options, data, place, progress);
   if (!summary) return static_cast<int>(ExitCode::kRetryable);
   summary->data_dir = data_dir;

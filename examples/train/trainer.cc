@@ -354,7 +354,7 @@ std::optional<Summary> run_training(const Options& options, const DataSet& data,
                                     Progress& progress) {
   const bool on_gpu = place.communicator.backend() == "nccl";
   const torch::Device device =
-      on_gpu ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(place.local_rank))
+      on_gpu ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(place.device))
              : torch::Device(torch::kCPU);
   Trainer trainer(options, data, place, device, progress);
   trainer.resume(data);

@@ -18,11 +18,11 @@ namespace ddprun::train {
 struct Place {
   Communicator& communicator;
   Session* session = nullptr;  // null: no launcher
-  int local_rank = 0;
+  int device = 0;
 };
 
 // Trains until options.num_epochs epochs are done, those before a checkpoint included, and reports
-// each through `progress`. Collective. On GPU `local_rank` where the communicator is NCCL's, else
+// each through `progress`. Collective. On GPU `device` where the communicator is NCCL's, else
 // on the CPU. Every rank returns the same losses and accuracies; nullopt: the job was asked to
 // leave, at the same step on all ranks, and what it needs to go on is saved if there is a
 // checkpoint directory. Throws Error: the communicator's (the message names the lost rank), the

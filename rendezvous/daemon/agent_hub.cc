@@ -52,6 +52,7 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames) {
   agent.frames = frames;
   agent.facts.peer_addr = numeric(peer.address());
   agent.facts.local_addr = numeric(local.address());
+  agent.facts.local_port = local.port();
   agent.facts.peer_is_loopback =
       agent.facts.peer_addr.starts_with("127.") || agent.facts.peer_addr == "::1";
   agent.peer = concat(agent.facts.peer_addr, ":", peer.port());

@@ -69,9 +69,12 @@ class Daemon::Impl {
   std::uint16_t port() const { return port_; }
   std::string jobs_json() const { return jobs_to_json(hub_->status()); }
 
-  bool has_live_job() const {
-    const auto jobs = hub_->status();
-    return std::any_of(jobs.begin(), jobs.end(), [](const auto& job) { return !job.verdict; });
+  std::vector<std::string> live_jobs() const {
+    std::vector<std::string> ids;
+    for (const auto& job : hub_->status()) {
+      if (!job.verdict && job.round > 0) ids.push_back(job.run_id);
+    }
+    return ids;
   }
 
   void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
@@ -159,7 +162,7 @@ Daemon::~Daemon() { impl_->stop(); }
 
 std::uint16_t Daemon::port() const { return impl_->port(); }
 
-bool Daemon::has_live_job() const { return impl_->has_live_job(); }
+std::vector<std::string> Daemon::live_jobs() const { return impl_->live_jobs(); }
 
 void Daemon::when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
   impl_->when_idle(timeout, serve, std::move(done));

@@ -52,8 +52,8 @@ class Daemon {
   // the node whose ddprun embeds the daemon: it must not exit before.
   void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done);
 
-  // Some job here has not ended yet.
-  bool has_live_job() const;
+  // Ids of the jobs here that have begun and not ended yet.
+  std::vector<std::string> live_jobs() const;
 
   // The content of GET /v1/jobs.
   std::string jobs_json() const;
@@ -73,6 +73,9 @@ std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint);
 // Likewise for an endpoint whose addresses are known: no look-up, no wait.
 std::vector<UniqueFd> bind_addresses(const Endpoint& endpoint,
                                      const std::vector<SocketAddress>& addresses);
+
+// On all interfaces, IPv4 and (where the kernel has it) IPv6. Throws as bind_endpoint.
+std::vector<UniqueFd> bind_everywhere(std::uint16_t port);
 
 // True when a ddprun rendezvous answers GET /healthz at one of `addresses` before the deadline.
 // Blocking.

@@ -5,27 +5,17 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <utility>
+#include <string>
+
+#include "common/socket.h"
 
 namespace ddprun::rendezvous {
 
 DroppingSink::DroppingSink(int fd) : fd_(fd), max_bytes_(::isatty(fd) == 1 ? 512 : PIPE_BUF) {}
 
-bool DroppingSink::is_flood(const spdlog::details::log_msg& message) {
-  if (message.level != spdlog::level::warn) return false;
-  const std::chrono::duration<double> passed =
-      message.time - std::exchange(last_warning_, message.time);
-  warnings_left_ = std::min(kWarningsAtOnce,
-                            warnings_left_ + std::max(0.0, passed.count()) * kWarningsPerSecond);
-  if (warnings_left_ < 1) return true;
-  warnings_left_ -= 1;
-  return false;
-}
-
 void DroppingSink::sink_it_(const spdlog::details::log_msg& message) {
-  pollfd entry{.fd = fd_, .events = POLLOUT, .revents = 0};
-  if (is_flood(message) || ::poll(&entry, 1, 0) == 0) {
+  const bool is_flood = message.level == spdlog::level::warn && !warnings_.admit(Clock::now());
+  if (is_flood || !is_ready(fd_, POLLOUT)) {
     ++num_dropped_;
     return;
   }

@@ -8,9 +8,9 @@
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/sinks/base_sink.h>
 
-#include <chrono>
 #include <cstdint>
-#include <string>
+
+#include "common/flood_limit.h"
 
 namespace ddprun::rendezvous {
 
@@ -25,15 +25,13 @@ class DroppingSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex
   static constexpr double kWarningsPerSecond = 10;
 
  private:
-  bool is_flood(const spdlog::details::log_msg& message);
   void sink_it_(const spdlog::details::log_msg& message) override;
   void flush_() override {}
 
   const int fd_;
   const std::size_t max_bytes_;
   std::uint64_t num_dropped_ = 0;
-  double warnings_left_ = kWarningsAtOnce;  // a token bucket
-  spdlog::log_clock::time_point last_warning_{};
+  FloodLimit warnings_{kWarningsAtOnce, kWarningsPerSecond};
 };
 
 }  // namespace ddprun::rendezvous

@@ -68,6 +68,15 @@ std::vector<UniqueFd> bind_addresses(const Endpoint& endpoint,
   return listeners;
 }
 
+std::vector<UniqueFd> bind_everywhere(std::uint16_t port) {
+  try {
+    return bind_endpoint({.host = "::", .port = port});  // IPv4 too
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kSystem) throw;  // no IPv6 here
+    return bind_endpoint({.host = "0.0.0.0", .port = port});
+  }
+}
+
 bool answers_as_rendezvous(const std::vector<SocketAddress>& addresses,
                            std::chrono::milliseconds timeout) {
   const Deadline deadline = Deadline::after(timeout);

@@ -16,6 +16,9 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/man_entries.h"
+#include "common/man_page.h"
+#include "common/signal_names.h"
 #include "common/socket.h"
 #include "common/standard_streams.h"
 #include "common/suggest.h"
@@ -54,17 +57,41 @@ int fail_unknown(const std::string& word) {
               " (see ddprund --help)");
 }
 
+// Signals that would end it by default, and every job with it: a terminal that closes, a scheduler
+// that warns all processes of a node.
+void outlive_signals(boost::asio::signal_set& signals) {
+  signals.async_wait([&signals](boost::system::error_code error, int number) {
+    if (error) return;
+    log_info("got ", signal_name(number), ": serving on (SIGTERM ends it)");
+    outlive_signals(signals);
+  });
+}
+
+void say_end(int signal_number, const std::vector<std::string>& jobs) {
+  std::string names;
+  for (const std::string& job : jobs) names += (names.empty() ? "" : ", ") + job;
+  if (jobs.empty()) {
+    log_info("stopping: ", signal_name(signal_number));
+  } else {
+    log_warning("stopping: ", signal_name(signal_number), "; jobs lose their rendezvous: ", names,
+                " (their workers run on for --rendezvous-lost-timeout; then they end with 69)");
+  }
+}
+
 int serve(const Endpoint& endpoint) {
-  auto listeners = rendezvous::bind_endpoint(endpoint);
+  auto listeners = endpoint.host.empty() ? rendezvous::bind_everywhere(endpoint.port)
+                                         : rendezvous::bind_endpoint(endpoint);
   std::vector<SocketAddress> addresses;
   for (const UniqueFd& listener : listeners) addresses.push_back(local_address(listener.get()));
   boost::asio::io_context io(1);
-  boost::asio::signal_set signals(io, SIGTERM, SIGINT);
+  boost::asio::signal_set signals(io, SIGTERM, SIGINT, SIGQUIT);
+  boost::asio::signal_set outlived(io, SIGHUP, SIGUSR1, SIGUSR2);
+  outlive_signals(outlived);
   rendezvous::DaemonOptions options;
   rendezvous::Daemon daemon(io, std::move(listeners), options);
   signals.async_wait([&](boost::system::error_code error, int number) {
     if (error) return;
-    log_info("stopping: signal ", number);
+    say_end(number, daemon.live_jobs());
     io.stop();
   });
   // Said when all is in place: who waits for this line may connect, or end us, from then on.
@@ -79,6 +106,26 @@ int serve(const Endpoint& endpoint) {
   return static_cast<int>(ExitCode::kOk);
 }
 
+ManPage man_page(const CLI::App& app) {
+  return {
+      .name = "ddprund",
+      .section = 8,
+      .summary = "the rendezvous of distributed jobs",
+      .synopsis = "ddprund [--listen HOST:PORT] [--verbose]",
+      .sections = {
+          {"Description",
+           "Serves the place where the nodes of ddprun(1) jobs meet: it gives out ranks, notices "
+           "lost nodes and decides restarts, for any number of jobs at once, and serves a c10d "
+           "store (PyTorch's TCPStore) on the same port. GET /v1/jobs on it tells the jobs as "
+           "JSON.\n\nWithout one, a ddprun of the job serves the rendezvous itself. SIGTERM and "
+           "SIGINT end it."},
+          {"Options", "", man_entries(app)},
+          {"Exit status",
+           " 0   ended by SIGTERM or SIGINT\n 2   a bad flag, or the address can't be used\n"
+           " 70  a fault of its own"},
+          {"See also", "ddprun(1), ddprunctl(1), ddprun.toml(5)"}}};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -87,9 +134,13 @@ int main(int argc, char** argv) {
   CLI::App app("ddprund: the rendezvous of distributed jobs (see docs/rendezvous.md)", "ddprund");
   std::string listen = "127.0.0.1:29400";
   bool verbose = false;
-  app.add_option("--listen", listen, "HOST:PORT to serve; port 0 = any free one")
-      ->capture_default_str();
+  app.add_option("--listen", listen,
+                 "HOST:PORT to serve; :PORT = on all interfaces; port 0 = any free one")
+      ->capture_default_str()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_flag("--verbose", verbose, "Log at debug level");
+  bool print_man = false;
+  app.add_flag("--print-man", print_man, "Print the manual page, for man -l -");
   app.set_version_flag("--version", "ddprund " DDPRUN_VERSION);
   try {
     app.parse(argc, argv);
@@ -100,8 +151,16 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return fail(std::string(error.what()) + " (see ddprund --help)");
   }
+  if (print_man) {
+    std::fputs(to_roff(man_page(app)).c_str(), stdout);
+    return static_cast<int>(ExitCode::kOk);
+  }
   const auto endpoint = parse_endpoint(listen, kDefaultRendezvousPort);
   if (!endpoint) return fail("--listen: \"" + listen + "\" is not HOST:PORT");
+  if (!listen.empty() && listen.find_first_not_of("0123456789") == std::string::npos) {
+    return fail("--listen: \"" + listen +
+                "\" is no host; for a port on all interfaces give :" + listen);
+  }
   set_up_log(verbose);
   try {
     return serve(*endpoint);

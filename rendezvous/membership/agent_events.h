@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -111,6 +112,12 @@ struct StepsTimed {
 struct Signal {
   int number = 0;
 };
+// Whoever started this ddprun from elsewhere is gone: the node leaves the job, which goes on if it
+// can. `number`: the signal for its workers.
+struct Abandoned {
+  std::string reason;
+  int number = SIGTERM;
+};
 // next_deadline() has come.
 struct Timer {};
 
@@ -124,7 +131,8 @@ using AgentEvent =
                  agent_event::WorkersSucceeded, agent_event::WorkersFenced, agent_event::WorkerAsks,
                  agent_event::WorkersLeft, agent_event::Warned, agent_event::FirstStepDone,
                  agent_event::WorkersGone, agent_event::RankStalled, agent_event::RanksInspected,
-                 agent_event::StepsTimed, agent_event::Signal, agent_event::Timer>;
+                 agent_event::StepsTimed, agent_event::Signal, agent_event::Abandoned,
+                 agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {
@@ -174,9 +182,11 @@ struct RequestStop {
   std::uint64_t round = 0;
   std::chrono::milliseconds notice{0};
 };
-// SIGTERM, after `grace` SIGKILL → WorkersGone. May come again, with less.
+// The signal, after `grace` SIGKILL → WorkersGone. May come again, with less; the first one's
+// signal counts.
 struct StopWorkers {
   std::chrono::milliseconds grace{0};
+  int signal_number = SIGTERM;
 };
 // Find out what each rank of the round is in → RanksInspected, within 2 s.
 struct Inspect {

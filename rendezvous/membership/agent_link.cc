@@ -53,7 +53,7 @@ std::string time_text(Clock::duration time) {
 class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(asio::io_context& io, Endpoint endpoint, std::function<void(const AgentEvent&)> on_event,
-       std::function<void()> on_failed_attempt)
+       std::function<void(const std::string&)> on_failed_attempt)
       : endpoint_(std::move(endpoint)),
         on_event_(std::move(on_event)),
         on_failed_attempt_(std::move(on_failed_attempt)),
@@ -297,7 +297,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
       emit(agent_event::LinkDown{true, last_failure_});
     }
     const auto on_failed_attempt = on_failed_attempt_;  // a copy, as in emit()
-    if (on_failed_attempt) on_failed_attempt();
+    if (on_failed_attempt) on_failed_attempt(last_failure_);
   }
 
   void give_up() {
@@ -382,7 +382,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   // io thread only.
   std::function<void(const AgentEvent&)> on_event_;
-  std::function<void()> on_failed_attempt_;
+  std::function<void(const std::string&)> on_failed_attempt_;
   asio::io_context& io_;
   const std::shared_ptr<LookupDoor> lookup_door_;  // second owner: a look-up's thread
   asio::steady_timer timer_;                       // back-off, then the attempt's limit
@@ -406,7 +406,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
 AgentLink::AgentLink(asio::io_context& io, Endpoint endpoint,
                      std::function<void(const AgentEvent&)> on_event,
-                     std::function<void()> on_failed_attempt)
+                     std::function<void(const std::string&)> on_failed_attempt)
     : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(on_event),
                                    std::move(on_failed_attempt))) {}
 

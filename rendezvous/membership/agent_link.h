@@ -21,7 +21,7 @@ class AgentLink {
   // one will follow. Opens nothing yet.
   AgentLink(boost::asio::io_context& io, Endpoint endpoint,
             std::function<void(const AgentEvent&)> on_event,
-            std::function<void()> on_failed_attempt = nullptr);
+            std::function<void(const std::string& why)> on_failed_attempt = nullptr);
   ~AgentLink();  // closes; no event comes afterwards
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;

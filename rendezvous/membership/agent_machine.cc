@@ -31,17 +31,32 @@ std::optional<Clock::time_point> AgentMachine::Impl::next_deadline() const {
 }
 
 void AgentMachine::Impl::on(const agent_event::Signal& event) {
+  // Where the job has ended already, the workers are being stopped in order.
+  if (!signalled_ && exit_ && workers_ == Workers::kStopping) {
+    signalled_ = true;
+    return;
+  }
   if (signalled_ || exit_) {
     awaiting_job_end_ = false;
     stop_workers(std::chrono::milliseconds{0});
     return;
   }
+  leave({"received " + signal_name(event.number), exit_status_for_signal(event.number)},
+        event.number);
+}
+
+void AgentMachine::Impl::on(const agent_event::Abandoned& event) {
+  if (!exit_) leave({event.reason, exit_code(ExitCode::kRetryable), true}, event.number);
+}
+
+void AgentMachine::Impl::leave(Leave leave, int stop_signal) {
   signalled_ = true;
+  stop_signal_ = stop_signal;
   JobEnd end;
-  end.exit_code = exit_status_for_signal(event.number);
-  end.reason = "received " + signal_name(event.number);
+  end.exit_code = leave.exit_code;
+  end.reason = leave.reason;
   if (link_ == Link::kUp) {
-    say(Leave{end.reason, end.exit_code});
+    say(std::move(leave));
     awaiting_job_end_ = true;
     end_lease();
     leave_deadline_ = now_ + options_.leave_timeout;
@@ -194,8 +209,9 @@ void AgentMachine::Impl::unreachable(const std::string& message) {
     decide_here(ExitCode::kRendezvousUnreachable, message);
   } else if (embedded_) {
     decide_here(
-        ExitCode::kRendezvousUnreachable,
-        concat("lost the node that serves the rendezvous, and no standby was named: ", message));
+        ExitCode::kRetryable,
+        concat("lost the node that serves the rendezvous, without which the job can't go on: ",
+               message));
   } else {
     decide_here(ExitCode::kRendezvousUnreachable, "lost the rendezvous for good: " + message);
   }

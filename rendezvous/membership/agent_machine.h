@@ -39,6 +39,8 @@ struct AgentOptions {
   // Of the pings; 0, or more than half the keep-alive time: a third of that.
   std::chrono::milliseconds keep_alive_interval{0};
   bool prewarm = false;  // a spare starts its workers before it has a place for them
+  bool in_own_job =
+      false;  // a worker of this very job started it: it can't wait for that one's end
   // SIGTERM → SIGKILL of a node that is cut off.
   std::chrono::milliseconds fence_grace{kFenceGrace};
 };

@@ -2,6 +2,7 @@
 // The state of an AgentMachine. Private to its sources.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -76,6 +77,7 @@ class AgentMachine::Impl {
   void date_failure(TimePoint died_at);
   // No worker of round_ is left: once the next round's listener is bound.
   void say_stopped();
+  WorkersStopped stopped_message() const;
   void on(const agent_event::WorkersFenced& event);
   void on(const agent_event::WorkerAsks& event);
   void on(const agent_event::WorkersLeft& event);
@@ -104,8 +106,10 @@ class AgentMachine::Impl {
   // ---- the user, time and the end: agent_machine.cc ----
 
   void on(const agent_event::Signal& event);
+  void on(const agent_event::Abandoned& event);
   void on(const agent_event::Timer&);
 
+  void leave(Leave leave, int stop_signal);
   void decide_here(ExitCode code, std::string reason);
   void decide_here(JobEnd end);
   void finish_if_done();
@@ -150,6 +154,7 @@ class AgentMachine::Impl {
   WorkerFailure failure_;                  // if failed_
   std::optional<Stalled> stalled_unsaid_;  // while there was no link
   std::uint64_t last_step_ = 0;            // of round_, once its workers are gone
+  TimePoint gone_at_{};                    // likewise: when that was
   std::string last_told_;
   std::string waiting_text_;                 // to be told when patience_until_ has come
   std::optional<TimePoint> patience_until_;  // a wait that ends before is not worth a line
@@ -163,6 +168,7 @@ class AgentMachine::Impl {
   std::optional<agent_action::Exit> exit_;  // decided; carried out once the workers are gone
   bool awaiting_job_end_ = false;           // Leave was sent
   bool signalled_ = false;
+  int stop_signal_ = SIGTERM;  // what stops the workers: the user's own signal, if it is that
   bool exited_ = false;
 
   std::optional<TimePoint> reach_deadline_;    // without link: when Connect gives up

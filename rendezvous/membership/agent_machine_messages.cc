@@ -59,6 +59,13 @@ void AgentMachine::Impl::give_up_if_nothing_is_taken() {
 }
 
 void AgentMachine::Impl::hear(const Waiting& waiting) {
+  if (waiting.spare && options_.in_own_job && workers_ == Workers::kNone) {
+    return decide_here(ExitCode::kUsage,
+                       concat("a worker of job ", join_.run_id,
+                              " started this ddprun, which would wait as a spare of the same job "
+                              "for that worker's end; for a job of its own give it --standalone, "
+                              "or another --rdzv-id and no PET_ variables"));
+  }
   if (waiting.spare && options_.prewarm && !prewarmed_ && !exit_ && workers_ == Workers::kNone) {
     prewarmed_ = true;
     emit(Prewarm{});
@@ -71,7 +78,7 @@ void AgentMachine::Impl::hear(const Waiting& waiting) {
   if (text == last_told_) return;
   last_told_ = text;
   // Nodes that come within moments of each other are no news.
-  const bool counts = waiting.have_nodes < waiting.need_nodes;
+  const bool counts = waiting.need_nodes > 0;
   if (counts && patience_until_ && now_ < *patience_until_) {
     waiting_text_ = std::move(text);
   } else {
@@ -83,6 +90,7 @@ void AgentMachine::Impl::hear(const StartRound& start) {
   if (exit_ || workers_ != Workers::kNone || start.round <= round_) return;
   close_store();
   waiting_text_.clear();
+  patience_until_.reset();  // between rounds each wait is news
   round_ = start.round;
   failed_ = false;
   if (is_overdue()) return decline();
@@ -108,6 +116,7 @@ void AgentMachine::Impl::decline() {
                                   " is not started: nothing was heard of the "
                                   "rendezvous for its keep-alive time"));
   last_step_ = 0;
+  gone_at_ = now_;
   say_stopped();
 }
 

@@ -68,6 +68,7 @@ void AgentMachine::Impl::on(const agent_event::WorkersGone& event) {
   if (event.round != round_ || workers_ != Workers::kStopping) return;
   workers_ = Workers::kNone;
   last_step_ = event.last_step;
+  gone_at_ = now_;
   stop_deadline_.reset();
   if (exit_) return;  // the store lives on: other nodes' workers may not be gone yet
   say_stopped();
@@ -78,8 +79,14 @@ void AgentMachine::Impl::say_stopped() {
     stopped_unsaid_ = true;
     bind_store();
   } else {
-    say(WorkersStopped{round_, bound_port_, last_step_});
+    say(stopped_message());
   }
+}
+
+WorkersStopped AgentMachine::Impl::stopped_message() const {
+  const auto moment = clock_.remote(gone_at_);
+  return {round_, bound_port_, last_step_,
+          moment ? std::max<std::int64_t>(moment->at.count(), 0) : 0};
 }
 
 void AgentMachine::Impl::on(const agent_event::RankStalled& event) {
@@ -105,7 +112,7 @@ void AgentMachine::Impl::stop_workers(std::chrono::milliseconds grace) {
   if (workers_ == Workers::kStopping && stop_deadline_ && *stop_deadline_ <= until) return;
   workers_ = Workers::kStopping;
   stop_deadline_ = until;
-  emit(StopWorkers{grace});
+  emit(StopWorkers{grace, stop_signal_});
 }
 
 void AgentMachine::Impl::renew_lease() {
@@ -132,7 +139,7 @@ void AgentMachine::Impl::on(const agent_event::StoreBound& event) {
   if (exit_) return;
   if (stopped_unsaid_) {
     stopped_unsaid_ = false;
-    say(WorkersStopped{round_, bound_port_, last_step_});
+    say(stopped_message());
   }
   if (link_ == Link::kOpen) say_join();
 }

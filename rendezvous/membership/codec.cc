@@ -99,6 +99,8 @@ void put(json::object& out, const Join& join) {
   out["store_port"] = join.store_port;
   out["topology"] = text(join.topology, kMaxLabelBytes);
   out["program"] = text(join.program, kMaxLabelBytes);
+  out["role"] = text(join.role, kMaxLabelBytes);
+  out["user_id"] = join.user_id;
 }
 
 void get(const JsonFields& in, Join& join) {
@@ -140,6 +142,9 @@ void get(const JsonFields& in, Join& join) {
   join.store_port = in.port("store_port");
   join.topology = in.clipped("topology", kMaxLabelBytes);
   join.program = in.clipped("program", kMaxLabelBytes);
+  join.role = in.clipped("role", kMaxLabelBytes);
+  join.user_id = static_cast<std::uint32_t>(
+      in.integer("user_id", 0, std::numeric_limits<std::uint32_t>::max()));
 }
 
 void put(json::object&, const Ack&) {}
@@ -170,11 +175,13 @@ void put(json::object& out, const WorkersStopped& message) {
   out["round"] = counter_value(message.round);
   out["store_port"] = message.store_port;
   out["last_step"] = counter_value(message.last_step);
+  out["gone_at_us"] = message.gone_at_us;
 }
 void get(const JsonFields& in, WorkersStopped& message) {
   message.round = in.counter("round");
   message.store_port = in.port("store_port");
   message.last_step = in.counter("last_step");
+  message.gone_at_us = in.integer("gone_at_us", 0, kMaxMicroseconds);
 }
 
 void put(json::object& out, const FirstStep& message) {
@@ -241,10 +248,12 @@ void get(const JsonFields& in, Preempt& message) {
 void put(json::object& out, const Leave& leave) {
   out["reason"] = text(leave.reason);
   out["exit_code"] = leave.exit_code;
+  out["alone"] = leave.alone;
 }
 void get(const JsonFields& in, Leave& leave) {
   leave.reason = in.clipped("reason", kMaxShownBytes);
   leave.exit_code = in.small("exit_code", 0, 255);
+  leave.alone = in.boolean("alone");
 }
 
 void put(json::object& out, const Stalled& stalled) {
@@ -325,6 +334,8 @@ void put(json::object& out, const StartRound& start) {
   out["num_nodes"] = start.num_nodes;
   out["first_global_rank"] = start.first_global_rank;
   out["world_size"] = start.world_size;
+  out["first_role_rank"] = start.first_role_rank;
+  out["role_world_size"] = start.role_world_size;
   out["node_addr"] = text(start.node_addr);
   out["master_node_addr"] = text(start.master_node_addr);
   out["master_addr"] = text(start.master_addr);
@@ -338,6 +349,8 @@ void get(const JsonFields& in, StartRound& start) {
   start.num_nodes = in.small("num_nodes", 1, kMaxNodes);
   start.first_global_rank = in.small("first_global_rank", 0, kMaxInt);
   start.world_size = in.small("world_size", 1, kMaxInt);
+  start.first_role_rank = in.small("first_role_rank", 0, kMaxInt);
+  start.role_world_size = in.small("role_world_size", 1, kMaxInt);
   start.node_addr = in.text("node_addr");
   start.master_node_addr = in.text("master_node_addr");
   start.master_addr = in.text("master_addr");

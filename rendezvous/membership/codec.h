@@ -13,8 +13,9 @@ namespace ddprun::membership {
 
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxTextBytes = 64 << 10;  // of one string; longer ones are refused
-// Texts for people are cut, on both sides: a host name after 256 bytes, topology, program and each
-// of last_lines after 1 KiB, the others after 4 KiB. So what one agent says to all is below 64 KiB.
+// Texts for people are cut, on both sides: a host name after 256 bytes, topology, program, role and
+// each of last_lines after 1 KiB, the others after 4 KiB. So what one agent says to all is below 64
+// KiB.
 inline constexpr int kMaxNodes = 1'000'000;
 inline constexpr int kMaxWorkersPerNode = 65'536;
 

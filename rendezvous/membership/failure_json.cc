@@ -12,7 +12,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;
-constexpr std::size_t kMaxLastLines = 20;
+constexpr std::size_t kMaxLastLines = 20, kMaxTracebackLines = 24, kMaxLogFiles = 2;
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 
 json::string text(std::string_view value, std::size_t max_bytes) {
@@ -38,8 +38,23 @@ json::object failure_object(const WorkerFailure& failure) {
   for (std::size_t i = skip; i < all.size(); ++i) lines.push_back(text(all[i], kMaxLineBytes));
   out["last_lines"] = std::move(lines);
   out["hung"] = failure.hung;
+  out["lasting"] = failure.lasting;
   out["died_at_us"] = failure.died_at_us;
   out["clock_error_us"] = failure.clock_error_us;
+  out["ended_at"] = failure.ended_at;
+  json::array traceback;
+  for (const std::string& line : failure.traceback) {
+    if (traceback.size() < kMaxTracebackLines) traceback.push_back(text(line, kMaxLineBytes));
+  }
+  out["traceback"] = std::move(traceback);
+  out["error_file"] = text(failure.error_file, kMaxShownBytes);
+  out["error_fields"] = text(failure.error_fields, kMaxErrorFieldsBytes);
+  out["out_of_memory"] = text(failure.out_of_memory, kMaxShownBytes);
+  json::array files;
+  for (const std::string& file : failure.log_files) {
+    if (files.size() < kMaxLogFiles) files.push_back(text(file, kMaxShownBytes));
+  }
+  out["log_files"] = std::move(files);
   return out;
 }
 
@@ -55,8 +70,15 @@ WorkerFailure read_failure(const JsonFields& in) {
   failure.note = in.clipped("note", kMaxShownBytes);
   failure.last_lines = in.texts("last_lines", kMaxLastLines, kMaxLineBytes);
   failure.hung = in.boolean("hung");
+  failure.lasting = in.boolean("lasting");
   failure.died_at_us = in.integer("died_at_us", 0, kMaxMicroseconds);
   failure.clock_error_us = in.integer("clock_error_us", 0, kMaxMicroseconds);
+  failure.ended_at = in.integer("ended_at", 0, kMaxMicroseconds);
+  failure.traceback = in.texts("traceback", kMaxTracebackLines, kMaxLineBytes);
+  failure.error_file = in.clipped("error_file", kMaxShownBytes);
+  failure.error_fields = in.clipped("error_fields", kMaxErrorFieldsBytes);
+  failure.out_of_memory = in.clipped("out_of_memory", kMaxShownBytes);
+  failure.log_files = in.texts("log_files", kMaxLogFiles, kMaxShownBytes);
   return failure;
 }
 

@@ -116,7 +116,12 @@ std::map<NodeId, StartRound> start_messages(const JobState& job, const std::vect
                                             std::uint64_t round) {
   DDPRUN_CHECK(!order.empty());
   int world_size = 0;
-  for (const NodeId id : order) world_size += job.nodes.at(id).join.num_workers;
+  std::map<std::string, int> role_sizes, next_role_rank;
+  for (const NodeId id : order) {
+    const Join& join = job.nodes.at(id).join;
+    world_size += join.num_workers;
+    role_sizes[join.role] += join.num_workers;
+  }
 
   const Node& master = job.nodes.at(order.front());
   const std::string rendezvous = rendezvous_addr(job, order);
@@ -131,6 +136,8 @@ std::map<NodeId, StartRound> start_messages(const JobState& job, const std::vect
     start.num_nodes = static_cast<int>(order.size());
     start.first_global_rank = first_global_rank;
     start.world_size = world_size;
+    start.first_role_rank = next_role_rank[node.join.role];
+    start.role_world_size = role_sizes[node.join.role];
     start.node_addr = address_of(node, node, rendezvous);
     start.master_node_addr = address_of(master, node, rendezvous);
     if (!is_static(job.settings)) {
@@ -139,6 +146,7 @@ std::map<NodeId, StartRound> start_messages(const JobState& job, const std::vect
       start.serve_store = rank == 0;
     }
     first_global_rank += node.join.num_workers;
+    next_role_rank[node.join.role] += node.join.num_workers;
     messages.emplace(node.id, std::move(start));
   }
   return messages;

@@ -35,6 +35,15 @@ void HangWatch::finished(std::optional<std::chrono::milliseconds> again_in, Time
   if (again_in) due_ = now + *again_in;
 }
 
+HangWatch::Telling HangWatch::how_to_tell(HangKind kind, int global_rank, Clock::duration quiet,
+                                          TimePoint now) {
+  const bool is_same =
+      told_ && told_->kind == kind && told_->global_rank == global_rank && now - quiet <= told_->at;
+  if (is_same && quiet < 2 * told_->quiet) return Telling::kNothing;
+  told_ = Told{kind, global_rank, quiet, now};
+  return is_same ? Telling::kOneLine : Telling::kInFull;
+}
+
 void HangWatch::reset() {
   const std::uint64_t number = number_;
   *this = HangWatch();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "rendezvous/membership/hang_verdict.h"
 #include "rendezvous/membership/state.h"
 
 namespace ddprun::membership {
@@ -40,6 +41,12 @@ class HangWatch {
   // The inquiry is over; `again_in`: when the next one is due by itself.
   void finished(std::optional<std::chrono::milliseconds> again_in, TimePoint now);
 
+  // How much is to be told of a verdict of `kind` on the rank (-1: on none) that was quiet for
+  // `quiet`: a hang in full once; then, for as long as it is the same one, a line each time that it
+  // has lasted twice as long as when it was told last.
+  enum class Telling { kInFull, kOneLine, kNothing };
+  Telling how_to_tell(HangKind kind, int global_rank, Clock::duration quiet, TimePoint now);
+
   // No round lives.
   void reset();
 
@@ -53,6 +60,13 @@ class HangWatch {
   std::optional<TimePoint> answer_deadline_;
   std::optional<TimePoint> due_;
   TimePoint not_before_{};
+  struct Told {
+    HangKind kind;
+    int global_rank;
+    Clock::duration quiet;
+    TimePoint at;
+  };
+  std::optional<Told> told_;  // the latest in this round
 };
 
 }  // namespace ddprun::membership

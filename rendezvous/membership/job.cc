@@ -11,6 +11,17 @@
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
+namespace {
+
+// "preempted: …" becomes "preempted at step 26: …".
+void say_step(std::uint64_t step, std::string& reason) {
+  constexpr std::string_view kPreempted = "preempted";
+  const bool has_place = reason.starts_with(kPreempted);
+  reason.insert(has_place ? kPreempted.size() : reason.size(),
+                concat(has_place ? "" : ",", " at step ", step));
+}
+
+}  // namespace
 
 Job::Job(const MachineOptions& options, const Join& first, TimePoint now)
     : options_(options), ledger_(now) {
@@ -102,17 +113,22 @@ void Job::handle(Node& node, const WorkersStopped& message, TimePoint now, Actio
     return;
   }
   const bool asked = node.phase == NodePhase::kStopping;
+  const TimePoint gone_at{std::chrono::microseconds(message.gone_at_us)};
   set_phase(node, NodePhase::kIdle);
   if (asked) {
     round_stopped_if_all(now, out);
   } else {
+    // This rendezvous may have stood still itself for all the time that they were gone.
+    if (message.gone_at_us > 0 && gone_at < now) unnoticed_ = now - gone_at;
     member_lost(describe(node) + " stopped its workers after it lost contact", now, out);
+    unnoticed_ = {};
   }
 }
 
 void Job::handle(Node& node, const Leave& message, TimePoint now, Actions& out) {
   const bool before_first_round = state_.phase == JobPhase::kForming && state_.round == 0;
   if (is_member(node) && !before_first_round && !node.excluded) {
+    if (message.alone) return leave_alone(node, message, now, out);
     end(after_leave(state_, node, message), now, out);
     return;
   }
@@ -142,13 +158,22 @@ void Job::form_if_ready(TimePoint now, Actions& out) {
     last_call_.reset();
     return;
   }
-  if (fenced_until_ && now < *fenced_until_) return;
-  if (backoff_until_ && now < *backoff_until_) return;
+  TimePoint at = std::max({now, fenced_until_.value_or(now), backoff_until_.value_or(now)});
   if (num_placeable_ < state_.settings.max_nodes) {
-    if (!last_call_) last_call_ = now + state_.timeouts.last_call;
-    if (now < *last_call_) return;
+    const std::chrono::milliseconds wait = last_call_time();
+    if (!last_call_ || wait.count() == 0) last_call_ = std::max(at, now + wait);
+    at = *last_call_;  // what else is waited for was known before it
   }
-  start_round(now, out);
+  if (now >= at) start_round(now, out);
+}
+
+// Between rounds nobody is known to come: who does will be in a later round. What happens to a rack
+// happens to its nodes within moments, so a round that lost one, or is joined by one, waits a bit
+// for the next; one that has all of its nodes again doesn't.
+std::chrono::milliseconds Job::last_call_time() const {
+  if (state_.round == 0) return state_.timeouts.last_call;
+  if (num_placeable_ == round_nodes_) return std::chrono::milliseconds(0);
+  return std::min(state_.timeouts.last_call, kNextRoundLastCall);
 }
 
 void Job::start_round(TimePoint now, Actions& out) {
@@ -252,7 +277,7 @@ void Job::round_stopped_if_all(TimePoint now, Actions& out) {
   ledger_.stopped(now);
   if (verdict_after_stop_) {
     const std::uint64_t step = ledger_.rounds().back().last_step;
-    if (was_preempted_ && step > 0) verdict_after_stop_->reason += concat(", at step ", step);
+    if (was_preempted_ && step > 0) say_step(step, verdict_after_stop_->reason);
     end(*verdict_after_stop_, now, out);
     return;
   }

@@ -66,6 +66,7 @@ class Job {
   void handle(Node& node, const WorkersLeft& message, TimePoint now, Actions& out);
   void handle(Node& node, const Preempted& message, TimePoint now, Actions& out);
   void handle(Node& node, const Leave& message, TimePoint now, Actions& out);
+  void leave_alone(Node& node, const Leave& message, TimePoint now, Actions& out);
   void handle(Node& node, const CutOff& message, TimePoint now, Actions& out);
   void handle(Node& node, const Stalled& message, TimePoint now, Actions& out);
   void handle(Node& node, const Inspection& message, TimePoint now, Actions& out);
@@ -74,6 +75,7 @@ class Job {
 
   // Changes of the job's phase.
   void form_if_ready(TimePoint now, Actions& out);
+  std::chrono::milliseconds last_call_time() const;  // MIN nodes are there: how long MAX is awaited
   void start_round(TimePoint now, Actions& out);
   void stop_round(const std::string& reason, TimePoint now, Actions& out);
   void record_round(const std::vector<NodeId>& order, int world_size, TimePoint now);
@@ -93,7 +95,7 @@ class Job {
 
   // Warnings (job_preemption.cc).
   void preempt_idle(Node& node, const Preempted& message, TimePoint now, Actions& out);
-  void time_is_over(const Preempted& message, TimePoint now, Actions& out);
+  void time_is_over(const std::string& what, TimePoint now, Actions& out);
   void settle_preemption();
   bool serves_rendezvous(const Node& node) const;
 
@@ -179,6 +181,7 @@ class Job {
   std::string waiting_hint_;   // what each Waiting says besides the counts
   TimePoint last_waiting_{};
 
+  static constexpr std::chrono::milliseconds kNextRoundLastCall{1'000};
   static constexpr std::chrono::milliseconds kWaitingInterval{1'000};
   static constexpr std::chrono::milliseconds kWaitingPerNode{1};  // thousands hear it less often
 };

@@ -85,12 +85,23 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
   const HangFinding finding = compare_ranks(inspected);
   const bool acts = acts_upon(finding, inspected, state_.settings.hang_action);
   hang_.finished(finding.again_in, now);
-  const bool is_news = finding.kind != HangKind::kNoHang;
-  log(out, is_news ? LogLevel::kWarning : LogLevel::kInfo, finding.text);
+  const bool is_hang = finding.kind != HangKind::kNoHang;
+  using Telling = HangWatch::Telling;
+  Telling telling = Telling::kNothing;
+  if (is_hang) {
+    const int rank = finding.outlier ? inspected.ranks[*finding.outlier].report.global_rank : -1;
+    telling = hang_.how_to_tell(finding.kind, rank, finding.quiet, now);
+    if (acts && telling == Telling::kNothing) telling = Telling::kOneLine;
+  }
+  log(out, telling != Telling::kNothing ? LogLevel::kWarning : LogLevel::kInfo, finding.text);
   for (const std::string& line : finding.lines) log(out, LogLevel::kInfo, line);
-  if (!is_news) return;
+  if (!is_hang) return;
   last_hang_ = HangStatus{state_.round, finding.text, finding.lines, acts};
   HangVerdict verdict{state_.round, finding.text, finding.lines};
+  if (telling == Telling::kOneLine) {
+    verdict.text = "still: " + verdict.text;
+    verdict.lines.clear();
+  }
   const HangAction action = state_.settings.hang_action;
   const bool may_act = action == HangAction::kDefault || action == HangAction::kRestart;
   if (finding.acted_upon_at.count() > 0 && may_act) {
@@ -111,7 +122,7 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
     }
   }
   for (auto& [id, node] : state_.nodes) {
-    if (is_member(node)) push(node, verdict, out);
+    if (is_member(node) && telling != Telling::kNothing) push(node, verdict, out);
   }
   if (!acts) return;
   Node* owner = finding.outlier ? &state_.nodes.at(owners[*finding.outlier]) : nullptr;

@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/exit_codes.h"
 #include "rendezvous/membership/job.h"
+#include "rendezvous/membership/surplus.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
@@ -33,6 +34,10 @@ bool Job::join(ConnectionId connection, const ConnectionFacts& facts, const Agen
         concat("refused ", join.host, " (", facts.peer_addr, "): ", refused->message));
     out.push_back(action::Send{connection, {0, 0, *refused}});
     out.push_back(action::Close{connection});
+    if (state_.phase == JobPhase::kForming) {  // whoever waits may wait for this one
+      waiting_hint_ = concat(join.host, " (", facts.peer_addr, ") was refused: ", refused->message);
+      tell_waiting(now, out);
+    }
     return false;
   }
   admit(connection, facts, join, new_session(), now, out);
@@ -323,13 +328,17 @@ void Job::tell_waiting(TimePoint now, Actions& out) {
     return;
   }
   last_waiting_ = now;
-  Waiting waiting = waiting_note(state_, num_placeable_);
-  waiting.note = waiting_hint_;
+  // Where fewer than MIN are here nobody knows.
+  const TimePoint next =
+      last_call_.value_or(std::max(fenced_until_.value_or(now), backoff_until_.value_or(now)));
+  const Waiting waiting =
+      waiting_note(state_, num_placeable_, std::chrono::ceil<std::chrono::milliseconds>(next - now),
+                   waiting_hint_);
   for (auto& [id, node] : state_.nodes) tell(node, waiting, out);
 }
 
 void Job::hint_at(const Job& other, TimePoint now, Actions& out) {
-  waiting_hint_ = other_job_hint(state_, num_placeable_, other.state_, other.num_placeable_);
+  waiting_hint_ = other_job_hint(state_, other.state_, other.num_placeable_);
   tell_waiting(now, out);
 }
 

@@ -14,7 +14,7 @@ namespace ddprun::membership {
 void Job::handle(Node& node, const Preempted& message, TimePoint now, Actions& out) {
   const bool live = state_.phase == JobPhase::kRunning;
   if (message.kind == Preempted::Kind::kTimeLimit) {
-    if (!live) return time_is_over(message, now, out);
+    if (!live) return time_is_over(concat(describe(node), " ", message.reason), now, out);
     time_is_over_ = true;
   } else {
     if (std::exchange(node.warned, true)) return;
@@ -61,10 +61,9 @@ bool Job::serves_rendezvous(const Node& node) const {
          (node.facts.peer_is_loopback || node.facts.peer_addr == node.facts.local_addr);
 }
 
-void Job::time_is_over(const Preempted& message, TimePoint now, Actions& out) {
-  if (state_.phase == JobPhase::kForming)
-    return end(after_time_limit(state_, message.reason), now, out);
-  preemption_verdict_ = after_time_limit(state_, message.reason);
+void Job::time_is_over(const std::string& what, TimePoint now, Actions& out) {
+  if (state_.phase == JobPhase::kForming) return end(after_time_limit(state_, what), now, out);
+  preemption_verdict_ = after_time_limit(state_, what);
   if (!verdict_after_stop_) verdict_after_stop_ = preemption_verdict_;
 }
 

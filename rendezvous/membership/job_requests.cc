@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Job about what workers say of themselves: steps, requests.
+// The part of Job about what workers say of themselves, steps and requests, and about a node that
+// goes without the job.
 #include <algorithm>
 
 #include "rendezvous/membership/job.h"
@@ -36,6 +37,24 @@ void Job::handle(Node& node, const WorkerRequest& message, TimePoint now, Action
   exclude(node, exclusion_reason(message), out);
   ++state_.node_losses;
   const std::string what = concat(describe(node), " is excluded: ", state_.excluded.at(node.key));
+  verdict_after_stop_ = after_loss(state_, what);
+  count_progress(what);
+  stop_round(verdict_after_stop_ ? verdict_after_stop_->reason : what, now, out);
+}
+
+// Likewise, but its agent stops its workers by itself, and they count until its connection ends.
+void Job::leave_alone(Node& node, const Leave& message, TimePoint now, Actions& out) {
+  push(node, after_leave(state_, node, message), out);
+  const bool works = node.phase == NodePhase::kStarting || node.phase == NodePhase::kRunning;
+  if (!works && node.phase != NodePhase::kStopping) {
+    return lose(node.id, false, message.reason, now, out);
+  }
+  node.left = true;
+  set_excluded(node, true);
+  if (state_.phase != JobPhase::kRunning) return;
+  ++state_.node_losses;
+  const std::string what = concat(describe(node), " left: ", message.reason);
+  log(out, LogLevel::kWarning, what);
   verdict_after_stop_ = after_loss(state_, what);
   count_progress(what);
   stop_round(verdict_after_stop_ ? verdict_after_stop_->reason : what, now, out);

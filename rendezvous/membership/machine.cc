@@ -6,6 +6,7 @@
 
 #include "common/exit_codes.h"
 #include "rendezvous/membership/job.h"
+#include "rendezvous/membership/surplus.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
@@ -63,7 +64,7 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
     return;
   }
   Job* job = nullptr;
-  bool other_static = false;
+  const Job* other_static = nullptr;
   for (const auto& candidate : jobs_) {
     const bool same = candidate->state().run_id == join.run_id;
     if (same && candidate->knows(join)) {
@@ -72,7 +73,8 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
     }
     if (same && !candidate->ended() && join.session.empty()) job = candidate.get();
     const JobSettings& settings = candidate->state().settings;
-    other_static |= !same && !candidate->ended() && settings.rdzv_backend == kStaticBackend;
+    const bool has_port = !same && !candidate->ended() && settings.rdzv_backend == kStaticBackend;
+    if (has_port && !candidate->empty()) other_static = candidate.get();
   }
   if (job == nullptr && !join.session.empty()) {
     refuse(
@@ -87,11 +89,8 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
     refuse(connection, try_again(), out);
     return;
   }
-  if (job == nullptr && join.settings.rdzv_backend == kStaticBackend && other_static) {
-    refuse(connection,
-           {"this port already is the --master-port of another job; choose another port",
-            static_cast<int>(ExitCode::kUsage)},
-           out);
+  if (job == nullptr && join.settings.rdzv_backend == kStaticBackend && other_static != nullptr) {
+    refuse(connection, port_in_use(other_static->state(), join, message.facts), out);
     return;
   }
   if (job == nullptr) {

@@ -29,6 +29,7 @@ using ConnectionId = std::uint64_t;
 struct ConnectionFacts {
   std::string peer_addr;   // numeric, where the agent's connection comes from
   std::string local_addr;  // numeric, ours, as the agent reached it
+  std::uint16_t local_port = 0;
   bool peer_is_loopback = false;
 };
 

@@ -60,6 +60,9 @@ struct JobTimeouts {
   std::chrono::milliseconds replacement{0};
 };
 
+// Of WorkerFailure::error_fields; an agent leaves them out where they are more.
+inline constexpr std::size_t kMaxErrorFieldsBytes = 8192;
+
 // The end of one worker, as the report shows it.
 struct WorkerFailure {
   int global_rank = -1;
@@ -77,6 +80,17 @@ struct WorkerFailure {
   // When, in µs of the rendezvous' monotonic clock, and how far off that may be; 0: not known.
   std::int64_t died_at_us = 0;
   std::int64_t clock_error_us = 0;
+  std::int64_t ended_at = 0;  // seconds since 1970, by its host's clock: for people; 0: not known
+  // What it left in its error file (agent/error_files.h): its traceback, at most 24 lines, and the
+  // file's path where that stays.
+  std::vector<std::string> traceback = {};
+  std::string error_file = {};
+  // What else that file has, as the text of a JSON object; empty: nothing. Never trusted to be one.
+  std::string error_fields = {};
+  // What is known of memory that ran out (agent/memory_kills.h), "ran out: …"; empty: nothing.
+  std::string out_of_memory = {};
+  std::vector<std::string> log_files = {};  // those of its stdout and stderr; at most 2
+  bool lasting = false;  // no restart mends it: its program is gone, or can't be executed
 };
 
 // ---- agent → rendezvous ----
@@ -99,6 +113,8 @@ struct Join {
   std::uint16_t store_port = 0;  // a listener already bound for the next round's store
   std::string topology;          // "pod1.rack7", see locality.h; empty: not known
   std::string program;           // differing programs: a warning
+  std::string role;              // --role: nodes of one role are counted by themselves, too
+  std::uint32_t user_id = 0;     // of this ddprun, as it says itself: jobs are told apart by it
 };
 
 // Nothing but the envelope's `ack`, never numbered: the answer to JobEnd and Refused, after which
@@ -136,6 +152,8 @@ struct WorkersStopped {
   std::uint64_t round = 0;
   std::uint16_t store_port = 0;
   std::uint64_t last_step = 0;  // that any of its workers finished, by the job's count; 0: none
+  // When the last process was gone, in µs of the rendezvous' monotonic clock; 0: not known.
+  std::int64_t gone_at_us = 0;
 };
 
 inline constexpr int kAgentItself = -1;  // in place of a rank
@@ -168,10 +186,12 @@ struct Preempted {
   std::chrono::milliseconds notice{60'000};  // until the workers must have gone
 };
 
-// The agent ends by its own will (a signal); exit_code is what it will exit with.
+// The agent ends by its own will (a signal); exit_code is what it will exit with. The job ends with
+// it, or, where only this node goes, goes on as after the loss of a node.
 struct Leave {
   std::string reason;
   int exit_code = 0;
+  bool alone = false;  // only this node
 };
 
 // The next four are never numbered: nobody wants to know later.
@@ -232,6 +252,8 @@ struct StartRound {
   int num_nodes = 1;
   int first_global_rank = 0;
   int world_size = 1;
+  int first_role_rank = 0;  // among the workers of the nodes with this node's role
+  int role_world_size = 1;
   std::string node_addr;         // this node, as its peers reach it
   std::string master_node_addr;  // node rank 0, as this node reaches it
   // What workers get as MASTER_ADDR and MASTER_PORT. Static mode: empty and 0; it is the endpoint

@@ -9,6 +9,7 @@
 #include "common/signal_names.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/hang_action.h"
+#include "rendezvous/membership/surplus.h"
 
 namespace ddprun::membership {
 namespace {
@@ -137,7 +138,7 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
                         " workers of this node there would be more than ",
                         std::numeric_limits<int>::max(), "; give fewer with --nproc-per-node"));
   }
-  if (!join.node_rank) return std::nullopt;
+  if (!join.node_rank) return refuse_surplus(job, join, facts);
   if (*join.node_rank < 0 || *join.node_rank >= ours.max_nodes) {
     return usage(concat("--node-rank=", *join.node_rank, " is out of range: with --nnodes=",
                         nnodes_text(ours), " node ranks are 0 to ", ours.max_nodes - 1));
@@ -147,7 +148,7 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
     return usage(concat("--node-rank=", *join.node_rank, " is already taken by ",
                         describe(job.nodes.at(holder->second)), "; give each node its own"));
   }
-  return std::nullopt;
+  return refuse_surplus(job, join, facts);
 }
 
 std::string join_warning(const JobState& job, const Join& join) {
@@ -162,7 +163,8 @@ std::string join_warning(const JobState& job, const Join& join) {
 std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& failure) {
   const auto left = nodes_left(job);
   const bool enough_nodes = enough_are_left(job, left);
-  if (job.failures <= job.settings.max_restarts && enough_nodes) return std::nullopt;
+  const bool restarts_left = job.failures <= job.settings.max_restarts;
+  if (restarts_left && enough_nodes && !failure.lasting) return std::nullopt;
   int code = failure.signal_number != 0 ? exit_status_for_signal(failure.signal_number)
                                         : failure.exit_code;
   if (code == 0) code = 1;  // an agent that calls success a failure must not end the job with 0
@@ -170,6 +172,8 @@ std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& fa
   if (!enough_nodes) {
     reason += concat("; with the excluded nodes out, ", left, " of ", nnodes_text(job.settings),
                      " nodes are left");
+  } else if (restarts_left) {
+    reason += "; a restart doesn't mend that";
   } else if (job.settings.max_restarts > 0) {
     reason += concat("; all ", job.settings.max_restarts, " restarts are used up");
   }
@@ -232,7 +236,8 @@ std::optional<JobEnd> after_preemption(const JobState& job, const std::string& w
   const auto left = nodes_left(job);
   std::string why;
   if (takes_rendezvous) {
-    why = "; its ddprun serves the rendezvous";
+    why = left == 0 ? "; it is the job's only node"
+                    : "; its ddprun serves the rendezvous, without which no other node can go on";
   } else if (!enough_are_left(job, left)) {
     why = concat("; ", left, " of ", nnodes_text(job.settings), " nodes are left");
   } else if (job.preemptions > job.settings.max_preemptions) {
@@ -273,11 +278,15 @@ JobEnd join_timeout(const JobState& job) {
   const auto came = std::count_if(job.nodes.begin(), job.nodes.end(), [](const auto& entry) {
     return entry.second.connection.has_value();
   });
-  return retryable(
-      job, concat("only ", came, " of ", nnodes_text(job.settings), " nodes came to job ",
-                  job.run_id, " within ", seconds_text(job.timeouts.join), ": ",
-                  names(job, [](const Node& node) { return node.connection.has_value(); }),
-                  "; start ddprun with the same --rdzv-endpoint and --rdzv-id on the others"));
+  const char* advice = is_static(job.settings)
+                           ? "the same --master-addr and --master-port, and its own --node-rank, "
+                             "on each of the others"
+                           : "the same --rdzv-endpoint and --rdzv-id on the others";
+  return retryable(job,
+                   concat("only ", came, " of ", nnodes_text(job.settings), " nodes came to job ",
+                          job.run_id, " within ", seconds_text(job.timeouts.join), ": ",
+                          names(job, [](const Node& node) { return node.connection.has_value(); }),
+                          "; start ddprun with ", advice));
 }
 
 JobEnd replacement_timeout(const JobState& job, const std::string& what_happened) {
@@ -321,24 +330,6 @@ std::string describe(const WorkerFailure& failure) {
   return text;
 }
 
-Waiting spare_note(const JobState& job, int num_members, int num_spares) {
-  Waiting waiting;
-  waiting.spare = true;
-  const std::string max = std::to_string(job.settings.max_nodes);
-  if (num_members < job.settings.max_nodes) {
-    waiting.note =
-        concat("job ", job.run_id, " runs on ", num_members, num_members == 1 ? " node" : " nodes",
-               "; this one comes in with the next round");
-  } else if (num_spares <= job.settings.spares) {
-    waiting.note = concat("job ", job.run_id, " has its ", max, " nodes; ready as spare (",
-                          num_spares, " of ", job.settings.spares, ")");
-  } else {
-    waiting.note = concat("job ", job.run_id, " already has ", max, " of ", max,
-                          "; waiting as spare; for a new job give --rdzv-id");
-  }
-  return waiting;
-}
-
 bool differ_in_hash_only(std::string_view a, std::string_view b) {
   constexpr std::string_view kDigits = "0123456789", kHexDigits = "0123456789abcdef";
   const auto user_of = [&](std::string_view id) -> std::string_view {
@@ -352,21 +343,39 @@ bool differ_in_hash_only(std::string_view a, std::string_view b) {
   return a != b && !user_of(a).empty() && user_of(a) == user_of(b);
 }
 
-std::string other_job_hint(const JobState& job, int have_nodes, const JobState& other,
-                           int other_nodes) {
-  const auto counts = [](const JobState& state, int have) {
-    return concat(have, " of ", state.settings.min_nodes);
-  };
-  return concat("waiting for nodes: ", counts(job, have_nodes), " are here. Another job of yours, ",
-                other.run_id, ", waits too (", counts(other, other_nodes),
-                "): if it should be this one, ", job.run_id,
+std::string other_job_hint(const JobState& job, const JobState& other, int other_nodes) {
+  return concat("Another job of yours, ", other.run_id, ", waits too (", other_nodes, " of ",
+                other.settings.min_nodes, "): if it should be this one, ", job.run_id,
                 ", the commands or --nnodes differ; give both the same --rdzv-id");
 }
 
-Waiting waiting_note(const JobState& job, int have_nodes) {
+Waiting waiting_note(const JobState& job, int have_nodes, std::chrono::milliseconds longest,
+                     const std::string& hint) {
   Waiting waiting;
   waiting.have_nodes = have_nodes;
   waiting.need_nodes = job.settings.min_nodes;
+  if (have_nodes < job.settings.min_nodes || longest.count() <= 0) {
+    if (!hint.empty()) {
+      waiting.note = concat("waiting for nodes: ", have_nodes, " of ", waiting.need_nodes,
+                            " are here. ", hint);
+    }
+    return waiting;
+  }
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(longest).count();
+  const std::string here =
+      concat(have_nodes, have_nodes == 1 ? " node is here" : " nodes are here");
+  if (have_nodes >= job.settings.max_nodes) {
+    waiting.note = concat(here, "; the next round begins in ", seconds, " s");
+  } else if (job.round > 0) {
+    waiting.note =
+        concat(here, ", enough to go on; waiting up to ", seconds, " s for more (at most ",
+               job.settings.max_nodes, "); who comes later waits for the next round");
+  } else {
+    waiting.note =
+        concat(here, ", enough to start; waiting up to ", seconds, " s for more (at most ",
+               job.settings.max_nodes, "; --last-call-timeout)");
+  }
+  if (!hint.empty()) waiting.note += ". " + hint;
   return waiting;
 }
 

@@ -74,19 +74,17 @@ JobEnd replacement_timeout(const JobState& job, const std::string& what_happened
 // "rank 3 (node 1, gpu07, pid 4711) failed with exit code 5" or "… was killed by SIGSEGV".
 std::string describe(const WorkerFailure& failure);
 
-// What a surplus agent is told: that it waits as a spare, and what to do for a job of its own.
-Waiting spare_note(const JobState& job, int num_members, int num_spares);
-
 inline constexpr std::size_t kMadeHashDigits = 12;
 
 // Whether both are job ids that ddprun made, "<uid>-<hash of the command>", of one user.
 bool differ_in_hash_only(std::string_view a, std::string_view b);
 
 // To nodes that wait while another job, which may be meant to be theirs, waits beside it.
-std::string other_job_hint(const JobState& job, int have_nodes, const JobState& other,
-                           int other_nodes);
+std::string other_job_hint(const JobState& job, const JobState& other, int other_nodes);
 
-// How many nodes the next round needs and how many are there, with the first hosts' names.
-Waiting waiting_note(const JobState& job, int have_nodes);
+// How many nodes the next round needs and how many are there; where those are enough, how long they
+// wait for more at most. `hint`: what may be wrong, or empty.
+Waiting waiting_note(const JobState& job, int have_nodes, std::chrono::milliseconds longest,
+                     const std::string& hint);
 
 }  // namespace ddprun::membership

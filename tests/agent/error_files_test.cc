@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/error_files.h"
 
-#include <unistd.h>
-
 #include <fstream>
 
 #include "tests/support/catch.h"
@@ -11,40 +9,63 @@
 using namespace ddprun::agent;
 
 TEST_CASE("error file: the message that @record wrote, or nothing") {
-  CHECK(parse_error_file(R"({"message": {"message": "ValueError: x", "extraInfo": {}}})") ==
+  CHECK(parse_error_file(R"({"message": {"message": "ValueError: x", "extraInfo": {}}})").message ==
         "ValueError: x");
-  CHECK(parse_error_file(R"({"message": "plain"})") == "plain");
+  CHECK(parse_error_file(R"({"message": "plain"})").message == "plain");
   for (const char* text : {"", "{", "[]", "7", "{}", R"({"message": 7})", R"({"message": {}})"}) {
     CAPTURE(text);
-    CHECK(parse_error_file(text).empty());
+    CHECK(parse_error_file(text).message.empty());
   }
 }
 
-TEST_CASE("error files: read back per round and worker, nothing stays behind") {
+TEST_CASE("error file: the traceback, of a long one the first line and the end") {
+  const auto traceback = [](const std::string& stack) {
+    return parse_error_file(R"({"message": {"message": "E", "extraInfo": {"py_callstack": ")" +
+                            stack + R"("}}})")
+        .traceback;
+  };
+  CHECK(traceback("Traceback:\\n  here\\nE: x\\n") ==
+        std::vector<std::string>{"Traceback:", "  here", "E: x"});
+  CHECK(traceback("").empty());
+  std::string stack = "Traceback:";
+  for (int i = 0; i < 100; ++i) stack += "\\nline " + std::to_string(i);
+  const auto lines = traceback(stack);
+  REQUIRE(lines.size() == 24);
+  CHECK(lines.front() == "Traceback:");
+  CHECK(lines[1] == "line 77");
+  CHECK(lines.back() == "line 99");
+}
+
+TEST_CASE("error file: what a handler of the program's own added, up to a size") {
+  const auto fields = [](const std::string& json) { return parse_error_file(json).fields; };
+  CHECK(fields(R"({"message": {"message": "E", "errorCode": 3,
+                   "extraInfo": {"py_callstack": "T", "timestamp": "1"}}})") == "");
+  CHECK(fields(R"({"message": "E"})") == "");
+  CHECK(fields(R"({"message": {"message": "E", "extraInfo": {"timestamp": "1", "step": 40}},
+                   "ticket": 7})") == R"({"message":{"extraInfo":{"step":40}},"ticket":7})");
+  CHECK(fields(R"({"message": "E", "job": [1]})") == R"({"job":[1]})");
+  CHECK(fields(R"({"message": "E", "big": ")" + std::string(9000, 'x') + R"("})") == "");
+}
+
+TEST_CASE("error files: read back by round and worker") {
   const ddprun::test::TempDirectory directory;
-  const std::string prefix = directory.path("x");
-  const auto exists = [](const std::string& path) { return ::access(path.c_str(), F_OK) == 0; };
-  std::string first, second;
-  {
-    ErrorFiles files(prefix);
-    files.begin_round(1, 2);
-    first = files.path(1, 1);
-    CHECK(first != files.path(1, 0));
-    CHECK(first != files.path(2, 1));
-    std::ofstream(first) << R"({"message": {"message": "KeyError: 'a'"}})";
-    CHECK(files.message(1, 1) == "KeyError: 'a'");
-    CHECK(files.message(1, 0).empty());
-    files.begin_round(2, 2);
-    CHECK_FALSE(exists(first));
-    second = files.path(2, 0);
-    std::ofstream(second) << "{";
-    CHECK(files.message(2, 0).empty());
-  }
-  CHECK_FALSE(exists(second));
-}
-
-TEST_CASE("error files: no prefix, no files") {
-  const ErrorFiles files("");
+  ErrorFiles files(2);
   CHECK(files.path(1, 0).empty());
-  CHECK(files.message(1, 0).empty());
+  CHECK(files.read(1, 0).message.empty());
+  const std::vector<std::string> paths = {worker_error_file("", directory.path(), 0),
+                                          worker_error_file("", directory.path(), 1)};
+  CHECK(paths[0] != paths[1]);
+  files.begin_round(1, "", directory.path());
+  CHECK(files.path(1, 1) == paths[1]);
+  std::ofstream(paths[1]) << R"({"message": {"message": "KeyError: 'a'"}})";
+  CHECK(files.read(1, 1).message == "KeyError: 'a'");
+  CHECK(files.read(1, 0).message.empty());
+  CHECK(files.read(1, 2).message.empty());
+  CHECK(files.read(2, 1).message.empty());
+  std::ofstream(paths[0]) << "{";
+  CHECK(files.read(1, 0).message.empty());
+  files.begin_round(2, "/logs/attempt_0", directory.path());
+  CHECK(files.path(2, 1) == "/logs/attempt_0/1/error.json");
+  files.begin_round(3, "", "");
+  CHECK(files.path(3, 0).empty());
 }

@@ -2,6 +2,7 @@
 // A WorkerGroup with its events recorded and its console in memory files, for [proc] tests.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,13 +32,20 @@ inline std::string contents(int fd) {
   return size < 0 ? "" : text;
 }
 
+// A file in memory that several processes may write at once, each write at the end.
+inline int memory_file(const char* name) {
+  const int fd = ::memfd_create(name, MFD_CLOEXEC);
+  ::fcntl(fd, F_SETFL, O_APPEND);
+  return fd;
+}
+
 class GroupFixture {
  public:
-  explicit GroupFixture(bool prefix_output = true, ConsoleOptions console_options = {-1, -1, -1})
-      : stdout_file(::memfd_create("stdout", MFD_CLOEXEC)),
-        stderr_file(::memfd_create("stderr", MFD_CLOEXEC)),
+  explicit GroupFixture(bool several_workers = true, ConsoleOptions console_options = {-1, -1, -1})
+      : stdout_file(memory_file("stdout")),
+        stderr_file(memory_file("stderr")),
         console(io, with_files(console_options)) {
-    options.prefix_output = prefix_output;
+    options.several_workers = several_workers;
   }
 
   // One shell per script; ranks count from 0.
@@ -90,8 +98,8 @@ class GroupFixture {
     return wait_for([&] { return out().find(text) != std::string::npos; });
   }
   // Stops, with a grace that is not used up, and waits for the end.
-  bool stop_and_wait(std::chrono::milliseconds grace = kPatience) {
-    group->stop(grace);
+  bool stop_and_wait(std::chrono::milliseconds grace = kPatience, int signal_number = SIGTERM) {
+    group->stop(grace, signal_number);
     return wait_for([this] { return num_all_gone > 0; });
   }
 

@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   boost::asio::io_context io;
   Console console(io);
   WorkerGroupOptions options;
-  options.prefix_output = std::atoi(argv[2]) != 0;
+  options.several_workers = std::atoi(argv[2]) != 0;
   int exit_code = 0;
   std::unique_ptr<WorkerGroup> group;
   const auto stop = [&] { group->stop(std::chrono::seconds(5)); };

@@ -2,7 +2,12 @@
 // A spare's workers with a real agent's socket, played by a few lines of Python.
 #include "agent/parked_workers.h"
 
+#include <fstream>
+#include <sstream>
+
+#include "agent/output/log_tree.h"
 #include "common/env_names.h"
+#include "common/log.h"
 #include "tests/agent/group_fixture.h"
 #include "tests/support/temp_directory.h"
 
@@ -28,12 +33,13 @@ print("place", f.read(int(line.split(b":")[-1].strip(b"} \n"))), flush=True)
 )";
 
 struct Spare : GroupFixture {
-  explicit Spare(const std::vector<std::string>& arguments) {
+  explicit Spare(const std::vector<std::string>& arguments, WorkerGroupOptions group_options = {}) {
     ParkedWorkersOptions parked_options;
-    parked_options.group.prefix_output = true;
+    parked_options.group = std::move(group_options);
+    parked_options.group.several_workers = true;
     parked_options.environment.inherited = {{"PATH", "/usr/bin:/bin"}};
     parked_options.environment.num_workers = 2;
-    parked_options.argv = arguments;
+    parked_options.command.argv = arguments;
     parked_options.socket_parent = directory.path();
     ParkedWorkersEvents events;
     events.socket.said = [this](int, const WorkerLine&) { ++num_said; };
@@ -48,6 +54,12 @@ struct Spare : GroupFixture {
   }
   std::vector<std::vector<std::string>> places() const {
     return {{"PATH=/usr/bin:/bin", "RANK=6"}, {"PATH=/usr/bin:/bin", "RANK=7"}};
+  }
+  int num_shown(std::string_view text) const {
+    const std::string shown = out();
+    int count = 0;
+    for (std::size_t at = 0; (at = shown.find(text, at)) != std::string::npos; ++at) ++count;
+    return count;
   }
   bool dismissed() {
     parked->dismiss();
@@ -76,12 +88,45 @@ TEST_CASE("ParkedWorkers: all that wait get their places and become a group of t
   WorkerGroupEvents events;
   events.all_succeeded = [&] { ++spare.num_all_succeeded; };
   events.all_gone = [&] { ++spare.num_all_gone; };
-  spare.group->adopt(3, 6, std::move(events));
+  spare.group->adopt(3, 6, "", std::move(events));
   REQUIRE(spare.wait_for([&] { return spare.num_all_succeeded == 1; }));
   REQUIRE(spare.stop_and_wait());
   CHECK_THAT(spare.out(), Contains("[spare] warm None\n"));
   CHECK_THAT(spare.out(), Contains("[6] place b'RANK=6\\x00'\n"));
   CHECK_THAT(spare.out(), Contains("[7] place b'RANK=7\\x00'\n"));
+}
+
+TEST_CASE("ParkedWorkers: log files begin with the place, in the round's own directory", "[proc]") {
+  const bool is_tee = GENERATE(true, false);
+  const test::TempDirectory logs;
+  WorkerGroupOptions options;
+  options.output.log_dir = logs.path();
+  StreamSpec& spec = is_tee ? options.output.tee : options.output.redirects;
+  REQUIRE(parse_stream_spec("1", spec).empty());
+  Spare spare(Spare::worker("waits"), options);
+  REQUIRE(spare.wait_for([&] { return spare.num_said == 2; }));
+  REQUIRE(spare.wait_for([&] { return spare.num_shown("[spare] warm None\n") == 2; }));
+  REQUIRE(spare.parked->place(spare.places()));
+  const auto socket = spare.parked->take_socket();
+  spare.group = spare.parked->take_group();
+  spare.parked.reset();
+  WorkerGroupEvents events;
+  events.all_succeeded = [&] { ++spare.num_all_succeeded; };
+  events.all_gone = [&] { ++spare.num_all_gone; };
+  const std::string attempt = LogTree(logs.path(), "job").begin_attempt(4, 2);
+  spare.group->adopt(3, 6, attempt, std::move(events));
+  REQUIRE(spare.wait_for([&] { return spare.num_all_succeeded == 1; }));
+  REQUIRE(spare.stop_and_wait());
+  REQUIRE(spare.console.finish_files(Deadline::after(kPatience)));
+  for (int i = 0; i < 2; ++i) {
+    const std::string line = concat("place b'RANK=", 6 + i, "\\x00'\n");
+    std::ifstream file(LogTree::log_file(attempt, i, OutputStream::kStdout));
+    std::ostringstream text;
+    text << file.rdbuf();
+    CHECK(text.str() == line);
+    CHECK(spare.num_shown(concat("[default", i, "]:", line)) == (is_tee ? 1 : 0));
+  }
+  CHECK(spare.num_shown("place") == (is_tee ? 2 : 0));
 }
 
 TEST_CASE("ParkedWorkers: no place for workers of which one doesn't wait", "[proc]") {

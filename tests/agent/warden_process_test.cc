@@ -4,10 +4,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <thread>
 
+#include "common/socket.h"
 #include "tests/agent/group_fixture.h"
 
 namespace ddprun::agent {
@@ -27,8 +30,18 @@ struct WardenHost {
 };
 
 bool ends(const UniqueFd& pidfd, std::chrono::milliseconds limit) {
-  pollfd ready{pidfd.get(), POLLIN, 0};
-  return ::poll(&ready, 1, static_cast<int>(limit.count())) == 1;
+  return wait_ready(pidfd.get(), POLLIN, Deadline::after(limit));
+}
+
+// The next news of this kind of a child; SIGCHLD, which the agent handles, doesn't end the wait.
+siginfo_t news_of(pid_t pid, int options) {
+  siginfo_t news{};
+  int result = 0;
+  do {
+    result = ::waitid(P_PID, static_cast<id_t>(pid), &news, options);
+  } while (result < 0 && errno == EINTR);
+  REQUIRE(result == 0);
+  return news;
 }
 
 }  // namespace
@@ -74,6 +87,31 @@ TEST_CASE(
   host.io.restart();
   host.io.run_for(kPatience);
   CHECK(host.num_gone == 2);
+}
+
+TEST_CASE("warden process: one that is stopped is continued at once") {
+  WardenHost host;
+  const auto warden = host.launch();
+  host.io.poll();
+  for (int i = 0; i < 2; ++i) {
+    CAPTURE(i);
+    REQUIRE(::kill(warden->pid(), SIGSTOP) == 0);
+    news_of(warden->pid(), WSTOPPED | WNOWAIT);
+    siginfo_t news{};
+    asio::steady_timer limit(host.io, kPatience);
+    limit.async_wait([](const boost::system::error_code&) {});
+    while (limit.expiry() > std::chrono::steady_clock::now() && news.si_pid == 0) {
+      host.io.run_one_for(std::chrono::milliseconds{20});
+      news = news_of(warden->pid(), WCONTINUED | WNOHANG);
+    }
+    CHECK(news.si_code == CLD_CONTINUED);
+  }
+  const UniqueFd end = open_pidfd(warden->pid());
+  warden->hang_up();
+  REQUIRE(ends(end, kPatience));
+  host.io.restart();
+  host.io.run_for(kPatience);
+  CHECK(host.num_gone == 1);
 }
 
 }  // namespace ddprun::agent

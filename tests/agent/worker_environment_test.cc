@@ -31,11 +31,18 @@ membership::StartRound third_round() {
   round.num_nodes = 2;
   round.first_global_rank = 4;
   round.world_size = 6;
+  round.first_role_rank = 2;
+  round.role_world_size = 4;
   round.node_addr = "10.0.0.2";
   round.master_node_addr = "10.0.0.1";
   round.master_addr = "10.0.0.1";
   round.master_port = 5555;
   return round;
+}
+
+bool has(const std::vector<std::string>& variables, const std::string& begin) {
+  return std::any_of(variables.begin(), variables.end(),
+                     [&](const std::string& each) { return each.starts_with(begin); });
 }
 
 }  // namespace
@@ -45,6 +52,7 @@ TEST_CASE("worker environment: torchrun's variables and DDPRUN_*, with this work
   options.inherited = {{"PATH", "/bin"}, {"RANK", "stale"}};
   options.run_id = "job";
   options.role = "trainer";
+  options.signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   options.max_restarts = 5;
   options.num_workers = 2;
   options.terminal_columns = 99;
@@ -56,12 +64,12 @@ TEST_CASE("worker environment: torchrun's variables and DDPRUN_*, with this work
       {"DDPRUN_AGENT_SOCKET", "/tmp/d/agent.sock"},
       {"LOCAL_RANK", "1"},
       {"GROUP_RANK", "1"},
-      {"ROLE_RANK", "5"},
+      {"ROLE_RANK", "3"},
       {"ROLE_NAME", "trainer"},
       {"WORLD_SIZE", "6"},
       {"LOCAL_WORLD_SIZE", "2"},
       {"GROUP_WORLD_SIZE", "2"},
-      {"ROLE_WORLD_SIZE", "6"},
+      {"ROLE_WORLD_SIZE", "4"},
       {"MASTER_ADDR", "10.0.0.1"},
       {"MASTER_PORT", "5555"},
       {"TORCHELASTIC_RESTART_COUNT", "2"},
@@ -113,10 +121,6 @@ TEST_CASE("parked_environment has nothing that a place gives, and the place brin
   options.run_id = "job";
   options.num_workers = 2;
   const std::vector<std::string> parked = parked_environment(options, 1, "/tmp/agent");
-  const auto has = [](const std::vector<std::string>& variables, const std::string& begin) {
-    return std::any_of(variables.begin(), variables.end(),
-                       [&](const std::string& each) { return each.starts_with(begin); });
-  };
   for (const char* there : {"PATH=/bin", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "DDPRUN_ROUND=0",
                             "TORCHELASTIC_RUN_ID=job", "DDPRUN_AGENT_SOCKET=/tmp/agent"}) {
     INFO(there);
@@ -141,4 +145,19 @@ TEST_CASE("parked_environment has nothing that a place gives, and the place brin
   CHECK(has(merged, "DDPRUN_ROUND=2"));
   CHECK_FALSE(has(merged, "PATH="));
   CHECK_FALSE(has(merged, "LOCAL_RANK="));
+}
+
+TEST_CASE("worker environment: with one GPU for each worker all are LOCAL_RANK 0") {
+  WorkerEnvironmentOptions options;
+  options.inherited = {{"CUDA_VISIBLE_DEVICES", "4,6"}, {"DDPRUN_LOCAL_RANK", "stale"}};
+  options.num_workers = 2;
+  CHECK_FALSE(has(worker_environment(options, third_round(), 1, {}), "DDPRUN_LOCAL_RANK="));
+  options.devices = {"4", "6"};
+  const auto environment = worker_environment(options, third_round(), 1, {});
+  for (const char* variable : {"LOCAL_RANK=0", "DDPRUN_LOCAL_RANK=1", "CUDA_VISIBLE_DEVICES=6"}) {
+    CHECK(has(environment, variable));
+  }
+  CHECK_FALSE(has(environment, "HIP_VISIBLE_DEVICES="));
+  options.inherited["HIP_VISIBLE_DEVICES"] = "4,6";
+  CHECK(has(worker_environment(options, third_round(), 0, {}), "HIP_VISIBLE_DEVICES=4"));
 }

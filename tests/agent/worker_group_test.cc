@@ -13,8 +13,11 @@
 #include <fstream>
 #include <set>
 
+#include "agent/binding/machine_layout.h"
 #include "agent/warden_process.h"
 #include "common/error.h"
+#include "common/exit_codes.h"
+#include "common/socket.h"
 #include "tests/agent/group_fixture.h"
 #include "tests/support/temp_directory.h"
 
@@ -69,8 +72,7 @@ TEST_CASE("WorkerGroup: of deaths that the warden sees at once the earliest is t
   for (const int rank : {2, 3, 0, 1}) {
     const UniqueFd death = open_pidfd(pids[rank]);
     REQUIRE(::kill(pids[rank], rank == 2 ? SIGABRT : SIGKILL) == 0);
-    pollfd ready{death.get(), POLLIN, 0};
-    REQUIRE(::poll(&ready, 1, 30'000) == 1);
+    REQUIRE(wait_ready(death.get(), POLLIN, Deadline::after(kPatience)));
   }
   REQUIRE(::kill(wardens.front(), SIGCONT) == 0);
   REQUIRE(run.wait_for([&] { return !run.failures.empty(); }));
@@ -100,6 +102,25 @@ TEST_CASE("WorkerGroup: an exit code is reported with rank, pid, node, host and 
   CHECK(failure.last_lines.back() == "three");
   REQUIRE(run.stop_and_wait());
   CHECK(run.failures.size() == 1);  // the other one is a victim
+}
+
+TEST_CASE("WorkerGroup: a worker may use the CPUs that it is given; none that it can have is said",
+          "[proc]") {
+  const std::string which = "grep Cpus_allowed_list /proc/self/status";
+  const CpuSet one{allowed_cpus().cpus().front()};
+  GroupFixture bound;
+  bound.options.cpus = {one};
+  bound.start_shells({which});
+  REQUIRE(bound.wait_for([&] { return bound.num_all_succeeded == 1; }));
+  REQUIRE(bound.stop_and_wait());
+  CHECK_THAT(bound.out(), Contains("Cpus_allowed_list:\t" + to_text(one) + "\n"));
+  GroupFixture impossible;
+  impossible.options.cpus = {CpuSet{CpuSet::kMostCpus - 1}};
+  impossible.start_shells({which});
+  REQUIRE(impossible.wait_for([&] { return !impossible.failures.empty(); }));
+  CHECK(impossible.failures.front().exit_code == kExitNotExecutable);
+  CHECK_THAT(impossible.failures.front().note, Contains("could not be bound to CPUs 1023"));
+  REQUIRE(impossible.stop_and_wait());
 }
 
 TEST_CASE("WorkerGroup: death by a signal is reported as such", "[proc]") {
@@ -202,7 +223,7 @@ TEST_CASE("WorkerGroup: the environment is exactly what was given", "[proc]") {
                           "Y=" + big.substr(0, 100'000)};
   std::string expected;
   for (const auto& variable : specs[0].environment) expected += variable + '\0';
-  run.options.prefix_output = false;
+  run.options.several_workers = false;
   run.start(std::move(specs));
   REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
   REQUIRE(run.stop_and_wait());
@@ -304,7 +325,7 @@ TEST_CASE("worker group: exit code 75 is a worker that left, where that was aske
   GroupFixture fixture;
   fixture.start_shells({"exit 75", "exit 0"});
   SECTION("asked for") {
-    fixture.group->allow_leaving();
+    fixture.group->ask_to_leave();
     REQUIRE(fixture.wait_for([&] { return fixture.num_all_left > 0; }));
     CHECK(fixture.failures.empty());
     CHECK(fixture.num_all_succeeded == 0);
@@ -314,6 +335,43 @@ TEST_CASE("worker group: exit code 75 is a worker that left, where that was aske
     CHECK(fixture.failures[0].exit_code == 75);
     CHECK(fixture.num_all_left == 0);
   }
+  CHECK(fixture.stop_and_wait());
+}
+
+TEST_CASE("worker group: a warning reaches those that handle it, once, and harms nobody else",
+          "[proc]") {
+  GroupFixture fixture;
+  const test::TempDirectory directory;
+  const std::string go = directory.path("go");
+  const std::string waits = "until [ -e " + go + " ]; do sleep 0.02; done; ";
+  // A shell's trap runs when its command has ended; `wait` ends at once.
+  const auto handles = [](const std::string& name) {
+    return "trap 'echo warned " + name + "; exit 75' USR1; echo up; sleep 600 & wait";
+  };
+  fixture.start_shells({
+      handles("itself"),
+      "sh -c \"" + handles("below") + "\"; exit $?",  // a wrapper that has no handler
+      "echo up; " + waits + "echo lives; exit 75",
+      "trap '' USR1; echo up; " + waits + "exit 75",
+      // What it has left behind is no worker.
+      "(trap 'echo wrong' USR1; echo up; while :; do sleep 0.02; done) & exit 0",
+  });
+  const auto count = [&](const std::string& word) {
+    const std::string text = fixture.out();
+    std::size_t found = 0;
+    for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  REQUIRE(fixture.wait_for([&] { return count("up\n") == 5; }));
+  fixture.group->ask_to_leave();
+  fixture.group->ask_to_leave();
+  REQUIRE(fixture.wait_for([&] { return count("warned") == 2; }));
+  std::ofstream(go).put('x');
+  REQUIRE(fixture.wait_for([&] { return fixture.num_all_left > 0; }));
+  CHECK(fixture.failures.empty());
+  CHECK(count("lives") == 1);
+  CHECK(count("warned below") == 1);
+  CHECK(count("wrong") == 0);
   CHECK(fixture.stop_and_wait());
 }
 

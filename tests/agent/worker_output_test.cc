@@ -208,6 +208,7 @@ struct Terminal {
     termios settings;
     ::tcgetattr(slave.get(), &settings);
     settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // newlines as they were written
+    ::setenv("NO_COLOR", "1", 1);
     ::tcsetattr(slave.get(), TCSANOW, &settings);
   }
   UniqueFd master, slave;
@@ -221,6 +222,20 @@ TEST_CASE("Output: on a terminal rank 0's progress bar is redrawn", "[proc]") {
   REQUIRE(run.wait_for([&] {
     screen += read_available(terminal.master.get());
     return screen.find("[0] 10%") != std::string::npos;
+  }));
+  REQUIRE(run.stop_and_wait());
+}
+
+TEST_CASE("Output: on a terminal each worker's prefix has a colour", "[proc]") {
+  Terminal terminal;
+  ::unsetenv("NO_COLOR");
+  ::setenv("TERM", "xterm", 1);
+  GroupFixture run(true, ConsoleOptions{-1, terminal.slave.get(), terminal.slave.get()});
+  run.start_shells({"exit 0", "echo hello"});
+  std::string screen;
+  REQUIRE(run.wait_for([&] {
+    screen += read_available(terminal.master.get());
+    return screen == "\x1b[33m[1] \x1b[0mhello\n";
   }));
   REQUIRE(run.stop_and_wait());
 }

@@ -10,6 +10,7 @@
 #include "agent/warden_process.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/socket.h"
 #include "tests/agent/group_fixture.h"
 #include "tests/support/temp_directory.h"
 
@@ -19,10 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-bool has_ended(const UniqueFd& pidfd) {
-  pollfd ready{pidfd.get(), POLLIN, 0};
-  return ::poll(&ready, 1, 0) == 1;
-}
+bool has_ended(const UniqueFd& pidfd) { return is_ready(pidfd.get(), POLLIN); }
 
 // The number after `mark` in the output.
 pid_t pid_after(const std::string& out, const std::string& mark) {
@@ -149,6 +147,43 @@ TEST_CASE("WorkerGroup: a child of a wrapper that died at SIGTERM has the grace 
   CHECK(run.out().find("saved") != std::string::npos);
 }
 
+TEST_CASE("WorkerGroup: stop() with another signal sends that one", "[proc]") {
+  GroupFixture run;
+  run.start_shells(
+      {"trap 'echo terminated; exit' TERM; trap 'echo saved; exit 3' INT; echo up; "
+       "while :; do sleep 0.01; done"});
+  REQUIRE(run.wait_output("up"));
+  REQUIRE(run.stop_and_wait(kPatience, SIGINT));
+  CHECK(run.out().find("saved") != std::string::npos);
+  CHECK(run.out().find("terminated") == std::string::npos);
+}
+
+TEST_CASE("WorkerGroup: a wrapper's child that ignores the signal gets SIGTERM when it has gone",
+          "[proc]") {
+  GroupFixture run;
+  // A shell starts what stands before "&" with SIGINT ignored.
+  run.start_shells(
+      {"sh -c 'trap \"echo saved; exit\" TERM; echo up; while :; do sleep 0.01; done' & wait"});
+  REQUIRE(run.wait_output("up"));
+  const auto begin = Clock::now();
+  REQUIRE(run.stop_and_wait(kPatience, SIGINT));
+  CHECK(Clock::now() - begin < kPatience / 2);
+  CHECK(run.out().find("saved") != std::string::npos);
+}
+
+TEST_CASE("WorkerGroup: a wrapper's child that is about to end by the signal is let alone",
+          "[proc]") {
+  GroupFixture run;
+  run.start_shells(
+      {"sh -c 'trap \"echo terminated; exit\" TERM; "
+       "trap \"sleep 0.2; echo saved; exit\" USR2; "
+       "echo up; while :; do sleep 0.01; done' & wait"});
+  REQUIRE(run.wait_output("up"));
+  REQUIRE(run.stop_and_wait(kPatience, SIGUSR2));
+  CHECK(run.out().find("saved") != std::string::npos);
+  CHECK(run.out().find("terminated") == std::string::npos);
+}
+
 TEST_CASE("WorkerGroup: a tree that forks faster than it is looked at is killed", "[proc]") {
   GroupFixture run;
   // Each process starts its successor in a session of its own and ends.
@@ -188,7 +223,9 @@ TEST_CASE("WorkerGroup: its owner may destroy it from inside an event", "[proc]"
     failed = true;
     group.reset();
   };
-  group = std::make_unique<WorkerGroup>(io, console, WorkerGroupOptions{true, "", ""}, 0, events);
+  WorkerGroupOptions options;
+  options.several_workers = true;
+  group = std::make_unique<WorkerGroup>(io, console, options, 0, events);
   group->start({GroupFixture::shell("exit 1"), GroupFixture::shell("exit 1")});
   const auto deadline = Deadline::after(kPatience);
   while (!helper_processes().empty() && !deadline.expired()) {

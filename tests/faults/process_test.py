@@ -24,6 +24,7 @@ class StoppedAgent(fault_case.FaultCase):
         first = self.agent(1, *flags, program=deaf)
         self.await_round(world=2)  # so that it is rank 0
         second = self.agent(2, *flags, program=deaf)
+        wait_until(lambda: "comes in with the next round" in self.output_of(second), "the second node waits")
         self.kill(self.named(1, "steady_worker")[0])
         self.await_round(world=4)
         before = self.last_round()

@@ -26,8 +26,8 @@ class BadInput(harness.Case):
         return lines[0]
 
     def test_unknown_flag_with_a_suggestion(self):
-        self.assertIn("unknown flag --nproc_per_nod (did you mean --nproc-per-node?)",
-                      self.refused("--nproc_per_nod=2", "true"))
+        self.assertIn("unknown flag --nproc_per_noed (did you mean --nproc-per-node?)",
+                      self.refused("--nproc_per_noed=2", "true"))
 
     def test_hang_flags(self):
         self.assertIn("--hang-action=kill: must be restart, report or off",
@@ -56,6 +56,56 @@ class BadInput(harness.Case):
         for value in ("0", "", "soon", "-1"):
             self.assertIn("--preflight-timeout", self.refused("--standalone", f"--preflight-timeout={value}", "true"))
 
+    def test_output_flags_that_cannot_be(self):
+        for flag in ("--redirects=4", "--tee=0:4", "--tee=", "--local-ranks-filter=a", "--ranks-filter=3-1",
+                     "--slow-reader=kill", "--log-max-size=10X", "--log-keep=-1"):
+            self.assertIn(flag.split("=")[0], self.refused("--standalone", flag, "true"))
+        self.assertIn("--redirects=4: wants 0, 1 (stdout), 2 (stderr) or 3 (both)", self.refused("--standalone", "-r", "4", "true"))
+
+    def test_a_log_directory_that_cannot_be(self):
+        file = self.write(self.scratch(), "file", "x")
+        self.assertIn(f"--log-dir={file} is no directory", self.refused("--standalone", f"--log-dir={file}", "true"))
+        self.assertIn("can't be written to", self.refused("--standalone", "--log-dir=/proc", "true"))
+        self.assertIn("PET_LOG_DIR", self.refused("--standalone", "true", PET_LOG_DIR="/proc"))
+
+    def test_lists_of_hosts_that_cannot_be(self):
+        folder = self.scratch()
+
+        def hosts_file(text):
+            return "--hostfile=" + self.write(self.scratch(), "h.txt", text)
+        for flags, words in (
+                ([hosts_file("n1 slots=4\r\n\r\nn[1-\r\n")], 'h.txt:3: "n[1-" is no host and no range'),
+                ([hosts_file("n1\nn2\nn[2-3]\n")], "h.txt:3: n2 is named a second time (first: "),
+                ([hosts_file("n1 slots=0")], "h.txt:1: slots 0"),
+                ([hosts_file("n1:4\nn2\n")], "h.txt:2: n2 has no slots, but n1 has ("),
+                ([hosts_file("# none\n")], "h.txt: names no host"),
+                ([f"--hostfile={folder}/missing"], "--hostfile=" + folder + "/missing: No such file"),
+                ([f"--hostfile={folder}"], "Is a directory"),
+                (["--hosts=n[1-2"], "is no host"),
+                (["--hosts="], "--hosts=: wants a value"),
+                (["--hosts=n1:4", "--nproc-per-node=8"], "n1 has 4 slots, but --nproc-per-node=8"),
+                (["--hosts=n[1-4]", "--nnodes=2"], "--nnodes=2: there are 4 hosts; leave --nnodes out, or give --spares"),
+                (["--hosts=n[1-2]", "--nnodes=3"], "--nnodes=3: there are 2 hosts; leave --nnodes out"),
+                (["--hosts=n[1-2]", "--spares=2"], "--spares=2: leaves no node"),
+                (["--hosts=n1", "--hostfile=x"], "give one of the two"),
+                (["--hosts=n1", "--standalone"], "--standalone: is for one node"),
+                (["--hosts=n1", "--node-rank=0"], "the order of the hosts is that of the ranks"),
+                (["--hosts=n1", "--ssh=ssh 'x"], "--ssh=ssh 'x: is no command line"),
+                (["--hosts=n1", "--ssh-fanout=0"], "--ssh-fanout=0: wants a number from 1"),
+                (["--hosts=n1", "--ssh-timeout=0"], "--ssh-timeout=0: wants a number of seconds"),
+                (["--hosts=n1", "--ssh-keep-alive=0.1"], "--ssh-keep-alive=0.1: wants a number of seconds, from 0.2"),
+                (["--hosts=n1", "--ssh-keep-alive=86401"], "--ssh-keep-alive=86401: wants a number of seconds"),
+                (["--hosts=n1", "--env=A=1", "--env==x"], "wants NAME, NAME=VALUE or -NAME"),
+                (["--hosts=n1,n2", "--exclude-hosts=n3"], "--exclude-hosts: n3 is not in the list"),
+                (["--env=A=1"], "--env: is for the workers on the hosts"),
+                (["--exclude-hosts=n3"], "of which?")):
+            with self.subTest(flags):
+                done = self.ddprun(*flags, "--ssh=false", "true") if "--ssh" not in "".join(flags) else \
+                    self.ddprun(*flags, "true")
+                self.assertEqual(done.returncode, 2, done.text)
+                self.assertIn(words, done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.text)
+
     def test_no_program(self):
         self.assertIn("PROGRAM is missing", self.refused("--standalone"))
 
@@ -76,6 +126,10 @@ class BadInput(harness.Case):
         done = self.ddprun("--standalone", script)
         self.assertEqual(done.returncode, 126, done.text)
         self.assertIn(script, done.stderr)
+        script = self.write(self.scratch(), "x", "echo without a first line\n", mode=0o755)
+        done = self.ddprun("--standalone", script)
+        self.assertEqual(done.returncode, 126, done.text)
+        self.assertIn("a script needs a first line like #!/bin/sh", done.stderr)
 
     def test_no_workers(self):
         self.assertIn("--nproc-per-node=0", self.refused("--standalone", "--nproc_per_node=0", "true"))
@@ -111,6 +165,31 @@ class BadInput(harness.Case):
         for flag in ("--node-rank", "--master-port", "--rendezvous-timeout", "--shutdown-timeout"):
             with self.subTest(flag):
                 self.assertIn(f"{flag}=: wants a number", self.refused(f"{flag}=", "true"))
+
+    def test_an_empty_place_is_not_taken_for_none(self):
+        """--rdzv-endpoint=$ENDPOINT with ENDPOINT unset."""
+        for flag in ("--rdzv-endpoint", "--master-addr", "--rdzv-id"):
+            with self.subTest(flag):
+                self.assertIn(f"{flag}=: wants a value, got nothing", self.refused(f"{flag}=", "true"))
+        self.assertEqual(self.ddprun("true", PET_RDZV_ENDPOINT="").returncode, 0)
+
+    def test_a_variable_that_means_nothing_is_told(self):
+        done = self.ddprun("--standalone", "true", DDPRUN_MAX_RESTART="3", DDPRUN_HOSTS="n1", DDPRUN_ROUND="1", DDPRUN_XYZZY="1")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertIn("DDPRUN_MAX_RESTART means nothing (did you mean DDPRUN_MAX_RESTARTS?)", done.stderr)
+        self.assertIn("DDPRUN_HOSTS means nothing: --hosts is for the command line", done.stderr)
+        self.assertEqual(done.stderr.count("means nothing"), 2, done.stderr)
+
+    def test_ranks_that_are_not_there_are_told(self):
+        done = self.ddprun("--standalone", "--nproc-per-node=2", "-r", "7:3", "--local-ranks-filter=0,9", "--ranks-filter=0-1", "true")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertIn("--redirects=7:3: this node has no local rank 7, its last one is 1", done.stderr)
+        self.assertIn("--local-ranks-filter=0,9: this node has no local rank 9", done.stderr)
+        self.assertEqual(done.stderr.count("this node has no"), 2, done.stderr)
+
+    def test_a_wrong_number_of_workers_is_said_of_who_gave_it(self):
+        for value in ("0", "x", "1.5", "99999999"):
+            self.assertIn(f"DDPRUN_NPROC_PER_NODE={value}: wants a number from 1 to ", self.refused("true", DDPRUN_NPROC_PER_NODE=value))
 
     def test_a_flag_without_its_value(self):
         done = self.ddprun("--nnodes")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/cli.h"
 
+#include "common/error.h"
+
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -31,6 +33,17 @@ TEST_CASE("command line: the main job as typed") {
   CHECK(line.config.nproc_per_node == "4");
   CHECK(line.config.program == "train");
   CHECK(line.config.program_args.empty());
+}
+
+TEST_CASE("command line: the line to paste elsewhere has what this node's environment gave") {
+  const CommandLine line =
+      parse({"--max-restarts=3", "train", "a"}, {{"PET_NNODES", "2"},
+                                                 {"PET_MAX_RESTARTS", "1"},
+                                                 {"DDPRUN_SHUTDOWN_TIMEOUT", "5"},
+                                                 {"PET_NODE_RANK", "1"},
+                                                 {"HOME", "/root"}});
+  CHECK(line.config.typed ==
+        Args{"--nnodes=2", "--shutdown-timeout=5", "--max-restarts=3", "train", "a"});
 }
 
 TEST_CASE("command line: both spellings, value with = or behind a space") {
@@ -103,8 +116,63 @@ TEST_CASE("command line: the job's time limits are keys of --rdzv-conf, in secon
   CHECK_THAT(only_problem({"--rdzv-conf=exit_barrier_timeout=x", "x"}),
              Contains("exit_barrier_timeout=x: wants a number of seconds"));
   CHECK_THAT(only_problem({"--rdzv-conf=keep_alive_timeout=0", "x"}), Contains("more than 0"));
-  CHECK_THAT(only_problem({"--rdzv-conf=exit_barier_timeout=1", "x"}),
-             Contains("did you mean exit_barrier_timeout"));
+  CHECK_THAT(only_problem({"--keep-alive-timeout=0.199", "x"}), Contains("at least 0.2 seconds"));
+  CHECK(parse({"--keep-alive-timeout=0.2", "x"}).problems.empty());
+}
+
+TEST_CASE("command line: --rdzv-conf as torchrun reads it") {
+  const CommandLine line = parse(
+      {"--rdzv-conf", " join_timeout = 7 , exit_barier_timeout=1,rank=0,read_timeout=5", "x"});
+  CHECK(line.problems == Args{});
+  CHECK(line.config.rendezvous_timeout == 7s);
+  CHECK(line.config.connect_timeout == 5s);
+  REQUIRE(line.config.notes.size() == 2);
+  CHECK_THAT(line.config.notes[0], Contains("unknown key \"exit_barier_timeout\"") &&
+                                       Contains("did you mean exit_barrier_timeout"));
+  CHECK_THAT(line.config.notes[1], Contains("\"rank\" means nothing here"));
+  CHECK(parse({"--rdzv-conf=", "x"}).problems == Args{});
+  CHECK_THAT(only_problem({"--rdzv-conf=join_timeout=", "x"}), Contains("has no value"));
+  CHECK_THAT(only_problem({"--rdzv-conf=join_timeout", "x"}), Contains("has no value"));
+  CHECK_THAT(only_problem({"--rdzv-conf=a=1,", "x"}), Contains("is not KEY=VALUE"));
+  CHECK_THAT(only_problem({"--rdzv-conf==1", "x"}), Contains("is not KEY=VALUE"));
+  CHECK_THAT(only_problem({"--rdzv-conf=store_type=file", "x"}), Contains("must be tcp"));
+  CHECK(parse({"--rdzv-conf=timeout=9", "x"}).config.static_timeout == 9s);
+  CHECK(parse({"--rdzv-conf=timeout=9,join_timeout=8", "x"}).config.static_timeout == 0s);
+  CHECK(
+      parse({"--rdzv-conf=read_timeout=9", "--rendezvous-timeout=8", "x"}).config.connect_timeout ==
+      0s);
+}
+
+TEST_CASE("command line: what torchrun has for its own Python is taken, and told") {
+  const CommandLine line =
+      parse({"--monitor-interval=5", "--start_method=fork", "--logs-specs=x", "x"});
+  CHECK(line.problems == Args{});
+  REQUIRE(line.config.notes.size() == 3);
+  for (const std::string& note : line.config.notes) CHECK_THAT(note, Contains("means nothing"));
+  CHECK_THAT(only_problem({"--monitor-interval=x", "x"}), StartsWith("--monitor-interval=x"));
+  CHECK_THAT(only_problem({"--start-method=foo", "x"}), StartsWith("--start-method=foo"));
+}
+
+TEST_CASE("command line: --node-rank of the only node means nothing") {
+  const CommandLine line = parse({"--node-rank=3", "x"});
+  CHECK(line.problems == Args{});
+  CHECK_FALSE(line.config.node_rank.has_value());
+  CHECK_THAT(line.config.notes.at(0), Contains("--node-rank=3"));
+}
+
+TEST_CASE("command line: torchrun's own variable for the shutdown time-out") {
+  const Environment theirs = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5"}};
+  CHECK(parse_command_line({"x"}, theirs).config.shutdown_timeout == 5s);
+  CHECK(parse_command_line({"--shutdown-timeout=6", "x"}, theirs).config.shutdown_timeout == 6s);
+}
+
+TEST_CASE("command line: --signals-to-handle wins against the warnings by default") {
+  const LaunchConfig config = parse({"--signals-to-handle=SIGTERM,SIGUSR1", "x"}).config;
+  CHECK(config.signals_to_handle.numbers == std::vector<int>{SIGTERM, SIGUSR1});
+  CHECK(config.preemption.signals.empty());
+  CHECK_THAT(only_problem({"--signals-to-handle=SIGUSR1", "--preemption-signals=SIGUSR1", "x"}),
+             Contains("--preemption-signals"));
+  CHECK_THAT(only_problem({"--signals-to-handle=FOO", "x"}), Contains("FOO"));
 }
 
 TEST_CASE("command line: the job's time limits are flags, too, which win") {
@@ -140,11 +208,27 @@ TEST_CASE("command line: torchrun's keep-alive keys, intervals and attempts") {
 }
 
 TEST_CASE("command line: an unknown flag is named, with a suggestion") {
-  CHECK_THAT(only_problem({"--nproc", "2", "x"}),
-             Contains("unknown flag --nproc ") && Contains("--nproc-per-node?"));
-  CHECK_THAT(only_problem({"--max_restart=2", "x"}), Contains("--max-restarts?"));
-  CHECK_THAT(only_problem({"--standalon", "x"}), Contains("--standalone?"));
+  CHECK_THAT(only_problem({"--nproc-per-nod3", "2", "x"}),
+             Contains("unknown flag --nproc-per-nod3 ") && Contains("--nproc-per-node?"));
+  CHECK_THAT(only_problem({"--max_restrats=2", "x"}), Contains("--max-restarts?"));
+  CHECK_THAT(only_problem({"--standalome", "x"}), Contains("--standalone?"));
   CHECK_THAT(only_problem({"--zzz", "x"}), !Contains("did you mean"));
+}
+
+TEST_CASE("command line: a flag may be abbreviated, as torchrun has it") {
+  CHECK(parse({"--nproc", "2", "x"}).config.nproc_per_node == "2");
+  CHECK(parse({"--max_r=2", "x"}).config.max_restarts == 2);  // torchrun's only one
+  CHECK(parse({"--max-restart-d=2", "x"}).config.max_restart_delay == 2s);
+  CHECK(parse({"--stand", "x"}).config.standalone);
+  for (const std::string several : {"--n", "--ma", "--rdzv", "--hang-"}) {
+    CHECK_THAT(only_problem({several, "x"}), Contains("unknown flag " + several));
+  }
+}
+
+TEST_CASE("command line: a place or a name that is given and empty is a problem, not a default") {
+  for (const std::string flag : {"--rdzv-endpoint", "--rdzv-id", "--master-addr", "--local-addr"}) {
+    CHECK_THAT(only_problem({flag + "=", "--nnodes=2", "x"}), Contains(flag + "=: wants"));
+  }
 }
 
 TEST_CASE("command line: what a job survives") {
@@ -167,6 +251,7 @@ TEST_CASE("command line: what a job survives") {
   CHECK_THAT(only_problem({"--no-progress-restarts=often", "x"}),
              Contains("--no-progress-restarts"));
   CHECK_THAT(only_problem({"--time-limit=", "x"}), Contains("--time-limit"));
+  CHECK_THAT(only_problem({"--time-limit=30", "x"}), Contains("longer than --preemption-notice"));
   CHECK_THAT(only_problem({"--preemption-signals=FOO", "x"}), Contains("FOO"));
   CHECK_THAT(only_problem({"--spares=-1", "x"}), Contains("--spares"));
   CHECK_THAT(only_problem({"--max-restart-delay=", "x"}), Contains("--max-restart-delay"));
@@ -175,12 +260,12 @@ TEST_CASE("command line: what a job survives") {
 TEST_CASE("command line: all problems at once, each naming its flag") {
   const CommandLine line =
       parse({"--nnodes=0", "--max-restarts=-1", "--master-port=70000", "--rdzv-backend=etcd-v2",
-             "--shutdown-timeout=x", "--rdzv-conf=is_hots=1", "-m", "--no-python"});
+             "--shutdown-timeout=x", "--rdzv-conf=is_host=x", "-m", "--no-python"});
   std::string all;
   for (const std::string& problem : line.problems) all += problem + "\n";
-  for (const char* flag : {"--nnodes", "--max-restarts", "--master-port", "--rdzv-backend",
-                           "--ha=", "--shutdown-timeout", "did you mean is_host",
-                           "PROGRAM is missing", "--no-python"}) {
+  for (const char* flag :
+       {"--nnodes", "--max-restarts", "--master-port", "--rdzv-backend",
+        "--ha=", "--shutdown-timeout", "is_host=x", "PROGRAM is missing", "--no-python"}) {
     CHECK_THAT(all, Contains(flag));
   }
 }
@@ -212,6 +297,61 @@ TEST_CASE("command line: PET_* where the flag isn't given") {
   CHECK(line.config.master_addr.empty());  // discovery has an order of its own
 }
 
+TEST_CASE("command line: of several sources the strongest counts, and is named with its problem") {
+  const auto load = [](const std::string& named) {
+    std::vector<ConfigFile> files;
+    if (!named.empty()) {
+      files.push_back(parse_config_file("nnodes = 3\nspares = 9\nmax_restarts = 1", named));
+    }
+    files.push_back(parse_config_file("nnodes = \"2:4\"\nprewarm = true\nrole = \"f\"", "/etc/d"));
+    return files;
+  };
+  Environment environment = {{"PET_SPARES", "2"}, {"DDPRUN_SPARES", "3"}, {"PET_ROLE", "p"}};
+  LaunchConfig config = parse_command_line({"--max-restarts=7", "x"}, environment, load).config;
+  CHECK(config.max_nodes == 4);
+  CHECK(config.prewarm);
+  CHECK(config.spares == 3);
+  CHECK(config.role == "p");
+  CHECK(config.max_restarts == 7);
+  config = parse_command_line({"--config=mine.toml", "x"}, environment, load).config;
+  CHECK(config.max_nodes == 3);
+  CHECK(config.max_restarts == 1);
+  environment["DDPRUN_CONFIG"] = "mine.toml";
+  environment["DDPRUN_PREWARM"] = "no";
+  config = parse_command_line({"x"}, environment, load).config;
+  CHECK(config.max_nodes == 3);
+  CHECK_FALSE(config.prewarm);
+  environment = {{"DDPRUN_SPARES", "many"}};
+  CommandLine line = parse_command_line({"x"}, environment, load);
+  REQUIRE(line.problems.size() == 1);
+  CHECK(line.problems[0] == "DDPRUN_SPARES=many: wants a number from 0 to 1000000");
+  line = parse_command_line({"x"}, {}, [](const std::string&) {
+    return std::vector{parse_config_file("\n\nspares = \"many\"", "/etc/d")};
+  });
+  REQUIRE(line.problems.size() == 1);
+  CHECK_THAT(line.problems[0], StartsWith("/etc/d:3: spares = many: wants"));
+  line = parse_command_line({"x"}, {}, [](const std::string&) -> std::vector<ConfigFile> {
+    throw Error(ErrorCode::kInvalidArgument, "can't read it");
+  });
+  CHECK(line.problems == Args{"can't read it"});
+}
+
+TEST_CASE("command line: --show-config has every value, who gave it, and reads back") {
+  const Environment environment = {{"PET_NNODES", "2"}, {"DDPRUN_RDZV_ENDPOINT", "head:1"}};
+  const CommandLine line = parse({"--show-config", "--role=a \"b\"", "--prewarm"}, environment);
+  CHECK(line.problems.empty());  // no PROGRAM is needed
+  CHECK(line.action == CommandLine::Action::kPrintText);
+  for (const char* text :
+       {"\nnnodes = 2  # PET_NNODES\n", "\nrole = \"a \\\"b\\\"\"  # command line\n",
+        "\nprewarm = true  # command line\n", "\n#max_restarts = 0  # ",
+        "\nrdzv_endpoint = \"head:1\"  # DDPRUN_RDZV_ENDPOINT\n"}) {
+    CHECK_THAT(line.text, Contains(text));
+  }
+  const ConfigFile again = parse_config_file(line.text, "f");
+  CHECK(again.rdzv_endpoint == "head:1");
+  CHECK(again.options.size() == 3);
+}
+
 TEST_CASE("command line: --help starts with examples, --version has the version") {
   for (const char* flag : {"--help", "-h"}) {
     const CommandLine line = parse({flag});
@@ -228,9 +368,9 @@ TEST_CASE("command line: --preflight; given and empty it is none, whatever a fil
   CHECK(config.preflight == "check --quick");
   CHECK(config.preflight_timeout == 1500ms);
   CHECK(parse({"--preflight=", "x"}).config.preflight == "");
-  CHECK_FALSE(parse({"x"}).config.preflight.has_value());
+  CHECK(parse({"x"}).config.preflight.empty());
   CHECK_THAT(only_problem({"--preflight-timeout=0", "x"}),
-             Contains("--preflight-timeout: must be"));
+             Contains("--preflight-timeout=0: must be"));
   CHECK_THAT(only_problem({"--preflight-timeout=", "x"}), Contains("--preflight-timeout"));
   CHECK_THAT(only_problem({"--preflight-timeout=1h", "x"}), Contains("--preflight-timeout=1h"));
 }
@@ -263,5 +403,21 @@ TEST_CASE("command line: hang flags that mean nothing are problems") {
        {"", "0", "-1s", "3 s", "3d", "1e9", "nan", "step=", "=3s", "3s,,4s"}) {
     CAPTURE(bad);
     CHECK_THAT(only_problem({"--hang-timeout=" + bad, "x"}), Contains("--hang-timeout="));
+  }
+}
+
+TEST_CASE("cli: a letter takes its value in any of argparse's ways") {
+  for (const std::vector<std::string>& flags :
+       std::vector<std::vector<std::string>>{{"-r3"}, {"-r=3"}, {"-r", "3"}, {"--redirects=3"}}) {
+    std::vector<std::string> args = flags;
+    args.push_back("train");
+    const CommandLine line = parse_command_line(args, {});
+    CHECK(line.problems.empty());
+    CHECK(line.config.program == "train");
+    CHECK(line.config.output.redirects.of(0) == ddprun::agent::StreamSet{true, true});
+  }
+  for (const char* flag : {"-r", "-rx", "-mx", "-x", "-r="}) {
+    CAPTURE(flag);
+    CHECK(parse_command_line({flag}, {}).problems.size() > 0);
   }
 }

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import time
 
 import harness
 import netns
@@ -73,7 +74,9 @@ class Elastic(harness.HostsCase):
         lost = self.agent(1, *flags)
         self.await_line(lost.stdout, "place: ")
         spare = self.agent(2, *flags)
-        self.await_line(spare.stdout, "[spare] warm") if "python3" in program else \
+        if "python3" in program:  # each of its workers, so that none of these lines stays in the stream's buffer
+            self.warm = [self.await_line(spare.stdout, "[spare] warm") for _ in range(2)]
+        else:
             self.await_line(spare.stderr, "--prewarm: ")
         self.hosts[1].kill()
         done = self.finish_all(first, spare)
@@ -87,11 +90,10 @@ class Elastic(harness.HostsCase):
                   "e['MASTER_PORT'] > '0', ddprun.connected(), flush=True); "
                   "time.sleep(600 if e['DDPRUN_ROUND'] == '1' else 0)" % os.path.join(harness.SOURCE, "python"))
         out, _ = self.spare_takes_over("python3", "-c", script)
-        warm = re.findall(r"^\[spare\] warm (\d+) None$", out, re.M)
+        warm = re.findall(r"^\[spare\] warm (\d+) None$", "".join(self.warm), re.M)
         placed = dict(re.findall(r"^\[([23])\] place: (\d+) \1 4 2 True True$", out, re.M))
         self.assertEqual(sorted(placed), ["2", "3"], self.transcript)
-        # One of the two "warm" lines was read by spare_takes_over.
-        self.assertTrue(warm and set(warm) <= set(placed.values()), self.transcript)
+        self.assertEqual(sorted(warm), sorted(placed.values()), self.transcript)
 
     def test_what_a_prewarmed_worker_says_in_its_round_is_heard(self):
         script = ("import os, sys, time; sys.path.insert(0, %r); import ddprun; ddprun.phase('start-up'); "
@@ -139,15 +141,29 @@ class Elastic(harness.HostsCase):
         self.assertEqual(sorted(re.findall(r"place: (\d)", out)), ["2", "3"], self.transcript)
         self.assertEqual(err.count("--prewarm: "), 0)  # once, and that was read
 
-    def test_with_fewer_nodes_when_there_is_no_spare(self):
-        flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.2", "sh", "-c", ONE_ROUND]
+    def test_with_min_nodes_left_the_job_goes_on_at_once_and_says_so(self):
+        flags = ["--nnodes=1:2", "sh", "-c", ONE_ROUND]
         first = self.agent(0, *flags)
         lost = self.agent(1, *flags)
         self.await_line(lost.stdout, "world=2")
         self.hosts[1].kill()
+        begin = time.monotonic()
         done, = self.finish_all(first)
+        self.assertLess(time.monotonic() - begin, 15, self.transcript)  # the first round's last call: 30 s
         self.assertEqual(done.returncode, 0, self.transcript)
         self.assertEqual([w["world"] for w in harness.parse_shown(done.stdout)], ["2", "1"])
+        self.assertIn("1 node is here, enough to go on; waiting up to 1 s for more (at most 2)", done.stderr)
+
+    def test_the_loss_of_the_node_that_serves_the_rendezvous_is_worth_another_try(self):
+        flags = ["--nnodes=1:2", "sh", "-c", ONE_ROUND]
+        self.agent(0, *flags)
+        other = self.agent(1, *flags)
+        self.await_line(other.stdout, "world=2")
+        self.hosts[0].kill()
+        done, = self.finish_all(other)
+        self.assertEqual(done.returncode, 75, self.transcript)
+        self.assertIn("lost the node that serves the rendezvous, without which the job can't go on",
+                      done.stderr)
 
     def test_a_late_node_starts_a_new_round_if_asked_to(self):
         flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.2", "--on-join=restart", "sh", "-c",

@@ -107,10 +107,31 @@ TEST_CASE("discovery: static mode is served by node rank 0, which must be told")
   CHECK(found({{"--master-port=7"}, {}, {}}) == "static 127.0.0.1:7 --master-port");
   CHECK(found({{"--nnodes=2", "--node-rank=1", "--master-addr=fd00::1"}, {}, {}}) ==
         "static [fd00::1]:29500 --master-addr");
+  CHECK(found({{"--nnodes=2", "--node-rank=1", "--master-addr=[fd00::1]"}, {}, {}}) ==
+        "static [fd00::1]:29500 --master-addr");
+}
+
+TEST_CASE("discovery: a port or a node rank alone means torchrun's 127.0.0.1") {
+  CHECK(found({{}, {{"PET_MASTER_PORT", "7"}}, {}}) == "static 127.0.0.1:7 PET_MASTER_PORT");
+  CHECK(found({{"--master-port=8"}, {{"PET_MASTER_PORT", "7"}}, {}}) ==
+        "static 127.0.0.1:8 --master-port");
+  CHECK(found({{"--nnodes=2"}, {{"PET_MASTER_PORT", "7"}}, {}}) == "nothing");
+  const std::string origin = " --node-rank without --master-addr";
+  CHECK(found({{"--nnodes=2", "--node-rank=1"}, {}, {}}) == "static 127.0.0.1:29500" + origin);
+  CHECK(found({{"--nnodes=2", "--node-rank=1", "--master-port=8"}, {}, {}}) ==
+        "static 127.0.0.1:8" + origin);
+  CHECK(found({{"--nnodes=2", "--node-rank=1"}, {{"PET_MASTER_PORT", "7"}}, {}}) ==
+        "static 127.0.0.1:7" + origin);
+  CHECK_THAT(discover({{"--nnodes=2", "--node-rank=1"}, {}, {}}).note, Contains("this machine"));
+  CHECK(found({{"--nnodes=2", "--node-rank=1", "--rdzv-backend=c10d"}, {}, {}}) == "nothing");
+  CHECK_THAT(found({{"--nnodes=2", "--node-rank=1"}, kSlurm, {}}), StartsWith("elastic n01:"));
+  CHECK(found({{"--nnodes=2", "--node-rank=1"}, {}, kFiles}) == "elastic h1:29400 user.toml");
+  CHECK_THAT(found({{}, {{"PET_MASTER_PORT", "x"}}, {}}), StartsWith("PET_MASTER_PORT"));
 }
 
 TEST_CASE("discovery: who serves is the interfaces' business unless is_host says") {
   CHECK_FALSE(discover({{"--nnodes=2", "--rdzv-endpoint=e"}, {}, {}}).plan->is_host.has_value());
+  CHECK(discover({{"--rdzv-conf=is_host=0"}, {}, {}}).plan->is_host == true);  // nobody else does
   CHECK(discover({{"--nnodes=2", "--rdzv-endpoint=e", "--rdzv-conf=is_host=true"}, {}, {}})
             .plan->is_host == true);
   CHECK(discover({{"--nnodes=2", "--rdzv-endpoint=e", "--rdzv-conf=is_host=0"}, {}, {}})

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failure_report.h"
 
+#include <boost/json/parse.hpp>
 #include <csignal>
 
+#include "launcher/own_error_file.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -36,13 +38,64 @@ TEST_CASE("failure report: names node, rank, pid, exit code and the last lines")
   }
 }
 
+TEST_CASE("own error file: as torchrun leaves it, where the worker left a traceback") {
+  membership::WorkerFailure failure = *failed_job().first_failure;
+  failure.note = "KeyError: 'a'";
+  failure.ended_at = 1763781307;
+  CHECK(error_file_text(failure).empty());
+  failure.traceback = {"Traceback:", "KeyError: 'a'"};
+  CHECK(
+      error_file_text(failure) ==
+      R"({"message":{"message":"KeyError: 'a'","extraInfo":{"py_callstack":"Traceback:\nKeyError: 'a'\n",)"
+      R"("timestamp":"1763781307"},"errorCode":3}})"
+      "\n");
+  failure.signal_number = SIGSEGV;
+  CHECK_THAT(error_file_text(failure), Contains(R"("errorCode":-11)"));
+}
+
+TEST_CASE("own error file: what an ErrorHandler added stays; what is no JSON object doesn't") {
+  membership::WorkerFailure failure = *failed_job().first_failure;
+  failure.note = "E: x";
+  failure.traceback = {"T"};
+  failure.error_fields =
+      R"({"ticket":7,"message":{"extraInfo":{"step":40,"py_callstack":"forged"}}})";
+  CHECK_THAT(error_file_text(failure), Contains(R"("ticket":7)") && Contains(R"("step":40)") &&
+                                           Contains(R"("py_callstack":"T\n")") &&
+                                           Contains(R"("message":"E: x")"));
+  const std::string plain = [&] {
+    membership::WorkerFailure without = failure;
+    without.error_fields.clear();
+    return error_file_text(without);
+  }();
+  for (const std::string& hostile :
+       {std::string("[1]"), std::string("{"), std::string("{}x"), std::string(5000, '['),
+        std::string(R"({"message":[]})"), std::string(R"({"message":{"extraInfo":7}})")}) {
+    failure.error_fields = hostile;
+    CHECK(boost::json::parse(error_file_text(failure)) == boost::json::parse(plain));
+  }
+}
+
 TEST_CASE("failure report: a job of one worker has no others") {
   const std::string text = failure_report(
       failed_job(),
       {.program = "train", .max_restarts = 0, .is_alone = true, .node_rank = 0, .local = false});
   CHECK_THAT(text, Contains("others    none: it was the only worker\n"));
   CHECK_THAT(text, !Contains("stopped because of it"));
-  CHECK_THAT(failure_report(failed_job(), {}), Contains("all other workers were stopped"));
+  CHECK_THAT(failure_report(failed_job(), {}), Contains("those that still ran were stopped"));
+}
+
+TEST_CASE("failure report: when, and the traceback of the error file unless the output has it") {
+  membership::JobEnd verdict = failed_job();
+  CHECK_THAT(failure_report(verdict, {}), !Contains("  time") && !Contains("traceback"));
+  verdict.first_failure->ended_at = 1763781307;
+  verdict.first_failure->error_file = "/logs/error.json";
+  verdict.first_failure->traceback = {"Traceback (most recent call last):", "KeyError: 'a'"};
+  CHECK_THAT(failure_report(verdict, {}),
+             Contains("  time      2025-11-22 03:15:07 UTC\n") &&
+                 Contains("  file      /logs/error.json\n") &&
+                 Contains("    | Traceback (most recent call last):\n    | KeyError: 'a'\n"));
+  verdict.first_failure->last_lines = {"x", "Traceback (most recent call last):", "KeyError: 'a'"};
+  CHECK_THAT(failure_report(verdict, {}), !Contains("as its error file has it"));
 }
 
 TEST_CASE("failure report: who failed afterwards is a victim, on one line each") {
@@ -93,4 +146,19 @@ TEST_CASE("failure report: nothing for success, one line where nothing had begun
       {.exit_code = 69, .reason = "can't reach h:1", .first_failure = {}, .rounds = 0},
       {.program = "x", .max_restarts = 0, .is_alone = false, .node_rank = -1, .local = true});
   CHECK(text == "ddprun: can't reach h:1\n");
+}
+
+TEST_CASE("failure report: a spare's program did not fail, it never ran") {
+  ReportContext spare;
+  spare.program = "train";
+  spare.job_id = "j";
+  const std::string text = failure_report(failed_job(), spare);
+  CHECK_THAT(text, Contains("job j FAILED: the first failure was rank 5"));
+  CHECK_THAT(text, Contains("its workers never ran: it was a spare of job j\n"));
+  CHECK_THAT(text, !Contains("train"));
+  membership::JobEnd success;
+  success.rounds = 1;
+  CHECK_THAT(failure_report(success, spare), Contains("never ran: it was a spare of job j, which"));
+  spare.node_rank = 0;
+  CHECK(failure_report(success, spare).empty());
 }

@@ -68,10 +68,11 @@ def wait_until(condition, what, seconds=20):
 class Case(unittest.TestCase):
     maxDiff = None
 
-    def start(self, *args, host=None, preexec_fn=None, **more):
-        """ddprun, started; killed at the end of the test. `more`: environment variables."""
-        popen = host.popen if host else functools.partial(subprocess.Popen, preexec_fn=preexec_fn)
-        process = popen([DDPRUN, *args], env=environment(**more), text=True,
+    def start(self, *args, host=None, preexec_fn=None, program=DDPRUN, cwd=None, **more):
+        """ddprun (`program`: another name of it), started; killed at the end of the test. `more`:
+        environment variables."""
+        popen = functools.partial(host.popen if host else subprocess.Popen, preexec_fn=preexec_fn, cwd=cwd)
+        process = popen([program, *args], env=environment(**more), text=True,
                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(self._end, process)
         return process

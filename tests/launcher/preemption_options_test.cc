@@ -10,21 +10,6 @@ using namespace ddprun::launcher;
 using namespace std::chrono_literals;
 using ddprun::test::Contains;
 
-namespace {
-
-PreemptionFlags flags_of(const std::string& signals, const std::string& time_limit = "",
-                         const std::string& notice = "60") {
-  return {signals, time_limit, notice};
-}
-
-std::string problem(const PreemptionFlags& flags) {
-  std::vector<std::string> problems;
-  parse_preemption(flags, problems);
-  return problems.empty() ? "" : problems.front();
-}
-
-}  // namespace
-
 TEST_CASE("preemption: durations as people and Slurm write them") {
   CHECK(parse_duration("90") == 90s);
   CHECK(parse_duration("1.5s") == 1500ms);
@@ -42,34 +27,37 @@ TEST_CASE("preemption: durations as people and Slurm write them") {
 }
 
 TEST_CASE("preemption: signals, notice and time limit, or what is wrong with them") {
-  std::vector<std::string> problems;
-  const PreemptionOptions options =
-      parse_preemption(flags_of("USR1,SIGTERM,12", "90m", "2m"), problems);
-  CHECK(problems.empty());
+  PreemptionOptions options;
+  CHECK(options.signals == std::vector<int>{SIGUSR1});
+  CHECK(parse_preemption_signals("USR1,SIGTERM,12", options).empty());
   CHECK(options.signals == std::vector<int>{SIGUSR1, SIGTERM, SIGUSR2});
+  CHECK(parse_time_limit("90m", options).empty());
   CHECK(options.time_limit == 90min);
+  CHECK(parse_preemption_notice("2m", options).empty());
   CHECK(options.notice == 2min);
-  CHECK(parse_preemption({}, problems).signals == std::vector<int>{SIGUSR1});
-  CHECK(parse_preemption(flags_of("none"), problems).signals.empty());
-  CHECK_THAT(problem(flags_of("USR1,FOO")), Contains("--preemption-signals: \"FOO\""));
-  CHECK_THAT(problem(flags_of("SIGKILL")), Contains("SIGKILL"));
-  CHECK_THAT(problem(flags_of("none", "", "0")), Contains("--preemption-notice=0"));
-  CHECK_THAT(problem(flags_of("none", "soon")), Contains("--time-limit=soon"));
-  CHECK_THAT(problem(flags_of("none", "0")), Contains("--time-limit=0"));
-  CHECK_THAT(problem(flags_of("none", "30")), Contains("longer than --preemption-notice"));
+  CHECK(parse_preemption_signals("none", options).empty());
+  CHECK(options.signals.empty());
+  CHECK_THAT(parse_preemption_signals("USR1,FOO", options), Contains("\"FOO\""));
+  CHECK_THAT(parse_preemption_signals("SIGKILL", options), Contains("SIGKILL"));
+  CHECK_THAT(parse_preemption_notice("0", options), Contains("wants a duration"));
+  CHECK_THAT(parse_time_limit("soon", options), Contains("wants a duration"));
+  CHECK_THAT(parse_time_limit("0", options), Contains("wants a duration"));
 }
 
 TEST_CASE("preemption: --time-limit=auto is Slurm's end of the job") {
-  std::vector<std::string> problems;
-  PreemptionOptions options = parse_preemption(flags_of("none", "auto"), problems);
+  PreemptionOptions options;
+  CHECK(parse_time_limit("auto", options).empty());
   CHECK_FALSE(options.time_limit);
   CHECK_THAT(resolve_time_limit(options, {}, 1000), Contains("SLURM_JOB_END_TIME is not set"));
   CHECK_THAT(resolve_time_limit(options, {{"SLURM_JOB_END_TIME", "x"}}, 1000), Contains("no time"));
   CHECK_THAT(resolve_time_limit(options, {{"SLURM_JOB_END_TIME", "999"}}, 1000),
              Contains("has passed"));
+  CHECK_THAT(resolve_time_limit(options, {{"SLURM_JOB_END_TIME", "1060"}}, 1000),
+             Contains("only 60 s are left") && Contains("60 s before that (--preemption-notice)"));
   CHECK(resolve_time_limit(options, {{"SLURM_JOB_END_TIME", "4600"}}, 1000).empty());
   CHECK(options.time_limit == 1h);
-  PreemptionOptions fixed = parse_preemption(flags_of("none", "2h"), problems);
+  PreemptionOptions fixed;
+  CHECK(parse_time_limit("2h", fixed).empty());
   CHECK(resolve_time_limit(fixed, {}, 1000).empty());
   CHECK(fixed.time_limit == 2h);
 }

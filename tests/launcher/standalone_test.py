@@ -88,6 +88,13 @@ class Success(harness.Case):
         done = self.ddprun("--standalone", "sh", "-c", 'for a in "$@"; do echo "<$a>"; done', "x", *own)
         self.assertEqual(done.stdout.splitlines(), [f"<{a}>" for a in own], done.text)
 
+    def test_local_rank_in_an_argument_becomes_the_workers(self):
+        given = ["dev${local_rank}", "$local_rank", "${other}", "$$x"]
+        for flags, double in (((), "$$x"), (("--no-python",), "$x")):
+            done = self.ddprun("--standalone", "--nproc_per_node=2", *flags, "/bin/echo", *given)
+            self.assertEqual(sorted(done.stdout.splitlines()),
+                             [f"[{r}] dev{r} {r} ${{other}} {double}" for r in (0, 1)], done.text)
+
     def test_a_script_is_run_by_unbuffered_python_and_a_module_too(self):
         folder = self.scratch()
         script = self.write(folder, "show.py", "import sys; print(sys.argv[1:], sys.stdout.write_through)")
@@ -96,6 +103,32 @@ class Success(harness.Case):
         done = self.ddprun("--standalone", "-m", "show", "y", PYTHON_EXEC=sys.executable,
                            PYTHONPATH=folder)
         self.assertEqual(done.stdout, "['y'] True\n", done.text)
+
+    def test_an_executable_script_and_a_package_are_run_as_torchrun_runs_them(self):
+        folder = self.scratch()
+        show = ("import sys; print(sys.argv, sys.executable == sys.orig_argv[0], "
+                "sys.stdout.write_through)")
+        script = self.write(folder, "show.py", "#!/nowhere/python\r\n" + show)
+        os.chmod(script, 0o755)
+        package = os.path.join(folder, "pkg")
+        os.mkdir(package)
+        self.write(package, "__main__.py", show)
+        for program, name in (("show.py", "show.py"), ("./show.py", "./show.py"), ("pkg", "pkg")):
+            done = self.ddprun("--standalone", program, "x", cwd=folder, PYTHON_EXEC=sys.executable)
+            self.assertEqual(done.stdout, f"['{name}', 'x'] True True\n", done.text)
+            self.assertNotIn("running it by", done.stderr)
+
+    def test_the_python_of_the_environment_in_which_ddprun_lies_is_taken(self):
+        folder = self.scratch()
+        os.makedirs(os.path.join(folder, "venv", "bin"))
+        self.write(os.path.join(folder, "venv"), "pyvenv.cfg", "")
+        python = self.write(os.path.join(folder, "venv", "bin"), "python3", "#!/bin/sh\necho mine $@\n")
+        os.chmod(python, 0o755)
+        alias = os.path.join(folder, "venv", "bin", "torchrun")
+        os.symlink(harness.DDPRUN, alias)
+        script = self.write(folder, "t.py", "")
+        done = self.ddprun("--standalone", script, program=alias)
+        self.assertEqual(done.stdout, f"mine -u {script}\n", done.text)
 
     def test_the_round_has_a_store_at_master_port(self):
         code = ("import os, socket; s = socket.create_connection((os.environ['MASTER_ADDR'],"
@@ -194,7 +227,7 @@ class Success(harness.Case):
     def test_a_limit_of_file_sizes_is_an_error_with_words(self):
         done = self.finish(self.start_limited(resource.RLIMIT_FSIZE, (64, 64), "--standalone", "true"))
         self.assertEqual(done.returncode, 126, done.text)
-        self.assertIn("File too large", done.stderr)
+        self.assertIn("File too large (ulimit -f counts that, too)", done.stderr)
 
     def test_too_few_open_files_are_said_at_once(self):
         done = self.finish(self.start_limited(resource.RLIMIT_NOFILE, (12, 12), "--standalone", "true"), 20)
@@ -281,6 +314,9 @@ class Failure(harness.Case):
 # A worker that waits for SIGTERM without a race, says so, and ends (or, deaf, doesn't).
 WAITER = ("import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); "
           "print('ready', flush=True); signal.sigwait({signal.SIGTERM}); print('heard', flush=True)")
+ANY_SIGNAL = ("import signal; all = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}; "
+              "signal.pthread_sigmask(signal.SIG_BLOCK, all); print('ready', flush=True); "
+              "print('heard', signal.Signals(signal.sigwait(all)).name, flush=True)")
 DEAF = WAITER + "; signal.sigwait({signal.SIGUSR2})"
 
 
@@ -334,12 +370,22 @@ class Signals(harness.Case):
         process = self.start("--standalone", "--nproc_per_node=2", sys.executable, "-c", DEAF)
         self.wait_for_line(process, "ready")
         self.wait_for_line(process, "ready")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         self.wait_for_line(process, "heard")
         process.send_signal(signal.SIGINT)
         done = self.finish(process, timeout=10)  # the grace is 30 s
-        self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
         self.assertIn("killing the workers", done.stderr)
+
+    def test_the_workers_get_the_signal_that_ddprun_got(self):
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            process = self.start("--standalone", "--nproc_per_node=2", sys.executable, "-c", ANY_SIGNAL)
+            self.wait_for_line(process, "ready")
+            self.wait_for_line(process, "ready")
+            process.send_signal(number)
+            done = self.finish(process)
+            self.assertEqual(done.returncode, 128 + number, done.text)
+            self.assertEqual(done.stdout.count(f"heard {number.name}"), 2, done.text)
 
     def test_a_hangup_that_is_ignored_stays_ignored(self):
         """nohup ddprun …"""
@@ -434,6 +480,19 @@ class Signals(harness.Case):
         harness.wait_until(lambda: not processes_with(marker), "all descendants are gone", 5)
         harness.wait_until(lambda: os.listdir(folder) == [], "no file is left", 5)
 
+    def test_what_agent_and_warden_killed_together_leave_the_next_ddprun_removes(self):
+        marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex
+        folder = self.scratch()
+        process = self.start("--standalone", "sh", "-c", "echo $PPID; exec sleep 600", TMPDIR=folder, **{marker: "1"})
+        pids = [int(process.stdout.readline()), *processes_with(marker)]  # the warden's environment is empty
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # as a container's end: none sees another's
+            for pid in pids:
+                os.kill(pid, number)
+        process.wait()
+        self.assertNotEqual(os.listdir(folder), [])
+        self.assertEqual(self.ddprun("--standalone", "true", TMPDIR=folder).returncode, 0)
+        self.assertEqual(os.listdir(folder), [])
+
     def test_nothing_is_left_after_a_normal_end(self):
         marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex
         folder = self.scratch()
@@ -442,6 +501,11 @@ class Signals(harness.Case):
         self.assertEqual(done.returncode, 0, done.text)
         self.assertEqual(processes_with(marker), [])
         self.assertEqual(os.listdir(folder), [])
+
+    def test_torchruns_cures_for_its_store_and_for_stuck_ranks_mean_nothing(self):
+        done = self.ddprun("--standalone", "sh", "-c", "sleep 1.5; echo $TORCHELASTIC_USE_AGENT_STORE",
+                           TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT="1")
+        self.assertEqual((done.returncode, done.stdout), (0, "True\n"), done.text)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,16 @@ struct Pipe {
   UniqueFd reader, writer;
 };
 
+TEST_CASE("log_level: torchrun's LOGLEVEL; its default changes nothing") {
+  const auto level = [](const char* name) { return log_level({{"LOGLEVEL", name}}); };
+  CHECK(log_level({}) == LogLevel::kInfo);
+  CHECK(level("WARNING") == LogLevel::kInfo);
+  CHECK(level("nonsense") == LogLevel::kInfo);
+  CHECK(level("INFO") == LogLevel::kDebug);
+  CHECK(level("ERROR") == LogLevel::kError);
+  CHECK(level("CRITICAL") == LogLevel::kError);
+}
+
 TEST_CASE("terminal_text: a reader that doesn't read is not waited for without end") {
   Pipe pipe;
   const std::string more_than_fits(200'000, 'x');

@@ -109,9 +109,21 @@ class TomlFile(Scratch):
         codes, output = self.run_with(text.replace("test -d /proc; echo healthy", "false"))
         self.assertEqual(codes, [75, 75], output)
 
+    def test_options_by_their_names(self):
+        text = self.with_key("hang_action", self.with_key("max_restarts", read("ddprun.toml")))
+        self.write("ddprun/ddprun.toml", text)
+        env = environment(XDG_CONFIG_HOME=self.directory)
+        ddprun = os.path.join(BIN, "ddprun")
+        shown = subprocess.run([ddprun, "--show-config"], env=env, text=True, capture_output=True, timeout=20)
+        self.assertRegex(shown.stdout, r"(?m)^max_restarts = 3 +# .*ddprun/ddprun.toml:\d+$")
+        self.assertRegex(shown.stdout, r'(?m)^hang_action = "report" +# .*ddprun/ddprun.toml:\d+$')
+        ran = subprocess.run([ddprun, "sh", "-c", "echo $TORCHELASTIC_MAX_RESTARTS"], env=env, text=True,
+                             capture_output=True, timeout=20)
+        self.assertEqual(ran.stdout, "3\n", ran.stderr)
+
     def test_every_key_is_covered(self):
         self.assertEqual(re.findall(r"^#(\w+) = ", read("ddprun.toml"), flags=re.M),
-                         ["rdzv_endpoint", "hosts", "topology", "preflight"])
+                         ["max_restarts", "hang_action", "rdzv_endpoint", "hosts", "topology", "preflight"])
 
 
 class SystemdUnit(Scratch):

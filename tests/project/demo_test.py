@@ -59,6 +59,14 @@ class DemoTest(unittest.TestCase):
                 if os.path.exists(path):
                     os.remove(path)
 
+    def test_help_is_its_own_and_builds_and_trains_nothing(self):
+        for flag in ("--help", "-h"):
+            done = self.demo("--epochs=2", flag)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("Arguments go to `train`", done.stdout)
+            self.assertNotIn("demo:", done.stdout)
+            self.assertNotIn("ARGUMENTS", done.stdout)
+
     def test_it_says_so_when_training_fails(self):
         with open(os.path.join(self.root, "build/release/bin/ddprun"), "w") as f:
             f.write("#!/bin/sh\nexit 3\n")

@@ -9,6 +9,9 @@ import tempfile
 BIN = os.environ["DDPRUN_BIN_DIR"]
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 import runner  # noqa: E402
+PRINTED = ("man/man1/ddprun.1", "man/man1/ddprunctl.1", "man/man8/ddprund.8", "man/man5/ddprun.toml.5",
+           "bash-completion/completions/ddprun", "zsh/site-functions/_ddprun",
+           "fish/vendor_completions.d/ddprun.fish")
 
 
 def main():
@@ -27,6 +30,15 @@ def main():
                              capture_output=True, text=True, timeout=30, cwd=prefix)
         print(job.stdout + job.stderr)
         ran = job.returncode == 0 and job.stdout.count("worker") == 2
+        if os.path.isdir(os.path.join(os.path.dirname(BIN), "share")):  # not where sanitizers are built in
+            ran = ran and all(os.path.getsize(os.path.join(prefix, "share", name)) > 0 for name in PRINTED)
+        alias = os.path.join(prefix, "libexec/ddprun/alias/torchrun")
+        with open(os.path.join(prefix, "t.py"), "w", encoding="utf-8") as f:
+            f.write("print('by python')")
+        job = subprocess.run([alias, "--nproc_per_node=2", "t.py"], capture_output=True, text=True, timeout=30,
+                             cwd=prefix)
+        print(job.stdout + job.stderr)
+        ran = ran and job.stdout.count("by python") == 2
         train = os.path.join(prefix, "bin/train")  # finds LibTorch, where there is one
         if os.path.exists(train):
             subprocess.run([train, "--help"], check=True, stdout=subprocess.DEVNULL, timeout=30)

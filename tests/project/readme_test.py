@@ -18,6 +18,7 @@ BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import netns  # noqa: E402
 import runner  # noqa: E402
+import sshd  # noqa: E402
 
 
 def blocks():
@@ -69,7 +70,7 @@ class Commands(unittest.TestCase):
     def test_every_block_is_tested(self):
         self.assertNotIn(None, blocks(), "a fenced block of README.md has no <!-- test: … --> line")
         self.assertEqual(set(blocks()), {"demo", "run", "is what runs the tests", "two nodes",
-                                         "two nodes configured", "daemon", "compiles"})
+                                         "two nodes configured", "hosts", "daemon", "compiles", "builds"})
 
     def test_demo(self):
         skip_without_train()
@@ -100,6 +101,19 @@ class Commands(unittest.TestCase):
         skip_without_train()
         self.on_two_hosts([*self.command("two nodes configured"), "--epochs=1"],
                           DDPRUN_RDZV_ENDPOINT="node0:29400")
+
+    def test_hosts(self):
+        """One of the two is this host; the other one's sshd listens where ssh expects it."""
+        skip_without_train()
+        try:
+            hosts, keys = netns.Hosts(2), sshd.Keys()
+        except (netns.Unavailable, sshd.Unavailable) as reason:
+            self.skipTest(str(reason))
+        with hosts, keys, sshd.Server(keys, hosts[1].address, 22, host=hosts[1]):
+            done = hosts[0].run([*self.command("hosts"), "--epochs=1"], cwd=SOURCE, timeout=200, text=True,
+                                env=environment(DDPRUN_SSH=" ".join(keys.ssh_words())),
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_daemon(self):
         try:
@@ -141,6 +155,43 @@ class Program(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         lines = [line for line in blocks()["compiles"].splitlines() if line.strip()]
         self.assertLessEqual(len(lines), 22)
+
+    def test_the_training_loop_is_built_as_told_and_runs(self):
+        """In a build folder of its own whose libraries are those of the build that is tested."""
+        build = os.path.realpath(os.path.join(BIN, ".."))
+        libraries = [name for name in ("core", "ddp", "torch")
+                     if os.path.exists(f"{build}/worker_sdk/{name}/libddprun_{name}.a")]
+        if len(libraries) < 3 or not os.path.exists(f"{build}/build.ninja"):
+            self.skipTest("no Ninja build of the SDK with LibTorch beside the binaries")
+        configure, run = blocks()["builds"].strip().splitlines()
+        option = next(word for word in shlex.split(configure) if word.startswith("-DDDPRUN_PROGRAM="))
+        with tempfile.TemporaryDirectory() as directory:
+            with open(os.path.join(directory, "loop.cc"), "w") as f:
+                f.write(blocks()["compiles"])
+
+            def checked(argv, **more):
+                done = subprocess.run(argv, cwd=directory, timeout=250, text=True, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, **more)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                return done.stdout
+
+            checked(["cmake", "-S", SOURCE, "-B", ".", "-G", "Ninja", "-DDDPRUN_BUILD_TESTS=OFF",
+                     "-DDDPRUN_BUILD_BENCH=OFF", option])
+            compile_it, link_it = [line for line in checked(["ninja", "-t", "commands", "loop"]).splitlines()
+                                   if "loop.cc.o" in line]
+            for library in set(re.findall(r"[\w/]+/libddprun_\w+\.a", link_it)):
+                os.makedirs(os.path.dirname(os.path.join(directory, library)), exist_ok=True)
+                os.symlink(os.path.join(build, library), os.path.join(directory, library))
+            os.makedirs(os.path.join(directory, "bin"), exist_ok=True)
+            os.makedirs(os.path.join(directory, "CMakeFiles/loop.dir"), exist_ok=True)
+            for command in (compile_it, link_it):
+                checked(["sh", "-c", command])
+            argv = shlex.split(run)
+            self.assertEqual(argv[0], "build/release/bin/ddprun")
+            output = checked([os.path.join(BIN, "ddprun"), *argv[1:-1], os.path.join(directory, "bin", argv[-1])],
+                             env=environment())
+        for rank in (0, 1):
+            self.assertRegex(output, rf"rank {rank}: loss \d\.\d\d")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import unittest
 import harness
 
 TORCHRUN = os.path.join(os.path.dirname(sys.executable), "torchrun")
-# Ours differ on purpose; docs/launcher.md has the reasons.
+# Ours differ on purpose; docs/torchrun.md has the reasons.
 OURS_TO_CHOOSE = {
     "TORCHELASTIC_RUN_ID",       # a random id in both
     "TORCHELASTIC_ERROR_FILE",   # a path in a temporary directory in both

@@ -48,7 +48,7 @@ std::vector<DeviceOffer> decode_offers(const std::string& text) {
 std::string encode(const BackendVerdict& verdict) {
   switch (verdict.kind) {
     case BackendVerdict::Kind::kHost:
-      return "host\n" + verdict.why;
+      return (verdict.some_have_a_device ? "host, some could\n" : "host\n") + verdict.why;
     case BackendVerdict::Kind::kNccl:
       return "nccl\n" + verdict.why;
     case BackendVerdict::Kind::kRefused:
@@ -62,6 +62,7 @@ BackendVerdict decode_verdict(const std::string& text) {
   const std::string kind = text.substr(0, end);
   const std::string why = end < text.size() ? text.substr(end + 1) : "";
   if (kind == "host") return {BackendVerdict::Kind::kHost, why};
+  if (kind == "host, some could") return {BackendVerdict::Kind::kHost, why, true};
   if (kind == "nccl") return {BackendVerdict::Kind::kNccl, why};
   if (kind == "refused") return {BackendVerdict::Kind::kRefused, why};
   throw Error(ErrorCode::kProtocol, "the backend verdict in the store is \"" + kind +
@@ -144,7 +145,10 @@ BackendVerdict decide_backend(std::vector<DeviceOffer> offers) {
             "backend \"nccl\" can't be used: " + problem +
                 "; start at most one rank per GPU, or choose backend \"host\" or \"auto\""};
   }
-  return {BackendVerdict::Kind::kHost, "using the host backend, not NCCL: " + problem};
+  const bool some_have = std::any_of(offers.begin(), offers.end(), [](const DeviceOffer& offer) {
+    return !offer.device_id.empty();
+  });
+  return {BackendVerdict::Kind::kHost, "using the host backend, not NCCL: " + problem, some_have};
 }
 
 BackendVerdict agree_on_backend(store::Store& store, int world_size, const DeviceOffer& offer) {

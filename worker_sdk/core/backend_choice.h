@@ -31,6 +31,7 @@ struct BackendVerdict {
   enum class Kind { kHost, kNccl, kRefused };
   Kind kind = Kind::kHost;
   std::string why;  // kHost out of kAuto: one line naming the rank; kRefused: the error
+  bool some_have_a_device = false;  // kHost out of kAuto: others than the one that `why` names
 };
 
 // Pure. NCCL only where every rank has a device of its own (docs/nccl.md): kAuto falls back to

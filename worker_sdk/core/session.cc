@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -34,7 +35,8 @@ constexpr int kMaxStopFailures = 2;
 void wait_for_place() {
   const char* round = std::getenv(env::kRound);
   const char* agent = std::getenv(env::kAgentSocket);
-  const char* local_rank = std::getenv(env::kLocalRank);
+  const char* local_rank = std::getenv(env::kTrueLocalRank);
+  if (!local_rank) local_rank = std::getenv(env::kLocalRank);
   if (!round || std::string_view(round) != "0" || !agent || !local_rank) return;
   AgentChannel channel(agent, 0, std::atoi(local_rank), Deadline::after(kAgentTimeout));
   for (const std::string& variable : channel.wait_for_place()) {
@@ -176,7 +178,11 @@ std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
     verdict = agree_on_backend(agreement, env_.world_size, offer_device(choice));
   }
   if (verdict.kind == BackendVerdict::Kind::kNccl) return make_nccl(prefix + "/nccl/", options);
-  if (!verdict.why.empty() && env_.rank == 0) log_warning(verdict.why);
+  if (!verdict.why.empty() && env_.rank == 0) {
+    // Machines without GPUs are meant to be so; a GPU that is left idle is not.
+    const bool idles = verdict.some_have_a_device || std::filesystem::exists("/dev/nvidiactl");
+    log_message(idles ? LogLevel::kWarning : LogLevel::kInfo, verdict.why);
+  }
   return make_host(prefix + "/host/", options);
 }
 
@@ -187,7 +193,7 @@ DeviceOffer Session::offer_device(BackendChoice choice) {
   if (choice == BackendChoice::kHost) return offer;
   try {
     if (!libraries_.cuda) libraries_ = loader_();
-    offer.device_id = nccl::device_identity(*libraries_.cuda, env_.local_rank);
+    offer.device_id = nccl::device_identity(*libraries_.cuda, env_.device);
   } catch (const Error& error) {
     offer.reason = error.what();
   }
@@ -213,7 +219,7 @@ std::unique_ptr<Communicator> Session::make_nccl(const std::string& prefix,
   nccl::NcclOptions nccl_options;
   nccl_options.rank = env_.rank;
   nccl_options.size = env_.world_size;
-  nccl_options.device = env_.local_rank;
+  nccl_options.device = env_.device;
   nccl_options.key_prefix = prefix;
   nccl_options.timeout = options.timeout;
   nccl_options.init_timeout = options.init_timeout;
@@ -221,7 +227,7 @@ std::unique_ptr<Communicator> Session::make_nccl(const std::string& prefix,
   nccl_options.blocking_wait = options.blocking_wait;
   nccl_options.connect_store = connect_;
   nccl_options.progress = progress_;
-  nccl::check_cuda(*libraries_.cuda, libraries_.cuda->set_device(env_.local_rank), env_.rank,
+  nccl::check_cuda(*libraries_.cuda, libraries_.cuda->set_device(env_.device), env_.rank,
                    "cudaSetDevice");
   return nccl::NcclCommunicator::create(libraries_.cuda, libraries_.nccl, *store_, nccl_options);
 }

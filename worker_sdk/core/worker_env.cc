@@ -100,7 +100,10 @@ constexpr int kMaxRanks = 1 << 24;
 WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   Reader reader(lookup);
   const auto rank = reader.number(env::kRank, 0, kMaxRanks, std::nullopt);
-  const auto local_rank = reader.number(env::kLocalRank, 0, kMaxRanks, std::nullopt);
+  const auto device = reader.number(env::kLocalRank, 0, kMaxRanks, std::nullopt);
+  const auto local_rank = reader.text(env::kTrueLocalRank)
+                              ? reader.number(env::kTrueLocalRank, 0, kMaxRanks, std::nullopt)
+                              : device;
   const auto world = reader.number(env::kWorldSize, 1, kMaxRanks, std::nullopt);
   const auto local_world = reader.number(env::kLocalWorldSize, 1, kMaxRanks, std::nullopt);
   const auto node_rank = reader.number(env::kGroupRank, 0, kMaxRanks, std::nullopt);
@@ -120,6 +123,7 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
 
   result.rank = *rank;
   result.local_rank = *local_rank;
+  result.device = *device;
   result.world_size = *world;
   result.local_world_size = *local_world;
   result.node_rank = *node_rank;

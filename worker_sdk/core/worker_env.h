@@ -16,6 +16,7 @@ using EnvLookup = std::function<const char*(const char* name)>;
 struct WorkerEnv {
   int rank = 0;              // global rank, 0 … world_size − 1
   int local_rank = 0;        // among this node's workers
+  int device = 0;            // its GPU, among those that it sees; LOCAL_RANK
   int world_size = 1;        // workers in the job
   int local_world_size = 1;  // workers on this node
   int node_rank = 0;         // "inside a node" means: the same node_rank

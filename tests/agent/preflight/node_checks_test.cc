@@ -84,6 +84,12 @@ TEST_CASE("node checks: a directory that takes no file, or is full") {
   facts = fit();
   facts.directories.front().free_files = 0;
   CHECK_THAT(only_problem(facts, "directory"), Contains("it takes 0 more files"));
+  CHECK(check_node(two_workers(), facts).front().verdict == NodeVerdict::kUnfit);
+  for (const int error : {ENOENT, ENOTDIR}) {  // another node won't do
+    NodeFacts named = fit();
+    named.directories.front().error = error;
+    CHECK(check_node(two_workers(), named).front().verdict == NodeVerdict::kUsersFault);
+  }
   facts.directories.front().counts_files = false;  // btrfs and the like
   CHECK(check_node(two_workers(), facts).empty());
 }
@@ -92,6 +98,7 @@ TEST_CASE("node checks: shared memory is for several workers") {
   NodeFacts facts = fit();
   facts.shared_memory.free_bytes = 0;
   CHECK_THAT(only_problem(facts, "shared_memory"), Contains("/dev/shm is full"));
+  CHECK(check_node(two_workers(), facts).front().verdict == NodeVerdict::kSaid);
   NodeNeeds alone = two_workers();
   alone.num_workers = 1;
   CHECK(check_node(alone, facts).empty());
@@ -101,6 +108,7 @@ TEST_CASE("node checks: the limit of open files grows with the workers") {
   NodeFacts facts = fit();
   facts.max_open_files = 39;
   CHECK_THAT(only_problem(facts, "open_files"), Contains("2 workers want 40"));
+  CHECK(check_node(two_workers(), facts).front().verdict == NodeVerdict::kUsersFault);
   facts.max_open_files = 40;
   CHECK(check_node(two_workers(), facts).empty());
 }

@@ -39,9 +39,9 @@ TEST_CASE("preflight command: exit status 0 is no problem; its output is ours, o
 
 TEST_CASE("preflight command: another status, with what it said last", "[proc]") {
   CHECK(Run("echo checking; echo GPU 3 is missing; exit 3").problem ==
-        "exit code 3: GPU 3 is missing");
-  CHECK(Run("kill -9 $$").problem == "killed by SIGKILL");
-  CHECK(Run("no-such-check").problem->starts_with("exit code 127: "));
+        "failed with exit code 3; its last line: GPU 3 is missing");
+  CHECK(Run("kill -9 $$").problem == "was killed by SIGKILL");
+  CHECK(Run("no-such-check").problem->starts_with("failed with exit code 127; its last line: "));
   CHECK(Run("cat").problem == "");  // no stdin to wait at
 }
 
@@ -49,7 +49,7 @@ TEST_CASE("preflight command: one that doesn't end is ended at the deadline, wit
           "[proc]") {
   Run run("trap '' TERM; setsid sleep 1000 & echo $! >&2; while :; do sleep 0.05; done",
           milliseconds{300});
-  CHECK(*run.problem == "it had not ended after 0.3 s (--preflight-timeout)");
+  CHECK(*run.problem == "had not ended after 0.3 s (--preflight-timeout)");
   REQUIRE_FALSE(run.err().empty());
   CHECK(::kill(std::stoi(run.err()), 0) != 0);
 }

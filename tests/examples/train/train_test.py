@@ -192,7 +192,7 @@ class Train(unittest.TestCase):
             self.skipTest("there is a GPU")
         done = run(DDPRUN + [TRAIN, "--epochs=1"])
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertEqual(done.stdout.count("using the host backend, not NCCL: rank 0 has no GPU of its own: "
+        self.assertEqual(done.stdout.count("ddprun: using the host backend, not NCCL: rank 0 has no GPU of its own: "
                                            "no NVIDIA driver"), 1, done.stdout)
 
     def test_more_ranks_than_test_images(self):

@@ -178,7 +178,8 @@ TEST_CASE("Daemon: a surplus agent waits as spare and replaces a lost node") {
   CHECK(a.rounds[1].node_rank == 0);
 }
 
-TEST_CASE("Daemon: when it goes away, agents keep their workers, then end with 69") {
+TEST_CASE(
+    "Daemon: when it goes away, agents keep their workers, then end with 75: a node was lost") {
   DaemonOptions options;
   options.embedded = true;
   Fixture f(options);
@@ -192,8 +193,8 @@ TEST_CASE("Daemon: when it goes away, agents keep their workers, then end with 6
   CHECK(a.workers_live);
   REQUIRE(f.all_exited());
   CHECK(a.exit->local);
-  CHECK(a.exit->verdict.exit_code == 69);
-  CHECK_THAT(a.exit->verdict.reason, Contains("no standby was named"));
+  CHECK(a.exit->verdict.exit_code == 75);
+  CHECK_THAT(a.exit->verdict.reason, Contains("lost the node that serves the rendezvous"));
 }
 
 TEST_CASE("AgentLink: an unreachable rendezvous: who was tried, how long, why") {

@@ -58,6 +58,36 @@ class CommandLine(harness.Case):
             with self.subTest(bad):
                 self.assertIn("--listen", self.refused("--listen", bad))
 
+    def test_a_port_alone_is_no_host_and_behind_a_colon_it_is_on_all_interfaces(self):
+        port = harness.free_port()
+        self.assertIn(f'"{port}" is no host; for a port on all interfaces give :{port}',
+                      self.refused("--listen", str(port)))
+        daemon, line = self.serve(f"--listen=:{port}")  # the last one counts
+        self.assertRegex(line, rf"listening on (\[::\]|0\.0\.0\.0):{port}$")
+        socket.create_connection(("127.0.0.2", port), 10).close()
+        daemon.terminate()
+        self.assertEqual(self.finish(daemon, timeout=10).returncode, 0)
+
+    def test_a_hangup_and_a_schedulers_warning_do_not_end_it(self):
+        daemon, _ = self.serve()
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            daemon.send_signal(number)
+            self.assertIn(f"got {number.name}: serving on", daemon.stderr.readline())
+        daemon.send_signal(signal.SIGQUIT)
+        done = self.finish(daemon, timeout=10)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertIn("stopping: SIGQUIT", done.stderr)
+
+    def test_it_names_the_jobs_that_its_end_leaves_alone(self):
+        daemon, line = self.serve()
+        job = self.start(f"--rdzv-endpoint={line.split()[-1]}", "--rdzv-id=left", "--rendezvous-lost-timeout=1",
+                         "--shutdown-timeout=1", "sh", "-c", "echo ready; exec sleep 600")
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        daemon.terminate()
+        done = self.finish(daemon, timeout=10)
+        self.assertIn("jobs lose their rendezvous: left (", done.stderr)
+        self.assertEqual(self.finish(job, timeout=20).returncode, 69)
+
     def test_an_address_of_another_machine_is_refused(self):
         self.assertIn("192.0.2.77 is not an address of this machine",
                       self.refused("--listen=192.0.2.77:1"))

@@ -36,9 +36,7 @@ TEST_CASE("AgentMachine: without link a failed worker ends the round here") {
 
 TEST_CASE("AgentMachine: refused by a rendezvous that ends, it joins the next one as a new node") {
   Node node;
-  node(agent_event::Start{});
-  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
-  node(agent_event::StoreBound{4000});
+  node.say_join();
   const bool was_taken_in = GENERATE(false, true);
   if (was_taken_in) node.welcome(true);
   node.actions.clear();
@@ -70,6 +68,20 @@ TEST_CASE("AgentMachine: silence fences: the workers stop at once") {
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   node.hear(Refused{"given up as lost", 75}, false);
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
+}
+
+TEST_CASE("AgentMachine: when its workers were gone is said by the rendezvous' clock") {
+  Node node;
+  node.run();
+  const bool known = GENERATE(true, false);
+  if (known) node(agent_event::ClockSampled{node.now, 500s, node.now});
+  node.hear(StopRound{1, "why"});
+  node.now += 2s;
+  node(agent_event::WorkersGone{1});
+  node.now += 3s;
+  node(agent_event::StoreBound{4001});
+  REQUIRE(node.said<WorkersStopped>() != nullptr);
+  CHECK(node.said<WorkersStopped>()->gone_at_us == (known ? 502'000'000 : 0));
 }
 
 TEST_CASE("AgentMachine: one that stood still does not take its being given up for anything else") {
@@ -200,6 +212,22 @@ TEST_CASE("AgentMachine: a rendezvous that is gone for good ends the node with 6
   REQUIRE(node.last<agent_action::Exit>() != nullptr);
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 69);
   CHECK(node.last<agent_action::Exit>()->local);
+}
+
+TEST_CASE("AgentMachine: the loss of the node that serves the rendezvous is a node's loss: 75") {
+  Node node;
+  node.say_join();
+  Welcome welcome;
+  welcome.session = "s";
+  welcome.embedded = true;
+  node.hear(welcome);
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::LinkFailed{"connection refused"});
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
+  CHECK(node.last<agent_action::Exit>()->verdict.reason ==
+        "lost the node that serves the rendezvous, without which the job can't go on: connection "
+        "refused");
 }
 
 TEST_CASE("AgentMachine: a rendezvous that ends every connection is given up at the deadline") {

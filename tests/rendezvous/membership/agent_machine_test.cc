@@ -45,10 +45,7 @@ TEST_CASE("AgentMachine: connects, binds the store, joins, spawns, ends") {
 
 TEST_CASE("AgentMachine: says which nodes it waits for when that takes longer than 2 s") {
   Node node;
-  node(agent_event::Start{});
-  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
-  node(agent_event::StoreBound{4000});
-  node.welcome();
+  node.join();
   node.hear(Waiting{1, 2, "", false}, false);
   CHECK(node.last<agent_action::Tell>() == nullptr);
   SECTION("nobody comes") {
@@ -81,9 +78,7 @@ TEST_CASE(
     Node node;
     node.options.keep_alive_interval = wish;
     node.machine = std::make_unique<AgentMachine>(node.options);
-    node(agent_event::Start{});
-    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
-    node(agent_event::StoreBound{4000});
+    node.say_join();
     Welcome welcome;
     welcome.session = "s";
     welcome.keep_alive = keep_alive;
@@ -94,6 +89,21 @@ TEST_CASE(
   CHECK(interval(500ms, 6s) == 500ms);
   CHECK(interval(3s, 6s) == 3s);
   CHECK(interval(4s, 6s) == 2s);
+}
+
+TEST_CASE(
+    "AgentMachine: started by a worker of its own job it is no spare: it would wait for ever") {
+  AgentNode node;
+  node.options.in_own_job = true;
+  node.machine = std::make_unique<AgentMachine>(node.options);
+  node.join();
+  node.hear(Waiting{1, 2, "", false}, false);
+  CHECK(node.last<agent_action::Exit>() == nullptr);
+  node.hear(Waiting{0, 0, "waiting as spare", true}, false);
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 2);
+  CHECK_THAT(node.last<agent_action::Exit>()->verdict.reason,
+             Contains("a worker of job job started this ddprun"));
 }
 
 TEST_CASE("AgentMachine: over loopback with several nodes the store listens on all interfaces") {
@@ -110,10 +120,24 @@ TEST_CASE("AgentMachine: the first signal stops in order, the second by force") 
   REQUIRE(node.said<Leave>() != nullptr);
   CHECK(node.said<Leave>()->exit_code == 130);
   CHECK(node.last<agent_action::StopWorkers>()->grace == 30s);
+  CHECK(node.last<agent_action::StopWorkers>()->signal_number == SIGINT);
   node(agent_event::Signal{SIGINT});
   CHECK(node.last<agent_action::StopWorkers>()->grace == 0s);
   node(agent_event::WorkersGone{1});
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 130);
+}
+
+TEST_CASE("AgentMachine: the first signal in a job that has ended leaves its workers their grace") {
+  Node node;
+  node.run();
+  node.hear(JobEnd{130, "another node got the same Ctrl-C", {}, 1});
+  REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
+  node.actions.clear();
+  node(agent_event::Signal{SIGINT});
+  CHECK(node.last<agent_action::StopWorkers>() == nullptr);
+  node(agent_event::Signal{SIGINT});
+  REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
+  CHECK(node.last<agent_action::StopWorkers>()->grace == 0s);
 }
 
 TEST_CASE("AgentMachine: after Leave it waits for the end, but not for ever") {
@@ -132,6 +156,20 @@ TEST_CASE("AgentMachine: after Leave it waits for the end, but not for ever") {
   }
 }
 
+TEST_CASE("AgentMachine: who is abandoned leaves alone, and stops its workers in order") {
+  Node node;
+  node.run();
+  node(agent_event::Abandoned{"nobody is there", SIGINT});
+  REQUIRE(node.said<Leave>() != nullptr);
+  CHECK((node.said<Leave>()->alone && node.said<Leave>()->exit_code == 75));
+  CHECK(node.last<agent_action::StopWorkers>()->grace == 30s);
+  CHECK(node.last<agent_action::StopWorkers>()->signal_number == SIGINT);
+  node(agent_event::WorkersGone{1});
+  node.pass(2s);
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
+}
+
 TEST_CASE("AgentMachine: a signal before anything was joined just exits") {
   Node node;
   node(agent_event::Start{});
@@ -142,9 +180,7 @@ TEST_CASE("AgentMachine: a signal before anything was joined just exits") {
 TEST_CASE("AgentMachine: every wait of its own has a deadline") {
   Node node;
   SECTION("Welcome") {
-    node(agent_event::Start{});
-    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
-    node(agent_event::StoreBound{4000});
+    node.say_join();
     node.pass(30s);
     CHECK_THAT(node.last<agent_action::Exit>()->verdict.reason, Contains("did not answer"));
   }

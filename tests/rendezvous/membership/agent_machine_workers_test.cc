@@ -14,10 +14,7 @@ TEST_CASE("AgentMachine: a spare starts its workers ahead, once for each round i
   Node node;
   node.options.prewarm = GENERATE(true, false);
   node.machine = std::make_unique<AgentMachine>(node.options);
-  node(agent_event::Start{});
-  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
-  node(agent_event::StoreBound{4000});
-  node.welcome();
+  node.join();
   node.hear(Waiting{1, 2, "", false}, false);
   CHECK(node.last<agent_action::Prewarm>() == nullptr);
   node.hear(Waiting{0, 0, "ready as spare", true}, false);

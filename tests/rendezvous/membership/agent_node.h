@@ -39,11 +39,17 @@ struct AgentNode {
     message.embedded = embedded;
     hear(message, false);
   }
-  void run() {  // up to live workers of round 1
+  void say_join() {
     (*this)(agent_event::Start{});
     (*this)(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
     (*this)(agent_event::StoreBound{4000});
+  }
+  void join() {  // up to the rendezvous' welcome
+    say_join();
     welcome();
+  }
+  void run() {  // up to live workers of round 1
+    join();
     start(1);
   }
   void start(std::uint64_t round) {

@@ -64,6 +64,7 @@ class RandomNode {
         if (live_) return step(agent_event::WorkersSucceeded{round});
         return hear();
       case 7:
+        if (random(16) == 0) return step(agent_event::Abandoned{"nobody is there", 15});
         if (random(8) == 0) return step(agent_event::Signal{15});
         return hear();
       case 8:

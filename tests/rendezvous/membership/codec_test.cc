@@ -42,6 +42,8 @@ Join full_join() {
   join.store_port = 40001;
   join.topology = "pod1.rack7";
   join.program = "train";
+  join.role = "trainer";
+  join.user_id = 1000;
   return join;
 }
 
@@ -96,6 +98,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       Preempted{Preempted::Kind::kTimeLimit, "is over", std::chrono::milliseconds(7)},
       Preempted{},
       Leave{"received SIGINT", 130},
+      Leave{"the connection to its launcher was lost", 75, true},
       Stalled{4, full_report()},
       Inspection{4, 2, {full_report(), foreign}},
       times};
@@ -114,9 +117,26 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
   end.exit_code = 139;
   end.reason = "rank 1 …";
   end.rounds = 4;
-  end.first_failure = WorkerFailure{5, 1, 1, "gpu01", 99, 0, 11, "", {"last"}, false, 1, 0};
+  end.first_failure = WorkerFailure{5,
+                                    1,
+                                    1,
+                                    "gpu01",
+                                    99,
+                                    0,
+                                    11,
+                                    "",
+                                    {"last"},
+                                    false,
+                                    1,
+                                    0,
+                                    1763780000,
+                                    {"Traceback", "E: x"},
+                                    "/l/error.json",
+                                    R"({"cause":"disk"})",
+                                    "ran out: the kernel's OOM killer …",
+                                    {"/l/stdout.log", "/l/stderr.log"}};
   end.victims = {"rank 3 …", "and 2 more"};
-  StartRound start{2, 1, 1, 2, 4, 8, "10.0.0.2", "10.0.0.1", "10.0.0.1", 40001, true};
+  StartRound start{2, 1, 1, 2, 4, 8, 3, 5, "10.0.0.2", "10.0.0.1", "10.0.0.1", 40001, true};
   const std::vector<RendezvousMessage> messages = {
       Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), true, 123},
       Waiting{1, 2, "note", true},
@@ -156,6 +176,9 @@ TEST_CASE("Codec: the time of a death and the list of victims are bounded") {
                     Contains("\"died_at_us\""));
   CHECK_THROWS_WITH(decode_agent_message(with(0, -1)), Contains("\"clock_error_us\""));
   JobEnd end;
+  end.first_failure.emplace();
+  end.first_failure->out_of_memory = std::string(100'000, 'x');
+  end.first_failure->log_files.assign(9, std::string(100'000, 'x'));
   end.victims.assign(20, std::string(100'000, 'x'));
   const std::string text = encode(RendezvousEnvelope{1, 0, end});
   CHECK(text.size() < 60'000);
@@ -179,6 +202,12 @@ TEST_CASE("Codec: malformed messages are refused with one clear line") {
              Contains("\"step\" is -1"));
   CHECK_THAT(error_of(R"({"type":"workers_stopped","seq":1,"ack":0,"round":1,"store_port":7})"),
              Contains("\"last_step\" is missing"));
+  CHECK_THAT(error_of(R"({"type":"workers_stopped","seq":1,"ack":0,"round":1,"store_port":7,)"
+                      R"("last_step":0,"gone_at_us":-1})"),
+             Contains("\"gone_at_us\" is -1"));
+  std::string join = encode(AgentEnvelope{0, 0, full_join()});
+  join.replace(join.find(R"("user_id":1000)"), 14, R"("user_id":4294967296)");
+  CHECK_THAT(error_of(join), Contains("\"user_id\" is 4294967296"));
   CHECK_THAT(error_of(R"({"type":"preempted","seq":1,"ack":0,"time_limit":1,"reason":""})"),
              Contains("\"time_limit\""));
   CHECK_THAT(error_of(R"({"type":"preempted","seq":1,"ack":0,"time_limit":true,"reason":"",)"
@@ -239,12 +268,13 @@ TEST_CASE("Codec: what a hostile agent says to all nodes is cut to what an hones
   const auto big = [](char letter) { return std::string(60'000, letter); };
   std::string text =
       R"({"type":"worker_failed","seq":1,"ack":0,"round":1,"failure":{"global_rank":0,"local_rank":0,)"
-      R"("node_rank":0,"pid":1,"exit_code":1,"signal":0,"hung":false,"died_at_us":0,"clock_error_us":0,"host":")" +
-      big('h') + R"(","note":")" + big('n') + R"(","last_lines":[)";
+      R"("node_rank":0,"pid":1,"exit_code":1,"signal":0,"hung":false,"lasting":false,"died_at_us":0,"clock_error_us":0,"ended_at":0,"traceback":[],"error_file":"","out_of_memory":"","log_files":[],"error_fields":")" +
+      big('f') + R"(","host":")" + big('h') + R"(","note":")" + big('n') + R"(","last_lines":[)";
   for (int i = 0; i < 14; ++i) text += (i == 0 ? "\"" : ",\"") + big('x') + '"';
   const auto failed = std::get<WorkerFailed>(decode_agent_message(text + "]}}").message);
   CHECK(failed.failure.host.size() <= 259);
   CHECK(failed.failure.note.size() <= 4099);
+  CHECK(failed.failure.error_fields.size() <= kMaxErrorFieldsBytes + 3);
   REQUIRE(failed.failure.last_lines.size() == 14);
   CHECK(failed.failure.last_lines[0].size() <= 1027);
 
@@ -252,12 +282,15 @@ TEST_CASE("Codec: what a hostile agent says to all nodes is cut to what an hones
   join.host = "HOST";
   join.topology = "TOPO";
   join.program = "PROG";
+  join.role = "ROLE";
   text = encode(AgentEnvelope{0, 0, join});
-  for (const char* word : {"HOST", "TOPO", "PROG"}) text.replace(text.find(word), 4, big('j'));
+  for (const char* word : {"HOST", "TOPO", "PROG", "ROLE"})
+    text.replace(text.find(word), 4, big('j'));
   const auto joined = std::get<Join>(decode_agent_message(text).message);
   CHECK(joined.host.size() <= 259);
   CHECK(joined.topology.size() <= 1027);
   CHECK(joined.program.size() <= 1027);
+  CHECK(joined.role.size() <= 1027);
 
   // Cut once only, however often it is handed on.
   const std::string once = encode(AgentEnvelope{1, 0, failed});

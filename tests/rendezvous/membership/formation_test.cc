@@ -118,6 +118,32 @@ TEST_CASE("formation: members win over spares that stand nearer") {
   CHECK(nodes.round() == Hosts{"a", "b"});
 }
 
+TEST_CASE("start messages: nodes of one role are counted by themselves, too") {
+  JobState job;
+  std::vector<NodeId> order;
+  const auto add = [&](const char* role, int num_workers) {
+    Node& node = job.nodes[order.size() + 1];
+    node.id = order.size() + 1;
+    node.join.role = role;
+    node.join.num_workers = num_workers;
+    order.push_back(node.id);
+  };
+  add("trainer", 2);
+  add("evaluator", 1);
+  add("trainer", 4);
+  add("evaluator", 3);
+  const auto messages = start_messages(job, order, 1);
+  const auto in_role = [&](NodeId id) {
+    return std::pair(messages.at(id).first_role_rank, messages.at(id).role_world_size);
+  };
+  CHECK(in_role(1) == std::pair(0, 6));
+  CHECK(in_role(2) == std::pair(0, 4));
+  CHECK(in_role(3) == std::pair(2, 6));
+  CHECK(in_role(4) == std::pair(1, 4));
+  CHECK(messages.at(4).first_global_rank == 7);
+  CHECK(messages.at(4).world_size == 10);
+}
+
 TEST_CASE("topology: levels that two labels share") {
   CHECK(shared_levels("pod1.rack7", "pod1.rack7") == 2);
   CHECK(shared_levels("pod1.rack7", "pod1.rack8") == 1);

@@ -6,6 +6,7 @@ namespace ddprun::membership {
 namespace {
 
 using namespace std::chrono_literals;
+using Catch::Matchers::StartsWith;
 using ddprun::test::Contains;
 using testing::Script;
 
@@ -96,6 +97,43 @@ TEST_CASE("Hang: without restarts left the job ends with 124 and the outlier's s
   REQUIRE(j.last<JobEnd>("1")->first_failure.has_value());
   CHECK(j.last<JobEnd>("1")->first_failure->hung);
   CHECK(j.last<JobEnd>("1")->first_failure->last_lines.back() == "  main");
+}
+
+TEST_CASE(
+    "Hang: the stacks are told once per hang, then a line each time it has lasted twice as long") {
+  HangScript j(1, HangAction::kReport);
+  j.hang_of_rank_1();
+  const auto verdicts = [&] {
+    std::vector<HangVerdict> told;
+    for (const auto& message : j.agents["1"].received) {
+      if (const auto* verdict = std::get_if<HangVerdict>(&message)) told.push_back(*verdict);
+    }
+    return told;
+  };
+  const auto inquiry_after = [&](std::chrono::milliseconds time, std::chrono::milliseconds quiet) {
+    j.wait_alive(time);
+    RankReport outlier = rank(1, false);
+    outlier.quiet = quiet;
+    j.mentions("2", Stalled{1, outlier});
+    const std::uint64_t inquiry = j.last<Inspect>("1")->inquiry;
+    j.mentions("1", Inspection{1, inquiry, {rank(0, true)}});
+    j.mentions("2", Inspection{1, inquiry, {outlier}});
+  };
+  REQUIRE(verdicts().size() == 1);
+  CHECK_FALSE(verdicts()[0].lines.empty());
+  inquiry_after(5s, 11s);
+  CHECK(verdicts().size() == 1);
+  inquiry_after(5s, 16s);
+  REQUIRE(verdicts().size() == 2);
+  CHECK_THAT(verdicts()[1].text, StartsWith("still: hang: ") && Contains("for 16.0 s"));
+  CHECK(verdicts()[1].lines.empty());
+  CHECK(j.table.status().front().hang->lines.size() == verdicts()[0].lines.size());
+  inquiry_after(10s, 26s);
+  CHECK(verdicts().size() == 2);
+  inquiry_after(30s, 6s);  // it went on meanwhile: another hang
+  REQUIRE(verdicts().size() == 3);
+  CHECK_THAT(verdicts()[2].text, StartsWith("hang: "));
+  CHECK_FALSE(verdicts()[2].lines.empty());
 }
 
 TEST_CASE("Hang: report tells and lets the job run; off asks nobody") {

@@ -74,6 +74,27 @@ TEST_CASE("Ledger: old rounds are forgotten, their seconds are not") {
   CHECK(ledger.total().rendezvous == Ledger::kKept + 5);
 }
 
+TEST_CASE("Ledger: what a rendezvous that stood still itself did not notice is not running time") {
+  Script j(2);
+  j.timeouts.replacement = 60s;
+  j.join("1");
+  j.join("2");
+  for (const char* name : {"1", "2"}) j.says(name, WorkersRunning{1});
+  j.now += 9s;  // all agents have stopped their workers after 5 s
+  for (const char* name : {"1", "2"}) {
+    j.closes(name);
+    j.join(name);
+    WorkersStopped stopped{1, 1001};
+    const auto gone_at = (j.now - 4s).time_since_epoch();
+    stopped.gone_at_us = std::chrono::duration_cast<std::chrono::microseconds>(gone_at).count();
+    j.says(name, stopped);
+  }
+  REQUIRE(j.round("1") == 2);
+  const RoundRecord first = j.table.status().front().rounds[0];
+  CHECK(first.seconds.running == Approx(5));
+  CHECK(first.seconds.detect == Approx(4));
+}
+
 TEST_CASE("Ledger: the machine keeps it, and the end of the job says it") {
   Script j(2, 1);
   j.settings.spares = 1;

@@ -72,6 +72,69 @@ TEST_CASE(
   CHECK(j.last<JobEnd>("2")->exit_code == 3);
 }
 
+Leave alone() { return {"the connection to its launcher was lost", 75, true}; }
+
+TEST_CASE("Leaving alone: the others go on, once the workers of who left are gone") {
+  Script j(2, 0);
+  j.settings.spares = 1;
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  j.says("2", alone());
+  REQUIRE(j.last<JobEnd>("2") != nullptr);
+  CHECK(j.last<JobEnd>("2")->exit_code == 75);
+  j.says("1", WorkersStopped{1, 1001});
+  CHECK(j.round("3") == 0);  // the workers of 2 may live
+  j.closes("2");
+  j.wait(0ms);
+  CHECK(j.round("3") == 2);
+  CHECK(j.round("1") == 2);
+  CHECK(j.last<JobEnd>("1") == nullptr);
+  CHECK(j.table.status().front().node_losses == 1);
+}
+
+TEST_CASE("Leaving alone: with too few others it is the job's end, and the node is named") {
+  Script j(2, 5);
+  for (const char* name : {"1", "2"}) j.join(name);
+  j.says("2", alone());
+  j.says("1", WorkersStopped{1, 1001});
+  j.closes("2");
+  j.wait(0ms);
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK(j.last<JobEnd>("1")->exit_code == 75);
+  CHECK_THAT(j.last<JobEnd>("1")->reason,
+             Contains("left: the connection to its launcher was lost; 1 of 2 nodes are left"));
+}
+
+TEST_CASE("Leaving alone: between two rounds, or with all its work done, it just goes") {
+  Script j(2, 5);
+  j.settings.spares = 1;
+  j.timeouts.max_restart_delay = 10s;
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  SECTION("while its workers are being stopped") {
+    j.fails("1", 1, 3);
+    j.says("2", alone());
+    j.says("1", WorkersStopped{1, 1001});
+    CHECK(j.round("3") == 0);
+    j.closes("2");
+    j.wait(0ms);
+    CHECK(j.round("3") == 2);
+  }
+  SECTION("when they are gone") {
+    j.fails("1", 1, 3);
+    j.says("2", WorkersStopped{1, 1001});
+    j.says("2", alone());
+    j.says("1", WorkersStopped{1, 1001});
+    CHECK(j.round("3") == 2);
+  }
+  SECTION("when they have finished") {
+    j.says("2", WorkersSucceeded{1});
+    j.says("2", alone());
+    j.says("1", WorkersSucceeded{1});
+    REQUIRE(j.last<JobEnd>("1") != nullptr);
+    CHECK(j.last<JobEnd>("1")->exit_code == 0);
+  }
+  CHECK(j.table.status().front().node_losses == 0);
+}
+
 TEST_CASE("Exclusion: a signal at the excluded node's ddprun is its own end only") {
   Script j(2, 0);
   j.settings.spares = 1;

@@ -337,7 +337,14 @@ TEST_CASE("Machine: join time-out names how many came and their hosts") {
   CHECK(j.last<JobEnd>("1")->exit_code == 75);
   CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("only 2 of 3 nodes came") &&
                                               Contains("within 600 s") &&
-                                              Contains("1 (10.0.0.1), 2 (10.0.0.2)"));
+                                              Contains("1 (10.0.0.1), 2 (10.0.0.2)") &&
+                                              Contains("the same --rdzv-endpoint and --rdzv-id"));
+  Script fixed(2);
+  fixed.settings.rdzv_backend = kStaticBackend;
+  fixed.join("1");
+  fixed.wait_alive(601s);
+  CHECK_THAT(fixed.last<JobEnd>("1")->reason,
+             Contains("the same --master-addr and --master-port, and its own --node-rank"));
 }
 
 TEST_CASE("Machine: workers that are not started or not stopped in time end the job by name") {
@@ -403,6 +410,22 @@ TEST_CASE("Machine: a node rank given twice or out of range is refused") {
   CHECK_THAT(j.last<Refused>("3")->message, Contains("node ranks are 0 to 1"));
 }
 
+TEST_CASE("Machine: those who wait are told who was refused, and why") {
+  Script j(2);
+  j.join("1");
+  j.wait(1500ms);
+  Join other = j.make_join("2");
+  other.settings.max_restarts = 3;
+  j.join("2", other);
+  REQUIRE(j.last<Refused>("2") != nullptr);
+  CHECK(j.last<Waiting>("1")->note ==
+        "waiting for nodes: 1 of 2 are here. 2 (10.0.0.2) was refused: " +
+            j.last<Refused>("2")->message);
+  j.agents["2"] = {};
+  j.join("2");
+  CHECK(j.round("1") == 1);
+}
+
 TEST_CASE("Machine: an agent started again takes the place of its predecessor") {
   Script j(2);
   Join join = j.make_join("1");
@@ -445,7 +468,8 @@ TEST_CASE("Machine: one static job per daemon port, it names no store of its own
   Join other = j.make_join("2");
   other.run_id = "other";
   j.join("2", other);
-  CHECK_THAT(j.last<Refused>("2")->message, Contains("choose another port"));
+  CHECK_THAT(j.last<Refused>("2")->message,
+             Contains("is in use by ddprun, pid 0 on 1, which runs train (job job)"));
 }
 
 }  // namespace

@@ -102,6 +102,80 @@ TEST_CASE("Policy: node losses have a budget of their own") {
   CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("--max-node-losses is 1"));
 }
 
+// Three of 2:4 nodes in round 1, with the default last call of 30 s.
+struct ThreeOfFour : Script {
+  ThreeOfFour() : Script(2, 10) {
+    settings.max_nodes = 4;
+    for (const char* name : {"1", "2", "3"}) join(name);
+    CHECK(last<Waiting>("1")->note.empty());  // 1 of 2 are here
+    wait(1s);
+    CHECK(last<Waiting>("1")->note ==
+          "3 nodes are here, enough to start; waiting up to 29 s for more (at most 4; "
+          "--last-call-timeout)");
+    wait_alive(28s);
+    CHECK(round("1") == 0);
+    wait_alive(1s);
+    REQUIRE(round("1") == 1);
+  }
+};
+
+TEST_CASE("Policy: after a loss the others go on after a second, in which another may come") {
+  ThreeOfFour j;
+  j.closes("3");
+  j.wait(150ms);
+  for (const char* name : {"1", "2"}) j.says(name, WorkersStopped{1, 1001});
+  CHECK(j.round("1") == 1);
+  CHECK(j.last<Waiting>("1")->note ==
+        "2 nodes are here, enough to go on; waiting up to 1 s for more (at most 4); who comes "
+        "later waits for the next round");
+  SECTION("nobody comes") {
+    j.wait(999ms);
+    CHECK(j.round("1") == 1);
+    j.wait(1ms);
+    CHECK(j.round("1") == 2);
+    CHECK(j.last<StartRound>("1")->num_nodes == 2);
+  }
+  SECTION("as many as before are there again: at once") {
+    j.wait(500ms);
+    j.join("4");
+    CHECK(j.round("4") == 2);
+    CHECK(j.last<StartRound>("1")->num_nodes == 3);
+  }
+}
+
+TEST_CASE("Policy: after a loss by silence the last call is over when the lost one is fenced") {
+  ThreeOfFour j;
+  for (int second = 0; second < 5; ++second) {
+    j.wait(1s);
+    for (const char* name : {"1", "2"}) j.hears(name);
+  }
+  for (const char* name : {"1", "2"}) j.says(name, WorkersStopped{1, 1001});
+  CHECK(j.round("1") == 1);
+  j.wait(2s);
+  CHECK(j.round("1") == 2);
+}
+
+TEST_CASE("Policy: where all nodes of the round are there the next one begins at once") {
+  ThreeOfFour j;
+  j.fails("2", 1, 3);
+  for (const char* name : {"1", "2", "3"}) j.says(name, WorkersStopped{1, 1001});
+  CHECK(j.round("1") == 2);
+  CHECK(j.last<StartRound>("1")->num_nodes == 3);
+}
+
+TEST_CASE("Policy: one that lost its connection while all stopped is waited for as briefly") {
+  ThreeOfFour j;
+  j.fails("2", 1, 3);
+  for (const char* name : {"1", "2", "3"}) {
+    if (std::string(name) == "3") j.closes("2");
+    j.says(name, WorkersStopped{1, 1001});
+  }
+  CHECK(j.round("1") == 1);
+  j.wait(100ms);
+  j.join("2");
+  CHECK(j.round("2") == 2);
+}
+
 TEST_CASE(
     "Policy: who has no place in the live round is told so, also after its connection ended") {
   Script j(1);

@@ -72,9 +72,8 @@ TEST_CASE("Preemption: without enough nodes left the job ends with 75 and the st
   for (const char* name : {"1", "2"}) {
     REQUIRE(j.last<JobEnd>(name) != nullptr);
     CHECK(j.last<JobEnd>(name)->exit_code == 75);
-    CHECK_THAT(j.last<JobEnd>(name)->reason, Contains("preempted: node 1") &&
-                                                 Contains("1 of 2 nodes are left") &&
-                                                 Contains("at step 41"));
+    CHECK_THAT(j.last<JobEnd>(name)->reason,
+               Contains("preempted at step 41: node 1") && Contains("1 of 2 nodes are left"));
   }
 }
 
@@ -103,6 +102,15 @@ TEST_CASE("Preemption: the time limit ends the job with 124, however it is reach
     REQUIRE(j.last<JobEnd>("3") != nullptr);
     CHECK_THAT(j.last<JobEnd>("3")->reason,
                Contains("reaches the time limit of 60 s") && Contains("at step 7"));
+  }
+  SECTION("while nodes are waited for") {
+    Running waiting(0);
+    waiting.settings.min_nodes = waiting.settings.max_nodes = 2;
+    waiting.join("1");
+    waiting.says("1", Preempted{kTimeLimit, "reaches the time limit of 60 s", 10s});
+    CHECK(waiting.last<JobEnd>("1")->reason == "1 (10.0.0.1) reaches the time limit of 60 s");
+    CHECK(waiting.last<JobEnd>("1")->exit_code == 124);
+    return;
   }
   SECTION("while they are being stopped") {
     j.fails("1", 1, 3);  // the budget is used up
@@ -144,6 +152,7 @@ TEST_CASE("Preemption: warnings of all nodes at once cost one message to each") 
 TEST_CASE("Preemption: it has a budget of its own") {
   Script j(1, 0);
   j.settings.max_preemptions = 1;
+  j.settings.spares = 2;
   for (const char* name : {"1", "2", "3"}) j.join(name);
   j.says("1", Preempted{kNode, "got SIGUSR1", 60s});
   j.says("1", WorkersLeft{1});
@@ -250,6 +259,19 @@ TEST_CASE("Preemption: a node that is warned between two rounds goes at once") {
   CHECK(j.last<JobEnd>("1")->exit_code == 75);
   j.wait_alive(1s);
   CHECK(j.round("2") == 3);
+}
+
+TEST_CASE("Preemption: of the job's only node") {
+  MachineOptions options;
+  options.embedded = true;
+  Script j(1, 0, options);
+  j.join("local");
+  j.says("local", Preempted{kNode, "got SIGUSR1", 60s});
+  j.says("local", WorkersLeft{1});
+  j.says("local", WorkersStopped{1, 1001, 26});
+  REQUIRE(j.last<JobEnd>("local") != nullptr);
+  CHECK(j.last<JobEnd>("local")->reason ==
+        "preempted at step 26: node 0 (local, 127.0.0.1) got SIGUSR1; it is the job's only node");
 }
 
 TEST_CASE("Preemption: the node that embeds the rendezvous takes the job with it") {

@@ -35,6 +35,8 @@ RandomWorld::RandomWorld(std::uint64_t seed, Options options)
   settings_.max_preemptions = static_cast<int>(random(3));
   settings_.restart_on_join = chance(30);
   if (chance(40)) settings_.spares = 1 + static_cast<int>(random(2));
+  // Not drawn: a job of one node has room for others in most worlds, in the rest they are refused.
+  if (settings_.max_nodes == 1 && seed % 4 != 0) settings_.spares = static_cast<int>(kMaxAgents);
   if (chance(40)) {
     timeouts_.last_call = std::chrono::milliseconds(random(2'000));
     timeouts_.keep_alive = std::chrono::milliseconds(100 + random(20'000));
@@ -73,6 +75,7 @@ void RandomWorld::random_event() {
     agent.name = concat("host", agents_.size());
     agent.addr = concat("10.0.0.", agents_.size());
     if (chance(50)) agent.topology = concat("pod", random(2), ".rack", random(2));
+    agent.role = agents_.size() % 3 == 0 ? "evaluator" : "trainer";
     agent.instance = concat("instance", agents_.size());
     agent.run_id = chance(90) ? "job" : "other";
     agent.has_rank_wish = chance(20);
@@ -105,7 +108,7 @@ void RandomWorld::random_event() {
     if (chance(20)) step(event::Message{*agent.connection, agent.channel.plain(CutOff{}), {}});
     if (agent.connection) disconnect(agent);
   } else if (dice < 74) {
-    say(agent, Leave{"a signal", 130});
+    say(agent, Leave{"a signal", 130, chance(50)});
   } else if (dice < 75) {
     AgentEnvelope nonsense = agent.last_sent;
     nonsense.seq = random(8);
@@ -130,6 +133,7 @@ void RandomWorld::join(Agent& agent) {
   join.settings = settings_;
   join.timeouts = timeouts_;
   join.topology = agent.topology;
+  join.role = agent.role;
   if (chance(2)) join.settings.max_restarts += 1;
   join.session = agent.session;
   if (agent.has_rank_wish) {
@@ -138,6 +142,7 @@ void RandomWorld::join(Agent& agent) {
   join.num_workers = 1 + static_cast<int>(random(4));
   join.host = agent.name;
   join.store_port = 1000;
+  join.user_id = agent.instance.back() == '6' ? 1 : 0;  // not drawn, as above
   event::Message message;
   message.connection = id;
   message.envelope = agent.channel.plain(join);
@@ -185,6 +190,11 @@ void RandomWorld::say_something_true(Agent& agent) {
   } else if (chance(40)) {
     WorkerFailed failed{agent.live_round, {}};
     failed.failure.exit_code = static_cast<int>(random(3));
+    if (chance(20)) {
+      failed.failure.out_of_memory = "ran out: …";
+      failed.failure.log_files = {"/l/stdout.log"};
+      failed.failure.error_fields = chance(50) ? "{}" : "{";
+    }
     if (chance(70)) {  // true or not
       const auto now =
           std::chrono::duration_cast<std::chrono::microseconds>(now_.time_since_epoch());
@@ -313,25 +323,34 @@ void RandomWorld::step(const Event& event) {
   const Actions actions = table_.step(given, now_);
   if (!stale_type.empty()) check_ignored(stale_type, before, actions);
   std::vector<std::vector<StartRound>> starts;  // of each round that begins in this step
+  std::vector<std::vector<std::pair<StartRound, std::string>>> of_roles;  // likewise
   std::vector<ConnectionId> closed;
   for (const Action& action : actions) {
     if (const auto* send = std::get_if<action::Send>(&action)) {
       const auto found = by_connection_.find(send->connection);
       if (found != by_connection_.end()) receive(*found->second, send->envelope);
       const auto* start = std::get_if<StartRound>(&send->envelope.message);
-      if (start != nullptr && !starts.empty()) starts.back().push_back(*start);
+      if (start != nullptr && !starts.empty()) {
+        starts.back().push_back(*start);
+        if (found != by_connection_.end())
+          of_roles.back().emplace_back(*start, found->second->role);
+      }
     } else if (const auto* close = std::get_if<action::Close>(&action)) {
       closed.push_back(close->connection);
     } else if (const auto* round = std::get_if<action::RoundStarted>(&action)) {
       round_of_job_[round->run_id] = round->round;
       if (round->round == 1) excluded_[round->run_id].clear();  // another job of this id
       starts.emplace_back();
+      of_roles.emplace_back();
       ++num_rounds_;
     } else if (std::get_if<action::JobOver>(&action) != nullptr) {
       ++num_ends_;
     }
   }
   for (const auto& round : starts) check_ranks(round);
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    if (of_roles[i].size() == starts[i].size()) check_roles(std::move(of_roles[i]));
+  }
   check_jobs();
   for (const ConnectionId id : closed) {
     const auto found = by_connection_.find(id);
@@ -382,8 +401,13 @@ void RandomWorld::receive(Agent& agent, const RendezvousEnvelope& envelope) {
     if (end != nullptr && end->reason.find(kStale) != std::string::npos) {
       violated("a message of another round ended the job");
     }
-    agent.ended = true;
     agent.live_round = 0;
+    const auto* refused = std::get_if<Refused>(&envelope.message);
+    if (refused != nullptr && refused->message.find("is in use by") != std::string::npos) {
+      agent.instance += "+";  // started again later, there may be a place for it then
+      return;
+    }
+    agent.ended = true;
     if (chance(80) && agent.connection && envelope.seq != 0) {
       step(event::Message{*agent.connection, agent.channel.plain(Ack{}), {}});
     }
@@ -440,6 +464,23 @@ void RandomWorld::check_costs(const JobStatus& job) {
   }
   const double elapsed = std::chrono::duration<double>(now_ - began_).count();
   if (sum > elapsed + 1e-6) violated(concat("phases of ", sum, " s in ", elapsed, " s"));
+}
+
+void RandomWorld::check_roles(std::vector<std::pair<StartRound, std::string>> starts) {
+  std::sort(starts.begin(), starts.end(),
+            [](const auto& a, const auto& b) { return a.first.node_rank < b.first.node_rank; });
+  std::map<std::string, int> next_rank, sizes;
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const auto& [start, role] = starts[i];
+    const int end =
+        i + 1 < starts.size() ? starts[i + 1].first.first_global_rank : start.world_size;
+    if (start.first_role_rank != next_rank[role]) violated("a rank in a role is wrong");
+    next_rank[role] += end - start.first_global_rank;
+    sizes.emplace(role, start.role_world_size);
+  }
+  for (const auto& [role, size] : sizes) {
+    if (size != next_rank[role]) violated("the size of a role is wrong");
+  }
 }
 
 void RandomWorld::check_ranks(const std::vector<StartRound>& starts) {

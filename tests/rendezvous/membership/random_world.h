@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/membership/channel.h"
@@ -37,7 +38,7 @@ class RandomWorld {
  private:
   struct Agent {
     std::string name;  // its host name in the status
-    std::string addr, topology;
+    std::string addr, topology, role;
     std::string instance;
     std::string run_id;
     std::string session;
@@ -72,6 +73,8 @@ class RandomWorld {
   void check_live_round(const Agent& agent, std::uint64_t round, const char* what);
   void check_costs(const JobStatus& job);
   void check_ranks(const std::vector<StartRound>& starts);
+  void check_roles(
+      std::vector<std::pair<StartRound, std::string>> starts);  // with the nodes' roles
   void check_jobs();
   // `before`: what the status was. A message of another round changes nothing.
   void check_ignored(const std::string& type, const std::string& before, const Actions& actions);

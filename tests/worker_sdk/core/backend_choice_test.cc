@@ -2,6 +2,7 @@
 // Who gets NCCL: the rule itself, and that all ranks hear the same in few store requests.
 #include "worker_sdk/core/backend_choice.h"
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <thread>
@@ -73,6 +74,10 @@ TEST_CASE("decide_backend: the table of docs/nccl.md") {
     CHECK(verdict.kind == one.kind);
     CHECK(verdict.why.find(one.why) != std::string::npos);
     if (one.why[0] == '\0') CHECK(verdict.why.empty());
+    const bool fell_back = one.kind == Kind::kHost && one.why[0] != '\0';
+    const bool some_have = std::any_of(one.offers.begin(), one.offers.end(),
+                                       [](const auto& each) { return !each.device_id.empty(); });
+    CHECK(verdict.some_have_a_device == (fell_back && some_have));
   }
 }
 
@@ -119,6 +124,7 @@ TEST_CASE("agree_on_backend: 1 to 4 ranks hear the same, in at most six requests
         const std::string expected =
             last_has_device ? "" : "rank " + std::to_string(size - 1) + " has no GPU";
         CHECK(outcome.verdict.why.find(expected) != std::string::npos);
+        CHECK(outcome.verdict.some_have_a_device == (!last_has_device && size > 1));
       }
       // append, add, get for each; get and set once more for the last to arrive.
       CHECK(store.num_requests() == 3 * size + 2);

@@ -34,7 +34,7 @@ using test::expect;
 WorkerEnv environment(int rank, int size, const Endpoint& master) {
   WorkerEnv env;
   env.rank = rank;
-  env.local_rank = rank;
+  env.local_rank = env.device = rank;
   env.world_size = size;
   env.local_world_size = size;
   env.master = master;
@@ -152,7 +152,7 @@ TEST_CASE("Session: auto with a device each is NCCL, several communicators at on
     expect(first->backend() == "nccl" && second->backend() == "nccl", "NCCL");
     int device = -1;
     fakes.cuda->get_device(&device);
-    expect(device == session.env().local_rank, "device LOCAL_RANK is selected");
+    expect(device == session.env().device, "device LOCAL_RANK is selected");
     for (Communicator* communicator : {first.get(), second.get()}) {
       const auto buffer = communicator->allocate(sizeof(std::int32_t));
       TensorView view;

@@ -44,10 +44,19 @@ std::string error_of(const Variables& variables) {
   return what;
 }
 
+TEST_CASE("WorkerEnv: with --virtual-local-rank the rank on the node is not the GPU's number") {
+  Variables variables = torchrun_variables();
+  variables[env::kLocalRank] = "0";
+  variables[env::kTrueLocalRank] = "1";
+  CHECK(read(variables).local_rank == 1);
+  CHECK(read(variables).device == 0);
+}
+
 TEST_CASE("WorkerEnv: torchrun's variables alone are enough") {
   const WorkerEnv env = read(torchrun_variables());
   CHECK(env.rank == 3);
   CHECK(env.local_rank == 1);
+  CHECK(env.device == 1);
   CHECK(env.world_size == 4);
   CHECK(env.local_world_size == 2);
   CHECK(env.node_rank == 1);

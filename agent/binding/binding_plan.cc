@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/binding/binding_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "common/log.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr std::pair<std::string_view, BindingMode> kModes[] = {
+    {"none", BindingMode::kNone},
+    {"node", BindingMode::kNode},
+    {"socket", BindingMode::kSocket},
+    {"exclusive", BindingMode::kExclusive},
+    {"core-complex", BindingMode::kCoreComplex}};
+
+// One worker among those of its node.
+struct Turn {
+  int position = 0;
+  int count = 0;
+};
+
+class Planner {
+ public:
+  Planner(BindingMode mode, const MachineLayout& machine) : mode_(mode) {
+    for (const Cpu& cpu : machine.cpus) {
+      all_of_node_[cpu.node].add(cpu.number);
+      if (machine.allowed.contains(cpu.number)) cpus_.push_back(cpu);
+    }
+    for (const Cpu& cpu : cpus_) {
+      if (nodes_.empty() || nodes_.back() != cpu.node) nodes_.push_back(cpu.node);
+    }
+    std::sort(nodes_.begin(), nodes_.end());
+    nodes_.erase(std::unique(nodes_.begin(), nodes_.end()), nodes_.end());
+  }
+
+  // NUMA nodes with a CPU that may be used.
+  const std::vector<int>& nodes() const { return nodes_; }
+
+  // Empty: it can't be done.
+  CpuSet cpus_for(int node, Turn turn) const {
+    switch (mode_) {
+      case BindingMode::kSocket:
+        return socket_of(node);
+      case BindingMode::kExclusive:
+        return share_of(groups_of(node, &Cpu::core), turn);
+      case BindingMode::kCoreComplex:
+        return complex_of(groups_of(node, &Cpu::cache), turn);
+      default:
+        return all_of(node);
+    }
+  }
+
+  std::string problem_of(int node, Turn turn) const {
+    if (all_of(node).empty()) {
+      const auto all = all_of_node_.find(node);
+      return concat(
+          "NUMA node ", node,
+          all == all_of_node_.end()
+              ? std::string(" has no CPU")
+              : " has CPUs " + to_text(all->second) +
+                    ", none of which this process may use (its cgroup or taskset allows " +
+                    to_text(allowed()) + ")");
+    }
+    return concat("NUMA node ", node, " has ", groups_of(node, &Cpu::core).size(),
+                  " physical cores that this process may use for ", turn.count, " workers");
+  }
+
+ private:
+  CpuSet allowed() const {
+    CpuSet result;
+    for (const Cpu& cpu : cpus_) result.add(cpu.number);
+    return result;
+  }
+
+  CpuSet all_of(int node) const {
+    CpuSet result;
+    for (const Cpu& cpu : cpus_) {
+      if (cpu.node == node) result.add(cpu.number);
+    }
+    return result;
+  }
+
+  CpuSet socket_of(int node) const {
+    const auto first = std::find_if(cpus_.begin(), cpus_.end(),
+                                    [node](const Cpu& cpu) { return cpu.node == node; });
+    CpuSet result;
+    for (const Cpu& cpu : cpus_) {
+      if (first != cpus_.end() && cpu.socket == first->socket) result.add(cpu.number);
+    }
+    return result;
+  }
+
+  // The node's CPUs, those that have the same `key` together, in the order of the keys.
+  std::vector<CpuSet> groups_of(int node, int Cpu::*key) const {
+    std::map<int, CpuSet> groups;
+    for (const Cpu& cpu : cpus_) {
+      if (cpu.node == node) groups[cpu.*key].add(cpu.number);
+    }
+    std::vector<CpuSet> result;
+    for (const auto& [lowest, group] : groups) result.push_back(group);
+    return result;
+  }
+
+  // Even shares, the first workers' one larger where it doesn't come out even.
+  static CpuSet share_of(const std::vector<CpuSet>& cores, Turn turn) {
+    const int num_cores = static_cast<int>(cores.size());
+    const int each = num_cores / turn.count, rest = num_cores % turn.count;
+    CpuSet result;
+    if (each == 0) return result;
+    const int begin = turn.position * each + std::min(turn.position, rest);
+    const int end = begin + each + (turn.position < rest ? 1 : 0);
+    for (int i = begin; i < end; ++i) result.add(cores[static_cast<std::size_t>(i)]);
+    return result;
+  }
+
+  // The largest ones first; from the first one again where there are more workers.
+  static CpuSet complex_of(std::vector<CpuSet> complexes, Turn turn) {
+    if (complexes.empty()) return {};
+    std::stable_sort(
+        complexes.begin(), complexes.end(),
+        [](const CpuSet& one, const CpuSet& other) { return one.size() > other.size(); });
+    return complexes[static_cast<std::size_t>(turn.position) % complexes.size()];
+  }
+
+  const BindingMode mode_;
+  std::vector<Cpu> cpus_;  // those that may be used
+  std::map<int, CpuSet> all_of_node_;
+  std::vector<int> nodes_;
+};
+
+}  // namespace
+
+std::optional<BindingMode> parse_binding_mode(std::string_view text) {
+  for (const auto& [name, mode] : kModes) {
+    if (name == text) return mode;
+  }
+  return std::nullopt;
+}
+
+BindingPlan plan_binding(BindingMode mode, const MachineLayout& machine,
+                         const std::vector<Gpu>& gpus, int num_workers) {
+  BindingPlan plan;
+  const Planner planner(mode, machine);
+  const auto num_nodes = planner.nodes().size();
+  std::map<int, int> count_of_node, next_of_node;
+  for (int rank = 0; rank < num_workers; ++rank) {
+    WorkerBinding worker;
+    if (gpus.empty()) {
+      const auto at =
+          static_cast<std::size_t>(rank) * num_nodes / static_cast<std::size_t>(num_workers);
+      worker.node = planner.nodes()[at];
+    } else {
+      worker.gpu = gpus[static_cast<std::size_t>(rank) % gpus.size()];
+      worker.node = worker.gpu->node;
+    }
+    ++count_of_node[worker.node];
+    plan.workers.push_back(std::move(worker));
+  }
+  for (std::size_t rank = 0; rank < plan.workers.size(); ++rank) {
+    WorkerBinding& worker = plan.workers[rank];
+    const Turn turn{next_of_node[worker.node]++, count_of_node[worker.node]};
+    worker.cpus = planner.cpus_for(worker.node, turn);
+    if (worker.cpus.empty() && plan.problem.empty()) {
+      plan.problem = concat("local rank ", rank, ": ", planner.problem_of(worker.node, turn));
+    }
+  }
+  return plan;
+}
+
+std::vector<std::string> to_lines(const BindingPlan& plan) {
+  std::vector<std::string> lines;
+  for (std::size_t rank = 0; rank < plan.workers.size(); ++rank) {
+    const WorkerBinding& worker = plan.workers[rank];
+    const std::string gpu =
+        worker.gpu ? concat(", GPU ", worker.gpu->index, " ", worker.gpu->bus_id) : "";
+    lines.push_back(concat("local rank ", rank, ": CPUs ", to_text(worker.cpus), " (NUMA node ",
+                           worker.node, gpu, ")"));
+  }
+  return lines;
+}
+
+}  // namespace ddprun::agent

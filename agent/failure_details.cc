@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/failure_details.h"
+
+#include <unistd.h>
+
+#include <ctime>
+#include <functional>
+#include <utility>
+
+#include "agent/output/log_tree.h"
+#include "agent/output/log_writer.h"
+
+namespace ddprun::agent {
+namespace {
+
+using Paths = std::vector<std::string>;
+
+Paths log_files(const std::string& directory, int local_rank) {
+  Paths files;
+  for (const OutputStream stream : {OutputStream::kStdout, OutputStream::kStderr}) {
+    std::string file = LogTree::log_file(directory, local_rank, stream);
+    if (::access(file.c_str(), F_OK) == 0) files.push_back(std::move(file));
+  }
+  return files;
+}
+
+}  // namespace
+
+void FailureDetails::begin_round(std::uint64_t round, const std::string& log_directory,
+                                 const std::string& directory) {
+  error_files_.begin_round(round, log_directory, directory);
+  log_directory_ = log_directory;
+  memory_kills_.begin_round();
+}
+
+std::string FailureDetails::error_file(std::uint64_t round, int local_rank) const {
+  return error_files_.path(round, local_rank);
+}
+
+void FailureDetails::add_to(membership::WorkerFailure& failure, std::uint64_t round) {
+  failure.ended_at = std::time(nullptr);
+  failure.out_of_memory = memory_kills_.explain(failure.signal_number);
+  WorkerError left = error_files_.read(round, failure.local_rank);
+  if (failure.note.empty()) failure.note = std::move(left.message);
+  failure.traceback = std::move(left.traceback);
+  failure.error_fields = std::move(left.fields);
+  if (log_directory_.empty()) return;
+  if (!failure.traceback.empty()) failure.error_file = error_file(round, failure.local_rank);
+  const std::function<Paths()> look = [directory = log_directory_, rank = failure.local_rank] {
+    return log_files(directory, rank);
+  };
+  failure.log_files = writer_ ? writer_->call(look).value_or(Paths()) : look();
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a node knows of a worker that failed, beside how it ended: what it left in its error file,
+// where its log files are, whether memory ran out. io thread only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agent/error_files.h"
+#include "agent/memory_kills.h"
+#include "rendezvous/membership/messages.h"
+
+namespace ddprun::agent {
+
+class FailureDetails {
+ public:
+  // `writer` (null: none) looks at the log directory's files, so that nobody waits for a file
+  // system that hangs; it outlives this.
+  explicit FailureDetails(int num_workers, LogWriter* writer = nullptr)
+      : error_files_(num_workers, writer), writer_(writer) {}
+
+  // Before the round's workers run, or with their place where they were prewarmed. The directories
+  // are as worker_error_file() has them.
+  void begin_round(std::uint64_t round, const std::string& log_directory,
+                   const std::string& directory);
+  void workers_run(const std::vector<pid_t>& pids) { memory_kills_.workers_run(pids); }
+
+  // Empty: the worker has none.
+  std::string error_file(std::uint64_t round, int local_rank) const;
+
+  // To be called at once: the private error file goes with the round.
+  void add_to(membership::WorkerFailure& failure, std::uint64_t round);
+
+ private:
+  ErrorFiles error_files_;
+  LogWriter* const writer_;
+  MemoryKills memory_kills_;
+  std::string log_directory_;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/output/log_queue.h"
+
+#include <utility>
+
+namespace ddprun::agent {
+
+LogQueue::FilePtr LogQueue::open(std::string path, LogFileOptions options) {
+  auto file = std::make_shared<File>();
+  file->path_ = std::move(path);
+  file->options_ = std::move(options);
+  file->options_.lost = [this](const std::string& of, int error_number, std::size_t num_bytes) {
+    lost(of, error_number, num_bytes);
+  };
+  const std::lock_guard lock(mutex_);
+  make_ready(file);
+  wake_writer();
+  return file;
+}
+
+void LogQueue::make_ready(const FilePtr& file) {
+  if (std::exchange(file->is_ready_, true)) return;
+  ready_.push_back(file);
+}
+
+void LogQueue::wake_writer() {
+  if (!ready_.empty() && !current_) work_.notify_one();
+}
+
+void LogQueue::flush() {
+  const std::lock_guard lock(mutex_);
+  wake_writer();
+}
+
+void LogQueue::append(const FilePtr& file, std::string_view bytes) {
+  const std::lock_guard lock(mutex_);
+  file->pending_.append(bytes);
+  num_queued_bytes_ += bytes.size();
+  make_ready(file);
+}
+
+void LogQueue::close(const FilePtr& file) {
+  const std::lock_guard lock(mutex_);
+  file->is_closed_ = true;
+  tell_waiters(*file);
+  make_ready(file);
+  wake_writer();
+}
+
+bool LogQueue::is_full(const File& file) const {
+  const std::lock_guard lock(mutex_);
+  return file.pending_.size() >= kMaxQueuedBytes;
+}
+
+void LogQueue::when_room(const FilePtr& file, Task task) {
+  const std::lock_guard lock(mutex_);
+  if (file->pending_.size() > kMaxQueuedBytes / 2) {
+    file->waiters_.push_back(std::move(task));
+  } else if (post_) {
+    post_(std::move(task));
+  }
+}
+
+void LogQueue::set_first_lost(Task task) {
+  const std::lock_guard lock(mutex_);
+  first_lost_ = std::move(task);
+}
+
+void LogQueue::lost(const std::string& path, int error_number, std::size_t num_bytes) {
+  const std::lock_guard lock(mutex_);
+  losses_.num_bytes += num_bytes;
+  if (!losses_.first_path.empty()) return;
+  losses_.first_path = path;
+  losses_.first_error = error_number;
+  if (post_ && first_lost_) post_(first_lost_);
+}
+
+LogQueue::Losses LogQueue::losses() const {
+  const std::lock_guard lock(mutex_);
+  return losses_;
+}
+
+bool LogQueue::call(Task task, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (task_) return false;
+  task_ = std::move(task);
+  work_.notify_one();
+  return idle_.wait_until(lock, deadline.at(), [this] { return !task_; });
+}
+
+bool LogQueue::wait_idle(Deadline deadline) const {
+  std::unique_lock lock(mutex_);
+  return idle_.wait_until(lock, deadline.at(), [this] { return is_idle(); });
+}
+
+std::uint64_t LogQueue::num_queued_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return num_queued_bytes_;
+}
+
+std::string LogQueue::busy_with() const {
+  const std::lock_guard lock(mutex_);
+  return current_ ? current_->path_ : "";
+}
+
+std::uint64_t LogQueue::num_writes() const {
+  const std::lock_guard lock(mutex_);
+  return num_writes_;
+}
+
+void LogQueue::tell_waiters(File& file) {
+  for (Task& task : std::exchange(file.waiters_, {})) {
+    if (post_) post_(std::move(task));
+  }
+}
+
+void LogQueue::do_next(std::unique_lock<std::mutex>& lock) {
+  if (!task_) return write_next(lock);
+  lock.unlock();
+  task_();  // nobody else touches it while it is set
+  lock.lock();
+  task_ = nullptr;
+  idle_.notify_all();
+}
+
+// One file's turn: all that is queued for it, in one write.
+void LogQueue::write_next(std::unique_lock<std::mutex>& lock) {
+  current_ = std::move(ready_.front());
+  ready_.pop_front();
+  File& file = *current_;
+  file.is_ready_ = false;
+  batch_.swap(file.pending_);
+  const bool closes = file.is_closed_;
+  tell_waiters(file);
+  lock.unlock();
+  if (!file.log_) file.log_ = std::make_unique<LogFile>(file.path_, file.options_);
+  if (!batch_.empty()) file.log_->write(batch_);
+  if (closes) file.log_.reset();
+  lock.lock();
+  num_queued_bytes_ -= batch_.size();
+  ++num_writes_;
+  batch_.clear();
+  // A worker's end may have left more than the bound.
+  if (batch_.capacity() > 2 * kMaxQueuedBytes) std::string().swap(batch_);
+  current_.reset();
+  if (is_idle()) idle_.notify_all();
+}
+
+void LogQueue::run() {
+  const auto self = shared_from_this();  // the io thread's owner may have gone
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_.wait(lock, [this] { return ended_ || !ready_.empty() || task_; });
+    if (is_idle()) return;
+    do_next(lock);
+  }
+}
+
+void LogQueue::write_all() {
+  std::unique_lock lock(mutex_);
+  while (!is_idle()) do_next(lock);
+}
+
+void LogQueue::end() {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  post_ = nullptr;
+  first_lost_ = nullptr;
+  work_.notify_all();
+}
+
+}  // namespace ddprun::agent

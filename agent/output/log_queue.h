@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is still to be written to log files: filled by the io thread, emptied by the thread that
+// runs run(), so that a file system that doesn't answer stops only the latter. Every member may be
+// called from any thread; none of the io thread's calls waits for a file.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/output/log_file.h"
+#include "common/clock.h"
+
+namespace ddprun::agent {
+
+class LogQueue : public std::enable_shared_from_this<LogQueue> {
+ public:
+  using Task = std::function<void()>;
+
+  // A file with this much queued is full: no more should be read for it. What comes all the same
+  // is taken.
+  static constexpr std::size_t kMaxQueuedBytes = 128 * 1024;
+
+  class File {
+    friend class LogQueue;
+    // Constant after construction.
+    std::string path_;
+    LogFileOptions options_;
+    // Guarded by LogQueue::mutex_.
+    std::string pending_;
+    bool is_ready_ = false;   // in ready_
+    bool is_closed_ = false;  // nothing more comes
+    std::vector<Task> waiters_;
+    // Writer only.
+    std::unique_ptr<LogFile> log_;
+  };
+  using FilePtr = std::shared_ptr<File>;  // second owner: ready_, or the writer
+
+  struct Losses {
+    std::uint64_t num_bytes = 0;
+    std::string first_path;  // empty: none
+    int first_error = 0;
+  };
+
+  // `post` has a task called on the io thread, and returns at once.
+  explicit LogQueue(std::function<void(Task)> post) : post_(std::move(post)) {}
+
+  // The file is made, empty, before what is queued later is written. `options.lost` is ignored:
+  // losses() has what could not be written, and `first_lost` (may be empty) is posted once.
+  FilePtr open(std::string path, LogFileOptions options);
+  // Written after the next flush(): one wake-up of the writer for many bytes.
+  void append(const FilePtr& file, std::string_view bytes);
+  void flush();
+  // After what is queued the file is closed.
+  void close(const FilePtr& file);
+
+  bool is_full(const File& file) const;
+  // `task` is posted, once, when at most half of the bound is queued, or the file is closed.
+  void when_room(const FilePtr& file, Task task);
+
+  void set_first_lost(Task task);
+  void lost(const std::string& path, int error_number, std::size_t num_bytes);
+  Losses losses() const;
+
+  // Has the writer call `task` before it goes on with files, and waits; false: not at the deadline,
+  // and the task may be called at any later time, or another one of this kind still is: not called.
+  // From one thread at a time.
+  bool call(Task task, Deadline deadline);
+
+  // Until everything is written; false: not before the deadline.
+  bool wait_idle(Deadline deadline) const;
+  // Bytes that are queued or on their way, and the file that the writer is busy with; empty: none.
+  std::uint64_t num_queued_bytes() const;
+  std::string busy_with() const;
+  // Grows with every write that has returned.
+  std::uint64_t num_writes() const;
+
+  // The writer: returns after end(), when nothing is queued.
+  void run();
+  // As run(), but returns when nothing is queued: where there is no thread.
+  void write_all();
+  // Nothing is posted any more; run() returns as soon as everything is written.
+  void end();
+
+ private:
+  // With mutex_ held.
+  void make_ready(const FilePtr& file);
+  void wake_writer();
+  void tell_waiters(File& file);
+  void do_next(std::unique_lock<std::mutex>& lock);
+  void write_next(std::unique_lock<std::mutex>& lock);
+  bool is_idle() const { return ready_.empty() && !current_ && !task_; }  // with mutex_ held
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;          // something is ready, or the end has come
+  mutable std::condition_variable idle_;  // nothing is, or call() has come to an end
+
+  // Guarded by mutex_.
+  std::function<void(Task)> post_;  // empty after end()
+  Task first_lost_;
+  std::deque<FilePtr> ready_;  // with something to do, in the order in which it came
+  FilePtr current_;            // the writer is busy with it
+  Task task_;                  // of call(), until it has come to an end
+  std::uint64_t num_queued_bytes_ = 0;
+  std::uint64_t num_writes_ = 0;
+  Losses losses_;
+  bool ended_ = false;
+
+  // Writer only: its capacity goes round among the files.
+  std::string batch_;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/output/log_tree.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "common/error.h"
+#include "common/random_id.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+// torchrun's alphabet of such names; the letters are drawn with a negligible bias.
+std::string random_name() {
+  constexpr std::string_view kAlphabet = "abcdefghijklmnopqrstuvwxyz0123456789_";
+  const RandomBytes bytes = random_bytes();
+  std::string name;
+  for (std::size_t i = 0; i < 8; ++i) name += kAlphabet[bytes[i] % kAlphabet.size()];
+  return name;
+}
+
+// As long as a file name may be, with what is put behind it, and nothing that is a path.
+std::string as_file_name(std::string text) {
+  std::replace(text.begin(), text.end(), '/', '_');
+  return text.substr(0, 200);
+}
+
+// A worker may change its directory.
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(path, error);
+  return error ? path : whole.string();
+}
+
+const char* name_of(OutputStream stream) {
+  return stream == OutputStream::kStdout ? "stdout.log" : "stderr.log";
+}
+
+// The text of errno of the first step that failed; empty: none.
+std::string try_file(const std::string& directory) {
+  std::string name = directory + "/.ddprun-XXXXXX";
+  const UniqueFd file(::mkostemp(name.data(), O_CLOEXEC));
+  if (!file) return errno_text(errno);
+  constexpr std::array<char, 4096> kZeros{};
+  const ssize_t written = ::write(file.get(), kZeros.data(), kZeros.size());
+  const int error = written < 0 ? errno : ENOSPC;
+  ::unlink(name.c_str());
+  return written == static_cast<ssize_t>(kZeros.size()) ? "" : errno_text(error);
+}
+
+}  // namespace
+
+std::string LogTree::problem_with(const std::string& log_dir) {
+  std::error_code error;
+  if (fs::exists(log_dir, error) && !fs::is_directory(log_dir, error)) return "is no directory";
+  fs::create_directories(log_dir, error);
+  if (error) return "can't be made: " + errno_text(error.value());
+  const std::string problem = try_file(log_dir);
+  return problem.empty() ? "" : "can't be written to: " + problem;
+}
+
+std::string LogTree::foreseen_problem_with(const std::string& log_dir) {
+  std::error_code error;
+  if (fs::exists(log_dir, error) && !fs::is_directory(log_dir, error)) return "is no directory";
+  const bool is_there = fs::is_directory(log_dir, error);
+  fs::path nearest = absolute(log_dir);
+  while (!fs::exists(nearest, error) && nearest.has_relative_path())
+    nearest = nearest.parent_path();
+  struct statfs space {};
+  int number = 0;
+  if (!fs::is_directory(nearest, error)) {
+    number = ENOTDIR;
+  } else if (::access(nearest.c_str(), W_OK | X_OK) != 0 ||
+             ::statfs(nearest.c_str(), &space) != 0) {
+    number = errno;
+  } else if (space.f_type == PROC_SUPER_MAGIC) {
+    number = ENOENT;  // as it says itself
+  } else if (is_there && space.f_blocks > 0 && space.f_bfree == 0) {
+    number = ENOSPC;
+  }
+  if (number == 0) return {};
+  return (is_there ? "can't be written to: " : "can't be made: ") + errno_text(number);
+}
+
+LogTree::LogTree(const std::string& log_dir, std::string run_id)
+    : log_dir_(absolute(log_dir)), run_id_(std::move(run_id)) {}
+
+std::string LogTree::run_directory(const std::string& log_dir, const std::string& run_id,
+                                   const std::string& random) {
+  return absolute(log_dir) + "/" + as_file_name(run_id) + "_" + random;
+}
+
+std::string LogTree::attempt_directory(const std::string& run_directory, int restart_count) {
+  return run_directory + "/attempt_" + std::to_string(restart_count);
+}
+
+std::string LogTree::begin_attempt(int restart_count, int num_workers) {
+  std::error_code error;
+  if (run_directory_.empty()) {
+    fs::create_directories(log_dir_, error);
+    const std::string name = run_directory(log_dir_, run_id_, random_name());
+    if (::mkdir(name.c_str(), S_IRWXU) != 0) throw_system_error("mkdir " + name, errno);
+    run_directory_ = name;
+  }
+  const std::string attempt = attempt_directory(run_directory_, restart_count);
+  fs::remove_all(attempt, error);
+  for (int local_rank = 0; local_rank < num_workers; ++local_rank) {
+    const std::string name = attempt + "/" + std::to_string(local_rank);
+    fs::create_directories(name, error);
+    if (error) throw_system_error("mkdir " + name, error.value());
+  }
+  return attempt;
+}
+
+std::string LogTree::log_file(const std::string& attempt, int local_rank, OutputStream stream) {
+  return attempt + "/" + std::to_string(local_rank) + "/" + name_of(stream);
+}
+
+std::string LogTree::error_file(const std::string& attempt, int local_rank) {
+  return attempt + "/" + std::to_string(local_rank) + "/error.json";
+}
+
+std::string LogTree::run_directory_of(const std::string& log_file) {
+  return fs::path(log_file).parent_path().parent_path().parent_path().string();
+}
+
+std::string LogTree::filtered_file(const std::string& attempt, OutputStream stream) {
+  return attempt + "/filtered_" + name_of(stream);
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The directories of --log-dir, as torchrun has them:
+//
+//   <log dir>/<run id>_<8 random characters>/attempt_<N>/<local
+//   rank>/{stdout.log,stderr.log,error.json}
+//                                            attempt_<N>/filtered_{stdout,stderr}.log
+//
+// Every name of the tree is made here.
+#pragma once
+
+#include <string>
+
+#include "agent/output/output_specs.h"
+
+namespace ddprun::agent {
+
+class LogTree {
+ public:
+  // Says whether a tree can be made below `log_dir`, by making the directory and its parents, and a
+  // small file for a moment. Returns the problem; empty: none.
+  static std::string problem_with(const std::string& log_dir);
+
+  // Likewise without making anything: what can be known from the directory, or from the nearest one
+  // above it that is there.
+  static std::string foreseen_problem_with(const std::string& log_dir);
+
+  // Nothing is made yet. A relative `log_dir` is below the present working directory.
+  LogTree(const std::string& log_dir, std::string run_id);
+
+  // The directory of attempt N, made with one below it for each worker; the first time also the
+  // run's own, for this user only. An attempt that was there is emptied. Throws Error(kSystem).
+  std::string begin_attempt(int restart_count, int num_workers);
+
+  const std::string& run_directory() const { return run_directory_; }  // empty: not made yet
+
+  // The name of a run's directory; `random` tells it from those of other runs of the same id.
+  static std::string run_directory(const std::string& log_dir, const std::string& run_id,
+                                   const std::string& random);
+  static std::string attempt_directory(const std::string& run_directory, int restart_count);
+  static std::string log_file(const std::string& attempt, int local_rank, OutputStream stream);
+  static std::string error_file(const std::string& attempt, int local_rank);
+  // The run's directory, of a worker's log file.
+  static std::string run_directory_of(const std::string& log_file);
+  static std::string filtered_file(const std::string& attempt, OutputStream stream);
+
+ private:
+  const std::string log_dir_;
+  const std::string run_id_;
+  std::string run_directory_;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/output/log_writer.h"
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/quiet_thread.h"
+
+namespace ddprun::agent {
+namespace {
+
+// Files that take nothing for so long are mentioned.
+constexpr std::chrono::seconds kPatience{5};
+
+}  // namespace
+
+LogWriter::LogWriter(boost::asio::io_context& io, std::function<void(const std::string&)> notice)
+    : io_(io),
+      notice_(std::move(notice)),
+      queue_(std::make_shared<LogQueue>(
+          [&io](LogQueue::Task task) { boost::asio::post(io, std::move(task)); })),
+      patience_(io) {}
+
+LogWriter::~LogWriter() { close(); }
+
+// A thread that is inside a write may stay there: it keeps the queue, and ends with the process.
+void LogWriter::close() {
+  patience_.cancel();
+  const bool is_idle = queue_->wait_idle(Deadline::after(std::chrono::seconds(0)));
+  queue_->end();
+  if (!thread_.joinable()) return;
+  is_idle ? thread_.join() : thread_.detach();
+}
+
+void LogWriter::start_thread() {
+  if (thread_.joinable() || has_no_thread_) return;
+  queue_->set_first_lost([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || !self->notice_) return;
+    const LogQueue::Losses losses = self->queue_->losses();
+    self->notice_(concat("can't write ", losses.first_path, " (", errno_text(losses.first_error),
+                         "): what workers write to their log files is lost until there is room "
+                         "again; the workers go on"));
+  });
+  try {
+    thread_ = start_quiet_thread("ddprun-logs", [queue = queue_] { queue->run(); });
+  } catch (const Error&) {
+    has_no_thread_ = true;
+  }
+}
+
+std::unique_ptr<LogWriter::File> LogWriter::open(std::string path, LogFileOptions options) {
+  start_thread();
+  auto file =
+      std::make_unique<File>(shared_from_this(), queue_->open(std::move(path), std::move(options)));
+  if (has_no_thread_) queue_->write_all();
+  return file;
+}
+
+void LogWriter::flush() { has_no_thread_ ? queue_->write_all() : queue_->flush(); }
+
+bool LogWriter::call_thread(LogQueue::Task task) {
+  start_thread();
+  if (!has_no_thread_) return queue_->call(std::move(task), Deadline::after(kCallLimit));
+  task();
+  return true;
+}
+
+void LogWriter::lost(const std::string& path, int error_number, std::size_t num_bytes) {
+  start_thread();
+  queue_->lost(path, error_number, num_bytes);
+}
+
+bool LogWriter::finish(Deadline deadline) {
+  hangs_ = !queue_->wait_idle(deadline);
+  return !hangs_;
+}
+
+std::vector<std::string> LogWriter::losses() const {
+  std::vector<std::string> texts;
+  if (const LogQueue::Losses losses = queue_->losses(); losses.num_bytes > 0) {
+    texts.push_back(concat(losses.num_bytes,
+                           " bytes of the workers' output could not be written to their log "
+                           "files (",
+                           losses.first_path, " was the first)"));
+  }
+  if (hangs_) {
+    texts.push_back(concat(queue_->num_queued_bytes(),
+                           " bytes of the workers' output may be missing in their log files: "
+                           "writing ",
+                           queue_->busy_with(), " hasn't come to an end"));
+  }
+  if (const auto time = std::chrono::duration_cast<std::chrono::seconds>(stood_still_);
+      time >= kPatience) {
+    texts.push_back(concat("workers waited ", time.count(),
+                           " s in all for log files that could not be written meanwhile"));
+  }
+  return texts;
+}
+
+void LogWriter::begin_waiting() {
+  if (num_waiting_++ > 0) return;
+  writes_seen_ = queue_->num_writes();
+  waiting_since_ = Clock::now();
+  watch_progress();
+}
+
+// A slow disk is none of the user's business; one that stands still is.
+void LogWriter::watch_progress() {
+  patience_.expires_after(kPatience);
+  patience_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (error || !self || self->num_waiting_ == 0 || self->standstill_since_) return;
+    const std::uint64_t writes = self->queue_->num_writes();
+    if (std::exchange(self->writes_seen_, writes) != writes) {
+      self->waiting_since_ = Clock::now();
+      return self->watch_progress();
+    }
+    self->standstill_since_ = self->waiting_since_;
+    if (!self->notice_) return;
+    self->notice_(concat("nothing could be written to log files for ", kPatience.count(), " s (",
+                         self->queue_->busy_with(),
+                         "; its file system doesn't answer?): workers that write much wait"));
+  });
+}
+
+void LogWriter::end_waiting() {
+  if (standstill_since_) {
+    stood_still_ += Clock::now() - *std::exchange(standstill_since_, std::nullopt);
+    waiting_since_ = Clock::now();
+    writes_seen_ = queue_->num_writes();
+    if (num_waiting_ > 1) watch_progress();
+  }
+  if (--num_waiting_ == 0) patience_.cancel();
+}
+
+LogWriter::File::~File() {
+  writer_->queue_->close(file_);
+  if (writer_->has_no_thread_) writer_->queue_->write_all();
+}
+
+void LogWriter::File::append(std::string_view bytes) {
+  if (bytes.empty()) return;
+  writer_->queue_->append(file_, bytes);
+}
+
+bool LogWriter::File::is_full() const { return writer_->queue_->is_full(*file_); }
+
+void LogWriter::File::when_room(std::function<void()> on_room) {
+  writer_->begin_waiting();
+  writer_->queue_->when_room(file_,
+                             [weak = writer_->weak_from_this(), on_room = std::move(on_room)] {
+                               if (const auto writer = weak.lock()) writer->end_waiting();
+                               on_room();
+                             });
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log files as the io thread sees them: written by a thread of their own (log_queue.h), in bounded
+// memory, so that a file system that hangs never holds up the agent. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "agent/output/log_file.h"
+#include "agent/output/log_queue.h"
+#include "common/clock.h"
+
+namespace ddprun::agent {
+
+class LogWriter : public std::enable_shared_from_this<LogWriter> {
+ public:
+  // Well below the time in which a node that says nothing is lost.
+  static constexpr std::chrono::milliseconds kCallLimit{2'000};
+
+  class File {
+   public:
+    File(std::shared_ptr<LogWriter> writer, LogQueue::FilePtr file)
+        : writer_(std::move(writer)), file_(std::move(file)) {}
+    ~File();  // what was appended is still written
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+
+    // Takes all of it, to be written after the writer's flush(). A bound of the file's size holds
+    // at the end of a line where there is one.
+    void append(std::string_view bytes);
+    // The file takes bytes more slowly than they come, or not at all: append no more.
+    bool is_full() const;
+    // `on_room` is called once, and never from inside this call, when that may have changed.
+    void when_room(std::function<void()> on_room);
+
+   private:
+    const std::shared_ptr<LogWriter> writer_;  // second owner: the console
+    const LogQueue::FilePtr file_;
+  };
+
+  // `notice` has warnings for the user; may be empty.
+  LogWriter(boost::asio::io_context& io, std::function<void(const std::string&)> notice);
+  ~LogWriter();  // see finish(); waits for nothing
+  LogWriter(const LogWriter&) = delete;
+  LogWriter& operator=(const LogWriter&) = delete;
+
+  // Makes the file, empty. Where it can't be made every write tries again. Starts the thread; where
+  // there can be none (a limit of processes) files are written by the io thread.
+  std::unique_ptr<File> open(std::string path, LogFileOptions options);
+
+  // The end of a batch: what was appended is to be written.
+  void flush();
+
+  // What `task` returns, who does something else with the log directory than writing: the io thread
+  // waits for kCallLimit at most. nullopt: no answer, and `task` may be called later or not at all;
+  // it throws nothing, and owns what it uses.
+  template <typename Result>
+  std::optional<Result> call(std::function<Result()> task) {
+    const auto result = std::make_shared<std::optional<Result>>();  // second owner: the thread
+    const bool done = call_thread([result, task = std::move(task)] { result->emplace(task()); });
+    return done ? std::move(*result) : std::nullopt;
+  }
+
+  // A file could not be written: said once, counted.
+  void lost(const std::string& path, int error_number, std::size_t num_bytes);
+
+  // Waits until all is written, blocking the caller; false: not before the deadline. What is left
+  // then is in losses(), and may be written later or not at all. For the end of the program.
+  bool finish(Deadline deadline);
+
+  // What was lost, and why, one sentence each; nothing: all is well.
+  std::vector<std::string> losses() const;
+
+  // Nothing is said or called any more. For the end of the owner.
+  void close();
+
+ private:
+  void start_thread();
+  bool call_thread(LogQueue::Task task);
+  void begin_waiting();
+  void end_waiting();
+  void watch_progress();
+
+  // Constant after construction.
+  boost::asio::io_context& io_;
+  const std::function<void(const std::string&)> notice_;
+  const std::shared_ptr<LogQueue> queue_;  // second owner: the thread, which may hang for ever
+
+  // io thread only.
+  std::thread thread_;
+  bool has_no_thread_ = false;  // there could be none
+  bool hangs_ = false;          // finish() has seen its deadline
+  boost::asio::steady_timer patience_;
+  std::size_t num_waiting_ = 0;  // workers that aren't read because their file is full
+  std::uint64_t writes_seen_ = 0;
+  Clock::time_point waiting_since_{};
+  std::optional<Clock::time_point> standstill_since_;  // set: it was said that nothing is written
+  std::chrono::nanoseconds stood_still_{0};
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/output/output_specs.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <optional>
+
+namespace ddprun::agent {
+namespace {
+
+constexpr int kMaxRank = 1 << 20;
+
+// The whole of `text` as a number from 0 to `max`.
+std::optional<int> parse_number(std::string_view text, int max) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || value < 0 || value > max) return std::nullopt;
+  return value;
+}
+
+std::optional<StreamSet> parse_streams(std::string_view text) {
+  const auto bits = parse_number(text, 3);
+  if (!bits || text.size() != 1) return std::nullopt;
+  return StreamSet{(*bits & 1) != 0, (*bits & 2) != 0};
+}
+
+// Calls `take` with each part of `text` between commas; false from it: stops, and is returned.
+template <typename Take>
+bool for_each_part(std::string_view text, Take take) {
+  for (;;) {
+    const std::size_t comma = text.find(',');
+    if (!take(text.substr(0, comma))) return false;
+    if (comma == std::string_view::npos) return true;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace
+
+StreamSet StreamSpec::of(int local_rank) const {
+  const auto found = by_local_rank.find(local_rank);
+  return found == by_local_rank.end() ? all : found->second;
+}
+
+bool StreamSpec::empty() const {
+  const auto is_none = [](const auto& entry) { return entry.second == StreamSet{}; };
+  return all == StreamSet{} && std::all_of(by_local_rank.begin(), by_local_rank.end(), is_none);
+}
+
+std::string parse_stream_spec(std::string_view text, StreamSpec& to) {
+  StreamSpec spec;
+  if (const auto all = parse_streams(text)) {
+    spec.all = *all;
+    to = std::move(spec);
+    return {};
+  }
+  const bool is_good = for_each_part(text, [&](std::string_view part) {
+    const std::size_t colon = part.find(':');
+    if (colon == std::string_view::npos) return false;
+    const auto local_rank = parse_number(part.substr(0, colon), kMaxRank);
+    const auto streams = parse_streams(part.substr(colon + 1));
+    if (!local_rank || !streams) return false;
+    spec.by_local_rank[*local_rank] = *streams;
+    return true;
+  });
+  if (!is_good) {
+    return "wants 0, 1 (stdout), 2 (stderr) or 3 (both), or one of them for each local rank: "
+           "0:3,1:2";
+  }
+  to = std::move(spec);
+  return {};
+}
+
+bool RankSet::has(int rank) const {
+  return std::any_of(ranges_.begin(), ranges_.end(), [rank](const auto& range) {
+    return rank >= range.first && rank <= range.second;
+  });
+}
+
+int RankSet::largest() const {
+  int largest = -1;
+  for (const auto& [first, last] : ranges_) largest = std::max(largest, last);
+  return largest;
+}
+
+std::string parse_rank_set(std::string_view text, RankSet& to) {
+  RankSet ranks;
+  const bool is_good = text.empty() || for_each_part(text, [&](std::string_view part) {
+                         while (!part.empty() && part.front() == ' ') part.remove_prefix(1);
+                         while (!part.empty() && part.back() == ' ') part.remove_suffix(1);
+                         const std::size_t dash = part.find('-');
+                         const auto first = parse_number(part.substr(0, dash), kMaxRank);
+                         const auto last = dash == std::string_view::npos
+                                               ? first
+                                               : parse_number(part.substr(dash + 1), kMaxRank);
+                         if (!first || !last || *last < *first) return false;
+                         ranks.add(*first, *last);
+                         return true;
+                       });
+  if (!is_good) return "wants ranks, separated by commas: 0,3,8-15";
+  to = std::move(ranks);
+  return {};
+}
+
+std::vector<std::string> parse_line_filters(std::string_view text) {
+  std::vector<std::string> filters(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != ',') {
+      filters.back() += text[i];
+    } else if (i + 1 < text.size() && text[i + 1] == ',') {
+      filters.back() += ',';
+      ++i;
+    } else {
+      filters.emplace_back();
+    }
+  }
+  std::erase_if(filters, [](const std::string& filter) { return filter.empty(); });
+  return filters;
+}
+
+std::string parse_size(std::string_view text, std::uint64_t& to) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  int shift = 0;
+  if (!unit.empty()) {
+    const std::size_t letter = std::string_view("KMGT").find(unit.front() & ~0x20);
+    shift = letter == std::string_view::npos ? -1 : 10 * static_cast<int>(letter + 1);
+    unit.remove_prefix(1);
+  }
+  const bool is_good = error == std::errc() && shift >= 0 &&
+                       (unit.empty() || (shift > 0 && (unit == "B" || unit == "iB"))) &&
+                       value <= (std::numeric_limits<std::uint64_t>::max() >> 1 >> shift);
+  if (!is_good) return "is no size: 65536, 64K, 100M, 2G";
+  to = value << shift;
+  return {};
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The row about one shell that starts all nodes: `ddprun --hosts` against as many `ssh true` at once."""
+import os
+import subprocess
+import tempfile
+import time
+
+import measure
+from measure import program
+from row import OURS, Goal, Row
+
+NUM_NODES = 64
+
+
+class Cluster:
+    """One sshd on loopback that goes by 64 names; made when it is first wanted, kept until the end."""
+
+    def __init__(self):
+        self._keys = None
+        self._server = None
+
+    def ssh(self):
+        """The words of an ssh that knows n01 … n64."""
+        import sshd
+        if not self._server:
+            try:
+                self._keys = sshd.Keys()
+                port = sshd.free_port()
+                self._keys.client_config(f"Host n*\n  HostName 127.0.0.1\n  Port {port}\n")
+                # A home of its own: whatever the start-up files of this user's shell do is neither side's work.
+                self._server = sshd.Server(self._keys, "127.0.0.1", port, more=f"SetEnv HOME={self._keys.directory}")
+            except sshd.Unavailable as reason:
+                raise measure.Missing(str(reason)) from None
+        return self._keys.ssh_words()
+
+    def close(self):
+        if self._server:
+            self._server.close()
+        if self._keys:
+            self._keys.close()
+        self._server = self._keys = None
+
+
+CLUSTER = Cluster()
+
+
+def names():
+    return [f"n{i:02}" for i in range(1, NUM_NODES + 1)]
+
+
+def ours():
+    ssh = " ".join(CLUSTER.ssh())
+    with tempfile.TemporaryDirectory() as directory:
+        argv = [program("ddprun"), f"--hosts=n[01-{NUM_NODES}]:1", f"--ssh={ssh}", program("start_worker"), directory]
+        begin = time.monotonic_ns()
+        whole = measure.wall_seconds(argv)
+        born = []
+        for rank in range(NUM_NODES):
+            with open(os.path.join(directory, str(rank))) as f:
+                born.append(int(f.read()))
+        return {"ms": (max(born) - begin) / 1e6, "whole job ms": whole * 1e3}
+
+
+def ssh_true():
+    ssh = CLUSTER.ssh()
+    environment = measure.environment()
+    begin = time.monotonic_ns()
+    running = [subprocess.Popen([*ssh, "-T", "-o", "BatchMode=yes", name, "true"], env=environment,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+               for name in names()]
+    for process in running:
+        error = process.communicate(timeout=120)[1]
+        measure.check(process.args, process.returncode, error)
+    return {"ms": (time.monotonic_ns() - begin) / 1e6}
+
+
+def rows():
+    import atexit
+    atexit.register(CLUSTER.close)
+    return [Row(
+        "ssh", f"{NUM_NODES} nodes over ssh, start → last worker running",
+        {OURS: ours, f"{NUM_NODES} × ssh true": ssh_true},
+        [Goal("ms", 1.3, f"{NUM_NODES} × ssh true")],
+        note="one sshd on loopback, own keys; ours: one worker for each node, from the start of ddprun to the last "
+             "worker's first instruction; the other side: all at once, to the end of the last one")]

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/man_page.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+namespace ddprun {
+namespace {
+
+// Text as it stands: no letter of it is a command of roff's.
+std::string escaped(std::string_view text) {
+  std::string result;
+  bool begins_line = true;
+  for (const char letter : text) {
+    if (begins_line && (letter == '.' || letter == '\'')) result += "\\&";
+    begins_line = letter == '\n';
+    if (letter == '\\') {
+      result += "\\e";
+    } else if (letter == '-') {
+      result += "\\-";
+    } else {
+      result += letter;
+    }
+  }
+  return result;
+}
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  return text;
+}
+
+// Paragraphs, and what is shown as it is.
+std::string body(std::string_view text) {
+  std::string result;
+  bool is_literal = false;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const bool literal = line.starts_with(' ');
+    if (literal != is_literal && !line.empty()) {
+      result += literal ? ".nf\n" : ".fi\n";
+      is_literal = literal;
+    }
+    result += line.empty() ? (is_literal ? "\n" : ".PP\n") : escaped(line) + "\n";
+  }
+  return result + (is_literal ? ".fi\n" : "");
+}
+
+}  // namespace
+
+std::string to_roff(const ManPage& page) {
+  std::string roff = ".TH " + upper(page.name) + " " + std::to_string(page.section) +
+                     " \"\" \"ddprun " DDPRUN_VERSION "\"\n.SH NAME\n" + escaped(page.name) +
+                     " \\- " + escaped(page.summary) + "\n";
+  if (!page.synopsis.empty()) {
+    roff += ".SH SYNOPSIS\n.nf\n" + escaped(page.synopsis) + "\n.fi\n";
+  }
+  for (const ManSection& section : page.sections) {
+    roff += ".SH " + escaped(upper(section.title)) + "\n" + body(section.text);
+    for (const auto& [head, text] : section.entries) {
+      roff += ".TP\n.B " + escaped(head) + "\n" + body(text);
+    }
+  }
+  return roff;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What --dry-run says (docs/dry-run.md), as plain data: dry_run_text.h and dry_run_json.h print it.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/dry_run/worker_forecast.h"
+#include "launcher/launch_config.h"
+
+namespace ddprun::launcher {
+
+// Where a worker runs on its node.
+struct ForecastPlace {
+  std::string cpus;       // "0-3"; empty: not known here
+  bool is_bound = false;  // else it may use them as ddprun may
+  std::string gpu;        // "3 0000:af:00.0"; empty: none, or not known here
+};
+
+struct NodeDryRun {
+  std::string host;         // empty: not known
+  bool is_here = false;     // this machine
+  bool is_spare = false;    // waits, and has no ranks
+  std::optional<int> rank;  // nullopt: decided when the nodes meet
+  std::optional<int> num_workers;
+  std::optional<int> first_global_rank;
+  std::vector<std::string> command;     // --hosts: leads to its agent
+  std::vector<std::string> arguments;   // --hosts: of its ddprun
+  std::vector<WorkerForecast> workers;  // empty: not looked at; number not known: the first
+  std::vector<ForecastPlace> places;    // of the workers; empty: decided on the node
+};
+
+struct DryRun {
+  LaunchConfig config;    // of a node's ddprun
+  std::string mode;       // "local", "elastic", "static"
+  std::string endpoint;   // HOST:PORT, with a text in <…> for what is decided later
+  std::string origin;     // who said so
+  std::string served_by;  // a sentence's end: "this node"
+  std::string job_id;
+  int num_nodes = 1;  // with ranks, at most
+  std::optional<int> world_size;
+  std::vector<NodeDryRun> nodes;              // by node rank, spares last; not empty
+  int described = 0;                          // the node whose workers are shown in full
+  std::vector<ForecastVariable> environment;  // WorkerForecaster::common()
+  std::string run_directory;                  // of log files; empty: none
+  std::vector<std::string> removed;           // variables that a worker doesn't inherit
+  std::vector<std::string> forwarded;         // --hosts: names of variables that go to the hosts
+  std::vector<std::string> assumed;           // one line each: without it the ranks are others
+  std::vector<std::string> notes;             // that a run would tell
+};
+
+}  // namespace ddprun::launcher

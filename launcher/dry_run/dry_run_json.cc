@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/dry_run/dry_run_json.h"
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <limits>
+#include <string_view>
+
+#include "launcher/dry_run/dry_run_text.h"
+#include "rendezvous/membership/json_fields.h"
+
+namespace ddprun::launcher {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int kVersion = 1;  // changes when a field gets another meaning
+
+json::string text(std::string_view value) {
+  return json::string(membership::clean_utf8(value, std::numeric_limits<std::size_t>::max()));
+}
+
+template <typename Value>
+json::value or_null(const std::optional<Value>& value) {
+  return value ? json::value(*value) : json::value(nullptr);
+}
+
+json::value or_null(const std::string& value) {
+  return value.empty() ? json::value(nullptr) : json::value(text(value));
+}
+
+json::array list(const std::vector<std::string>& values) {
+  json::array result;
+  for (const std::string& value : values) result.emplace_back(text(value));
+  return result;
+}
+
+// Two objects: what is known, and what is decided later.
+void put(const std::vector<ForecastVariable>& variables, json::object& object) {
+  json::object known, later;
+  for (const ForecastVariable& variable : variables) {
+    (variable.is_later ? later : known)[variable.name] = text(variable.value);
+  }
+  object["environment"] = std::move(known);
+  object["decided_later"] = std::move(later);
+}
+
+json::object to_object(const WorkerForecast& worker, const ForecastPlace* place) {
+  json::object object;
+  object["local_rank"] = worker.local_rank;
+  object["global_rank"] = or_null(worker.global_rank);
+  if (place != nullptr) {
+    object["cpus"] = or_null(place->cpus);
+    object["is_bound"] = place->is_bound;
+    object["gpu"] = or_null(place->gpu);
+  }
+  object["command"] = list(worker.command);
+  put(worker.environment, object);
+  if (!worker.without.empty()) object["not_set"] = list(worker.without);
+  object["log_files"] = list(worker.files);
+  return object;
+}
+
+json::object to_object(const NodeDryRun& node) {
+  json::object object;
+  object["host"] = or_null(node.host);
+  object["is_here"] = node.is_here;
+  object["is_spare"] = node.is_spare;
+  object["node_rank"] = or_null(node.rank);
+  object["num_workers"] = or_null(node.num_workers);
+  object["first_global_rank"] = or_null(node.first_global_rank);
+  if (!node.command.empty()) {
+    object["start_command"] = list(node.command);
+    object["ddprun_arguments"] = list(node.arguments);
+  }
+  json::array workers;
+  for (std::size_t i = 0; i < node.workers.size(); ++i) {
+    workers.push_back(
+        to_object(node.workers[i], i < node.places.size() ? &node.places[i] : nullptr));
+  }
+  object["workers"] = std::move(workers);
+  return object;
+}
+
+}  // namespace
+
+std::string to_json(const DryRun& run) {
+  json::object object;
+  object["dry_run"] = kVersion;
+  json::object rendezvous;
+  rendezvous["mode"] = run.mode;
+  rendezvous["endpoint"] = text(run.endpoint);
+  rendezvous["source"] = text(run.origin);
+  rendezvous["served_by"] = text(run.served_by);
+  object["rendezvous"] = std::move(rendezvous);
+  object["job_id"] = text(run.job_id);
+  object["min_nodes"] = run.config.min_nodes;
+  object["max_nodes"] = run.config.max_nodes;
+  object["spares"] = run.config.spares;
+  object["world_size"] = or_null(run.world_size);
+  object["assumed"] = list(run.assumed);
+  object["preflight"] = or_null(run.config.preflight);
+  json::object limits;
+  for (const NamedLimit& limit : limits_of(run.config)) limits[limit.option] = or_null(limit.value);
+  object["limits"] = std::move(limits);
+  object["log_directory"] = or_null(run.run_directory);
+  put(run.environment, object);
+  object["not_inherited"] = list(run.removed);
+  object["forwarded"] = list(run.forwarded);
+  object["notes"] = list(run.notes);
+  json::array nodes;
+  for (const NodeDryRun& node : run.nodes) nodes.push_back(to_object(node));
+  object["nodes"] = std::move(nodes);
+  return json::serialize(object) + "\n";
+}
+
+}  // namespace ddprun::launcher

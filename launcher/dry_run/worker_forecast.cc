@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/dry_run/worker_forecast.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/agent_socket.h"
+#include "agent/error_files.h"
+#include "agent/output/log_tree.h"
+#include "agent/output/stream_plan.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Any text that a placeholder doesn't have, to tell what depends on it.
+constexpr char kOther[] = ".";
+
+std::string name_of(const std::string& variable) { return variable.substr(0, variable.find('=')); }
+
+Environment to_map(const std::vector<std::string>& variables) {
+  Environment map;
+  for (const std::string& variable : variables) {
+    const std::string name = name_of(variable);
+    map.emplace(name, variable.substr(name.size() + 1));
+  }
+  return map;
+}
+
+}  // namespace
+
+WorkerForecaster::WorkerForecaster(WorkerScene scene, const RoundKnowledge& knowledge,
+                                   const membership::StartRound& round)
+    : scene_(std::move(scene)), are_ranks_known_(knowledge.ranks && knowledge.num_workers) {
+  find_names(round);
+  find_later(knowledge, round);
+}
+
+std::vector<std::string> WorkerForecaster::variables(const WorkerScene& scene,
+                                                     const membership::StartRound& round,
+                                                     int local_rank) const {
+  const agent::WorkerPaths paths{
+      .error_file =
+          agent::worker_error_file(scene.log_directory, scene.socket_directory, local_rank),
+      .agent_socket = agent::AgentSocket::path_in(scene.socket_directory)};
+  return agent::worker_environment(scene.environment, round, local_rank, paths);
+}
+
+// Those that a worker without any inherited ones has, and those that are changed on the way.
+void WorkerForecaster::find_names(const membership::StartRound& round) {
+  WorkerScene bare = scene_;
+  bare.environment.inherited.clear();
+  const Environment own = to_map(variables(bare, round, 0));
+  const Environment all = to_map(variables(scene_, round, 0));
+  const Environment inherited = std::exchange(scene_.environment.inherited, {});
+  for (const auto& [name, value] : inherited) {
+    const auto found = all.find(name);
+    if (found == all.end()) removed_.push_back(name);
+    const bool matters = found == all.end() || found->second != value || own.contains(name);
+    if (matters) scene_.environment.inherited.emplace(name, value);
+  }
+  common_ = variables(scene_, round, 0);
+}
+
+void WorkerForecaster::find_later(const RoundKnowledge& knowledge,
+                                  const membership::StartRound& round) {
+  const auto compare_with = [&](const std::vector<std::string>& other, const std::string& decided) {
+    const Environment others = to_map(other);
+    for (const auto& [name, value] : to_map(common_)) {
+      const auto found = others.find(name);
+      if (found == others.end() || found->second != value) later_.emplace(name, decided);
+    }
+  };
+  for (const OtherRound& other : other_rounds(knowledge, round)) {
+    compare_with(variables(scene_, other.round, 0), other.decided);
+  }
+  WorkerScene other = scene_;
+  if (other.environment.run_id.find('<') != std::string::npos) other.environment.run_id += kOther;
+  if (!other.log_directory.empty()) other.log_directory += kOther;
+  other.socket_directory += kOther;
+  compare_with(variables(other, round, 0), "");
+  if (!scene_.is_num_workers_known) {
+    ++other.environment.num_workers;
+    compare_with(variables(other, round, 0), "<number of workers>");
+  }
+}
+
+ForecastVariable WorkerForecaster::as_known(const std::string& variable) const {
+  ForecastVariable result;
+  result.name = name_of(variable);
+  result.value = variable.substr(result.name.size() + 1);
+  const auto later = later_.find(result.name);
+  if (later == later_.end()) return result;
+  result.is_later = true;
+  if (!later->second.empty()) result.value = later->second;
+  return result;
+}
+
+std::vector<ForecastVariable> WorkerForecaster::common() const {
+  std::vector<ForecastVariable> result;
+  for (const std::string& variable : common_) result.push_back(as_known(variable));
+  return result;
+}
+
+void WorkerForecaster::compare(const std::vector<std::string>& own, WorkerForecast& worker) const {
+  std::vector<std::string> news;
+  if (own.size() == common_.size()) {  // so that 10,000 workers take no time
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (own[i] != common_[i]) news.push_back(own[i]);
+    }
+  } else {
+    news = agent::environment_news(common_, own);
+    for (const std::string& variable : common_) {
+      const std::string begin = name_of(variable) + '=';
+      const bool is_there = std::any_of(
+          own.begin(), own.end(), [&](const std::string& each) { return each.starts_with(begin); });
+      if (!is_there) worker.without.push_back(name_of(variable));
+    }
+  }
+  for (const std::string& variable : news) {
+    ForecastVariable changed = as_known(variable);
+    const auto later = later_.find(changed.name);
+    const bool says_the_same = later != later_.end() && !later->second.empty();
+    if (!says_the_same) worker.environment.push_back(std::move(changed));
+  }
+}
+
+std::vector<std::string> WorkerForecaster::files_of(int local_rank, int global_rank) const {
+  std::vector<std::string> files;
+  if (scene_.log_directory.empty()) return files;
+  const agent::OutputScene scene{.several_workers = scene_.environment.num_workers > 1,
+                                 .has_files = true};
+  const agent::WorkerPlan plan = agent::plan_output(scene_.output, scene, local_rank, global_rank);
+  for (const auto stream : {agent::OutputStream::kStdout, agent::OutputStream::kStderr}) {
+    const agent::StreamPlan& way = plan.of(stream);
+    if (way.file != agent::FileWay::kNone) {
+      files.push_back(agent::LogTree::log_file(scene_.log_directory, local_rank, stream));
+    }
+    if (way.filtered) {
+      files.push_back(agent::LogTree::filtered_file(scene_.log_directory, stream));
+    }
+  }
+  return files;
+}
+
+std::vector<WorkerForecast> WorkerForecaster::workers(const membership::StartRound& round,
+                                                      int num_workers) const {
+  WorkerScene scene = scene_;
+  if (scene.is_num_workers_known) scene.environment.num_workers = num_workers;
+  std::vector<WorkerForecast> workers;
+  for (int rank = 0; rank < num_workers; ++rank) {
+    WorkerForecast& worker = workers.emplace_back();
+    worker.local_rank = rank;
+    const int global_rank = round.first_global_rank + rank;
+    if (are_ranks_known_) worker.global_rank = global_rank;
+    worker.command = agent::worker_arguments(scene.command, rank);
+    compare(variables(scene, round, rank), worker);
+    worker.files = files_of(rank, global_rank);
+  }
+  return workers;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ddprun and the agents that it starts on other hosts say to each other over ssh's standard
+// input and output (docs/ssh.md has the grammar). Pure: bytes in, messages out; every field
+// bounded.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace ddprun::launcher::channel {
+
+// Changes with the meaning of any message.
+inline constexpr char kProtocol[] = "2";
+
+// Stands before an agent's first message: what comes earlier is the login shell's.
+inline constexpr std::string_view kMagic{"\0DDPRUN\n", 8};
+// So much of that is taken; more is no agent.
+inline constexpr std::size_t kMostPrologueBytes = std::size_t{1} << 20;
+
+inline constexpr std::size_t kMostOutputBytes = std::size_t{1} << 16;
+// Of standard input that is on its way to an agent, or waits there.
+inline constexpr std::size_t kMostInputBytes = std::size_t{1} << 18;
+inline constexpr std::size_t kMostJobBytes = std::size_t{1} << 23;  // more than exec takes
+inline constexpr std::size_t kMostTextBytes = std::size_t{1} << 18;
+inline constexpr std::chrono::hours kMostPatience{24};
+
+// ---- either way ----
+
+// The one that sent it is there. The launcher's say for how long the agent may hear nothing after
+// it (0: for ever, the launcher stands still); the agent answers each with the same.
+struct Pulse {
+  std::chrono::milliseconds patience{0};
+};
+
+// ---- agent → launcher ----
+
+// First, once.
+struct Hello {
+  std::string protocol;
+  std::string version;     // of ddprun
+  std::string host;        // as the machine calls itself
+  std::string reached_at;  // its address in the ssh connection; empty: no ssh, or not known
+  std::string came_from;   // the launcher's, likewise
+};
+// The rendezvous is served here. Answers a Job with `serve`.
+struct Serving {
+  std::string endpoint;  // HOST:PORT
+};
+// What this node's ddprun writes.
+struct Output {
+  bool is_stderr = false;
+  std::string bytes;
+};
+// There is room for so much more standard input here.
+struct Room {
+  std::size_t num_bytes = 0;
+  bool has_rank_0 = false;  // a round begins in which global rank 0 is here: all of it is for this
+                            // node from now on
+};
+// Last: this node's ddprun has ended.
+struct End {
+  int exit_code = 0;
+  bool was_killed = false;  // by a signal: 128 + its number is the exit code
+  bool by_job = false;      // the job has ended, not only this node's part in it
+  std::string last_words;   // the report of a job that failed; several lines
+};
+
+// ---- launcher → agent ----
+
+// What to run. Answered by Serving where asked for, else by output and End.
+struct Job {
+  // Host to serve the rendezvous at, on a free port; its endpoint becomes the first argument.
+  // Empty: somebody else serves.
+  std::string serve_at;
+  std::string directory;                 // working directory
+  int stop_signal = 15;                  // for ddprun at the channel's end
+  int stop_seconds = 0;                  // from then to SIGKILL
+  std::vector<std::string> arguments;    // of ddprun
+  std::vector<std::string> environment;  // NAME=VALUE, added to the agent's own
+};
+// For this node's ddprun.
+struct Signal {
+  int number = 0;
+};
+// Standard input, within the Room that was said.
+struct Input {
+  std::string bytes;  // empty: its end
+};
+
+using FromAgent = std::variant<Hello, Serving, Output, Room, End, Pulse>;
+using FromLauncher = std::variant<Job, Signal, Input, Pulse>;
+
+// A message as bytes. Precondition: it is within the bounds above (a Job: encoded_bytes()).
+std::string encode(const FromAgent& message);
+std::string encode(const FromLauncher& message);
+
+// Takes a stream apart. One object per direction of a channel.
+class Decoder {
+ public:
+  // `has_magic`: kMagic stands before the first message.
+  explicit Decoder(bool has_magic) : is_open_(!has_magic) {}
+
+  void feed(std::string_view bytes) { buffer_.append(bytes); }
+
+  // The next message; nullopt: more bytes are wanted. Throw Error(kProtocol): the peer is no
+  // ddprun, or a broken one; the stream is of no use any more.
+  std::optional<FromAgent> next_from_agent();
+  std::optional<FromLauncher> next_from_launcher();
+
+  // What came before the magic, at most 4 KiB of its end.
+  std::string prologue() const { return is_open_ ? prologue_ : prologue_ + buffer_; }
+
+ private:
+  bool skip_prologue();
+  std::optional<std::string_view> frame(char& type);
+  void drop_frame();
+
+  bool is_open_;  // past the magic
+  std::string buffer_;
+  std::size_t begin_ = 0;        // of the next frame in buffer_
+  std::size_t frame_bytes_ = 0;  // of the one that frame() gave
+  std::size_t num_skipped_ = 0;
+  std::string prologue_;
+};
+
+}  // namespace ddprun::launcher::channel

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ddprun of each node says for itself ("[ddprun] …" on stderr), on one console: with the
+// host's name, and once where several say the same. Pure: bytes in, bytes out.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::launcher {
+
+class OwnLines {
+ public:
+  // `names`: of the nodes.
+  explicit OwnLines(std::vector<std::string> names);
+
+  // What `node` wrote to stderr → what is to be shown of it. An unfinished line of ddprun's own is
+  // kept back, at most kMostHeldBytes of it; all else is passed on unchanged.
+  std::string pass(int node, std::string_view bytes);
+  // The node writes no more: what was kept back.
+  std::string end(int node);
+
+  static constexpr std::size_t kMostHeldBytes = 8192;
+  // A line that was said so many different lines ago is new again.
+  static constexpr std::size_t kMostRemembered = 1000;
+
+ private:
+  struct Node {
+    std::string name;
+    std::string held;      // the begin of a line that may be ddprun's own
+    bool in_line = false;  // of somebody else
+  };
+  std::string shown(Node& node, int index, std::string_view line);
+
+  std::vector<Node> nodes_;
+  // Text → how often each node said it (index = node), and how often it was shown. A node that says
+  // it for the second time has news.
+  struct Said {
+    std::vector<int> times;
+    int num_shown = 0;
+  };
+  std::map<std::string, Said, std::less<>> said_;
+  std::vector<std::string> order_;  // keys of said_, the oldest first
+};
+
+}  // namespace ddprun::launcher

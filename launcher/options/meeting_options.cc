@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/options/option_groups.h"
+
+#include "launcher/options/parse_value.h"
+#include "launcher/options/rdzv_conf.h"
+
+namespace ddprun::launcher {
+namespace {
+
+std::string set_node_rank(const std::string& value, LaunchConfig& config) {
+  constexpr int kMost = 1'000'000;
+  config.node_rank = parse_number(value, kMost);
+  return config.node_rank ? "" : "wants a number from 0 to " + std::to_string(kMost);
+}
+
+std::string set_master_port(const std::string& value, LaunchConfig& config) {
+  constexpr int kMost = 65'535;
+  const auto port = parse_number(value, kMost);
+  if (!port) return "wants a number from 0 to " + std::to_string(kMost);
+  config.master_port = static_cast<std::uint16_t>(*port);
+  return {};
+}
+
+// "[::1]", as torchrun's help asks for it, too.
+std::string set_master_addr(const std::string& value, LaunchConfig& config) {
+  const bool is_bracketed = value.starts_with('[') && value.ends_with(']');
+  const std::string host = is_bracketed ? value.substr(1, value.size() - 2) : value;
+  return nonempty_text_to(&LaunchConfig::master_addr)(host, config);
+}
+
+}  // namespace
+
+std::vector<Option> meeting_options() {
+  constexpr char kGroup[] = "Where the nodes meet";
+  using C = LaunchConfig;
+  return {
+      {"standalone", "", "", "one node, any free port, nothing to configure", kGroup,
+       switch_to(&C::standalone)},
+      {"rdzv-endpoint", "HOST[:PORT]", "",
+       "where the nodes meet; the node that has HOST's address serves it (port 29400)", kGroup,
+       nonempty_text_to(&C::rdzv_endpoint), 0, true},
+      {"rdzv-id", "ID", "", "name of the job, the same on every node", kGroup,
+       nonempty_text_to(&C::rdzv_id), 0, true},
+      {"rdzv-backend", "c10d|static", "", "how ranks are given out", kGroup,
+       text_to(&C::rdzv_backend)},
+      {"rdzv-conf", "K=V,…", "",
+       "is_host (0 or 1); in seconds: join_timeout (600), last_call_timeout (30), "
+       "keep_alive_timeout (5), start_timeout (300), exit_barrier_timeout (3600)",
+       kGroup, set_rdzv_conf},
+      {"node-rank", "N", "", "this node's rank; binding with --master-addr", kGroup, set_node_rank},
+      {"master-addr", "HOST", "", "address of node rank 0", kGroup, set_master_addr, 0, true},
+      {"master-port", "PORT", "", "port on node rank 0 (29500)", kGroup, set_master_port, 0, true},
+      {"local-addr", "ADDR", "", "what peers are told to reach this node by", kGroup,
+       nonempty_text_to(&C::local_addr)},
+      {"topology", "LABEL", "",
+       "where this node stands, widest switch first: pod1.rack7; neighbours get adjacent ranks",
+       kGroup, text_to(&C::topology)},
+  };
+}
+
+}  // namespace ddprun::launcher

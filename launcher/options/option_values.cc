@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/options/option_values.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "common/env_names.h"
+#include "launcher/options/option_table.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// "--nnodes=0", "PET_NNODES=0", "/etc/ddprun/ddprun.toml:3: nnodes = 0".
+std::string shown(const Option& option, const OptionValue& value) {
+  if (value.origin == OptionValues::kCommandLine) return "--" + option.name + "=" + value.text;
+  const bool by_variable = value.origin.find(':') == std::string::npos;
+  if (by_variable) return value.origin + "=" + value.text;
+  return value.origin + ": " + underscored(option.name) + " = " + value.text;
+}
+
+}  // namespace
+
+std::string variable_of(const std::string& prefix, const Option& option) {
+  std::string name = underscored(option.name);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  return prefix + name;
+}
+
+void OptionValues::add(const OptionValues& other) {
+  for (const auto& [name, value] : other.values_) values_[name] = value;
+}
+
+void OptionValues::add_files(const std::vector<ConfigFile>& files) {
+  for (auto file = files.rbegin(); file != files.rend(); ++file) {
+    for (const ConfigEntry& entry : file->options) {
+      set(entry.option, {entry.value, file->path + ":" + std::to_string(entry.line)});
+    }
+  }
+}
+
+void OptionValues::add_environment(const Environment& environment) {
+  if (const auto value = find_variable(environment, env::kShutdownTimeout)) {
+    set("shutdown-timeout", {*value, env::kShutdownTimeout});
+  }
+  for (const std::string prefix : {env::kPetPrefix, env::kOwnPrefix}) {
+    for (const Option& option : option_table()) {
+      if (option.only_typed) continue;
+      const std::string variable = variable_of(prefix, option);
+      if (const auto value = find_variable(environment, variable)) {
+        set(option.name, {*value, variable});
+      }
+    }
+  }
+}
+
+const OptionValue* OptionValues::find(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+std::map<std::string, std::string> OptionValues::of_any_machine() const {
+  std::map<std::string, std::string> given;
+  for (const auto& [name, value] : values_) {
+    const bool is_in_file = value.origin.find(':') != std::string::npos;
+    if (is_in_file && (name == "topology" || name == "preflight")) continue;
+    given[name] = value.text;
+  }
+  return given;
+}
+
+std::string OptionValues::as_given(const std::string& name) const {
+  const Option* option = find_option(name);
+  const OptionValue* value = find(name);
+  return option && value ? shown(*option, *value) : "";
+}
+
+void OptionValues::apply(LaunchConfig& config, std::vector<std::string>& problems) const {
+  for (const Option& option : option_table()) {
+    const OptionValue* value = find(option.name);
+    if (value == nullptr) continue;
+    const std::string problem = option.set(value->text, config);
+    if (!problem.empty()) problems.push_back(shown(option, *value) + ": " + problem);
+  }
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+
+#include "launcher/options/option_groups.h"
+#include "launcher/options/parse_value.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using agent::OutputOptions;
+
+// A setter of a part of config.output.
+template <typename Part, typename Parse>
+OptionSetter output(Part OutputOptions::*part, Parse parse) {
+  return [part, parse](const std::string& value, LaunchConfig& config) -> std::string {
+    return parse(value, config.output.*part);
+  };
+}
+
+std::string parse_directory(std::string_view text, std::string& to) {
+  if (text.empty()) return "wants a directory, got nothing";
+  to = text;
+  return {};
+}
+
+std::string parse_filters(std::string_view text, std::vector<std::string>& to) {
+  to = agent::parse_line_filters(text);
+  return {};
+}
+
+std::string parse_template(std::string_view text, std::optional<std::string>& to) {
+  if (text.find('\n') != std::string_view::npos) return "wants a text of one line";
+  to = text;
+  return {};
+}
+
+std::string parse_slow_reader(std::string_view text, agent::SlowReader& to) {
+  if (text != "block" && text != "drop") return "must be block or drop";
+  to = text == "drop" ? agent::SlowReader::kDrop : agent::SlowReader::kBlock;
+  return {};
+}
+
+std::string parse_keep(std::string_view text, int& to) {
+  constexpr int kMost = 1'000;
+  const auto number = parse_number(text, kMost);
+  if (!number) return "wants a number from 0 to " + std::to_string(kMost);
+  to = *number;
+  return {};
+}
+
+}  // namespace
+
+std::vector<Option> output_options() {
+  constexpr char kOutput[] = "Output of the workers (docs/output.md)";
+  using O = OutputOptions;
+  using agent::parse_rank_set, agent::parse_size, agent::parse_stream_spec;
+  return {
+      {"log-dir", "DIR", "",
+       "log files go to DIR/<job id>_<random>/attempt_<restarts>/<local rank>/", kOutput,
+       output(&O::log_dir, parse_directory)},
+      {"redirects", "STREAMS", "",
+       "1 stdout, 2 stderr, 3 both go to log files only; of some workers: 0:3,1:2", kOutput,
+       output(&O::redirects, parse_stream_spec), 'r'},
+      {"tee", "STREAMS", "", "likewise, to log files and to the console", kOutput,
+       output(&O::tee, parse_stream_spec), 't'},
+      {"local-ranks-filter", "RANKS", "", "only these workers of each node are shown: 0,4-7",
+       kOutput, output(&O::local_ranks, parse_rank_set)},
+      {"ranks-filter", "RANKS", "", "likewise, by global rank", kOutput,
+       output(&O::ranks, parse_rank_set)},
+      {"duplicate-stdout-filters", "TEXTS", "",
+       "tee'd lines with one of these texts (a,b; two commas are one) go to filtered_stdout.log, "
+       "too",
+       kOutput, output(&O::stdout_filters, parse_filters)},
+      {"duplicate-stderr-filters", "TEXTS", "", "likewise, to filtered_stderr.log", kOutput,
+       output(&O::stderr_filters, parse_filters)},
+      {"log-line-prefix-template", "TEXT", "",
+       "before each line: ${role_name} ${local_rank} ${rank} ${hostname} ${node_rank} ${time}",
+       kOutput, output(&O::prefix_template, parse_template)},
+      {"slow-reader", "block|drop", "block",
+       "output that nobody takes makes workers wait, or lines are left out and counted", kOutput,
+       output(&O::slow_reader, parse_slow_reader)},
+      {"log-max-size", "SIZE", "0", "of one log file (100M, 2G), then a new one is begun; 0: any",
+       kOutput, output(&O::log_max_bytes, parse_size)},
+      {"log-keep", "N", "1", "how many full log files stay beside the one that is written", kOutput,
+       output(&O::log_keep, parse_keep)},
+      {"report", "FILE", "", "how the job ended, as JSON, also where it succeeded; -: on stdout",
+       kOutput, nonempty_text_to(&LaunchConfig::report)},
+  };
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job leaves for programs that ask how it went: the events (--event-log-handler) and the
+// report (--report). io thread only.
+#pragma once
+
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/console.h"
+#include "agent/node_agent.h"
+#include "common/clock.h"
+#include "launcher/event_log.h"
+#include "launcher/prepare.h"
+#include "launcher/report/job_report.h"
+#include "launcher/report/report_file.h"
+
+namespace ddprun::launcher {
+
+class JobRecords {
+ public:
+  // `plan` and `console` outlive this. Removes an earlier job's report. Throws Error where the
+  // events' file can't be opened.
+  JobRecords(const JobPlan& plan, Clock::time_point begun, agent::Console& console);
+
+  // What it needs to hear of the node's agent.
+  void listen(agent::NodeAgentEvents& events);
+
+  // The job is over: the last events, and the report, unless that is for stdout. Returns what could
+  // not be written, each in one line.
+  std::vector<std::string> ended(const membership::agent_action::Exit& exit, int node_rank);
+
+  // The report that is for stdout, behind all of the workers' output. Likewise.
+  std::vector<std::string> print();
+
+ private:
+  void open_event_log(const JobPlan& plan);
+
+  agent::Console& console_;
+  const Clock::time_point begun_;
+  agent::LineSource event_lines_;  // --event-log-handler=console: among the workers' lines
+  std::ofstream event_file_;       // --event-log-handler=file=…
+  std::unique_ptr<EventLog> event_log_;
+  std::optional<ReportFile> file_;  // nullopt: no --report
+  JobReport report_;
+  std::string for_stdout_;
+};
+
+}  // namespace ddprun::launcher

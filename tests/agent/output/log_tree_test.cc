@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/output/log_tree.h"
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
+#include "tests/support/catch.h"
+#include "tests/support/temp_directory.h"
+
+namespace ddprun::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_CASE("log tree: torchrun's names, missing parents are made") {
+  const test::TempDirectory directory;
+  LogTree tree(directory.path("a/b"), "job/1");
+  CHECK_FALSE(fs::exists(directory.path("a")));
+  const std::string attempt = tree.begin_attempt(0, 2);
+  CHECK(std::regex_match(attempt.substr(directory.path().size()),
+                         std::regex("/a/b/job_1_[a-z0-9_]{8}/attempt_0")));
+  CHECK(fs::is_empty(attempt + "/0"));
+  CHECK(fs::is_empty(attempt + "/1"));
+  CHECK(LogTree::log_file(attempt, 1, OutputStream::kStderr) == attempt + "/1/stderr.log");
+  CHECK(LogTree::error_file(attempt, 0) == attempt + "/0/error.json");
+  CHECK(LogTree::filtered_file(attempt, OutputStream::kStdout) == attempt + "/filtered_stdout.log");
+  CHECK(tree.begin_attempt(1, 1) == tree.run_directory() + "/attempt_1");
+  CHECK((fs::status(tree.run_directory()).permissions() & fs::perms::all) == fs::perms::owner_all);
+}
+
+TEST_CASE("log tree: an attempt that was there is emptied; two runs have two directories") {
+  const test::TempDirectory directory;
+  LogTree tree(directory.path(), "j"), other(directory.path(), "j");
+  const std::string attempt = tree.begin_attempt(0, 1);
+  std::ofstream(attempt + "/0/stdout.log") << "old";
+  CHECK(tree.begin_attempt(0, 1) == attempt);
+  CHECK(fs::is_empty(attempt + "/0"));
+  CHECK(other.begin_attempt(0, 1) != attempt);
+}
+
+TEST_CASE("log tree: says beforehand what can't be, and leaves nothing but the directory") {
+  const test::TempDirectory directory;
+  CHECK(LogTree::problem_with(directory.path("a/b")).empty());
+  CHECK(fs::is_empty(directory.path("a/b")));
+  std::ofstream(directory.path("file")) << "x";
+  CHECK(LogTree::problem_with(directory.path("file")) == "is no directory");
+  CHECK(LogTree::problem_with(directory.path("file/x")) == "can't be made: Not a directory");
+  CHECK(LogTree::problem_with("/proc/nothing").starts_with("can't be made: "));
+  CHECK(LogTree::problem_with("/proc").starts_with("can't be written to: "));
+}
+
+TEST_CASE("log tree: foresees the same without making anything") {
+  const test::TempDirectory directory;
+  CHECK(LogTree::foreseen_problem_with(directory.path("a/b")).empty());
+  CHECK(fs::is_empty(directory.path()));
+  CHECK(LogTree::foreseen_problem_with(directory.path()).empty());
+  std::ofstream(directory.path("file")) << "x";
+  for (const std::string& path : {directory.path("file"), directory.path("file/x"),
+                                  std::string("/proc/nothing"), std::string("/proc")}) {
+    CHECK(LogTree::foreseen_problem_with(path) == LogTree::problem_with(path));
+  }
+}
+
+TEST_CASE("log tree: a run's directory has the name that was foreseen") {
+  const test::TempDirectory directory;
+  LogTree tree(directory.path(), "job/1");
+  const std::string attempt = tree.begin_attempt(2, 1);
+  const std::string random = tree.run_directory().substr(tree.run_directory().size() - 8);
+  const std::string run = LogTree::run_directory(directory.path(), "job/1", random);
+  CHECK(tree.run_directory() == run);
+  CHECK(attempt == LogTree::attempt_directory(run, 2));
+}
+
+}  // namespace
+}  // namespace ddprun::agent

@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a job leaves of its end: --report, --event-log-handler, its own error file; memory that ran out."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import harness
+import cgroup
+
+STATES = {"succeeded", "worker_failed", "retryable", "no_progress", "time_limit", "stopped_by_signal", "failed"}
+
+
+def keys_of(value, above=""):
+    """Every key in it, "a.b" for one in an object; what a program's own error file has is its own."""
+    if isinstance(value, dict) and not above.endswith("error_fields."):
+        for key, inner in value.items():
+            yield above + key
+            yield from keys_of(inner, above + key + ".")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from keys_of(inner, above)
+
+
+class Report(harness.Case):
+    def setUp(self):
+        self.folder = self.scratch()
+        self.path = os.path.join(self.folder, "report.json")
+
+    def read(self, path=None):
+        with open(path or self.path, encoding="utf-8") as f:
+            text = f.read()
+        self.assertEqual(text.count("\n"), 1, text)
+        report = json.loads(text)
+        self.assertEqual(report["version"], 1)
+        self.assertIn(report["state"], STATES)
+        return report
+
+    def test_of_success_after_a_restart(self):
+        self.write(self.folder, "report.json", "an earlier job's")
+        script = f'[ ! -e {self.path} ] || exit 9; [ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || exit 3'
+        done = self.ddprun("--standalone", "--rdzv-id=j", "--max-restarts=2", f"--report={self.path}", "sh", "-c", script)
+        self.assertEqual(done.returncode, 0, done.text)
+        report = self.read()
+        self.assertEqual((report["state"], report["exit_code"], report["rounds"], report["restarts"]), ("succeeded", 0, 2, 1))
+        self.assertEqual((report["first_failure"], report["victims"], report["reason"]), (None, [], None))
+        self.assertEqual(report["job"], {"id": "j", "program": "sh", "arguments": ["-c", script], "min_nodes": 1,
+                                         "max_nodes": 1, "max_restarts": 2})
+        self.assertRegex(report["began_at"] + report["ended_at"], r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ){2}$")
+        self.assertGreater(report["seconds"], 0)
+        self.assertIn("2 rounds", report["summary"])
+        here = report["written_by"]
+        self.assertEqual((here["node_rank"], here["num_workers"], here["decided_by"]), (0, 1, "rendezvous"))
+        self.assertEqual([each["restart_count"] for each in here["rounds"]], [0, 1])
+        self.assertTrue(all(0 <= each["start_seconds"] <= report["seconds"] for each in here["rounds"]), here)
+        self.assertEqual(os.listdir(self.folder), ["report.json"])  # nothing beside it
+        self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o666 & ~self.umask())
+
+    @staticmethod
+    def umask():
+        mask = os.umask(0)
+        os.umask(mask)
+        return mask
+
+    def test_of_a_failure_with_every_key_documented(self):
+        logs = self.scratch()
+        own = os.path.join(self.folder, "own.json")
+        left = self.write(self.folder, "left", json.dumps({"message": {"message": "KeyError: 'a'", "errorCode": 1, "extraInfo": {
+            "py_callstack": "Traceback (most recent call last):\nKeyError: 'a'\n", "timestamp": "1", "step": 40}}, "ticket": [7]}))
+        script = (f"[ $RANK = 0 ] && exec sleep 600; echo 'last \u00fc words'; cp {left} $TORCHELASTIC_ERROR_FILE; "
+                  "exit 7")
+        done = self.ddprun("--standalone", "--nproc-per-node=2", "--max-restarts=0", f"--log-dir={logs}", "-t3",
+                           f"--report={self.path}", "sh", "-c", script, TORCHELASTIC_ERROR_FILE=own)
+        self.assertEqual(done.returncode, 7, done.text)
+        report = self.read()
+        self.assertEqual((report["state"], report["exit_code"], report["restarts"]), ("worker_failed", 7, 0))
+        first = report["first_failure"]
+        self.assertEqual((first["global_rank"], first["local_rank"], first["node_rank"]), (1, 1, 0))
+        self.assertEqual((first["exit_code"], first["signal"], first["hung"], first["out_of_memory"]), (7, None, False, None))
+        self.assertEqual(first["last_lines"], ["last \u00fc words"])
+        self.assertEqual((first["note"], first["traceback"][-1]), ("KeyError: 'a'", "KeyError: 'a'"))
+        self.assertEqual(first["error_fields"], {"message": {"extraInfo": {"step": 40}}, "ticket": [7]})
+        self.assertTrue(first["error_file"].startswith(logs), first)
+        self.assertEqual([os.path.basename(each) for each in first["log_files"]], ["stdout.log", "stderr.log"])
+        with open(first["log_files"][0], encoding="utf-8") as f:
+            self.assertEqual(f.read(), "last \u00fc words\n")
+        shown = done.stderr.splitlines()
+        self.assertIn(f"  logs      {first['log_files'][0]}", shown)
+        self.assertIn(f"            {first['log_files'][1]}", shown)
+        self.assertIn(f"            all of this node: {os.path.join(logs, os.listdir(logs)[0])}", shown)
+        with open(os.path.join(harness.SOURCE, "docs/report.md"), encoding="utf-8") as f:
+            page = f.read()
+        for key in sorted(set(keys_of(report))):
+            self.assertIn(f"| `{key}` |", page)
+        # torchrun's way: what the program's own ErrorHandler added is handed on.
+        with open(own) as f:
+            handed_on = json.load(f)
+        self.assertEqual((handed_on["ticket"], handed_on["message"]["extraInfo"]["step"]), ([7], 40))
+        self.assertEqual((handed_on["message"]["message"], handed_on["message"]["errorCode"]), ("KeyError: 'a'", 7))
+
+    def test_of_signals(self):
+        done = self.ddprun("--standalone", f"--report={self.path}", "sh", "-c", "kill -SEGV $$")
+        self.assertEqual(done.returncode, 139, done.text)
+        first = self.read()["first_failure"]
+        self.assertEqual((first["signal"], first["signal_name"], first["exit_code"]), (11, "SIGSEGV", None))
+        process = self.start("--standalone", f"--report={self.path}", "sh", "-c", "echo up; exec sleep 600")
+        process.stdout.readline()
+        process.terminate()
+        self.assertEqual(self.finish(process).returncode, 143)
+        report = self.read()
+        self.assertEqual((report["state"], report["exit_code"], report["first_failure"]), ("stopped_by_signal", 143, None))
+        self.assertIn("SIGTERM", report["reason"])
+
+    def test_of_each_node_says_who_wrote_it(self):
+        port = harness.free_port()
+        paths = [os.path.join(self.folder, f"{rank}.json") for rank in (0, 1)]
+        running = [self.start("--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}",
+                              f"--report={paths[rank]}", "sh", "-c", '[ $RANK = 0 ] && exec sleep 600; exit 5') for rank in (0, 1)]
+        self.assertEqual([self.finish(each).returncode for each in running], [5, 5])
+        reports = [self.read(path) for path in paths]
+        self.assertEqual([each["written_by"]["node_rank"] for each in reports], [0, 1])
+        self.assertEqual(reports[0]["first_failure"], reports[1]["first_failure"])
+        self.assertEqual(reports[0]["first_failure"]["node_rank"], 1)
+
+    def test_on_stdout_it_is_the_last_line(self):
+        done = self.ddprun("--standalone", "--report=-", "sh", "-c", "echo out; exit 4")
+        self.assertEqual(done.returncode, 4, done.text)
+        self.assertEqual(done.stdout.splitlines()[0], "out")
+        self.assertEqual(json.loads(done.stdout.splitlines()[-1])["exit_code"], 4)
+
+    def test_to_a_descriptor_and_through_a_link(self):
+        reader, writer = os.pipe()
+        done = subprocess.run([harness.DDPRUN, "--standalone", f"--report=/dev/fd/{writer}", "true"], pass_fds=[writer],
+                              env=harness.environment(), stdin=subprocess.DEVNULL, timeout=60)
+        os.close(writer)
+        with os.fdopen(reader) as f:
+            self.assertEqual(json.loads(f.read())["state"], "succeeded")
+        self.assertEqual(done.returncode, 0)
+        pipe = os.path.join(self.folder, "pipe")
+        os.mkfifo(pipe)
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as cat:
+            self.assertEqual(self.ddprun("--standalone", f"--report={pipe}", "true").returncode, 0)
+            self.assertEqual(json.loads(cat.communicate(timeout=60)[0])["state"], "succeeded")
+        link = os.path.join(self.folder, "link-${hostname}")
+        os.symlink("report.json", link.replace("${hostname}", os.uname().nodename))
+        self.assertEqual(self.ddprun("--standalone", f"--report={link}", "true").returncode, 0)
+        self.assertEqual(self.read()["state"], "succeeded")
+
+    def test_a_path_that_cannot_be_is_refused_before_the_start(self):
+        ran = os.path.join(self.folder, "ran")
+        for path in (self.folder, os.path.join(self.folder, "no/such/dir"), "/proc/nothing", "/dev/fd/999"):
+            done = self.ddprun("--standalone", f"--report={path}", "touch", ran)
+            self.assertEqual(done.returncode, 2, done.text)
+            self.assertRegex(done.stderr, rf"^ddprun: --report={re.escape(path)} can't be written: [\w ]+\n$")
+        self.assertIn("--report", self.ddprun("--standalone", "--report=", "true").stderr)
+        self.assertFalse(os.path.exists(ran))
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_disk_that_is_full_at_the_end_costs_one_line(self):
+        disk = os.path.join(self.folder, "disk")
+        os.mkdir(disk)
+        script = ('mount -t tmpfs -o size=256k none $DISK && { $DDPRUN --standalone --report=$DISK/r.json '
+                  'sh -c "head -c 1000000 /dev/zero > $DISK/x; exit 3"; echo "code $?"; ls -A $DISK; }')
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+            self.skipTest("no mount namespaces here: needs root or user namespaces")
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script], text=True, capture_output=True, timeout=60,
+                              env=harness.environment(DISK=disk, DDPRUN=harness.DDPRUN))
+        self.assertEqual(done.stdout.splitlines(), ["code 3", "x"], done.stderr)
+        self.assertEqual(done.stderr.count("r.json was not written: No space left on device"), 1, done.stderr)
+
+
+class OutOfMemory(harness.Case):
+    # Touches what it takes.
+    HOG = "import os\nkept = []\nwhile True: kept.append(os.urandom(1) * (1 << 20))"
+    LIMIT = 96 << 20
+
+    def test_a_worker_killed_by_the_kernel_is_said_to_be(self):
+        limited = cgroup.memory_cgroup_or_skip(self, self.LIMIT)
+        path = os.path.join(self.scratch(), "r.json")
+        done = self.ddprun("--standalone", "--nproc-per-node=2", f"--report={path}", "--no-python", sys.executable, "-c",
+                           "import os, time\nif os.environ['RANK'] == '0': time.sleep(600)\n" + self.HOG,
+                           preexec_fn=limited.enter)
+        self.assertEqual(done.returncode, 137, done.text)
+        self.assertIn("ended by  killed by SIGKILL (signal 9)", done.stderr)
+        self.assertRegex(done.stderr, r"  memory    ran out: the kernel's OOM killer killed 1 process in its memory cgroup while it "
+                                      r"ran \(\S+/inner/memory\.\w+: oom_kill 0 → 1; limit 96 MiB\)\n")
+        with open(path) as f:
+            first = json.load(f)["first_failure"]
+        self.assertEqual(first["global_rank"], 1)
+        self.assertTrue(first["out_of_memory"].startswith("ran out: the kernel's OOM killer"), first)
+
+    def test_a_child_killed_by_the_kernel_is_perhaps_why(self):
+        limited = cgroup.memory_cgroup_or_skip(self, self.LIMIT)
+        done = self.ddprun("--standalone", "sh", "-c", f'{sys.executable} -c "$HOG"; exit 8', HOG=self.HOG,
+                           preexec_fn=limited.enter)
+        self.assertEqual(done.returncode, 8, done.text)
+        self.assertIn("  memory    perhaps ran out: the kernel's OOM killer killed 1 process in its", done.stderr)
+        self.assertIn("but not the worker itself", done.stderr)
+
+    def test_without_the_kernels_word_a_sigkill_is_just_that(self):
+        done = self.ddprun("--standalone", "sh", "-c", "kill -9 $$")
+        self.assertEqual(done.returncode, 137, done.text)
+        self.assertNotIn("  memory  ", done.stderr)
+
+    def test_an_exception_of_python_is_named(self):
+        done = self.ddprun("--standalone", "--no-python", sys.executable, "-c", "bytearray(1 << 60)")
+        self.assertIn("  memory    ran out: MemoryError\n", done.stderr)
+        done = self.ddprun("--standalone", "--no-python", sys.executable, "-c",
+                           "class OutOfMemoryError(RuntimeError): __module__ = 'torch'\n"
+                           "raise OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB')")
+        self.assertIn("  memory    ran out: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n", done.stderr)
+
+
+class Events(harness.Case):
+    def test_a_file_for_events_that_cannot_be_is_refused(self):
+        scratch = self.scratch()
+        pipe = os.path.join(scratch, "pipe")
+        os.mkfifo(pipe)
+        for path in (pipe, os.path.join(scratch, "no", "events"), scratch):
+            done = self.ddprun("--standalone", f"--event-log-handler=file={path}", "true")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"--event-log-handler=file={path}: ", done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        done = self.ddprun("--standalone", "--event-log-handler=file=/dev/full", "true")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("not all events could be written", done.stderr)
+
+    def test_each_worker_of_each_round_is_in_the_file(self):
+        path = os.path.join(self.scratch(), "events")
+        script = harness.MEET + '; [ $RANK = 1 ] && exit 6; exec sleep 600'
+        for _ in range(2):  # the file grows
+            done = self.ddprun("--standalone", "--nproc-per-node=2", "--max-restarts=1", f"--event-log-handler=file={path}",
+                               "sh", "-c", script, MEET=self.scratch())
+            self.assertEqual(done.returncode, 6, done.text)
+            self.assertNotIn("torchelastic", done.stderr)
+        with open(path) as f:
+            events = [json.loads(line) for line in f]
+        told = [(each["source"], each["metadata"]["state"], each["metadata"]["global_rank"], each["metadata"]["agent_restarts"])
+                for each in events]
+        one = ([("AGENT", "RENDEZVOUS", None, 0), ("AGENT", "ASSIGN_WORKER_RANKS", None, 0), ("WORKER", "START", 0, 0),
+                ("WORKER", "START", 1, 0), ("WORKER", "FAILED", 1, 0), ("AGENT", "RENDEZVOUS", None, 1),
+                ("AGENT", "ASSIGN_WORKER_RANKS", None, 1), ("WORKER", "START", 0, 1), ("WORKER", "START", 1, 1),
+                ("WORKER", "FAILED", 1, 1), ("WORKER", "TERMINATED", 0, 1), ("AGENT", "FAILED", None, 1)])
+        self.assertEqual(told, one * 2)
+
+
+class Printed(harness.Case):
+    def test_what_cannot_be_printed_is_said(self):
+        for flag in ("--help", "--version", "--show-config", "--print-man=ddprun", "--print-completion=bash"):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([harness.DDPRUN, flag], env=harness.environment(), stdout=full, stderr=subprocess.PIPE,
+                                      text=True, timeout=60)
+            self.assertEqual(done.returncode, 74, flag)
+            self.assertEqual(done.stderr, "ddprun: can't write to stdout: No space left on device\n")
+            self.assertEqual(self.ddprun(flag).returncode, 0, flag)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# The program of the parity cases: says who it is on both streams, leaves what it was given in
+# $PARITY_OUT, then does what its first argument says.
+import json
+import os
+import signal
+import sys
+import time
+
+RANK = os.environ.get("RANK", "?")
+ATTEMPT = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def report():
+    path = os.path.join(os.environ["PARITY_OUT"], f"{ATTEMPT}-{RANK}.json")
+    with open(path + "~", "w") as f:
+        json.dump({"argv": sys.argv, "name": __name__, "python": sys.executable,
+                   "write_through": sys.stdout.write_through,
+                   "own_session": os.getsid(0) == os.getpid(), "environment": dict(os.environ)}, f)
+    os.rename(path + "~", path)
+
+
+def all_are_here():
+    reports = [name for name in os.listdir(os.environ["PARITY_OUT"]) if name.startswith(ATTEMPT + "-")]
+    return len([name for name in reports if name.endswith(".json")]) == int(os.environ["WORLD_SIZE"])
+
+
+def main(words):
+    task = words[0] if words else ""
+    if task == "wait":  # for the signal that is to come
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    report()
+    print("out", RANK, "apple", flush=True)
+    sys.stderr.write(f"err {RANK} pear\n")  # in one piece
+    while task in ("exit", "raise", "kill") and not all_are_here():
+        time.sleep(0.01)
+    if task == "wait":
+        print("got", signal.Signals(signal.sigwait(SIGNALS)).name, flush=True)
+    elif task == "exit" and RANK == words[2]:
+        sys.exit(int(words[1]))
+    elif task == "raise" and RANK == words[1]:
+        raise RuntimeError("boom")
+    elif task == "kill" and RANK == words[2]:
+        os.kill(os.getpid(), int(words[1]))
+    elif task == "fail-first" and ATTEMPT == "0":
+        sys.exit(5)
+    if task in ("exit", "raise", "kill"):
+        time.sleep(600)  # a victim
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/test.sh installs only what the parts that it runs need. What it sets up and runs is replaced
+here."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../.."))
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import runner  # noqa: E402
+
+
+class TestScriptTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.scripts = os.path.join(directory.name, "scripts")
+        os.mkdir(self.scripts)
+        shutil.copy(os.path.join(SOURCE, "scripts/test.sh"), self.scripts)
+        for name in ("setup.sh", "check_arrows.py", "check_coroutines.py", "format.sh", "fuzz.sh"):
+            path = os.path.join(self.scripts, name)
+            with open(path, "w") as f:
+                f.write(f'#!/bin/sh\necho "{name} $*"\n')
+            os.chmod(path, 0o755)
+
+    def set_up_for(self, *arguments):
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), *arguments], text=True, timeout=30,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout.splitlines()[0]
+
+    def test_the_checks_alone_need_no_pytorch(self):
+        self.assertEqual(self.set_up_for("--only", "checks"), "setup.sh checks")
+        self.assertEqual(self.set_up_for("--skip=asan,tsan,fuzz,tidy,release"), "setup.sh checks")
+
+    def test_other_parts_need_all(self):
+        self.assertEqual(self.set_up_for("--only=checks,fuzz"), "setup.sh full")
+
+
+if __name__ == "__main__":
+    runner.main()
