@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # LibTorch out of the `torch` wheel in .venv (scripts/setup.sh), used as a CPU library: target
-# ddprun::libtorch. find_package(Torch) is not used: on the CUDA wheel it wants nvcc or a GPU.
+# ddprun::libtorch.
 # The wheels `torch --no-deps`, nvidia-cuda-runtime and nvidia-cuda-cupti are enough: libtorch_cpu.so
 # finds those two libraries through its own RPATH.
 
@@ -22,16 +22,6 @@ endif()
 file(STRINGS ${DDPRUN_TORCH_DIR}/version.py ddprun_torch_version_line REGEX "^__version__")
 string(REGEX REPLACE ".*'(.*)'.*" "\\1" DDPRUN_TORCH_VERSION "${ddprun_torch_version_line}")
 
-add_library(ddprun_libtorch INTERFACE)
-add_library(ddprun::libtorch ALIAS ddprun_libtorch)
-foreach(library torch_cpu c10)
-  # As imported targets: CMake then puts their directory into the programs' run path.
-  add_library(ddprun_lib${library} SHARED IMPORTED GLOBAL)
-  set_target_properties(ddprun_lib${library} PROPERTIES
-    IMPORTED_LOCATION ${DDPRUN_TORCH_DIR}/lib/lib${library}.so)
-  target_link_libraries(ddprun_libtorch INTERFACE ddprun_lib${library})
-endforeach()
-# SYSTEM, and only in files that use LibTorch: the wheel bundles its own fmt headers.
-target_include_directories(ddprun_libtorch SYSTEM INTERFACE
-  ${DDPRUN_TORCH_DIR}/include ${DDPRUN_TORCH_DIR}/include/torch/csrc/api/include)
+include(LibTorchTarget)
+ddprun_add_libtorch(ddprun::libtorch ${DDPRUN_TORCH_DIR})
 set(DDPRUN_TORCH_FOUND TRUE)

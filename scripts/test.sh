@@ -35,7 +35,7 @@ for name in ${only//,/ } ${skip//,/ }; do
     { echo "test: no part '$name'; there are: ${parts[*]}" >&2; exit 2; }
 done
 
-passed=() failed=() second_tries=()
+passed=() failed=() second_tries=() why=()  # why: what failed in a part
 started=$SECONDS
 
 is_wanted() {
@@ -72,7 +72,7 @@ build() {
       cmake --build "build/$preset" -j "$jobs" >"$log" 2>&1 || status=1
     fi
   fi
-  [ $status -eq 0 ] || { tail -n 80 "$log"; echo "test: the $preset build failed"; }
+  [ $status -eq 0 ] || { tail -n 80 "$log"; why+=("$preset: the build failed"); }
   rm -f "$log"
   return $status
 }
@@ -81,6 +81,10 @@ build() {
 # more bits than it knows.
 fixed_addresses=()
 if setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
+
+names_of_failed() {
+  sed 's/^[0-9]*://' "build/$1/Testing/Temporary/LastTestsFailed.log" 2>/dev/null | tr '\n' ';'
+}
 
 # A test that fails beside others is tried once more, alone: a machine that stood still for a second
 # is no reason to refuse a change. It is named on the last line then, and is a bug until shown
@@ -92,9 +96,12 @@ run_ctest() {
                --no-tests=error)
   "${ctest[@]}" -j "$jobs" "$@" && return 0
   local names
-  names=$(sed 's/^[0-9]*://' "build/$preset/Testing/Temporary/LastTestsFailed.log" | tr '\n' ';')
+  names=$(names_of_failed "$preset")
   printf '\ntest: once more, alone: %s\n' "$names"
-  "${ctest[@]}" -j 1 --rerun-failed || return 1
+  if ! "${ctest[@]}" -j 1 --rerun-failed; then
+    why+=("$preset: failed twice: $(names_of_failed "$preset")")
+    return 1
+  fi
   second_tries+=("$preset: $names")
 }
 
@@ -135,6 +142,7 @@ for part in "${parts[@]}"; do run_part "$part"; done
 summary="${passed[*]:-none} ($((SECONDS - started)) s)"
 [ ${#second_tries[@]} -eq 0 ] || summary+="; passed at the second try only: ${second_tries[*]}"
 if [ ${#failed[@]} -gt 0 ]; then
+  [ ${#why[@]} -eq 0 ] || printf 'test: %s\n' "${why[@]}"
   echo "test: FAILED: ${failed[*]}; passed: $summary"
   exit 1
 fi

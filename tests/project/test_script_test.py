@@ -40,6 +40,22 @@ class TestScriptTest(unittest.TestCase):
     def test_other_parts_need_all(self):
         self.assertEqual(self.set_up_for("--only=checks,fuzz"), "setup.sh full")
 
+    def test_the_last_lines_say_which_tests_failed(self):
+        tools = os.path.join(self.scripts, "tools")
+        os.mkdir(tools)
+        log = os.path.join(self.scripts, "../build/asan/Testing/Temporary/LastTestsFailed.log")
+        os.makedirs(os.path.dirname(log))
+        for name, what in (("cmake", "exit 0"), ("ctest", f"echo '12:first test' > '{log}'; exit 8")):
+            with open(os.path.join(tools, name), "w") as f:
+                f.write(f"#!/bin/sh\n{what}\n")
+            os.chmod(os.path.join(tools, name), 0o755)
+        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--only=checks,asan"], text=True, timeout=30,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stdout.splitlines()[-2], "test: asan: failed twice: first test;")
+        self.assertIn("test: FAILED: asan; passed: checks", done.stdout)
+
 
 if __name__ == "__main__":
     runner.main()

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""find_package(ddprun) from a project of its own against the installed tree, with and without LibTorch: the
+programs run under ddprun, each public header compiles alone. The loop is README's."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../.."))
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/dev/bin"))
+BUILD = os.path.dirname(os.path.realpath(BIN))
+OUTSIDE = os.path.join(SOURCE, "tests/project/outside")
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import runner  # noqa: E402
+
+
+def run(argv, status=0, **more):
+    done = subprocess.run(argv, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250, **more)
+    if (done.returncode == 0) != (status == 0):
+        raise AssertionError(f"{argv}: exit status {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def readme_loop():
+    with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as f:
+        loop = re.search(r"<!-- test: compiles -->\n```cpp\n(.*?)```", f.read(), re.S)[1]
+    return re.sub(r'#include "(?:worker_sdk/|rendezvous/)?([a-z_/]+\.h)"', r"#include <ddprun/\1>", loop)
+
+
+class FindPackage(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="ddprun-outside-")
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+        self.source = os.path.join(self.directory, "source")
+        shutil.copytree(OUTSIDE, self.source)
+        with open(os.path.join(self.source, "loop.cc"), "w", encoding="utf-8") as f:
+            f.write(readme_loop())
+
+    def install(self, build):
+        prefix = os.path.join(self.directory, "prefix")
+        run(["cmake", "--install", build, "--prefix", prefix, "--component", "sdk"])
+        return prefix
+
+    def configure(self, prefix, *options, status=0):
+        return run(["cmake", "-S", self.source, "-B", os.path.join(self.directory, "build"), "-G", "Ninja",
+                    "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={prefix}", *options], status)
+
+    def build_and_run(self, program):
+        build = os.path.join(self.directory, "build")
+        run(["cmake", "--build", build, "-j", "2"])
+        return run([os.path.join(BIN, "ddprun"), "--standalone", "--nproc_per_node=2", os.path.join(build, program)])
+
+    def test_without_libtorch(self):
+        """A tree configured without it, whose libraries are those of the build that is tested."""
+        build = os.path.join(self.directory, "without")
+        run(["cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", "-DDDPRUN_WITH_TORCH=OFF", "-DDDPRUN_BUILD_TESTS=OFF",
+             "-DDDPRUN_BUILD_BENCH=OFF"])
+        for folder, _, names in os.walk(BUILD):
+            for name in names:
+                target = os.path.join(build, os.path.relpath(folder, BUILD), name)
+                if name.startswith("libddprun_") and os.path.isdir(os.path.dirname(target)):
+                    shutil.copy(os.path.join(folder, name), target)
+        prefix = self.install(build)
+        said = self.configure(prefix, "-DWITH_TORCH=ON", status=1)
+        self.assertIn("component torch: this ddprun was built without LibTorch", " ".join(said.split()))
+        shutil.rmtree(os.path.join(self.directory, "build"))
+        self.configure(prefix)
+        output = self.build_and_run("sum")
+        for rank in (0, 1):
+            self.assertIn(f"rank {rank}: the sum is 3", output)
+
+    def test_with_libtorch(self):
+        if not os.path.exists(os.path.join(BUILD, "worker_sdk/torch/libddprun_torch.a")):
+            self.skipTest("built without LibTorch")
+        prefix = self.install(BUILD)
+        said = self.configure(prefix, "-DWITH_TORCH=ON", "-DDDPRUN_TORCH_ROOT=/nowhere", status=1)
+        self.assertIn("no LibTorch in '/nowhere'", " ".join(said.split()))
+        shutil.rmtree(os.path.join(self.directory, "build"))
+        self.configure(prefix, "-DWITH_TORCH=ON")
+        output = self.build_and_run("loop")
+        for rank in (0, 1):
+            self.assertRegex(output, rf"rank {rank}: loss \d\.\d\d")
+
+
+if __name__ == "__main__":
+    if os.environ.get("DDPRUN_SANITIZE"):
+        print("SKIPPED: the libraries are built with sanitizers, which an outside project knows nothing of")
+        sys.exit(0)
+    runner.main()
