@@ -83,7 +83,7 @@ elif level == "minimal":
         print("cuda-toolkit[cudart,cupti]" + re.search(r"[=<>~!].*?(?=;|$)", toolkit)[0].strip())
 else:
     needed = {re.match(r"[A-Za-z0-9._-]+", r)[0] for r in metadata.requires("torch")
-              if "extra ==" not in r} | {"numpy"}
+              if "extra ==" not in r} | {"numpy", "safetensors"}
     print("\n".join(sorted(n for n in needed if not version(n))))
 PYTHON
 }
@@ -146,8 +146,8 @@ pip_install() {
 install_wheels() {
   make_venv
   if has_all; then
-    say "installing into .venv: torch $kTorch with all of its wheels, numpy (about 3 GB to fetch)"
-    pip_install "torch==$kTorch" "numpy>=2,<3"
+    say "installing into .venv: torch $kTorch with all of its wheels, numpy, safetensors (about 3 GB to fetch)"
+    pip_install "torch==$kTorch" "numpy>=2,<3" safetensors
     return
   fi
   if [[ $wheels == torch==* ]]; then

@@ -60,6 +60,15 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       ->type_name("STEPS")
       ->check(CLI::Range(0, 1'000'000'000))
       ->needs(checkpoint_dir);
+  app.add_option("--checkpoint-keep", options.checkpoint_keep, "Keep the newest so many")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000))
+      ->needs(checkpoint_dir);
+  app.add_option("--checkpoint-async", options.checkpoint_async,
+                 "Write while the training goes on (yes, no)")
+      ->type_name("yes|no")
+      ->default_str("yes")
+      ->needs(checkpoint_dir);
   app.add_option("--json", options.json_file, "Rank 0 writes a summary here")
       ->type_name("FILE")
       ->default_str("");

@@ -2,6 +2,7 @@
 // What the user asked of `train`. options.cc alone knows its flags.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,8 @@ struct Options {
   BackendChoice backend = BackendChoice::kAuto;
   std::string checkpoint_dir;          // empty: the training can't go on after an interruption
   std::uint64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch only
+  std::size_t checkpoint_keep = 2;     // so many are kept
+  bool checkpoint_async = true;        // written while the training goes on
   std::string json_file;               // where rank 0 writes the summary; empty: nowhere
 };
 

@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "examples/train/adadelta.h"
-#include "examples/train/checkpoint.h"
+#include "examples/train/training_checkpoint.h"
 #include "examples/train/training_state.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
@@ -103,6 +103,9 @@ class Trainer {
   // One more epoch, or the rest of the one under way. False: asked to leave before it was done.
   bool run_epoch();
 
+  // What was saved is on disk when it returns. Collective.
+  void finish_saving();
+
   const TrainingState& state() const { return state_; }
   double median_step_ms();
 
@@ -135,7 +138,7 @@ class Trainer {
   Net net_;
   DistributedDataParallel<NetImpl> ddp_;
   Adadelta optimizer_;
-  std::unique_ptr<Checkpoint> checkpoint_;  // null: --checkpoint-dir isn't given
+  std::unique_ptr<TrainingCheckpoint> checkpoint_;  // null: --checkpoint-dir isn't given
   TrainingState state_;
   std::vector<double> step_ms_;
 };
@@ -167,7 +170,7 @@ Trainer::Trainer(const Options& options, const DataSet& data, const Place& place
 void Trainer::resume(const DataSet& data) {
   if (options_.checkpoint_dir.empty()) return;
   state_.run = identity_of(options_, data);
-  checkpoint_ = std::make_unique<Checkpoint>(options_.checkpoint_dir, communicator_, device_);
+  checkpoint_ = std::make_unique<TrainingCheckpoint>(options_, communicator_, device_);
   const auto saved = checkpoint_->load(state_.run, named_tensors());
   if (!saved) {
     return progress_.line("train: no checkpoint in " + options_.checkpoint_dir + ": begins anew");
@@ -230,6 +233,12 @@ void Trainer::save() {
   checkpoint_->save(state_, named_tensors());
 }
 
+void Trainer::finish_saving() {
+  if (!checkpoint_) return;
+  set_phase(ProgressPhase::kCheckpoint);
+  checkpoint_->finish();
+}
+
 bool Trainer::train(Share& share) {
   const auto epoch = static_cast<int>(state_.epochs.size());
   net_->train();
@@ -246,6 +255,7 @@ bool Trainer::train(Share& share) {
   while (share.done < sampler_.size()) {
     if (asked_to_leave()) {
       save_within(share);
+      finish_saving();
       return false;
     }
     const std::int64_t count = std::min(batch_size_, sampler_.size() - share.done);
@@ -380,6 +390,7 @@ std::optional<Summary> run_training(const Options& options, const DataSet& data,
                   result.test_accuracy, result.samples_per_second);
     progress.line(line);
   }
+  trainer.finish_saving();
   if (place.session) {
     place.session->progress().end_step();
     place.session->progress().set_phase(ProgressPhase::kTearDown);

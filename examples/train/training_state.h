@@ -4,13 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "examples/train/idx_file.h"
 #include "examples/train/options.h"
 #include "examples/train/summary.h"
+#include "worker_sdk/core/checkpoint/safetensors.h"
 
 namespace ddprun::train {
 
@@ -42,8 +42,6 @@ struct TrainingState {
 
   bool operator==(const TrainingState&) const = default;
 };
-
-using Metadata = std::map<std::string, std::string>;
 
 // Numbers come back as they were, bit for bit.
 Metadata to_metadata(const TrainingState& state);

@@ -104,7 +104,7 @@ class Checkpoints(harness.Case):
         port = harness.free_port()
         running = self.start("--nnodes=1", f"--rdzv-endpoint=127.0.0.1:{port}", "--nproc_per_node=2",
                              "--max-restarts=1", TRAIN, *SHORT_RUN, "--checkpoint-dir", directory,
-                             "--checkpoint-every=7", "--json", summary)
+                             "--checkpoint-every=7", "--checkpoint-async=no", "--json", summary)
         harness.wait_until(lambda: 35 in steps_in(directory), "step 35 is saved", 60)
         workers = workers_of(running.pid)
         for pid in workers.values():
@@ -244,12 +244,12 @@ class Checkpoints(harness.Case):
 
     def test_a_directory_that_cannot_be_written_to(self):
         file = self.write(self.scratch(), "file", "a file")
-        self.assertEqual(self.refused(file), f"--checkpoint-dir: can't write to {file}: Not a directory")
+        self.assertEqual(self.refused(file), f"can't write to the checkpoint directory {file}: Not a directory")
         if os.geteuid() != 0:
             closed = os.path.join(self.scratch(), "closed")
             os.mkdir(closed, 0o555)
             self.assertIn("Permission denied", self.refused(closed))
-        self.assertIn("can't write to /proc/none: ", self.refused("/proc/none"))
+        self.assertIn("can't write to the checkpoint directory /proc/none: ", self.refused("/proc/none"))
 
     def test_a_checkpoint_of_other_options_is_refused(self):
         directory = self.one_epoch()
@@ -260,7 +260,7 @@ class Checkpoints(harness.Case):
                 self.assertEqual(
                     self.refused(directory, option, epochs=["--epochs=3", "--seed=5"] if "seed" not in option else []),
                     f"can't go on from {path_of(directory, 24)}: {text}; give what it was trained with, or another "
-                    "--checkpoint-dir")
+                    "checkpoint directory")
 
     def test_a_checkpoint_of_another_model_or_program_is_refused(self):
         directory = self.one_epoch()

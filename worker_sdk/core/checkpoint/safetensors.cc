@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/train/state_file.h"
+#include "worker_sdk/core/checkpoint/safetensors.h"
 
-#include <zlib.h>
 #include <boost/json.hpp>
 
 #include <algorithm>
@@ -12,8 +11,9 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/core/checkpoint/crc32.h"
 
-namespace ddprun::train {
+namespace ddprun {
 namespace {
 
 namespace json = boost::json;
@@ -28,25 +28,18 @@ constexpr const char* kChecksumKey = "crc32";
 
 // Bytes of one element; 0: not known.
 std::size_t element_size(std::string_view dtype) {
-  if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
+  if (dtype == "C64" || dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
   if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
   if (dtype == "F16" || dtype == "BF16" || dtype == "I16" || dtype == "U16") return 2;
-  if (dtype == "I8" || dtype == "U8" || dtype == "BOOL") return 1;
+  if (dtype == "I8" || dtype == "U8" || dtype == "BOOL" || dtype.starts_with("F8_")) return 1;
   return 0;
-}
-
-std::uint32_t add_to_checksum(std::uint32_t checksum, std::string_view bytes) {
-  if (bytes.empty()) return checksum;  // zlib takes a null pointer for the wish to begin
-  return static_cast<std::uint32_t>(
-      ::crc32_z(checksum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 std::uint32_t checksum_of(const Metadata& metadata) {
   std::uint32_t checksum = 0;
   for (const auto& [key, value] : metadata) {
-    const std::string_view with_end(key.c_str(), key.size() + 1);
-    checksum = add_to_checksum(checksum, with_end);
-    checksum = add_to_checksum(checksum, {value.c_str(), value.size() + 1});
+    checksum = crc32(checksum, {key.c_str(), key.size() + 1});
+    checksum = crc32(checksum, {value.c_str(), value.size() + 1});
   }
   return checksum;
 }
@@ -137,7 +130,7 @@ void check_places(std::vector<TensorBytes>& tensors, std::string_view data) {
 
 std::string encode_header(const Metadata& metadata, const std::vector<TensorBytes>& tensors) {
   std::uint32_t checksum = checksum_of(metadata);
-  for (const TensorBytes& tensor : tensors) checksum = add_to_checksum(checksum, tensor.bytes);
+  for (const TensorBytes& tensor : tensors) checksum = crc32(checksum, tensor.bytes);
   json::object words;
   for (const auto& [key, value] : metadata) words[key] = value;
   words[kChecksumKey] = std::to_string(checksum);
@@ -159,13 +152,13 @@ std::string encode_header(const Metadata& metadata, const std::vector<TensorByte
   return bytes + body;
 }
 
-StateFile decode_state_file(std::string_view file) {
+Safetensors decode_safetensors(std::string_view file) {
   if (file.size() < kLengthBytes) reject(concat("it has ", file.size(), " bytes"));
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
   file.remove_prefix(kLengthBytes);
-  if (length > kMaxHeaderBytes) reject("it is no checkpoint of train");
-  if (length > file.size()) reject("it is cut off in its header, or no checkpoint of train");
+  if (length > kMaxHeaderBytes) reject("it is no safetensors file");
+  if (length > file.size()) reject("it is cut off in its header, or no safetensors file");
 
   boost::system::error_code error;
   const json::value parsed = json::parse(json::string_view(file.data(), length), error);
@@ -173,20 +166,22 @@ StateFile decode_state_file(std::string_view file) {
   if (error || !header) reject("its header is no JSON object");
   const std::string_view data = file.substr(length);
 
-  StateFile state;
+  Safetensors read;
   for (const auto& item : *header) {
     if (item.key() == kMetadataKey) {
-      state.metadata = read_metadata(item.value());
+      read.metadata = read_metadata(item.value());
     } else {
-      state.tensors.push_back(read_tensor(item.key(), item.value(), data));
+      read.tensors.push_back(read_tensor(item.key(), item.value(), data));
     }
   }
-  check_places(state.tensors, data);
-  const auto stored = state.metadata.extract(kChecksumKey);
-  if (stored.empty()) reject("it has no checksum: no checkpoint of train");
-  const std::uint32_t checksum = add_to_checksum(checksum_of(state.metadata), data);
-  if (stored.mapped() != std::to_string(checksum)) reject("its checksum is wrong");
-  return state;
+  check_places(read.tensors, data);
+  const auto stored = read.metadata.extract(kChecksumKey);
+  if (stored.empty()) return read;
+  if (stored.mapped() != std::to_string(crc32(checksum_of(read.metadata), data))) {
+    reject("its checksum is wrong");
+  }
+  read.has_checksum = true;
+  return read;
 }
 
-}  // namespace ddprun::train
+}  // namespace ddprun

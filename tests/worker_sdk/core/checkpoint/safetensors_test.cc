@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/train/state_file.h"
+#include "worker_sdk/core/checkpoint/safetensors.h"
 
 #include <cstring>
 #include <string>
@@ -9,7 +9,6 @@
 #include "tests/support/errors.h"
 
 using namespace ddprun;
-using namespace ddprun::train;
 using test::contains;
 using test::error_of;
 
@@ -34,16 +33,17 @@ std::string file_with(const std::string& header, const std::string& data = "") {
 }
 
 std::string reason(const std::string& file) {
-  const Error error = error_of([&] { decode_state_file(file); });
+  const Error error = error_of([&] { decode_safetensors(file); });
   CHECK(error.code() == ErrorCode::kProtocol);
   return error.what();
 }
 
 }  // namespace
 
-TEST_CASE("state file: what was written is read") {
+TEST_CASE("safetensors: what was written is read") {
   const std::string file = whole_file();
-  const StateFile state = decode_state_file(file);
+  const Safetensors state = decode_safetensors(file);
+  CHECK(state.has_checksum);
   CHECK(state.metadata == Metadata{{"note", "a\nb"}, {"step", "120"}});
   REQUIRE(state.tensors.size() == 3);
   const auto find = [&](const std::string& name) {
@@ -60,11 +60,11 @@ TEST_CASE("state file: what was written is read") {
   CHECK(find("none").bytes.empty());
 }
 
-TEST_CASE("state file: the elements begin at a multiple of 8 bytes, as safetensors has it") {
+TEST_CASE("safetensors: the elements begin at a multiple of 8 bytes, as safetensors has it") {
   CHECK((whole_file().size() - kFloats.size() - kLongs.size()) % 8 == 0);
 }
 
-TEST_CASE("state file: cut off anywhere it is no whole file") {
+TEST_CASE("safetensors: cut off anywhere it is no whole file") {
   const std::string file = whole_file();
   for (std::size_t size = 0; size < file.size(); ++size) {
     CHECK_FALSE(reason(file.substr(0, size)).empty());
@@ -74,7 +74,7 @@ TEST_CASE("state file: cut off anywhere it is no whole file") {
   CHECK(contains(reason(file + "x"), "belong to no tensor"));
 }
 
-TEST_CASE("state file: any changed byte of the elements or the metadata is found") {
+TEST_CASE("safetensors: any changed byte of the elements or the metadata is found") {
   const std::string file = whole_file();
   for (std::size_t i = file.size() - 32; i < file.size(); ++i) {
     std::string changed = file;
@@ -86,16 +86,16 @@ TEST_CASE("state file: any changed byte of the elements or the metadata is found
   CHECK(reason(changed) == "its checksum is wrong");
 }
 
-TEST_CASE("state file: a byte changed anywhere never reads as something else") {
+TEST_CASE("safetensors: a byte changed anywhere never reads as something else") {
   const std::string file = whole_file();
   for (std::size_t i = 0; i < file.size(); ++i) {
     for (const int flip : {1, 0x10, 0x80}) {
       std::string changed = file;
       changed[i] = static_cast<char>(changed[i] ^ flip);
       try {
-        const StateFile state = decode_state_file(changed);
+        const Safetensors state = decode_safetensors(changed);
         // A name or a shape of the header: the reader compares them with its model.
-        CHECK(state.metadata == decode_state_file(file).metadata);
+        if (state.has_checksum) CHECK(state.metadata == decode_safetensors(file).metadata);
       } catch (const Error& error) {
         CHECK(error.code() == ErrorCode::kProtocol);
       }
@@ -103,18 +103,16 @@ TEST_CASE("state file: a byte changed anywhere never reads as something else") {
   }
 }
 
-TEST_CASE("state file: other people's files are told from a checkpoint") {
-  CHECK(contains(reason(std::string(100, '\xff')), "no checkpoint"));
+TEST_CASE("safetensors: what is no such file is told") {
+  CHECK(contains(reason(std::string(100, '\xff')), "no safetensors file"));
   CHECK(contains(reason(file_with("[]")), "no JSON object"));
   CHECK(contains(reason(file_with("{")), "no JSON object"));
   CHECK(contains(reason(file_with(std::string(100'000, '['))), "no JSON object"));
-  CHECK(contains(reason(file_with("{}")), "no checksum"));
-  CHECK(contains(reason(file_with(R"({"__metadata__":{"a":"b"}})")), "no checksum"));
   CHECK(contains(reason(file_with(R"({"__metadata__":{"a":1}})")), "metadata value"));
   CHECK(contains(reason(file_with(R"({"__metadata__":[]})")), "no object"));
 }
 
-TEST_CASE("state file: a header that lies about its tensors") {
+TEST_CASE("safetensors: a header that lies about its tensors") {
   const auto with = [](const std::string& entry) {
     return reason(file_with(R"({"__metadata__":{"crc32":"0"},)" + entry + "}", "12345678"));
   };
@@ -133,4 +131,19 @@ TEST_CASE("state file: a header that lies about its tensors") {
   CHECK(contains(with(R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
                       R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]})"),
                  "overlap"));
+}
+
+TEST_CASE("safetensors: a file of another program has no checksum, and is read") {
+  CHECK_FALSE(decode_safetensors(file_with("{}")).has_checksum);
+  const std::string file = file_with(
+      R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[4,6]},)"
+      R"("a":{"dtype":"BF16","shape":[2,1],"data_offsets":[0,4]}})",
+      "123456");
+  const Safetensors read = decode_safetensors(file);
+  CHECK_FALSE(read.has_checksum);
+  CHECK(read.metadata == Metadata{{"format", "pt"}});
+  REQUIRE(read.tensors.size() == 2);
+  CHECK(read.tensors[0].name == "a");
+  CHECK(read.tensors[0].bytes == "1234");
+  CHECK(read.tensors[1].bytes == "56");
 }

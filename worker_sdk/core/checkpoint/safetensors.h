@@ -9,13 +9,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "examples/train/training_state.h"
+namespace ddprun {
 
-namespace ddprun::train {
+using Metadata = std::map<std::string, std::string>;
 
 // Elements are contiguous, little-endian, on the host, and somebody else's.
 struct TensorBytes {
@@ -28,13 +29,14 @@ struct TensorBytes {
 // Length and header of the file; the tensors' bytes follow it. `metadata` has no key "crc32".
 std::string encode_header(const Metadata& metadata, const std::vector<TensorBytes>& tensors);
 
-struct StateFile {
-  Metadata metadata;
+struct Safetensors {
+  Metadata metadata;                 // without the checksum
   std::vector<TensorBytes> tensors;  // over the file's bytes, in their order there
+  bool has_checksum = false;         // and it is right; false: a file of another program
 };
 
 // `file` must outlive the result. Throws Error(kProtocol) that says why it is no whole file of this
-// kind; believes nothing that it reads.
-StateFile decode_state_file(std::string_view file);
+// kind ("it is cut off: …"); believes nothing that it reads.
+Safetensors decode_safetensors(std::string_view file);
 
-}  // namespace ddprun::train
+}  // namespace ddprun

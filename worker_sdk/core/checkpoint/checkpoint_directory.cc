@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/train/checkpoint_directory.h"
+#include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -17,14 +14,14 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "common/unique_fd.h"
+#include "worker_sdk/core/checkpoint/durable_file.h"
 
-namespace ddprun::train {
+namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "step-", kSuffix = ".safetensors", kTemporary = ".tmp-";
+constexpr std::string_view kPrefix = "step-", kSuffix = ".safetensors";
 constexpr std::size_t kNumDigits = 12;
 
 std::string name_of(std::uint64_t step) {
@@ -44,59 +41,19 @@ std::optional<std::uint64_t> step_of(std::string_view name) {
 }
 
 bool is_temporary(std::string_view name) {
-  const std::size_t place = name.find(kTemporary);
+  const std::size_t place = name.find(kTemporaryMark);
   return place != name.npos && step_of(name.substr(0, place));
-}
-
-template <typename Call>
-auto retry_interrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
-
-void write_all(int fd, std::string_view bytes, const std::string& what) {
-  while (!bytes.empty()) {
-    const ssize_t n = retry_interrupted([&] { return ::write(fd, bytes.data(), bytes.size()); });
-    if (n < 0) throw_system_error(what, errno);
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
-
-// What was made, renamed or removed in it is there after a power loss, too.
-void sync_directory(const std::string& path, const std::string& what) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) throw_system_error(what, errno);
-  // EINVAL: a file system without it, which has no such need.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) throw_system_error(what, errno);
-}
-
-std::string read_file(const std::string& path) {
-  const std::string what = "can't read the checkpoint " + path;
-  // O_NONBLOCK: somebody's pipe of that name must not hold us up.
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) throw_system_error(what, errno);
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) throw_system_error(what, errno);
-  std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = retry_interrupted(
-        [&] { return ::read(fd.get(), bytes.data() + done, bytes.size() - done); });
-    if (n < 0) throw_system_error(what, errno);
-    if (n == 0) break;
-    done += static_cast<std::size_t>(n);
-  }
-  bytes.resize(done);
-  return bytes;
 }
 
 }  // namespace
 
-CheckpointDirectory::CheckpointDirectory(std::string path) : path_(std::move(path)) {
+CheckpointDirectory::CheckpointDirectory(std::string path, std::size_t num_kept)
+    : path_(std::move(path)), num_kept_(num_kept) {
+  if (num_kept_ < 1)
+    throw Error(ErrorCode::kInvalidArgument, "a directory keeps at least one checkpoint");
   const auto refuse = [&](int error_number) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("--checkpoint-dir: can't write to ", path_, ": ", errno_text(error_number)));
+    throw Error(ErrorCode::kInvalidArgument, concat("can't write to the checkpoint directory ",
+                                                    path_, ": ", errno_text(error_number)));
   };
   std::error_code error;
   const bool made = fs::create_directories(path_, error);
@@ -133,9 +90,12 @@ std::unique_ptr<LoadedCheckpoint> CheckpointDirectory::newest() {
     auto loaded = std::make_unique<LoadedCheckpoint>();
     loaded->path = path_of(*step);
     loaded->step = *step;
-    loaded->bytes = read_file(loaded->path);
+    loaded->bytes = read_whole(loaded->path);
     try {
-      loaded->content = decode_state_file(loaded->bytes);
+      loaded->content = decode_safetensors(loaded->bytes);
+      if (!loaded->content.has_checksum) {
+        throw Error(ErrorCode::kProtocol, "it has no checksum: no checkpoint of ddprun");
+      }
     } catch (const Error& error) {
       damaged.emplace_back(loaded->path, error.what());
       continue;
@@ -157,22 +117,10 @@ std::unique_ptr<LoadedCheckpoint> CheckpointDirectory::newest() {
 std::string CheckpointDirectory::write(std::uint64_t step, const Metadata& metadata,
                                        const std::vector<TensorBytes>& tensors) {
   const std::string path = path_of(step);
-  const std::string temporary = concat(path, kTemporary, ::getpid());
-  const std::string what = concat("can't write the checkpoint ", path);
-  try {
-    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (!fd) throw_system_error(what, errno);
-    write_all(fd.get(), encode_header(metadata, tensors), what);
-    for (const TensorBytes& tensor : tensors) write_all(fd.get(), tensor.bytes, what);
-    if (::fsync(fd.get()) != 0) throw_system_error(what, errno);
-    // A network's file system may say only now that there was no room.
-    if (::close(fd.release()) != 0) throw_system_error(what, errno);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) throw_system_error(what, errno);
-    sync_directory(path_, what);
-  } catch (const Error&) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
+  const std::string header = encode_header(metadata, tensors);
+  std::vector<std::string_view> pieces{header};
+  for (const TensorBytes& tensor : tensors) pieces.push_back(tensor.bytes);
+  write_durably(path, pieces);
   remove_older_than(step);
   return path;
 }
@@ -181,9 +129,9 @@ std::string CheckpointDirectory::write(std::uint64_t step, const Metadata& metad
 void CheckpointDirectory::remove_older_than(std::uint64_t step) {
   std::vector<std::uint64_t> older = steps();
   older.erase(std::lower_bound(older.begin(), older.end(), step), older.end());
-  for (std::size_t i = 0; i + kNumKept - 1 < older.size(); ++i) {
+  for (std::size_t i = 0; i + num_kept_ - 1 < older.size(); ++i) {
     ::unlink(path_of(older[i]).c_str());
   }
 }
 
-}  // namespace ddprun::train
+}  // namespace ddprun

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/train/checkpoint.h"
+#include "worker_sdk/torch/checkpoint.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -13,10 +13,11 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "examples/train/checkpoint_directory.h"
+#include "worker_sdk/core/checkpoint/checkpoint_directory.h"
+#include "worker_sdk/core/checkpoint/writer_thread.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
-namespace ddprun::train {
+namespace ddprun {
 namespace {
 
 // As safetensors has it.
@@ -101,10 +102,14 @@ std::string encode(ErrorCode code, const std::string& what) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(const std::string& directory, Communicator& communicator, c10::Device device)
-    : communicator_(communicator), device_(device) {
+Checkpoint::Checkpoint(const CheckpointOptions& options, Communicator& communicator,
+                       c10::Device device)
+    : communicator_(communicator),
+      device_(device),
+      async_(options.async),
+      writer_(std::make_unique<WriterThread>()) {
   on_rank_zero([&] {
-    directory_ = std::make_unique<CheckpointDirectory>(directory);
+    directory_ = std::make_unique<CheckpointDirectory>(options.directory, options.num_kept);
     return std::string();
   });
 }
@@ -123,7 +128,7 @@ std::string Checkpoint::on_rank_zero(Act act) {
     } catch (const std::bad_alloc&) {
       outcome = encode(ErrorCode::kResourceExhausted, "out of memory for a checkpoint");
     } catch (const std::exception& error) {  // the file system's
-      outcome = encode(ErrorCode::kSystem, concat("--checkpoint-dir: ", error.what()));
+      outcome = encode(ErrorCode::kSystem, concat("a checkpoint: ", error.what()));
     }
   }
   if (communicator_.size() > 1) {
@@ -133,38 +138,40 @@ std::string Checkpoint::on_rank_zero(Act act) {
   throw Error(static_cast<ErrorCode>(outcome.at(1)), outcome.substr(2));
 }
 
-// On rank 0. The metadata of what was read; empty: there is none.
-std::string Checkpoint::read_newest(const RunIdentity& run,
-                                    const std::vector<NamedTensor>& tensors) {
+// On rank 0. What the other ranks must know of it: the step, a line break, the metadata as a file's
+// header. Empty: there is none.
+std::string Checkpoint::read_newest(const std::vector<NamedTensor>& tensors, const Accept& accept) {
   const std::unique_ptr<LoadedCheckpoint> loaded = directory_->newest();
   if (!loaded) return "";
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::kInvalidArgument,
                 concat("can't go on from ", loaded->path, ": ", why,
-                       "; give what it was trained with, or another --checkpoint-dir"));
+                       "; give what it was trained with, or another checkpoint directory"));
   };
   const ByName saved = by_name(loaded->content.tensors);
-  std::string difference = first_difference(saved, tensors);
+  const std::string difference = first_difference(saved, tensors);
   if (!difference.empty()) refuse("it is of another model: " + difference);
+  std::string why;
   try {
-    const TrainingState state = from_metadata(loaded->content.metadata);
-    if (state.step != loaded->step) refuse(concat("it is of step ", state.step));
-    difference = train::first_difference(state.run, run);
+    if (accept) why = accept(loaded->step, loaded->content.metadata);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kProtocol) throw;
-    refuse(error.what());
+    why = error.what();
   }
-  if (!difference.empty()) refuse(difference);
+  if (!why.empty()) refuse(why);
   for (const NamedTensor& each : tensors) copy_from(*saved.at(each.name), each.tensor);
   path_ = loaded->path;
-  return encode_header(loaded->content.metadata, {});
+  return concat(loaded->step, '\n', encode_header(loaded->content.metadata, {}));
 }
 
-std::optional<TrainingState> Checkpoint::load(const RunIdentity& run,
-                                              const std::vector<NamedTensor>& tensors) {
-  const std::string text = on_rank_zero([&] { return read_newest(run, tensors); });
+std::optional<SavedState> Checkpoint::load(const std::vector<NamedTensor>& tensors,
+                                           const Accept& accept) {
+  finish();
+  const std::string text = on_rank_zero([&] { return read_newest(tensors, accept); });
   if (text.empty()) return std::nullopt;
-  const TrainingState state = from_metadata(decode_state_file(text).metadata);
+  const std::size_t end = text.find('\n');
+  SavedState state{.step = std::stoull(text.substr(0, end)),
+                   .metadata = decode_safetensors(std::string_view(text).substr(end + 1)).metadata};
   std::vector<at::Tensor> all;
   for (const NamedTensor& each : tensors) all.push_back(each.tensor);
   torch_adapter::broadcast_tensors(all, 0, communicator_);
@@ -172,21 +179,53 @@ std::optional<TrainingState> Checkpoint::load(const RunIdentity& run,
   return state;
 }
 
-void Checkpoint::save(const TrainingState& state, const std::vector<NamedTensor>& tensors) {
-  if (last_step_ == state.step) return;
-  on_rank_zero([&] {
-    std::vector<at::Tensor> owners;  // of the bytes below
-    std::vector<TensorBytes> views;
-    for (const NamedTensor& each : tensors) {
-      owners.push_back(each.tensor.detach().cpu().contiguous());
-      views.push_back(outline(each));
-      views.back().bytes = {static_cast<const char*>(owners.back().const_data_ptr()),
-                            owners.back().nbytes()};
+// Views of copies_, which hold what `tensors` are now.
+std::vector<TensorBytes> Checkpoint::snapshot(const std::vector<NamedTensor>& tensors) {
+  const c10::NoGradGuard no_grad;
+  std::vector<TensorBytes> views;
+  copies_.resize(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor source = tensors[i].tensor.detach();
+    at::Tensor& copy = copies_[i];
+    if (!copy.defined() || copy.sizes() != source.sizes() || copy.dtype() != source.dtype()) {
+      copy = at::empty(
+          source.sizes(),
+          at::TensorOptions().dtype(source.scalar_type()).pinned_memory(source.is_cuda()));
     }
-    path_ = directory_->write(state.step, to_metadata(state), views);
-    return std::string();
-  });
-  last_step_ = state.step;
+    copy.copy_(source);
+    views.push_back(outline(tensors[i]));
+    views.back().bytes = {static_cast<const char*>(copy.const_data_ptr()), copy.nbytes()};
+  }
+  return views;
 }
 
-}  // namespace ddprun::train
+void Checkpoint::save(std::uint64_t step, const Metadata& metadata,
+                      const std::vector<NamedTensor>& tensors) {
+  if (last_step_ == step) return;
+  last_step_.reset();  // after an error it can be saved again
+  on_rank_zero([&] {
+    writer_->wait();
+    const auto write = [this, step, metadata, views = snapshot(tensors)] {
+      directory_->write(step, metadata, views);
+    };
+    if (async_) {
+      writer_->start(write);
+    } else {
+      write();
+    }
+    path_ = directory_->path_of(step);
+    return std::string();
+  });
+  last_step_ = step;
+}
+
+void Checkpoint::finish() {
+  const auto step = std::exchange(last_step_, std::nullopt);
+  on_rank_zero([&] {
+    writer_->wait();
+    return std::string();
+  });
+  last_step_ = step;
+}
+
+}  // namespace ddprun

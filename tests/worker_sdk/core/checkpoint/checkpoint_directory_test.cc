@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/train/checkpoint_directory.h"
+#include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 
 #include <sys/stat.h>
 
@@ -15,7 +15,6 @@
 #include "tests/support/temp_directory.h"
 
 using namespace ddprun;
-using namespace ddprun::train;
 using test::contains;
 using test::error_of;
 
@@ -143,7 +142,8 @@ TEST_CASE("checkpoint directory: one that can't be is the user's to correct", "[
   for (const std::string& path : {temp.path("file"), temp.path("file/below")}) {
     const Error error = error_of([&] { CheckpointDirectory directory(path); });
     CHECK(error.code() == ErrorCode::kInvalidArgument);
-    CHECK(contains(error.what(), "can't write to " + path + ": Not a directory"));
+    CHECK(contains(error.what(),
+                   "can't write to the checkpoint directory " + path + ": Not a directory"));
   }
 }
 
@@ -158,4 +158,31 @@ TEST_CASE("checkpoint directory: what can't be written leaves the earlier ones a
   CHECK(error.code() == ErrorCode::kSystem);
   CHECK(contains(error.what(), "can't write the checkpoint " + temp.path(name_of(3))));
   CHECK(names_in(temp.path()) == std::vector{name_of(1), name_of(2), name_of(3)});
+}
+
+TEST_CASE("checkpoint directory: as many are kept as was asked for", "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory one(temp.path("one"), 1), three(temp.path("three"), 3);
+  for (const int step : {1, 2, 3, 4}) {
+    write(one, step);
+    write(three, step);
+  }
+  CHECK(names_in(temp.path("one")) == std::vector{name_of(4)});
+  CHECK(names_in(temp.path("three")) == std::vector{name_of(2), name_of(3), name_of(4)});
+  CHECK(error_of([&] { CheckpointDirectory none(temp.path(), 0); }).code() ==
+        ErrorCode::kInvalidArgument);
+}
+
+TEST_CASE("checkpoint directory: another program's safetensors are no checkpoint", "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path());
+  write(directory, 1);
+  std::ofstream(temp.path(name_of(2))) << std::string("\2\0\0\0\0\0\0\0{}", 10);
+  warnings.clear();
+  set_log_sink(keep_warning);
+  const auto newest = directory.newest();
+  REQUIRE(newest);
+  CHECK(newest->step == 1);
+  REQUIRE(warnings.size() == 1);
+  CHECK(contains(warnings[0], "it has no checksum: no checkpoint of ddprun"));
 }

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of checkpoint_test.py:
+//   checkpoint_worker MODE DIRECTORY    checks; exit status 0 where they hold
+#include <ATen/ATen.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "common/env_names.h"
+#include "common/error.h"
+#include "worker_sdk/core/session.h"
+#include "worker_sdk/core/solo_communicator.h"
+#include "worker_sdk/torch/checkpoint.h"
+
+using namespace ddprun;
+
+namespace {
+
+void expect(bool holds, const std::string& what) {
+  if (holds) return;
+  std::cerr << "does not hold: " << what << std::endl;
+  std::exit(1);
+}
+
+template <typename Call>
+std::string error_of(Call call, ErrorCode code) {
+  try {
+    call();
+  } catch (const Error& error) {
+    expect(error.code() == code, std::string("the error's code: ") + error.what());
+    return error.what();
+  }
+  return "";
+}
+
+void expect_contains(const std::string& text, const std::string& part) {
+  expect(text.find(part) != std::string::npos, "\"" + text + "\" contains \"" + part + "\"");
+}
+
+const at::ScalarType kDtypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
+                                  at::kInt,   at::kShort,  at::kChar, at::kByte,     at::kBool};
+
+// One tensor of each dtype with 0, 1, 2, … (modulo 2) plus `first`, one that is not contiguous, one
+// of no dimension and one of no element.
+std::vector<NamedTensor> make_tensors(double first) {
+  std::vector<NamedTensor> tensors;
+  for (const at::ScalarType dtype : kDtypes) {
+    const at::Tensor values = at::arange(6, at::TensorOptions().dtype(at::kDouble)).add_(first);
+    tensors.push_back({std::string("of.") + c10::toString(dtype), values.view({2, 3}).to(dtype)});
+  }
+  tensors.push_back({"transposed", at::arange(12).view({3, 4}).to(at::kFloat).add_(first).t()});
+  tensors.push_back({"scalar", at::full({}, first, at::TensorOptions().dtype(at::kFloat))});
+  tensors.push_back({"empty", at::empty({0, 3}, at::TensorOptions().dtype(at::kFloat))});
+  return tensors;
+}
+
+bool are_equal(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].name != b[i].name || !at::equal(a[i].tensor, b[i].tensor)) return false;
+  }
+  return a.size() == b.size();
+}
+
+void fill(const std::vector<NamedTensor>& tensors, double value) {
+  for (const NamedTensor& each : tensors) each.tensor.fill_(value);
+}
+
+// What was saved is what was there when save() was called, on every rank, whatever came later.
+void run_roundtrip(Communicator& communicator, const std::string& directory) {
+  for (const bool async : {true, false}) {
+    const CheckpointOptions options{
+        .directory = directory + (async ? "/async" : "/sync"), .num_kept = 3, .async = async};
+    Checkpoint checkpoint(options, communicator, c10::kCPU);
+    std::vector<NamedTensor> tensors = make_tensors(0);
+    expect(!checkpoint.load(tensors), "an empty directory has no checkpoint");
+    expect(are_equal(tensors, make_tensors(0)), "and nothing was changed");
+    for (const int step : {1, 2, 3}) {
+      tensors = make_tensors(step);
+      checkpoint.save(static_cast<std::uint64_t>(step), {{"note", std::to_string(step)}}, tensors);
+      fill(tensors, 77);  // at once: the writer has copies
+    }
+    checkpoint.save(3, {{"note", "another of the same step: not written"}}, tensors);
+    checkpoint.finish();
+    // Each rank has others before it loads.
+    fill(tensors, communicator.rank());
+    Checkpoint again(options, communicator, c10::kCPU);
+    const auto saved = again.load(tensors);
+    expect(saved && saved->step == 3, "the newest step");
+    expect(saved->metadata == Metadata{{"note", "3"}}, "its metadata, on each rank");
+    expect(are_equal(tensors, make_tensors(3)), "its tensors, on each rank");
+    expect((communicator.rank() == 0) == !again.path().empty(), "rank 0 alone knows its path");
+    if (communicator.rank() != 0) continue;
+    std::size_t num_files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(options.directory)) {
+      expect(entry.path().extension() == ".safetensors", "no temporary file is left");
+      ++num_files;
+    }
+    expect(num_files == 3, "three are kept");
+  }
+}
+
+// Every rank hears the same error, and no tensor was changed.
+void run_refused(Communicator& communicator, const std::string& directory) {
+  const CheckpointOptions options{.directory = directory};
+  Checkpoint checkpoint(options, communicator, c10::kCPU);
+  std::vector<NamedTensor> tensors = make_tensors(5);
+  checkpoint.save(5, {{"kind", "digits"}}, tensors);
+  fill(tensors, 9);
+  const auto refused = [&](const std::vector<NamedTensor>& list, const std::string& why,
+                           const Checkpoint::Accept& accept = {}) {
+    const std::string error =
+        error_of([&] { checkpoint.load(list, accept); }, ErrorCode::kInvalidArgument);
+    expect_contains(error, "can't go on from " + directory + "/step-000000000005.safetensors: ");
+    expect_contains(error, why + "; give what it was trained with, or another checkpoint");
+    for (const NamedTensor& each : tensors) {
+      expect(at::all(each.tensor == at::full_like(each.tensor, 9)).item<bool>(), "unchanged");
+    }
+  };
+  std::vector<NamedTensor> others = tensors;
+  others.pop_back();
+  refused(others, "it is of another model: empty is none of this model's");
+  others.push_back({"full", at::zeros({2})});
+  refused(others, "it is of another model: it has no full");
+  others = tensors;
+  others[0].tensor = at::zeros({3, 2});
+  refused(others, "of.Float is F32 [2, 3] there, F32 [3, 2] here");
+  others[0].tensor = at::zeros({2, 3}, at::TensorOptions().dtype(at::kHalf));
+  refused(others, "of.Float is F32 [2, 3] there, F16 [2, 3] here");
+  refused(tensors, "kind is digits there", [](std::uint64_t, const Metadata& metadata) {
+    return "kind is " + metadata.at("kind") + " there";
+  });
+  refused(tensors, "it is of no known version", [](std::uint64_t, const Metadata&) -> std::string {
+    throw Error(ErrorCode::kProtocol, "it is of no known version");
+  });
+  expect(checkpoint.load(tensors).has_value(), "what isn't refused is loaded");
+  expect(are_equal(tensors, make_tensors(5)), "as it was");
+}
+
+// What the writer's thread couldn't write the next call says, on every rank; the next save is well.
+void run_error(Communicator& communicator, const std::string& directory) {
+  Checkpoint checkpoint({.directory = directory}, communicator, c10::kCPU);
+  const std::vector<NamedTensor> tensors = make_tensors(1);
+  const std::string in_the_way = directory + "/step-000000000002.safetensors";
+  if (communicator.rank() == 0) std::filesystem::create_directories(in_the_way + "/x");
+  communicator.barrier();
+  const std::string expected = "can't write the checkpoint " + in_the_way + ": ";
+  checkpoint.save(2, {}, tensors);
+  expect_contains(error_of([&] { checkpoint.finish(); }, ErrorCode::kSystem), expected);
+  checkpoint.finish();  // said once
+  checkpoint.save(2, {}, tensors);
+  expect_contains(error_of([&] { checkpoint.finish(); }, ErrorCode::kSystem), expected);
+  checkpoint.save(1, {}, tensors);
+  checkpoint.save(2, {}, tensors);
+  expect_contains(error_of([&] { checkpoint.save(3, {}, tensors); }, ErrorCode::kSystem), expected);
+  checkpoint.save(3, {}, tensors);
+  checkpoint.finish();
+  std::vector<NamedTensor> read = make_tensors(0);
+  expect(checkpoint.load(read)->step == 3, "a save after the error");
+  expect(are_equal(read, tensors), "whole");
+  const std::string unsupported = error_of(
+      [&] {
+        checkpoint.save(4, {}, {{"c", at::zeros({1}, at::kComplexDouble)}});
+      },
+      ErrorCode::kUnsupported);
+  expect_contains(unsupported, "can't hold tensors of dtype ComplexDouble");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const std::string mode = argv[1], directory = argv[2];
+  try {
+    std::unique_ptr<Session> session;
+    std::unique_ptr<Communicator> communicator;
+    if (std::getenv(env::kWorldSize)) {
+      session = Session::from_env();
+      communicator = session->make_communicator(BackendChoice::kHost);
+    } else {
+      communicator = make_solo_communicator();
+    }
+    if (mode == "roundtrip") {
+      run_roundtrip(*communicator, directory);
+    } else if (mode == "refused") {
+      run_refused(*communicator, directory);
+    } else if (mode == "error") {
+      run_error(*communicator, directory);
+    } else {
+      std::cerr << "unknown mode '" << mode << "'\n";
+      return 2;
+    }
+    communicator->barrier();
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "checkpoint_worker: " << error.what() << std::endl;
+    return 1;
+  }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checksum of gzip, PNG and Python's zlib.crc32. Pure: no I/O, clock or thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace ddprun {
+
+// Of what `checksum` (0: of nothing) is of, followed by `bytes`. Some 2 GB/s.
+std::uint32_t crc32(std::uint32_t checksum, std::string_view bytes);
+
+}  // namespace ddprun

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saves and loads a training, so that all ranks go on from the same step: rank 0 alone looks at the
+// directory, the others get from it what it has read. docs/checkpoint.md.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker_sdk/core/checkpoint/safetensors.h"
+#include "worker_sdk/core/communicator.h"
+
+namespace ddprun {
+
+class CheckpointDirectory;
+class WriterThread;
+
+// Dense, of one of the common dtypes, on any device; the same names and shapes on all ranks.
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+struct CheckpointOptions {
+  std::string directory;     // made where it is missing
+  std::size_t num_kept = 2;  // the newest so many; ≥ 1
+  // True: save() returns when the tensors are copied, and a thread writes the copies.
+  bool async = true;
+};
+
+// What a checkpoint had beside its tensors.
+struct SavedState {
+  std::uint64_t step = 0;
+  Metadata metadata;
+};
+
+// All calls are collective and from one thread, and all throw on every rank the same Error, rank
+// 0's, beside the communicator's own: kInvalidArgument, where the user decides (a directory that
+// can't be written to, a checkpoint of another training); kSystem, where the disk is full or
+// broken. Destruction waits for a write under way, and loses its error: finish() first.
+class Checkpoint {
+ public:
+  // Why a training can't go on from what was found; empty: it can. Called on rank 0 alone; may
+  // throw Error(kProtocol), whose words are then the reason.
+  using Accept = std::function<std::string(std::uint64_t step, const Metadata& metadata)>;
+
+  // `communicator` outlives this object and moves buffers on `device`.
+  Checkpoint(const CheckpointOptions& options, Communicator& communicator, c10::Device device);
+  ~Checkpoint();
+
+  // The newest checkpoint that is whole: `tensors` hold on every rank what it had, and the rest is
+  // returned. nullopt: there is none yet, nothing was changed. Refuses one whose tensors have other
+  // names, dtypes or shapes, and one that `accept` refuses: then, too, nothing was changed.
+  std::optional<SavedState> load(const std::vector<NamedTensor>& tensors,
+                                 const Accept& accept = {});
+
+  // What `tensors` and `metadata` are now is on disk when it returns (async: when finish() or the
+  // next save() does), unless the one saved or loaded last is of the same step already. `metadata`
+  // has no key "crc32". Waits for the write before; throws its error.
+  void save(std::uint64_t step, const Metadata& metadata, const std::vector<NamedTensor>& tensors);
+
+  // Returns when all that was saved is on disk; throws the error of the write under way.
+  void finish();
+
+  // The file that was loaded or saved last; empty: none, or not on rank 0.
+  const std::string& path() const { return path_; }
+
+ private:
+  template <typename Act>
+  std::string on_rank_zero(Act act);
+  std::string read_newest(const std::vector<NamedTensor>& tensors, const Accept& accept);
+  std::vector<TensorBytes> snapshot(const std::vector<NamedTensor>& tensors);
+
+  // Constant after construction.
+  Communicator& communicator_;
+  const c10::Device device_;
+  const bool async_;
+  std::unique_ptr<CheckpointDirectory> directory_;  // rank 0 only
+
+  std::optional<std::uint64_t> last_step_;  // of the file at path_
+  std::string path_;
+  // On the host, by place in the list; the writer's while it writes. Kept from one save to the
+  // next: fresh memory costs a page fault for each 4 KiB, more than the copy.
+  std::vector<at::Tensor> copies_;
+  std::unique_ptr<WriterThread> writer_;
+};
+
+}  // namespace ddprun
