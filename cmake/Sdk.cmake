@@ -14,6 +14,9 @@ set(ddprun_public_headers
   rendezvous/store/store.h
   worker_sdk/core/agent_channel.h
   worker_sdk/core/backend_choice.h
+  worker_sdk/core/checkpoint/checkpoint_directory.h
+  worker_sdk/core/checkpoint/safetensors.h
+  worker_sdk/core/checkpoint/writer_thread.h
   worker_sdk/core/communicator.h
   worker_sdk/core/session.h
   worker_sdk/core/solo_communicator.h
@@ -25,11 +28,12 @@ set(ddprun_public_headers
   worker_sdk/ddp/distributed_sampler.h
   worker_sdk/ddp/reducer.h)
 set(ddprun_public_torch_headers
+  worker_sdk/torch/checkpoint.h
   worker_sdk/torch/distributed_data_parallel.h
   worker_sdk/torch/load_cuda.h
   worker_sdk/torch/tensor_exchange.h)
 
-set(ddprun_sdk_libraries common store communicator core_host core_nccl core ddp)
+set(ddprun_sdk_libraries common store checkpoint communicator core_host core_nccl core ddp)
 set(ddprun_sdk_headers ${ddprun_public_headers})
 if(DDPRUN_TORCH_FOUND)
   list(APPEND ddprun_sdk_libraries torch)
