@@ -26,12 +26,16 @@ set(ddprun_public_headers
   worker_sdk/core/worker_progress.h
   worker_sdk/ddp/bucket_plan.h
   worker_sdk/ddp/distributed_sampler.h
+  worker_sdk/ddp/lr_schedule.h
   worker_sdk/ddp/reducer.h)
 set(ddprun_public_torch_headers
   worker_sdk/torch/checkpoint.h
   worker_sdk/torch/distributed_data_parallel.h
+  worker_sdk/torch/flat_optimizer.h
+  worker_sdk/torch/gradient_clipping.h
   worker_sdk/torch/load_cuda.h
-  worker_sdk/torch/tensor_exchange.h)
+  worker_sdk/torch/tensor_exchange.h
+  worker_sdk/torch/update_rule.h)
 
 set(ddprun_sdk_libraries common store checkpoint communicator core_host core_nccl core ddp)
 set(ddprun_sdk_headers ${ddprun_public_headers})

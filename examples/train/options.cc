@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <system_error>
 
 #include "common/error.h"
@@ -20,7 +21,95 @@ std::string check_finite(const std::string& text) {
   return std::isfinite(std::strtod(text.c_str(), nullptr)) ? "" : text + " is not a finite number";
 }
 
+const std::map<std::string, OptimizerChoice> kOptimizers = {
+    {"adadelta", OptimizerChoice::kAdadelta},
+    {"sgd", OptimizerChoice::kSgd},
+    {"adam", OptimizerChoice::kAdam},
+    {"adamw", OptimizerChoice::kAdamW}};
+const std::map<std::string, ScheduleChoice> kSchedules = {
+    {"exponential", ScheduleChoice::kExponential},
+    {"cosine", ScheduleChoice::kCosine},
+    {"constant", ScheduleChoice::kConstant}};
+
+template <typename Choice>
+const char* name_of(const std::map<std::string, Choice>& names, Choice choice) {
+  for (const auto& [name, each] : names) {
+    if (each == choice) return name.c_str();
+  }
+  return "?";
+}
+
+double default_lr(OptimizerChoice optimizer) {
+  switch (optimizer) {
+    case OptimizerChoice::kAdadelta:
+      return 1;
+    case OptimizerChoice::kSgd:
+      return 0.05;
+    default:
+      return 1e-3;
+  }
+}
+
+// The flags about the optimiser. After parsing, settle() checks them together.
+class OptimizerFlags {
+ public:
+  OptimizerFlags(CLI::App& app, Options& options) : options_(options) {
+    app.add_option("--optimizer", optimizer_, "How parameters are updated")
+        ->check(CLI::IsMember(kOptimizers));
+    lr_ = number(app, "--lr", options.lr,
+                 "Learning rate, the highest (default: adadelta 1, sgd 0.05, adam, adamw 0.001)")
+              ->check(CLI::PositiveNumber)
+              ->default_str("");
+    momentum_ = number(app, "--momentum", options.momentum, "Of sgd")->check(CLI::Range(0.0, 1.0));
+    weight_decay_ =
+        number(app, "--weight-decay", options.weight_decay,
+               "Of weights, not of biases (sgd, adam, adamw; default: adamw 0.01, else 0)")
+            ->check(CLI::NonNegativeNumber)
+            ->default_str("");
+    number(app, "--clip-norm", options.clip_norm, "Scale gradients down to this norm (0: never)")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--schedule", schedule_, "How the learning rate falls")
+        ->check(CLI::IsMember(kSchedules));
+    gamma_ = number(app, "--gamma", options.gamma,
+                    "exponential: factor on the learning rate after each epoch")
+                 ->check(CLI::PositiveNumber);
+    app.add_option("--warmup-steps", options.warmup_steps,
+                   "Steps in which the learning rate rises from a third")
+        ->check(CLI::Range(0, 1'000'000'000));
+  }
+
+  void settle() {
+    options_.optimizer = kOptimizers.at(optimizer_);
+    options_.schedule = kSchedules.at(schedule_);
+    if (*momentum_ && options_.optimizer != OptimizerChoice::kSgd) {
+      throw CLI::ValidationError("--momentum", "is sgd's: give --optimizer=sgd, too");
+    }
+    if (*weight_decay_ && options_.optimizer == OptimizerChoice::kAdadelta) {
+      throw CLI::ValidationError("--weight-decay", "is not for adadelta: give another --optimizer");
+    }
+    if (*gamma_ && options_.schedule != ScheduleChoice::kExponential) {
+      throw CLI::ValidationError("--gamma", "is for --schedule=exponential only");
+    }
+    if (!*lr_) options_.lr = default_lr(options_.optimizer);
+    if (!*weight_decay_ && options_.optimizer == OptimizerChoice::kAdamW)
+      options_.weight_decay = 0.01;
+  }
+
+ private:
+  static CLI::Option* number(CLI::App& app, const char* name, double& value, const char* text) {
+    return app.add_option(name, value, text)->check(check_finite, "");
+  }
+
+  Options& options_;
+  std::string optimizer_ = to_string(options_.optimizer);
+  std::string schedule_ = to_string(options_.schedule);
+  CLI::Option *lr_, *momentum_, *weight_decay_, *gamma_;
+};
+
 }  // namespace
+
+const char* to_string(OptimizerChoice choice) { return name_of(kOptimizers, choice); }
+const char* to_string(ScheduleChoice choice) { return name_of(kSchedules, choice); }
 
 std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   Options options;
@@ -38,12 +127,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--batch-size", options.batch_size, "Images per step, shared by all ranks")
       ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--lr", options.lr, "Adadelta's learning rate in the first epoch")
-      ->check(CLI::PositiveNumber)
-      ->check(check_finite, "");
-  app.add_option("--gamma", options.gamma, "Factor on the learning rate after each epoch")
-      ->check(CLI::PositiveNumber)
-      ->check(check_finite, "");
+  OptimizerFlags optimizer_flags(app, options);
   app.add_option("--seed", options.seed, "Seed of weights, order of images and dropout");
   app.add_option("--threads", options.num_threads,
                  "Compute threads per rank (0: OMP_NUM_THREADS, else cores / ranks on this node)")
@@ -74,6 +158,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       ->default_str("");
   try {
     app.parse(argc, argv);
+    optimizer_flags.settle();
   } catch (const CLI::ParseError& error) {
     exit_status =
         app.exit(error) == 0 ? static_cast<int>(ExitCode::kOk) : static_cast<int>(ExitCode::kUsage);

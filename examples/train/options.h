@@ -11,14 +11,27 @@
 
 namespace ddprun::train {
 
+enum class OptimizerChoice : std::uint8_t { kAdadelta, kSgd, kAdam, kAdamW };
+enum class ScheduleChoice : std::uint8_t { kExponential, kCosine, kConstant };
+
+// As the flags have them.
+const char* to_string(OptimizerChoice choice);
+const char* to_string(ScheduleChoice choice);
+
 struct Options {
   std::string data_dir;  // with the four MNIST files; empty: the shipped digits
   int num_epochs = 5;
   int batch_size = 64;  // samples per step of all ranks together: the same training on any number
-  double lr = 1.0;      // Adadelta's, of the first epoch
-  double gamma = 0.7;   // lr is multiplied by it after each epoch
-  std::uint64_t seed = 1;  // the same on all ranks
-  int num_threads = 0;     // compute threads per rank; 0: OMP_NUM_THREADS, else cores / local ranks
+  OptimizerChoice optimizer = OptimizerChoice::kAdadelta;
+  double lr = 1.0;          // the highest; default: default_lr() of the optimiser
+  double momentum = 0.9;    // sgd's
+  double weight_decay = 0;  // sgd's, adam's, adamw's; of weights, not of biases
+  double clip_norm = 0;     // gradients are scaled down to this norm; 0: never
+  ScheduleChoice schedule = ScheduleChoice::kExponential;
+  double gamma = 0.7;              // exponential: lr is multiplied by it after each epoch
+  std::uint64_t warmup_steps = 0;  // in which lr rises from a third
+  std::uint64_t seed = 1;          // the same on all ranks
+  int num_threads = 0;  // compute threads per rank; 0: OMP_NUM_THREADS, else cores / local ranks
   BackendChoice backend = BackendChoice::kAuto;
   std::string checkpoint_dir;          // empty: the training can't go on after an interruption
   std::uint64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch only

@@ -4,14 +4,13 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "examples/train/adadelta.h"
+#include "examples/train/optimization.h"
 #include "examples/train/training_checkpoint.h"
 #include "examples/train/training_state.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
@@ -137,7 +136,7 @@ class Trainer {
   const DistributedSampler sampler_;
   Net net_;
   DistributedDataParallel<NetImpl> ddp_;
-  Adadelta optimizer_;
+  Optimization optimization_;
   std::unique_ptr<TrainingCheckpoint> checkpoint_;  // null: --checkpoint-dir isn't given
   TrainingState state_;
   std::vector<double> step_ms_;
@@ -165,7 +164,9 @@ Trainer::Trainer(const Options& options, const DataSet& data, const Place& place
                {.shuffle = true, .seed = options.seed}),
       net_(make_net(options.seed, device)),
       ddp_(*net_, communicator_),
-      optimizer_(net_->parameters(), {.lr = options.lr}) {}
+      optimization_(options, *net_, ddp_,
+                    static_cast<std::uint64_t>((sampler_.size() + batch_size_ - 1) / batch_size_)) {
+}
 
 void Trainer::resume(const DataSet& data) {
   if (options_.checkpoint_dir.empty()) return;
@@ -185,15 +186,8 @@ void Trainer::resume(const DataSet& data) {
 }
 
 std::vector<NamedTensor> Trainer::named_tensors() {
-  std::vector<NamedTensor> tensors;
-  const std::vector<torch::Tensor> averages = optimizer_.averages();
-  std::size_t next = 0;
-  for (const auto& item : net_->named_parameters()) {
-    tensors.push_back({item.key(), item.value()});
-    for (const char* name : {"square_average", "delta_average"}) {
-      tensors.push_back({concat("adadelta.", item.key(), ".", name), averages[next++]});
-    }
-  }
+  std::vector<NamedTensor> tensors = optimization_.named_tensors();
+  for (const auto& item : net_->named_parameters()) tensors.push_back({item.key(), item.value()});
   for (const auto& item : net_->named_buffers()) tensors.push_back({item.key(), item.value()});
   return tensors;
 }
@@ -242,7 +236,6 @@ void Trainer::finish_saving() {
 bool Trainer::train(Share& share) {
   const auto epoch = static_cast<int>(state_.epochs.size());
   net_->train();
-  optimizer_.set_lr(options_.lr * std::pow(options_.gamma, epoch));
   std::vector<std::int64_t> order = sampler_.indices(static_cast<std::uint64_t>(epoch));
   const torch::Tensor indices =
       torch::from_blob(order.data(), {sampler_.size()}, torch::kLong).to(device_);
@@ -278,7 +271,7 @@ void Trainer::train_step(const torch::Tensor& batch, Share& share, ProgressState
   const torch::Tensor output = ddp_(train_images_.pixels(batch));
   const torch::Tensor loss = torch::nll_loss(output, train_images_.labels(batch));
   loss.backward();
-  optimizer_.step();
+  optimization_.step(state_.step, static_cast<int>(state_.epochs.size()));
   share.totals.values[0] += loss.detach() * batch.size(0);
   step_ms_.push_back(seconds_since(start) * 1e3);
 

@@ -11,7 +11,7 @@
 namespace ddprun::train {
 namespace {
 
-constexpr std::string_view kVersion = "1";
+constexpr std::string_view kVersion = "2";
 constexpr const char* kVersionKey = "ddprun_train";
 constexpr std::size_t kNumbersPerEpoch = 6;
 
@@ -83,10 +83,24 @@ std::vector<EpochResult> epochs_from_text(std::string_view text) {
   return epochs;
 }
 
+// A cosine's length is the whole training's.
+std::string optimizer_text(const Options& options) {
+  std::string text = concat(
+      to_string(options.optimizer), " --weight-decay=", to_text(options.weight_decay),
+      " --clip-norm=", to_text(options.clip_norm), " --schedule=", to_string(options.schedule),
+      " --warmup-steps=", to_text(options.warmup_steps));
+  if (options.optimizer == OptimizerChoice::kSgd)
+    text += " --momentum=" + to_text(options.momentum);
+  if (options.schedule == ScheduleChoice::kCosine)
+    text += " --epochs=" + to_text(options.num_epochs);
+  return text;
+}
+
 }  // namespace
 
 RunIdentity identity_of(const Options& options, const DataSet& data) {
   return {.batch_size = options.batch_size,
+          .optimizer = optimizer_text(options),
           .lr = options.lr,
           .gamma = options.gamma,
           .seed = options.seed,
@@ -101,6 +115,10 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
   if (there.batch_size != here.batch_size) {
     return differ("--batch-size", there.batch_size, here.batch_size);
   }
+  if (there.optimizer != here.optimizer) {
+    return concat("--optimizer is ", one_line(there.optimizer), " there, ", here.optimizer,
+                  " here");
+  }
   if (there.lr != here.lr) return differ("--lr", there.lr, here.lr);
   if (there.gamma != here.gamma) return differ("--gamma", there.gamma, here.gamma);
   if (there.seed != here.seed) return differ("--seed", there.seed, here.seed);
@@ -114,6 +132,7 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
 Metadata to_metadata(const TrainingState& state) {
   return {{kVersionKey, std::string(kVersion)},
           {"batch_size", to_text(state.run.batch_size)},
+          {"optimizer", state.run.optimizer},
           {"lr", to_text(state.run.lr)},
           {"gamma", to_text(state.run.gamma)},
           {"seed", to_text(state.run.seed)},
@@ -135,6 +154,7 @@ TrainingState from_metadata(const Metadata& metadata) {
   }
   TrainingState state;
   reader.read("batch_size", state.run.batch_size);
+  state.run.optimizer = reader.text("optimizer");
   reader.read("lr", state.run.lr);
   reader.read("gamma", state.run.gamma);
   reader.read("seed", state.run.seed);

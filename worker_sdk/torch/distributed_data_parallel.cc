@@ -69,6 +69,7 @@ class DdpBase::Impl {
 
   int no_sync_depth_ = 0;
   Reducer& reducer() { return *reducer_; }
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:
   std::vector<ParameterSpec> trainable_parameters(torch::nn::Module& module);
@@ -244,6 +245,15 @@ void DdpBase::zero_grad() { impl_->zero_grad(); }
 void DdpBase::before_forward() { impl_->before_forward(); }
 const IterationTrace& DdpBase::trace() const { return impl_->reducer().trace(); }
 const BucketPlan& DdpBase::bucket_plan() const { return impl_->reducer().plan(); }
+const std::vector<at::Tensor>& DdpBase::parameters() const { return impl_->parameters(); }
+
+std::vector<TensorView> DdpBase::gradient_buckets() const {
+  std::vector<TensorView> buckets;
+  for (std::size_t b = 0; b < impl_->reducer().num_buckets(); ++b) {
+    buckets.push_back(impl_->reducer().bucket(b));
+  }
+  return buckets;
+}
 
 DdpBase::NoSync::NoSync(DdpBase& ddp) : ddp_(ddp) { ++ddp_.impl_->no_sync_depth_; }
 DdpBase::NoSync::~NoSync() { --ddp_.impl_->no_sync_depth_; }

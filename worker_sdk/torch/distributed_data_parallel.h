@@ -6,10 +6,14 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/ddp/reducer.h"
 
+namespace at {
+class Tensor;
+}
 namespace torch::nn {
 class Module;
 }
@@ -50,6 +54,12 @@ class DdpBase {
 
   // Buckets and the parameters' numbers in them: one per dtype at first, then by order of arrival.
   const BucketPlan& bucket_plan() const;
+
+  // The parameters whose gradients are averaged, in bucket_plan()'s numbering.
+  const std::vector<at::Tensor>& parameters() const;
+
+  // The memory of the buckets, padding (zeros) included. Moves where bucket_plan() changes.
+  std::vector<TensorView> gradient_buckets() const;
 
   // Call before a forward that does not go through forward() or operator(): sends buffers, and once
   // forms the final buckets. Collective.

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers one question per input line, for the comparison with PyTorch (compare_with_pytorch.py):
+// Answers one question per input line, for the comparisons with PyTorch (compare_*.py):
 //   sampler N WORLD RANK SHUFFLE SEED DROP_LAST EPOCH          → the rank's indices
 //   first COUNT:DTYPE…                                         → buckets, "|" between them
 //   rebuild FIRST_BYTES CAP_BYTES COUNT:DTYPE:ARRIVAL_INDEX…   → likewise; listed in arrival order
+//   schedule STEPS cosine BASE MIN TOTAL | linear BASE START END TOTAL | step BASE GAMMA SIZE |
+//            warmup BASE MIN START WARMUP TOTAL                → the rates of steps 0, 1, …
+#include <iomanip>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <sstream>
 #include <string>
 
 #include "worker_sdk/ddp/bucket_plan.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
+#include "worker_sdk/ddp/lr_schedule.h"
 
 using namespace ddprun;
 
@@ -72,6 +77,50 @@ void answer_rebuild(std::istream& in) {
   print(plan_by_arrival(parameters, arrival, limits));
 }
 
+double number(std::istream& in) {
+  std::string text;  // a stream reads no 17 digits back to the same bit everywhere
+  in >> text;
+  return std::stod(text);
+}
+
+std::uint64_t steps(std::istream& in) {
+  std::uint64_t count = 0;
+  in >> count;
+  return count;
+}
+
+void answer_schedule(std::istream& in) {
+  const std::uint64_t num_steps = steps(in);
+  std::string kind;
+  in >> kind;
+  const double base = number(in);
+  const auto print_all = [&](auto rate) {
+    for (std::uint64_t step = 0; step < num_steps; ++step) std::cout << rate(step) << ' ';
+  };
+  std::cout << std::setprecision(std::numeric_limits<double>::max_digits10);
+  if (kind == "cosine") {
+    const double min = number(in);
+    const std::uint64_t total = steps(in);
+    print_all([&](auto step) { return cosine_lr(base, min, total, step); });
+  } else if (kind == "linear") {
+    const double start = number(in), end = number(in);
+    const std::uint64_t total = steps(in);
+    print_all([&](auto step) { return linear_lr(base, start, end, total, step); });
+  } else if (kind == "step") {
+    const double gamma = number(in);
+    const std::uint64_t size = steps(in);
+    print_all([&](auto step) { return step_lr(base, gamma, size, step); });
+  } else if (kind == "warmup") {
+    WarmupCosine schedule{.base_lr = base};
+    schedule.min_lr = number(in);
+    schedule.warmup_start_factor = number(in);
+    schedule.warmup_steps = steps(in);
+    schedule.total_steps = steps(in);
+    print_all([&](auto step) { return lr_at(schedule, step); });
+  }
+  std::cout << '\n';
+}
+
 }  // namespace
 
 int main() {
@@ -82,6 +131,7 @@ int main() {
     if (question == "sampler") answer_sampler(in);
     if (question == "first") answer_first(in);
     if (question == "rebuild") answer_rebuild(in);
+    if (question == "schedule") answer_schedule(in);
     std::cout.flush();
   }
 }

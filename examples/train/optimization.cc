@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/train/optimization.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <string>
+#include <utility>
+
+#include "common/log.h"
+#include "examples/train/adadelta.h"
+#include "worker_sdk/ddp/lr_schedule.h"
+#include "worker_sdk/torch/flat_optimizer.h"
+#include "worker_sdk/torch/gradient_clipping.h"
+
+namespace ddprun::train {
+
+class Optimization::Algorithm {
+ public:
+  virtual ~Algorithm() = default;
+  virtual std::vector<at::Tensor> gradients() = 0;
+  virtual void step(double lr) = 0;
+  virtual std::vector<NamedTensor> named_tensors() = 0;
+};
+
+class Optimization::AdadeltaAlgorithm : public Algorithm {
+ public:
+  AdadeltaAlgorithm(const Options& options, torch::nn::Module& module)
+      : module_(module), adadelta_(module.parameters(), {.lr = options.lr}) {}
+
+  std::vector<at::Tensor> gradients() override {
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& parameter : module_.parameters()) {
+      if (parameter.grad().defined()) all.push_back(parameter.grad());
+    }
+    return all;
+  }
+
+  void step(double lr) override {
+    adadelta_.set_lr(lr);
+    adadelta_.step();
+  }
+
+  std::vector<NamedTensor> named_tensors() override {
+    std::vector<NamedTensor> tensors;
+    const std::vector<at::Tensor> averages = adadelta_.averages();
+    std::size_t next = 0;
+    for (const auto& item : module_.named_parameters()) {
+      for (const char* name : {"square_average", "delta_average"}) {
+        tensors.push_back({concat("adadelta.", item.key(), ".", name), averages[next++]});
+      }
+    }
+    return tensors;
+  }
+
+ private:
+  torch::nn::Module& module_;
+  Adadelta adadelta_;
+};
+
+namespace {
+
+UpdateRule rule_of(const Options& options) {
+  switch (options.optimizer) {
+    case OptimizerChoice::kSgd:
+      return SgdRule{
+          .lr = options.lr, .momentum = options.momentum, .weight_decay = options.weight_decay};
+    case OptimizerChoice::kAdam:
+      return AdamRule{.lr = options.lr, .weight_decay = options.weight_decay};
+    default:
+      return AdamWRule{.lr = options.lr, .weight_decay = options.weight_decay};
+  }
+}
+
+// Weights decay, biases don't.
+std::vector<ParameterGroup> groups_of(const Options& options, const torch::nn::Module& module) {
+  std::vector<ParameterGroup> groups(2, {{}, rule_of(options)});
+  std::visit([](auto& rule) { rule.weight_decay = 0; }, groups[1].rule);
+  for (NamedParameter& parameter : trainable_parameters(module)) {
+    groups[options.weight_decay > 0 && parameter.tensor.dim() < 2].parameters.push_back(parameter);
+  }
+  return groups;
+}
+
+}  // namespace
+
+class Optimization::FlatAlgorithm : public Algorithm {
+ public:
+  FlatAlgorithm(const Options& options, torch::nn::Module& module, const DdpBase& ddp)
+      : prefix_(to_string(options.optimizer)), flat_(groups_of(options, module), &ddp) {}
+
+  std::vector<at::Tensor> gradients() override { return flat_.gradients(); }
+
+  void step(double lr) override {
+    flat_.set_lr(lr);
+    flat_.step();
+  }
+
+  std::vector<NamedTensor> named_tensors() override {
+    std::vector<NamedTensor> tensors;
+    for (const NamedState& state : flat_.state()) {
+      tensors.push_back({concat(prefix_, ".", state.parameter, ".", state.name), state.tensor});
+    }
+    return tensors;
+  }
+
+ private:
+  const std::string prefix_;
+  FlatOptimizer flat_;
+};
+
+Optimization::Optimization(const Options& options, torch::nn::Module& module, const DdpBase& ddp,
+                           std::uint64_t steps_per_epoch)
+    : options_(options), steps_per_epoch_(steps_per_epoch) {
+  if (options.optimizer == OptimizerChoice::kAdadelta) {
+    algorithm_ = std::make_unique<AdadeltaAlgorithm>(options, module);
+  } else {
+    algorithm_ = std::make_unique<FlatAlgorithm>(options, module, ddp);
+  }
+}
+
+Optimization::~Optimization() = default;
+
+double Optimization::lr_at(std::uint64_t step, int epoch) const {
+  const std::uint64_t warmup = options_.warmup_steps;
+  if (options_.schedule == ScheduleChoice::kCosine) {
+    const auto num_epochs = static_cast<std::uint64_t>(options_.num_epochs);
+    return ddprun::lr_at({.base_lr = options_.lr,
+                          .warmup_steps = warmup,
+                          .total_steps = num_epochs * steps_per_epoch_},
+                         step);
+  }
+  const double gamma = options_.schedule == ScheduleChoice::kExponential ? options_.gamma : 1;
+  const double lr = step_lr(options_.lr, gamma, 1, static_cast<std::uint64_t>(epoch));
+  return step < warmup ? linear_lr(lr, WarmupCosine().warmup_start_factor, 1, warmup, step) : lr;
+}
+
+void Optimization::step(std::uint64_t step, int epoch) {
+  if (options_.clip_norm > 0) {
+    clip_gradient_norm(algorithm_->gradients(), {.max_norm = options_.clip_norm});
+  }
+  algorithm_->step(lr_at(step, epoch));
+}
+
+std::vector<NamedTensor> Optimization::named_tensors() { return algorithm_->named_tensors(); }
+
+}  // namespace ddprun::train

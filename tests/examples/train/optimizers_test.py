@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""train's optimisers and schedules: they learn the digits, go on bit for bit, and refuse what doesn't fit."""
+import os
+import subprocess
+import unittest
+
+import checkpoints
+import harness
+from checkpoints import TRAIN, path_of, steps_in
+
+DDPRUN = [os.path.join(harness.BIN, "ddprun"), "--standalone", "--nproc_per_node=2"]
+
+
+class Optimizers(harness.Case):
+    def train(self, *args, code=0, alone=False):
+        """Output of a job of two ranks with one compute thread each, or of one process."""
+        done = subprocess.run((DDPRUN if not alone else []) + [TRAIN, "--threads=1", *args], text=True,
+                              timeout=120, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, code, done.stdout)
+        return done.stdout
+
+    def accuracy(self, *args):
+        path = os.path.join(self.scratch(), "summary.json")
+        self.train("--json", path, *args)
+        return checkpoints.load_json(path)["test_accuracy"]
+
+    def test_each_learns_the_digits(self):
+        for args, least in ((["--optimizer=sgd", "--schedule=cosine", "--warmup-steps=6"], 0.85),
+                            (["--optimizer=adam", "--clip-norm=1", "--schedule=constant"], 0.9),
+                            (["--optimizer=adamw", "--schedule=cosine", "--warmup-steps=6"], 0.9)):
+            with self.subTest(args=args):
+                found = self.accuracy("--epochs=2", *args)
+                print(" ".join(args), found)
+                self.assertGreaterEqual(found, least)
+
+    def test_stopped_in_the_middle_it_goes_on_bit_for_bit(self):
+        for args in (["--optimizer=adamw", "--warmup-steps=4", "--clip-norm=1"],
+                     ["--optimizer=sgd", "--weight-decay=0.001"]):
+            with self.subTest(args=args):
+                whole, cut = self.scratch(), self.scratch()
+                self.train("--epochs=2", "--checkpoint-dir", whole, *args)
+                self.train("--epochs=1", "--checkpoint-every=5", "--checkpoint-dir", cut, *args)
+                os.remove(path_of(cut, 24))
+                self.assertEqual(steps_in(cut)[-1], 20)
+                text = self.train("--epochs=2", "--checkpoint-dir", cut, *args)
+                self.assertIn("goes on from step 21", text)
+                _, tensors, data = checkpoints.read(path_of(whole, 48))
+                _, resumed_tensors, resumed_data = checkpoints.read(path_of(cut, 48))
+                self.assertEqual(resumed_tensors, tensors)
+                self.assertTrue(resumed_data == data, "parameters or the optimiser's state differ")
+                names = [name for name in tensors if name.endswith(".step")]
+                self.assertEqual(len(names), 8)
+
+    def test_another_optimizer_is_refused(self):
+        directory = self.scratch()
+        self.train("--epochs=1", "--checkpoint-dir", directory, "--optimizer=sgd")
+        before = steps_in(directory)
+        text = self.train("--epochs=2", "--checkpoint-dir", directory, "--optimizer=adamw", code=2)
+        self.assertIn("can't go on from", text)
+        text = self.train("--epochs=2", "--checkpoint-dir", directory, "--optimizer=sgd", "--clip-norm=2", code=2)
+        self.assertIn("--optimizer is sgd ", text)
+        self.assertEqual(steps_in(directory), before)
+
+    def test_options_that_do_not_fit_are_wrong_usage(self):
+        for args, part in ((["--momentum=0.5"], "--momentum"), (["--weight-decay=1"], "--weight-decay"),
+                           (["--schedule=cosine", "--gamma=0.5"], "--gamma"), (["--optimizer=lion"], "--optimizer"),
+                           (["--clip-norm=nan"], "--clip-norm"), (["--warmup-steps=-1"], "--warmup-steps")):
+            with self.subTest(args=args):
+                self.assertIn(part, self.train(*args, code=2, alone=True))
+
+
+if __name__ == "__main__":
+    checkpoints.skip_without_train()
+    harness.main()

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimisers under test (optimizers_test.py):
+//   optim_worker rules    one case per input line, see run_case()
+//   optim_worker checks   properties of one process; exit status 0 where they hold
+//   optim_worker ddp      one of some ranks; the same
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "common/env_names.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "worker_sdk/core/session.h"
+#include "worker_sdk/core/solo_communicator.h"
+#include "worker_sdk/torch/distributed_data_parallel.h"
+#include "worker_sdk/torch/flat_optimizer.h"
+#include "worker_sdk/torch/gradient_clipping.h"
+
+using namespace ddprun;
+
+namespace {
+
+void expect(bool holds, const std::string& what) {
+  if (holds) return;
+  std::cerr << "does not hold: " << what << std::endl;
+  std::exit(1);
+}
+
+template <typename Call>
+void expect_error(Call call, const std::string& part) {
+  try {
+    call();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    return expect(text.find(part) != std::string::npos, text + " contains " + part);
+  }
+  expect(false, "an error that contains " + part);
+}
+
+// "lr=0.1,nesterov=1"; "1.lr" is the second group's.
+using Settings = std::map<std::string, double>;
+
+Settings parse_settings(const std::string& text) {
+  Settings settings;
+  std::istringstream in(text);
+  for (std::string item; std::getline(in, item, ',');) {
+    const std::size_t equals = item.find('=');
+    settings[item.substr(0, equals)] = std::stod(item.substr(equals + 1));
+  }
+  return settings;
+}
+
+UpdateRule make_rule(const std::string& name, const Settings& settings, std::size_t group) {
+  const auto set = [&](const char* key, auto& value) {
+    for (const std::string& prefix : {std::string(), std::to_string(group) + "."}) {
+      const auto found = settings.find(prefix + key);
+      if (found == settings.end()) continue;
+      value = static_cast<std::remove_reference_t<decltype(value)>>(found->second);
+    }
+  };
+  if (name == "sgd") {
+    SgdRule rule;
+    set("lr", rule.lr);
+    set("momentum", rule.momentum);
+    set("dampening", rule.dampening);
+    set("weight_decay", rule.weight_decay);
+    set("nesterov", rule.nesterov);
+    set("maximize", rule.maximize);
+    return rule;
+  }
+  const auto adam = [&](auto rule) -> UpdateRule {
+    set("lr", rule.lr);
+    set("beta1", rule.beta1);
+    set("beta2", rule.beta2);
+    set("eps", rule.eps);
+    set("weight_decay", rule.weight_decay);
+    set("amsgrad", rule.amsgrad);
+    set("maximize", rule.maximize);
+    return rule;
+  };
+  return name == "adam" ? adam(AdamRule()) : adam(AdamWRule());
+}
+
+std::vector<std::int64_t> parse_shape(const std::string& text) {
+  std::vector<std::int64_t> shape;
+  std::istringstream in(text);
+  for (std::string size; std::getline(in, size, 'x');) shape.push_back(std::stol(size));
+  return shape;
+}
+
+torch::Tensor read_values(std::istream& in, at::IntArrayRef shape) {
+  torch::Tensor values = torch::empty(shape, torch::kDouble);
+  in.read(static_cast<char*>(values.mutable_data_ptr()),
+          static_cast<std::streamsize>(values.nbytes()));
+  expect(bool(in), "the input has all values");
+  return values;
+}
+
+void write_values(std::ostream& out, const torch::Tensor& tensor) {
+  const torch::Tensor values = tensor.detach().to(torch::kDouble).contiguous();
+  out.write(static_cast<const char*>(values.const_data_ptr()),
+            static_cast<std::streamsize>(values.nbytes()));
+}
+
+// A parameter of one dimension is in the second group.
+std::unique_ptr<FlatOptimizer> make_optimizer(const std::vector<NamedParameter>& parameters,
+                                              const std::string& rule, const Settings& settings) {
+  std::vector<ParameterGroup> groups(2);
+  for (const NamedParameter& each : parameters) {
+    groups[each.tensor.dim() == 1].parameters.push_back(each);
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) groups[g].rule = make_rule(rule, settings, g);
+  return std::make_unique<FlatOptimizer>(std::move(groups));
+}
+
+// One case: DTYPE ("mixed": float64 and float32 in turn) RULE SETTINGS SHAPES STEPS IN OUT. IN: the
+// initial values, then for each step and parameter a 1 and its gradient, or a 0. Half way the state
+// goes to a new optimiser. OUT: parameters, the names of whose state are printed; the state; the
+// last norm.
+void run_case(const std::string& line) {
+  std::istringstream in(line);
+  std::string dtype, rule, settings_text, shapes_text, in_path, out_path;
+  int num_steps = 0;
+  in >> dtype >> rule >> settings_text >> shapes_text >> num_steps >> in_path >> out_path;
+  const Settings settings = parse_settings(settings_text);
+  std::ifstream input(in_path, std::ios::binary);
+  std::vector<NamedParameter> parameters;
+  std::istringstream shapes(shapes_text);
+  for (std::string text; std::getline(shapes, text, ',');) {
+    const bool is_double = dtype == "float64" || (dtype == "mixed" && parameters.size() % 2 == 0);
+    torch::Tensor values =
+        read_values(input, parse_shape(text)).to(is_double ? torch::kDouble : torch::kFloat);
+    if (values.dim() == 4) values = values.contiguous(torch::MemoryFormat::ChannelsLast);
+    values = values.clone().requires_grad_(true);
+    parameters.push_back({concat("p", parameters.size()), values});
+  }
+  std::unique_ptr<FlatOptimizer> optimizer = make_optimizer(parameters, rule, settings);
+  torch::Tensor norm = torch::zeros({});
+  for (int step = 0; step < num_steps; ++step) {
+    if (step == num_steps / 2) {
+      auto next = make_optimizer({parameters.rbegin(), parameters.rend()}, rule, settings);
+      for (const NamedState& saved : optimizer->state()) {
+        for (const NamedState& place : next->state()) {
+          if (place.parameter == saved.parameter && place.name == saved.name) {
+            place.tensor.copy_(saved.tensor);
+          }
+        }
+      }
+      optimizer = std::move(next);
+    }
+    optimizer->zero_grad();
+    for (NamedParameter& each : parameters) {
+      if (read_values(input, {}).item<double>() == 0) continue;
+      each.tensor.mutable_grad() = read_values(input, each.tensor.sizes()).to(each.tensor.dtype());
+    }
+    if (settings.contains("clip")) {
+      norm = clip_gradient_norm(optimizer->gradients(), {.max_norm = settings.at("clip"),
+                                                         .norm_type = settings.at("norm_type")});
+    }
+    optimizer->step();
+  }
+  std::ofstream out(out_path, std::ios::binary);
+  for (const NamedParameter& each : parameters) write_values(out, each.tensor);
+  for (const NamedState& each : optimizer->state()) {
+    write_values(out, each.tensor);
+    std::cout << each.parameter << '.' << each.name << ' ';
+  }
+  write_values(out, norm);
+  expect(bool(out.flush()), "the results are written");
+  std::cout << std::endl;
+}
+
+torch::Tensor leaf(at::IntArrayRef shape) { return torch::ones(shape).requires_grad_(true); }
+
+void run_checks() {
+  const torch::Tensor a = leaf({3}), b = leaf({4}), c = leaf({5});
+  const auto make = [](std::vector<ParameterGroup> groups) { FlatOptimizer{std::move(groups)}; };
+  expect_error(
+      [&] {
+        make({{{{"a", a}}, {}}, {{{"a2", a}}, {}}});
+      },
+      "parameter a2 is in two groups");
+  expect_error([&] { make({{{{"a", a}, {"a", b}}, {}}}); }, "two parameters of the optimiser");
+  expect_error([&] { make({{{{"i", torch::ones({2}, torch::kLong)}}, {}}}); }, "parameter i");
+  expect_error([&] { make({{{{"a", a}}, SgdRule{.lr = -1}}}); }, "lr is -1");
+  expect_error([&] { make({{{{"a", a}}, SgdRule{.nesterov = true}}}); }, "nesterov");
+  expect_error([&] { make({{{{"a", a}}, AdamRule{.beta2 = 1}}}); }, "beta");
+  expect_error(
+      [&] {
+        make({{{{"a", a}}, AdamWRule{.weight_decay = std::nan("")}}});
+      },
+      "weight_decay is nan");
+
+  FlatOptimizer optimizer(
+      {{{{"a", a}, {"tied", a}, {"b", b}}, SgdRule{.lr = 0.5}}, {{{"c", c}}, AdamWRule{}}});
+  a.mutable_grad() = torch::ones({3});
+  const torch::Tensor product = (a * a).sum();
+  optimizer.step();
+  expect(a.equal(torch::full({3}, 0.5)), "a tied parameter is updated once");
+  expect(b.equal(torch::ones({4})) && c.equal(torch::ones({5})), "no gradient, no update");
+  for (const NamedState& state : optimizer.state()) {
+    const double value = state.tensor.sum().item<double>();
+    expect(value == (state.parameter == "a" ? 1 : 0), state.parameter + " has its own steps");
+  }
+  bool noticed = false;
+  try {
+    product.backward();
+  } catch (const c10::Error& error) {
+    noticed = std::string(error.what()).find("inplace") != std::string::npos;
+  }
+  expect(noticed, "autograd notices that a saved parameter was updated");
+
+  optimizer.set_lr(1, 0.125);
+  optimizer.set_lr(0, 0.25);
+  optimizer.zero_grad();
+  expect(!a.grad().defined(), "zero_grad forgets gradients");
+  b.mutable_grad() = torch::ones({4});
+  optimizer.step();
+  expect(b.equal(torch::full({4}, 0.75)), "set_lr counts from the next step on");
+
+  b.mutable_grad() = torch::ones({4}).to_sparse();
+  expect_error([&] { optimizer.step(); }, "the gradient of b is sparse");
+  b.mutable_grad().reset();
+  torch::Tensor(b).set_data(torch::ones({4}));
+  expect_error([&] { optimizer.step(); }, "parameter b was moved or replaced");
+
+  torch::Tensor gradient = torch::tensor({3.0, std::numeric_limits<double>::infinity()});
+  expect_error([&] { clip_gradient_norm({gradient}, {.error_if_nonfinite = true}); }, "is inf");
+  expect(gradient[0].item<double>() == 3, "and nothing was changed");
+  expect(clip_gradient_norm({}, {}).item<double>() == 0, "no gradients have no norm");
+}
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    for (int i = 0; i < 6; ++i) layers->push_back(torch::nn::Linear(20, 20));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (const auto& layer : *layers) x = torch::tanh(layer->as<torch::nn::Linear>()->forward(x));
+    return x;
+  }
+  torch::nn::ModuleList layers = register_module("layers", torch::nn::ModuleList());
+};
+TORCH_MODULE(Net);
+
+// Over the buckets, through their rebuild, it is what it is without them.
+void check_with_ddp(Communicator& communicator, const UpdateRule& rule, bool by_kind) {
+  Net net, twin;
+  DistributedDataParallel ddp(*net, communicator,
+                              {.buckets = {.first_bytes = 1024, .cap_bytes = 4096}});
+  {
+    const torch::NoGradGuard no_grad;
+    const std::vector<torch::Tensor> source = net->parameters();
+    for (std::size_t i = 0; i < source.size(); ++i) twin->parameters()[i].copy_(source[i]);
+  }
+  const auto groups_of = [&](const Net& each) {
+    std::vector<ParameterGroup> groups(2, {{}, rule});
+    std::visit([](auto& second) { second.weight_decay = 0; }, groups[1].rule);
+    for (NamedParameter& parameter : trainable_parameters(*each)) {
+      groups[by_kind && parameter.tensor.dim() == 1].parameters.push_back(parameter);
+    }
+    return groups;
+  };
+  FlatOptimizer ours(groups_of(net), &ddp), theirs(groups_of(twin));
+  const std::vector<torch::Tensor> mine = net->parameters(), others = twin->parameters();
+  for (int step = 0; step < 6; ++step) {
+    ddp.zero_grad();
+    ddp(torch::randn({4, 20})).square().sum().backward();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      others[i].mutable_grad() = mine[i].grad().clone();
+    }
+    const torch::Tensor norm = clip_gradient_norm(ours.gradients(), {.max_norm = 0.5});
+    const torch::Tensor expected = clip_gradient_norm(theirs.gradients(), {.max_norm = 0.5});
+    expect(torch::allclose(norm, expected), "the norm over buckets is the gradients'");
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      expect(torch::allclose(mine[i].grad(), others[i].grad()), "clipped alike");
+      others[i].mutable_grad().copy_(mine[i].grad());
+    }
+    ours.step();
+    theirs.step();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      expect(torch::allclose(mine[i], others[i], 1e-6, 1e-7), concat("equal after step ", step));
+    }
+    const std::size_t num_buckets = ddp.bucket_plan().size();
+    expect(step == 0 ? num_buckets == 1 : num_buckets > 2, "the buckets were formed anew");
+    if (!by_kind) expect(ours.num_runs() == num_buckets, "a bucket is one update");
+  }
+  const std::vector<NamedState> a = ours.state(), b = theirs.state();
+  expect(a.size() == b.size() && !a.empty(), "the same state");
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    expect(a[i].parameter == b[i].parameter && a[i].name == b[i].name, "in the same order");
+    expect(torch::allclose(a[i].tensor, b[i].tensor, 1e-5, 1e-7), "and equal");
+  }
+  // All ranks have come to the same, bit for bit.
+  for (const torch::Tensor& parameter : mine) {
+    torch::Tensor low = parameter.detach().clone(), high = low.clone();
+    for (auto& [tensor, op] : {std::pair(low, ReduceOp::kMin), std::pair(high, ReduceOp::kMax)}) {
+      communicator.all_reduce(
+          {.data = tensor.mutable_data_ptr(), .count = static_cast<std::size_t>(tensor.numel())},
+          op);
+    }
+    expect(low.equal(high), "the ranks' parameters are equal");
+  }
+}
+
+void run_ddp(Communicator& communicator) {
+  for (const bool by_kind : {false, true}) {
+    check_with_ddp(communicator, SgdRule{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1}, by_kind);
+    check_with_ddp(communicator, AdamRule{.weight_decay = 0.1, .amsgrad = true}, by_kind);
+    check_with_ddp(communicator, AdamWRule{.weight_decay = 0.1}, by_kind);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  torch::set_num_threads(1);
+  const std::string mode = argc > 1 ? argv[1] : "";
+  try {
+    std::unique_ptr<Session> session;
+    std::unique_ptr<Communicator> communicator;
+    if (std::getenv(env::kWorldSize)) {
+      session = Session::from_env();
+      communicator = session->make_communicator(BackendChoice::kHost);
+    } else {
+      communicator = make_solo_communicator();
+    }
+    torch::manual_seed(static_cast<std::uint64_t>(communicator->rank()));
+    if (mode == "rules") {
+      for (std::string line; std::getline(std::cin, line);) run_case(line);
+    } else if (mode == "checks") {
+      run_checks();
+    } else if (mode == "ddp") {
+      run_ddp(*communicator);
+    } else {
+      std::cerr << "unknown mode '" << mode << "'\n";
+      return 2;
+    }
+    communicator->barrier();
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "optim_worker: " << error.what() << std::endl;
+    return 1;
+  }
+}

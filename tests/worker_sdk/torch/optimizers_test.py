@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""FlatOptimizer and clipping against torch.optim and clip_grad_norm_ on the same gradients: float64 to 1e-12,
+float32 to 1e-5 per tensor. Runs on PyTorch's Python."""
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import ranks
+import runner  # noqa: E402, found by ranks
+
+ranks.skip_without_pytorch()
+if os.path.realpath(sys.prefix) != os.path.realpath(os.path.join(ranks.SOURCE, ".venv")):
+    os.execv(ranks.PYTHON, [ranks.PYTHON, "-B", *sys.argv])
+import torch  # noqa: E402
+
+WORKER = os.path.join(ranks.BIN, "optim_worker")
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+SHAPES = [(3, 5), (7,), (2, 3, 3, 3), (1, 1), (300, 11), (64,), (5, 1)]
+NUM_STEPS = 8
+TORCH_OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
+CASES = [
+    ("sgd", "lr=0.1"),
+    ("sgd", "lr=0.1,momentum=0.9"),
+    ("sgd", "lr=0.1,momentum=0.9,dampening=0.3,weight_decay=0.01"),
+    ("sgd", "lr=0.1,momentum=0.8,nesterov=1,weight_decay=0.1,1.weight_decay=0"),
+    ("sgd", "lr=0.1,momentum=0.9,maximize=1"),
+    ("adam", "lr=0.01"),
+    ("adam", "lr=0.01,beta1=0.8,beta2=0.99,eps=1e-6,weight_decay=0.1"),
+    ("adam", "lr=0.01,amsgrad=1,1.lr=0.1"),
+    ("adamw", "lr=0.01"),
+    ("adamw", "lr=0.01,weight_decay=0.3,1.weight_decay=0"),
+    ("adamw", "lr=0.01,weight_decay=0.1,amsgrad=1,maximize=1"),
+    ("adamw", "lr=0.01,clip=0.5,norm_type=2"),
+    ("sgd", "lr=0.1,clip=5,norm_type=1"),
+    ("sgd", "lr=0.1,clip=0.1,norm_type=inf"),
+    ("sgd", "lr=0.1,clip=1e9,norm_type=2"),
+]
+
+
+def dtypes_of(dtype):
+    return [torch.float64 if dtype == "float64" or dtype == "mixed" and i % 2 == 0 else torch.float32
+            for i in range(len(SHAPES))]
+
+
+def make_inputs(seed):
+    """Initial values, and for each step and parameter a gradient or None; float32's numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = lambda shape: torch.randn(shape, generator=generator).double()  # noqa: E731
+    initial = [draw(shape) for shape in SHAPES]
+    # One parameter gets its first gradient late, one now and then.
+    has = lambda step, i: not (i == 2 and step < 2 or i == 4 and step % 3 == 1)  # noqa: E731
+    return initial, [[draw(shape) if has(step, i) else None for i, shape in enumerate(SHAPES)]
+                     for step in range(NUM_STEPS)]
+
+
+def write_inputs(path, initial, gradients):
+    with open(path, "wb") as f:
+        for values in initial:
+            f.write(values.numpy().tobytes())
+        for each in itertools.chain.from_iterable(gradients):
+            f.write(torch.tensor(0.0 if each is None else 1.0, dtype=torch.float64).numpy().tobytes())
+            if each is not None:
+                f.write(each.numpy().tobytes())
+
+
+def group_settings(settings, group):
+    found = {}
+    for key, value in settings.items():
+        prefix, _, name = key.rpartition(".")
+        if prefix in ("", str(group)) and name not in ("clip", "norm_type"):
+            found[name] = value
+    betas = found.pop("beta1", 0.9), found.pop("beta2", 0.999)
+    for flag in ("amsgrad", "maximize", "nesterov"):
+        if flag in found:
+            found[flag] = bool(found[flag])
+    return {**found, **({"betas": betas} if betas != (0.9, 0.999) else {})}
+
+
+def train_with_pytorch(dtype, rule, settings, initial, gradients):
+    """What the worker writes, from torch.optim: names and tensors."""
+    parameters = [torch.nn.Parameter(v.to(d, copy=True)) for v, d in zip(initial, dtypes_of(dtype))]
+    groups = [{"params": [p for p in parameters if (p.dim() == 1) == bool(g)], **group_settings(settings, g)}
+              for g in (0, 1)]
+    optimizer = TORCH_OPTIMIZERS[rule](groups, foreach=False)
+    norm = torch.zeros(())
+    for step in gradients:
+        for parameter, gradient in zip(parameters, step):
+            parameter.grad = None if gradient is None else gradient.to(parameter.dtype)
+        if "clip" in settings:
+            norm = torch.nn.utils.clip_grad_norm_(parameters, settings["clip"], settings["norm_type"])
+        optimizer.step()
+    expected = [(f"p{i}", p.detach()) for i, p in enumerate(parameters)]
+    state = {f"p{i}.{name}": value for i, p in enumerate(parameters)
+             for name, value in optimizer.state[p].items() if value is not None}
+    return expected, state, norm
+
+
+class Optimizers(unittest.TestCase):
+    rounds = itertools.count(1)
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = ranks.StoreServer()
+        cls.directory = tempfile.TemporaryDirectory(prefix="ddprun-optim-")
+        env = {k: v for k, v in os.environ.items() if k != "WORLD_SIZE"}
+        cls.worker = subprocess.Popen([WORKER, "rules"], env=env, text=True, stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.worker.stdin.close()
+        cls.worker.wait(timeout=30)
+        cls.worker.stdout.close()
+        cls.server.__exit__()
+        cls.directory.cleanup()
+
+    def check_close(self, what, ours, theirs):
+        error = (ours - theirs.double()).norm().item()
+        limit = (self.tolerance or TOLERANCE[theirs.dtype]) * max(theirs.double().norm().item(), 1e-300)
+        self.assertLessEqual(error, limit, what)
+
+    def compare(self, dtype, rule, text, seed):
+        inputs, outputs = (os.path.join(self.directory.name, name) for name in ("in", "out"))
+        initial, gradients = make_inputs(seed)
+        write_inputs(inputs, initial, gradients)
+        shapes = ",".join("x".join(map(str, shape)) for shape in SHAPES)
+        self.worker.stdin.write(f"{dtype} {rule} {text} {shapes} {NUM_STEPS} {inputs} {outputs}\n")
+        self.worker.stdin.flush()
+        names = self.worker.stdout.readline().split()
+        self.assertTrue(names, "the worker has answered")
+        settings = {k: float(v) for k, v in (item.split("=") for item in text.split(","))}
+        # A norm over both dtypes is as exact as the less exact one.
+        self.tolerance = TOLERANCE[torch.float32] if dtype == "mixed" and "clip" in settings else None
+        expected, state, norm = train_with_pytorch(dtype, rule, settings, initial, gradients)
+
+        with open(outputs, "rb") as f:
+            values = torch.frombuffer(bytearray(f.read()), dtype=torch.float64)
+        at = 0
+
+        def take(like):
+            nonlocal at
+            part = values[at:at + like.numel()].reshape(like.shape)
+            at += like.numel()
+            return part
+
+        for name, theirs in expected:
+            self.check_close(name, take(theirs), theirs)
+        for name in names:
+            if rule == "sgd" and name.endswith(".step"):  # torch.optim's SGD counts none
+                self.assertGreater(take(torch.zeros(())).item(), 0)
+                continue
+            theirs = state.pop(name)
+            self.check_close(name, take(theirs), theirs)
+        self.assertEqual(state, {}, "PyTorch has more state")
+        self.check_close("norm", take(norm), norm)
+        self.assertEqual(at, len(values))
+
+    def test_rules_groups_state_and_clipping(self):
+        for seed, ((rule, text), dtype) in enumerate(itertools.product(CASES, ("float64", "float32", "mixed"))):
+            with self.subTest(rule=rule, settings=text, dtype=dtype):
+                self.compare(dtype, rule, text, seed)
+
+    def test_errors_tied_parameters_and_what_autograd_notices(self):
+        subprocess.run([WORKER, "checks"], env={k: v for k, v in os.environ.items() if k != "WORLD_SIZE"},
+                       check=True, timeout=60)
+
+    def test_over_the_buckets_of_ddp(self):
+        for world in (1, 2, 4):
+            with self.subTest(world=world):
+                ranks.run(self.server, world, [WORKER, "ddp"], round_number=next(self.rounds))
+
+
+if __name__ == "__main__":
+    runner.main()

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// SGD, Adam and AdamW that update a whole bucket of DistributedDataParallel at once: parameters and
+// their state lie in flat memory in the order of the gradients. torch.optim's results;
+// docs/optimizers.md explains it. No torch header needed here.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "worker_sdk/ddp/bucket_plan.h"
+#include "worker_sdk/torch/update_rule.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace ddprun {
+
+class DdpBase;
+
+struct NamedParameter {
+  std::string name;
+  at::Tensor tensor;  // a leaf that requires a gradient: float32, float64, float16 or bfloat16
+};
+
+// Parameters that are updated by the same rule.
+struct ParameterGroup {
+  std::vector<NamedParameter> parameters;
+  UpdateRule rule;
+};
+
+// Those of the module that require a gradient, each once, by its first name.
+std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module);
+
+// What a parameter has had of its optimiser: `tensor` has the parameter's shape and dtype. "step",
+// the number of updates, is one float32 on the CPU.
+struct NamedState {
+  std::string parameter;
+  std::string_view
+      name;  // torch.optim's: exp_avg, exp_avg_sq, max_exp_avg_sq, momentum_buffer, step
+  at::Tensor tensor;
+};
+
+// One thread at a time. From construction on the parameters' values lie in memory of this object
+// (which outlives it where a parameter does): move, cast or replace them before, not after.
+class FlatOptimizer {
+ public:
+  // `ddp`: averages the parameters' gradients; must outlive this object. Null: none, each gradient
+  // lies where autograd puts it. Error(kInvalidArgument): a parameter twice in different groups or
+  // two of one name, an option that torch.optim refuses.
+  explicit FlatOptimizer(std::vector<ParameterGroup> groups, const DdpBase* ddp = nullptr);
+
+  // Updates each parameter that has a gradient; those without one are left alone, their state, too.
+  // Error(kUnsupported): a sparse gradient. Error(kInvalidArgument): a parameter was moved since
+  // construction.
+  void step();
+
+  // Forgets all gradients.
+  void zero_grad();
+
+  // Of all groups, or of one by its place in the list.
+  void set_lr(double lr);
+  void set_lr(std::size_t group, double lr);
+
+  // The present gradients as few flat tensors, for clipping and unscaling in place. Zeros may lie
+  // between them. Valid until the next forward or zero_grad().
+  std::vector<at::Tensor> gradients();
+
+  // All state there is, zeros where no update has been: what a checkpoint saves, and loads by
+  // writing into it. By parameter in the groups' order, whatever the buckets are. Valid until the
+  // next step(): ask anew.
+  std::vector<NamedState> state();
+
+  // How many arrays the last step() updated: with DDP about as many as buckets.
+  std::size_t num_runs() const;
+
+ private:
+  static constexpr std::size_t kMaxStates = 3;
+
+  // All parameters of one dtype on one device.
+  struct Storage {
+    std::vector<std::size_t> items;  // in memory order
+    std::size_t num_states = 0;
+    at::Tensor values;
+    at::Tensor states[kMaxStates];
+  };
+  struct Item {
+    NamedParameter parameter;
+    std::size_t group = 0;
+    std::size_t storage = 0;
+    std::size_t offset = 0;  // elements
+    const void* data = nullptr;
+  };
+  // Runs that one fused call updates.
+  struct Batch {
+    std::size_t group = 0;
+    std::vector<std::size_t> items;
+    std::vector<at::Tensor> values, gradients, steps;
+    std::vector<at::Tensor> states[kMaxStates];
+  };
+
+  void add_items(std::vector<ParameterGroup> groups);
+  void follow_buckets();
+  void lay_out(Storage& storage);
+  void refresh();
+  std::uintptr_t dense_gradient(Item& item);
+  void form_batches();
+  void form_batches(const Storage& storage, const std::vector<TensorView>& buckets);
+  void update(Batch& batch);
+  float* steps() const;
+
+  // Constant after construction.
+  const DdpBase* const ddp_;
+  std::vector<Item> items_;
+
+  std::vector<UpdateRule> rules_;  // by group
+  std::vector<Storage> storages_;
+  at::Tensor steps_;  // by item: updates it has had, float32 on the CPU as torch.optim's
+  BucketPlan plan_;   // that the storages follow
+  // Of the last step; batches_ belong to gradients_, the gradients' addresses.
+  std::vector<std::uintptr_t> gradients_;
+  std::vector<Batch> batches_;
+};
+
+}  // namespace ddprun

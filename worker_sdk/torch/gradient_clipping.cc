@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/torch/gradient_clipping.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun {
+
+at::Tensor clip_gradient_norm(const std::vector<at::Tensor>& gradients,
+                              const ClipOptions& options) {
+  const c10::NoGradGuard no_grad;
+  if (gradients.empty()) return at::zeros({}, at::kFloat);
+  const at::Device device = gradients.front().device();
+  std::vector<at::Tensor> norms;
+  at::ScalarType dtype = gradients.front().scalar_type();
+  for (const at::Tensor& gradient : gradients) {
+    norms.push_back(at::linalg_vector_norm(gradient, options.norm_type).to(device));
+    dtype = at::promote_types(dtype, gradient.scalar_type());
+  }
+  for (at::Tensor& norm : norms) norm = norm.to(dtype);
+  const at::Tensor total = at::linalg_vector_norm(at::stack(norms), options.norm_type);
+  if (options.error_if_nonfinite && !at::isfinite(total).item<bool>()) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        concat("the norm of the gradients is ", total.item<double>(), ": they can't be clipped"));
+  }
+  const at::Tensor scale = (options.max_norm / (total + 1e-6)).clamp_max(1.0);
+  if (device.is_cpu() && scale.item<double>() == 1) return total;  // saves a pass
+  for (const at::Tensor& gradient : gradients) {
+    gradient.mul_(scale.to(gradient.device()));
+  }
+  return total;
+}
+
+}  // namespace ddprun

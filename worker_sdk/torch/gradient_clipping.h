@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch.nn.utils.clip_grad_norm_ over few flat tensors instead of many small ones.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace ddprun {
+
+struct ClipOptions {
+  double max_norm = 1;
+  double norm_type = 2;  // p of the p-norm; infinity: the largest absolute value
+  bool error_if_nonfinite = false;
+};
+
+// The norm of all gradients together, as if they were one vector; where it exceeds max_norm they
+// are scaled down to it, in place. FlatOptimizer::gradients() has them; any dtypes. After an
+// averaged backward every rank finds the same norm. The result is one number on the first
+// gradient's device. Error(kInvalidArgument): it is inf or nan and error_if_nonfinite is set;
+// nothing was changed.
+at::Tensor clip_gradient_norm(const std::vector<at::Tensor>& gradients, const ClipOptions& options);
+
+}  // namespace ddprun
