@@ -25,7 +25,9 @@ set(ddprun_public_headers
   worker_sdk/core/worker_env.h
   worker_sdk/core/worker_progress.h
   worker_sdk/ddp/bucket_plan.h
+  worker_sdk/ddp/comm_hook.h
   worker_sdk/ddp/distributed_sampler.h
+  worker_sdk/ddp/hooks/compression.h
   worker_sdk/ddp/lr_schedule.h
   worker_sdk/ddp/reducer.h)
 set(ddprun_public_torch_headers

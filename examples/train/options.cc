@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/log.h"
 #include "common/process_facts.h"
 
 namespace ddprun::train {
@@ -19,6 +20,15 @@ namespace {
 // "nan" and "inf" are numbers to CLI11, and "nan" passes every range. An empty text: fine.
 std::string check_finite(const std::string& text) {
   return std::isfinite(std::strtod(text.c_str(), nullptr)) ? "" : text + " is not a finite number";
+}
+
+std::string check_compression(const std::string& text) {
+  try {
+    parse_compression(text);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 const std::map<std::string, OptimizerChoice> kOptimizers = {
@@ -114,6 +124,7 @@ const char* to_string(ScheduleChoice choice) { return name_of(kSchedules, choice
 std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   Options options;
   std::string backend = to_string(options.backend);
+  std::string compression = to_string(options.compression);
   CLI::App app(
       "Trains PyTorch's MNIST example net on MNIST-format images, data-parallel.\n"
       "Under a launcher: ddprun --nproc_per_node=2 train; alone it trains as one process.",
@@ -134,6 +145,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       ->check(CLI::Range(0, 4096));
   app.add_option("--backend", backend, "Where gradients are averaged")
       ->check(CLI::IsMember({"auto", "host", "nccl"}));
+  app.add_option("--compress", compression, concat("How gradients travel: ", kCompressionForms))
+      ->check(check_compression, "");
   CLI::Option* checkpoint_dir =
       app.add_option("--checkpoint-dir", options.checkpoint_dir,
                      "Save here after each epoch and when asked to leave; go on from the newest")
@@ -165,6 +178,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
     return std::nullopt;
   }
   options.backend = *parse_backend_choice(backend);
+  options.compression = parse_compression(compression);
   return options;
 }
 

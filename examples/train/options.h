@@ -8,6 +8,7 @@
 #include <string>
 
 #include "worker_sdk/core/backend_choice.h"
+#include "worker_sdk/ddp/hooks/compression.h"
 
 namespace ddprun::train {
 
@@ -33,6 +34,7 @@ struct Options {
   std::uint64_t seed = 1;          // the same on all ranks
   int num_threads = 0;  // compute threads per rank; 0: OMP_NUM_THREADS, else cores / local ranks
   BackendChoice backend = BackendChoice::kAuto;
+  Compression compression{};           // of gradients between the ranks
   std::string checkpoint_dir;          // empty: the training can't go on after an interruption
   std::uint64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch only
   std::size_t checkpoint_keep = 2;     // so many are kept

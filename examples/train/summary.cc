@@ -3,8 +3,10 @@
 
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 
 #include "common/error.h"
@@ -19,6 +21,20 @@ boost::json::value number(double value) {
 }
 
 }  // namespace
+
+std::string traffic_text(const GradientTraffic& traffic, std::uint64_t num_steps) {
+  const auto megabytes = [&](std::uint64_t bytes) {
+    return static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(1, num_steps)) /
+           1e6;
+  };
+  const double whole = static_cast<double>(std::max<std::uint64_t>(1, traffic.uncompressed_bytes));
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "%.3f MB of gradients sent per rank and step, %.3f MB uncompressed: %.2f %%",
+                megabytes(traffic.sent_bytes), megabytes(traffic.uncompressed_bytes),
+                static_cast<double>(traffic.sent_bytes) * 100 / whole);
+  return text;
+}
 
 std::string to_json(const Summary& summary) {
   boost::json::array epochs;
@@ -39,6 +55,9 @@ std::string to_json(const Summary& summary) {
                                    {"first_step", summary.first_step},
                                    {"last_step", summary.last_step},
                                    {"median_step_ms", summary.median_step_ms},
+                                   {"compress", summary.compress},
+                                   {"gradient_bytes", summary.traffic.uncompressed_bytes},
+                                   {"gradient_bytes_sent", summary.traffic.sent_bytes},
                                    {"wall_seconds", summary.wall_seconds},
                                    {"epochs", std::move(epochs)}};
   return boost::json::serialize(object) + "\n";

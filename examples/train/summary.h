@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "worker_sdk/ddp/comm_hook.h"
+
 namespace ddprun::train {
 
 struct EpochResult {
@@ -28,8 +30,13 @@ struct Summary {
   std::uint64_t first_step = 1;     // of this run; more than 1: it went on from a checkpoint
   std::uint64_t last_step = 0;
   double median_step_ms = 0;  // batch, forward, backward, averaging, optimiser; rank 0
+  std::string compress = "none";
+  GradientTraffic traffic{};  // of gradients, of one rank in this run
   double wall_seconds = 0;    // since main() began
 };
+
+// "2.4 MB of gradients sent per rank and step, 4.8 MB uncompressed: 50.0 %". Pure.
+std::string traffic_text(const GradientTraffic& traffic, std::uint64_t num_steps);
 
 // One JSON object; null for a loss that is no finite number. Pure.
 std::string to_json(const Summary& summary);

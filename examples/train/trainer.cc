@@ -106,6 +106,7 @@ class Trainer {
   void finish_saving();
 
   const TrainingState& state() const { return state_; }
+  const GradientTraffic& traffic() const { return ddp_.traffic(); }
   double median_step_ms();
 
  private:
@@ -135,6 +136,7 @@ class Trainer {
   const Images train_images_, test_images_;
   const DistributedSampler sampler_;
   Net net_;
+  const std::shared_ptr<CommHook> hook_;  // null: --compress=none
   DistributedDataParallel<NetImpl> ddp_;
   Optimization optimization_;
   std::unique_ptr<TrainingCheckpoint> checkpoint_;  // null: --checkpoint-dir isn't given
@@ -163,7 +165,8 @@ Trainer::Trainer(const Options& options, const DataSet& data, const Place& place
       sampler_(train_images_.count(), communicator_.size(), communicator_.rank(),
                {.shuffle = true, .seed = options.seed}),
       net_(make_net(options.seed, device)),
-      ddp_(*net_, communicator_),
+      hook_(make_comm_hook(options.compression)),
+      ddp_(*net_, communicator_, {.comm_hook = hook_}),
       optimization_(options, *net_, ddp_,
                     static_cast<std::uint64_t>((sampler_.size() + batch_size_ - 1) / batch_size_)) {
 }
@@ -387,6 +390,13 @@ std::optional<Summary> run_training(const Options& options, const DataSet& data,
   if (place.session) {
     place.session->progress().end_step();
     place.session->progress().set_phase(ProgressPhase::kTearDown);
+  }
+  summary.compress = to_string(options.compression);
+  summary.traffic = trainer.traffic();
+  if (options.compression.kind != Compression::Kind::kNone) {
+    const std::uint64_t num_steps = state.step + 1 - summary.first_step;
+    progress.line(concat("train: compress ", summary.compress, ": ",
+                         traffic_text(summary.traffic, num_steps)));
   }
   summary.epochs = state.epochs;
   summary.last_step = state.step;

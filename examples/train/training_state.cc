@@ -96,6 +96,14 @@ std::string optimizer_text(const Options& options) {
   return text;
 }
 
+std::string compression_from_text(std::string_view text) {
+  try {
+    return to_string(parse_compression(text));
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kProtocol, concat("its compress: ", error.what()));
+  }
+}
+
 }  // namespace
 
 RunIdentity identity_of(const Options& options, const DataSet& data) {
@@ -103,6 +111,7 @@ RunIdentity identity_of(const Options& options, const DataSet& data) {
           .optimizer = optimizer_text(options),
           .lr = options.lr,
           .gamma = options.gamma,
+          .compress = to_string(options.compression),
           .seed = options.seed,
           .num_images = data.train.count,
           .image_checksum = checksum(data.train)};
@@ -121,6 +130,9 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
   }
   if (there.lr != here.lr) return differ("--lr", there.lr, here.lr);
   if (there.gamma != here.gamma) return differ("--gamma", there.gamma, here.gamma);
+  if (there.compress != here.compress) {
+    return concat("--compress is ", there.compress, " there, ", here.compress, " here");
+  }
   if (there.seed != here.seed) return differ("--seed", there.seed, here.seed);
   if (there.num_images != here.num_images) {
     return differ("the number of training images", there.num_images, here.num_images);
@@ -135,6 +147,7 @@ Metadata to_metadata(const TrainingState& state) {
           {"optimizer", state.run.optimizer},
           {"lr", to_text(state.run.lr)},
           {"gamma", to_text(state.run.gamma)},
+          {"compress", state.run.compress},
           {"seed", to_text(state.run.seed)},
           {"num_images", to_text(state.run.num_images)},
           {"image_checksum", to_text(state.run.image_checksum)},
@@ -157,6 +170,7 @@ TrainingState from_metadata(const Metadata& metadata) {
   state.run.optimizer = reader.text("optimizer");
   reader.read("lr", state.run.lr);
   reader.read("gamma", state.run.gamma);
+  state.run.compress = compression_from_text(reader.text("compress"));
   reader.read("seed", state.run.seed);
   reader.read("num_images", state.run.num_images);
   reader.read("image_checksum", state.run.image_checksum);

@@ -20,6 +20,7 @@ struct RunIdentity {
   std::string optimizer;  // with all that it is told: "sgd --momentum=0.9 --weight-decay=0 …"
   double lr = 0;
   double gamma = 0;
+  std::string compress = "none";  // gradients between the ranks
   std::uint64_t seed = 0;
   std::uint64_t num_images = 0;      // to train with
   std::uint32_t image_checksum = 0;  // of their pixels and labels

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ struct ParameterSpec {
   std::size_t count = 0;
   DType dtype = DType::kFloat32;
   Device device{};
+  std::vector<std::int64_t> shape{};  // for communication hooks; empty: none is known
 
   std::size_t size_bytes() const { return count * size_of(dtype); }
 };

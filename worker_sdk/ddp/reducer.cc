@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/ddp/hook_pipeline.h"
 
 namespace ddprun {
 
@@ -41,6 +42,33 @@ void Reducer::adopt(BucketPlan plan) {
   plan_ = std::move(plan);
   layout_ = lay_out(parameters_, plan_);
   start_iteration();
+  if (pipeline_) pipeline_->adopt(hook_buckets());
+}
+
+void Reducer::set_hook(std::shared_ptr<CommHook> hook) {
+  pipeline_.reset();
+  traffic_ = {};
+  if (!hook) return;
+  pipeline_ = std::make_unique<HookPipeline>(std::move(hook), communicator_);
+  pipeline_->adopt(hook_buckets());
+}
+
+const GradientTraffic& Reducer::traffic() const {
+  return pipeline_ ? pipeline_->traffic() : traffic_;
+}
+
+std::vector<GradBucket> Reducer::hook_buckets() const {
+  std::vector<GradBucket> buckets;
+  for (std::size_t b = 0; b < plan_.size(); ++b) {
+    buckets.push_back({.index = b, .view = bucket(b)});
+    for (const std::size_t index : plan_[b]) {
+      buckets.back().gradients.push_back({.parameter = index,
+                                          .name = parameters_[index].name,
+                                          .shape = parameters_[index].shape,
+                                          .view = gradient(index)});
+    }
+  }
+  return buckets;
 }
 
 void Reducer::start_iteration() {
@@ -89,7 +117,12 @@ void Reducer::launch_complete_buckets() {
   for (std::size_t b = works_.size(); b < plan_.size() && num_missing_[b] == 0; ++b) {
     const TensorView view = bucket(b);
     current_.buckets.push_back({.size_bytes = view.size_bytes(), .launched = Clock::now()});
+    if (pipeline_) {
+      works_.push_back(pipeline_->launch(b));
+      continue;
+    }
     works_.push_back(communicator_.all_reduce(view, ReduceOp::kAverage, {.async = true}));
+    traffic_.uncompressed_bytes = traffic_.sent_bytes += view.size_bytes();
   }
 }
 

@@ -15,8 +15,11 @@
 #include "common/clock.h"
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/ddp/bucket_plan.h"
+#include "worker_sdk/ddp/comm_hook.h"
 
 namespace ddprun {
+
+class HookPipeline;
 
 // When each thing happened in the last finished iteration, for reports and for the proof of
 // overlap.
@@ -52,6 +55,13 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
+  // From the next iteration on `hook` averages the buckets; null: the plain all-reduce does.
+  // Between iterations. Collective. Throws what CommHook::prepare() throws.
+  void set_hook(std::shared_ptr<CommHook> hook);
+
+  // Of all iterations since the hook was set.
+  const GradientTraffic& traffic() const;
+
   // Where parameter `index`'s gradient lies: `count` elements. Moves only in rebuild().
   TensorView gradient(std::size_t index) const;
 
@@ -85,6 +95,7 @@ class Reducer {
  private:
   void adopt(BucketPlan plan);
   void start_iteration();
+  std::vector<GradBucket> hook_buckets() const;
   void launch_complete_buckets();
   std::string unmarked_names() const;
 
@@ -98,6 +109,8 @@ class Reducer {
   BucketPlan plan_;
   BucketLayout layout_;
   bool rebuilt_ = false;
+  std::unique_ptr<HookPipeline> pipeline_;  // null: no hook
+  GradientTraffic traffic_;                 // without a hook
   std::vector<std::size_t> first_arrival_;
 
   // Of the iteration under way.

@@ -109,6 +109,7 @@ DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
   check_same_model(module, communicator_, device_);
   broadcast_tensors(state, 0, communicator_);
   reducer_.emplace(communicator_, trainable_parameters(module), options_.buckets);
+  if (options_.comm_hook) reducer_->set_hook(options_.comm_hook);
   make_slots();
   for (std::size_t index = 0; index < parameters_.size(); ++index) install_hook(index);
 }
@@ -135,6 +136,7 @@ std::vector<ParameterSpec> DdpBase::Impl::trainable_parameters(torch::nn::Module
     spec.count = static_cast<std::size_t>(parameter.numel());
     spec.dtype = dtype_of(parameter, "parameter " + item.key());
     spec.device = comm_device_of(parameter);
+    spec.shape = parameter.sizes().vec();
     specs.push_back(std::move(spec));
     parameters_.push_back(parameter);
     names_.push_back(item.key());
@@ -243,6 +245,10 @@ DdpBase::~DdpBase() = default;
 
 void DdpBase::zero_grad() { impl_->zero_grad(); }
 void DdpBase::before_forward() { impl_->before_forward(); }
+void DdpBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
+  impl_->reducer().set_hook(std::move(hook));
+}
+const GradientTraffic& DdpBase::traffic() const { return impl_->reducer().traffic(); }
 const IterationTrace& DdpBase::trace() const { return impl_->reducer().trace(); }
 const BucketPlan& DdpBase::bucket_plan() const { return impl_->reducer().plan(); }
 const std::vector<at::Tensor>& DdpBase::parameters() const { return impl_->parameters(); }

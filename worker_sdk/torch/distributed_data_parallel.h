@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/ddp/comm_hook.h"
 #include "worker_sdk/ddp/reducer.h"
 
 namespace at {
@@ -24,6 +25,9 @@ struct DdpOptions {
   BucketLimits buckets{};  // PyTorch's: 1 MiB, then 25 MiB
   // Rank 0's buffers (e.g. running means) go to all before each forward.
   bool broadcast_buffers = true;
+  // Averages the buckets instead of the plain all-reduce (comm_hook.h). Shared with whoever wants
+  // to read its state.
+  std::shared_ptr<CommHook> comm_hook = nullptr;
 };
 
 // What does not depend on the model's type; use DistributedDataParallel below.
@@ -48,6 +52,13 @@ class DdpBase {
   // Forgets all gradients; the next backward writes them into the buckets. Instead of
   // optimizer.zero_grad(), which works too.
   void zero_grad();
+
+  // As DdpOptions::comm_hook, between a backward and the next forward; null: none any more.
+  // Collective.
+  void register_comm_hook(std::shared_ptr<CommHook> hook);
+
+  // Bytes that this rank gave to collectives for its gradients since the hook was registered.
+  const GradientTraffic& traffic() const;
 
   // The last finished backward: when each bucket was launched and finished.
   const IterationTrace& trace() const;

@@ -169,7 +169,8 @@ class Train(unittest.TestCase):
 
     def test_wrong_usage_has_exit_status_2(self):
         for argv in (["--epochs=0"], ["--backend=smoke"], ["--nonsense"], ["--json=/nonexistent/x"],
-                     ["--lr=-1"], ["--lr=nan"], ["--gamma=inf"]):
+                     ["--lr=-1"], ["--lr=nan"], ["--gamma=inf"],
+                     ["--compress=zip"], ["--compress=topk:2"], ["--compress=powersgd:0"]):
             with self.subTest(argv=argv):
                 done = run([TRAIN, *argv])
                 self.assertEqual(done.returncode, 2, done.stdout)

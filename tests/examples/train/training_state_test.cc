@@ -21,6 +21,7 @@ TrainingState some_state() {
                .optimizer = "sgd --momentum=0.9",
                .lr = 0.1 + 0.2,
                .gamma = 0.7,
+               .compress = "bf16",
                .seed = std::numeric_limits<std::uint64_t>::max(),
                .num_images = 1500,
                .image_checksum = 0xffffffff};
@@ -75,6 +76,8 @@ TEST_CASE("training state: the first thing that must not change and did is named
   CHECK(first_difference(there, here) == "the number of training images is 1500 there, 60000 here");
   here.seed = 2;
   CHECK(contains(first_difference(there, here), "--seed is 18446744073709551615 there, 2 here"));
+  here.compress = "none";
+  CHECK(first_difference(there, here) == "--compress is bf16 there, none here");
   here.gamma = 0.9;
   CHECK(first_difference(there, here) == "--gamma is 0.7 there, 0.9 here");
   here.lr = 0.3;

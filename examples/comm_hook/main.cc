@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// A communication hook of one's own: only the signs of gradients travel, one byte each, and the
+// ranks, up to 127, vote (signSGD with majority vote, Bernstein et al. 2018).
+//   ddprun --standalone --nproc_per_node=2 comm_hook
+#include <torch/torch.h>
+
+#include <iostream>
+#include <map>
+
+#include "worker_sdk/core/session.h"
+#include "worker_sdk/ddp/distributed_sampler.h"
+#include "worker_sdk/torch/distributed_data_parallel.h"
+
+class SignHook : public ddprun::CommHook {
+ public:
+  ddprun::HookStep run(const ddprun::GradBucket& bucket, int step,
+                       ddprun::Communicator& communicator) override {
+    auto* const gradients = static_cast<float*>(bucket.view.data);
+    std::vector<std::int8_t>& votes = votes_[bucket.index];  // lives until they are counted
+    if (step == 0) {
+      votes.resize(bucket.view.count);
+      for (std::size_t i = 0; i < votes.size(); ++i) {
+        votes[i] = static_cast<std::int8_t>((gradients[i] > 0) - (gradients[i] < 0));
+      }
+      const ddprun::TensorView view{
+          .data = votes.data(), .count = votes.size(), .dtype = ddprun::DType::kInt8};
+      return {communicator.all_reduce(view, ddprun::ReduceOp::kSum, {.async = true}), votes.size()};
+    }
+    for (std::size_t i = 0; i < votes.size(); ++i) {
+      gradients[i] = static_cast<float>((votes[i] > 0) - (votes[i] < 0));
+    }
+    return {};
+  }
+
+ private:
+  std::map<std::size_t, std::vector<std::int8_t>> votes_;  // by bucket
+};
+
+int main() {
+  const auto session = ddprun::Session::from_env();
+  const auto communicator = session->make_communicator(ddprun::BackendChoice::kHost);
+  torch::manual_seed(1);  // the same points on every rank
+  const torch::Tensor x = torch::rand({1000, 2}) - 0.5;
+  const torch::Tensor y = 3 * x.narrow(1, 0, 1) - 2 * x.narrow(1, 1, 1) + 1;
+
+  torch::nn::Linear net(2, 1);
+  ddprun::DistributedDataParallel ddp(*net, *communicator,
+                                      {.comm_hook = std::make_shared<SignHook>()});
+  torch::optim::SGD optimizer(net->parameters(), 0.01);
+  const ddprun::DistributedSampler sampler(1000, session->world_size(), session->rank());
+  for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
+    for (const torch::Tensor& batch : torch::tensor(sampler.indices(epoch)).split(10)) {
+      ddp.zero_grad();
+      torch::mse_loss(ddp(x.index({batch})), y.index({batch})).backward();
+      optimizer.step();
+    }
+  }
+  const ddprun::GradientTraffic& traffic = ddp.traffic();
+  std::cout << "rank " << session->rank() << ": weights " << net->weight[0][0].item<float>() << " "
+            << net->weight[0][1].item<float>() << ", sent " << traffic.sent_bytes << " of "
+            << traffic.uncompressed_bytes << " bytes" << std::endl;
+}

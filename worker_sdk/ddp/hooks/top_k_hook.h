@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Only the largest gradients travel; the others are kept, added up, until they are large.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "worker_sdk/ddp/comm_hook.h"
+#include "worker_sdk/ddp/hooks/error_feedback.h"
+
+namespace ddprun {
+
+// Per bucket of n elements, with sum = gradient + error: the k = max(1, ratio · n rounded) elements
+// of sum that have the largest magnitude (of equal ones those that come first; NaN is largest) go
+// to all ranks, each as a float and a 32 bit index: 8 · k bytes. error = sum without them.
+// average = what all ranks sent, added up in the order of the ranks, divided by the world size.
+// Buckets of other dtypes are averaged as they are. Memory of the CPU only.
+class TopKHook : public CommHook {
+ public:
+  // 0 < ratio ≤ 1.
+  explicit TopKHook(double ratio);
+
+  // Throws Error(kInvalidArgument) for a bucket of more than 2^32 elements, too.
+  void prepare(std::span<const GradBucket> buckets, Communicator& communicator) override;
+  HookStep run(const GradBucket& bucket, int step, Communicator& communicator) override;
+  std::vector<HookTensor> state() override;
+
+ private:
+  std::size_t num_sent(const GradBucket& bucket) const;
+  std::size_t part_bytes(const GradBucket& bucket) const;
+
+  const double ratio_;
+  hooks::ErrorFeedback errors_;
+  std::vector<std::unique_ptr<CommBuffer>> buffers_;  // by bucket: all ranks' parts
+  std::vector<std::uint32_t> magnitudes_;             // scratch
+};
+
+}  // namespace ddprun
