@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "agent/operation_report.h"
 #include "agent/output/log_tree.h"
 #include "agent/output/log_writer.h"
 
@@ -31,13 +32,26 @@ void FailureDetails::begin_round(std::uint64_t round, const std::string& log_dir
   error_files_.begin_round(round, log_directory, directory);
   log_directory_ = log_directory;
   memory_kills_.begin_round();
+  failed_operations_.clear();
 }
 
 std::string FailureDetails::error_file(std::uint64_t round, int local_rank) const {
   return error_files_.path(round, local_rank);
 }
 
-void FailureDetails::add_to(membership::WorkerFailure& failure, std::uint64_t round) {
+void FailureDetails::operation_failed(int local_rank, const OperationFailed& failed) {
+  failed_operations_.emplace(local_rank, failed);
+}
+
+void FailureDetails::add_to(membership::WorkerFailure& failure, std::uint64_t round,
+                            const std::vector<CommunicatorState>& communicators) {
+  const auto failed = failed_operations_.find(failure.local_rank);
+  if (failed != failed_operations_.end()) {
+    failure.operation = failed_operation_text(failed->second);
+    if (!log_directory_.empty()) failure.flight_recorder = failed->second.file;
+  } else {
+    failure.operation = whereabouts_text(communicators, Clock::now());
+  }
   failure.ended_at = std::time(nullptr);
   failure.out_of_memory = memory_kills_.explain(failure.signal_number);
   WorkerError left = error_files_.read(round, failure.local_rank);

@@ -6,11 +6,14 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "agent/error_files.h"
 #include "agent/memory_kills.h"
+#include "agent/worker_line.h"
+#include "common/operation_facts.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::agent {
@@ -31,14 +34,20 @@ class FailureDetails {
   // Empty: the worker has none.
   std::string error_file(std::uint64_t round, int local_rank) const;
 
-  // To be called at once: the private error file goes with the round.
-  void add_to(membership::WorkerFailure& failure, std::uint64_t round);
+  // A worker said so; what it says first counts.
+  void operation_failed(int local_rank, const OperationFailed& failed);
+
+  // To be called at once: the private error file goes with the round. `communicators`: what its
+  // progress page says.
+  void add_to(membership::WorkerFailure& failure, std::uint64_t round,
+              const std::vector<CommunicatorState>& communicators);
 
  private:
   ErrorFiles error_files_;
   LogWriter* const writer_;
   MemoryKills memory_kills_;
   std::string log_directory_;
+  std::map<int, OperationFailed> failed_operations_;  // of the round, by local rank
 };
 
 }  // namespace ddprun::agent

@@ -2,6 +2,7 @@
 #include "agent/node_agent.h"
 
 #include <algorithm>
+#include <bit>
 #include <boost/asio/post.hpp>
 #include <utility>
 
@@ -100,6 +101,9 @@ void NodeAgent::on_worker_line(std::uint64_t round, int local_rank, const Worker
     request.exit_code = stop->exit_code;
   } else {
     if (const auto* first = std::get_if<FirstStep>(&line)) on_first_step(round, local_rank, *first);
+    if (const auto* failed = std::get_if<OperationFailed>(&line)) {
+      failure_details_.operation_failed(local_rank, *failed);
+    }
     return;
   }
   handle(event::WorkerAsks{std::move(request)});
@@ -315,8 +319,12 @@ void NodeAgent::watch(const membership::StartRound& round) {
                          page.steps_done,
                          page.collectives_begun,
                          page.collectives_done,
-                         static_cast<std::uint64_t>(page.last_collective)};
+                         static_cast<std::uint64_t>(page.last_collective),
+                         page.num_reports,
+                         std::bit_cast<std::uint64_t>(page.loss),
+                         page.samples};
   };
+  events.read_communicators = [this](int local_rank) { return communicators(local_rank); };
   events.pids = [this] { return workers_->pids(); };
   events.stalled = [this, number](membership::RankReport report) {
     handle(event::RankStalled{number, std::move(report)});
@@ -325,11 +333,17 @@ void NodeAgent::watch(const membership::StartRound& round) {
                                     std::vector<membership::RankReport> ranks) {
     handle(event::RanksInspected{number, inquiry, std::move(ranks)});
   };
-  events.steps_timed = [this, number](std::vector<membership::RankStepTime> ranks) {
-    handle(event::StepsTimed{number, std::move(ranks)});
+  events.steps_timed = [this, number](std::vector<membership::RankStepTime> ranks,
+                                      std::optional<membership::TrainingStatus> training) {
+    handle(event::StepsTimed{number, std::move(ranks), std::move(training)});
   };
   monitor_ = std::make_unique<HangMonitor>(io_, std::move(options), std::move(events));
   monitor_->start();
+}
+
+std::vector<CommunicatorState> NodeAgent::communicators(int local_rank) const {
+  if (!socket_ || local_rank < 0 || local_rank >= pages_.num_workers()) return {};
+  return pages_.communicators(local_rank);
 }
 
 void NodeAgent::request_stop(Clock::time_point until) {
@@ -359,7 +373,7 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
   events.worker_failed = [this, round](membership::WorkerFailure failure, Clock::time_point at) {
     if (socket_) socket_->read_pending();  // what it said before it ended comes first
     if (timers_ && failure.note.empty()) failure.note = timers_->reason(failure.pid);
-    failure_details_.add_to(failure, round);
+    failure_details_.add_to(failure, round, communicators(failure.local_rank));
     if (events_.worker_failed) events_.worker_failed(failure);
     handle(event::WorkerFailed{round, failure, at});
   };

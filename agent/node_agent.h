@@ -106,6 +106,7 @@ class NodeAgent {
   void parked_failed(const std::string& why);
   void parked_gone();
   void watch(const membership::StartRound& round);
+  std::vector<CommunicatorState> communicators(int local_rank) const;
   void request_stop(Clock::time_point until);
   void stop_workers(const membership::agent_action::StopWorkers& stop);
   WorkerGroupEvents group_events(std::uint64_t round);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <utility>
 
@@ -78,8 +79,36 @@ ProgressSample ProgressPages::read(int local_rank) const {
   sample.collectives_begun = load(words.collectives_begun);
   sample.collectives_done = load(words.collectives_done);
   sample.last_collective = known(load(words.last_collective), CollectiveKind::kRecv);
+  sample.num_reports = load(words.num_reports);
+  sample.loss = std::bit_cast<double>(load(words.loss));
+  sample.samples = load(words.samples);
   sample.stop_requested = load(words.stop_request) != 0;
   return sample;
+}
+
+std::vector<CommunicatorState> ProgressPages::communicators(int local_rank) const {
+  constexpr std::uint64_t kMaxRanks = 1 << 24;
+  std::vector<CommunicatorState> states;
+  const Page& page = pages_.at(static_cast<std::size_t>(local_rank));
+  for (std::uint32_t number = 0; number < kOperationSlots; ++number) {
+    const OperationSlot& slot = page.mapped->operations[number];
+    CommunicatorState state;
+    state.communicator = number;
+    state.size = static_cast<int>(std::min(load(slot.size), kMaxRanks));
+    if (state.size == 0) continue;
+    state.done = load(slot.done);
+    if (const std::uint64_t sequence = load(slot.sequence); sequence != 0) {
+      OperationFacts facts;
+      unpack_facts(load(slot.facts), facts);
+      facts.count = load(slot.count);
+      facts.communicator = number;
+      facts.sequence = sequence;
+      state.open = facts;
+      state.begun_ns = load(slot.begun);
+    }
+    states.push_back(state);
+  }
+  return states;
 }
 
 int ProgressPages::memory(int local_rank) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/operation_facts.h"
 #include "common/progress_page.h"
 #include "common/unique_fd.h"
 
@@ -23,6 +24,9 @@ struct ProgressSample {
   std::uint64_t collectives_begun = 0;
   std::uint64_t collectives_done = 0;
   CollectiveKind last_collective = CollectiveKind::kNone;
+  std::uint64_t num_reports = 0;  // 0: the next two mean nothing
+  double loss = 0;                // of the last report; may be infinite, or no number
+  std::uint64_t samples = 0;      // of all reports
   bool stop_requested = false;
 
   friend bool operator==(const ProgressSample&, const ProgressSample&) = default;
@@ -45,6 +49,8 @@ class ProgressPages {
 
   // `local_rank` is below num_workers() in all of these.
   ProgressSample read(int local_rank) const;
+  // What its communicators are in, as far as the page goes; empty where it never said.
+  std::vector<CommunicatorState> communicators(int local_rank) const;
   int memory(int local_rank) const;  // the page's memory file, to be passed on
   void set_connected(int local_rank);
 

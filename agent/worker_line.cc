@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/worker_line.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
 
 #include "common/error.h"
@@ -27,6 +28,34 @@ json::object parse_object(std::string_view line) {
   return std::move(root.as_object());
 }
 
+std::string line_of(const JsonFields& fields, const char* name, std::size_t max_bytes) {
+  return one_line(clean_utf8(fields.text(name), max_bytes));
+}
+
+OperationFailed operation_failed(const json::object& object, const JsonFields& fields) {
+  constexpr std::size_t kMaxMissing = 64;
+  OperationFailed failed;
+  failed.code = line_of(fields, "code", 32);
+  failed.operation = line_of(fields, "operation", 256);
+  failed.size = fields.small("size", 0, kMaxWorkers);
+  failed.waited_ms = fields.integer("waited_ms", 0, std::int64_t{1} << 50);
+  failed.message = line_of(fields, "message", kMaxReasonBytes);
+  failed.file = line_of(fields, "file", kMaxReasonBytes);
+  const json::value* missing = object.if_contains("missing");
+  if (missing == nullptr || !missing->is_array()) {
+    throw Error(ErrorCode::kProtocol, "a worker's \"operation_failed\" has no array \"missing\"");
+  }
+  for (const json::value& rank : missing->as_array()) {
+    const bool is_rank = rank.is_int64() && rank.as_int64() >= 0 && rank.as_int64() < kMaxWorkers;
+    if (!is_rank || failed.missing.size() == kMaxMissing) {
+      throw Error(ErrorCode::kProtocol, "a worker's \"operation_failed\" names what is no rank");
+    }
+    failed.missing.push_back(static_cast<int>(rank.as_int64()));
+  }
+  std::sort(failed.missing.begin(), failed.missing.end());
+  return failed;
+}
+
 std::string reason_of(const JsonFields& fields) {
   return one_line(clean_utf8(fields.text("reason"), kMaxReasonBytes));
 }
@@ -48,6 +77,7 @@ WorkerLine parse_worker_line(std::string_view line) {
     return StopJob{reason_of(fields),
                    fields.has("exit_code") ? fields.small("exit_code", 1, 255) : 1};
   }
+  if (type == "operation_failed") return operation_failed(object, fields);
   return UnknownLine{one_line(clean_utf8(type, 64))};
 }
 

@@ -30,11 +30,23 @@ struct StopJob {
   std::string reason;
   int exit_code = 1;  // 1 … 255
 };
+// An operation of the worker's communicators has failed, and its flight recorder is being written
+// (docs/flight-recorder.md). Texts are valid UTF-8 of one line.
+struct OperationFailed {
+  std::string code;       // "timeout", "peer lost", "protocol error"
+  std::string operation;  // "all_reduce #127 (25.0 MiB float32, sum) of communicator 0"
+  int size = 0;           // ranks of the communicator
+  std::int64_t waited_ms = 0;
+  std::vector<int> missing;  // ranks that did not come, ascending; empty: not known, or none
+  std::string message;
+  std::string file;
+};
 // An event of a later version.
 struct UnknownLine {
   std::string type;
 };
-using WorkerLine = std::variant<Hello, WaitForPlace, FirstStep, ExcludeNode, StopJob, UnknownLine>;
+using WorkerLine = std::variant<Hello, WaitForPlace, FirstStep, ExcludeNode, StopJob,
+                                OperationFailed, UnknownLine>;
 
 inline constexpr std::size_t kMaxReasonBytes = 1024;
 

@@ -45,7 +45,13 @@ inline constexpr char kTerminalColumns[] = "DDPRUN_TERMINAL_COLUMNS";
 inline constexpr char kNcclLibrary[] = "DDPRUN_NCCL_LIBRARY";
 inline constexpr char kCudartLibrary[] = "DDPRUN_CUDART_LIBRARY";
 
-// Read by ddprun: likewise, NVML's.
+// Read by the worker SDK: how many operations the flight recorder holds (0: off), and a directory
+// for its files in place of the error file's (docs/flight-recorder.md).
+inline constexpr char kFlightRecorderSize[] = "DDPRUN_FLIGHT_RECORDER_SIZE";
+inline constexpr char kFlightRecorderDir[] = "DDPRUN_FLIGHT_RECORDER_DIR";
+inline constexpr char kDebug[] = "DDPRUN_DEBUG";  // "collectives": compare calls before NCCL's
+
+// Read by ddprun: the file to load in place of the NVML that a search would find.
 inline constexpr char kNvmlLibrary[] = "DDPRUN_NVML_LIBRARY";
 
 // Read by NCCL: where its RAS service listens.

@@ -39,6 +39,20 @@ enum class CollectiveKind : std::uint64_t {
 
 enum class StopRequest : std::uint64_t { kNone = 0, kPreemption = 1 };
 
+// What a worker's communicator is in (common/operation_facts.h). The first word is written last.
+struct OperationSlot {
+  using Word = std::atomic<std::uint64_t>;
+
+  Word sequence;  // of the oldest operation that has begun and not ended; 0: none
+  Word facts;     // its kind, op, dtype and root (pack_facts)
+  Word count;     // its elements
+  Word begun;     // when, CLOCK_MONOTONIC in nanoseconds
+  Word done;      // sequence of the last collective that ended
+  Word size;      // ranks of the communicator; 0: there is none with this number
+  Word reserved[2];
+};
+inline constexpr std::size_t kOperationSlots = 8;  // of a process' first communicators
+
 // Mapped, never constructed: a fresh page is zero. Words are independent of each other: a reader
 // may see one that is newer than its neighbour.
 struct ProgressPage {
@@ -61,11 +75,20 @@ struct ProgressPage {
   // The agent's.
   Word stop_request;   // a StopRequest
   Word stop_deadline;  // CLOCK_MONOTONIC in nanoseconds; 0: none
+  Word reserved_stop[14];
+
+  // The worker's again.
+  OperationSlot operations[kOperationSlots];  // by communicator
+  Word num_reports;                           // how often the loop has told its loss; 0: never
+  Word loss;                                  // the bits of a double: the last one
+  Word samples;                               // that this worker has trained on in this round
 };
 static_assert(std::endian::native == std::endian::little, "the page's words are little-endian");
 static_assert(ProgressPage::Word::is_always_lock_free && sizeof(ProgressPage::Word) == 8);
 static_assert(std::is_standard_layout_v<ProgressPage> &&
               sizeof(ProgressPage) <= kProgressPageBytes);
-static_assert(offsetof(ProgressPage, phase) == 64 && offsetof(ProgressPage, stop_request) == 128);
+static_assert(offsetof(ProgressPage, phase) == 64 && offsetof(ProgressPage, stop_request) == 128 &&
+              offsetof(ProgressPage, operations) == 256 &&
+              offsetof(ProgressPage, num_reports) == 768);
 
 }  // namespace ddprun

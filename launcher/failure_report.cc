@@ -105,6 +105,7 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
     if (failure->ended_at > 0) line("time", utc(failure->ended_at));
     line("ended by", how_it_ended(*failure));
     if (!failure->note.empty()) line("note", failure->note);
+    if (!failure->operation.empty()) line("operation", failure->operation);
     if (const std::string memory = out_of_memory(*failure); !memory.empty()) line("memory", memory);
     if (!failure->error_file.empty()) line("file", failure->error_file);
     if (!failure->traceback.empty() && !shows(failure->last_lines, failure->traceback)) {
@@ -128,6 +129,7 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
     if (!failure->log_files.empty()) {
       line("", "all of this node: " + agent::LogTree::run_directory_of(failure->log_files.front()));
     }
+    if (!failure->flight_recorder.empty()) line("recorder", failure->flight_recorder);
     line("others", others(verdict, context));
     for (const std::string& victim : verdict.victims) line("victim", victim);
   } else {

@@ -7,6 +7,7 @@
             save(...)                               # of the steps before this one
             sys.exit(75)
         …
+        ddprun.report(loss, len(batch))             # for those who look at the job
     ddprun.phase("evaluate")
 
 One file, standard library only: copy it, or put share/ddprun/python into PYTHONPATH. Without
@@ -16,6 +17,7 @@ import json
 import mmap
 import os
 import socket
+import struct
 import sys
 import threading
 import time
@@ -26,6 +28,7 @@ _MAGIC = int.from_bytes(b"DDPRUNPG", "little")
 # The page's words, each of 8 bytes.
 _VERSION, _PHASE, _STEP, _STEPS_DONE = 1, 8, 9, 10
 _STOP_REQUEST, _STOP_DEADLINE = 16, 17
+_NUM_REPORTS, _LOSS, _SAMPLES = 96, 97, 98
 
 
 class _Agent:
@@ -75,7 +78,7 @@ class _Agent:
             self._forget()
             raise
         words = memoryview(memory).cast("B").cast("Q")
-        for word in (_STEPS_DONE, _STEP, _PHASE):  # of a worker that is at work already
+        for word in (_STEPS_DONE, _STEP, _PHASE, _LOSS, _SAMPLES, _NUM_REPORTS):  # of a worker that is at work already
             words[word] = self.words[word]
         self.words = words
         self.first_step_said = False
@@ -196,6 +199,14 @@ def step_done():
 def phase(name):
     """What the worker does now: "start-up", "train", "checkpoint", "evaluate" or "tear-down"."""
     _agent().words[_PHASE] = _PHASES.index(name)
+
+
+def report(loss, num_samples=0):
+    """What the step just done came to, for those who look at the job: this rank's loss, and its samples."""
+    words = _agent().words
+    words[_LOSS] = int.from_bytes(struct.pack("<d", float(loss)), "little")
+    words[_SAMPLES] += int(num_samples)
+    words[_NUM_REPORTS] += 1
 
 
 def stop_requested():

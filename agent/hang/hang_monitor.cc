@@ -18,28 +18,10 @@ using std::chrono::milliseconds;
 
 constexpr int kLooksPerFamilyLook = 10;  // what a quiet worker started is looked at every second
 
-const char* collective_name(std::uint64_t kind) {
-  switch (static_cast<CollectiveKind>(kind)) {
-    case CollectiveKind::kAllReduce:
-      return "all_reduce";
-    case CollectiveKind::kBroadcast:
-      return "broadcast";
-    case CollectiveKind::kAllGather:
-      return "all_gather";
-    case CollectiveKind::kReduceScatter:
-      return "reduce_scatter";
-    case CollectiveKind::kBarrier:
-      return "barrier";
-    case CollectiveKind::kAllocate:
-      return "allocate";
-    case CollectiveKind::kSend:
-      return "send";
-    case CollectiveKind::kRecv:
-      return "recv";
-    case CollectiveKind::kNone:
-      break;
-  }
-  return "collective";
+// kNone: "collective", of a kind that this version doesn't know.
+std::string collective_name(std::uint64_t kind) {
+  const auto value = static_cast<CollectiveKind>(kind);
+  return value == CollectiveKind::kNone ? "collective" : kind_name(value);
 }
 
 RankActivity activity_of(Activity activity) {
@@ -52,6 +34,27 @@ RankActivity activity_of(Activity activity) {
       break;
   }
   return RankActivity::kBlocked;
+}
+
+std::vector<ProgressWords> pages_of(const std::vector<std::optional<RankSample>>& samples) {
+  std::vector<ProgressWords> pages;
+  for (const auto& sample : samples) {
+    if (sample && sample->words) pages.push_back(*sample->words);
+  }
+  return pages;
+}
+
+// The oldest operation that it is in.
+void add_operation(RankReport& report, const std::vector<CommunicatorState>& communicators) {
+  const CommunicatorState* oldest = nullptr;
+  for (const CommunicatorState& each : communicators) {
+    if (each.open && (oldest == nullptr || each.begun_ns < oldest->begun_ns)) oldest = &each;
+  }
+  if (oldest == nullptr) return;
+  report.operation = text_of(*oldest->open);
+  const auto now = duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch());
+  const std::chrono::nanoseconds begun(static_cast<std::int64_t>(oldest->begun_ns));
+  report.operation_time = std::max(milliseconds(0), duration_cast<milliseconds>(now - begun));
 }
 
 }  // namespace
@@ -135,9 +138,10 @@ void HangMonitor::look() {
   }
   const HangMonitorEvents events = events_;  // one of them may destroy us
   const std::weak_ptr alive(alive_);
-  if (times.size() <= membership::kMaxReportedRanks && step_times_.due(times, now)) {
-    events.steps_timed(std::move(times));
-  }
+  const bool timed = times.size() <= membership::kMaxReportedRanks && step_times_.due(times, now);
+  auto training = training_.look(pages_of(samples), now);
+  if (!timed) times.clear();
+  if (timed || training) events.steps_timed(std::move(times), std::move(training));
   for (const std::size_t i : stalled) {
     if (alive.expired()) return;
     const pid_t pid = processes_[i]->pid();
@@ -160,6 +164,9 @@ RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_wo
     report.collectives_begun = view.words->collectives_begun;
     report.collectives_done = view.words->collectives_done;
     report.collective = collective_name(view.words->collective_kind);
+  }
+  if (view.words && events_.read_communicators) {
+    add_operation(report, events_.read_communicators(local_rank));
   }
   report.quiet = duration_cast<milliseconds>(view.quiet);
   report.limit = duration_cast<milliseconds>(view.limit);

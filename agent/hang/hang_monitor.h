@@ -21,6 +21,8 @@
 #include "agent/hang/stack_process.h"
 #include "agent/hang/stall_detector.h"
 #include "agent/hang/step_time_report.h"
+#include "agent/hang/training_report.h"
+#include "common/operation_facts.h"
 #include "rendezvous/membership/rank_report.h"
 
 namespace ddprun::agent {
@@ -39,11 +41,15 @@ struct HangMonitorEvents {
   // Given by the owner: the progress page of a local rank, nullopt where nobody writes it; and the
   // processes by local rank, 0 where none runs.
   std::function<std::optional<ProgressWords>(int local_rank)> read_page;
+  std::function<std::vector<CommunicatorState>(int local_rank)> read_communicators;
   std::function<std::vector<pid_t>()> pids;
   // Said to the owner.
   std::function<void(membership::RankReport)> stalled;  // without frames
   std::function<void(std::uint64_t inquiry, std::vector<membership::RankReport>)> inspected;
-  std::function<void(std::vector<membership::RankStepTime>)> steps_timed;
+  // No times: they are as they were.
+  std::function<void(std::vector<membership::RankStepTime>,
+                     std::optional<membership::TrainingStatus>)>
+      steps_timed;
 };
 
 class HangMonitor {
@@ -76,6 +82,7 @@ class HangMonitor {
 
   StallDetector detector_;
   StepTimeReport step_times_;
+  TrainingReport training_;
   std::vector<std::optional<ProcessSampler>> processes_;  // by local rank
   OutsideWork outside_;
   // The call that a process was seen in last, by local rank: /proc doesn't name one that a look at
@@ -92,7 +99,5 @@ class HangMonitor {
   std::optional<std::uint64_t> inquiry_waiting_;  // until stacks_ isn't busy
   std::shared_ptr<bool> alive_;                   // handlers of the io context hold it weakly
 };
-
-const char* to_string(WorkPhase phase);
 
 }  // namespace ddprun::agent

@@ -21,6 +21,9 @@ struct ProgressWords {
   std::uint64_t collectives_begun = 0;
   std::uint64_t collectives_done = 0;
   std::uint64_t collective_kind = 0;  // of the last one begun, as the page numbers them
+  std::uint64_t num_reports = 0;      // how often the loop told its loss; 0: the next two are none
+  std::uint64_t loss_bits = 0;        // of a double: as a number it might not be equal to itself
+  std::uint64_t samples = 0;
 
   bool in_collective() const { return collectives_begun > collectives_done; }
   friend bool operator==(const ProgressWords&, const ProgressWords&) = default;

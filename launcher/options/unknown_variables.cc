@@ -14,10 +14,12 @@ namespace ddprun::launcher {
 namespace {
 
 // DDPRUN_<name>s that are no option's.
-constexpr std::array<std::string_view, 13> kOthers = {
-    env::kTrueLocalRank, env::kRound,           env::kNodeAddr,    env::kMasterNodeAddr,
-    env::kAgentSocket,   env::kTerminalColumns, env::kNcclLibrary, env::kCudartLibrary,
-    env::kNvmlLibrary,   env::kRdzvEndpoint,    env::kRdzvId,      env::kConfig,
+constexpr std::array<std::string_view, 16> kOthers = {
+    env::kTrueLocalRank,     env::kRound,         env::kNodeAddr,
+    env::kMasterNodeAddr,    env::kAgentSocket,   env::kTerminalColumns,
+    env::kNcclLibrary,       env::kCudartLibrary, env::kFlightRecorderSize,
+    env::kFlightRecorderDir, env::kDebug,         env::kNvmlLibrary,
+    env::kRdzvEndpoint,      env::kRdzvId,        env::kConfig,
     env::kUnderChannel,
 };
 

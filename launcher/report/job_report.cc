@@ -83,6 +83,8 @@ json::object failure_of(const membership::WorkerFailure& failure) {
   out["hung"] = failure.hung;
   out["out_of_memory"] = text_or_null(out_of_memory(failure));
   out["note"] = text_or_null(failure.note);
+  out["operation"] = text_or_null(failure.operation);
+  out["flight_recorder"] = text_or_null(failure.flight_recorder);
   out["ended_at"] = text_or_null(
       failure.ended_at > 0 ? utc_text(JobReport::WallTime(std::chrono::seconds(failure.ended_at)))
                            : "");

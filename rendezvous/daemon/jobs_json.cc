@@ -43,6 +43,17 @@ json::object round_object(const membership::RoundRecord& record) {
   return object;
 }
 
+json::object training_object(const membership::TrainingStatus& status) {
+  json::object object;
+  object["phase"] = status.phase;
+  object["step"] = status.step;
+  const bool told = status.num_ranks > 0;
+  object["loss"] = told ? json::value(status.loss) : json::value(nullptr);
+  object["samples_per_second"] =
+      told ? json::value(status.samples_per_second) : json::value(nullptr);
+  return object;
+}
+
 json::object hang_object(const membership::HangStatus& hang) {
   json::object object;
   object["round"] = hang.round;
@@ -97,6 +108,7 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs) {
     entry["rounds"] = std::move(rounds);
     entry["seconds"] = seconds_object(job.seconds);
     if (job.ettr) entry["ettr"] = *job.ettr;
+    if (job.training) entry["training"] = training_object(*job.training);
     if (job.hang) entry["hang"] = hang_object(*job.hang);
     entry["stragglers"] = json::array(job.stragglers.begin(), job.stragglers.end());
     list.push_back(std::move(entry));

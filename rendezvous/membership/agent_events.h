@@ -106,7 +106,8 @@ struct RanksInspected {
 // What this node's ranks take for a step; its giver keeps to the rate.
 struct StepsTimed {
   std::uint64_t round = 0;
-  std::vector<RankStepTime> ranks;
+  std::vector<RankStepTime> ranks;  // empty: as before
+  std::optional<TrainingStatus> training = {};
 };
 // SIGINT, SIGTERM, … at ddprun itself.
 struct Signal {

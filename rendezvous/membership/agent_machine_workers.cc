@@ -103,7 +103,7 @@ void AgentMachine::Impl::on(const agent_event::RanksInspected& event) {
 }
 
 void AgentMachine::Impl::on(const agent_event::StepsTimed& event) {
-  mention(event.round, StepTimes{round_, event.ranks});
+  mention(event.round, StepTimes{round_, event.ranks, event.training});
 }
 
 void AgentMachine::Impl::stop_workers(std::chrono::milliseconds grace) {

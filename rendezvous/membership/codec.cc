@@ -289,12 +289,14 @@ void put(json::object& out, const StepTimes& times) {
     if (ranks.size() < kMaxReportedRanks) ranks.push_back(step_time_object(rank));
   }
   out["ranks"] = std::move(ranks);
+  if (times.training) out["training"] = training_object(*times.training);
 }
 void get(const JsonFields& in, StepTimes& times) {
   times.round = in.counter("round");
   for (const JsonFields& rank : in.objects("ranks", kMaxReportedRanks)) {
     times.ranks.push_back(read_step_time(rank));
   }
+  if (in.has("training")) times.training = read_training(in.object("training"));
 }
 
 void put(json::object& out, const Welcome& welcome) {

@@ -50,6 +50,8 @@ json::object failure_object(const WorkerFailure& failure) {
   out["error_file"] = text(failure.error_file, kMaxShownBytes);
   out["error_fields"] = text(failure.error_fields, kMaxErrorFieldsBytes);
   out["out_of_memory"] = text(failure.out_of_memory, kMaxShownBytes);
+  out["operation"] = text(failure.operation, kMaxLineBytes);
+  out["flight_recorder"] = text(failure.flight_recorder, kMaxShownBytes);
   json::array files;
   for (const std::string& file : failure.log_files) {
     if (files.size() < kMaxLogFiles) files.push_back(text(file, kMaxShownBytes));
@@ -78,6 +80,10 @@ WorkerFailure read_failure(const JsonFields& in) {
   failure.error_file = in.clipped("error_file", kMaxShownBytes);
   failure.error_fields = in.clipped("error_fields", kMaxErrorFieldsBytes);
   failure.out_of_memory = in.clipped("out_of_memory", kMaxShownBytes);
+  if (in.has("operation")) failure.operation = in.clipped("operation", kMaxLineBytes);
+  if (in.has("flight_recorder")) {
+    failure.flight_recorder = in.clipped("flight_recorder", kMaxShownBytes);
+  }
   failure.log_files = in.texts("log_files", kMaxLogFiles, kMaxShownBytes);
   return failure;
 }

@@ -8,6 +8,7 @@
 
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "rendezvous/membership/missing_rank.h"
 
 namespace ddprun::membership {
 namespace {
@@ -294,6 +295,8 @@ HangFinding compare_ranks(const Inspected& inspected) {
                                whereabouts(report), " for ", seconds_text(report.quiet));
   finding.lines = evidence(suspect);
   if (!choice.outlier) finding.lines.insert(finding.lines.begin(), "of " + name_of(suspect) + ":");
+  if (choice.outlier) finding.operation = missing_from(inspected, *choice.outlier);
+  if (!finding.operation.empty()) finding.lines.insert(finding.lines.begin(), finding.operation);
 
   const auto other = other_that_works(ranks, choice.suspect);
   const bool works = !choice.waits_for_nobody && report.activity == RankActivity::kWorks;
@@ -365,6 +368,8 @@ WorkerFailure hung_failure(const HangFinding& finding, const Inspected& inspecte
   failure.exit_code = static_cast<int>(ExitCode::kTimeLimit);
   failure.hung = true;
   failure.last_lines = finding.lines;
+  if (!finding.operation.empty()) failure.last_lines.erase(failure.last_lines.begin());
+  failure.operation = finding.operation;
   if (failure.last_lines.size() > kMaxFailureLines) failure.last_lines.resize(kMaxFailureLines);
   const std::string others = others_text(inspected, finding.outlier);
   if (!finding.outlier) {

@@ -37,8 +37,10 @@ struct HangFinding {
   HangKind kind = HangKind::kNoHang;
   // Index of Inspected::ranks; nullopt: nobody in particular is to blame, or nobody that was seen.
   std::optional<std::size_t> outlier;
-  std::string text;                // one sentence with the evidence
-  std::vector<std::string> lines;  // state and stack of the outlier, else of the quietest rank
+  std::string text;       // one sentence with the evidence
+  std::string operation;  // what the others wait for the outlier in; empty: not known
+  std::vector<std::string>
+      lines;  // that, state and stack of the outlier, else of the quietest rank
   // When to compare again; nullopt: when an agent says the next time that a rank is stalled.
   std::optional<std::chrono::milliseconds> again_in;
   std::chrono::milliseconds quiet{0};          // the suspect's

@@ -202,6 +202,7 @@ void Job::start_round(TimePoint now, Actions& out) {
   hang_.reset();
   for (auto& [id, node] : state_.nodes) {
     node.step_times.clear();
+    node.training.reset();
     node.node_rank.reset();
     node.emptied = false;
     node.stepped = false;
@@ -407,6 +408,7 @@ JobStatus Job::status() const {
   status.ettr = ledger_.ettr();
   status.hang = last_hang_;
   if (state_.phase == JobPhase::kRunning) status.stragglers = find_stragglers();
+  if (state_.phase == JobPhase::kRunning) status.training = training();
   for (const auto& [id, node] : state_.nodes) {
     NodeStatus entry;
     entry.host = node.join.host;

@@ -103,6 +103,7 @@ class Job {
   void inquire(TimePoint now, Actions& out);
   void hang_deadline(TimePoint now, Actions& out);
   void conclude_inquiry(TimePoint now, Actions& out);
+  std::optional<TrainingStatus> training() const;  // over all nodes that said something
   std::vector<std::string> find_stragglers() const;
 
   // Nodes that come and go.

@@ -132,7 +132,32 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
 }
 
 void Job::handle(Node& node, const StepTimes& message, TimePoint, Actions&) {
-  if (is_current(node, message.round)) node.step_times = message.ranks;
+  if (!is_current(node, message.round)) return;
+  if (!message.ranks.empty()) node.step_times = message.ranks;
+  if (message.training) node.training = message.training;
+}
+
+std::optional<TrainingStatus> Job::training() const {
+  std::optional<TrainingStatus> all;
+  for (const auto& [id, node] : state_.nodes) {
+    if (!is_member(node) || !node.training) continue;
+    const TrainingStatus& each = *node.training;
+    if (!all) {
+      all = each;
+      continue;
+    }
+    if (each.step < all->step) {
+      all->step = each.step;
+      all->phase = each.phase;
+    }
+    const int num_ranks = all->num_ranks + each.num_ranks;
+    if (num_ranks > 0) {
+      all->loss = (all->loss * all->num_ranks + each.loss * each.num_ranks) / num_ranks;
+    }
+    all->num_ranks = num_ranks;
+    all->samples_per_second += each.samples_per_second;
+  }
+  return all;
 }
 
 std::vector<std::string> Job::find_stragglers() const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/json_fields.h"
 
+#include <cmath>
+
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
@@ -59,6 +61,14 @@ std::uint64_t JsonFields::counter(std::string_view name) const {
 
 std::chrono::milliseconds JsonFields::time(std::string_view name) const {
   return std::chrono::milliseconds(integer(name, 0, kMaxMilliseconds));
+}
+
+double JsonFields::real(std::string_view name) const {
+  const boost::json::value& value = at(name);
+  if (!value.is_number()) fail(name, "is not a number");
+  const double number = value.to_number<double>();
+  if (!std::isfinite(number)) fail(name, "is not a finite number");
+  return number;
 }
 
 bool JsonFields::boolean(std::string_view name) const {

@@ -37,6 +37,7 @@ class JsonFields {
     return static_cast<std::uint16_t>(integer(name, 0, 65535));
   }
   std::chrono::milliseconds time(std::string_view name) const;  // "…_ms"; up to 1,000 days
+  double real(std::string_view name) const;                     // finite
   bool boolean(std::string_view name) const;
   std::string text(std::string_view name) const;
   // For people only: cut to about `max_bytes`, see clean_utf8.

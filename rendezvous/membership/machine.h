@@ -112,8 +112,9 @@ struct JobStatus {
   std::vector<RoundRecord> rounds;  // the last ones, see ledger.h
   PhaseSeconds seconds;             // of all rounds
   std::optional<double> ettr;
-  std::optional<HangStatus> hang;       // the last verdict that was news
-  std::vector<std::string> stragglers;  // of the live round
+  std::optional<HangStatus> hang;          // the last verdict that was news
+  std::vector<std::string> stragglers;     // of the live round
+  std::optional<TrainingStatus> training;  // of the live round, over all nodes that said something
   std::optional<JobEnd> verdict;
 };
 

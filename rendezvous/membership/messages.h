@@ -89,6 +89,11 @@ struct WorkerFailure {
   std::string error_fields = {};
   // What is known of memory that ran out (agent/memory_kills.h), "ran out: …"; empty: nothing.
   std::string out_of_memory = {};
+  // What it was in, of the operations of its communicators: "rank 3 never came to all_reduce #127
+  // (25.0 MiB float32, sum) of communicator 0; ranks 0–2 waited in it for 30.0 s"; empty: not
+  // known.
+  std::string operation = {};
+  std::string flight_recorder = {};         // the file with its last operations, where that stays
   std::vector<std::string> log_files = {};  // those of its stdout and stderr; at most 2
   bool lasting = false;  // no restart mends it: its program is gone, or can't be executed
 };
@@ -213,10 +218,12 @@ struct Inspection {
   std::vector<RankReport> ranks;  // at most kMaxReportedRanks
 };
 
-// How long this node's steps take: when that changed, at most once in 10 s.
+// How long this node's steps take: when that changed, at most once in 10 s. How far its ranks are:
+// at most once in 5 s.
 struct StepTimes {
   std::uint64_t round = 0;
-  std::vector<RankStepTime> ranks;  // at most kMaxReportedRanks
+  std::vector<RankStepTime> ranks;  // at most kMaxReportedRanks; empty: as said before
+  std::optional<TrainingStatus> training = {};
 };
 
 using AgentMessage = std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded,

@@ -15,6 +15,7 @@ namespace ddprun::membership {
 inline constexpr std::size_t kMaxReportedRanks = 64;  // of one node
 inline constexpr std::size_t kMaxFrames = 16;
 inline constexpr std::size_t kMaxFrameBytes = 120;
+inline constexpr std::size_t kMaxOperationBytes = 256;
 inline constexpr std::size_t kMaxCallBytes = 256;  // the system call and what it waits for
 
 enum class RankActivity {
@@ -31,7 +32,11 @@ struct RankReport {
   std::string phase;     // "start-up", "train", "checkpoint", "evaluate", "tear-down"
   std::uint64_t step = 0, steps_done = 0;
   std::uint64_t collectives_begun = 0, collectives_done = 0;
-  std::string collective;              // the last one begun: "all_reduce"
+  std::string collective;  // the last one begun: "all_reduce"
+  // The oldest operation that it is in, and for how long: "all_reduce #127 (25.0 MiB float32, sum)
+  // of communicator 0". Empty: none, or it doesn't record them.
+  std::string operation;
+  std::chrono::milliseconds operation_time{0};
   std::chrono::milliseconds quiet{0};  // since its last progress
   std::chrono::milliseconds limit{0};  // of its phase; when it is reported
   // While it is blocked: when it may be acted upon; never before `limit`.
@@ -55,6 +60,15 @@ struct RankStepTime {
   int global_rank = -1;
   std::chrono::microseconds step{0};
   std::chrono::microseconds own{0};  // outside collectives
+};
+
+// How far the ranks of one node are.
+struct TrainingStatus {
+  std::string phase;              // of the rank that is the least far
+  std::uint64_t step = 0;         // that one's: the last one begun
+  int num_ranks = 0;              // that said their loss; 0: the next two are none
+  double loss = 0;                // the mean of theirs; finite
+  double samples_per_second = 0;  // of all of them
 };
 
 }  // namespace ddprun::membership

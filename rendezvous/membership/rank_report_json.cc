@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <boost/json/array.hpp>
+#include <cmath>
 #include <limits>
 #include <string_view>
 
@@ -45,6 +46,10 @@ json::object rank_report_object(const RankReport& report) {
   out["collectives_begun"] = counter_value(report.collectives_begun);
   out["collectives_done"] = counter_value(report.collectives_done);
   out["collective"] = text(report.collective, kMaxWordBytes);
+  if (!report.operation.empty()) {
+    out["operation"] = text(report.operation, kMaxOperationBytes);
+    out["operation_ms"] = time_value(report.operation_time);
+  }
   out["quiet_ms"] = time_value(report.quiet);
   out["limit_ms"] = time_value(report.limit);
   out["limit_if_blocked_ms"] = time_value(report.limit_if_blocked);
@@ -76,6 +81,10 @@ RankReport read_rank_report(const JsonFields& in) {
   report.collectives_begun = in.counter("collectives_begun");
   report.collectives_done = in.counter("collectives_done");
   report.collective = read_text(in, "collective", kMaxWordBytes);
+  if (in.has("operation")) {
+    report.operation = read_text(in, "operation", kMaxOperationBytes);
+    report.operation_time = in.time("operation_ms");
+  }
   report.quiet = in.time("quiet_ms");
   report.limit = in.time("limit_ms");
   report.limit_if_blocked = in.time("limit_if_blocked_ms");
@@ -109,6 +118,27 @@ RankStepTime read_step_time(const JsonFields& in) {
   time.step = std::chrono::microseconds(in.integer("step_us", 0, kMaxMicroseconds));
   time.own = std::chrono::microseconds(in.integer("own_us", 0, kMaxMicroseconds));
   return time;
+}
+
+json::object training_object(const TrainingStatus& status) {
+  json::object out;
+  out["phase"] = text(status.phase, kMaxWordBytes);
+  out["step"] = counter_value(status.step);
+  out["num_ranks"] = std::max(0, status.num_ranks);
+  const auto finite = [](double value) { return std::isfinite(value) ? value : 0.0; };
+  out["loss"] = finite(status.loss);
+  out["samples_per_second"] = finite(status.samples_per_second);
+  return out;
+}
+
+TrainingStatus read_training(const JsonFields& in) {
+  TrainingStatus status;
+  status.phase = read_text(in, "phase", kMaxWordBytes);
+  status.step = in.counter("step");
+  status.num_ranks = in.small("num_ranks", 0, kMaxInt);
+  status.loss = in.real("loss");
+  status.samples_per_second = in.real("samples_per_second");
+  return status;
 }
 
 }  // namespace ddprun::membership

@@ -55,7 +55,9 @@ struct Node {
   bool preempted = false;  // excluded, for now only: it was warned
   bool excluded = false;   // its key is in JobState::excluded: goes when the round is stopped
   bool left = false;       // excluded, and ended by its user while its workers were being stopped
-  std::vector<RankStepTime> step_times;  // in the live round, as it said last
+  // In the live round, as it said last.
+  std::vector<RankStepTime> step_times;
+  std::optional<TrainingStatus> training;
   bool gone = false;  // finished with success and lost afterwards: counts, but can't be placed
 };
 

@@ -107,3 +107,31 @@ TEST_CASE("progress pages: no worker can resize its page") {
   CHECK(::ftruncate(pages.memory(0), 1 << 20) == -1);
   CHECK(::fcntl(pages.memory(0), F_ADD_SEALS, F_SEAL_WRITE) == -1);
 }
+
+TEST_CASE("progress pages: a worker's communicators by the offsets of docs/agent-socket.md") {
+  ProgressPages pages;
+  pages.begin_round(1, 1);
+  CHECK(pages.communicators(0).empty());
+  Mapped worker(pages.memory(0));
+  constexpr std::size_t kSecond = 256 + 64;
+  worker.set(kSecond + 40, 4);    // size
+  worker.set(kSecond + 32, 126);  // done
+  auto states = pages.communicators(0);
+  REQUIRE(states.size() == 1);
+  CHECK(states[0].communicator == 1);
+  CHECK(states[0].size == 4);
+  CHECK(states[0].done == 126);
+  CHECK_FALSE(states[0].open.has_value());
+  worker.set(kSecond + 8, (std::uint64_t{3} << 32) | (1 << 16) | (2 << 8) | 2);
+  worker.set(kSecond + 16, 8);
+  worker.set(kSecond + 24, 1'000);
+  worker.set(kSecond, 127);
+  states = pages.communicators(0);
+  REQUIRE(states[0].open.has_value());
+  CHECK(text_of(*states[0].open) == "broadcast #127 (64 bytes float64, root 3) of communicator 1");
+  CHECK(states[0].begun_ns == 1'000);
+  for (std::size_t offset = 256; offset < 256 + 8 * 64; offset += 8) {
+    worker.set(offset, ~std::uint64_t{0});  // a worker may write what it likes
+  }
+  CHECK(pages.communicators(0).size() == 8);
+}

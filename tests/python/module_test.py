@@ -85,7 +85,8 @@ class Module(unittest.TestCase):
         worker = self.worker(
             "import ddprun\n"
             "ddprun.step(41); print('begun', flush=True); input()\n"
-            "ddprun.step(42); ddprun.step(43); print('two done', flush=True); input()\n"
+            "ddprun.step(42); ddprun.report(0.5, 64); ddprun.step(43); ddprun.report(0.25, 60)\n"
+            "print('two done', flush=True); input()\n"
             "ddprun.phase('checkpoint'); print('checkpoint', flush=True); input()\n")
         connection, lines, hello = self.agent.take()
         self.addCleanup(connection.close)
@@ -96,6 +97,8 @@ class Module(unittest.TestCase):
         print(file=worker.stdin, flush=True)
         self.assertEqual(worker.stdout.readline(), "two done\n")
         self.assertEqual([self.agent.word(o) for o in (64, 72, 80)], [1, 43, 42])
+        self.assertEqual([self.agent.word(o) for o in (768, 784)], [2, 124])
+        self.assertEqual(struct.unpack_from("<d", self.agent.page, 776)[0], 0.25)
         print(file=worker.stdin, flush=True)
         self.assertEqual(worker.stdout.readline(), "checkpoint\n")
         self.assertEqual(self.agent.word(64), 2)

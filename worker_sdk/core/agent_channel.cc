@@ -14,10 +14,10 @@
 
 #include "common/error.h"
 #include "common/fd_message.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "common/progress_page.h"
 #include "common/socket.h"
-#include "common/utf8.h"
 
 namespace ddprun {
 namespace {
@@ -39,25 +39,6 @@ UniqueFd connect_to_path(const std::string& path) {
     throw Error(ErrorCode::kUnavailable, "the agent's socket " + path + ": " + errno_text(errno));
   }
   return fd;
-}
-
-// The text as the inside of a JSON string: valid UTF-8 of one line, cut.
-std::string json_text(std::string_view text) {
-  std::string escaped;
-  while (!text.empty() && escaped.size() < kMaxReasonBytes) {
-    const std::size_t length = utf8_length(text);
-    const auto first = static_cast<unsigned char>(text.front());
-    if (length == 0) {
-      escaped += kReplacementCharacter;
-    } else if (first < 0x20 || first == 0x7f) {
-      escaped += ' ';
-    } else {
-      if (first == '"' || first == '\\') escaped += '\\';
-      escaped += text.substr(0, length);
-    }
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-  return escaped;
 }
 
 // Some bytes of the answer; a descriptor that comes with them goes to `page`.
@@ -140,12 +121,24 @@ bool AgentChannel::first_step(std::uint64_t step) {
 }
 
 bool AgentChannel::exclude_node(std::string_view reason) {
-  return send_line(R"({"type":"exclude_node","reason":")" + json_text(reason) + "\"}");
+  return send_line(R"({"type":"exclude_node","reason":")" + json_text(reason, kMaxReasonBytes) +
+                   "\"}");
 }
 
 bool AgentChannel::stop_job(std::string_view reason, int exit_code) {
-  return send_line(R"({"type":"stop_job","reason":")" + json_text(reason) +
+  return send_line(R"({"type":"stop_job","reason":")" + json_text(reason, kMaxReasonBytes) +
                    concat(R"(","exit_code":)", exit_code, "}"));
+}
+
+bool AgentChannel::operation_failed(const OperationFailure& failure, std::string_view file) {
+  std::string missing;
+  for (const int rank : failure.missing) missing += concat(missing.empty() ? "" : ",", rank);
+  return send_line(concat(R"({"type":"operation_failed","code":")", failure.code,
+                          R"(","operation":")", text_of(failure.facts), R"(","size":)",
+                          failure.size, R"(,"waited_ms":)", failure.waited.count(),
+                          R"(,"missing":[)", missing, R"(],"message":")",
+                          json_text(failure.message, kMaxReasonBytes), R"(","file":")",
+                          json_text(file, kMaxReasonBytes), "\"}"));
 }
 
 bool AgentChannel::send_line(const std::string& line) {

@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "common/unique_fd.h"
+#include "worker_sdk/core/flight_recorder.h"
 
 namespace ddprun {
 
@@ -36,6 +37,8 @@ class AgentChannel {
   bool first_step(std::uint64_t step);
   bool exclude_node(std::string_view reason);
   bool stop_job(std::string_view reason, int exit_code);  // 1 … 255
+  // `file`: where the flight recorder is about to be written; empty: nowhere.
+  bool operation_failed(const OperationFailure& failure, std::string_view file);
 
  private:
   bool send_line(const std::string& line);

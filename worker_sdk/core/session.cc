@@ -13,6 +13,8 @@
 #include "rendezvous/store/prefix_store.h"
 #include "rendezvous/store/store_timeout.h"
 #include "rendezvous/store/tcp_store.h"
+#include "worker_sdk/core/checked_communicator.h"
+#include "worker_sdk/core/flight_dump.h"
 #include "worker_sdk/core/host/host_communicator.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 #include "worker_sdk/core/nccl/loader.h"
@@ -89,11 +91,29 @@ Session::Session(WorkerEnv env, StoreFactory connect, NcclLoader loader)
   reach_agent();
 }
 
-Session::~Session() { progress_->on_begin(nullptr); }
+Session::~Session() {
+  progress_->on_begin(nullptr);
+  progress_->on_operation_failed(nullptr);
+}
+
+// Whatever thread found it. The agent first: the file may take a while.
+void Session::on_operation_failed(const OperationFailure& failure) {
+  const std::string file = flight_recorder_file(env_);
+  std::shared_ptr<AgentChannel> agent;
+  {
+    const std::lock_guard lock(agent_mutex_);
+    agent = agent_;
+  }
+  if (agent) agent->operation_failed(failure, file);
+  if (file.empty()) return;
+  write_flight_recorder(file, flight_recorder_json(progress_->recorder(), env_, &failure));
+}
 
 // Training needs no agent that listens; one that comes to it late is heard of at a step.
 void Session::reach_agent() {
-  progress_ = std::make_shared<WorkerProgress>();
+  progress_ = std::make_shared<WorkerProgress>(static_cast<std::size_t>(env_.num_recorded));
+  progress_->on_operation_failed(
+      [this](const OperationFailure& failure) { on_operation_failed(failure); });
   if (env_.agent_socket.empty()) return;
   try {
     if (join_agent(Deadline::after(kAgentTimeout))) return;
@@ -113,7 +133,10 @@ bool Session::join_agent(Deadline deadline) {
   }
   if (!greeted_->await_welcome(deadline)) return false;
   progress_->move_to(greeted_->page());
-  agent_ = std::move(greeted_);
+  {
+    const std::lock_guard lock(agent_mutex_);
+    agent_ = std::move(greeted_);
+  }
   progress_->on_first_step([agent = agent_](std::uint64_t step) { agent->first_step(step); });
   return true;
 }
@@ -177,13 +200,21 @@ std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
     store::PrefixStore agreement(prefix + "/backend", store_);
     verdict = agree_on_backend(agreement, env_.world_size, offer_device(choice));
   }
-  if (verdict.kind == BackendVerdict::Kind::kNccl) return make_nccl(prefix + "/nccl/", options);
+  if (verdict.kind == BackendVerdict::Kind::kNccl) {
+    auto communicator = make_nccl(prefix + "/nccl/", options);
+    if (!options.compare_calls && !env_.debug_collectives) return communicator;
+    const std::size_t number = progress_->recorder().communicators().size() - 1;
+    return make_checked_communicator(std::move(communicator), static_cast<std::uint32_t>(number),
+                                     [&](const std::shared_ptr<WorkerProgress>& progress) {
+                                       return make_host(prefix + "/compare/", options, progress);
+                                     });
+  }
   if (!verdict.why.empty() && env_.rank == 0) {
     // Machines without GPUs are meant to be so; a GPU that is left idle is not.
     const bool idles = verdict.some_have_a_device || std::filesystem::exists("/dev/nvidiactl");
     log_message(idles ? LogLevel::kWarning : LogLevel::kInfo, verdict.why);
   }
-  return make_host(prefix + "/host/", options);
+  return make_host(prefix + "/host/", options, progress_);
 }
 
 DeviceOffer Session::offer_device(BackendChoice choice) {
@@ -201,14 +232,15 @@ DeviceOffer Session::offer_device(BackendChoice choice) {
 }
 
 std::unique_ptr<Communicator> Session::make_host(const std::string& prefix,
-                                                 const CommunicatorOptions& options) {
+                                                 const CommunicatorOptions& options,
+                                                 const std::shared_ptr<WorkerProgress>& progress) {
   host::HostCommunicatorOptions host_options;
   host_options.rank = env_.rank;
   host_options.size = env_.world_size;
   host_options.node_rank = env_.node_rank;
   host_options.node_addr = env_.node_addr;
   host_options.key_prefix = prefix;
-  host_options.progress = progress_;
+  host_options.progress = progress;
   host_options.timeout = options.timeout;
   host_options.init_timeout = options.init_timeout;
   return host::make_host_communicator(*store_, host_options);

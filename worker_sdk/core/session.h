@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "rendezvous/store/store.h"
@@ -57,6 +58,10 @@ struct CommunicatorOptions {
   CurrentStream current_stream{};
   // nccl only: Work::wait() also blocks the calling thread until the result is there.
   bool blocking_wait = false;
+  // nccl only (host compares them always): before each collective the ranks compare their calls,
+  // and where they differ Error(kProtocol) says how, on every rank (checked_communicator.h). Slow,
+  // for finding errors. Also where DDPRUN_DEBUG=collectives; the same on every rank.
+  bool compare_calls = false;
 };
 
 // One thread at a time.
@@ -112,13 +117,15 @@ class Session {
                                                   const CommunicatorOptions& options = {});
 
  private:
+  void on_operation_failed(const OperationFailure& failure);
   void reach_agent();
   bool join_agent(Deadline deadline);
   bool try_agent_again();
   bool reached_boundary(std::uint64_t step);
   DeviceOffer offer_device(BackendChoice choice);
   std::unique_ptr<Communicator> make_host(const std::string& prefix,
-                                          const CommunicatorOptions& options);
+                                          const CommunicatorOptions& options,
+                                          const std::shared_ptr<WorkerProgress>& progress);
   std::unique_ptr<Communicator> make_nccl(const std::string& prefix,
                                           const CommunicatorOptions& options);
 
@@ -137,6 +144,7 @@ class Session {
   // For `stop_` alone, which a time-out ends. Null: no stop was asked for yet, or it has failed.
   std::unique_ptr<store::Store> stop_store_;
   int num_stop_failures_ = 0;
+  std::mutex agent_mutex_;                 // where agent_ changes, and another thread looks at it
   std::shared_ptr<AgentChannel> agent_;    // null: no agent, or none that answered
   std::unique_ptr<AgentChannel> greeted_;  // one that hasn't answered yet
   Clock::time_point next_try_{};

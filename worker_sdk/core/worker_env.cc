@@ -48,6 +48,16 @@ class Reader {
     return parsed;
   }
 
+  // Whether it is that word; notes a problem where it is set to another one.
+  bool is_word(const char* name, std::string_view word) {
+    const std::string value = text(name).value_or("");
+    if (value == word) return true;
+    if (!value.empty()) {
+      problem(std::string(name) + "=\"" + value + "\" is not \"" + std::string(word) + "\"");
+    }
+    return false;
+  }
+
   // Notes a contradiction between two variables that were both read well.
   void require_below(const char* name, std::optional<int> value, const char* bound_name,
                      std::optional<int> bound) {
@@ -94,6 +104,7 @@ class Reader {
 };
 
 constexpr int kMaxRanks = 1 << 24;
+constexpr int kMaxRecorded = 1'000'000;
 
 }  // namespace
 
@@ -110,6 +121,8 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   const auto num_nodes = reader.number(env::kGroupWorldSize, 1, kMaxRanks, std::nullopt);
   const auto restarts = reader.number(env::kRestartCount, 0, 1 << 30, 0);
   const auto round = reader.number(env::kRound, 1, 1 << 30, restarts.value_or(0) + 1);
+  const auto recorded = reader.number(env::kFlightRecorderSize, 0, kMaxRecorded, 2'000);
+  const bool debug = reader.is_word(env::kDebug, "collectives");
   const auto port = reader.number(env::kMasterPort, 1, 65535, std::nullopt);
 
   WorkerEnv result;
@@ -133,6 +146,10 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   result.master.port = static_cast<std::uint16_t>(*port);
   result.node_addr = reader.text(env::kNodeAddr).value_or("");
   result.agent_socket = reader.text(env::kAgentSocket).value_or("");
+  result.error_file = reader.text(env::kErrorFile).value_or("");
+  result.num_recorded = *recorded;
+  result.debug_collectives = debug;
+  result.recorder_dir = reader.text(env::kFlightRecorderDir).value_or("");
   result.run_id = reader.text(env::kRunId).value_or("none");
   return result;
 }

@@ -26,7 +26,11 @@ struct WorkerEnv {
   Endpoint master;        // the round's store
   std::string node_addr;  // this node, as peers reach it; empty where the launcher doesn't say
   std::string run_id;     // "none" where the launcher doesn't say
-  std::string agent_socket{};  // of the agent on this node; empty: there is none
+  std::string agent_socket{};      // of the agent on this node; empty: there is none
+  std::string error_file{};        // TORCHELASTIC_ERROR_FILE; empty: there is none
+  int num_recorded = 2'000;        // operations that the flight recorder holds; 0: it is off
+  bool debug_collectives = false;  // DDPRUN_DEBUG=collectives
+  std::string recorder_dir{};      // for its files; empty: beside the error file
 
   // Reads the variables that ddprun and torchrun set. Throws Error(kInvalidArgument) that lists
   // every missing, malformed and contradictory variable at once.

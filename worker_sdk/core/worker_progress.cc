@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <bit>
 #include <cerrno>
 
 #include "common/error.h"
@@ -36,12 +37,14 @@ ProgressPage* map_checked(const UniqueFd& memory) {
 }  // namespace
 
 // Shared, so that move_to() can have a second view of it.
-WorkerProgress::WorkerProgress() : page_(map(-1, MAP_SHARED | MAP_ANONYMOUS)) {
+WorkerProgress::WorkerProgress(std::size_t num_recorded)
+    : page_(map(-1, MAP_SHARED | MAP_ANONYMOUS)), recorder_(num_recorded, page_->operations) {
   page_->version = kProgressVersion;
   page_->magic = kProgressMagic;
 }
 
-WorkerProgress::WorkerProgress(const UniqueFd& memory) : page_(map_checked(memory)) {}
+WorkerProgress::WorkerProgress(const UniqueFd& memory)
+    : page_(map_checked(memory)), recorder_(FlightRecorder::kDefaultCapacity, page_->operations) {}
 
 // Other threads may be counting collectives: theirs go to the old page until page_ is the new one,
 // and what came after the old counts were copied is added then.
@@ -60,12 +63,16 @@ void WorkerProgress::move_to(const UniqueFd& memory) {
   fresh->steps_done = old->steps_done.load();
   fresh->step = old->step.load();
   fresh->phase = old->phase.load();
+  fresh->loss = old->loss.load();
+  fresh->samples = old->samples.load();
+  fresh->num_reports = old->num_reports.load();
   fresh->collectives_begun = begun;
   fresh->collectives_done = done;
   fresh->last_collective = old->last_collective.load();
   map(memory.get(), MAP_SHARED, page_);
   page_->collectives_begun += old->collectives_begun - begun;
   page_->collectives_done += old->collectives_done - done;
+  recorder_.publish();
   unmap(old);
   unmap(fresh);
   first_ended_ = false;  // it was told to nobody
@@ -119,6 +126,12 @@ void WorkerProgress::set_phase(ProgressPhase phase) {
   page_->phase = static_cast<std::uint64_t>(phase);
 }
 
+void WorkerProgress::report(double loss, std::uint64_t num_samples) {
+  page_->loss = std::bit_cast<std::uint64_t>(loss);
+  page_->samples += num_samples;
+  ++page_->num_reports;
+}
+
 void WorkerProgress::collective_begun(CollectiveKind kind) {
   page_->last_collective.store(static_cast<std::uint64_t>(kind), std::memory_order_relaxed);
   page_->collectives_begun.fetch_add(1, std::memory_order_release);
@@ -126,6 +139,24 @@ void WorkerProgress::collective_begun(CollectiveKind kind) {
 
 void WorkerProgress::collective_done() {
   page_->collectives_done.fetch_add(1, std::memory_order_release);
+}
+
+void WorkerProgress::on_operation_failed(std::function<void(const OperationFailure&)> call) {
+  const std::lock_guard lock(failed_mutex_);
+  failed_ = std::move(call);
+}
+
+// One after the other: the call writes one file.
+void WorkerProgress::operation_failed(const OperationFacts& facts, const Error& error,
+                                      std::vector<int> missing, int size,
+                                      std::chrono::milliseconds waited) {
+  const ErrorCode code = error.code();
+  if (code != ErrorCode::kTimeout && code != ErrorCode::kPeerLost && code != ErrorCode::kProtocol) {
+    return;
+  }
+  const std::lock_guard lock(failed_mutex_);
+  if (!failed_) return;
+  failed_({facts, to_string(code), error.what(), std::move(missing), size, waited});
 }
 
 StopRequest WorkerProgress::stop_request() const {

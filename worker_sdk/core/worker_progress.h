@@ -3,20 +3,25 @@
 // system call, no lock. Without an agent the words are private and everything works the same.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <mutex>
+#include <vector>
 
 #include "common/clock.h"
+#include "common/error.h"
 #include "common/progress_page.h"
 #include "common/unique_fd.h"
+#include "worker_sdk/core/flight_recorder.h"
 
 namespace ddprun {
 
 // Steps and phases are one thread's business, the loop's; the rest may be called from any thread.
 class WorkerProgress {
  public:
-  // A page that nobody reads.
-  WorkerProgress();
+  // A page that nobody reads. The recorder holds so many operations; 0: none.
+  explicit WorkerProgress(std::size_t num_recorded = FlightRecorder::kDefaultCapacity);
   // The agent's page. Throws Error(kSystem), Error(kProtocol) where it is none of this version.
   explicit WorkerProgress(const UniqueFd& memory);
 
@@ -39,6 +44,10 @@ class WorkerProgress {
 
   void set_phase(ProgressPhase phase);
 
+  // What the step just done came to, for those who look at the job (GET /v1/jobs): this rank's
+  // loss, and how many samples it took. The loop's thread.
+  void report(double loss, std::uint64_t num_samples);
+
   // One call at the end of the first step; `step` is 0 where the loop tells no numbers.
   void on_first_step(std::function<void(std::uint64_t step)> call) {
     first_step_ = std::move(call);
@@ -49,6 +58,15 @@ class WorkerProgress {
 
   void collective_begun(CollectiveKind kind);
   void collective_done();
+
+  // The last operations of all communicators.
+  FlightRecorder& recorder() { return recorder_; }
+
+  // Called with the first failure of each communicator that is a time-out, a lost peer or ranks
+  // that made different calls, on the thread that found it; null: by nobody.
+  void on_operation_failed(std::function<void(const OperationFailure&)> call);
+  void operation_failed(const OperationFacts& facts, const Error& error, std::vector<int> missing,
+                        int size, std::chrono::milliseconds waited);
 
   StopRequest stop_request() const;         // of the agent
   Clock::time_point stop_deadline() const;  // when it will stop the workers
@@ -65,22 +83,40 @@ class WorkerProgress {
   bool first_ended_ = false;
   std::function<void(std::uint64_t)> first_step_;
   std::function<bool()> begun_;
+  FlightRecorder recorder_;
+  std::mutex failed_mutex_;
+  std::function<void(const OperationFailure&)> failed_;  // guarded by failed_mutex_
 };
 
-// Marks one operation of a communicator, well or badly ended. `progress` may be null.
+// Marks one scheduled operation of a communicator while it executes: it has ended well where
+// complete() was called. `progress` may be null.
 class CollectiveScope {
  public:
-  CollectiveScope(WorkerProgress* progress, CollectiveKind kind) : progress_(progress) {
-    if (progress_ != nullptr) progress_->collective_begun(kind);
+  CollectiveScope(WorkerProgress* progress, CollectiveKind kind, FlightRecorder::Ticket ticket)
+      : progress_(progress), ticket_(ticket) {
+    if (progress_ == nullptr) return;
+    progress_->collective_begun(kind);
+    progress_->recorder().start(ticket_);
   }
   ~CollectiveScope() {
-    if (progress_ != nullptr) progress_->collective_done();
+    if (progress_ == nullptr) return;
+    fail();
+    progress_->collective_done();
+  }
+  void complete() {
+    if (progress_ != nullptr) progress_->recorder().complete(ticket_);
+    ticket_ = 0;
+  }
+  void fail() {
+    if (progress_ != nullptr) progress_->recorder().fail(ticket_);
+    ticket_ = 0;
   }
   CollectiveScope(const CollectiveScope&) = delete;
   CollectiveScope& operator=(const CollectiveScope&) = delete;
 
  private:
   WorkerProgress* const progress_;
+  FlightRecorder::Ticket ticket_;
 };
 
 }  // namespace ddprun

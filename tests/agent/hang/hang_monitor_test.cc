@@ -59,7 +59,7 @@ class Watched {
       inspected = std::move(ranks);
       answered.push_back(of);
     };
-    events.steps_timed = [](auto) {};
+    events.steps_timed = [](auto, auto) {};
     group.start(std::move(specs));
     monitor = std::make_unique<HangMonitor>(group.io, options, events);
     monitor->start();

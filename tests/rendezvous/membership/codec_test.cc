@@ -70,17 +70,22 @@ RankReport full_report() {
   report.call = "read() of /data/part-07";
   report.frames = {"read", "main"};
   report.note = "note";
+  report.operation = "all_reduce #127 (25.0 MiB float32, sum) of communicator 0";
+  report.operation_time = std::chrono::milliseconds(6100);
   return report;
 }
 
 TEST_CASE("Codec: every agent message survives the way there and back") {
   WorkerFailed failed{3,
                       {5, 1, 1, "gpu01", 99, 7, 0, "note", {"one", "two"}, true, 123456789, 250}};
+  failed.failure.operation = "rank 3 never came to barrier #4 of communicator 0";
+  failed.failure.flight_recorder = "/logs/0/flight_recorder.json";
   RankReport foreign = full_report();
   foreign.foreign = true;
   foreign.limit_if_working.reset();
-  const StepTimes times{
-      4, {{3, std::chrono::microseconds(50'000), std::chrono::microseconds(20'000)}}};
+  const StepTimes times{4,
+                        {{3, std::chrono::microseconds(50'000), std::chrono::microseconds(20'000)}},
+                        TrainingStatus{"train", 41, 2, 0.25, 1234.5}};
   const std::vector<AgentMessage> messages = {
       full_join(),
       Join{full_join()},
@@ -101,7 +106,8 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       Leave{"the connection to its launcher was lost", 75, true},
       Stalled{4, full_report()},
       Inspection{4, 2, {full_report(), foreign}},
-      times};
+      times,
+      StepTimes{4, {}}};
   for (const AgentMessage& message : messages) {
     const std::string text = encode(AgentEnvelope{7, 9, message});
     const AgentEnvelope back = decode_agent_message(text);
@@ -134,6 +140,8 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
                                     "/l/error.json",
                                     R"({"cause":"disk"})",
                                     "ran out: the kernel's OOM killer …",
+                                    "it was in barrier #4 of communicator 0 for 0.1 s",
+                                    "/l/flight_recorder.json",
                                     {"/l/stdout.log", "/l/stderr.log"}};
   end.victims = {"rank 3 …", "and 2 more"};
   StartRound start{2, 1, 1, 2, 4, 8, 3, 5, "10.0.0.2", "10.0.0.1", "10.0.0.1", 40001, true};

@@ -333,6 +333,25 @@ TEST_CASE(
   CHECK(j.table.status().front().rounds.front().stragglers.size() == 1);
 }
 
+TEST_CASE("Training: the step of the node that is the least far, the mean loss, all samples") {
+  HangScript j;
+  CHECK_FALSE(j.table.status().front().training.has_value());
+  j.mentions("1", StepTimes{1, {}, TrainingStatus{"train", 41, 4, 1.0, 100}});
+  CHECK(j.table.status().front().training->step == 41);
+  j.mentions("2", StepTimes{1, {}, TrainingStatus{"evaluate", 40, 1, 6.0, 50}});
+  const auto training = j.table.status().front().training;
+  REQUIRE(training.has_value());
+  CHECK(training->phase == "evaluate");
+  CHECK(training->step == 40);
+  CHECK(training->loss == 2.0);
+  CHECK(training->num_ranks == 5);
+  CHECK(training->samples_per_second == 150);
+  j.mentions("1", times(0, {10ms, 11ms, 12ms, 11ms}));  // takes nothing back
+  CHECK(j.table.status().front().training->step == 40);
+  j.fails("1", 1, 3);
+  CHECK_FALSE(j.table.status().front().training.has_value());
+}
+
 TEST_CASE("Stragglers: times of microseconds, and those of a round that is over, are none") {
   HangScript j;
   j.mentions("1", times(0, {10us, 11us}));

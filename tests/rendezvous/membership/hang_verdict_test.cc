@@ -66,6 +66,29 @@ TEST_CASE("compare_ranks: seven ranks in an all-reduce, one in read(): the one i
   CHECK(failure.last_lines == finding.lines);
 }
 
+TEST_CASE("compare_ranks: the operation that the others wait in for the outlier") {
+  constexpr char kOperation[] = "all_reduce #127 (25.0 MiB float32, sum) of communicator 0";
+  Inspected inspected = one_outside();
+  CHECK(compare_ranks(inspected).operation.empty());  // nobody records
+  for (std::size_t i = 0; i < 8; ++i) {
+    if (i == 3) continue;
+    report(inspected, i).operation = kOperation;
+    report(inspected, i).operation_time = 6s + std::chrono::milliseconds(i);
+  }
+  const HangFinding finding = compare_ranks(inspected);
+  const std::string expected =
+      std::string("rank 3 never came to ") + kOperation + "; ranks 0–2, 4–7 wait in it for 6.0 s";
+  CHECK(finding.operation == expected);
+  CHECK(finding.lines.front() == expected);
+  const WorkerFailure failure = hung_failure(finding, inspected);
+  CHECK(failure.operation == expected);
+  CHECK_THAT(failure.last_lines.front(), Contains("state S"));  // it isn't said twice
+  report(inspected, 3).operation = "barrier #4 of communicator 1";
+  CHECK_THAT(compare_ranks(inspected).operation, Contains(": it is in barrier #4 of"));
+  report(inspected, 3).operation = kOperation;
+  CHECK(compare_ranks(inspected).operation.empty());
+}
+
 TEST_CASE("compare_ranks: a rank that waits is a victim, however long it has been quiet") {
   Inspected inspected = one_outside();
   for (const std::size_t rank : {0, 5, 7}) report(inspected, rank).quiet = 60s;

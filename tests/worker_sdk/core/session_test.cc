@@ -3,6 +3,8 @@
 // agreement on a backend with its warning, and both backends behind make_communicator.
 #include "worker_sdk/core/session.h"
 
+#include <atomic>
+#include <barrier>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -170,6 +172,107 @@ TEST_CASE("Session: auto with a device each is NCCL, several communicators at on
   store::TcpStore direct(server.endpoint());
   CHECK(direct.check({"ddprun/1/comm0/nccl/id/0", "ddprun/1/comm1/nccl/id/0"}));  // of this round
   CHECK(fakes.nccl->num_violations() == 0);
+}
+
+// One element on the device of the session's thread.
+struct DeviceNumber {
+  DeviceNumber(Communicator& communicator, test::FakeCuda& cuda, std::size_t count)
+      : buffer(communicator.allocate(count * sizeof(float))) {
+    int device = -1;
+    cuda.get_device(&device);
+    view = {.data = buffer->data(), .count = count, .dtype = DType::kFloat32};
+    view.device = Device{Device::Kind::kCuda, device};
+  }
+  std::unique_ptr<CommBuffer> buffer;
+  TensorView view;
+};
+
+TEST_CASE("Session: NCCL's calls are compared in debug mode, and are as they were") {
+  Fakes fakes(4);
+  ServerThread server;
+  run_sessions(server, 4, fakes.loader(), [&](Session& session) {
+    const auto world = session.make_communicator({}, {.compare_calls = true});
+    expect(world->backend() == "nccl" && world->size() == 4, "NCCL");
+    DeviceNumber number(*world, *fakes.cuda, 1);
+    *static_cast<float*>(number.view.data) = 1;
+    const WorkPtr work = world->all_reduce(number.view, ReduceOp::kSum, {.async = true});
+    work->wait();
+    world->broadcast(number.view, 2);
+    world->barrier();
+    fakes.cuda->stream_synchronize(nullptr);
+    expect(*static_cast<float*>(number.view.data) == 4, "a sum over four ranks");
+    const auto entries = session.progress().recorder().entries();
+    expect(entries.size() == 4, "the comparisons are not recorded");
+  });
+  CHECK(fakes.nccl->num_violations() == 0);
+}
+
+TEST_CASE("Session: in debug mode different NCCL calls are named on every rank") {
+  const int what = GENERATE(0, 1, 2, 3);
+  CAPTURE(what);
+  Fakes fakes(3);
+  ServerThread server;
+  run_sessions(server, 3, fakes.loader(), [&](Session& session) {
+    const auto world = session.make_communicator({}, {.compare_calls = true});
+    std::vector<OperationFailure> told;
+    session.progress().on_operation_failed([&](const auto& failure) { told.push_back(failure); });
+    DeviceNumber numbers(*world, *fakes.cuda, 8);
+    const Error error = error_of([&] {
+      TensorView fewer = numbers.view;
+      fewer.count = 4;
+      const bool odd = session.rank() == 1;
+      if (odd && what == 0) world->broadcast(fewer, 0);
+      if (odd && what == 1) world->all_reduce(fewer, ReduceOp::kSum);
+      if (odd && what == 2) world->all_reduce(numbers.view, ReduceOp::kMax);
+      if (odd && what == 3) world->barrier();
+      if (!odd) world->all_reduce(numbers.view, ReduceOp::kSum, {.async = true})->wait();
+    });
+    expect(error.code() == ErrorCode::kProtocol, error.what());
+    constexpr const char* kOdd[] = {"broadcast #2 (16 bytes float32, root 0)",
+                                    "all_reduce #2 (16 bytes float32, sum)",
+                                    "all_reduce #2 (32 bytes float32, max)", "barrier #2"};
+    expect(contains(error.what(), std::string("rank 1 called ") + kOdd[what]), error.what());
+    expect(contains(error.what(), "where rank 0 called all_reduce #2 (32 bytes float32, sum)"),
+           error.what());
+    expect(told.size() == 1 && told[0].code == "protocol error", "the recorder is told once");
+    session.progress().on_operation_failed(nullptr);
+    const Error later = error_of([&] { world->barrier(); });
+    expect(later.code() != ErrorCode::kInvalidArgument, later.what());
+  });
+}
+
+TEST_CASE("Session: an NCCL operation that a rank never joins is recorded with its name") {
+  const bool compared = GENERATE(false, true);
+  CAPTURE(compared);
+  Fakes fakes(2);
+  ServerThread server;
+  std::barrier everyone(2);
+  run_sessions(server, 2, fakes.loader(), [&](Session& session) {
+    const auto world = session.make_communicator(
+        {}, {.timeout = milliseconds(500), .blocking_wait = true, .compare_calls = compared});
+    std::vector<OperationFailure> told;
+    std::atomic<int> num_told = 0;
+    session.progress().on_operation_failed([&](const auto& failure) {
+      told.push_back(failure);
+      ++num_told;
+    });
+    DeviceNumber number(*world, *fakes.cuda, 8);
+    if (session.rank() == 0) {
+      const Error error = error_of([&] { world->all_reduce(number.view, ReduceOp::kSum); });
+      expect(error.code() == ErrorCode::kTimeout, error.what());
+      world->abort("enough");
+    }
+    everyone.arrive_and_wait();
+    const auto deadline = Deadline::after(milliseconds(10'000));
+    while (session.rank() == 0 && num_told == 0 && !deadline.expired()) {
+      std::this_thread::yield();  // the watchdog tells it
+    }
+    session.progress().on_operation_failed(nullptr);  // after which nothing is told any more
+    if (session.rank() == 1) return;
+    expect(told.size() == 1, "told once");
+    expect(told[0].code == "timeout" && told[0].missing == std::vector<int>{1}, told[0].message);
+    expect(told[0].facts.kind == CollectiveKind::kAllReduce && told[0].facts.count == 8, "what");
+  });
 }
 
 TEST_CASE("Session: auto with more ranks than GPUs is the host backend and says so") {

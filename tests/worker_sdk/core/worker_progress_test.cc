@@ -96,7 +96,7 @@ TEST_CASE("WorkerProgress: an agent's page is written in place; another page is 
 TEST_CASE("CollectiveScope: counts an operation, also one that throws") {
   WorkerProgress progress;
   try {
-    const CollectiveScope scope(&progress, CollectiveKind::kBroadcast);
+    const CollectiveScope scope(&progress, CollectiveKind::kBroadcast, 0);
     CHECK(progress.page().collectives_begun == 1);
     CHECK(progress.page().collectives_done == 0);
     throw 1;
@@ -104,5 +104,5 @@ TEST_CASE("CollectiveScope: counts an operation, also one that throws") {
   }
   CHECK(progress.page().collectives_done == 1);
   CHECK(progress.page().last_collective == static_cast<std::uint64_t>(CollectiveKind::kBroadcast));
-  const CollectiveScope nobody(nullptr, CollectiveKind::kBarrier);
+  const CollectiveScope nobody(nullptr, CollectiveKind::kBarrier, 0);
 }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -34,7 +35,11 @@ CollectiveKind collective_kind(CallKind kind) {
 class HostCommunicator final : public Communicator {
  public:
   HostCommunicator(store::Store& store, const HostCommunicatorOptions& options)
-      : options_(options), collectives_queue_("ddprun-comm") {
+      : options_(options),
+        number_(options.progress
+                    ? options.progress->recorder().add_communicator("host", options.size)
+                    : 0),
+        collectives_queue_("ddprun-comm") {
     if (options_.size > 1) {
       node_ = std::make_unique<HostNode>(store, options_);
     } else {
@@ -184,9 +189,11 @@ class HostCommunicator final : public Communicator {
                 Body body) {
     const std::chrono::milliseconds timeout = options.timeout.value_or(options_.timeout);
     num_open_.fetch_add(1);
-    auto operation = [this, what, timeout, body = std::move(body)] {
+    const FlightRecorder::Ticket ticket =
+        progress() != nullptr ? progress()->recorder().schedule(facts(what)) : 0;
+    auto operation = [this, what, timeout, ticket, body = std::move(body)] {
       const Call call{.header = what, .deadline = Deadline::after(timeout), .timeout = timeout};
-      execute(call, body);
+      execute(call, body, ticket);
     };
     if (!options.async) {
       queue.run(operation);
@@ -200,18 +207,43 @@ class HostCommunicator final : public Communicator {
     }
   }
 
-  void execute(const Call& call, const Body& body) {
+  void execute(const Call& call, const Body& body, FlightRecorder::Ticket ticket) {
     const Closing closing{num_open_};
-    const CollectiveScope scope(progress(), collective_kind(call.header.kind));
+    CollectiveScope scope(progress(), collective_kind(call.header.kind), ticket);
     if (failed_.load(std::memory_order_acquire)) rethrow_failure(call);
+    const Clock::time_point begun = Clock::now();
     try {
       body(call);
+      scope.complete();
     } catch (const Error& error) {
+      scope.fail();
+      tell_failure(call, error, begun);
       end_with(error);
     } catch (const std::exception& error) {
       end_with(Error(ErrorCode::kResourceExhausted,
                      concat(call.text(), " on rank ", rank(), ": ", error.what())));
     }
+  }
+
+  OperationFacts facts(const CallHeader& header) const {
+    const CollectiveKind kind = collective_kind(header.kind);
+    const bool has_root = header.kind == CallKind::kBroadcast || header.kind == CallKind::kSend ||
+                          header.kind == CallKind::kRecv;
+    return {kind,
+            header.op,
+            static_cast<std::uint8_t>(header.dtype),
+            has_root ? header.root : -1,
+            header.count,
+            number_,
+            header.sequence};
+  }
+
+  void tell_failure(const Call& call, const Error& error, Clock::time_point begun) {
+    if (progress() == nullptr || told_.exchange(true)) return;
+    tell_others(error);  // first: what follows writes a file
+    progress()->operation_failed(
+        facts(call.header), error, node_ ? node_->group().absent() : std::vector<int>(), size(),
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun));
   }
 
   // The ranks are out of step now: every later call fails as this one did.
@@ -283,6 +315,7 @@ class HostCommunicator final : public Communicator {
 
   // Constant after construction.
   const HostCommunicatorOptions options_;
+  const std::uint32_t number_;  // of this communicator in the flight recorder
   SoloCollectives solo_;
   std::unique_ptr<Arena> solo_arena_;  // size() == 1
   std::unique_ptr<HostNode> node_;     // size() > 1
@@ -292,6 +325,7 @@ class HostCommunicator final : public Communicator {
 
   std::atomic<int> num_open_{0};  // issued and not ended
   std::atomic<bool> failed_{false};
+  std::atomic<bool> told_{false};  // the recorder knows of a failure
   std::mutex failure_mutex_;
   std::exception_ptr failure_;  // guarded by failure_mutex_
 

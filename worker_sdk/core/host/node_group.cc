@@ -123,7 +123,7 @@ void NodeGroup::wait_for_all(FlagMember which, std::uint32_t value, const Call& 
 }
 
 // Who is furthest behind holds up the others; who waits for another node is not to blame.
-std::string NodeGroup::who_is_behind(int waiting_for) const {
+std::string NodeGroup::who_is_behind(int waiting_for) {
   const auto progress = [this](int local) {
     const RankControl& rank = control(local);
     const RankControl& own = control(local_index());
@@ -140,19 +140,34 @@ std::string NodeGroup::who_is_behind(int waiting_for) const {
   }
   std::string missing;
   int num_missing = 0;
+  std::vector<int> absent;
   for (int local = 0; local < num_local(); ++local) {
     if (local == local_index() || progress(local) != least) continue;
     const int elsewhere = control(local).waits_for.load(std::memory_order_relaxed);
     missing += num_missing++ == 0 ? "" : ", ";
+    absent.push_back(elsewhere != 0 ? elsewhere - 1 : rank_of(local));
     missing += elsewhere != 0
                    ? concat(elsewhere - 1, " (for which rank ", rank_of(local), " waits)")
                    : std::to_string(rank_of(local));
   }
+  set_absent(std::move(absent));
   return (num_missing > 1 ? "ranks " : "rank ") + missing;
 }
 
-void NodeGroup::throw_timeout(const std::string& supposed, const Call& call) {
+void NodeGroup::set_absent(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  const std::lock_guard lock(absent_mutex_);
+  absent_ = std::move(ranks);
+}
+
+std::vector<int> NodeGroup::absent() const {
+  const std::lock_guard lock(absent_mutex_);
+  return absent_;
+}
+
+void NodeGroup::throw_timeout(const std::string& supposed, const Call& call, int supposed_rank) {
   std::string who = supposed;
+  if (supposed_rank >= 0) set_absent({supposed_rank});
   if (roll_call_ && call.is_collective()) {
     const std::optional<RollCallNote> note = roll_call_(call.header.sequence);
     throw_if_failed(call.text());
@@ -160,7 +175,11 @@ void NodeGroup::throw_timeout(const std::string& supposed, const Call& call) {
       throw Error(ErrorCode::kProtocol,
                   different_calls(note->caller, note->call, note->deviator, note->deviation));
     }
-    if (note) who = absent_text(*note);
+    if (note) {
+      who = absent_text(*note);
+      const auto named = std::min<std::size_t>(note->num_absent, RollCallNote::kMaxNamed);
+      set_absent({note->absent, note->absent + named});
+    }
   }
   throw Error(ErrorCode::kTimeout,
               concat(call.text(), " on rank ", topology_.rank(), " timed out after ",

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "worker_sdk/core/host/call.h"
 #include "worker_sdk/core/host/node_memory.h"
@@ -76,7 +77,11 @@ class NodeGroup {
   // Ends a call whose deadline has passed. `supposed` is whom this rank waits for, in words, and
   // is named where a roll-call finds nobody. Throws Error(kTimeout), Error(kProtocol) where the
   // ranks turn out to have made different calls, or the node's failure where one came meanwhile.
-  [[noreturn]] void throw_timeout(const std::string& supposed, const Call& call);
+  [[noreturn]] void throw_timeout(const std::string& supposed, const Call& call,
+                                  int supposed_rank = -1);
+
+  // Ranks that the last throw_timeout() found missing; of many the first 16. Any thread.
+  std::vector<int> absent() const;
 
   // Says that this rank goes without having failed.
   void leave();
@@ -89,7 +94,8 @@ class NodeGroup {
   bool wait_a_while(Flag& flag, std::uint32_t value, int local, const Call& call);
   void sleep_on(Flag& flag, std::uint32_t seen, Clock::duration at_most);
   void wake_everybody();
-  std::string who_is_behind(int waiting_for) const;
+  std::string who_is_behind(int waiting_for);
+  void set_absent(std::vector<int> ranks);
 
   // Constant after construction.
   const Topology topology_;
@@ -100,6 +106,9 @@ class NodeGroup {
 
   std::mutex post_mutex_;  // own failure record
   bool posted_ = false;    // guarded by post_mutex_
+
+  mutable std::mutex absent_mutex_;
+  std::vector<int> absent_;  // guarded by absent_mutex_
 };
 
 }  // namespace ddprun::host

@@ -30,7 +30,7 @@ void OperationIo::check(int rank, const Call& call) {
   if (!call.deadline.expired()) return;
   group_.throw_timeout(concat("rank ", rank, " on another node",
                               call.is_collective() ? ", or for a rank that it waits for" : ""),
-                       call);
+                       call, rank);
 }
 
 void OperationIo::wait(std::vector<pollfd>& polls, int rank, const Call& call) {

@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
+#include "common/bounded_call.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "rendezvous/store/store_timeout.h"
-#include "worker_sdk/core/nccl/bounded_call.h"
 #include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/peer_board.h"
 

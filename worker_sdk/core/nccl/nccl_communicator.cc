@@ -53,6 +53,9 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_pt
       failure_(std::make_shared<Failure>()),
       gate_(std::make_shared<CommGate>(comm)),
       events_(std::make_shared<EventPool>(cuda_, options_.rank)),
+      number_(options_.progress
+                  ? options_.progress->recorder().add_communicator("nccl", options_.size)
+                  : 0),
       watchdog_(std::make_unique<Watchdog>(nccl_, cuda_, options_, gate_, failure_)) {
   const int rank = options_.rank;
   try {
@@ -86,7 +89,7 @@ NcclCommunicator::~NcclCommunicator() {
 
 WorkPtr NcclCommunicator::all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) {
   check_buffer("all_reduce", buffer);
-  return start_work(CollectiveKind::kAllReduce,
+  return start_work(facts(CollectiveKind::kAllReduce, buffer, op),
                     describe("all_reduce", buffer) + " " + to_string(op), options,
                     [&](Comm comm, Stream stream) {
                       return nccl_->all_reduce(buffer.data, buffer.data, buffer.count, buffer.dtype,
@@ -97,7 +100,7 @@ WorkPtr NcclCommunicator::all_reduce(TensorView buffer, ReduceOp op, const CallO
 WorkPtr NcclCommunicator::broadcast(TensorView buffer, int root, const CallOptions& options) {
   check_buffer("broadcast", buffer);
   check_rank("broadcast", "root", root);
-  return start_work(CollectiveKind::kBroadcast,
+  return start_work(facts(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root),
                     describe("broadcast", buffer) + " from rank " + std::to_string(root), options,
                     [&](Comm comm, Stream stream) {
                       return nccl_->broadcast(buffer.data, buffer.data, buffer.count, buffer.dtype,
@@ -110,8 +113,8 @@ WorkPtr NcclCommunicator::all_gather(TensorView input, TensorView output,
   check_buffer("all_gather", input);
   check_buffer("all_gather", output);
   check_parts("all_gather", input, output);
-  return start_work(CollectiveKind::kAllGather, describe("all_gather", input), options,
-                    [&](Comm comm, Stream stream) {
+  return start_work(facts(CollectiveKind::kAllGather, input), describe("all_gather", input),
+                    options, [&](Comm comm, Stream stream) {
                       return nccl_->all_gather(input.data, output.data, input.count, input.dtype,
                                                comm, stream);
                     });
@@ -122,7 +125,7 @@ WorkPtr NcclCommunicator::reduce_scatter(TensorView input, TensorView output, Re
   check_buffer("reduce_scatter", input);
   check_buffer("reduce_scatter", output);
   check_parts("reduce_scatter", output, input);
-  return start_work(CollectiveKind::kReduceScatter,
+  return start_work(facts(CollectiveKind::kReduceScatter, output, op),
                     describe("reduce_scatter", input) + " " + to_string(op), options,
                     [&](Comm comm, Stream stream) {
                       return nccl_->reduce_scatter(input.data, output.data, output.count,
@@ -133,26 +136,28 @@ WorkPtr NcclCommunicator::reduce_scatter(TensorView input, TensorView output, Re
 WorkPtr NcclCommunicator::send(TensorView buffer, int peer, const CallOptions& options) {
   check_buffer("send", buffer);
   check_peer("send", peer);
-  return start_work(
-      CollectiveKind::kSend, describe("send", buffer) + " to rank " + std::to_string(peer), options,
-      [&](Comm comm, Stream stream) {
-        return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm, stream);
-      });
+  return start_work(facts(CollectiveKind::kSend, buffer, ReduceOp::kSum, peer),
+                    describe("send", buffer) + " to rank " + std::to_string(peer), options,
+                    [&](Comm comm, Stream stream) {
+                      return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm,
+                                         stream);
+                    });
 }
 
 WorkPtr NcclCommunicator::recv(TensorView buffer, int peer, const CallOptions& options) {
   check_buffer("recv", buffer);
   check_peer("recv", peer);
-  return start_work(
-      CollectiveKind::kRecv, describe("recv", buffer) + " from rank " + std::to_string(peer),
-      options, [&](Comm comm, Stream stream) {
-        return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm, stream);
-      });
+  return start_work(facts(CollectiveKind::kRecv, buffer, ReduceOp::kSum, peer),
+                    describe("recv", buffer) + " from rank " + std::to_string(peer), options,
+                    [&](Comm comm, Stream stream) {
+                      return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm,
+                                         stream);
+                    });
 }
 
 void NcclCommunicator::barrier(const CallOptions& options) {
   const auto operation =
-      start(CollectiveKind::kBarrier, "barrier", options, [&](Comm comm, Stream stream) {
+      start(facts(CollectiveKind::kBarrier, {}), "barrier", options, [&](Comm comm, Stream stream) {
         return nccl_->all_reduce(barrier_memory_, barrier_memory_, 1, DType::kInt32, ReduceOp::kSum,
                                  comm, stream);
       });
@@ -170,10 +175,11 @@ std::unique_ptr<CommBuffer> NcclCommunicator::allocate(std::size_t size_bytes) {
   }
   CudaResult zeroed = kCudaSuccess;
   const auto operation =
-      start(CollectiveKind::kAllocate, "zeroing a buffer", {}, [&](Comm, Stream stream) {
-        zeroed = cuda_->memory_set(buffer->data(), 0, size_bytes, stream);
-        return Result::kSuccess;
-      });
+      start(facts(CollectiveKind::kAllocate, {.count = size_bytes, .dtype = DType::kUInt8}),
+            "zeroing a buffer", {}, [&](Comm, Stream stream) {
+              zeroed = cuda_->memory_set(buffer->data(), 0, size_bytes, stream);
+              return Result::kSuccess;
+            });
   if (zeroed != kCudaSuccess) {
     throw cuda_error(*cuda_, zeroed, options_.rank, "zeroing a buffer");
   }
@@ -187,42 +193,48 @@ void NcclCommunicator::abort(std::string_view reason) {
   if (failure_->set(Error(ErrorCode::kAborted, message))) watchdog_->wake();
 }
 
-WorkPtr NcclCommunicator::start_work(CollectiveKind kind, const std::string& what,
+WorkPtr NcclCommunicator::start_work(OperationFacts facts, const std::string& what,
                                      const CallOptions& options, const Launch& launch) {
   NcclWork::Context context{cuda_,           failure_,      options_.current_stream,
                             options_.device, options_.rank, options_.blocking_wait};
-  auto work = std::make_shared<NcclWork>(std::move(context), start(kind, what, options, launch));
+  auto work = std::make_shared<NcclWork>(std::move(context), start(facts, what, options, launch));
   if (!options.async) work->wait();
   return work;
 }
 
-std::shared_ptr<Operation> NcclCommunicator::start(CollectiveKind kind, const std::string& what,
+std::shared_ptr<Operation> NcclCommunicator::start(OperationFacts facts, const std::string& what,
                                                    const CallOptions& options,
                                                    const Launch& launch) {
   std::lock_guard lock(launch_mutex_);
   failure_->throw_if_set();
   try {
     DeviceGuard guard(*cuda_, options_.device, options_.rank);
-    return start_on_device(kind, what, options, launch);
+    return start_on_device(facts, what, options, launch);
   } catch (const Error& error) {
     fail(error);  // whatever it was: this rank is out of step with the others now
   }
 }
 
-std::shared_ptr<Operation> NcclCommunicator::start_on_device(CollectiveKind kind,
+std::shared_ptr<Operation> NcclCommunicator::start_on_device(OperationFacts facts,
                                                              const std::string& what,
                                                              const CallOptions& options,
                                                              const Launch& launch) {
   const int rank = options_.rank;
-  auto operation =
-      std::make_shared<Operation>(cuda_, events_, failure_, num_operations_ + 1,
-                                  "operation " + std::to_string(num_operations_ + 1) + ", " + what,
-                                  options.timeout.value_or(options_.timeout));
+  facts.sequence = num_operations_ + 1;
+  WorkerProgress* const counted = options_.progress.get();
+  const FlightRecorder::Ticket ticket =
+      counted != nullptr ? counted->recorder().schedule(facts) : 0;
+  auto operation = std::make_shared<Operation>(
+      cuda_, events_, failure_, facts, "operation " + std::to_string(facts.sequence) + ", " + what,
+      options.timeout.value_or(options_.timeout), ticket);
   CudaResult ordered = cuda_->event_record(caller_ready_, current_stream());
   if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
   if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
   ++num_operations_;
-  if (options_.progress) options_.progress->collective_begun(kind);
+  if (counted != nullptr) {
+    counted->collective_begun(facts.kind);
+    counted->recorder().start(ticket);
+  }
   watchdog_->watch(operation);  // which counts it when it has ended
   Result result;
   {
@@ -308,6 +320,17 @@ void NcclCommunicator::check_parts(const char* operation, const TensorView& part
   if (problem.empty()) return;
   throw Error(ErrorCode::kInvalidArgument,
               "rank " + std::to_string(options_.rank) + ": " + operation + ": " + problem);
+}
+
+OperationFacts NcclCommunicator::facts(CollectiveKind kind, const TensorView& buffer, ReduceOp op,
+                                       int root) const {
+  return {kind,
+          static_cast<std::uint8_t>(op),
+          static_cast<std::uint8_t>(buffer.dtype),
+          root,
+          buffer.count,
+          number_,
+          0};
 }
 
 Stream NcclCommunicator::current_stream() const {

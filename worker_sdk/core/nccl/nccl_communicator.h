@@ -64,13 +64,13 @@ class NcclCommunicator : public Communicator {
                    NcclOptions options, Comm comm);
 
   // Runs `launch` on our stream behind the caller's, and watches it from before it starts.
-  std::shared_ptr<Operation> start(CollectiveKind kind, const std::string& what,
+  std::shared_ptr<Operation> start(OperationFacts facts, const std::string& what,
                                    const CallOptions& options, const Launch& launch);
   // launch_mutex_ is held and the device selected.
-  std::shared_ptr<Operation> start_on_device(CollectiveKind kind, const std::string& what,
+  std::shared_ptr<Operation> start_on_device(OperationFacts facts, const std::string& what,
                                              const CallOptions& options, const Launch& launch);
   // The same as a Work, waited for unless async.
-  WorkPtr start_work(CollectiveKind kind, const std::string& what, const CallOptions& options,
+  WorkPtr start_work(OperationFacts facts, const std::string& what, const CallOptions& options,
                      const Launch& launch);
   // Waits while NCCL answers kInProgress; a failure is set and thrown.
   void settle(Result result, std::string_view what);
@@ -83,6 +83,8 @@ class NcclCommunicator : public Communicator {
   // `whole` is size() parts; sharing memory is allowed where `part` is this rank's own in `whole`.
   void check_parts(const char* operation, const TensorView& part, const TensorView& whole) const;
   Stream current_stream() const;
+  OperationFacts facts(CollectiveKind kind, const TensorView& buffer, ReduceOp op = ReduceOp::kSum,
+                       int root = -1) const;
 
   // Constant after construction.
   const std::shared_ptr<CudaApi> cuda_;
@@ -91,6 +93,7 @@ class NcclCommunicator : public Communicator {
   const std::shared_ptr<Failure> failure_;   // second owner: each Work
   const std::shared_ptr<CommGate> gate_;     // second owners: the watchdog, each CommBuffer
   const std::shared_ptr<EventPool> events_;  // second owner: each operation
+  const std::uint32_t number_;               // of this communicator in the flight recorder
   Stream stream_ = nullptr;
   Event caller_ready_ = nullptr;    // what the caller's stream held when an operation started
   void* barrier_memory_ = nullptr;  // one element on the device

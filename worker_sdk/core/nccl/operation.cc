@@ -32,12 +32,14 @@ void EventPool::give_back(Event event) {
 }
 
 Operation::Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
-                     std::shared_ptr<Failure> failure, std::uint64_t seq, std::string name,
-                     std::chrono::milliseconds timeout)
+                     std::shared_ptr<Failure> failure, const OperationFacts& facts,
+                     std::string name, std::chrono::milliseconds timeout,
+                     FlightRecorder::Ticket ticket)
     : cuda_(std::move(cuda)),
       events_(std::move(events)),
       failure_(std::move(failure)),
-      seq_(seq),
+      facts_(facts),
+      ticket_(ticket),
       name_(std::move(name)),
       timeout_(timeout),
       deadline_(Deadline::after(timeout)),

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/operation_facts.h"
+#include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/cuda_api.h"
 #include "worker_sdk/core/nccl/errors.h"
 
@@ -41,13 +43,15 @@ class Operation {
 
   // Shared owners: pool and failure belong to the communicator, operations may outlive it.
   Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
-            std::shared_ptr<Failure> failure, std::uint64_t seq, std::string name,
-            std::chrono::milliseconds timeout);
+            std::shared_ptr<Failure> failure, const OperationFacts& facts, std::string name,
+            std::chrono::milliseconds timeout, FlightRecorder::Ticket ticket = 0);
   ~Operation();
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  std::uint64_t seq() const { return seq_; }
+  std::uint64_t seq() const { return facts_.sequence; }
+  const OperationFacts& facts() const { return facts_; }
+  FlightRecorder::Ticket ticket() const { return ticket_; }
   const std::string& name() const { return name_; }  // "all_reduce #12 (256 float32, sum)"
   Event event() const { return event_; }
   Clock::time_point started() const { return started_; }
@@ -65,7 +69,8 @@ class Operation {
   const std::shared_ptr<CudaApi> cuda_;
   const std::shared_ptr<EventPool> events_;
   const std::shared_ptr<Failure> failure_;
-  const std::uint64_t seq_;
+  const OperationFacts facts_;
+  const FlightRecorder::Ticket ticket_;
   const std::string name_;
   const std::chrono::milliseconds timeout_;
   const Clock::time_point started_ = Clock::now();

@@ -88,8 +88,18 @@ std::shared_ptr<Operation> Watchdog::oldest_pending() {
       if (pending_.empty()) return nullptr;
       oldest = pending_.front();
     }
-    if (oldest->poll() == Operation::State::kPending) return oldest;
-    if (options_.progress) options_.progress->collective_done();
+    const Operation::State state = oldest->poll();
+    if (state == Operation::State::kPending) return oldest;
+    if (options_.progress) {
+      options_.progress->collective_done();
+      FlightRecorder& recorder = options_.progress->recorder();
+      if (state == Operation::State::kDone) {
+        recorder.complete(oldest->ticket());
+      } else {
+        recorder.fail(oldest->ticket());
+        if (!last_oldest_) last_oldest_ = oldest;
+      }
+    }
     std::lock_guard lock(mutex_);
     pending_.pop_front();
   }
@@ -142,6 +152,7 @@ Error Watchdog::timed_out(const Operation& oldest) {
           std::min<Clock::duration>(milliseconds(100), deadline.remaining()));
       missing = peers->not_waiting(oldest.seq());
     }
+    missing_ = missing;
     message += missing.empty() ? "; all ranks wait in it: look at the network or the GPUs"
                                : "; not waiting in it: rank " + list_ranks(missing);
   } catch (const Error& error) {
@@ -164,10 +175,23 @@ void Watchdog::tell_peers() {
   }
 }
 
+void Watchdog::tell_recorder() {
+  const auto error = failure_->get();
+  if (!error || !options_.progress || !last_oldest_) return;
+  const auto waited =
+      std::chrono::duration_cast<milliseconds>(Clock::now() - last_oldest_->started());
+  options_.progress->operation_failed(last_oldest_->facts(), *error, missing_, options_.size,
+                                      waited);
+  last_oldest_.reset();
+}
+
 void Watchdog::end() {
   const bool failed = failure_->is_set();
-  oldest_pending();          // with a failure set, every operation still pending becomes failed
-  if (failed) tell_peers();  // first: a hung abort may end the process
+  oldest_pending();  // with a failure set, every operation still pending becomes failed
+  if (failed) {
+    tell_peers();  // first: a hung abort may end the process
+    tell_recorder();
+  }
   Comm comm = gate_->take(Deadline::after(options_.abort_timeout));
   if (comm != nullptr) {
     ended_well_ = failed ? abort_comm(nccl_, comm, options_) : finish_comm(nccl_, comm, options_);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
@@ -51,7 +52,8 @@ class Watchdog {
   void check_async_error();
   void check_peers(const Operation& oldest);
   Error timed_out(const Operation& oldest);
-  void tell_peers();  // why this rank ended
+  void tell_peers();     // why this rank ended
+  void tell_recorder();  // likewise
   void end();
   std::shared_ptr<Operation> oldest_pending();
   PeerBoard* board();  // nullptr: no store, or it can't be reached
@@ -67,6 +69,9 @@ class Watchdog {
   std::unique_ptr<store::Store> store_;
   std::optional<PeerBoard> board_;
   bool store_tried_ = false;
+  // What the deadline found out, and the operation that was the oldest when it all ended.
+  std::vector<int> missing_;
+  std::shared_ptr<Operation> last_oldest_;
   Clock::time_point next_peer_check_{};
   bool ended_well_ = true;  // read by others after the thread has ended
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <thread>
 
+#include "common/bounded_call.h"
 #include "common/env_names.h"
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
-#include "worker_sdk/core/nccl/bounded_call.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/dynamic_library.h"
 #include "worker_sdk/core/nccl/loader.h"
@@ -64,7 +64,7 @@ TEST_CASE("Operation: an event that passes as the communicator fails is no succe
   const auto failure = std::make_shared<nccl::Failure>();
   const auto cuda = std::make_shared<FailsMeanwhile>(*failure);
   const auto events = std::make_shared<nccl::EventPool>(cuda, 0);
-  nccl::Operation operation(cuda, events, failure, 1, "all_reduce", milliseconds(10'000));
+  nccl::Operation operation(cuda, events, failure, {}, "all_reduce", milliseconds(10'000));
   operation.mark_launched();
   CHECK(operation.poll() == nccl::Operation::State::kFailed);
 }
@@ -80,7 +80,7 @@ TEST_CASE("Operation: a failure ends it though its event never passes") {
   const auto failure = std::make_shared<nccl::Failure>();
   const auto cuda = std::make_shared<NeverReady>();
   const auto events = std::make_shared<nccl::EventPool>(cuda, 0);
-  nccl::Operation operation(cuda, events, failure, 1, "all_reduce", milliseconds(10'000));
+  nccl::Operation operation(cuda, events, failure, {}, "all_reduce", milliseconds(10'000));
   operation.mark_launched();
   CHECK(operation.poll() == nccl::Operation::State::kPending);
   failure->set(Error(ErrorCode::kAborted, "enough"));
@@ -141,10 +141,10 @@ TEST_CASE("CommGate: take waits for callers inside, to its deadline, and closes 
 }
 
 TEST_CASE("returns_before: tells a call that hangs from one that ends") {
-  CHECK(nccl::returns_before(Deadline::after(milliseconds(10'000)), [] {}));
+  CHECK(returns_before(Deadline::after(milliseconds(10'000)), [] {}));
   const auto release = std::make_shared<std::atomic<bool>>(false);
   const auto ended = std::make_shared<std::atomic<bool>>(false);
-  CHECK(!nccl::returns_before(Deadline::after(milliseconds(20)), [release, ended] {
+  CHECK(!returns_before(Deadline::after(milliseconds(20)), [release, ended] {
     while (!release->load()) std::this_thread::yield();
     ended->store(true);
   }));

@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "common/bounded_call.h"
 #include "tests/support/catch.h"
 #include "tests/support/no_more_threads.h"
 #include "tests/support/slow_store.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
-#include "worker_sdk/core/nccl/bounded_call.h"
 
 namespace ddprun::test {
 namespace {
@@ -50,7 +50,7 @@ TEST_CASE("NcclCommunicator: the exchange of ids has one deadline") {
 
 TEST_CASE("returns_before: where there is no thread for it, the call has not returned") {
   const NoMoreThreads none;
-  CHECK_FALSE(nccl::returns_before(Deadline::after(milliseconds(10'000)), [] {}));
+  CHECK_FALSE(returns_before(Deadline::after(milliseconds(10'000)), [] {}));
 }
 
 TEST_CASE("NcclCommunicator: a rank whose set-up is refused is named by the others at once") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/core/nccl/bounded_call.h"
+#include "common/bounded_call.h"
 
 #include <condition_variable>
 #include <memory>
@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "common/quiet_thread.h"
 
-namespace ddprun::nccl {
+namespace ddprun {
 
 bool returns_before(Deadline deadline, std::function<void()> call) {
   struct State {
@@ -48,4 +48,4 @@ bool returns_before(Deadline deadline, std::function<void()> call) {
   return returned;
 }
 
-}  // namespace ddprun::nccl
+}  // namespace ddprun

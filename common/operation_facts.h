@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// One operation of a communicator, as a worker records it and its agent reads it in the progress
+// page (docs/flight-recorder.md). Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/progress_page.h"
+
+namespace ddprun {
+
+struct OperationFacts {
+  CollectiveKind kind = CollectiveKind::kNone;
+  std::uint8_t op = 0;             // a ReduceOp's number; of all_reduce and reduce_scatter only
+  std::uint8_t dtype = 0;          // a DType's number
+  std::int32_t root = -1;          // the root, of send and recv the peer; −1: none
+  std::uint64_t count = 0;         // elements of the caller's smaller buffer; allocate: bytes
+  std::uint32_t communicator = 0;  // in the order in which the process made them, from 0
+  std::uint64_t sequence = 0;      // on its communicator, from 1
+
+  friend bool operator==(const OperationFacts&, const OperationFacts&) = default;
+};
+
+// Kind, op, dtype and root in one word of the page, and back. What is no value comes out as one
+// that has no name.
+std::uint64_t pack_facts(const OperationFacts& facts);
+void unpack_facts(std::uint64_t word, OperationFacts& facts);
+
+const char* kind_name(CollectiveKind kind);  // "all_reduce"; "operation" for what is none
+const char* op_name(std::uint8_t op);        // "sum"
+const char* dtype_name(std::uint8_t dtype);  // "float32"
+std::uint64_t size_bytes_of(const OperationFacts& facts);
+bool has_op(CollectiveKind kind);
+
+// "all_reduce #127 (25.0 MiB float32, sum) of communicator 0".
+std::string text_of(const OperationFacts& facts);
+
+// "512 bytes", "4.0 KiB", "25.0 MiB".
+std::string bytes_text(std::uint64_t size_bytes);
+
+// "rank 3", "ranks 0–2, 5": of ascending numbers. Of many parts the first 8, and how many more
+// ranks.
+std::string ranks_text(const std::vector<int>& ranks);
+
+// What a worker's page says of one communicator.
+struct CommunicatorState {
+  std::uint32_t communicator = 0;
+  int size = 0;                        // ranks in it
+  std::optional<OperationFacts> open;  // the oldest operation that has begun and not ended
+  std::uint64_t begun_ns = 0;          // since when, CLOCK_MONOTONIC
+  std::uint64_t done = 0;              // sequence of the last collective that ended; 0: none
+};
+
+}  // namespace ddprun

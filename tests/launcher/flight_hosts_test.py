@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""On two hosts: the report names the operation, and who is missing from it, on both."""
+import os
+
+import harness
+
+PORT = 29400
+WORKER = os.path.join(harness.BIN, "flight_worker")
+OPERATION = r"all_reduce #6 \(1\.0 MiB float32, sum\) of communicator 0"
+
+
+class TwoHosts(harness.HostsCase):
+    def run_job(self, *what, flags=()):
+        logs = self.scratch()
+        done = self.on_hosts(self.hosts, lambda h: [
+            "--nnodes=2", "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", "--rdzv-id=job",
+            "--shutdown-timeout=1", f"--node-rank={h.index}", f"--log-dir={logs}/{h.index}", *flags, WORKER, *what])
+        return done
+
+    def test_a_rank_of_the_other_host_is_named_on_both(self):
+        for each in self.run_job("sleep", "3", "1000"):
+            self.assertEqual(each.returncode, 3, self.transcript)
+            self.assertRegex(each.stderr, r"operation  ?rank 3 never came to " + OPERATION + r"; ranks 0–2 waited in it for 1\.\d s")
+
+    def test_a_hang_names_the_operation_that_the_others_wait_in(self):
+        for each in self.run_job("sleep", "3", flags=["--hang-timeout=first=2s"]):
+            self.assertEqual(each.returncode, 124, self.transcript)
+            self.assertIn("the first failure was rank 3", each.stderr)
+            self.assertRegex(each.stderr, r"operation  ?rank 3 never came to " + OPERATION + r"; ranks 0–2 wait in it for \d\.\d s")
+
+
+if __name__ == "__main__":
+    harness.main_on_hosts()

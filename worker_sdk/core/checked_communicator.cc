@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/checked_communicator.h"
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/operation_facts.h"
+
+namespace ddprun {
+namespace {
+
+// A call as the ranks compare it.
+using Call = std::array<std::uint64_t, 2>;
+
+class CheckedCommunicator final : public Communicator {
+ public:
+  CheckedCommunicator(std::unique_ptr<Communicator> checked, std::uint32_t number,
+                      const SideMaker& make_side)
+      : checked_(std::move(checked)), number_(number) {
+    side_progress_->on_operation_failed(
+        [this](const OperationFailure& failure) { missing_ = failure.missing; });
+    side_ = make_side(side_progress_);
+  }
+
+  int rank() const override { return checked_->rank(); }
+  int size() const override { return checked_->size(); }
+  std::string_view backend() const override { return checked_->backend(); }
+  WorkerProgress* progress() override { return checked_->progress(); }
+
+  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
+    compare(CollectiveKind::kAllReduce, buffer, op, -1, options);
+    return checked_->all_reduce(buffer, op, options);
+  }
+  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
+    compare(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root, options);
+    return checked_->broadcast(buffer, root, options);
+  }
+  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
+    compare(CollectiveKind::kAllGather, input, ReduceOp::kSum, -1, options);
+    return checked_->all_gather(input, output, options);
+  }
+  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
+                         const CallOptions& options) override {
+    compare(CollectiveKind::kReduceScatter, output, op, -1, options);
+    return checked_->reduce_scatter(input, output, op, options);
+  }
+  WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
+    return checked_->send(buffer, peer, options);
+  }
+  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
+    return checked_->recv(buffer, peer, options);
+  }
+  void barrier(const CallOptions& options) override {
+    compare(CollectiveKind::kBarrier, {}, ReduceOp::kSum, -1, options);
+    checked_->barrier(options);
+  }
+  std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
+    compare(CollectiveKind::kAllocate,
+            {.data = nullptr, .count = size_bytes, .dtype = DType::kUInt8}, ReduceOp::kSum, -1, {});
+    return checked_->allocate(size_bytes);
+  }
+  void abort(std::string_view reason) override {
+    checked_->abort(reason);
+    side_->abort(reason);
+  }
+
+ private:
+  OperationFacts facts_of(const Call& call) const {
+    OperationFacts facts;
+    unpack_facts(call[0], facts);
+    facts.count = call[1];
+    facts.communicator = number_;
+    facts.sequence = num_compared_;
+    return facts;
+  }
+
+  void compare(CollectiveKind kind, const TensorView& buffer, ReduceOp op, int root,
+               const CallOptions& options) {
+    OperationFacts mine{.kind = kind,
+                        .op = static_cast<std::uint8_t>(op),
+                        .dtype = static_cast<std::uint8_t>(buffer.dtype),
+                        .root = root,
+                        .count = buffer.count,
+                        .communicator = number_,
+                        .sequence = ++num_compared_};
+    Call call{pack_facts(mine), mine.count};
+    std::vector<Call> all(static_cast<std::size_t>(size()));
+    CallOptions blocking = options;
+    blocking.async = false;
+    const Clock::time_point begun = Clock::now();
+    try {
+      side_->all_gather(
+          {.data = call.data(), .count = call.size(), .dtype = DType::kInt64},
+          {.data = all.data(), .count = call.size() * all.size(), .dtype = DType::kInt64},
+          blocking);
+    } catch (const Error& error) {
+      end_with(
+          mine,
+          Error(error.code(), concat(text_of(mine), " (DDPRUN_DEBUG=collectives): ", error.what())),
+          begun);
+    }
+    for (std::size_t other = 1; other < all.size(); ++other) {
+      if (all[other] == all[0]) continue;
+      end_with(mine,
+               Error(ErrorCode::kProtocol,
+                     concat("ranks made different calls: rank ", other, " called ",
+                            text_of(facts_of(all[other])), " where rank 0 called ",
+                            text_of(facts_of(all[0])),
+                            "; every rank must make the same calls in the same order")),
+               begun);
+    }
+  }
+
+  [[noreturn]] void end_with(const OperationFacts& facts, const Error& error,
+                             Clock::time_point begun) {
+    checked_->abort(error.what());
+    if (progress() != nullptr && !std::exchange(told_, true)) {
+      progress()->operation_failed(
+          facts, error, missing_, size(),
+          std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun));
+    }
+    throw Error(error);
+  }
+
+  const std::unique_ptr<Communicator> checked_;
+  const std::uint32_t number_;
+  // Second owner: side_. It tells nobody but us.
+  const std::shared_ptr<WorkerProgress> side_progress_ = std::make_shared<WorkerProgress>(0);
+  std::unique_ptr<Communicator> side_;
+
+  // Caller's thread only.
+  std::uint64_t num_compared_ = 0;
+  std::vector<int> missing_;
+  bool told_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_checked_communicator(std::unique_ptr<Communicator> checked,
+                                                        std::uint32_t number,
+                                                        const SideMaker& make_side) {
+  return std::make_unique<CheckedCommunicator>(std::move(checked), number, make_side);
+}
+
+}  // namespace ddprun

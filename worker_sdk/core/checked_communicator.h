@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Debug mode for a backend that doesn't compare the ranks' calls by itself (NCCL): they are
+// compared before each collective starts, through a host communicator beside it
+// (docs/flight-recorder.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/worker_progress.h"
+
+namespace ddprun {
+
+// Makes the communicator beside the checked one, over the same ranks, which counts in `progress`.
+using SideMaker =
+    std::function<std::unique_ptr<Communicator>(const std::shared_ptr<WorkerProgress>& progress)>;
+
+// As `checked`, but each collective first waits until all ranks have called one, also an
+// asynchronous one; where kind, size, dtype, reduce op or root differ it throws Error(kProtocol) on
+// every rank, naming a rank of each kind, and `checked` is aborted. A rank that doesn't come is
+// named by Error(kTimeout). Send and recv pass unchecked. Collective.
+std::unique_ptr<Communicator> make_checked_communicator(std::unique_ptr<Communicator> checked,
+                                                        std::uint32_t number,
+                                                        const SideMaker& make_side);
+
+}  // namespace ddprun
