@@ -9,6 +9,7 @@ set(ddprun_public_headers
   common/endpoint.h
   common/error.h
   common/exit_codes.h
+  common/operation_facts.h
   common/progress_page.h
   common/unique_fd.h
   rendezvous/store/store.h
@@ -18,6 +19,7 @@ set(ddprun_public_headers
   worker_sdk/core/checkpoint/safetensors.h
   worker_sdk/core/checkpoint/writer_thread.h
   worker_sdk/core/communicator.h
+  worker_sdk/core/flight_recorder.h
   worker_sdk/core/session.h
   worker_sdk/core/solo_communicator.h
   worker_sdk/core/stop_agreement.h
