@@ -38,6 +38,7 @@ set(ddprun_public_torch_headers
   worker_sdk/torch/flat_optimizer.h
   worker_sdk/torch/gradient_clipping.h
   worker_sdk/torch/load_cuda.h
+  worker_sdk/torch/output_tensors.h
   worker_sdk/torch/tensor_exchange.h
   worker_sdk/torch/update_rule.h)
 

@@ -55,9 +55,13 @@ DistributedSampler::DistributedSampler(std::int64_t num_samples, int world_size,
                 concat("DistributedSampler: ", num_samples, " samples for rank ", rank, " of ",
                        world_size, ": needs samples >= 0 and rank in 0…", world_size - 1));
   }
-  const std::int64_t whole = num_samples / world_size;
-  const bool has_tail = num_samples % world_size != 0;
-  samples_per_rank_ = whole + (has_tail && !options.drop_last ? 1 : 0);
+  if (options.drop_last && options.uneven) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "DistributedSampler: drop_last and uneven exclude each other");
+  }
+  const std::int64_t tail = num_samples % world_size;
+  const bool one_more = options.uneven ? rank < tail : tail != 0 && !options.drop_last;
+  samples_per_rank_ = num_samples / world_size + (one_more ? 1 : 0);
 }
 
 std::vector<std::int64_t> DistributedSampler::indices(std::uint64_t epoch) const {

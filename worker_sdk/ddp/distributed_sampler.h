@@ -15,17 +15,19 @@ std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed)
 struct SamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;  // the same on all ranks
-  bool drop_last = false;  // true: drop the tail that doesn't divide; false: repeat from the start
+  // What becomes of a tail that doesn't divide. Both false: samples are repeated from the start.
+  bool drop_last = false;  // nobody sees it
+  bool uneven = false;     // each is seen once: the first ranks have one more (DdpBase::join)
 };
 
 class DistributedSampler {
  public:
   // Throws Error(kInvalidArgument): num_samples negative, world_size < 1, rank not in
-  // 0…world_size−1.
+  // 0…world_size−1, drop_last and uneven.
   DistributedSampler(std::int64_t num_samples, int world_size, int rank,
                      const SamplerOptions& options = {});
 
-  // Samples per rank and epoch; the same on all ranks.
+  // This rank's samples per epoch; the same on all ranks unless `uneven`.
   std::int64_t size() const { return samples_per_rank_; }
 
   // This rank's indices of epoch `epoch`, size() of them. With shuffle, each epoch is a permutation

@@ -126,13 +126,11 @@ void Reducer::launch_complete_buckets() {
   }
 }
 
-void Reducer::finalize() {
-  if (arrival_.size() != parameters_.size()) {
+void Reducer::finalize(std::string_view advice) {
+  if (!is_complete()) {
     throw Error(ErrorCode::kInvalidArgument,
                 concat("backward gave no gradient for ", unmarked_names(), " on rank ",
-                       communicator_.rank(),
-                       ": every parameter must take part in the loss, or be frozen with "
-                       "requires_grad_(false) before it is wrapped"));
+                       communicator_.rank(), ": ", advice));
   }
   for (std::size_t b = 0; b < works_.size(); ++b) {
     current_.buckets[b].done_at_backward_end = works_[b]->is_completed();

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -74,10 +75,14 @@ class Reducer {
   // (average) is issued, asynchronously. Error(kInvalidArgument): marked twice in one iteration.
   void mark_ready(std::size_t index);
 
+  bool is_ready(std::size_t index) const { return ready_[index]; }
+  // All are marked: the iteration's last all-reduce has been issued.
+  bool is_complete() const { return arrival_.size() == parameters_.size(); }
+
   // Ends the iteration: returns when all averages are in the slots. Error(kInvalidArgument) names
-  // the parameters that were not marked; the other ranks then wait for this one until their
-  // deadline. Throws the communicator's errors.
-  void finalize();
+  // the parameters that were not marked, and ends with `advice`; the other ranks then wait for this
+  // one until their deadline. Throws the communicator's errors.
+  void finalize(std::string_view advice = "every parameter must be marked");
 
   // True once: after the first finalize().
   bool wants_rebuild() const { return !first_arrival_.empty() && !rebuilt_; }

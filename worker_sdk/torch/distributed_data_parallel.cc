@@ -3,22 +3,23 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
-#include <torch/csrc/autograd/variable.h>
-#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <optional>
+#include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "worker_sdk/core/worker_progress.h"
-#include "worker_sdk/ddp/model_difference.h"
+#include "worker_sdk/torch/ddp_impl.h"
 #include "worker_sdk/torch/tensor_exchange.h"
+#include "worker_sdk/torch/used_parameters.h"
 
 namespace ddprun {
 
@@ -27,94 +28,46 @@ namespace autograd = torch::autograd;
 
 namespace {
 
-std::string describe(const at::Tensor& tensor) {
-  std::string text = concat(c10::toString(tensor.scalar_type()), " ", tensor.sizes());
-  if (!tensor.is_contiguous()) text += concat(" with strides ", tensor.strides());
-  if (!tensor.requires_grad()) text += ", no gradient";
-  return text;
+UsageMode mode_of(const DdpOptions& options) {
+  if (options.static_graph) return UsageMode::kStatic;
+  return options.find_unused_parameters ? UsageMode::kFindUnused : UsageMode::kAll;
 }
 
-// The same error on every rank, naming the first rank that differs from rank 0.
-void check_same_model(const torch::nn::Module& module, Communicator& communicator,
-                      c10::Device device) {
-  if (communicator.size() == 1) return;
-  std::vector<ModelEntry> entries;
-  for (const auto& item : module.named_parameters()) {
-    entries.push_back({"parameter " + item.key(), describe(item.value())});
-  }
-  for (const auto& item : module.named_buffers()) {
-    entries.push_back({"buffer " + item.key(), describe(item.value())});
-  }
-  const std::string mine = encode_model(entries);
-  std::string rank_zeros = mine;
-  broadcast_bytes(rank_zeros, 0, communicator, device);
-  const std::string difference = first_model_difference(communicator.rank(), mine, rank_zeros);
-  constexpr std::size_t kMaxReportBytes = 1024;
-  for (const auto& report : gather_texts(difference, kMaxReportBytes, communicator, device)) {
-    if (!report.empty()) {
-      throw Error(ErrorCode::kInvalidArgument, "the ranks' models differ: " + report);
-    }
-  }
+// What else the ranks must agree on.
+std::vector<ModelEntry> entries_of(const DdpOptions& options) {
+  const auto on = [](bool value) { return std::string(value ? "on" : "off"); };
+  return {{"option find_unused_parameters", on(options.find_unused_parameters)},
+          {"option static_graph", on(options.static_graph)},
+          {"option broadcast_buffers", on(options.broadcast_buffers)}};
 }
 
 }  // namespace
 
-class DdpBase::Impl {
- public:
-  Impl(torch::nn::Module& module, Communicator& communicator, const DdpOptions& options);
-  ~Impl();
-
-  void before_forward();
-  void zero_grad();
-
-  int no_sync_depth_ = 0;
-  Reducer& reducer() { return *reducer_; }
-  const std::vector<at::Tensor>& parameters() const { return parameters_; }
-
- private:
-  std::vector<ParameterSpec> trainable_parameters(torch::nn::Module& module);
-  void make_slots();
-  void install_hook(std::size_t index);
-  void on_gradient(std::size_t index);
-  void form_final_buckets();
-
-  // Constant after construction.
-  Communicator& communicator_;
-  const DdpOptions options_;
-  std::vector<at::Tensor> parameters_;  // those that require a gradient; the reducer's indices
-  std::vector<std::string> names_;
-  std::vector<at::Tensor> buffers_;
-  c10::Device device_ = c10::kCPU;
-  std::optional<Reducer> reducer_;
-  using Accumulator = decltype(autograd::impl::grad_accumulator(std::declval<at::Tensor>()));
-  struct Hook {
-    Accumulator accumulator;  // second owner: the graph; kept, or the hook would go with the graph
-    std::uintptr_t key;
-  };
-  std::vector<Hook> hooks_;
-
-  std::vector<at::Tensor> slots_;  // each gradient's place in its bucket; changed by the rebuild
-  bool averages_ = true;           // the coming backward does
-  bool sends_buffers_ = true;      // the coming forward does
-  bool final_callback_queued_ = false;
-};
-
 DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
                     const DdpOptions& options)
     : communicator_(communicator), options_(options) {
-  std::vector<at::Tensor> state = module.parameters();
-  buffers_ = module.buffers();
-  state.insert(state.end(), buffers_.begin(), buffers_.end());
-  if (!state.empty()) device_ = state.front().device();
-  check_same_model(module, communicator_, device_);
-  broadcast_tensors(state, 0, communicator_);
-  reducer_.emplace(communicator_, trainable_parameters(module), options_.buckets);
+  const ModelState state = state_of(module, options_.ignored);
+  for (const NamedState& buffer : state.buffers) buffers_.push_back(buffer.tensor);
+  state_ = state.tensors();
+  ignored_ = state.ignored_parameters;
+  if (!state_.empty()) device_ = state_.front().device();
+  check_same_model(state, entries_of(options_), communicator_, device_);
+  broadcast_tensors(state_, 0, communicator_);
+  reducer_.emplace(communicator_, trainable_parameters(state), options_.buckets);
+  usage_.emplace(mode_of(options_), names_);
+  if (usage_->mode() == UsageMode::kFindUnused) {
+    // The order of arrival changes with the graph: buckets for good, the last parameters first.
+    std::vector<std::size_t> order(parameters_.size());
+    std::iota(order.rbegin(), order.rend(), std::size_t{0});
+    reducer_->rebuild(order);
+  }
   if (options_.comm_hook) reducer_->set_hook(options_.comm_hook);
   make_slots();
   for (std::size_t index = 0; index < parameters_.size(); ++index) install_hook(index);
 }
 
 DdpBase::Impl::~Impl() {
+  *self_ = nullptr;
   for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
   // Gradients lie in the communicator's memory, which goes now.
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -123,36 +76,37 @@ DdpBase::Impl::~Impl() {
   }
 }
 
-std::vector<ParameterSpec> DdpBase::Impl::trainable_parameters(torch::nn::Module& module) {
+std::vector<ParameterSpec> DdpBase::Impl::trainable_parameters(const ModelState& state) {
   std::vector<ParameterSpec> specs;
-  for (const auto& item : module.named_parameters()) {
-    const at::Tensor& parameter = item.value();
+  for (const auto& [name, parameter] : state.parameters) {
     if (!parameter.requires_grad()) continue;
     // One that several modules share is listed under each name; it has one gradient.
-    const auto same = [&](const at::Tensor& known) { return known.is_same(parameter); };
+    const at::Tensor& tensor = parameter;
+    const auto same = [&](const at::Tensor& known) { return known.is_same(tensor); };
     if (std::any_of(parameters_.begin(), parameters_.end(), same)) continue;
     ParameterSpec spec;
-    spec.name = item.key();
+    spec.name = name;
     spec.count = static_cast<std::size_t>(parameter.numel());
-    spec.dtype = dtype_of(parameter, "parameter " + item.key());
+    spec.dtype = dtype_of(parameter, "parameter " + name);
     spec.device = comm_device_of(parameter);
     spec.shape = parameter.sizes().vec();
     specs.push_back(std::move(spec));
     parameters_.push_back(parameter);
-    names_.push_back(item.key());
+    names_.push_back(name);
   }
   return specs;
+}
+
+at::Tensor DdpBase::Impl::bytes_of_bucket(std::size_t number) {
+  const TensorView bucket = reducer_->bucket(number);
+  const auto bytes = static_cast<std::int64_t>(bucket.size_bytes());
+  return at::from_blob(bucket.data, {bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
 }
 
 void DdpBase::Impl::make_slots() {
   // Not views of a bucket tensor but tensors of their own over its memory: autograd refuses to
   // detach a view in place, which Optimizer::zero_grad(false) does.
-  for (std::size_t b = 0; b < reducer_->num_buckets(); ++b) {
-    const TensorView bucket = reducer_->bucket(b);
-    const auto bytes = static_cast<std::int64_t>(bucket.size_bytes());
-    const auto options = at::TensorOptions().dtype(at::kByte).device(device_);
-    at::from_blob(bucket.data, {bytes}, options).zero_();
-  }
+  for (std::size_t b = 0; b < reducer_->num_buckets(); ++b) bytes_of_bucket(b).zero_();
   slots_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i];
@@ -174,42 +128,143 @@ void DdpBase::Impl::install_hook(std::size_t index) {
   };
   const std::uintptr_t key = accumulator->add_post_hook(
       std::make_unique<autograd::utils::LambdaPostHook>(std::move(hook)));
+  accumulators_.push_back(accumulator.get());
   hooks_.push_back({std::move(accumulator), key});
 }
 
 void DdpBase::Impl::on_gradient(std::size_t index) {
-  if (!averages_) return;
+  const bool defined = parameters_[index].mutable_grad().defined();
+  if (!averages_) {
+    if (defined) usage_->on_local_gradient(index);
+    return;
+  }
+  end_backward_later();
+  if (!unused_marked_) {
+    unused_marked_ = true;
+    if (!usage_->learning()) mark_unused(usage_->unused());
+  }
+  if (!defined && usage_->mode() != UsageMode::kAll) return;  // the same as not to be reached
+  put_into_slot(index);
+  if (usage_->on_gradient(index)) reducer_->mark_ready(index);
+}
+
+void DdpBase::Impl::put_into_slot(std::size_t index) {
+  const c10::NoGradGuard no_grad;
   at::Tensor& gradient = parameters_[index].mutable_grad();
-  if (gradient.layout() != c10::kStrided) {
+  if (!gradient.defined()) {
+    slots_[index].zero_();
+  } else if (gradient.layout() != c10::kStrided) {
     throw Error(ErrorCode::kUnsupported,
                 concat("the gradient of ", names_[index],
                        " is sparse: use a dense one (sparse(false) in embedding options)"));
-  }
-  if (!gradient.is_same(slots_[index])) {
-    const c10::NoGradGuard no_grad;
+  } else if (gradient.is_same(slots_[index])) {
+    return;
+  } else {
     slots_[index].copy_(gradient);
-    gradient = slots_[index];
   }
-  if (!final_callback_queued_) {
-    final_callback_queued_ = true;
-    autograd::Engine::get_default_engine().queue_callback([this] {
-      final_callback_queued_ = false;
-      reducer_->finalize();
-      if (communicator_.progress()) communicator_.progress()->end_counted_step();
+  gradient = slots_[index];
+}
+
+// They contribute what they have, from earlier backwards, or zeros. What they have stays theirs
+// until it is known whether another rank uses them.
+void DdpBase::Impl::mark_unused(const std::vector<std::size_t>& indices) {
+  const c10::NoGradGuard no_grad;
+  for (const std::size_t index : indices) {
+    if (reducer_->is_ready(index)) continue;
+    const at::Tensor& gradient = parameters_[index].mutable_grad();
+    const bool in_slot = gradient.is_same(slots_[index]);
+    unused_.push_back({index, in_slot ? gradient.clone() : gradient});
+    if (!gradient.defined()) slots_[index].zero_();
+    if (gradient.defined() && !in_slot) slots_[index].copy_(gradient);
+    reducer_->mark_ready(index);
+  }
+}
+
+void DdpBase::Impl::end_backward_later() {
+  if (final_callback_queued_) return;
+  final_callback_queued_ = true;
+  autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+}
+
+void DdpBase::Impl::end_backward() {
+  final_callback_queued_ = unused_marked_ = false;
+  if (usage_->learning()) {
+    for (const std::size_t index : usage_->learn()) reducer_->mark_ready(index);
+    mark_unused(usage_->unused());
+  }
+  if (usage_->mode() == UsageMode::kFindUnused) {  // reached by the forward, but not by the loss
+    for (std::size_t index = 0; index < parameters_.size(); ++index) mark_unused({index});
+  }
+  std::vector<std::uint8_t> used;
+  if (reducer_->is_complete()) used = used_anywhere();
+  reducer_->finalize(usage_->advice());
+  scale_averages();
+  settle_unused(used);
+  usage_->end_iteration();
+  if (communicator_.progress()) communicator_.progress()->end_counted_step();
+}
+
+// By parameter. Collective where it isn't known: kAll needs not know, kStatic only once.
+std::vector<std::uint8_t> DdpBase::Impl::used_anywhere() {
+  if (usage_->mode() == UsageMode::kAll || !statically_used_.empty()) return statically_used_;
+  std::vector<std::uint8_t> used = usage_->used();
+  reduce_bytes(used, ReduceOp::kMax, communicator_, device_);
+  if (usage_->mode() == UsageMode::kStatic) statically_used_ = used;
+  return used;
+}
+
+void DdpBase::Impl::settle_unused(const std::vector<std::uint8_t>& used) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& [index, before] : unused_) {
+    at::Tensor& gradient = parameters_[index].mutable_grad();
+    if (used[index] != 0) {
+      gradient = slots_[index];
+    } else if (gradient.is_same(slots_[index])) {
+      gradient.copy_(before);
+    }
+  }
+  unused_.clear();
+}
+
+void DdpBase::Impl::after_forward(const std::vector<at::Tensor>& outputs) {
+  if (!averages_ || !c10::GradMode::is_enabled() || usage_->mode() == UsageMode::kAll) return;
+  if (usage_->mode() == UsageMode::kFindUnused) {
+    usage_->expect_unused(unreached(outputs, accumulators_));
+  }
+  // From the outputs on, the backward is the outermost one: one that runs inside another (of a
+  // checkpointed part) ends before all gradients are there.
+  for (const at::Tensor& output : outputs) {
+    // A hook on a leaf would stay there beyond this iteration.
+    if (!output.defined() || !output.requires_grad() || output.is_leaf()) continue;
+    output.register_hook([self = self_](const at::Tensor&) {
+      const auto* wanted = autograd::get_current_graph_task_exec_info();
+      const bool for_parameters = wanted == nullptr || wanted->empty();  // else autograd::grad()
+      if (for_parameters && *self != nullptr && (*self)->averages_) (*self)->end_backward_later();
     });
   }
-  reducer_->mark_ready(index);
 }
 
 void DdpBase::Impl::before_forward() {
   const bool with_gradients = c10::GradMode::is_enabled();
+  int buffers_from = 0;
+  if (join_) {
+    const bool averaged = with_gradients && no_sync_depth_ == 0;
+    const JoinRound round = meet(averaged ? JoinCall::kAveraged : JoinCall::kLocal);
+    buffers_from = round.source_rank;
+    scale_ = join_->divide_by_initial_world_size
+                 ? 1
+                 : static_cast<double>(communicator_.size()) / round.num_active;
+  }
   if (with_gradients) {
     averages_ = no_sync_depth_ == 0;
     if (averages_ && communicator_.progress()) communicator_.progress()->count_step();
-    final_callback_queued_ = false;  // left over where the last backward threw
+    final_callback_queued_ = unused_marked_ = false;  // left over where the last backward threw
+    unused_.clear();
     if (averages_ && reducer_->wants_rebuild()) form_final_buckets();
   }
-  if (options_.broadcast_buffers && sends_buffers_) broadcast_tensors(buffers_, 0, communicator_);
+  if (options_.broadcast_buffers && sends_buffers_) {
+    broadcast_tensors(buffers_, buffers_from, communicator_);
+  }
   // As PyTorch: after a local step buffers may differ until the next averaged one has run.
   sends_buffers_ = with_gradients && averages_;
 }
@@ -236,7 +291,15 @@ void DdpBase::Impl::form_final_buckets() {
 }
 
 void DdpBase::Impl::zero_grad() {
-  for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+  for (auto* tensors : {&parameters_, &ignored_}) {
+    for (at::Tensor& parameter : *tensors) parameter.mutable_grad().reset();
+  }
+}
+
+void DdpBase::Impl::scale_averages() {
+  if (scale_ == 1) return;
+  const c10::NoGradGuard no_grad;
+  for (at::Tensor& slot : slots_) slot.mul_(scale_);
 }
 
 DdpBase::DdpBase(torch::nn::Module& module, Communicator& communicator, const DdpOptions& options)
@@ -245,6 +308,9 @@ DdpBase::~DdpBase() = default;
 
 void DdpBase::zero_grad() { impl_->zero_grad(); }
 void DdpBase::before_forward() { impl_->before_forward(); }
+void DdpBase::after_forward(const std::vector<at::Tensor>& outputs) {
+  impl_->after_forward(outputs);
+}
 void DdpBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
   impl_->reducer().set_hook(std::move(hook));
 }

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // DistributedDataParallel for LibTorch: any torch::nn::Module, trained on every rank with the same
 // averaged gradients. PyTorch's algorithm and its defaults; docs/ddp.md explains it.
-// No torch header needed here: include what your model needs.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/ddp/comm_hook.h"
 #include "worker_sdk/ddp/reducer.h"
+#include "worker_sdk/torch/output_tensors.h"
 
-namespace at {
-class Tensor;
-}
 namespace torch::nn {
 class Module;
 }
@@ -28,6 +29,31 @@ struct DdpOptions {
   // Averages the buckets instead of the plain all-reduce (comm_hook.h). Shared with whoever wants
   // to read its state.
   std::shared_ptr<CommHook> comm_hook = nullptr;
+  // Some parameters get no gradient in some iterations, each rank perhaps others: every forward
+  // looks which its output depends on. One that no rank uses keeps its gradient, or has none; one
+  // that some rank uses gets the average. Costs a walk over the graph and a small all-reduce.
+  bool find_unused_parameters = false;
+  // Each iteration does the same as the first, which learns which parameters this rank uses and how
+  // often. Allows unused parameters, and backwards inside of backwards (checkpointed parts), at no
+  // cost after the first iteration; a change is an error. Stronger than find_unused_parameters.
+  bool static_graph = false;
+  // Parameters and buffers, by name, that are each rank's own: neither compared nor sent nor
+  // averaged.
+  std::vector<std::string> ignored{};
+};
+
+// For ranks with different numbers of batches.
+struct JoinOptions {
+  // True: gradients are divided by the number of all ranks, so that each batch counts the same
+  // whoever is out of inputs. False: by the number of those that aren't.
+  bool divide_by_initial_world_size = true;
+  // Once a rank has run out, forward and finish() throw Error(kInvalidArgument) on every rank.
+  bool throw_on_early_termination = false;
+};
+
+struct JoinResult {
+  int source_rank = 0;  // of those that ran out last, the highest: whose model all ranks now have
+  std::uint64_t num_shadowed = 0;  // averaged steps of others since this rank ran out
 };
 
 // What does not depend on the model's type; use DistributedDataParallel below.
@@ -48,6 +74,37 @@ class DdpBase {
     DdpBase& ddp_;
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+
+  // A scope in which ranks may have different numbers of batches, none included:
+  //
+  //   auto join = ddp.join();
+  //   for (auto& batch : my_batches) { …forward, backward, optimizer.step()… }
+  //   join.finish();
+  //
+  // Every rank makes one. Within it all ranks that have inputs go forward equally often for each
+  // averaged backward (no_sync covers the same forwards on all), and buffers come from the highest
+  // of them. It costs a message of a byte per forward.
+  class Join {
+   public:
+    // Error(kInvalidArgument): there is one already.
+    explicit Join(DdpBase& ddp, const JoinOptions& options = {});
+    // Without finish(), as where an exception leaves the scope, the other ranks are not told.
+    ~Join();
+    Join(const Join&) = delete;
+    Join& operator=(const Join&) = delete;
+
+    // Collective, once (else Error(kInvalidArgument)), when this rank has run out: takes part in
+    // the others' steps, with zeros for gradients, until all have; then parameters and buffers are
+    // those of `source_rank` on every rank. An optimiser's state is the caller's: send it from
+    // there, too, where it is to be used again. This rank's gradients are gone if it has shadowed a
+    // step.
+    JoinResult finish();
+
+   private:
+    DdpBase& ddp_;
+    bool open_ = true;
+  };
+  [[nodiscard]] Join join(const JoinOptions& options = {}) { return Join(*this, options); }
 
   // Forgets all gradients; the next backward writes them into the buckets. Instead of
   // optimizer.zero_grad(), which works too.
@@ -76,6 +133,10 @@ class DdpBase {
   // forms the final buckets. Collective.
   void before_forward();
 
+  // Call after such a forward, with its outputs, where find_unused_parameters or static_graph is
+  // set.
+  void after_forward(const std::vector<at::Tensor>& outputs);
+
  protected:
   DdpBase(torch::nn::Module& module, Communicator& communicator, const DdpOptions& options);
   ~DdpBase();
@@ -95,9 +156,9 @@ class DdpBase {
 //   loss(ddp(images), labels).backward();             // gradients are averages when it returns
 //   optimizer.step();                                 // over net->parameters()
 //
-// Every parameter that requires a gradient must get one in each backward; backward throws
-// Error(kInvalidArgument) naming those that got none. Parameters are frozen, added or replaced
-// before wrapping, not after.
+// Every parameter that requires a gradient must get one in each backward (unless DdpOptions say
+// otherwise); backward throws Error(kInvalidArgument) naming those that got none. Parameters are
+// frozen, added or replaced before wrapping, not after.
 template <typename Model>
 class DistributedDataParallel : public DdpBase {
  public:
@@ -112,7 +173,11 @@ class DistributedDataParallel : public DdpBase {
   template <typename... Args>
   decltype(auto) forward(Args&&... args) {
     before_forward();
-    return model_.forward(std::forward<Args>(args)...);
+    decltype(auto) output = model_.forward(std::forward<Args>(args)...);
+    std::vector<at::Tensor> tensors;
+    collect_tensors(output, tensors);
+    after_forward(tensors);
+    return output;
   }
   template <typename... Args>
   decltype(auto) operator()(Args&&... args) {

@@ -110,6 +110,24 @@ void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c
   std::memcpy(bytes.data(), content.cpu().const_data_ptr(), bytes.size());
 }
 
+void reduce_bytes(std::vector<std::uint8_t>& bytes, ReduceOp op, Communicator& communicator,
+                  c10::Device device) {
+  if (bytes.empty()) return;
+  const at::Tensor all = bytes_from(bytes.data(), bytes.size(), device);
+  communicator.all_reduce(bytes_of(all), op);
+  std::memcpy(bytes.data(), all.cpu().const_data_ptr(), bytes.size());
+}
+
+std::vector<std::uint8_t> gather_bytes(std::uint8_t mine, Communicator& communicator,
+                                       c10::Device device) {
+  const at::Tensor input = bytes_from(&mine, 1, device);
+  const at::Tensor output = empty_bytes(communicator.size(), device);
+  communicator.all_gather(bytes_of(input), bytes_of(output));
+  const at::Tensor on_host = output.cpu();
+  const auto* first = static_cast<const std::uint8_t*>(on_host.const_data_ptr());
+  return {first, first + communicator.size()};
+}
+
 std::vector<std::string> gather_texts(const std::string& text, std::size_t limit_bytes,
                                       Communicator& communicator, c10::Device device) {
   std::string padded = text.substr(0, limit_bytes);

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,14 @@ void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root,
 
 // After: `bytes` is root's, whatever its size was. `device`: where the communicator wants buffers.
 void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c10::Device device);
+
+// After: each byte is `op` over all ranks' bytes at its place; as many on every rank.
+void reduce_bytes(std::vector<std::uint8_t>& bytes, ReduceOp op, Communicator& communicator,
+                  c10::Device device);
+
+// Each rank's byte, by rank.
+std::vector<std::uint8_t> gather_bytes(std::uint8_t mine, Communicator& communicator,
+                                       c10::Device device);
 
 // Each rank's `text`, cut to `limit_bytes`, by rank.
 std::vector<std::string> gather_texts(const std::string& text, std::size_t limit_bytes,

@@ -30,6 +30,16 @@ TEST_CASE("sampler: the tail is filled from the start, or dropped") {
   CHECK(DistributedSampler(5, 2, 1, drop).indices(0) == Indices{1, 3});
 }
 
+TEST_CASE("sampler: an uneven one shows each sample once") {
+  const SamplerOptions uneven{.shuffle = false, .uneven = true};
+  CHECK(DistributedSampler(5, 3, 0, uneven).indices(0) == Indices{0, 3});
+  CHECK(DistributedSampler(5, 3, 1, uneven).indices(0) == Indices{1, 4});
+  CHECK(DistributedSampler(5, 3, 2, uneven).indices(0) == Indices{2});
+  CHECK(DistributedSampler(2, 3, 2, uneven).indices(0).empty());
+  CHECK(DistributedSampler(6, 3, 2, uneven).size() == 2);
+  CHECK_THROWS_AS(DistributedSampler(5, 3, 0, {.drop_last = true, .uneven = true}), Error);
+}
+
 TEST_CASE("sampler: fewer samples than ranks are repeated as often as needed") {
   CHECK(DistributedSampler(2, 7, 6, {.shuffle = false}).indices(0) == Indices{0});
   CHECK(DistributedSampler(2, 7, 5, {.shuffle = false, .drop_last = true}).indices(0).empty());

@@ -101,7 +101,11 @@ TEST_CASE("Reducer: buckets are launched in order though a later one is complete
 TEST_CASE("Reducer: parameters without a gradient are named") {
   Fixture f;
   f.mark({3, 1});
-  CHECK_THROWS_WITH(f.reducer.finalize(), Contains("no gradient for a, c on rank 0"));
+  CHECK(f.reducer.is_ready(3));
+  CHECK_FALSE(f.reducer.is_ready(0));
+  CHECK_FALSE(f.reducer.is_complete());
+  CHECK_THROWS_WITH(f.reducer.finalize("use them"),
+                    Contains("no gradient for a, c on rank 0: use them"));
 }
 
 TEST_CASE("Reducer: its memory outlives all-reduces that are under way, which it ends") {

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// DistributedDataParallel's inside: what connects the Reducer to autograd. For its own sources
+// alone: heavy.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker_sdk/ddp/join_round.h"
+#include "worker_sdk/ddp/parameter_usage.h"
+#include "worker_sdk/torch/distributed_data_parallel.h"
+#include "worker_sdk/torch/model_state.h"
+
+namespace ddprun {
+
+class DdpBase::Impl {
+ public:
+  Impl(torch::nn::Module& module, Communicator& communicator, const DdpOptions& options);
+  ~Impl();
+
+  void before_forward();
+  void after_forward(const std::vector<at::Tensor>& outputs);
+  void zero_grad();
+
+  void begin_join(const JoinOptions& options);
+  JoinResult finish_join();
+  void leave_join();
+
+  int no_sync_depth_ = 0;
+  Reducer& reducer() { return *reducer_; }
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+
+ private:
+  std::vector<ParameterSpec> trainable_parameters(const torch_adapter::ModelState& state);
+  void make_slots();
+  at::Tensor bytes_of_bucket(std::size_t number);
+  void install_hook(std::size_t index);
+  void on_gradient(std::size_t index);
+  void put_into_slot(std::size_t index);
+  void mark_unused(const std::vector<std::size_t>& indices);
+  void end_backward_later();
+  void end_backward();
+  std::vector<std::uint8_t> used_anywhere();
+  void settle_unused(const std::vector<std::uint8_t>& used);
+  void form_final_buckets();
+  JoinRound meet(JoinCall call);
+  void shadow(const JoinRound& round);
+  void scale_averages();
+
+  // Constant after construction.
+  Communicator& communicator_;
+  const DdpOptions options_;
+  std::vector<at::Tensor> parameters_;  // those that require a gradient; the reducer's indices
+  std::vector<std::string> names_;
+  std::vector<at::Tensor> ignored_;  // parameters: only their gradients are forgotten
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> state_;  // all parameters and buffers that are sent
+  c10::Device device_ = c10::kCPU;
+  std::optional<Reducer> reducer_;
+  std::optional<ParameterUsage> usage_;
+  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<at::Tensor>()));
+  struct Hook {
+    Accumulator accumulator;  // second owner: the graph; kept, or the hook would go with the graph
+    std::uintptr_t key;
+  };
+  std::vector<Hook> hooks_;
+  std::vector<torch::autograd::Node*> accumulators_;  // those of hooks_
+
+  std::vector<at::Tensor> slots_;  // each gradient's place in its bucket; changed by the rebuild
+  bool averages_ = true;           // the coming backward does
+  bool sends_buffers_ = true;      // the coming forward does
+  std::vector<std::uint8_t> statically_used_;  // static_graph: on any rank; empty: not known yet
+
+  std::optional<JoinOptions> join_;  // of the scope that is open
+  double scale_ = 1;                 // on the coming averages
+
+  // Of the backward under way.
+  bool final_callback_queued_ = false;
+  bool unused_marked_ = false;
+  struct Unused {
+    std::size_t index;
+    at::Tensor gradient;  // what it was before this backward; undefined where there was none
+  };
+  std::vector<Unused> unused_;
+
+  // Second owners: hooks of graphs that may outlive this object, which it then tells.
+  std::shared_ptr<Impl*> self_ = std::make_shared<Impl*>(this);
+};
+
+}  // namespace ddprun

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A module's parameters and buffers by name, and the check that all ranks have the same.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "worker_sdk/core/communicator.h"
+#include "worker_sdk/ddp/model_difference.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace ddprun::torch_adapter {
+
+struct NamedState {
+  std::string name;
+  at::Tensor tensor;
+};
+
+// In the module's order; a tensor that several modules share is listed under each name.
+struct ModelState {
+  std::vector<NamedState> parameters;
+  std::vector<NamedState> buffers;
+  std::vector<at::Tensor> ignored_parameters;
+
+  std::vector<at::Tensor> tensors() const;  // parameters, then buffers
+};
+
+// Parameters and buffers without those named in `ignored`. Error(kInvalidArgument): a name there
+// that the module hasn't.
+ModelState state_of(const torch::nn::Module& module, const std::vector<std::string>& ignored);
+
+// Collective. Error(kInvalidArgument), the same on every rank, names the first rank whose `state`
+// (names, dtypes, shapes, strides) or `more` differs from rank 0's.
+void check_same_model(const ModelState& state, std::vector<ModelEntry> more,
+                      Communicator& communicator, c10::Device device);
+
+}  // namespace ddprun::torch_adapter
