@@ -41,6 +41,9 @@ const std::map<std::string, ScheduleChoice> kSchedules = {
     {"cosine", ScheduleChoice::kCosine},
     {"constant", ScheduleChoice::kConstant}};
 
+const std::map<std::string, UnevenInputs> kUnevenInputs = {
+    {"pad", UnevenInputs::kPad}, {"drop", UnevenInputs::kDrop}, {"join", UnevenInputs::kJoin}};
+
 template <typename Choice>
 const char* name_of(const std::map<std::string, Choice>& names, Choice choice) {
   for (const auto& [name, each] : names) {
@@ -120,10 +123,12 @@ class OptimizerFlags {
 
 const char* to_string(OptimizerChoice choice) { return name_of(kOptimizers, choice); }
 const char* to_string(ScheduleChoice choice) { return name_of(kSchedules, choice); }
+const char* to_string(UnevenInputs choice) { return name_of(kUnevenInputs, choice); }
 
 std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   Options options;
   std::string backend = to_string(options.backend);
+  std::string uneven_inputs = to_string(options.uneven_inputs);
   std::string compression = to_string(options.compression);
   CLI::App app(
       "Trains PyTorch's MNIST example net on MNIST-format images, data-parallel.\n"
@@ -138,6 +143,12 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--batch-size", options.batch_size, "Images per step, shared by all ranks")
       ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--accumulate", options.accumulate,
+                 "Forwards and backwards per step, each of a part of the rank's images")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--uneven-inputs", uneven_inputs,
+                 "Where the ranks don't divide the images: see some twice, drop some, or join")
+      ->check(CLI::IsMember(kUnevenInputs));
   OptimizerFlags optimizer_flags(app, options);
   app.add_option("--seed", options.seed, "Seed of weights, order of images and dropout");
   app.add_option("--threads", options.num_threads,
@@ -178,6 +189,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
     return std::nullopt;
   }
   options.backend = *parse_backend_choice(backend);
+  options.uneven_inputs = kUnevenInputs.at(uneven_inputs);
   options.compression = parse_compression(compression);
   return options;
 }

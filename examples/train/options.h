@@ -12,17 +12,26 @@
 
 namespace ddprun::train {
 
+// Where the ranks don't divide the images.
+enum class UnevenInputs {
+  kPad,   // some are seen twice
+  kDrop,  // some are not seen
+  kJoin,  // each is seen once; ranks that have run out wait for the others
+};
 enum class OptimizerChoice : std::uint8_t { kAdadelta, kSgd, kAdam, kAdamW };
 enum class ScheduleChoice : std::uint8_t { kExponential, kCosine, kConstant };
 
 // As the flags have them.
 const char* to_string(OptimizerChoice choice);
 const char* to_string(ScheduleChoice choice);
+const char* to_string(UnevenInputs choice);
 
 struct Options {
   std::string data_dir;  // with the four MNIST files; empty: the shipped digits
   int num_epochs = 5;
   int batch_size = 64;  // samples per step of all ranks together: the same training on any number
+  int accumulate = 1;   // forwards and backwards that each step's samples are divided into
+  UnevenInputs uneven_inputs = UnevenInputs::kPad;
   OptimizerChoice optimizer = OptimizerChoice::kAdadelta;
   double lr = 1.0;          // the highest; default: default_lr() of the optimiser
   double momentum = 0.9;    // sgd's

@@ -6,15 +6,19 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/error.h"
 #include "common/log.h"
+#include "examples/train/micro_batches.h"
 #include "examples/train/optimization.h"
 #include "examples/train/training_checkpoint.h"
 #include "examples/train/training_state.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
+#include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun::train {
 namespace {
@@ -119,6 +123,9 @@ class Trainer {
 
   bool train(Share& share);
   void train_step(const torch::Tensor& batch, Share& share, ProgressState& shown);
+  torch::Tensor backward(const torch::Tensor& batch, std::int64_t done);
+  void shadow_others(DdpBase::Join& join);
+  std::uint64_t steps_per_epoch() const;
   void evaluate(Totals& totals);
   void sum_over_ranks(Totals& totals);
   bool asked_to_leave();
@@ -135,6 +142,7 @@ class Trainer {
   const torch::Device device_;
   const Images train_images_, test_images_;
   const DistributedSampler sampler_;
+  const std::int64_t common_samples_;  // of an epoch, that each rank has
   Net net_;
   const std::shared_ptr<CommHook> hook_;  // null: --compress=none
   DistributedDataParallel<NetImpl> ddp_;
@@ -152,6 +160,13 @@ Net make_net(std::uint64_t seed, torch::Device device) {
   return net;
 }
 
+SamplerOptions sampler_options(const Options& options) {
+  return {.shuffle = true,
+          .seed = options.seed,
+          .drop_last = options.uneven_inputs == UnevenInputs::kDrop,
+          .uneven = options.uneven_inputs == UnevenInputs::kJoin};
+}
+
 Trainer::Trainer(const Options& options, const DataSet& data, const Place& place,
                  torch::Device device, Progress& progress)
     : options_(options),
@@ -163,12 +178,19 @@ Trainer::Trainer(const Options& options, const DataSet& data, const Place& place
       train_images_(data.train, device),
       test_images_(data.test, device),
       sampler_(train_images_.count(), communicator_.size(), communicator_.rank(),
-               {.shuffle = true, .seed = options.seed}),
+               sampler_options(options)),
+      common_samples_(options.uneven_inputs == UnevenInputs::kJoin
+                          ? train_images_.count() / communicator_.size()
+                          : sampler_.size()),
       net_(make_net(options.seed, device)),
       hook_(make_comm_hook(options.compression)),
       ddp_(*net_, communicator_, {.comm_hook = hook_}),
-      optimization_(options, *net_, ddp_,
-                    static_cast<std::uint64_t>((sampler_.size() + batch_size_ - 1) / batch_size_)) {
+      optimization_(options, *net_, ddp_, steps_per_epoch()) {
+  if (common_samples_ > 0) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("--uneven-inputs ", to_string(options.uneven_inputs), ": ",
+                     train_images_.count(), " images are too few for ", communicator_.size(),
+                     " ranks: use fewer, or --uneven-inputs pad"));
 }
 
 void Trainer::resume(const DataSet& data) {
@@ -248,8 +270,13 @@ bool Trainer::train(Share& share) {
   ProgressState shown{.epoch = epoch + 1, .num_epochs = options_.num_epochs};
   shown.step = steps_in(share.first);
   shown.num_steps = shown.step + steps_in(sampler_.size() - share.first);
+  std::optional<DdpBase::Join> join;
+  if (options_.uneven_inputs == UnevenInputs::kJoin) join.emplace(ddp_);
   while (share.done < sampler_.size()) {
-    if (asked_to_leave()) {
+    // In a step that not all ranks have, nothing happens that needs all.
+    const bool common = share.done < common_samples_;
+    if (!common && session_) session_->progress().begin_step(state_.step + 1);
+    if (common && asked_to_leave()) {
       save_within(share);
       finish_saving();
       return false;
@@ -257,10 +284,50 @@ bool Trainer::train(Share& share) {
     const std::int64_t count = std::min(batch_size_, sampler_.size() - share.done);
     train_step(indices.narrow(0, share.done, count), share, shown);
     const std::uint64_t every = options_.checkpoint_every;
-    const bool whole = share.done == sampler_.size();  // saved after its evaluation
+    const bool whole = share.done >= common_samples_;  // saved after its evaluation
     if (every > 0 && state_.step % every == 0 && !whole) save_within(share);
   }
+  if (join) shadow_others(*join);
   return true;
+}
+
+// Of rank 0: none has more.
+std::uint64_t Trainer::steps_per_epoch() const {
+  const DistributedSampler first(train_images_.count(), communicator_.size(), 0,
+                                 sampler_options(options_));
+  return static_cast<std::uint64_t>((first.size() + batch_size_ - 1) / batch_size_);
+}
+
+// Those whose share is longer. After: what they have, all have.
+void Trainer::shadow_others(DdpBase::Join& join) {
+  const JoinResult result = join.finish();
+  if (session_ && result.num_shadowed > 0) {
+    session_->progress().begin_step(state_.step + result.num_shadowed);
+  }
+  state_.step += result.num_shadowed;
+  std::vector<torch::Tensor> of_optimizer;
+  for (const NamedTensor& each : optimization_.named_tensors()) of_optimizer.push_back(each.tensor);
+  torch_adapter::broadcast_tensors(of_optimizer, result.source_rank, communicator_);
+}
+
+// The mean loss over the batch; its gradients are there. `done`: of this epoch's samples, before.
+torch::Tensor Trainer::backward(const torch::Tensor& batch, std::int64_t done) {
+  // Every rank goes forward equally often, whatever its last batch has.
+  const std::int64_t common = std::min(batch_size_, common_samples_ - done);
+  const auto num_parts = static_cast<int>(std::clamp<std::int64_t>(common, 1, options_.accumulate));
+  torch::Tensor sum;
+  const std::vector<MicroBatch> parts = split_batch(batch.size(0), num_parts);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    std::optional<DdpBase::NoSync> local;
+    if (i + 1 < parts.size()) local.emplace(ddp_);
+    const torch::Tensor part = batch.narrow(0, parts[i].first, parts[i].count);
+    const torch::Tensor output = ddp_(train_images_.pixels(part));
+    torch::Tensor loss = torch::nll_loss(output, train_images_.labels(part));
+    if (parts.size() > 1) loss = loss * parts[i].weight;
+    loss.backward();
+    sum = sum.defined() ? sum + loss.detach() : loss.detach();
+  }
+  return sum;
 }
 
 void Trainer::train_step(const torch::Tensor& batch, Share& share, ProgressState& shown) {
@@ -271,11 +338,9 @@ void Trainer::train_step(const torch::Tensor& batch, Share& share, ProgressState
     generator.set_current_seed(step_seed(options_.seed, communicator_.rank(), state_.step));
   }
   ddp_.zero_grad();
-  const torch::Tensor output = ddp_(train_images_.pixels(batch));
-  const torch::Tensor loss = torch::nll_loss(output, train_images_.labels(batch));
-  loss.backward();
+  const torch::Tensor loss = backward(batch, share.done);
   optimization_.step(state_.step, static_cast<int>(state_.epochs.size()));
-  share.totals.values[0] += loss.detach() * batch.size(0);
+  share.totals.values[0] += loss * batch.size(0);
   step_ms_.push_back(seconds_since(start) * 1e3);
 
   ++state_.step;

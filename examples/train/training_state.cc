@@ -108,6 +108,8 @@ std::string compression_from_text(std::string_view text) {
 
 RunIdentity identity_of(const Options& options, const DataSet& data) {
   return {.batch_size = options.batch_size,
+          .accumulate = options.accumulate,
+          .uneven_inputs = to_string(options.uneven_inputs),
           .optimizer = optimizer_text(options),
           .lr = options.lr,
           .gamma = options.gamma,
@@ -123,6 +125,13 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
   };
   if (there.batch_size != here.batch_size) {
     return differ("--batch-size", there.batch_size, here.batch_size);
+  }
+  if (there.accumulate != here.accumulate) {
+    return differ("--accumulate", there.accumulate, here.accumulate);
+  }
+  if (there.uneven_inputs != here.uneven_inputs) {
+    return concat("--uneven-inputs is ", one_line(there.uneven_inputs), " there, ",
+                  here.uneven_inputs, " here");
   }
   if (there.optimizer != here.optimizer) {
     return concat("--optimizer is ", one_line(there.optimizer), " there, ", here.optimizer,
@@ -144,6 +153,8 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
 Metadata to_metadata(const TrainingState& state) {
   return {{kVersionKey, std::string(kVersion)},
           {"batch_size", to_text(state.run.batch_size)},
+          {"accumulate", to_text(state.run.accumulate)},
+          {"uneven_inputs", state.run.uneven_inputs},
           {"optimizer", state.run.optimizer},
           {"lr", to_text(state.run.lr)},
           {"gamma", to_text(state.run.gamma)},
@@ -167,6 +178,8 @@ TrainingState from_metadata(const Metadata& metadata) {
   }
   TrainingState state;
   reader.read("batch_size", state.run.batch_size);
+  reader.read("accumulate", state.run.accumulate);
+  state.run.uneven_inputs = reader.text("uneven_inputs");
   state.run.optimizer = reader.text("optimizer");
   reader.read("lr", state.run.lr);
   reader.read("gamma", state.run.gamma);

@@ -17,6 +17,8 @@ namespace ddprun::train {
 // What must not change where a training goes on. All else may: ranks, threads, backend, epochs.
 struct RunIdentity {
   int batch_size = 0;
+  int accumulate = 1;
+  std::string uneven_inputs;
   std::string optimizer;  // with all that it is told: "sgd --momentum=0.9 --weight-decay=0 …"
   double lr = 0;
   double gamma = 0;

@@ -18,6 +18,8 @@ namespace {
 TrainingState some_state() {
   TrainingState state;
   state.run = {.batch_size = 64,
+               .accumulate = 2,
+               .uneven_inputs = "join",
                .optimizer = "sgd --momentum=0.9",
                .lr = 0.1 + 0.2,
                .gamma = 0.7,
@@ -45,7 +47,7 @@ TEST_CASE("training state: what is missing or no number is named") {
     Metadata metadata = to_metadata(some_state());
     metadata.erase(key);
     CHECK(error_of([&] { from_metadata(metadata); }).what() == "it has no " + key);
-    if (key == "optimizer") continue;  // any text
+    if (key == "optimizer" || key == "uneven_inputs") continue;  // any text
     metadata[key] = "12\nx";
     const Error error = error_of([&] { from_metadata(metadata); });
     CHECK(error.code() == ErrorCode::kProtocol);
@@ -86,6 +88,12 @@ TEST_CASE("training state: the first thing that must not change and did is named
   CHECK(first_difference(there, here) == "--optimizer is sgd --momentum=0.9 there, adam here");
   here.batch_size = 32;
   CHECK(first_difference(there, here) == "--batch-size is 64 there, 32 here");
+  here = there;
+  here.accumulate = 4;
+  CHECK(first_difference(there, here) == "--accumulate is 2 there, 4 here");
+  here = there;
+  here.uneven_inputs = "pad";
+  CHECK(first_difference(there, here) == "--uneven-inputs is join there, pad here");
 }
 
 TEST_CASE("training state: each step on each rank has random numbers of its own, always the same") {

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""train --accumulate and --uneven-inputs, on two ranks."""
+import os
+import struct
+import tempfile
+import unittest
+
+import checkpoints
+from train_test import DDPRUN, TRAIN, read_idx, run
+import runner  # noqa: E402, found by train_test
+
+NUM_IMAGES = 129  # rank 0 has 65 of them, rank 1 64: with 32 at a time two steps, and rank 0 one more
+
+
+def write_some_digits(directory, num_train):
+    for prefix, count in (("train", num_train), ("t10k", 40)):
+        header, pixels = read_idx(prefix + "-images-idx3-ubyte.gz")
+        labels_header, labels = read_idx(prefix + "-labels-idx1-ubyte.gz")
+        with open(os.path.join(directory, prefix + "-images-idx3-ubyte"), "wb") as f:
+            f.write(header[:4] + struct.pack(">I", count) + header[8:] + pixels[:count * 784])
+        with open(os.path.join(directory, prefix + "-labels-idx1-ubyte"), "wb") as f:
+            f.write(labels_header[:4] + struct.pack(">I", count) + labels[:count])
+
+
+class Modes(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.scratch = directory.name
+        self.data = os.path.join(self.scratch, "data")
+        os.mkdir(self.data)
+
+    def train(self, name, *flags):
+        """The summary, and the directory of the checkpoints."""
+        directory = os.path.join(self.scratch, name)
+        path = directory + ".json"
+        done = run([*DDPRUN, TRAIN, f"--checkpoint-dir={directory}", f"--json={path}", *flags])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return checkpoints.load_json(path), directory
+
+    def small(self, name, *flags):
+        return self.train(name, f"--data={self.data}", "--batch-size=64", *flags)
+
+    def test_accumulated_parts_train_as_whole_batches_do(self):
+        summaries = [self.train(f"by{n}", "--epochs=2", f"--accumulate={n}")[0] for n in (1, 3)]
+        whole, parts = summaries
+        self.assertEqual(parts["last_step"], whole["last_step"])
+        first = [summary["epochs"][0]["train_loss"] for summary in summaries]
+        self.assertLess(abs(first[1] / first[0] - 1), 0.1, "dropout draws others; else it is the same")
+        self.assertNotEqual(*first)
+        self.assertLess(abs(parts["test_accuracy"] - whole["test_accuracy"]), 0.03)
+
+    def test_padded_and_dropped_tails(self):
+        write_some_digits(self.data, NUM_IMAGES)
+        self.assertEqual(self.small("pad", "--epochs=2")[0]["last_step"], 6)
+        self.assertEqual(self.small("drop", "--epochs=2", "--uneven-inputs=drop")[0]["last_step"], 4)
+
+    def test_joined_ranks_have_the_same_model_and_optimiser_as_the_others(self):
+        # What goes on from a checkpoint has rank 0's model and running averages on both ranks: so must
+        # have what was never interrupted, though rank 1 ran out first in each epoch.
+        write_some_digits(self.data, NUM_IMAGES)
+        flags = ("--uneven-inputs=join", "--checkpoint-every=1", "--accumulate=2")
+        whole, one = self.small("whole", "--epochs=4", *flags)
+        self.assertEqual(whole["last_step"], 12)
+        self.small("cut", "--epochs=2", *flags)
+        cut, other = self.small("cut", "--epochs=4", *flags)
+        self.assertEqual(cut["first_step"], 7)
+        (_, names, p), (_, others, q) = (checkpoints.read(checkpoints.path_of(path, 12)) for path in (one, other))
+        self.assertEqual(names, others)
+        self.assertTrue(p == q, "parameters or running averages differ")
+        for mine, theirs in zip(whole["epochs"], cut["epochs"], strict=True):
+            self.assertEqual(mine["test_loss"], theirs["test_loss"])
+
+    def test_wrong_usage_is_told_in_one_line(self):
+        write_some_digits(self.data, 1)
+        done = run([*DDPRUN, TRAIN, f"--data={self.data}", "--uneven-inputs=drop"])
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("--uneven-inputs drop: 1 images are too few for 2 ranks", done.stdout)
+        for flag in ("--accumulate=0", "--uneven-inputs=smooth"):
+            done = run([TRAIN, flag])
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(flag.split("=")[0], done.stdout)
+
+
+if __name__ == "__main__":
+    runner.main()
