@@ -17,7 +17,7 @@ namespace ddprun {
 class WorkerProgress;
 
 // kAverage is the sum divided by size(). On the host backend integers wrap and divide towards zero,
-// and float16 and bfloat16 are summed as float32 and rounded once.
+// and float16 and bfloat16 are summed as float32, rounded once (all_reduce of N nodes: N times).
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
 const char* to_string(ReduceOp op);

@@ -42,7 +42,7 @@ std::vector<Range> ClusterCollectives::node_blocks(std::size_t length) const {
 }
 
 void ClusterCollectives::reduce_in_node(std::byte* region, const std::byte* own, std::size_t count,
-                                        DType dtype, ReduceOp op) {
+                                        DType dtype, ReduceOp op, int divisor) {
   const auto num_local = static_cast<std::size_t>(group_.num_local());
   const auto self = static_cast<std::size_t>(group_.local_index());
   const Range slice = slice_of(count, self, num_local, kGranule);
@@ -54,8 +54,11 @@ void ClusterCollectives::reduce_in_node(std::byte* region, const std::byte* own,
       const std::byte* from = local == self ? own : group_.staging(static_cast<int>(local));
       sources[local] = from + begin * element;
     }
-    reduce_block(region + begin * wide, sources.data(), num_local,
-                 std::min(step, slice.end - begin), dtype, op);
+    const std::size_t length = std::min(step, slice.end - begin);
+    reduce_block(region + begin * wide, sources.data(), num_local, length, dtype, op);
+    if (divisor > 1) {
+      reduce_kernels().divide(region + begin * wide, length, accumulator_of(dtype), divisor);
+    }
   }
 }
 
@@ -81,10 +84,13 @@ void ClusterCollectives::all_reduce(const Call& call, const TensorView& buffer, 
     // Nothing to share inside any node: the ring works on the caller's buffer.
     steps_.enter(call);
     ring_->all_reduce(call, bytes_of(buffer), share(even_blocks(buffer.count), element),
-                      buffer.dtype, op);
+                      buffer.dtype, op, buffer.dtype);
     return finish_block(buffer.data, buffer.data, buffer.count, buffer.dtype, op,
                         topology().size());
   }
+  // Half precision is divided before it travels as such, or sums of float16 could be infinite.
+  const bool divides_first = wide != buffer.dtype && op == ReduceOp::kAverage;
+  const ReduceOp rest = divides_first ? ReduceOp::kSum : op;
   const std::size_t piece_count = kStagingBytes / element;
   for (std::size_t first = 0; first < buffer.count; first += piece_count) {
     const std::size_t count = std::min(piece_count, buffer.count - first);
@@ -92,13 +98,14 @@ void ClusterCollectives::all_reduce(const Call& call, const TensorView& buffer, 
     std::byte* const region = next_region();
     if (group_.num_local() > 1) copy_bytes(own_staging(), user, count * element);
     meet(call, first == 0);
-    reduce_in_node(region, user, count, buffer.dtype, op);
+    reduce_in_node(region, user, count, buffer.dtype, op, divides_first ? topology().size() : 1);
     steps_.sync(call);
     if (ring_) {
-      ring_->all_reduce(call, region, share(even_blocks(count), size_of(wide)), wide, op);
+      ring_->all_reduce(call, region, share(even_blocks(count), size_of(wide)), wide, rest,
+                        buffer.dtype);
     }
     steps_.sync(call);
-    copy_out(user, region, count, buffer.dtype, op);
+    copy_out(user, region, count, buffer.dtype, rest);
   }
 }
 
@@ -174,7 +181,8 @@ void ClusterCollectives::barrier(const Call& call) {
   std::byte* const region = next_region();
   steps_.enter(call);
   if (ring_) {
-    ring_->all_reduce(call, region, share(even_blocks(1), 1), DType::kUInt8, ReduceOp::kMax);
+    ring_->all_reduce(call, region, share(even_blocks(1), 1), DType::kUInt8, ReduceOp::kMax,
+                      DType::kUInt8);
   }
   steps_.sync(call);
 }

@@ -31,9 +31,10 @@ class ClusterCollectives final : public Collectives {
   // be filled.
   std::byte* next_region() { return group_.region(turn_++ & 1); }
   // Sums `count` elements of every local rank's staging into `region` (accumulator type), each
-  // rank its slice. `own` stands for the only rank's staging where it is alone.
+  // rank its slice, divided by `divisor`. `own` stands for the only rank's staging where it is
+  // alone.
   void reduce_in_node(std::byte* region, const std::byte* own, std::size_t count, DType dtype,
-                      ReduceOp op);
+                      ReduceOp op, int divisor = 1);
   // `size_bytes` from `region` (accumulator type), ended and rounded, to `to`.
   void copy_out(std::byte* to, const std::byte* region, std::size_t count, DType dtype,
                 ReduceOp op);

@@ -25,11 +25,13 @@ Ring::Ring(NodeGroup& group, Neighbour next, Neighbour previous, std::size_t chu
       num_nodes_(group.topology().num_nodes()),
       send_lanes_(next_.sockets.size()),
       receive_lanes_(next_.sockets.size()),
-      scratch_(next_.sockets.size()) {}
+      scratch_(next_.sockets.size()),
+      packed_(next_.sockets.size()) {}
 
-void Ring::add(std::vector<Transfer>& list, std::byte* base, Range bytes, bool reduce) const {
+void Ring::add(std::vector<Transfer>& list, std::byte* base, Range bytes, bool reduce,
+               bool whole) const {
   for (std::size_t begin = bytes.begin; begin < bytes.end; begin += chunk_bytes_) {
-    list.push_back({base + begin, std::min(chunk_bytes_, bytes.end - begin), reduce});
+    list.push_back({base + begin, std::min(chunk_bytes_, bytes.end - begin), reduce, whole});
   }
 }
 
@@ -41,7 +43,7 @@ void Ring::add_reduce_scatter(Flow& flow, std::byte* base, const std::vector<Ran
   };
   for (int step = 0; step < num_nodes_ - 1; ++step) {
     add(flow.sends, base, block(step + 1), false);
-    add(flow.receives, base, block(step + 2), true);
+    add(flow.receives, base, block(step + 2), true, step == num_nodes_ - 2);
     if (step == 0) flow.num_free_sends = flow.sends.size();
   }
 }
@@ -60,9 +62,10 @@ void Ring::add_all_gather(Flow& flow, std::byte* base, const std::vector<Range>&
 }
 
 void Ring::all_reduce(const Call& call, std::byte* base, const std::vector<Range>& blocks,
-                      DType dtype, ReduceOp op) {
+                      DType dtype, ReduceOp op, DType wire) {
   Flow flow;
   flow.dtype = dtype;
+  flow.wire = wire;
   flow.op = op;
   add_reduce_scatter(flow, base, blocks);
   add_all_gather(flow, base, blocks);
@@ -72,7 +75,7 @@ void Ring::all_reduce(const Call& call, std::byte* base, const std::vector<Range
 void Ring::reduce_scatter(const Call& call, std::byte* base, const std::vector<Range>& blocks,
                           DType dtype, ReduceOp op) {
   Flow flow;
-  flow.dtype = dtype;
+  flow.dtype = flow.wire = dtype;
   flow.op = op;
   add_reduce_scatter(flow, base, blocks);
   run(call, flow);
@@ -96,6 +99,50 @@ void Ring::broadcast(const Call& call, std::byte* data, std::size_t size_bytes, 
 
 bool Ring::may_send(const Flow& flow, std::size_t transfer) const {
   return transfer < flow.num_free_sends || received_[transfer - flow.num_free_sends];
+}
+
+std::size_t Ring::wire_bytes(const Flow& flow, const Transfer& transfer) {
+  return transfer.size_bytes / size_of(flow.dtype) * size_of(flow.wire);
+}
+
+// What goes to the socket.
+const std::byte* Ring::packed(const Flow& flow, const Transfer& transfer, std::size_t socket) {
+  if (flow.wire == flow.dtype) return transfer.data;
+  std::vector<std::byte>& chunk = packed_[socket];
+  if (!send_lanes_[socket].packed) {
+    chunk.resize(std::max(chunk.size(), wire_bytes(flow, transfer)));
+    reduce_kernels().narrow(chunk.data(), reinterpret_cast<const float*>(transfer.data),
+                            transfer.size_bytes / sizeof(float), flow.wire);
+    send_lanes_[socket].packed = true;
+  }
+  return chunk.data();
+}
+
+// What came from the socket. `received` is changed, and is `transfer.data` where nothing is to be
+// done.
+void Ring::take_in(const Flow& flow, const Transfer& transfer, std::byte* received) {
+  const ReduceKernels& kernels = reduce_kernels();
+  const std::size_t count = transfer.size_bytes / size_of(flow.dtype);
+  if (flow.wire == flow.dtype) {
+    if (transfer.reduce) {
+      kernels.combine(transfer.data, received, transfer.data, count, flow.dtype, flow.op);
+    }
+    return;
+  }
+  auto* const values = reinterpret_cast<float*>(transfer.data);
+  if (!transfer.reduce) return kernels.widen(values, received, count, flow.wire);
+  constexpr std::size_t kBlock = 2048;
+  float widened[kBlock];
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    const std::size_t length = std::min(kBlock, count - begin);
+    std::byte* const part = received + begin * size_of(flow.wire);
+    kernels.widen(widened, part, length, flow.wire);
+    kernels.combine(values + begin, widened, values + begin, length, flow.dtype, flow.op);
+    if (!transfer.whole) continue;
+    // The others get it rounded: so must it be here.
+    kernels.narrow(part, values + begin, length, flow.wire);
+    kernels.widen(values + begin, part, length, flow.wire);
+  }
 }
 
 void Ring::run(const Call& call, Flow& flow) {
@@ -134,10 +181,12 @@ bool Ring::advance_send(const Call& call, const Flow& flow, std::size_t socket) 
   Lane& lane = send_lanes_[socket];
   if (lane.transfer >= flow.sends.size() || !may_send(flow, lane.transfer)) return false;
   const Transfer& transfer = flow.sends[lane.transfer];
+  const std::size_t size_bytes = wire_bytes(flow, transfer);
   iovec parts[2] = {
       {.iov_base = reinterpret_cast<std::byte*>(&lane.header) + lane.header_bytes,
        .iov_len = sizeof lane.header - lane.header_bytes},
-      {.iov_base = transfer.data + lane.offset, .iov_len = transfer.size_bytes - lane.offset}};
+      {.iov_base = const_cast<std::byte*>(packed(flow, transfer, socket)) + lane.offset,
+       .iov_len = size_bytes - lane.offset}};
   const bool header_done = lane.header_bytes == sizeof lane.header;
   msghdr message{};
   message.msg_iov = parts + (header_done ? 1 : 0);
@@ -153,9 +202,10 @@ bool Ring::advance_send(const Call& call, const Flow& flow, std::size_t socket) 
   const std::size_t of_header = std::min(size, sizeof lane.header - lane.header_bytes);
   lane.header_bytes += of_header;
   lane.offset += size - of_header;
-  if (lane.header_bytes == sizeof lane.header && lane.offset == transfer.size_bytes) {
+  if (lane.header_bytes == sizeof lane.header && lane.offset == size_bytes) {
     lane.transfer += num_sockets();
     lane.offset = 0;
+    lane.packed = false;
   }
   return true;
 }
@@ -176,13 +226,15 @@ bool Ring::advance_receive(const Call& call, const Flow& flow, std::size_t socke
   if (lane.transfer >= flow.receives.size()) return false;
   const Transfer& transfer = flow.receives[lane.transfer];
   std::vector<std::byte>& scratch = scratch_[socket];
-  if (transfer.reduce && scratch.size() < chunk_bytes_) scratch.resize(chunk_bytes_);
+  const bool in_place = !transfer.reduce && flow.wire == flow.dtype;
+  if (!in_place && scratch.size() < chunk_bytes_) scratch.resize(chunk_bytes_);
   const bool in_header = lane.header_bytes < sizeof lane.header;
-  std::byte* const target = transfer.reduce ? scratch.data() : transfer.data;
+  std::byte* const target = in_place ? transfer.data : scratch.data();
+  const std::size_t size_bytes = wire_bytes(flow, transfer);
   std::byte* const to = in_header ? reinterpret_cast<std::byte*>(&lane.header) + lane.header_bytes
                                   : target + lane.offset;
   const std::size_t size =
-      in_header ? sizeof lane.header - lane.header_bytes : transfer.size_bytes - lane.offset;
+      in_header ? sizeof lane.header - lane.header_bytes : size_bytes - lane.offset;
   const SocketStep step = receive_step(previous_.sockets[socket].get(), to, size);
   if (!step.ended.empty()) io_.connection_ended(previous_.rank, step.ended, call);
   if (step.num_bytes == 0) return false;
@@ -196,11 +248,8 @@ bool Ring::advance_receive(const Call& call, const Flow& flow, std::size_t socke
     return true;
   }
   lane.offset += step.num_bytes;
-  if (lane.offset < transfer.size_bytes) return true;
-  if (transfer.reduce) {
-    reduce_kernels().combine(transfer.data, scratch.data(), transfer.data,
-                             transfer.size_bytes / size_of(flow.dtype), flow.dtype, flow.op);
-  }
+  if (lane.offset < size_bytes) return true;
+  take_in(flow, transfer, target);
   received_[lane.transfer] = true;
   lane.transfer += num_sockets();
   lane.offset = 0;

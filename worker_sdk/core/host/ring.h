@@ -24,9 +24,11 @@ class Ring {
 
   // `blocks` are byte ranges of `base`, one per node, the same on every carrier of the ring.
   // After reduce_scatter: block node_index holds op over all nodes' blocks, summed in ring order.
-  // After all_gather: every block holds what its node had in it. all_reduce is both.
+  // After all_gather: every block holds what its node had in it. all_reduce is both. With `wire`
+  // float16 or bfloat16 float32 elements travel as such, and what comes in is added as float32: a
+  // sum is rounded before each hop, and the results are such numbers, the same on every carrier.
   void all_reduce(const Call& call, std::byte* base, const std::vector<Range>& blocks, DType dtype,
-                  ReduceOp op);
+                  ReduceOp op, DType wire);
   void reduce_scatter(const Call& call, std::byte* base, const std::vector<Range>& blocks,
                       DType dtype, ReduceOp op);
   void all_gather(const Call& call, std::byte* base, const std::vector<Range>& blocks);
@@ -38,7 +40,8 @@ class Ring {
   struct Transfer {
     std::byte* data;
     std::size_t size_bytes;
-    bool reduce;  // received: combined with what is there
+    bool reduce;         // received: combined with what is there
+    bool whole = false;  // …and then it is of all nodes
   };
   // What flows through this place. Send i may start when receive i − num_free_sends is done.
   struct Flow {
@@ -46,6 +49,7 @@ class Ring {
     std::vector<Transfer> receives;
     std::size_t num_free_sends = 0;
     DType dtype = DType::kUInt8;
+    DType wire = DType::kUInt8;  // as what it travels
     ReduceOp op = ReduceOp::kSum;
   };
   // A socket's place in its share of the transfers: every num_sockets-th, after a call header.
@@ -53,10 +57,12 @@ class Ring {
     std::size_t transfer = 0;
     std::size_t offset = 0;
     std::size_t header_bytes = 0;
+    bool packed = false;  // to send: the transfer is in the socket's scratch
     CallHeader header{};
   };
 
-  void add(std::vector<Transfer>& list, std::byte* base, Range bytes, bool reduce) const;
+  void add(std::vector<Transfer>& list, std::byte* base, Range bytes, bool reduce,
+           bool whole = false) const;
   void add_reduce_scatter(Flow& flow, std::byte* base, const std::vector<Range>& blocks) const;
   void add_all_gather(Flow& flow, std::byte* base, const std::vector<Range>& blocks) const;
   void run(const Call& call, Flow& flow);
@@ -64,6 +70,9 @@ class Ring {
   bool advance_receive(const Call& call, const Flow& flow, std::size_t socket);
   void show_header();
   bool may_send(const Flow& flow, std::size_t transfer) const;
+  static std::size_t wire_bytes(const Flow& flow, const Transfer& transfer);
+  const std::byte* packed(const Flow& flow, const Transfer& transfer, std::size_t socket);
+  static void take_in(const Flow& flow, const Transfer& transfer, std::byte* received);
   std::size_t num_sockets() const { return next_.sockets.size(); }
 
   // Constant after construction.
@@ -80,6 +89,7 @@ class Ring {
   std::vector<Lane> receive_lanes_;
   std::vector<bool> received_;
   std::vector<std::vector<std::byte>> scratch_;  // by socket: a chunk before it is reduced
+  std::vector<std::vector<std::byte>> packed_;   // by socket: a chunk as it travels
 };
 
 }  // namespace ddprun::host

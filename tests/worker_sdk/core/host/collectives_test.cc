@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every operation of the host communicator, on one node and several, against a plain reference.
+#include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "tests/support/catch.h"
@@ -34,11 +36,39 @@ std::vector<std::byte> reduced(int world, std::size_t count, unsigned seed, Redu
   return bytes;
 }
 
+// Between nodes averages of half precision are rounded before each hop.
+bool nearly_equal(const std::vector<std::byte>& p, const std::vector<std::byte>& q, DType dtype) {
+  const float epsilon = dtype == DType::kBFloat16 ? 0x1p-8F : 0x1p-11F;
+  const auto at = [&](const std::vector<std::byte>& bytes, std::size_t i) {
+    std::uint16_t half;
+    std::memcpy(&half, bytes.data() + 2 * i, sizeof half);
+    return dtype == DType::kBFloat16 ? float_from_bfloat16(half) : float_from_float16(half);
+  };
+  for (std::size_t i = 0; i < p.size() / 2; ++i) {
+    if (!(std::abs(at(p, i) - at(q, i)) <= 4 * epsilon * std::abs(at(q, i)))) return false;
+  }
+  return p.size() == q.size();
+}
+
+// All ranks have the same bits.
+bool same_everywhere(Communicator& world, std::vector<std::byte>& bytes) {
+  std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather(view(bytes, DType::kUInt8), view(all, DType::kUInt8));
+  for (std::size_t begin = 0; begin < all.size(); begin += bytes.size()) {
+    if (std::memcmp(all.data() + begin, bytes.data(), bytes.size()) != 0) return false;
+  }
+  return true;
+}
+
 void check_all_reduce(Communicator& world, DType dtype, ReduceOp op, std::size_t count,
                       unsigned seed) {
   std::vector<std::byte> bytes = inputs(world.rank(), count, seed, op, dtype);
   world.all_reduce(view(bytes, dtype), op);
-  expect(bytes == reduced(world.size(), count, seed, op, dtype),
+  const std::vector<std::byte> expected = reduced(world.size(), count, seed, op, dtype);
+  const bool rounds =
+      op == ReduceOp::kAverage && (dtype == DType::kFloat16 || dtype == DType::kBFloat16);
+  expect(rounds ? nearly_equal(bytes, expected, dtype) && same_everywhere(world, bytes)
+                : bytes == expected,
          std::string("all_reduce ") + to_string(dtype) + " " + to_string(op) + " × " +
              std::to_string(count));
 }
@@ -136,6 +166,49 @@ TEST_CASE("host collectives: large buffers on several nodes") {
       check_movement(world, DType::kFloat64, count, 4);
       check_messages(world, DType::kInt64, count, 5);
     }
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host collectives: half precision between nodes: same bits everywhere, near the mean") {
+  const auto node_rank_of =
+      GENERATE(std::vector<int>{0, 1}, std::vector<int>{0, 1, 2}, std::vector<int>{0, 0, 1, 2, 2});
+  const DType dtype = GENERATE(DType::kFloat16, DType::kBFloat16);
+  const std::size_t count = 50'001;
+  const float largest = dtype == DType::kFloat16 ? 60'000 : 1e38F;  // sums would be infinite
+  const auto value = [&](int rank, std::size_t i) {
+    const auto mixed =
+        static_cast<unsigned>(i) * 2654435761U + static_cast<unsigned>(rank) * 40503U;
+    return static_cast<float>(mixed >> 8) * 0x1p-24F * largest;
+  };
+  const auto errors = run_world({.node_rank_of = node_rank_of}, [&](Communicator& world) {
+    std::vector<std::byte> bytes(2 * count), means(2 * count);
+    for (std::size_t i = 0; i < count; ++i) {
+      double sum = 0;
+      for (int rank = 0; rank < world.size(); ++rank) sum += static_cast<double>(value(rank, i));
+      put(bytes, i, dtype, static_cast<double>(value(world.rank(), i)));
+      put(means, i, dtype, sum / world.size());
+    }
+    world.all_reduce(view(bytes, dtype), ReduceOp::kAverage);
+    expect(nearly_equal(bytes, means, dtype), "the mean");
+    expect(same_everywhere(world, bytes), "the same bits");
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host collectives: half precision travels as such between nodes") {
+  // 256 + 1 is no bfloat16: on the way it becomes 256, twice; as float32 it would be 258.
+  const auto errors = run_world({.node_rank_of = {0, 1, 2}}, [](Communicator& world) {
+    std::vector<std::byte> bytes(2 * 3 * 64);
+    for (std::size_t i = 0; i < 3 * 64; ++i) {
+      // Block b begins its way at node b + 1.
+      const bool first = world.rank() == static_cast<int>(i / 64 + 1) % 3;
+      put(bytes, i, DType::kBFloat16, first ? 256 : 1);
+    }
+    world.all_reduce(view(bytes, DType::kBFloat16), ReduceOp::kSum);
+    std::vector<std::byte> expected(bytes.size());
+    for (std::size_t i = 0; i < 3 * 64; ++i) put(expected, i, DType::kBFloat16, 256);
+    expect(bytes == expected, "each hop rounds");
   });
   for (const std::string& error : errors) CHECK(error == "");
 }
