@@ -18,6 +18,7 @@
 #include "examples/train/training_state.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
+#include "worker_sdk/torch/hook_state.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun::train {
@@ -132,7 +133,7 @@ class Trainer {
   void save_within(const Share& share);
   void save();
   void set_phase(ProgressPhase phase);
-  std::vector<NamedTensor> named_tensors();
+  std::vector<NamedTensor> named_tensors(bool to_save);
 
   const Options& options_;
   Communicator& communicator_;
@@ -197,7 +198,7 @@ void Trainer::resume(const DataSet& data) {
   if (options_.checkpoint_dir.empty()) return;
   state_.run = identity_of(options_, data);
   checkpoint_ = std::make_unique<TrainingCheckpoint>(options_, communicator_, device_);
-  const auto saved = checkpoint_->load(state_.run, named_tensors());
+  const auto saved = checkpoint_->load(state_.run, named_tensors(false));
   if (!saved) {
     return progress_.line("train: no checkpoint in " + options_.checkpoint_dir + ": begins anew");
   }
@@ -210,10 +211,16 @@ void Trainer::resume(const DataSet& data) {
                    options_.num_epochs, ": ", checkpoint_->path()));
 }
 
-std::vector<NamedTensor> Trainer::named_tensors() {
+// Collective.
+std::vector<NamedTensor> Trainer::named_tensors(bool to_save) {
   std::vector<NamedTensor> tensors = optimization_.named_tensors();
   for (const auto& item : net_->named_parameters()) tensors.push_back({item.key(), item.value()});
   for (const auto& item : net_->named_buffers()) tensors.push_back({item.key(), item.value()});
+  if (!hook_) return tensors;
+  for (NamedTensor& tensor :
+       to_save ? hook_tensors_to_save(*hook_, communicator_) : hook_tensors(*hook_)) {
+    tensors.push_back(std::move(tensor));
+  }
   return tensors;
 }
 
@@ -242,14 +249,14 @@ void Trainer::save_within(const Share& share) {
   state.samples = share.done * communicator_.size();
   state.loss_sum = all.loss_sum();
   state.seconds += seconds_since(share.start);
-  checkpoint_->save(state, named_tensors());
+  checkpoint_->save(state, named_tensors(true));
 }
 
 // At an epoch's end. Collective.
 void Trainer::save() {
   if (!checkpoint_) return;
   set_phase(ProgressPhase::kCheckpoint);
-  checkpoint_->save(state_, named_tensors());
+  checkpoint_->save(state_, named_tensors(true));
 }
 
 void Trainer::finish_saving() {

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """train --compress=…: the digits are learned as well as without, with the bytes that it says."""
+import array
+import gzip
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -20,11 +23,13 @@ RUNS = {"bf16": (2, 0.5, 0.5), "fp16": (2, 0.5, 0.5), "int8": (2, 0.2539, 0.2540
         "topk:0.1": (3, 0.1999, 0.2001), "powersgd:4:8": (2, 0.19, 0.21)}
 
 
-def train(compress, epochs):
+def train(compress, epochs, *more, ranks=2):
+    """The summary and the output. With one rank no launcher is needed."""
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "summary.json")
-        argv = [os.path.join(BIN, "ddprun"), "--standalone", "--nproc_per_node=2", os.path.join(BIN, "train"),
-                f"--epochs={epochs}", "--threads=1", f"--compress={compress}", "--json", path]
+        argv = [os.path.join(BIN, "ddprun"), "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
+        argv += [os.path.join(BIN, "train"), f"--epochs={epochs}", "--threads=1", f"--compress={compress}",
+                 "--json", path, *more]
         env = {k: v for k, v in os.environ.items() if not k.startswith(DROPPED)}
         done = subprocess.run(argv, env=env, text=True, timeout=100, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -32,6 +37,16 @@ def train(compress, epochs):
             raise AssertionError(f"{argv}: exit status {done.returncode}\n{done.stdout}")
         with open(path) as f:
             return json.load(f), done.stdout
+
+
+def write_few(directory, count):
+    """The first `count` training images, and 40 to test."""
+    for prefix, number in (("train", count), ("t10k", 40)):
+        for name, header, size in (("images-idx3", 16, 784), ("labels-idx1", 8, 1)):
+            with gzip.open(os.path.join(SOURCE, f"data/digits/{prefix}-{name}-ubyte.gz")) as f:
+                data = f.read(header + number * size)
+            with open(os.path.join(directory, f"{prefix}-{name}-ubyte"), "wb") as f:
+                f.write(data[:4] + struct.pack(">I", number) + data[8:])
 
 
 class Compress(unittest.TestCase):
@@ -52,6 +67,38 @@ class Compress(unittest.TestCase):
                 self.assertLessEqual(part, high)
                 self.assertIn(f"train: compress {compress}: ", output)
                 self.assertIn(f"MB uncompressed: {100 * part:.2f} %", output)
+
+    def test_what_a_hook_keeps_goes_on_from_a_checkpoint(self):
+        with tempfile.TemporaryDirectory() as data:
+            write_few(data, 160)
+            data = f"--data={data}"
+            for compress, exact in (("topk:0.1", False), ("powersgd:2:1", True)):
+                with self.subTest(compress=compress), tempfile.TemporaryDirectory() as directory:
+                    whole, _ = train(compress, 2, data, ranks=1)
+                    train(compress, 1, data, f"--checkpoint-dir={directory}", ranks=1)
+                    rest, output = train(compress, 2, data, f"--checkpoint-dir={directory}", ranks=1)
+                    self.assertIn("goes on from step 4", output)
+                    for name in ("test_loss", "train_loss"):
+                        losses = [run["epochs"][1][name] for run in (rest, whole)]
+                        if exact:
+                            self.assertEqual(*losses)
+                        else:
+                            self.assertAlmostEqual(*losses, delta=0.1)
+                    other, output = train(compress, 3, data, f"--checkpoint-dir={directory}")
+                    self.assertIn("goes on from step 7", output)
+                    self.assertEqual(len(other["epochs"]), 3)
+                    self.check_saved(directory, compress)
+
+    def check_saved(self, directory, compress):
+        newest = sorted(name for name in os.listdir(directory) if name.endswith(".safetensors"))[-1]
+        with open(os.path.join(directory, newest), "rb") as f:
+            header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+            begin, end = header["hook.error.fc1.weight"]["data_offsets"]
+            f.seek(begin, os.SEEK_CUR)
+            errors = array.array("f", f.read(end - begin))
+        self.assertEqual(header["hook.error.fc1.weight"]["shape"], [128, 9216])
+        self.assertGreater(max(map(abs, errors)), 0)
+        self.assertEqual("hook.powersgd.q.fc1.weight" in header, compress.startswith("powersgd"))
 
 
 if __name__ == "__main__":
