@@ -169,6 +169,13 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     }
   }
 
+  void ask_for_records() {
+    for (const ConnectionPtr& each : connections_) {
+      if (!each->local_rank || each->has_no_place) continue;
+      send_with_memory(each->socket.native_handle(), dump_line(), -1);
+    }
+  }
+
   void close() {
     closed_ = true;
     error_code ignored;
@@ -366,6 +373,8 @@ AgentSocket::AgentSocket(boost::asio::io_context& io, ProgressPages& pages,
 }
 
 AgentSocket::~AgentSocket() { impl_->close(); }
+
+void AgentSocket::ask_for_records() { impl_->ask_for_records(); }
 
 void AgentSocket::read_pending() { impl_->read_pending(); }
 

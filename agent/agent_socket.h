@@ -51,6 +51,10 @@ class AgentSocket {
   // What the warden removes where the agent can't any more.
   const std::string& directory() const;
 
+  // Asks every worker that is connected to write its flight recorder. Never waits: who doesn't take
+  // it isn't asked.
+  void ask_for_records();
+
   // Hears at once what has arrived: a worker's last words come before the news of its end.
   void read_pending();
 

@@ -188,6 +188,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                  },
                  [this](const action::StopWorkers& stop) { stop_workers(stop); },
                  [this](const action::Inspect& inspect) {
+                   if (socket_) socket_->ask_for_records();
                    if (monitor_) monitor_->inspect(inspect.inquiry);
                  },
                  [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },

@@ -89,6 +89,8 @@ std::string refused_line(std::string_view reason) {
   return json::serialize(json::object{{"type", "refused"}, {"reason", reason}}) + "\n";
 }
 
+std::string dump_line() { return json::serialize(json::object{{"type", "dump"}}) + "\n"; }
+
 std::string assign_line(const std::vector<std::string>& environment) {
   std::string text;
   for (const std::string& variable : environment)

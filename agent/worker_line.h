@@ -58,6 +58,8 @@ WorkerLine parse_worker_line(std::string_view line);
 // The agent's answers to hello, with '\n'.
 std::string welcome_line();
 std::string refused_line(std::string_view reason);
+// To any worker: write the flight recorder.
+std::string dump_line();
 // To a worker that was started before its node had a place: the line, then its `bytes` bytes, each
 // "NAME=value" ended by a zero byte.
 std::string assign_line(const std::vector<std::string>& environment);

@@ -20,6 +20,7 @@ set(ddprun_public_headers
   worker_sdk/core/checkpoint/writer_thread.h
   worker_sdk/core/communicator.h
   worker_sdk/core/flight_recorder.h
+  worker_sdk/core/record_keeper.h
   worker_sdk/core/session.h
   worker_sdk/core/solo_communicator.h
   worker_sdk/core/stop_agreement.h

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """On two hosts: the report names the operation, and who is missing from it, on both."""
+import glob
+import json
 import os
 
 import harness
@@ -13,6 +15,7 @@ OPERATION = r"all_reduce #6 \(1\.0 MiB float32, sum\) of communicator 0"
 class TwoHosts(harness.HostsCase):
     def run_job(self, *what, flags=()):
         logs = self.scratch()
+        self.logs = logs
         done = self.on_hosts(self.hosts, lambda h: [
             "--nnodes=2", "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", "--rdzv-id=job",
             "--shutdown-timeout=1", f"--node-rank={h.index}", f"--log-dir={logs}/{h.index}", *flags, WORKER, *what])
@@ -28,6 +31,18 @@ class TwoHosts(harness.HostsCase):
             self.assertEqual(each.returncode, 124, self.transcript)
             self.assertIn("the first failure was rank 3", each.stderr)
             self.assertRegex(each.stderr, r"operation  ?rank 3 never came to " + OPERATION + r"; ranks 0–2 wait in it for \d\.\d s")
+        # Every rank was asked for its record, also the one that hangs. The others may write another one when
+        # they are stopped: the first that goes is a lost peer for them.
+        records = {}
+        for path in glob.glob(f"{self.logs}/**/flight_recorder.json", recursive=True):
+            with open(path) as f:
+                record = json.load(f)
+            operation = record["operations"][-1]
+            records[record["rank"]] = (operation["sequence"], operation["state"].replace("failed", "started"))
+            if record["rank"] == 3:
+                self.assertIsNone(record["failure"])
+        self.assertEqual(records, {0: (6, "started"), 1: (6, "started"), 2: (6, "started"), 3: (5, "completed")},
+                         self.transcript)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,28 @@ std::string AgentChannel::receive_line(Deadline deadline) {
   return line;
 }
 
+bool AgentChannel::await_request(int stop) {
+  for (;;) {
+    for (std::size_t end; (end = received_.find('\n')) != std::string::npos;) {
+      const std::string line = received_.substr(0, end);
+      received_.erase(0, end + 1);
+      if (line.find(R"("type":"dump")") != std::string::npos) return true;
+    }
+    if (received_.size() > kMaxAgentLineBytes) return false;
+    std::array<pollfd, 2> polls{{{socket_.get(), POLLIN, 0}, {stop, POLLIN, 0}}};
+    constexpr int kForEver = -1;  // the session ends it
+    if (::poll(polls.data(), polls.size(), kForEver) < 0 && errno != EINTR) return false;
+    if (polls[1].revents != 0) return false;
+    if (polls[0].revents == 0) continue;
+    try {
+      UniqueFd nothing;
+      received_ += receive_some(polls[0].fd, &nothing);
+    } catch (const Error&) {
+      return false;
+    }
+  }
+}
+
 std::vector<std::string> AgentChannel::wait_for_place() {
   send_line(R"({"type":"wait_for_place"})");
   const std::string line = receive_line(Deadline::after(std::chrono::milliseconds::max()));
@@ -143,11 +165,14 @@ bool AgentChannel::operation_failed(const OperationFailure& failure, std::string
 
 bool AgentChannel::send_line(const std::string& line) {
   const std::lock_guard lock(mutex_);
-  if (!socket_) return false;
+  if (is_broken_) return false;
   const std::string whole = line + "\n";
   const ssize_t sent = ::send(socket_.get(), whole.data(), whole.size(), MSG_NOSIGNAL);
   if (sent == static_cast<ssize_t>(whole.size())) return true;
-  if (sent >= 0) socket_.reset();  // half a line: what follows would be no line
+  if (sent >= 0) {  // half a line: what follows would be no line
+    is_broken_ = true;
+    ::shutdown(socket_.get(), SHUT_RDWR);
+  }
   return false;
 }
 

@@ -33,6 +33,11 @@ class AgentChannel {
   // The progress page's memory, which came with the welcome.
   const UniqueFd& page() const { return page_; }
 
+  // After the welcome, on one thread: waits for what the agent asks for. False: `stop`, a
+  // descriptor, can be read, or the agent has ended the connection. True: it asks for the flight
+  // recorder.
+  bool await_request(int stop);
+
   // Events. Any thread; they never wait: what the agent doesn't take is dropped. False: it was.
   bool first_step(std::uint64_t step);
   bool exclude_node(std::string_view reason);
@@ -48,7 +53,8 @@ class AgentChannel {
   UniqueFd socket_;
   std::string received_;  // and not yet looked at
   UniqueFd page_;
-  std::mutex mutex_;  // a line is sent whole
+  std::mutex mutex_;        // a line is sent whole
+  bool is_broken_ = false;  // guarded by mutex_: nothing can be sent any more
 };
 
 }  // namespace ddprun

@@ -14,7 +14,6 @@
 #include "rendezvous/store/store_timeout.h"
 #include "rendezvous/store/tcp_store.h"
 #include "worker_sdk/core/checked_communicator.h"
-#include "worker_sdk/core/flight_dump.h"
 #include "worker_sdk/core/host/host_communicator.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 #include "worker_sdk/core/nccl/loader.h"
@@ -93,27 +92,13 @@ Session::Session(WorkerEnv env, StoreFactory connect, NcclLoader loader)
 
 Session::~Session() {
   progress_->on_begin(nullptr);
-  progress_->on_operation_failed(nullptr);
-}
-
-// Whatever thread found it. The agent first: the file may take a while.
-void Session::on_operation_failed(const OperationFailure& failure) {
-  const std::string file = flight_recorder_file(env_);
-  std::shared_ptr<AgentChannel> agent;
-  {
-    const std::lock_guard lock(agent_mutex_);
-    agent = agent_;
-  }
-  if (agent) agent->operation_failed(failure, file);
-  if (file.empty()) return;
-  write_flight_recorder(file, flight_recorder_json(progress_->recorder(), env_, &failure));
+  recorder_.reset();  // before what it writes
 }
 
 // Training needs no agent that listens; one that comes to it late is heard of at a step.
 void Session::reach_agent() {
   progress_ = std::make_shared<WorkerProgress>(static_cast<std::size_t>(env_.num_recorded));
-  progress_->on_operation_failed(
-      [this](const OperationFailure& failure) { on_operation_failed(failure); });
+  recorder_ = std::make_unique<RecordKeeper>(env_, *progress_);
   if (env_.agent_socket.empty()) return;
   try {
     if (join_agent(Deadline::after(kAgentTimeout))) return;
@@ -133,10 +118,8 @@ bool Session::join_agent(Deadline deadline) {
   }
   if (!greeted_->await_welcome(deadline)) return false;
   progress_->move_to(greeted_->page());
-  {
-    const std::lock_guard lock(agent_mutex_);
-    agent_ = std::move(greeted_);
-  }
+  agent_ = std::move(greeted_);
+  recorder_->serve(agent_);
   progress_->on_first_step([agent = agent_](std::uint64_t step) { agent->first_step(step); });
   return true;
 }

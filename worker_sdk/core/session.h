@@ -6,13 +6,13 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/agent_channel.h"
 #include "worker_sdk/core/backend_choice.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/record_keeper.h"
 #include "worker_sdk/core/stop_agreement.h"
 #include "worker_sdk/core/worker_env.h"
 #include "worker_sdk/core/worker_progress.h"
@@ -117,7 +117,6 @@ class Session {
                                                   const CommunicatorOptions& options = {});
 
  private:
-  void on_operation_failed(const OperationFailure& failure);
   void reach_agent();
   bool join_agent(Deadline deadline);
   bool try_agent_again();
@@ -144,10 +143,10 @@ class Session {
   // For `stop_` alone, which a time-out ends. Null: no stop was asked for yet, or it has failed.
   std::unique_ptr<store::Store> stop_store_;
   int num_stop_failures_ = 0;
-  std::mutex agent_mutex_;                 // where agent_ changes, and another thread looks at it
   std::shared_ptr<AgentChannel> agent_;    // null: no agent, or none that answered
   std::unique_ptr<AgentChannel> greeted_;  // one that hasn't answered yet
   Clock::time_point next_try_{};
+  std::unique_ptr<RecordKeeper> recorder_;
 
   NcclLibraries libraries_;    // loaded when first needed
   int num_communicators_ = 0;  // made so far; the same on every rank

@@ -2,8 +2,12 @@
 // What a worker's SDK tells a real agent's socket.
 #include "worker_sdk/core/agent_channel.h"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <string>
 #include <thread>
@@ -49,6 +53,60 @@ TEST_CASE("AgentChannel: the page that comes with the welcome is the agent's") {
   CHECK(agent.read(1).step == 9);
   CHECK(agent.read(1).connected);
   CHECK_FALSE(agent.read(0).connected);
+}
+
+bool appears(const std::string& path) {
+  const Deadline deadline = soon();
+  while (!std::filesystem::exists(path) && !deadline.expired()) std::this_thread::yield();
+  return std::filesystem::exists(path);
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_CASE("Session: the agent asks for the flight recorder, and gets it beside the error file") {
+  ServerThread server;
+  AgentThread agent(1, 1);
+  const test::TempDirectory directory;
+  WorkerEnv env;
+  env.master = server.endpoint();
+  env.agent_socket = agent.path();
+  env.error_file = directory.path() + "/error.json";
+  const std::string file = directory.path() + "/flight_recorder.json";
+  Session session(env, [endpoint = server.endpoint()] {
+    return std::make_unique<store::TcpStore>(endpoint, store::TcpStoreOptions{});
+  });
+  const auto world = session.make_communicator(BackendChoice::kHost);
+  world->barrier();
+  agent.ask_for_records();
+  REQUIRE(appears(file));
+  CHECK_THAT(content_of(file), test::Contains("\"failure\":null"));
+  CHECK_THAT(content_of(file), test::Contains("\"kind\":\"barrier\""));
+
+  // A failure's file stays, and the agent hears of the failure.
+  session.progress().operation_failed({}, Error(ErrorCode::kTimeout, "say \"it\""), {1}, 2,
+                                      std::chrono::milliseconds(5));
+  const auto said = agent.await_said(1);
+  REQUIRE(said.size() == 1);
+  const auto& failed = std::get<agent::OperationFailed>(said[0].second);
+  CHECK(failed.file == file);
+  CHECK(failed.message == "say \"it\"");
+  CHECK(failed.missing == std::vector<int>{1});
+  CHECK_THAT(content_of(file), test::Contains("\"code\":\"timeout\""));
+}
+
+TEST_CASE("AgentChannel: a wait for requests ends with the agent, and when it is told to") {
+  auto agent = std::make_unique<AgentThread>(1, 1);
+  AgentChannel channel(agent->path(), 1, 0, soon());
+  const UniqueFd stop(::eventfd(1, EFD_CLOEXEC));
+  CHECK_FALSE(channel.await_request(stop.get()));
+  const UniqueFd never(::eventfd(0, EFD_CLOEXEC));
+  agent->ask_for_records();
+  CHECK(channel.await_request(never.get()));
+  agent.reset();
+  CHECK_FALSE(channel.await_request(never.get()));
 }
 
 TEST_CASE("AgentChannel: events arrive as they were said, whatever is in a reason") {

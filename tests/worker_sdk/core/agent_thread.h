@@ -58,6 +58,9 @@ class AgentThread {
   agent::ProgressSample read(int local_rank) {
     return on_io_thread([this, local_rank] { return pages_.read(local_rank); });
   }
+  void ask_for_records() {
+    on_io_thread([this] { return socket_->ask_for_records(), 0; });
+  }
   agent::ProgressPages& pages() { return pages_; }  // use on the io thread
 
   // What a worker that waits for a place (round 0) is given; before it comes.
