@@ -32,7 +32,8 @@ set(ddprun_public_headers
   worker_sdk/ddp/distributed_sampler.h
   worker_sdk/ddp/hooks/compression.h
   worker_sdk/ddp/lr_schedule.h
-  worker_sdk/ddp/reducer.h)
+  worker_sdk/ddp/reducer.h
+  worker_sdk/ddp/step_statistics.h)
 set(ddprun_public_torch_headers
   worker_sdk/torch/checkpoint.h
   worker_sdk/torch/distributed_data_parallel.h

@@ -56,6 +56,7 @@ std::string to_json(const Summary& summary) {
                                    {"last_step", summary.last_step},
                                    {"median_step_ms", summary.median_step_ms},
                                    {"compress", summary.compress},
+                                   {"steps", boost::json::parse(to_json(summary.steps))},
                                    {"gradient_bytes", summary.traffic.uncompressed_bytes},
                                    {"gradient_bytes_sent", summary.traffic.sent_bytes},
                                    {"wall_seconds", summary.wall_seconds},

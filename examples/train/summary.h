@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker_sdk/ddp/comm_hook.h"
+#include "worker_sdk/ddp/step_statistics.h"
 
 namespace ddprun::train {
 
@@ -31,6 +32,7 @@ struct Summary {
   std::uint64_t last_step = 0;
   double median_step_ms = 0;  // batch, forward, backward, averaging, optimiser; rank 0
   std::string compress = "none";
+  StepStatistics steps{};     // rank 0's
   GradientTraffic traffic{};  // of gradients, of one rank in this run
   double wall_seconds = 0;    // since main() began
 };

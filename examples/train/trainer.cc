@@ -112,6 +112,7 @@ class Trainer {
 
   const TrainingState& state() const { return state_; }
   const GradientTraffic& traffic() const { return ddp_.traffic(); }
+  StepStatistics statistics() const { return ddp_.statistics(); }
   double median_step_ms();
 
  private:
@@ -133,6 +134,7 @@ class Trainer {
   void save_within(const Share& share);
   void save();
   void set_phase(ProgressPhase phase);
+  void report(double loss, std::int64_t num_samples);
   std::vector<NamedTensor> named_tensors(bool to_save);
 
   const Options& options_;
@@ -228,6 +230,10 @@ void Trainer::set_phase(ProgressPhase phase) {
   if (!session_) return;
   session_->progress().end_step();
   session_->progress().set_phase(phase);
+}
+
+void Trainer::report(double loss, std::int64_t num_samples) {
+  if (session_) session_->progress().report(loss, static_cast<std::uint64_t>(num_samples));
 }
 
 // Begins the next step where not.
@@ -328,8 +334,10 @@ torch::Tensor Trainer::backward(const torch::Tensor& batch, std::int64_t done) {
     std::optional<DdpBase::NoSync> local;
     if (i + 1 < parts.size()) local.emplace(ddp_);
     const torch::Tensor part = batch.narrow(0, parts[i].first, parts[i].count);
-    const torch::Tensor output = ddp_(train_images_.pixels(part));
-    torch::Tensor loss = torch::nll_loss(output, train_images_.labels(part));
+    const Clock::time_point fetching = Clock::now();
+    const torch::Tensor images = train_images_.pixels(part), labels = train_images_.labels(part);
+    ddp_.waited_for_data(Clock::now() - fetching);
+    torch::Tensor loss = torch::nll_loss(ddp_(images), labels);
     if (parts.size() > 1) loss = loss * parts[i].weight;
     loss.backward();
     sum = sum.defined() ? sum + loss.detach() : loss.detach();
@@ -353,8 +361,11 @@ void Trainer::train_step(const torch::Tensor& batch, Share& share, ProgressState
   ++state_.step;
   share.done += batch.size(0);
   ++shown.step;
-  if (!progress_.due(shown)) return;
-  shown.loss = loss.item<double>();
+  const bool is_shown = progress_.due(shown);
+  // A GPU's loss is waited for where it is shown only.
+  if (is_shown || !device_.is_cuda()) shown.loss = loss.item<double>();
+  report(shown.loss, batch.size(0));
+  if (!is_shown) return;
   shown.samples_per_second = static_cast<double>(share.done - share.first) * communicator_.size() /
                              seconds_since(share.start);
   progress_.update(shown);
@@ -473,6 +484,8 @@ std::optional<Summary> run_training(const Options& options, const DataSet& data,
   summary.epochs = state.epochs;
   summary.last_step = state.step;
   summary.median_step_ms = trainer.median_step_ms();
+  summary.steps = trainer.statistics();
+  if (summary.steps.num_steps > 0) progress.line("train: " + describe(summary.steps));
   return summary;
 }
 

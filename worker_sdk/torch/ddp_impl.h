@@ -36,6 +36,7 @@ class DdpBase::Impl {
 
   int no_sync_depth_ = 0;
   Reducer& reducer() { return *reducer_; }
+  StepRecorder& steps() { return steps_; }
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:
@@ -75,8 +76,9 @@ class DdpBase::Impl {
   std::vector<torch::autograd::Node*> accumulators_;  // those of hooks_
 
   std::vector<at::Tensor> slots_;  // each gradient's place in its bucket; changed by the rebuild
-  bool averages_ = true;           // the coming backward does
-  bool sends_buffers_ = true;      // the coming forward does
+  StepRecorder steps_;
+  bool averages_ = true;                       // the coming backward does
+  bool sends_buffers_ = true;                  // the coming forward does
   std::vector<std::uint8_t> statically_used_;  // static_graph: on any rank; empty: not known yet
 
   std::optional<JoinOptions> join_;  // of the scope that is open

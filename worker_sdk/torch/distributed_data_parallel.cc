@@ -198,6 +198,7 @@ void DdpBase::Impl::end_backward() {
   std::vector<std::uint8_t> used;
   if (reducer_->is_complete()) used = used_anywhere();
   reducer_->finalize(usage_->advice());
+  steps_.step_ends(reducer_->trace());
   scale_averages();
   settle_unused(used);
   usage_->end_iteration();
@@ -257,6 +258,7 @@ void DdpBase::Impl::before_forward() {
   }
   if (with_gradients) {
     averages_ = no_sync_depth_ == 0;
+    if (averages_) steps_.forward_begins(Clock::now());
     if (averages_ && communicator_.progress()) communicator_.progress()->count_step();
     final_callback_queued_ = unused_marked_ = false;  // left over where the last backward threw
     unused_.clear();
@@ -316,6 +318,8 @@ void DdpBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
 }
 const GradientTraffic& DdpBase::traffic() const { return impl_->reducer().traffic(); }
 const IterationTrace& DdpBase::trace() const { return impl_->reducer().trace(); }
+StepStatistics DdpBase::statistics() const { return impl_->steps().statistics(); }
+void DdpBase::waited_for_data(Clock::duration time) { impl_->steps().waited_for_data(time); }
 const BucketPlan& DdpBase::bucket_plan() const { return impl_->reducer().plan(); }
 const std::vector<at::Tensor>& DdpBase::parameters() const { return impl_->parameters(); }
 

@@ -14,6 +14,7 @@
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/ddp/comm_hook.h"
 #include "worker_sdk/ddp/reducer.h"
+#include "worker_sdk/ddp/step_statistics.h"
 #include "worker_sdk/torch/output_tensors.h"
 
 namespace torch::nn {
@@ -119,6 +120,11 @@ class DdpBase {
 
   // The last finished backward: when each bucket was launched and finished.
   const IterationTrace& trace() const;
+
+  // Where the time of the steps so far went. A loop that waits for its data says for how long,
+  // before the step that it is for, so that it shows.
+  StepStatistics statistics() const;
+  void waited_for_data(Clock::duration time);
 
   // Buckets and the parameters' numbers in them: one per dtype at first, then by order of arrival.
   const BucketPlan& bucket_plan() const;

@@ -105,8 +105,23 @@ class Train(unittest.TestCase):
         self.assertEqual([e["epoch"] for e in summary["epochs"]], [1, 2, 3, 4, 5])
         self.assertGreater(summary["epochs"][0]["train_loss"], summary["epochs"][4]["train_loss"])
         self.assertGreater(summary["median_step_ms"], 0)
+        self.check_steps(summary, done.stdout)
         self.assertIn("epoch 5/5  loss ", done.stdout)
         self.assertNotIn("\r", done.stdout)
+
+    def check_steps(self, summary, printed):
+        steps = summary["steps"]
+        self.assertEqual(steps["num_steps"], summary["last_step"] - 1)  # the first one warms up
+        self.assertTrue(0 <= steps["bytes_per_step"] - 4 * 1_199_882 < 1024)  # the net's, padded
+        parts = ("step", "forward", "backward", "communication", "exposed", "loader")
+        for part in parts:
+            self.assertLessEqual(steps[part]["median"], steps[part]["p95"])
+            self.assertGreaterEqual(steps[part]["median"], 0)
+        step, forward, backward = (steps[part]["mean"] for part in parts[:3])
+        self.assertGreater(min(forward, backward, steps["loader"]["mean"]), 0)
+        self.assertGreaterEqual(step, forward + backward + steps["exposed"]["mean"] - 1e-6)
+        self.assertTrue(0 <= steps["overlap"] <= 1, steps)
+        self.assertRegex(printed, r"train: step \d+\.\d ms \(p95 \d+\.\d\): forward .*\(overlap \d+ %\), data \d")
 
     def test_a_data_set_of_the_size_of_mnist_is_trained(self):
         # A whole epoch takes a minute and a half of two cores: its first steps are enough here.

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/ddp/step_statistics.h"
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto close_to = [](double value) { return Catch::Matchers::WithinAbs(value, 1e-9); };
+
+// A step that begins at `at`: 4 ms forward, 6 ms backward, two buckets of 1 MB; the first one runs
+// from 7 to 9 ms, the second from 9 ms to `end`.
+void add_step(StepRecorder& recorder, Clock::time_point at, Clock::duration end = 12ms) {
+  recorder.forward_begins(at);
+  IterationTrace trace;
+  trace.first_ready = at + 4ms;
+  trace.backward_end = at + 10ms;
+  trace.finished = at + std::max<Clock::duration>(end, 10ms);
+  trace.buckets.push_back({1'000'000, at + 7ms, at + 9ms, false});
+  trace.buckets.push_back({1'000'000, at + 9ms, at + end, false});
+  recorder.step_ends(trace);
+}
+
+}  // namespace
+
+TEST_CASE("distribution_of: median, mean and p95") {
+  CHECK(distribution_of({}).median == 0);
+  CHECK(distribution_of({3}).p95 == 3);
+  CHECK_THAT(distribution_of({4, 1, 3, 2}).median, close_to(2.5));
+  std::vector<double> hundred;
+  for (int i = 100; i >= 1; --i) hundred.push_back(i);
+  const Distribution each = distribution_of(hundred);
+  CHECK_THAT(each.median, close_to(50.5));
+  CHECK_THAT(each.mean, close_to(50.5));
+  CHECK(each.p95 == 95);
+  CHECK(distribution_of({1, 2}).p95 == 2);
+}
+
+TEST_CASE("StepRecorder: what each part of a step took; the first step isn't counted") {
+  StepRecorder recorder;
+  const Clock::time_point begin{100s};
+  add_step(recorder, begin, 500ms);
+  CHECK(recorder.statistics().num_steps == 0);
+  for (int i = 1; i <= 4; ++i) {
+    recorder.waited_for_data(2ms);
+    recorder.waited_for_data(1ms);
+    add_step(recorder, begin + i * 20ms);
+  }
+  const StepStatistics all = recorder.statistics();
+  CHECK(all.num_steps == 4);
+  CHECK_THAT(all.step.median, close_to(0.020));
+  CHECK_THAT(all.forward.mean, close_to(0.004));
+  CHECK_THAT(all.backward.p95, close_to(0.006));
+  CHECK_THAT(all.communication.median, close_to(0.005));
+  CHECK_THAT(all.exposed.median, close_to(0.002));
+  CHECK_THAT(all.overlap, close_to(0.6));
+  CHECK_THAT(all.loader.median, close_to(0.003));
+  CHECK(all.bytes_per_step == 2'000'000);
+}
+
+TEST_CASE("StepRecorder: buckets that overlap are counted once, hidden ones are not exposed") {
+  StepRecorder recorder;
+  const Clock::time_point at{100s};
+  add_step(recorder, at - 1s);
+  recorder.forward_begins(at);
+  recorder.forward_begins(at + 1ms);  // of several forwards the first one
+  IterationTrace trace;
+  trace.first_ready = at + 2ms;
+  trace.backward_end = trace.finished = at + 10ms;
+  trace.buckets.push_back({8, at + 3ms, at + 6ms, true});
+  trace.buckets.push_back({8, at + 4ms, at + 7ms, true});
+  recorder.step_ends(trace);
+  const StepStatistics all = recorder.statistics();
+  CHECK_THAT(all.forward.median, close_to(0.002));
+  CHECK_THAT(all.communication.median, close_to(0.004));
+  CHECK(all.exposed.median == 0);
+  CHECK_THAT(all.overlap, close_to(1));
+}
+
+TEST_CASE("StepRecorder: a backward without a forward before it is no step") {
+  StepRecorder recorder;
+  add_step(recorder, Clock::time_point{100s});
+  recorder.step_ends({});
+  CHECK(recorder.statistics().num_steps == 0);
+  CHECK(recorder.num_steps() == 2);
+  CHECK(recorder.statistics().overlap == 0);
+}
+
+TEST_CASE("StepRecorder: a long run keeps the last steps") {
+  StepRecorder recorder;
+  Clock::time_point at{100s};
+  for (std::size_t i = 0; i < StepRecorder::kMaxSteps + 500; ++i) add_step(recorder, at += 20ms);
+  CHECK(recorder.statistics().num_steps == StepRecorder::kMaxSteps);
+  CHECK_THAT(recorder.statistics().step.p95, close_to(0.020));
+}
+
+TEST_CASE("StepStatistics: as one line of JSON, and for people") {
+  StepRecorder recorder;
+  for (int i = 0; i < 3; ++i) add_step(recorder, Clock::time_point{100s} + i * 20ms);
+  const StepStatistics all = recorder.statistics();
+  CHECK(to_json(all).starts_with(
+      R"({"num_steps":2,"step":{"median":0.02,"mean":0.02,"p95":0.02},"forward":{"median":0.004,)"));
+  CHECK(to_json(all).ends_with(R"("overlap":0.6,"bytes_per_step":2000000})"));
+  CHECK(describe(all) ==
+        "step 20.0 ms (p95 20.0): forward 4.0, backward 6.0, communication 5.0 of which 2.0 "
+        "exposed (overlap 60 %), data 0.0; 2.0 MB per step");
+}

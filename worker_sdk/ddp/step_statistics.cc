@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/ddp/step_statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+
+#include "common/log.h"
+
+namespace ddprun {
+namespace {
+
+double seconds(Clock::duration time) {
+  return std::max(0.0, std::chrono::duration<double>(time).count());
+}
+
+// While some bucket was under way. They complete in the order of their launch.
+double communication_of(const IterationTrace& trace) {
+  double sum = 0;
+  Clock::time_point covered{};
+  for (const auto& bucket : trace.buckets) {
+    const Clock::time_point end =
+        bucket.done_at_backward_end ? std::min(bucket.waited, trace.backward_end) : bucket.waited;
+    const Clock::time_point begin = std::max(bucket.launched, covered);
+    if (end > begin) sum += seconds(end - begin);
+    covered = std::max(covered, end);
+  }
+  return sum;
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+std::string object_of(const Distribution& each) {
+  return concat(R"({"median":)", number(each.median), R"(,"mean":)", number(each.mean),
+                R"(,"p95":)", number(each.p95), "}");
+}
+
+std::string milliseconds_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", value * 1e3);
+  return text;
+}
+
+}  // namespace
+
+Distribution distribution_of(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const std::size_t count = values.size();
+  Distribution result;
+  result.median =
+      count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+  result.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(count);
+  result.p95 = values[(count * 95 + 99) / 100 - 1];
+  return result;
+}
+
+void StepRecorder::forward_begins(Clock::time_point at) {
+  if (!forward_) forward_ = at;
+}
+
+void StepRecorder::step_ends(const IterationTrace& trace) {
+  const auto begun = std::exchange(forward_, std::nullopt);
+  const Clock::duration waited = std::exchange(loader_, {});
+  const auto before = std::exchange(previous_, begun ? begun : previous_);
+  if (num_steps_++ == 0 || !begun) return;
+  Step step;
+  step.step = before ? seconds(*begun - *before) : 0;
+  step.forward = seconds(trace.first_ready - *begun);
+  step.backward = seconds(trace.backward_end - trace.first_ready);
+  step.communication = communication_of(trace);
+  step.exposed = std::min(seconds(trace.exposed()), step.communication);
+  step.loader = seconds(waited);
+  bytes_ = 0;
+  for (const auto& bucket : trace.buckets) bytes_ += bucket.size_bytes;
+  if (steps_.size() < kMaxSteps) {
+    steps_.push_back(step);
+  } else {
+    steps_[(num_steps_ - 2) % kMaxSteps] = step;
+  }
+}
+
+StepStatistics StepRecorder::statistics() const {
+  StepStatistics result;
+  result.num_steps = steps_.size();
+  const auto collect = [this](double Step::*part) {
+    std::vector<double> values;
+    for (const Step& step : steps_) values.push_back(step.*part);
+    return distribution_of(std::move(values));
+  };
+  result.step = collect(&Step::step);
+  result.forward = collect(&Step::forward);
+  result.backward = collect(&Step::backward);
+  result.communication = collect(&Step::communication);
+  result.exposed = collect(&Step::exposed);
+  result.loader = collect(&Step::loader);
+  if (result.communication.mean > 0) {
+    result.overlap = 1 - result.exposed.mean / result.communication.mean;
+  }
+  result.bytes_per_step = bytes_;
+  return result;
+}
+
+std::string to_json(const StepStatistics& statistics) {
+  return concat(R"({"num_steps":)", statistics.num_steps, R"(,"step":)", object_of(statistics.step),
+                R"(,"forward":)", object_of(statistics.forward), R"(,"backward":)",
+                object_of(statistics.backward), R"(,"communication":)",
+                object_of(statistics.communication), R"(,"exposed":)",
+                object_of(statistics.exposed), R"(,"loader":)", object_of(statistics.loader),
+                R"(,"overlap":)", number(statistics.overlap), R"(,"bytes_per_step":)",
+                statistics.bytes_per_step, "}");
+}
+
+std::string describe(const StepStatistics& statistics) {
+  char megabytes[32];
+  std::snprintf(megabytes, sizeof megabytes, "%.1f MB per step",
+                static_cast<double>(statistics.bytes_per_step) / 1e6);
+  return concat("step ", milliseconds_text(statistics.step.median), " ms (p95 ",
+                milliseconds_text(statistics.step.p95), "): forward ",
+                milliseconds_text(statistics.forward.median), ", backward ",
+                milliseconds_text(statistics.backward.median), ", communication ",
+                milliseconds_text(statistics.communication.median), " of which ",
+                milliseconds_text(statistics.exposed.median), " exposed (overlap ",
+                std::lround(statistics.overlap * 100), " %), data ",
+                milliseconds_text(statistics.loader.median), "; ", megabytes);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the time of training steps went: forward, backward, communication hidden behind backward or
+// not, waiting for data (docs/ddp.md). Pure: times come in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "worker_sdk/ddp/reducer.h"
+
+namespace ddprun {
+
+// Of a list of seconds; 0 of none. p95: 95 % are not longer.
+struct Distribution {
+  double median = 0, mean = 0, p95 = 0;
+};
+
+Distribution distribution_of(std::vector<double> values);
+
+// Times are seconds.
+struct StepStatistics {
+  std::size_t num_steps = 0;   // that communicated; the first one, which warms up, isn't in it
+  Distribution step;           // from one forward's begin to the next one's
+  Distribution forward;        // until the first gradient: with the loss and what lies between
+  Distribution backward;       // from the first gradient to the last
+  Distribution communication;  // some bucket was under way
+  Distribution exposed;        // of it, after the last gradient: nothing hid it
+  Distribution loader;         // before the step, waiting for data; 0 where nobody tells
+  double overlap = 0;          // hidden / all communication, of all steps together; 0 of none
+  std::uint64_t bytes_per_step = 0;  // of the buckets, in the last step
+};
+
+// One step after the other; keeps the last kMaxSteps.
+class StepRecorder {
+ public:
+  static constexpr std::size_t kMaxSteps = 10'000;
+
+  // A forward begins whose backward communicates. Of several before one backward the first counts.
+  void forward_begins(Clock::time_point at);
+
+  // The loop waited so long for the data of the coming step, or the one under way.
+  void waited_for_data(Clock::duration time) { loader_ += time; }
+
+  // The backward is over, all gradients are averages.
+  void step_ends(const IterationTrace& trace);
+
+  std::size_t num_steps() const { return num_steps_; }
+  StepStatistics statistics() const;
+
+ private:
+  struct Step {
+    double step = 0, forward = 0, backward = 0, communication = 0, exposed = 0, loader = 0;
+  };
+
+  std::optional<Clock::time_point> forward_;   // of the step under way
+  std::optional<Clock::time_point> previous_;  // of the step before
+  Clock::duration loader_{};
+  std::size_t num_steps_ = 0;  // that ended
+  std::vector<Step> steps_;    // a ring
+  std::uint64_t bytes_ = 0;
+};
+
+// {"num_steps":…,"step":{"median":…,"mean":…,"p95":…},…,"overlap":…,"bytes_per_step":…}: of one
+// line, below 1 KiB.
+std::string to_json(const StepStatistics& statistics);
+
+// "step 12.3 ms (p95 15.0): forward 4.1, backward 6.0, communication 5.2 of which 0.4 exposed
+// (overlap 92 %), data 0.3; 4.8 MB per step".
+std::string describe(const StepStatistics& statistics);
+
+}  // namespace ddprun
