@@ -16,6 +16,7 @@ set(ddprun_public_headers
   worker_sdk/core/agent_channel.h
   worker_sdk/core/backend_choice.h
   worker_sdk/core/checkpoint/checkpoint_directory.h
+  worker_sdk/core/checkpoint/checkpoint_names.h
   worker_sdk/core/checkpoint/safetensors.h
   worker_sdk/core/checkpoint/writer_thread.h
   worker_sdk/core/communicator.h
@@ -31,7 +32,9 @@ set(ddprun_public_headers
   worker_sdk/ddp/comm_hook.h
   worker_sdk/ddp/distributed_sampler.h
   worker_sdk/ddp/hooks/compression.h
+  worker_sdk/ddp/loader.h
   worker_sdk/ddp/lr_schedule.h
+  worker_sdk/ddp/prefetcher.h
   worker_sdk/ddp/reducer.h
   worker_sdk/ddp/step_statistics.h)
 set(ddprun_public_torch_headers
@@ -42,6 +45,8 @@ set(ddprun_public_torch_headers
   worker_sdk/torch/gradient_clipping.h
   worker_sdk/torch/load_cuda.h
   worker_sdk/torch/output_tensors.h
+  worker_sdk/torch/pinned_loader.h
+  worker_sdk/torch/rng_state.h
   worker_sdk/torch/tensor_exchange.h
   worker_sdk/torch/update_rule.h)
 

@@ -70,7 +70,7 @@ struct ProgressPage {
   Word collectives_begun;  // of all communicators
   Word collectives_done;
   Word last_collective;  // a CollectiveKind
-  Word reserved_worker;
+  Word loading_ns;       // that the training waited for its data, in all
 
   // The agent's.
   Word stop_request;   // a StopRequest

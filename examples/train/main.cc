@@ -104,6 +104,10 @@ int run(const Options& options, Clock::time_point start) {
   if (!summary) return static_cast<int>(ExitCode::kRetryable);
   summary->data_dir = data_dir;
   summary->wall_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (const std::string waited = describe_loading(*summary, options.loader_threads);
+      !waited.empty()) {
+    progress.line(waited);
+  }
   if (rank == 0 && !options.json_file.empty()) {
     write_text_file(options.json_file, to_json(*summary));
   }

@@ -177,6 +177,17 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       ->type_name("yes|no")
       ->default_str("yes")
       ->needs(checkpoint_dir);
+  app.add_flag("--checkpoint-sharded", options.checkpoint_sharded,
+               "Every rank writes a part, to a directory that all hosts see")
+      ->needs(checkpoint_dir);
+  app.add_option("--loader-threads", options.loader_threads,
+                 "Threads per rank that make batches ahead (0: the training makes them itself)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--loader-delay-ms", options.loader_delay_ms,
+                 "Each batch takes so much longer to make: shows what a slow loader costs")
+      ->type_name("MS")
+      ->check(CLI::Range(0, 60'000));
   app.add_option("--json", options.json_file, "Rank 0 writes a summary here")
       ->type_name("FILE")
       ->default_str("");

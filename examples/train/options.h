@@ -48,6 +48,9 @@ struct Options {
   std::uint64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch only
   std::size_t checkpoint_keep = 2;     // so many are kept
   bool checkpoint_async = true;        // written while the training goes on
+  bool checkpoint_sharded = false;     // every rank writes a part
+  int loader_threads = 0;              // per rank; 0: batches are made on the training thread
+  int loader_delay_ms = 0;             // that each batch takes longer to make
   std::string json_file;               // where rank 0 writes the summary; empty: nowhere
 };
 

@@ -59,9 +59,20 @@ std::string to_json(const Summary& summary) {
                                    {"steps", boost::json::parse(to_json(summary.steps))},
                                    {"gradient_bytes", summary.traffic.uncompressed_bytes},
                                    {"gradient_bytes_sent", summary.traffic.sent_bytes},
+                                   {"loading_seconds", summary.loading_seconds},
                                    {"wall_seconds", summary.wall_seconds},
                                    {"epochs", std::move(epochs)}};
   return boost::json::serialize(object) + "\n";
+}
+
+std::string describe_loading(const Summary& summary, int num_threads) {
+  constexpr double kWorthALine = 0.05;
+  if (summary.loading_seconds < kWorthALine * summary.wall_seconds) return "";
+  char line[120];
+  std::snprintf(line, sizeof line,
+                "train: waited %.1f s of %.1f s for batches (--loader-threads %d)",
+                summary.loading_seconds, summary.wall_seconds, num_threads);
+  return line;
 }
 
 void check_writable(const std::string& path) {

@@ -32,9 +32,10 @@ struct Summary {
   std::uint64_t last_step = 0;
   double median_step_ms = 0;  // batch, forward, backward, averaging, optimiser; rank 0
   std::string compress = "none";
-  StepStatistics steps{};     // rank 0's
-  GradientTraffic traffic{};  // of gradients, of one rank in this run
-  double wall_seconds = 0;    // since main() began
+  StepStatistics steps{};      // rank 0's
+  GradientTraffic traffic{};   // of gradients, of one rank in this run
+  double loading_seconds = 0;  // that rank 0's training waited for its batches
+  double wall_seconds = 0;     // since main() began
 };
 
 // "2.4 MB of gradients sent per rank and step, 4.8 MB uncompressed: 50.0 %". Pure.
@@ -42,6 +43,10 @@ std::string traffic_text(const GradientTraffic& traffic, std::uint64_t num_steps
 
 // One JSON object; null for a loss that is no finite number. Pure.
 std::string to_json(const Summary& summary);
+
+// "train: waited 12.4 s of 31.0 s for batches (--loader-threads 0)"; empty where it was less than a
+// twentieth of the time. Pure.
+std::string describe_loading(const Summary& summary, int num_threads);
 
 // Throws Error(kInvalidArgument) naming the file where it can't be written; creates it empty where
 // it is missing.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "common/clock.h"
@@ -19,6 +20,7 @@
 #include "worker_sdk/ddp/distributed_sampler.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/hook_state.h"
+#include "worker_sdk/torch/pinned_loader.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun::train {
@@ -80,6 +82,7 @@ class Images {
   }
 
   std::int64_t count() const { return labels_.size(0); }
+  torch::Device device() const { return labels_.device(); }
   torch::Tensor pixels(const torch::Tensor& indices) const {
     return pixels_.index_select(0, indices)
         .to(torch::kFloat)
@@ -114,6 +117,8 @@ class Trainer {
   const GradientTraffic& traffic() const { return ddp_.traffic(); }
   StepStatistics statistics() const { return ddp_.statistics(); }
   double median_step_ms();
+  // That the training waited for its batches.
+  double loading_seconds() const { return std::chrono::duration<double>(loader_.waited()).count(); }
 
  private:
   // Of the epoch under way, in this process alone.
@@ -124,8 +129,8 @@ class Trainer {
   };
 
   bool train(Share& share);
-  void train_step(const torch::Tensor& batch, Share& share, ProgressState& shown);
-  torch::Tensor backward(const torch::Tensor& batch, std::int64_t done);
+  void train_step(Share& share, ProgressState& shown);
+  torch::Tensor backward(const PinnedLoader::Batch& batch, std::int64_t done);
   void shadow_others(DdpBase::Join& join);
   std::uint64_t steps_per_epoch() const;
   void evaluate(Totals& totals);
@@ -146,6 +151,7 @@ class Trainer {
   const Images train_images_, test_images_;
   const DistributedSampler sampler_;
   const std::int64_t common_samples_;  // of an epoch, that each rank has
+  PinnedLoader loader_;
   Net net_;
   const std::shared_ptr<CommHook> hook_;  // null: --compress=none
   DistributedDataParallel<NetImpl> ddp_;
@@ -154,6 +160,23 @@ class Trainer {
   TrainingState state_;
   std::vector<double> step_ms_;
 };
+
+// Images and labels of a batch. Threads of the loader make it on the CPU, the training's own thread
+// where the images are.
+PinnedLoader make_loader(const Options& options, const Place& place, torch::Device device,
+                         const Images& images, const DistributedSampler& sampler,
+                         std::int64_t batch_size) {
+  LoaderOptions loading{.batch_size = batch_size, .num_threads = options.loader_threads};
+  if (place.session) loading.progress = &place.session->progress();
+  const auto load = [&images, delay = std::chrono::milliseconds(options.loader_delay_ms)](
+                        const std::vector<std::int64_t>& indices) {
+    if (delay.count() > 0) std::this_thread::sleep_for(delay);
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor batch = torch::tensor(indices, torch::kLong).to(images.device());
+    return PinnedLoader::Batch{images.pixels(batch), images.labels(batch)};
+  };
+  return {sampler, loading, load, images.device().is_cpu() ? device : torch::Device(torch::kCPU)};
+}
 
 // Weights are a function of the seed, the same on all ranks.
 Net make_net(std::uint64_t seed, torch::Device device) {
@@ -178,13 +201,14 @@ Trainer::Trainer(const Options& options, const DataSet& data, const Place& place
       progress_(progress),
       batch_size_((options.batch_size + communicator_.size() - 1) / communicator_.size()),
       device_(device),
-      train_images_(data.train, device),
+      train_images_(data.train, options.loader_threads > 0 ? torch::Device(torch::kCPU) : device),
       test_images_(data.test, device),
       sampler_(train_images_.count(), communicator_.size(), communicator_.rank(),
                sampler_options(options)),
       common_samples_(options.uneven_inputs == UnevenInputs::kJoin
                           ? train_images_.count() / communicator_.size()
                           : sampler_.size()),
+      loader_(make_loader(options, place, device, train_images_, sampler_, batch_size_)),
       net_(make_net(options.seed, device)),
       hook_(make_comm_hook(options.compression)),
       ddp_(*net_, communicator_, {.comm_hook = hook_}),
@@ -274,9 +298,7 @@ void Trainer::finish_saving() {
 bool Trainer::train(Share& share) {
   const auto epoch = static_cast<int>(state_.epochs.size());
   net_->train();
-  std::vector<std::int64_t> order = sampler_.indices(static_cast<std::uint64_t>(epoch));
-  const torch::Tensor indices =
-      torch::from_blob(order.data(), {sampler_.size()}, torch::kLong).to(device_);
+  loader_.set_epoch(static_cast<std::uint64_t>(epoch), share.first);
   const auto steps_in = [this](std::int64_t samples) {
     return static_cast<int>((samples + batch_size_ - 1) / batch_size_);
   };
@@ -294,8 +316,7 @@ bool Trainer::train(Share& share) {
       finish_saving();
       return false;
     }
-    const std::int64_t count = std::min(batch_size_, sampler_.size() - share.done);
-    train_step(indices.narrow(0, share.done, count), share, shown);
+    train_step(share, shown);
     const std::uint64_t every = options_.checkpoint_every;
     const bool whole = share.done >= common_samples_;  // saved after its evaluation
     if (every > 0 && state_.step % every == 0 && !whole) save_within(share);
@@ -324,20 +345,18 @@ void Trainer::shadow_others(DdpBase::Join& join) {
 }
 
 // The mean loss over the batch; its gradients are there. `done`: of this epoch's samples, before.
-torch::Tensor Trainer::backward(const torch::Tensor& batch, std::int64_t done) {
+torch::Tensor Trainer::backward(const PinnedLoader::Batch& batch, std::int64_t done) {
+  const torch::Tensor &pixels = batch[0], &labels = batch[1];
   // Every rank goes forward equally often, whatever its last batch has.
   const std::int64_t common = std::min(batch_size_, common_samples_ - done);
   const auto num_parts = static_cast<int>(std::clamp<std::int64_t>(common, 1, options_.accumulate));
   torch::Tensor sum;
-  const std::vector<MicroBatch> parts = split_batch(batch.size(0), num_parts);
+  const std::vector<MicroBatch> parts = split_batch(labels.size(0), num_parts);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     std::optional<DdpBase::NoSync> local;
     if (i + 1 < parts.size()) local.emplace(ddp_);
-    const torch::Tensor part = batch.narrow(0, parts[i].first, parts[i].count);
-    const Clock::time_point fetching = Clock::now();
-    const torch::Tensor images = train_images_.pixels(part), labels = train_images_.labels(part);
-    ddp_.waited_for_data(Clock::now() - fetching);
-    torch::Tensor loss = torch::nll_loss(ddp_(images), labels);
+    torch::Tensor loss = torch::nll_loss(ddp_(pixels.narrow(0, parts[i].first, parts[i].count)),
+                                         labels.narrow(0, parts[i].first, parts[i].count));
     if (parts.size() > 1) loss = loss * parts[i].weight;
     loss.backward();
     sum = sum.defined() ? sum + loss.detach() : loss.detach();
@@ -345,8 +364,10 @@ torch::Tensor Trainer::backward(const torch::Tensor& batch, std::int64_t done) {
   return sum;
 }
 
-void Trainer::train_step(const torch::Tensor& batch, Share& share, ProgressState& shown) {
+void Trainer::train_step(Share& share, ProgressState& shown) {
   const Clock::time_point start = Clock::now();
+  const PinnedLoader::Batch batch = *loader_.next();
+  ddp_.waited_for_data(Clock::now() - start);
   at::Generator generator = at::globalContext().defaultGenerator(device_);
   {
     const std::lock_guard<std::mutex> lock(generator.mutex());
@@ -355,16 +376,16 @@ void Trainer::train_step(const torch::Tensor& batch, Share& share, ProgressState
   ddp_.zero_grad();
   const torch::Tensor loss = backward(batch, share.done);
   optimization_.step(state_.step, static_cast<int>(state_.epochs.size()));
-  share.totals.values[0] += loss * batch.size(0);
+  share.totals.values[0] += loss * batch[1].size(0);
   step_ms_.push_back(seconds_since(start) * 1e3);
 
   ++state_.step;
-  share.done += batch.size(0);
+  share.done += batch[1].size(0);
   ++shown.step;
   const bool is_shown = progress_.due(shown);
   // A GPU's loss is waited for where it is shown only.
   if (is_shown || !device_.is_cuda()) shown.loss = loss.item<double>();
-  report(shown.loss, batch.size(0));
+  report(shown.loss, batch[1].size(0));
   if (!is_shown) return;
   shown.samples_per_second = static_cast<double>(share.done - share.first) * communicator_.size() /
                              seconds_since(share.start);
@@ -483,6 +504,7 @@ std::optional<Summary> run_training(const Options& options, const DataSet& data,
   }
   summary.epochs = state.epochs;
   summary.last_step = state.step;
+  summary.loading_seconds = trainer.loading_seconds();
   summary.median_step_ms = trainer.median_step_ms();
   summary.steps = trainer.statistics();
   if (summary.steps.num_steps > 0) progress.line("train: " + describe(summary.steps));

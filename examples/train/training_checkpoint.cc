@@ -9,7 +9,8 @@ TrainingCheckpoint::TrainingCheckpoint(const Options& options, Communicator& com
                                        c10::Device device)
     : checkpoint_({.directory = options.checkpoint_dir,
                    .num_kept = options.checkpoint_keep,
-                   .async = options.checkpoint_async},
+                   .async = options.checkpoint_async,
+                   .sharded = options.checkpoint_sharded},
                   communicator, device) {}
 
 std::optional<TrainingState> TrainingCheckpoint::load(const RunIdentity& run,

@@ -69,6 +69,7 @@ void WorkerProgress::move_to(const UniqueFd& memory) {
   fresh->collectives_begun = begun;
   fresh->collectives_done = done;
   fresh->last_collective = old->last_collective.load();
+  fresh->loading_ns = old->loading_ns.load();
   map(memory.get(), MAP_SHARED, page_);
   page_->collectives_begun += old->collectives_begun - begun;
   page_->collectives_done += old->collectives_done - done;
@@ -130,6 +131,10 @@ void WorkerProgress::report(double loss, std::uint64_t num_samples) {
   page_->loss = std::bit_cast<std::uint64_t>(loss);
   page_->samples += num_samples;
   ++page_->num_reports;
+}
+
+void WorkerProgress::add_loading(std::chrono::nanoseconds waited) {
+  page_->loading_ns += static_cast<std::uint64_t>(waited.count());
 }
 
 void WorkerProgress::collective_begun(CollectiveKind kind) {

@@ -56,6 +56,9 @@ class WorkerProgress {
   // Called at the beginning of each step until it returns false.
   void on_begin(std::function<bool()> call) { begun_ = std::move(call); }
 
+  // The training waited so long for its data.
+  void add_loading(std::chrono::nanoseconds waited);
+
   void collective_begun(CollectiveKind kind);
   void collective_done();
 

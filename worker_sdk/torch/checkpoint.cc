@@ -4,16 +4,20 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <map>
 #include <new>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/random_id.h"
 #include "worker_sdk/core/checkpoint/checkpoint_directory.h"
+#include "worker_sdk/core/checkpoint/durable_file.h"
 #include "worker_sdk/core/checkpoint/writer_thread.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
@@ -96,21 +100,65 @@ void copy_from(const TensorBytes& saved, const at::Tensor& tensor) {
 // What rank 0 came to, for the others.
 constexpr char kResult = 'R', kError = 'E';
 
+constexpr std::size_t kMostErrorBytes = 1024;
+
 std::string encode(ErrorCode code, const std::string& what) {
   return concat(kError, static_cast<char>(code), what);
 }
 
+// What `act` returns, or its error.
+template <typename Act>
+std::string outcome_of(Act act) {
+  try {
+    return kResult + act();
+  } catch (const Error& error) {
+    return encode(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return encode(ErrorCode::kResourceExhausted, "out of memory for a checkpoint");
+  } catch (const std::exception& error) {  // the file system's
+    return encode(ErrorCode::kSystem, concat("a checkpoint: ", error.what()));
+  }
+}
+
+// In a shard, before the names of a rank's own tensors.
+constexpr std::string_view kOwn = "own:";
+
+bool is_own(std::string_view name) { return name.starts_with(kOwn); }
+
+// Those that rank `rank` writes: all ranks write about as many bytes.
+std::vector<NamedTensor> share_of(const std::vector<NamedTensor>& tensors, int rank, int size) {
+  std::vector<std::size_t> bytes(static_cast<std::size_t>(size), 0);
+  std::vector<NamedTensor> share;
+  for (const NamedTensor& each : tensors) {
+    const auto lightest = std::min_element(bytes.begin(), bytes.end());
+    *lightest += each.tensor.nbytes();
+    if (lightest - bytes.begin() == rank) share.push_back(each);
+  }
+  return share;
+}
+
 }  // namespace
+
+struct Checkpoint::Uncommitted {
+  ShardPlace place;
+  Metadata metadata;
+};
 
 Checkpoint::Checkpoint(const CheckpointOptions& options, Communicator& communicator,
                        c10::Device device)
     : communicator_(communicator),
       device_(device),
       async_(options.async),
+      sharded_(options.sharded),
       writer_(std::make_unique<WriterThread>()) {
   on_rank_zero([&] {
     directory_ = std::make_unique<CheckpointDirectory>(options.directory, options.num_kept);
     return std::string();
+  });
+  on_every_rank([&] {
+    if (directory_) return;
+    directory_ = std::make_unique<CheckpointDirectory>(options.directory, options.num_kept,
+                                                       CheckpointDirectory::Role::kShardWriter);
   });
 }
 
@@ -120,17 +168,7 @@ Checkpoint::~Checkpoint() = default;
 template <typename Act>
 std::string Checkpoint::on_rank_zero(Act act) {
   std::string outcome;
-  if (communicator_.rank() == 0) {
-    try {
-      outcome = kResult + act();
-    } catch (const Error& error) {
-      outcome = encode(error.code(), error.what());
-    } catch (const std::bad_alloc&) {
-      outcome = encode(ErrorCode::kResourceExhausted, "out of memory for a checkpoint");
-    } catch (const std::exception& error) {  // the file system's
-      outcome = encode(ErrorCode::kSystem, concat("a checkpoint: ", error.what()));
-    }
-  }
+  if (communicator_.rank() == 0) outcome = outcome_of(act);
   if (communicator_.size() > 1) {
     torch_adapter::broadcast_bytes(outcome, 0, communicator_, device_);
   }
@@ -138,8 +176,30 @@ std::string Checkpoint::on_rank_zero(Act act) {
   throw Error(static_cast<ErrorCode>(outcome.at(1)), outcome.substr(2));
 }
 
-// On rank 0. What the other ranks must know of it: the step, a line break, the metadata as a file's
-// header. Empty: there is none.
+// `act` is done on every rank; every rank throws what the first that has an error threw.
+template <typename Act>
+void Checkpoint::on_every_rank(Act act) {
+  if (!sharded_) return;
+  std::string outcome = outcome_of([&] {
+    act();
+    return std::string();
+  });
+  std::vector<std::string> all{outcome};
+  if (communicator_.size() > 1) {
+    // A code is a character that text may end with: as a digit.
+    if (outcome.front() == kError) outcome[1] = static_cast<char>('0' + outcome[1]);
+    all = torch_adapter::gather_texts(outcome, kMostErrorBytes, communicator_, device_);
+    for (std::string& each : all) {
+      if (each.front() == kError) each[1] = static_cast<char>(each[1] - '0');
+    }
+  }
+  for (const std::string& each : all) {
+    if (each.front() == kError) throw Error(static_cast<ErrorCode>(each.at(1)), each.substr(2));
+  }
+}
+
+// On rank 0. What the other ranks must know of it: the step, the number of its shards and their
+// save, one line each, and the metadata as a file's header. Empty: there is none.
 std::string Checkpoint::read_newest(const std::vector<NamedTensor>& tensors, const Accept& accept) {
   const std::unique_ptr<LoadedCheckpoint> loaded = directory_->newest();
   if (!loaded) return "";
@@ -148,7 +208,8 @@ std::string Checkpoint::read_newest(const std::vector<NamedTensor>& tensors, con
                 concat("can't go on from ", loaded->path, ": ", why,
                        "; give what it was trained with, or another checkpoint directory"));
   };
-  const ByName saved = by_name(loaded->content.tensors);
+  ByName saved = by_name(loaded->content.tensors);
+  std::erase_if(saved, [](const auto& each) { return is_own(each.first); });
   const std::string difference = first_difference(saved, tensors);
   if (!difference.empty()) refuse("it is of another model: " + difference);
   std::string why;
@@ -161,22 +222,55 @@ std::string Checkpoint::read_newest(const std::vector<NamedTensor>& tensors, con
   if (!why.empty()) refuse(why);
   for (const NamedTensor& each : tensors) copy_from(*saved.at(each.name), each.tensor);
   path_ = loaded->path;
-  return concat(loaded->step, '\n', encode_header(loaded->content.metadata, {}));
+  return concat(loaded->step, '\n', loaded->num_shards, '\n', loaded->save, '\n',
+                encode_header(loaded->content.metadata, {}));
 }
 
 std::optional<SavedState> Checkpoint::load(const std::vector<NamedTensor>& tensors,
-                                           const Accept& accept) {
+                                           const Accept& accept,
+                                           const std::vector<NamedTensor>& own) {
   finish();
   const std::string text = on_rank_zero([&] { return read_newest(tensors, accept); });
   if (text.empty()) return std::nullopt;
-  const std::size_t end = text.find('\n');
-  SavedState state{.step = std::stoull(text.substr(0, end)),
-                   .metadata = decode_safetensors(std::string_view(text).substr(end + 1)).metadata};
+  std::istringstream lines(text);
+  SavedState state;
+  ShardPlace place{.rank = communicator_.rank()};
+  lines >> state.step >> place.size;
+  lines.get();
+  std::getline(lines, place.save);
+  state.metadata =
+      decode_safetensors(std::string_view(text).substr(static_cast<std::size_t>(lines.tellg())))
+          .metadata;
   std::vector<at::Tensor> all;
   for (const NamedTensor& each : tensors) all.push_back(each.tensor);
   torch_adapter::broadcast_tensors(all, 0, communicator_);
+  place.step = state.step;
+  state.has_own =
+      sharded_ && place.size == communicator_.size() && load_own(directory_->path_of(place), own);
   last_step_ = state.step;
   return state;
+}
+
+// True: on every rank `own` hold what it saved; false: nothing was changed on any.
+bool Checkpoint::load_own(const std::string& shard_path, const std::vector<NamedTensor>& own) {
+  std::string bytes;
+  std::vector<TensorBytes> found;
+  on_every_rank([&] {
+    bytes = read_whole(shard_path);
+    for (TensorBytes& each : decode_safetensors(bytes).tensors) {
+      if (!is_own(each.name)) continue;
+      each.name.erase(0, kOwn.size());
+      found.push_back(std::move(each));
+    }
+  });
+  const ByName saved = by_name(found);
+  std::vector<std::string> fits{first_difference(saved, own).empty() ? "yes" : "no"};
+  if (communicator_.size() > 1) {
+    fits = torch_adapter::gather_texts(fits[0], 4, communicator_, device_);
+  }
+  if (std::count(fits.begin(), fits.end(), "yes") != communicator_.size()) return false;
+  for (const NamedTensor& each : own) copy_from(*saved.at(each.name), each.tensor);
+  return true;
 }
 
 // Views of copies_, which hold what `tensors` are now.
@@ -200,9 +294,19 @@ std::vector<TensorBytes> Checkpoint::snapshot(const std::vector<NamedTensor>& te
 }
 
 void Checkpoint::save(std::uint64_t step, const Metadata& metadata,
-                      const std::vector<NamedTensor>& tensors) {
+                      const std::vector<NamedTensor>& tensors,
+                      const std::vector<NamedTensor>& own) {
   if (last_step_ == step) return;
   last_step_.reset();  // after an error it can be saved again
+  if (sharded_) {
+    save_shard(step, metadata, tensors, own);
+    last_step_ = step;
+    return;
+  }
+  if (!own.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "tensors of each rank alone need CheckpointOptions::sharded");
+  }
   on_rank_zero([&] {
     writer_->wait();
     const auto write = [this, step, metadata, views = snapshot(tensors)] {
@@ -219,12 +323,62 @@ void Checkpoint::save(std::uint64_t step, const Metadata& metadata,
   last_step_ = step;
 }
 
-void Checkpoint::finish() {
-  const auto step = std::exchange(last_step_, std::nullopt);
+void Checkpoint::save_shard(std::uint64_t step, const Metadata& metadata,
+                            const std::vector<NamedTensor>& tensors,
+                            const std::vector<NamedTensor>& own) {
+  settle();
+  const std::string text = on_rank_zero([&] {
+    constexpr std::size_t kNumSaveDigits = 8;
+    return random_id().substr(0, kNumSaveDigits) + encode_header(metadata, {});
+  });
+  const int rank = communicator_.rank(), size = communicator_.size();
+  ShardPlace place{.step = step, .save = text.substr(0, 8), .rank = rank, .size = size};
+  Metadata agreed = decode_safetensors(std::string_view(text).substr(8)).metadata;
+  on_every_rank([&] {
+    std::vector<NamedTensor> mine = share_of(tensors, rank, size);
+    for (const NamedTensor& each : own) mine.push_back({concat(kOwn, each.name), each.tensor});
+    const auto write = [this, place, agreed, views = snapshot(mine)] {
+      directory_->write_shard(place, views);
+      directory_->commit(place, agreed);  // the last one does it
+    };
+    if (async_) {
+      writer_->start(write);
+    } else {
+      write();
+    }
+  });
+  uncommitted_ = std::make_unique<Uncommitted>(Uncommitted{place, std::move(agreed)});
+  if (rank == 0) path_ = directory_->path_of(step);
+  if (!async_) settle();
+}
+
+// All shards are on disk, and count. A network's file system may have hidden the others' shards
+// from the last writer; what isn't to be seen now is nowhere that rank 0 looks.
+void Checkpoint::settle() {
+  if (!sharded_) return;
+  const std::unique_ptr<Uncommitted> last = std::move(uncommitted_);
+  on_every_rank([&] { writer_->wait(); });
+  if (!last) return;
   on_rank_zero([&] {
-    writer_->wait();
+    if (!directory_->commit(last->place, last->metadata)) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat("not all shards of step ", last->place.step, " are in ", directory_->path(),
+                 ": a sharded checkpoint needs a directory that all hosts see"));
+    }
     return std::string();
   });
+}
+
+void Checkpoint::finish() {
+  const auto step = std::exchange(last_step_, std::nullopt);
+  settle();
+  if (!sharded_) {
+    on_rank_zero([&] {
+      writer_->wait();
+      return std::string();
+    });
+  }
   last_step_ = step;
 }
 

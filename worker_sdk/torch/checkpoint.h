@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves and loads a training, so that all ranks go on from the same step: rank 0 alone looks at the
-// directory, the others get from it what it has read. docs/checkpoint.md.
+// Saves and loads a training, so that all ranks go on from the same step: rank 0 alone reads from
+// the directory, the others get from it what it has read. docs/checkpoint.md.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ namespace ddprun {
 class CheckpointDirectory;
 class WriterThread;
 
-// Dense, of one of the common dtypes, on any device; the same names and shapes on all ranks.
+// Dense, of one of the common dtypes, on any device.
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
@@ -31,18 +31,25 @@ struct CheckpointOptions {
   std::size_t num_kept = 2;  // the newest so many; ≥ 1
   // True: save() returns when the tensors are copied, and a thread writes the copies.
   bool async = true;
+  // False: rank 0 writes. True: every rank writes a part, to a directory that all hosts see.
+  bool sharded = false;
 };
 
 // What a checkpoint had beside its tensors.
 struct SavedState {
   std::uint64_t step = 0;
   Metadata metadata;
+  bool has_own = false;  // the tensors of each rank alone were loaded, too
 };
 
-// All calls are collective and from one thread, and all throw on every rank the same Error, rank
-// 0's, beside the communicator's own: kInvalidArgument, where the user decides (a directory that
-// can't be written to, a checkpoint of another training); kSystem, where the disk is full or
-// broken. Destruction waits for a write under way, and loses its error: finish() first.
+// In all calls `tensors` are replicated: the same names, shapes and values on all ranks. `own` are
+// of this rank alone, with names and shapes as it likes, and need CheckpointOptions::sharded.
+//
+// All calls are collective and from one thread, and all throw on every rank the same Error, the
+// first rank's that has one, beside the communicator's own: kInvalidArgument, where the user
+// decides (a directory that can't be written to, a checkpoint of another training); kSystem, where
+// the disk is full or broken. Destruction waits for a write under way, and loses its error:
+// finish() first.
 class Checkpoint {
  public:
   // Why a training can't go on from what was found; empty: it can. Called on rank 0 alone; may
@@ -55,14 +62,18 @@ class Checkpoint {
 
   // The newest checkpoint that is whole: `tensors` hold on every rank what it had, and the rest is
   // returned. nullopt: there is none yet, nothing was changed. Refuses one whose tensors have other
-  // names, dtypes or shapes, and one that `accept` refuses: then, too, nothing was changed.
-  std::optional<SavedState> load(const std::vector<NamedTensor>& tensors,
-                                 const Accept& accept = {});
+  // names, dtypes or shapes, and one that `accept` refuses: then, too, nothing was changed. `own`
+  // are loaded where as many ranks saved and each saved ones of the same names, dtypes and shapes;
+  // else they stay as they are, on every rank.
+  std::optional<SavedState> load(const std::vector<NamedTensor>& tensors, const Accept& accept = {},
+                                 const std::vector<NamedTensor>& own = {});
 
   // What `tensors` and `metadata` are now is on disk when it returns (async: when finish() or the
   // next save() does), unless the one saved or loaded last is of the same step already. `metadata`
-  // has no key "crc32". Waits for the write before; throws its error.
-  void save(std::uint64_t step, const Metadata& metadata, const std::vector<NamedTensor>& tensors);
+  // is rank 0's, without the keys "crc32", "shards", "save". Waits for the write before; throws its
+  // error.
+  void save(std::uint64_t step, const Metadata& metadata, const std::vector<NamedTensor>& tensors,
+            const std::vector<NamedTensor>& own = {});
 
   // Returns when all that was saved is on disk; throws the error of the write under way.
   void finish();
@@ -73,17 +84,25 @@ class Checkpoint {
  private:
   template <typename Act>
   std::string on_rank_zero(Act act);
+  template <typename Act>
+  void on_every_rank(Act act);
+  void settle();
+  void save_shard(std::uint64_t step, const Metadata& metadata,
+                  const std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& own);
+  bool load_own(const std::string& shard_path, const std::vector<NamedTensor>& own);
   std::string read_newest(const std::vector<NamedTensor>& tensors, const Accept& accept);
   std::vector<TensorBytes> snapshot(const std::vector<NamedTensor>& tensors);
 
   // Constant after construction.
   Communicator& communicator_;
   const c10::Device device_;
-  const bool async_;
-  std::unique_ptr<CheckpointDirectory> directory_;  // rank 0 only
+  const bool async_, sharded_;
+  std::unique_ptr<CheckpointDirectory> directory_;  // not sharded: rank 0 only
 
   std::optional<std::uint64_t> last_step_;  // of the file at path_
   std::string path_;
+  struct Uncommitted;
+  std::unique_ptr<Uncommitted> uncommitted_;  // what the last save began; sharded only
   // On the host, by place in the list; the writer's while it writes. Kept from one save to the
   // next: fresh memory costs a page fault for each 4 KiB, more than the copy.
   std::vector<at::Tensor> copies_;

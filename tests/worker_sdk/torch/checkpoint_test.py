@@ -69,6 +69,18 @@ class CheckpointTest(unittest.TestCase):
     def test_an_error_of_the_writers_thread_is_said_at_the_next_call(self):
         self.run_mode("error", 2)
 
+    def test_every_rank_writes_a_shard_and_any_number_of_ranks_reads_them(self):
+        directory = self.scratch()
+        for world in (1, 4):
+            with self.subTest(world=world):
+                directory = self.scratch()
+                self.run_mode("sharded", world, directory)
+        self.run_mode("resharded", 2, directory)
+
+    def test_shards_that_no_host_sees_together_and_one_that_cannot_be_written(self):
+        self.run_mode("apart", 2)
+        self.run_mode("shard_error", 2)
+
     def test_pythons_safetensors_reads_ours(self):
         directory = self.scratch()
         subprocess.run([WORKER, "roundtrip", directory], check=True, timeout=60)

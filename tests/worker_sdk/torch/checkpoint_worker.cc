@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/core/solo_communicator.h"
 #include "worker_sdk/torch/checkpoint.h"
+#include "worker_sdk/torch/rng_state.h"
 
 using namespace ddprun;
 
@@ -168,6 +170,98 @@ void run_error(Communicator& communicator, const std::string& directory) {
   expect_contains(unsupported, "can't hold tensors of dtype ComplexDouble");
 }
 
+// This rank's alone: of another size on each, and its random generator's state.
+std::vector<NamedTensor> make_own(const Communicator& communicator, double value) {
+  return {{"residual", at::full({communicator.rank() + 1}, value + communicator.rank())},
+          {"rng", rng_state(c10::kCPU)}};
+}
+
+std::size_t num_files(const std::string& directory) {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(directory),
+                                                std::filesystem::directory_iterator()));
+}
+
+// Every rank writes a part; the whole comes back, and to each rank what is its own.
+void run_sharded(Communicator& communicator, const std::string& directory) {
+  const auto size = static_cast<std::size_t>(communicator.size());
+  for (const bool async : {true, false}) {
+    const CheckpointOptions options{
+        .directory = directory + (async ? "/async" : "/sync"), .async = async, .sharded = true};
+    Checkpoint checkpoint(options, communicator, c10::kCPU);
+    std::vector<NamedTensor> own;
+    at::Tensor drawn;
+    for (const int step : {1, 2, 3}) {
+      at::rand({communicator.rank() + 1});  // generators differ
+      std::vector<NamedTensor> tensors = make_tensors(step);
+      own = make_own(communicator, step);
+      checkpoint.save(static_cast<std::uint64_t>(step),
+                      {{"note", "of rank " + std::to_string(communicator.rank())}}, tensors, own);
+      drawn = at::rand({5});
+      fill(tensors, 77);  // at once: the writer has copies
+    }
+    checkpoint.finish();
+    communicator.barrier();
+    expect(num_files(options.directory) == 2 * (1 + size), "two are kept, each with its shards");
+
+    Checkpoint again(options, communicator, c10::kCPU);
+    std::vector<NamedTensor> tensors = make_tensors(0), loaded = make_own(communicator, 0);
+    const auto saved = again.load(tensors, {}, loaded);
+    expect(saved && saved->step == 3 && saved->has_own, "the newest step, and each rank's own");
+    expect(saved->metadata == Metadata{{"note", "of rank 0"}}, "rank 0's metadata on each rank");
+    expect(are_equal(tensors, make_tensors(3)), "its tensors, on each rank");
+    expect(are_equal(loaded, own), "this rank's own");
+    set_rng_state(c10::kCPU, loaded[1].tensor);
+    expect(at::equal(at::rand({5}), drawn), "the generator goes on where it was");
+
+    std::vector<NamedTensor> others{{"residual", at::full({7}, 9)}};
+    expect(!again.load(tensors, {}, others)->has_own, "own tensors that don't fit stay");
+    expect(at::all(others[0].tensor == 9).item<bool>(), "as they were");
+    Checkpoint plain({.directory = options.directory}, communicator, c10::kCPU);
+    tensors = make_tensors(0);
+    expect(!plain.load(tensors)->has_own, "one that isn't sharded reads them");
+    expect(are_equal(tensors, make_tensors(3)), "whole");
+    error_of([&] { plain.save(4, {}, tensors, own); }, ErrorCode::kInvalidArgument);
+  }
+}
+
+// What run_sharded() left, with another number of ranks.
+void run_resharded(Communicator& communicator, const std::string& directory) {
+  Checkpoint checkpoint({.directory = directory + "/async", .sharded = true}, communicator,
+                        c10::kCPU);
+  std::vector<NamedTensor> tensors = make_tensors(0), own = make_own(communicator, 0);
+  expect(!checkpoint.load(tensors, {}, own)->has_own, "own tensors are of other ranks");
+  expect(are_equal(tensors, make_tensors(3)), "the rest is whole");
+  checkpoint.save(4, {}, tensors, own);
+  checkpoint.finish();
+  expect(checkpoint.load(tensors, {}, own)->has_own, "saved anew with so many ranks");
+}
+
+// Each rank's disk is its own: the step never counts, and every rank hears why.
+void run_apart(Communicator& communicator, const std::string& directory) {
+  const std::string mine = directory + "/" + std::to_string(communicator.rank());
+  std::filesystem::create_directories(mine);
+  Checkpoint checkpoint({.directory = mine, .sharded = true}, communicator, c10::kCPU);
+  checkpoint.save(1, {}, make_tensors(1));
+  expect_contains(error_of([&] { checkpoint.finish(); }, ErrorCode::kInvalidArgument),
+                  "not all shards of step 1 are in " + directory +
+                      "/0: a sharded checkpoint needs a "
+                      "directory that all hosts see");
+  expect(!checkpoint.load(make_tensors(1)), "there is none");
+}
+
+// A rank that can't write its shard: every rank hears it, and the next save is well.
+void run_shard_error(Communicator& communicator, const std::string& directory) {
+  Checkpoint checkpoint({.directory = directory, .sharded = true}, communicator, c10::kCPU);
+  std::vector<NamedTensor> own;
+  if (communicator.rank() == 1) own.push_back({"c", at::zeros({1}, at::kComplexDouble)});
+  const std::string error =
+      error_of([&] { checkpoint.save(1, {}, make_tensors(1), own); }, ErrorCode::kUnsupported);
+  expect_contains(error, "can't hold tensors of dtype ComplexDouble");
+  checkpoint.save(1, {}, make_tensors(1));
+  checkpoint.finish();
+  expect(checkpoint.load(make_tensors(0))->step == 1, "a save after the error");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -188,6 +282,14 @@ int main(int argc, char** argv) {
       run_refused(*communicator, directory);
     } else if (mode == "error") {
       run_error(*communicator, directory);
+    } else if (mode == "sharded") {
+      run_sharded(*communicator, directory);
+    } else if (mode == "resharded") {
+      run_resharded(*communicator, directory);
+    } else if (mode == "apart") {
+      run_apart(*communicator, directory);
+    } else if (mode == "shard_error") {
+      run_shard_error(*communicator, directory);
     } else {
       std::cerr << "unknown mode '" << mode << "'\n";
       return 2;

@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -21,33 +23,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "step-", kSuffix = ".safetensors";
-constexpr std::size_t kNumDigits = 12;
+constexpr const char *kShardsKey = "shards", *kSaveKey = "save";
+constexpr int kMostShards = 1'000'000;
 
-std::string name_of(std::uint64_t step) {
-  const std::string digits = std::to_string(step);
-  const std::size_t num_zeros = kNumDigits - std::min(kNumDigits, digits.size());
-  return concat(kPrefix, std::string(num_zeros, '0'), digits, kSuffix);
+[[noreturn]] void reject(const std::string& why) { throw Error(ErrorCode::kProtocol, why); }
+
+Safetensors decode(std::string_view bytes) {
+  Safetensors content = decode_safetensors(bytes);
+  if (!content.has_checksum) reject("it has no checksum: no checkpoint of ddprun");
+  return content;
 }
 
-// Of "step-000000000120.safetensors"; nullopt for any other name.
-std::optional<std::uint64_t> step_of(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  const std::string_view digits = name.substr(kPrefix.size());
-  std::uint64_t step = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (parsed.ec != std::errc() || name != name_of(step)) return std::nullopt;
-  return step;
-}
-
-bool is_temporary(std::string_view name) {
-  const std::size_t place = name.find(kTemporaryMark);
-  return place != name.npos && step_of(name.substr(0, place));
+// Says which of the ranks' files is meant.
+std::string shard_text(const ShardPlace& place) {
+  return concat("the shard of rank ", place.rank, " of ", place.size);
 }
 
 }  // namespace
 
-CheckpointDirectory::CheckpointDirectory(std::string path, std::size_t num_kept)
+CheckpointDirectory::CheckpointDirectory(std::string path, std::size_t num_kept, Role role)
     : path_(std::move(path)), num_kept_(num_kept) {
   if (num_kept_ < 1)
     throw Error(ErrorCode::kInvalidArgument, "a directory keeps at least one checkpoint");
@@ -56,31 +50,80 @@ CheckpointDirectory::CheckpointDirectory(std::string path, std::size_t num_kept)
                                                     path_, ": ", errno_text(error_number)));
   };
   std::error_code error;
-  const bool made = fs::create_directories(path_, error);
+  const bool made = role == Role::kOwner && fs::create_directories(path_, error);
   if (error) refuse(error.value());
   if (!fs::is_directory(path_, error)) refuse(ENOTDIR);
   if (::access(path_.c_str(), R_OK | W_OK | X_OK) != 0) refuse(errno);
   if (made) sync_directory(fs::absolute(path_).parent_path().string(), "can't make " + path_);
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
-    std::error_code ignored;
-    if (is_temporary(entry.path().filename().string())) fs::remove(entry.path(), ignored);
-  }
-  if (error) refuse(error.value());
+  if (role == Role::kOwner) remove_leftovers();
 }
 
 std::string CheckpointDirectory::path_of(std::uint64_t step) const {
-  return path_ + "/" + name_of(step);
+  return path_ + "/" + checkpoint_name(step);
+}
+
+std::string CheckpointDirectory::path_of(const ShardPlace& place) const {
+  return path_ + "/" + shard_name(place);
+}
+
+std::vector<std::string> CheckpointDirectory::names() const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
+    names.push_back(entry.path().filename().string());
+  }
+  if (error) throw_system_error("can't read the directory " + path_, error.value());
+  return names;
 }
 
 std::vector<std::uint64_t> CheckpointDirectory::steps() const {
   std::vector<std::uint64_t> steps;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
-    if (const auto step = step_of(entry.path().filename().string())) steps.push_back(*step);
+  for (const std::string& name : names()) {
+    if (const auto step = parse_checkpoint_name(name)) steps.push_back(*step);
   }
-  if (error) throw_system_error("can't read the directory " + path_, error.value());
   std::sort(steps.begin(), steps.end());
   return steps;
+}
+
+// Shards of a checkpoint that was put aside belong to it.
+void CheckpointDirectory::remove_leftovers() {
+  const std::vector<std::string> all = names();
+  const std::set<std::string> known(all.begin(), all.end());
+  for (const std::string& name : all) {
+    const auto shard = parse_shard_name(name);
+    const bool counts = !shard || known.count(checkpoint_name(shard->step)) > 0 ||
+                        known.count(concat(checkpoint_name(shard->step), kDamagedMark)) > 0;
+    std::error_code ignored;
+    if (!counts || is_temporary_name(name)) fs::remove(path_ + "/" + name, ignored);
+  }
+}
+
+// The file at loaded.path, and its shards. Throws Error(kProtocol): it is damaged.
+void CheckpointDirectory::read(LoadedCheckpoint& loaded) const {
+  loaded.content = decode(loaded.bytes.emplace_back(read_whole(loaded.path)));
+  const auto shards = loaded.content.metadata.extract(kShardsKey);
+  const auto save = loaded.content.metadata.extract(kSaveKey);
+  if (shards.empty() || save.empty()) return;
+  ShardPlace place{.step = loaded.step, .save = save.mapped()};
+  const std::string& count = shards.mapped();
+  const auto parsed = std::from_chars(count.data(), count.data() + count.size(), place.size);
+  if (parsed.ec != std::errc() || parsed.ptr != count.data() + count.size() || place.size < 1 ||
+      place.size > kMostShards || !parse_shard_name(shard_name(place))) {
+    reject("its number of shards is none");
+  }
+  loaded.num_shards = place.size;
+  loaded.save = place.save;
+  for (; place.rank < place.size; ++place.rank) {
+    if (::access(path_of(place).c_str(), F_OK) != 0) reject(shard_text(place) + " is missing");
+    try {
+      Safetensors shard = decode(loaded.bytes.emplace_back(read_whole(path_of(place))));
+      std::move(shard.tensors.begin(), shard.tensors.end(),
+                std::back_inserter(loaded.content.tensors));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kProtocol) throw;
+      reject(concat(shard_text(place), ": ", error.what()));
+    }
+  }
 }
 
 std::unique_ptr<LoadedCheckpoint> CheckpointDirectory::newest() {
@@ -90,21 +133,18 @@ std::unique_ptr<LoadedCheckpoint> CheckpointDirectory::newest() {
     auto loaded = std::make_unique<LoadedCheckpoint>();
     loaded->path = path_of(*step);
     loaded->step = *step;
-    loaded->bytes = read_whole(loaded->path);
     try {
-      loaded->content = decode_safetensors(loaded->bytes);
-      if (!loaded->content.has_checksum) {
-        throw Error(ErrorCode::kProtocol, "it has no checksum: no checkpoint of ddprun");
-      }
+      read(*loaded);
     } catch (const Error& error) {
+      if (error.code() != ErrorCode::kProtocol) throw;
       damaged.emplace_back(loaded->path, error.what());
       continue;
     }
     for (const auto& [path, why] : damaged) {
       log_warning("checkpoint ", path, " is damaged (", why,
-                  "): the one before it is taken, it is kept as ", path, ".damaged");
+                  "): the one before it is taken, it is kept as ", path, kDamagedMark);
       std::error_code ignored;
-      fs::rename(path, path + ".damaged", ignored);
+      fs::rename(path, concat(path, kDamagedMark), ignored);
     }
     return loaded;
   }
@@ -121,16 +161,58 @@ std::string CheckpointDirectory::write(std::uint64_t step, const Metadata& metad
   std::vector<std::string_view> pieces{header};
   for (const TensorBytes& tensor : tensors) pieces.push_back(tensor.bytes);
   write_durably(path, pieces);
-  remove_older_than(step);
+  remove_outdated(step, "");
   return path;
 }
 
-// What is newer than `step` stays: it is of a training that went on elsewhere.
-void CheckpointDirectory::remove_older_than(std::uint64_t step) {
+void CheckpointDirectory::write_shard(const ShardPlace& place,
+                                      const std::vector<TensorBytes>& tensors) {
+  const std::string header = encode_header({}, tensors);
+  std::vector<std::string_view> pieces{header};
+  for (const TensorBytes& tensor : tensors) pieces.push_back(tensor.bytes);
+  write_durably(path_of(place), pieces);
+}
+
+bool CheckpointDirectory::is_committed(const ShardPlace& place) const {
+  const std::string path = path_of(place.step);
+  if (::access(path.c_str(), F_OK) != 0) return false;
+  try {
+    const std::string bytes = read_whole(path);
+    const Safetensors file = decode(bytes);
+    const auto save = file.metadata.find(kSaveKey);
+    return save != file.metadata.end() && save->second == place.save;
+  } catch (const Error&) {
+    return false;  // it is replaced
+  }
+}
+
+bool CheckpointDirectory::commit(const ShardPlace& place, Metadata metadata) {
+  if (is_committed(place)) return true;
+  ShardPlace each = place;
+  for (each.rank = 0; each.rank < each.size; ++each.rank) {
+    if (::access(path_of(each).c_str(), F_OK) != 0) return false;
+  }
+  metadata[kShardsKey] = std::to_string(place.size);
+  metadata[kSaveKey] = place.save;
+  const std::string header = encode_header(metadata, {});
+  write_durably(path_of(place.step), {header}, place.rank);
+  remove_outdated(place.step, place.save);
+  return true;
+}
+
+// What is newer than `step` stays: it is of a training that went on elsewhere. Shards go after what
+// made them count; those of another save of this step count no more.
+void CheckpointDirectory::remove_outdated(std::uint64_t step, const std::string& save) {
   std::vector<std::uint64_t> older = steps();
   older.erase(std::lower_bound(older.begin(), older.end(), step), older.end());
-  for (std::size_t i = 0; i + num_kept_ - 1 < older.size(); ++i) {
-    ::unlink(path_of(older[i]).c_str());
+  older.resize(older.size() - std::min(older.size(), num_kept_ - 1));
+  for (const std::uint64_t each : older) ::unlink(path_of(each).c_str());
+  for (const std::string& name : names()) {
+    const auto shard = parse_shard_name(name);
+    if (!shard) continue;
+    const bool is_older = std::binary_search(older.begin(), older.end(), shard->step);
+    const bool is_replaced = shard->step == step && shard->save != save;
+    if (is_older || is_replaced) ::unlink(path_of(*shard).c_str());
   }
 }
 

@@ -1,39 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training's checkpoints on disk: step-000000000120.safetensors and the like. A file that has its
-// name is whole, whatever happened to the machine meanwhile; the newest few are kept.
+// A training's checkpoints on disk: step-000000000120.safetensors and the like, each one file, or
+// that and a shard of each rank (checkpoint_names.h). What has its name is whole, whatever happened
+// to the machine meanwhile; the newest few are kept.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "worker_sdk/core/checkpoint/checkpoint_names.h"
 #include "worker_sdk/core/checkpoint/safetensors.h"
 
 namespace ddprun {
 
 struct LoadedCheckpoint {
   std::string path;
-  std::uint64_t step = 0;  // by its name
-  std::string bytes;       // of the whole file
-  Safetensors content;     // over `bytes`
+  std::uint64_t step = 0;        // by its name
+  std::list<std::string> bytes;  // of the files
+  Safetensors content;           // over `bytes`; of all shards, by rank
+  int num_shards = 0;            // 0: it has none
+  std::string save;              // of its shards
 };
 
-// One process writes to a directory, one thread at a time: rank 0's. Files of other names are left
-// alone.
+// One thread at a time. Files of other names are left alone.
 class CheckpointDirectory {
  public:
-  // Makes the directory where it is missing, and removes what a writer that was killed has left.
-  // `num_kept` ≥ 1. Throws Error(kInvalidArgument) where it can't be made, or written to.
-  explicit CheckpointDirectory(std::string path, std::size_t num_kept = 2);
+  // kOwner: the one process that reads, commits and clears up: rank 0. kShardWriter: another one.
+  enum class Role { kOwner, kShardWriter };
+
+  // The owner makes the directory where it is missing, and removes what writers that were killed
+  // have left. `num_kept` ≥ 1. Throws Error(kInvalidArgument) where it can't be made, or written
+  // to.
+  explicit CheckpointDirectory(std::string path, std::size_t num_kept = 2,
+                               Role role = Role::kOwner);
 
   const std::string& path() const { return path_; }
   std::string path_of(std::uint64_t step) const;  // of the file that has it, or would
+  std::string path_of(const ShardPlace& place) const;
 
-  // The newest file that is whole; null: the directory has none of any kind. Each newer one that
-  // isn't gets a warning and the name NAME.damaged. Throws Error(kInvalidArgument) where none of
-  // several is whole: to begin anew is the user's decision; Error(kSystem) where one can't be read.
+  // The newest that is whole, its shards included; null: the directory has none of any kind. Each
+  // newer one that isn't gets a warning and the name NAME.damaged. Throws Error(kInvalidArgument)
+  // where none of several is whole: to begin anew is the user's decision; Error(kSystem) where one
+  // can't be read.
   std::unique_ptr<LoadedCheckpoint> newest();
 
   // Its path. When it returns the file is on disk, and of those that are older the newest
@@ -42,9 +53,22 @@ class CheckpointDirectory {
   std::string write(std::uint64_t step, const Metadata& metadata,
                     const std::vector<TensorBytes>& tensors);
 
+  // The shard `place.rank`. It counts once commit() was done. Throws as write() does.
+  void write_shard(const ShardPlace& place, const std::vector<TensorBytes>& tensors);
+
+  // True: the checkpoint of `place`'s save counts, for all its shards are there, and the older ones
+  // are removed as by write(). False: one isn't there yet. Whichever rank's shard was the last one
+  // may call it, several at once, too: they write the same. `metadata` has no key "shards" or
+  // "save". Throws as write() does.
+  bool commit(const ShardPlace& place, Metadata metadata);
+
  private:
-  std::vector<std::uint64_t> steps() const;  // with a file, ascending
-  void remove_older_than(std::uint64_t step);
+  std::vector<std::string> names() const;
+  std::vector<std::uint64_t> steps() const;  // with a checkpoint, ascending
+  bool is_committed(const ShardPlace& place) const;
+  void remove_leftovers();
+  void read(LoadedCheckpoint& loaded) const;
+  void remove_outdated(std::uint64_t step, const std::string& save);
 
   // Constant after construction.
   const std::string path_;

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/unique_fd.h"
+#include "worker_sdk/core/checkpoint/checkpoint_names.h"
 
 namespace ddprun {
 namespace {
@@ -33,8 +34,9 @@ void write_all(int fd, std::string_view bytes, const std::string& what) {
 
 }  // namespace
 
-void write_durably(const std::string& path, const std::vector<std::string_view>& pieces) {
-  const std::string temporary = concat(path, kTemporaryMark, ::getpid());
+void write_durably(const std::string& path, const std::vector<std::string_view>& pieces,
+                   int writer) {
+  const std::string temporary = concat(path, kTemporaryMark, writer, '-', ::getpid());
   const std::string what = "can't write the checkpoint " + path;
   try {
     UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));

@@ -8,13 +8,12 @@
 
 namespace ddprun {
 
-// What a writer adds to the name of a file that isn't whole yet; its process id follows.
-inline constexpr std::string_view kTemporaryMark = ".tmp-";
-
 // Writes `pieces`, one after the other, under a temporary name beside `path`, fsyncs, renames to
 // `path` (which is replaced) and fsyncs the directory. Throws Error(kSystem) "can't write the
-// checkpoint PATH: …"; then `path` is as before, and nothing else is left.
-void write_durably(const std::string& path, const std::vector<std::string_view>& pieces);
+// checkpoint PATH: …"; then `path` is as before, and nothing else is left. `writer`: tells apart
+// the processes, on whatever host, that write the same file at the same time.
+void write_durably(const std::string& path, const std::vector<std::string_view>& pieces,
+                   int writer = 0);
 
 // What was made, renamed or removed in it is there after a power loss, too. Throws Error(kSystem)
 // that begins with `what`.

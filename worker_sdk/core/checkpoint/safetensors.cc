@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/checkpoint/safetensors.h"
 
-#include <boost/json.hpp>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "worker_sdk/core/checkpoint/crc32.h"
+#include "worker_sdk/core/checkpoint/json.h"
 
 namespace ddprun {
 namespace {
 
-namespace json = boost::json;
+using Kind = JsonValue::Kind;
 static_assert(std::endian::native == std::endian::little, "the file's numbers are little-endian");
 
 constexpr std::size_t kLengthBytes = 8;
@@ -44,36 +44,33 @@ std::uint32_t checksum_of(const Metadata& metadata) {
   return checksum;
 }
 
-std::uint64_t number(const json::value& value, const char* what) {
-  boost::system::error_code error;
-  const auto result = value.to_number<std::uint64_t>(error);
-  if (error) reject(concat("its header has a bad ", what));
-  return result;
+std::uint64_t number(const JsonValue& value, const char* what) {
+  if (value.kind != Kind::kNumber) reject(concat("its header has a bad ", what));
+  return value.number;
 }
 
-const json::value& field(const json::object& object, const char* key) {
-  const json::value* found = object.if_contains(key);
-  if (!found) reject(concat("its header lacks ", key));
-  return *found;
+const JsonValue& field(const JsonValue& object, std::string_view key) {
+  const auto found = std::find(object.names.begin(), object.names.end(), key);
+  if (found == object.names.end()) reject(concat("its header lacks ", key));
+  return object.items[static_cast<std::size_t>(found - object.names.begin())];
 }
 
-std::string text(const json::value& value, const char* what) {
-  const json::string* found = value.if_string();
-  if (!found) reject(concat("its header has a bad ", what));
-  return {found->data(), found->size()};
+const std::string& text(const JsonValue& value, const char* what) {
+  if (value.kind != Kind::kText) reject(concat("its header has a bad ", what));
+  return value.text;
 }
 
-const json::array& list(const json::value& value, const char* what) {
-  const json::array* found = value.if_array();
-  if (!found) reject(concat("its header has a bad ", what));
-  return *found;
+const std::vector<JsonValue>& list(const JsonValue& value, const char* what) {
+  if (value.kind != Kind::kArray) reject(concat("its header has a bad ", what));
+  return value.items;
 }
 
-Metadata read_metadata(const json::value& value) {
-  const json::object* object = value.if_object();
-  if (!object) reject("its metadata are no object");
+Metadata read_metadata(const JsonValue& value) {
+  if (value.kind != Kind::kObject) reject("its metadata are no object");
   Metadata metadata;
-  for (const auto& item : *object) metadata[item.key()] = text(item.value(), "metadata value");
+  for (std::size_t i = 0; i < value.names.size(); ++i) {
+    metadata[value.names[i]] = text(value.items[i], "metadata value");
+  }
   return metadata;
 }
 
@@ -91,18 +88,17 @@ std::uint64_t size_of(const TensorBytes& tensor) {
   return size;
 }
 
-TensorBytes read_tensor(std::string name, const json::value& value, std::string_view data) {
-  const json::object* object = value.if_object();
-  if (!object) reject("its header has an entry that is no tensor");
+TensorBytes read_tensor(const std::string& name, const JsonValue& entry, std::string_view data) {
+  if (entry.kind != Kind::kObject) reject("its header has an entry that is no tensor");
   TensorBytes tensor;
-  tensor.name = std::move(name);
-  tensor.dtype = text(field(*object, "dtype"), "dtype");
-  for (const json::value& extent : list(field(*object, "shape"), "shape")) {
+  tensor.name = name;
+  tensor.dtype = text(field(entry, "dtype"), "dtype");
+  for (const JsonValue& extent : list(field(entry, "shape"), "shape")) {
     const std::uint64_t known = number(extent, "shape");
     if (known > std::numeric_limits<std::int64_t>::max()) reject("its header has a bad shape");
     tensor.shape.push_back(static_cast<std::int64_t>(known));
   }
-  const json::array& offsets = list(field(*object, "data_offsets"), "data_offsets");
+  const std::vector<JsonValue>& offsets = list(field(entry, "data_offsets"), "data_offsets");
   if (offsets.size() != 2) reject("its header has bad data_offsets");
   const std::uint64_t begin = number(offsets[0], "data_offsets");
   const std::uint64_t end = number(offsets[1], "data_offsets");
@@ -131,20 +127,21 @@ void check_places(std::vector<TensorBytes>& tensors, std::string_view data) {
 std::string encode_header(const Metadata& metadata, const std::vector<TensorBytes>& tensors) {
   std::uint32_t checksum = checksum_of(metadata);
   for (const TensorBytes& tensor : tensors) checksum = crc32(checksum, tensor.bytes);
-  json::object words;
-  for (const auto& [key, value] : metadata) words[key] = value;
-  words[kChecksumKey] = std::to_string(checksum);
-
-  json::object header{{kMetadataKey, std::move(words)}};
+  std::string body = concat('{', quote_json(kMetadataKey), ":{");
+  for (const auto& [key, value] : metadata) body += quote_json(key) + ':' + quote_json(value) + ',';
+  body += concat(quote_json(kChecksumKey), ":\"", checksum, "\"}");
   std::size_t offset = 0;
   for (const TensorBytes& tensor : tensors) {
     const std::size_t end = offset + tensor.bytes.size();
-    header[tensor.name] = {{"dtype", tensor.dtype},
-                           {"shape", json::value_from(tensor.shape)},
-                           {"data_offsets", {offset, end}}};
+    body +=
+        ',' + quote_json(tensor.name) + ":{\"dtype\":" + quote_json(tensor.dtype) + ",\"shape\":[";
+    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+      body += (i > 0 ? "," : "") + std::to_string(tensor.shape[i]);
+    }
+    body += concat("],\"data_offsets\":[", offset, ',', end, "]}");
     offset = end;
   }
-  std::string body = json::serialize(header);
+  body += '}';
   body.resize((body.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = body.size();
   std::string bytes(kLengthBytes, '\0');
@@ -160,18 +157,16 @@ Safetensors decode_safetensors(std::string_view file) {
   if (length > kMaxHeaderBytes) reject("it is no safetensors file");
   if (length > file.size()) reject("it is cut off in its header, or no safetensors file");
 
-  boost::system::error_code error;
-  const json::value parsed = json::parse(json::string_view(file.data(), length), error);
-  const json::object* header = parsed.if_object();
-  if (error || !header) reject("its header is no JSON object");
+  const std::optional<JsonValue> header = parse_json(file.substr(0, length));
+  if (!header || header->kind != Kind::kObject) reject("its header is no JSON object");
   const std::string_view data = file.substr(length);
 
   Safetensors read;
-  for (const auto& item : *header) {
-    if (item.key() == kMetadataKey) {
-      read.metadata = read_metadata(item.value());
+  for (std::size_t i = 0; i < header->names.size(); ++i) {
+    if (header->names[i] == kMetadataKey) {
+      read.metadata = read_metadata(header->items[i]);
     } else {
-      read.tensors.push_back(read_tensor(item.key(), item.value(), data));
+      read.tensors.push_back(read_tensor(header->names[i], header->items[i], data));
     }
   }
   check_places(read.tensors, data);

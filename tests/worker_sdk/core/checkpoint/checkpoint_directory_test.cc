@@ -119,7 +119,7 @@ TEST_CASE("checkpoint directory: what a killed writer left goes, other files sta
   const std::vector<std::string> others{"notes.txt", "step-12.safetensors",
                                         "step-x.safetensors.tmp-1"};
   for (const std::string& name : others) std::ofstream(temp.path(name)) << "mine";
-  std::ofstream(temp.path(name_of(7) + ".tmp-4711")) << "half";
+  std::ofstream(temp.path(name_of(7) + ".tmp-0-4711")) << "half";
   CheckpointDirectory directory(temp.path());
   CHECK(names_in(temp.path()) == others);
   CHECK(directory.newest() == nullptr);

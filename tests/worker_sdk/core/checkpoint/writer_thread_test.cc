@@ -62,7 +62,7 @@ TEST_CASE("WriterThread: an error surfaces at the next call, once, and the threa
   CHECK(ran);
 }
 
-TEST_CASE("WriterThread: its end waits for what is under way; without a task there is no thread") {
+TEST_CASE("WriterThread: its end waits for what is under way") {
   { const WriterThread none; }
   std::atomic<bool> done{false};
   {

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""train with loader threads: the same training, and a slow loader is seen."""
+import os
+import re
+import signal
+import subprocess
+
+import checkpoints
+import harness
+from checkpoint_test import progress_page_word, workers_of
+from checkpoints import SHORT_RUN, TRAIN, steps_in
+
+LOADING = 120  # offset in the progress page: docs/agent-socket.md
+NUM_STEPS, DELAY_MS = 24, 150  # of one epoch
+
+
+class LoaderTest(harness.Case):
+    def job(self, directory, summary, *args, flags=()):
+        return self.start("--standalone", "--nproc_per_node=2", *flags, TRAIN, *SHORT_RUN, "--checkpoint-dir", directory,
+                          "--json", summary, *args)
+
+    def test_with_threads_it_ends_bit_for_bit_where_it_does_without_also_after_a_kill(self):
+        directory, summary = self.scratch(), os.path.join(self.scratch(), "summary.json")
+        done = self.finish(self.job(directory, summary), timeout=120)
+        self.assertEqual(done.returncode, 0, done.text)
+        reference = checkpoints.Undisturbed(checkpoints.load_json(summary), directory)
+
+        directory = self.scratch()
+        running = self.job(directory, summary, "--loader-threads=2", "--checkpoint-every=5",
+                           flags=["--max-restarts=1", "--max-restart-delay=0"])
+        harness.wait_until(lambda: (steps_in(directory) or [0])[-1] >= 10, "step 10 is saved", 60)
+        os.kill(workers_of(running.pid)[1], signal.SIGKILL)
+        done = self.finish(running, timeout=120)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertRegex(done.stdout, r"goes on from step \d+, epoch ")
+        reference.check_equal(self, checkpoints.load_json(summary), directory)
+
+    def alone(self, *args):
+        """The summary and what was said of a run of one epoch whose batches take long to make."""
+        summary = os.path.join(self.scratch(), "summary.json")
+        done = subprocess.run([TRAIN, "--epochs=1", "--threads=1", f"--loader-delay-ms={DELAY_MS}", "--json", summary, *args],
+                              env=harness.environment(), text=True, timeout=60, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return checkpoints.load_json(summary), done.stdout
+
+    def test_a_slow_loader_is_in_the_summary_and_threads_help(self):
+        slow, said = self.alone()
+        self.assertGreaterEqual(slow["loading_seconds"], NUM_STEPS * DELAY_MS / 1000)
+        self.assertLess(slow["loading_seconds"], slow["wall_seconds"])
+        waited, whole = re.search(r"^train: waited ([\d.]+) s of ([\d.]+) s for batches \(--loader-threads 0\)$", said,
+                                  re.M).groups()
+        self.assertAlmostEqual(float(waited), slow["loading_seconds"], delta=0.06)
+        self.assertAlmostEqual(float(whole), slow["wall_seconds"], delta=0.06)
+        helped, _ = self.alone("--loader-threads=4")
+        self.assertLess(helped["loading_seconds"], slow["loading_seconds"] / 2)
+
+    def test_a_slow_loader_is_in_the_progress_page_of_every_rank(self):
+        running = self.start("--standalone", "--nproc_per_node=2", TRAIN, "--epochs=1000", "--loader-threads=1",
+                             "--loader-delay-ms=50")
+        line = ""
+        while "epoch 1/" not in line:
+            line = running.stdout.readline()
+            self.assertTrue(line, "it ended")
+        for rank, pid in workers_of(running.pid).items():
+            # Of 24 batches the thread makes some while the training has others.
+            self.assertGreater(progress_page_word(pid, LOADING), 100_000_000, f"rank {rank}")
+        running.terminate()
+        self.finish(running)
+
+    def test_wrong_usage(self):
+        for argv in (["--loader-threads=-1"], ["--loader-threads=many"], ["--loader-delay-ms=-1"]):
+            with self.subTest(argv):
+                done = subprocess.run([TRAIN, *argv], env=harness.environment(), text=True, timeout=60, capture_output=True)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(argv[0].split("=")[0], done.stderr)
+
+
+if __name__ == "__main__":
+    checkpoints.skip_without_train()
+    harness.main()

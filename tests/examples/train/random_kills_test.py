@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""train, killed with -9 at random moments again and again, ends bit for bit where it ends undisturbed. DDPRUN_NUM_KILLS: how
+often (5); DDPRUN_FAULT_SEED: which moments and ranks; each test prints it."""
+import os
+import random
+import signal
+import struct
+import time
+
+import checkpoints
+import harness
+from checkpoint_test import PHASE, STEPS_DONE, progress_page_word, workers_of
+from checkpoints import LAST_STEP, SHORT_RUN, TRAIN, path_of, steps_in
+
+NUM_KILLS = int(os.environ.get("DDPRUN_NUM_KILLS", 5))
+
+
+def progress_of(pid):
+    """Steps done and phase; None: it is gone, or has no page yet."""
+    try:
+        return progress_page_word(pid, STEPS_DONE), progress_page_word(pid, PHASE)
+    except (OSError, ValueError, struct.error):
+        return None
+
+
+class RandomKills(harness.Case):
+    def job(self, directory, *args, flags=()):
+        summary = os.path.join(directory, "summary.json")
+        return self.start("--standalone", "--nproc_per_node=2", *flags, TRAIN, *SHORT_RUN, "--checkpoint-dir", directory,
+                          "--json", summary, *args)
+
+    def undisturbed(self):
+        directory = self.scratch()
+        done = self.finish(self.job(directory), timeout=120)
+        self.assertEqual(done.returncode, 0, done.text)
+        return checkpoints.Undisturbed(checkpoints.load_json(os.path.join(directory, "summary.json")), directory)
+
+    def kill_at_random(self, running, draw, directory):
+        """After a random number of further steps, and some part of one, a random rank."""
+        rank, after, part = draw.randrange(2), draw.randint(1, max(1, LAST_STEP // NUM_KILLS - 4)), draw.random()
+        begun = []
+
+        def time_has_come():
+            if running.poll() is not None:
+                return True
+            now = progress_of(workers_of(running.pid).get(rank, 0))
+            if now is None or now[0] == 0:
+                return False
+            begun.append(now[0])
+            return now[0] - begun[0] >= after
+
+        harness.wait_until(time_has_come, f"rank {rank} does {after} steps", 60)
+        if running.poll() is not None:
+            return "ended"
+        time.sleep(part * 0.02)  # anywhere in a step, a save, an evaluation
+        pid = workers_of(running.pid).get(rank)
+        if pid is None:
+            return "ended"
+        os.kill(pid, signal.SIGKILL)
+        harness.wait_until(lambda: progress_of(pid) is None, "it is gone")
+        return f"rank {rank} at step {begun[-1]}, newest {(steps_in(directory) or [0])[-1]}"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.reference = None
+
+    def check(self, *args):
+        """The names of the files at the end."""
+        seed = int(os.environ.get("DDPRUN_FAULT_SEED", random.randrange(1 << 30)))
+        print(f"DDPRUN_FAULT_SEED={seed}", flush=True)
+        RandomKills.reference = RandomKills.reference or self.undisturbed()
+        draw, reference = random.Random(seed), self.reference
+        directory = self.scratch()
+        running = self.job(directory, "--checkpoint-every=1", *args,
+                           flags=[f"--max-restarts={NUM_KILLS}", "--max-restart-delay=0"])
+        kills = [self.kill_at_random(running, draw, directory) for _ in range(NUM_KILLS)]
+        done = self.finish(running, timeout=120)
+        print("\n".join(kills), flush=True)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertNotIn("ended", kills)
+        reference.check_equal(self, checkpoints.load_json(os.path.join(directory, "summary.json")), directory)
+        return sorted(name for name in os.listdir(directory) if name != "summary.json")
+
+    def test_checkpoints_of_rank_0(self):
+        self.assertEqual(self.check(), [os.path.basename(path_of("", step)) for step in (LAST_STEP - 1, LAST_STEP)])
+
+    def test_shards_of_each_rank(self):
+        names = self.check("--checkpoint-sharded")
+        self.assertEqual(len(names), 2 * 3, names)
+        self.assertEqual([name for name in names if ".tmp-" in name or ".damaged" in name], [])
+
+
+if __name__ == "__main__":
+    checkpoints.skip_without_train()
+    harness.main()

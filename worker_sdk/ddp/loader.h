@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads a rank's batches on worker threads, ahead of the training. docs/loader.md.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+#include "worker_sdk/core/worker_progress.h"
+#include "worker_sdk/ddp/distributed_sampler.h"
+#include "worker_sdk/ddp/prefetcher.h"
+
+namespace ddprun {
+
+struct LoaderOptions {
+  std::int64_t batch_size = 1;  // samples of this rank; the last batch of an epoch may be smaller
+  bool drop_last = false;       // true: it is left out where it is
+  int num_threads = 2;          // 0: next() loads on the caller's thread
+  std::size_t prefetch = 4;     // batches that are loaded, or being loaded, ahead of use; ≥ 1
+  WorkerProgress* progress = nullptr;  // where waiting is counted, too; outlives the loader
+};
+
+// One thread calls set_epoch() and next(). `Batch` is movable.
+template <typename Batch>
+class Loader {
+ public:
+  // Makes one batch of these samples of the data set. Called on up to num_threads threads at a
+  // time, never twice for the same batch of an epoch.
+  using Load = std::function<Batch(const std::vector<std::int64_t>& indices)>;
+
+  // Throws Error(kInvalidArgument): a batch size or prefetch below 1, negative threads.
+  Loader(const DistributedSampler& sampler, const LoaderOptions& options, Load load)
+      : sampler_(sampler),
+        options_(options),
+        load_(std::move(load)),
+        prefetcher_(check(options).num_threads, options.prefetch) {}
+
+  // The batches of epoch `epoch`, in the sampler's order, from sample `first_sample` of this rank
+  // on (a training that goes on in the middle of an epoch). What is left of the epoch before is
+  // dropped; waits for the loads under way. Loading begins at once.
+  void set_epoch(std::uint64_t epoch, std::int64_t first_sample = 0) {
+    auto order = std::make_shared<const std::vector<std::int64_t>>(sampler_.indices(epoch));
+    const std::int64_t left = sampler_.size() - first_sample;
+    const std::int64_t round_up = options_.drop_last ? 0 : options_.batch_size - 1;
+    const std::int64_t num = left > 0 ? (left + round_up) / options_.batch_size : 0;
+    prefetcher_.begin(static_cast<std::size_t>(num), [=, this](std::size_t place) {
+      const auto begin = first_sample + static_cast<std::int64_t>(place) * options_.batch_size;
+      const auto end = std::min(begin + options_.batch_size, sampler_.size());
+      const std::vector<std::int64_t> indices(order->begin() + begin, order->begin() + end);
+      return std::static_pointer_cast<void>(std::make_shared<Batch>(load_(indices)));
+    });
+  }
+
+  // The next batch; nullopt: the epoch is over. Throws what loading it threw, after the batches
+  // before it, and again until set_epoch().
+  std::optional<Batch> next() {
+    const std::chrono::nanoseconds before = waited();
+    const Prefetcher::Item item = prefetcher_.next();
+    if (options_.progress != nullptr) options_.progress->add_loading(waited() - before);
+    if (!item) return std::nullopt;
+    return std::move(*static_cast<Batch*>(item.get()));
+  }
+
+  // How long next() has held the training up, since construction.
+  std::chrono::nanoseconds waited() const { return prefetcher_.waited(); }
+
+ private:
+  static const LoaderOptions& check(const LoaderOptions& options);
+
+  // Constant after construction.
+  const DistributedSampler sampler_;
+  const LoaderOptions options_;
+  const Load load_;
+
+  Prefetcher prefetcher_;  // last: its threads end before the rest goes
+};
+
+template <typename Batch>
+const LoaderOptions& Loader<Batch>::check(const LoaderOptions& options) {
+  if (options.batch_size < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "a loader's batch has at least one sample");
+  }
+  return options;
+}
+
+}  // namespace ddprun
