@@ -38,10 +38,12 @@ set(ddprun_public_headers
   worker_sdk/ddp/reducer.h
   worker_sdk/ddp/step_statistics.h)
 set(ddprun_public_torch_headers
+  worker_sdk/torch/autocast.h
   worker_sdk/torch/checkpoint.h
   worker_sdk/torch/distributed_data_parallel.h
   worker_sdk/torch/hook_state.h
   worker_sdk/torch/flat_optimizer.h
+  worker_sdk/torch/grad_scaler.h
   worker_sdk/torch/gradient_clipping.h
   worker_sdk/torch/load_cuda.h
   worker_sdk/torch/output_tensors.h

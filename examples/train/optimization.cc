@@ -110,8 +110,10 @@ class Optimization::FlatAlgorithm : public Algorithm {
 };
 
 Optimization::Optimization(const Options& options, torch::nn::Module& module, const DdpBase& ddp,
+                           Communicator& communicator, c10::Device device,
                            std::uint64_t steps_per_epoch)
-    : options_(options), steps_per_epoch_(steps_per_epoch) {
+    : options_(options), device_(device), steps_per_epoch_(steps_per_epoch) {
+  if (options.amp == AmpChoice::kFp16) scaler_.emplace(device, &communicator);
   if (options.optimizer == OptimizerChoice::kAdadelta) {
     algorithm_ = std::make_unique<AdadeltaAlgorithm>(options, module);
   } else {
@@ -135,13 +137,33 @@ double Optimization::lr_at(std::uint64_t step, int epoch) const {
   return step < warmup ? linear_lr(lr, WarmupCosine().warmup_start_factor, 1, warmup, step) : lr;
 }
 
-void Optimization::step(std::uint64_t step, int epoch) {
-  if (options_.clip_norm > 0) {
-    clip_gradient_norm(algorithm_->gradients(), {.max_norm = options_.clip_norm});
-  }
-  algorithm_->step(lr_at(step, epoch));
+Autocast Optimization::autocast() const {
+  const at::ScalarType dtype = options_.amp == AmpChoice::kFp16 ? at::kHalf : at::kBFloat16;
+  return {device_.type(), dtype, options_.amp != AmpChoice::kOff};
 }
 
-std::vector<NamedTensor> Optimization::named_tensors() { return algorithm_->named_tensors(); }
+at::Tensor Optimization::scaled(const at::Tensor& loss) const {
+  return scaler_ ? scaler_->scale(loss) : loss;
+}
+
+void Optimization::step(std::uint64_t step, int epoch) {
+  const bool finite = !scaler_ || scaler_->unscale(algorithm_->gradients());
+  if (finite) {
+    if (options_.clip_norm > 0) {
+      clip_gradient_norm(algorithm_->gradients(), {.max_norm = options_.clip_norm});
+    }
+    algorithm_->step(lr_at(step, epoch));
+  }
+  if (scaler_) scaler_->update();
+}
+
+std::vector<NamedTensor> Optimization::named_tensors() {
+  std::vector<NamedTensor> tensors = algorithm_->named_tensors();
+  if (!scaler_) return tensors;
+  for (const auto& [name, tensor] : scaler_->state()) {
+    tensors.push_back({concat("scaler.", name), tensor});
+  }
+  return tensors;
+}
 
 }  // namespace ddprun::train

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `train` does with the averaged gradients: the optimiser that the user chose, its learning
-// rate at each step, clipping. No torch header here.
+// rate at each step, clipping, mixed precision. No torch header here.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "examples/train/options.h"
+#include "worker_sdk/core/communicator.h"
+#include "worker_sdk/torch/autocast.h"
 #include "worker_sdk/torch/checkpoint.h"
+#include "worker_sdk/torch/grad_scaler.h"
 
 namespace torch::nn {
 class Module;
@@ -23,12 +27,20 @@ namespace ddprun::train {
 
 class Optimization {
  public:
-  // `options`, `module` and `ddp` outlive this object. `steps_per_epoch`: for the cosine's length.
+  // The references outlive this object. `device`: the module's. `steps_per_epoch`: for the cosine's
+  // length.
   Optimization(const Options& options, torch::nn::Module& module, const DdpBase& ddp,
-               std::uint64_t steps_per_epoch);
+               Communicator& communicator, c10::Device device, std::uint64_t steps_per_epoch);
   ~Optimization();
 
-  // One update after a backward: `step` of them were done before, `epoch` whole epochs.
+  // The scope of forward and loss.
+  Autocast autocast() const;
+
+  // What backward is called of.
+  at::Tensor scaled(const at::Tensor& loss) const;
+
+  // One update after a backward, or none after an overflow: `step` of them were done before,
+  // `epoch` whole epochs.
   void step(std::uint64_t step, int epoch);
 
   // All that a checkpoint needs of it, changed in place by step(): ask anew for each.
@@ -43,8 +55,10 @@ class Optimization {
   class FlatAlgorithm;
 
   const Options& options_;
+  const c10::Device device_;
   const std::uint64_t steps_per_epoch_;
   std::unique_ptr<Algorithm> algorithm_;
+  std::optional<GradScaler> scaler_;  // fp16 only
 };
 
 }  // namespace ddprun::train

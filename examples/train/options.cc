@@ -44,6 +44,9 @@ const std::map<std::string, ScheduleChoice> kSchedules = {
 const std::map<std::string, UnevenInputs> kUnevenInputs = {
     {"pad", UnevenInputs::kPad}, {"drop", UnevenInputs::kDrop}, {"join", UnevenInputs::kJoin}};
 
+const std::map<std::string, AmpChoice> kAmps = {
+    {"off", AmpChoice::kOff}, {"fp16", AmpChoice::kFp16}, {"bf16", AmpChoice::kBf16}};
+
 template <typename Choice>
 const char* name_of(const std::map<std::string, Choice>& names, Choice choice) {
   for (const auto& [name, each] : names) {
@@ -86,6 +89,8 @@ class OptimizerFlags {
     gamma_ = number(app, "--gamma", options.gamma,
                     "exponential: factor on the learning rate after each epoch")
                  ->check(CLI::PositiveNumber);
+    app.add_option("--amp", amp_, "Mixed precision: what forward computes in")
+        ->check(CLI::IsMember(kAmps));
     app.add_option("--warmup-steps", options.warmup_steps,
                    "Steps in which the learning rate rises from a third")
         ->check(CLI::Range(0, 1'000'000'000));
@@ -94,6 +99,7 @@ class OptimizerFlags {
   void settle() {
     options_.optimizer = kOptimizers.at(optimizer_);
     options_.schedule = kSchedules.at(schedule_);
+    options_.amp = kAmps.at(amp_);
     if (*momentum_ && options_.optimizer != OptimizerChoice::kSgd) {
       throw CLI::ValidationError("--momentum", "is sgd's: give --optimizer=sgd, too");
     }
@@ -116,6 +122,7 @@ class OptimizerFlags {
   Options& options_;
   std::string optimizer_ = to_string(options_.optimizer);
   std::string schedule_ = to_string(options_.schedule);
+  std::string amp_ = to_string(options_.amp);
   CLI::Option *lr_, *momentum_, *weight_decay_, *gamma_;
 };
 
@@ -124,6 +131,7 @@ class OptimizerFlags {
 const char* to_string(OptimizerChoice choice) { return name_of(kOptimizers, choice); }
 const char* to_string(ScheduleChoice choice) { return name_of(kSchedules, choice); }
 const char* to_string(UnevenInputs choice) { return name_of(kUnevenInputs, choice); }
+const char* to_string(AmpChoice choice) { return name_of(kAmps, choice); }
 
 std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   Options options;
@@ -194,6 +202,11 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   try {
     app.parse(argc, argv);
     optimizer_flags.settle();
+    if (options.amp == AmpChoice::kFp16 && uneven_inputs == "join") {
+      throw CLI::ValidationError("--amp",
+                                 "fp16 needs all ranks in each step, --uneven-inputs=join "
+                                 "lets some run out: use --amp=bf16, or pad");
+    }
   } catch (const CLI::ParseError& error) {
     exit_status =
         app.exit(error) == 0 ? static_cast<int>(ExitCode::kOk) : static_cast<int>(ExitCode::kUsage);

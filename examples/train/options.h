@@ -19,12 +19,14 @@ enum class UnevenInputs {
   kJoin,  // each is seen once; ranks that have run out wait for the others
 };
 enum class OptimizerChoice : std::uint8_t { kAdadelta, kSgd, kAdam, kAdamW };
+enum class AmpChoice : std::uint8_t { kOff, kFp16, kBf16 };
 enum class ScheduleChoice : std::uint8_t { kExponential, kCosine, kConstant };
 
 // As the flags have them.
 const char* to_string(OptimizerChoice choice);
 const char* to_string(ScheduleChoice choice);
 const char* to_string(UnevenInputs choice);
+const char* to_string(AmpChoice choice);
 
 struct Options {
   std::string data_dir;  // with the four MNIST files; empty: the shipped digits
@@ -38,9 +40,10 @@ struct Options {
   double weight_decay = 0;  // sgd's, adam's, adamw's; of weights, not of biases
   double clip_norm = 0;     // gradients are scaled down to this norm; 0: never
   ScheduleChoice schedule = ScheduleChoice::kExponential;
-  double gamma = 0.7;              // exponential: lr is multiplied by it after each epoch
-  std::uint64_t warmup_steps = 0;  // in which lr rises from a third
-  std::uint64_t seed = 1;          // the same on all ranks
+  double gamma = 0.7;               // exponential: lr is multiplied by it after each epoch
+  AmpChoice amp = AmpChoice::kOff;  // what forward computes in; fp16 with a GradScaler
+  std::uint64_t warmup_steps = 0;   // in which lr rises from a third
+  std::uint64_t seed = 1;           // the same on all ranks
   int num_threads = 0;  // compute threads per rank; 0: OMP_NUM_THREADS, else cores / local ranks
   BackendChoice backend = BackendChoice::kAuto;
   Compression compression{};           // of gradients between the ranks

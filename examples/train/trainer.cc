@@ -36,14 +36,23 @@ double seconds_since(Clock::time_point start) {
 struct NetImpl : torch::nn::Module {
   // N × 1 × 28 × 28 images → N × 10 log-probabilities.
   torch::Tensor forward(torch::Tensor x) {
+    x = features(x);
+    x = dropout1(x).flatten(1);
+    x = dropout2(fc1(x).relu_());
+    return torch::log_softmax(fc2(x).to(torch::kFloat), 1);  // in mixed precision, too
+  }
+
+  torch::Tensor features(torch::Tensor x) {
+    std::optional<Autocast> off;
+    if (float32_convolutions) off.emplace(torch::kCPU, torch::kHalf, false);
     x = conv1(x).relu_();
     // The reference takes relu before the pool; relu is monotonic, so the values are the same, and
     // this way round it has a quarter of the elements.
-    x = torch::max_pool2d(conv2(x), 2).relu_();
-    x = dropout1(x).flatten(1);
-    x = dropout2(fc1(x).relu_());
-    return torch::log_softmax(fc2(x), 1);
+    return torch::max_pool2d(conv2(x), 2).relu_();
   }
+
+  // Within an Autocast on the CPU to float16, whose convolutions LibTorch differentiates slowly.
+  bool float32_convolutions = false;
 
   torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 32, 3));
   torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(32, 64, 3));
@@ -179,9 +188,10 @@ PinnedLoader make_loader(const Options& options, const Place& place, torch::Devi
 }
 
 // Weights are a function of the seed, the same on all ranks.
-Net make_net(std::uint64_t seed, torch::Device device) {
-  torch::manual_seed(seed);
+Net make_net(const Options& options, torch::Device device) {
+  torch::manual_seed(options.seed);
   Net net;
+  net->float32_convolutions = options.amp == AmpChoice::kFp16 && device.is_cpu();
   net->to(device);
   return net;
 }
@@ -209,10 +219,10 @@ Trainer::Trainer(const Options& options, const DataSet& data, const Place& place
                           ? train_images_.count() / communicator_.size()
                           : sampler_.size()),
       loader_(make_loader(options, place, device, train_images_, sampler_, batch_size_)),
-      net_(make_net(options.seed, device)),
+      net_(make_net(options, device)),
       hook_(make_comm_hook(options.compression)),
       ddp_(*net_, communicator_, {.comm_hook = hook_}),
-      optimization_(options, *net_, ddp_, steps_per_epoch()) {
+      optimization_(options, *net_, ddp_, communicator_, device, steps_per_epoch()) {
   if (common_samples_ > 0) return;
   throw Error(ErrorCode::kInvalidArgument,
               concat("--uneven-inputs ", to_string(options.uneven_inputs), ": ",
@@ -355,10 +365,14 @@ torch::Tensor Trainer::backward(const PinnedLoader::Batch& batch, std::int64_t d
   for (std::size_t i = 0; i < parts.size(); ++i) {
     std::optional<DdpBase::NoSync> local;
     if (i + 1 < parts.size()) local.emplace(ddp_);
-    torch::Tensor loss = torch::nll_loss(ddp_(pixels.narrow(0, parts[i].first, parts[i].count)),
-                                         labels.narrow(0, parts[i].first, parts[i].count));
+    torch::Tensor loss;
+    {
+      const Autocast mixed = optimization_.autocast();
+      loss = torch::nll_loss(ddp_(pixels.narrow(0, parts[i].first, parts[i].count)),
+                             labels.narrow(0, parts[i].first, parts[i].count));
+    }
     if (parts.size() > 1) loss = loss * parts[i].weight;
-    loss.backward();
+    optimization_.scaled(loss).backward();
     sum = sum.defined() ? sum + loss.detach() : loss.detach();
   }
   return sum;

@@ -88,7 +88,7 @@ std::string optimizer_text(const Options& options) {
   std::string text = concat(
       to_string(options.optimizer), " --weight-decay=", to_text(options.weight_decay),
       " --clip-norm=", to_text(options.clip_norm), " --schedule=", to_string(options.schedule),
-      " --warmup-steps=", to_text(options.warmup_steps));
+      " --warmup-steps=", to_text(options.warmup_steps), " --amp=", to_string(options.amp));
   if (options.optimizer == OptimizerChoice::kSgd)
     text += " --momentum=" + to_text(options.momentum);
   if (options.schedule == ScheduleChoice::kCosine)

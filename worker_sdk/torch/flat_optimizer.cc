@@ -278,8 +278,9 @@ void FlatOptimizer::set_lr(std::size_t group, double lr) {
 std::vector<at::Tensor> FlatOptimizer::gradients() {
   refresh();
   std::vector<at::Tensor> all;
-  for (const Batch& batch : batches_) {
-    all.insert(all.end(), batch.gradients.begin(), batch.gradients.end());
+  for (const Item& item : items_) {
+    const at::Tensor& gradient = item.parameter.tensor.grad();
+    if (gradient.defined()) all.push_back(gradient);
   }
   return all;
 }

@@ -67,8 +67,9 @@ class FlatOptimizer {
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
 
-  // The present gradients as few flat tensors, for clipping and unscaling in place. Zeros may lie
-  // between them. Valid until the next forward or zero_grad().
+  // The present gradients in the groups' order, for clipping and unscaling in place. One for each
+  // parameter, so that a norm over them doesn't depend on the buckets, which are others in the
+  // first step after a restart.
   std::vector<at::Tensor> gradients();
 
   // All state there is, zeros where no update has been: what a checkpoint saves, and loads by

@@ -14,13 +14,10 @@ at::Tensor clip_gradient_norm(const std::vector<at::Tensor>& gradients,
   const c10::NoGradGuard no_grad;
   if (gradients.empty()) return at::zeros({}, at::kFloat);
   const at::Device device = gradients.front().device();
-  std::vector<at::Tensor> norms;
+  std::vector<at::Tensor> norms = at::_foreach_norm(gradients, options.norm_type);
   at::ScalarType dtype = gradients.front().scalar_type();
-  for (const at::Tensor& gradient : gradients) {
-    norms.push_back(at::linalg_vector_norm(gradient, options.norm_type).to(device));
-    dtype = at::promote_types(dtype, gradient.scalar_type());
-  }
-  for (at::Tensor& norm : norms) norm = norm.to(dtype);
+  for (const at::Tensor& norm : norms) dtype = at::promote_types(dtype, norm.scalar_type());
+  for (at::Tensor& norm : norms) norm = norm.to(device, dtype);
   const at::Tensor total = at::linalg_vector_norm(at::stack(norms), options.norm_type);
   if (options.error_if_nonfinite && !at::isfinite(total).item<bool>()) {
     throw Error(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.nn.utils.clip_grad_norm_ over few flat tensors instead of many small ones.
+// torch.nn.utils.clip_grad_norm_ for C++.
 #pragma once
 
 #include <ATen/core/Tensor.h>

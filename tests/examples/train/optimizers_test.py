@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train's optimisers and schedules: they learn the digits, go on bit for bit, and refuse what doesn't fit."""
+"""train's optimisers, schedules and mixed precision: they learn the digits, go on bit for bit, and refuse what
+doesn't fit."""
 import os
 import subprocess
 import unittest
@@ -35,8 +36,16 @@ class Optimizers(harness.Case):
                 print(" ".join(args), found)
                 self.assertGreaterEqual(found, least)
 
+    def test_mixed_precision_learns_as_well(self):
+        full = self.accuracy("--epochs=3", "--optimizer=adam")
+        for amp in ("bf16", "fp16"):
+            with self.subTest(amp=amp):
+                found = self.accuracy("--epochs=3", "--optimizer=adam", f"--amp={amp}")
+                print(f"float32 {full}, {amp} {found}")
+                self.assertGreaterEqual(found, full - 0.01)
+
     def test_stopped_in_the_middle_it_goes_on_bit_for_bit(self):
-        for args in (["--optimizer=adamw", "--warmup-steps=4", "--clip-norm=1"],
+        for args in (["--optimizer=adamw", "--warmup-steps=4", "--clip-norm=1", "--amp=fp16"],
                      ["--optimizer=sgd", "--weight-decay=0.001"]):
             with self.subTest(args=args):
                 whole, cut = self.scratch(), self.scratch()
@@ -52,6 +61,7 @@ class Optimizers(harness.Case):
                 self.assertTrue(resumed_data == data, "parameters or the optimiser's state differ")
                 names = [name for name in tensors if name.endswith(".step")]
                 self.assertEqual(len(names), 8)
+                self.assertEqual("scaler.scale" in tensors, "--amp=fp16" in args)
 
     def test_another_optimizer_is_refused(self):
         directory = self.scratch()
@@ -66,7 +76,9 @@ class Optimizers(harness.Case):
     def test_options_that_do_not_fit_are_wrong_usage(self):
         for args, part in ((["--momentum=0.5"], "--momentum"), (["--weight-decay=1"], "--weight-decay"),
                            (["--schedule=cosine", "--gamma=0.5"], "--gamma"), (["--optimizer=lion"], "--optimizer"),
-                           (["--clip-norm=nan"], "--clip-norm"), (["--warmup-steps=-1"], "--warmup-steps")):
+                           (["--clip-norm=nan"], "--clip-norm"), (["--amp=fp8"], "--amp"),
+                           (["--amp=fp16", "--uneven-inputs=join"], "--amp"),
+                           (["--warmup-steps=-1"], "--warmup-steps")):
             with self.subTest(args=args):
                 self.assertIn(part, self.train(*args, code=2, alone=True))
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimisers under test (optimizers_test.py):
-//   optim_worker rules    one case per input line, see run_case()
+//   optim_worker rules    one case per input line, see run_case() and run_scaler_case()
 //   optim_worker checks   properties of one process; exit status 0 where they hold
 //   optim_worker ddp      one of some ranks; the same
 #include <torch/torch.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <iomanip>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -18,8 +20,10 @@
 #include "common/log.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/core/solo_communicator.h"
+#include "worker_sdk/torch/autocast.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/flat_optimizer.h"
+#include "worker_sdk/torch/grad_scaler.h"
 #include "worker_sdk/torch/gradient_clipping.h"
 
 using namespace ddprun;
@@ -176,6 +180,42 @@ void run_case(const std::string& line) {
   std::cout << std::endl;
 }
 
+// "scaler INTERVAL PATTERN": a step for each letter of PATTERN, "." or what the gradient gets,
+// "i"nf or "n"an. Prints scale, growth tracker and the parameters after each. Half way the state
+// goes to a new scaler.
+void run_scaler_case(const std::string& line) {
+  std::istringstream in(line);
+  std::string word, pattern;
+  std::int64_t interval = 0;
+  in >> word >> interval >> pattern;
+  const GradScalerOptions options{.growth_interval = interval};
+  auto scaler = std::make_unique<GradScaler>(c10::kCPU, nullptr, options);
+  const torch::Tensor parameter = torch::ones({3}).requires_grad_(true);
+  FlatOptimizer optimizer({{{{"p", parameter}}, SgdRule{.lr = 0.1, .momentum = 0.9}}});
+  std::cout << std::setprecision(17);
+  for (std::size_t step = 0; step < pattern.size(); ++step) {
+    if (step == pattern.size() / 2) {
+      auto next = std::make_unique<GradScaler>(c10::kCPU, nullptr, options);
+      for (std::size_t i = 0; i < 2; ++i) {
+        next->state()[i].second.copy_(scaler->state()[i].second);
+      }
+      scaler = std::move(next);
+    }
+    optimizer.zero_grad();
+    const torch::Tensor x = torch::tensor({0.1F, -0.2F, 3e-6F}) * static_cast<float>(step + 1);
+    scaler->scale((parameter * x).sum()).backward();
+    if (pattern[step] != '.') {
+      parameter.mutable_grad()[1] =
+          pattern[step] == 'i' ? std::numeric_limits<float>::infinity() : std::nanf("");
+    }
+    if (scaler->unscale(optimizer.gradients())) optimizer.step();
+    scaler->update();
+    std::cout << scaler->current_scale() << ' ' << scaler->growth_tracker() << ' ';
+    for (int i = 0; i < 3; ++i) std::cout << parameter[i].item<double>() << ' ';
+  }
+  std::cout << std::endl;
+}
+
 torch::Tensor leaf(at::IntArrayRef shape) { return torch::ones(shape).requires_grad_(true); }
 
 void run_checks() {
@@ -236,6 +276,48 @@ void run_checks() {
   expect(clip_gradient_norm({}, {}).item<double>() == 0, "no gradients have no norm");
 }
 
+void run_amp_checks() {
+  const torch::Tensor a = torch::ones({2, 2});
+  const auto product_type = [&] { return torch::mm(a, a).scalar_type(); };
+  {
+    const Autocast outer(c10::kCPU, torch::kBFloat16);
+    expect(product_type() == torch::kBFloat16, "a product computes in the guard's dtype");
+    expect(torch::mse_loss(a.to(torch::kBFloat16), a.to(torch::kBFloat16)).scalar_type() ==
+               torch::kFloat,
+           "a loss in float32");
+    {
+      const Autocast inner(c10::kCPU, torch::kHalf);
+      expect(product_type() == torch::kHalf, "the inner guard counts");
+      const Autocast off(c10::kCPU, torch::kHalf, false);
+      expect(product_type() == torch::kFloat, "a guard can switch it off");
+    }
+    expect(product_type() == torch::kBFloat16, "the outer guard counts again");
+  }
+  expect(product_type() == torch::kFloat, "the thread is as it was");
+  expect_error([] { Autocast(c10::kCPU, torch::kFloat); }, "autocast to Float");
+  expect(product_type() == torch::kFloat, "a refused guard changes nothing");
+
+  const auto make = [](const GradScalerOptions& options) {
+    GradScaler(c10::kCPU, nullptr, options);
+  };
+  expect_error([&] { make({.init_scale = 0}); }, "init_scale is 0");
+  expect_error([&] { make({.growth_factor = 1}); }, "growth_factor is 1");
+  expect_error([&] { make({.backoff_factor = 1}); }, "backoff_factor is 1");
+  expect_error([&] { make({.growth_interval = 0}); }, "growth_interval is 0");
+  GradScaler scaler(c10::kCPU, nullptr);
+  expect_error([&] { scaler.update(); }, "update() without unscale()");
+  expect_error([&] { (void)scaler.unscale({torch::ones({2}, torch::kHalf)}); }, "is float16");
+  torch::Tensor wide = torch::full({2}, 65536.0, torch::kDouble), bad = torch::ones({2});
+  bad[0] = std::nanf("");
+  expect(scaler.unscale({wide, torch::ones({2})}), "all finite, two dtypes");
+  expect(wide[1].item<double>() == 1, "divided by the scale");
+  expect(!scaler.unscale({bad}), "another optimiser's overflow");
+  scaler.update();
+  expect(scaler.current_scale() == 32768, "one overflow of two shrinks the scale");
+  scaler.scale(torch::ones({}));
+  expect(scaler.unscale({}), "no gradients, no overflow");
+}
+
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     for (int i = 0; i < 6; ++i) layers->push_back(torch::nn::Linear(20, 20));
@@ -276,7 +358,7 @@ void check_with_ddp(Communicator& communicator, const UpdateRule& rule, bool by_
     }
     const torch::Tensor norm = clip_gradient_norm(ours.gradients(), {.max_norm = 0.5});
     const torch::Tensor expected = clip_gradient_norm(theirs.gradients(), {.max_norm = 0.5});
-    expect(torch::allclose(norm, expected), "the norm over buckets is the gradients'");
+    expect(norm.equal(expected), "the norm doesn't depend on the buckets");
     for (std::size_t i = 0; i < mine.size(); ++i) {
       expect(torch::allclose(mine[i].grad(), others[i].grad()), "clipped alike");
       others[i].mutable_grad().copy_(mine[i].grad());
@@ -308,7 +390,27 @@ void check_with_ddp(Communicator& communicator, const UpdateRule& rule, bool by_
   }
 }
 
+// In a gradient that nobody averages, on the last rank only.
+void check_overflow_on_one_rank(Communicator& communicator) {
+  GradScaler scaler(c10::kCPU, &communicator);
+  const torch::Tensor parameter = torch::ones({3}).requires_grad_(true);
+  FlatOptimizer optimizer({{{{"p", parameter}}, SgdRule{.lr = 1}}});
+  for (const bool overflows : {true, false}) {
+    parameter.mutable_grad() = torch::full({3}, scaler.current_scale(), torch::kFloat);
+    if (overflows && communicator.rank() == communicator.size() - 1) {
+      parameter.mutable_grad()[2] = std::numeric_limits<float>::infinity();
+    }
+    const bool finite = scaler.unscale(optimizer.gradients());
+    expect(finite == !overflows, "every rank hears of an overflow on one");
+    if (finite) optimizer.step();
+    scaler.update();
+    expect(scaler.current_scale() == 32768, "and has the same scale");
+    expect(parameter.equal(torch::full({3}, overflows ? 1.0F : 0.0F)), "all skip or none");
+  }
+}
+
 void run_ddp(Communicator& communicator) {
+  check_overflow_on_one_rank(communicator);
   for (const bool by_kind : {false, true}) {
     check_with_ddp(communicator, SgdRule{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1}, by_kind);
     check_with_ddp(communicator, AdamRule{.weight_decay = 0.1, .amsgrad = true}, by_kind);
@@ -332,9 +434,12 @@ int main(int argc, char** argv) {
     }
     torch::manual_seed(static_cast<std::uint64_t>(communicator->rank()));
     if (mode == "rules") {
-      for (std::string line; std::getline(std::cin, line);) run_case(line);
+      for (std::string line; std::getline(std::cin, line);) {
+        line.starts_with("scaler ") ? run_scaler_case(line) : run_case(line);
+      }
     } else if (mode == "checks") {
       run_checks();
+      run_amp_checks();
     } else if (mode == "ddp") {
       run_ddp(*communicator);
     } else {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """FlatOptimizer and clipping against torch.optim and clip_grad_norm_ on the same gradients: float64 to 1e-12,
-float32 to 1e-5 per tensor. Runs on PyTorch's Python."""
+float32 to 1e-5 per tensor; GradScaler against torch.amp's. Runs on PyTorch's Python."""
 import itertools
 import os
 import subprocess
@@ -165,7 +165,36 @@ class Optimizers(unittest.TestCase):
             with self.subTest(rule=rule, settings=text, dtype=dtype):
                 self.compare(dtype, rule, text, seed)
 
-    def test_errors_tied_parameters_and_what_autograd_notices(self):
+    def test_scaler_follows_pytorchs(self):
+        for interval, pattern in ((2000, "..."), (2, "....i..n......"), (3, "iiin....i.......in...")):
+            with self.subTest(interval=interval, pattern=pattern):
+                self.worker.stdin.write(f"scaler {interval} {pattern}\n")
+                self.worker.stdin.flush()
+                ours = [float(word) for word in self.worker.stdout.readline().split()]
+                scaler = torch.amp.GradScaler("cpu", growth_interval=interval)
+                parameter = torch.nn.Parameter(torch.ones(3))
+                optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
+                theirs = []
+                for step, letter in enumerate(pattern):
+                    if step == len(pattern) // 2:
+                        saved, scaler = scaler.state_dict(), torch.amp.GradScaler("cpu")
+                        scaler.load_state_dict(saved)
+                    optimizer.zero_grad()
+                    x = torch.tensor([0.1, -0.2, 3e-6]) * (step + 1)
+                    scaler.scale((parameter * x).sum()).backward()
+                    if letter != ".":
+                        parameter.grad[1] = float({"i": "inf", "n": "nan"}[letter])
+                    scaler.step(optimizer)
+                    scaler.update()
+                    state = scaler.state_dict()
+                    theirs += [state["scale"], state["_growth_tracker"], *parameter.detach().double().tolist()]
+                self.assertEqual(len(ours), len(theirs))
+                for i, (a, b) in enumerate(zip(ours, theirs)):
+                    limit = 1e-6 * max(abs(b), 1) if i % 5 > 1 else 0
+                    self.assertLessEqual(abs(a - b), limit, f"step {i // 5}, number {i % 5}")
+                self.assertGreater(len(set(theirs[::5])), 1 if len(pattern) > 3 else 0)
+
+    def test_errors_tied_parameters_autograds_check_and_autocast(self):
         subprocess.run([WORKER, "checks"], env={k: v for k, v in os.environ.items() if k != "WORLD_SIZE"},
                        check=True, timeout=60)
 

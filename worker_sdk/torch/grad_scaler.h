@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch.amp.GradScaler for C++ and for several ranks: keeps float16's small gradients from becoming
+// zero. docs/amp.md explains it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "worker_sdk/core/communicator.h"
+
+namespace ddprun {
+
+struct GradScalerOptions {
+  double init_scale = 65536;
+  double growth_factor = 2;             // > 1
+  double backoff_factor = 0.5;          // in (0, 1)
+  std::int64_t growth_interval = 2000;  // steps in a row without an overflow; > 0
+};
+
+// A step:
+//
+//   scaler.scale(loss).backward();
+//   if (scaler.unscale(optimizer.gradients())) {   // clipping belongs in here, too
+//     optimizer.step();
+//   }
+//   scaler.update();
+//
+// One thread at a time.
+class GradScaler {
+ public:
+  // `device`: where the losses are. `communicator`: of the ranks that agree; must outlive this
+  // object. Null: this process alone. Error(kInvalidArgument) names an option out of its range.
+  GradScaler(c10::Device device, Communicator* communicator, const GradScalerOptions& options = {});
+
+  // The loss times the scale.
+  at::Tensor scale(const at::Tensor& loss) const;
+
+  // Divides the gradients by the scale, in place. False: one of them, on any of the ranks, is inf
+  // or nan; every rank gets the same answer and leaves the update out. Collective, and once for
+  // each optimiser between two update()s. Error(kInvalidArgument): a gradient is float16, whose
+  // parameter should be float32.
+  [[nodiscard]] bool unscale(const std::vector<at::Tensor>& gradients);
+
+  // Ends the step: the scale shrinks after an overflow, grows after growth_interval steps without.
+  // Error(kInvalidArgument): unscale() was not called.
+  void update();
+
+  double current_scale() const;         // waits for the GPU
+  std::int64_t growth_tracker() const;  // steps since the last overflow or growth; likewise
+
+  // What a checkpoint saves, and loads by writing into it: "scale" (float32), "growth_tracker"
+  // (int32), one number each. With the options that is PyTorch's state_dict().
+  std::vector<std::pair<std::string_view, at::Tensor>> state() const;
+
+ private:
+  const GradScalerOptions options_;
+  Communicator* const communicator_;  // null: alone
+  at::Tensor scale_, growth_tracker_;
+  at::Tensor found_inf_;  // > 0 where an unscale() since the last update() found one
+  bool unscaled_ = false;
+};
+
+}  // namespace ddprun
