@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows about the worker SDK: what it costs a training beside its communication."""
+"""Rows about the worker SDK: training steps, and what it costs a training beside its communication."""
 import json
 import os
 import subprocess
@@ -58,5 +58,106 @@ def _adamw_row():
                [Goal(STEP, 0.4, TORCH)], note="both in one process, in turn, step by step; medians of 30 steps")
 
 
+GLOO = "Python DDP, gloo"
+STEP_MS = "median step (ms)"
+
+
+def _step_bench(*arguments):
+    return [measure.program("step_bench", "configure with LibTorch: scripts/setup.sh minimal"), *arguments]
+
+
+def _twin(*arguments):
+    return [os.path.join(measure.HERE, "sdk/step_ddp.py"), *arguments]
+
+
+def _ours_on(num_ranks, *arguments):
+    launcher = [measure.program("ddprun"), "--standalone", f"--nproc_per_node={num_ranks}", "--log-line-prefix-template="]
+    return measure.json_of(launcher + _step_bench(*arguments), OMP_NUM_THREADS="1")
+
+
+def _gloo_on(num_ranks, *arguments):
+    launcher = measure.torchrun() + ["--standalone", f"--nproc_per_node={num_ranks}"]
+    return measure.json_of(launcher + _twin(*arguments), OMP_NUM_THREADS="1")
+
+
+def _resnet_row():
+    return Row("resnet18", "a step of ResNet-18 on 32 × 32 images, 16 per rank, 2 ranks of one thread",
+               {OURS: lambda: {STEP_MS: _ours_on(2, "resnet18", "10")["step_ms"]},
+                GLOO: lambda: {STEP_MS: _gloo_on(2, "resnet18", "10")["step_ms"]}},
+               [Goal(STEP_MS, 0.85, GLOO)], note="SGD with momentum; medians of 10 steps after 5")
+
+
+ONE, TWO, TIMES = "1 rank (ms)", "2 ranks (ms)", "2 ranks ÷ 1 rank"
+
+
+def _scaling_row():
+    def side(measure_on):
+        def once():
+            one, two = (measure_on(n, "mlp", "40")["step_ms"] for n in (1, 2))
+            return {ONE: one, TWO: two, TIMES: two / one}
+        return once
+    return Row("scaling", "a step of an MLP with 25 MiB of gradients, 64 rows per rank: 1 → 2 ranks of one thread",
+               {OURS: side(_ours_on), GLOO: side(_gloo_on)}, [Goal(TIMES, 1.25)],
+               note="2 ÷ 1.25 = 1.6 × the samples per second; medians of 40 steps after 5")
+
+
+NUM_HOSTS, RATE_MBIT, PORT = 4, 1000, 29400
+# What each host sends in a ring all-reduce of the MLP's gradients, and how long the cable takes for it.
+LINE_MS = 2 * (NUM_HOSTS - 1) / NUM_HOSTS * 6_550_878 * 4 * 8 / (RATE_MBIT * 1e6) * 1000
+SHARE = "the cable's own time ÷ step"
+
+
+def _on_shaped_hosts(command_of, **more):
+    """The JSON line of `command_of(host)` run on every host at once."""
+    import netns
+    try:
+        hosts = netns.Hosts(NUM_HOSTS)
+    except netns.Unavailable as reason:
+        raise measure.Missing(str(reason)) from None
+    with hosts:
+        for host in hosts:
+            host.run(["tc", "qdisc", "add", "dev", host.interface, "root", "tbf", "rate", f"{RATE_MBIT}mbit",
+                      "burst", "128kb", "latency", "50ms"], check=True, timeout=10)
+        running = [host.popen(command_of(host), env=measure.environment(OMP_NUM_THREADS="1", **more), text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for host in hosts]
+        ended = [process.communicate(timeout=300) for process in running]
+        for process, (output, error) in zip(running, ended):
+            measure.check(process.args, process.returncode, output + error)
+        lines = [line for output, _ in ended for line in output.splitlines() if line.lstrip().startswith("{")]
+        return json.loads(lines[-1])
+
+
+def _shaped(compression):
+    endpoint = f"10.77.0.1:{PORT}"
+
+    def ours():
+        found = _on_shaped_hosts(lambda host: [
+            measure.program("ddprun"), f"--nnodes={NUM_HOSTS}", f"--rdzv-endpoint={endpoint}", "--rdzv-id=shaped",
+            "--log-line-prefix-template=", *_step_bench("mlp", "15", compression)])
+        metrics = {STEP_MS: found["step_ms"]}
+        if compression == "none":
+            metrics[SHARE] = LINE_MS / found["step_ms"]
+        return metrics
+
+    def theirs():
+        found = _on_shaped_hosts(lambda host: measure.torchrun() + [
+            f"--nnodes={NUM_HOSTS}", f"--node-rank={host.index}", "--master-addr=10.77.0.1", f"--master-port={PORT}",
+            *_twin("mlp", "15", compression)], GLOO_SOCKET_IFNAME="eth0")
+        return {STEP_MS: found["step_ms"]}
+
+    return {OURS: ours, GLOO: theirs}
+
+
+def _shaped_rows():
+    what = "a step of that MLP on 4 hosts (namespaces), 1 Gb/s each"
+    plain = Row("shaped", what, _shaped("none"), [Goal(STEP_MS, 1.0, GLOO), Goal(STEP_MS, LINE_MS / 0.9)], repeats=3,
+                note=f"a ring sends 1.5 × the gradients: {LINE_MS:.0f} ms on a full cable (headers not counted), so "
+                     f"{LINE_MS / 0.9:.0f} ms is 0.9 of the line rate, were there no computing; medians of 15 steps after 5")
+    bf16 = Row("shaped-bf16", what + ", gradients sent as bfloat16",
+               {OURS: _shaped("bf16")[OURS], GLOO: _shaped("none")[GLOO]}, [Goal(STEP_MS, 0.6, GLOO)], repeats=3,
+               note="`--compress=bf16`'s hook; the peer sends float32, as it does by default")
+    return [plain, bf16]
+
+
 def rows():
-    return [_checkpoint_row(), _adamw_row()]
+    return [_resnet_row(), _scaling_row(), *_shaped_rows(), _checkpoint_row(), _adamw_row()]

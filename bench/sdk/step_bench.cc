@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training step by the SDK: DistributedDataParallel on the host communicator, SGD with momentum
+// over the buckets, one compute thread per rank. Started by ddprun; rank 0 prints the median as one
+// JSON line: {"step_ms": …, "exposed_ms": …, "gradient_mib": …, "ranks": …}. step_ddp.py is the
+// same in Python.
+//
+//   step_bench resnet18|mlp STEPS [COMPRESSION]
+#include <malloc.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "worker_sdk/core/session.h"
+#include "worker_sdk/ddp/hooks/compression.h"
+#include "worker_sdk/torch/distributed_data_parallel.h"
+#include "worker_sdk/torch/flat_optimizer.h"
+
+using namespace ddprun;
+
+namespace {
+
+constexpr int kWarmUpSteps = 5;
+constexpr std::int64_t kImagesPerRank = 16, kRowsPerRank = 64;
+
+torch::nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t kernel,
+                       std::int64_t stride) {
+  return torch::nn::Conv2d(
+      torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
+}
+
+// Two 3×3 convolutions beside a way past them.
+struct BlockImpl : torch::nn::Module {
+  BlockImpl(std::int64_t in, std::int64_t out, std::int64_t stride) {
+    conv1 = register_module("conv1", conv(in, out, 3, stride));
+    norm1 = register_module("norm1", torch::nn::BatchNorm2d(out));
+    conv2 = register_module("conv2", conv(out, out, 3, 1));
+    norm2 = register_module("norm2", torch::nn::BatchNorm2d(out));
+    if (stride == 1 && in == out) return;
+    past->push_back(conv(in, out, 1, stride));
+    past->push_back(torch::nn::BatchNorm2d(out));
+    register_module("past", past);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = norm2(conv2(norm1(conv1(x)).relu_()));
+    return (y + (past->is_empty() ? x : past->forward(x))).relu_();
+  }
+  torch::nn::Conv2d conv1 = nullptr, conv2 = nullptr;
+  torch::nn::BatchNorm2d norm1 = nullptr, norm2 = nullptr;
+  torch::nn::Sequential past;
+};
+TORCH_MODULE(Block);
+
+// He et al., "Deep Residual Learning", 2016: ResNet-18, its stem for 32 × 32 images.
+torch::nn::Sequential resnet18() {
+  torch::nn::Sequential net(conv(3, 64, 3, 1), torch::nn::BatchNorm2d(64), torch::nn::ReLU());
+  std::int64_t channels = 64;
+  for (const std::int64_t width : {64, 128, 256, 512}) {
+    net->push_back(Block(channels, width, width == channels ? 1 : 2));
+    net->push_back(Block(width, width, 1));
+    channels = width;
+  }
+  net->push_back(torch::nn::AdaptiveAvgPool2d(1));
+  net->push_back(torch::nn::Flatten());
+  net->push_back(torch::nn::Linear(512, 10));
+  return net;
+}
+
+// 25 MiB of gradients: 6,550,878 parameters.
+torch::nn::Sequential mlp() {
+  return torch::nn::Sequential(torch::nn::Linear(1024, 2048), torch::nn::ReLU(),
+                               torch::nn::Linear(2048, 2048), torch::nn::ReLU(),
+                               torch::nn::Linear(2048, 124), torch::nn::ReLU(),
+                               torch::nn::Linear(124, 10));
+}
+
+double milliseconds(Clock::duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+void run(const std::string& model, int num_steps, const std::string& compression) {
+  const auto session = Session::from_env();
+  const auto communicator = session->make_communicator(BackendChoice::kHost);
+  const bool is_resnet = model == "resnet18";
+  torch::manual_seed(1);
+  torch::nn::Sequential net = is_resnet ? resnet18() : mlp();
+  const torch::Tensor x =
+      is_resnet ? torch::randn({kImagesPerRank, 3, 32, 32}) : torch::randn({kRowsPerRank, 1024});
+  const torch::Tensor labels = torch::randint(10, {x.size(0)}, torch::kLong);
+  DdpOptions options;
+  options.comm_hook = make_comm_hook(parse_compression(compression));
+  DistributedDataParallel ddp(*net, *communicator, options);
+  FlatOptimizer optimizer({{trainable_parameters(*net), SgdRule{.lr = 1e-3, .momentum = 0.9}}},
+                          &ddp);
+  std::vector<double> step_ms, exposed_ms;
+  for (int step = -kWarmUpSteps; step < num_steps; ++step) {
+    const Clock::time_point start = Clock::now();
+    ddp.before_forward();
+    const torch::Tensor loss = torch::cross_entropy_loss(net->forward(x), labels);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    if (step < 0) continue;
+    step_ms.push_back(milliseconds(Clock::now() - start));
+    exposed_ms.push_back(milliseconds(ddp.trace().exposed()));
+  }
+  communicator->barrier();
+  if (session->rank() != 0) return;
+  double num_parameters = 0;
+  for (const auto& each : net->parameters()) num_parameters += static_cast<double>(each.numel());
+  std::printf("{\"step_ms\": %.4f, \"exposed_ms\": %.4f, \"gradient_mib\": %.3f, \"ranks\": %d}\n",
+              median(step_ms), median(exposed_ms), num_parameters * sizeof(float) / (1 << 20),
+              session->world_size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string model = argc > 1 ? argv[1] : "";
+  const int num_steps = argc > 2 ? std::atoi(argv[2]) : 0;
+  if ((model != "resnet18" && model != "mlp") || num_steps < 1) {
+    std::fprintf(stderr, "usage: step_bench resnet18|mlp STEPS [COMPRESSION]\n");
+    return 2;
+  }
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);  // as train: activations come and go in each step
+  ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  torch::set_num_threads(1);
+  try {
+    run(model, num_steps, argc > 3 ? argv[3] : "none");
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "step_bench: %s\n", error.what());
+    return 1;
+  }
+}
