@@ -157,6 +157,12 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   app.add_option("--uneven-inputs", uneven_inputs,
                  "Where the ranks don't divide the images: see some twice, drop some, or join")
       ->check(CLI::IsMember(kUnevenInputs));
+  CLI::Option* find_unused =
+      app.add_flag("--find-unused-parameters", options.find_unused_parameters,
+                   "Look in each step which parameters the loss depends on");
+  app.add_flag("--static-graph", options.static_graph,
+               "Take it from the first step which parameters the loss depends on")
+      ->excludes(find_unused);
   OptimizerFlags optimizer_flags(app, options);
   app.add_option("--seed", options.seed, "Seed of weights, order of images and dropout");
   app.add_option("--threads", options.num_threads,

@@ -34,6 +34,8 @@ struct Options {
   int batch_size = 64;  // samples per step of all ranks together: the same training on any number
   int accumulate = 1;   // forwards and backwards that each step's samples are divided into
   UnevenInputs uneven_inputs = UnevenInputs::kPad;
+  bool find_unused_parameters = false;  // DdpOptions'; this net needs neither
+  bool static_graph = false;
   OptimizerChoice optimizer = OptimizerChoice::kAdadelta;
   double lr = 1.0;          // the highest; default: default_lr() of the optimiser
   double momentum = 0.9;    // sgd's

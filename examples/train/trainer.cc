@@ -13,7 +13,9 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "examples/train/images.h"
 #include "examples/train/micro_batches.h"
+#include "examples/train/net.h"
 #include "examples/train/optimization.h"
 #include "examples/train/training_checkpoint.h"
 #include "examples/train/training_state.h"
@@ -32,37 +34,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The net of PyTorch's MNIST example: two 3×3 convolutions, 2×2 max-pool, two linear layers.
-struct NetImpl : torch::nn::Module {
-  // N × 1 × 28 × 28 images → N × 10 log-probabilities.
-  torch::Tensor forward(torch::Tensor x) {
-    x = features(x);
-    x = dropout1(x).flatten(1);
-    x = dropout2(fc1(x).relu_());
-    return torch::log_softmax(fc2(x).to(torch::kFloat), 1);  // in mixed precision, too
-  }
-
-  torch::Tensor features(torch::Tensor x) {
-    std::optional<Autocast> off;
-    if (float32_convolutions) off.emplace(torch::kCPU, torch::kHalf, false);
-    x = conv1(x).relu_();
-    // The reference takes relu before the pool; relu is monotonic, so the values are the same, and
-    // this way round it has a quarter of the elements.
-    return torch::max_pool2d(conv2(x), 2).relu_();
-  }
-
-  // Within an Autocast on the CPU to float16, whose convolutions LibTorch differentiates slowly.
-  bool float32_convolutions = false;
-
-  torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 32, 3));
-  torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(32, 64, 3));
-  torch::nn::Dropout dropout1 = register_module("dropout1", torch::nn::Dropout(0.25));
-  torch::nn::Dropout dropout2 = register_module("dropout2", torch::nn::Dropout(0.5));
-  torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(9216, 128));
-  torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(128, 10));
-};
-TORCH_MODULE(Net);
-
 // Sums over samples; added up over all ranks before they are reported.
 struct Totals {
   torch::Tensor values;  // loss, correct, samples
@@ -72,40 +43,6 @@ struct Totals {
   double loss() const { return loss_sum() / samples(); }
   double accuracy() const { return values[1].item<double>() / samples(); }
   double samples() const { return values[2].item<double>(); }
-};
-
-// One image set on the device, as bytes; batches are made from it.
-class Images {
- public:
-  // `set` outlives this object.
-  Images(const ImageSet& set, torch::Device device) {
-    const auto count = static_cast<std::int64_t>(set.count);
-    const auto rows = static_cast<std::int64_t>(set.rows);
-    const auto columns = static_cast<std::int64_t>(set.columns);
-    // from_blob does not own: to() copies to a GPU, and on the CPU `set` outlives this object.
-    pixels_ = torch::from_blob(const_cast<std::uint8_t*>(set.pixels.data()),
-                               {count, 1, rows, columns}, torch::kByte)
-                  .to(device);
-    labels_ = torch::from_blob(const_cast<std::uint8_t*>(set.labels.data()), {count}, torch::kByte)
-                  .to(torch::TensorOptions().device(device).dtype(torch::kLong));
-  }
-
-  std::int64_t count() const { return labels_.size(0); }
-  torch::Device device() const { return labels_.device(); }
-  torch::Tensor pixels(const torch::Tensor& indices) const {
-    return pixels_.index_select(0, indices)
-        .to(torch::kFloat)
-        .mul_(1 / (255 * kPixelDeviation))
-        .sub_(kPixelMean / kPixelDeviation);
-  }
-  torch::Tensor labels(const torch::Tensor& indices) const {
-    return labels_.index_select(0, indices);
-  }
-
- private:
-  static constexpr double kPixelMean = 0.1307, kPixelDeviation = 0.3081;  // MNIST's
-
-  torch::Tensor pixels_, labels_;
 };
 
 class Trainer {
@@ -196,6 +133,12 @@ Net make_net(const Options& options, torch::Device device) {
   return net;
 }
 
+DdpOptions ddp_options(const Options& options, std::shared_ptr<CommHook> hook) {
+  return {.comm_hook = std::move(hook),
+          .find_unused_parameters = options.find_unused_parameters,
+          .static_graph = options.static_graph};
+}
+
 SamplerOptions sampler_options(const Options& options) {
   return {.shuffle = true,
           .seed = options.seed,
@@ -221,7 +164,7 @@ Trainer::Trainer(const Options& options, const DataSet& data, const Place& place
       loader_(make_loader(options, place, device, train_images_, sampler_, batch_size_)),
       net_(make_net(options, device)),
       hook_(make_comm_hook(options.compression)),
-      ddp_(*net_, communicator_, {.comm_hook = hook_}),
+      ddp_(*net_, communicator_, ddp_options(options, hook_)),
       optimization_(options, *net_, ddp_, communicator_, device, steps_per_epoch()) {
   if (common_samples_ > 0) return;
   throw Error(ErrorCode::kInvalidArgument,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --accumulate and --uneven-inputs, on two ranks."""
+"""train --accumulate, --uneven-inputs and the ways to find unused parameters, on two ranks."""
 import os
 import struct
 import tempfile
@@ -72,13 +72,22 @@ class Modes(unittest.TestCase):
         for mine, theirs in zip(whole["epochs"], cut["epochs"], strict=True):
             self.assertEqual(mine["test_loss"], theirs["test_loss"])
 
+    def test_where_all_parameters_are_used_each_way_to_find_them_trains_the_same(self):
+        write_some_digits(self.data, NUM_IMAGES)
+        results = [self.small(flag or "plain", "--epochs=2", *([f"--{flag}"] if flag else []))[1]
+                   for flag in ("", "find-unused-parameters", "static-graph")]
+        plain, *others = [checkpoints.read(checkpoints.path_of(path, 6))[1:] for path in results]
+        for other in others:
+            self.assertTrue(other == plain, "parameters or running averages differ")
+
     def test_wrong_usage_is_told_in_one_line(self):
         write_some_digits(self.data, 1)
         done = run([*DDPRUN, TRAIN, f"--data={self.data}", "--uneven-inputs=drop"])
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("--uneven-inputs drop: 1 images are too few for 2 ranks", done.stdout)
-        for flag in ("--accumulate=0", "--uneven-inputs=smooth"):
-            done = run([TRAIN, flag])
+        for flag, *more in (["--accumulate=0"], ["--uneven-inputs=smooth"],
+                            ["--find-unused-parameters", "--static-graph"]):
+            done = run([TRAIN, flag, *more])
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn(flag.split("=")[0], done.stdout)
 

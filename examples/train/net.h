@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The net that `train` trains. Heavy: includes all of LibTorch, as trainer.cc alone does.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <optional>
+
+#include "worker_sdk/torch/autocast.h"
+
+namespace ddprun::train {
+
+// The net of PyTorch's MNIST example: two 3×3 convolutions, 2×2 max-pool, two linear layers.
+struct NetImpl : torch::nn::Module {
+  // N × 1 × 28 × 28 images → N × 10 log-probabilities.
+  torch::Tensor forward(torch::Tensor x) {
+    x = features(x);
+    x = dropout1(x).flatten(1);
+    x = dropout2(fc1(x).relu_());
+    return torch::log_softmax(fc2(x).to(torch::kFloat), 1);  // in mixed precision, too
+  }
+
+  torch::Tensor features(torch::Tensor x) {
+    std::optional<Autocast> off;
+    if (float32_convolutions) off.emplace(torch::kCPU, torch::kHalf, false);
+    x = conv1(x).relu_();
+    // The reference takes relu before the pool; relu is monotonic, so the values are the same, and
+    // this way round it has a quarter of the elements.
+    return torch::max_pool2d(conv2(x), 2).relu_();
+  }
+
+  // Within an Autocast on the CPU to float16, whose convolutions LibTorch differentiates slowly.
+  bool float32_convolutions = false;
+
+  torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 32, 3));
+  torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(32, 64, 3));
+  torch::nn::Dropout dropout1 = register_module("dropout1", torch::nn::Dropout(0.25));
+  torch::nn::Dropout dropout2 = register_module("dropout2", torch::nn::Dropout(0.5));
+  torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(9216, 128));
+  torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(128, 10));
+};
+TORCH_MODULE(Net);
+
+}  // namespace ddprun::train
