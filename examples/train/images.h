@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A set of images as tensors. Heavy: includes all of LibTorch, as trainer.cc alone does.
+// A set of images as tensors. Heavy: includes ATen; for trainer.cc alone.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The net that `train` trains. Heavy: includes all of LibTorch, as trainer.cc alone does.
+// The net that `train` trains. Heavy: includes LibTorch's modules; for trainer.cc alone.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 
 #include <optional>
 
