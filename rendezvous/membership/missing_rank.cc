@@ -12,15 +12,15 @@
 namespace ddprun::membership {
 
 std::string missing_from(const Inspected& inspected, std::size_t outlier) {
-  struct Waiting {
+  struct Waiters {
     std::vector<int> ranks;
     std::chrono::milliseconds longest{0};
   };
-  std::map<std::string, Waiting> operations;
+  std::map<std::string, Waiters> operations;
   for (std::size_t i = 0; i < inspected.ranks.size(); ++i) {
     const RankReport& report = inspected.ranks[i].report;
     if (i == outlier || report.operation.empty()) continue;
-    Waiting& waiting = operations[report.operation];
+    Waiters& waiting = operations[report.operation];
     waiting.ranks.push_back(report.global_rank);
     waiting.longest = std::max(waiting.longest, report.operation_time);
   }

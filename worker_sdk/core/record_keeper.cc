@@ -25,7 +25,7 @@ RecordKeeper::~RecordKeeper() {
   thread_.join();
 }
 
-void RecordKeeper::serve(std::shared_ptr<AgentChannel> agent) {
+void RecordKeeper::serve(const std::shared_ptr<AgentChannel>& agent) {
   {
     const std::lock_guard lock(mutex_);
     agent_ = agent;

@@ -26,7 +26,7 @@ class RecordKeeper {
 
   // Failures are said to the agent from now on, and it may ask: a thread waits for that. Once.
   // Where there is no thread for it, with a warning, it can't ask.
-  void serve(std::shared_ptr<AgentChannel> agent);
+  void serve(const std::shared_ptr<AgentChannel>& agent);
 
  private:
   void failed(const OperationFailure& failure);
