@@ -10,22 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "common/env_names.h"
 #include "common/error.h"
-#include "worker_sdk/core/session.h"
-#include "worker_sdk/core/solo_communicator.h"
+#include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/torch/checkpoint.h"
 #include "worker_sdk/torch/rng_state.h"
 
 using namespace ddprun;
+using namespace ddprun::testing;
 
 namespace {
-
-void expect(bool holds, const std::string& what) {
-  if (holds) return;
-  std::cerr << "does not hold: " << what << std::endl;
-  std::exit(1);
-}
 
 template <typename Call>
 std::string error_of(Call call, ErrorCode code) {
@@ -36,10 +29,6 @@ std::string error_of(Call call, ErrorCode code) {
     return error.what();
   }
   return "";
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  expect(text.find(part) != std::string::npos, "\"" + text + "\" contains \"" + part + "\"");
 }
 
 const at::ScalarType kDtypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
@@ -267,37 +256,24 @@ void run_shard_error(Communicator& communicator, const std::string& directory) {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const std::string mode = argv[1], directory = argv[2];
-  try {
-    std::unique_ptr<Session> session;
-    std::unique_ptr<Communicator> communicator;
-    if (std::getenv(env::kWorldSize)) {
-      session = Session::from_env();
-      communicator = session->make_communicator(BackendChoice::kHost);
-    } else {
-      communicator = make_solo_communicator();
-    }
+  return run_worker("checkpoint_worker", mode, [&](Communicator& communicator) {
     if (mode == "roundtrip") {
-      run_roundtrip(*communicator, directory);
+      run_roundtrip(communicator, directory);
     } else if (mode == "refused") {
-      run_refused(*communicator, directory);
+      run_refused(communicator, directory);
     } else if (mode == "error") {
-      run_error(*communicator, directory);
+      run_error(communicator, directory);
     } else if (mode == "sharded") {
-      run_sharded(*communicator, directory);
+      run_sharded(communicator, directory);
     } else if (mode == "resharded") {
-      run_resharded(*communicator, directory);
+      run_resharded(communicator, directory);
     } else if (mode == "apart") {
-      run_apart(*communicator, directory);
+      run_apart(communicator, directory);
     } else if (mode == "shard_error") {
-      run_shard_error(*communicator, directory);
+      run_shard_error(communicator, directory);
     } else {
-      std::cerr << "unknown mode '" << mode << "'\n";
-      return 2;
+      return false;
     }
-    communicator->barrier();
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << "checkpoint_worker: " << error.what() << std::endl;
-    return 1;
-  }
+    return true;
+  });
 }

@@ -15,35 +15,16 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "worker_sdk/core/session.h"
+#include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 
 using namespace ddprun;
+using namespace ddprun::testing;
 
 namespace {
 
 constexpr int kNumSteps = 9;
 constexpr std::int64_t kBatchSize = 4, kWidth = 16;
-
-void expect(bool holds, const std::string& what) {
-  if (holds) return;
-  std::cerr << "does not hold: " << what << std::endl;
-  std::exit(1);
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  expect(text.find(part) != std::string::npos, "\"" + text + "\" contains \"" + part + "\"");
-}
-
-template <typename Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 // A part of a net whose activations are computed anew in backward, by a backward inside it.
 struct Checkpointed : torch::autograd::Function<Checkpointed> {
@@ -326,18 +307,12 @@ void check_errors(Communicator& communicator) {
 int main(int argc, char** argv) {
   torch::set_num_threads(1);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  try {
-    const auto session = Session::from_env();
-    const auto communicator = session->make_communicator(BackendChoice::kHost);
+  return run_worker("ddp_modes_worker", "", [&](Communicator& communicator) {
     if (arguments.at(0) == "errors") {
-      check_errors(*communicator);
+      check_errors(communicator);
     } else {
-      run_cases(*communicator, arguments);
+      run_cases(communicator, arguments);
     }
-    communicator->barrier();
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << "ddp_modes_worker: " << error.what() << std::endl;
-    return 1;
-  }
+    return true;
+  });
 }

@@ -11,42 +11,21 @@
 #include <sstream>
 #include <string>
 
-#include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "examples/train/idx_file.h"
-#include "worker_sdk/core/session.h"
-#include "worker_sdk/core/solo_communicator.h"
+#include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 
 using namespace ddprun;
+using namespace ddprun::testing;
 
 namespace {
 
 constexpr int kNumSteps = 20;
 constexpr std::int64_t kBatchSize = 8;  // per rank and backward
 constexpr BucketLimits kSmallBuckets{.first_bytes = 1024, .cap_bytes = 8192};
-
-void expect(bool holds, const std::string& what) {
-  if (holds) return;
-  std::cerr << "does not hold: " << what << std::endl;
-  std::exit(1);
-}
-
-template <typename Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  expect(text.find(part) != std::string::npos, "\"" + text + "\" contains \"" + part + "\"");
-}
 
 // Convolution, batch norm (buffers) and linear layers; run_ddp_worker.py has its twin.
 struct SmallNetImpl : torch::nn::Module {
@@ -322,40 +301,27 @@ int main(int argc, char** argv) {
   torch::set_num_threads(1);
   const std::string mode = argc > 1 ? argv[1] : "";
   const std::vector<std::string> arguments(argv + std::min(argc, 2), argv + argc);
-  try {
-    std::unique_ptr<Session> session;
-    std::unique_ptr<Communicator> communicator;
-    if (std::getenv(env::kWorldSize)) {
-      session = Session::from_env();
-      communicator = session->make_communicator(BackendChoice::kHost);
-    } else {
-      communicator = make_solo_communicator();
-    }
-    torch::manual_seed(static_cast<std::uint64_t>(communicator->rank()));  // ranks start different
+  return run_worker("ddp_worker", mode, [&](Communicator& communicator) {
+    torch::manual_seed(static_cast<std::uint64_t>(communicator.rank()));  // ranks start different
     if (mode == "equality") {
       std::istringstream dtypes(arguments.at(0));
       for (std::string dtype; std::getline(dtypes, dtype, ',');) {
-        run_equality(*communicator, dtype, arguments);
+        run_equality(communicator, dtype, arguments);
       }
     } else if (mode == "overlap") {
-      run_overlap(*communicator);
+      run_overlap(communicator);
     } else if (mode == "mismatch") {
-      run_mismatch(*communicator);
+      run_mismatch(communicator);
     } else if (mode == "unused") {
-      run_unused(*communicator);
+      run_unused(communicator);
     } else if (mode == "state") {
-      check_gradients(*communicator);
-      check_shared_parameters(*communicator);
-      check_buffers(*communicator);
-      check_layouts_and_dtypes(*communicator);
+      check_gradients(communicator);
+      check_shared_parameters(communicator);
+      check_buffers(communicator);
+      check_layouts_and_dtypes(communicator);
     } else {
-      std::cerr << "unknown mode '" << mode << "'\n";
-      return 2;
+      return false;
     }
-    communicator->barrier();
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << "ddp_worker: " << error.what() << std::endl;
-    return 1;
-  }
+    return true;
+  });
 }

@@ -15,11 +15,9 @@
 #include <sstream>
 #include <string>
 
-#include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "worker_sdk/core/session.h"
-#include "worker_sdk/core/solo_communicator.h"
+#include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/torch/autocast.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/flat_optimizer.h"
@@ -27,14 +25,9 @@
 #include "worker_sdk/torch/gradient_clipping.h"
 
 using namespace ddprun;
+using namespace ddprun::testing;
 
 namespace {
-
-void expect(bool holds, const std::string& what) {
-  if (holds) return;
-  std::cerr << "does not hold: " << what << std::endl;
-  std::exit(1);
-}
 
 template <typename Call>
 void expect_error(Call call, const std::string& part) {
@@ -423,16 +416,8 @@ void run_ddp(Communicator& communicator) {
 int main(int argc, char** argv) {
   torch::set_num_threads(1);
   const std::string mode = argc > 1 ? argv[1] : "";
-  try {
-    std::unique_ptr<Session> session;
-    std::unique_ptr<Communicator> communicator;
-    if (std::getenv(env::kWorldSize)) {
-      session = Session::from_env();
-      communicator = session->make_communicator(BackendChoice::kHost);
-    } else {
-      communicator = make_solo_communicator();
-    }
-    torch::manual_seed(static_cast<std::uint64_t>(communicator->rank()));
+  return run_worker("optim_worker", mode, [&](Communicator& communicator) {
+    torch::manual_seed(static_cast<std::uint64_t>(communicator.rank()));
     if (mode == "rules") {
       for (std::string line; std::getline(std::cin, line);) {
         line.starts_with("scaler ") ? run_scaler_case(line) : run_case(line);
@@ -441,15 +426,10 @@ int main(int argc, char** argv) {
       run_checks();
       run_amp_checks();
     } else if (mode == "ddp") {
-      run_ddp(*communicator);
+      run_ddp(communicator);
     } else {
-      std::cerr << "unknown mode '" << mode << "'\n";
-      return 2;
+      return false;
     }
-    communicator->barrier();
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << "optim_worker: " << error.what() << std::endl;
-    return 1;
-  }
+    return true;
+  });
 }
