@@ -121,9 +121,15 @@ int FakeNccl::num_live_buffers() const {
   return static_cast<int>(buffers_.size());
 }
 
+void FakeNccl::forget_live_buffers() {
+  Lock lock(mutex_);
+  for (const auto& [data, size_bytes] : buffers_) std::free(data);
+  buffers_.clear();
+}
+
 int FakeNccl::num_registered() const {
   Lock lock(mutex_);
-  return num_registered_;
+  return static_cast<int>(registered_.size());
 }
 
 int FakeNccl::num_aborts() const {
@@ -273,6 +279,7 @@ Result FakeNccl::comm_abort(Comm comm) {
   rank->aborted = true;
   changed_.notify_all();
   changed_.wait(lock, [&] { return !rank->busy; });
+  registered_.erase(comm);
   comms_.erase(comm);
   return Result::kSuccess;
 }
@@ -295,7 +302,14 @@ Result FakeNccl::mem_alloc(void** data, std::size_t size_bytes) {
 
 Result FakeNccl::mem_free(void* data) {
   Lock lock(mutex_);
-  if (buffers_.erase(data) == 0) return Result::kInvalidArgument;
+  const auto found = buffers_.find(data);
+  if (found == buffers_.end()) return Result::kInvalidArgument;
+  const auto used = in_use_.lower_bound(data);
+  if (used != in_use_.end() && *used < static_cast<const char*>(data) + found->second) {
+    ++num_violations_;
+    return Result::kInvalidUsage;  // the real one unmaps it
+  }
+  buffers_.erase(found);
   std::free(data);
   return Result::kSuccess;
 }
@@ -305,7 +319,7 @@ Result FakeNccl::comm_register(Comm comm, void* data, std::size_t, void** handle
   if (!entry.ok()) return entry.result();
   {
     Lock lock(mutex_);
-    ++num_registered_;
+    registered_.insert(comm);
   }
   *handle = data;
   return entry.answer();
@@ -315,7 +329,9 @@ Result FakeNccl::comm_deregister(Comm comm, void*) {
   Entry entry(*this, comm, "comm_deregister");
   if (!entry.ok()) return entry.result();
   Lock lock(mutex_);
-  --num_registered_;
+  const auto found = registered_.find(comm);
+  if (found == registered_.end()) return Result::kInvalidArgument;
+  registered_.erase(found);
   return Result::kSuccess;
 }
 

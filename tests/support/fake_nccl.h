@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,10 +43,12 @@ class FakeNccl : public nccl::NcclApi {
   void set_has_mem_alloc(bool has);
   void set_has_init_rank_scalable(bool has);
 
-  // Two threads in one communicator, a call while one was in progress, a freed communicator used.
+  // Two threads in one communicator, a call while one was in progress, a freed communicator used,
+  // memory freed that an operation under way uses.
   int num_violations() const;
   int num_live_comms() const;
   int num_live_buffers() const;  // mem_alloc
+  void forget_live_buffers();    // they were left behind on purpose
   int num_registered() const;
   int num_aborts() const;
   int num_ids() const;              // get_unique_id calls
@@ -114,10 +117,11 @@ class FakeNccl : public nccl::NcclApi {
   int num_hang_releases_ = 0;
   std::map<int, nccl::Result> async_errors_;
   std::map<void*, std::size_t> buffers_;
+  std::multiset<const void*> in_use_;  // by operations on streams that have not ended
   int in_progress_polls_ = 0;
   int num_ids_ = 0;
   int num_violations_ = 0;
-  int num_registered_ = 0;
+  std::multiset<nccl::Comm> registered_;  // once for each of its buffers
   int num_aborts_ = 0;
   bool aborts_hang_ = false;
   bool has_mem_alloc_ = true;

@@ -18,6 +18,9 @@ Result FakeNccl::launch(const char* function, Comm comm, Stream stream, Call cal
   {
     Lock lock(mutex_);
     ++entry.rank()->num_running;
+    for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
+      in_use_.insert(memory);
+    }
     const bool collective = call.kind != Call::Kind::kSend && call.kind != Call::Kind::kRecv;
     if (collective) seq = ++entry.rank()->num_calls;
   }
@@ -33,6 +36,9 @@ void FakeNccl::run(const std::shared_ptr<Rank>& rank, std::uint64_t seq, const C
     run_collective(lock, *rank, seq, call);
   }
   --rank->num_running;
+  for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
+    in_use_.erase(in_use_.find(memory));
+  }
   changed_.notify_all();
 }
 

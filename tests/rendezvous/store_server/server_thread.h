@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A StoreServer on 127.0.0.1 in a thread of its own, and the log lines of the process.
+// A StoreServer on 127.0.0.1 in a thread of its own.
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -16,60 +16,13 @@
 
 #include "common/clock.h"
 #include "common/endpoint.h"
-#include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/store_server/store_server.h"
+#include "tests/support/log_lines.h"
 
 namespace ddprun::store::testing {
 
-// Collects what is logged while it lives. One at a time.
-class LogLines {
- public:
-  LogLines() {
-    const std::lock_guard lock(mutex());
-    lines().clear();
-    set_log_sink([](LogLevel, std::string_view message) {
-      const std::lock_guard inner(mutex());
-      lines().emplace_back(message);
-      changed().notify_all();
-    });
-  }
-  ~LogLines() {
-    set_log_sink([](LogLevel, std::string_view) {});
-  }
-
-  // The first line that contains `text`; empty after 10 s without one.
-  std::string await(const std::string& text) const {
-    std::unique_lock lock(mutex());
-    std::string found;
-    changed().wait_for(lock, std::chrono::seconds(10), [&] {
-      for (const std::string& line : lines()) {
-        if (line.find(text) != std::string::npos) found = line;
-      }
-      return !found.empty();
-    });
-    return found;
-  }
-
-  std::vector<std::string> all() const {
-    const std::lock_guard lock(mutex());
-    return lines();
-  }
-
- private:
-  static std::mutex& mutex() {
-    static std::mutex instance;
-    return instance;
-  }
-  static std::condition_variable& changed() {
-    static std::condition_variable instance;
-    return instance;
-  }
-  static std::vector<std::string>& lines() {
-    static std::vector<std::string> instance;
-    return instance;
-  }
-};
+using test::LogLines;
 
 class ServerThread {
  public:

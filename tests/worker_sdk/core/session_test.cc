@@ -248,15 +248,6 @@ TEST_CASE("Session: an NCCL operation that a rank never joins is recorded with i
   ServerThread server;
   std::barrier everyone(2);
   run_sessions(server, 2, fakes.loader(), [&](Session& session) {
-    // An operation that is aborted has its buffer until the communicator is gone.
-    fakes.cuda->set_device(session.rank());
-    void* memory = nullptr;
-    fakes.cuda->memory_allocate(&memory, 8 * sizeof(float));
-    const auto free_memory = [&](void* data) { fakes.cuda->memory_free(data); };
-    const std::unique_ptr<void, decltype(free_memory)> owner(memory, free_memory);
-    const TensorView number{.data = memory,
-                            .count = 8,
-                            .device = {.kind = Device::Kind::kCuda, .index = session.rank()}};
     const auto world = session.make_communicator(
         {}, {.timeout = milliseconds(500), .blocking_wait = true, .compare_calls = compared});
     std::vector<OperationFailure> told;
@@ -265,8 +256,9 @@ TEST_CASE("Session: an NCCL operation that a rank never joins is recorded with i
       told.push_back(failure);
       ++num_told;
     });
+    DeviceNumber number(*world, *fakes.cuda, 8);  // goes while the abort is under way
     if (session.rank() == 0) {
-      const Error error = error_of([&] { world->all_reduce(number, ReduceOp::kSum); });
+      const Error error = error_of([&] { world->all_reduce(number.view, ReduceOp::kSum); });
       expect(error.code() == ErrorCode::kTimeout, error.what());
       world->abort("enough");
     }
@@ -281,6 +273,8 @@ TEST_CASE("Session: an NCCL operation that a rank never joins is recorded with i
     expect(told[0].code == "timeout" && told[0].missing == std::vector<int>{1}, told[0].message);
     expect(told[0].facts.kind == CollectiveKind::kAllReduce && told[0].facts.count == 8, "what");
   });
+  CHECK(fakes.nccl->num_violations() == 0);
+  CHECK(fakes.nccl->num_live_buffers() == 0);
 }
 
 TEST_CASE("Session: auto with more ranks than GPUs is the host backend and says so") {

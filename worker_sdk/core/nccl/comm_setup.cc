@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "rendezvous/store/store_timeout.h"
 #include "worker_sdk/core/nccl/errors.h"
+#include "worker_sdk/core/nccl/pause.h"
 #include "worker_sdk/core/nccl/peer_board.h"
 
 namespace ddprun::nccl {
@@ -20,22 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::chrono::microseconds kFirstPause{20};
-constexpr milliseconds kLongestPause{5};
 constexpr milliseconds kBriefLook{2'000};  // for a request whose answer is there already
-
-// Poll pauses that grow: NCCL offers nothing to wait on.
-class Pause {
- public:
-  void take(Deadline deadline) {
-    const auto left = deadline.remaining();
-    std::this_thread::sleep_for(std::min<Clock::duration>(next_, left));
-    next_ = std::min<Clock::duration>(next_ * 2, kLongestPause);
-  }
-
- private:
-  Clock::duration next_ = kFirstPause;
-};
 
 // A root's value: 'I' and the id, or 'E' and why there is none.
 constexpr char kHasId = 'I';

@@ -16,10 +16,12 @@ constexpr std::chrono::milliseconds kRegisterTimeout{10'000};
 }  // namespace
 
 NcclBuffer::NcclBuffer(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
-                       std::shared_ptr<CommGate> gate, int device, int rank, std::size_t size_bytes)
+                       std::shared_ptr<CommGate> gate, std::shared_ptr<StreamDrain> drain,
+                       int device, int rank, std::size_t size_bytes)
     : cuda_(std::move(cuda)),
       nccl_(std::move(nccl)),
       gate_(std::move(gate)),
+      drain_(std::move(drain)),
       device_(device),
       rank_(rank),
       size_bytes_(size_bytes) {
@@ -52,19 +54,31 @@ void NcclBuffer::register_with_comm() {
 }
 
 NcclBuffer::~NcclBuffer() {
+  int before = device_;
+  cuda_->get_device(&before);
+  cuda_->set_device(device_);
+  free_memory();
+  cuda_->set_device(before);
+}
+
+void NcclBuffer::free_memory() {
+  const StreamDrain::End end = drain_->wait();
+  if (end != StreamDrain::End::kDrained) {
+    log_warning("rank ", rank_, ": a buffer of ", size_bytes_, " bytes on device ", device_,
+                end == StreamDrain::End::kStillBusy ? " is still used by operations that do not end"
+                                                    : " may still be in use: CUDA does not say",
+                "; it stays allocated until this process ends");
+    return;
+  }
   if (registration_ != nullptr) {
     CommGate::Pass pass(*gate_);
     if (pass.comm() != nullptr) nccl_->comm_deregister(pass.comm(), registration_);
   }
-  int before = device_;
-  cuda_->get_device(&before);
-  cuda_->set_device(device_);
   if (from_nccl_) {
     nccl_->mem_free(data_);
   } else {
     cuda_->memory_free(data_);
   }
-  cuda_->set_device(before);
 }
 
 }  // namespace ddprun::nccl

@@ -53,6 +53,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_pt
       failure_(std::make_shared<Failure>()),
       gate_(std::make_shared<CommGate>(comm)),
       events_(std::make_shared<EventPool>(cuda_, options_.rank)),
+      drain_(std::make_shared<StreamDrain>(cuda_, events_, failure_, options_)),
       number_(options_.progress
                   ? options_.progress->recorder().add_communicator("nccl", options_.size)
                   : 0),
@@ -73,10 +74,12 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_pt
     if (stream_ != nullptr) cuda_->stream_destroy(stream_);
     throw;
   }
+  drain_->open(stream_);
 }
 
 NcclCommunicator::~NcclCommunicator() {
   watchdog_->stop();
+  drain_->close(watchdog_->ended_well());
   if (!watchdog_->ended_well()) return;  // the device may hang: freeing would, too
   int before = options_.device;
   cuda_->get_device(&before);
@@ -170,8 +173,8 @@ std::unique_ptr<CommBuffer> NcclCommunicator::allocate(std::size_t size_bytes) {
     std::lock_guard lock(launch_mutex_);
     failure_->throw_if_set();
     DeviceGuard guard(*cuda_, options_.device, options_.rank);
-    buffer = std::make_unique<NcclBuffer>(cuda_, nccl_, gate_, options_.device, options_.rank,
-                                          size_bytes);
+    buffer = std::make_unique<NcclBuffer>(cuda_, nccl_, gate_, drain_, options_.device,
+                                          options_.rank, size_bytes);
   }
   CudaResult zeroed = kCudaSuccess;
   const auto operation =

@@ -15,6 +15,7 @@
 #include "worker_sdk/core/nccl/nccl_api.h"
 #include "worker_sdk/core/nccl/nccl_options.h"
 #include "worker_sdk/core/nccl/operation.h"
+#include "worker_sdk/core/nccl/stream_drain.h"
 #include "worker_sdk/core/nccl/watchdog.h"
 
 namespace ddprun::nccl {
@@ -51,8 +52,8 @@ class NcclCommunicator : public Communicator {
   void barrier(const CallOptions& options) override;
 
   // ncclMemAlloc memory, registered, where the library has it; else cudaMalloc. Blocks until
-  // it is zeroed. Operations on it must have ended before it goes. Throws
-  // Error(kResourceExhausted) when the device is full.
+  // it is zeroed. Its destructor waits for operations under way, aborted ones too, and for the
+  // caller's current stream (NcclBuffer). Throws Error(kResourceExhausted) when the device is full.
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override;
 
   void abort(std::string_view reason) override;
@@ -90,10 +91,11 @@ class NcclCommunicator : public Communicator {
   const std::shared_ptr<CudaApi> cuda_;
   const std::shared_ptr<NcclApi> nccl_;
   const NcclOptions options_;
-  const std::shared_ptr<Failure> failure_;   // second owner: each Work
-  const std::shared_ptr<CommGate> gate_;     // second owners: the watchdog, each CommBuffer
-  const std::shared_ptr<EventPool> events_;  // second owner: each operation
-  const std::uint32_t number_;               // of this communicator in the flight recorder
+  const std::shared_ptr<Failure> failure_;    // second owner: each Work
+  const std::shared_ptr<CommGate> gate_;      // second owners: the watchdog, each CommBuffer
+  const std::shared_ptr<EventPool> events_;   // second owner: each operation
+  const std::shared_ptr<StreamDrain> drain_;  // second owner: each CommBuffer
+  const std::uint32_t number_;                // of this communicator in the flight recorder
   Stream stream_ = nullptr;
   Event caller_ready_ = nullptr;    // what the caller's stream held when an operation started
   void* barrier_memory_ = nullptr;  // one element on the device

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/support/catch.h"
+#include "tests/support/log_lines.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
 
 namespace ddprun::test {
@@ -48,6 +49,91 @@ TEST_CASE("NcclCommunicator: memory that can't be zeroed is an error, and is giv
     comm.barrier({});
     comm.allocate(1000);
   });
+}
+
+TEST_CASE("NcclCommunicator: memory goes when the operations under way on it have ended") {
+  const bool aborted = GENERATE(false, true);
+  CAPTURE(aborted);
+  Rig rig;
+  std::atomic<bool> freeing{false};
+  std::atomic<bool> waits{false};
+  rig.run(2, [&](NcclOptions options) {
+    const auto stream = options.current_stream(options.device);
+    if (options.rank == 0) {
+      options.current_stream = [&, stream](int) {  // asked for when the freeing begins
+        if (freeing) waits = true;
+        return stream;
+      };
+    }
+    const auto comm = rig.join(options);
+    auto buffer = comm->allocate(64);
+    TensorView view{.data = buffer->data(), .count = 16};
+    view.device = Device{Device::Kind::kCuda, options.device};
+    const CallOptions async{.async = true};
+    if (options.rank == 0) {
+      if (aborted) rig.fake->hang_aborts();
+      comm->all_reduce(view, ReduceOp::kSum, async);
+      freeing = true;
+      if (aborted) comm->abort("enough");
+      buffer.reset();
+      waits = true;  // also where nothing waited
+      freeing = false;
+    } else {
+      while (!waits) std::this_thread::yield();
+      rig.fake->release_aborts();
+      if (!aborted) comm->all_reduce(view, ReduceOp::kSum, async);
+    }
+  });
+  CHECK(rig.fake->num_violations() == 0);
+  CHECK(rig.fake->num_live_buffers() == 0);
+}
+
+TEST_CASE("NcclCommunicator: memory goes when the caller's current stream has passed it") {
+  std::atomic<bool> written{false};
+  Rig rig;
+  rig.run_communicators(1, [&](NcclCommunicator& comm, Stream stream) {
+    auto buffer = comm.allocate(64);
+    auto* const first = static_cast<char*>(buffer->data());
+    rig.fake_cuda->enqueue(stream, [&] {  // a kernel: longer than freeing takes
+      for (int i = 0; i < 1'000; ++i) std::this_thread::yield();
+      *first = 1;
+      written = true;
+    });
+    buffer.reset();
+    expect(written, "the kernel ran on memory that was there");
+    rig.cuda->stream_synchronize(stream);
+  });
+}
+
+TEST_CASE(
+    "NcclCommunicator: memory that a hung abort leaves in use is not freed, and that is said") {
+  Rig rig;
+  LogLines log;
+  const auto begin = std::chrono::steady_clock::now();
+  rig.run(2, [&](NcclOptions options) {
+    options.abort_timeout = milliseconds(100);
+    options.on_hung_abort = [](std::string_view) {};
+    auto comm = rig.join(options);
+    comm->barrier({});
+    if (options.rank == 1) return;
+    auto buffer = comm->allocate(64);
+    TensorView view{.data = buffer->data(), .count = 16};
+    view.device = Device{Device::Kind::kCuda, options.device};
+    rig.fake->hang_aborts();
+    comm->all_reduce(view, ReduceOp::kSum, {.async = true});
+    comm->abort("enough");
+    buffer.reset();
+    expect(rig.fake->num_live_buffers() == 1, "still there");
+    comm.reset();
+  });
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
+  CHECK(!log.await("rank 0: a buffer of 64 bytes on device 0 is still used by operations that do "
+                   "not end; it stays allocated until this process ends")
+             .empty());
+  rig.fake->release_aborts();
+  while (rig.fake->num_live_comms() > 0) std::this_thread::yield();
+  rig.fake_cuda->forget_live_objects();
+  rig.fake->forget_live_buffers();
 }
 
 TEST_CASE("NcclCommunicator: a healthy one is flushed and destroyed, not aborted") {
