@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/solo_communicator.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
-#include <new>
 #include <string>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "worker_sdk/core/check_parts.h"
+#include "worker_sdk/core/large_memory.h"
 
 namespace ddprun {
 namespace {
@@ -22,19 +26,16 @@ class DoneWork : public Work {
 class HostBuffer : public CommBuffer {
  public:
   explicit HostBuffer(std::size_t size_bytes)
-      : size_bytes_(size_bytes), data_(::operator new(size_bytes, kAlignment)) {
-    std::memset(data_, 0, size_bytes);
-  }
-  ~HostBuffer() override { ::operator delete(data_, kAlignment); }
+      : size_bytes_(size_bytes), data_(map_large_memory(size_bytes)) {}
+  ~HostBuffer() override { ::munmap(data_, std::max<std::size_t>(size_bytes_, 1)); }
   HostBuffer(const HostBuffer&) = delete;
   HostBuffer& operator=(const HostBuffer&) = delete;
   void* data() override { return data_; }
   std::size_t size_bytes() const override { return size_bytes_; }
 
  private:
-  static constexpr std::align_val_t kAlignment{64};
   const std::size_t size_bytes_;
-  void* const data_;
+  std::byte* const data_;
 };
 
 class SoloCommunicator : public Communicator {

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <sys/mman.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/core/large_memory.h"
 #include "worker_sdk/ddp/flat_runs.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/tensor_exchange.h"
@@ -32,6 +34,14 @@ std::vector<std::int64_t> dense_strides(const at::Tensor& tensor) {
     next *= tensor.size(static_cast<std::int64_t>(i));
   }
   return strides;
+}
+
+// Zeros; on the CPU in memory that may lie in huge pages, for each step goes through all of it.
+at::Tensor flat_memory(std::int64_t count, const at::TensorOptions& options) {
+  if (!options.device().is_cpu()) return at::zeros({count}, options);
+  const std::size_t size_bytes = static_cast<std::size_t>(count) * options.dtype().itemsize();
+  const auto give_back = [size_bytes](void* data) { ::munmap(data, size_bytes); };
+  return at::from_blob(map_large_memory(size_bytes), {count}, give_back, options);
 }
 
 at::Tensor piece_of(const at::Tensor& flat, std::size_t offset, std::int64_t count) {
@@ -131,7 +141,9 @@ void FlatOptimizer::lay_out(Storage& storage) {
     end += static_cast<std::size_t>(items_[item].parameter.tensor.numel());
   }
   const Storage old = storage;
-  const auto fresh = [&] { return at::zeros({static_cast<std::int64_t>(end)}, first.options()); };
+  const auto fresh = [&] {
+    return flat_memory(static_cast<std::int64_t>(end), first.options().requires_grad(false));
+  };
   storage.values = fresh();
   for (std::size_t s = 0; s < storage.num_states; ++s) storage.states[s] = fresh();
   for (std::size_t i = 0; i < storage.items.size(); ++i) {

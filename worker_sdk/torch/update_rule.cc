@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/ddp/update_kernels.h"
 #include "worker_sdk/torch/update_rule_impl.h"
 
 namespace ddprun {
@@ -38,7 +43,68 @@ void check(const Adam& rule) {
   }
 }
 
+constexpr std::int64_t kElementsPerTask = 1 << 15;
+
+// Ours, where there is one, by LibTorch's compute threads. `update(begin, count)` of one array.
+template <typename Update>
+void in_tasks(const at::Tensor& array, const Update& update) {
+  at::parallel_for(0, array.numel(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+    update(begin, static_cast<std::size_t>(end - begin));
+  });
+}
+
+bool has_kernel(const UpdateArrays& arrays) {
+  const at::Tensor& first = arrays.values.front();
+  return first.is_cpu() && first.scalar_type() == at::kFloat;
+}
+
+float* elements(const at::Tensor& array, std::int64_t begin) {
+  return array.mutable_data_ptr<float>() + begin;
+}
+
+void apply_kernel(const SgdRule& rule, const UpdateArrays& arrays) {
+  SgdStep step{.gradient_factor = rule.maximize ? -1.F : 1.F,
+               .weight_decay = static_cast<float>(rule.weight_decay),
+               .momentum = static_cast<float>(rule.momentum),
+               .gradient_share = static_cast<float>(1 - rule.dampening),
+               .lr = static_cast<float>(rule.lr),
+               .has_momentum = rule.momentum != 0,
+               .nesterov = rule.nesterov};
+  if (arrays.is_first) step.gradient_share = 1;  // the momentum is zero
+  for (std::size_t i = 0; i < arrays.values.size(); ++i) {
+    in_tasks(arrays.values[i], [&](std::int64_t begin, std::size_t count) {
+      update_kernels().sgd(
+          step, elements(arrays.values[i], begin), elements(arrays.gradients[i], begin),
+          step.has_momentum ? elements(arrays.states[0][i], begin) : nullptr, count);
+    });
+  }
+}
+
+template <typename Adam>
+void apply_kernel(const Adam& rule, const UpdateArrays& arrays) {
+  constexpr bool kDecoupled = std::is_same_v<Adam, AdamWRule>;
+  AdamStep step{
+      .gradient_factor = rule.maximize ? -1.F : 1.F,
+      .weight_decay = kDecoupled ? 0.F : static_cast<float>(rule.weight_decay),
+      .value_factor = kDecoupled ? static_cast<float>(1 - rule.lr * rule.weight_decay) : 1.F,
+      .one_minus_beta1 = static_cast<float>(1 - rule.beta1),
+      .beta2 = static_cast<float>(rule.beta2),
+      .one_minus_beta2 = static_cast<float>(1 - rule.beta2),
+      .eps = static_cast<float>(rule.eps)};
+  for (std::size_t i = 0; i < arrays.values.size(); ++i) {
+    const double num_updates = *arrays.steps[i].template const_data_ptr<float>();
+    step.root_factor = static_cast<float>(1 / std::sqrt(1 - std::pow(rule.beta2, num_updates)));
+    step.step_size = static_cast<float>(rule.lr / (1 - std::pow(rule.beta1, num_updates)));
+    in_tasks(arrays.values[i], [&](std::int64_t begin, std::size_t count) {
+      update_kernels().adam(
+          step, elements(arrays.values[i], begin), elements(arrays.gradients[i], begin),
+          elements(arrays.states[0][i], begin), elements(arrays.states[1][i], begin), count);
+    });
+  }
+}
+
 void apply(const SgdRule& rule, const UpdateArrays& arrays) {
+  if (has_kernel(arrays)) return apply_kernel(rule, arrays);
   const bool has_momentum = rule.momentum != 0;
   at::_fused_sgd_(arrays.values, arrays.gradients,
                   has_momentum ? at::TensorList(arrays.states[0]) : at::TensorList(),
@@ -48,6 +114,7 @@ void apply(const SgdRule& rule, const UpdateArrays& arrays) {
 
 template <typename Adam>
 void apply(const Adam& rule, const UpdateArrays& arrays) {
+  if (has_kernel(arrays) && !rule.amsgrad) return apply_kernel(rule, arrays);
   constexpr bool kDecoupled = std::is_same_v<Adam, AdamWRule>;
   const auto fused = [&](auto call) {
     call(at::TensorList(arrays.values), at::TensorList(arrays.gradients),

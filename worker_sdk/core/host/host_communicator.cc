@@ -126,8 +126,7 @@ class HostCommunicator final : public Communicator {
         return;
       }
       const std::size_t total = solo_arena_->mapping_bytes(size_bytes);
-      const UniqueFd memory = create_shared_memory("ddprun-buffer", total);
-      buffer = solo_arena_->adopt(SharedMapping(memory.get(), total), size_bytes);
+      buffer = solo_arena_->adopt(SharedMapping::of_one_rank(total), size_bytes);
     });
     return buffer;
   }

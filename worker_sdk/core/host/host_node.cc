@@ -213,8 +213,11 @@ std::unique_ptr<Ring> HostNode::join_rings(const std::vector<PeerRecord>& record
 std::unique_ptr<CommBuffer> HostNode::allocate(const Call& call, std::size_t size_bytes) {
   collectives_->barrier(call);  // compares the calls, on all nodes
   const std::size_t mapping_bytes = arena_->mapping_bytes(size_bytes);
-  const UniqueFd memory = share_memory(call, mapping_bytes);
-  auto buffer = arena_->adopt(SharedMapping(memory.get(), mapping_bytes), size_bytes);
+  SharedMapping mapping =
+      group_->num_local() == 1
+          ? SharedMapping::of_one_rank(mapping_bytes)
+          : SharedMapping(share_memory(call, mapping_bytes).get(), mapping_bytes);
+  auto buffer = arena_->adopt(std::move(mapping), size_bytes);
   steps_->sync(call);
   return buffer;
 }

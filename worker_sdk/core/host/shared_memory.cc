@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "worker_sdk/core/large_memory.h"
 
 namespace ddprun::host {
 
@@ -32,6 +33,13 @@ SharedMapping::SharedMapping(int fd, std::size_t size_bytes) : size_bytes_(size_
       ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (mapped == MAP_FAILED) throw_system_error("mmap of shared memory", errno);
   data_ = static_cast<std::byte*>(mapped);
+}
+
+SharedMapping SharedMapping::of_one_rank(std::size_t size_bytes) {
+  SharedMapping mapping;
+  mapping.data_ = map_large_memory(size_bytes);
+  mapping.size_bytes_ = size_bytes;
+  return mapping;
 }
 
 SharedMapping::SharedMapping(SharedMapping&& other) noexcept

@@ -18,6 +18,8 @@ class SharedMapping {
   SharedMapping() = default;
   // Throws Error(kSystem), or Error(kProtocol) where the memory is smaller than `size_bytes`.
   SharedMapping(int fd, std::size_t size_bytes);
+  // Memory for a node of one rank, which shares it with nobody: it may lie in huge pages.
+  static SharedMapping of_one_rank(std::size_t size_bytes);
   SharedMapping(SharedMapping&& other) noexcept;
   SharedMapping& operator=(SharedMapping&& other) noexcept;
   ~SharedMapping();

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory for arrays that are read from end to end in every step: in huge pages where the system
+// gives them to who asks, which saves a walk through the page tables every 4 KiB.
+#pragma once
+
+#include <cstddef>
+
+namespace ddprun {
+
+inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
+// `size_bytes` of zeros, private to this process, that munmap() gives back; page-aligned, and from
+// 2 MiB on aligned to huge pages. Linux grants those where
+// /sys/kernel/mm/transparent_hugepage/enabled is "madvise" or "always"; it works without, slower.
+// Throws Error(kResourceExhausted).
+std::byte* map_large_memory(std::size_t size_bytes);
+
+}  // namespace ddprun
