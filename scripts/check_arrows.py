@@ -12,12 +12,13 @@ import tempfile
 
 # Folder → folders of ours that its files may include (itself always). The order is the arrows'.
 STORE = ["common", "rendezvous/store"]
-MEMBERSHIP = STORE + ["rendezvous/store_server", "rendezvous/membership"]
+MEMBERSHIP = STORE + ["rendezvous/journal", "rendezvous/store_server", "rendezvous/membership"]
 ALLOWED = {
     "common": [],
+    "rendezvous/journal": ["common"],
     "rendezvous/store": ["common"],
     "rendezvous/store_server": STORE,
-    "rendezvous/membership": STORE + ["rendezvous/store_server"],
+    "rendezvous/membership": STORE + ["rendezvous/journal", "rendezvous/store_server"],
     "rendezvous/daemon": MEMBERSHIP,
     "agent": MEMBERSHIP,
     "launcher": MEMBERSHIP + ["rendezvous/daemon", "agent"],

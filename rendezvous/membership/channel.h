@@ -59,6 +59,15 @@ class Channel {
   }
   std::size_t num_unacknowledged() const { return unacknowledged_.size(); }
 
+  // For the journal.
+  using JournalledByItself = void;
+  template <typename Self, typename Fields>
+  static void each_field(Self& channel, Fields& fields) {
+    fields("sent", channel.sent_);
+    fields("received", channel.received_);
+    fields("unacknowledged", channel.unacknowledged_);
+  }
+
  private:
   std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;

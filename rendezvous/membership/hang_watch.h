@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 #include "rendezvous/membership/hang_verdict.h"
-#include "rendezvous/membership/state.h"
+#include "rendezvous/membership/node.h"
 
 namespace ddprun::membership {
 
@@ -46,6 +46,9 @@ class HangWatch {
   // has lasted twice as long as when it was told last.
   enum class Telling { kInFull, kOneLine, kNothing };
   Telling how_to_tell(HangKind kind, int global_rank, Clock::duration quiet, TimePoint now);
+
+  // After a restart of the rendezvous: an answer to an inquiry of before says nothing of now.
+  void count_on_from(std::uint64_t number) { number_ = number; }
 
   // No round lives.
   void reset();

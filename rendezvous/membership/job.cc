@@ -23,8 +23,10 @@ void say_step(std::uint64_t step, std::string& reason) {
 
 }  // namespace
 
-Job::Job(const MachineOptions& options, const Join& first, TimePoint now)
-    : options_(options), ledger_(now) {
+Job::Job(const MachineOptions& options, std::uint64_t number, const Join& first, TimePoint now)
+    : options_(options), number_(number) {
+  state_.nodes.remember_changes(options.journalled);
+  state_.ledger = Ledger(now);
   state_.run_id = first.run_id;
   state_.settings = first.settings;
   state_.timeouts = first.timeouts;
@@ -36,6 +38,7 @@ Job::Job(const MachineOptions& options, const Join& first, TimePoint now)
 
 bool Job::message(ConnectionId connection, const AgentEnvelope& envelope, TimePoint now,
                   Actions& out) {
+  changed_ = true;
   Node* node = node_at(connection);
   if (node == nullptr) {  // it left or was given up a moment ago
     out.push_back(action::Close{connection});
@@ -77,8 +80,8 @@ void Job::handle(Node& node, const WorkersRunning& message, TimePoint now, Actio
   if (!is_current(node, message.round) || node.phase != NodePhase::kStarting) return;
   set_phase(node, NodePhase::kRunning);
   if (num_members(NodePhase::kStarting) > 0) return;
-  start_deadline_.reset();
-  ledger_.running(now);
+  state_.deadlines.start.reset();
+  state_.ledger.running(now);
   log(out, LogLevel::kDebug, concat("all workers of round ", state_.round, " run"));
 }
 
@@ -91,23 +94,23 @@ void Job::handle(Node& node, const WorkersSucceeded& message, TimePoint now, Act
 void Job::node_finished(Node& node, TimePoint now, Actions& out) {
   set_phase(node, NodePhase::kSucceeded);
   if (num_members(NodePhase::kStarting) == 0) {
-    start_deadline_.reset();
-    ledger_.running(now);
+    state_.deadlines.start.reset();
+    state_.ledger.running(now);
   }
   if (num_members(NodePhase::kSucceeded) == num_members()) {
     const bool any_left = std::any_of(state_.nodes.begin(), state_.nodes.end(),
                                       [](const auto& entry) { return entry.second.departed; });
     if (!any_left) return end(all_succeeded(state_), now, out);
-    stop_round("all workers have left: " + preempting_, now, out);
-  } else if (!barrier_deadline_ && preempting_.empty()) {
-    barrier_deadline_ = now + state_.timeouts.exit_barrier;
+    stop_round("all workers have left: " + state_.preempting, now, out);
+  } else if (!state_.deadlines.barrier && state_.preempting.empty()) {
+    state_.deadlines.barrier = now + state_.timeouts.exit_barrier;
   }
 }
 
 void Job::handle(Node& node, const WorkersStopped& message, TimePoint now, Actions& out) {
   if (!is_current(node, message.round) || node.phase == NodePhase::kIdle) return;
   node.join.store_port = message.store_port;
-  ledger_.last_step(message.last_step);
+  state_.ledger.last_step(message.last_step);
   if (node.phase == NodePhase::kSucceeded) {  // it lost contact when its work was done
     node.emptied = true;
     return;
@@ -148,21 +151,28 @@ void Job::await_nodes(TimePoint now) {
   state_.phase = JobPhase::kForming;
   const bool is_first = state_.round == 0;
   const auto others = state_.timeouts.replacement;
-  const TimePoint from = std::max({now, backoff_until_.value_or(now), fenced_until_.value_or(now)});
-  join_deadline_ = from + (is_first || others.count() == 0 ? state_.timeouts.join : others);
+  const TimePoint from = std::max(
+      {now, state_.deadlines.backoff.value_or(now), state_.deadlines.fenced.value_or(now)});
+  state_.deadlines.join = from + (is_first || others.count() == 0 ? state_.timeouts.join : others);
 }
 
 void Job::form_if_ready(TimePoint now, Actions& out) {
   if (state_.phase != JobPhase::kForming) return;
   if (num_placeable_ < state_.settings.min_nodes) {
-    last_call_.reset();
+    state_.deadlines.last_call.reset();
     return;
   }
-  TimePoint at = std::max({now, fenced_until_.value_or(now), backoff_until_.value_or(now)});
+  if (returning_until_) {  // who was here is waited for
+    state_.deadlines.last_call.reset();
+    return;
+  }
+  TimePoint at = std::max(
+      {now, state_.deadlines.fenced.value_or(now), state_.deadlines.backoff.value_or(now)});
   if (num_placeable_ < state_.settings.max_nodes) {
     const std::chrono::milliseconds wait = last_call_time();
-    if (!last_call_ || wait.count() == 0) last_call_ = std::max(at, now + wait);
-    at = *last_call_;  // what else is waited for was known before it
+    if (!state_.deadlines.last_call || wait.count() == 0)
+      state_.deadlines.last_call = std::max(at, now + wait);
+    at = *state_.deadlines.last_call;  // what else is waited for was known before it
   }
   if (now >= at) start_round(now, out);
 }
@@ -172,7 +182,7 @@ void Job::form_if_ready(TimePoint now, Actions& out) {
 // for the next; one that has all of its nodes again doesn't.
 std::chrono::milliseconds Job::last_call_time() const {
   if (state_.round == 0) return state_.timeouts.last_call;
-  if (num_placeable_ == round_nodes_) return std::chrono::milliseconds(0);
+  if (num_placeable_ == state_.round_nodes) return std::chrono::milliseconds(0);
   return std::min(state_.timeouts.last_call, kNextRoundLastCall);
 }
 
@@ -181,37 +191,37 @@ void Job::start_round(TimePoint now, Actions& out) {
   ++state_.round;
   auto messages = start_messages(state_, order, state_.round);
   state_.phase = JobPhase::kRunning;
-  join_deadline_.reset();
-  last_call_.reset();
-  fenced_until_.reset();
-  backoff_until_.reset();
-  round_started_ = now;
-  round_nodes_ = static_cast<int>(order.size());
-  failures_.begin(now);
+  state_.deadlines.join.reset();
+  state_.deadlines.last_call.reset();
+  state_.deadlines.fenced.reset();
+  state_.deadlines.backoff.reset();
+  state_.round_started = now;
+  state_.round_nodes = static_cast<int>(order.size());
+  state_.round_failures.begin(now);
   waiting_due_.reset();
   waiting_hint_.clear();
-  num_stepped_ = 0;
-  was_preempted_ = false;
-  preemption_verdict_.reset();
-  start_deadline_ = now + state_.timeouts.start;
+  state_.num_stepped = 0;
+  state_.was_preempted = false;
+  state_.preemption_verdict.reset();
+  state_.deadlines.start = now + state_.timeouts.start;
   const int world_size = messages.begin()->second.world_size;
   log(out, LogLevel::kInfo,
       concat("round ", state_.round, " starts on ", order.size(), " nodes with ", world_size,
              " workers"));
   out.push_back(action::RoundStarted{state_.run_id, state_.round, is_static(state_.settings)});
   hang_.reset();
-  for (auto& [id, node] : state_.nodes) {
+  state_.nodes.edit_each([](Node& node) {
     node.step_times.clear();
     node.training.reset();
     node.node_rank.reset();
     node.emptied = false;
     node.stepped = false;
     node.departed = false;
-  }
+  });
   state_.rank_labels.clear();
   // By rank, so that the node that serves the store is told first.
   for (const NodeId id : order) {
-    Node& node = state_.nodes.at(id);
+    Node& node = state_.nodes.edit(id);
     state_.rank_labels.push_back(node.join.topology);
     StartRound& start = messages.at(id);
     node.node_rank = start.node_rank;
@@ -222,7 +232,7 @@ void Job::start_round(TimePoint now, Actions& out) {
   members_in_phase_ = {};
   members_in_phase_[static_cast<std::size_t>(NodePhase::kStarting)] =
       static_cast<int>(order.size());
-  for (auto& [id, node] : state_.nodes) {
+  for (const auto& [id, node] : state_.nodes) {
     if (!is_member(node)) tell_spare(node, out);
   }
 }
@@ -235,33 +245,33 @@ void Job::record_round(const std::vector<NodeId>& order, int world_size, TimePoi
   record.world_size = world_size;
   std::vector<std::string> members;
   for (const NodeId id : order) members.push_back(state_.nodes.at(id).key);
-  ledger_.started(std::move(record), std::move(members), now);
+  state_.ledger.started(std::move(record), std::move(members), now);
 }
 
 void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
   DDPRUN_CHECK(state_.phase == JobPhase::kRunning);
-  if (!preempting_.empty()) settle_preemption();
+  if (!state_.preempting.empty()) settle_preemption();
   settle_join_restarts(now);
   log(out, LogLevel::kWarning, concat("round ", state_.round, " is over: ", reason));
-  ledger_.name_stragglers(find_stragglers());
-  ledger_.over(reason, unnoticed_, now);
+  state_.ledger.name_stragglers(find_stragglers());
+  state_.ledger.over(reason, unnoticed_, now);
   hang_.reset();
   state_.phase = JobPhase::kStopping;
-  start_deadline_.reset();
-  barrier_deadline_.reset();
-  join_restart_at_.reset();
-  stop_deadline_ = now + stop_limit();
+  state_.deadlines.start.reset();
+  state_.deadlines.barrier.reset();
+  state_.deadlines.join_restart.reset();
+  state_.deadlines.stop = now + stop_limit();
   std::vector<NodeId> finished_and_gone;
-  for (auto& [id, node] : state_.nodes) {
+  state_.nodes.edit_each([&](Node& node) {
     if (node.gone) {
-      finished_and_gone.push_back(id);
+      finished_and_gone.push_back(node.id);
     } else if (node.emptied) {
       set_phase(node, NodePhase::kIdle);  // nothing to stop: it would not answer
     } else if (is_member(node) && node.phase != NodePhase::kIdle) {
       set_phase(node, NodePhase::kStopping);
       push(node, StopRound{state_.round, reason}, out);
     }
-  }
+  });
   for (const NodeId id : finished_and_gone) erase(id, out);
   if (!finished_and_gone.empty()) {
     member_lost("a node that had finished was lost before the others had", now, out);
@@ -271,15 +281,16 @@ void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
 
 void Job::round_stopped_if_all(TimePoint now, Actions& out) {
   if (state_.phase != JobPhase::kStopping || num_members(NodePhase::kStopping) > 0) return;
-  stop_deadline_.reset();
-  if (!failures_.empty()) {
-    ledger_.name_failures(describe(failures_.first().failure), failures_.victims());
+  state_.deadlines.stop.reset();
+  if (!state_.round_failures.empty()) {
+    state_.ledger.name_failures(describe(state_.round_failures.first().failure),
+                                state_.round_failures.victims());
   }
-  ledger_.stopped(now);
-  if (verdict_after_stop_) {
-    const std::uint64_t step = ledger_.rounds().back().last_step;
-    if (was_preempted_ && step > 0) say_step(step, verdict_after_stop_->reason);
-    end(*verdict_after_stop_, now, out);
+  state_.ledger.stopped(now);
+  if (state_.verdict_after_stop) {
+    const std::uint64_t step = state_.ledger.rounds().back().last_step;
+    if (state_.was_preempted && step > 0) say_step(step, state_.verdict_after_stop->reason);
+    end(*state_.verdict_after_stop, now, out);
     return;
   }
   // Not earlier: one of them may serve the round's store, which the others' workers end with.
@@ -287,7 +298,7 @@ void Job::round_stopped_if_all(TimePoint now, Actions& out) {
   for (const auto& [id, node] : state_.nodes) {
     if (node.excluded) out_of_job.push_back(id);
   }
-  for (const NodeId id : out_of_job) dismiss(state_.nodes.at(id), out);
+  for (const NodeId id : out_of_job) dismiss(state_.nodes.edit(id), out);
   await_nodes(now);
   form_if_ready(now, out);
   if (state_.phase == JobPhase::kForming) tell_waiting(now, out);
@@ -295,42 +306,39 @@ void Job::round_stopped_if_all(TimePoint now, Actions& out) {
 
 void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
   DDPRUN_CHECK(!ended());
-  if (verdict_after_stop_) {  // what happens while the workers are stopped isn't the cause
-    verdict = std::move(*verdict_after_stop_);
-    verdict_after_stop_.reset();
-    if (!failures_.empty()) verdict.victims = failures_.victims();
+  if (state_.verdict_after_stop) {  // what happens while the workers are stopped isn't the cause
+    verdict = std::move(*state_.verdict_after_stop);
+    state_.verdict_after_stop.reset();
+    if (!state_.round_failures.empty()) verdict.victims = state_.round_failures.victims();
   }
   log(out, verdict.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
       concat("ended with exit code ", verdict.exit_code, verdict.reason.empty() ? "" : ": ",
              verdict.reason));
-  for (Optional* deadline : {&join_deadline_, &last_call_, &backoff_until_, &fenced_until_,
-                             &start_deadline_, &barrier_deadline_, &preempt_deadline_,
-                             &stop_deadline_, &waiting_due_, &join_restart_at_}) {
-    deadline->reset();
-  }
+  for (Optional* deadline : state_.deadlines.all()) deadline->reset();
+  waiting_due_.reset();
   state_.phase = JobPhase::kEnded;
-  preempting_.clear();
+  state_.preempting.clear();
   const std::vector<std::string> lagging = find_stragglers();
-  ledger_.name_stragglers(lagging);
-  ledger_.over(verdict.reason, unnoticed_, now);
+  state_.ledger.name_stragglers(lagging);
+  state_.ledger.over(verdict.reason, unnoticed_, now);
   hang_.reset();
-  verdict.summary = ledger_.summary();
+  verdict.summary = state_.ledger.summary();
   if (!lagging.empty()) {
     verdict.summary += concat(verdict.summary.empty() ? "" : "; ", "slow: ", lagging.front());
     if (lagging.size() > 1) verdict.summary += concat(" and ", lagging.size() - 1, " more");
   }
-  linger_deadline_ = now + options_.end_linger;
+  state_.deadlines.linger = now + options_.end_linger;
   std::vector<NodeId> gone;
-  for (auto& [id, node] : state_.nodes) {
+  state_.nodes.edit_each([&](Node& node) {
     if (node.gone) {
-      gone.push_back(id);
+      gone.push_back(node.id);
     } else {
       if (!node.left) push(node, verdict, out);
-      if (node.connection) continue;
+      if (node.connection) return;
       node.grace_until = now + options_.end_grace;  // it may come back for it
       keep_earlier(presence_check_, *node.grace_until);
     }
-  }
+  });
   for (const NodeId id : gone) erase(id, out);
   out.push_back(action::JobOver{state_.run_id, verdict.exit_code, is_static(state_.settings)});
   state_.verdict = std::move(verdict);
@@ -340,43 +348,49 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
 
 void Job::tick(TimePoint now, Actions& out) {
   const auto due = [&](const Optional& deadline) { return deadline && *deadline <= now; };
-  if (due(linger_deadline_)) {
+  changed_ |= due(next_deadline());
+  if (due(state_.deadlines.linger)) {
     std::vector<NodeId> silent;
     for (const auto& [id, node] : state_.nodes) silent.push_back(id);
     for (const NodeId id : silent) erase(id, out);
-    linger_deadline_.reset();
+    state_.deadlines.linger.reset();
   }
   if (due(presence_check_)) check_presence(now, out);
-  if (due(start_deadline_)) end(start_timeout(state_), now, out);
-  if (due(barrier_deadline_)) end(exit_barrier_timeout(state_), now, out);
-  if (due(preempt_deadline_)) stop_round("its notice is over: " + preempting_, now, out);
-  if (due(stop_deadline_)) end(stop_timeout(state_, stop_limit()), now, out);
-  if (due(last_call_) || due(fenced_until_) || due(backoff_until_)) {
-    if (due(fenced_until_)) fenced_until_.reset();
-    if (due(backoff_until_)) backoff_until_.reset();
+  if (due(returning_until_)) {
+    returning_until_.reset();
     form_if_ready(now, out);
   }
-  if (due(join_deadline_)) {
+  if (due(state_.deadlines.start)) end(start_timeout(state_), now, out);
+  if (due(state_.deadlines.barrier)) end(exit_barrier_timeout(state_), now, out);
+  if (due(state_.deadlines.preempt))
+    stop_round("its notice is over: " + state_.preempting, now, out);
+  if (due(state_.deadlines.stop)) end(stop_timeout(state_, stop_limit()), now, out);
+  if (due(state_.deadlines.last_call) || due(state_.deadlines.fenced) ||
+      due(state_.deadlines.backoff)) {
+    if (due(state_.deadlines.fenced)) state_.deadlines.fenced.reset();
+    if (due(state_.deadlines.backoff)) state_.deadlines.backoff.reset();
+    form_if_ready(now, out);
+  }
+  if (due(state_.deadlines.join)) {
     if (state_.nodes.empty()) {
-      join_deadline_.reset();
+      state_.deadlines.join.reset();
     } else {
       const bool is_first = state_.round == 0 || state_.timeouts.replacement.count() == 0;
       end(is_first ? join_timeout(state_)
-                   : replacement_timeout(state_, ledger_.rounds().back().cause),
+                   : replacement_timeout(state_, state_.ledger.rounds().back().cause),
           now, out);
     }
   }
-  if (due(join_restart_at_)) restart_for_joined(now, out);
+  if (due(state_.deadlines.join_restart)) restart_for_joined(now, out);
   if (due(waiting_due_)) tell_waiting(now, out);
   if (due(hang_.deadline())) hang_deadline(now, out);
 }
 
 std::optional<Clock::time_point> Job::next_deadline() const {
   Optional next;
+  for (const Optional* deadline : state_.deadlines.all()) keep_earlier(next, *deadline);
   for (const Optional& deadline :
-       {join_deadline_, last_call_, backoff_until_, fenced_until_, start_deadline_,
-        barrier_deadline_, preempt_deadline_, stop_deadline_, linger_deadline_, presence_check_,
-        waiting_due_, join_restart_at_, hang_.deadline()}) {
+       {presence_check_, returning_until_, waiting_due_, hang_.deadline()}) {
     keep_earlier(next, deadline);
   }
   return next;
@@ -398,15 +412,15 @@ JobStatus Job::status() const {
   status.failures = state_.failures;
   status.node_losses = state_.node_losses;
   status.preemptions = state_.preemptions;
-  status.preempting = preempting_;
+  status.preempting = state_.preempting;
   status.idle_rounds = state_.idle_rounds;
   status.excluded = state_.excluded;
   status.settings = state_.settings;
   status.verdict = state_.verdict;
-  status.rounds.assign(ledger_.rounds().begin(), ledger_.rounds().end());
-  status.seconds = ledger_.total();
-  status.ettr = ledger_.ettr();
-  status.hang = last_hang_;
+  status.rounds.assign(state_.ledger.rounds().begin(), state_.ledger.rounds().end());
+  status.seconds = state_.ledger.total();
+  status.ettr = state_.ledger.ettr();
+  status.hang = state_.last_hang;
   if (state_.phase == JobPhase::kRunning) status.stragglers = find_stragglers();
   if (state_.phase == JobPhase::kRunning) status.training = training();
   for (const auto& [id, node] : state_.nodes) {

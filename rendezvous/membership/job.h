@@ -13,8 +13,7 @@
 #include <vector>
 
 #include "rendezvous/membership/hang_watch.h"
-#include "rendezvous/membership/ledger.h"
-#include "rendezvous/membership/round_failures.h"
+#include "rendezvous/membership/job_rows.h"
 #include "rendezvous/membership/state.h"
 
 namespace ddprun::membership {
@@ -22,7 +21,11 @@ namespace ddprun::membership {
 class Job {
  public:
   // Settings and time-outs are the first node's. `options` must outlive the job.
-  Job(const MachineOptions& options, const Join& first, Clock::time_point now);
+  Job(const MachineOptions& options, std::uint64_t number, const Join& first,
+      Clock::time_point now);
+  // One of an earlier rendezvous process: its nodes have restore_grace to come back.
+  Job(const MachineOptions& options, std::uint64_t number, JobState state, Clock::time_point now,
+      Actions& out);
 
   // A new agent, or one that knows() recognises and that comes back. Answers Welcome or Refused.
   // True when the connection now belongs to this job. A new one: the job must not have ended.
@@ -51,6 +54,10 @@ class Job {
   // `other` waits here, too, and may be meant to be this job: tells the nodes that wait.
   void hint_at(const Job& other, Clock::time_point now, Actions& out);
   JobStatus status() const;
+
+  // For the journal (job_rows.h).
+  void collect_changes(journal::Batch& batch);
+  void erase_rows(journal::Batch& batch);
 
  private:
   using TimePoint = Clock::time_point;
@@ -118,12 +125,15 @@ class Job {
   void member_lost(const std::string& what, TimePoint now, Actions& out);
   void erase(NodeId id, Actions& out);
   void check_presence(TimePoint now, Actions& out);
+  void returned(Node& node);
+  void index(const Node& node);
 
   // Pushes.
   void push(Node& node, RendezvousMessage message, Actions& out);
-  void tell(Node& node, RendezvousMessage message, Actions& out);  // not numbered, may be lost
-  void welcome(Node& node, TimePoint now, Actions& out);
-  void tell_spare(Node& node, Actions& out);
+  void tell(const Node& node, RendezvousMessage message,
+            Actions& out);  // not numbered, may be lost
+  void welcome(const Node& node, TimePoint now, Actions& out);
+  void tell_spare(const Node& node, Actions& out);
   void tell_waiting(TimePoint now, Actions& out);
 
   void set_phase(Node& node, NodePhase phase);
@@ -138,27 +148,12 @@ class Job {
   std::chrono::milliseconds stop_limit() const;
 
   const MachineOptions& options_;
+  const std::uint64_t number_;  // in the journal
   JobState state_;
-  // The job ends with this once the round's workers are gone everywhere: until then the round's
-  // store lives, which they may need to end in order. Set in kStopping only.
-  std::optional<JobEnd> verdict_after_stop_;
-  Ledger ledger_;
-  RoundFailures failures_;      // of the live or last round; empty where something else ended it
-  std::string preempting_;      // why the live round is about to end; empty: it isn't
-  bool time_is_over_ = false;   // likewise: for good
-  bool was_preempted_ = false;  // the round that is being stopped
-  std::optional<JobEnd> preemption_verdict_;  // what that means, where nothing else decides
+  JobRows rows_;
+  bool changed_ = true;          // since collect_changes(), maybe
   Clock::duration unnoticed_{};  // how long before now the loss or hang came that is being handled
   HangWatch hang_;               // kRunning only
-  std::optional<HangStatus> last_hang_;
-  NodeId next_id_ = 1;
-  TimePoint round_started_{};
-  int vain_join_restarts_ = 0;         // in a row, see restart_for_joined
-  int round_nodes_ = 0;                // that the live or last round began with
-  int nodes_before_join_restart_ = 0;  // of the round that the last one ended
-  int quick_failures_ = 0;             // rounds in a row that a failed worker ended soon
-  int num_stepped_ = 0;                // members that said FirstStep in this round
-  std::uint64_t first_step_ = 0;       // the smallest that they said; 0: one of them has no number
   // Counts over state_.nodes, kept so that each message costs O(1).
   int num_placeable_ = 0;
   std::array<int, kNumNodePhases> members_in_phase_{};
@@ -166,20 +161,11 @@ class Job {
   std::unordered_map<std::string, NodeId> by_session_;
   std::unordered_map<std::string, NodeId> by_instance_;
 
-  // Deadlines. Each waiting state has one; see docs/rendezvous.md.
-  Optional join_deadline_;     // kForming
-  Optional last_call_;         // kForming with MIN ≤ placeable < MAX
-  Optional backoff_until_;     // kStopping, kForming: a crash loop's next round waits for it
-  Optional fenced_until_;      // kForming: a silent node may still run workers before that
-  Optional start_deadline_;    // kRunning: some node is kStarting
-  Optional barrier_deadline_;  // kRunning: some node is kSucceeded
-  Optional preempt_deadline_;  // kRunning: a warning is pending, preempting_ says which
-  Optional stop_deadline_;     // kStopping
-  Optional linger_deadline_;   // kEnded
-  Optional presence_check_;    // no node's keep-alive or grace ends before this
-  Optional join_restart_at_;   // kRunning: some node has joined, see restart_for_joined
-  Optional waiting_due_;       // the next Waiting to all
-  std::string waiting_hint_;   // what each Waiting says besides the counts
+  int num_returning_ = 0;     // nodes of an earlier process that have not come back
+  Optional returning_until_;  // until then they may
+  Optional presence_check_;   // no node's keep-alive or grace ends before this
+  Optional waiting_due_;      // the next Waiting to all
+  std::string waiting_hint_;  // what each Waiting says besides the counts
   TimePoint last_waiting_{};
 
   static constexpr std::chrono::milliseconds kNextRoundLastCall{1'000};

@@ -11,42 +11,42 @@ void Job::handle(Node& node, const WorkerFailed& message, TimePoint now, Actions
   if (!is_current(node, message.round)) return;
   if (node.phase == NodePhase::kIdle) return;  // it already said that its workers are gone
   // News of an earlier failure than the one that ended the round may take longer to come.
-  const bool is_late = state_.phase == JobPhase::kStopping && !failures_.empty();
+  const bool is_late = state_.phase == JobPhase::kStopping && !state_.round_failures.empty();
   if (state_.phase != JobPhase::kRunning && !is_late) return;
   WorkerFailure failure = message.failure;
   failure.node_rank = *node.node_rank;
   if (failure.host.empty()) failure.host = node.join.host;
   failure.hung = false;  // that is for the comparison of all ranks to say
   if (!is_late) {
-    failures_.add(node, failure, now);
+    state_.round_failures.add(node, failure, now);
     round_failed(&node, failure, now, out);
     return;
   }
-  const RoundFailures::Entry before = failures_.first();
-  if (failures_.add(node, failure, now)) first_failure_was_earlier(node, before, out);
+  const RoundFailures::Entry before = state_.round_failures.first();
+  if (state_.round_failures.add(node, failure, now)) first_failure_was_earlier(node, before, out);
 }
 
 void Job::first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_first,
                                     Actions& out) {
-  const WorkerFailure& failure = failures_.first().failure;
+  const WorkerFailure& failure = state_.round_failures.first().failure;
   log(out, LogLevel::kWarning,
       concat("round ", state_.round, ": the first failure was another one: ", describe(failure)));
   uncount_first_failure(not_first);
   count_first_failure(node, out);
-  verdict_after_stop_ = after_failure(state_, failure);
-  if (!verdict_after_stop_ && num_stepped_ == 0) {
-    verdict_after_stop_ = after_idle_round(state_, describe(failure));
+  state_.verdict_after_stop = after_failure(state_, failure);
+  if (!state_.verdict_after_stop && state_.num_stepped == 0) {
+    state_.verdict_after_stop = after_idle_round(state_, describe(failure));
   }
-  if (!verdict_after_stop_) verdict_after_stop_ = preemption_verdict_;
+  if (!state_.verdict_after_stop) state_.verdict_after_stop = state_.preemption_verdict;
 }
 
 void Job::round_failed(Node* node, const WorkerFailure& failure, TimePoint now, Actions& out) {
   ++state_.failures;
   if (node != nullptr) count_first_failure(*node, out);
-  verdict_after_stop_ = after_failure(state_, failure);
+  state_.verdict_after_stop = after_failure(state_, failure);
   count_progress(describe(failure));
-  if (verdict_after_stop_) {
-    stop_round(verdict_after_stop_->reason, now, out);
+  if (state_.verdict_after_stop) {
+    stop_round(state_.verdict_after_stop->reason, now, out);
   } else {
     const std::string delay = await_backoff(now);
     stop_round(concat(describe(failure), "; restart ", state_.failures, " of ",
@@ -68,8 +68,8 @@ void Job::exclude(Node& node, const std::string& reason, Actions& out) {
   const std::string key = node.key;
   state_.excluded[key] = reason;
   log(out, LogLevel::kWarning, concat(key, " is excluded: ", reason));
-  for (auto& [id, each] : state_.nodes) {
-    if (each.key == key) set_excluded(each, true);
+  for (const auto& [id, each] : state_.nodes) {
+    if (each.key == key) set_excluded(state_.nodes.edit(id), true);
   }
 }
 
@@ -87,18 +87,21 @@ void Job::uncount_first_failure(const RoundFailures::Entry& entry) {
   const auto reason = state_.excluded.find(entry.node_key);
   if (reason == state_.excluded.end() || reason->second != because_of_it) return;
   state_.excluded.erase(reason);
-  for (auto& [id, node] : state_.nodes) {
-    if (node.key == entry.node_key && !node.preempted) set_excluded(node, false);
+  for (const auto& [id, node] : state_.nodes) {
+    if (node.key == entry.node_key && !node.preempted) {
+      set_excluded(state_.nodes.edit(id), false);
+    }
   }
 }
 
 // " in 2 s: …" when the next round has to wait, for the message about this one's end.
 std::string Job::await_backoff(TimePoint now) {
-  quick_failures_ = now - round_started_ < kCrashLoopRound ? quick_failures_ + 1 : 0;
-  const auto delay = restart_delay(state_, quick_failures_);
+  state_.quick_failures =
+      now - state_.round_started < kCrashLoopRound ? state_.quick_failures + 1 : 0;
+  const auto delay = restart_delay(state_, state_.quick_failures);
   if (delay.count() == 0) return {};
-  backoff_until_ = now + delay;
-  return concat(" in ", static_cast<double>(delay.count()) / 1000, " s: ", quick_failures_,
+  state_.deadlines.backoff = now + delay;
+  return concat(" in ", static_cast<double>(delay.count()) / 1000, " s: ", state_.quick_failures,
                 " rounds in a row failed within ", kCrashLoopRound.count(), " s");
 }
 

@@ -32,9 +32,10 @@ void Job::handle(Node& node, const Stalled& message, TimePoint now, Actions& out
 
 void Job::inquire(TimePoint now, Actions& out) {
   hang_.begin(now);
-  for (auto& [id, node] : state_.nodes) {
+  state_.inquiries = hang_.number();
+  for (const auto& [id, node] : state_.nodes) {
     if (!is_member(node) || has_finished(node)) continue;
-    push(node, Inspect{state_.round, hang_.number()}, out);
+    push(state_.nodes.edit(id), Inspect{state_.round, hang_.number()}, out);
     hang_.asked(id);
   }
 }
@@ -81,7 +82,8 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
   for (const auto& [id, node] : state_.nodes) {
     if (is_member(node) && has_finished(node)) inspected.num_finished += node.join.num_workers;
   }
-  if (!ledger_.rounds().empty()) inspected.world_size = ledger_.rounds().back().world_size;
+  if (!state_.ledger.rounds().empty())
+    inspected.world_size = state_.ledger.rounds().back().world_size;
   const HangFinding finding = compare_ranks(inspected);
   const bool acts = acts_upon(finding, inspected, state_.settings.hang_action);
   hang_.finished(finding.again_in, now);
@@ -96,7 +98,7 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
   log(out, telling != Telling::kNothing ? LogLevel::kWarning : LogLevel::kInfo, finding.text);
   for (const std::string& line : finding.lines) log(out, LogLevel::kInfo, line);
   if (!is_hang) return;
-  last_hang_ = HangStatus{state_.round, finding.text, finding.lines, acts};
+  state_.last_hang = HangStatus{state_.round, finding.text, finding.lines, acts};
   HangVerdict verdict{state_.round, finding.text, finding.lines};
   if (telling == Telling::kOneLine) {
     verdict.text = "still: " + verdict.text;
@@ -121,11 +123,12 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
         break;
     }
   }
-  for (auto& [id, node] : state_.nodes) {
-    if (is_member(node) && telling != Telling::kNothing) push(node, verdict, out);
+  for (const auto& [id, node] : state_.nodes) {
+    if (!is_member(node) || telling == Telling::kNothing) continue;
+    push(state_.nodes.edit(id), verdict, out);
   }
   if (!acts) return;
-  Node* owner = finding.outlier ? &state_.nodes.at(owners[*finding.outlier]) : nullptr;
+  Node* owner = finding.outlier ? &state_.nodes.edit(owners[*finding.outlier]) : nullptr;
   unnoticed_ = finding.quiet;
   round_failed(owner, hung_failure(finding, inspected), now, out);
   unnoticed_ = {};

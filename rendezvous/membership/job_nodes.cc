@@ -22,11 +22,12 @@ bool Job::knows(const Join& join) const {
 
 bool Job::join(ConnectionId connection, const ConnectionFacts& facts, const AgentEnvelope& envelope,
                const std::function<std::string()>& new_session, TimePoint now, Actions& out) {
+  changed_ = true;
   const Join& join = std::get<Join>(envelope.message);
   if (knows(join)) {
     const NodeId id =
         join.session.empty() ? by_instance_.at(join.instance) : by_session_.at(join.session);
-    come_back(state_.nodes.at(id), connection, facts, envelope, now, out);
+    come_back(state_.nodes.edit(id), connection, facts, envelope, now, out);
     return true;
   }
   if (const auto refused = admission(state_, join, facts)) {
@@ -47,17 +48,15 @@ bool Job::join(ConnectionId connection, const ConnectionFacts& facts, const Agen
 void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Join& join,
                 const std::string& session, TimePoint now, Actions& out) {
   const std::string warning = join_warning(state_, join);
-  const NodeId id = next_id_++;
-  Node& node = state_.nodes[id];
-  node.id = id;
+  const NodeId id = state_.next_node_id++;
+  Node& node = state_.nodes.add(id);
   node.join = join;
   node.facts = facts;
   node.key = node_key(join, facts);
   node.session = session;
   node.last_heard = now;
   set_connection(node, connection);
-  by_session_[session] = id;
-  by_instance_[join.instance] = id;
+  index(node);
   keep_earlier(presence_check_, now + state_.timeouts.keep_alive);
   welcome(node, now, out);
   log(out, LogLevel::kInfo, concat(describe(node), " joined with ", join.num_workers, " workers"));
@@ -80,7 +79,7 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
 // A host that comes, breaks and comes again must not re-form the job for ever: what the round must
 // have run for doubles with each such restart after which no larger round came and did steps.
 void Job::restart_for_joined(TimePoint now, Actions& out) {
-  join_restart_at_.reset();
+  state_.deadlines.join_restart.reset();
   if (!state_.settings.restart_on_join || state_.phase != JobPhase::kRunning) return;
   if (num_members() >= state_.settings.max_nodes) return;
   // A new round would do the work of those that have finished again.
@@ -92,25 +91,28 @@ void Job::restart_for_joined(TimePoint now, Actions& out) {
   settle_join_restarts(now);
   // Nodes that are started together come one after the other: while what the last one brought
   // lives, it was not in vain, and there are --nnodes of them at most.
-  const bool grew = num_members() > nodes_before_join_restart_;
-  const TimePoint at = grew ? now : round_started_ + join_restart_delay(vain_join_restarts_);
+  const bool grew = num_members() > state_.nodes_before_join_restart;
+  const TimePoint at =
+      grew ? now : state_.round_started + join_restart_delay(state_.vain_join_restarts);
   if (now < at) {
-    join_restart_at_ = at;
+    state_.deadlines.join_restart = at;
     log(out, LogLevel::kInfo,
         concat(describe(joined->second),
-               " joined; the round goes on for now: ", vain_join_restarts_,
+               " joined; the round goes on for now: ", state_.vain_join_restarts,
                " restarts for nodes that joined brought no larger round that lasted"));
     return;
   }
-  ++vain_join_restarts_;
-  nodes_before_join_restart_ = num_members();
+  ++state_.vain_join_restarts;
+  state_.nodes_before_join_restart = num_members();
   stop_round(concat(describe(joined->second), " joined (--on-join=restart)"), now, out);
 }
 
 // Whether the live round shows that restarts for nodes that joined were worth it.
 void Job::settle_join_restarts(TimePoint now) {
-  const bool lasted = num_stepped_ >= round_nodes_ || now - round_started_ >= kCrashLoopRound;
-  if (lasted && round_nodes_ > nodes_before_join_restart_) vain_join_restarts_ = 0;
+  const bool lasted =
+      state_.num_stepped >= state_.round_nodes || now - state_.round_started >= kCrashLoopRound;
+  if (lasted && state_.round_nodes > state_.nodes_before_join_restart)
+    state_.vain_join_restarts = 0;
 }
 
 void Job::take_rank_wish(const Node& node, TimePoint now, Actions& out) {
@@ -138,10 +140,18 @@ void Job::come_back(Node& node, ConnectionId connection, const ConnectionFacts& 
   set_connection(node, connection);
   keep_earlier(presence_check_, now + state_.timeouts.keep_alive);
   if (node.channel.receive(0, envelope.ack) == Arrival::kGap) {
-    log(out, LogLevel::kWarning, concat(describe(node), " confirms what it was never told"));
-    out.push_back(action::Close{connection});
-    return;
+    // Either it makes things up, or this rendezvous was restored from a journal that lacks the end.
+    const std::string how = "it confirms what it was never told";
+    tell(node,
+         Refused{concat("the rendezvous does not know what it told this node last: its "
+                        "journal lost it, or the node is confused"),
+                 static_cast<int>(ExitCode::kRetryable), false},
+         out);
+    returned(node);
+    if (ended()) return erase(node.id, out);
+    return lose(node.id, false, how, now, out);
   }
+  returned(node);
   log(out, LogLevel::kInfo, concat(describe(node), " is back"));
   welcome(node, now, out);
   if (!is_member(node) && state_.phase == JobPhase::kRunning) tell_spare(node, out);
@@ -155,15 +165,21 @@ void Job::come_back(Node& node, ConnectionId connection, const ConnectionFacts& 
   form_if_ready(now, out);
 }
 
+void Job::returned(Node& node) {
+  if (std::exchange(node.returning, false) && --num_returning_ == 0) returning_until_.reset();
+}
+
 // ---- going ----
 
 void Job::heard(ConnectionId connection, TimePoint now) {
-  if (Node* node = node_at(connection)) node->last_heard = now;
+  const auto found = by_connection_.find(connection);
+  if (found != by_connection_.end()) state_.nodes.heard(found->second, now);
 }
 
 void Job::closed(ConnectionId connection, TimePoint now, Actions&) {
   Node* node = node_at(connection);
   if (node == nullptr) return;
+  changed_ = true;
   by_connection_.erase(connection);
   set_connection(*node, std::nullopt);
   // When the job has ended it may still come for its verdict, if its confirmation isn't on the way.
@@ -178,7 +194,7 @@ void Job::handle(Node& node, const CutOff&, TimePoint now, Actions&) {
 
 void Job::check_presence(TimePoint now, Actions& out) {
   presence_check_.reset();
-  std::vector<NodeId> silent, cut_off;
+  std::vector<NodeId> overdue;
   for (const auto& [id, node] : state_.nodes) {
     if (node.gone) continue;
     const TimePoint until = node.connection ? node.last_heard + state_.timeouts.keep_alive
@@ -186,34 +202,34 @@ void Job::check_presence(TimePoint now, Actions& out) {
     if (until > now) {
       keep_earlier(presence_check_, until);
     } else {
-      (node.connection ? silent : cut_off).push_back(id);
+      overdue.push_back(id);
     }
   }
-  for (const NodeId id : cut_off) {
+  for (const NodeId id : overdue) {
+    const auto found = state_.nodes.find(id);
+    if (found == state_.nodes.end()) continue;  // another one's loss was the job's end
     if (ended()) {
       erase(id, out);
-      continue;
+    } else if (found->second.returning) {
+      // Where it is it may live on, as one that fell silent.
+      lose(id, true, "it did not come back after the rendezvous was restarted", now, out);
+    } else if (found->second.connection) {
+      lose(id, true,
+           concat("nothing was heard of it for ", state_.timeouts.keep_alive.count(), " ms"), now,
+           out);
+    } else {
+      lose(id, false,
+           concat("its connection ended and it did not come back within ",
+                  options_.reconnect_grace.count(), " ms"),
+           now, out);
     }
-    lose(id, false,
-         concat("its connection ended and it did not come back within ",
-                options_.reconnect_grace.count(), " ms"),
-         now, out);
-  }
-  for (const NodeId id : silent) {
-    if (ended()) {
-      erase(id, out);
-      continue;
-    }
-    lose(id, true,
-         concat("nothing was heard of it for ", state_.timeouts.keep_alive.count(), " ms"), now,
-         out);
   }
 }
 
 void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now, Actions& out) {
   const auto found = state_.nodes.find(id);
   if (found == state_.nodes.end() || ended()) return;
-  Node& node = found->second;
+  Node& node = state_.nodes.edit(id);
   const std::string what = concat(describe(node), " was lost: ", how);
   const bool round_live = state_.phase == JobPhase::kRunning || state_.phase == JobPhase::kStopping;
   const bool serves_store = node.node_rank == 0 && !is_static(state_.settings);
@@ -232,7 +248,7 @@ void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now
                           : (node.grace_until ? options_.reconnect_grace : Clock::duration::zero());
   if (by_silence) node.fenced_until = now + kFenceGrace + kFenceMargin;
   if (node.fenced_until && round_live && node.phase != NodePhase::kIdle) {
-    fenced_until_ = std::max(fenced_until_.value_or(now), *node.fenced_until);
+    state_.deadlines.fenced = std::max(state_.deadlines.fenced.value_or(now), *node.fenced_until);
   }
   log(out, LogLevel::kWarning, what);
   erase(id, out);
@@ -247,13 +263,13 @@ void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now
 void Job::member_lost(const std::string& what, TimePoint now, Actions& out) {
   // One round is one loss, however many nodes of a rack go with it, and whatever else ended it.
   if (state_.phase == JobPhase::kRunning) ++state_.node_losses;
-  if (state_.phase == JobPhase::kStopping && verdict_after_stop_) {
+  if (state_.phase == JobPhase::kStopping && state_.verdict_after_stop) {
     round_stopped_if_all(now, out);
   } else if (auto verdict = after_loss(state_, what)) {
     end(std::move(*verdict), now, out);
   } else if (state_.phase == JobPhase::kRunning) {
     count_progress(what);
-    stop_round(verdict_after_stop_ ? verdict_after_stop_->reason : what, now, out);
+    stop_round(state_.verdict_after_stop ? state_.verdict_after_stop->reason : what, now, out);
   } else if (state_.phase == JobPhase::kStopping) {
     round_stopped_if_all(now, out);
   } else {
@@ -264,26 +280,27 @@ void Job::member_lost(const std::string& what, TimePoint now, Actions& out) {
 void Job::erase(NodeId id, Actions& out) {
   const auto found = state_.nodes.find(id);
   if (found == state_.nodes.end()) return;
-  Node& node = found->second;
+  const Node& node = found->second;
   if (node.connection) {
     out.push_back(action::Close{*node.connection});
     by_connection_.erase(*node.connection);
   }
   if (is_placeable(node)) --num_placeable_;
   if (is_member(node)) --members_in_phase_[static_cast<std::size_t>(node.phase)];
+  if (node.returning && --num_returning_ == 0) returning_until_.reset();
   if (node.join.node_rank) {
     const auto wish = state_.rank_wishes.find(*node.join.node_rank);
     if (wish != state_.rank_wishes.end() && wish->second == id) state_.rank_wishes.erase(wish);
   }
   by_session_.erase(node.session);
   by_instance_.erase(node.join.instance);
-  state_.nodes.erase(found);
+  state_.nodes.erase(id);
 }
 
 void Job::turn_away(const Refused& refused, TimePoint, Actions& out) {
   DDPRUN_CHECK(awaits_first_round());
   std::vector<NodeId> all;
-  for (auto& [id, node] : state_.nodes) {
+  for (const auto& [id, node] : state_.nodes) {
     tell(node, refused, out);
     all.push_back(id);
   }
@@ -297,12 +314,12 @@ void Job::push(Node& node, RendezvousMessage message, Actions& out) {
   if (node.connection) out.push_back(action::Send{*node.connection, std::move(envelope)});
 }
 
-void Job::tell(Node& node, RendezvousMessage message, Actions& out) {
+void Job::tell(const Node& node, RendezvousMessage message, Actions& out) {
   if (!node.connection) return;
   out.push_back(action::Send{*node.connection, node.channel.plain(std::move(message))});
 }
 
-void Job::welcome(Node& node, TimePoint now, Actions& out) {
+void Job::welcome(const Node& node, TimePoint now, Actions& out) {
   Welcome welcome;
   welcome.session = node.session;
   welcome.your_addr = node.facts.peer_addr;
@@ -313,7 +330,7 @@ void Job::welcome(Node& node, TimePoint now, Actions& out) {
   tell(node, std::move(welcome), out);
 }
 
-void Job::tell_spare(Node& node, Actions& out) {
+void Job::tell_spare(const Node& node, Actions& out) {
   const int num_spares = static_cast<int>(state_.nodes.size()) - num_members();
   tell(node, spare_note(state_, num_members(), num_spares), out);
 }
@@ -329,12 +346,12 @@ void Job::tell_waiting(TimePoint now, Actions& out) {
   }
   last_waiting_ = now;
   // Where fewer than MIN are here nobody knows.
-  const TimePoint next =
-      last_call_.value_or(std::max(fenced_until_.value_or(now), backoff_until_.value_or(now)));
+  const TimePoint next = state_.deadlines.last_call.value_or(
+      std::max(state_.deadlines.fenced.value_or(now), state_.deadlines.backoff.value_or(now)));
   const Waiting waiting =
       waiting_note(state_, num_placeable_, std::chrono::ceil<std::chrono::milliseconds>(next - now),
                    waiting_hint_);
-  for (auto& [id, node] : state_.nodes) tell(node, waiting, out);
+  for (const auto& [id, node] : state_.nodes) tell(node, waiting, out);
 }
 
 void Job::hint_at(const Job& other, TimePoint now, Actions& out) {
@@ -371,9 +388,14 @@ int Job::num_members() const {
   return std::accumulate(members_in_phase_.begin(), members_in_phase_.end(), 0);
 }
 
+void Job::index(const Node& node) {
+  by_session_[node.session] = node.id;
+  by_instance_[node.join.instance] = node.id;
+}
+
 Node* Job::node_at(ConnectionId connection) {
   const auto found = by_connection_.find(connection);
-  return found == by_connection_.end() ? nullptr : &state_.nodes.at(found->second);
+  return found == by_connection_.end() ? nullptr : &state_.nodes.edit(found->second);
 }
 
 void Job::log(Actions& out, LogLevel level, const std::string& text) const {

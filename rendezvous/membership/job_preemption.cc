@@ -15,7 +15,7 @@ void Job::handle(Node& node, const Preempted& message, TimePoint now, Actions& o
   const bool live = state_.phase == JobPhase::kRunning;
   if (message.kind == Preempted::Kind::kTimeLimit) {
     if (!live) return time_is_over(concat(describe(node), " ", message.reason), now, out);
-    time_is_over_ = true;
+    state_.time_is_over = true;
   } else {
     if (std::exchange(node.warned, true)) return;
     if (!live || !is_member(node) || node.phase == NodePhase::kIdle) {
@@ -24,15 +24,17 @@ void Job::handle(Node& node, const Preempted& message, TimePoint now, Actions& o
   }
   // The first one's words; the shortest notice.
   const std::string what = concat(describe(node), " ", message.reason);
-  if (preempting_.empty()) preempting_ = what;
+  if (state_.preempting.empty()) state_.preempting = what;
   log(out, LogLevel::kWarning,
       concat(what, "; workers are asked to leave within ", message.notice.count(), " ms"));
   // With a time limit each node says so, in the same moment: all are told once.
-  if (preempt_deadline_ && now + message.notice >= *preempt_deadline_) return;
-  preempt_deadline_ = now + message.notice;
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*preempt_deadline_ - now);
-  for (auto& [id, member] : state_.nodes) {
-    if (is_member(member) && !member.gone) push(member, Preempt{state_.round, what, left}, out);
+  if (state_.deadlines.preempt && now + message.notice >= *state_.deadlines.preempt) return;
+  state_.deadlines.preempt = now + message.notice;
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(*state_.deadlines.preempt - now);
+  for (const auto& [id, member] : state_.nodes) {
+    if (!is_member(member) || member.gone) continue;
+    push(state_.nodes.edit(id), Preempt{state_.round, what, left}, out);
   }
 }
 
@@ -63,19 +65,19 @@ bool Job::serves_rendezvous(const Node& node) const {
 
 void Job::time_is_over(const std::string& what, TimePoint now, Actions& out) {
   if (state_.phase == JobPhase::kForming) return end(after_time_limit(state_, what), now, out);
-  preemption_verdict_ = after_time_limit(state_, what);
-  if (!verdict_after_stop_) verdict_after_stop_ = preemption_verdict_;
+  state_.preemption_verdict = after_time_limit(state_, what);
+  if (!state_.verdict_after_stop) state_.verdict_after_stop = state_.preemption_verdict;
 }
 
 void Job::handle(Node& node, const WorkersLeft& message, TimePoint now, Actions& out) {
   if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
   if (node.phase != NodePhase::kStarting && node.phase != NodePhase::kRunning) return;
-  if (preempting_.empty()) {  // nobody asked them to
+  if (state_.preempting.empty()) {  // nobody asked them to
     WorkerFailure failure;
     failure.node_rank = *node.node_rank;
     failure.host = node.join.host;
     failure.exit_code = static_cast<int>(ExitCode::kRetryable);
-    failures_.add(node, failure, now);
+    state_.round_failures.add(node, failure, now);
     return round_failed(&node, failure, now, out);
   }
   node.departed = true;
@@ -85,19 +87,21 @@ void Job::handle(Node& node, const WorkersLeft& message, TimePoint now, Actions&
 // The round ends while a warning is pending, because of it or not: what it means for the job.
 void Job::settle_preemption() {
   ++state_.preemptions;
-  was_preempted_ = true;
+  state_.was_preempted = true;
   bool takes_rendezvous = false;
-  for (auto& [id, node] : state_.nodes) {
-    if (!node.warned || !is_member(node)) continue;
+  for (const auto& [id, each] : state_.nodes) {
+    if (!each.warned || !is_member(each)) continue;
+    Node& node = state_.nodes.edit(id);
     node.preempted = true;
     set_excluded(node, true);
     takes_rendezvous |= serves_rendezvous(node);
   }
-  const std::string reason = std::exchange(preempting_, {});
-  preempt_deadline_.reset();
-  preemption_verdict_ = time_is_over_ ? after_time_limit(state_, reason)
-                                      : after_preemption(state_, reason, takes_rendezvous);
-  if (!verdict_after_stop_) verdict_after_stop_ = preemption_verdict_;
+  const std::string reason = std::exchange(state_.preempting, {});
+  state_.deadlines.preempt.reset();
+  state_.preemption_verdict = state_.time_is_over
+                                  ? after_time_limit(state_, reason)
+                                  : after_preemption(state_, reason, takes_rendezvous);
+  if (!state_.verdict_after_stop) state_.verdict_after_stop = state_.preemption_verdict;
 }
 
 }  // namespace ddprun::membership

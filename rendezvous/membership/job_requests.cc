@@ -12,17 +12,18 @@ void Job::handle(Node& node, const FirstStep& message, TimePoint now, Actions&) 
   if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning || node.stepped)
     return;
   node.stepped = true;
-  first_step_ = num_stepped_ == 0 ? message.step : std::min(first_step_, message.step);
+  state_.first_step =
+      state_.num_stepped == 0 ? message.step : std::min(state_.first_step, message.step);
   state_.idle_rounds = 0;
-  if (++num_stepped_ == num_members()) ledger_.first_step(first_step_, now);
+  if (++state_.num_stepped == num_members()) state_.ledger.first_step(state_.first_step, now);
 }
 
 // The live round ends because of `reason`, not as it should. Without a step done it counts; too
 // many of them in a row are the job's end, if nothing else is.
 void Job::count_progress(const std::string& reason) {
-  if (num_stepped_ > 0) return;
+  if (state_.num_stepped > 0) return;
   ++state_.idle_rounds;
-  if (!verdict_after_stop_) verdict_after_stop_ = after_idle_round(state_, reason);
+  if (!state_.verdict_after_stop) state_.verdict_after_stop = after_idle_round(state_, reason);
 }
 
 // A node that asks to be left out is lost to the job like any other: the same budget.
@@ -30,16 +31,16 @@ void Job::handle(Node& node, const WorkerRequest& message, TimePoint now, Action
   if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
   if (node.phase != NodePhase::kStarting && node.phase != NodePhase::kRunning) return;
   if (message.kind == WorkerRequest::Kind::kStopJob) {
-    verdict_after_stop_ = after_stop_request(state_, node, message);
-    stop_round(verdict_after_stop_->reason, now, out);
+    state_.verdict_after_stop = after_stop_request(state_, node, message);
+    stop_round(state_.verdict_after_stop->reason, now, out);
     return;
   }
   exclude(node, exclusion_reason(message), out);
   ++state_.node_losses;
   const std::string what = concat(describe(node), " is excluded: ", state_.excluded.at(node.key));
-  verdict_after_stop_ = after_loss(state_, what);
+  state_.verdict_after_stop = after_loss(state_, what);
   count_progress(what);
-  stop_round(verdict_after_stop_ ? verdict_after_stop_->reason : what, now, out);
+  stop_round(state_.verdict_after_stop ? state_.verdict_after_stop->reason : what, now, out);
 }
 
 // Likewise, but its agent stops its workers by itself, and they count until its connection ends.
@@ -55,9 +56,9 @@ void Job::leave_alone(Node& node, const Leave& message, TimePoint now, Actions& 
   ++state_.node_losses;
   const std::string what = concat(describe(node), " left: ", message.reason);
   log(out, LogLevel::kWarning, what);
-  verdict_after_stop_ = after_loss(state_, what);
+  state_.verdict_after_stop = after_loss(state_, what);
   count_progress(what);
-  stop_round(verdict_after_stop_ ? verdict_after_stop_->reason : what, now, out);
+  stop_round(state_.verdict_after_stop ? state_.verdict_after_stop->reason : what, now, out);
 }
 
 }  // namespace ddprun::membership

@@ -49,6 +49,7 @@ bool Ledger::is_live() const {
 }
 
 double Ledger::lap(TimePoint now) {
+  ++version_;
   return std::chrono::duration<double>(now - std::exchange(phase_began_, now)).count();
 }
 
@@ -103,7 +104,9 @@ void Ledger::count_redone(std::uint64_t first_step) {
 
 void Ledger::last_step(std::uint64_t step) {
   if (phase_ == Phase::kRendezvous) return;
-  rounds_.back().last_step = std::max(rounds_.back().last_step, step);
+  if (step <= rounds_.back().last_step) return;
+  rounds_.back().last_step = step;
+  ++version_;
 }
 
 void Ledger::over(const std::string& cause, Clock::duration detect, TimePoint now) {
@@ -123,13 +126,16 @@ void Ledger::over(const std::string& cause, Clock::duration detect, TimePoint no
 }
 
 void Ledger::name_stragglers(std::vector<std::string> names) {
-  if (is_live()) rounds_.back().stragglers = std::move(names);
+  if (!is_live()) return;
+  rounds_.back().stragglers = std::move(names);
+  ++version_;
 }
 
 void Ledger::name_failures(std::string first, std::vector<std::string> victims) {
   if (rounds_.empty()) return;
   rounds_.back().first_failure = std::move(first);
   rounds_.back().victims = std::move(victims);
+  ++version_;
 }
 
 void Ledger::stopped(TimePoint now) {

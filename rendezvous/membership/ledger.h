@@ -49,7 +49,7 @@ struct RoundRecord {
 class Ledger {
  public:
   using TimePoint = Clock::time_point;
-  explicit Ledger(TimePoint job_began) : phase_began_(job_began) {}
+  explicit Ledger(TimePoint job_began = {}) : phase_began_(job_began) {}
 
   // The four moments of a round, in this order; running() may be missing. `members`: their names,
   // sorted or not; `detect`: how long before `now` the round's end really came.
@@ -80,8 +80,23 @@ class Ledger {
 
   static constexpr std::size_t kKept = 100;
 
+  // For the journal: differs from what it was when anything has changed.
+  std::uint64_t version() const { return version_; }
+  using JournalledByItself = void;
+  template <typename Self, typename Fields>
+  static void each_field(Self& ledger, Fields& fields) {
+    fields("rounds", ledger.rounds_);
+    fields("members", ledger.members_);
+    fields("total", ledger.total_);
+    fields("num_rounds", ledger.num_rounds_);
+    fields("reports_steps", ledger.reports_steps_);
+    fields("phase", ledger.phase_);
+    fields("phase_began", ledger.phase_began_);
+  }
+
  private:
   enum class Phase { kRendezvous, kSpawn, kRunning, kStepping, kStop };
+  friend Phase last_of(Phase) { return Phase::kStop; }
   bool is_live() const;
   void count_redone(std::uint64_t first_step);
   double lap(TimePoint now);  // seconds since the phase began; begins the next one
@@ -93,6 +108,7 @@ class Ledger {
   bool reports_steps_ = false;  // some round did
   Phase phase_ = Phase::kRendezvous;
   TimePoint phase_began_;
+  std::uint64_t version_ = 0;
 };
 
 }  // namespace ddprun::membership

@@ -94,8 +94,7 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
     return;
   }
   if (job == nullptr) {
-    jobs_.push_back(std::make_unique<Job>(options_, join, now));
-    job = jobs_.back().get();
+    job = &add(std::make_unique<Job>(options_, next_number_++, join, now));
   }
   if (job->join(connection, message.facts, message.envelope, new_session_, now, out)) {
     connections_[connection] = job;
@@ -140,9 +139,12 @@ void JobTable::drop_finished() {
   for (const auto& job : jobs_) {
     if (!job->empty()) continue;
     std::erase_if(connections_, [&](const auto& entry) { return entry.second == job.get(); });
+    if (options_.journalled) job->erase_rows(erased_);
   }
   std::erase_if(jobs_, [](const auto& job) { return job->empty(); });
 }
+
+Job& JobTable::add(std::unique_ptr<Job> job) { return *jobs_.emplace_back(std::move(job)); }
 
 std::optional<Clock::time_point> JobTable::next_deadline() const {
   std::optional<Clock::time_point> next;

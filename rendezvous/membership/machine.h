@@ -17,6 +17,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "rendezvous/journal/row.h"
 #include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/messages.h"
 
@@ -84,7 +85,10 @@ struct MachineOptions {
   std::chrono::milliseconds stop_margin{15'000};  // beyond stop_grace: then a node counts as stuck
   std::chrono::milliseconds end_linger{10'000};   // how long JobEnd waits for its acknowledgement
   std::chrono::milliseconds end_grace{1'000};     // likewise, once its connection has ended
-  bool embedded = false;                          // goes into Welcome
+  // After restore(): until agents must have come back; at least a job's keep-alive time.
+  std::chrono::milliseconds restore_grace{10'000};
+  bool embedded = false;    // goes into Welcome
+  bool journalled = false;  // somebody calls take_changes()
 };
 
 struct NodeStatus {
@@ -139,15 +143,26 @@ class JobTable {
   std::vector<JobStatus> status() const;
   bool idle() const { return jobs_.empty(); }
 
+  // What of all jobs changed since the last call, for a journal: to be kept before the actions of
+  // the steps since are carried out. With MachineOptions::journalled only.
+  journal::Batch take_changes();
+  // The jobs of an earlier rendezvous process, from its journal; before the first step. Their
+  // agents are expected back. `clock_shift`: what is to be added to the earlier process' times. A
+  // job whose rows make no sense is left out and named in a Log, and its rows are erased.
+  Actions restore(const journal::Rows& rows, Clock::duration clock_shift, Clock::time_point now);
+
  private:
   void join(const event::Message& message, const Join& join, Clock::time_point now, Actions& out);
   void hint_at_siblings(Job& job, Clock::time_point now, Actions& out);
   void refuse(ConnectionId connection, Refused refused, Actions& out) const;
   Job* job_of(ConnectionId connection);
   void drop_finished();
+  Job& add(std::unique_ptr<Job> job);
 
   const MachineOptions options_;
   const std::function<std::string()> new_session_;
+  std::uint64_t next_number_ = 1;  // of a job, in the journal
+  journal::Batch erased_;          // rows of jobs that are gone, since take_changes()
   // In order of creation. Several may have one run id; all but the last have ended.
   std::vector<std::unique_ptr<Job>> jobs_;
   std::unordered_map<ConnectionId, Job*> connections_;

@@ -24,6 +24,7 @@ void RoundFailures::begin(Clock::time_point now) {
   entries_.clear();
   num_dropped_ = 0;
   round_began_ = now;
+  ++version_;
 }
 
 bool RoundFailures::add(const Node& node, const WorkerFailure& failure, Clock::time_point now) {
@@ -38,6 +39,7 @@ bool RoundFailures::add(const Node& node, const WorkerFailure& failure, Clock::t
   const auto place =
       std::upper_bound(entries_.begin(), entries_.end(), entry,
                        [](const Entry& one, const Entry& other) { return one.at < other.at; });
+  ++version_;
   const bool is_first = place == entries_.begin();
   entries_.insert(place, std::move(entry));
   if (entries_.size() > kMaxVictims + 1) {

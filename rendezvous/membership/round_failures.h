@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "rendezvous/membership/messages.h"
-#include "rendezvous/membership/state.h"
+#include "rendezvous/membership/node.h"
 
 namespace ddprun::membership {
 
@@ -40,10 +40,21 @@ class RoundFailures {
 
   static constexpr std::size_t kMaxVictims = 8;
 
+  // For the journal: differs from what it was when anything has changed.
+  std::uint64_t version() const { return version_; }
+  using JournalledByItself = void;
+  template <typename Self, typename Fields>
+  static void each_field(Self& failures, Fields& fields) {
+    fields("entries", failures.entries_);
+    fields("num_dropped", failures.num_dropped_);
+    fields("round_began", failures.round_began_);
+  }
+
  private:
   std::vector<Entry> entries_;  // by time; the first kMaxVictims + 1
   std::size_t num_dropped_ = 0;
   Clock::time_point round_began_{};
+  std::uint64_t version_ = 0;
 };
 
 }  // namespace ddprun::membership

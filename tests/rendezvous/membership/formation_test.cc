@@ -20,24 +20,26 @@ class Placing {
 
   void join(const std::string& host, const std::string& topology = "",
             std::optional<int> node_rank = std::nullopt) {
-    Node& node = job_.nodes[++last_id_];
-    node.id = last_id_;
+    Node& node = job_.nodes.add(++last_id_);
     node.join.host = host;
     node.join.topology = topology;
     node.join.node_rank = node_rank;
     node.connection = last_id_;
   }
   void lose(const std::string& host) {
-    std::erase_if(job_.nodes, [&](const auto& entry) { return entry.second.join.host == host; });
+    const auto found = std::find_if(job_.nodes.begin(), job_.nodes.end(), [&](const auto& entry) {
+      return entry.second.join.host == host;
+    });
+    job_.nodes.erase(found->first);
   }
   // Hosts by node rank.
   Hosts round() {
     const std::vector<NodeId> order = choose_nodes(job_);
     Hosts hosts;
     job_.rank_labels.clear();
-    for (auto& [id, node] : job_.nodes) node.node_rank.reset();
+    job_.nodes.edit_each([](Node& node) { node.node_rank.reset(); });
     for (std::size_t rank = 0; rank < order.size(); ++rank) {
-      Node& node = job_.nodes.at(order[rank]);
+      Node& node = job_.nodes.edit(order[rank]);
       node.node_rank = static_cast<int>(rank);
       job_.rank_labels.push_back(node.join.topology);
       hosts.push_back(node.join.host);
@@ -122,8 +124,7 @@ TEST_CASE("start messages: nodes of one role are counted by themselves, too") {
   JobState job;
   std::vector<NodeId> order;
   const auto add = [&](const char* role, int num_workers) {
-    Node& node = job.nodes[order.size() + 1];
-    node.id = order.size() + 1;
+    Node& node = job.nodes.add(order.size() + 1);
     node.join.role = role;
     node.join.num_workers = num_workers;
     order.push_back(node.id);

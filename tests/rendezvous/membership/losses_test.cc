@@ -345,9 +345,9 @@ TEST_CASE("Admission: more workers than a rank can count are refused") {
   join.num_workers = kMaxWorkersPerNode;
   constexpr int kFit = std::numeric_limits<int>::max() / kMaxWorkersPerNode;
   for (int i = 0; i < kFit - 1; ++i)
-    job.nodes[static_cast<NodeId>(i)].join.num_workers = kMaxWorkersPerNode;
+    job.nodes.add(static_cast<NodeId>(i)).join.num_workers = kMaxWorkersPerNode;
   CHECK_FALSE(admission(job, join, {}));
-  job.nodes[kFit].join.num_workers = kMaxWorkersPerNode;
+  job.nodes.add(kFit).join.num_workers = kMaxWorkersPerNode;
   REQUIRE(admission(job, join, {}));
   CHECK_THAT(admission(job, join, {})->message, Contains("--nproc-per-node"));
   join.num_workers = 1;

@@ -24,6 +24,21 @@ TEST_CASE("JobTable: random events break no invariant", "[random]") {
   CHECK(num_ends > num_worlds() / 2);
 }
 
+TEST_CASE("JobTable: restarts from the journal break no invariant", "[random]") {
+  std::uint64_t num_rounds = 0, num_restarts = 0;
+  RandomWorld::Options options;
+  options.percent_of_restarts = 10;
+  for (std::uint64_t seed = 1; seed <= num_worlds() / 5; ++seed) {
+    RandomWorld world(seed, options);
+    const auto violation = world.run();
+    if (violation) FAIL("seed " << seed << ", " << *violation);
+    num_rounds += world.num_rounds();
+    num_restarts += world.num_restarts();
+  }
+  CHECK(num_rounds > num_worlds() / 5);
+  CHECK(num_restarts > num_worlds() / 5);
+}
+
 TEST_CASE("JobTable: a machine that accepts a stale message of any type is caught", "[random]") {
   const auto type =
       GENERATE(as<std::string>(), "workers_running", "worker_failed", "workers_succeeded",

@@ -14,16 +14,10 @@ constexpr std::size_t kMaxAgents = 6;
 constexpr int kMaxDrainTicks = 300;
 constexpr char kStale[] = "stale";
 
-std::function<std::string()> counting_sessions() {
-  return [next = 0]() mutable { return "session-" + std::to_string(++next); };
-}
-
 }  // namespace
 
 RandomWorld::RandomWorld(std::uint64_t seed, Options options)
-    : options_(options),
-      state_(seed * 0x9E3779B97F4A7C15ULL + 1),
-      table_(MachineOptions{}, counting_sessions()) {
+    : options_(options), state_(seed * 0x9E3779B97F4A7C15ULL + 1), table_(make_table()) {
   // Not drawn: the worlds stay what they were without it.
   if (seed % 10 < 3) timeouts_.replacement = std::chrono::milliseconds(seed * 7919 % 30'000);
   settings_.min_nodes = 1 + static_cast<int>(random(3));
@@ -57,7 +51,13 @@ std::uint64_t RandomWorld::random(std::uint64_t below) {  // splitmix64
 
 std::optional<std::string> RandomWorld::run() {
   for (event_number_ = 0; event_number_ < options_.num_events && !violation_; ++event_number_) {
+    // Not drawn where there are none: those worlds stay what they were.
+    if (options_.percent_of_restarts > 0 && chance(options_.percent_of_restarts)) {
+      restarts_in_next_step_ = chance(50);
+      if (!restarts_in_next_step_) restart_rendezvous();
+    }
     random_event();
+    if (std::exchange(restarts_in_next_step_, false)) restart_rendezvous();
   }
   if (!violation_) drain();
   return violation_;
@@ -65,6 +65,61 @@ std::optional<std::string> RandomWorld::run() {
 
 void RandomWorld::violated(const std::string& what) {
   if (!violation_) violation_ = concat("event ", event_number_, ": ", what);
+}
+
+std::unique_ptr<JobTable> RandomWorld::make_table() {
+  MachineOptions options;
+  options.journalled = options_.percent_of_restarts > 0;
+  return std::make_unique<JobTable>(
+      options, [this] { return "session-" + std::to_string(++num_sessions_); });
+}
+
+// All connections end; what was said after the last batch was kept, or was never said.
+void RandomWorld::restart_rendezvous() {
+  ++num_restarts_;
+  for (Agent& agent : agents_) agent.connection.reset();
+  by_connection_.clear();
+  const std::string before = kept_text();
+  table_ = make_table();
+  for (const Action& action : table_->restore(journal_, Clock::duration::zero(), now_)) {
+    const auto* log = std::get_if<action::Log>(&action);
+    if (log != nullptr && log->level == LogLevel::kError) violated(log->text);
+  }
+  keep(table_->take_changes());
+  if (kept_text() != before) violated(concat("was ", before, " before, and after ", kept_text()));
+  check_jobs();
+}
+
+void RandomWorld::keep(const journal::Batch& batch) {
+  for (const journal::RowChange& row : batch) {
+    if (row.content) {
+      journal_[row.key] = *row.content;
+    } else {
+      journal_.erase(row.key);
+    }
+  }
+  if (table_->idle() && !journal_.empty()) {
+    violated("the journal keeps row " + journal_.begin()->first + " of a job that is gone");
+  }
+}
+
+// What a restart must not change.
+std::string RandomWorld::kept_text() const {
+  std::string text;
+  for (const JobStatus& job : table_->status()) {
+    text += concat(job.run_id, ' ', job.phase, ' ', job.round, ' ', job.failures, ' ',
+                   job.node_losses, ' ', job.preemptions, ' ', job.preempting, ' ', job.idle_rounds,
+                   ' ', job.verdict ? job.verdict->reason : "", ' ');
+    for (const auto& [key, why] : job.excluded) text += concat(key, why, ' ');
+    for (const NodeStatus& node : job.nodes) {
+      text += concat(node.host, node.phase, node.node_rank.value_or(-1), ' ');
+    }
+    for (const RoundRecord& round : job.rounds) {
+      text += concat(round.cause, round.seconds.running + round.seconds.lost(), ' ');
+    }
+    text += concat(job.settings.min_nodes, ' ', job.settings.max_nodes, '\n');
+  }
+  return text;
 }
 
 // ---- what happens ----
@@ -278,7 +333,7 @@ void RandomWorld::disconnect(Agent& agent) {
 }
 
 void RandomWorld::pass_time() {
-  const auto next = table_.next_deadline();
+  const auto next = table_->next_deadline();
   const bool jump = next && chance(50);
   now_ = jump ? std::max(now_, *next)
               : now_ + std::chrono::milliseconds(random(chance(80) ? 200 : 20'000));
@@ -287,8 +342,8 @@ void RandomWorld::pass_time() {
 
 // Nobody says anything any more: only deadlines can end the waits.
 void RandomWorld::drain() {
-  for (int i = 0; i < kMaxDrainTicks && !table_.idle() && !violation_; ++i) {
-    const auto next = table_.next_deadline();
+  for (int i = 0; i < kMaxDrainTicks && !table_->idle() && !violation_; ++i) {
+    const auto next = table_->next_deadline();
     if (!next) {
       violated("a job waits without a deadline");
       return;
@@ -296,7 +351,7 @@ void RandomWorld::drain() {
     now_ = std::max(now_, *next);
     step(event::Tick{});
   }
-  if (!table_.idle()) violated("a job did not end though all its deadlines passed");
+  if (!table_->idle()) violated("a job did not end though all its deadlines passed");
   for (const Agent& agent : agents_) {
     if (agent.connection && !agent.ended && !agent.is_liar)
       violated(agent.name + " was never told the end");
@@ -320,7 +375,8 @@ void RandomWorld::step(const Event& event) {
       if (options_.accepted_when_stale == type_of(message->envelope.message)) *round = live;
     }
   }
-  const Actions actions = table_.step(given, now_);
+  const Actions actions = table_->step(given, now_);
+  if (options_.percent_of_restarts > 0) keep(table_->take_changes());
   if (!stale_type.empty()) check_ignored(stale_type, before, actions);
   std::vector<std::vector<StartRound>> starts;  // of each round that begins in this step
   std::vector<std::vector<std::pair<StartRound, std::string>>> of_roles;  // likewise
@@ -328,7 +384,8 @@ void RandomWorld::step(const Event& event) {
   for (const Action& action : actions) {
     if (const auto* send = std::get_if<action::Send>(&action)) {
       const auto found = by_connection_.find(send->connection);
-      if (found != by_connection_.end()) receive(*found->second, send->envelope);
+      const bool arrives = found != by_connection_.end() && !restarts_in_next_step_;
+      if (arrives) receive(*found->second, send->envelope);
       const auto* start = std::get_if<StartRound>(&send->envelope.message);
       if (start != nullptr && !starts.empty()) {
         starts.back().push_back(*start);
@@ -352,6 +409,7 @@ void RandomWorld::step(const Event& event) {
     if (of_roles[i].size() == starts[i].size()) check_roles(std::move(of_roles[i]));
   }
   check_jobs();
+  if (restarts_in_next_step_) return;
   for (const ConnectionId id : closed) {
     const auto found = by_connection_.find(id);
     if (found != by_connection_.end()) {
@@ -430,7 +488,7 @@ void RandomWorld::check_ignored(const std::string& type, const std::string& befo
 
 std::string RandomWorld::status_text() const {
   std::string text;
-  for (const JobStatus& job : table_.status()) {
+  for (const JobStatus& job : table_->status()) {
     text += concat(job.run_id, ' ', job.phase, ' ', job.round, ' ', job.failures, ' ',
                    job.node_losses, ' ', job.preemptions, ' ', job.preempting, ' ', job.idle_rounds,
                    ' ', job.excluded.size(), ' ', job.hang ? job.hang->text : "", ' ');
@@ -508,13 +566,13 @@ void RandomWorld::check_ranks(const std::vector<StartRound>& starts) {
 }
 
 void RandomWorld::check_jobs() {
-  if (!table_.idle() && !table_.next_deadline()) violated("a job waits without a deadline");
-  std::erase_if(excluded_, [jobs = table_.status()](const auto& entry) {
+  if (!table_->idle() && !table_->next_deadline()) violated("a job waits without a deadline");
+  std::erase_if(excluded_, [jobs = table_->status()](const auto& entry) {
     return std::none_of(jobs.begin(), jobs.end(), [&](const JobStatus& job) {
       return job.run_id == entry.first;  // forgotten: a later job of this id knows nothing of it
     });
   });
-  for (const JobStatus& job : table_.status()) {
+  for (const JobStatus& job : table_->status()) {
     if (job.failures > job.settings.max_restarts + 1) violated("the restart budget was exceeded");
     if (job.phase == "running" && job.failures > job.settings.max_restarts) {
       violated("a round runs beyond the restart budget");

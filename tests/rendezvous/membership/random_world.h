@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +26,8 @@ class RandomWorld {
     // The machine is made to accept messages of this type ("workers_stopped") whatever round they
     // speak of: what the checks must notice.
     std::string accepted_when_stale;
+    // How often an event is that the rendezvous is killed and started again with its journal.
+    int percent_of_restarts = 0;
   };
 
   RandomWorld(std::uint64_t seed, Options options);
@@ -34,6 +37,7 @@ class RandomWorld {
 
   std::uint64_t num_rounds() const { return num_rounds_; }
   std::uint64_t num_ends() const { return num_ends_; }
+  std::uint64_t num_restarts() const { return num_restarts_; }
 
  private:
   struct Agent {
@@ -65,6 +69,10 @@ class RandomWorld {
   void say_something_of_ranks(Agent& agent, std::uint64_t round, bool asked);
   void say_something_stale(Agent& agent);
   void disconnect(Agent& agent);
+  void restart_rendezvous();
+  std::unique_ptr<JobTable> make_table();
+  std::string kept_text() const;
+  void keep(const journal::Batch& batch);
   void pass_time();
   void drain();
 
@@ -83,7 +91,10 @@ class RandomWorld {
 
   const Options options_;
   std::uint64_t state_;
-  JobTable table_;
+  int num_sessions_ = 0;
+  std::unique_ptr<JobTable> table_;
+  journal::Rows journal_;
+  bool restarts_in_next_step_ = false;  // after its changes are kept, before anybody is told
   JobSettings settings_;
   JobTimeouts timeouts_;
   const Clock::time_point began_{std::chrono::hours(1)};
@@ -94,7 +105,7 @@ class RandomWorld {
   std::map<std::string, std::uint64_t> round_of_job_;
   ConnectionId next_connection_ = 1;
   int event_number_ = 0;
-  std::uint64_t num_rounds_ = 0, num_ends_ = 0;
+  std::uint64_t num_rounds_ = 0, num_ends_ = 0, num_restarts_ = 0;
   std::optional<std::string> violation_;
 };
 

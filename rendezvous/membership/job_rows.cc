@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/job_rows.h"
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+#include "common/error.h"
+#include "rendezvous/membership/codec.h"
+#include "rendezvous/membership/row_fields.h"
+
+namespace ddprun::membership {
+namespace {
+
+constexpr std::string_view kJob = "job", kState = "state", kRounds = "rounds",
+                           kFailures = "failures", kNodes = "nodes/";
+
+}  // namespace
+
+// What RowWriter and RowReader find by the types of their arguments. As enumerators are written by
+// number, new ones go to the end of each enum.
+static NodePhase last_of(NodePhase) { return NodePhase::kStopping; }
+static JobPhase last_of(JobPhase) { return JobPhase::kEnded; }
+
+// ---- messages, as the protocol has them ----
+
+static std::string row_text(const RendezvousMessage& message) {
+  return encode(RendezvousEnvelope{0, 0, message});
+}
+static void read_row_text(std::string_view text, RendezvousMessage& message) {
+  message = decode_rendezvous_message(text).message;
+}
+static std::string row_text(const JobEnd& end) { return row_text(RendezvousMessage(end)); }
+static void read_row_text(std::string_view text, JobEnd& end) {
+  end = std::get<JobEnd>(decode_rendezvous_message(text).message);
+}
+static std::string row_text(const Join& join) { return encode(AgentEnvelope{0, 0, join}); }
+static void read_row_text(std::string_view text, Join& join) {
+  join = std::get<Join>(decode_agent_message(text).message);
+}
+static std::string row_text(const WorkerFailure& failure) {
+  return encode(AgentEnvelope{0, 0, WorkerFailed{0, failure}});
+}
+static void read_row_text(std::string_view text, WorkerFailure& failure) {
+  failure = std::get<WorkerFailed>(decode_agent_message(text).message).failure;
+}
+
+// ---- the fields of each part; Self is the type or its const ----
+
+template <typename Self, typename Fields>
+requires std::same_as<std::remove_const_t<Self>, ConnectionFacts>
+void each_field(Self& facts, Fields& fields) {
+  fields("peer_addr", facts.peer_addr);
+  fields("local_addr", facts.local_addr);
+  fields("local_port", facts.local_port);
+  fields("peer_is_loopback", facts.peer_is_loopback);
+}
+
+template <typename Self, typename Fields>
+requires std::same_as<std::remove_const_t<Self>, JobDeadlines>
+void each_field(Self& deadlines, Fields& fields) {
+  fields("join", deadlines.join);
+  fields("last_call", deadlines.last_call);
+  fields("backoff", deadlines.backoff);
+  fields("fenced", deadlines.fenced);
+  fields("start", deadlines.start);
+  fields("barrier", deadlines.barrier);
+  fields("preempt", deadlines.preempt);
+  fields("stop", deadlines.stop);
+  fields("linger", deadlines.linger);
+  fields("join_restart", deadlines.join_restart);
+}
+
+template <typename Self, typename Fields>
+requires std::same_as<std::remove_const_t<Self>, HangStatus>
+void each_field(Self& hang, Fields& fields) {
+  fields("round", hang.round);
+  fields("text", hang.text);
+  fields("lines", hang.lines);
+  fields("acted", hang.acted);
+}
+
+template <typename Self, typename Fields>
+requires requires { typename std::remove_const_t<Self>::JournalledByItself; }
+void each_field(Self& part, Fields& fields) { std::remove_const_t<Self>::each_field(part, fields); }
+
+template <typename Self, typename Fields>
+requires std::same_as<std::remove_const_t<Self>, PhaseSeconds>
+void each_field(Self& seconds, Fields& fields) {
+  fields("rendezvous", seconds.rendezvous);
+  fields("spawn", seconds.spawn);
+  fields("first_step", seconds.first_step);
+  fields("running", seconds.running);
+  fields("redone", seconds.redone);
+  fields("detect", seconds.detect);
+  fields("stop", seconds.stop);
+}
+
+template <typename Self, typename Fields>
+requires std::same_as<std::remove_const_t<Self>, RoundRecord>
+void each_field(Self& record, Fields& fields) {
+  fields("round", record.round);
+  fields("num_nodes", record.num_nodes);
+  fields("num_spares", record.num_spares);
+  fields("world_size", record.world_size);
+  fields("came", record.came);
+  fields("went", record.went);
+  fields("stragglers", record.stragglers);
+  fields("first_failure", record.first_failure);
+  fields("victims", record.victims);
+  fields("cause", record.cause);
+  fields("first_step", record.first_step);
+  fields("last_step", record.last_step);
+  fields("steps_redone", record.steps_redone);
+  fields("seconds", record.seconds);
+}
+
+template <typename Self, typename Fields>
+requires std::same_as<std::remove_const_t<Self>, RoundFailures::Entry>
+void each_field(Self& entry, Fields& fields) {
+  fields("node", entry.node);
+  fields("node_key", entry.node_key);
+  fields("failure", entry.failure);
+  fields("at", entry.at);
+  fields("error", entry.error);
+}
+
+template <typename Self, typename Fields>
+requires std::same_as<std::remove_const_t<Self>, Node>
+void each_field(Self& node, Fields& fields) {
+  fields("id", node.id);
+  fields("join", node.join);
+  fields("facts", node.facts);
+  fields("key", node.key);
+  fields("session", node.session);
+  fields("channel", node.channel);
+  fields("phase", node.phase);
+  fields("node_rank", node.node_rank);
+  fields("fenced_until", node.fenced_until);
+  fields("stepped", node.stepped);
+  fields("emptied", node.emptied);
+  fields("warned", node.warned);
+  fields("departed", node.departed);
+  fields("preempted", node.preempted);
+  fields("excluded", node.excluded);
+  fields("left", node.left);
+  fields("gone", node.gone);
+}
+
+// The row "state": what may change with any message.
+template <typename Self, typename Fields>
+requires std::same_as<std::remove_const_t<Self>, JobState>
+void each_field(Self& job, Fields& fields) {
+  fields("phase", job.phase);
+  fields("deadlines", job.deadlines);
+  fields("next_node_id", job.next_node_id);
+  fields("rank_wishes", job.rank_wishes);
+  fields("first_failures", job.first_failures);
+  fields("excluded", job.excluded);
+  fields("verdict", job.verdict);
+  fields("verdict_after_stop", job.verdict_after_stop);
+  fields("round", job.round);
+  fields("round_started", job.round_started);
+  fields("round_nodes", job.round_nodes);
+  fields("num_stepped", job.num_stepped);
+  fields("first_step", job.first_step);
+  fields("preempting", job.preempting);
+  fields("time_is_over", job.time_is_over);
+  fields("was_preempted", job.was_preempted);
+  fields("preemption_verdict", job.preemption_verdict);
+  fields("last_hang", job.last_hang);
+  fields("failures", job.failures);
+  fields("node_losses", job.node_losses);
+  fields("preemptions", job.preemptions);
+  fields("idle_rounds", job.idle_rounds);
+  fields("quick_failures", job.quick_failures);
+  fields("vain_join_restarts", job.vain_join_restarts);
+  fields("nodes_before_join_restart", job.nodes_before_join_restart);
+  fields("inquiries", job.inquiries);
+}
+
+namespace {
+
+template <typename T>
+std::string row_of(const T& part) {
+  RowWriter writer;
+  each_field(part, writer);
+  return writer.text();
+}
+
+std::string node_key_of(NodeId id) { return concat(kNodes, id); }
+
+// The job's settings are those of a join.
+std::string job_row(const JobState& job) {
+  Join join;
+  join.run_id = job.run_id;
+  join.instance = "job";
+  join.settings = job.settings;
+  join.timeouts = job.timeouts;
+  return row_text(join);
+}
+
+const std::string& row_at(const journal::Rows& rows, std::string_view key) {
+  const auto found = rows.find(std::string(key));
+  if (found == rows.end())
+    throw Error(ErrorCode::kProtocol, concat("its row \"", key, "\" is missing"));
+  return found->second;
+}
+
+}  // namespace
+
+void JobRows::collect(JobState& job, const std::string& prefix, journal::Batch& batch) {
+  const auto put = [&](std::string_view key, std::string content) {
+    batch.push_back({concat(prefix, key), std::move(content)});
+  };
+  for (const NodeId id : job.nodes.take_changed()) {
+    const auto found = job.nodes.find(id);
+    if (found != job.nodes.end()) {
+      put(node_key_of(id), row_of(found->second));
+    } else {
+      batch.push_back({prefix + node_key_of(id), std::nullopt});
+    }
+  }
+  if (is_new_) put(kJob, job_row(job));
+  if (is_new_ || job.ledger.version() != ledger_version_) {
+    ledger_version_ = job.ledger.version();
+    RowWriter writer;
+    writer("rank_labels", job.rank_labels);
+    writer("ledger", job.ledger);
+    put(kRounds, writer.text());
+  }
+  if (is_new_ || job.round_failures.version() != failures_version_) {
+    failures_version_ = job.round_failures.version();
+    put(kFailures, row_of(job.round_failures));
+  }
+  RowWriter writer;
+  each_field(std::as_const(job), writer);
+  writer("num_nodes", job.nodes.size());
+  if (std::string text = writer.text(); text != state_) {
+    state_ = text;
+    put(kState, std::move(text));
+  }
+  is_new_ = false;
+}
+
+void JobRows::erase(JobState& job, const std::string& prefix, journal::Batch& batch) {
+  for (const std::string_view key : {kJob, kState, kRounds, kFailures}) {
+    batch.push_back({concat(prefix, key), std::nullopt});
+  }
+  std::set<NodeId> ids = job.nodes.take_changed();
+  for (const auto& [id, node] : job.nodes) ids.insert(id);
+  for (const NodeId id : ids) batch.push_back({prefix + node_key_of(id), std::nullopt});
+}
+
+JobState read_job(const journal::Rows& rows, Clock::duration clock_shift) {
+  JobState job;
+  Join join;
+  read_row_text(row_at(rows, kJob), join);
+  job.run_id = join.run_id;
+  job.settings = join.settings;
+  job.timeouts = join.timeouts;
+  RowReader state(row_at(rows, kState), clock_shift);
+  each_field(job, state);
+  std::size_t num_nodes = 0;
+  state("num_nodes", num_nodes);
+  RowReader rounds(row_at(rows, kRounds), clock_shift);
+  rounds("rank_labels", job.rank_labels);
+  rounds("ledger", job.ledger);
+  RowReader failures(row_at(rows, kFailures), clock_shift);
+  each_field(job.round_failures, failures);
+  for (const auto& [key, content] : rows) {
+    if (!key.starts_with(kNodes)) continue;
+    Node node;
+    RowReader fields(content, clock_shift);
+    each_field(node, fields);
+    if (key != node_key_of(node.id)) {
+      throw Error(ErrorCode::kProtocol, concat("row \"", key, "\" is of another node"));
+    }
+    job.nodes.add(node.id) = std::move(node);
+  }
+  if (job.nodes.size() != num_nodes) {
+    throw Error(ErrorCode::kProtocol,
+                concat("it had ", num_nodes, " nodes, of which ", job.nodes.size(), " are there"));
+  }
+  return job;
+}
+
+}  // namespace ddprun::membership

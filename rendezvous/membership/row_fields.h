@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain data as a JSON object and back, by one list of fields for both directions:
+//
+//   struct Point { int x, y; };
+//   template <typename Self, typename Fields>   // Self: Point or const Point
+//   void each_field(Self& point, Fields& fields) { fields("x", point.x); fields("y", point.y); }
+//
+// What is read may lack fields, where an older version wrote it: they keep what they have. Fields
+// that are not known are skipped. Pure.
+#pragma once
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+#include <chrono>
+#include <concepts>
+#include <deque>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/membership/json_fields.h"
+
+namespace ddprun::membership {
+
+class RowWriter {
+ public:
+  template <typename T>
+  void operator()(std::string_view name, const T& field) {
+    object_[name] = value(field);
+  }
+
+  std::string text() const { return boost::json::serialize(object_); }
+
+  static boost::json::value value(bool field) { return field; }
+  static boost::json::value value(double field) { return field; }
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) static boost::json::value value(T field) {
+    return static_cast<std::int64_t>(field);
+  }
+  template <typename T>
+  requires std::is_enum_v<T>
+  static boost::json::value value(T field) { return static_cast<std::int64_t>(field); }
+  static boost::json::value value(const std::string& field) {
+    const std::string clean = clean_utf8(field, std::numeric_limits<std::size_t>::max());
+    return boost::json::string(clean);
+  }
+  template <typename Rep, typename Period>
+  static boost::json::value value(std::chrono::duration<Rep, Period> field) {
+    return static_cast<std::int64_t>(field.count());
+  }
+  static boost::json::value value(Clock::time_point field) {
+    return value(field.time_since_epoch());
+  }
+  template <typename T>
+  static boost::json::value value(const std::optional<T>& field) {
+    return field ? value(*field) : boost::json::value(nullptr);
+  }
+  template <typename T>
+  static boost::json::value value(const std::vector<T>& field) {
+    return list(field);
+  }
+  template <typename T>
+  static boost::json::value value(const std::deque<T>& field) {
+    return list(field);
+  }
+  template <typename Key, typename T>
+  static boost::json::value value(const std::map<Key, T>& field) {
+    return list(field);
+  }
+  template <typename A, typename B>
+  static boost::json::value value(const std::pair<A, B>& field) {
+    return boost::json::array{value(field.first), value(field.second)};
+  }
+  // A struct with each_field(), or a type with row_text() (a message of the protocol).
+  template <typename T>
+  requires std::is_class_v<T>
+  static boost::json::value value(const T& field) {
+    if constexpr (requires { row_text(field); }) {
+      return boost::json::string(row_text(field));
+    } else {
+      RowWriter inner;
+      each_field(field, inner);
+      return std::move(inner.object_);
+    }
+  }
+
+ private:
+  template <typename List>
+  static boost::json::value list(const List& field) {
+    boost::json::array array;
+    for (const auto& each : field) array.push_back(value(each));
+    return array;
+  }
+
+  boost::json::object object_;
+};
+
+// Throws Error(kProtocol) that names the field where a value is of another type or out of range.
+class RowReader {
+ public:
+  // `clock_shift` is added to each point in time: the clock that they were taken from may have been
+  // another one.
+  RowReader(std::string_view text, Clock::duration clock_shift)
+      : RowReader(parse(text), clock_shift) {}
+
+  template <typename T>
+  void operator()(std::string_view name, T& field) {
+    const auto* found = object_.if_contains(name);
+    if (found == nullptr) return;
+    try {
+      read(*found, field);
+    } catch (const boost::system::system_error&) {
+      throw Error(ErrorCode::kProtocol, concat('"', name, "\" is of another type"));
+    }
+  }
+
+ private:
+  using Value = boost::json::value;
+
+  RowReader(boost::json::object object, Clock::duration clock_shift)
+      : object_(std::move(object)), clock_shift_(clock_shift) {}
+
+  static boost::json::object parse(std::string_view text) {
+    boost::system::error_code error;
+    const Value value = boost::json::parse(text, error);
+    const auto* object = error ? nullptr : value.if_object();
+    if (object == nullptr) throw Error(ErrorCode::kProtocol, "it is no JSON object");
+    return *object;
+  }
+
+  void read(const Value& value, bool& field) { field = value.as_bool(); }
+  void read(const Value& value, double& field) { field = value.to_number<double>(); }
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) void read(const Value& value, T& field) {
+    field = value.to_number<T>();
+  }
+  template <typename T>
+  requires std::is_enum_v<T>
+  void read(const Value& value, T& field) {
+    std::underlying_type_t<T> number{};
+    read(value, number);
+    if (number < 0 || number > static_cast<std::underlying_type_t<T>>(last_of(field))) {
+      throw Error(ErrorCode::kProtocol, concat("there is no phase ", number));
+    }
+    field = static_cast<T>(number);
+  }
+  void read(const Value& value, std::string& field) { field = std::string_view(value.as_string()); }
+  template <typename Rep, typename Period>
+  void read(const Value& value, std::chrono::duration<Rep, Period>& field) {
+    field = std::chrono::duration<Rep, Period>(value.to_number<Rep>());
+  }
+  void read(const Value& value, Clock::time_point& field) {
+    field = Clock::time_point(Clock::duration(value.to_number<Clock::rep>())) + clock_shift_;
+  }
+  template <typename T>
+  void read(const Value& value, std::optional<T>& field) {
+    if (value.is_null()) return field.reset();
+    read(value, field.emplace());
+  }
+  template <typename T>
+  void read(const Value& value, std::vector<T>& field) {
+    read_list(value, field);
+  }
+  template <typename T>
+  void read(const Value& value, std::deque<T>& field) {
+    read_list(value, field);
+  }
+  template <typename Key, typename T>
+  void read(const Value& value, std::map<Key, T>& field) {
+    std::vector<std::pair<Key, T>> entries;
+    read_list(value, entries);
+    field = std::map<Key, T>(entries.begin(), entries.end());
+  }
+  template <typename A, typename B>
+  void read(const Value& value, std::pair<A, B>& field) {
+    const auto& both = value.as_array();
+    read(both.at(0), field.first);
+    read(both.at(1), field.second);
+  }
+  template <typename T>
+  requires std::is_class_v<T>
+  void read(const Value& value, T& field) {
+    if constexpr (requires { read_row_text(std::string_view(), field); }) {
+      read_row_text(std::string_view(value.as_string()), field);
+    } else {
+      RowReader inner(value.as_object(), clock_shift_);
+      each_field(field, inner);
+    }
+  }
+  template <typename List>
+  void read_list(const Value& value, List& field) {
+    field.clear();
+    for (const Value& each : value.as_array()) read(each, field.emplace_back());
+  }
+
+  boost::json::object object_;
+  Clock::duration clock_shift_;
+};
+
+}  // namespace ddprun::membership
