@@ -16,13 +16,11 @@ membership::JobState job_state(const RoundKnowledge& knowledge) {
   membership::JobState job;
   job.settings.rdzv_backend = knowledge.is_static ? membership::kStaticBackend : "c10d";
   for (std::size_t rank = 0; rank < knowledge.nodes.size(); ++rank) {
-    membership::Node node;
-    node.id = rank;
+    membership::Node& node = job.nodes.add(rank);
     node.join.num_workers = knowledge.nodes[rank].num_workers;
     node.join.role = knowledge.role;
     node.join.store_port = knowledge.store_port;
     node.facts.peer_addr = knowledge.nodes[rank].addr;
-    job.nodes.emplace(node.id, std::move(node));
   }
   return job;
 }
