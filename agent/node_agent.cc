@@ -47,7 +47,8 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
           [this](const membership::AgentEvent& link_event) { heard(link_event); },
           [this](const std::string& why) {
             if (!taken_in_ && events_.unreached) events_.unreached(why);
-          }),
+          },
+          options_.token),
       store_(io),
       failure_details_(options_.environment.num_workers,
                        options_.workers.output.has_files() ? &console.log_writer() : nullptr),

@@ -66,7 +66,8 @@ inline constexpr char kRdzvId[] = "DDPRUN_RDZV_ID";
 inline constexpr char kPetRdzvId[] = "PET_RDZV_ID";
 // PET_<FLAG> (upper case, "_" for "-") gives a flag its value where the command line has none.
 inline constexpr char kPetPrefix[] = "PET_";
-inline constexpr char kOwnPrefix[] = "DDPRUN_";  // likewise, and stronger
+inline constexpr char kOwnPrefix[] = "DDPRUN_";            // likewise, and stronger
+inline constexpr char kTokenFile[] = "DDPRUN_TOKEN_FILE";  // a path; also of ddprund, ddprunctl
 inline constexpr char kConfig[] = "DDPRUN_CONFIG";
 inline constexpr char kShutdownTimeout[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";  // torchrun's
 inline constexpr char kLogLevel[] = "LOGLEVEL";  // likewise: DEBUG, INFO, WARNING, ERROR, CRITICAL

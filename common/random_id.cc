@@ -9,25 +9,19 @@
 
 namespace ddprun {
 
-RandomBytes random_bytes() {
-  RandomBytes bytes;
+void draw_random(std::span<std::uint8_t> bytes) {
   std::size_t filled = 0;
   while (filled < bytes.size()) {
     const ssize_t got = ::getrandom(bytes.data() + filled, bytes.size() - filled, 0);
     if (got < 0 && errno != EINTR) throw_system_error("getrandom", errno);
     if (got > 0) filled += static_cast<std::size_t>(got);
   }
-  return bytes;
 }
 
-std::string to_hex(const RandomBytes& bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const std::uint8_t byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
+RandomBytes random_bytes() {
+  RandomBytes bytes;
+  draw_random(bytes);
+  return bytes;
 }
 
 std::string random_id() { return to_hex(random_bytes()); }

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A name or a secret that nobody else draws: 16 bytes from the kernel's random numbers.
+// Names and secrets that nobody else draws, from the kernel's random numbers.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
+
+#include "common/hex.h"
 
 namespace ddprun {
 
 using RandomBytes = std::array<std::uint8_t, 16>;
 
-// Throws Error(kSystem).
+// These throw Error(kSystem).
+void draw_random(std::span<std::uint8_t> bytes);
 RandomBytes random_bytes();
 
-// 32 hexadecimal digits, in small letters.
-std::string to_hex(const RandomBytes& bytes);
-
-// to_hex(random_bytes()).
+// to_hex(random_bytes()): 32 digits.
 std::string random_id();
 
 }  // namespace ddprun

@@ -145,6 +145,7 @@ agent::NodeAgentOptions Job::agent_options() const {
   const bool is_static = plan_.rendezvous.mode == RendezvousMode::kStatic;
   agent::NodeAgentOptions options;
   options.connect_to = claim_.connect_to;
+  options.token = plan_.token;
   options.command = worker_command(plan_);
 
   membership::AgentOptions& machine = options.machine;
@@ -308,6 +309,7 @@ void Job::lose_patience() {
 void Job::serve_rendezvous(std::vector<UniqueFd> listeners) {
   rendezvous::DaemonOptions options;
   options.embedded = true;
+  options.token = plan_.token;
   daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);
 }
 

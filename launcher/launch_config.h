@@ -43,6 +43,7 @@ struct LaunchConfig {
   std::optional<int> node_rank;
   std::string master_addr;
   std::optional<std::uint16_t> master_port;
+  std::string token_file;  // nodes prove to each other that they have its content; empty: needn't
   std::string local_addr;  // what peers are told to reach this node by
   std::string topology;    // "pod1.rack7": where this node stands
 

@@ -179,6 +179,23 @@ void find_rendezvous(Preparation& result, const std::vector<ConfigFile>& files) 
   if (!discovery.note.empty()) result.notes.push_back(discovery.note);
 }
 
+// With fixed ranks the workers' store is on the rendezvous' own port, which serves none then.
+void read_token(Preparation& result) {
+  JobPlan& plan = result.plan;
+  if (plan.config.token_file.empty()) return;
+  try {
+    plan.token = Secret::from_file(plan.config.token_file);
+  } catch (const Error& error) {
+    result.problems.push_back(concat("--token-file: ", error.what()));
+  }
+  if (plan.rendezvous.mode == RendezvousMode::kStatic) {
+    result.problems.push_back(
+        "--token-file with --master-addr or --rdzv-backend=static: workers meet on the rendezvous' "
+        "own port then, which a token closes to them; give --rdzv-endpoint in place of it "
+        "(--node-rank works with both)");
+  }
+}
+
 }  // namespace
 
 std::string temporary_directory(const Environment& environment) {
@@ -223,6 +240,7 @@ Preparation prepare(CommandLine line, Environment environment, const std::string
     find_placement(result);
   }
   find_rendezvous(result, line.files);
+  read_token(result);
   LaunchConfig& settled = result.plan.config;
   if (settled.connect_timeout.count() == 0) settled.connect_timeout = settled.rendezvous_timeout;
   if (result.problems.empty()) find_output(result, argv0, line.values.as_given("log-dir"));

@@ -2,12 +2,14 @@
 // From what the user asked for to what is to be done: every look-up that needs no network.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/preflight/node_facts.h"
 #include "common/environment.h"
+#include "common/secret.h"
 #include "launcher/cli.h"
 #include "launcher/endpoint_discovery.h"
 #include "launcher/hosts/under_channel.h"
@@ -22,6 +24,7 @@ struct JobPlan {
   LaunchConfig config;
   Environment environment;
   RendezvousPlan rendezvous;
+  std::shared_ptr<const Secret> token;  // second owners: the agent, the rendezvous; null: none
   Program program;
   int num_workers = 1;
   agent::NodeNeeds needs;  // for the preflight

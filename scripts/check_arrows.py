@@ -12,13 +12,15 @@ import tempfile
 
 # Folder → folders of ours that its files may include (itself always). The order is the arrows'.
 STORE = ["common", "rendezvous/store"]
-MEMBERSHIP = STORE + ["rendezvous/journal", "rendezvous/store_server", "rendezvous/membership"]
+MEMBERSHIP = STORE + ["rendezvous/journal", "rendezvous/store_server", "rendezvous/security",
+                      "rendezvous/membership"]
 ALLOWED = {
     "common": [],
     "rendezvous/journal": ["common"],
     "rendezvous/store": ["common"],
     "rendezvous/store_server": STORE,
-    "rendezvous/membership": STORE + ["rendezvous/journal", "rendezvous/store_server"],
+    "rendezvous/security": ["common"],
+    "rendezvous/membership": STORE + ["rendezvous/journal", "rendezvous/store_server", "rendezvous/security"],
     "rendezvous/daemon": MEMBERSHIP,
     "agent": MEMBERSHIP,
     "launcher": MEMBERSHIP + ["rendezvous/daemon", "agent"],
@@ -35,6 +37,7 @@ EXTERNAL = [
     (r"boost/(asio|beast)", ["rendezvous/store_server", "rendezvous/membership", "rendezvous/daemon",
                              "agent", "launcher", "ctl"],
      "the worker SDK, the store client and common/ use no Asio"),
+    (r"openssl/", ["rendezvous/security"], "only rendezvous/security knows the cryptographic library"),
     (r"spdlog/", ["rendezvous/daemon", "launcher", "ctl"], "only the programs choose a log library"),
     (r"CLI/", ["rendezvous/daemon", "launcher", "ctl", "examples"],
      "only a program's cli.cc knows flags"),

@@ -16,6 +16,7 @@
 #include "rendezvous/daemon/http_session.h"
 #include "rendezvous/daemon/jobs_json.h"
 #include "rendezvous/daemon/port_listener.h"
+#include "rendezvous/daemon/proof_gate.h"
 #include "rendezvous/daemon/round_stores.h"
 
 namespace ddprun::rendezvous {
@@ -51,7 +52,17 @@ class Daemon::Impl {
     };
     hub_ = std::make_shared<AgentHub>(io_, std::move(agents));
 
+    if (options_.token) {
+      ProofGate::Options gate;
+      gate.timeout = options_.handshake_timeout;
+      gate.max_waiting = options_.max_handshakes;
+      gate.max_message_bytes = options_.max_message_bytes;
+      gate.admitted = [this](const auto& frames) { hub_->take(frames); };
+      gate_ = std::make_shared<ProofGate>(io_, std::move(gate));
+    }
+
     PortListener::Options port;
+    port.is_closed = options_.token != nullptr;
     port.first_byte_timeout = options_.handshake_timeout;
     port.max_silent = options_.max_handshakes;
     listener_ = std::make_shared<PortListener>(
@@ -63,6 +74,7 @@ class Daemon::Impl {
   void stop() {
     listener_->stop();
     for (const auto& [key, session] : std::exchange(sessions_, {})) session->stop();
+    if (gate_) gate_->stop();
     hub_->stop();
   }
 
@@ -123,9 +135,10 @@ class Daemon::Impl {
     options.frames.max_message_bytes = options_.max_message_bytes;
     options.page = [this](std::string_view path) { return page(path); };
     options.ended = [this, number](HttpSession&) { sessions_.erase(number); };
-    options.agent = [this, number](HttpSession&, const auto& frames) {
+    options.token = options_.token;
+    options.agent = [this, number](HttpSession&, const auto& frames, auto proof) {
       sessions_.erase(number);
-      hub_->take(frames);
+      gate_ ? gate_->take(frames, std::move(proof)) : hub_->take(frames);
     };
     return options;
   }
@@ -136,6 +149,7 @@ class Daemon::Impl {
           "application/json",
           concat("{\"service\":\"", kServiceName, "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")};
     }
+    if (options_.token) return std::nullopt;
     if (path == "/v1/jobs") return HttpSession::Page{"application/json", jobs_json()};
     return std::nullopt;
   }
@@ -146,6 +160,7 @@ class Daemon::Impl {
   int exit_code_ = 0;  // of the job that ended last
   RoundStores stores_;
   std::shared_ptr<AgentHub> hub_;           // second owner: its waits
+  std::shared_ptr<ProofGate> gate_;         // likewise; null: no token
   std::shared_ptr<PortListener> listener_;  // likewise
   // Oldest first; second owners: likewise.
   std::map<std::uint64_t, std::shared_ptr<HttpSession>> sessions_;

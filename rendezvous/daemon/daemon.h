@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/endpoint.h"
+#include "common/secret.h"
 #include "common/socket.h"
 #include "common/unique_fd.h"
 #include "rendezvous/store_server/store_server.h"
@@ -25,7 +26,9 @@ struct DaemonOptions {
   std::chrono::milliseconds handshake_timeout{10'000};  // accept → request read; upgrade → Join
   std::size_t max_message_bytes = std::size_t{1} << 20;  // of a control message
   std::size_t max_handshakes =
-      4096;                         // connections that have not said who they are; the oldest goes
+      4096;  // connections that have not said who they are; the oldest goes
+  // Agents prove that they have it, and there is no store on the port. Null: all are taken.
+  std::shared_ptr<const Secret> token;
   store::StoreServerOptions store;  // of the plain store and of static rounds
 };
 

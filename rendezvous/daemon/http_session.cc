@@ -4,6 +4,7 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/write.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
+#include <boost/beast/websocket/stream_base.hpp>
 #include <utility>
 
 #include "common/log.h"
@@ -107,6 +108,13 @@ void HttpSession::upgrade() {
   }
   arm_timer("the WebSocket handshake");
   frames_ = std::make_shared<membership::FrameStream>(std::move(socket_), options_.frames);
+  if (options_.token) {
+    proof_ = std::make_unique<security::RendezvousProof>(options_.token, "");
+    const auto add_challenge = [text = proof_->challenge()](websocket::response_type& answer) {
+      answer.set(security::kChallengeHeader, text);
+    };
+    frames_->stream().set_option(websocket::stream_base::decorator(add_challenge));
+  }
   frames_->stream().async_accept(parser_->get(), [self = shared_from_this(), frames = frames_](
                                                      boost::system::error_code error) {
     self->timer_.cancel();
@@ -119,7 +127,7 @@ void HttpSession::upgrade() {
     self->frames_.reset();
     const auto agent = std::exchange(self->options_.agent, nullptr);
     const auto ended = std::exchange(self->options_.ended, nullptr);
-    if (agent) agent(*self, frames);
+    if (agent) agent(*self, frames, std::move(self->proof_));
   });
 }
 

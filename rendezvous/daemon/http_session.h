@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "rendezvous/membership/frame_stream.h"
+#include "rendezvous/security/proof.h"
 
 namespace ddprun::rendezvous {
 
@@ -33,9 +34,13 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
     membership::FrameStream::Limits frames;
+    std::shared_ptr<const Secret> token;  // agents are to prove that they have it; null: needn't
     std::function<std::optional<Page>(std::string_view path)> page;  // nullopt: 404
     // One of the two, once. agent: upgraded, not started; `this` session is done with it.
-    std::function<void(HttpSession&, std::shared_ptr<membership::FrameStream>)> agent;
+    // It was told the challenge of `proof`, which is null without a token.
+    std::function<void(HttpSession&, std::shared_ptr<membership::FrameStream>,
+                       std::unique_ptr<security::RendezvousProof> proof)>
+        agent;
     std::function<void(HttpSession&)> ended;
   };
 
@@ -61,6 +66,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   boost::beast::http::response<boost::beast::http::string_body> response_;
   std::shared_ptr<membership::FrameStream> frames_;  // second owner: its handshake
+  std::unique_ptr<security::RendezvousProof> proof_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -13,11 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/man_entries.h"
 #include "common/man_page.h"
+#include "common/secret.h"
 #include "common/signal_names.h"
 #include "common/socket.h"
 #include "common/standard_streams.h"
@@ -53,7 +55,7 @@ int fail_unknown(const std::string& word) {
   const std::string flag = word.substr(0, word.find('='));
   if (!flag.starts_with('-')) return fail("takes no argument, got \"" + word + "\"");
   return fail("unknown flag " + flag +
-              did_you_mean(flag, {"--listen", "--verbose", "--version", "--help"}) +
+              did_you_mean(flag, {"--listen", "--token-file", "--verbose", "--version", "--help"}) +
               " (see ddprund --help)");
 }
 
@@ -78,7 +80,28 @@ void say_end(int signal_number, const std::vector<std::string>& jobs) {
   }
 }
 
-int serve(const Endpoint& endpoint) {
+struct Flags {
+  std::string listen = "127.0.0.1:29400";
+  std::string token_file;
+  bool verbose = false;
+  bool print_man = false;
+};
+
+// Said once for each address that others may reach.
+void say_who_can_come_in(const SocketAddress& address, bool has_token) {
+  if (has_token) {
+    log_info("only who proves to have the token can join jobs at ", address.text(),
+             "; what is said there can be read on the way");
+  } else {
+    log_warning("anyone who reaches ", address.text(),
+                " can join jobs and read their keys: use it on a trusted network only, or with "
+                "--token-file");
+  }
+}
+
+int serve(const Endpoint& endpoint, const Flags& flags) {
+  rendezvous::DaemonOptions options;
+  if (!flags.token_file.empty()) options.token = Secret::from_file(flags.token_file);
   auto listeners = endpoint.host.empty() ? rendezvous::bind_everywhere(endpoint.port)
                                          : rendezvous::bind_endpoint(endpoint);
   std::vector<SocketAddress> addresses;
@@ -87,7 +110,6 @@ int serve(const Endpoint& endpoint) {
   boost::asio::signal_set signals(io, SIGTERM, SIGINT, SIGQUIT);
   boost::asio::signal_set outlived(io, SIGHUP, SIGUSR1, SIGUSR2);
   outlive_signals(outlived);
-  rendezvous::DaemonOptions options;
   rendezvous::Daemon daemon(io, std::move(listeners), options);
   signals.async_wait([&](boost::system::error_code error, int number) {
     if (error) return;
@@ -97,10 +119,7 @@ int serve(const Endpoint& endpoint) {
   // Said when all is in place: who waits for this line may connect, or end us, from then on.
   for (const SocketAddress& address : addresses) {
     log_info("listening on ", address.text());
-    if (!address.is_loopback()) {
-      log_warning("anyone who reaches ", address.text(),
-                  " can join jobs and read their keys: use it on a trusted network only");
-    }
+    if (!address.is_loopback()) say_who_can_come_in(address, options.token != nullptr);
   }
   io.run();
   return static_cast<int>(ExitCode::kOk);
@@ -111,7 +130,7 @@ ManPage man_page(const CLI::App& app) {
       .name = "ddprund",
       .section = 8,
       .summary = "the rendezvous of distributed jobs",
-      .synopsis = "ddprund [--listen HOST:PORT] [--verbose]",
+      .synopsis = "ddprund [--listen HOST:PORT] [--token-file PATH] [--verbose]",
       .sections = {
           {"Description",
            "Serves the place where the nodes of ddprun(1) jobs meet: it gives out ranks, notices "
@@ -132,15 +151,18 @@ int main(int argc, char** argv) {
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads any more must not end the jobs
   CLI::App app("ddprund: the rendezvous of distributed jobs (see docs/rendezvous.md)", "ddprund");
-  std::string listen = "127.0.0.1:29400";
-  bool verbose = false;
-  app.add_option("--listen", listen,
+  Flags flags;
+  app.add_option("--listen", flags.listen,
                  "HOST:PORT to serve; :PORT = on all interfaces; port 0 = any free one")
       ->capture_default_str()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_flag("--verbose", verbose, "Log at debug level");
-  bool print_man = false;
-  app.add_flag("--print-man", print_man, "Print the manual page, for man -l -");
+  app.add_option("--token-file", flags.token_file,
+                 "Only agents that have this file's content (16 bytes or more) are served; mode "
+                 "600, or 640 if it is root's")
+      ->envname(env::kTokenFile)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_flag("--verbose", flags.verbose, "Log at debug level");
+  app.add_flag("--print-man", flags.print_man, "Print the manual page, for man -l -");
   app.set_version_flag("--version", "ddprund " DDPRUN_VERSION);
   try {
     app.parse(argc, argv);
@@ -151,19 +173,20 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return fail(std::string(error.what()) + " (see ddprund --help)");
   }
-  if (print_man) {
+  if (flags.print_man) {
     std::fputs(to_roff(man_page(app)).c_str(), stdout);
     return static_cast<int>(ExitCode::kOk);
   }
+  const std::string& listen = flags.listen;
   const auto endpoint = parse_endpoint(listen, kDefaultRendezvousPort);
   if (!endpoint) return fail("--listen: \"" + listen + "\" is not HOST:PORT");
   if (!listen.empty() && listen.find_first_not_of("0123456789") == std::string::npos) {
     return fail("--listen: \"" + listen +
                 "\" is no host; for a port on all interfaces give :" + listen);
   }
-  set_up_log(verbose);
+  set_up_log(flags.verbose);
   try {
-    return serve(*endpoint);
+    return serve(*endpoint, flags);
   } catch (const Error& error) {
     return fail(error.what(), exit_code_for(error.code()));
   } catch (const std::exception& error) {

@@ -126,7 +126,10 @@ void PortListener::dispatch(UniqueFd& waiting) {
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   UniqueFd connection = std::move(waiting);
   if (received <= 0) return;  // it went away
-  if (first == kStoreFirstByte) {
+  if (first == kStoreFirstByte && options_.is_closed) {
+    log_warning("closed the connection of ", peer_text(connection.get()),
+                ": a c10d store client, and where there is a token this port has no store");
+  } else if (first == kStoreFirstByte) {
     store_(std::move(connection));
   } else if (is_letter(first)) {
     http_(std::move(connection));

@@ -23,6 +23,7 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   struct Options {
     std::chrono::milliseconds first_byte_timeout{10'000};
     std::size_t max_silent = 4096;  // connections that have not sent a byte; the oldest one goes
+    bool is_closed = false;         // no store here: there is a token, of which c10d knows nothing
   };
 
   // `store` takes connections that begin with 0x00, `http` those that begin with a letter; both get

@@ -44,9 +44,11 @@ struct LinkDown {
   bool silence = false;  // keep-alive expired, as against EOF or reset
   std::string reason;
 };
-// Connect's deadline passed. `message`: who was tried, for how long, why it failed.
+// Connect's deadline passed, or trying again would change nothing. `message`: who was tried, for
+// how long, why it failed.
 struct LinkFailed {
   std::string message;
+  bool is_users_fault = false;  // as a token that differs: exit code 2
 };
 // Answers to BindStore.
 struct StoreBound {

@@ -21,6 +21,7 @@
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/keep_alive.h"
+#include "rendezvous/security/proof.h"
 
 namespace ddprun::membership {
 
@@ -53,8 +54,10 @@ std::string time_text(Clock::duration time) {
 class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(asio::io_context& io, Endpoint endpoint, std::function<void(const AgentEvent&)> on_event,
-       std::function<void(const std::string&)> on_failed_attempt)
+       std::function<void(const std::string&)> on_failed_attempt,
+       std::shared_ptr<const Secret> token)
       : endpoint_(std::move(endpoint)),
+        token_(std::move(token)),
         on_event_(std::move(on_event)),
         on_failed_attempt_(std::move(on_failed_attempt)),
         io_(io),
@@ -84,7 +87,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   void set_keep_alive(milliseconds timeout, milliseconds interval) {
     keep_alive_.set(timeout, interval);
-    was_welcome_ = true;
+    was_welcome_ = has_been_welcome_ = true;
     if (frames_) ping_and_watch();
   }
 
@@ -241,7 +244,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   void upgraded(boost::system::error_code error) {
     if (!error) {
-      opened();
+      prove();
       return;
     }
     const bool dropped = error == asio::error::eof || error == asio::error::connection_reset ||
@@ -257,6 +260,46 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
                                  : error.message();
     last_failure_ = concat("what listens there is not a ddprun rendezvous (", what, ")");
     give_up();
+  }
+
+  // Nothing of this node's job is said, and nothing that is heard obeyed, before both have the
+  // same token.
+  void prove() {
+    const auto header = response_[security::kChallengeHeader];
+    const std::string_view challenge(header.data(), header.size());
+    if (!token_ && challenge.empty()) return opened();
+    if (!token_) return unproved("wants a token: give this ddprun its --token-file");
+    const auto proof = std::make_shared<security::AgentProof>(token_, "");
+    std::string answer;
+    try {
+      answer = proof->answer(challenge);
+    } catch (const Error& error) {
+      return unproved(error.what());
+    }
+    opening_->limit_messages(security::kMaxProofBytes);
+    FrameStream::Handlers handlers;
+    handlers.frame = guard([this, proof](std::string_view frame) {
+      try {
+        proof->check(frame);
+      } catch (const Error& error) {
+        return unproved(error.what());
+      }
+      opening_->limit_messages(kMaxMessageBytes);
+      opened();
+    });
+    handlers.ended = guard([this](const std::string& reason) {
+      attempt_failed("it ended the connection before it proved its token: " + reason, true);
+    });
+    opening_->start(std::move(handlers));
+    opening_->send(std::move(answer));
+  }
+
+  // `what` completes "the rendezvous at HOST:PORT …".
+  void unproved(const std::string& what) {
+    const std::string message = concat("the rendezvous at ", to_string(endpoint_), " ", what);
+    if (has_been_welcome_) return attempt_failed(message, false);
+    reset();
+    emit(agent_event::LinkFailed{message, true});
   }
 
   void opened() {
@@ -379,6 +422,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   // Constant after construction.
   const Endpoint endpoint_;
+  const std::shared_ptr<const Secret> token_;  // second owners: its other users; null: none
 
   // io thread only.
   std::function<void(const AgentEvent&)> on_event_;
@@ -398,6 +442,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   std::size_t num_attempts_ = 0;
   milliseconds backoff_{0};
   bool was_welcome_ = false;
+  bool has_been_welcome_ = false;  // on an earlier connection
   std::string last_failure_;
   bool said_silence_ = false;
   KeepAlive keep_alive_;
@@ -406,9 +451,10 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
 AgentLink::AgentLink(asio::io_context& io, Endpoint endpoint,
                      std::function<void(const AgentEvent&)> on_event,
-                     std::function<void(const std::string&)> on_failed_attempt)
+                     std::function<void(const std::string&)> on_failed_attempt,
+                     std::shared_ptr<const Secret> token)
     : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(on_event),
-                                   std::move(on_failed_attempt))) {}
+                                   std::move(on_failed_attempt), std::move(token))) {}
 
 AgentLink::~AgentLink() { impl_->destroy(); }
 void AgentLink::connect(milliseconds timeout) { impl_->connect(timeout); }

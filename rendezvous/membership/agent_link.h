@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "common/endpoint.h"
+#include "common/secret.h"
 #include "rendezvous/membership/agent_machine.h"
 
 namespace ddprun::membership {
@@ -18,10 +19,12 @@ class AgentLink {
   // `on_event` gets LinkUp, LinkMessage, LinkAnswered, ClockSampled, LinkDown and LinkFailed,
   // always from the io context, never from inside a call of this class. So does
   // `on_failed_attempt`, which is called each time that an attempt of connect() failed and another
-  // one will follow. Opens nothing yet.
+  // one will follow. With a `token` each side proves to the other that it has it before LinkUp.
+  // Opens nothing yet.
   AgentLink(boost::asio::io_context& io, Endpoint endpoint,
             std::function<void(const AgentEvent&)> on_event,
-            std::function<void(const std::string& why)> on_failed_attempt = nullptr);
+            std::function<void(const std::string& why)> on_failed_attempt = nullptr,
+            std::shared_ptr<const Secret> token = nullptr);
   ~AgentLink();  // closes; no event comes afterwards
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
@@ -29,7 +32,9 @@ class AgentLink {
   // Tries until `timeout`: refused connections, unresolved names and peers that don't answer are
   // retried with back-off (5 ms … 500 ms). Then LinkUp, or LinkFailed with who was tried, for how
   // long, how often, what happened last (refused, dropped, unresolvable, not a ddprun rendezvous)
-  // and what to check. While a connection is open or being opened: does nothing.
+  // and what to check. A rendezvous whose token differs is the user's fault at once; not where one
+  // welcomed this node before: another process at its address is no reason to end a job. While a
+  // connection is open or being opened: does nothing.
   void connect(std::chrono::milliseconds timeout);
 
   // Queues one frame. Nothing happens when no connection is open (the machine resends after the

@@ -199,6 +199,8 @@ void AgentMachine::Impl::on(const agent_event::LinkFailed& event) {
   link_ = Link::kDown;
   if (exit_) {
     awaiting_job_end_ = false;
+  } else if (event.is_users_fault) {
+    decide_here(ExitCode::kUsage, event.message);
   } else {
     unreachable(event.message);
   }

@@ -22,7 +22,9 @@ FrameStream::FrameStream(asio::ip::tcp::socket socket, Limits limits)
 }
 
 void FrameStream::start(Handlers handlers) {
+  if (closed_ || closing_) return;
   handlers_ = std::make_shared<const Handlers>(std::move(handlers));
+  if (std::exchange(started_, true)) return;
   stream_.control_callback([this](websocket::frame_type kind, boost::beast::string_view payload) {
     const auto current = handlers_;
     if (!current) return;

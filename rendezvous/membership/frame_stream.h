@@ -42,7 +42,10 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   // For the handshake, before start().
   Stream& stream() { return stream_; }
 
+  // Where it was started before: who calls it takes over, from the next frame on.
   void start(Handlers handlers);
+  // Of the next message.
+  void limit_messages(std::size_t max_bytes) { stream_.read_message_max(max_bytes); }
   void send(std::string frame);
   // Does nothing while an earlier ping has not left yet.
   void ping(const std::string& payload);
@@ -64,6 +67,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   std::deque<std::string> outgoing_;  // the first one is being written
   std::size_t outgoing_bytes_ = 0;
   std::shared_ptr<const Handlers> handlers_;  // second owner: the call that is under way
+  bool started_ = false;
   bool pinging_ = false;
   bool writing_ = false;
   bool closing_ = false;  // close_when_sent() was called

@@ -13,5 +13,5 @@ TEST_CASE("random_id: 32 hexadecimal digits, others each time") {
 }
 
 TEST_CASE("to_hex: two digits for each byte, the first byte first") {
-  CHECK(to_hex({0x01, 0xAB, 0xF0}) == "01abf0" + std::string(26, '0'));
+  CHECK(to_hex(RandomBytes{0x01, 0xAB, 0xF0}) == "01abf0" + std::string(26, '0'));
 }

@@ -109,6 +109,19 @@ class TomlFile(Scratch):
         codes, output = self.run_with(text.replace("test -d /proc; echo healthy", "false"))
         self.assertEqual(codes, [75, 75], output)
 
+    def test_token_file(self):
+        text = self.with_key("hosts", read("ddprun.toml"))
+        for host in self.hosts:
+            text = text.replace(host.name, host.address)
+        path = os.path.join(self.directory, "token")
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write("a token for this test\n")
+        codes, output = self.run_with(self.with_key("token_file", text).replace("/etc/ddprun/token", path))
+        self.assertEqual(codes, [0, 0], output)
+        os.chmod(path, 0o644)
+        codes, output = self.run_with(self.with_key("token_file", text).replace("/etc/ddprun/token", path))
+        self.assertEqual(codes, [2, 2], output)
+
     def test_options_by_their_names(self):
         text = self.with_key("hang_action", self.with_key("max_restarts", read("ddprun.toml")))
         self.write("ddprun/ddprun.toml", text)
@@ -123,7 +136,7 @@ class TomlFile(Scratch):
 
     def test_every_key_is_covered(self):
         self.assertEqual(re.findall(r"^#(\w+) = ", read("ddprun.toml"), flags=re.M),
-                         ["max_restarts", "hang_action", "rdzv_endpoint", "hosts", "topology", "preflight"])
+                         ["max_restarts", "hang_action", "rdzv_endpoint", "hosts", "token_file", "topology", "preflight"])
 
 
 class SystemdUnit(Scratch):

@@ -9,6 +9,7 @@
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/store/tcp_store.h"
+#include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"
 
@@ -18,108 +19,11 @@ namespace {
 using namespace std::chrono_literals;
 using ddprun::test::Contains;
 
-std::vector<std::string>& lines() {
-  static std::vector<std::string> all;
-  return all;
-}
-
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kIsSanitized = true;
 #else
 constexpr bool kIsSanitized = false;
 #endif
-
-constexpr char kUpgrade[] =
-    "GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
-
-// The daemon on a thread of its own, so that a test can use blocking calls.
-class ServedDaemon {
- public:
-  explicit ServedDaemon(std::chrono::milliseconds handshake_timeout = 10s,
-                        std::size_t max_handshakes = 4096) {
-    lines().clear();
-    set_log_level(LogLevel::kInfo);
-    set_log_sink([](LogLevel, std::string_view text) { lines().emplace_back(text); });
-    DaemonOptions options;
-    options.handshake_timeout = handshake_timeout;
-    options.max_handshakes = max_handshakes;
-    daemon_ = std::make_unique<Daemon>(io_, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}),
-                                       options);
-    port = daemon_->port();
-    thread_ = std::thread([this] { io_.run(); });
-  }
-  ~ServedDaemon() { stop(); }
-  void stop() {
-    io_.stop();
-    if (thread_.joinable()) thread_.join();
-    set_log_level(LogLevel::kError);
-  }
-  boost::asio::io_context& io() { return io_; }
-
-  // Sends `text`, returns all that comes until the daemon closes.
-  std::string exchange(const std::string& text) {
-    const UniqueFd connection = connect();
-    send_all(connection.get(), text.data(), text.size(), Deadline::after(5s));
-    return read_all(connection);
-  }
-  // Upgrades to the agents' WebSocket first.
-  std::string exchange_frames(const std::string& bytes) {
-    const UniqueFd connection = upgrade();
-    send_all(connection.get(), bytes.data(), bytes.size(), Deadline::after(5s));
-    return read_all(connection);
-  }
-  // An agent's connection, nothing said yet.
-  UniqueFd upgrade() {
-    UniqueFd connection = connect();
-    const std::string greeting = kUpgrade;
-    send_all(connection.get(), greeting.data(), greeting.size(), Deadline::after(5s));
-    std::string answer;
-    while (answer.find("\r\n\r\n") == std::string::npos) {
-      char byte = 0;
-      receive_all(connection.get(), &byte, 1, Deadline::after(5s));
-      answer += byte;
-    }
-    return connection;
-  }
-  UniqueFd connect() {
-    return connect_to(Endpoint{.host = "127.0.0.1", .port = port}, Deadline::after(5s));
-  }
-  static std::string read_all(const UniqueFd& connection) {
-    std::string all;
-    char byte = 0;
-    try {
-      for (;;) {
-        receive_all(connection.get(), &byte, 1, Deadline::after(5s));
-        all += byte;
-      }
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kTimeout) all += "<still open>";
-    }
-    return all;
-  }
-
-  std::uint16_t port = 0;
-
- private:
-  boost::asio::io_context io_{1};
-  std::unique_ptr<Daemon> daemon_;
-  std::thread thread_;
-};
-
-// A masked (key 0) text frame, as a client sends it.
-std::string text_frame(const std::string& text) {
-  std::string frame = "\x81";
-  if (text.size() < 126) {
-    frame += static_cast<char>(0x80 | text.size());
-  } else {
-    frame += static_cast<char>(0x80 | 126);
-    frame += static_cast<char>(text.size() >> 8);
-    frame += static_cast<char>(text.size() & 255);
-  }
-  frame += std::string(4, '\0');
-  return frame + text;
-}
 
 TEST_CASE("Daemon port: HTTP pages") {
   ServedDaemon daemon;

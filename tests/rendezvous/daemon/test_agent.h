@@ -32,12 +32,14 @@ class TestAgent {
   TestAgent(boost::asio::io_context& io, std::uint16_t port, const membership::Join& join)
       : TestAgent(io, options(port, join)) {}
 
-  TestAgent(boost::asio::io_context& io, membership::AgentOptions options)
+  TestAgent(boost::asio::io_context& io, membership::AgentOptions options,
+            std::shared_ptr<const Secret> token = nullptr)
       : io_(io),
         timer_(io),
         machine_(options),
         link_(std::make_unique<membership::AgentLink>(
-            io, options.endpoint, [this](const membership::AgentEvent& event) { feed(event); })) {
+            io, options.endpoint, [this](const membership::AgentEvent& event) { feed(event); },
+            nullptr, std::move(token))) {
     feed(membership::agent_event::Start{});
   }
 

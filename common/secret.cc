@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/secret.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/unique_fd.h"
+
+namespace ddprun {
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument, concat("can't take the secret in ", path, ": ", why));
+}
+
+std::string octal(mode_t mode) {
+  std::string digits;
+  for (int shift = 9; shift >= 0; shift -= 3) {
+    digits += static_cast<char>('0' + ((mode >> shift) & 7));
+  }
+  return digits;
+}
+
+void check_is_hidden(const std::string& path, const struct stat& info) {
+  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+    refuse(path, concat("it belongs to user ", info.st_uid, ", who could change it: it must be ",
+                        "yours or root's"));
+  }
+  // root:ddprun 0640 is how a service's secret is handed to it.
+  const mode_t allowed = info.st_uid == 0 ? 0740 : 0700;
+  if ((info.st_mode & 0777 & ~allowed) != 0) {
+    refuse(path, concat("others may read or change it (mode ", octal(info.st_mode & 07777),
+                        "): chmod 600 ", path));
+  }
+}
+
+bool is_space(std::uint8_t byte) {
+  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+}
+
+}  // namespace
+
+Secret::Secret() {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  page_bytes_ = (kMaxSecretBytes + page) / page * page;
+  void* memory =
+      ::mmap(nullptr, page_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw_system_error("mmap for a secret", errno);
+  page_ = static_cast<std::uint8_t*>(memory);
+  if (::madvise(page_, page_bytes_, MADV_DONTDUMP) != 0) {
+    const int error = errno;
+    ::munmap(page_, page_bytes_);
+    throw_system_error("madvise(MADV_DONTDUMP) for a secret", error);
+  }
+  ::madvise(page_, page_bytes_, MADV_WIPEONFORK);
+  if (::mlock(page_, page_bytes_) != 0) {
+    log_debug("a secret can't be locked in memory (", errno_text(errno), "): it may be swapped");
+  }
+}
+
+Secret::~Secret() {
+  ::explicit_bzero(page_, page_bytes_);
+  ::munmap(page_, page_bytes_);
+}
+
+std::shared_ptr<const Secret> Secret::from_file(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd) refuse(path, errno_text(errno));
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) refuse(path, errno_text(errno));
+  if (!S_ISREG(info.st_mode)) refuse(path, "it is no regular file");
+  check_is_hidden(path, info);
+
+  const std::shared_ptr<Secret> secret(new Secret);
+  std::size_t size = 0;
+  while (size <= kMaxSecretBytes) {
+    const ssize_t got = ::read(fd.get(), secret->page_ + size, kMaxSecretBytes + 1 - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) refuse(path, errno_text(errno));
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  if (size > kMaxSecretBytes) refuse(path, concat("it has more than ", kMaxSecretBytes, " bytes"));
+  std::size_t begin = 0;
+  while (begin < size && is_space(secret->page_[begin])) ++begin;
+  while (size > begin && is_space(secret->page_[size - 1])) --size;
+  if (size - begin < kMinSecretBytes) {
+    refuse(path, concat("it has ", size - begin, " bytes, and needs at least ", kMinSecretBytes,
+                        ": openssl rand -hex 32 makes a good one"));
+  }
+  secret->text_ = secret->page_ + begin;
+  secret->size_ = size - begin;
+  return secret;
+}
+
+}  // namespace ddprun

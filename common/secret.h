@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A secret that was read from a file: kept in one place of memory, never printed, never copied.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace ddprun {
+
+inline constexpr std::size_t kMinSecretBytes = 16;
+inline constexpr std::size_t kMaxSecretBytes = 2048;
+
+// On a page of its own that is left out of core dumps, not swapped where the limit of locked memory
+// allows it, empty in forked children, and wiped at the end. Shared by those who prove or check it:
+// the last one ends it.
+class Secret {
+ public:
+  // The file's content without white space around it. The file must be a regular one of this user
+  // or of root, and hidden from others: mode 0600 or less, or 0640 where it is root's. Throws
+  // Error(kInvalidArgument), one line that names the file and what to do.
+  static std::shared_ptr<const Secret> from_file(const std::string& path);
+
+  Secret(const Secret&) = delete;
+  Secret& operator=(const Secret&) = delete;
+  ~Secret();
+
+  std::span<const std::uint8_t> bytes() const { return {text_, size_}; }
+
+ private:
+  Secret();
+
+  std::uint8_t* page_ = nullptr;
+  std::size_t page_bytes_ = 0;
+  const std::uint8_t* text_ = nullptr;  // in page_
+  std::size_t size_ = 0;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs with a token: who has it joins, who hasn't is told, and its bytes are nowhere to be seen."""
+import glob
+import os
+import resource
+import signal
+import subprocess
+
+import harness
+
+TOKEN = "a-token-that-is-to-be-found-nowhere-0123456789"
+SH = ["sh", "-c", harness.SHOW]
+
+
+class TokenCase(harness.Case):
+    def token(self, text=TOKEN, mode=0o600):
+        path = self.write(self.scratch(), "token", text + "\n")
+        os.chmod(path, mode)
+        return path
+
+    def ddprund(self, *args, **popen):
+        """A daemon on any free port; itself and its endpoint."""
+        daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args], text=True,
+                                  env=harness.environment(), stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, **popen)
+        self.addCleanup(self._end, daemon)
+        return daemon, daemon.stderr.readline().split()[-1]
+
+    def refused(self, done, *parts):
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.text)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+        self.assertNotIn(TOKEN, done.text)
+
+
+class OneHost(TokenCase):
+    def test_the_right_token_by_flag_variable_and_file(self):
+        path = self.token()
+        _, endpoint = self.ddprund(f"--token-file={path}")
+        config = self.write(self.scratch(), "ddprun.toml", f'token_file = "{path}"\n')
+        for how, more in (([f"--token-file={path}"], {}), ([], {"DDPRUN_TOKEN_FILE": path}),
+                          ([f"--config={config}"], {})):
+            with self.subTest(how):
+                done = self.ddprun(f"--rdzv-endpoint={endpoint}", *how, *SH, **more)
+                self.assertEqual(done.returncode, 0, done.text)
+                self.assertIn("rank=0", done.stdout)
+
+    def test_the_daemon_takes_the_variable(self):
+        path = self.token()
+        daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0"], text=True, stderr=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, env={**harness.environment(), "DDPRUN_TOKEN_FILE": path})
+        self.addCleanup(self._end, daemon)
+        endpoint = daemon.stderr.readline().split()[-1]
+        self.refused(self.ddprun(f"--rdzv-endpoint={endpoint}", *SH), "wants a token")
+
+    def test_a_wrong_or_missing_token_is_one_line_on_both_sides(self):
+        daemon, endpoint = self.ddprund(f"--token-file={self.token()}")
+        other = self.token("another token, as long as that")
+        self.refused(self.ddprun(f"--rdzv-endpoint={endpoint}", f"--token-file={other}", *SH),
+                     f"ddprun: the rendezvous at {endpoint} refused this node: its token is another one")
+        self.assertIn("its token is another one", daemon.stderr.readline())
+        self.refused(self.ddprun(f"--rdzv-endpoint={endpoint}", *SH),
+                     f"ddprun: the rendezvous at {endpoint} wants a token: give this ddprun its --token-file")
+        self.assertIn("it gave no proof of the token", daemon.stderr.readline())
+        _, open_one = self.ddprund()
+        self.refused(self.ddprun(f"--rdzv-endpoint={open_one}", f"--token-file={other}", *SH),
+                     "has no token, but this side has one")
+
+    def test_a_bad_file_is_one_line(self):
+        short, shown = self.token("short"), self.token(mode=0o644)
+        for path, why in ((short, "needs at least 16"), (shown, f"chmod 600 {shown}"),
+                          ("/nonexistent", "No such file"), ("/dev/zero", "no regular file")):
+            with self.subTest(path):
+                self.refused(self.ddprun(f"--token-file={path}", *SH), "--token-file", why)
+                daemon = subprocess.run([harness.DDPRUND, f"--token-file={path}"], text=True, timeout=20,
+                                        capture_output=True, env=harness.environment())
+                self.assertEqual(daemon.returncode, 2)
+                self.assertEqual(len(daemon.stderr.splitlines()), 1, daemon.stderr)
+                self.assertIn(why, daemon.stderr)
+
+    def test_with_fixed_ranks_it_is_refused(self):
+        self.refused(self.ddprun("--master-addr=127.0.0.1", f"--token-file={self.token()}", *SH),
+                     "--token-file with --master-addr", "--rdzv-endpoint")
+
+    def test_its_bytes_are_in_no_argument_environment_report_or_plan(self):
+        path, place = self.token(), self.scratch()
+        daemon, endpoint = self.ddprund(f"--token-file={path}", "--verbose")
+        flags = [f"--rdzv-endpoint={endpoint}", f"--token-file={path}", f"--report={place}/report.json",
+                 f"--event-log=file={place}/events", f"--log-dir={place}/logs", "--redirects=3",
+                 "--shutdown-timeout=1"]
+        plan = self.ddprun("--dry-run", "--json", *flags, *SH)
+        self.assertEqual(plan.returncode, 0, plan.text)
+        self.assertIn("127.0.0.1", plan.stdout)
+        self.assertNotIn(TOKEN, plan.text)
+
+        job = self.start(*flags, "sh", "-c", f"env > {place}/worker; : > {place}/ready; exec sleep 600",
+                         DDPRUN_TOKEN_FILE=path, LOGLEVEL="DEBUG")
+        harness.wait_until(lambda: os.path.exists(f"{place}/ready"), "the worker runs")
+        seen = 0
+        for name in glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ"):
+            try:
+                with open(name, "rb") as file:
+                    text = file.read()
+            except OSError:
+                continue  # it has ended, or is another user's
+            seen += path.encode() in text
+            self.assertNotIn(TOKEN.encode(), text, name)
+        self.assertGreaterEqual(seen, 3)  # ours are among them
+        job.send_signal(signal.SIGTERM)
+        done = self.finish(job)
+        daemon.terminate()
+        said = self.finish(daemon)
+        self.assertIn("joined", said.stderr)
+        self.assertNotIn(TOKEN, done.text + said.text)
+        found = [os.path.join(at, name) for at, _, names in os.walk(place) for name in names]
+        self.assertTrue({"report.json", "events", "worker"} <= {os.path.basename(name) for name in found}, found)
+        for name in found:
+            with open(name, "rb") as file:
+                self.assertNotIn(TOKEN.encode(), file.read(), name)
+
+    def test_its_bytes_are_in_no_core_file(self):
+        with open("/proc/sys/kernel/core_pattern") as pattern:
+            if pattern.read().startswith(("|", "/")):
+                self.skipTest("core files go elsewhere on this machine")
+        path, place = self.token(), self.scratch()
+
+        def with_core():
+            resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        try:
+            daemon, endpoint = self.ddprund(f"--token-file={path}", cwd=place, preexec_fn=with_core)
+        except subprocess.SubprocessError:
+            self.skipTest("the limit of core files is 0 here")
+        done = self.ddprun(f"--rdzv-endpoint={endpoint}", f"--token-file={path}", *SH)
+        self.assertEqual(done.returncode, 0, done.text)
+        daemon.send_signal(signal.SIGABRT)
+        daemon.wait(20)
+        cores = glob.glob(f"{place}/core*")
+        if not cores:
+            self.skipTest("the system writes no core file here")
+        with open(cores[0], "rb") as file:
+            core = file.read()
+        self.assertIn(path.encode(), core)  # the heap is in it
+        self.assertNotIn(TOKEN.encode(), core)
+
+
+class TwoHosts(TokenCase, harness.HostsCase):
+    def setUp(self):
+        try:
+            super().setUp()
+        except harness.netns.Unavailable as why:
+            self.skipTest(str(why))
+
+    def flags(self, path):
+        return ["--nnodes=2", "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].address}:29400",
+                "--rdzv-id=job", f"--token-file={path}"]
+
+    def test_embedded(self):
+        path = self.token()
+        self.check_whole(self.on_hosts(self.hosts, lambda h: [*self.flags(path), *SH]))
+
+    def test_a_node_with_another_token_is_refused_and_the_job_goes_on(self):
+        path, other = self.token(), self.token("another token, as long as that")
+        first = self.start(*self.flags(path), *SH, host=self.hosts[0])
+        refused = self.finish(self.start(*self.flags(other), *SH, host=self.hosts[1], OMP_NUM_THREADS="1"))
+        self.refused(refused, "its token is another one")
+        second = self.finish(self.start(*self.flags(path), *SH, host=self.hosts[1], OMP_NUM_THREADS="1"))
+        done = self.finish(first)
+        self.assertEqual((done.returncode, second.returncode), (0, 0), done.text + second.text)
+        self.assertIn("its token is another one (compare the --token-file of both)", done.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Agents and strangers at a daemon that has a token.
+#include "rendezvous/membership/codec.h"
+#include "tests/rendezvous/daemon/served_daemon.h"
+#include "tests/rendezvous/daemon/test_agent.h"
+#include "tests/support/catch.h"
+#include "tests/support/secret_file.h"
+
+namespace ddprun::rendezvous::testing {
+namespace {
+
+using ddprun::test::Contains;
+using ddprun::test::secret_of;
+
+constexpr char kToken[] = "correct horse battery staple";
+
+DaemonOptions with_token(const std::string& token = kToken) {
+  DaemonOptions options;
+  options.token = secret_of(token);
+  return options;
+}
+
+membership::AgentOptions agent_at(std::uint16_t port, int num_nodes = 1) {
+  return TestAgent::options(port, make_join("a", num_nodes));
+}
+
+// What an agent with `token` says at the end.
+membership::JobEnd verdict_at(std::uint16_t port, std::shared_ptr<const Secret> token) {
+  boost::asio::io_context io{1};
+  TestAgent agent(io, agent_at(port), std::move(token));
+  const auto begun = Clock::now();
+  REQUIRE(run_until(io, [&] { return agent.exit.has_value(); }));
+  CHECK(Clock::now() - begun < 3s);  // not the connect time-out
+  CHECK(agent.rounds.empty());
+  return agent.exit->verdict;
+}
+
+std::string all_lines() {
+  std::string text;
+  for (const std::string& line : lines()) text += line + "\n";
+  return text;
+}
+
+TEST_CASE("Token: who has it joins, and a job runs to its end") {
+  boost::asio::io_context io{1};
+  set_log_level(LogLevel::kError);
+  const auto token = secret_of(kToken);
+  DaemonOptions options;
+  options.token = token;
+  Daemon daemon(io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}), options);
+  TestAgent a(io, agent_at(daemon.port()), token);
+  REQUIRE(run_until(io, [&] { return !a.rounds.empty(); }));
+  a.cut_link();
+  REQUIRE(run_until(io, [&] { return a.told.back() == "the rendezvous is back"; }));
+  a.workers_succeed();
+  REQUIRE(run_until(io, [&] { return a.exit.has_value(); }));
+  CHECK(a.exit->verdict.exit_code == 0);
+}
+
+TEST_CASE("Token: another one or none is one line on both sides, and exit code 2") {
+  ServedDaemon daemon(with_token());
+  const std::string where = "the rendezvous at 127.0.0.1:" + std::to_string(daemon.port);
+  const auto wrong = verdict_at(daemon.port, secret_of("another token of ours"));
+  CHECK(wrong.exit_code == 2);
+  CHECK(wrong.reason ==
+        where + " refused this node: its token is another one (compare the --token-file of both)");
+  const auto none = verdict_at(daemon.port, nullptr);
+  CHECK(none.exit_code == 2);
+  CHECK(none.reason == where + " wants a token: give this ddprun its --token-file");
+  CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.0\r\n\r\n"),
+             Contains("200 OK"));  // both are gone
+  daemon.stop();
+  REQUIRE(lines().size() == 2);
+  CHECK_THAT(lines()[0],
+             Contains("closed the connection of agent 127.0.0.1:") &&
+                 Contains("its token is another one (compare the --token-file of both)"));
+  CHECK_THAT(lines()[1], Contains("it gave no proof of the token (the peer closed"));
+}
+
+TEST_CASE("Token: an agent that has one refuses a rendezvous that has none") {
+  ServedDaemon daemon;
+  const auto verdict = verdict_at(daemon.port, secret_of(kToken));
+  CHECK(verdict.exit_code == 2);
+  CHECK_THAT(verdict.reason, Contains("has no token, but this side has one (--token-file)"));
+  daemon.stop();
+  CHECK_THAT(all_lines(), !Contains("joined"));
+}
+
+TEST_CASE("Token: nothing that is said before the proof is heard") {
+  ServedDaemon daemon(with_token());
+  const std::string join = membership::encode(membership::AgentEnvelope{0, 0, make_join("x", 1)});
+  CHECK_THAT(daemon.exchange_frames(text_frame(join)),
+             Contains("refused ") && !Contains("welcome"));
+  const std::string text(2000, 'x');  // more than a proof may have
+  CHECK_THAT(daemon.exchange_frames(text_frame(text)), !Contains("still open"));
+  daemon.stop();
+  CHECK_THAT(all_lines(), !Contains("joined") && Contains("no proof of the token (--token-file)") &&
+                              Contains("a message is larger than allowed"));
+}
+
+TEST_CASE("Token: who says nothing is closed at the deadline") {
+  DaemonOptions options = with_token();
+  options.handshake_timeout = 50ms;
+  ServedDaemon daemon(options);
+  ServedDaemon::read_all(daemon.upgrade());
+  daemon.stop();
+  CHECK_THAT(all_lines(), Contains("no proof of the token in 50 ms"));
+}
+
+TEST_CASE("Token: of too many that have not proved it the oldest goes") {
+  DaemonOptions options = with_token();
+  options.max_handshakes = 2;
+  ServedDaemon daemon(options);
+  const UniqueFd first = daemon.upgrade(), second = daemon.upgrade(), third = daemon.upgrade();
+  CHECK_THAT(ServedDaemon::read_all(first), !Contains("still open"));
+  daemon.stop();
+  CHECK_THAT(all_lines(), Contains("no proof of the token yet, and 2 came after it"));
+}
+
+TEST_CASE("Token: the port has no store and no page of jobs for strangers") {
+  ServedDaemon daemon(with_token());
+  const std::string hello(
+      "\0\xce\xf7\x85\x3c\x0d"
+      "1234",
+      10);  // VALIDATE, PING
+  CHECK(daemon.exchange(hello) == "");
+  CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"),
+             !Contains("200 OK") && !Contains("\"jobs\""));
+  CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("200 OK"));
+  daemon.stop();
+  CHECK_THAT(all_lines(),
+             Contains("a c10d store client, and where there is a token this port has no "
+                      "store"));
+}
+
+TEST_CASE("Token: who takes the rendezvous' place can't end a job's agent with a word") {
+  boost::asio::io_context io{1};
+  set_log_level(LogLevel::kError);
+  const auto token = secret_of(kToken);
+  DaemonOptions options;
+  options.token = token;
+  auto daemon = std::make_unique<Daemon>(
+      io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}), options);
+  const Endpoint place{.host = "127.0.0.1", .port = daemon->port()};
+  TestAgent a(io, agent_at(place.port), token);
+  REQUIRE(run_until(io, [&] { return !a.rounds.empty(); }));
+  daemon.reset();
+  auto imposter =
+      std::make_unique<Daemon>(io, bind_endpoint(place), with_token("somebody else's token"));
+  REQUIRE_FALSE(run_until(
+      io, [&] { return a.exit.has_value(); }, 300ms));
+  CHECK(a.workers_live);
+  imposter.reset();
+  daemon = std::make_unique<Daemon>(io, bind_endpoint(place), options);
+  REQUIRE(run_until(io, [&] { return a.exit.has_value(); }));  // it knows no such session
+  CHECK(a.exit->verdict.exit_code == 75);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous::testing
