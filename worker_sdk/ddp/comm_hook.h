@@ -67,6 +67,11 @@ class CommHook {
   // Step 0 runs in the middle of backward: the bucket holds this rank's gradients.
   virtual HookStep run(const GradBucket& bucket, int step, Communicator& communicator) = 0;
 
+  // The iteration that has just ended had no use for this gradient on any rank: its average is
+  // dropped. The view holds it, less what this rank had put in. A hook that keeps errors takes it
+  // back. On all ranks alike.
+  virtual void take_back(const GradBucket::Gradient& /*gradient*/) {}
+
   virtual std::vector<HookTensor> state() { return {}; }
 };
 

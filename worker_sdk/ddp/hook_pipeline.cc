@@ -109,6 +109,14 @@ void HookPipeline::finish(std::size_t index) {
   }
 }
 
+void HookPipeline::take_back(std::size_t parameter) {
+  for (const GradBucket& bucket : buckets_) {
+    for (const GradBucket::Gradient& gradient : bucket.gradients) {
+      if (gradient.parameter == parameter) return hook_->take_back(gradient);
+    }
+  }
+}
+
 // Returns or throws when nothing works on the bucket's memory any more.
 void HookPipeline::give_up(std::size_t index) {
   if (flights_[index].under_way) flights_[index].under_way->wait();

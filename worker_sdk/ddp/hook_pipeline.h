@@ -31,6 +31,9 @@ class HookPipeline {
   // of all buckets in turn, and returns with the result in the bucket. It must not outlive this.
   WorkPtr launch(std::size_t index);
 
+  // Between iterations; tells the hook (CommHook::take_back). `parameter`: of any bucket.
+  void take_back(std::size_t parameter);
+
   const GradientTraffic& traffic() const { return traffic_; }
 
  private:

@@ -145,6 +145,10 @@ void Reducer::finalize(std::string_view advice) {
   start_iteration();
 }
 
+void Reducer::take_back(std::size_t index) {
+  if (pipeline_) pipeline_->take_back(index);
+}
+
 void Reducer::rebuild(std::span<const std::size_t> arrival) {
   adopt(plan_by_arrival(parameters_, arrival, limits_));
   rebuilt_ = true;

@@ -84,6 +84,10 @@ class Reducer {
   // one until their deadline. Throws the communicator's errors.
   void finalize(std::string_view advice = "every parameter must be marked");
 
+  // After finalize(): nobody wants this average. Its slot holds it, less what this rank had put in,
+  // for the hook to take back (CommHook::take_back). On all ranks alike.
+  void take_back(std::size_t index);
+
   // True once: after the first finalize().
   bool wants_rebuild() const { return !first_arrival_.empty() && !rebuilt_; }
 

@@ -37,6 +37,7 @@ class DdpBase::Impl {
   int no_sync_depth_ = 0;
   Reducer& reducer() { return *reducer_; }
   StepRecorder& steps() { return steps_; }
+  void set_comm_hook(std::shared_ptr<CommHook> hook);
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
  private:
@@ -51,6 +52,7 @@ class DdpBase::Impl {
   void end_backward();
   std::vector<std::uint8_t> used_anywhere();
   void settle_unused(const std::vector<std::uint8_t>& used);
+  void take_back_unused(const std::vector<std::uint8_t>& used);
   void form_final_buckets();
   JoinRound meet(JoinCall call);
   void shadow(const JoinRound& round);

@@ -199,6 +199,7 @@ void DdpBase::Impl::end_backward() {
   if (reducer_->is_complete()) used = used_anywhere();
   reducer_->finalize(usage_->advice());
   steps_.step_ends(reducer_->trace());
+  take_back_unused(used);
   scale_averages();
   settle_unused(used);
   usage_->end_iteration();
@@ -225,6 +226,17 @@ void DdpBase::Impl::settle_unused(const std::vector<std::uint8_t>& used) {
     }
   }
   unused_.clear();
+}
+
+// What a hook had kept of parameters that nobody uses now, and sent: their averages are not
+// applied.
+void DdpBase::Impl::take_back_unused(const std::vector<std::uint8_t>& used) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& [index, before] : unused_) {
+    if (used[index] != 0) continue;
+    if (before.defined()) slots_[index].sub_(before);
+    reducer_->take_back(index);
+  }
 }
 
 void DdpBase::Impl::after_forward(const std::vector<at::Tensor>& outputs) {
@@ -292,6 +304,15 @@ void DdpBase::Impl::form_final_buckets() {
   }
 }
 
+void DdpBase::Impl::set_comm_hook(std::shared_ptr<CommHook> hook) {
+  if (join_) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "DdpBase::register_comm_hook: not within a join, whose other ranks may have run out");
+  }
+  reducer_->set_hook(std::move(hook));
+}
+
 void DdpBase::Impl::zero_grad() {
   for (auto* tensors : {&parameters_, &ignored_}) {
     for (at::Tensor& parameter : *tensors) parameter.mutable_grad().reset();
@@ -314,7 +335,7 @@ void DdpBase::after_forward(const std::vector<at::Tensor>& outputs) {
   impl_->after_forward(outputs);
 }
 void DdpBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
-  impl_->reducer().set_hook(std::move(hook));
+  impl_->set_comm_hook(std::move(hook));
 }
 const GradientTraffic& DdpBase::traffic() const { return impl_->reducer().traffic(); }
 const IterationTrace& DdpBase::trace() const { return impl_->reducer().trace(); }

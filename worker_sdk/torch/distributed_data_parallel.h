@@ -112,7 +112,7 @@ class DdpBase {
   void zero_grad();
 
   // As DdpOptions::comm_hook, between a backward and the next forward; null: none any more.
-  // Collective.
+  // Collective. Error(kInvalidArgument): within a join.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
   // Bytes that this rank gave to collectives for its gradients since the hook was registered.

@@ -195,6 +195,47 @@ TEST_CASE("top-k: what is not finite travels at once and is not kept") {
   CHECK(std::none_of(next.begin(), next.end(), [](float value) { return std::isnan(value); }));
 }
 
+TEST_CASE("top-k: where all is not finite the next iteration begins with nothing kept") {
+  Model model("topk:0.1", {{20}});
+  CHECK(std::isnan(model.average({std::vector<float>(20, NAN)})[0][0]));
+  CHECK(model.average({std::vector<float>(20, 1)})[0][0] == 1);
+  const auto* error = static_cast<const float*>(model.hook->state()[0].view.data);
+  CHECK(std::vector<float>(error, error + 3) == std::vector<float>{0, 0, 1});
+}
+
+TEST_CASE("hooks with a memory take back what they sent of a gradient that nobody wants") {
+  for (const char* text : {"topk:0.2", "powersgd:1:0"}) {
+    CAPTURE(text);
+    Model model(text, {{10, 10}, {10, 10}});
+    std::mt19937 generator(3);
+    std::normal_distribution<float> normal;
+    Model::Gradients gradients{std::vector<float>(100), std::vector<float>(100)};
+    for (auto& gradient : gradients) {
+      for (float& value : gradient) value = normal(generator);
+    }
+    model.average(gradients);
+    const auto kept_of = [&](const std::string& name) {
+      std::vector<float> kept;
+      for (const HookTensor& tensor : model.hook->state()) {
+        const auto* data = static_cast<const float*>(tensor.view.data);
+        if (tensor.name == "error." + name) kept.assign(data, data + tensor.view.count);
+      }
+      return kept;
+    };
+    const std::vector<float> before = kept_of("a"), other = kept_of("b");
+    for (auto& gradient : gradients) gradient.assign(100, 0);
+    const Model::Gradients averages = model.average(gradients);
+    REQUIRE(averages[0] != std::vector<float>(100, 0));
+    auto* const slot = static_cast<float*>(model.reducer.gradient(0).data);
+    slot[0] = NAN;  // what can't be kept is not
+    model.reducer.take_back(0);
+    const std::vector<float> after = kept_of("a");
+    for (std::size_t i = 1; i < 100; ++i) CHECK(std::abs(after[i] - before[i]) < 1e-5F);
+    CHECK(std::isfinite(after[0]));
+    CHECK(kept_of("b") != other);
+  }
+}
+
 TEST_CASE("PowerSGD: a matrix of its rank is exact, vectors travel as they are") {
   Model model("powersgd:2:1", {{40, 50}, {7}});
   std::vector<float> matrix(2000), vector{1, 2, 3, 4, 5, 6, 7};

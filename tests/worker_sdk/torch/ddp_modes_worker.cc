@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of modes_test.py: DistributedDataParallel's modes, each a training whose twin is in
-// modes_twin.py.
-//   ddp_modes_worker OUT CASE…   trains each case, writes OUT.<case>.<dtype>.<rank>
+// One rank of modes_test.py and hook_modes_test.py: DistributedDataParallel's modes, each a
+// training whose twin is in modes_twin.py.
+//   ddp_modes_worker OUT CASE…   trains each case, writes OUT.<case>.<dtype>.<rank>.
+//   CASE+COMPRESSION,
+//                                float32 alone: with that hook; OUT.<case>.plan has the parameters'
+//                                numbers, a line per bucket, at first and in the end, and
+//                                OUT.<case>.q PowerSGD's first Qs
 //   ddp_modes_worker errors      what must be refused; exit status 0 where it is
 #include <torch/torch.h>
 
@@ -16,6 +20,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "tests/worker_sdk/torch/worker_program.h"
+#include "worker_sdk/ddp/hooks/compression.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 
 using namespace ddprun;
@@ -217,31 +222,75 @@ void train_joined(const Case& what, Ddp& ddp, Training<Ddp>& training, Communica
   }
 }
 
+void save_plan(const DdpBase& ddp, std::ofstream& file) {
+  for (const std::vector<std::size_t>& bucket : ddp.bucket_plan()) {
+    for (const std::size_t index : bucket) file << index << " ";
+    file << "\n";
+  }
+  file << "\n";
+}
+
+void save_first_qs(CommHook& hook, const std::string& path) {
+  std::ofstream file(path, std::ios::binary);
+  for (const HookTensor& tensor : hook.state()) {
+    if (!tensor.name.starts_with("powersgd.q.")) continue;
+    file.write(static_cast<const char*>(tensor.view.data),
+               static_cast<std::streamsize>(tensor.view.size_bytes()));
+  }
+}
+
+void train(const Case& what, DistributedDataParallel<BranchNetImpl>& ddp,
+           Communicator& communicator, torch::Dtype dtype) {
+  Training training(what, ddp, communicator.rank(), dtype);
+  if (!what.joins) {
+    for (int step = 0; step < kNumSteps; ++step) training.step(step);
+    return;
+  }
+  const std::string error = error_of([&] { train_joined(what, ddp, training, communicator); });
+  if (what.join.throw_on_early_termination) {
+    expect_contains(error, concat("rank ", communicator.size() > 2 ? 2 : 1,
+                                  " has no more inputs, other ranks have"));
+  } else {
+    expect(error.empty(), error);
+  }
+  ddp.zero_grad();
+}
+
 void run_case(const Case& what, Communicator& communicator, torch::Dtype dtype,
               const std::string& path) {
   BranchNet net = make_net(communicator.rank(), dtype);
   DdpOptions options = what.options;
   options.buckets = {.first_bytes = 256, .cap_bytes = 1024};
   DistributedDataParallel ddp(*net, communicator, options);
-  Training training(what, ddp, communicator.rank(), dtype);
-  if (what.joins) {
-    const std::string error = error_of([&] { train_joined(what, ddp, training, communicator); });
-    if (what.join.throw_on_early_termination) {
-      expect_contains(error, concat("rank ", communicator.size() > 2 ? 2 : 1,
-                                    " has no more inputs, other ranks have"));
-    } else {
-      expect(error.empty(), error);
-    }
-    ddp.zero_grad();
-  } else {
-    for (int step = 0; step < kNumSteps; ++step) training.step(step);
-  }
+  train(what, ddp, communicator, dtype);
   save(net, path);
+}
+
+void run_with_hook(const Case& what, const std::string& compression, Communicator& communicator,
+                   const std::string& path) {
+  const int rank = communicator.rank();
+  BranchNet net = make_net(rank, torch::kFloat);
+  DdpOptions options = what.options;
+  options.buckets = {.first_bytes = 256, .cap_bytes = 1024};
+  options.comm_hook = make_comm_hook(parse_compression(compression));
+  DistributedDataParallel ddp(*net, communicator, options);
+  std::ofstream plan(rank == 0 ? path + ".plan" : "/dev/null");
+  save_plan(ddp, plan);
+  if (rank == 0) save_first_qs(*options.comm_hook, path + ".q");
+  train(what, ddp, communicator, torch::kFloat);
+  save_plan(ddp, plan);
+  expect(ddp.traffic().sent_bytes < ddp.traffic().uncompressed_bytes, "it is compressed");
+  save(net, concat(path, ".float32.", rank));
 }
 
 void run_cases(Communicator& communicator, const std::vector<std::string>& arguments) {
   const std::map<std::string, Case> cases = all_cases();
   for (std::size_t i = 1; i < arguments.size(); ++i) {
+    if (const std::size_t plus = arguments[i].find('+'); plus != std::string::npos) {
+      run_with_hook(cases.at(arguments[i].substr(0, plus)), arguments[i].substr(plus + 1),
+                    communicator, concat(arguments[0], ".", arguments[i]));
+      continue;
+    }
     for (const auto& [name, dtype] :
          {std::pair("float64", torch::kDouble), std::pair("float32", torch::kFloat)}) {
       run_case(cases.at(arguments[i]), communicator, dtype,
@@ -277,6 +326,7 @@ void check_errors(Communicator& communicator) {
     DistributedDataParallel ddp(*net, communicator);
     auto join = ddp.join();
     expect_contains(error_of([&] { const auto second = ddp.join(); }), "the one before");
+    expect_contains(error_of([&] { ddp.register_comm_hook(nullptr); }), "not within a join");
     join.finish();
     expect_contains(error_of([&] { join.finish(); }), "finish() was called twice");
   }

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddp_modes_worker.cc's cases in Python: the same nets, data and optimiser under PyTorch's DDP.
 
-    modes_twin.py OUT CASE…   one rank; writes OUT.<case>.<dtype>.<rank>
+    modes_twin.py OUT CASE…         one rank; writes OUT.<case>.<dtype>.<rank>
+    modes_twin.py OUT CASE+HOOK@OURS…  with a hook of twin_hooks.py, float32 alone; buckets and Qs are those that
+                                    ddp_modes_worker wrote to OURS.plan and OURS.q. Writes OUT.<case>+<hook>.…
 """
 import contextlib
 import os
@@ -13,6 +15,8 @@ import torch.nn.functional as F
 from torch.nn import Linear
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
+
+from twin_hooks import TwinHook
 
 NUM_STEPS, BATCH_SIZE, WIDTH = 9, 4, 16
 JOIN_STEPS = (9, 5, 0, 7), (5, 9, 7, 3)  # by epoch and rank
@@ -42,11 +46,36 @@ class BranchNet(torch.nn.Module):
         return self.head(h).squeeze(1), self.b(h) if "o" in use else None
 
 
+PARTS = {"a": "a", "s": "a", "k": "a", "b": "b", "c": "c"}  # which a letter uses
+
+
 class Case:
     def __init__(self, accumulate=1, one_batch=False, zero_every=1, use=lambda s, p, r: "nabc", ignored=(), join=None,
-                 momentum=0.9, **ddp):
+                 momentum=0.9, static=False, **ddp):
         self.accumulate, self.one_batch, self.zero_every = accumulate, one_batch, zero_every
         self.use, self.ignored, self.join, self.momentum, self.ddp = use, ignored, join, momentum, ddp
+        self.static = static or ddp.get("static_graph", False)  # whatever PyTorch's is told
+
+    def iterations(self, world):
+        """[(number of the step, ranks that take part)]"""
+        if self.join is None:
+            return [(step, range(world)) for step in range(NUM_STEPS)]
+        return [(50 * epoch + step, [r for r in range(world) if step < counts[r]])
+                for epoch, counts in enumerate(JOIN_STEPS) for step in range(max(counts[:world]))]
+
+    def unused(self, net, world):
+        """By iteration: the parameters' indices that no rank uses. Static: in the first one."""
+        iterations = self.iterations(world)
+        for number, ranks in iterations[:1] * len(iterations) if self.static else iterations:
+            used = {PARTS.get(letter) for rank in ranks for part in range(self.accumulate)
+                    for letter in self.use(number, part, rank)}
+            yield [i for i, (name, _) in enumerate(net.named_parameters())
+                   if name[0] in "abc" and name[1] == "." and name[0] not in used]
+
+    def scales(self, world):
+        """By iteration: what averages over all ranks are multiplied with."""
+        effective = self.join is not None and not self.join.get("divide_by_initial_world_size", True)
+        return [world / len(ranks) if effective else 1 for _, ranks in self.iterations(world)]
 
 
 def varying(s, p, r):
@@ -65,7 +94,7 @@ CASES = {
                               use=lambda s, p, r: "na" if p == 0 else "nb" if (s + r) % 2 else "n"),
     "static": Case(static_graph=True, use=fixed),
     # PyTorch's static_graph refuses no_sync in the first iteration; what it has to come to is the same.
-    "static_accumulate": Case(find_unused_parameters=True, use=fixed, accumulate=2),
+    "static_accumulate": Case(static=True, find_unused_parameters=True, use=fixed, accumulate=2),
     "checkpointed": Case(static_graph=True, use=lambda s, p, r: "nkk"),
     "ignored": Case(ignored=["a.weight", "norm.running_mean"]),
     "accumulate": Case(accumulate=3, use=lambda s, p, r: "abc"),
@@ -75,7 +104,7 @@ CASES = {
     # parameter that nobody uses any more gets zeros for a gradient: without momentum the same as none.
     "join_unused": Case(join={}, find_unused_parameters=True, use=varying, momentum=0),
     # Nor has PyTorch's static_graph ranks without inputs in the first iteration.
-    "join_static": Case(join={}, find_unused_parameters=True, use=fixed),
+    "join_static": Case(join={}, static=True, find_unused_parameters=True, use=fixed),
     "join_accumulate": Case(join={}, accumulate=2),
     "join_effective": Case(join={"divide_by_initial_world_size": False}),
     "join_throw": Case(join={"throw_on_early_termination": True}),
@@ -130,11 +159,15 @@ def save(net, path):
             f.write(tensor.detach().double().contiguous().numpy().tobytes())
 
 
-def run_case(case, rank, dtype, path):
+def run_case(case, rank, dtype, path, hook=None, ours=None):
     net = make_net(rank, dtype)
     if case.ignored:
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, case.ignored)
-    ddp = DistributedDataParallel(net, bucket_cap_mb=1024 / 2**20, **case.ddp)
+    ddp = DistributedDataParallel(net, bucket_cap_mb=25 if hook else 1024 / 2**20, **case.ddp)
+    if hook:
+        unused, scales = list(case.unused(net, dist.get_world_size())), case.scales(dist.get_world_size())
+        twin = TwinHook(hook, net, ours, lambda i: unused[i], lambda i: scales[i])
+        ddp.register_comm_hook(None, twin.run)
     training = Training(case, ddp, rank, dtype)
     if case.join is None:
         for step in range(NUM_STEPS):
@@ -158,6 +191,11 @@ def main(out, *names):
     store = dist.PrefixStore(f"twin{os.environ['DDPRUN_ROUND']}", store)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
     for name in names:
+        if "+" in name:
+            name, ours = name.split("@")
+            case, hook = name.split("+")
+            run_case(CASES[case], rank, torch.float32, f"{out}.{name}.float32.{rank}", hook, ours)
+            continue
         for dtype in ("float64", "float32"):
             run_case(CASES[name], rank, getattr(torch, dtype), f"{out}.{name}.{dtype}.{rank}")
     dist.barrier()

@@ -2,6 +2,7 @@
 #include "worker_sdk/ddp/hooks/error_feedback.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/check.h"
 #include "common/error.h"
@@ -35,7 +36,18 @@ void ErrorFeedback::add_to(const GradBucket& bucket) const {
 
 void ErrorFeedback::take_from(const GradBucket& bucket) {
   for (const GradBucket::Gradient& gradient : bucket.gradients) {
-    std::copy_n(static_cast<const float*>(gradient.view.data), gradient.view.count, of(gradient));
+    const auto* const values = static_cast<const float*>(gradient.view.data);
+    std::transform(values, values + gradient.view.count, of(gradient),
+                   [](float value) { return std::isfinite(value) ? value : 0; });
+  }
+}
+
+void ErrorFeedback::take_back(const GradBucket::Gradient& gradient) {
+  const auto found = entries_.find(gradient.parameter);
+  if (found == entries_.end()) return;
+  const auto* const values = static_cast<const float*>(gradient.view.data);
+  for (std::size_t i = 0; i < gradient.view.count; ++i) {
+    if (std::isfinite(values[i])) found->second.values[i] += values[i];
   }
 }
 

@@ -24,8 +24,11 @@ class ErrorFeedback {
   // bucket += errors; those of gradients without one are 0.
   void add_to(const GradBucket& bucket) const;
 
-  // errors = what is in the bucket now.
+  // errors = what is in the bucket now; 0 for what is not finite.
   void take_from(const GradBucket& bucket);
+
+  // errors += gradient, but for what is not finite. One without an error is left out.
+  void take_back(const GradBucket::Gradient& gradient);
 
   // Of a gradient that was prepared.
   float* of(const GradBucket::Gradient& gradient);

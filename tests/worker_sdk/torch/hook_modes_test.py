@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Communication hooks together with DistributedDataParallel's modes (find_unused_parameters, static_graph,
+accumulation, join): the same trainings by ours and by PyTorch's DDP end with the same parameters, buffers and gradients
+on each rank. There the hook is PyTorch's own where it has it, and the definition in docs/compression.md."""
+import itertools
+import math
+import os
+import tempfile
+import unittest
+
+import ranks
+import runner  # noqa: E402, found by ranks
+
+from modes_test import PARAMETERS, TENSORS, TWIN, WORKER, read
+
+TOP_K, POWER_SGD = "topk:0.1", "powersgd:1:2"
+# Per tensor. int8: where the last bit of a gradient differs a code may, 1/127 of a block's largest. PowerSGD: where two
+# singular values are close, a last bit turns the vectors. PyTorch's fp16 and bf16 hooks divide before they round, and
+# round each sum.
+TOLERANCE = {"fp16": 1e-5, "bf16": 1e-4, "int8": 1e-4, TOP_K: 1e-5, POWER_SGD: 1e-2,
+             "fp16_pytorch": 1e-2, "bf16_pytorch": 5e-2}
+MODES = ["unused", "unused_keep", "unused_accumulate", "static", "static_accumulate", "accumulate", "join", "join_unused",
+         "join_static", "join_accumulate", "join_effective"]
+
+
+def our_name(hook):
+    return hook.removesuffix("_pytorch")
+
+
+class HookModes(unittest.TestCase):
+    rounds = itertools.count(1)
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = ranks.StoreServer()
+        cls.directory = tempfile.TemporaryDirectory(prefix="ddprun-hook-modes-")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__()
+        cls.directory.cleanup()
+
+    def run_ranks(self, world, argv):
+        return ranks.run(self.server, world, argv, round_number=next(self.rounds), timeout=120)
+
+    def compare(self, world, hooks):
+        cases = list(itertools.product(MODES, hooks))
+        ours, theirs = (os.path.join(self.directory.name, f"{side}{world}") for side in ("ours", "theirs"))
+        names = dict.fromkeys(f"{mode}+{our_name(hook)}" for mode, hook in cases)
+        self.run_ranks(world, [WORKER, ours, *names])
+        self.run_ranks(world, [ranks.PYTHON, TWIN, theirs,
+                               *(f"{mode}+{hook}@{ours}.{mode}+{our_name(hook)}" for mode, hook in cases)])
+        for (mode, hook), rank in itertools.product(cases, range(world)):
+            with self.subTest(world=world, mode=mode, hook=hook, rank=rank):
+                p = read(f"{ours}.{mode}+{our_name(hook)}.float32.{rank}")
+                q = read(f"{theirs}.{mode}+{hook}.float32.{rank}")
+                for name, _ in TENSORS:
+                    none = [math.isnan(value) for value in q[name]]
+                    self.assertEqual([math.isnan(value) for value in p[name]], none, f"{name}: which is undefined")
+                    if not any(none):
+                        error = math.dist(p[name], q[name]) / max(math.hypot(*q[name]), 1e-300)
+                        self.assertLessEqual(error, TOLERANCE[hook], name)
+
+    def test_two_ranks(self):
+        self.compare(2, TOLERANCE)
+
+    def test_four_ranks(self):
+        self.compare(4, [hook for hook in TOLERANCE if not hook.endswith("_pytorch")])
+
+
+if __name__ == "__main__":
+    ranks.skip_without_pytorch()
+    runner.main()
