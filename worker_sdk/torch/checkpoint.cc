@@ -61,6 +61,21 @@ TensorBytes outline(const NamedTensor& each) {
           .bytes = {}};
 }
 
+// Throws Error(kInvalidArgument) where a checkpoint of them could not be written, or not be loaded.
+void check_savable(const Metadata& metadata, const std::vector<NamedTensor>& tensors) {
+  std::vector<std::string> names;
+  for (const NamedTensor& each : tensors) names.push_back(each.name);
+  std::string problem = encoding_problem(metadata, names);
+  for (const NamedTensor& each : tensors) {
+    if (!problem.empty()) break;
+    if (!each.tensor.defined())
+      problem = concat("the tensor ", each.name, " is undefined");
+    else if (each.tensor.layout() != c10::kStrided)
+      problem = concat("the tensor ", each.name, " is sparse: give a dense one");
+  }
+  if (!problem.empty()) throw Error(ErrorCode::kInvalidArgument, "a checkpoint: " + problem);
+}
+
 std::string describe(const TensorBytes& tensor) {
   return concat(tensor.dtype, " ", at::IntArrayRef(tensor.shape));
 }
@@ -115,6 +130,8 @@ std::string outcome_of(Act act) {
     return encode(error.code(), error.what());
   } catch (const std::bad_alloc&) {
     return encode(ErrorCode::kResourceExhausted, "out of memory for a checkpoint");
+  } catch (const c10::Error& error) {  // its what() has a stack
+    return encode(ErrorCode::kSystem, concat("a checkpoint: ", error.what_without_backtrace()));
   } catch (const std::exception& error) {  // the file system's
     return encode(ErrorCode::kSystem, concat("a checkpoint: ", error.what()));
   }
@@ -124,6 +141,20 @@ std::string outcome_of(Act act) {
 constexpr std::string_view kOwn = "own:";
 
 bool is_own(std::string_view name) { return name.starts_with(kOwn); }
+
+// As check_savable(), of what all ranks have alike; some names are the checkpoint's own.
+void check_replicated(const Metadata& metadata, const std::vector<NamedTensor>& tensors) {
+  check_savable(metadata, tensors);
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorCode::kInvalidArgument, concat("a checkpoint: ", what, " is its own"));
+  };
+  for (const char* key : {"shards", "save"}) {
+    if (metadata.count(key) > 0) refuse(concat("the key ", key, " of the metadata"));
+  }
+  for (const NamedTensor& each : tensors) {
+    if (is_own(each.name)) refuse(concat("the name ", each.name, ", for what begins with ", kOwn));
+  }
+}
 
 // Those that rank `rank` writes: all ranks write about as many bytes.
 std::vector<NamedTensor> share_of(const std::vector<NamedTensor>& tensors, int rank, int size) {
@@ -201,6 +232,7 @@ void Checkpoint::on_every_rank(Act act) {
 // On rank 0. What the other ranks must know of it: the step, the number of its shards and their
 // save, one line each, and the metadata as a file's header. Empty: there is none.
 std::string Checkpoint::read_newest(const std::vector<NamedTensor>& tensors, const Accept& accept) {
+  check_replicated({}, tensors);
   const std::unique_ptr<LoadedCheckpoint> loaded = directory_->newest();
   if (!loaded) return "";
   const auto refuse = [&](const std::string& why) {
@@ -314,6 +346,7 @@ void Checkpoint::save(std::uint64_t step, const Metadata& metadata,
   }
   on_rank_zero([&] {
     writer_->wait();
+    check_replicated(metadata, tensors);
     const auto write = [this, step, metadata, views = snapshot(tensors)] {
       directory_->write(step, metadata, views);
     };
@@ -333,6 +366,7 @@ void Checkpoint::save_shard(std::uint64_t step, const Metadata& metadata,
                             const std::vector<NamedTensor>& own) {
   settle();
   const std::string text = on_rank_zero([&] {
+    check_replicated(metadata, tensors);
     constexpr std::size_t kNumSaveDigits = 8;
     return random_id().substr(0, kNumSaveDigits) + encode_header(metadata, {});
   });
@@ -342,6 +376,7 @@ void Checkpoint::save_shard(std::uint64_t step, const Metadata& metadata,
   on_every_rank([&] {
     std::vector<NamedTensor> mine = share_of(tensors, rank, size);
     for (const NamedTensor& each : own) mine.push_back({concat(kOwn, each.name), each.tensor});
+    check_savable({}, mine);
     const auto write = [this, place, agreed, views = snapshot(mine)] {
       directory_->write_shard(place, views);
       directory_->commit(place, agreed);  // the last one does it

@@ -69,6 +69,9 @@ class CheckpointTest(unittest.TestCase):
     def test_an_error_of_the_writers_thread_is_said_at_the_next_call(self):
         self.run_mode("error", 2)
 
+    def test_what_could_not_be_loaded_again_is_refused_before_it_is_written(self):
+        self.run_mode("unsavable", 2)
+
     def test_every_rank_writes_a_shard_and_any_number_of_ranks_reads_them(self):
         directory = self.scratch()
         for world in (1, 4):

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -159,6 +160,44 @@ void run_error(Communicator& communicator, const std::string& directory) {
   expect_contains(unsupported, "can't hold tensors of dtype ComplexDouble");
 }
 
+// A file that could not be read again would, once older ones are removed, be the end of the
+// training: every rank hears at once why, and the one before is still there.
+void run_unsavable(Communicator& communicator, const std::string& directory) {
+  for (const bool sharded : {false, true}) {
+    const std::string path = directory + (sharded ? "/sharded" : "/plain");
+    Checkpoint checkpoint({.directory = path, .num_kept = 1, .sharded = sharded}, communicator,
+                          c10::kCPU);
+    const std::vector<NamedTensor> good{{"a", at::ones({2})}, {"b", at::ones({2})}};
+    checkpoint.save(1, {}, good);
+    const auto refused = [&](const NamedTensor& more, const Metadata& metadata,
+                             const std::string& why) {
+      std::vector<NamedTensor> list = good;
+      if (!more.name.empty()) list.push_back(more);
+      expect_contains(
+          error_of([&] { checkpoint.save(2, metadata, list); }, ErrorCode::kInvalidArgument),
+          "a checkpoint: " + why);
+    };
+    refused({"a", at::ones({2})}, {}, "two tensors are named a");
+    refused({"\xff", at::ones({2})}, {}, "the tensor name ");
+    refused({"none", at::Tensor()}, {}, "the tensor none is undefined");
+    refused({"s", at::eye(3).to_sparse()}, {}, "the tensor s is sparse: give a dense one");
+    refused({"own:c", at::ones({2})}, {}, "the name own:c");
+    refused({}, {{"crc32", "1"}}, "the key crc32 of the metadata is the format's own");
+    refused({}, {{"shards", "1"}}, "the key shards of the metadata is its own");
+    refused({}, {{"note", "\xff"}}, "the metadata of key \"note\" are no UTF-8");
+    if (sharded) {
+      const std::vector<NamedTensor> own{{"x", at::ones({1})}, {"x", at::ones({1})}};
+      const std::vector<NamedTensor> none;
+      const bool mine = communicator.rank() == communicator.size() - 1;
+      const auto save = [&] { checkpoint.save(2, {}, good, mine ? own : none); };
+      expect_contains(error_of(save, ErrorCode::kInvalidArgument), "two tensors are named own:x");
+    }
+    checkpoint.finish();
+    const std::optional<SavedState> saved = checkpoint.load(good);
+    expect(saved && saved->step == 1, "the one before is there");
+  }
+}
+
 // This rank's alone: of another size on each, and its random generator's state.
 std::vector<NamedTensor> make_own(const Communicator& communicator, double value) {
   return {{"residual", at::full({communicator.rank() + 1}, value + communicator.rank())},
@@ -263,6 +302,8 @@ int main(int argc, char** argv) {
       run_refused(communicator, directory);
     } else if (mode == "error") {
       run_error(communicator, directory);
+    } else if (mode == "unsavable") {
+      run_unsavable(communicator, directory);
     } else if (mode == "sharded") {
       run_sharded(communicator, directory);
     } else if (mode == "resharded") {

@@ -6,10 +6,12 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "worker_sdk/core/checkpoint/crc32.h"
 #include "worker_sdk/core/checkpoint/json.h"
 
@@ -122,7 +124,32 @@ void check_places(std::vector<TensorBytes>& tensors, std::string_view data) {
   if (expected != data.size()) reject("it has bytes that belong to no tensor");
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 }  // namespace
+
+std::string encoding_problem(const Metadata& metadata, const std::vector<std::string>& names) {
+  for (const auto& [key, value] : metadata) {
+    if (key == kChecksumKey) return concat("the key ", key, " of the metadata is the format's own");
+    if (is_utf8(key) && is_utf8(value)) continue;
+    return concat("the metadata of key \"", one_line(key), "\" are no UTF-8");
+  }
+  std::set<std::string_view> known;
+  for (const std::string& name : names) {
+    if (name.empty()) return "a tensor has no name";
+    if (!is_utf8(name)) return concat("the tensor name \"", one_line(name), "\" is no UTF-8");
+    if (name == kMetadataKey) return concat("no tensor can be named ", name);
+    if (!known.insert(name).second) return concat("two tensors are named ", one_line(name));
+  }
+  return "";
+}
 
 std::string encode_header(const Metadata& metadata, const std::vector<TensorBytes>& tensors) {
   std::uint32_t checksum = checksum_of(metadata);

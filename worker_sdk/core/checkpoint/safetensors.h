@@ -26,7 +26,11 @@ struct TensorBytes {
   std::string_view bytes;
 };
 
-// Length and header of the file; the tensors' bytes follow it. `metadata` has no key "crc32".
+// Why a file of these could not be read again ("two tensors are named fc1.weight"); empty: it
+// could. `names` are the tensors'.
+std::string encoding_problem(const Metadata& metadata, const std::vector<std::string>& names);
+
+// Length and header of the file; the tensors' bytes follow it. There is no encoding_problem().
 std::string encode_header(const Metadata& metadata, const std::vector<TensorBytes>& tensors);
 
 struct Safetensors {

@@ -64,6 +64,19 @@ TEST_CASE("safetensors: the elements begin at a multiple of 8 bytes, as safetens
   CHECK((whole_file().size() - kFloats.size() - kLongs.size()) % 8 == 0);
 }
 
+TEST_CASE("safetensors: what could not be read again is told before it is written") {
+  const std::string bad = "\xff";
+  CHECK(encoding_problem({{"note", "ä"}}, {"a", "b", "ä"}) == "");
+  CHECK(encoding_problem({}, {"a", "b", "a"}) == "two tensors are named a");
+  CHECK(encoding_problem({}, {"a", ""}) == "a tensor has no name");
+  CHECK(encoding_problem({}, {"__metadata__"}) == "no tensor can be named __metadata__");
+  CHECK(contains(encoding_problem({}, {"a", bad}), "is no UTF-8"));
+  CHECK(contains(encoding_problem({{"k", bad}}, {}), "of key \"k\" are no UTF-8"));
+  CHECK(contains(encoding_problem({{bad, "v"}}, {}), "are no UTF-8"));
+  CHECK(encoding_problem({{"crc32", "1"}}, {}) ==
+        "the key crc32 of the metadata is the format's own");
+}
+
 TEST_CASE("safetensors: cut off anywhere it is no whole file") {
   const std::string file = whole_file();
   for (std::size_t size = 0; size < file.size(); ++size) {
