@@ -75,6 +75,8 @@ class Reducer {
   // (average) is issued, asynchronously. Error(kInvalidArgument): marked twice in one iteration.
   void mark_ready(std::size_t index);
 
+  // Some are marked, and finalize() has not ended the iteration.
+  bool is_under_way() const { return !arrival_.empty(); }
   bool is_ready(std::size_t index) const { return ready_[index]; }
   // All are marked: the iteration's last all-reduce has been issued.
   bool is_complete() const { return arrival_.size() == parameters_.size(); }

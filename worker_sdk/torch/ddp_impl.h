@@ -44,8 +44,10 @@ class DdpBase::Impl {
   std::vector<ParameterSpec> trainable_parameters(const torch_adapter::ModelState& state);
   void make_slots();
   at::Tensor bytes_of_bucket(std::size_t number);
+  void check_nobody_averages() const;
   void install_hook(std::size_t index);
   void on_gradient(std::size_t index);
+  void check_still_as_wrapped() const;
   void put_into_slot(std::size_t index);
   void mark_unused(const std::vector<std::size_t>& indices);
   void end_backward_later();
@@ -63,7 +65,8 @@ class DdpBase::Impl {
   const DdpOptions options_;
   std::vector<at::Tensor> parameters_;  // those that require a gradient; the reducer's indices
   std::vector<std::string> names_;
-  std::vector<at::Tensor> ignored_;  // parameters: only their gradients are forgotten
+  std::vector<torch_adapter::NamedState> frozen_;  // parameters that require no gradient
+  std::vector<at::Tensor> ignored_;                // parameters: only their gradients are forgotten
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> state_;  // all parameters and buffers that are sent
   c10::Device device_ = c10::kCPU;
@@ -74,6 +77,7 @@ class DdpBase::Impl {
     Accumulator accumulator;  // second owner: the graph; kept, or the hook would go with the graph
     std::uintptr_t key;
   };
+  class GradientHook;
   std::vector<Hook> hooks_;
   std::vector<torch::autograd::Node*> accumulators_;  // those of hooks_
 

@@ -3,8 +3,8 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
-#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -43,6 +43,21 @@ std::vector<ModelEntry> entries_of(const DdpOptions& options) {
 
 }  // namespace
 
+// On the accumulator of a parameter's gradient. A type of its own: to be known again.
+class DdpBase::Impl::GradientHook final : public autograd::FunctionPostHook {
+ public:
+  GradientHook(Impl& ddp, std::size_t index) : ddp_(ddp), index_(index) {}
+  autograd::variable_list operator()(const autograd::variable_list& outputs,
+                                     const autograd::variable_list&) override {
+    ddp_.on_gradient(index_);
+    return outputs;
+  }
+
+ private:
+  Impl& ddp_;
+  const std::size_t index_;
+};
+
 DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
                     const DdpOptions& options)
     : communicator_(communicator), options_(options) {
@@ -52,8 +67,10 @@ DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
   ignored_ = state.ignored_parameters;
   if (!state_.empty()) device_ = state_.front().device();
   check_same_model(state, entries_of(options_), communicator_, device_);
+  const std::vector<ParameterSpec> trainable = trainable_parameters(state);
+  check_nobody_averages();
   broadcast_tensors(state_, 0, communicator_);
-  reducer_.emplace(communicator_, trainable_parameters(state), options_.buckets);
+  reducer_.emplace(communicator_, trainable, options_.buckets);
   usage_.emplace(mode_of(options_), names_);
   if (usage_->mode() == UsageMode::kFindUnused) {
     // The order of arrival changes with the graph: buckets for good, the last parameters first.
@@ -79,7 +96,10 @@ DdpBase::Impl::~Impl() {
 std::vector<ParameterSpec> DdpBase::Impl::trainable_parameters(const ModelState& state) {
   std::vector<ParameterSpec> specs;
   for (const auto& [name, parameter] : state.parameters) {
-    if (!parameter.requires_grad()) continue;
+    if (!parameter.requires_grad()) {
+      frozen_.push_back({name, parameter});
+      continue;
+    }
     // One that several modules share is listed under each name; it has one gradient.
     const at::Tensor& tensor = parameter;
     const auto same = [&](const at::Tensor& known) { return known.is_same(tensor); };
@@ -119,15 +139,26 @@ void DdpBase::Impl::make_slots() {
   }
 }
 
+void DdpBase::Impl::check_nobody_averages() const {
+  if (parameters_.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the model has no parameter that requires a gradient: there is nothing to average; "
+                "are its layers registered (register_module, register_parameter)?");
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    for (const auto& hook : autograd::impl::grad_accumulator(parameters_[i])->post_hooks()) {
+      if (dynamic_cast<const GradientHook*>(hook.get()) == nullptr) continue;
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("another DistributedDataParallel averages the gradient of ", names_[i],
+                         ": wrap a model once, or destroy that one first"));
+    }
+  }
+}
+
 void DdpBase::Impl::install_hook(std::size_t index) {
   auto accumulator = autograd::impl::grad_accumulator(parameters_[index]);
-  auto hook = [this, index](const autograd::variable_list& outputs,
-                            const autograd::variable_list&) {
-    on_gradient(index);
-    return outputs;
-  };
-  const std::uintptr_t key = accumulator->add_post_hook(
-      std::make_unique<autograd::utils::LambdaPostHook>(std::move(hook)));
+  const std::uintptr_t key =
+      accumulator->add_post_hook(std::make_unique<GradientHook>(*this, index));
   accumulators_.push_back(accumulator.get());
   hooks_.push_back({std::move(accumulator), key});
 }
@@ -257,8 +288,41 @@ void DdpBase::Impl::after_forward(const std::vector<at::Tensor>& outputs) {
   }
 }
 
+// Else gradients would, without a word, not be averaged: autograd drops the hooks of a parameter
+// that is cast or moved.
+void DdpBase::Impl::check_still_as_wrapped() const {
+  if (reducer_->is_under_way()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("the backward before did not end on rank ", communicator_.rank(),
+                       ", it threw: the ranks' gradients are no longer of the same step; leave the "
+                       "program and go on from a checkpoint"));
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor &parameter = parameters_[i], &slot = slots_[i];
+    if (parameter.scalar_type() == slot.scalar_type() && parameter.device() == slot.device() &&
+        parameter.sizes() == slot.sizes()) {
+      continue;
+    }
+    const auto describe = [](const at::Tensor& tensor) {
+      return concat(c10::toString(tensor.scalar_type()), ' ', tensor.sizes(), " on ",
+                    tensor.device());
+    };
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        concat("parameter ", names_[i], " is ", describe(parameter), " now, it was wrapped as ",
+               describe(slot), ": cast and move a model before DistributedDataParallel"));
+  }
+  for (const NamedState& each : frozen_) {
+    if (!each.tensor.requires_grad()) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("parameter ", each.name, " requires a gradient now, it was frozen when it ",
+                       "was wrapped: its gradient would not be averaged; wrap the model anew"));
+  }
+}
+
 void DdpBase::Impl::before_forward() {
   const bool with_gradients = c10::GradMode::is_enabled();
+  if (with_gradients) check_still_as_wrapped();
   int buffers_from = 0;
   if (join_) {
     const bool averaged = with_gradients && no_sync_depth_ == 0;

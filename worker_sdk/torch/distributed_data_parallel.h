@@ -164,12 +164,14 @@ class DdpBase {
 //
 // Every parameter that requires a gradient must get one in each backward (unless DdpOptions say
 // otherwise); backward throws Error(kInvalidArgument) naming those that got none. Parameters are
-// frozen, added or replaced before wrapping, not after.
+// frozen, cast, moved, added or replaced before wrapping, not after: the next forward refuses one
+// that was cast, moved or unfrozen. After a backward that threw it throws, too: leave the program.
 template <typename Model>
 class DistributedDataParallel : public DdpBase {
  public:
   // Collective. Compares names, shapes and dtypes of the parameters on all ranks
-  // (Error(kInvalidArgument) on every rank, naming rank and parameter), then copies rank 0's
+  // (Error(kInvalidArgument) on every rank, naming rank and parameter; also where there is nothing
+  // to average, or where another one wraps a parameter already), then copies rank 0's
   // parameters and buffers to all. `model` and `communicator` must outlive this object.
   DistributedDataParallel(Model& model, Communicator& communicator, const DdpOptions& options = {})
       : DdpBase(model, communicator, options), model_(model) {}

@@ -45,6 +45,11 @@ class Ddp(unittest.TestCase):
             with self.subTest(world=world):
                 self.run_mode("unused", world)
 
+    def test_what_would_not_be_averaged_is_refused(self):
+        for world in (1, 2):
+            with self.subTest(world=world):
+                self.run_mode("misuse", world)
+
     def test_a_rank_that_dies_in_training_is_named_by_the_others(self):
         train = [os.path.join(ranks.BIN, "train"), "--epochs=1000"]
         job = ranks.Job(self.server, 2, train, round_number=next(self.rounds))

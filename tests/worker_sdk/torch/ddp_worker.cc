@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of the tests of DistributedDataParallel (run_ddp_worker.py starts them):
 //   ddp_worker equality DTYPES ACCUMULATE WEIGHTS DATA_DIR OUT  trains 20 steps, writes
-//   OUT.<dtype>.<rank> ddp_worker overlap | mismatch | unused | state              checks; exit
-//   status 0 where they hold
+//   OUT.<dtype>.<rank> ddp_worker overlap | mismatch | unused | misuse | state              checks;
+//   exit status 0 where they hold
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -184,6 +184,77 @@ void run_unused(Communicator& communicator) {
                   "the gradient of weight is sparse");
 }
 
+// Passes its input on; its backward throws where `armed`.
+struct Fuse : torch::autograd::Function<Fuse> {
+  static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) {
+    return x.clone();
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
+                                               torch::autograd::tensor_list gradients) {
+    if (armed) throw std::runtime_error("the fuse has blown");
+    return gradients;
+  }
+  static inline bool armed = false;
+};
+
+// What would not be averaged, without a word, is refused by the next forward.
+void run_misuse(Communicator& communicator) {
+  const torch::Tensor input = torch::ones({2, 4});
+  const auto make = [] {
+    return torch::nn::Sequential(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
+  };
+  {
+    torch::nn::Sequential net = make();
+    DistributedDataParallel ddp(*net, communicator);
+    expect_contains(error_of([&] { DistributedDataParallel second(*net, communicator); }),
+                    "another DistributedDataParallel averages the gradient of 0.weight");
+    ddp(input).sum().backward();
+    net->to(torch::kDouble);
+    expect_contains(
+        error_of([&] { ddp(input.to(torch::kDouble)); }),
+        "parameter 0.weight is Double [4, 4] on cpu now, it was wrapped as Float [4, 4]");
+    net->to(torch::kFloat);
+  }
+  {
+    torch::nn::Sequential net = make();
+    torch::Tensor frozen = net[1]->as<torch::nn::Linear>()->bias;
+    frozen.set_requires_grad(false);
+    DistributedDataParallel ddp(*net, communicator);
+    ddp(input).sum().backward();
+    frozen.set_requires_grad(true);
+    expect_contains(error_of([&] { ddp(input); }),
+                    "parameter 1.bias requires a gradient now, it was frozen");
+    const torch::NoGradGuard no_grad;
+    ddp(input);  // an evaluation
+  }
+  torch::nn::Sequential nothing(torch::nn::Functional(torch::tanh));
+  expect_contains(error_of([&] { DistributedDataParallel ddp(*nothing, communicator); }),
+                  "the model has no parameter that requires a gradient");
+
+  torch::nn::Sequential net = make();  // one that was wrapped may be wrapped again
+  { const DistributedDataParallel ddp(*net, communicator); }
+  DistributedDataParallel ddp(*net, communicator);
+  const auto step = [&] {
+    ddp.before_forward();
+    const torch::Tensor hidden = net[0]->as<torch::nn::Linear>()->forward(input);
+    net[1]->as<torch::nn::Linear>()->forward(Fuse::apply(hidden)).sum().backward();
+  };
+  step();
+  Fuse::armed = true;
+  bool blown = false;
+  try {
+    step();
+  } catch (const std::runtime_error& error) {
+    blown = std::string(error.what()).find("the fuse has blown") != std::string::npos;
+  }
+  expect(blown, "an exception in backward comes out");
+  Fuse::armed = false;
+  for (int i = 0; i < 2; ++i) {
+    expect_contains(error_of(step), concat("the backward before did not end on rank ",
+                                           communicator.rank(), ", it threw"));
+  }
+}
+
 float mean_of_ranks(Communicator& communicator) {
   return static_cast<float>(communicator.size() - 1) / 2;
 }
@@ -314,6 +385,8 @@ int main(int argc, char** argv) {
       run_mismatch(communicator);
     } else if (mode == "unused") {
       run_unused(communicator);
+    } else if (mode == "misuse") {
+      run_misuse(communicator);
     } else if (mode == "state") {
       check_gradients(communicator);
       check_shared_parameters(communicator);
