@@ -105,7 +105,10 @@ Array read_idx(const std::string& directory, const std::string& name, std::size_
     bad_file(plain + "[.gz]", "no such file");
   }
   if (error) bad_file(plain + "[.gz]", error.message());
-  Input input(is_plain ? plain : plain + ".gz");
+  const std::string path = is_plain ? plain : plain + ".gz";
+  // To open a pipe would be to wait for somebody who writes to it.
+  if (!std::filesystem::is_regular_file(path, error)) bad_file(path, "is no regular file");
+  Input input(path);
   Array array{.path = input.path(), .sizes = {}, .bytes = {}};
 
   std::uint8_t magic[4];

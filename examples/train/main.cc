@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // train: the main job's worker. One process per rank; each reads the data, meets the others through
 // the launcher's environment, and trains the same net on its share of the images.
+#include <c10/util/Exception.h>
 #include <malloc.h>
 
 #include <climits>
@@ -8,7 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "common/clock.h"
@@ -36,6 +39,20 @@ int exit_status_for(ErrorCode code) {
   if (code == ErrorCode::kInvalidArgument) return static_cast<int>(ExitCode::kUsage);
   const bool refused = code == ErrorCode::kSystem || code == ErrorCode::kResourceExhausted;
   return refused ? kSystemRefused : kFailed;
+}
+
+int say(const std::string& what, int exit_status) {
+  const char* rank = std::getenv(env::kRank);
+  std::fprintf(stderr, "train: rank %s: %s\n", rank ? rank : "0", what.c_str());
+  return exit_status;
+}
+
+// LibTorch says of memory that the allocator of the CPU didn't get nothing but a text.
+int say(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  const bool no_memory = text.find("can't allocate memory") != std::string::npos;
+  return say((no_memory ? "out of memory: " : "LibTorch: ") + text.substr(0, text.find('\n')),
+             no_memory ? kSystemRefused : kFailed);
 }
 
 // This process' place in the job: with a launcher a session and its communicator, else alone.
@@ -126,11 +143,12 @@ int main(int argc, char** argv) {
   try {
     return run(*options, start);
   } catch (const Error& error) {
-    const char* rank = std::getenv(env::kRank);
-    std::fprintf(stderr, "train: rank %s: %s\n", rank ? rank : "0", error.what());
-    return exit_status_for(error.code());
+    return say(error.what(), exit_status_for(error.code()));
+  } catch (const c10::Error& error) {
+    return say(error);
+  } catch (const std::bad_alloc&) {
+    return say("out of memory", kSystemRefused);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "train: %s\n", error.what());
-    return kFailed;
+    return say(error.what(), kFailed);
   }
 }

@@ -3,10 +3,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <string_view>
 #include <system_error>
 
 #include "common/error.h"
@@ -20,6 +22,33 @@ namespace {
 // "nan" and "inf" are numbers to CLI11, and "nan" passes every range. An empty text: fine.
 std::string check_finite(const std::string& text) {
   return std::isfinite(std::strtod(text.c_str(), nullptr)) ? "" : text + " is not a finite number";
+}
+
+std::string check_positive(const std::string& text) {
+  return std::strtod(text.c_str(), nullptr) > 0 ? "" : text + " is not a number above 0";
+}
+
+std::string check_not_negative(const std::string& text) {
+  return std::strtod(text.c_str(), nullptr) >= 0 ? "" : text + " is not a number of 0 or more";
+}
+
+// CLI11 takes -1 for the largest number, and any larger one, too.
+std::string check_seed(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (read.ec == std::errc() && read.ptr == text.data() + text.size()) return "";
+  return text + " is not a whole number from 0 to 2^64 - 1";
+}
+
+// "--data= --json=x", as an unset variable in a script makes it: CLI11 would take "--json=x" for
+// the directory.
+void refuse_empty_values(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (!word.starts_with("--") || !word.ends_with('=')) continue;
+    throw CLI::ValidationError(std::string(word.substr(0, word.size() - 1)),
+                               "the value after = is empty");
+  }
 }
 
 std::string check_compression(const std::string& text) {
@@ -74,21 +103,21 @@ class OptimizerFlags {
         ->check(CLI::IsMember(kOptimizers));
     lr_ = number(app, "--lr", options.lr,
                  "Learning rate, the highest (default: adadelta 1, sgd 0.05, adam, adamw 0.001)")
-              ->check(CLI::PositiveNumber)
+              ->check(check_positive, "")
               ->default_str("");
     momentum_ = number(app, "--momentum", options.momentum, "Of sgd")->check(CLI::Range(0.0, 1.0));
     weight_decay_ =
         number(app, "--weight-decay", options.weight_decay,
                "Of weights, not of biases (sgd, adam, adamw; default: adamw 0.01, else 0)")
-            ->check(CLI::NonNegativeNumber)
+            ->check(check_not_negative, "")
             ->default_str("");
     number(app, "--clip-norm", options.clip_norm, "Scale gradients down to this norm (0: never)")
-        ->check(CLI::NonNegativeNumber);
+        ->check(check_not_negative, "");
     app.add_option("--schedule", schedule_, "How the learning rate falls")
         ->check(CLI::IsMember(kSchedules));
     gamma_ = number(app, "--gamma", options.gamma,
                     "exponential: factor on the learning rate after each epoch")
-                 ->check(CLI::PositiveNumber);
+                 ->check(check_positive, "");
     app.add_option("--amp", amp_, "Mixed precision: what forward computes in")
         ->check(CLI::IsMember(kAmps));
     app.add_option("--warmup-steps", options.warmup_steps,
@@ -143,6 +172,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       "Under a launcher: ddprun --nproc_per_node=2 train; alone it trains as one process.",
       "train");
   app.option_defaults()->always_capture_default();
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return concat("train: ", error.what(), " (train --help lists all)\n");
+  });
   app.add_option("--data", options.data_dir,
                  "Directory with MNIST's four files, gzipped or plain (default: shipped digits)")
       ->type_name("DIR")
@@ -164,7 +196,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
                "Take it from the first step which parameters the loss depends on")
       ->excludes(find_unused);
   OptimizerFlags optimizer_flags(app, options);
-  app.add_option("--seed", options.seed, "Seed of weights, order of images and dropout");
+  app.add_option("--seed", options.seed, "Seed of weights, order of images and dropout")
+      ->check(check_seed, "");
   app.add_option("--threads", options.num_threads,
                  "Compute threads per rank (0: OMP_NUM_THREADS, else cores / ranks on this node)")
       ->check(CLI::Range(0, 4096));
@@ -206,6 +239,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       ->type_name("FILE")
       ->default_str("");
   try {
+    refuse_empty_values(argc, argv);
     app.parse(argc, argv);
     optimizer_flags.settle();
     if (options.amp == AmpChoice::kFp16 && uneven_inputs == "join") {

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -79,6 +80,7 @@ class Trainer {
   torch::Tensor backward(const PinnedLoader::Batch& batch, std::int64_t done);
   void shadow_others(DdpBase::Join& join);
   std::uint64_t steps_per_epoch() const;
+  void check_finite() const;
   void evaluate(Totals& totals);
   void sum_over_ranks(Totals& totals);
   bool asked_to_leave();
@@ -221,9 +223,25 @@ bool Trainer::asked_to_leave() {
   });
 }
 
+// On all ranks alike, as the parameters are. Before a save: it would push good ones out.
+void Trainer::check_finite() const {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor sum =
+      torch::zeros({}, torch::TensorOptions().dtype(torch::kDouble).device(device_));
+  for (const torch::Tensor& parameter : net_->parameters()) {
+    sum += parameter.sum(torch::kDouble);
+  }
+  if (std::isfinite(sum.item<double>())) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("the training has diverged: after step ", state_.step, " weights are ",
+                     "infinite or not a number; try a lower --lr, --clip-norm or --warmup-steps",
+                     checkpoint_ ? ". Earlier checkpoints are kept" : ""));
+}
+
 // In the middle of an epoch. Collective.
 void Trainer::save_within(const Share& share) {
   if (!checkpoint_) return;
+  check_finite();
   set_phase(ProgressPhase::kCheckpoint);
   Totals all(device_);
   all.values.copy_(share.totals.values);
@@ -394,6 +412,7 @@ bool Trainer::run_epoch() {
   result.seconds = state_.seconds + seconds_since(share.start);
   result.samples_per_second = share.totals.samples() / result.seconds;
 
+  check_finite();
   set_phase(ProgressPhase::kEvaluate);
   Totals testing(device_);
   evaluate(testing);

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """train on one host that is interrupted, and finds its checkpoints whole, torn, foreign, or no room for them."""
+import array
 import json
+import math
 import os
 import re
 import resource
@@ -319,6 +321,20 @@ class Checkpoints(harness.Case):
         done = self.run_job(directory, "--json", summary, epochs=["--epochs=1", "--seed=5"])
         self.assertIn(f"train: 1 epochs are trained already: {path_of(directory, 24)}", done.stdout)
         self.assertEqual([e["epoch"] for e in checkpoints.load_json(summary)["epochs"]], [1])
+
+    def test_weights_that_are_no_numbers_are_never_saved(self):
+        for flags in (["--checkpoint-every=1"], ["--checkpoint-every=1", "--checkpoint-sharded"], []):
+            with self.subTest(flags):
+                directory = self.scratch()
+                text = self.refused(directory, "--optimizer=sgd", "--lr=1e30", *flags)
+                step = int(re.match(r"the training has diverged: after step (\d+) weights are infinite or not a number; "
+                                    r"try a lower --lr.*\. Earlier checkpoints are kept$", text).group(1))
+                steps = sorted(set(steps_in(directory)))
+                self.assertEqual(steps, list(range(max(1, step - 2), step)) if flags else [])
+                for saved in steps:
+                    for dtype, _, data in checkpoints.tensors_of(directory, saved).values():
+                        self.assertEqual(dtype, "F32")
+                        self.assertTrue(all(map(math.isfinite, array.array("f", data))))
 
     def test_wrong_usage(self):
         for argv, text in ((["--checkpoint-every=3"], "--checkpoint-dir"),

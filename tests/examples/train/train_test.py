@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import resource
 import signal
 import struct
 import subprocess
@@ -181,15 +182,32 @@ class Train(unittest.TestCase):
             done = run(DDPRUN + [TRAIN, "--data", directory])
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn(f"{directory}/train-images-idx3-ubyte.gz: ", done.stdout)
+            os.mkfifo(os.path.join(directory, "train-images-idx3-ubyte"))
+            done = run([TRAIN, "--data", directory], timeout=30)
+            self.assertEqual((done.returncode, done.stdout),
+                             (2, f"train: rank 0: {directory}/train-images-idx3-ubyte: is no regular file\n"))
 
     def test_wrong_usage_has_exit_status_2(self):
         for argv in (["--epochs=0"], ["--backend=smoke"], ["--nonsense"], ["--json=/nonexistent/x"],
-                     ["--lr=-1"], ["--lr=nan"], ["--gamma=inf"],
+                     ["--lr=-1"], ["--lr=0"], ["--lr=nan"], ["--gamma=inf"], ["--clip-norm=-1"],
+                     ["--seed=-1"], ["--seed=18446744073709551616"], ["--seed=x"],
+                     ["--data=", "--json=x"], ["--checkpoint-dir=", "--checkpoint-every=3"], ["--compress="],
                      ["--compress=zip"], ["--compress=topk:2"], ["--compress=powersgd:0"]):
             with self.subTest(argv=argv):
                 done = run([TRAIN, *argv])
                 self.assertEqual(done.returncode, 2, done.stdout)
+                self.assertRegex(done.stdout, r"\Atrain: [^\n]{10,250}\n\Z")
+                self.assertIn("/nonexistent/x" if "json" in argv[0] else argv[0].split("=")[0], done.stdout)
         self.assertEqual(run([TRAIN, "--help"]).returncode, 0)
+
+    def test_out_of_memory_is_one_line_and_exit_status_74(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (900_000_000, 900_000_000))
+        done = run([TRAIN, "--batch-size=1000000", "--threads=1"], preexec_fn=limit)
+        if done.returncode == -signal.SIGABRT:
+            self.skipTest("LibTorch doesn't start with so little memory")
+        self.assertEqual(done.returncode, 74, done.stdout)
+        self.assertRegex(done.stdout, r"\ntrain: rank 0: out of memory[^\n]*\n\Z")
 
     def test_nccl_without_a_gpu_is_refused(self):
         if os.path.exists("/dev/nvidiactl"):
