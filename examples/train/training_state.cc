@@ -2,6 +2,7 @@
 #include "examples/train/training_state.h"
 
 #include <charconv>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -104,6 +105,21 @@ std::string compression_from_text(std::string_view text) {
   }
 }
 
+// Of optimizer_text(): its first word is --optimizer's, the others are flags with their values.
+std::string optimizer_difference(const std::string& there, const std::string& here) {
+  std::istringstream words_there(there), words_here(here);
+  std::string a, b;
+  for (bool is_first = true; words_there >> a && words_here >> b; is_first = false) {
+    if (a == b) continue;
+    const std::size_t name = a.find('=');
+    if (!is_first && (name == a.npos || a.substr(0, name) != b.substr(0, name))) break;
+    return is_first ? concat("--optimizer is ", one_line(a), " there, ", b, " here")
+                    : concat(one_line(a.substr(0, name)), " is ", one_line(a.substr(name + 1)),
+                             " there, ", b.substr(name + 1), " here");
+  }
+  return concat("--optimizer is ", one_line(there), " there, ", here, " here");
+}
+
 }  // namespace
 
 RunIdentity identity_of(const Options& options, const DataSet& data) {
@@ -134,8 +150,7 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
                   here.uneven_inputs, " here");
   }
   if (there.optimizer != here.optimizer) {
-    return concat("--optimizer is ", one_line(there.optimizer), " there, ", here.optimizer,
-                  " here");
+    return optimizer_difference(there.optimizer, here.optimizer);
   }
   if (there.lr != here.lr) return differ("--lr", there.lr, here.lr);
   if (there.gamma != here.gamma) return differ("--gamma", there.gamma, here.gamma);

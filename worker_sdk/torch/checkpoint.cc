@@ -240,10 +240,6 @@ std::string Checkpoint::read_newest(const std::vector<NamedTensor>& tensors, con
                 concat("can't go on from ", loaded->path, ": ", why,
                        "; give what it was trained with, or another checkpoint directory"));
   };
-  ByName saved = by_name(loaded->content.tensors);
-  std::erase_if(saved, [](const auto& each) { return is_own(each.first); });
-  const std::string difference = first_difference(saved, tensors);
-  if (!difference.empty()) refuse("it is of another model: " + difference);
   std::string why;
   try {
     if (accept) why = accept(loaded->step, loaded->content.metadata);
@@ -252,6 +248,10 @@ std::string Checkpoint::read_newest(const std::vector<NamedTensor>& tensors, con
     why = error.what();
   }
   if (!why.empty()) refuse(why);
+  ByName saved = by_name(loaded->content.tensors);
+  std::erase_if(saved, [](const auto& each) { return is_own(each.first); });
+  const std::string difference = first_difference(saved, tensors);
+  if (!difference.empty()) refuse("it is of another model: " + difference);
   for (const NamedTensor& each : tensors) copy_from(*saved.at(each.name), each.tensor);
   path_ = loaded->path;
   return concat(loaded->step, '\n', loaded->num_shards, '\n', loaded->save, '\n',

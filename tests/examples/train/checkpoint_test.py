@@ -253,6 +253,19 @@ class Checkpoints(harness.Case):
             self.assertIn("Permission denied", self.refused(closed))
         self.assertIn("can't write to the checkpoint directory /proc/none: ", self.refused("/proc/none"))
 
+    def test_a_second_training_in_the_directory_is_refused(self):
+        directory = self.scratch()
+        first = self.job(directory, "--checkpoint-every=1", epochs=["--epochs=1000", "--seed=5"])
+        harness.wait_until(lambda: steps_in(directory), "a step is saved", 60)
+        owner = workers_of(first.pid)[0]
+        done = self.run_job(directory, code=2)
+        self.assertIn(f"train: rank 0: process {owner} uses the checkpoint directory {directory}: one training per "
+                      "directory; end that one, or give another directory", done.stderr)
+        before = steps_in(directory)[-1]
+        harness.wait_until(lambda: steps_in(directory)[-1] > before, "the first one goes on", 60)
+        first.terminate()
+        self.finish(first)
+
     def test_a_checkpoint_of_other_options_is_refused(self):
         directory = self.one_epoch()
         for option, text in (("--seed=6", "--seed is 5 there, 6 here"), ("--lr=0.5", "--lr is 1 there, 0.5 here"),

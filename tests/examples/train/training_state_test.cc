@@ -85,7 +85,12 @@ TEST_CASE("training state: the first thing that must not change and did is named
   here.lr = 0.3;
   CHECK(contains(first_difference(there, here), "--lr is 0.30000000000000004 there, 0.3 here"));
   here.optimizer = "adam";
-  CHECK(first_difference(there, here) == "--optimizer is sgd --momentum=0.9 there, adam here");
+  CHECK(first_difference(there, here) == "--optimizer is sgd there, adam here");
+  here.optimizer = "sgd --momentum=0.5";
+  CHECK(first_difference(there, here) == "--momentum is 0.9 there, 0.5 here");
+  here.optimizer = "sgd --momentum=0.9 --more=1";
+  CHECK(first_difference(there, here) ==
+        "--optimizer is sgd --momentum=0.9 there, sgd --momentum=0.9 --more=1 here");
   here.batch_size = 32;
   CHECK(first_difference(there, here) == "--batch-size is 64 there, 32 here");
   here = there;

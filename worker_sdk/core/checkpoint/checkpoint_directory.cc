@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <optional>
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr const char *kShardsKey = "shards", *kSaveKey = "save";
 constexpr int kMostShards = 1'000'000;
+constexpr std::chrono::seconds kPatience{5};  // with a process that was killed and is ending
 
 [[noreturn]] void reject(const std::string& why) { throw Error(ErrorCode::kProtocol, why); }
 
@@ -55,7 +57,9 @@ CheckpointDirectory::CheckpointDirectory(std::string path, std::size_t num_kept,
   if (!fs::is_directory(path_, error)) refuse(ENOTDIR);
   if (::access(path_.c_str(), R_OK | W_OK | X_OK) != 0) refuse(errno);
   if (made) sync_directory(fs::absolute(path_).parent_path().string(), "can't make " + path_);
-  if (role == Role::kOwner) remove_leftovers();
+  if (role != Role::kOwner) return;
+  lock_.emplace(path_, kPatience);
+  remove_leftovers();
 }
 
 std::string CheckpointDirectory::path_of(std::uint64_t step) const {

@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "worker_sdk/core/checkpoint/checkpoint_names.h"
+#include "worker_sdk/core/checkpoint/directory_lock.h"
 #include "worker_sdk/core/checkpoint/safetensors.h"
 
 namespace ddprun {
@@ -33,7 +35,7 @@ class CheckpointDirectory {
 
   // The owner makes the directory where it is missing, and removes what writers that were killed
   // have left. `num_kept` ≥ 1. Throws Error(kInvalidArgument) where it can't be made, or written
-  // to.
+  // to, or where another process of this machine owns it and doesn't end within 5 s.
   explicit CheckpointDirectory(std::string path, std::size_t num_kept = 2,
                                Role role = Role::kOwner);
 
@@ -73,6 +75,7 @@ class CheckpointDirectory {
   // Constant after construction.
   const std::string path_;
   const std::size_t num_kept_;
+  std::optional<DirectoryLock> lock_;  // the owner's
 };
 
 }  // namespace ddprun

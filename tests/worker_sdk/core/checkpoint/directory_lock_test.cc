@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/checkpoint/directory_lock.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_directory.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+using test::contains;
+using test::error_of;
+
+namespace {
+
+// A process that has the lock until end().
+class Holder {
+ public:
+  explicit Holder(const std::string& path) {
+    int ready[2], go[2];
+    REQUIRE((::pipe(ready) == 0 && ::pipe(go) == 0));
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(go[1]);
+      const DirectoryLock lock(path, 0ms);
+      char byte = 0;
+      if (::write(ready[1], &byte, 1) == 1 && ::read(go[0], &byte, 1) == 0) ::_exit(0);
+      ::_exit(1);
+    }
+    ::close(ready[1]);
+    ::close(go[0]);
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    ::close(ready[0]);
+    end_ = go[1];
+  }
+  ~Holder() { end(); }
+  void end() {
+    if (end_ < 0) return;
+    ::close(end_);
+    end_ = -1;
+    ::waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+  int end_ = -1;
+};
+
+}  // namespace
+
+TEST_CASE("directory lock: another process is named, and once it is gone there is room", "[proc]") {
+  const test::TempDirectory temp;
+  Holder holder(temp.path());
+  const Error error = error_of([&] { DirectoryLock(temp.path(), 50ms); });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(contains(error.what(), concat("process ", holder.pid(), " uses the checkpoint directory ",
+                                      temp.path(), ": one training per directory")));
+  holder.end();
+  const DirectoryLock lock(temp.path(), 0ms);
+  CHECK(std::filesystem::is_empty(temp.path()));
+}
+
+TEST_CASE("directory lock: one process may have several", "[proc]") {
+  const test::TempDirectory temp;
+  std::optional<DirectoryLock> first(std::in_place, temp.path(), 0ms);
+  const DirectoryLock second(temp.path(), 0ms);
+}
