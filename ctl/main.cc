@@ -12,6 +12,7 @@
 #include "common/man_page.h"
 #include "common/standard_streams.h"
 #include "ctl/emulate_command.h"
+#include "ctl/jobs_command.h"
 
 namespace {
 
@@ -48,6 +49,7 @@ int main(int argc, char** argv) {
   bool print_man = false;
   app.add_flag("--print-man", print_man, "Print the manual page, for man -l -");
   ctl::EmulateCommand emulate(app);
+  ctl::JobsCommand jobs(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
@@ -61,7 +63,7 @@ int main(int argc, char** argv) {
   }
   if (app.get_subcommands().empty()) return fail("which command? See ddprunctl --help");
   try {
-    return static_cast<int>(emulate.run());  // the only one
+    return static_cast<int>(jobs.chosen() ? jobs.run() : emulate.run());
   } catch (const Error& error) {
     return fail(error.what(), exit_code_for(error.code()));
   } catch (const std::exception& error) {

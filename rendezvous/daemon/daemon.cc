@@ -53,6 +53,7 @@ class Daemon::Impl {
     hub_ = std::make_shared<AgentHub>(io_, std::move(agents));
 
     if (options_.token) {
+      door_ = std::make_shared<security::HttpDoor>(options_.token);
       ProofGate::Options gate;
       gate.timeout = options_.handshake_timeout;
       gate.max_waiting = options_.max_handshakes;
@@ -136,6 +137,7 @@ class Daemon::Impl {
     options.page = [this](std::string_view path) { return page(path); };
     options.ended = [this, number](HttpSession&) { sessions_.erase(number); };
     options.token = options_.token;
+    options.door = door_;
     options.agent = [this, number](HttpSession&, const auto& frames, auto proof) {
       sessions_.erase(number);
       gate_ ? gate_->take(frames, std::move(proof)) : hub_->take(frames);
@@ -144,12 +146,11 @@ class Daemon::Impl {
   }
 
   std::optional<HttpSession::Page> page(std::string_view path) const {
-    if (path == "/healthz") {
+    if (path == kHealthPath) {
       return HttpSession::Page{
           "application/json",
           concat("{\"service\":\"", kServiceName, "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")};
     }
-    if (options_.token) return std::nullopt;
     if (path == "/v1/jobs") return HttpSession::Page{"application/json", jobs_json()};
     return std::nullopt;
   }
@@ -159,9 +160,10 @@ class Daemon::Impl {
   std::uint16_t port_ = 0;
   int exit_code_ = 0;  // of the job that ended last
   RoundStores stores_;
-  std::shared_ptr<AgentHub> hub_;           // second owner: its waits
-  std::shared_ptr<ProofGate> gate_;         // likewise; null: no token
-  std::shared_ptr<PortListener> listener_;  // likewise
+  std::shared_ptr<AgentHub> hub_;             // second owner: its waits
+  std::shared_ptr<security::HttpDoor> door_;  // second owners: the sessions; null: no token
+  std::shared_ptr<ProofGate> gate_;           // likewise; null: no token
+  std::shared_ptr<PortListener> listener_;    // likewise
   // Oldest first; second owners: likewise.
   std::map<std::uint64_t, std::shared_ptr<HttpSession>> sessions_;
   std::uint64_t next_session_ = 0;

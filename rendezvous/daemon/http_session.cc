@@ -80,7 +80,29 @@ void HttpSession::answer() {
     respond(http::status::upgrade_required, {"text/plain", "this path is for ddprun agents\n"});
   } else if (request.method() != http::verb::get) {
     respond(http::status::method_not_allowed, {"text/plain", "only GET is known here\n"});
-  } else if (auto page = options_.page(path)) {
+  } else {
+    answer_page(path);
+  }
+}
+
+void HttpSession::answer_page(std::string_view target) {
+  if (options_.door && target != kHealthPath) {
+    const auto given = parser_->get()[http::field::authorization];
+    const Clock::time_point now = Clock::now();
+    admission_ = options_.door->check({given.data(), given.size()}, {"GET", target, ""}, now);
+    if (!admission_.admitted) {
+      if (!admission_.reason.empty()) {
+        log_warning("refused a request of ", peer_, ": ", admission_.reason);
+      }
+      response_.set(http::field::www_authenticate, options_.door->challenge(now));
+      respond(http::status::unauthorized,
+              {"text/plain", concat(admission_.reason.empty() ? "this rendezvous wants a token"
+                                                              : admission_.reason,
+                                    "\n")});
+      return;
+    }
+  }
+  if (auto page = options_.page(target)) {
     respond(http::status::ok, std::move(*page));
   } else {
     respond(http::status::not_found, {"text/plain", "try /healthz or /v1/jobs\n"});
@@ -94,6 +116,9 @@ void HttpSession::respond(http::status status, Page page) {
   response_.set(http::field::server, kServiceName);
   response_.set(http::field::content_type, page.content_type);
   response_.keep_alive(false);
+  if (admission_.admitted) {
+    response_.set(security::kAnswerHeader, options_.door->seal(admission_, page.body));
+  }
   response_.body() = std::move(page.body);
   response_.prepare_payload();
   http::async_write(

@@ -18,11 +18,13 @@
 #include <string_view>
 
 #include "rendezvous/membership/frame_stream.h"
+#include "rendezvous/security/http_proof.h"
 #include "rendezvous/security/proof.h"
 
 namespace ddprun::rendezvous {
 
-inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in /healthz
+inline constexpr char kHealthPath[] = "/healthz";
+inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in it
 
 // Owned by its operations; ends by itself within two `timeout`s.
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
@@ -35,6 +37,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
     membership::FrameStream::Limits frames;
     std::shared_ptr<const Secret> token;  // agents are to prove that they have it; null: needn't
+    std::shared_ptr<security::HttpDoor> door;  // likewise who asks for a page but kHealthPath
     std::function<std::optional<Page>(std::string_view path)> page;  // nullopt: 404
     // One of the two, once. agent: upgraded, not started; `this` session is done with it.
     // It was told the challenge of `proof`, which is null without a token.
@@ -54,6 +57,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void arm_timer(const char* waiting_for);
   void read();
   void answer();
+  void answer_page(std::string_view target);
   void respond(boost::beast::http::status status, Page page);
   void upgrade();
   void finish();
@@ -67,6 +71,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   boost::beast::http::response<boost::beast::http::string_body> response_;
   std::shared_ptr<membership::FrameStream> frames_;  // second owner: its handshake
   std::unique_ptr<security::RendezvousProof> proof_;
+  security::HttpDoor::Verdict admission_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -2,15 +2,13 @@
 #include "rendezvous/security/proof.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <utility>
 
-#include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/random_id.h"
+#include "rendezvous/security/hmac.h"
 
 namespace ddprun::security {
 namespace {
@@ -24,18 +22,8 @@ constexpr std::string_view kRefusedWord = "refused ";
 constexpr std::size_t kHexBytes = 2 * sizeof(Nonce);
 
 constexpr char kOtherToken[] = "its token is another one (compare the --token-file of both)";
-constexpr std::size_t kMaxShownBytes = 200;
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); }
-
-// What a stranger says, as it may be printed.
-std::string shown(std::string_view text) {
-  std::string clean(text.substr(0, kMaxShownBytes));
-  for (char& c : clean) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return clean;
-}
 
 }  // namespace
 
@@ -53,14 +41,7 @@ Mac prove(const Secret& token, Side side, const Nonce& of_rendezvous, const Nonc
   said.append(of_rendezvous.begin(), of_rendezvous.end());
   said.append(of_agent.begin(), of_agent.end());
   said.append(binding);
-  const auto key = token.bytes();
-  Mac mac;
-  unsigned int size = 0;
-  const auto* made =
-      ::HMAC(::EVP_sha256(), key.data(), static_cast<int>(key.size()),
-             reinterpret_cast<const unsigned char*>(said.data()), said.size(), mac.data(), &size);
-  DDPRUN_CHECK(made != nullptr && size == mac.size());
-  return mac;
+  return hmac_sha256(token.bytes(), said);
 }
 
 bool is_same(const Mac& one, const Mac& other) {

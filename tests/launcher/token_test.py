@@ -27,6 +27,9 @@ class TokenCase(harness.Case):
         self.addCleanup(self._end, daemon)
         return daemon, daemon.stderr.readline().split()[-1]
 
+    def ddprunctl(self, *args, **more):
+        return self.finish(self.start(*args, program=os.path.join(harness.BIN, "ddprunctl"), **more))
+
     def refused(self, done, *parts):
         self.assertEqual(done.returncode, 2, done.text)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.text)
@@ -83,6 +86,31 @@ class OneHost(TokenCase):
     def test_with_fixed_ranks_it_is_refused(self):
         self.refused(self.ddprun("--master-addr=127.0.0.1", f"--token-file={self.token()}", *SH),
                      "--token-file with --master-addr", "--rdzv-endpoint")
+
+    def test_ddprunctl_needs_it_too(self):
+        path, other = self.token(), self.token("another token, as long as that")
+        daemon, endpoint = self.ddprund(f"--token-file={path}")
+        job = self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-id=mine", f"--token-file={path}",
+                         "--shutdown-timeout=1", "sh", "-c", "echo ready; exec sleep 600")
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        ask = ["jobs", f"--rdzv-endpoint={endpoint}"]
+        done = self.ddprunctl(*ask, f"--token-file={path}")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertRegex(done.stdout, r"(?m)^mine +running +1 +1 of 1$")
+        done = self.ddprunctl(*ask, "--json", DDPRUN_TOKEN_FILE=path)
+        self.assertIn('"run_id":"mine"', done.stdout)
+        self.refused(self.ddprunctl(*ask), f"the rendezvous at {endpoint} wants a token: give --token-file")
+        self.refused(self.ddprunctl(*ask, f"--token-file={other}"), "its token is another one")
+        _, open_one = self.ddprund()
+        self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={open_one}", f"--token-file={path}"),
+                     "has no token, but this side has one")
+        done = self.ddprunctl("jobs", f"--rdzv-endpoint={open_one}")
+        self.assertEqual((done.returncode, done.stdout), (0, "no jobs\n"), done.text)
+        job.send_signal(signal.SIGTERM)
+        self.finish(job)
+        daemon.terminate()
+        said = self.finish(daemon).stderr
+        self.assertRegex(said, r"refused a request of 127.0.0.1:\d+: its token is another one")
 
     def test_its_bytes_are_in_no_argument_environment_report_or_plan(self):
         path, place = self.token(), self.scratch()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Agents and strangers at a daemon that has a token.
 #include "rendezvous/membership/codec.h"
+#include "rendezvous/security/http_proof.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"
@@ -125,12 +126,38 @@ TEST_CASE("Token: the port has no store and no page of jobs for strangers") {
       10);  // VALIDATE, PING
   CHECK(daemon.exchange(hello) == "");
   CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"),
-             !Contains("200 OK") && !Contains("\"jobs\""));
+             Contains("401 Unauthorized") && Contains("WWW-Authenticate: DDPRUN-HMAC 1 ") &&
+                 !Contains("\"jobs\""));
+  CHECK_THAT(
+      daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Basic eDp5\r\n\r\n"),
+      Contains("401 Unauthorized") && !Contains("\"jobs\""));
   CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("200 OK"));
   daemon.stop();
   CHECK_THAT(all_lines(),
              Contains("a c10d store client, and where there is a token this port has no "
                       "store"));
+}
+
+// As ddprunctl asks, but with `target` for what was proved for /v1/jobs.
+std::string ask_with_proof(ServedDaemon& daemon, const std::string& target, std::string* used) {
+  const std::string refusal = daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string header = "WWW-Authenticate: ";
+  const auto begin = refusal.find(header) + header.size();
+  security::HttpProof proof(secret_of(kToken));
+  *used =
+      "Authorization: " + proof.answer(refusal.substr(begin, refusal.find("\r\n", begin) - begin),
+                                       {"GET", "/v1/jobs", ""});
+  return daemon.exchange("GET " + target + " HTTP/1.1\r\nHost: x\r\n" + *used + "\r\n\r\n");
+}
+
+TEST_CASE("Token: a page's proof is for that page, and for once") {
+  ServedDaemon daemon(with_token());
+  std::string used;
+  CHECK_THAT(ask_with_proof(daemon, "/v1/jobs", &used),
+             Contains("200 OK") && Contains("\"jobs\":[]") && Contains("DDPRUN-Proof: "));
+  CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n" + used + "\r\n\r\n"),
+             Contains("401 Unauthorized") && Contains("its proof was used before"));
+  CHECK_THAT(ask_with_proof(daemon, "/v1/others", &used), Contains("401 Unauthorized"));
 }
 
 TEST_CASE("Token: who takes the rendezvous' place can't end a job's agent with a word") {
