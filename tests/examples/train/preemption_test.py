@@ -3,11 +3,13 @@
 """train on two hosts, taken away or lost in the middle: the same command ends where an undisturbed job does."""
 import os
 import re
+import shutil
 import signal
 
 import checkpoints
 import harness
 from checkpoints import LAST_STEP, SHORT_RUN, TRAIN, steps_in
+from train_modes_test import write_some_digits
 
 PORT = 29400
 
@@ -60,6 +62,52 @@ class Preemption(harness.HostsCase):
         again = checkpoints.load_json(summary[1])
         self.assertEqual((again["first_step"], again["world_size"]), (step, 4))
         undisturbed.check_equal(self, again, directory)
+
+    def uneven(self):
+        """Rank 0 of four has a step more in each epoch than the others; also of two."""
+        data = self.scratch()
+        write_some_digits(data, checkpoints.STEPS_PER_EPOCH * 64 - 63)
+        return [f"--data={data}", "--uneven-inputs=join"]
+
+    def test_uneven_inputs_both_hosts_leave_within_an_epoch_and_end_as_if_they_had_not(self):
+        flags, reference, directory = self.uneven(), self.scratch(), self.scratch()
+        summary = os.path.join(reference, "undisturbed.json"), os.path.join(directory, "summary.json")
+        self.finish_both(self.job(reference, "--json", summary[0], *flags), [0, 0])
+        undisturbed = checkpoints.Undisturbed(checkpoints.load_json(summary[0]), reference)
+        self.assertGreater(undisturbed.summary["test_accuracy"], 0.9)
+
+        running = self.job(directory, "--json", summary[1], *flags)
+        self.await_first_epoch(running)
+        running[1].send_signal(signal.SIGUSR1)
+        done = self.finish_both(running, [75, 75])
+        step = int(re.search(r"asked to leave before step (\d+): saved", done[0].stdout).group(1))
+        self.assertIn(step, range(checkpoints.STEPS_PER_EPOCH + 1, LAST_STEP))
+        done = self.finish_both(self.job(directory, "--json", summary[1], *flags), [0, 0])
+        self.assertIn(f"goes on from step {step}, epoch ", done[0].stdout)
+        undisturbed.check_equal(self, checkpoints.load_json(summary[1]), directory)
+
+    def test_uneven_inputs_after_the_loss_of_a_host_the_other_ends_as_one_that_begins_at_the_checkpoint(self):
+        flags, directory, copy = self.uneven(), self.scratch(), self.scratch()
+        summary = os.path.join(directory, "summary.json"), os.path.join(copy, "copy.json")
+        running = self.job(directory, "--json", summary[0], "--checkpoint-every=5", "--checkpoint-keep=100", *flags,
+                           nnodes="1:2")
+        self.await_first_epoch(running)
+        within = checkpoints.STEPS_PER_EPOCH + 5
+        harness.wait_until(lambda: steps_in(directory)[-1] >= within, "one within epoch 2", 60)
+        self.hosts[1].kill()
+        done = self.finish(running[0], timeout=180)
+        self.assertEqual(done.returncode, 0, done.text)
+        step = int(re.search(r"goes on from step (\d+), epoch ", done.stdout).group(1))
+        self.assertGreater(step, within)
+        result = checkpoints.load_json(summary[0])
+        self.assertEqual((result["first_step"], result["last_step"], result["world_size"]), (step, LAST_STEP, 2))
+
+        shutil.copy(checkpoints.path_of(directory, step - 1), copy)
+        done = self.ddprun("--standalone", "--nproc_per_node=2", TRAIN, *SHORT_RUN, "--checkpoint-dir", copy,
+                           "--json", summary[1], *flags, host=self.hosts[0], timeout=180)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertIn(f"goes on from step {step}, epoch ", done.stdout)
+        checkpoints.Undisturbed(checkpoints.load_json(summary[1]), copy).check_equal(self, result, directory)
 
     def test_with_one_node_less_it_goes_on_from_there_at_once(self):
         directory = self.scratch()
