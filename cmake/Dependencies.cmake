@@ -8,6 +8,7 @@ find_package(OpenSSL 3 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(spdlog REQUIRED)
 find_path(DDPRUN_TOMLPP_DIR toml++/toml.h REQUIRED)  # header-only: no library to load at start
+find_package(SQLite3 REQUIRED)
 find_package(ZLIB)
 # Native stacks of workers that hang; without it ddprun names their system call only.
 find_path(DDPRUN_LIBDW_DIR elfutils/libdwfl.h)

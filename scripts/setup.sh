@@ -18,7 +18,7 @@ readonly kTorch=2.15.0
 level=minimal dry_run=no
 
 # What each is for: docs/architecture.md, "Dependencies".
-packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev python3
+packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev python3
           python3-venv ca-certificates)
 packages_full=(catch2 iproute2 procps clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
                libfaketime openssh-client openssh-server strace systemd fish mandoc zsh)

@@ -135,18 +135,53 @@ void AgentHub::forget(std::unordered_map<ConnectionId, Agent>::iterator agent) {
 
 void AgentHub::feed(membership::Event event) {
   pending_.push_back(std::move(event));
+  feed_pending();
+}
+
+void AgentHub::feed_pending() {
   if (feeding_) return;
   feeding_ = true;
   const auto self = shared_from_this();
   while (!pending_.empty() && !stopped_) {
     const membership::Event next = std::move(pending_.front());
     pending_.pop_front();
-    for (const auto& action : table_.step(next, Clock::now())) perform(action);
+    settle(table_.step(next, Clock::now()));
   }
   feeding_ = false;
   if (stopped_) return;
   arm_tick();
   check_idle();
+}
+
+// What the actions follow from is kept first. Nothing overtakes: what changes nothing waits, too,
+// while something before it does.
+void AgentHub::settle(membership::Actions actions) {
+  if (options_.journal == nullptr) {
+    for (const auto& action : actions) perform(action);
+    return;
+  }
+  journal::Batch changes = table_.take_changes();
+  if (changes.empty() && unkept_.empty()) {
+    for (const auto& action : actions) perform(action);
+    return;
+  }
+  if (changes.empty() && actions.empty()) return;
+  unkept_.push_back(std::move(actions));
+  options_.journal->commit(std::move(changes), [self = shared_from_this()] { self->kept(); });
+}
+
+void AgentHub::kept() {
+  if (stopped_ || unkept_.empty()) return;
+  const membership::Actions actions = std::move(unkept_.front());
+  unkept_.pop_front();
+  for (const auto& action : actions) perform(action);
+  feed_pending();
+}
+
+void AgentHub::restore(const journal::JournalFile::Content& content) {
+  for (const std::string& loss : content.losses) log_error(loss);
+  settle(table_.restore(content.rows, content.clock_shift, Clock::now()));
+  feed_pending();
 }
 
 void AgentHub::perform(const membership::Action& action) {
@@ -196,12 +231,12 @@ void AgentHub::when_idle(std::optional<std::chrono::milliseconds> timeout,
       ready();
     });
   }
-  for (const auto& action : table_.close_to_new_jobs(Clock::now())) perform(action);
+  settle(table_.close_to_new_jobs(Clock::now()));
   feed(membership::event::Tick{});
 }
 
 void AgentHub::check_idle() {
-  if (!idle_done_ || !table_.idle()) return;
+  if (!idle_done_ || !table_.idle() || !unkept_.empty()) return;
   idle_timer_.cancel();
   asio::post(tick_timer_.get_executor(), [self = shared_from_this()] {
     const auto ready = std::exchange(self->idle_done_, nullptr);
@@ -215,6 +250,7 @@ void AgentHub::stop() {
   agents_.clear();
   unjoined_.clear();
   pending_.clear();
+  unkept_.clear();
   tick_timer_.cancel();
   idle_timer_.cancel();
   idle_done_ = nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agents' open connections and the membership machine behind them: frames become events,
-// actions become frames. io thread only.
+// actions become frames. With a journal no action is carried out before what it follows from is
+// kept. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -16,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/machine.h"
 
@@ -30,6 +32,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
     bool quiet = false;  // the machine's log lines at debug level: the agents report themselves
     std::function<void(const membership::action::RoundStarted&)> round_started;
     std::function<void(const membership::action::JobOver&)> job_over;
+    journal::Journal* journal = nullptr;  // nullptr: none; else outlives this
   };
 
   AgentHub(boost::asio::io_context& io, Options options);
@@ -44,6 +47,9 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
 
   std::vector<membership::JobStatus> status() const { return table_.status(); }
   std::size_t num_agents() const { return agents_.size(); }
+
+  // The jobs of an earlier process, from its journal; before take().
+  void restore(const journal::JournalFile::Content& content);
 
   void stop();  // closes every connection; no call follows
 
@@ -64,6 +70,9 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   void forget(std::unordered_map<ConnectionId, Agent>::iterator agent);
 
   void feed(membership::Event event);
+  void feed_pending();
+  void settle(membership::Actions actions);
+  void kept();
   void perform(const membership::Action& action);
   void arm_tick();
   void check_idle();
@@ -76,7 +85,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   std::unordered_map<ConnectionId, Agent> agents_;
   std::set<ConnectionId> unjoined_;  // of agents_: nothing was received yet
   ConnectionId next_id_ = 1;
-  std::deque<membership::Event> pending_;  // events that carrying out actions caused
+  std::deque<membership::Event> pending_;   // events that carrying out actions caused
+  std::deque<membership::Actions> unkept_;  // each waits for its commit, in their order
   bool feeding_ = false;
   bool stopped_ = false;
   std::function<void()> idle_done_;

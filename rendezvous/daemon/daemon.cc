@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <map>
 #include <optional>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "rendezvous/daemon/port_listener.h"
 #include "rendezvous/daemon/proof_gate.h"
 #include "rendezvous/daemon/round_stores.h"
+#include "rendezvous/journal/journal.h"
 
 namespace ddprun::rendezvous {
 
@@ -40,6 +42,17 @@ class Daemon::Impl {
     AgentHub::Options agents;
     agents.machine.reconnect_grace = options_.reconnect_grace;
     agents.machine.embedded = options_.embedded;
+    journal::JournalFile::Content earlier;
+    if (options_.state_directory) {
+      auto file =
+          std::make_unique<journal::JournalFile>(*options_.state_directory, options_.durability);
+      earlier = file->load();
+      journal_ = std::make_unique<journal::Journal>(
+          std::move(file),
+          [&io = io_](std::function<void()> call) { boost::asio::post(io, std::move(call)); });
+    }
+    agents.journal = journal_.get();
+    agents.machine.journalled = journal_ != nullptr;
     agents.join_timeout = options_.handshake_timeout;
     agents.max_unjoined = options_.max_handshakes;
     agents.quiet = options_.embedded;
@@ -51,6 +64,7 @@ class Daemon::Impl {
       if (over.on_daemon_port) stores_.end_rounds();
     };
     hub_ = std::make_shared<AgentHub>(io_, std::move(agents));
+    if (journal_) hub_->restore(earlier);
 
     if (options_.token) {
       door_ = std::make_shared<security::HttpDoor>(options_.token);
@@ -77,6 +91,7 @@ class Daemon::Impl {
     for (const auto& [key, session] : std::exchange(sessions_, {})) session->stop();
     if (gate_) gate_->stop();
     hub_->stop();
+    journal_.reset();
   }
 
   std::uint16_t port() const { return port_; }
@@ -160,6 +175,7 @@ class Daemon::Impl {
   std::uint16_t port_ = 0;
   int exit_code_ = 0;  // of the job that ended last
   RoundStores stores_;
+  std::unique_ptr<journal::Journal> journal_;
   std::shared_ptr<AgentHub> hub_;             // second owner: its waits
   std::shared_ptr<security::HttpDoor> door_;  // second owners: the sessions; null: no token
   std::shared_ptr<ProofGate> gate_;           // likewise; null: no token

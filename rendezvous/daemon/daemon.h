@@ -7,8 +7,10 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "common/secret.h"
 #include "common/socket.h"
 #include "common/unique_fd.h"
+#include "rendezvous/journal/journal_file.h"
 #include "rendezvous/store_server/store_server.h"
 
 namespace ddprun::rendezvous {
@@ -30,6 +33,9 @@ struct DaemonOptions {
   // Agents prove that they have it, and there is no store on the port. Null: all are taken.
   std::shared_ptr<const Secret> token;
   store::StoreServerOptions store;  // of the plain store and of static rounds
+  // Where jobs outlive this process; nullopt: they don't. The jobs that are there go on.
+  std::optional<std::filesystem::path> state_directory;
+  journal::Durability durability = journal::Durability::kProcess;
 };
 
 // How long Daemon::when_idle waits for the jobs.
@@ -41,6 +47,7 @@ enum class Serve {
 class Daemon {
  public:
   // Serves on `listeners` (bound, listening, non-blocking; see bind_endpoint) until destroyed.
+  // Throws Error where the state directory can't be used.
   Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options);
   ~Daemon();  // closes every connection; agents see a lost rendezvous
   Daemon(const Daemon&) = delete;

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,8 @@ int fail_unknown(const std::string& word) {
   const std::string flag = word.substr(0, word.find('='));
   if (!flag.starts_with('-')) return fail("takes no argument, got \"" + word + "\"");
   return fail("unknown flag " + flag +
-              did_you_mean(flag, {"--listen", "--token-file", "--verbose", "--version", "--help"}) +
+              did_you_mean(flag, {"--listen", "--state-dir", "--durability", "--token-file",
+                                  "--verbose", "--version", "--help"}) +
               " (see ddprund --help)");
 }
 
@@ -69,11 +71,16 @@ void outlive_signals(boost::asio::signal_set& signals) {
   });
 }
 
-void say_end(int signal_number, const std::vector<std::string>& jobs) {
+void say_end(int signal_number, const std::vector<std::string>& jobs, bool keeps_state) {
   std::string names;
   for (const std::string& job : jobs) names += (names.empty() ? "" : ", ") + job;
   if (jobs.empty()) {
     log_info("stopping: ", signal_name(signal_number));
+  } else if (keeps_state) {
+    log_warning("stopping: ", signal_name(signal_number),
+                "; jobs go on when a ddprund with this "
+                "--state-dir is back within their --rendezvous-lost-timeout (60 s): ",
+                names);
   } else {
     log_warning("stopping: ", signal_name(signal_number), "; jobs lose their rendezvous: ", names,
                 " (their workers run on for --rendezvous-lost-timeout; then they end with 69)");
@@ -83,6 +90,8 @@ void say_end(int signal_number, const std::vector<std::string>& jobs) {
 struct Flags {
   std::string listen = "127.0.0.1:29400";
   std::string token_file;
+  std::optional<std::string> state_directory;
+  std::string durability = "process";
   bool verbose = false;
   bool print_man = false;
 };
@@ -99,9 +108,25 @@ void say_who_can_come_in(const SocketAddress& address, bool has_token) {
   }
 }
 
+// Empty, or what is wrong.
+std::string wrong_with_state(const Flags& flags, bool says_durability) {
+  if (flags.state_directory && flags.state_directory->empty()) {
+    return "--state-dir: no directory given";
+  }
+  if (flags.durability != "process" && flags.durability != "disk") {
+    return "--durability: \"" + flags.durability + "\" is neither process nor disk";
+  }
+  if (says_durability && !flags.state_directory) {
+    return "--durability says how --state-dir is written; give that, too";
+  }
+  return {};
+}
+
 int serve(const Endpoint& endpoint, const Flags& flags) {
   rendezvous::DaemonOptions options;
   if (!flags.token_file.empty()) options.token = Secret::from_file(flags.token_file);
+  options.state_directory = flags.state_directory;
+  if (flags.durability == "disk") options.durability = journal::Durability::kDisk;
   auto listeners = endpoint.host.empty() ? rendezvous::bind_everywhere(endpoint.port)
                                          : rendezvous::bind_endpoint(endpoint);
   std::vector<SocketAddress> addresses;
@@ -113,7 +138,7 @@ int serve(const Endpoint& endpoint, const Flags& flags) {
   rendezvous::Daemon daemon(io, std::move(listeners), options);
   signals.async_wait([&](boost::system::error_code error, int number) {
     if (error) return;
-    say_end(number, daemon.live_jobs());
+    say_end(number, daemon.live_jobs(), options.state_directory.has_value());
     io.stop();
   });
   // Said when all is in place: who waits for this line may connect, or end us, from then on.
@@ -130,13 +155,15 @@ ManPage man_page(const CLI::App& app) {
       .name = "ddprund",
       .section = 8,
       .summary = "the rendezvous of distributed jobs",
-      .synopsis = "ddprund [--listen HOST:PORT] [--token-file PATH] [--verbose]",
+      .synopsis =
+          "ddprund [--listen HOST:PORT] [--state-dir DIRECTORY] [--token-file PATH] [--verbose]",
       .sections = {
           {"Description",
            "Serves the place where the nodes of ddprun(1) jobs meet: it gives out ranks, notices "
            "lost nodes and decides restarts, for any number of jobs at once, and serves a c10d "
            "store (PyTorch's TCPStore) on the same port. GET /v1/jobs on it tells the jobs as "
-           "JSON.\n\nWithout one, a ddprun of the job serves the rendezvous itself. SIGTERM and "
+           "JSON. With --state-dir, jobs go on when it is killed and started again.\n\nWithout "
+           "one, a ddprun of the job serves the rendezvous itself. SIGTERM and "
            "SIGINT end it."},
           {"Options", "", man_entries(app)},
           {"Exit status",
@@ -154,6 +181,15 @@ int main(int argc, char** argv) {
   Flags flags;
   app.add_option("--listen", flags.listen,
                  "HOST:PORT to serve; :PORT = on all interfaces; port 0 = any free one")
+      ->capture_default_str()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--state-dir", flags.state_directory,
+                 "DIRECTORY in which jobs are kept (made where it is missing): a ddprund that is "
+                 "killed and started again goes on with them; default: nowhere")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--durability", flags.durability,
+                 "What --state-dir outlives: process = the end of ddprund; disk = that of the "
+                 "machine, too (an fsync per decision)")
       ->capture_default_str()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--token-file", flags.token_file,
@@ -184,6 +220,8 @@ int main(int argc, char** argv) {
     return fail("--listen: \"" + listen +
                 "\" is no host; for a port on all interfaces give :" + listen);
   }
+  const std::string wrong = wrong_with_state(flags, app.count("--durability") > 0);
+  if (!wrong.empty()) return fail(wrong);
   set_up_log(flags.verbose);
   try {
     return serve(*endpoint, flags);

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/journal/journal_file.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/crc.hpp>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun::journal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFormat = 1;                  // PRAGMA user_version; a newer one is refused
+constexpr int kApplicationId = 0x64647072;  // "ddpr"
+constexpr char kTables[] =
+    "CREATE TABLE IF NOT EXISTS rows(key TEXT PRIMARY KEY, content TEXT NOT NULL,"
+    " checksum INTEGER NOT NULL);"
+    "CREATE TABLE IF NOT EXISTS clock(id INTEGER PRIMARY KEY CHECK(id = 1), boot TEXT NOT NULL,"
+    " monotonic_ns INTEGER NOT NULL, commits INTEGER NOT NULL);";
+
+// SQLite's pages have no checksum of their own.
+std::int64_t checksum(std::string_view key, std::string_view content) {
+  boost::crc_32_type crc;
+  crc.process_bytes(key.data(), key.size());
+  crc.process_byte(0);
+  crc.process_bytes(content.data(), content.size());
+  return crc.checksum();
+}
+
+std::string boot_id() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  return id;
+}
+
+std::int64_t monotonic_ns() { return Clock::now().time_since_epoch().count(); }
+
+// What the file system is to blame for is none. A bit in the database's header can look like many
+// things: a format that can only be read, a schema that makes no sense.
+bool is_damage(int code) {
+  switch (code & 0xff) {
+    case SQLITE_IOERR:
+    case SQLITE_FULL:
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_NOMEM:
+      return false;
+    default:
+      return true;
+  }
+}
+
+// The lock's holder, where the lock file and /proc say it.
+std::string holder_of(int lock) {
+  char text[64] = {};
+  if (::pread(lock, text, sizeof text - 1, 0) <= 0) return "another process";
+  const long pid = std::strtol(text, nullptr, 10);
+  return pid > 0 ? concat("pid ", pid) : "another process";
+}
+
+std::string text_at(sqlite3_stmt* row, int column) {
+  const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(row, column));
+  if (text == nullptr) return {};
+  return {text, static_cast<std::size_t>(sqlite3_column_bytes(row, column))};
+}
+
+std::string time_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", &utc);
+  return text;
+}
+
+}  // namespace
+
+void JournalFile::CloseDatabase::operator()(sqlite3* database) const { sqlite3_close_v2(database); }
+
+void JournalFile::FinalizeStatement::operator()(sqlite3_stmt* statement) const {
+  sqlite3_finalize(statement);
+}
+
+JournalFile::JournalFile(const fs::path& directory, Durability durability)
+    : path_(directory / "journal.db"), durability_(durability), boot_(boot_id()) {
+  std::error_code error;
+  if (fs::create_directories(directory, error)) {
+    fs::permissions(directory, fs::perms::owner_all, error);
+  }
+  const fs::path lock = directory / "lock";
+  lock_.reset(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock_) {
+    throw Error(ErrorCode::kUnavailable,
+                concat("can't write to ", directory.string(), ": ", errno_text(errno)));
+  }
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    throw Error(ErrorCode::kUnavailable,
+                concat(directory.string(), " is in use by ", holder_of(lock_.get()),
+                       "; give each ddprund a directory of its own"));
+  }
+  // For our eyes only; SQLite's other files take its mode.
+  if (!UniqueFd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600))) {
+    throw Error(ErrorCode::kUnavailable,
+                concat("can't write to ", path_.string(), ": ", errno_text(errno)));
+  }
+  try {
+    open();
+    salvaged_ = {};
+  } catch (const Error& damaged) {
+    if (damaged.code() != ErrorCode::kProtocol) throw;
+    salvage();
+  }
+}
+
+JournalFile::~JournalFile() = default;
+
+void JournalFile::fail(const std::string& doing) const {
+  sqlite3* database = database_.get();
+  const int code = database == nullptr ? SQLITE_NOMEM : sqlite3_extended_errcode(database);
+  const int system = database == nullptr ? 0 : sqlite3_system_errno(database);
+  std::string what = concat("can't ", doing, ' ', path_.string(), ": ",
+                            database == nullptr ? "out of memory" : sqlite3_errmsg(database));
+  if (system != 0) what += concat(" (", errno_text(system), ")");
+  throw Error(is_damage(code) ? ErrorCode::kProtocol : ErrorCode::kSystem, what);
+}
+
+void JournalFile::run(const char* sql) {
+  if (sqlite3_exec(database_.get(), sql, nullptr, nullptr, nullptr) != SQLITE_OK) fail("write");
+}
+
+JournalFile::Statement JournalFile::statement(const char* sql) const {
+  sqlite3_stmt* made = nullptr;
+  if (sqlite3_prepare_v2(database_.get(), sql, -1, &made, nullptr) != SQLITE_OK) fail("read");
+  return Statement(made);
+}
+
+void JournalFile::step(Statement& statement) {
+  const int code = sqlite3_step(statement.get());
+  sqlite3_reset(statement.get());
+  if (code != SQLITE_DONE && code != SQLITE_ROW) fail("write");
+}
+
+void JournalFile::open() {
+  sqlite3* opened = nullptr;
+  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+  const int code = sqlite3_open_v2(path_.c_str(), &opened, flags, nullptr);
+  database_.reset(opened);
+  if (code != SQLITE_OK) fail("open");
+  run("PRAGMA locking_mode = EXCLUSIVE");
+  run("PRAGMA journal_mode = WAL");
+  // NORMAL syncs where the log is folded into the database only: a loss of power can cost the last
+  // commits, never the rest.
+  run(durability_ == Durability::kDisk ? "PRAGMA synchronous = FULL"
+                                       : "PRAGMA synchronous = NORMAL");
+  run("PRAGMA journal_size_limit = 16777216");
+  Statement version = statement("PRAGMA user_version");
+  if (sqlite3_step(version.get()) != SQLITE_ROW) fail("read");
+  const int format = sqlite3_column_int(version.get(), 0);
+  version.reset();
+  if (format > kFormat) {
+    throw Error(ErrorCode::kUnsupported,
+                concat(path_.string(), " is of a newer ddprund (format ", format,
+                       ", this one knows ", kFormat, "): install that one, or move the file away"));
+  }
+  Statement check = statement("PRAGMA integrity_check(1)");
+  if (sqlite3_step(check.get()) != SQLITE_ROW) fail("read");
+  if (const std::string found = text_at(check.get(), 0); found != "ok") {
+    throw Error(ErrorCode::kProtocol, concat(path_.string(), " is damaged: ", one_line(found)));
+  }
+  check.reset();
+  run(kTables);
+  run(concat("PRAGMA application_id = ", kApplicationId).c_str());
+  run(concat("PRAGMA user_version = ", kFormat).c_str());
+  prepare();
+}
+
+void JournalFile::prepare() {
+  put_ = statement("INSERT OR REPLACE INTO rows(key, content, checksum) VALUES(?1, ?2, ?3)");
+  erase_ = statement("DELETE FROM rows WHERE key = ?1");
+  put_clock_ = statement(
+      "INSERT OR REPLACE INTO clock(id, boot, monotonic_ns, commits) VALUES(1, ?1, ?2, ?3)");
+  begin_ = statement("BEGIN IMMEDIATE");
+  commit_ = statement("COMMIT");
+  rollback_ = statement("ROLLBACK");
+}
+
+// Both ends of the table, as far as each can be read; then a new database that has them.
+void JournalFile::salvage() {
+  put_.reset(), erase_.reset(), put_clock_.reset();
+  begin_.reset(), commit_.reset(), rollback_.reset();
+  Content kept;
+  if (database_) {
+    read_clock(database_.get(), kept);
+    read_rows(database_.get(), kept);
+  }
+  database_.reset();
+  const fs::path aside = path_.string() + ".damaged-" + time_text();
+  std::error_code error;
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    fs::rename(path_.string() + suffix, aside.string() + suffix, error);
+  }
+  kept.losses.insert(kept.losses.begin(),
+                     concat("the journal was damaged; it is kept as ", aside.string(), ", and ",
+                            kept.rows.size(), " rows could be read of it"));
+  open();
+  Batch batch;
+  for (const auto& [key, content] : kept.rows) batch.push_back({key, content});
+  commit(batch);
+  salvaged_ = std::move(kept);
+}
+
+void JournalFile::read_rows(sqlite3* database, Content& content) const {
+  bool broke = false;
+  for (const char* sql :
+       {"SELECT key, content, checksum FROM rows NOT INDEXED ORDER BY rowid",
+        "SELECT key, content, checksum FROM rows NOT INDEXED ORDER BY rowid DESC"}) {
+    sqlite3_stmt* made = nullptr;
+    if (sqlite3_prepare_v2(database, sql, -1, &made, nullptr) != SQLITE_OK) return;
+    const Statement rows(made);
+    int code = SQLITE_ROW;
+    while ((code = sqlite3_step(made)) == SQLITE_ROW) {
+      std::string key = text_at(made, 0), text = text_at(made, 1);
+      if (checksum(key, text) == sqlite3_column_int64(made, 2)) {
+        content.rows.emplace(std::move(key), std::move(text));
+      } else if (!broke) {
+        content.losses.push_back(concat("row \"", one_line(key), "\" was changed on the disk"));
+      }
+    }
+    if (code == SQLITE_DONE) return;
+    broke = true;
+  }
+}
+
+void JournalFile::read_clock(sqlite3* database, Content& content) {
+  sqlite3_stmt* made = nullptr;
+  const char* sql = "SELECT boot, monotonic_ns, commits FROM clock";
+  if (sqlite3_prepare_v2(database, sql, -1, &made, nullptr) != SQLITE_OK) return;
+  const Statement row(made);
+  if (sqlite3_step(made) != SQLITE_ROW) return;
+  commits_ = sqlite3_column_int64(made, 2);
+  if (text_at(made, 0) != boot_) {
+    content.clock_shift = Clock::duration(monotonic_ns() - sqlite3_column_int64(made, 1));
+  }
+}
+
+JournalFile::Content JournalFile::load() {
+  Content content = std::exchange(salvaged_, {});
+  if (content.losses.empty()) {
+    read_clock(database_.get(), content);
+    read_rows(database_.get(), content);
+    if (!content.losses.empty()) {
+      salvage();
+      content = std::exchange(salvaged_, {});
+    }
+  }
+  // The log may have been cut off at its end, which SQLite takes for a commit that never was.
+  char text[64] = {};
+  if (::pread(lock_.get(), text, sizeof text - 1, 0) > 0) {
+    char* rest = nullptr;
+    std::strtol(text, &rest, 10);
+    const long long expected = std::strtoll(rest, nullptr, 10);
+    if (expected > commits_) {
+      content.losses.push_back(concat("the last ", expected - commits_,
+                                      " commits of the journal are missing: the disk lost them"));
+    }
+    commits_ = std::max<std::int64_t>(commits_, expected);
+  }
+  note_commit();
+  return content;
+}
+
+void JournalFile::note_commit() {
+  const std::string text = concat(::getpid(), ' ', commits_, '\n');
+  if (::pwrite(lock_.get(), text.data(), text.size(), 0) < 0) return;  // the next one will tell
+  (void)!::ftruncate(lock_.get(), static_cast<off_t>(text.size()));
+}
+
+void JournalFile::commit(const Batch& batch) {
+  step(begin_);
+  try {
+    for (const RowChange& row : batch) {
+      Statement& change = row.content ? put_ : erase_;
+      sqlite3_bind_text(change.get(), 1, row.key.data(), static_cast<int>(row.key.size()),
+                        SQLITE_STATIC);
+      if (row.content) {
+        sqlite3_bind_text(change.get(), 2, row.content->data(),
+                          static_cast<int>(row.content->size()), SQLITE_STATIC);
+        sqlite3_bind_int64(change.get(), 3, checksum(row.key, *row.content));
+      }
+      step(change);
+    }
+    sqlite3_bind_text(put_clock_.get(), 1, boot_.data(), static_cast<int>(boot_.size()),
+                      SQLITE_STATIC);
+    sqlite3_bind_int64(put_clock_.get(), 2, monotonic_ns());
+    sqlite3_bind_int64(put_clock_.get(), 3, commits_ + 1);
+    step(put_clock_);
+    step(commit_);
+  } catch (const Error&) {
+    if (sqlite3_get_autocommit(database_.get()) == 0) {
+      sqlite3_step(rollback_.get());
+      sqlite3_reset(rollback_.get());
+    }
+    throw;
+  }
+  ++commits_;
+  note_commit();
+}
+
+}  // namespace ddprun::journal

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The journal's rows in one SQLite database (docs/durability.md). Synchronous; one thread at a
+// time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/unique_fd.h"
+#include "rendezvous/journal/row.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace ddprun::journal {
+
+enum class Durability {
+  kProcess,  // what was committed outlives this process' end, however it comes
+  kDisk,     // and the machine's: fsync at each commit
+};
+
+class JournalFile {
+ public:
+  // What an earlier process left.
+  struct Content {
+    Rows rows;
+    // To be added to the points in time in them: 0 where the monotonic clock is the same one.
+    Clock::duration clock_shift{};
+    // What could not be read, one line each; empty: all was whole.
+    std::vector<std::string> losses;
+  };
+
+  // Makes `directory` (mode 0700) and the database in it (0600) where they are missing. Throws
+  // Error(kUnavailable): it can't be written, or another process, named, has it.
+  // Error(kUnsupported): a newer ddprund wrote it. One that is damaged is set aside under a name
+  // that load() tells, and what can be read of it is kept.
+  JournalFile(const std::filesystem::path& directory, Durability durability);
+  ~JournalFile();
+  JournalFile(const JournalFile&) = delete;
+  JournalFile& operator=(const JournalFile&) = delete;
+
+  // Once, before the first commit().
+  Content load();
+
+  // All of it, or nothing. Throws Error(kSystem): "disk is full", …; the same batch, or one that
+  // has it and more, may be tried again.
+  void commit(const Batch& batch);
+
+  std::filesystem::path path() const { return path_; }
+
+ private:
+  struct CloseDatabase {
+    void operator()(sqlite3* database) const;
+  };
+  struct FinalizeStatement {
+    void operator()(sqlite3_stmt* statement) const;
+  };
+  using Statement = std::unique_ptr<sqlite3_stmt, FinalizeStatement>;
+
+  void open();
+  void prepare();
+  void salvage();
+  void read_rows(sqlite3* database, Content& content) const;
+  void read_clock(sqlite3* database, Content& content);
+  void note_commit();
+  void run(const char* sql);
+  Statement statement(const char* sql) const;
+  void step(Statement& statement);
+  [[noreturn]] void fail(const std::string& doing) const;
+
+  const std::filesystem::path path_;
+  const Durability durability_;
+  UniqueFd lock_;  // has our pid and commits_, so that a log that lost its end is noticed
+  const std::string boot_;
+  std::int64_t commits_ = 0;
+  std::unique_ptr<sqlite3, CloseDatabase> database_;
+  Statement put_, erase_, put_clock_, begin_, commit_, rollback_;
+  Content salvaged_;
+};
+
+}  // namespace ddprun::journal

@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ddprund --state-dir: killed at any moment and started again, jobs go on and no worker notices."""
+import errno
+import glob
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
+import harness  # noqa: E402
+from harness import wait_until  # noqa: E402
+
+# A worker: a file per round and rank with its pid, then it waits for `go`, or fails where the round
+# is to fail.
+WORKER = ('echo $$ >> "$MEET/$DDPRUN_ROUND.$RANK"; '
+          'until [ -e "$MEET/go$DDPRUN_ROUND" ] || [ -e "$MEET/go" ]; do sleep 0.02; done; '
+          'if [ $DDPRUN_ROUND -le $FAILING ] && [ $RANK = $((DDPRUN_ROUND % 4)) ]; then exit 9; fi')
+
+
+class Journal(harness.Case):
+    def setUp(self):
+        self.meet = self.scratch()
+        self.state = os.path.join(self.scratch(), "state")
+        self.port = harness.free_port()
+        self.errors = os.path.join(self.meet, "ddprund")
+        self.daemon = None
+
+    def serve(self, *flags, prefix=(), wait=True):
+        """ddprund with our state directory; its log is added to self.errors."""
+        with open(self.errors, "a") as errors:
+            start = os.path.getsize(self.errors)
+            self.daemon = subprocess.Popen(
+                [*prefix, harness.DDPRUND, f"--listen=127.0.0.1:{self.port}",
+                 f"--state-dir={self.state}", *flags],
+                env=harness.environment(), stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
+        daemon = self.daemon
+        self.addCleanup(lambda: daemon.poll() is None and (daemon.kill(), daemon.wait()))
+        if wait:
+            wait_until(lambda: "listening on" in self.log()[start:] or daemon.poll() is not None,
+                       "ddprund listens")
+            self.assertIsNone(daemon.poll(), self.log())
+        return daemon
+
+    def log(self):
+        with open(self.errors) as file:
+            return file.read()
+
+    def kill(self):
+        self.daemon.kill()
+        self.daemon.wait()
+
+    def jobs(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=10) as answer:
+            return json.load(answer)["jobs"]
+
+    def agents(self, *flags, count=2, failing=0, run_id="job"):
+        return [self.start(f"--rdzv-endpoint=127.0.0.1:{self.port}", "--nnodes=2",
+                           "--nproc_per_node=2", f"--rdzv-id={run_id}", *flags, "--", "/bin/sh", "-c",
+                           WORKER, MEET=self.meet, FAILING=str(failing)) for _ in range(count)]
+
+    def pids(self, round_number):
+        """Of the workers of a round, by rank; each rank was started once."""
+        found = {}
+        for path in glob.glob(os.path.join(self.meet, f"{round_number}.*")):
+            with open(path) as file:
+                lines = file.read().split()
+            if lines:
+                self.assertEqual(len(lines), 1, f"{path}: started more than once")
+                found[int(path.rpartition(".")[2])] = int(lines[0])
+        return found
+
+    def wait_for_round(self, number):
+        wait_until(lambda: len(self.pids(number)) == 4, f"the workers of round {number} run", 30)
+        return self.pids(number)
+
+    def go(self, round_number=""):
+        open(os.path.join(self.meet, f"go{round_number}"), "w").close()
+
+    def test_killed_in_a_round_no_worker_notices(self):
+        self.serve()
+        agents = self.agents()
+        pids = self.wait_for_round(1)
+        for _ in range(3):
+            self.kill()
+            self.serve()
+            wait_until(lambda: all(node["connected"] for node in self.jobs()[0]["nodes"]),
+                       "the agents are back")
+        self.assertEqual(self.jobs()[0]["round"], 1)
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+            self.assertIn("the rendezvous is back", done.stderr)
+        self.assertEqual(self.pids(1), pids)
+        self.assertEqual(self.pids(2), {})
+
+    def test_killed_at_random_moments_nothing_is_decided_twice(self):
+        """Three rounds fail and are restarted while the daemon is killed again and again."""
+        seed = int(os.environ.get("DDPRUN_FAULT_SEED") or random.SystemRandom().randrange(10**6))
+        print(f"DDPRUN_FAULT_SEED={seed}", end=" ", file=sys.stderr, flush=True)
+        moments = random.Random(seed)
+        self.serve()
+        agents = self.agents("--max-restarts=3", failing=3)
+        self.wait_for_round(1)
+        for number in (1, 2, 3, 4):
+            # Around the round's end and the next one's begin, where all that is decided is.
+            self.go(number)
+            for _ in range(2):
+                time.sleep(moments.uniform(0, 0.03))
+                self.kill()
+                self.serve()
+            if number < 4:
+                self.wait_for_round(number + 1)
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text + self.log())
+        for number in (1, 2, 3, 4):
+            self.assertEqual(len(self.pids(number)), 4, f"round {number}")
+        self.assertEqual(self.pids(5), {})
+
+    def test_a_budget_is_not_forgotten(self):
+        self.serve()
+        agents = self.agents("--max-restarts=1", failing=3)
+        for number in (1, 2):
+            self.wait_for_round(number)
+            self.kill()
+            self.serve()
+            self.go(number)
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 9, done.text)
+        self.assertEqual(self.pids(3), {})
+
+    def test_an_agent_that_dies_meanwhile_is_missed(self):
+        self.serve()
+        agents = self.agents("--max-node-losses=0")
+        self.wait_for_round(1)
+        self.kill()
+        agents[0].kill()
+        self.serve()
+        done = self.finish(agents[1])
+        self.assertEqual(done.returncode, 75, done.text)
+        self.assertIn("did not come back after the rendezvous was restarted", done.text)
+
+    def test_jobs_that_wait_are_there_again(self):
+        self.serve()
+        first = self.agents(count=1)
+        # Not earlier: until it is taken in it may take the port itself, as nobody has it.
+        wait_until(lambda: "joined with 2 workers" in self.log(), "a node waits")
+        self.kill()
+        self.serve()
+        self.go()
+        for agent in first + self.agents(count=1):
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+
+    def test_a_job_that_is_over_leaves_nothing(self):
+        self.serve()
+        self.go()
+        for agent in self.agents():
+            self.assertEqual(self.finish(agent).returncode, 0)
+        wait_until(lambda: not self.jobs(), "the job is forgotten", 30)
+        self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(20), 0)
+        before = len(self.log())
+        self.serve()
+        self.assertEqual(self.jobs(), [])
+        self.assertNotIn("goes on", self.log()[before:])
+
+    def test_sigterm_says_that_jobs_go_on(self):
+        self.serve()
+        agents = self.agents()
+        self.wait_for_round(1)
+        self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(20), 0)
+        self.assertIn("jobs go on when a ddprund with this --state-dir is back", self.log())
+        self.serve("--durability=disk")
+        self.go()
+        for agent in agents:
+            self.assertEqual(self.finish(agent).returncode, 0)
+
+    def test_a_damaged_journal_costs_what_it_says(self):
+        self.serve()
+        agents = self.agents()
+        self.wait_for_round(1)
+        self.kill()
+        for name in ("journal.db", "journal.db-wal"):
+            with open(os.path.join(self.state, name), "r+b") as file:
+                file.write(b"no database at all")
+        self.serve()
+        self.assertIn("the journal was damaged; it is kept as ", self.log())
+        self.assertTrue(glob.glob(os.path.join(self.state, "journal.db.damaged-*")))
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 75, done.text)
+            self.assertIn("does not know this agent any more", done.text)
+        self.go()
+        for agent in self.agents(run_id="next"):  # and serves on
+            self.assertEqual(self.finish(agent).returncode, 0)
+
+    def test_a_full_disk_stops_no_job(self):
+        disk = self.scratch()
+        script = f'mount -t tmpfs -o size=1m none {disk} && exec "$@"'
+        prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
+        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no tmpfs of our own")
+        self.state = os.path.join(disk, "state")
+        self.serve(prefix=prefix)
+        inside = f"/proc/{self.daemon.pid}/root{disk}/filler"
+        with open(inside, "wb", buffering=0) as filler:
+            try:
+                while filler.write(b"x" * 4096):
+                    pass
+            except OSError as error:
+                self.assertEqual(error.errno, errno.ENOSPC)
+        agents = self.agents("--max-restarts=1", failing=1)
+        self.wait_for_round(1)
+        wait_until(lambda: "jobs go on in memory" in self.log(), "it says that the disk is full")
+        self.go(1)
+        self.wait_for_round(2)
+        os.truncate(inside, 0)
+        wait_until(lambda: "is written again, and up to date" in self.log(), "it goes on keeping")
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+
+    def test_one_directory_one_daemon(self):
+        first = self.serve()
+        self.port = harness.free_port()
+        second = self.serve(wait=False)
+        self.assertEqual(second.wait(20), 2)
+        self.assertIn(f"{self.state} is in use by pid {first.pid}", self.log())
+
+    def test_bad_flags(self):
+        for flags, what in ((["--durability=ram"], '"ram" is neither process nor disk'),
+                            (["--state-dir", ""], "no directory given"),
+                            (["--state-dir=/proc/none"], "can't write to /proc/none")):
+            with self.subTest(flags):
+                done = subprocess.run([harness.DDPRUND, "--listen=127.0.0.1:0", *flags], text=True,
+                                      env=harness.environment(), capture_output=True, timeout=20)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(what, done.stderr.splitlines()[-1])
+        done = subprocess.run([harness.DDPRUND, "--durability=disk"], text=True,
+                              env=harness.environment(), capture_output=True, timeout=20)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--durability says how --state-dir is written", done.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()

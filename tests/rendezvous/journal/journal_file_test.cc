@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/journal/journal_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_directory.h"
+
+namespace ddprun::journal {
+namespace {
+
+using test::TempDirectory;
+
+template <typename Call>
+std::string refusal(Call&& call) {
+  std::string what;
+  const auto code = test::code_of(call, &what);
+  CHECK((code == ErrorCode::kUnavailable || code == ErrorCode::kUnsupported));
+  return what;
+}
+
+Rows kept_in(const std::string& directory) {
+  return JournalFile(directory, Durability::kProcess).load().rows;
+}
+
+void run_sql(const std::string& file, const char* sql) {
+  sqlite3* database = nullptr;
+  REQUIRE(sqlite3_open(file.c_str(), &database) == SQLITE_OK);
+  CHECK(sqlite3_exec(database, sql, nullptr, nullptr, nullptr) == SQLITE_OK);
+  sqlite3_close(database);
+}
+
+TEST_CASE("JournalFile: what was committed is there again, whatever the durability") {
+  const auto durability = GENERATE(Durability::kProcess, Durability::kDisk);
+  TempDirectory directory;
+  const std::string text("two lines\nand a \0 byte, ü", 24);
+  {
+    JournalFile file(directory.path("state"), durability);
+    CHECK(file.load().rows.empty());
+    file.commit({{"a", "1"}, {"b", "2"}, {"c", "3"}});
+    file.commit({{"a", text}, {"b", std::nullopt}, {"none", std::nullopt}});
+    file.commit({});
+  }
+  JournalFile file(directory.path("state"), durability);
+  const JournalFile::Content content = file.load();
+  CHECK(content.rows == Rows{{"a", text}, {"c", "3"}});
+  CHECK(content.losses.empty());
+  CHECK(content.clock_shift == Clock::duration::zero());
+}
+
+TEST_CASE("JournalFile: its files are for their owner alone") {
+  TempDirectory directory;
+  JournalFile file(directory.path("state"), Durability::kProcess);
+  file.commit({{"a", "1"}});
+  const auto mode = [&](const std::string& name) {
+    struct stat facts {};
+    REQUIRE(::stat(directory.path(name).c_str(), &facts) == 0);
+    return facts.st_mode & 0777;
+  };
+  CHECK(mode("state") == 0700);
+  CHECK(mode("state/journal.db") == 0600);
+  CHECK(mode("state/journal.db-wal") == 0600);
+  CHECK(mode("state/lock") == 0600);
+}
+
+TEST_CASE("JournalFile: a second process is told who has the directory") {
+  TempDirectory directory;
+  JournalFile file(directory.path(), Durability::kProcess);
+  file.load();
+  const std::string what = refusal([&] { JournalFile(directory.path(), Durability::kProcess); });
+  CHECK_THAT(what, Catch::Contains("is in use by pid " + std::to_string(::getpid())));
+}
+
+TEST_CASE("JournalFile: a directory that can't be written is named") {
+  TempDirectory directory;
+  const std::string below_a_file = directory.path("file") + "/state";
+  ::close(::creat(directory.path("file").c_str(), 0600));
+  const std::string what = refusal([&] { JournalFile(below_a_file, Durability::kProcess); });
+  CHECK_THAT(what, Catch::Contains("can't write to " + below_a_file));
+}
+
+TEST_CASE("JournalFile: a newer format is refused, and left as it is") {
+  TempDirectory directory;
+  JournalFile(directory.path(), Durability::kProcess).commit({{"a", "1"}});
+  run_sql(directory.path("journal.db"), "PRAGMA user_version = 2");
+  for (int i = 0; i < 2; ++i) {
+    const std::string what = refusal([&] { JournalFile(directory.path(), Durability::kProcess); });
+    CHECK_THAT(what, Catch::Contains("is of a newer ddprund (format 2, this one knows 1)"));
+  }
+  run_sql(directory.path("journal.db"), "PRAGMA user_version = 1");
+  CHECK(kept_in(directory.path()) == Rows{{"a", "1"}});
+}
+
+TEST_CASE("JournalFile: times of another boot are moved by how much the clock was set back") {
+  TempDirectory directory;
+  JournalFile(directory.path(), Durability::kProcess).commit({{"a", "1"}});
+  run_sql(directory.path("journal.db"),
+          "UPDATE clock SET boot = 'another', monotonic_ns = monotonic_ns + 3600000000000");
+  JournalFile file(directory.path(), Durability::kProcess);
+  const auto shift = file.load().clock_shift;
+  CHECK(shift > -std::chrono::seconds(3601));
+  CHECK(shift < -std::chrono::seconds(3500));
+}
+
+// Row "n" counts the commits; "k" has the same number, so that a half commit would show.
+TEST_CASE(
+    "JournalFile: a process that is killed at any moment leaves whole commits, all that it "
+    "reported") {
+  std::mt19937 random(20261122);
+  for (int i = 0; i < 15; ++i) {
+    TempDirectory directory;
+    int reports[2];
+    REQUIRE(::pipe(reports) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      JournalFile file(directory.path(), Durability::kProcess);
+      for (int n = 1;; ++n) {
+        const std::string number = std::to_string(n);
+        file.commit({{"n", number},
+                     {"row" + std::to_string(n % 50), std::string(2000, 'x')},
+                     {"k", number}});
+        if (::write(reports[1], &n, sizeof n) < 0) ::_exit(0);
+      }
+    }
+    ::close(reports[1]);
+    const int kill_at = 1 + static_cast<int>(random() % 300);
+    int reported = 0;
+    for (int n = 0; reported < kill_at && ::read(reports[0], &n, sizeof n) == sizeof n;)
+      reported = n;
+    ::kill(child, SIGKILL);
+    for (int n = 0; ::read(reports[0], &n, sizeof n) == sizeof n;) reported = n;
+    ::waitpid(child, nullptr, 0);
+    ::close(reports[0]);
+    JournalFile file(directory.path(), Durability::kProcess);
+    const JournalFile::Content content = file.load();
+    CHECK(content.losses.empty());
+    CHECK(content.rows.at("n") == content.rows.at("k"));
+    CHECK(std::stoi(content.rows.at("n")) >= reported);
+    CHECK(std::stoi(content.rows.at("n")) <= reported + 1);
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::journal
