@@ -36,30 +36,33 @@ class RandomKills(harness.Case):
         self.assertEqual(done.returncode, 0, done.text)
         return checkpoints.Undisturbed(checkpoints.load_json(os.path.join(directory, "summary.json")), directory)
 
-    def kill_at_random(self, running, draw, directory):
-        """After a random number of further steps, and some part of one, a random rank."""
-        rank, after, part = draw.randrange(2), draw.randint(1, max(1, LAST_STEP // NUM_KILLS - 4)), draw.random()
-        begun = []
+    def kill_at_random(self, running, draw, directory, at_step):
+        """A random rank: at this step, some part of one later; now and then while it starts."""
+        rank, starting, part = draw.randrange(2), draw.random() < 0.2, draw.random()
+        now = []
 
         def time_has_come():
             if running.poll() is not None:
                 return True
-            now = progress_of(workers_of(running.pid).get(rank, 0))
-            if now is None or now[0] == 0:
+            pid = workers_of(running.pid).get(rank)
+            if pid is None or pid in self.known:  # of a round that is over
                 return False
-            begun.append(now[0])
-            return now[0] - begun[0] >= after
+            now[:] = [pid, *(progress_of(pid) or (0, 0))]
+            return starting or now[1] >= at_step
 
-        harness.wait_until(time_has_come, f"rank {rank} does {after} steps", 60)
-        if running.poll() is not None:
-            return "ended"
-        time.sleep(part * 0.02)  # anywhere in a step, a save, an evaluation
-        pid = workers_of(running.pid).get(rank)
-        if pid is None:
-            return "ended"
-        os.kill(pid, signal.SIGKILL)
-        harness.wait_until(lambda: progress_of(pid) is None, "it is gone")
-        return f"rank {rank} at step {begun[-1]}, newest {(steps_in(directory) or [0])[-1]}"
+        while True:
+            harness.wait_until(time_has_come, f"rank {rank} comes to step {at_step}", 60)
+            if running.poll() is not None:
+                return "ended"
+            time.sleep(part * (0.3 if starting else 0.02))  # anywhere in a start, a step, a save, an evaluation
+            self.known |= {now[0], *workers_of(running.pid).values()}
+            try:
+                os.kill(now[0], signal.SIGKILL)
+                break
+            except ProcessLookupError:  # its round was over
+                pass
+        newest = (steps_in(directory) or [0])[-1]
+        return f"rank {rank} {'in its start' if starting else f'at step {now[1]}'}, newest {newest}"
 
     @classmethod
     def setUpClass(cls):
@@ -74,7 +77,9 @@ class RandomKills(harness.Case):
         directory = self.scratch()
         running = self.job(directory, "--checkpoint-every=1", *args,
                            flags=[f"--max-restarts={NUM_KILLS}", "--max-restart-delay=0"])
-        kills = [self.kill_at_random(running, draw, directory) for _ in range(NUM_KILLS)]
+        self.known = set()  # workers of rounds that were ended
+        steps = sorted(draw.randint(1, LAST_STEP - 12) for _ in range(NUM_KILLS))
+        kills = [self.kill_at_random(running, draw, directory, step) for step in steps]
         done = self.finish(running, timeout=120)
         print("\n".join(kills), flush=True)
         self.assertEqual(done.returncode, 0, done.text)
