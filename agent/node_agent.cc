@@ -21,6 +21,7 @@ namespace {
 
 // The driver needs up to seconds to take back what a killed process had on a GPU.
 constexpr std::chrono::milliseconds kGpuMemoryLimit{5'000};
+constexpr std::chrono::milliseconds kPagesInterval{1'000};      // where nothing else is looked at
 constexpr std::chrono::milliseconds kFarewellAfterLoss{3'000};  // a cut-off node kills in less
 
 // `Overloaded{…}` makes one visitor of several lambdas.
@@ -303,7 +304,6 @@ std::vector<WorkerSpec> NodeAgent::worker_specs(const membership::StartRound& ro
 
 void NodeAgent::watch(const membership::StartRound& round) {
   monitor_.reset();
-  if (options_.machine.join.settings.hang_action == membership::HangAction::kOff) return;
   const std::uint64_t number = round.round;
   HangMonitorOptions options;
   options.limits = options_.hang_limits;
@@ -311,6 +311,8 @@ void NodeAgent::watch(const membership::StartRound& round) {
   options.first_global_rank = round.first_global_rank;
   options.stacks_program = options_.stacks_program;
   options.gpus_program = helper_program("ddprun-gpus");
+  options.pages_only = options_.machine.join.settings.hang_action == membership::HangAction::kOff;
+  if (options.pages_only) options.interval = kPagesInterval;
   HangMonitorEvents events;
   events.read_page = [this](int local_rank) -> std::optional<ProgressWords> {
     if (!socket_ || local_rank >= pages_.num_workers()) return std::nullopt;
@@ -324,7 +326,8 @@ void NodeAgent::watch(const membership::StartRound& round) {
                          static_cast<std::uint64_t>(page.last_collective),
                          page.num_reports,
                          std::bit_cast<std::uint64_t>(page.loss),
-                         page.samples};
+                         page.samples,
+                         page.steps};
   };
   events.read_communicators = [this](int local_rank) { return communicators(local_rank); };
   events.pids = [this] { return workers_->pids(); };

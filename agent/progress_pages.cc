@@ -36,6 +36,25 @@ Enum known(std::uint64_t value, Enum last) {
 
 std::uint64_t load(const ProgressPage::Word& word) { return word.load(std::memory_order_acquire); }
 
+// A worker that is stopped, or dies, while it writes them leaves them so for good.
+std::optional<StepSums> read_steps(const ProgressPage& words) {
+  constexpr int kTries = 4;
+  for (int i = 0; i < kTries; ++i) {
+    StepSums sums;
+    sums.num_steps = load(words.steps_timed);
+    sums.step = load(words.step_ns);
+    sums.forward = load(words.forward_ns);
+    sums.backward = load(words.backward_ns);
+    sums.communication = load(words.communication_ns);
+    sums.exposed = load(words.exposed_ns);
+    sums.loader = load(words.loader_ns);
+    sums.bytes = load(words.step_bytes);
+    if (load(words.steps_begun) != sums.num_steps) continue;
+    return sums.num_steps > 0 ? std::optional(sums) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 ProgressPages::~ProgressPages() { release(); }
@@ -82,6 +101,7 @@ ProgressSample ProgressPages::read(int local_rank) const {
   sample.num_reports = load(words.num_reports);
   sample.loss = std::bit_cast<double>(load(words.loss));
   sample.samples = load(words.samples);
+  sample.steps = read_steps(words);
   sample.stop_requested = load(words.stop_request) != 0;
   return sample;
 }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/clock.h"
@@ -27,6 +28,7 @@ struct ProgressSample {
   std::uint64_t num_reports = 0;  // 0: the next two mean nothing
   double loss = 0;                // of the last report; may be infinite, or no number
   std::uint64_t samples = 0;      // of all reports
+  std::optional<StepSums> steps;  // nullopt: it told none, or is writing them now
   bool stop_requested = false;
 
   friend bool operator==(const ProgressSample&, const ProgressSample&) = default;

@@ -53,8 +53,21 @@ struct OperationSlot {
 };
 inline constexpr std::size_t kOperationSlots = 8;  // of a process' first communicators
 
+// Where the time of a worker's steps went, summed over those that it told: one moment's values of
+// the page's words of the same names. Nanoseconds; what each part is: docs/ddp.md.
+struct StepSums {
+  std::uint64_t num_steps = 0;
+  std::uint64_t step = 0, forward = 0, backward = 0, communication = 0, exposed = 0, loader = 0;
+  std::uint64_t bytes = 0;
+
+  friend bool operator==(const StepSums&, const StepSums&) = default;
+};
+
 // Mapped, never constructed: a fresh page is zero. Words are independent of each other: a reader
-// may see one that is newer than its neighbour.
+// may see one that is newer than its neighbour; but for the sums, see steps_begun.
+//
+// The version grows when a word moves or changes its meaning. Words that are added behind the last
+// one are zero in a page whose writer doesn't know them, which means that nothing is told.
 struct ProgressPage {
   using Word = std::atomic<std::uint64_t>;
 
@@ -82,6 +95,13 @@ struct ProgressPage {
   Word num_reports;                           // how often the loop has told its loss; 0: never
   Word loss;                                  // the bits of a double: the last one
   Word samples;                               // that this worker has trained on in this round
+
+  // StepSums. To add a step: steps_begun + 1, then the sums, then steps_timed + 1. A reader has
+  // the sums of one moment where steps_timed before it read them equals steps_begun afterwards.
+  Word steps_begun;
+  Word steps_timed;
+  Word step_ns, forward_ns, backward_ns, communication_ns, exposed_ns, loader_ns;
+  Word step_bytes;
 };
 static_assert(std::endian::native == std::endian::little, "the page's words are little-endian");
 static_assert(ProgressPage::Word::is_always_lock_free && sizeof(ProgressPage::Word) == 8);
@@ -89,6 +109,8 @@ static_assert(std::is_standard_layout_v<ProgressPage> &&
               sizeof(ProgressPage) <= kProgressPageBytes);
 static_assert(offsetof(ProgressPage, phase) == 64 && offsetof(ProgressPage, stop_request) == 128 &&
               offsetof(ProgressPage, operations) == 256 &&
-              offsetof(ProgressPage, num_reports) == 768);
+              offsetof(ProgressPage, num_reports) == 768 &&
+              offsetof(ProgressPage, steps_begun) == 792 &&
+              offsetof(ProgressPage, step_bytes) == 856);
 
 }  // namespace ddprun

@@ -8,6 +8,7 @@
             sys.exit(75)
         …
         ddprun.report(loss, len(batch))             # for those who look at the job
+        ddprun.step_parts(step=0.04, forward=0.01)  # likewise, where the step's time went
     ddprun.phase("evaluate")
 
 One file, standard library only: copy it, or put share/ddprun/python into PYTHONPATH. Without
@@ -29,6 +30,7 @@ _MAGIC = int.from_bytes(b"DDPRUNPG", "little")
 _VERSION, _PHASE, _STEP, _STEPS_DONE = 1, 8, 9, 10
 _STOP_REQUEST, _STOP_DEADLINE = 16, 17
 _NUM_REPORTS, _LOSS, _SAMPLES = 96, 97, 98
+_STEPS_BEGUN, _STEPS_TIMED, _STEP_SUMS = 99, 100, 101  # the sums: six times, and the bytes
 
 
 class _Agent:
@@ -78,7 +80,9 @@ class _Agent:
             self._forget()
             raise
         words = memoryview(memory).cast("B").cast("Q")
-        for word in (_STEPS_DONE, _STEP, _PHASE, _LOSS, _SAMPLES, _NUM_REPORTS):  # of a worker that is at work already
+        sums = range(_STEP_SUMS, _STEP_SUMS + 7)
+        # Of a worker that is at work already.
+        for word in (_STEPS_DONE, _STEP, _PHASE, _LOSS, _SAMPLES, _NUM_REPORTS, *sums, _STEPS_BEGUN, _STEPS_TIMED):
             words[word] = self.words[word]
         self.words = words
         self.first_step_said = False
@@ -207,6 +211,19 @@ def report(loss, num_samples=0):
     words[_LOSS] = int.from_bytes(struct.pack("<d", float(loss)), "little")
     words[_SAMPLES] += int(num_samples)
     words[_NUM_REPORTS] += 1
+
+
+def step_parts(step=0.0, forward=0.0, backward=0.0, communication=0.0, exposed=0.0, loader=0.0, bytes=0):
+    """Where the time of the step just done went, in seconds, likewise: docs/ddp.md says what each part is.
+
+    exposed: of the communication, what nothing hid. bytes: that were communicated."""
+    words = _agent().words
+    times = (step, forward, backward, communication, exposed, loader)
+    values = [max(0, round(time * 1e9)) for time in times] + [max(0, int(bytes))]
+    words[_STEPS_BEGUN] += 1
+    for place, value in enumerate(values, _STEP_SUMS):
+        words[place] = (words[place] + value) % 2**64
+    words[_STEPS_TIMED] = words[_STEPS_BEGUN]
 
 
 def stop_requested():

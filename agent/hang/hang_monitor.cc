@@ -36,11 +36,10 @@ RankActivity activity_of(Activity activity) {
   return RankActivity::kBlocked;
 }
 
-std::vector<ProgressWords> pages_of(const std::vector<std::optional<RankSample>>& samples) {
-  std::vector<ProgressWords> pages;
-  for (const auto& sample : samples) {
-    if (sample && sample->words) pages.push_back(*sample->words);
-  }
+std::vector<std::optional<ProgressWords>> pages_of(
+    const std::vector<std::optional<RankSample>>& samples) {
+  std::vector<std::optional<ProgressWords>> pages;
+  for (const auto& sample : samples) pages.push_back(sample ? sample->words : std::nullopt);
   return pages;
 }
 
@@ -81,6 +80,7 @@ HangMonitor::HangMonitor(boost::asio::io_context& io, HangMonitorOptions options
       options_(std::move(options)),
       events_(std::move(events)),
       detector_(options_.limits, static_cast<std::size_t>(options_.num_workers)),
+      training_(options_.first_global_rank),
       processes_(static_cast<std::size_t>(options_.num_workers)),
       outside_(io_, options_.gpus_program, static_cast<std::size_t>(options_.num_workers)),
       seen_calls_(static_cast<std::size_t>(options_.num_workers)),
@@ -98,8 +98,15 @@ void HangMonitor::arm() {
   timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
     if (error || alive.expired()) return;
     arm();
-    look();
+    options_.pages_only ? look_at_pages() : look();
   });
+}
+
+void HangMonitor::look_at_pages() {
+  std::vector<std::optional<ProgressWords>> pages;
+  for (int i = 0; i < options_.num_workers; ++i) pages.push_back(events_.read_page(i));
+  const auto steps_timed = events_.steps_timed;  // it may destroy us
+  if (auto training = training_.look(pages, Clock::now())) steps_timed({}, std::move(training));
 }
 
 void HangMonitor::look() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watches one node's workers of one round: looks at them every 100 ms until it is destroyed, says
-// which ones make no progress, and on request what each is in (docs/hang-detection.md). io thread
-// only.
+// how far they are and which ones make no progress, and on request what each is in
+// (docs/hang-detection.md). io thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -34,6 +34,7 @@ struct HangMonitorOptions {
   std::string stacks_program;  // ddprun-stacks; empty: no stacks are taken
   std::string gpus_program;    // ddprun-gpus; empty: the use of GPUs is not looked at
   std::chrono::milliseconds interval{100};
+  bool pages_only = false;  // nothing is watched: it says how far the ranks are, nothing else
 };
 
 // All are called from the io context.
@@ -72,6 +73,7 @@ class HangMonitor {
  private:
   void arm();
   void look();
+  void look_at_pages();
   void start_stacks();
   membership::RankReport report(int local_rank, const RankView& view, pid_t at_work);
 

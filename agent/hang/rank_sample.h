@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "common/clock.h"
+#include "common/progress_page.h"
 
 namespace ddprun::agent {
 
@@ -24,6 +25,7 @@ struct ProgressWords {
   std::uint64_t num_reports = 0;      // how often the loop told its loss; 0: the next two are none
   std::uint64_t loss_bits = 0;        // of a double: as a number it might not be equal to itself
   std::uint64_t samples = 0;
+  std::optional<StepSums> steps;  // nullopt: it told none, or is writing them now
 
   bool in_collective() const { return collectives_begun > collectives_done; }
   friend bool operator==(const ProgressWords&, const ProgressWords&) = default;

@@ -1,30 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/hang/training_report.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 
 namespace ddprun::agent {
 
+namespace {
+
+// The mean of the steps in between. A worker may write what it likes: sums may have gone back.
+membership::RankSteps mean_between(const StepSums& before, const StepSums& now, int global_rank) {
+  const auto num_steps = static_cast<double>(now.num_steps - before.num_steps);
+  const auto mean = [&](std::uint64_t StepSums::*sum) {
+    return now.*sum > before.*sum ? static_cast<double>(now.*sum - before.*sum) / num_steps : 0;
+  };
+  const auto seconds = [&](std::uint64_t StepSums::*sum) { return mean(sum) / 1e9; };
+  membership::RankSteps steps;
+  steps.global_rank = global_rank;
+  steps.step = seconds(&StepSums::step);
+  steps.forward = seconds(&StepSums::forward);
+  steps.backward = seconds(&StepSums::backward);
+  steps.communication = seconds(&StepSums::communication);
+  steps.exposed = seconds(&StepSums::exposed);
+  steps.loader = seconds(&StepSums::loader);
+  steps.bytes_per_step = mean(&StepSums::bytes);
+  return steps;
+}
+
+}  // namespace
+
+membership::StepSummary TrainingReport::summarize(
+    const std::vector<std::optional<ProgressWords>>& pages) {
+  ranks_.resize(pages.size());
+  membership::StepSummary summary;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    if (!pages[i]) continue;
+    Rank& rank = ranks_[i];
+    if (pages[i]->steps) {
+      const StepSums& now = *pages[i]->steps;
+      if (now.num_steps > rank.said.num_steps) {
+        rank.steps = mean_between(rank.said, now, first_global_rank_ + static_cast<int>(i));
+      }
+      rank.said = now;
+    }
+    if (rank.steps) add(summary, summary_of(*rank.steps));
+  }
+  return summary;
+}
+
 std::optional<membership::TrainingStatus> TrainingReport::look(
-    const std::vector<ProgressWords>& pages, Clock::time_point now) {
-  if (pages.empty()) return std::nullopt;
+    const std::vector<std::optional<ProgressWords>>& pages, Clock::time_point now) {
   membership::TrainingStatus status;
-  const auto& least = *std::min_element(
-      pages.begin(), pages.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
-  status.phase = to_string(least.phase);
-  status.step = least.step;
+  const ProgressWords* least = nullptr;
   std::uint64_t reports = 0, samples = 0;
-  for (const ProgressWords& page : pages) {
-    if (page.num_reports == 0) continue;
-    reports += page.num_reports;
-    samples += page.samples;
-    const auto loss = std::bit_cast<double>(page.loss_bits);
+  for (const auto& page : pages) {
+    if (!page) continue;
+    if (least == nullptr || page->step < least->step) least = &*page;
+    if (page->num_reports == 0) continue;
+    reports += page->num_reports;
+    samples += page->samples;
+    const auto loss = std::bit_cast<double>(page->loss_bits);
     if (!std::isfinite(loss)) continue;
     ++status.num_ranks;
     status.loss += loss;
   }
+  if (least == nullptr) return std::nullopt;
+  status.phase = to_string(least->phase);
+  status.step = least->step;
   if (status.num_ranks > 0) status.loss /= status.num_ranks;
   if (reports > 0 && !counted_at_) {
     counted_at_ = now;
@@ -40,6 +82,7 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
     counted_ = samples;
   }
   status.samples_per_second = rate_;
+  status.steps = summarize(pages);
   said_at_ = now;
   said_phase_ = status.phase;
   said_step_ = status.step;

@@ -20,12 +20,22 @@ class TrainingReport {
  public:
   static constexpr std::chrono::seconds kInterval{5};
 
-  // `pages`: of the ranks that write one, in the order of local ranks. Samples per second are those
-  // since the last message, of ranks that go on and told samples. nullopt: nothing to say now.
-  std::optional<membership::TrainingStatus> look(const std::vector<ProgressWords>& pages,
-                                                 Clock::time_point now);
+  explicit TrainingReport(int first_global_rank = 0) : first_global_rank_(first_global_rank) {}
+
+  // `pages`: by local rank; nullopt: it writes none. Samples per second are those since the last
+  // message, of ranks that go on and told samples. What steps consist of: of each rank the mean of
+  // those since the last message; while there was none, as before. nullopt: nothing to say now.
+  std::optional<membership::TrainingStatus> look(
+      const std::vector<std::optional<ProgressWords>>& pages, Clock::time_point now);
 
  private:
+  struct Rank {
+    StepSums said;  // at the last message
+    std::optional<membership::RankSteps> steps;
+  };
+  membership::StepSummary summarize(const std::vector<std::optional<ProgressWords>>& pages);
+
+  const int first_global_rank_;
   std::optional<Clock::time_point> said_at_;
   std::string said_phase_;
   std::uint64_t said_step_ = 0;
@@ -34,6 +44,7 @@ class TrainingReport {
   std::optional<Clock::time_point> counted_at_;
   std::uint64_t counted_ = 0;
   double rate_ = 0;
+  std::vector<Rank> ranks_;  // by local rank
 };
 
 }  // namespace ddprun::agent

@@ -43,6 +43,32 @@ json::object round_object(const membership::RoundRecord& record) {
   return object;
 }
 
+json::object spread_object(const membership::RankSpread& spread) {
+  json::object object;
+  object["mean"] = spread.mean;
+  object["worst"] = spread.worst;
+  object["worst_rank"] = spread.worst_rank;
+  return object;
+}
+
+json::value step_parts_value(const membership::StepSummary& steps) {
+  if (steps.num_ranks == 0) return nullptr;
+  json::object object;
+  object["ranks"] = steps.num_ranks;
+  object["step_seconds"] = spread_object(steps.step);
+  object["forward_seconds"] = spread_object(steps.forward);
+  object["backward_seconds"] = spread_object(steps.backward);
+  object["communication_seconds"] = spread_object(steps.communication);
+  object["exposed_seconds"] = spread_object(steps.exposed);
+  object["loader_seconds"] = spread_object(steps.loader);
+  object["overlap"] =
+      steps.least_overlap_rank < 0
+          ? json::value(nullptr)
+          : spread_object({steps.overlap(), steps.least_overlap, steps.least_overlap_rank});
+  object["bytes_per_step"] = steps.bytes_per_step;
+  return object;
+}
+
 json::object training_object(const membership::TrainingStatus& status) {
   json::object object;
   object["phase"] = status.phase;
@@ -51,6 +77,7 @@ json::object training_object(const membership::TrainingStatus& status) {
   object["loss"] = told ? json::value(status.loss) : json::value(nullptr);
   object["samples_per_second"] =
       told ? json::value(status.samples_per_second) : json::value(nullptr);
+  object["step_parts"] = step_parts_value(status.steps);
   return object;
 }
 

@@ -159,6 +159,7 @@ std::optional<TrainingStatus> Job::training() const {
     }
     all->num_ranks = num_ranks;
     all->samples_per_second += each.samples_per_second;
+    add(all->steps, each.steps);
   }
   return all;
 }

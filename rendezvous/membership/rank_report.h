@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/membership/step_summary.h"
+
 namespace ddprun::membership {
 
 inline constexpr std::size_t kMaxReportedRanks = 64;  // of one node
@@ -69,6 +71,7 @@ struct TrainingStatus {
   int num_ranks = 0;              // that said their loss; 0: the next two are none
   double loss = 0;                // the mean of theirs; finite
   double samples_per_second = 0;  // of all of them
+  StepSummary steps;              // since it was said last
 };
 
 }  // namespace ddprun::membership

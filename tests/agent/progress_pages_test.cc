@@ -73,6 +73,24 @@ TEST_CASE("progress pages: a worker's words by the offsets of docs/agent-socket.
   CHECK(pages.read(1).last_collective == CollectiveKind::kNone);
 }
 
+TEST_CASE("progress pages: the sums of steps, of one moment, by the offsets of the docs") {
+  ProgressPages pages;
+  pages.begin_round(1, 1);
+  Mapped worker(pages.memory(0));
+  worker.set(64, 1);
+  worker.set(72, 12);
+  CHECK_FALSE(pages.read(0).steps.has_value());  // a worker of an older version tells none
+  worker.set(792, 1);
+  worker.set(808, 20);
+  CHECK_FALSE(pages.read(0).steps.has_value());  // it is writing its first
+  for (std::size_t i = 1; i < 7; ++i) worker.set(808 + 8 * i, 20 + i);
+  worker.set(800, 1);
+  CHECK(pages.read(0).steps == StepSums{1, 20, 21, 22, 23, 24, 25, 26});
+  worker.set(792, 2);
+  CHECK_FALSE(pages.read(0).steps.has_value());
+  CHECK(pages.read(0).step == 12);
+}
+
 TEST_CASE("progress pages: the last step is the job's own count only") {
   ProgressPages pages;
   pages.begin_round(1, 3);

@@ -86,6 +86,8 @@ class Module(unittest.TestCase):
             "import ddprun\n"
             "ddprun.step(41); print('begun', flush=True); input()\n"
             "ddprun.step(42); ddprun.report(0.5, 64); ddprun.step(43); ddprun.report(0.25, 60)\n"
+            "ddprun.step_parts(step=1.5, forward=0.5, bytes=1000)\n"
+            "ddprun.step_parts(1, 0.25, 0.125, 0.0625, 0.5, 2, 24)\n"
             "print('two done', flush=True); input()\n"
             "ddprun.phase('checkpoint'); print('checkpoint', flush=True); input()\n")
         connection, lines, hello = self.agent.take()
@@ -99,6 +101,8 @@ class Module(unittest.TestCase):
         self.assertEqual([self.agent.word(o) for o in (64, 72, 80)], [1, 43, 42])
         self.assertEqual([self.agent.word(o) for o in (768, 784)], [2, 124])
         self.assertEqual(struct.unpack_from("<d", self.agent.page, 776)[0], 0.25)
+        self.assertEqual([self.agent.word(o) for o in range(792, 864, 8)],
+                         [2, 2, 2_500_000_000, 750_000_000, 125_000_000, 62_500_000, 500_000_000, 2_000_000_000, 1024])
         print(file=worker.stdin, flush=True)
         self.assertEqual(worker.stdout.readline(), "checkpoint\n")
         self.assertEqual(self.agent.word(64), 2)
@@ -174,6 +178,7 @@ class Module(unittest.TestCase):
             "import ddprun, sys, time\n"
             "sys.stderr = sys.stdout\n"
             "ddprun.step(6); assert not ddprun.connected(); print('trains', flush=True); input()\n"
+            "ddprun.step_parts(step=1, bytes=7)\n"
             "begun, step = time.monotonic(), 7\n"
             "while not ddprun.connected() and time.monotonic() < begun + 20:\n"
             "    before = time.monotonic(); ddprun.step(step); step += 1\n"
@@ -189,6 +194,7 @@ class Module(unittest.TestCase):
         print(file=worker.stdin, flush=True)
         self.assertEqual(worker.stdout.readline(), "done\n")
         self.assertEqual([self.agent.word(o) for o in (64, 72, 80)], [1, 901, 900])
+        self.assertEqual([self.agent.word(o) for o in (792, 800, 808, 856)], [1, 1, 1_000_000_000, 7])
         self.assertEqual(json.loads(lines.readline())["type"], "first_step")
         print(file=worker.stdin, flush=True)
         self.assertEqual(worker.wait(20), 0)
@@ -230,7 +236,7 @@ class Module(unittest.TestCase):
 
     def test_without_an_agent_every_call_works(self):
         code = ("import ddprun\n"
-                "ddprun.step(1); ddprun.step_done(); ddprun.phase('evaluate')\n"
+                "ddprun.step(1); ddprun.step_parts(step=1); ddprun.step_done(); ddprun.phase('evaluate')\n"
                 "assert not ddprun.connected() and not ddprun.stop_requested()\n"
                 "assert not ddprun.exclude_node('x') and not ddprun.stop_job('x')\n")
         for more in ({}, {"DDPRUN_AGENT_SOCKET": "/nowhere/agent.sock"}):

@@ -4,8 +4,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <iterator>
 
 #include "common/error.h"
 
@@ -33,6 +35,12 @@ ProgressPage* map_checked(const UniqueFd& memory) {
   unmap(page);
   throw Error(ErrorCode::kProtocol, "the agent's progress page is of another version");
 }
+
+constexpr ProgressPage::Word ProgressPage::*kSumWords[] = {
+    &ProgressPage::step_ns,          &ProgressPage::forward_ns, &ProgressPage::backward_ns,
+    &ProgressPage::communication_ns, &ProgressPage::exposed_ns, &ProgressPage::loader_ns,
+    &ProgressPage::step_bytes,
+};
 
 }  // namespace
 
@@ -66,6 +74,8 @@ void WorkerProgress::move_to(const UniqueFd& memory) {
   fresh->loss = old->loss.load();
   fresh->samples = old->samples.load();
   fresh->num_reports = old->num_reports.load();
+  for (const auto word : kSumWords) (fresh->*word) = (old->*word).load();
+  fresh->steps_begun = fresh->steps_timed = old->steps_timed.load();
   fresh->collectives_begun = begun;
   fresh->collectives_done = done;
   fresh->last_collective = old->last_collective.load();
@@ -131,6 +141,25 @@ void WorkerProgress::report(double loss, std::uint64_t num_samples) {
   page_->loss = std::bit_cast<std::uint64_t>(loss);
   page_->samples += num_samples;
   ++page_->num_reports;
+}
+
+void WorkerProgress::add_parts(const StepParts& parts) {
+  const auto nanoseconds = [](std::chrono::nanoseconds time) {
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(0, time.count()));
+  };
+  const std::uint64_t values[] = {
+      nanoseconds(parts.step),
+      nanoseconds(parts.forward),
+      nanoseconds(parts.backward),
+      nanoseconds(parts.communication),
+      nanoseconds(parts.exposed),
+      nanoseconds(parts.loader),
+      parts.bytes,
+  };
+  static_assert(std::size(values) == std::size(kSumWords));
+  ++page_->steps_begun;
+  for (std::size_t i = 0; i < std::size(values); ++i) (page_->*kSumWords[i]) += values[i];
+  ++page_->steps_timed;
 }
 
 void WorkerProgress::add_loading(std::chrono::nanoseconds waited) {

@@ -17,6 +17,16 @@
 
 namespace ddprun {
 
+// Where the time of one step went; what each part is: docs/ddp.md. 0: it isn't known.
+struct StepParts {
+  std::chrono::nanoseconds step{0};  // from one step's begin to the next one's
+  std::chrono::nanoseconds forward{0}, backward{0};
+  std::chrono::nanoseconds communication{0};
+  std::chrono::nanoseconds exposed{0};  // of it: nothing hid it
+  std::chrono::nanoseconds loader{0};   // before the step: waiting for its data
+  std::uint64_t bytes = 0;              // that it communicated
+};
+
 // Steps and phases are one thread's business, the loop's; the rest may be called from any thread.
 class WorkerProgress {
  public:
@@ -47,6 +57,10 @@ class WorkerProgress {
   // What the step just done came to, for those who look at the job (GET /v1/jobs): this rank's
   // loss, and how many samples it took. The loop's thread.
   void report(double loss, std::uint64_t num_samples);
+
+  // Where the time of the step just done went, likewise; a time below zero counts as none.
+  // DistributedDataParallel does it itself. The loop's thread.
+  void add_parts(const StepParts& parts);
 
   // One call at the end of the first step; `step` is 0 where the loop tells no numbers.
   void on_first_step(std::function<void(std::uint64_t step)> call) {

@@ -12,19 +12,20 @@
 namespace ddprun {
 namespace {
 
-double seconds(Clock::duration time) {
-  return std::max(0.0, std::chrono::duration<double>(time).count());
+using std::chrono::nanoseconds;
+
+nanoseconds between(Clock::time_point begin, Clock::time_point end) {
+  return std::max(nanoseconds{0}, std::chrono::duration_cast<nanoseconds>(end - begin));
 }
 
 // While some bucket was under way. They complete in the order of their launch.
-double communication_of(const IterationTrace& trace) {
-  double sum = 0;
+nanoseconds communication_of(const IterationTrace& trace) {
+  nanoseconds sum{0};
   Clock::time_point covered{};
   for (const auto& bucket : trace.buckets) {
     const Clock::time_point end =
         bucket.done_at_backward_end ? std::min(bucket.waited, trace.backward_end) : bucket.waited;
-    const Clock::time_point begin = std::max(bucket.launched, covered);
-    if (end > begin) sum += seconds(end - begin);
+    sum += between(std::max(bucket.launched, covered), end);
     covered = std::max(covered, end);
   }
   return sum;
@@ -65,41 +66,45 @@ void StepRecorder::forward_begins(Clock::time_point at) {
   if (!forward_) forward_ = at;
 }
 
-void StepRecorder::step_ends(const IterationTrace& trace) {
+std::optional<StepParts> StepRecorder::step_ends(const IterationTrace& trace) {
   const auto begun = std::exchange(forward_, std::nullopt);
   const Clock::duration waited = std::exchange(loader_, {});
   const auto before = std::exchange(previous_, begun ? begun : previous_);
-  if (num_steps_++ == 0 || !begun) return;
-  Step step;
-  step.step = before ? seconds(*begun - *before) : 0;
-  step.forward = seconds(trace.first_ready - *begun);
-  step.backward = seconds(trace.backward_end - trace.first_ready);
+  if (num_steps_++ == 0 || !begun) return std::nullopt;
+  StepParts step;
+  step.step = before ? between(*before, *begun) : nanoseconds{0};
+  step.forward = between(*begun, trace.first_ready);
+  step.backward = between(trace.first_ready, trace.backward_end);
   step.communication = communication_of(trace);
-  step.exposed = std::min(seconds(trace.exposed()), step.communication);
-  step.loader = seconds(waited);
+  step.exposed = std::min(between(trace.backward_end, trace.finished), step.communication);
+  step.loader = std::max(nanoseconds{0}, std::chrono::duration_cast<nanoseconds>(waited));
   bytes_ = 0;
   for (const auto& bucket : trace.buckets) bytes_ += bucket.size_bytes;
+  step.bytes = bytes_;
   if (steps_.size() < kMaxSteps) {
     steps_.push_back(step);
   } else {
     steps_[(num_steps_ - 2) % kMaxSteps] = step;
   }
+  return step;
 }
 
 StepStatistics StepRecorder::statistics() const {
   StepStatistics result;
   result.num_steps = steps_.size();
-  const auto collect = [this](double Step::*part) {
+  const auto collect = [this](nanoseconds StepParts::*part) {
     std::vector<double> values;
-    for (const Step& step : steps_) values.push_back(step.*part);
+    for (const StepParts& step : steps_) {
+      values.push_back(std::chrono::duration<double>(step.*part).count());
+    }
     return distribution_of(std::move(values));
   };
-  result.step = collect(&Step::step);
-  result.forward = collect(&Step::forward);
-  result.backward = collect(&Step::backward);
-  result.communication = collect(&Step::communication);
-  result.exposed = collect(&Step::exposed);
-  result.loader = collect(&Step::loader);
+  result.step = collect(&StepParts::step);
+  result.forward = collect(&StepParts::forward);
+  result.backward = collect(&StepParts::backward);
+  result.communication = collect(&StepParts::communication);
+  result.exposed = collect(&StepParts::exposed);
+  result.loader = collect(&StepParts::loader);
   if (result.communication.mean > 0) {
     result.overlap = 1 - result.exposed.mean / result.communication.mean;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "worker_sdk/core/worker_progress.h"
 #include "worker_sdk/ddp/reducer.h"
 
 namespace ddprun {
@@ -45,22 +46,19 @@ class StepRecorder {
   // The loop waited so long for the data of the coming step, or the one under way.
   void waited_for_data(Clock::duration time) { loader_ += time; }
 
-  // The backward is over, all gradients are averages.
-  void step_ends(const IterationTrace& trace);
+  // The backward is over, all gradients are averages. What the step's parts took; nullopt where it
+  // isn't counted.
+  std::optional<StepParts> step_ends(const IterationTrace& trace);
 
   std::size_t num_steps() const { return num_steps_; }
   StepStatistics statistics() const;
 
  private:
-  struct Step {
-    double step = 0, forward = 0, backward = 0, communication = 0, exposed = 0, loader = 0;
-  };
-
   std::optional<Clock::time_point> forward_;   // of the step under way
   std::optional<Clock::time_point> previous_;  // of the step before
   Clock::duration loader_{};
-  std::size_t num_steps_ = 0;  // that ended
-  std::vector<Step> steps_;    // a ring
+  std::size_t num_steps_ = 0;     // that ended
+  std::vector<StepParts> steps_;  // a ring
   std::uint64_t bytes_ = 0;
 };
 

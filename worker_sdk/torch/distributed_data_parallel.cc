@@ -229,12 +229,15 @@ void DdpBase::Impl::end_backward() {
   std::vector<std::uint8_t> used;
   if (reducer_->is_complete()) used = used_anywhere();
   reducer_->finalize(usage_->advice());
-  steps_.step_ends(reducer_->trace());
+  const auto parts = steps_.step_ends(reducer_->trace());
   take_back_unused(used);
   scale_averages();
   settle_unused(used);
   usage_->end_iteration();
-  if (communicator_.progress()) communicator_.progress()->end_counted_step();
+  if (WorkerProgress* progress = communicator_.progress()) {
+    if (parts) progress->add_parts(*parts);
+    progress->end_counted_step();
+  }
 }
 
 // By parameter. Collective where it isn't known: kAll needs not know, kStatic only once.

@@ -12,8 +12,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-ProgressWords page(std::uint64_t step, std::uint64_t reports = 0, double loss = 0,
-                   std::uint64_t samples = 0) {
+std::optional<ProgressWords> page(std::uint64_t step, std::uint64_t reports = 0, double loss = 0,
+                                  std::uint64_t samples = 0) {
   ProgressWords words;
   words.phase = WorkPhase::kTrain;
   words.step = step;
@@ -22,6 +22,21 @@ ProgressWords page(std::uint64_t step, std::uint64_t reports = 0, double loss = 
   words.samples = samples;
   return words;
 }
+
+// After `num_steps` of 10 ms: 3 ms forward, 5 ms backward, 4 ms communication, `exposed` of it.
+std::optional<ProgressWords> timed_page(std::uint64_t num_steps,
+                                        std::chrono::nanoseconds exposed = 1ms) {
+  constexpr std::uint64_t kMs = 1'000'000;
+  auto words = page(num_steps + 1);
+  words->steps =
+      StepSums{num_steps,           num_steps * 10 * kMs,
+               num_steps * 3 * kMs, num_steps * 5 * kMs,
+               num_steps * 4 * kMs, num_steps * static_cast<std::uint64_t>(exposed.count()),
+               num_steps * kMs / 2, num_steps * 1000};
+  return words;
+}
+
+constexpr auto close_to = [](double value) { return Catch::Matchers::WithinAbs(value, 1e-9); };
 
 }  // namespace
 
@@ -54,8 +69,80 @@ TEST_CASE("TrainingReport: a loss that is no number is none; a phase is news") {
   CHECK(said->num_ranks == 0);
   CHECK(said->loss == 0);
   auto saves = page(3, 1, nan, 10);
-  saves.phase = WorkPhase::kCheckpoint;
+  saves->phase = WorkPhase::kCheckpoint;
   said = report.look({saves, page(3)}, begin + 6s);
   REQUIRE(said);
   CHECK(said->samples_per_second == 0);
+}
+
+TEST_CASE("TrainingReport: a page that isn't there is no rank, the others keep their numbers") {
+  TrainingReport report(4);
+  CHECK_FALSE(report.look({std::nullopt, std::nullopt}, Clock::time_point{100s}));
+  const auto said = report.look({std::nullopt, timed_page(3)}, Clock::time_point{100s});
+  REQUIRE(said);
+  CHECK(said->step == 4);
+  CHECK(said->steps.num_ranks == 1);
+  CHECK(said->steps.forward.worst_rank == 5);
+}
+
+TEST_CASE("TrainingReport: what steps consist of, of each rank since the last message") {
+  TrainingReport report(4);
+  const Clock::time_point begin{100s};
+  auto said = report.look({page(1), page(1)}, begin);
+  REQUIRE(said);
+  CHECK(said->steps == membership::StepSummary{});  // of pages that tell none
+  CHECK_FALSE(report.look({timed_page(9), timed_page(9)}, begin + 4900ms));
+  said = report.look({timed_page(10), timed_page(20, 2ms)}, begin + 5s);
+  REQUIRE(said);
+  CHECK(said->steps.num_ranks == 2);
+  CHECK_THAT(said->steps.step.mean, close_to(0.010));
+  CHECK_THAT(said->steps.forward.mean, close_to(0.003));
+  CHECK_THAT(said->steps.backward.mean, close_to(0.005));
+  CHECK_THAT(said->steps.communication.mean, close_to(0.004));
+  CHECK_THAT(said->steps.exposed.mean, close_to(0.0015));
+  CHECK_THAT(said->steps.exposed.worst, close_to(0.002));
+  CHECK(said->steps.exposed.worst_rank == 5);
+  CHECK_THAT(said->steps.loader.mean, close_to(0.0005));
+  CHECK(said->steps.bytes_per_step == 1000);
+  CHECK_THAT(said->steps.overlap(), close_to(0.625));
+  CHECK_THAT(said->steps.least_overlap, close_to(0.5));
+
+  // Rank 4 made 10 steps that exposed 3 ms each; rank 5 none, of which the last ones still count.
+  auto slower = timed_page(20);
+  slower->steps->exposed = 10 * 1'000'000 + 10 * 3'000'000;
+  said = report.look({slower, timed_page(20, 2ms)}, begin + 10s);
+  REQUIRE(said);
+  CHECK_THAT(said->steps.exposed.worst, close_to(0.003));
+  CHECK(said->steps.exposed.worst_rank == 4);
+  CHECK_THAT(said->steps.exposed.mean, close_to(0.0025));
+
+  // One is just writing them: as before. One has gone: it isn't a rank any more.
+  auto writing = timed_page(30);
+  writing->steps.reset();
+  said = report.look({writing, timed_page(30, 2ms)}, begin + 15s);
+  REQUIRE(said);
+  CHECK(said->steps.num_ranks == 2);
+  CHECK_THAT(said->steps.exposed.worst, close_to(0.003));
+  said = report.look({std::nullopt, timed_page(40, 2ms)}, begin + 20s);
+  REQUIRE(said);
+  CHECK(said->steps.num_ranks == 1);
+}
+
+TEST_CASE("TrainingReport: sums that go back, or are the largest numbers, do no harm") {
+  TrainingReport report;
+  const Clock::time_point begin{100s};
+  REQUIRE(report.look({timed_page(10)}, begin));
+  auto mad = timed_page(11);
+  mad->steps->forward = 0;
+  mad->steps->step = mad->steps->bytes = ~std::uint64_t{0};
+  auto said = report.look({mad}, begin + 5s);
+  REQUIRE(said);
+  CHECK(said->steps.forward.mean == 0);
+  CHECK(said->steps.step.mean < 2e10);
+  said = report.look({timed_page(5)}, begin + 10s);  // fewer steps than before: a new beginning
+  REQUIRE(said);
+  CHECK(said->steps.num_ranks == 1);
+  said = report.look({timed_page(6)}, begin + 15s);
+  REQUIRE(said);
+  CHECK_THAT(said->steps.forward.mean, close_to(0.003));
 }

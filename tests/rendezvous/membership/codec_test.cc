@@ -85,7 +85,10 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
   foreign.limit_if_working.reset();
   const StepTimes times{4,
                         {{3, std::chrono::microseconds(50'000), std::chrono::microseconds(20'000)}},
-                        TrainingStatus{"train", 41, 2, 0.25, 1234.5}};
+                        TrainingStatus{"train", 41, 2, 0.25, 1234.5, {}}};
+  StepTimes with_parts = times;
+  with_parts.training->steps =
+      summary_of({7, 0.0406, 0.0121, 0.0218, 0.009, 0.0009, 0.0012, 4.8e6});
   const std::vector<AgentMessage> messages = {
       full_join(),
       Join{full_join()},
@@ -107,6 +110,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       Stalled{4, full_report()},
       Inspection{4, 2, {full_report(), foreign}},
       times,
+      with_parts,
       StepTimes{4, {}}};
   for (const AgentMessage& message : messages) {
     const std::string text = encode(AgentEnvelope{7, 9, message});
@@ -116,6 +120,23 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
     CHECK(back.message.index() == message.index());
     CHECK(encode(back) == text);
   }
+}
+
+TEST_CASE("Codec: what steps consist of arrives; an older agent, which doesn't say it, is heard") {
+  StepTimes times{4, {}, TrainingStatus{"train", 41, 2, 0.25, 1234.5, {}}};
+  const auto back = [](const std::string& text) {
+    return *std::get<StepTimes>(decode_agent_message(text).message).training;
+  };
+  const std::string old_text = encode(AgentEnvelope{0, 0, times});
+  CHECK(old_text.find("step_parts") == std::string::npos);
+  CHECK(back(old_text).steps == StepSummary{});
+  CHECK(back(old_text).step == 41);
+  times.training->steps = summary_of({7, 0.0406, 0.0121, 0.0218, 0.009, 0.0009, 0.0012, 4.8e6});
+  const std::string text = encode(AgentEnvelope{0, 0, times});
+  CHECK(back(text).steps == times.training->steps);
+  std::string bad = text;
+  bad.replace(bad.find("\"forward\":{"), 11, "\"forwards\":{");
+  CHECK_THAT(error_of(bad), Contains("\"forward\""));
 }
 
 TEST_CASE("Codec: every message of the rendezvous survives the way there and back") {

@@ -336,9 +336,9 @@ TEST_CASE(
 TEST_CASE("Training: the step of the node that is the least far, the mean loss, all samples") {
   HangScript j;
   CHECK_FALSE(j.table.status().front().training.has_value());
-  j.mentions("1", StepTimes{1, {}, TrainingStatus{"train", 41, 4, 1.0, 100}});
+  j.mentions("1", StepTimes{1, {}, TrainingStatus{"train", 41, 4, 1.0, 100, {}}});
   CHECK(j.table.status().front().training->step == 41);
-  j.mentions("2", StepTimes{1, {}, TrainingStatus{"evaluate", 40, 1, 6.0, 50}});
+  j.mentions("2", StepTimes{1, {}, TrainingStatus{"evaluate", 40, 1, 6.0, 50, {}}});
   const auto training = j.table.status().front().training;
   REQUIRE(training.has_value());
   CHECK(training->phase == "evaluate");
@@ -350,6 +350,21 @@ TEST_CASE("Training: the step of the node that is the least far, the mean loss, 
   CHECK(j.table.status().front().training->step == 40);
   j.fails("1", 1, 3);
   CHECK_FALSE(j.table.status().front().training.has_value());
+}
+
+TEST_CASE("Training: what steps consist of, over the ranks of all nodes") {
+  HangScript j;
+  TrainingStatus status{"train", 41, 1, 1.0, 100, {}};
+  status.steps = summary_of({0, 0.010, 0.003, 0.005, 0.004, 0.001, 0, 1000});
+  j.mentions("1", StepTimes{1, {}, status});
+  status.steps = summary_of({4, 0.010, 0.005, 0.005, 0.004, 0.003, 0, 1000});
+  j.mentions("2", StepTimes{1, {}, status});
+  const StepSummary steps = j.table.status().front().training->steps;
+  CHECK(steps.num_ranks == 2);
+  CHECK(steps.forward.worst_rank == 4);
+  CHECK(std::abs(steps.forward.mean - 0.004) < 1e-9);
+  CHECK(std::abs(steps.overlap() - 0.5) < 1e-9);
+  CHECK(steps.least_overlap_rank == 4);
 }
 
 TEST_CASE("Stragglers: times of microseconds, and those of a round that is over, are none") {

@@ -106,3 +106,22 @@ TEST_CASE("CollectiveScope: counts an operation, also one that throws") {
   CHECK(progress.page().last_collective == static_cast<std::uint64_t>(CollectiveKind::kBroadcast));
   const CollectiveScope nobody(nullptr, CollectiveKind::kBarrier, 0);
 }
+
+TEST_CASE("WorkerProgress: the parts of steps add up, and go along to the agent's page") {
+  using namespace std::chrono_literals;
+  WorkerProgress progress;
+  const StepParts parts{20ms, 3ms, 5ms, 4ms, 1ms, 2ms, 1000};
+  progress.add_parts(parts);
+  progress.add_parts(parts);
+  CHECK(progress.page().steps_begun == 2);
+  CHECK(progress.page().steps_timed == 2);
+  const UniqueFd memory = memory_of(kProgressPageBytes, kProgressMagic);
+  progress.move_to(memory);
+  progress.add_parts({-1s, 1ms, 0s, 0s, 0s, 0s, 1});  // no time is below zero
+  const std::vector<std::uint64_t> expected = {
+      3, 3, 40'000'000, 7'000'000, 10'000'000, 8'000'000, 2'000'000, 4'000'000, 2001};
+  std::vector<std::uint64_t> words(expected.size());
+  REQUIRE(::pread(memory.get(), words.data(), words.size() * 8, 792) ==
+          static_cast<ssize_t>(words.size() * 8));
+  CHECK(words == expected);
+}

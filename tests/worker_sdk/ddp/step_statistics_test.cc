@@ -12,7 +12,8 @@ constexpr auto close_to = [](double value) { return Catch::Matchers::WithinAbs(v
 
 // A step that begins at `at`: 4 ms forward, 6 ms backward, two buckets of 1 MB; the first one runs
 // from 7 to 9 ms, the second from 9 ms to `end`.
-void add_step(StepRecorder& recorder, Clock::time_point at, Clock::duration end = 12ms) {
+std::optional<StepParts> add_step(StepRecorder& recorder, Clock::time_point at,
+                                  Clock::duration end = 12ms) {
   recorder.forward_begins(at);
   IterationTrace trace;
   trace.first_ready = at + 4ms;
@@ -20,7 +21,7 @@ void add_step(StepRecorder& recorder, Clock::time_point at, Clock::duration end 
   trace.finished = at + std::max<Clock::duration>(end, 10ms);
   trace.buckets.push_back({1'000'000, at + 7ms, at + 9ms, false});
   trace.buckets.push_back({1'000'000, at + 9ms, at + end, false});
-  recorder.step_ends(trace);
+  return recorder.step_ends(trace);
 }
 
 }  // namespace
@@ -58,6 +59,23 @@ TEST_CASE("StepRecorder: what each part of a step took; the first step isn't cou
   CHECK_THAT(all.overlap, close_to(0.6));
   CHECK_THAT(all.loader.median, close_to(0.003));
   CHECK(all.bytes_per_step == 2'000'000);
+}
+
+TEST_CASE("StepRecorder: each step's parts are handed on, but for those that aren't counted") {
+  StepRecorder recorder;
+  const Clock::time_point begin{100s};
+  CHECK_FALSE(add_step(recorder, begin));
+  recorder.waited_for_data(3ms);
+  const auto parts = add_step(recorder, begin + 20ms);
+  REQUIRE(parts);
+  CHECK(parts->step == 20ms);
+  CHECK(parts->forward == 4ms);
+  CHECK(parts->backward == 6ms);
+  CHECK(parts->communication == 5ms);
+  CHECK(parts->exposed == 2ms);
+  CHECK(parts->loader == 3ms);
+  CHECK(parts->bytes == 2'000'000);
+  CHECK_FALSE(recorder.step_ends({}));
 }
 
 TEST_CASE("StepRecorder: buckets that overlap are counted once, hidden ones are not exposed") {
