@@ -44,8 +44,13 @@ class Loader {
 
   // The batches of epoch `epoch`, in the sampler's order, from sample `first_sample` of this rank
   // on (a training that goes on in the middle of an epoch). What is left of the epoch before is
-  // dropped; waits for the loads under way. Loading begins at once.
+  // dropped; waits for the loads under way. Loading begins at once. Throws
+  // Error(kInvalidArgument): a negative sample.
   void set_epoch(std::uint64_t epoch, std::int64_t first_sample = 0) {
+    if (first_sample < 0) {
+      throw Error(ErrorCode::kInvalidArgument, "a loader's epoch can't begin at a negative sample");
+    }
+    has_epoch_ = true;
     auto order = std::make_shared<const std::vector<std::int64_t>>(sampler_.indices(epoch));
     const std::int64_t left = sampler_.size() - first_sample;
     const std::int64_t round_up = options_.drop_last ? 0 : options_.batch_size - 1;
@@ -59,8 +64,11 @@ class Loader {
   }
 
   // The next batch; nullopt: the epoch is over. Throws what loading it threw, after the batches
-  // before it, and again until set_epoch().
+  // before it, and again until set_epoch(); Error(kInvalidArgument) before the first set_epoch().
   std::optional<Batch> next() {
+    if (!has_epoch_) {
+      throw Error(ErrorCode::kInvalidArgument, "a loader has no batches before set_epoch()");
+    }
     const std::chrono::nanoseconds before = waited();
     const Prefetcher::Item item = prefetcher_.next();
     if (options_.progress != nullptr) options_.progress->add_loading(waited() - before);
@@ -79,6 +87,7 @@ class Loader {
   const LoaderOptions options_;
   const Load load_;
 
+  bool has_epoch_ = false;
   Prefetcher prefetcher_;  // last: its threads end before the rest goes
 };
 

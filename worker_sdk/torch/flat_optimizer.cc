@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -284,6 +285,10 @@ void FlatOptimizer::set_lr(double lr) {
 }
 
 void FlatOptimizer::set_lr(std::size_t group, double lr) {
+  if (!std::isfinite(lr) || lr < 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("optimiser: lr is ", lr, ": it must be a number and not negative"));
+  }
   std::visit([lr](auto& rule) { rule.lr = lr; }, rules_.at(group));
 }
 

@@ -63,7 +63,8 @@ class FlatOptimizer {
   // Forgets all gradients.
   void zero_grad();
 
-  // Of all groups, or of one by its place in the list.
+  // Of all groups, or of one by its place in the list. Error(kInvalidArgument): it is negative, or
+  // not a finite number.
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
 

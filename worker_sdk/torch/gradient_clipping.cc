@@ -12,6 +12,10 @@ namespace ddprun {
 at::Tensor clip_gradient_norm(const std::vector<at::Tensor>& gradients,
                               const ClipOptions& options) {
   const c10::NoGradGuard no_grad;
+  if (!(options.max_norm >= 0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("clipping: max_norm is ", options.max_norm, ": it must not be negative"));
+  }
   if (gradients.empty()) return at::zeros({}, at::kFloat);
   const at::Device device = gradients.front().device();
   std::vector<at::Tensor> norms = at::_foreach_norm(gradients, options.norm_type);

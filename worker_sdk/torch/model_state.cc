@@ -2,6 +2,7 @@
 #include "worker_sdk/torch/model_state.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -21,6 +22,16 @@ std::string describe(const at::Tensor& tensor) {
   return text;
 }
 
+// What can't be sent as it is.
+void check_sendable(const char* kind, const NamedState& state) {
+  const bool sparse = state.tensor.layout() != c10::kStrided;
+  if (!sparse && at::has_internal_overlap(state.tensor) != at::MemOverlap::Yes) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat(kind, " ", state.name, sparse ? " is sparse" : "'s elements share memory",
+                     ": it can't be sent; ", sparse ? "give a dense one" : "clone() it first",
+                     ", or name it in DdpOptions::ignored"));
+}
+
 }  // namespace
 
 std::vector<at::Tensor> ModelState::tensors() const {
@@ -33,15 +44,16 @@ std::vector<at::Tensor> ModelState::tensors() const {
 ModelState state_of(const torch::nn::Module& module, const std::vector<std::string>& ignored) {
   ModelState state;
   std::set<std::string> unknown(ignored.begin(), ignored.end());
-  const auto add = [&](const auto& items, std::vector<NamedState>& list) {
+  const auto add = [&](const char* kind, const auto& items, std::vector<NamedState>& list) {
     for (const auto& item : items) {
       unknown.erase(item.key());
       if (std::find(ignored.begin(), ignored.end(), item.key()) != ignored.end()) continue;
       list.push_back({item.key(), item.value()});
+      check_sendable(kind, list.back());
     }
   };
-  add(module.named_parameters(), state.parameters);
-  add(module.named_buffers(), state.buffers);
+  add("parameter", module.named_parameters(), state.parameters);
+  add("buffer", module.named_buffers(), state.buffers);
   for (const auto& item : module.named_parameters()) {
     const bool is_ignored = std::find(ignored.begin(), ignored.end(), item.key()) != ignored.end();
     if (is_ignored) state.ignored_parameters.push_back(item.value());

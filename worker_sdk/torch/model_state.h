@@ -31,7 +31,7 @@ struct ModelState {
 };
 
 // Parameters and buffers without those named in `ignored`. Error(kInvalidArgument): a name there
-// that the module hasn't.
+// that the module hasn't; one of the others that is sparse, or expanded.
 ModelState state_of(const torch::nn::Module& module, const std::vector<std::string>& ignored);
 
 // Collective. Error(kInvalidArgument), the same on every rank, names the first rank whose `state`

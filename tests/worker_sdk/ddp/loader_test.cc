@@ -59,7 +59,6 @@ TEST_CASE("Loader: batches come in the sampler's order, whatever the number of t
                              if (indices.front() % 2 == 0) std::this_thread::yield();
                              return indices;
                            });
-    CHECK_FALSE(loader.next());  // no epoch yet
     for (const std::uint64_t epoch : {0, 1, 5}) {
       loader.set_epoch(epoch);
       CHECK(all_of(loader) == sampler.indices(epoch));
@@ -195,4 +194,12 @@ TEST_CASE("Loader: what makes no sense is refused") {
   CHECK(refused({.batch_size = 0}));
   CHECK(refused({.num_threads = -1}));
   CHECK(refused({.prefetch = 0}));
+
+  Loader<Indices> loader(in_order(1), {}, same);
+  const Error too_early = error_of([&] { loader.next(); });
+  CHECK(too_early.code() == ErrorCode::kInvalidArgument);
+  CHECK(test::contains(too_early.what(), "no batches before set_epoch()"));
+  CHECK(error_of([&] { loader.set_epoch(0, -1); }).code() == ErrorCode::kInvalidArgument);
+  loader.set_epoch(0);
+  CHECK(all_of(loader) == Indices{0});
 }

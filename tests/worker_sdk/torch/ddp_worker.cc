@@ -5,6 +5,7 @@
 //   exit status 0 where they hold
 #include <torch/torch.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -17,6 +18,8 @@
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
+#include "worker_sdk/torch/flat_optimizer.h"
+#include "worker_sdk/torch/gradient_clipping.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
@@ -227,6 +230,24 @@ void run_misuse(Communicator& communicator) {
     const torch::NoGradGuard no_grad;
     ddp(input);  // an evaluation
   }
+  torch::nn::Linear odd(2, 2);
+  odd->register_buffer("mask", torch::eye(3).to_sparse());
+  const auto wrap = [&](const DdpOptions& options) {
+    const DistributedDataParallel ddp(*odd, communicator, options);
+  };
+  expect_contains(error_of([&] { wrap({}); }), "buffer mask is sparse: it can't be sent");
+  odd->register_parameter("wide", torch::zeros({1}).expand({4}));
+  expect_contains(error_of([&] { wrap({.ignored = {"mask"}}); }),
+                  "parameter wide's elements share memory: it can't be sent; clone() it first");
+  wrap({.ignored = {"mask", "wide"}});
+
+  torch::nn::Linear linear(2, 2);
+  FlatOptimizer optimizer({{trainable_parameters(*linear), SgdRule{}}});
+  for (const double wrong : {-1.0, std::nan("")}) {
+    expect_contains(error_of([&] { optimizer.set_lr(wrong); }), "it must be a number");
+    expect_contains(error_of([&] { clip_gradient_norm({}, {.max_norm = wrong}); }), "max_norm is ");
+  }
+
   torch::nn::Sequential nothing(torch::nn::Functional(torch::tanh));
   expect_contains(error_of([&] { DistributedDataParallel ddp(*nothing, communicator); }),
                   "the model has no parameter that requires a gradient");
