@@ -37,7 +37,8 @@ class ManualPages(unittest.TestCase):
         for name, flag in PAGES - {("ddprun", "--print-man=ddprun.toml")}:
             text = output(program(name), "--help")
             if name == "ddprunctl":
-                text += output(program(name), "emulate", "--help")
+                for command in re.findall(r"^  ([a-z][a-z-]+) ", text[text.index("Subcommands:"):], flags=re.M):
+                    text += output(program(name), command, "--help")
             helped = set(re.findall(r"^ +(?:-\w, ?)?(--[a-z-]+)", text, flags=re.M))
             page = output(program(name), flag).replace(r"\-", "-")
             shown = set(re.findall(r"^\.B (?:-\w, )?(--[a-z-]+)", page, flags=re.M))
