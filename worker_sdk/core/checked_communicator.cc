@@ -31,6 +31,7 @@ class CheckedCommunicator final : public Communicator {
   int size() const override { return checked_->size(); }
   std::string_view backend() const override { return checked_->backend(); }
   WorkerProgress* progress() override { return checked_->progress(); }
+  bool narrows() const override { return checked_->narrows(); }
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     compare(CollectiveKind::kAllReduce, buffer, op, -1, options);

@@ -42,6 +42,9 @@ using WorkPtr = std::shared_ptr<Work>;
 struct CallOptions {
   bool async = false;  // false: wait() has already been done when the call returns
   std::optional<std::chrono::milliseconds> timeout{};  // default: the communicator's
+  // all_reduce of float32 (sum, average) where narrows(): elements travel as float16 or bfloat16,
+  // are added as float32, and the results are such numbers. An average is divided first.
+  std::optional<DType> wire{};
 };
 
 // Memory that this communicator moves without a copy (host: the node's shared arena; nccl:
@@ -80,6 +83,9 @@ class Communicator {
 
   // Where this worker's steps are counted; null: nowhere. It lives as long as the communicator.
   virtual WorkerProgress* progress() { return nullptr; }
+
+  // Whether all_reduce() takes CallOptions::wire; the same on every rank.
+  virtual bool narrows() const { return false; }
 
   // After: every rank's buffer holds op over all ranks' buffers.
   virtual WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options = {}) = 0;

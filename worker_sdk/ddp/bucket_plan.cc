@@ -37,6 +37,12 @@ OpenBucket& find_or_open(std::vector<OpenBucket>& open, const ParameterSpec& par
 
 }  // namespace
 
+BucketLimits limits_for(std::string_view backend, BucketLimits limits) {
+  constexpr std::size_t kOfHost = 4u << 20, kOfOthers = 25u << 20;
+  if (limits.cap_bytes == 0) limits.cap_bytes = backend == "host" ? kOfHost : kOfOthers;
+  return limits;
+}
+
 BucketPlan plan_by_arrival(std::span<const ParameterSpec> parameters,
                            std::span<const std::size_t> arrival, const BucketLimits& limits) {
   DDPRUN_CHECK(arrival.size() == parameters.size());

@@ -13,7 +13,9 @@ namespace ddprun {
 
 Reducer::Reducer(Communicator& communicator, std::vector<ParameterSpec> parameters,
                  const BucketLimits& limits)
-    : communicator_(communicator), parameters_(std::move(parameters)), limits_(limits) {
+    : communicator_(communicator),
+      parameters_(std::move(parameters)),
+      limits_(limits_for(communicator.backend(), limits)) {
   for (const ParameterSpec& parameter : parameters_) {
     if (!(parameter.device == parameters_.front().device)) {
       throw Error(ErrorCode::kInvalidArgument,

@@ -24,7 +24,7 @@ class Module;
 namespace ddprun {
 
 struct DdpOptions {
-  BucketLimits buckets{};  // PyTorch's: 1 MiB, then 25 MiB
+  BucketLimits buckets{};  // 1 MiB, then 4 MiB (NCCL: 25 MiB, PyTorch's)
   // Rank 0's buffers (e.g. running means) go to all before each forward.
   bool broadcast_buffers = true;
   // Averages the buckets instead of the plain all-reduce (comm_hook.h). Shared with whoever wants

@@ -72,3 +72,11 @@ TEST_CASE("bucket layout: gradients are aligned, disjoint and inside their bucke
   }
   CHECK(end <= arena_bytes(parameters));
 }
+
+TEST_CASE(
+    "limits_for: PyTorch's 25 MiB, less where smaller buckets are as fast, or what is asked") {
+  CHECK(limits_for("nccl", {}).cap_bytes == 25u << 20);
+  CHECK(limits_for("host", {}).cap_bytes == 4u << 20);
+  CHECK(limits_for("host", {.cap_bytes = 77}).cap_bytes == 77);
+  CHECK(limits_for("host", {.first_bytes = 5}).first_bytes == 5);
+}

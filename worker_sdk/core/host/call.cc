@@ -39,8 +39,10 @@ std::string describe(const CallHeader& header) {
       return concat(name, "(", header.count, " bytes)");
     case CallKind::kAllReduce:
     case CallKind::kReduceScatter:
-      return concat(name, "(", ddprun::to_string(header.dtype), " × ", header.count, ", ",
-                    ddprun::to_string(static_cast<ReduceOp>(header.op)), ")");
+      return concat(name, "(", ddprun::to_string(header.dtype),
+                    header.wire == header.dtype ? "" : " as ",
+                    header.wire == header.dtype ? "" : ddprun::to_string(header.wire), " × ",
+                    header.count, ", ", ddprun::to_string(static_cast<ReduceOp>(header.op)), ")");
     case CallKind::kBroadcast:
       return concat(name, "(", ddprun::to_string(header.dtype), " × ", header.count, ", root ",
                     header.root, ")");

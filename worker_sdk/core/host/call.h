@@ -33,8 +33,9 @@ struct CallHeader {
   std::int32_t root = 0;
   CallKind kind = CallKind::kBarrier;
   DType dtype = DType::kUInt8;
-  std::uint8_t op = 0;  // a ReduceOp
-  std::uint8_t reserved[5] = {};
+  std::uint8_t op = 0;         // a ReduceOp
+  DType wire = DType::kUInt8;  // as what elements travel
+  std::uint8_t reserved[4] = {};
 
   friend bool operator==(const CallHeader&, const CallHeader&) = default;
 };

@@ -83,10 +83,9 @@ void ClusterCollectives::all_reduce(const Call& call, const TensorView& buffer, 
   if (topology().max_ranks_per_node() == 1 && wide == buffer.dtype) {
     // Nothing to share inside any node: the ring works on the caller's buffer.
     steps_.enter(call);
-    ring_->all_reduce(call, bytes_of(buffer), share(even_blocks(buffer.count), element),
-                      buffer.dtype, op, buffer.dtype);
-    return finish_block(buffer.data, buffer.data, buffer.count, buffer.dtype, op,
-                        topology().size());
+    return ring_->all_reduce(call, bytes_of(buffer), share(even_blocks(buffer.count), element),
+                             buffer.dtype, op, call.header.wire,
+                             op == ReduceOp::kAverage ? topology().size() : 1);
   }
   // Half precision is divided before it travels as such, or sums of float16 could be infinite.
   const bool divides_first = wide != buffer.dtype && op == ReduceOp::kAverage;

@@ -57,12 +57,18 @@ class HostCommunicator final : public Communicator {
   std::string_view backend() const override { return "host"; }
   WorkerProgress* progress() override { return options_.progress.get(); }
 
+  bool narrows() const override { return node_ && node_->is_alone_on_its_node(); }
+
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     check(buffer, "buffer");
-    return collective(
-        header(CallKind::kAllReduce, buffer, op), options, [this, buffer, op](const Call& call) {
-          buffer.count > 0 ? algorithms().all_reduce(call, buffer, op) : algorithms().barrier(call);
-        });
+    CallHeader what = header(CallKind::kAllReduce, buffer, op);
+    if (options.wire) {
+      check_wire(*options.wire, buffer, op);
+      what.wire = *options.wire;
+    }
+    return collective(what, options, [this, buffer, op](const Call& call) {
+      buffer.count > 0 ? algorithms().all_reduce(call, buffer, op) : algorithms().barrier(call);
+    });
   }
 
   WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
@@ -154,7 +160,7 @@ class HostCommunicator final : public Communicator {
     CallHeader made;
     made.kind = kind;
     made.count = view.count;
-    made.dtype = view.dtype;
+    made.dtype = made.wire = view.dtype;
     made.op = static_cast<std::uint8_t>(op);
     made.root = root;
     return made;
@@ -290,6 +296,15 @@ class HostCommunicator final : public Communicator {
     if (!view.data && view.count > 0) {
       throw Error(ErrorCode::kInvalidArgument, concat(name, " has no data"));
     }
+  }
+
+  void check_wire(DType wire, const TensorView& buffer, ReduceOp op) const {
+    const bool is_half = wire == DType::kFloat16 || wire == DType::kBFloat16;
+    const bool is_sum = op == ReduceOp::kSum || op == ReduceOp::kAverage;
+    if (narrows() && is_half && is_sum && buffer.dtype == DType::kFloat32) return;
+    throw Error(ErrorCode::kInvalidArgument,
+                concat(ddprun::to_string(buffer.dtype), " can't travel as ",
+                       ddprun::to_string(wire), " in this operation"));
   }
 
   void check_rank(int value, const char* name) const {

@@ -33,6 +33,11 @@ class HostNode {
   NodeGroup& group() { return *group_; }
   Collectives& collectives() { return *collectives_; }
 
+  // Every rank has a node of its own, and all meet in one ring.
+  bool is_alone_on_its_node() const {
+    return group_->topology().num_nodes() > 1 && group_->topology().max_ranks_per_node() == 1;
+  }
+
   // The communicator's operations that are no Collectives; blocking.
   std::unique_ptr<CommBuffer> allocate(const Call& call, std::size_t size_bytes);
   void send(const Call& call, const TensorView& buffer, int peer);

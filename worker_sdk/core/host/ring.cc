@@ -14,6 +14,11 @@
 #include "worker_sdk/core/host/reduce_kernels.h"
 
 namespace ddprun::host {
+namespace {
+
+constexpr std::size_t kBlock = 2048;  // elements that are worked on while they are in the L1 cache
+
+}  // namespace
 
 Ring::Ring(NodeGroup& group, Neighbour next, Neighbour previous, std::size_t chunk_bytes)
     : group_(group),
@@ -28,10 +33,12 @@ Ring::Ring(NodeGroup& group, Neighbour next, Neighbour previous, std::size_t chu
       scratch_(next_.sockets.size()),
       packed_(next_.sockets.size()) {}
 
-void Ring::add(std::vector<Transfer>& list, std::byte* base, Range bytes, bool reduce,
-               bool whole) const {
+void Ring::add(std::vector<Transfer>& list, std::byte* base, Range bytes,
+               const Transfer& kind) const {
   for (std::size_t begin = bytes.begin; begin < bytes.end; begin += chunk_bytes_) {
-    list.push_back({base + begin, std::min(chunk_bytes_, bytes.end - begin), reduce, whole});
+    list.push_back(kind);
+    list.back().data = base + begin;
+    list.back().size_bytes = std::min(chunk_bytes_, bytes.end - begin);
   }
 }
 
@@ -42,8 +49,8 @@ void Ring::add_reduce_scatter(Flow& flow, std::byte* base, const std::vector<Ran
     return blocks[static_cast<std::size_t>((node_index_ - back + 2 * num_nodes_) % num_nodes_)];
   };
   for (int step = 0; step < num_nodes_ - 1; ++step) {
-    add(flow.sends, base, block(step + 1), false);
-    add(flow.receives, base, block(step + 2), true, step == num_nodes_ - 2);
+    add(flow.sends, base, block(step + 1), {.own = step == 0});
+    add(flow.receives, base, block(step + 2), {.reduce = true, .whole = step == num_nodes_ - 2});
     if (step == 0) flow.num_free_sends = flow.sends.size();
   }
 }
@@ -55,15 +62,16 @@ void Ring::add_all_gather(Flow& flow, std::byte* base, const std::vector<Range>&
   };
   const bool first = flow.sends.empty() && flow.receives.empty();
   for (int step = 0; step < num_nodes_ - 1; ++step) {
-    add(flow.sends, base, block(step), false);
-    add(flow.receives, base, block(step + 1), false);
+    add(flow.sends, base, block(step), {});
+    add(flow.receives, base, block(step + 1), {});
     if (first && step == 0) flow.num_free_sends = flow.sends.size();
   }
 }
 
 void Ring::all_reduce(const Call& call, std::byte* base, const std::vector<Range>& blocks,
-                      DType dtype, ReduceOp op, DType wire) {
+                      DType dtype, ReduceOp op, DType wire, int divisor) {
   Flow flow;
+  flow.divisor = divisor;
   flow.dtype = dtype;
   flow.wire = wire;
   flow.op = op;
@@ -91,8 +99,8 @@ void Ring::broadcast(const Call& call, std::byte* data, std::size_t size_bytes, 
   Flow flow;
   const bool is_root = node_index_ == root_node;
   const bool is_last = (node_index_ + 1) % num_nodes_ == root_node;
-  if (!is_root) add(flow.receives, data, {0, size_bytes}, false);
-  if (!is_last) add(flow.sends, data, {0, size_bytes}, false);
+  if (!is_root) add(flow.receives, data, {0, size_bytes}, {});
+  if (!is_last) add(flow.sends, data, {0, size_bytes}, {});
   if (is_root) flow.num_free_sends = flow.sends.size();
   run(call, flow);
 }
@@ -111,32 +119,54 @@ const std::byte* Ring::packed(const Flow& flow, const Transfer& transfer, std::s
   std::vector<std::byte>& chunk = packed_[socket];
   if (!send_lanes_[socket].packed) {
     chunk.resize(std::max(chunk.size(), wire_bytes(flow, transfer)));
-    reduce_kernels().narrow(chunk.data(), reinterpret_cast<const float*>(transfer.data),
-                            transfer.size_bytes / sizeof(float), flow.wire);
+    pack(flow, transfer, chunk.data());
     send_lanes_[socket].packed = true;
   }
   return chunk.data();
 }
 
+void Ring::pack(const Flow& flow, const Transfer& transfer, std::byte* to) {
+  const ReduceKernels& kernels = reduce_kernels();
+  const auto* const values = reinterpret_cast<const float*>(transfer.data);
+  const std::size_t count = transfer.size_bytes / sizeof(float);
+  if (!transfer.own || flow.divisor == 1) return kernels.narrow(to, values, count, flow.wire);
+  float share[kBlock];
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    const std::size_t length = std::min(kBlock, count - begin);
+    std::memcpy(share, values + begin, length * sizeof(float));
+    kernels.divide(share, length, flow.dtype, flow.divisor);
+    kernels.narrow(to + begin * size_of(flow.wire), share, length, flow.wire);
+  }
+}
+
 // What came from the socket. `received` is changed, and is `transfer.data` where nothing is to be
 // done.
 void Ring::take_in(const Flow& flow, const Transfer& transfer, std::byte* received) {
+  if (flow.wire != flow.dtype) return take_in_narrow(flow, transfer, received);
+  if (!transfer.reduce) return;
   const ReduceKernels& kernels = reduce_kernels();
-  const std::size_t count = transfer.size_bytes / size_of(flow.dtype);
-  if (flow.wire == flow.dtype) {
-    if (transfer.reduce) {
-      kernels.combine(transfer.data, received, transfer.data, count, flow.dtype, flow.op);
+  const std::size_t element = size_of(flow.dtype);
+  for (std::size_t begin = 0; begin < transfer.size_bytes; begin += kBlock * element) {
+    const std::size_t length = std::min(kBlock, (transfer.size_bytes - begin) / element);
+    std::byte* const part = transfer.data + begin;
+    kernels.combine(part, received + begin, part, length, flow.dtype, flow.op);
+    if (transfer.whole && flow.divisor > 1) {
+      kernels.divide(part, length, flow.dtype, flow.divisor);
     }
-    return;
   }
+}
+
+void Ring::take_in_narrow(const Flow& flow, const Transfer& transfer, std::byte* received) {
+  const ReduceKernels& kernels = reduce_kernels();
   auto* const values = reinterpret_cast<float*>(transfer.data);
+  const std::size_t count = transfer.size_bytes / sizeof(float);
   if (!transfer.reduce) return kernels.widen(values, received, count, flow.wire);
-  constexpr std::size_t kBlock = 2048;
   float widened[kBlock];
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t length = std::min(kBlock, count - begin);
     std::byte* const part = received + begin * size_of(flow.wire);
     kernels.widen(widened, part, length, flow.wire);
+    if (flow.divisor > 1) kernels.divide(values + begin, length, flow.dtype, flow.divisor);
     kernels.combine(values + begin, widened, values + begin, length, flow.dtype, flow.op);
     if (!transfer.whole) continue;
     // The others get it rounded: so must it be here.

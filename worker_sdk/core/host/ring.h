@@ -27,8 +27,10 @@ class Ring {
   // After all_gather: every block holds what its node had in it. all_reduce is both. With `wire`
   // float16 or bfloat16 float32 elements travel as such, and what comes in is added as float32: a
   // sum is rounded before each hop, and the results are such numbers, the same on every carrier.
+  // Results are divided by `divisor`: with a narrower wire before elements travel, or sums of
+  // float16 could be infinite; else when a block is complete.
   void all_reduce(const Call& call, std::byte* base, const std::vector<Range>& blocks, DType dtype,
-                  ReduceOp op, DType wire);
+                  ReduceOp op, DType wire, int divisor = 1);
   void reduce_scatter(const Call& call, std::byte* base, const std::vector<Range>& blocks,
                       DType dtype, ReduceOp op);
   void all_gather(const Call& call, std::byte* base, const std::vector<Range>& blocks);
@@ -42,6 +44,7 @@ class Ring {
     std::size_t size_bytes;
     bool reduce;         // received: combined with what is there
     bool whole = false;  // …and then it is of all nodes
+    bool own = false;    // to send: what this node alone has
   };
   // What flows through this place. Send i may start when receive i − num_free_sends is done.
   struct Flow {
@@ -51,6 +54,7 @@ class Ring {
     DType dtype = DType::kUInt8;
     DType wire = DType::kUInt8;  // as what it travels
     ReduceOp op = ReduceOp::kSum;
+    int divisor = 1;
   };
   // A socket's place in its share of the transfers: every num_sockets-th, after a call header.
   struct Lane {
@@ -61,8 +65,7 @@ class Ring {
     CallHeader header{};
   };
 
-  void add(std::vector<Transfer>& list, std::byte* base, Range bytes, bool reduce,
-           bool whole = false) const;
+  void add(std::vector<Transfer>& list, std::byte* base, Range bytes, const Transfer& kind) const;
   void add_reduce_scatter(Flow& flow, std::byte* base, const std::vector<Range>& blocks) const;
   void add_all_gather(Flow& flow, std::byte* base, const std::vector<Range>& blocks) const;
   void run(const Call& call, Flow& flow);
@@ -72,7 +75,9 @@ class Ring {
   bool may_send(const Flow& flow, std::size_t transfer) const;
   static std::size_t wire_bytes(const Flow& flow, const Transfer& transfer);
   const std::byte* packed(const Flow& flow, const Transfer& transfer, std::size_t socket);
+  static void pack(const Flow& flow, const Transfer& transfer, std::byte* to);
   static void take_in(const Flow& flow, const Transfer& transfer, std::byte* received);
+  static void take_in_narrow(const Flow& flow, const Transfer& transfer, std::byte* received);
   std::size_t num_sockets() const { return next_.sockets.size(); }
 
   // Constant after construction.

@@ -13,6 +13,8 @@ CastHook::CastHook(DType wire) : wire_(wire) {
 
 void CastHook::prepare(std::span<const GradBucket> buckets, Communicator& communicator) {
   hooks::check_on_cpu(buckets);
+  buffers_.clear();
+  if (communicator.narrows()) return;
   const auto bytes_of = [this](const GradBucket& bucket) {
     return bucket.view.count * size_of(wire_);
   };
@@ -24,7 +26,15 @@ TensorView CastHook::wire_view(const GradBucket& bucket) const {
 }
 
 HookStep CastHook::run(const GradBucket& bucket, int step, Communicator& communicator) {
-  if (!buffers_[bucket.index]) return hooks::average_as_it_is(bucket, step, communicator);
+  if (!hooks::is_compressible(bucket.view)) {
+    return hooks::average_as_it_is(bucket, step, communicator);
+  }
+  if (buffers_.empty()) {
+    if (step != 0) return {};
+    return {
+        communicator.all_reduce(bucket.view, ReduceOp::kAverage, {.async = true, .wire = wire_}),
+        bucket.view.count * size_of(wire_)};
+  }
   const TensorView wire = wire_view(bucket);
   auto* const gradients = static_cast<float*>(bucket.view.data);
   if (step == 0) {

@@ -11,7 +11,9 @@ namespace ddprun {
 
 // average = cast⁻¹(all_reduce(cast(gradient))). The host communicator sums as float32 and rounds
 // once; a gradient beyond float16's ±65504 becomes infinite. PyTorch's fp16_compress_hook and
-// bf16_compress_hook. Buckets of other dtypes are averaged as they are. Memory of the CPU only.
+// bf16_compress_hook. Where the communicator narrows by itself only what travels is cast, a piece
+// at a time, and the gradients' own memory is worked on. Buckets of other dtypes are averaged as
+// they are. Memory of the CPU only.
 class CastHook : public CommHook {
  public:
   // kFloat16 or kBFloat16.
@@ -24,7 +26,8 @@ class CastHook : public CommHook {
   TensorView wire_view(const GradBucket& bucket) const;
 
   const DType wire_;
-  std::vector<std::unique_ptr<CommBuffer>> buffers_;  // by bucket; null: not cast
+  // By bucket; null: not cast. Empty: the communicator narrows by itself.
+  std::vector<std::unique_ptr<CommBuffer>> buffers_;
 };
 
 }  // namespace ddprun

@@ -12,6 +12,7 @@
 
 using namespace ddprun;
 using namespace ddprun::host;
+using ddprun::test::Contains;
 using ddprun::test::expect;
 
 namespace {
@@ -211,6 +212,64 @@ TEST_CASE("host collectives: half precision travels as such between nodes") {
     expect(bytes == expected, "each hop rounds");
   });
   for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host collectives: float32 that travels as half precision between nodes") {
+  const auto node_rank_of = GENERATE(std::vector<int>{0, 1}, std::vector<int>{0, 1, 2});
+  const DType wire = GENERATE(DType::kFloat16, DType::kBFloat16);
+  const ReduceOp op = GENERATE(ReduceOp::kSum, ReduceOp::kAverage);
+  const std::size_t count = GENERATE(std::size_t{1}, std::size_t{50'001});
+  // Averages: sums of float16 would be infinite.
+  const float largest = op == ReduceOp::kAverage && wire == DType::kFloat16 ? 60'000 : 1'000;
+  const auto value = [&](int rank, std::size_t i) {
+    const auto mixed =
+        static_cast<unsigned>(i) * 2654435761U + static_cast<unsigned>(rank) * 40503U;
+    return static_cast<float>(mixed >> 8) * 0x1p-24F * largest;
+  };
+  const auto errors = run_world({.node_rank_of = node_rank_of}, [&](Communicator& world) {
+    expect(world.narrows(), "each rank has a node of its own");
+    std::vector<float> values(count);
+    std::vector<std::byte> found(2 * count), wanted(2 * count);
+    for (std::size_t i = 0; i < count; ++i) {
+      double sum = 0;
+      for (int rank = 0; rank < world.size(); ++rank) sum += static_cast<double>(value(rank, i));
+      values[i] = value(world.rank(), i);
+      put(wanted, i, wire, op == ReduceOp::kAverage ? sum / world.size() : sum);
+    }
+    world.all_reduce({.data = values.data(), .count = count, .dtype = DType::kFloat32}, op,
+                     {.wire = wire});
+    for (std::size_t i = 0; i < count; ++i) put(found, i, wire, static_cast<double>(values[i]));
+    expect(nearly_equal(found, wanted, wire), "the sum or mean");
+    for (std::size_t i = 0; i < count; ++i) {
+      std::uint16_t half;
+      std::memcpy(&half, found.data() + 2 * i, sizeof half);
+      const float rounded =
+          wire == DType::kBFloat16 ? float_from_bfloat16(half) : float_from_float16(half);
+      expect(rounded == values[i], "a number of the narrow type");
+    }
+    expect(same_everywhere(world, found), "the same bits");
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host collectives: what can't travel narrower is refused, and so are ranks that differ") {
+  const auto errors = run_world({.node_rank_of = {0, 0, 1}}, [](Communicator& world) {
+    expect(!world.narrows(), "a node has two ranks");
+    float value = 1;
+    world.all_reduce({.data = &value, .count = 1, .dtype = DType::kFloat32}, ReduceOp::kSum,
+                     {.wire = DType::kBFloat16});
+  });
+  for (const std::string& error : errors) {
+    CHECK_THAT(error, Contains("float32 can't travel as bfloat16"));
+  }
+  const auto different = run_world({.node_rank_of = {0, 1}}, [](Communicator& world) {
+    std::vector<float> values(1000);
+    CallOptions options;
+    if (world.rank() == 1) options.wire = DType::kBFloat16;
+    world.all_reduce({.data = values.data(), .count = 1000, .dtype = DType::kFloat32},
+                     ReduceOp::kSum, options);
+  });
+  CHECK_THAT(different[0], Contains("float32 as bfloat16 × 1000"));
 }
 
 TEST_CASE("host collectives: buffers larger than the staging pipeline") {
