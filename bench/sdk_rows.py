@@ -154,7 +154,8 @@ def _shaped_rows():
     plain = Row("shaped", what, _shaped("none"), [Goal(STEP_MS, 1.0, GLOO), Goal(STEP_MS, LINE_MS / 0.9)], repeats=3,
                 note=f"a ring sends 1.5 × the gradients: {LINE_MS:.0f} ms on a full cable (headers not counted), so "
                      f"{LINE_MS / 0.9:.0f} ms is 0.9 of the line rate, were there no computing: four ranks share two cores here, and "
-                     "the first layers' gradients come last; medians of 15 steps after 5")
+                     "what comes before the first gradient and after the last one (forward, the last layers' backward, the update: some "
+                     "50 ms) nothing can hide; medians of 15 steps after 5")
     bf16 = Row("shaped-bf16", what + ", gradients sent as bfloat16",
                {OURS: _shaped("bf16")[OURS], GLOO: _shaped("none")[GLOO]}, [Goal(STEP_MS, 0.6, GLOO)], repeats=3,
                note="`--compress=bf16`'s hook; the peer sends float32, as it does by default; half the bytes are 157 ms of the "
