@@ -49,7 +49,7 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
           [this](const std::string& why) {
             if (!taken_in_ && events_.unreached) events_.unreached(why);
           },
-          options_.token),
+          options_.security),
       store_(io),
       failure_details_(options_.environment.num_workers,
                        options_.workers.output.has_files() ? &console.log_writer() : nullptr),

@@ -36,7 +36,7 @@ namespace ddprun::agent {
 struct NodeAgentOptions {
   membership::AgentOptions machine;
   Endpoint connect_to;  // of the rendezvous as this node reaches it; machine.endpoint: as given
-  std::shared_ptr<const Secret> token;  // for it; second owners: its other users. Null: none
+  membership::LinkSecurity security;  // of the connection to it
   WorkerGroupOptions workers;
   WorkerEnvironmentOptions environment;
   std::string socket_parent;   // directory for the workers' socket (agent_socket.h); empty: none

@@ -28,17 +28,19 @@ std::string octal(mode_t mode) {
   return digits;
 }
 
-void check_is_hidden(const std::string& path, const struct stat& info) {
+// Why others can read or change it; empty: they can't.
+std::string openness(const std::string& path, const struct stat& info) {
   if (info.st_uid != ::geteuid() && info.st_uid != 0) {
-    refuse(path, concat("it belongs to user ", info.st_uid, ", who could change it: it must be ",
-                        "yours or root's"));
+    return concat("it belongs to user ", info.st_uid, ", who could change it: it must be ",
+                  "yours or root's");
   }
   // root:ddprun 0640 is how a service's secret is handed to it.
   const mode_t allowed = info.st_uid == 0 ? 0740 : 0700;
   if ((info.st_mode & 0777 & ~allowed) != 0) {
-    refuse(path, concat("others may read or change it (mode ", octal(info.st_mode & 07777),
-                        "): chmod 600 ", path));
+    return concat("others may read or change it (mode ", octal(info.st_mode & 07777),
+                  "): chmod 600 ", path);
   }
+  return {};
 }
 
 bool is_space(std::uint8_t byte) {
@@ -46,6 +48,16 @@ bool is_space(std::uint8_t byte) {
 }
 
 }  // namespace
+
+void check_is_hidden(const std::string& flag, const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    throw Error(ErrorCode::kInvalidArgument, concat(flag, "=", path, ": ", errno_text(errno)));
+  }
+  const std::string problem = openness(path, info);
+  if (problem.empty()) return;
+  throw Error(ErrorCode::kInvalidArgument, concat(flag, "=", path, ": ", problem));
+}
 
 Secret::Secret() {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -76,7 +88,7 @@ std::shared_ptr<const Secret> Secret::from_file(const std::string& path) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) refuse(path, errno_text(errno));
   if (!S_ISREG(info.st_mode)) refuse(path, "it is no regular file");
-  check_is_hidden(path, info);
+  if (const std::string problem = openness(path, info); !problem.empty()) refuse(path, problem);
 
   const std::shared_ptr<Secret> secret(new Secret);
   std::size_t size = 0;

@@ -38,4 +38,8 @@ class Secret {
   std::size_t size_ = 0;
 };
 
+// Throws Error(kInvalidArgument) where the file at `path`, which `flag` names, could be read or
+// changed by others, as Secret::from_file has it.
+void check_is_hidden(const std::string& flag, const std::string& path);
+
 }  // namespace ddprun

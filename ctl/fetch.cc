@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/fetch.h"
 
-#include <poll.h>
-
-#include <array>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <optional>
+#include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -17,57 +22,93 @@ namespace ddprun::ctl {
 namespace {
 
 namespace http = boost::beast::http;
+using boost::asio::ip::tcp;
 
 constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
 
 using Answer = http::response<http::string_body>;
-
-// The rendezvous closes each connection after its answer.
-std::string receive_to_the_end(int fd, Deadline deadline) {
-  std::string all;
-  std::array<char, 16384> part;
-  for (;;) {
-    const SocketStep step = receive_step(fd, part.data(), part.size());
-    all.append(part.data(), step.num_bytes);
-    if (!step.ended.empty()) return all;
-    if (all.size() > kMaxAnswerBytes) throw Error(ErrorCode::kProtocol, "its answer is too large");
-    if (step.num_bytes == 0 && !wait_ready(fd, POLLIN, deadline)) {
-      throw Error(ErrorCode::kTimeout, "no answer in time");
-    }
-  }
-}
-
-Answer ask(const FetchOptions& options, const std::string& authorization, Deadline deadline) {
-  const UniqueFd connection = connect_to(options.endpoint, deadline);
-  const std::string request =
-      concat("GET ", options.target, " HTTP/1.1\r\nHost: ", to_string(options.endpoint), "\r\n",
-             authorization.empty() ? "" : concat("Authorization: ", authorization, "\r\n"), "\r\n");
-  send_all(connection.get(), request.data(), request.size(), deadline);
-  const std::string text = receive_to_the_end(connection.get(), deadline);
-  http::response_parser<http::string_body> parser;
-  parser.eager(true);
-  parser.body_limit(kMaxAnswerBytes);
-  boost::system::error_code error;
-  parser.put(boost::asio::buffer(text), error);
-  if (!error && !parser.is_done()) parser.put_eof(error);
-  if (error || !parser.is_done()) {
-    throw Error(ErrorCode::kProtocol, concat("what listens at ", to_string(options.endpoint),
-                                             " is not a ddprun rendezvous"));
-  }
-  return parser.release();
-}
-
-std::string field(const Answer& answer, const char* name) {
-  const auto value = answer[name];
-  return {value.data(), value.size()};
-}
 
 [[noreturn]] void refuse(const FetchOptions& options, const std::string& what,
                          ErrorCode code = ErrorCode::kInvalidArgument) {
   throw Error(code, concat("the rendezvous at ", to_string(options.endpoint), " ", what));
 }
 
+// One connection, one request.
+class Exchange {
+ public:
+  Exchange(const FetchOptions& options, Deadline deadline)
+      : options_(options), deadline_(deadline), wire_(connect()) {
+    if (!options.tls) return;
+    wait([this](auto done) {
+      wire_.async_connect_tls(options_.tls, options_.endpoint.host, std::move(done));
+    });
+  }
+
+  std::string binding() const { return wire_.binding(); }
+
+  Answer ask(const std::string& authorization) {
+    const std::string request = concat(
+        "GET ", options_.target, " HTTP/1.1\r\nHost: ", to_string(options_.endpoint), "\r\n",
+        authorization.empty() ? "" : concat("Authorization: ", authorization, "\r\n"), "\r\n");
+    wait([&](auto done) {
+      boost::asio::async_write(
+          wire_, boost::asio::buffer(request),
+          [done](boost::system::error_code error, std::size_t) { done(error); });
+    });
+    http::response_parser<http::string_body> parser;
+    parser.body_limit(kMaxAnswerBytes);
+    boost::beast::flat_buffer buffer;
+    wait([&](auto done) {
+      http::async_read(wire_, buffer, parser,
+                       [done](boost::system::error_code error, std::size_t) { done(error); });
+    });
+    return parser.release();
+  }
+
+ private:
+  tcp::socket connect() {
+    UniqueFd fd = connect_to(options_.endpoint, deadline_);
+    const bool is_v6 = local_address(fd.get()).storage.ss_family == AF_INET6;
+    return {io_, is_v6 ? tcp::v6() : tcp::v4(), fd.release()};
+  }
+
+  template <typename Begin>
+  void wait(const Begin& begin) {
+    std::optional<boost::system::error_code> result;
+    begin([&result](boost::system::error_code error) { result = error; });
+    io_.restart();
+    io_.run_for(deadline_.remaining());
+    if (!result) {
+      wire_.close();
+      io_.restart();
+      io_.run();
+      refuse(options_, "did not answer in time", ErrorCode::kTimeout);
+    }
+    if (!*result) return;
+    const std::string trouble = wire_.tls_trouble(*result);
+    if (!trouble.empty()) refuse(options_, "can't be trusted: " + trouble);
+    if (result->category() == http::make_error_code(http::error::end_of_stream).category() &&
+        *result != http::error::end_of_stream && *result != http::error::partial_message) {
+      throw Error(ErrorCode::kProtocol, concat("what listens at ", to_string(options_.endpoint),
+                                               " is not a ddprun rendezvous"));
+    }
+    refuse(options_, "ended the connection", ErrorCode::kConnectionLost);
+  }
+
+  const FetchOptions& options_;
+  const Deadline deadline_;
+  boost::asio::io_context io_{1};
+  security::Wire wire_;
+};
+
+std::string field(const Answer& answer, const char* name) {
+  const auto value = answer[name];
+  return {value.data(), value.size()};
+}
+
 std::string body_of(const FetchOptions& options, const Answer& answer) {
+  if (answer.find(security::kTlsHeader) != answer.end())
+    refuse(options, "wants TLS: give --tls-ca");
   if (answer.result() == http::status::ok) return answer.body();
   refuse(options, concat("answered HTTP ", answer.result_int()), ErrorCode::kProtocol);
 }
@@ -76,18 +117,21 @@ std::string body_of(const FetchOptions& options, const Answer& answer) {
 
 std::string fetch(const FetchOptions& options) {
   const Deadline deadline = Deadline::after(options.timeout);
-  const Answer first = ask(options, "", deadline);
+  const Answer first = Exchange(options, deadline).ask("");
   if (first.result() != http::status::unauthorized) {
-    if (options.token) refuse(options, "has no token, but this side has one (--token-file)");
+    if (options.token && first.result() == http::status::ok)
+      refuse(options, "has no token, but this side has one (--token-file)");
     return body_of(options, first);
   }
   if (!options.token) refuse(options, "wants a token: give --token-file");
   security::HttpProof proof(options.token);
   Answer answer;
   try {
+    Exchange second(options, deadline);
+    const std::string binding = second.binding();
     const std::string given =
-        proof.answer(field(first, "WWW-Authenticate"), {"GET", options.target, ""});
-    answer = ask(options, given, deadline);
+        proof.answer(field(first, "WWW-Authenticate"), {"GET", options.target, binding});
+    answer = second.ask(given);
     if (answer.result() == http::status::unauthorized) {
       refuse(options,
              "refused this request: its token is another one (compare the --token-file of "

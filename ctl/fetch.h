@@ -8,6 +8,7 @@
 
 #include "common/endpoint.h"
 #include "common/secret.h"
+#include "rendezvous/security/wire.h"
 
 namespace ddprun::ctl {
 
@@ -15,6 +16,7 @@ struct FetchOptions {
   Endpoint endpoint;
   std::string target;                         // "/v1/jobs"
   std::shared_ptr<const Secret> token;        // null: none
+  security::TlsContext tls;                   // likewise
   std::chrono::milliseconds timeout{10'000};  // for all of it
 };
 

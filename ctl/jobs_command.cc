@@ -25,6 +25,9 @@ JobsCommand::JobsCommand(CLI::App& app)
       ->capture_default_str();
   command_->add_option("--token-file", token_file_, "The rendezvous' token; mode 600")
       ->envname(env::kTokenFile);
+  command_->add_option("--tls-ca", tls_.ca, "Authority of the rendezvous' certificate (PEM)");
+  command_->add_option("--tls-cert", tls_.cert, "This side's certificate (PEM), if it wants one");
+  command_->add_option("--tls-key", tls_.key, "Its key (PEM), mode 600");
   command_->add_flag("--json", json_, "All that it says, as JSON");
 }
 
@@ -38,6 +41,7 @@ ExitCode JobsCommand::run() const {
   options.endpoint = *endpoint;
   options.target = "/v1/jobs";
   if (!token_file_.empty()) options.token = Secret::from_file(token_file_);
+  if (tls_.any()) options.tls = security::make_client_context(tls_);
   const std::string page = fetch(options);
   const std::string text = json_ ? page : jobs_table(page);
   std::fwrite(text.data(), 1, text.size(), stdout);

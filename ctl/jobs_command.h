@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/exit_codes.h"
+#include "rendezvous/security/tls.h"
 
 namespace ddprun::ctl {
 
@@ -20,6 +21,7 @@ class JobsCommand {
  private:
   CLI::App* command_;
   std::string endpoint_ = "127.0.0.1:29400", token_file_;
+  security::TlsFiles tls_;
   bool json_ = false;
 };
 

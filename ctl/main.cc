@@ -13,6 +13,7 @@
 #include "common/standard_streams.h"
 #include "ctl/emulate_command.h"
 #include "ctl/jobs_command.h"
+#include "ctl/make_certs_command.h"
 
 namespace {
 
@@ -50,6 +51,7 @@ int main(int argc, char** argv) {
   app.add_flag("--print-man", print_man, "Print the manual page, for man -l -");
   ctl::EmulateCommand emulate(app);
   ctl::JobsCommand jobs(app);
+  ctl::MakeCertsCommand make_certs(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
@@ -63,7 +65,9 @@ int main(int argc, char** argv) {
   }
   if (app.get_subcommands().empty()) return fail("which command? See ddprunctl --help");
   try {
-    return static_cast<int>(jobs.chosen() ? jobs.run() : emulate.run());
+    if (jobs.chosen()) return static_cast<int>(jobs.run());
+    if (make_certs.chosen()) return static_cast<int>(make_certs.run());
+    return static_cast<int>(emulate.run());
   } catch (const Error& error) {
     return fail(error.what(), exit_code_for(error.code()));
   } catch (const std::exception& error) {

@@ -10,6 +10,7 @@
 #include "agent/leftover_directories.h"
 #include "common/check.h"
 #include "common/env_names.h"
+#include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
@@ -145,7 +146,7 @@ agent::NodeAgentOptions Job::agent_options() const {
   const bool is_static = plan_.rendezvous.mode == RendezvousMode::kStatic;
   agent::NodeAgentOptions options;
   options.connect_to = claim_.connect_to;
-  options.token = plan_.token;
+  options.security = {plan_.token, plan_.tls_client};
   options.command = worker_command(plan_);
 
   membership::AgentOptions& machine = options.machine;
@@ -310,6 +311,14 @@ void Job::serve_rendezvous(std::vector<UniqueFd> listeners) {
   rendezvous::DaemonOptions options;
   options.embedded = true;
   options.token = plan_.token;
+  options.tls = plan_.tls_server;
+  if (plan_.tls_client && !options.tls) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        concat("--tls-ca: this node serves the rendezvous at ",
+               to_string(plan_.rendezvous.endpoint),
+               ", for which it needs --tls-cert and --tls-key, too (or start ddprund there)"));
+  }
   daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);
 }
 

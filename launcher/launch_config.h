@@ -17,6 +17,7 @@
 #include "launcher/hosts/hosts_options.h"
 #include "launcher/preemption_options.h"
 #include "rendezvous/membership/messages.h"
+#include "rendezvous/security/tls.h"
 
 namespace ddprun::launcher {
 
@@ -44,6 +45,7 @@ struct LaunchConfig {
   std::string master_addr;
   std::optional<std::uint16_t> master_port;
   std::string token_file;  // nodes prove to each other that they have its content; empty: needn't
+  security::TlsFiles tls;  // of the connections to the rendezvous; none: without TLS
   std::string local_addr;  // what peers are told to reach this node by
   std::string topology;    // "pod1.rack7": where this node stands
 

@@ -180,18 +180,26 @@ void find_rendezvous(Preparation& result, const std::vector<ConfigFile>& files) 
 }
 
 // With fixed ranks the workers' store is on the rendezvous' own port, which serves none then.
-void read_token(Preparation& result) {
+void read_secrets(Preparation& result) {
   JobPlan& plan = result.plan;
-  if (plan.config.token_file.empty()) return;
+  const LaunchConfig& config = plan.config;
+  if (config.token_file.empty() && !config.tls.any()) return;
   try {
-    plan.token = Secret::from_file(plan.config.token_file);
+    if (!config.token_file.empty()) plan.token = Secret::from_file(config.token_file);
   } catch (const Error& error) {
     result.problems.push_back(concat("--token-file: ", error.what()));
   }
+  try {
+    if (config.tls.any()) plan.tls_client = security::make_client_context(config.tls);
+    if (!config.tls.cert.empty()) plan.tls_server = security::make_server_context(config.tls);
+  } catch (const Error& error) {
+    result.problems.emplace_back(error.what());
+  }
   if (plan.rendezvous.mode == RendezvousMode::kStatic) {
     result.problems.push_back(
-        "--token-file with --master-addr or --rdzv-backend=static: workers meet on the rendezvous' "
-        "own port then, which a token closes to them; give --rdzv-endpoint in place of it "
+        std::string(config.token_file.empty() ? "--tls-ca" : "--token-file") +
+        " with --master-addr or --rdzv-backend=static: workers meet on the rendezvous' "
+        "own port then, which is closed to them; give --rdzv-endpoint in place of it "
         "(--node-rank works with both)");
   }
 }
@@ -240,7 +248,7 @@ Preparation prepare(CommandLine line, Environment environment, const std::string
     find_placement(result);
   }
   find_rendezvous(result, line.files);
-  read_token(result);
+  read_secrets(result);
   LaunchConfig& settled = result.plan.config;
   if (settled.connect_timeout.count() == 0) settled.connect_timeout = settled.rendezvous_timeout;
   if (result.problems.empty()) find_output(result, argv0, line.values.as_given("log-dir"));

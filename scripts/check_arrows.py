@@ -34,7 +34,8 @@ ALLOWED = {
 
 # Header pattern → (folders that may include it, why the others may not).
 EXTERNAL = [
-    (r"boost/(asio|beast)", ["rendezvous/store_server", "rendezvous/membership", "rendezvous/daemon",
+    (r"boost/(asio|beast)", ["rendezvous/store_server", "rendezvous/security",
+                             "rendezvous/membership", "rendezvous/daemon",
                              "agent", "launcher", "ctl"],
      "the worker SDK, the store client and common/ use no Asio"),
     (r"openssl/", ["rendezvous/security"], "only rendezvous/security knows the cryptographic library"),

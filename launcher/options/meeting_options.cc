@@ -28,6 +28,14 @@ std::string set_master_addr(const std::string& value, LaunchConfig& config) {
   return nonempty_text_to(&LaunchConfig::master_addr)(host, config);
 }
 
+OptionSetter tls_file_to(std::string security::TlsFiles::*field) {
+  return [field](const std::string& value, LaunchConfig& config) -> std::string {
+    if (value.empty()) return "wants a value, got nothing";
+    config.tls.*field = value;
+    return {};
+  };
+}
+
 }  // namespace
 
 std::vector<Option> meeting_options() {
@@ -53,6 +61,14 @@ std::vector<Option> meeting_options() {
       {"token-file", "PATH", "",
        "only nodes that have this file's content (16 bytes or more) can join; mode 600", kGroup,
        nonempty_text_to(&C::token_file)},
+      {"tls-ca", "PATH", "",
+       "speak TLS 1.3 with the rendezvous, whose certificate is of this authority (PEM)", kGroup,
+       tls_file_to(&security::TlsFiles::ca)},
+      {"tls-cert", "PATH", "",
+       "this side's certificate (PEM): for a rendezvous that wants one, or to serve it here",
+       kGroup, tls_file_to(&security::TlsFiles::cert)},
+      {"tls-key", "PATH", "", "its key (PEM), mode 600", kGroup,
+       tls_file_to(&security::TlsFiles::key)},
       {"local-addr", "ADDR", "", "what peers are told to reach this node by", kGroup,
        nonempty_text_to(&C::local_addr)},
       {"topology", "LABEL", "",

@@ -37,7 +37,7 @@ AgentHub::AgentHub(asio::io_context& io, Options options)
       idle_timer_(io) {}
 
 void AgentHub::take(const std::shared_ptr<FrameStream>& frames) {
-  auto& socket = frames->stream().next_layer();
+  auto& socket = frames->wire().socket();
   boost::system::error_code gone;
   const auto peer = socket.remote_endpoint(gone);
   const auto local = gone ? peer : socket.local_endpoint(gone);

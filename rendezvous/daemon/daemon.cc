@@ -77,12 +77,14 @@ class Daemon::Impl {
     }
 
     PortListener::Options port;
-    port.is_closed = options_.token != nullptr;
+    port.is_closed = options_.token || options_.tls;
     port.first_byte_timeout = options_.handshake_timeout;
     port.max_silent = options_.max_handshakes;
     listener_ = std::make_shared<PortListener>(
         io_, port, [this](UniqueFd connection) { stores_.adopt(std::move(connection)); },
-        [this](UniqueFd connection) { take_http(std::move(connection)); });
+        [this](UniqueFd connection) { take_http(std::move(connection), false); },
+        options_.tls ? [this](UniqueFd connection) { take_http(std::move(connection), true); }
+                     : PortListener::Take());
     listener_->start(std::move(listeners));
   }
 
@@ -116,7 +118,7 @@ class Daemon::Impl {
   }
 
  private:
-  void take_http(UniqueFd fd) {
+  void take_http(UniqueFd fd, bool is_tls) {
     if (sessions_.size() >= options_.max_handshakes) drop_oldest_session();
     const std::uint64_t number = next_session_++;
     std::shared_ptr<HttpSession> session;
@@ -125,7 +127,7 @@ class Daemon::Impl {
       tcp::socket socket(io_, v6 ? tcp::v6() : tcp::v4(), fd.get());
       fd.release();
       socket.set_option(tcp::no_delay(true));
-      session = std::make_shared<HttpSession>(std::move(socket), session_options(number));
+      session = std::make_shared<HttpSession>(std::move(socket), session_options(number, is_tls));
     } catch (const std::exception& error) {
       log_debug("a connection ended before its request: ", error.what());
       return;
@@ -145,12 +147,14 @@ class Daemon::Impl {
     oldest.mapped()->stop();
   }
 
-  HttpSession::Options session_options(std::uint64_t number) {
+  HttpSession::Options session_options(std::uint64_t number, bool is_tls) {
     HttpSession::Options options;
     options.timeout = options_.handshake_timeout;
     options.frames.max_message_bytes = options_.max_message_bytes;
     options.page = [this](std::string_view path) { return page(path); };
     options.ended = [this, number](HttpSession&) { sessions_.erase(number); };
+    options.tls = options_.tls;
+    options.is_tls = is_tls;
     options.token = options_.token;
     options.door = door_;
     options.agent = [this, number](HttpSession&, const auto& frames, auto proof) {

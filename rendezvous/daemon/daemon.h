@@ -19,6 +19,7 @@
 #include "common/socket.h"
 #include "common/unique_fd.h"
 #include "rendezvous/journal/journal_file.h"
+#include "rendezvous/security/tls.h"
 #include "rendezvous/store_server/store_server.h"
 
 namespace ddprun::rendezvous {
@@ -32,6 +33,7 @@ struct DaemonOptions {
       4096;  // connections that have not said who they are; the oldest goes
   // Agents prove that they have it, and there is no store on the port. Null: all are taken.
   std::shared_ptr<const Secret> token;
+  security::TlsContext tls;         // null: off. Else nothing but /healthz is said without it
   store::StoreServerOptions store;  // of the plain store and of static rounds
   // Where jobs outlive this process; nullopt: they don't. The jobs that are there go on.
   std::optional<std::filesystem::path> state_directory;

@@ -20,10 +20,10 @@ constexpr std::uint64_t kMaxBodyBytes = 65536;
 constexpr char kAgentPath[] = "/v1/agent";
 }  // namespace
 
-HttpSession::HttpSession(boost::asio::ip::tcp::socket socket, Options options)
-    : options_(std::move(options)), socket_(std::move(socket)), timer_(socket_.get_executor()) {
+HttpSession::HttpSession(security::Wire wire, Options options)
+    : options_(std::move(options)), wire_(std::move(wire)), timer_(wire_.get_executor()) {
   boost::system::error_code error;
-  const auto peer = socket_.remote_endpoint(error);
+  const auto peer = wire_.socket().remote_endpoint(error);
   peer_ = concat(peer.address().to_string(), ":", peer.port());
 }
 
@@ -31,7 +31,17 @@ HttpSession::~HttpSession() = default;
 
 void HttpSession::start() {
   arm_timer("a request");
-  read();
+  if (!options_.is_tls) return read();
+  wire_.async_accept_tls(
+      options_.tls, [self = shared_from_this()](boost::system::error_code error) {
+        if (!error) return self->read();
+        const std::string trouble = self->wire_.tls_trouble(error);
+        if (error != boost::asio::error::operation_aborted) {
+          log_warning("closed the connection of ", self->peer_, ": no TLS (",
+                      trouble.empty() ? membership::describe_end(error) : trouble, ")");
+        }
+        self->finish();
+      });
 }
 
 void HttpSession::stop() {
@@ -56,7 +66,7 @@ void HttpSession::read() {
   parser_->header_limit(kMaxHeaderBytes);
   parser_->body_limit(kMaxBodyBytes);
   http::async_read(
-      socket_, buffer_, *parser_,
+      wire_, buffer_, *parser_,
       [self = shared_from_this()](boost::system::error_code error, std::size_t) {
         if (!error) {
           self->answer();
@@ -74,7 +84,11 @@ void HttpSession::answer() {
   const auto& request = parser_->get();
   const std::string_view path(request.target().data(), request.target().size());
   const bool is_agent = path == kAgentPath;
-  if (is_agent && websocket::is_upgrade(request)) {
+  if (options_.tls && !options_.is_tls && path != kHealthPath) {
+    log_warning("refused a request of ", peer_, ": it speaks no TLS (--tls-ca)");
+    response_.set(security::kTlsHeader, "1");
+    respond(http::status::upgrade_required, {"text/plain", "this rendezvous speaks TLS alone\n"});
+  } else if (is_agent && websocket::is_upgrade(request)) {
     upgrade();
   } else if (is_agent) {
     respond(http::status::upgrade_required, {"text/plain", "this path is for ddprun agents\n"});
@@ -89,7 +103,8 @@ void HttpSession::answer_page(std::string_view target) {
   if (options_.door && target != kHealthPath) {
     const auto given = parser_->get()[http::field::authorization];
     const Clock::time_point now = Clock::now();
-    admission_ = options_.door->check({given.data(), given.size()}, {"GET", target, ""}, now);
+    const std::string binding = wire_.binding();
+    admission_ = options_.door->check({given.data(), given.size()}, {"GET", target, binding}, now);
     if (!admission_.admitted) {
       if (!admission_.reason.empty()) {
         log_warning("refused a request of ", peer_, ": ", admission_.reason);
@@ -122,7 +137,7 @@ void HttpSession::respond(http::status status, Page page) {
   response_.body() = std::move(page.body);
   response_.prepare_payload();
   http::async_write(
-      socket_, response_,
+      wire_, response_,
       [self = shared_from_this()](boost::system::error_code, std::size_t) { self->finish(); });
 }
 
@@ -132,9 +147,9 @@ void HttpSession::upgrade() {
     return;
   }
   arm_timer("the WebSocket handshake");
-  frames_ = std::make_shared<membership::FrameStream>(std::move(socket_), options_.frames);
+  frames_ = std::make_shared<membership::FrameStream>(std::move(wire_), options_.frames);
   if (options_.token) {
-    proof_ = std::make_unique<security::RendezvousProof>(options_.token, "");
+    proof_ = std::make_unique<security::RendezvousProof>(options_.token, frames_->wire().binding());
     const auto add_challenge = [text = proof_->challenge()](websocket::response_type& answer) {
       answer.set(security::kChallengeHeader, text);
     };
@@ -159,9 +174,7 @@ void HttpSession::upgrade() {
 void HttpSession::finish() {
   timer_.cancel();
   if (const auto frames = std::exchange(frames_, nullptr)) frames->close();
-  boost::system::error_code ignored;
-  socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_both, ignored);
-  socket_.close(ignored);
+  wire_.close();
   if (const auto ended = std::exchange(options_.ended, nullptr)) ended(*this);
 }
 

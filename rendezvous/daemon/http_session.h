@@ -3,7 +3,6 @@
 // io thread only.
 #pragma once
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/message.hpp>
@@ -20,6 +19,7 @@
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/security/http_proof.h"
 #include "rendezvous/security/proof.h"
+#include "rendezvous/security/wire.h"
 
 namespace ddprun::rendezvous {
 
@@ -36,6 +36,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
     membership::FrameStream::Limits frames;
+    security::TlsContext tls;             // without TLS only kHealthPath is answered; null: off
+    bool is_tls = false;                  // the connection begins with TLS
     std::shared_ptr<const Secret> token;  // agents are to prove that they have it; null: needn't
     std::shared_ptr<security::HttpDoor> door;  // likewise who asks for a page but kHealthPath
     std::function<std::optional<Page>(std::string_view path)> page;  // nullopt: 404
@@ -47,7 +49,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     std::function<void(HttpSession&)> ended;
   };
 
-  HttpSession(boost::asio::ip::tcp::socket socket, Options options);
+  HttpSession(security::Wire wire, Options options);
   ~HttpSession();
 
   void start();
@@ -63,7 +65,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void finish();
 
   Options options_;
-  boost::asio::ip::tcp::socket socket_;
+  security::Wire wire_;
   boost::asio::steady_timer timer_;
   std::string peer_;
   boost::beast::flat_buffer buffer_;

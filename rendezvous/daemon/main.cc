@@ -27,6 +27,7 @@
 #include "common/suggest.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/dropping_sink.h"
+#include "rendezvous/security/tls.h"
 
 namespace {
 
@@ -57,6 +58,7 @@ int fail_unknown(const std::string& word) {
   if (!flag.starts_with('-')) return fail("takes no argument, got \"" + word + "\"");
   return fail("unknown flag " + flag +
               did_you_mean(flag, {"--listen", "--state-dir", "--durability", "--token-file",
+                                  "--tls-cert", "--tls-key", "--tls-ca", "--tls-verify-client",
                                   "--verbose", "--version", "--help"}) +
               " (see ddprund --help)");
 }
@@ -92,13 +94,20 @@ struct Flags {
   std::string token_file;
   std::optional<std::string> state_directory;
   std::string durability = "process";
+  security::TlsFiles tls;
   bool verbose = false;
   bool print_man = false;
 };
 
 // Said once for each address that others may reach.
-void say_who_can_come_in(const SocketAddress& address, bool has_token) {
-  if (has_token) {
+void say_who_can_come_in(const SocketAddress& address, const Flags& flags) {
+  const bool is_closed = !flags.token_file.empty() || flags.tls.verify_client;
+  if (is_closed && !flags.tls.cert.empty()) {
+    log_info("only who proves to have the ", flags.token_file.empty() ? "" : "token",
+             !flags.token_file.empty() && flags.tls.verify_client ? " and the " : "",
+             flags.tls.verify_client ? "certificate" : "", " can join jobs at ", address.text(),
+             ", over TLS");
+  } else if (is_closed) {
     log_info("only who proves to have the token can join jobs at ", address.text(),
              "; what is said there can be read on the way");
   } else {
@@ -127,6 +136,7 @@ int serve(const Endpoint& endpoint, const Flags& flags) {
   if (!flags.token_file.empty()) options.token = Secret::from_file(flags.token_file);
   options.state_directory = flags.state_directory;
   if (flags.durability == "disk") options.durability = journal::Durability::kDisk;
+  if (flags.tls.any()) options.tls = security::make_server_context(flags.tls);
   auto listeners = endpoint.host.empty() ? rendezvous::bind_everywhere(endpoint.port)
                                          : rendezvous::bind_endpoint(endpoint);
   std::vector<SocketAddress> addresses;
@@ -144,7 +154,7 @@ int serve(const Endpoint& endpoint, const Flags& flags) {
   // Said when all is in place: who waits for this line may connect, or end us, from then on.
   for (const SocketAddress& address : addresses) {
     log_info("listening on ", address.text());
-    if (!address.is_loopback()) say_who_can_come_in(address, options.token != nullptr);
+    if (!address.is_loopback()) say_who_can_come_in(address, flags);
   }
   io.run();
   return static_cast<int>(ExitCode::kOk);
@@ -156,7 +166,8 @@ ManPage man_page(const CLI::App& app) {
       .section = 8,
       .summary = "the rendezvous of distributed jobs",
       .synopsis =
-          "ddprund [--listen HOST:PORT] [--state-dir DIRECTORY] [--token-file PATH] [--verbose]",
+          "ddprund [--listen HOST:PORT] [--state-dir DIRECTORY] [--token-file PATH] [--tls-cert PATH "
+          "--tls-key PATH] [--verbose]",
       .sections = {
           {"Description",
            "Serves the place where the nodes of ddprun(1) jobs meet: it gives out ranks, notices "
@@ -197,6 +208,14 @@ int main(int argc, char** argv) {
                  "600, or 640 if it is root's")
       ->envname(env::kTokenFile)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  const auto add_file = [&](const char* flag, std::string& path, const char* help) {
+    app.add_option(flag, path, help)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  };
+  add_file("--tls-cert", flags.tls.cert, "Serve TLS 1.3 alone, with this certificate (PEM)");
+  add_file("--tls-key", flags.tls.key, "Its key (PEM), mode 600");
+  add_file("--tls-ca", flags.tls.ca, "The authority of the clients' certificates (PEM)");
+  app.add_flag("--tls-verify-client", flags.tls.verify_client,
+               "Serve only clients that have a certificate of it");
   app.add_flag("--verbose", flags.verbose, "Log at debug level");
   app.add_flag("--print-man", flags.print_man, "Print the manual page, for man -l -");
   app.set_version_flag("--version", "ddprund " DDPRUN_VERSION);

@@ -20,6 +20,8 @@ constexpr int kAcceptsPerEvent = 64;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr unsigned char kStoreFirstByte = 0x00;
 constexpr unsigned char kTlsFirstByte = 0x16;
+// An alert of TLS: fatal, protocol_version. So that the peer knows at once.
+constexpr unsigned char kNoTlsAlert[] = {0x15, 3, 3, 0, 2, 2, 70};
 
 std::string peer_text(int fd) {
   try {
@@ -35,8 +37,12 @@ bool is_letter(unsigned char byte) {
 
 }  // namespace
 
-PortListener::PortListener(asio::io_context& io, Options options, Take store, Take http)
-    : options_(options), io_(io), store_(std::move(store)), http_(std::move(http)) {}
+PortListener::PortListener(asio::io_context& io, Options options, Take store, Take http, Take tls)
+    : options_(options),
+      io_(io),
+      store_(std::move(store)),
+      http_(std::move(http)),
+      tls_(std::move(tls)) {}
 
 void PortListener::start(std::vector<UniqueFd> listeners) {
   for (UniqueFd& listener : listeners) listeners_.emplace_back(io_, listener.release());
@@ -49,6 +55,7 @@ void PortListener::stop() {
   while (!silent_.empty()) settle(*silent_.front());
   store_ = nullptr;
   http_ = nullptr;
+  tls_ = nullptr;
 }
 
 void PortListener::accept_from(std::size_t listener) {
@@ -128,12 +135,18 @@ void PortListener::dispatch(UniqueFd& waiting) {
   if (received <= 0) return;  // it went away
   if (first == kStoreFirstByte && options_.is_closed) {
     log_warning("closed the connection of ", peer_text(connection.get()),
-                ": a c10d store client, and where there is a token this port has no store");
+                ": a c10d store client, and where there is a token or TLS this port has no store");
   } else if (first == kStoreFirstByte) {
     store_(std::move(connection));
+  } else if (first == kTlsFirstByte && tls_) {
+    tls_(std::move(connection));
   } else if (is_letter(first)) {
     http_(std::move(connection));
   } else {
+    if (first == kTlsFirstByte) {
+      [[maybe_unused]] const ssize_t sent =
+          ::send(connection.get(), kNoTlsAlert, sizeof(kNoTlsAlert), MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
     log_warning("closed the connection of ", peer_text(connection.get()), ": it speaks ",
                 first == kTlsFirstByte
                     ? "TLS, which is off here"

@@ -23,12 +23,13 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   struct Options {
     std::chrono::milliseconds first_byte_timeout{10'000};
     std::size_t max_silent = 4096;  // connections that have not sent a byte; the oldest one goes
-    bool is_closed = false;         // no store here: there is a token, of which c10d knows nothing
+    bool is_closed = false;         // no store here: c10d knows neither tokens nor TLS
   };
 
   // `store` takes connections that begin with 0x00, `http` those that begin with a letter; both get
   // a non-blocking, close-on-exec socket. Others are closed with a log line.
-  PortListener(boost::asio::io_context& io, Options options, Take store, Take http);
+  // `tls` takes those that begin with TLS; empty: they are closed likewise.
+  PortListener(boost::asio::io_context& io, Options options, Take store, Take http, Take tls);
 
   void start(std::vector<UniqueFd> listeners);
   void stop();  // closes the listeners and what has not spoken yet; no call follows
@@ -51,7 +52,7 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
 
   const Options options_;
   boost::asio::io_context& io_;
-  Take store_, http_;
+  Take store_, http_, tls_;
   std::vector<Descriptor> listeners_;
   std::list<std::shared_ptr<Silent>> silent_;  // oldest first
   bool said_out_of_descriptors_ = false;

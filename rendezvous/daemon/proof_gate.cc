@@ -20,7 +20,7 @@ ProofGate::ProofGate(asio::io_context& io, Options options)
 
 void ProofGate::take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof) {
   boost::system::error_code gone;
-  const auto peer = frames->stream().next_layer().remote_endpoint(gone);
+  const auto peer = frames->wire().socket().remote_endpoint(gone);
   if (gone || !options_.admitted) return;
   if (waiting_.size() >= options_.max_waiting) {
     drop(waiting_.begin()->first,

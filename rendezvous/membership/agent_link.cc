@@ -5,6 +5,7 @@
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket/error.hpp>
@@ -54,10 +55,10 @@ std::string time_text(Clock::duration time) {
 class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(asio::io_context& io, Endpoint endpoint, std::function<void(const AgentEvent&)> on_event,
-       std::function<void(const std::string&)> on_failed_attempt,
-       std::shared_ptr<const Secret> token)
+       std::function<void(const std::string&)> on_failed_attempt, LinkSecurity security)
       : endpoint_(std::move(endpoint)),
-        token_(std::move(token)),
+        token_(std::move(security.token)),
+        tls_(std::move(security.tls)),
         on_event_(std::move(on_event)),
         on_failed_attempt_(std::move(on_failed_attempt)),
         io_(io),
@@ -216,12 +217,12 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   void open_any(const std::vector<tcp::endpoint>& targets) {
     opening_ = std::make_shared<FrameStream>(
         tcp::socket(io_), FrameStream::Limits{kMaxMessageBytes, kMaxQueuedBytes});
-    asio::async_connect(opening_->stream().next_layer(), targets,
+    asio::async_connect(opening_->wire().socket(), targets,
                         guard([this](boost::system::error_code error, const tcp::endpoint&) {
                           if (error) {
                             connect_failed(error);
                           } else {
-                            upgrade();
+                            secure();
                           }
                         }));
   }
@@ -234,9 +235,25 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  void upgrade() {
+  void secure() {
     boost::system::error_code ignored;
-    opening_->stream().next_layer().set_option(tcp::no_delay(true), ignored);
+    opening_->wire().socket().set_option(tcp::no_delay(true), ignored);
+    if (!tls_) return upgrade();
+    const std::string host = endpoint_.host.empty() ? "127.0.0.1" : endpoint_.host;
+    opening_->wire().async_connect_tls(tls_, host, guard([this](boost::system::error_code error) {
+                                         error ? tls_failed(error) : upgrade();
+                                       }));
+  }
+
+  void tls_failed(boost::system::error_code error) {
+    const std::string trouble = opening_->wire().tls_trouble(error);
+    if (trouble.empty() || error == asio::ssl::error::stream_truncated) {
+      return attempt_failed("it ended the connection in the TLS handshake", true);
+    }
+    unproved("can't be trusted: " + trouble);
+  }
+
+  void upgrade() {
     opening_->stream().async_handshake(
         response_, to_string(endpoint_), "/v1/agent",
         guard([this](boost::system::error_code error) { upgraded(error); }));
@@ -247,7 +264,15 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
       prove();
       return;
     }
+    if (const std::string trouble = opening_->wire().tls_trouble(error);
+        !trouble.empty() && error != asio::ssl::error::stream_truncated) {
+      return unproved("ended TLS: " + trouble);
+    }
+    if (response_.find(security::kTlsHeader) != response_.end()) {
+      return unproved("wants TLS: give this ddprun --tls-ca");
+    }
     const bool dropped = error == asio::error::eof || error == asio::error::connection_reset ||
+                         error == asio::ssl::error::stream_truncated ||
                          error == websocket::error::closed ||
                          error == boost::beast::http::error::end_of_stream;
     if (dropped) {
@@ -269,7 +294,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     const std::string_view challenge(header.data(), header.size());
     if (!token_ && challenge.empty()) return opened();
     if (!token_) return unproved("wants a token: give this ddprun its --token-file");
-    const auto proof = std::make_shared<security::AgentProof>(token_, "");
+    const auto proof = std::make_shared<security::AgentProof>(token_, opening_->wire().binding());
     std::string answer;
     try {
       answer = proof->answer(challenge);
@@ -310,7 +335,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     last_sign_ = Clock::now();
     keep_alive_.opened(last_sign_);
     boost::system::error_code error;
-    auto& socket = frames_->stream().next_layer();
+    auto& socket = frames_->wire().socket();
     const auto local = socket.local_endpoint(error);
     const auto peer = socket.remote_endpoint(error);
     FrameStream::Handlers handlers;
@@ -423,6 +448,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   // Constant after construction.
   const Endpoint endpoint_;
   const std::shared_ptr<const Secret> token_;  // second owners: its other users; null: none
+  const security::TlsContext tls_;             // likewise
 
   // io thread only.
   std::function<void(const AgentEvent&)> on_event_;
@@ -452,9 +478,9 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 AgentLink::AgentLink(asio::io_context& io, Endpoint endpoint,
                      std::function<void(const AgentEvent&)> on_event,
                      std::function<void(const std::string&)> on_failed_attempt,
-                     std::shared_ptr<const Secret> token)
+                     LinkSecurity security)
     : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(on_event),
-                                   std::move(on_failed_attempt), std::move(token))) {}
+                                   std::move(on_failed_attempt), std::move(security))) {}
 
 AgentLink::~AgentLink() { impl_->destroy(); }
 void AgentLink::connect(milliseconds timeout) { impl_->connect(timeout); }

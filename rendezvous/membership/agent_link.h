@@ -11,20 +11,27 @@
 #include "common/endpoint.h"
 #include "common/secret.h"
 #include "rendezvous/membership/agent_machine.h"
+#include "rendezvous/security/tls.h"
 
 namespace ddprun::membership {
+
+// Null: without.
+struct LinkSecurity {
+  std::shared_ptr<const Secret> token;  // second owners: its other users
+  security::TlsContext tls;
+};
 
 class AgentLink {
  public:
   // `on_event` gets LinkUp, LinkMessage, LinkAnswered, ClockSampled, LinkDown and LinkFailed,
   // always from the io context, never from inside a call of this class. So does
   // `on_failed_attempt`, which is called each time that an attempt of connect() failed and another
-  // one will follow. With a `token` each side proves to the other that it has it before LinkUp.
+  // one will follow. With `security` each side proves itself before LinkUp.
   // Opens nothing yet.
   AgentLink(boost::asio::io_context& io, Endpoint endpoint,
             std::function<void(const AgentEvent&)> on_event,
             std::function<void(const std::string& why)> on_failed_attempt = nullptr,
-            std::shared_ptr<const Secret> token = nullptr);
+            LinkSecurity security = {});
   ~AgentLink();  // closes; no event comes afterwards
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;

@@ -3,6 +3,7 @@
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/beast/core/role.hpp>
 #include <boost/beast/websocket/error.hpp>
 #include <utility>
@@ -14,8 +15,8 @@ namespace ddprun::membership {
 namespace asio = boost::asio;
 namespace websocket = boost::beast::websocket;
 
-FrameStream::FrameStream(asio::ip::tcp::socket socket, Limits limits)
-    : limits_(limits), stream_(std::move(socket)), close_timer_(stream_.get_executor()) {
+FrameStream::FrameStream(security::Wire wire, Limits limits)
+    : limits_(limits), stream_(std::move(wire)), close_timer_(stream_.get_executor()) {
   stream_.read_message_max(limits.max_message_bytes);
   stream_.auto_fragment(false);
   stream_.text(true);
@@ -133,10 +134,7 @@ void FrameStream::close() {
   closed_ = true;
   handlers_.reset();
   close_timer_.cancel();
-  boost::system::error_code ignored;
-  auto& socket = stream_.next_layer();
-  socket.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-  socket.close(ignored);
+  wire().close();
 }
 
 void FrameStream::end(const std::string& reason) {
@@ -147,7 +145,8 @@ void FrameStream::end(const std::string& reason) {
 }
 
 std::string describe_end(const boost::system::error_code& error) {
-  if (error == asio::error::eof || error == websocket::error::closed) {
+  if (error == asio::error::eof || error == websocket::error::closed ||
+      error == asio::ssl::error::stream_truncated) {
     return "the peer closed the connection";
   }
   if (error == asio::error::connection_reset || error == asio::error::broken_pipe) {

@@ -3,7 +3,6 @@
 // frames out, pings. io thread only.
 #pragma once
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/websocket/stream.hpp>
@@ -15,13 +14,15 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/security/wire.h"
+
 namespace ddprun::membership {
 
 // Held by shared_ptr: the second owner is the operation under way, so that what is queued can leave
 // after the first owner has let go.
 class FrameStream : public std::enable_shared_from_this<FrameStream> {
  public:
-  using Stream = boost::beast::websocket::stream<boost::asio::ip::tcp::socket, false>;
+  using Stream = boost::beast::websocket::stream<security::Wire, false>;
 
   // Called from the io context, never from inside a call of this class, and not after close() or
   // close_when_sent().
@@ -37,10 +38,11 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
     std::size_t max_queued_bytes = std::size_t{4} << 20;  // beyond: ended("… does not read")
   };
 
-  FrameStream(boost::asio::ip::tcp::socket socket, Limits limits);
+  FrameStream(security::Wire wire, Limits limits);
 
   // For the handshake, before start().
   Stream& stream() { return stream_; }
+  security::Wire& wire() { return stream_.next_layer(); }
 
   // Where it was started before: who calls it takes over, from the next frame on.
   void start(Handlers handlers);

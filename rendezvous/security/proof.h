@@ -18,6 +18,8 @@ using Nonce = std::array<std::uint8_t, 32>;
 using Mac = std::array<std::uint8_t, 32>;  // HMAC-SHA256
 
 inline constexpr char kChallengeHeader[] = "DDPRUN-Challenge";
+// In the answer to a request that came without TLS where it has to be.
+inline constexpr char kTlsHeader[] = "DDPRUN-Wants-TLS";
 inline constexpr char kProofVersion[] = "1";
 // Of a frame before the proof; a refusal is the longest.
 inline constexpr std::size_t kMaxProofBytes = 1024;

@@ -33,13 +33,13 @@ class TestAgent {
       : TestAgent(io, options(port, join)) {}
 
   TestAgent(boost::asio::io_context& io, membership::AgentOptions options,
-            std::shared_ptr<const Secret> token = nullptr)
+            membership::LinkSecurity security = {})
       : io_(io),
         timer_(io),
         machine_(options),
         link_(std::make_unique<membership::AgentLink>(
             io, options.endpoint, [this](const membership::AgentEvent& event) { feed(event); },
-            nullptr, std::move(token))) {
+            nullptr, std::move(security))) {
     feed(membership::agent_event::Start{});
   }
 

@@ -28,7 +28,7 @@ membership::AgentOptions agent_at(std::uint16_t port, int num_nodes = 1) {
 // What an agent with `token` says at the end.
 membership::JobEnd verdict_at(std::uint16_t port, std::shared_ptr<const Secret> token) {
   boost::asio::io_context io{1};
-  TestAgent agent(io, agent_at(port), std::move(token));
+  TestAgent agent(io, agent_at(port), {std::move(token), nullptr});
   const auto begun = Clock::now();
   REQUIRE(run_until(io, [&] { return agent.exit.has_value(); }));
   CHECK(Clock::now() - begun < 3s);  // not the connect time-out
@@ -49,7 +49,7 @@ TEST_CASE("Token: who has it joins, and a job runs to its end") {
   DaemonOptions options;
   options.token = token;
   Daemon daemon(io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}), options);
-  TestAgent a(io, agent_at(daemon.port()), token);
+  TestAgent a(io, agent_at(daemon.port()), {token, nullptr});
   REQUIRE(run_until(io, [&] { return !a.rounds.empty(); }));
   a.cut_link();
   REQUIRE(run_until(io, [&] { return a.told.back() == "the rendezvous is back"; }));
@@ -169,7 +169,7 @@ TEST_CASE("Token: who takes the rendezvous' place can't end a job's agent with a
   auto daemon = std::make_unique<Daemon>(
       io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}), options);
   const Endpoint place{.host = "127.0.0.1", .port = daemon->port()};
-  TestAgent a(io, agent_at(place.port), token);
+  TestAgent a(io, agent_at(place.port), {token, nullptr});
   REQUIRE(run_until(io, [&] { return !a.rounds.empty(); }));
   daemon.reset();
   auto imposter =

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/make_certs_command.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "common/error.h"
+#include "common/unique_fd.h"
+#include "rendezvous/security/certificates.h"
+
+namespace ddprun::ctl {
+namespace {
+
+constexpr int kMaxDays = 3650;
+
+struct Output {
+  std::string path;
+  std::string text;
+  mode_t mode;
+};
+
+void write_new(const Output& output) {
+  const UniqueFd fd(
+      ::open(output.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, output.mode));
+  if (!fd) throw_system_error("can't make " + output.path, errno);
+  std::size_t written = 0;
+  while (written < output.text.size()) {
+    const ssize_t size =
+        ::write(fd.get(), output.text.data() + written, output.text.size() - written);
+    if (size < 0 && errno != EINTR) throw_system_error("can't write " + output.path, errno);
+    if (size > 0) written += static_cast<std::size_t>(size);
+  }
+  if (::fchmod(fd.get(), output.mode) != 0) throw_system_error("chmod " + output.path, errno);
+}
+
+}  // namespace
+
+MakeCertsCommand::MakeCertsCommand(CLI::App& app)
+    : command_(app.add_subcommand(
+          "make-certs",
+          "Make certificates for a lab: an authority (ca.pem), what ddprund serves with "
+          "(server.pem, for every HOST) and what ddprun may show (client.pem), each with its "
+          ".key.")) {
+  command_->add_option("DIR", directory_, "Where to; made if it isn't there")->required();
+  command_->add_option("HOST", hosts_, "Names and addresses by which ddprund is reached")
+      ->required();
+  command_->add_option("--days", days_, "How long they are valid")
+      ->check(CLI::Range(1, kMaxDays))
+      ->capture_default_str();
+}
+
+ExitCode MakeCertsCommand::run() const {
+  const auto file = [this](const char* name) { return directory_ + "/" + name; };
+  for (const char* name :
+       {"ca.pem", "ca.key", "server.pem", "server.key", "client.pem", "client.key"}) {
+    struct stat info {};
+    if (::lstat(file(name).c_str(), &info) == 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  file(name) +
+                      " is there already, and nothing is overwritten: name another "
+                      "directory, or remove it");
+    }
+  }
+  const security::Days valid(days_);
+  const auto authority = security::make_authority("ddprun lab authority", valid);
+  const auto server = security::issue(authority, hosts_.front(), hosts_, valid);
+  const auto client = security::issue(authority, "ddprun client", {}, valid);
+  std::error_code error;
+  std::filesystem::create_directories(directory_, error);
+  if (error) throw_system_error("can't make " + directory_, error.value());
+  constexpr mode_t kOpen = 0644, kHidden = 0600;
+  for (const Output& output : {Output{file("ca.pem"), authority.cert, kOpen},
+                               {file("ca.key"), authority.key, kHidden},
+                               {file("server.pem"), server.cert, kOpen},
+                               {file("server.key"), server.key, kHidden},
+                               {file("client.pem"), client.cert, kOpen},
+                               {file("client.key"), client.key, kHidden}}) {
+    write_new(output);
+  }
+  std::printf(
+      "ddprund --tls-cert=%s --tls-key=%s   [--tls-ca=%s --tls-verify-client]\n"
+      "ddprun --tls-ca=%s   [--tls-cert=%s --tls-key=%s]\n",
+      file("server.pem").c_str(), file("server.key").c_str(), file("ca.pem").c_str(),
+      file("ca.pem").c_str(), file("client.pem").c_str(), file("client.key").c_str());
+  return ExitCode::kOk;
+}
+
+}  // namespace ddprun::ctl

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/security/tls.h"
+
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include <boost/asio/ssl/context.hpp>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/secret.h"
+
+namespace ddprun::security {
+
+namespace ssl = boost::asio::ssl;
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(ErrorCode::kInvalidArgument, what);
+}
+
+std::string last_reason() {
+  const unsigned long code = ::ERR_peek_last_error();
+  const char* reason = ::ERR_reason_error_string(code);
+  std::string text = reason != nullptr ? reason : "it can't be read";
+  if (ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE) {
+    text = "there is nothing of the kind in it (PEM)";
+  }
+  ::ERR_clear_error();
+  return text;
+}
+
+TlsContext make_context(ssl::context::method method) {
+  auto context = std::make_shared<ssl::context>(method);
+  ::SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_3_VERSION);
+  return context;
+}
+
+void load_own(SSL_CTX* context, const TlsFiles& files) {
+  if (files.key.empty()) refuse("--tls-cert=" + files.cert + ": its key is missing (--tls-key)");
+  check_is_hidden("--tls-key", files.key);
+  if (::SSL_CTX_use_certificate_chain_file(context, files.cert.c_str()) != 1) {
+    refuse(concat("--tls-cert=", files.cert, ": ", last_reason()));
+  }
+  if (::SSL_CTX_use_PrivateKey_file(context, files.key.c_str(), SSL_FILETYPE_PEM) != 1) {
+    const bool differs = ERR_GET_REASON(::ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH ||
+                         ERR_GET_REASON(::ERR_peek_last_error()) == X509_R_KEY_TYPE_MISMATCH;
+    const std::string reason = last_reason();
+    if (differs) refuse(concat("--tls-key=", files.key, ": is not the key of ", files.cert));
+    refuse(concat("--tls-key=", files.key, ": ", reason));
+  }
+}
+
+void load_authorities(SSL_CTX* context, const TlsFiles& files) {
+  if (::SSL_CTX_load_verify_locations(context, files.ca.c_str(), nullptr) != 1) {
+    refuse(concat("--tls-ca=", files.ca, ": ", last_reason()));
+  }
+}
+
+}  // namespace
+
+TlsContext make_server_context(const TlsFiles& files) {
+  if (files.cert.empty()) refuse("TLS: the rendezvous needs --tls-cert and --tls-key");
+  if (files.verify_client && files.ca.empty()) {
+    refuse("--tls-verify-client: needs --tls-ca, the authority of the clients' certificates");
+  }
+  TlsContext context = make_context(ssl::context::tls_server);
+  SSL_CTX* native = context->native_handle();
+  load_own(native, files);
+  if (files.verify_client) {
+    load_authorities(native, files);
+    ::SSL_CTX_set_verify(native, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+    static constexpr unsigned char kSessions[] = "ddprun";
+    ::SSL_CTX_set_session_id_context(native, kSessions, sizeof(kSessions) - 1);
+  }
+  return context;
+}
+
+TlsContext make_client_context(const TlsFiles& files) {
+  if (files.ca.empty()) refuse("--tls-cert: the rendezvous' authority is missing (--tls-ca)");
+  if (files.cert.empty() && !files.key.empty()) {
+    refuse("--tls-key=" + files.key + ": its certificate is missing (--tls-cert)");
+  }
+  TlsContext context = make_context(ssl::context::tls_client);
+  load_authorities(context->native_handle(), files);
+  if (!files.cert.empty()) load_own(context->native_handle(), files);
+  ::SSL_CTX_set_verify(context->native_handle(), SSL_VERIFY_PEER, nullptr);
+  return context;
+}
+
+}  // namespace ddprun::security

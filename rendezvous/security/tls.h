@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// TLS 1.3 for the rendezvous' port: certificates and keys from files. Sees only files.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace boost::asio::ssl {
+class context;
+}
+
+namespace ddprun::security {
+
+using TlsContext = std::shared_ptr<boost::asio::ssl::context>;  // owners: all that use it
+
+struct TlsFiles {
+  std::string cert;  // PEM: this side's certificate, then those between it and the authority
+  std::string key;   // PEM; hidden from others, as a Secret's file
+  std::string ca;    // PEM: authorities that the other side's certificate may come from
+  bool verify_client = false;  // the server wants one of the client's
+
+  bool any() const { return !cert.empty() || !key.empty() || !ca.empty() || verify_client; }
+  bool operator==(const TlsFiles&) const = default;
+};
+
+// Each throws Error(kInvalidArgument), one line that names flag and file: missing ones, what can't
+// be read, a key that isn't the certificate's.
+TlsContext make_server_context(const TlsFiles& files);
+TlsContext make_client_context(const TlsFiles& files);
+
+}  // namespace ddprun::security

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/security/wire.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ssl/error.hpp>
+
+#include "common/log.h"
+
+namespace ddprun::security {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+constexpr char kBindingLabel[] = "EXPORTER-Channel-Binding";
+constexpr std::size_t kBindingBytes = 32;
+
+// What the certificate of the other side lacks; empty: it is none of these.
+std::string certificate_trouble(long verdict, const std::string& host) {
+  switch (verdict) {
+    case X509_V_OK:
+      return "";
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+      return "its certificate has expired: renew it (or this machine's clock is wrong)";
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+      return "its certificate is not valid yet: is this machine's clock right?";
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+      return concat("its certificate is not for ", host,
+                    ": make one that names it, or use a name that it has");
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+    case X509_V_ERR_CERT_SIGNATURE_FAILURE:
+      return "its certificate is of an authority that --tls-ca does not have";
+    default:
+      return concat("its certificate is refused: ", ::X509_verify_cert_error_string(verdict));
+  }
+}
+
+// What the other side said before it ended the handshake.
+std::string alert_trouble(unsigned long code) {
+  switch (ERR_GET_REASON(code)) {
+    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+      return "it wants a certificate of this side: --tls-cert and --tls-key";
+    case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
+      return "it does not know the authority of this side's certificate (--tls-cert)";
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+      return "this side's certificate (--tls-cert) has expired";
+    case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+    case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+      return "it refused this side's certificate (--tls-cert)";
+    case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_UNSUPPORTED_PROTOCOL:
+      return "it speaks no TLS 1.3 there: is TLS on at both sides (--tls-cert there, --tls-ca "
+             "here)?";
+    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
+      return "it has no certificate, and --tls-verify-client wants one";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+void Wire::async_accept_tls(const TlsContext& context, Handshaken done) {
+  state_->context = context;
+  state_->tls.emplace(state_->socket, *context);
+  state_->tls->async_handshake(asio::ssl::stream_base::server, std::move(done));
+}
+
+void Wire::async_connect_tls(const TlsContext& context, const std::string& host, Handshaken done) {
+  state_->context = context;
+  state_->host = host;
+  state_->tls.emplace(state_->socket, *context);
+  SSL* ssl = state_->tls->native_handle();
+  error_code not_numeric;
+  asio::ip::make_address(host, not_numeric);
+  if (not_numeric) {
+    ::SSL_set_tlsext_host_name(ssl, host.c_str());
+    ::SSL_set1_host(ssl, host.c_str());
+  } else {
+    ::X509_VERIFY_PARAM_set1_ip_asc(::SSL_get0_param(ssl), host.c_str());
+  }
+  state_->tls->async_handshake(asio::ssl::stream_base::client, std::move(done));
+}
+
+std::string Wire::binding() const {
+  if (!is_tls()) return {};
+  std::string bytes(kBindingBytes, '\0');
+  const int made = ::SSL_export_keying_material(
+      state_->tls->native_handle(), reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
+      kBindingLabel, sizeof(kBindingLabel) - 1, nullptr, 0, 1);
+  // Without it a proof would not be tied to anything: one that no other side can make, then.
+  return made == 1 ? bytes : "no binding";
+}
+
+std::string Wire::tls_trouble(const error_code& error) const {
+  if (!error || !state_ || !is_tls()) return {};
+  if (error.category() != asio::error::get_ssl_category()) return {};
+  SSL* ssl = state_->tls->native_handle();
+  std::string trouble = certificate_trouble(::SSL_get_verify_result(ssl), state_->host);
+  if (trouble.empty()) trouble = alert_trouble(static_cast<unsigned long>(error.value()));
+  return trouble.empty() ? concat("TLS failed: ", error.message()) : trouble;
+}
+
+void Wire::close() {
+  if (!state_) return;
+  error_code ignored;
+  state_->socket.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  state_->socket.close(ignored);
+}
+
+}  // namespace ddprun::security

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs over TLS: certificates that fit and that don't, each with one line; who sits between is refused."""
+import glob
+import os
+import socket
+import ssl
+import stat
+import subprocess
+import threading
+
+import harness
+
+CTL = os.path.join(harness.BIN, "ddprunctl")
+SH = ["sh", "-c", harness.SHOW]
+FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+
+
+class TlsCase(harness.Case):
+    def ctl(self, *args, **more):
+        return self.finish(self.start(*args, program=CTL, **more))
+
+    def certs(self, *hosts):
+        """A directory as make-certs leaves it."""
+        place = os.path.join(self.scratch(), "certs")
+        done = self.ctl("make-certs", place, *(hosts or ("127.0.0.1", "localhost")))
+        self.assertEqual(done.returncode, 0, done.text)
+        return place
+
+    def ddprund(self, *args):
+        daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args], text=True,
+                                  env=harness.environment(), stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(self._end, daemon)
+        return daemon, daemon.stderr.readline().split()[-1]
+
+    @staticmethod
+    def server(certs):
+        return [f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key"]
+
+    @staticmethod
+    def client(certs):
+        return [f"--tls-cert={certs}/client.pem", f"--tls-key={certs}/client.key"]
+
+    def token(self):
+        path = self.write(self.scratch(), "token", "a token of many bytes\n")
+        os.chmod(path, 0o600)
+        return path
+
+    def refused(self, done, *parts):
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.text)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+
+
+class OneHost(TlsCase):
+    def test_a_job_and_a_page_over_tls(self):
+        certs, token = self.certs(), self.token()
+        for more in ([], [f"--token-file={token}"]):
+            _, endpoint = self.ddprund(*self.server(certs), *more)
+            port = endpoint.rsplit(":", 1)[1]
+            for host in ("127.0.0.1", "localhost"):
+                done = self.ddprun(f"--rdzv-endpoint={host}:{port}", "--rdzv-conf=is_host=0",
+                                   f"--tls-ca={certs}/ca.pem", *more, *SH)
+                self.assertEqual(done.returncode, 0, done.text)
+                self.assertIn("rank=0", done.stdout)
+            done = self.ctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem", *more)
+            self.assertEqual(done.returncode, 0, done.text)
+
+    def test_what_does_not_fit_is_one_line(self):
+        certs, others = self.certs(), self.certs("another.example")
+        _, endpoint = self.ddprund(*self.server(certs))
+        at = [f"--rdzv-endpoint={endpoint}"]
+        self.refused(self.ddprun(*at, *SH), f"the rendezvous at {endpoint} wants TLS: give this ddprun --tls-ca")
+        self.refused(self.ctl("jobs", *at), "wants TLS: give --tls-ca")
+        self.refused(self.ddprun(*at, f"--tls-ca={others}/ca.pem", *SH),
+                     "can't be trusted: its certificate is of an authority that --tls-ca does not have")
+        self.refused(self.ctl("jobs", *at, f"--tls-ca={others}/ca.pem"), "an authority that --tls-ca does not have")
+        _, elsewhere = self.ddprund(*self.server(others))
+        self.refused(self.ddprun(f"--rdzv-endpoint={elsewhere}", f"--tls-ca={others}/ca.pem", *SH),
+                     "its certificate is not for 127.0.0.1")
+        _, plain = self.ddprund()
+        self.refused(self.ddprun(f"--rdzv-endpoint={plain}", f"--tls-ca={certs}/ca.pem", *SH),
+                     "speaks no TLS 1.3 there")
+
+    def test_an_expired_certificate_is_one_line(self):
+        if not FAKETIME or os.environ.get("DDPRUN_SANITIZE"):
+            self.skipTest("needs libfaketime, and no sanitizer")
+        certs = self.certs()
+        _, endpoint = self.ddprund(*self.server(certs))
+        self.refused(self.ddprun(f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem", *SH,
+                                 LD_PRELOAD=FAKETIME[0], FAKETIME="+400d", FAKETIME_DONT_FAKE_MONOTONIC="1"),
+                     "its certificate has expired")
+
+    def test_clients_show_certificates_where_asked(self):
+        certs, others = self.certs(), self.certs()
+        daemon, endpoint = self.ddprund(*self.server(certs), f"--tls-ca={certs}/ca.pem", "--tls-verify-client")
+        at = [f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem"]
+        done = self.ddprun(*at, *self.client(certs), *SH)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(self.ctl("jobs", *at, *self.client(certs)).returncode, 0)
+        self.refused(self.ddprun(*at, *SH), "it wants a certificate of this side: --tls-cert and --tls-key")
+        self.refused(self.ddprun(*at, *self.client(others), *SH),
+                     "it does not know the authority of this side's certificate (--tls-cert)")
+        daemon.terminate()
+        said = self.finish(daemon).stderr
+        self.assertIn("it has no certificate, and --tls-verify-client wants one", said)
+        self.assertIn("its certificate is of an authority that --tls-ca does not have", said)
+
+    def test_bad_files_are_one_line(self):
+        certs, others = self.certs(), self.certs()
+        shown = self.write(self.scratch(), "shown.key", open(f"{certs}/server.key", encoding="ascii").read())
+        os.chmod(shown, 0o644)
+        for flags, why in (
+                ([f"--tls-cert={certs}/server.pem"], "its key is missing (--tls-key)"),
+                ([f"--tls-cert={certs}/server.pem", f"--tls-key={others}/server.key"], "is not the key of"),
+                ([f"--tls-cert={certs}/server.key", f"--tls-key={certs}/server.key"], "nothing of the kind"),
+                ([f"--tls-cert={certs}/nothing", f"--tls-key={certs}/server.key"], f"--tls-cert={certs}/nothing"),
+                ([f"--tls-cert={certs}/server.pem", f"--tls-key={shown}"], f"chmod 600 {shown}"),
+                ([f"--tls-ca={certs}/ca.pem"], "--tls-cert and --tls-key"),
+                ([*self.server(certs), "--tls-verify-client"], "needs --tls-ca")):
+            with self.subTest(flags):
+                done = subprocess.run([harness.DDPRUND, "--listen=127.0.0.1:0", *flags], text=True, timeout=20,
+                                      capture_output=True, env=harness.environment())
+                self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
+                self.assertIn(why, done.stderr)
+        for flags, why in (([f"--tls-ca={certs}/server.key"], "--tls-ca="), (self.client(certs), "(--tls-ca)"),
+                           ([f"--tls-ca={certs}/ca.pem", f"--tls-key={certs}/client.key"], "(--tls-cert)"),
+                           ([f"--tls-ca={certs}/ca.pem"], "this node serves the rendezvous")):
+            with self.subTest(flags):
+                self.refused(self.ddprun("--standalone", *flags, *SH), why)
+
+    def test_make_certs_overwrites_nothing_and_hides_keys(self):
+        certs = self.certs()
+        for name in ("ca", "server", "client"):
+            self.assertEqual(stat.S_IMODE(os.stat(f"{certs}/{name}.key").st_mode), 0o600)
+        before = open(f"{certs}/server.pem", encoding="ascii").read()
+        self.refused(self.ctl("make-certs", certs, "x"), "is there already, and nothing is overwritten")
+        self.assertEqual(open(f"{certs}/server.pem", encoding="ascii").read(), before)
+        self.refused(self.ctl("make-certs", f"{certs}/new", "a b"), '"a b" is no host name or address')
+        self.assertFalse(os.path.exists(f"{certs}/new"))
+
+    def test_older_tls_and_plain_requests_get_nothing(self):
+        certs = self.certs()
+        daemon, endpoint = self.ddprund(*self.server(certs))
+        address = ("127.0.0.1", int(endpoint.rsplit(":", 1)[1]))
+        old = ssl.create_default_context(cafile=f"{certs}/ca.pem")
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_2
+        with socket.create_connection(address, 10) as plain, self.assertRaises(OSError):
+            old.wrap_socket(plain, server_hostname="localhost")
+        for path, expected in ((b"/healthz", b"200 OK"), (b"/v1/jobs", b"426 Upgrade Required")):
+            with socket.create_connection(address, 10) as plain:
+                plain.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+                self.assertIn(expected, plain.recv(1000))
+        with socket.create_connection(address, 10) as store:
+            store.sendall(b"\0" + (0x3C85F7CE).to_bytes(4, "little") + b"\x0d1234")
+            try:
+                self.assertEqual(store.recv(4), b"")
+            except ConnectionResetError:
+                pass
+        self.assertIsNone(daemon.poll())
+
+    def test_a_hello_that_never_ends_is_closed(self):
+        certs = self.certs()
+        daemon, endpoint = self.ddprund(*self.server(certs))
+        with socket.create_connection(("127.0.0.1", int(endpoint.rsplit(":", 1)[1])), 10) as slow:
+            slow.sendall(b"\x16\x03\x01\x02\x00")
+            slow.settimeout(20)
+            try:
+                self.assertEqual(slow.recv(1), b"")
+            except ConnectionResetError:
+                pass
+        self.assertIn("waited 10000 ms for a request", daemon.stderr.readline())
+
+    def test_one_who_has_a_certificate_and_sits_between_can_not_pass_the_proof_on(self):
+        certs, token = self.certs(), self.token()
+        daemon, endpoint = self.ddprund(*self.server(certs), f"--token-file={token}")
+        inside = ssl.create_default_context(cafile=f"{certs}/ca.pem")
+        outside = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        outside.load_cert_chain(f"{certs}/server.pem", f"{certs}/server.key")
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def pump(source, sink):
+            try:
+                while data := source.recv(65536):
+                    sink.sendall(data)
+            except OSError:
+                pass
+            finally:
+                for end in (source, sink):
+                    try:
+                        end.shutdown(socket.SHUT_RDWR)
+                    except OSError:
+                        pass
+
+        def sit_between():
+            try:
+                victim = outside.wrap_socket(listener.accept()[0], server_side=True)
+                real = inside.wrap_socket(
+                    socket.create_connection(("127.0.0.1", int(endpoint.rsplit(":", 1)[1])), 10),
+                    server_hostname="localhost")
+            except OSError:
+                return
+            back = threading.Thread(target=pump, args=(real, victim), daemon=True)
+            back.start()
+            pump(victim, real)
+            back.join(10)
+        between = threading.Thread(target=sit_between, daemon=True)
+        between.start()
+        done = self.ddprun(f"--rdzv-endpoint=127.0.0.1:{listener.getsockname()[1]}", "--rdzv-conf=is_host=0",
+                           f"--tls-ca={certs}/ca.pem", f"--token-file={token}", *SH)
+        self.refused(done, "its token is another one")
+        daemon.terminate()
+        said = self.finish(daemon).stderr
+        self.assertNotIn("joined", said)
+        self.assertIn("its token is another one", said)
+
+
+class TwoHosts(TlsCase, harness.HostsCase):
+    def setUp(self):
+        try:
+            super().setUp()
+        except harness.netns.Unavailable as why:
+            self.skipTest(str(why))
+
+    def test_embedded_with_a_token(self):
+        certs, token = self.certs(*(host.address for host in self.hosts)), self.token()
+        self.check_whole(self.on_hosts(self.hosts, lambda h: [
+            "--nnodes=2", "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].address}:29400",
+            "--rdzv-id=job", f"--token-file={token}", f"--tls-ca={certs}/ca.pem", *self.server(certs), *SH]))
+
+    def test_a_failure_and_a_restart(self):
+        certs = self.certs(*(host.address for host in self.hosts))
+        done = self.on_hosts(self.hosts, lambda h: [
+            "--nnodes=2", f"--rdzv-endpoint={self.hosts[0].address}:29400", "--rdzv-id=job",
+            "--max-restarts=1", f"--tls-ca={certs}/ca.pem", *self.server(certs), "sh", "-c",
+            f'[ $DDPRUN_ROUND = 2 ] || [ $RANK = 0 ] || exit 9; [ $DDPRUN_ROUND = 2 ] || exec sleep 600; {harness.SHOW}'])
+        self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
+        self.assertEqual({w["round"] for w in harness.parse_shown("".join(d.stdout for d in done))}, {"2"})
+
+
+if __name__ == "__main__":
+    harness.main()
