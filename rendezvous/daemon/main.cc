@@ -166,7 +166,8 @@ ManPage man_page(const CLI::App& app) {
       .section = 8,
       .summary = "the rendezvous of distributed jobs",
       .synopsis =
-          "ddprund [--listen HOST:PORT] [--state-dir DIRECTORY] [--token-file PATH] [--tls-cert PATH "
+          "ddprund [--listen HOST:PORT] [--state-dir DIRECTORY] [--token-file PATH] [--tls-cert "
+          "PATH "
           "--tls-key PATH] [--verbose]",
       .sections = {
           {"Description",
