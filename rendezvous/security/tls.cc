@@ -23,7 +23,7 @@ namespace {
 }
 
 std::string last_reason() {
-  const unsigned long code = ::ERR_peek_last_error();
+  const unsigned long code = ::ERR_peek_error();  // the cause; what follows says where
   const char* reason = ::ERR_reason_error_string(code);
   std::string text = reason != nullptr ? reason : "it can't be read";
   if (ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE) {
