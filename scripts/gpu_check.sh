@@ -21,7 +21,8 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 build() {
   cmake --preset "$preset" -DDDPRUN_WITH_CUDA=ON -DDDPRUN_BUILD_TESTS=ON &&
-    cmake --build "build/$preset" --target nccl_communicator_gpu_test nccl_bandwidth ddprun
+    cmake --build "build/$preset" --target nccl_communicator_gpu_test nccl_bandwidth ddprun &&
+    { ! grep -q "bin/step_bench" "build/$preset/build.ninja" || cmake --build "build/$preset" --target step_bench; }
 }
 if ! build >"$log" 2>&1; then
   tail -40 "$log"
@@ -67,6 +68,31 @@ if [ "$num_gpus" -gt 1 ]; then
   run "bus bandwidth, one rank per GPU" launch "$num_gpus"
 else
   run "all-reduce with one rank (one GPU: there is no bus)" launch 1
+fi
+
+# A training step beside PyTorch's, in turn; the fastest of three medians each.
+ddp_step() {
+  local python=.venv/bin/python3 step=build/$preset/bin/step_bench ours=() theirs=()
+  for _ in 1 2 3; do
+    ours+=("$(timeout 300 "build/$preset/bin/ddprun" --standalone "--nproc-per-node=$num_gpus" \
+      --log-line-prefix-template= "$step" resnet18 30 none cuda)") || return 1
+    theirs+=("$(timeout 300 $python -m torch.distributed.run --standalone "--nproc-per-node=$num_gpus" \
+      bench/sdk/step_ddp.py resnet18 30 none cuda)") || return 1
+  done
+  $python - "$num_gpus" "${ours[@]}" "${theirs[@]}" <<'EOF'
+import json, sys
+medians = [json.loads(line)["step_ms"] for line in sys.argv[2:]]
+ours, theirs = min(medians[:3]), min(medians[3:])
+print(f"ResNet-18, 16 images per rank, {sys.argv[1]} GPU(s): {ours:.2f} ms a step, PyTorch DDP {theirs:.2f} ms: "
+      f"{ours / theirs:.3f} x (wanted: at most 1.0)")
+EOF
+}
+if [ ! -x "build/$preset/bin/step_bench" ]; then
+  echo "gpu_check: no DDP step: no LibTorch (scripts/setup.sh minimal)"
+elif ! .venv/bin/python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+  echo "gpu_check: no DDP step: the LibTorch here finds no GPU (a CPU wheel?)"
+else
+  run "DDP step, one rank per GPU" ddp_step
 fi
 
 if [ ${#failed[@]} -gt 0 ]; then

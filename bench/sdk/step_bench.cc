@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training step by the SDK: DistributedDataParallel on the host communicator, SGD with momentum
-// over the buckets, one compute thread per rank. Started by ddprun; rank 0 prints the median as one
-// JSON line: {"step_ms": …, "exposed_ms": …, "gradient_mib": …, "ranks": …}. step_ddp.py is the
-// same in Python.
+// A training step by the SDK: DistributedDataParallel, on the host communicator or, with "cuda", on
+// a GPU per rank and NCCL; SGD with momentum over the buckets, one compute thread per rank. Started
+// by ddprun; rank 0 prints the median as one JSON line: {"step_ms": …, "exposed_ms": …,
+// "gradient_mib": …, "ranks": …}. step_ddp.py is the same in Python.
 //
-//   step_bench resnet18|mlp STEPS [COMPRESSION]
+//   step_bench resnet18|mlp STEPS [COMPRESSION [cpu|cuda]]
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <malloc.h>
 #include <torch/torch.h>
 
@@ -16,10 +18,12 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/error.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/ddp/hooks/compression.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/flat_optimizer.h"
+#include "worker_sdk/torch/load_cuda.h"
 
 using namespace ddprun;
 
@@ -89,15 +93,34 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-void run(const std::string& model, int num_steps, const std::string& compression) {
+// LibTorch's CUDA part, on this rank's GPU.
+torch::Device gpu_of(const Session& session) {
+  if (const std::string why = load_cuda(); !why.empty()) {
+    throw Error(ErrorCode::kUnsupported, "no CUDA here: " + why);
+  }
+  return {torch::kCUDA, static_cast<c10::DeviceIndex>(session.env().device)};
+}
+
+// What was queued for the GPU is part of the step.
+void finish_step(torch::Device device) {
+  if (device.is_cuda())
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+void run(const std::string& model, int num_steps, const std::string& compression, bool on_gpu) {
   const auto session = Session::from_env();
-  const auto communicator = session->make_communicator(BackendChoice::kHost);
+  const torch::Device device = on_gpu ? gpu_of(*session) : torch::Device(torch::kCPU);
+  const c10::DeviceGuard on_device(device);
+  const auto communicator =
+      session->make_communicator(on_gpu ? BackendChoice::kNccl : BackendChoice::kHost);
   const bool is_resnet = model == "resnet18";
   torch::manual_seed(1);
   torch::nn::Sequential net = is_resnet ? resnet18() : mlp();
+  net->to(device);
   const torch::Tensor x =
-      is_resnet ? torch::randn({kImagesPerRank, 3, 32, 32}) : torch::randn({kRowsPerRank, 1024});
-  const torch::Tensor labels = torch::randint(10, {x.size(0)}, torch::kLong);
+      (is_resnet ? torch::randn({kImagesPerRank, 3, 32, 32}) : torch::randn({kRowsPerRank, 1024}))
+          .to(device);
+  const torch::Tensor labels = torch::randint(10, {x.size(0)}, torch::kLong).to(device);
   DdpOptions options;
   options.comm_hook = make_comm_hook(parse_compression(compression));
   DistributedDataParallel ddp(*net, *communicator, options);
@@ -111,6 +134,7 @@ void run(const std::string& model, int num_steps, const std::string& compression
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();
+    finish_step(device);
     if (step < 0) continue;
     step_ms.push_back(milliseconds(Clock::now() - start));
     exposed_ms.push_back(milliseconds(ddp.trace().exposed()));
@@ -130,14 +154,14 @@ int main(int argc, char** argv) {
   const std::string model = argc > 1 ? argv[1] : "";
   const int num_steps = argc > 2 ? std::atoi(argv[2]) : 0;
   if ((model != "resnet18" && model != "mlp") || num_steps < 1) {
-    std::fprintf(stderr, "usage: step_bench resnet18|mlp STEPS [COMPRESSION]\n");
+    std::fprintf(stderr, "usage: step_bench resnet18|mlp STEPS [COMPRESSION [cpu|cuda]]\n");
     return 2;
   }
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);  // as train: activations come and go in each step
   ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
   torch::set_num_threads(1);
   try {
-    run(model, num_steps, argc > 3 ? argv[3] : "none");
+    run(model, num_steps, argc > 3 ? argv[3] : "none", argc > 4 && argv[4] == std::string("cuda"));
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "step_bench: %s\n", error.what());

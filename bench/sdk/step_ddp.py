@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """step_bench.cc in Python, for bench/run.py: the same nets, inputs and optimiser under PyTorch's
-DistributedDataParallel with gloo, one compute thread per rank.
+DistributedDataParallel with gloo, or on GPUs with NCCL, one compute thread per rank.
 
-    torchrun … bench/sdk/step_ddp.py resnet18|mlp STEPS [bf16]
+    torchrun … bench/sdk/step_ddp.py resnet18|mlp STEPS [none|bf16 [cpu|cuda]]
 """
 import json
+import os
 import statistics
 import sys
 import time
@@ -49,13 +50,17 @@ def mlp():
                          nn.Linear(2048, 124), nn.ReLU(), nn.Linear(124, 10))
 
 
-def main(model, num_steps, compression="none"):
+def main(model, num_steps, compression="none", kind="cpu"):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    device = torch.device("cpu")
+    if kind == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if kind == "cuda" else "gloo")
     torch.manual_seed(1)
-    net = resnet18() if model == "resnet18" else mlp()
+    net = (resnet18() if model == "resnet18" else mlp()).to(device)
     x = torch.randn(IMAGES_PER_RANK, 3, 32, 32) if model == "resnet18" else torch.randn(ROWS_PER_RANK, 1024)
-    labels = torch.randint(10, (len(x),))
+    x, labels = x.to(device), torch.randint(10, (len(x),)).to(device)
     ddp = DistributedDataParallel(net, gradient_as_bucket_view=True)
     if compression == "bf16":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
@@ -68,6 +73,8 @@ def main(model, num_steps, compression="none"):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if kind == "cuda":
+            torch.cuda.synchronize()
         if step >= 0:
             times.append(1000 * (time.perf_counter() - begin))
     dist.barrier()
