@@ -17,6 +17,7 @@ set(ddprun_public_headers
   worker_sdk/core/backend_choice.h
   worker_sdk/core/checkpoint/checkpoint_directory.h
   worker_sdk/core/checkpoint/checkpoint_names.h
+  worker_sdk/core/checkpoint/directory_lock.h
   worker_sdk/core/checkpoint/safetensors.h
   worker_sdk/core/checkpoint/writer_thread.h
   worker_sdk/core/communicator.h
