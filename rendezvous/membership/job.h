@@ -92,6 +92,7 @@ class Job {
   void count_first_failure(Node& node, Actions& out);
   void uncount_first_failure(const RoundFailures::Entry& entry);
   void first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_first, Actions& out);
+  void loss_was_earlier(const std::string& what, Actions& out);
   // `node`: whose failure it is; nullptr: nobody's.
   void round_failed(Node* node, const WorkerFailure& failure, TimePoint now, Actions& out);
   void count_progress(const std::string& reason);

@@ -40,6 +40,25 @@ void Job::first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_
   if (!state_.verdict_after_stop) state_.verdict_after_stop = state_.preemption_verdict;
 }
 
+// A node went before the worker did whose failure ended the round: workers feel the loss of their
+// peers long before it is known to be one. What that means for the job is decided anew.
+void Job::loss_was_earlier(const std::string& what, Actions& out) {
+  const RoundFailures::Entry victim = state_.round_failures.first();
+  log(out, LogLevel::kWarning,
+      concat("round ", state_.round, ": that came first; ", describe(victim.failure),
+             " because of it"));
+  --state_.failures;
+  uncount_first_failure(victim);
+  state_.round_failures.begin(state_.round_started);
+  state_.quick_failures = 0;
+  state_.deadlines.backoff.reset();
+  ++state_.node_losses;
+  state_.ledger.name_cause(concat(what, "; then ", describe(victim.failure)));
+  state_.verdict_after_stop.reset();
+  if (state_.num_stepped == 0) state_.verdict_after_stop = after_idle_round(state_, what);
+  if (!state_.verdict_after_stop) state_.verdict_after_stop = state_.preemption_verdict;
+}
+
 void Job::round_failed(Node* node, const WorkerFailure& failure, TimePoint now, Actions& out) {
   ++state_.failures;
   if (node != nullptr) count_first_failure(*node, out);

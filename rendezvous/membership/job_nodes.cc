@@ -251,6 +251,10 @@ void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now
     state_.deadlines.fenced = std::max(state_.deadlines.fenced.value_or(now), *node.fenced_until);
   }
   log(out, LogLevel::kWarning, what);
+  if (member && state_.phase == JobPhase::kStopping && !state_.round_failures.empty()) {
+    const bool came_first = now - unnoticed_ < state_.round_failures.first().at;
+    if (came_first && !node.left) loss_was_earlier(what, out);
+  }
   erase(id, out);
   if (member) {
     member_lost(what, now, out);

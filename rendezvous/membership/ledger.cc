@@ -138,6 +138,12 @@ void Ledger::name_failures(std::string first, std::vector<std::string> victims) 
   ++version_;
 }
 
+void Ledger::name_cause(std::string cause) {
+  if (phase_ != Phase::kStop) return;
+  rounds_.back().cause = std::move(cause);
+  ++version_;
+}
+
 void Ledger::stopped(TimePoint now) {
   if (phase_ != Phase::kStop) return;
   rounds_.back().seconds.stop = lap(now);

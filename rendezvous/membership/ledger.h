@@ -65,6 +65,8 @@ class Ledger {
   void last_step(std::uint64_t step);
   // Of the round that is being stopped; before stopped().
   void name_failures(std::string first, std::vector<std::string> victims);
+  // Instead of over()'s; before stopped().
+  void name_cause(std::string cause);
   // Of the live round; before over().
   void name_stragglers(std::vector<std::string> names);
 

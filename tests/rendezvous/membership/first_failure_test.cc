@@ -50,6 +50,54 @@ TEST_CASE("First failure: news of an earlier one, come before the workers are st
   CHECK(record.victims.size() == 1);
 }
 
+TEST_CASE("First failure: a node that was lost before is the cause, however late that is known") {
+  Script j(1, 0);
+  j.settings.max_nodes = 2;
+  j.timeouts.last_call = 1s;
+  start(j, {"1", "2"});
+  REQUIRE(j.round("1") == 1);
+  j.closes("2");
+  j.wait(20ms);
+  failed_before(j, "1", 1, 8, 10ms);  // its worker missed the other one
+  REQUIRE(j.last<StopRound>("1") != nullptr);
+  j.says("1", WorkersStopped{1, 1});
+  CHECK(j.last<JobEnd>("1") == nullptr);
+  j.wait(2s);
+  CHECK(j.round("1") == 2);
+  const JobStatus status = j.table.status().front();
+  CHECK(status.failures == 0);
+  CHECK(status.node_losses == 1);
+  CHECK_THAT(status.rounds.front().cause, Contains("was lost") && Contains("then rank 0"));
+  CHECK(status.rounds.front().first_failure.empty());
+}
+
+TEST_CASE("First failure: a node that was lost before counts against its own budget") {
+  Script j(1, 5);
+  j.settings.max_nodes = 2;
+  j.settings.max_node_losses = 0;
+  start(j, {"1", "2"});
+  j.closes("2");
+  j.wait(20ms);
+  failed_before(j, "1", 1, 8, 10ms);
+  j.says("1", WorkersStopped{1, 1});
+  j.wait(300ms);
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK(j.last<JobEnd>("1")->exit_code == 75);
+  CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("was lost"));
+}
+
+TEST_CASE("First failure: a node that is lost after a failure is not its cause") {
+  Script j(1, 0);
+  j.settings.max_nodes = 2;
+  start(j, {"1", "2"});
+  failed_before(j, "1", 1, 8, 10ms);
+  j.closes("2");
+  j.says("1", WorkersStopped{1, 1});
+  j.wait(300ms);
+  REQUIRE(j.last<JobEnd>("1") != nullptr);
+  CHECK(j.last<JobEnd>("1")->exit_code == 8);
+}
+
 TEST_CASE("First failure: a later one is a victim, and so is one that doesn't know its time") {
   Script j(3, 0);
   start(j, {"1", "2", "3"});

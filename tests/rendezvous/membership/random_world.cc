@@ -377,6 +377,7 @@ void RandomWorld::step(const Event& event) {
   }
   const Actions actions = table_->step(given, now_);
   if (options_.percent_of_restarts > 0) keep(table_->take_changes());
+  take_back_exclusions();
   if (!stale_type.empty()) check_ignored(stale_type, before, actions);
   std::vector<std::vector<StartRound>> starts;  // of each round that begins in this step
   std::vector<std::vector<std::pair<StartRound, std::string>>> of_roles;  // likewise
@@ -417,6 +418,17 @@ void RandomWorld::step(const Event& event) {
       by_connection_.erase(found);
     }
     step(event::Closed{id});
+  }
+}
+
+// What turns out not to have been the first failure excludes nobody; that is known before the round
+// is stopped, or never.
+void RandomWorld::take_back_exclusions() {
+  if (stopping_.empty()) return;
+  for (const JobStatus& job : table_->status()) {
+    if (stopping_.count(job.run_id) == 0) continue;
+    std::erase_if(excluded_[job.run_id],
+                  [&](const std::string& key) { return job.excluded.count(key) == 0; });
   }
 }
 
@@ -572,7 +584,9 @@ void RandomWorld::check_jobs() {
       return job.run_id == entry.first;  // forgotten: a later job of this id knows nothing of it
     });
   });
+  stopping_.clear();
   for (const JobStatus& job : table_->status()) {
+    if (job.phase == "stopping") stopping_.insert(job.run_id);
     if (job.failures > job.settings.max_restarts + 1) violated("the restart budget was exceeded");
     if (job.phase == "running" && job.failures > job.settings.max_restarts) {
       violated("a round runs beyond the restart budget");

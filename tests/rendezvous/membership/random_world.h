@@ -83,6 +83,7 @@ class RandomWorld {
   void check_ranks(const std::vector<StartRound>& starts);
   void check_roles(
       std::vector<std::pair<StartRound, std::string>> starts);  // with the nodes' roles
+  void take_back_exclusions();
   void check_jobs();
   // `before`: what the status was. A message of another round changes nothing.
   void check_ignored(const std::string& type, const std::string& before, const Actions& actions);
@@ -100,6 +101,7 @@ class RandomWorld {
   const Clock::time_point began_{std::chrono::hours(1)};
   Clock::time_point now_ = began_;
   std::map<std::string, std::set<std::string>> excluded_;  // of live jobs: node keys
+  std::set<std::string> stopping_;                         // jobs whose round was being stopped
   std::deque<Agent> agents_;
   std::map<ConnectionId, Agent*> by_connection_;
   std::map<std::string, std::uint64_t> round_of_job_;
