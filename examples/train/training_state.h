@@ -14,7 +14,8 @@
 
 namespace ddprun::train {
 
-// What must not change where a training goes on. All else may: ranks, threads, backend, epochs.
+// What must not change where a training goes on. All else may: ranks, threads, backend, epochs
+// (where no schedule counts on them).
 struct RunIdentity {
   int batch_size = 0;
   int accumulate = 1;

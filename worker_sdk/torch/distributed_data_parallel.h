@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // DistributedDataParallel for LibTorch: any torch::nn::Module, trained on every rank with the same
-// averaged gradients. PyTorch's algorithm and its defaults; docs/ddp.md explains it.
+// averaged gradients. PyTorch's algorithm and, but for the size of buckets, its defaults;
+// docs/ddp.md explains it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of modes_test.py and hook_modes_test.py: DistributedDataParallel's modes, each a
 // training whose twin is in modes_twin.py.
-//   ddp_modes_worker OUT CASE…   trains each case, writes OUT.<case>.<dtype>.<rank>.
-//   CASE+COMPRESSION,
-//                                float32 alone: with that hook; OUT.<case>.plan has the parameters'
-//                                numbers, a line per bucket, at first and in the end, and
-//                                OUT.<case>.q PowerSGD's first Qs
-//   ddp_modes_worker errors      what must be refused; exit status 0 where it is
+//
+//   ddp_modes_worker OUT CASE…
+//
+// trains each case and writes OUT.<case>.<dtype>.<rank>. A case CASE+COMPRESSION is of float32
+// alone and has that hook: OUT.<case>.plan gets the parameters' numbers, a line per bucket, at
+// first and in the end, and OUT.<case>.q PowerSGD's first Qs.
+//
+//   ddp_modes_worker errors
+//
+// tries what must be refused, and exits with 0 where it is.
 #include <torch/torch.h>
 
 #include <algorithm>

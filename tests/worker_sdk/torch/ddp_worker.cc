@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of the tests of DistributedDataParallel (run_ddp_worker.py starts them):
-//   ddp_worker equality DTYPES ACCUMULATE WEIGHTS DATA_DIR OUT  trains 20 steps, writes
-//   OUT.<dtype>.<rank> ddp_worker overlap | mismatch | unused | misuse | state              checks;
-//   exit status 0 where they hold
+// One rank of the tests of DistributedDataParallel (ddp_test.py, equality_test.py):
+//
+//   ddp_worker equality DTYPES ACCUMULATE WEIGHTS DATA_DIR OUT
+//
+// trains 20 steps and writes OUT.<dtype>.<rank>;
+//
+//   ddp_worker overlap|mismatch|unused|misuse|state
+//
+// checks, and exits with 0 where all holds.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -30,7 +35,7 @@ constexpr int kNumSteps = 20;
 constexpr std::int64_t kBatchSize = 8;  // per rank and backward
 constexpr BucketLimits kSmallBuckets{.first_bytes = 1024, .cap_bytes = 8192};
 
-// Convolution, batch norm (buffers) and linear layers; run_ddp_worker.py has its twin.
+// Convolution, batch norm (buffers) and linear layers; pytorch_twin.py has its twin.
 struct SmallNetImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
     x = torch::max_pool2d(torch::relu(norm(conv(x))), 2).flatten(1);

@@ -11,9 +11,9 @@ namespace ddprun {
 
 // Sums of different scales are no 8 bit integers, so all ranks' codes are gathered and each rank
 // adds them up: average = Σ scale · code / world size, in float32, in the order of the ranks. A
-// rank receives (world size − 1) · 1.016 bytes per element, whatever the world size; a float32
-// all-reduce is about 8. Non-finite gradients make their block's average NaN. Buckets of other
-// dtypes are averaged as they are. Memory of the CPU only.
+// rank receives 1.016 bytes per element from each other one; a float32 all-reduce is about 8 in
+// all. Non-finite gradients make their block's average NaN. Buckets of other dtypes are averaged as
+// they are. Memory of the CPU only.
 class Int8Hook : public CommHook {
  public:
   void prepare(std::span<const GradBucket> buckets, Communicator& communicator) override;
