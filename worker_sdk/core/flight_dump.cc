@@ -81,7 +81,10 @@ int write_and_rename(const std::string& path, const std::string& text) {
     }
     done += static_cast<std::size_t>(size);
   }
-  return ::rename(temporary.c_str(), path.c_str()) == 0 ? 0 : errno;
+  if (::rename(temporary.c_str(), path.c_str()) == 0) return 0;
+  const int error = errno;
+  ::unlink(temporary.c_str());
+  return error;
 }
 
 }  // namespace

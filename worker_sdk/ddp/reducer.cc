@@ -28,6 +28,7 @@ Reducer::Reducer(Communicator& communicator, std::vector<ParameterSpec> paramete
 }
 
 Reducer::~Reducer() {
+  if (pipeline_) return;  // it ends what is under way, without the hook's next steps
   const auto under_way = [](const WorkPtr& work) { return !work->is_completed(); };
   if (std::none_of(works_.begin(), works_.end(), under_way)) return;
   communicator_.abort("gradients were dropped while they were averaged");

@@ -69,10 +69,10 @@ void StepRecorder::forward_begins(Clock::time_point at) {
 std::optional<StepParts> StepRecorder::step_ends(const IterationTrace& trace) {
   const auto begun = std::exchange(forward_, std::nullopt);
   const Clock::duration waited = std::exchange(loader_, {});
-  const auto before = std::exchange(previous_, begun ? begun : previous_);
+  const auto before = std::exchange(previous_, begun ? trace.finished : previous_);
   if (num_steps_++ == 0 || !begun) return std::nullopt;
   StepParts step;
-  step.step = before ? between(*before, *begun) : nanoseconds{0};
+  step.step = before ? between(*before, trace.finished) : nanoseconds{0};
   step.forward = between(*begun, trace.first_ready);
   step.backward = between(trace.first_ready, trace.backward_end);
   step.communication = communication_of(trace);

@@ -25,7 +25,7 @@ Distribution distribution_of(std::vector<double> values);
 // Times are seconds.
 struct StepStatistics {
   std::size_t num_steps = 0;   // that communicated; the first one, which warms up, isn't in it
-  Distribution step;           // from one forward's begin to the next one's
+  Distribution step;           // from the end of one averaging to that of the next
   Distribution forward;        // until the first gradient: with the loss and what lies between
   Distribution backward;       // from the first gradient to the last
   Distribution communication;  // some bucket was under way
@@ -55,7 +55,7 @@ class StepRecorder {
 
  private:
   std::optional<Clock::time_point> forward_;   // of the step under way
-  std::optional<Clock::time_point> previous_;  // of the step before
+  std::optional<Clock::time_point> previous_;  // when the step before was over
   Clock::duration loader_{};
   std::size_t num_steps_ = 0;     // that ended
   std::vector<StepParts> steps_;  // a ring

@@ -232,6 +232,23 @@ class Checkpoints(harness.Case):
         self.assertEqual(done.stdout.splitlines()[-1], os.path.basename(path_of(room, 24)))
         self.assertNotIn(".tmp", done.stdout)
 
+    def test_a_checkpoint_is_on_the_disk_before_it_has_its_name_and_the_name_after_it(self):
+        """In the system calls: fsync of the temporary file, rename, fsync of the directory."""
+        directory, calls = self.scratch(), os.path.join(self.scratch(), "calls")
+        done = subprocess.run(["strace", "-f", "--seccomp-bpf", "-y", "-o", calls, "-e",
+                               "trace=fsync,fdatasync,rename,renameat,renameat2", TRAIN, "--epochs=1", "--seed=5",
+                               "--threads=1", "--checkpoint-dir", directory], env=harness.environment(), text=True,
+                              timeout=120, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(calls) as file:
+            ours = [line for line in file if directory in line]
+        renamed = [number for number, line in enumerate(ours) if re.search(r"rename\w*\(", line)]
+        self.assertTrue(renamed, ours)
+        for number in renamed:
+            temporary = re.search(r'rename\w*\((?:\w+(?:<[^>]*>)?, )?"([^"]*)"', ours[number]).group(1)
+            self.assertRegex(ours[number - 1], rf"fsync\(\d+<{re.escape(temporary)}>\) += 0", "".join(ours))
+            self.assertRegex(ours[number + 1], rf"fsync\(\d+<{re.escape(directory)}>\) += 0", "".join(ours))
+
     def test_a_limit_on_file_sizes_is_like_a_full_disk(self):
         # One rank: several share memory, for which the limit counts, too.
         directory = self.scratch()

@@ -153,3 +153,21 @@ TEST_CASE("CommHook: its error ends backward, and what is under way is ended bef
     for (const auto& call : calls) CHECK(call.work->waited);
   }
 }
+
+TEST_CASE("CommHook: a backward that breaks off is ended without the hook's next steps") {
+  std::vector<RecordingCommunicator::Call> calls;
+  std::shared_ptr<DiaryHook> hook;
+  {
+    Fixture f(2);
+    hook = f.hook;
+    f.mark({2, 1});
+    calls = f.communicator.calls;
+    REQUIRE_FALSE(calls.empty());
+    for (const auto& call : calls) {
+      call.work->on_wait = [&] { CHECK(f.communicator.num_buffers == 1); };
+    }
+    hook->diary.clear();
+  }
+  CHECK(hook->diary.empty());
+  CHECK(calls.back().work->waited);
+}

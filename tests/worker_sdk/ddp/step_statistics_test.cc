@@ -78,6 +78,18 @@ TEST_CASE("StepRecorder: each step's parts are handed on, but for those that are
   CHECK_FALSE(recorder.step_ends({}));
 }
 
+TEST_CASE(
+    "StepRecorder: a step's duration is that of its own parts, the update before it included") {
+  StepRecorder recorder;
+  const Clock::time_point begin{100s};
+  add_step(recorder, begin, 500ms);  // warms up: until begin + 500 ms
+  const auto first = add_step(recorder, begin + 505ms, 15ms);
+  const auto second = add_step(recorder, begin + 600ms, 12ms);
+  REQUIRE((first && second));
+  CHECK(first->step == 20ms);
+  CHECK(second->step == 92ms);
+}
+
 TEST_CASE("StepRecorder: buckets that overlap are counted once, hidden ones are not exposed") {
   StepRecorder recorder;
   const Clock::time_point at{100s};
