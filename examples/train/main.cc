@@ -50,7 +50,8 @@ int say(const std::string& what, int exit_status) {
 // LibTorch says of memory that the allocator of the CPU didn't get nothing but a text.
 int say(const c10::Error& error) {
   const std::string text = error.what_without_backtrace();
-  const bool no_memory = text.find("can't allocate memory") != std::string::npos;
+  const bool no_memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+                         text.find("can't allocate memory") != std::string::npos;
   return say((no_memory ? "out of memory: " : "LibTorch: ") + text.substr(0, text.find('\n')),
              no_memory ? kSystemRefused : kFailed);
 }

@@ -30,6 +30,7 @@ namespace ddprun::train {
 namespace {
 
 constexpr std::int64_t kTestBatch = 256;
+constexpr std::chrono::seconds kLossInterval{1};
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -107,6 +108,8 @@ class Trainer {
   std::unique_ptr<TrainingCheckpoint> checkpoint_;  // null: --checkpoint-dir isn't given
   TrainingState state_;
   std::vector<double> step_ms_;
+  double last_loss_ = 0;  // that was computed
+  Clock::time_point loss_due_{};
 };
 
 // Images and labels of a batch. Threads of the loader make it on the CPU, the training's own thread
@@ -312,7 +315,7 @@ void Trainer::shadow_others(DdpBase::Join& join) {
   state_.step += result.num_shadowed;
   std::vector<torch::Tensor> of_optimizer;
   for (const NamedTensor& each : optimization_.named_tensors()) of_optimizer.push_back(each.tensor);
-  torch_adapter::broadcast_tensors(of_optimizer, result.source_rank, communicator_);
+  torch_adapter::broadcast_tensors(of_optimizer, result.source_rank, communicator_, device_);
 }
 
 // The mean loss over the batch; its gradients are there. `done`: of this epoch's samples, before.
@@ -358,9 +361,13 @@ void Trainer::train_step(Share& share, ProgressState& shown) {
   share.done += batch[1].size(0);
   ++shown.step;
   const bool is_shown = progress_.due(shown);
-  // A GPU's loss is waited for where it is shown only.
-  if (is_shown || !device_.is_cuda()) shown.loss = loss.item<double>();
-  report(shown.loss, batch[1].size(0));
+  // A GPU's loss is waited for where it is shown, and once a second for who watches the job.
+  const bool is_told = is_shown || !device_.is_cuda() || start >= loss_due_;
+  if (is_told) {
+    last_loss_ = shown.loss = loss.item<double>();
+    loss_due_ = start + kLossInterval;
+  }
+  report(last_loss_, batch[1].size(0));
   if (!is_shown) return;
   shown.samples_per_second = static_cast<double>(share.done - share.first) * communicator_.size() /
                              seconds_since(share.start);

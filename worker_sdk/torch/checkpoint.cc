@@ -275,7 +275,7 @@ std::optional<SavedState> Checkpoint::load(const std::vector<NamedTensor>& tenso
           .metadata;
   std::vector<at::Tensor> all;
   for (const NamedTensor& each : tensors) all.push_back(each.tensor);
-  torch_adapter::broadcast_tensors(all, 0, communicator_);
+  torch_adapter::broadcast_tensors(all, 0, communicator_, device_);
   place.step = state.step;
   state.has_own =
       sharded_ && place.size == communicator_.size() && load_own(directory_->path_of(place), own);

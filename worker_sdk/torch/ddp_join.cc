@@ -45,7 +45,7 @@ JoinResult DdpBase::Impl::finish_join() {
     if (round.averages) ++result.num_shadowed;
   }
   result.source_rank = round.source_rank;
-  broadcast_tensors(state_, round.source_rank, communicator_);
+  broadcast_tensors(state_, round.source_rank, communicator_, device_);
   leave_join();
   return result;
 }
@@ -55,7 +55,7 @@ void DdpBase::Impl::shadow(const JoinRound& round) {
   if (round.averages && communicator_.progress()) communicator_.progress()->count_step();
   if (round.averages && reducer_->wants_rebuild()) form_final_buckets();
   if (options_.broadcast_buffers && sends_buffers_) {
-    broadcast_tensors(buffers_, round.source_rank, communicator_);
+    broadcast_tensors(buffers_, round.source_rank, communicator_, device_);
   }
   sends_buffers_ = round.averages;
   if (!round.averages) return;

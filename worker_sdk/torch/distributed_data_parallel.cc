@@ -69,7 +69,7 @@ DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
   check_same_model(state, entries_of(options_), communicator_, device_);
   const std::vector<ParameterSpec> trainable = trainable_parameters(state);
   check_nobody_averages();
-  broadcast_tensors(state_, 0, communicator_);
+  broadcast_tensors(state_, 0, communicator_, device_);
   reducer_.emplace(communicator_, trainable, options_.buckets);
   usage_.emplace(mode_of(options_), names_);
   if (usage_->mode() == UsageMode::kFindUnused) {
@@ -344,7 +344,7 @@ void DdpBase::Impl::before_forward() {
     if (averages_ && reducer_->wants_rebuild()) form_final_buckets();
   }
   if (options_.broadcast_buffers && sends_buffers_) {
-    broadcast_tensors(buffers_, buffers_from, communicator_);
+    broadcast_tensors(buffers_, buffers_from, communicator_, device_);
   }
   // As PyTorch: after a local step buffers may differ until the next averaged one has run.
   sends_buffers_ = with_gradients && averages_;

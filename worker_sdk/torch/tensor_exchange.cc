@@ -67,15 +67,16 @@ Device comm_device_of(const at::TensorBase& tensor) {
   return {};
 }
 
-void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root,
-                       Communicator& communicator) {
+void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communicator& communicator,
+                       c10::Device device) {
   if (communicator.size() == 1 || tensors.empty()) return;
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> small;
   std::int64_t small_bytes = 0;
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() == 0) continue;
-    if (tensor.nbytes() >= kTravelsAloneBytes && tensor.is_non_overlapping_and_dense()) {
+    const bool is_large = tensor.nbytes() >= kTravelsAloneBytes;
+    if (is_large && tensor.device() == device && tensor.is_non_overlapping_and_dense()) {
       communicator.broadcast(bytes_of(tensor), root);
       continue;
     }
@@ -83,7 +84,7 @@ void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root,
     small_bytes += padded_size_of(tensor);
   }
   if (small.empty()) return;
-  const at::Tensor staging = empty_bytes(small_bytes, small.front().device());
+  const at::Tensor staging = empty_bytes(small_bytes, device);
   std::vector<at::Tensor> places;
   std::int64_t offset = 0;
   for (const at::Tensor& tensor : small) {

@@ -17,10 +17,11 @@ namespace ddprun::torch_adapter {
 DType dtype_of(const at::TensorBase& tensor, const std::string& what);
 Device comm_device_of(const at::TensorBase& tensor);
 
-// After: every rank's tensors hold root's values. Any dtype and layout but sparse; sizes, dtypes
-// and strides are the same on all ranks. Small tensors travel together.
-void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root,
-                       Communicator& communicator);
+// After: every rank's tensors hold root's values. Any dtype, device and layout but sparse; sizes,
+// dtypes and strides are the same on all ranks. Small tensors, and those that are not on `device`
+// (where the communicator wants buffers), travel together.
+void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communicator& communicator,
+                       c10::Device device);
 
 // After: `bytes` is root's, whatever its size was. `device`: where the communicator wants buffers.
 void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c10::Device device);
