@@ -146,7 +146,7 @@ agent::NodeAgentOptions Job::agent_options() const {
   const bool is_static = plan_.rendezvous.mode == RendezvousMode::kStatic;
   agent::NodeAgentOptions options;
   options.connect_to = claim_.connect_to;
-  options.security = {plan_.token, plan_.tls_client};
+  options.security = {plan_.token, plan_.tls_client, plan_.rendezvous.endpoint.host};
   options.command = worker_command(plan_);
 
   membership::AgentOptions& machine = options.machine;

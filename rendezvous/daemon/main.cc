@@ -240,6 +240,9 @@ int main(int argc, char** argv) {
     return fail("--listen: \"" + listen +
                 "\" is no host; for a port on all interfaces give :" + listen);
   }
+  if (app.count("--token-file") > 0 && flags.token_file.empty()) {
+    return fail("--token-file: no file given");
+  }
   const std::string wrong = wrong_with_state(flags, app.count("--durability") > 0);
   if (!wrong.empty()) return fail(wrong);
   set_up_log(flags.verbose);

@@ -2,6 +2,7 @@
 #include "rendezvous/journal/journal.h"
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "common/error.h"
@@ -67,7 +68,7 @@ void Journal::write(std::vector<Commit> commits) {
     if (std::exchange(failing_, false)) {
       say(LogLevel::kInfo, concat(file_->path().string(), " is written again, and up to date"));
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     if (!std::exchange(failing_, true)) {
       say(LogLevel::kError,
           concat(error.what(),

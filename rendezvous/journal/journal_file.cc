@@ -116,11 +116,6 @@ JournalFile::JournalFile(const fs::path& directory, Durability durability)
                 concat(directory.string(), " is in use by ", holder_of(lock_.get()),
                        "; give each ddprund a directory of its own"));
   }
-  // For our eyes only; SQLite's other files take its mode.
-  if (!UniqueFd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600))) {
-    throw Error(ErrorCode::kUnavailable,
-                concat("can't write to ", path_.string(), ": ", errno_text(errno)));
-  }
   try {
     open();
     salvaged_ = {};
@@ -159,6 +154,11 @@ void JournalFile::step(Statement& statement) {
 }
 
 void JournalFile::open() {
+  // For our eyes only; SQLite's other files take its mode.
+  if (!UniqueFd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600))) {
+    throw Error(ErrorCode::kUnavailable,
+                concat("can't write to ", path_.string(), ": ", errno_text(errno)));
+  }
   sqlite3* opened = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
   const int code = sqlite3_open_v2(path_.c_str(), &opened, flags, nullptr);
@@ -294,8 +294,8 @@ void JournalFile::note_commit() {
 }
 
 void JournalFile::commit(const Batch& batch) {
-  step(begin_);
   try {
+    step(begin_);
     for (const RowChange& row : batch) {
       Statement& change = row.content ? put_ : erase_;
       sqlite3_bind_text(change.get(), 1, row.key.data(), static_cast<int>(row.key.size()),
@@ -313,7 +313,7 @@ void JournalFile::commit(const Batch& batch) {
     sqlite3_bind_int64(put_clock_.get(), 3, commits_ + 1);
     step(put_clock_);
     step(commit_);
-  } catch (const Error&) {
+  } catch (...) {
     if (sqlite3_get_autocommit(database_.get()) == 0) {
       sqlite3_step(rollback_.get());
       sqlite3_reset(rollback_.get());

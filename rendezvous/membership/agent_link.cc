@@ -59,6 +59,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
       : endpoint_(std::move(endpoint)),
         token_(std::move(security.token)),
         tls_(std::move(security.tls)),
+        certificate_host_(std::move(security.certificate_host)),
         on_event_(std::move(on_event)),
         on_failed_attempt_(std::move(on_failed_attempt)),
         io_(io),
@@ -239,7 +240,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     boost::system::error_code ignored;
     opening_->wire().socket().set_option(tcp::no_delay(true), ignored);
     if (!tls_) return upgrade();
-    const std::string host = endpoint_.host.empty() ? "127.0.0.1" : endpoint_.host;
+    std::string host = certificate_host_.empty() ? endpoint_.host : certificate_host_;
+    if (host.empty()) host = "127.0.0.1";
     opening_->wire().async_connect_tls(tls_, host, guard([this](boost::system::error_code error) {
                                          error ? tls_failed(error) : upgrade();
                                        }));
@@ -283,6 +285,9 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     const std::string what = error == websocket::error::upgrade_declined
                                  ? concat("it answered HTTP ", response_.result_int())
                                  : error.message();
+    if (has_been_welcome_) {  // the rendezvous may only be away: something else answers for it
+      return attempt_failed(concat("what listens there is no rendezvous (", what, ")"), false);
+    }
     last_failure_ = concat("what listens there is not a ddprun rendezvous (", what, ")");
     give_up();
   }
@@ -449,6 +454,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   const Endpoint endpoint_;
   const std::shared_ptr<const Secret> token_;  // second owners: its other users; null: none
   const security::TlsContext tls_;             // likewise
+  const std::string certificate_host_;         // empty: endpoint_'s
 
   // io thread only.
   std::function<void(const AgentEvent&)> on_event_;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "common/endpoint.h"
 #include "common/secret.h"
@@ -19,6 +20,8 @@ namespace ddprun::membership {
 struct LinkSecurity {
   std::shared_ptr<const Secret> token;  // second owners: its other users
   security::TlsContext tls;
+  std::string certificate_host =
+      {};  // what the certificate must be for; empty: the endpoint's host
 };
 
 class AgentLink {

@@ -121,7 +121,9 @@ void Job::take_rank_wish(const Node& node, TimePoint now, Actions& out) {
   const NodeId other = std::exchange(holder->second, node.id);
   // An agent that was started again before its predecessor's grace was over takes its place.
   if (!state_.nodes.at(other).gone) {
-    lose(other, false, "a new agent came with its node rank", now, out);
+    // One that has not come back yet after a restart of the rendezvous may live where it is.
+    const bool is_silent = state_.nodes.at(other).returning;
+    lose(other, is_silent, "a new agent came with its node rank", now, out);
   }
 }
 
@@ -149,7 +151,7 @@ void Job::come_back(Node& node, ConnectionId connection, const ConnectionFacts& 
          out);
     returned(node);
     if (ended()) return erase(node.id, out);
-    return lose(node.id, false, how, now, out);
+    return lose(node.id, true, how, now, out);  // its workers live until it has read that
   }
   returned(node);
   log(out, LogLevel::kInfo, concat(describe(node), " is back"));
@@ -259,6 +261,7 @@ void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now
   if (member) {
     member_lost(what, now, out);
   } else {
+    form_if_ready(now, out);  // it may have been the last one that the round waited for
     tell_waiting(now, out);
   }
   unnoticed_ = {};

@@ -3,6 +3,7 @@
 // back from it.
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -90,7 +91,7 @@ Actions JobTable::restore(const journal::Rows& rows, Clock::duration clock_shift
     next_number_ = std::max(next_number_, number + 1);
     try {
       add(std::make_unique<Job>(options_, number, read_job(of_job, clock_shift), now, out));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {  // of JSON, too
       const std::string what =
           concat("job number ", number, " of the journal is lost: ", error.what(),
                  "; its agents are refused and end with 75");

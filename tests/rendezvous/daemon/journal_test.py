@@ -3,11 +3,13 @@
 """ddprund --state-dir: killed at any moment and started again, jobs go on and no worker notices."""
 import errno
 import glob
+import http.server
 import json
 import os
 import random
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
@@ -99,6 +101,35 @@ class Journal(harness.Case):
             self.assertIn("the rendezvous is back", done.stderr)
         self.assertEqual(self.pids(1), pids)
         self.assertEqual(self.pids(2), {})
+
+    def test_something_else_that_answers_meanwhile_ends_no_job(self):
+        """A proxy whose server is away, or who took the port."""
+        asked = []
+
+        class Away(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked.append(self.path)
+                self.send_error(502)
+
+            def log_message(self, *_):
+                pass
+
+        self.serve()
+        agents = self.agents()
+        pids = self.wait_for_round(1)
+        self.kill()
+        with http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Away) as proxy:
+            thread = threading.Thread(target=proxy.serve_forever)
+            thread.start()
+            wait_until(lambda: len(asked) >= 4, "both agents have asked it twice")
+            proxy.shutdown()
+            thread.join()
+        self.serve()
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(self.pids(1), pids)
 
     def test_killed_at_random_moments_nothing_is_decided_twice(self):
         """Three rounds fail and are restarted while the daemon is killed again and again."""
@@ -240,7 +271,7 @@ class Journal(harness.Case):
 
     def test_bad_flags(self):
         for flags, what in ((["--durability=ram"], '"ram" is neither process nor disk'),
-                            (["--state-dir", ""], "no directory given"),
+                            (["--state-dir", ""], "no directory given"), (["--token-file", ""], "no file given"),
                             (["--state-dir=/proc/none"], "can't write to /proc/none")):
             with self.subTest(flags):
                 done = subprocess.run([harness.DDPRUND, "--listen=127.0.0.1:0", *flags], text=True,

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rendezvous that is killed and goes on from its journal.
+#include "rendezvous/journal/row.h"
+#include "tests/rendezvous/membership/script.h"
+
+namespace ddprun::membership::testing {
+namespace {
+
+using ddprun::test::Contains;
+
+MachineOptions journalled() {
+  MachineOptions options;
+  options.journalled = true;
+  return options;
+}
+
+journal::Rows rows_of(JobTable& table) {
+  journal::Rows rows;
+  for (const journal::RowChange& row : table.take_changes()) {
+    if (row.content) rows[row.key] = *row.content;
+  }
+  return rows;
+}
+
+// The agents' connections end; what they do next is theirs.
+std::unique_ptr<Script> restarted(Script& before) {
+  const journal::Rows rows = rows_of(before.table);
+  auto after = std::make_unique<Script>(1, 0, journalled());
+  after->settings = before.settings;
+  after->timeouts = before.timeouts;
+  after->agents = before.agents;
+  after->now = before.now;
+  after->last_connection = before.last_connection;
+  for (const Action& action : after->table.restore(rows, Clock::duration::zero(), after->now)) {
+    if (const auto* log = std::get_if<action::Log>(&action)) after->logs.push_back(log->text);
+  }
+  return after;
+}
+
+TEST_CASE("Restore: who has not come back is waited for, and then done without") {
+  Script before(2, 0, journalled());
+  before.settings.max_nodes = 4;
+  for (const char* name : {"a", "b", "c"}) before.join(name);
+  REQUIRE(before.round("a") == 0);
+  const auto j = restarted(before);
+  j->join("a");
+  j->join("b");
+  j->wait_alive(5s);
+  CHECK(j->round("a") == 0);
+  j->wait_alive(60s);  // restore_grace, the fence, the last call
+  CHECK(j->round("a") == 1);
+  CHECK(j->round("b") == 1);
+}
+
+TEST_CASE("Restore: a round goes on when its nodes are back; budgets are what they were") {
+  Script before(2, 1, journalled());
+  for (const char* name : {"a", "b"}) before.join(name);
+  before.fails("a", 1, 7);
+  for (const char* name : {"a", "b"}) before.says(name, WorkersStopped{1, 1});
+  REQUIRE(before.round("b") == 2);
+  const auto j = restarted(before);
+  CHECK_THAT(j->logs.back(), Contains("running, round 2; its 2 nodes have 10000 ms"));
+  for (const char* name : {"a", "b"}) j->join(name);
+  j->fails("b", 2, 9);
+  for (const char* name : {"a", "b"}) j->says(name, WorkersStopped{2, 1});
+  REQUIRE(j->last<JobEnd>("a") != nullptr);
+  CHECK(j->last<JobEnd>("a")->exit_code == 9);
+}
+
+TEST_CASE("Restore: what was decided and not heard of is said when the node is back") {
+  Script before(1, 0, journalled());
+  before.join("a");
+  before.agents["a"].channel = {};  // StartRound was kept and never arrived
+  before.agents["a"].received.clear();
+  const auto j = restarted(before);
+  j->join("a");
+  CHECK(j->round("a") == 1);
+}
+
+TEST_CASE("Restore: rows that make no sense cost their job alone, whatever is wrong with them") {
+  Script before(1, 0, journalled());
+  before.join("a");
+  const journal::Rows whole = rows_of(before.table);
+  const char* const wrong[] = {"",
+                               "[]",
+                               "{}",
+                               "null",
+                               "{\"phase\":99}",
+                               "{\"deadlines\":[]}",
+                               "{\"join\":\"x\"}",
+                               "{\"rank_labels\":7}",
+                               "{\"entries\":[[1]]}"};
+  for (const auto& [key, content] : whole) {
+    for (const char* text : wrong) {
+      journal::Rows rows = whole;
+      rows[key] = text;
+      JobTable table(journalled(), [] { return std::string("s"); });
+      INFO(key << " = " << text);
+      const Actions actions = table.restore(rows, Clock::duration::zero(), before.now);
+      REQUIRE_FALSE(actions.empty());
+      const auto* log = std::get_if<action::Log>(&actions.front());
+      REQUIRE(log != nullptr);
+      if (table.idle()) CHECK_THAT(log->text, Contains("of the journal is lost"));
+    }
+  }
+  journal::Rows rows = whole;
+  rows.erase(rows.begin());
+  JobTable table(journalled(), [] { return std::string("s"); });
+  table.restore(rows, Clock::duration::zero(), before.now);
+  CHECK(table.idle());
+  for (const journal::RowChange& row : table.take_changes()) CHECK_FALSE(row.content);
+}
+
+}  // namespace
+}  // namespace ddprun::membership::testing
