@@ -70,6 +70,7 @@ TlsContext make_server_context(const TlsFiles& files) {
   TlsContext context = make_context(ssl::context::tls_server);
   SSL_CTX* native = context->native_handle();
   load_own(native, files);
+  ::SSL_CTX_set_num_tickets(native, 0);  // who resumed a session would not show a certificate again
   if (files.verify_client) {
     load_authorities(native, files);
     ::SSL_CTX_set_verify(native, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);

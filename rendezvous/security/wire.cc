@@ -5,10 +5,13 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
+#include <boost/asio/error.hpp>
 #include <boost/asio/ip/address.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
 
 #include "common/log.h"
+#include "common/random_id.h"
 
 namespace ddprun::security {
 
@@ -69,6 +72,22 @@ std::string alert_trouble(unsigned long code) {
   }
 }
 
+// False: OpenSSL takes no such name.
+bool expect_certificate_for(SSL* ssl, const std::string& host) {
+  error_code not_numeric;
+  asio::ip::address address = asio::ip::make_address(host, not_numeric);
+  if (not_numeric) {
+    return ::SSL_set_tlsext_host_name(ssl, host.c_str()) == 1 &&
+           ::SSL_set1_host(ssl, host.c_str()) == 1;
+  }
+  if (address.is_v6()) {  // "fe80::1%eth0": certificates know no interfaces
+    asio::ip::address_v6 plain = address.to_v6();
+    plain.scope_id(0);
+    address = plain;
+  }
+  return ::X509_VERIFY_PARAM_set1_ip_asc(::SSL_get0_param(ssl), address.to_string().c_str()) == 1;
+}
+
 }  // namespace
 
 void Wire::async_accept_tls(const TlsContext& context, Handshaken done) {
@@ -82,13 +101,11 @@ void Wire::async_connect_tls(const TlsContext& context, const std::string& host,
   state_->host = host;
   state_->tls.emplace(state_->socket, *context);
   SSL* ssl = state_->tls->native_handle();
-  error_code not_numeric;
-  asio::ip::make_address(host, not_numeric);
-  if (not_numeric) {
-    ::SSL_set_tlsext_host_name(ssl, host.c_str());
-    ::SSL_set1_host(ssl, host.c_str());
-  } else {
-    ::X509_VERIFY_PARAM_set1_ip_asc(::SSL_get0_param(ssl), host.c_str());
+  if (!expect_certificate_for(ssl, host)) {  // without it any certificate would do
+    asio::post(state_->socket.get_executor(), [done = std::move(done)]() mutable {
+      done(asio::error::make_error_code(asio::error::invalid_argument));
+    });
+    return;
   }
   state_->tls->async_handshake(asio::ssl::stream_base::client, std::move(done));
 }
@@ -99,8 +116,8 @@ std::string Wire::binding() const {
   const int made = ::SSL_export_keying_material(
       state_->tls->native_handle(), reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
       kBindingLabel, sizeof(kBindingLabel) - 1, nullptr, 0, 1);
-  // Without it a proof would not be tied to anything: one that no other side can make, then.
-  return made == 1 ? bytes : "no binding";
+  // Without it a proof would not be tied to anything: one that the other side can't make, then.
+  return made == 1 ? bytes : random_id();
 }
 
 std::string Wire::tls_trouble(const error_code& error) const {
