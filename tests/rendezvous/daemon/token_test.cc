@@ -94,6 +94,8 @@ TEST_CASE("Token: nothing that is said before the proof is heard") {
              Contains("refused ") && !Contains("welcome"));
   const std::string text(2000, 'x');  // more than a proof may have
   CHECK_THAT(daemon.exchange_frames(text_frame(text)), !Contains("still open"));
+  CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.0\r\n\r\n"),
+             Contains("200 OK"));  // it has said so
   daemon.stop();
   CHECK_THAT(all_lines(), !Contains("joined") && Contains("no proof of the token (--token-file)") &&
                               Contains("a message is larger than allowed"));
