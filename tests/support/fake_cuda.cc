@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <ranges>
 
 #include "common/check.h"
 #include "tests/support/fake_stream.h"
@@ -90,6 +91,7 @@ int FakeCuda::num_live_objects() const {
 }
 
 void FakeCuda::forget_live_objects() {
+  for (const int device : std::views::iota(0, num_devices_)) synchronize_streams(device);
   std::lock_guard lock(mutex_);
   num_forgotten_ = static_cast<int>(streams_.size() + events_.size() + allocations_.size());
 }
@@ -210,17 +212,21 @@ nccl::CudaResult FakeCuda::memory_allocate(void** data, std::size_t size_bytes) 
   return nccl::kCudaSuccess;
 }
 
-// As cudaFree: first waits for everything that the device has to do.
-nccl::CudaResult FakeCuda::memory_free(void* data) {
-  std::vector<std::shared_ptr<FakeStream>> streams;
+void FakeCuda::synchronize_streams(int device) {
+  std::vector<std::shared_ptr<FakeStream>> streams{
+      default_streams_[static_cast<std::size_t>(device)]};
   {
     std::lock_guard lock(mutex_);
     for (const auto& [handle, stream] : streams_) {
-      if (stream->device() == current_device) streams.push_back(stream);
+      if (stream->device() == device) streams.push_back(stream);
     }
   }
-  default_streams_[static_cast<std::size_t>(current_device)]->synchronize();
   for (const auto& stream : streams) stream->synchronize();
+}
+
+// As cudaFree: first waits for everything that the device has to do.
+nccl::CudaResult FakeCuda::memory_free(void* data) {
+  synchronize_streams(current_device);
   std::lock_guard lock(mutex_);
   if (allocations_.erase(data) == 0) return kInvalidValue;
   std::free(data);

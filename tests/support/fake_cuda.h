@@ -38,7 +38,7 @@ class FakeCuda : public nccl::CudaApi {
 
   // Streams, events and allocations that nobody has freed.
   int num_live_objects() const;
-  // What is alive now was left behind on purpose.
+  // What is alive now was left behind on purpose. Returns when all that was enqueued has run.
   void forget_live_objects();
 
   nccl::CudaResult device_count(int* count) override;
@@ -68,6 +68,7 @@ class FakeCuda : public nccl::CudaApi {
   };
   nccl::CudaResult fault(const std::string& function);
   std::shared_ptr<FakeStream> find(nccl::Stream stream);
+  void synchronize_streams(int device);
 
   const int num_devices_;
   mutable std::mutex mutex_;
