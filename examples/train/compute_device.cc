@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/train/compute_device.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/Generator.h>
+#include <torch/cuda.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 
 #include "common/env_names.h"
@@ -18,6 +22,16 @@ void set_compute_threads(int num_threads, int local_world_size) {
     num_threads = std::max(1, cores / std::max(1, local_world_size));
   }
   at::set_num_threads(num_threads);
+}
+
+void seed_generator(c10::Device device, std::uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+void synchronize(c10::Device device) {
+  if (device.is_cuda()) torch::cuda::synchronize(device.index());
 }
 
 }  // namespace ddprun::train

@@ -22,7 +22,7 @@
 #include "examples/train/compute_device.h"
 #include "examples/train/idx_file.h"
 #include "examples/train/options.h"
-#include "examples/train/trainer.h"
+#include "examples/train/training.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/core/solo_communicator.h"
 #include "worker_sdk/torch/load_cuda.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The net that `train` trains. Heavy: includes LibTorch's modules; for trainer.cc alone.
+// The net that `train` trains. Heavy: includes LibTorch's modules; for model.cc alone.
 #pragma once
 
 #include <torch/nn/modules/conv.h>

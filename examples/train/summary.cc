@@ -22,6 +22,15 @@ boost::json::value number(double value) {
 
 }  // namespace
 
+std::string describe(const EpochResult& result, int num_epochs) {
+  char line[160];
+  std::snprintf(line, sizeof line,
+                "epoch %d/%d  loss %.4f  test loss %.4f  test accuracy %.4f  %.0f samples/s",
+                result.epoch, num_epochs, result.train_loss, result.test_loss, result.test_accuracy,
+                result.samples_per_second);
+  return line;
+}
+
 std::string traffic_text(const GradientTraffic& traffic, std::uint64_t num_steps) {
   const auto megabytes = [&](std::uint64_t bytes) {
     return static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(1, num_steps)) /
@@ -54,7 +63,6 @@ std::string to_json(const Summary& summary) {
                                    {"test_accuracy", accuracy},
                                    {"first_step", summary.first_step},
                                    {"last_step", summary.last_step},
-                                   {"median_step_ms", summary.median_step_ms},
                                    {"compress", summary.compress},
                                    {"steps", boost::json::parse(to_json(summary.steps))},
                                    {"gradient_bytes", summary.traffic.uncompressed_bytes},

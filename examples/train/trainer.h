@@ -1,33 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop over the SDK: sampler, DistributedDataParallel, optimiser, evaluation.
-// No torch header here: main and the rest compile without.
+// The training loop over the SDK: epochs and their steps, and where a checkpoint is saved. No torch
+// header here.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 
-#include "examples/train/idx_file.h"
+#include "common/clock.h"
+#include "examples/train/evaluation.h"
+#include "examples/train/model.h"
 #include "examples/train/options.h"
+#include "examples/train/place.h"
 #include "examples/train/progress.h"
-#include "examples/train/summary.h"
-#include "worker_sdk/core/communicator.h"
-#include "worker_sdk/core/session.h"
+#include "examples/train/training_checkpoint.h"
+#include "examples/train/training_data.h"
+#include "examples/train/training_state.h"
 
 namespace ddprun::train {
 
-// This process' place in the job.
-struct Place {
-  Communicator& communicator;
-  Session* session = nullptr;  // null: no launcher
-  int device = 0;
-};
+// All calls are collective and from one thread. Errors are the communicator's, the checkpoint's,
+// DistributedDataParallel's.
+class Trainer {
+ public:
+  // The references outlive this object. Trains on `device`.
+  Trainer(const Options& options, const DataSet& data, const Place& place, c10::Device device,
+          Progress& progress);
 
-// Trains until options.num_epochs epochs are done, those before a checkpoint included, and reports
-// each through `progress`. Collective. On GPU `device` where the communicator is NCCL's, else
-// on the CPU. Every rank returns the same losses and accuracies; nullopt: the job was asked to
-// leave, at the same step on all ranks, and what it needs to go on is saved if there is a
-// checkpoint directory. Throws Error: the communicator's (the message names the lost rank), the
-// checkpoint's (checkpoint.h).
-std::optional<Summary> run_training(const Options& options, const DataSet& data, const Place& place,
-                                    Progress& progress);
+  // Goes on from the newest checkpoint where there is one.
+  void resume(const DataSet& data);
+
+  // One more epoch, or the rest of the one under way. False: asked to leave before it was done; it
+  // is saved then, if there is a checkpoint directory.
+  bool run_epoch();
+
+  // What was saved is on disk when it returns.
+  void finish_saving();
+
+  const TrainingState& state() const { return state_; }
+  DdpBase& ddp() { return model_.ddp(); }
+  // That the training waited for its batches.
+  double loading_seconds();
+
+ private:
+  // Of the epoch under way, in this process alone.
+  struct Share {
+    Totals totals;
+    Clock::time_point start;
+    std::int64_t first, done;  // of this rank's samples
+  };
+
+  bool train(Share& share);
+  void train_step(Share& share, ProgressState& shown);
+  std::vector<MicroBatch> parts_of(std::int64_t batch, std::int64_t done) const;
+  void shadow_others(DdpBase::Join& join);
+  bool asked_to_leave();
+  void check_finite() const;
+  void save_within(const Share& share);
+  void save();
+  void set_phase(ProgressPhase phase);
+
+  const Options& options_;
+  Communicator& communicator_;
+  Session* const session_;  // null: no launcher
+  Progress& progress_;
+  const c10::Device device_;
+  TrainingData data_;
+  Model model_;
+  std::unique_ptr<TrainingCheckpoint> checkpoint_;  // null: --checkpoint-dir isn't given
+  TrainingState state_;
+  double last_loss_ = 0;  // that was computed
+  Clock::time_point loss_due_{};
+};
 
 }  // namespace ddprun::train

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/train/model.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <optional>
+
+#include "examples/train/net.h"
+#include "worker_sdk/torch/hook_state.h"
+#include "worker_sdk/torch/tensor_exchange.h"
+
+namespace ddprun::train {
+namespace {
+
+std::shared_ptr<NetImpl> make_net(const Options& options, c10::Device device) {
+  torch::manual_seed(options.seed);
+  auto net = std::make_shared<NetImpl>();
+  net->float32_convolutions = options.amp == AmpChoice::kFp16 && device.is_cpu();
+  net->to(device);
+  return net;
+}
+
+DdpOptions ddp_options(const Options& options, std::shared_ptr<CommHook> hook) {
+  return {.comm_hook = std::move(hook),
+          .find_unused_parameters = options.find_unused_parameters,
+          .static_graph = options.static_graph};
+}
+
+}  // namespace
+
+Model::Model(const Options& options, Communicator& communicator, c10::Device device,
+             std::uint64_t steps_per_epoch)
+    : communicator_(communicator),
+      device_(device),
+      net_(make_net(options, device)),
+      hook_(make_comm_hook(options.compression)),
+      ddp_(std::make_unique<DistributedDataParallel<NetImpl>>(*net_, communicator,
+                                                              ddp_options(options, hook_))),
+      optimization_(std::make_unique<Optimization>(options, *net_, *ddp_, communicator, device,
+                                                   steps_per_epoch)) {}
+
+Model::~Model() = default;
+
+DdpBase& Model::ddp() { return *ddp_; }
+
+void Model::begin_training() { net_->train(); }
+
+at::Tensor Model::evaluate(const at::Tensor& pixels) {
+  const torch::NoGradGuard no_grad;
+  net_->eval();
+  return net_->forward(pixels);
+}
+
+at::Tensor Model::backward(const at::Tensor& pixels, const at::Tensor& labels,
+                           const std::vector<MicroBatch>& parts) {
+  at::Tensor sum;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    std::optional<DdpBase::NoSync> local;
+    if (i + 1 < parts.size()) local.emplace(*ddp_);
+    at::Tensor loss;
+    {
+      const Autocast mixed = optimization_->autocast();
+      loss = torch::nll_loss((*ddp_)(pixels.narrow(0, parts[i].first, parts[i].count)),
+                             labels.narrow(0, parts[i].first, parts[i].count));
+    }
+    if (parts.size() > 1) loss = loss * parts[i].weight;
+    optimization_->scaled(loss).backward();
+    sum = sum.defined() ? sum + loss.detach() : loss.detach();
+  }
+  return sum;
+}
+
+std::vector<NamedTensor> Model::replicated_tensors() {
+  std::vector<NamedTensor> tensors = optimization_->named_tensors();
+  for (const auto& item : net_->named_parameters()) tensors.push_back({item.key(), item.value()});
+  for (const auto& item : net_->named_buffers()) tensors.push_back({item.key(), item.value()});
+  return tensors;
+}
+
+std::vector<NamedTensor> Model::tensors_to_load() {
+  std::vector<NamedTensor> tensors = replicated_tensors();
+  if (!hook_) return tensors;
+  for (NamedTensor& each : hook_tensors(*hook_)) tensors.push_back(std::move(each));
+  return tensors;
+}
+
+std::vector<NamedTensor> Model::tensors_to_save() {
+  std::vector<NamedTensor> tensors = replicated_tensors();
+  if (!hook_) return tensors;
+  for (NamedTensor& each : hook_tensors_to_save(*hook_, communicator_)) {
+    tensors.push_back(std::move(each));
+  }
+  return tensors;
+}
+
+void Model::broadcast_optimizer(int root) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& each : optimization_->named_tensors()) tensors.push_back(each.tensor);
+  torch_adapter::broadcast_tensors(tensors, root, communicator_, device_);
+}
+
+bool Model::is_finite() const {
+  const torch::NoGradGuard no_grad;
+  at::Tensor sum = torch::zeros({}, torch::TensorOptions().dtype(torch::kDouble).device(device_));
+  for (const at::Tensor& parameter : net_->parameters()) sum += parameter.sum(torch::kDouble);
+  return std::isfinite(sum.item<double>());
+}
+
+}  // namespace ddprun::train
