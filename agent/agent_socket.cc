@@ -112,6 +112,8 @@ struct Connection {
   std::optional<int> local_rank;  // set: it said hello
   bool has_no_place = false;      // it came before its node had one
   bool waits_for_place = false;   // and has said that it waits for it
+  bool keeps_record = false;
+  bool owes_record = false;  // it was asked for it, and has not answered
   Allowance allowance;
 };
 using ConnectionPtr = std::shared_ptr<Connection>;  // second owner: its reads under way
@@ -127,7 +129,8 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
         events_(std::move(events)),
         file_(std::in_place, directory),
         listener_(io),
-        pause_(io) {
+        pause_(io),
+        record_timer_(io) {
     UniqueFd listener(::fcntl(file_->fd(), F_DUPFD_CLOEXEC, 0));
     if (!listener) throw_system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
     listener_.assign(listener.get());
@@ -171,9 +174,18 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
 
   void ask_for_records() {
     for (const ConnectionPtr& each : connections_) {
-      if (!each->local_rank || each->has_no_place) continue;
-      send_with_memory(each->socket.native_handle(), dump_line(), -1);
+      if (!each->keeps_record || each->has_no_place) continue;
+      each->owes_record |= send_with_memory(each->socket.native_handle(), dump_line(), -1);
     }
+    record_timer_.expires_after(kRecordTime);
+    record_timer_.async_wait([self = shared_from_this()](const error_code& error) {
+      if (!error && !self->closed_) self->forgive_records();
+    });
+  }
+
+  void when_recorded(std::function<void()> call) {
+    recorded_ = std::move(call);
+    tell_if_recorded();
   }
 
   void close() {
@@ -181,11 +193,31 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     error_code ignored;
     listener_.close(ignored);
     pause_.cancel();
+    record_timer_.cancel();
+    recorded_ = nullptr;
     close_connections();
     file_.reset();
   }
 
  private:
+  void tell_if_recorded() {
+    if (!recorded_) return;
+    for (const ConnectionPtr& each : connections_) {
+      if (each->owes_record) return;
+    }
+    std::exchange(recorded_, nullptr)();
+  }
+
+  // Time is over.
+  void forgive_records() {
+    for (const ConnectionPtr& each : connections_) {
+      if (!std::exchange(each->owes_record, false) || !recorded_) continue;
+      say_once(concat("local rank ", *each->local_rank,
+                      " did not write its flight recorder within ", kRecordTime.count(), " ms"));
+    }
+    tell_if_recorded();
+  }
+
   bool has_bytes(const ConnectionPtr& connection) const {
     int count = 0;
     return connections_.contains(connection) &&
@@ -281,6 +313,12 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     if (std::holds_alternative<WaitForPlace>(line)) {
       connection->waits_for_place = connection->has_no_place;
       events_.said(local_rank, line);
+    } else if (std::holds_alternative<KeepsRecord>(line)) {
+      connection->keeps_record = true;
+    } else if (std::holds_alternative<Recorded>(line) &&
+               std::exchange(connection->owes_record, false)) {
+      events_.said(local_rank, line);
+      tell_if_recorded();
     } else if (!connection->allowance.take(Clock::now())) {
       say_once(concat("local rank ", local_rank, " sends too many events: some are dropped"));
     } else if (const auto* unknown = std::get_if<UnknownLine>(&line)) {
@@ -329,6 +367,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     connection->hello_timer.cancel();
     connection->socket.close(ignored);
     connections_.erase(connection);
+    tell_if_recorded();
   }
 
   void close_connections() {
@@ -350,6 +389,8 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   std::optional<SocketFile> file_;  // empty: closed
   stream_descriptor listener_;
   boost::asio::steady_timer pause_;
+  boost::asio::steady_timer record_timer_;  // of those who were asked last
+  std::function<void()> recorded_;          // set: somebody waits for the answers
   std::set<ConnectionPtr> connections_;
   std::set<std::string> said_;
   bool closed_ = false;
@@ -375,6 +416,10 @@ AgentSocket::AgentSocket(boost::asio::io_context& io, ProgressPages& pages,
 AgentSocket::~AgentSocket() { impl_->close(); }
 
 void AgentSocket::ask_for_records() { impl_->ask_for_records(); }
+
+void AgentSocket::when_recorded(std::function<void()> call) {
+  impl_->when_recorded(std::move(call));
+}
 
 void AgentSocket::read_pending() { impl_->read_pending(); }
 

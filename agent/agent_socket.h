@@ -4,6 +4,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,7 +19,8 @@ namespace ddprun::agent {
 
 // Called from the io context.
 struct AgentSocketEvents {
-  // FirstStep, ExcludeNode, StopJob or WaitForPlace, of the worker `local_rank`.
+  // FirstStep, ExcludeNode, StopJob, WaitForPlace, OperationFailed or Recorded, of the worker
+  // `local_rank`.
   std::function<void(int local_rank, const WorkerLine&)> said;
   std::function<void(LogLevel, const std::string&)> tell;  // one line for the user
 };
@@ -51,9 +53,15 @@ class AgentSocket {
   // What the warden removes where the agent can't any more.
   const std::string& directory() const;
 
-  // Asks every worker that is connected to write its flight recorder. Never waits: who doesn't take
-  // it isn't asked.
+  // Asks every worker that keeps a flight recorder to write it. Never waits: who doesn't take it
+  // isn't asked.
   void ask_for_records();
+
+  // Calls once, now or later in the io context: when all who were asked have answered or gone, at
+  // most kRecordTime after they were asked. A second call takes the place of the first; null: of
+  // none.
+  static constexpr std::chrono::milliseconds kRecordTime{2'000};
+  void when_recorded(std::function<void()> call);
 
   // Hears at once what has arrived: a worker's last words come before the news of its end.
   void read_pending();

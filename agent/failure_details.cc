@@ -31,8 +31,10 @@ void FailureDetails::begin_round(std::uint64_t round, const std::string& log_dir
                                  const std::string& directory) {
   error_files_.begin_round(round, log_directory, directory);
   log_directory_ = log_directory;
+  directory_ = directory;
   memory_kills_.begin_round();
   failed_operations_.clear();
+  records_.clear();
 }
 
 std::string FailureDetails::error_file(std::uint64_t round, int local_rank) const {
@@ -43,12 +45,24 @@ void FailureDetails::operation_failed(int local_rank, const OperationFailed& fai
   failed_operations_.emplace(local_rank, failed);
 }
 
+bool FailureDetails::stays(const std::string& file) const {
+  return !file.empty() && (directory_.empty() || !file.starts_with(directory_ + "/"));
+}
+
+std::vector<std::string> FailureDetails::flight_recorders() const {
+  std::vector<std::string> files;
+  for (const auto& [local_rank, file] : records_) {
+    if (stays(file)) files.push_back(file);
+  }
+  return files;
+}
+
 void FailureDetails::add_to(membership::WorkerFailure& failure, std::uint64_t round,
                             const std::vector<CommunicatorState>& communicators) {
   const auto failed = failed_operations_.find(failure.local_rank);
   if (failed != failed_operations_.end()) {
     failure.operation = failed_operation_text(failed->second);
-    if (!log_directory_.empty()) failure.flight_recorder = failed->second.file;
+    if (stays(failed->second.file)) failure.flight_recorder = failed->second.file;
   } else {
     failure.operation = whereabouts_text(communicators, Clock::now());
   }

@@ -36,6 +36,10 @@ class FailureDetails {
 
   // A worker said so; what it says first counts.
   void operation_failed(int local_rank, const OperationFailed& failed);
+  // Its flight recorder is written there; empty: nowhere.
+  void recorded(int local_rank, const std::string& file) { records_[local_rank] = file; }
+  // Those of the round that stay when it is over, by local rank.
+  std::vector<std::string> flight_recorders() const;
 
   // To be called at once: the private error file goes with the round. `communicators`: what its
   // progress page says.
@@ -47,7 +51,12 @@ class FailureDetails {
   LogWriter* const writer_;
   MemoryKills memory_kills_;
   std::string log_directory_;
-  std::map<int, OperationFailed> failed_operations_;  // of the round, by local rank
+  std::string directory_;  // goes with the round; empty: there is none
+  // Of the round, by local rank.
+  std::map<int, OperationFailed> failed_operations_;
+  std::map<int, std::string> records_;
+
+  bool stays(const std::string& file) const;
 };
 
 }  // namespace ddprun::agent

@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "agent/operation_report.h"
 #include "agent/output/round_logs.h"
 #include "agent/preflight/node_checks.h"
 #include "common/error.h"
@@ -105,6 +106,10 @@ void NodeAgent::on_worker_line(std::uint64_t round, int local_rank, const Worker
     if (const auto* first = std::get_if<FirstStep>(&line)) on_first_step(round, local_rank, *first);
     if (const auto* failed = std::get_if<OperationFailed>(&line)) {
       failure_details_.operation_failed(local_rank, *failed);
+      if (is_worth_recording(*failed)) handle(event::RecordsWanted{round});
+    }
+    if (const auto* recorded = std::get_if<Recorded>(&line)) {
+      failure_details_.recorded(local_rank, recorded->file);
     }
     return;
   }
@@ -189,6 +194,9 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                    request_stop(Clock::now() + request.notice);
                  },
                  [this](const action::StopWorkers& stop) { stop_workers(stop); },
+                 [this](const action::Record&) {
+                   if (socket_) socket_->ask_for_records();
+                 },
                  [this](const action::Inspect& inspect) {
                    if (socket_) socket_->ask_for_records();
                    if (monitor_) monitor_->inspect(inspect.inquiry);
@@ -365,11 +373,12 @@ void NodeAgent::stop_workers(const action::StopWorkers& stop) {
     stop_later_ = true;
     return;
   }
-  if (workers_) {
-    workers_->stop(stop.grace, stop.signal_number);
-  } else {
-    handle(event::WorkersGone{round_});
-  }
+  if (!workers_) return handle(event::WorkersGone{round_});
+  const auto stop_now = [this, stop] {
+    if (workers_) workers_->stop(stop.grace, stop.signal_number);
+  };
+  if (socket_) socket_->when_recorded(stop.after_records ? stop_now : std::function<void()>());
+  if (!socket_ || !stop.after_records) stop_now();
 }
 
 WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {

@@ -87,6 +87,8 @@ class NodeAgent {
 
   bool has_reached_rendezvous() const { return reached_; }
   int node_rank() const { return node_rank_; }  // of the latest round; −1 before the first
+  // Files that this node's workers left in the latest round, and that stay.
+  std::vector<std::string> flight_recorders() const { return failure_details_.flight_recorders(); }
 
  private:
   void handle(membership::AgentEvent event);

@@ -40,6 +40,10 @@ std::string failed_operation_text(const OperationFailed& failed) {
                 " waited in it for ", time);
 }
 
+bool is_worth_recording(const OperationFailed& failed) {
+  return failed.code == "timeout" || failed.code == "protocol error";
+}
+
 std::string whereabouts_text(const std::vector<CommunicatorState>& communicators,
                              Clock::time_point now) {
   const CommunicatorState* oldest = nullptr;

@@ -78,6 +78,8 @@ WorkerLine parse_worker_line(std::string_view line) {
                    fields.has("exit_code") ? fields.small("exit_code", 1, 255) : 1};
   }
   if (type == "operation_failed") return operation_failed(object, fields);
+  if (type == "keeps_record") return KeepsRecord{};
+  if (type == "recorded") return Recorded{line_of(fields, "file", kMaxReasonBytes)};
   return UnknownLine{one_line(clean_utf8(type, 64))};
 }
 

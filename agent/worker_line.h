@@ -41,12 +41,18 @@ struct OperationFailed {
   std::string message;
   std::string file;
 };
+// This connection answers "dump", with Recorded.
+struct KeepsRecord {};
+// The flight recorder is written: the agent asked for it, or an operation failed.
+struct Recorded {
+  std::string file;  // valid UTF-8 of one line; empty: it could not be
+};
 // An event of a later version.
 struct UnknownLine {
   std::string type;
 };
 using WorkerLine = std::variant<Hello, WaitForPlace, FirstStep, ExcludeNode, StopJob,
-                                OperationFailed, UnknownLine>;
+                                OperationFailed, KeepsRecord, Recorded, UnknownLine>;
 
 inline constexpr std::size_t kMaxReasonBytes = 1024;
 
@@ -58,7 +64,7 @@ WorkerLine parse_worker_line(std::string_view line);
 // The agent's answers to hello, with '\n'.
 std::string welcome_line();
 std::string refused_line(std::string_view reason);
-// To any worker: write the flight recorder.
+// To a worker that keeps one: write the flight recorder.
 std::string dump_line();
 // To a worker that was started before its node had a place: the line, then its `bytes` bytes, each
 // "NAME=value" ended by a zero byte.

@@ -129,7 +129,10 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
     if (!failure->log_files.empty()) {
       line("", "all of this node: " + agent::LogTree::run_directory_of(failure->log_files.front()));
     }
-    if (!failure->flight_recorder.empty()) line("recorder", failure->flight_recorder);
+    if (const std::string& file = failure->flight_recorder; !file.empty()) {
+      line("recorder", file);
+      line("", "all of this node: " + agent::LogTree::of_all_ranks(file));
+    }
     line("others", others(verdict, context));
     for (const std::string& victim : verdict.victims) line("victim", victim);
   } else {

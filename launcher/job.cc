@@ -362,7 +362,8 @@ void Job::say_what_goes_on(const std::vector<std::string>& jobs) {
 void Job::finish(const membership::agent_action::Exit& exit) {
   if (exit_) return;
   exit_ = exit;
-  for (const std::string& problem : records_->ended(exit, agent_->node_rank())) {
+  for (const std::string& problem :
+       records_->ended(exit, agent_->node_rank(), agent_->flight_recorders())) {
     tell(LogLevel::kWarning, problem);
   }
   const auto own_file = find_variable(plan_.environment, env::kErrorFile);

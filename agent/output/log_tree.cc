@@ -137,6 +137,17 @@ std::string LogTree::run_directory_of(const std::string& log_file) {
   return fs::path(log_file).parent_path().parent_path().parent_path().string();
 }
 
+std::string LogTree::of_all_ranks(const std::string& file) {
+  const fs::path path(file);
+  std::string stem = path.stem().string();
+  const std::size_t digits = stem.find_last_not_of("0123456789") + 1;
+  if (digits == stem.size()) {
+    return (path.parent_path().parent_path() / "*" / path.filename()).string();
+  }
+  stem.replace(digits, std::string::npos, "*");
+  return (path.parent_path() / (stem + path.extension().string())).string();
+}
+
 std::string LogTree::filtered_file(const std::string& attempt, OutputStream stream) {
   return attempt + "/filtered_" + name_of(stream);
 }

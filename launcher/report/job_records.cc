@@ -86,14 +86,16 @@ void JobRecords::listen(agent::NodeAgentEvents& events) {
 }
 
 std::vector<std::string> JobRecords::ended(const membership::agent_action::Exit& exit,
-                                           int node_rank) {
+                                           int node_rank,
+                                           const std::vector<std::string>& flight_recorders) {
   std::vector<std::string> problems;
   if (event_log_) event_log_->ended(exit.verdict, Clock::now());
   if (event_file_.is_open() && !event_file_) {
     problems.emplace_back("--event-log-handler: not all events could be written to their file");
   }
   if (!file_) return problems;
-  std::string text = report_.text(exit.verdict, exit.local, node_rank, Clock::now());
+  std::string text =
+      report_.text(exit.verdict, exit.local, node_rank, Clock::now(), flight_recorders);
   if (file_->is_stdout()) {
     for_stdout_ = std::move(text);
   } else if (const std::string problem = file_->write(text); !problem.empty()) {

@@ -30,7 +30,8 @@ class JobRecords {
 
   // The job is over: the last events, and the report, unless that is for stdout. Returns what could
   // not be written, each in one line.
-  std::vector<std::string> ended(const membership::agent_action::Exit& exit, int node_rank);
+  std::vector<std::string> ended(const membership::agent_action::Exit& exit, int node_rank,
+                                 const std::vector<std::string>& flight_recorders);
 
   // The report that is for stdout, behind all of the workers' output. Likewise.
   std::vector<std::string> print();

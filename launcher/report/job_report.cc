@@ -118,7 +118,8 @@ std::string JobReport::utc(Clock::time_point at) const {
 }
 
 std::string JobReport::text(const membership::JobEnd& verdict, bool local, int node_rank,
-                            Clock::time_point now) const {
+                            Clock::time_point now,
+                            const std::vector<std::string>& flight_recorders) const {
   json::object out;
   out["version"] = kVersion;
   out["state"] = state_of(verdict);
@@ -165,6 +166,7 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
   here["num_workers"] = options_.num_workers;
   here["decided_by"] = local ? "this node" : "rendezvous";
   here["rounds"] = std::move(rounds);
+  here["flight_recorders"] = texts_of(flight_recorders, flight_recorders.size());
   out["written_by"] = std::move(here);
   return json::serialize(out) + "\n";
 }

@@ -38,9 +38,10 @@ class JobReport {
   void workers_run(Clock::time_point now);  // all of this node's
 
   // One line, ended by "\n". `local`: decided here, not by the rendezvous. `node_rank` −1: it never
-  // had one.
+  // had one. `flight_recorders`: files of this node's workers.
   std::string text(const membership::JobEnd& verdict, bool local, int node_rank,
-                   Clock::time_point now) const;
+                   Clock::time_point now,
+                   const std::vector<std::string>& flight_recorders = {}) const;
 
  private:
   struct Round {

@@ -99,6 +99,10 @@ struct RankStalled {
   std::uint64_t round = 0;
   RankReport report;
 };
+// A worker of `round` says what makes the records of all its ranks worth keeping.
+struct RecordsWanted {
+  std::uint64_t round = 0;
+};
 // The answer to Inspect.
 struct RanksInspected {
   std::uint64_t round = 0;
@@ -133,9 +137,9 @@ using AgentEvent =
                  agent_event::WorkersRunning, agent_event::WorkerFailed,
                  agent_event::WorkersSucceeded, agent_event::WorkersFenced, agent_event::WorkerAsks,
                  agent_event::WorkersLeft, agent_event::Warned, agent_event::FirstStepDone,
-                 agent_event::WorkersGone, agent_event::RankStalled, agent_event::RanksInspected,
-                 agent_event::StepsTimed, agent_event::Signal, agent_event::Abandoned,
-                 agent_event::Timer>;
+                 agent_event::WorkersGone, agent_event::RankStalled, agent_event::RecordsWanted,
+                 agent_event::RanksInspected, agent_event::StepsTimed, agent_event::Signal,
+                 agent_event::Abandoned, agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {
@@ -190,6 +194,12 @@ struct RequestStop {
 struct StopWorkers {
   std::chrono::milliseconds grace{0};
   int signal_number = SIGTERM;
+  // Not before the flight recorders that were asked for are written, or 2 s after that.
+  bool after_records = false;
+};
+// Have the workers write their flight recorders; no event follows. Once per round.
+struct Record {
+  std::uint64_t round = 0;
 };
 // Find out what each rank of the round is in → RanksInspected, within 2 s.
 struct Inspect {
@@ -214,6 +224,7 @@ using AgentAction =
                  agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
                  agent_action::CloseStore, agent_action::Spawn, agent_action::Prewarm,
                  agent_action::Lease, agent_action::RequestStop, agent_action::StopWorkers,
-                 agent_action::Inspect, agent_action::Tell, agent_action::Exit>;
+                 agent_action::Record, agent_action::Inspect, agent_action::Tell,
+                 agent_action::Exit>;
 
 }  // namespace ddprun::membership

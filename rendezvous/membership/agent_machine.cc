@@ -178,8 +178,8 @@ void AgentMachine::Impl::on(const agent_event::LinkDown& event) {
   } else {
     end_lease();  // what ended a connection may be the rendezvous' own end: nobody takes over
   }
-  if (failed_) stop_workers(join_.timeouts.stop_grace);  // the round is over, whoever hears of it
-  if (was_down) return;                                  // Connect is under way
+  if (failed_) stop_in_order();  // the round is over, whoever hears of it
+  if (was_down) return;          // Connect is under way
   if (!reach_deadline_) {
     tell(LogLevel::kWarning, concat("lost the rendezvous at ", to_string(options_.endpoint), " (",
                                     event.reason, "); trying to come back"));

@@ -56,6 +56,7 @@ class AgentMachine::Impl {
   void hear(const StopRound& stop);
   void hear(const membership::Inspect& inspect);
   void hear(const HangVerdict& verdict);
+  void hear(const membership::Record& record);
   void hear(const JobEnd& end);
   void hear(const Refused& refused);
 
@@ -85,11 +86,15 @@ class AgentMachine::Impl {
   void on(const agent_event::FirstStepDone& event);
   void on(const agent_event::WorkersGone& event);
   void on(const agent_event::RankStalled& event);
+  void on(const agent_event::RecordsWanted& event);
   void on(const agent_event::RanksInspected& event);
+  void record();  // once per round
   void on(const agent_event::StepsTimed& event);
 
   // May be called again; a shorter grace shortens the wait.
-  void stop_workers(std::chrono::milliseconds grace);
+  void stop_workers(std::chrono::milliseconds grace, bool after_records = false);
+  // The round is over: in order, and what is being recorded first.
+  void stop_in_order() { stop_workers(join_.timeouts.stop_grace, true); }
 
   // Until when the rendezvous can't have started another round without this node's workers.
   void renew_lease();
@@ -151,6 +156,7 @@ class AgentMachine::Impl {
   std::uint64_t round_ = 0;
   bool prewarmed_ = false;                 // workers wait for a round
   bool failed_ = false;                    // a worker of round_ failed
+  bool recorded_ = false;                  // Record was emitted for round_
   WorkerFailure failure_;                  // if failed_
   std::optional<Stalled> stalled_unsaid_;  // while there was no link
   std::uint64_t last_step_ = 0;            // of round_, once its workers are gone

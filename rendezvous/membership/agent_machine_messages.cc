@@ -93,6 +93,7 @@ void AgentMachine::Impl::hear(const StartRound& start) {
   patience_until_.reset();  // between rounds each wait is news
   round_ = start.round;
   failed_ = false;
+  recorded_ = false;
   if (is_overdue()) return decline();
   workers_ = Workers::kLive;
   prewarmed_ = false;
@@ -131,7 +132,7 @@ void AgentMachine::Impl::hear(const Preempt& preempt) {
 void AgentMachine::Impl::hear(const StopRound& stop) {
   if (exit_ || stop.round != round_ || workers_ != Workers::kLive) return;
   tell(LogLevel::kWarning, concat("round ", round_, " is over: ", stop.reason));
-  stop_workers(join_.timeouts.stop_grace);
+  stop_in_order();
 }
 
 void AgentMachine::Impl::hear(const membership::Inspect& inspect) {
@@ -146,12 +147,16 @@ void AgentMachine::Impl::hear(const HangVerdict& verdict) {
   for (const std::string& line : verdict.lines) tell(LogLevel::kWarning, "  " + line);
 }
 
+void AgentMachine::Impl::hear(const membership::Record& wanted) {
+  if (!exit_ && wanted.round == round_ && workers_ == Workers::kLive) record();
+}
+
 void AgentMachine::Impl::hear(const JobEnd& end) {
   emit(Send{channel_.plain(Ack{})});
   awaiting_job_end_ = false;
   end_lease();
   exit_ = Exit{end, false};
-  stop_workers(join_.timeouts.stop_grace);
+  stop_in_order();
 }
 
 void AgentMachine::Impl::hear(const Refused& refused) {

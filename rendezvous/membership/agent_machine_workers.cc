@@ -22,7 +22,7 @@ void AgentMachine::Impl::on(const agent_event::WorkerFailed& event) {
   if (event.died_at) date_failure(*event.died_at);
   if (exit_) return;
   say(WorkerFailed{round_, failure_});
-  if (link_ != Link::kUp) stop_workers(join_.timeouts.stop_grace);
+  if (link_ != Link::kUp) stop_in_order();
 }
 
 void AgentMachine::Impl::on(const agent_event::WorkersSucceeded& event) {
@@ -98,6 +98,17 @@ void AgentMachine::Impl::on(const agent_event::RankStalled& event) {
   }
 }
 
+// The other nodes' ranks hear of it through the rendezvous, before the end of the round.
+void AgentMachine::Impl::on(const agent_event::RecordsWanted& event) {
+  if (event.round != round_ || workers_ != Workers::kLive || recorded_) return;
+  say(membership::RecordsWanted{round_});
+  record();
+}
+
+void AgentMachine::Impl::record() {
+  if (!std::exchange(recorded_, true)) emit(agent_action::Record{round_});
+}
+
 void AgentMachine::Impl::on(const agent_event::RanksInspected& event) {
   mention(event.round, Inspection{round_, event.inquiry, event.ranks});
 }
@@ -106,13 +117,13 @@ void AgentMachine::Impl::on(const agent_event::StepsTimed& event) {
   mention(event.round, StepTimes{round_, event.ranks, event.training});
 }
 
-void AgentMachine::Impl::stop_workers(std::chrono::milliseconds grace) {
+void AgentMachine::Impl::stop_workers(std::chrono::milliseconds grace, bool after_records) {
   if (workers_ == Workers::kNone) return;
   const TimePoint until = now_ + grace + options_.stop_margin;
   if (workers_ == Workers::kStopping && stop_deadline_ && *stop_deadline_ <= until) return;
   workers_ = Workers::kStopping;
   stop_deadline_ = until;
-  emit(StopWorkers{grace, stop_signal_});
+  emit(StopWorkers{grace, stop_signal_, after_records});
 }
 
 void AgentMachine::Impl::renew_lease() {

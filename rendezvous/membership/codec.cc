@@ -43,6 +43,7 @@ const char* name_of(const WorkersLeft&) { return "workers_left"; }
 const char* name_of(const Preempted&) { return "preempted"; }
 const char* name_of(const Preempt&) { return "preempt"; }
 const char* name_of(const Leave&) { return "leave"; }
+const char* name_of(const RecordsWanted&) { return "records_wanted"; }
 const char* name_of(const CutOff&) { return "cut_off"; }
 const char* name_of(const Stalled&) { return "stalled"; }
 const char* name_of(const Inspection&) { return "inspection"; }
@@ -55,6 +56,7 @@ const char* name_of(const JobEnd&) { return "job_end"; }
 const char* name_of(const Refused&) { return "refused"; }
 const char* name_of(const Inspect&) { return "inspect"; }
 const char* name_of(const HangVerdict&) { return "hang_verdict"; }
+const char* name_of(const Record&) { return "record"; }
 
 HangAction read_hang_action(const JsonFields& in) {
   const std::string name = in.text("hang_action");
@@ -148,6 +150,11 @@ void get(const JsonFields& in, Join& join) {
 }
 
 void put(json::object&, const Ack&) {}
+void put(json::object& out, const RecordsWanted& wanted) {
+  out["round"] = counter_value(wanted.round);
+}
+void get(const JsonFields& in, RecordsWanted& wanted) { wanted.round = in.counter("round"); }
+
 void put(json::object&, const CutOff&) {}
 void get(const JsonFields&, Ack&) {}
 void get(const JsonFields&, CutOff&) {}
@@ -424,6 +431,9 @@ void get(const JsonFields& in, HangVerdict& verdict) {
   verdict.text = in.clipped("text", kMaxShownBytes);
   verdict.lines = in.texts("lines", kMaxVerdictLines, kMaxLineBytes);
 }
+
+void put(json::object& out, const Record& record) { out["round"] = counter_value(record.round); }
+void get(const JsonFields& in, Record& record) { record.round = in.counter("round"); }
 
 // ---- envelopes ----
 

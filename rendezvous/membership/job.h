@@ -74,6 +74,7 @@ class Job {
   void handle(Node& node, const Preempted& message, TimePoint now, Actions& out);
   void handle(Node& node, const Leave& message, TimePoint now, Actions& out);
   void leave_alone(Node& node, const Leave& message, TimePoint now, Actions& out);
+  void handle(Node& node, const RecordsWanted& message, TimePoint now, Actions& out);
   void handle(Node& node, const CutOff& message, TimePoint now, Actions& out);
   void handle(Node& node, const Stalled& message, TimePoint now, Actions& out);
   void handle(Node& node, const Inspection& message, TimePoint now, Actions& out);
@@ -155,6 +156,7 @@ class Job {
   bool changed_ = true;          // since collect_changes(), maybe
   Clock::duration unnoticed_{};  // how long before now the loss or hang came that is being handled
   HangWatch hang_;               // kRunning only
+  std::uint64_t recorded_round_ = 0;  // the last one whose nodes were asked for their records
   // Counts over state_.nodes, kept so that each message costs O(1).
   int num_placeable_ = 0;
   std::array<int, kNumNodePhases> members_in_phase_{};

@@ -134,6 +134,15 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
   unnoticed_ = {};
 }
 
+void Job::handle(Node& node, const RecordsWanted& message, TimePoint, Actions& out) {
+  if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
+  if (std::exchange(recorded_round_, state_.round) == state_.round) return;
+  for (const auto& [id, each] : state_.nodes) {
+    if (!is_member(each) || has_finished(each)) continue;
+    push(state_.nodes.edit(id), Record{state_.round}, out);
+  }
+}
+
 void Job::handle(Node& node, const StepTimes& message, TimePoint, Actions&) {
   if (!is_current(node, message.round)) return;
   if (!message.ranks.empty()) node.step_times = message.ranks;

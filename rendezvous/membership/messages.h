@@ -199,6 +199,12 @@ struct Leave {
   bool alone = false;  // only this node
 };
 
+// An operation of a worker's communicators expired, or the ranks called different ones: what each
+// rank did before is worth keeping. Once per node and round.
+struct RecordsWanted {
+  std::uint64_t round = 0;
+};
+
 // The next four are never numbered: nobody wants to know later.
 
 // The last words of a connection: nothing was heard of the rendezvous for the keep-alive time. The
@@ -228,7 +234,7 @@ struct StepTimes {
 
 using AgentMessage = std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded,
                                   FirstStep, WorkersStopped, WorkerRequest, WorkersLeft, Preempted,
-                                  Leave, CutOff, Stalled, Inspection, StepTimes>;
+                                  Leave, RecordsWanted, CutOff, Stalled, Inspection, StepTimes>;
 
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 
@@ -290,6 +296,12 @@ struct Inspect {
   std::uint64_t inquiry = 0;  // 1, 2, …: an answer to an earlier one says nothing of now
 };
 
+// Some node said RecordsWanted: have each rank of this node write its flight recorder. Once per
+// round.
+struct Record {
+  std::uint64_t round = 0;
+};
+
 // What the comparison of all ranks found, for people; what is done about it comes as StopRound or
 // JobEnd.
 struct HangVerdict {
@@ -319,7 +331,7 @@ struct Refused {
 };
 
 using RendezvousMessage = std::variant<Welcome, Waiting, StartRound, Preempt, StopRound, JobEnd,
-                                       Refused, Inspect, HangVerdict>;
+                                       Refused, Inspect, HangVerdict, Record>;
 
 // One frame. `seq` numbers what must arrive once and in order (1, 2, … per direction and session;
 // 0 = not numbered); `ack` is the highest number received from the other side.

@@ -207,6 +207,60 @@ TEST_CASE("agent socket: what has arrived can be heard at once, before the io co
   rig.socket->read_pending();
 }
 
+TEST_CASE(
+    "agent socket: who waits for the records is told when all that keep one have written it") {
+  Rig rig;
+  Peer keeper(rig), other(rig), goes(rig);
+  for (Peer* peer : {&keeper, &other, &goes}) REQUIRE(peer->greet() == kWelcome);
+  int num_told = 0;
+  const auto count = [&] { ++num_told; };
+  rig.socket->ask_for_records();
+  rig.socket->when_recorded(count);
+  CHECK(num_told == 1);  // nobody keeps one
+
+  keeper.say("{\"type\":\"keeps_record\"}\n");
+  goes.say("{\"type\":\"keeps_record\"}\n");
+  rig.socket->read_pending();
+  rig.socket->ask_for_records();
+  CHECK(keeper.hear() == "{\"type\":\"dump\"}\n");
+  CHECK(goes.hear() == "{\"type\":\"dump\"}\n");
+  rig.socket->when_recorded(count);
+  goes.say("no JSON\n");  // which ends its connection
+  rig.socket->read_pending();
+  CHECK(num_told == 1);
+  for (int i = 0; i < 40; ++i) keeper.say("{\"type\":\"first_step\",\"step\":1}\n");
+  keeper.say("{\"type\":\"recorded\",\"file\":\"/f\"}\n");  // heard all the same
+  rig.socket->read_pending();
+  CHECK(num_told == 2);
+  REQUIRE(std::holds_alternative<Recorded>(rig.said.back().second));
+  CHECK(std::get<Recorded>(rig.said.back().second).file == "/f");
+
+  rig.socket->ask_for_records();
+  rig.socket->when_recorded(count);
+  rig.socket->when_recorded(nullptr);
+  keeper.say("{\"type\":\"recorded\",\"file\":\"/f\"}\n");
+  rig.socket->read_pending();
+  CHECK(num_told == 2);
+}
+
+TEST_CASE("agent socket: a worker that does not answer is waited for no longer than its time") {
+  Rig rig;
+  Peer keeper(rig);
+  REQUIRE(keeper.greet(1, 1) == kWelcome);
+  keeper.say("{\"type\":\"keeps_record\"}\n");
+  rig.socket->read_pending();
+  const auto begun = Clock::now();
+  rig.socket->ask_for_records();
+  bool is_told = false;
+  rig.socket->when_recorded([&] { is_told = true; });
+  CHECK_FALSE(is_told);
+  REQUIRE(rig.wait_for([&] { return is_told; }));
+  CHECK(Clock::now() - begun >= AgentSocket::kRecordTime);
+  CHECK(rig.was_told("local rank 1 did not write its flight recorder within 2000 ms"));
+  rig.socket->when_recorded([&] { is_told = false; });
+  CHECK_FALSE(is_told);  // nobody owes one any more
+}
+
 TEST_CASE("agent socket: only its user can reach it, and nothing stays behind") {
   Rig rig;
   const std::string path = rig.socket->path();

@@ -94,6 +94,12 @@ TEST_CASE("ranks_text: runs are joined, many are counted") {
         "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 2 more");
 }
 
+TEST_CASE("is_worth_recording: a deadline and ranks that parted, not a lost peer alone") {
+  CHECK(is_worth_recording(failed({1}, 2)));
+  CHECK(is_worth_recording(failed({}, 2, "protocol error")));
+  CHECK_FALSE(is_worth_recording(failed({}, 2, "peer lost")));
+}
+
 TEST_CASE("parse_worker_line: operation_failed, and what is none") {
   const auto line = parse_worker_line(
       R"({"type":"operation_failed","code":"timeout","operation":"barrier #3 of communicator 0",)"

@@ -38,6 +38,15 @@ TEST_CASE("failure report: names node, rank, pid, exit code and the last lines")
   }
 }
 
+TEST_CASE("failure report: names the flight recorders") {
+  membership::JobEnd end = failed_job();
+  CHECK_THAT(failure_report(end, {}), !Contains("recorder"));
+  end.first_failure->flight_recorder = "/l/j/attempt_2/1/flight_recorder.json";
+  CHECK_THAT(failure_report(end, {}),
+             Contains("  recorder  /l/j/attempt_2/1/flight_recorder.json\n"
+                      "            all of this node: /l/j/attempt_2/*/flight_recorder.json\n"));
+}
+
 TEST_CASE("own error file: as torchrun leaves it, where the worker left a traceback") {
   membership::WorkerFailure failure = *failed_job().first_failure;
   failure.note = "KeyError: 'a'";

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that part in the middle of a job: the report names the operation and who is missing from it, and every
-rank that saw it leaves its last operations as a file."""
+rank leaves its last operations as a file."""
 import glob
 import json
 import os
+import re
 import time
 
 import harness
@@ -57,14 +58,31 @@ class Recorder(harness.Case):
         failure = self.first_failure()
         self.assertRegex(failure["operation"], "rank 1 never came to " + OPERATION)
         records = self.records()
-        self.assertEqual(list(records), [0], self.transcript)
+        self.assertEqual(sorted(records), [0, 1], self.transcript)
         self.check_record(records[0], 0)
+        # The one that never came was asked for its own before it was ended.
+        self.assertIsNone(records[1]["failure"])
+        self.assertEqual([each["state"] for each in records[1]["operations"]], ["completed"] * 5)
         why = records[0]["failure"]
         self.assertEqual((why["code"], why["missing_ranks"], why["communicator"], why["sequence"]), ("timeout", [1], 0, 6))
         self.assertGreaterEqual(why["waited_ms"], 800)
         with open(failure["flight_recorder"]) as f:  # the report says where it is
             self.assertEqual(json.load(f), records[0])
+        with open(self.report) as f:
+            files = json.load(f)["written_by"]["flight_recorders"]
+        self.assertEqual(files, sorted(glob.glob(f"{self.logs}/**/flight_recorder.json", recursive=True)))
+        self.assertEqual(files[0], failure["flight_recorder"])
+        pattern = re.search(r"recorder  \S+\n +all of this node: (\S+)", done.stderr)
+        self.assertEqual(sorted(glob.glob(pattern.group(1))), files)
         self.assertEqual(glob.glob(f"{self.logs}/**/*.new", recursive=True), [])
+
+    def test_a_rank_that_is_stopped_is_waited_for_two_seconds_and_named(self):
+        begun = time.monotonic()
+        done = self.run_job("stop", "1", "800", flags=["--shutdown-timeout=1"])
+        self.assertEqual(done.returncode, 3, self.transcript)
+        self.assertLess(time.monotonic() - begun, 30)
+        self.assertIn("local rank 1 did not write its flight recorder within 2000 ms", done.stderr)
+        self.assertIn(0, self.records())  # the other one may have written its own when it was continued to end
 
     def test_a_killed_rank_was_in_no_operation(self):
         done = self.run_job("kill")
@@ -94,7 +112,11 @@ class Recorder(harness.Case):
     def test_a_directory_of_its_own(self):
         place = self.scratch()
         self.run_job("sleep", "1", "500", DDPRUN_FLIGHT_RECORDER_DIR=place)
-        self.assertEqual(os.listdir(place), ["rank_0.json"])
+        self.assertEqual(sorted(os.listdir(place)), ["rank_0.json", "rank_1.json"])
+        with open(self.report) as f:
+            report = json.load(f)
+        self.assertEqual(report["first_failure"]["flight_recorder"], f"{place}/rank_0.json")
+        self.assertEqual(report["written_by"]["flight_recorders"], [f"{place}/rank_0.json", f"{place}/rank_1.json"])
         missing = os.path.join(place, "none")
         done = self.run_job("sleep", "1", "500", DDPRUN_FLIGHT_RECORDER_DIR=missing)
         self.assertEqual(done.returncode, 3)

@@ -3,6 +3,7 @@
 // place of the sixth rank RANK (1) does WHAT, then all do a seventh:
 //   sleep       waits for a signal, for ever
 //   kill        kills itself
+//   stop        stops itself: nothing of it runs any more
 //   broadcast   another operation: a broadcast of 4 numbers from rank 0
 //   size, dtype, op   an all-reduce that is not like the others'
 //   nothing
@@ -31,6 +32,7 @@ void do_otherwise(Communicator& world, const std::string& what, std::vector<floa
   doubles.dtype = DType::kFloat64;
   if (what == "sleep") ::pause();
   if (what == "kill") ::kill(::getpid(), SIGKILL);
+  if (what == "stop") ::kill(::getpid(), SIGSTOP);
   if (what == "broadcast") world.broadcast({.data = numbers.data(), .count = 4}, 0);
   if (what == "size") world.all_reduce(fewer, ReduceOp::kSum);
   if (what == "dtype") world.all_reduce(doubles, ReduceOp::kSum);

@@ -61,7 +61,10 @@ TEST_CASE("job report: rounds of this node, with their times") {
   job.round_began(round(2), kBegun + seconds(10));
   membership::JobEnd end = ended_with(0);
   end.rounds = 2;
-  const auto out = parsed(job.text(end, false, 1, kBegun + seconds(12)));
+  const auto out =
+      parsed(job.text(end, false, 1, kBegun + seconds(12), {"/l/0/f.json", "/l/1/f.json"}));
+  CHECK(out.at("written_by").at("flight_recorders") ==
+        boost::json::value{"/l/0/f.json", "/l/1/f.json"});
   CHECK(out.at("began_at") == "2025-11-22T03:15:07Z");
   CHECK(out.at("ended_at") == "2025-11-22T03:15:19Z");
   CHECK(out.at("seconds").as_double() == 12.0);

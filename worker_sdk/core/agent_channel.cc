@@ -163,6 +163,12 @@ bool AgentChannel::operation_failed(const OperationFailure& failure, std::string
                           json_text(file, kMaxReasonBytes), "\"}"));
 }
 
+bool AgentChannel::keeps_record() { return send_line(R"({"type":"keeps_record"})"); }
+
+bool AgentChannel::recorded(std::string_view file) {
+  return send_line(R"({"type":"recorded","file":")" + json_text(file, kMaxReasonBytes) + "\"}");
+}
+
 bool AgentChannel::send_line(const std::string& line) {
   const std::lock_guard lock(mutex_);
   if (is_broken_) return false;

@@ -44,6 +44,10 @@ class AgentChannel {
   bool stop_job(std::string_view reason, int exit_code);  // 1 … 255
   // `file`: where the flight recorder is about to be written; empty: nowhere.
   bool operation_failed(const OperationFailure& failure, std::string_view file);
+  // The flight recorder is written whenever the agent asks. It was, to `file`; empty: it could not
+  // be.
+  bool keeps_record();
+  bool recorded(std::string_view file);
 
  private:
   bool send_line(const std::string& line);

@@ -35,6 +35,7 @@ void RecordKeeper::serve(const std::shared_ptr<AgentChannel>& agent) {
     stop_.reset(::eventfd(0, EFD_CLOEXEC));
     if (!stop_) throw_system_error("eventfd", errno);
     thread_ = start_quiet_thread("ddprun-record", [this, agent] { wait_for_requests(*agent); });
+    agent->keeps_record();
   } catch (const Error& error) {
     log_warning("rank ", env_.rank,
                 ": the agent can't ask for the flight recorder: ", error.what());
@@ -52,14 +53,19 @@ void RecordKeeper::failed(const OperationFailure& failure) {
   if (file_.empty()) return;
   const std::lock_guard lock(file_mutex_);
   has_failure_ = true;
-  write_flight_recorder(file_, flight_recorder_json(progress_.recorder(), env_, &failure));
+  is_written_ =
+      write_flight_recorder(file_, flight_recorder_json(progress_.recorder(), env_, &failure));
+  if (agent) agent->recorded(is_written_ ? file_ : "");
 }
 
 void RecordKeeper::wait_for_requests(AgentChannel& agent) {
   while (agent.await_request(stop_.get())) {
     const std::lock_guard lock(file_mutex_);
-    if (has_failure_) continue;
-    write_flight_recorder(file_, flight_recorder_json(progress_.recorder(), env_, nullptr));
+    if (!has_failure_) {
+      is_written_ =
+          write_flight_recorder(file_, flight_recorder_json(progress_.recorder(), env_, nullptr));
+    }
+    agent.recorded(is_written_ ? file_ : "");
   }
 }
 

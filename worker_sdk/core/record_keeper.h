@@ -41,7 +41,9 @@ class RecordKeeper {
   std::shared_ptr<AgentChannel> agent_;  // guarded by mutex_; second owner: the session
 
   std::mutex file_mutex_;
-  bool has_failure_ = false;  // guarded by file_mutex_: what is asked for doesn't replace that file
+  // Guarded by file_mutex_.
+  bool has_failure_ = false;  // what is asked for doesn't replace that file
+  bool is_written_ = false;   // the last attempt
 
   UniqueFd stop_;  // an eventfd
   std::thread thread_;

@@ -62,6 +62,12 @@ TEST_CASE("log tree: foresees the same without making anything") {
   }
 }
 
+TEST_CASE("log tree: the pattern of a file that each rank has") {
+  CHECK(LogTree::of_all_ranks("/l/j_1/attempt_0/7/flight_recorder.json") ==
+        "/l/j_1/attempt_0/*/flight_recorder.json");
+  CHECK(LogTree::of_all_ranks("/d2/rank_17.json") == "/d2/rank_*.json");
+}
+
 TEST_CASE("log tree: a run's directory has the name that was foreseen") {
   const test::TempDirectory directory;
   LogTree tree(directory.path(), "job/1");

@@ -101,6 +101,49 @@ TEST_CASE("AgentMachine: inspects the ranks of its round when asked, and says wh
   CHECK(node.last<agent_action::Tell>()->text == "  state S");
 }
 
+TEST_CASE("AgentMachine: the ranks' records are asked for once a round, whoever wants them first") {
+  Node node;
+  node.run();
+  node(agent_event::RecordsWanted{7});
+  node.hear(Record{7});
+  CHECK(node.said<RecordsWanted>() == nullptr);
+  CHECK(node.last<agent_action::Record>() == nullptr);
+  const bool here_first = GENERATE(true, false);
+  if (here_first) {
+    node(agent_event::RecordsWanted{1});
+    REQUIRE(node.said<RecordsWanted>() != nullptr);
+    CHECK(node.said<RecordsWanted>()->round == 1);
+  } else {
+    node.hear(Record{1});
+  }
+  REQUIRE(node.last<agent_action::Record>() != nullptr);
+  CHECK(node.last<agent_action::Record>()->round == 1);
+  node.actions.clear();
+  node(agent_event::RecordsWanted{1});
+  node.hear(Record{1});
+  CHECK(node.last<agent_action::Record>() == nullptr);
+  CHECK(node.said<RecordsWanted>() == nullptr);
+
+  node.hear(StopRound{1, "why"});
+  CHECK(node.last<agent_action::StopWorkers>()->after_records);
+  node(agent_event::Signal{SIGINT});
+  node(agent_event::Signal{SIGINT});
+  CHECK_FALSE(node.last<agent_action::StopWorkers>()->after_records);  // at once
+}
+
+TEST_CASE("AgentMachine: in the next round the records may be asked for anew") {
+  Node node;
+  node.run();
+  node.hear(Record{1});
+  node.hear(StopRound{1, "why"});
+  node(agent_event::WorkersGone{1});
+  node(agent_event::StoreBound{4001});
+  node.start(2);
+  node.actions.clear();
+  node(agent_event::RecordsWanted{2});
+  CHECK(node.last<agent_action::Record>() != nullptr);
+}
+
 TEST_CASE("AgentMachine: a worker's request is handed on while its round lives") {
   Node node;
   node.run();

@@ -123,6 +123,7 @@ class RandomNode {
         break;
       case 2:
         envelope.message = Inspect{round, 1};
+        if (random(2) == 0) envelope.message = Record{round};
         break;
       case 3:
         if (random(4) == 0) envelope.message = JobEnd{0, "", {}, 1};

@@ -102,6 +102,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       WorkerRequest{2, WorkerRequest::Kind::kExcludeNode, kAgentItself, "no room", 1},
       WorkerRequest{2, WorkerRequest::Kind::kStopJob, 5, "loss is nan", 255},
       WorkersLeft{2},
+      RecordsWanted{2},
       CutOff{},
       Preempted{Preempted::Kind::kTimeLimit, "is over", std::chrono::milliseconds(7)},
       Preempted{},
@@ -176,7 +177,8 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       Refused{"no", 2},
       Refused{"ending", 75, true},
       Inspect{3, 2},
-      HangVerdict{3, "rank 3 …", {"state S", "  read"}}};
+      HangVerdict{3, "rank 3 …", {"state S", "  read"}},
+      Record{3}};
   for (const RendezvousMessage& message : messages) {
     const std::string text = encode(RendezvousEnvelope{7, 9, message});
     const RendezvousEnvelope back = decode_rendezvous_message(text);

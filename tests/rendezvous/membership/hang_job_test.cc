@@ -87,6 +87,35 @@ TEST_CASE(
   CHECK(j.table.status().front().rounds.front().seconds.detect == 0.0);  // no time passed here
 }
 
+TEST_CASE("Records: every node whose workers run is asked once, before the round's end") {
+  HangScript j;
+  const auto asked = [&](const std::string& name) {
+    return std::count_if(
+        j.agents[name].received.begin(), j.agents[name].received.end(),
+        [](const auto& message) { return std::holds_alternative<Record>(message); });
+  };
+  j.says("1", RecordsWanted{7});
+  CHECK(asked("2") == 0);
+  j.says("1", RecordsWanted{1});
+  j.says("2", RecordsWanted{1});
+  WorkerFailed failed{1, {}};
+  failed.failure.exit_code = 3;
+  j.says("1", failed);
+  for (const std::string name : {"1", "2"}) {
+    CHECK(asked(name) == 1);
+    CHECK(j.last<Record>(name)->round == 1);
+    REQUIRE(j.last<StopRound>(name) != nullptr);
+    CHECK(std::holds_alternative<Record>(*(j.agents[name].received.end() - 2)));
+  }
+  j.says("1", WorkersStopped{1, 1001});
+  j.says("2", WorkersStopped{1, 1001});
+  REQUIRE(j.round("1") == 2);
+  j.says("2", RecordsWanted{1});  // too late
+  CHECK(asked("1") == 1);
+  j.says("2", RecordsWanted{2});
+  CHECK(asked("1") == 2);
+}
+
 TEST_CASE("Hang: without restarts left the job ends with 124 and the outlier's stack") {
   HangScript j(0);
   j.hang_of_rank_1();

@@ -235,6 +235,8 @@ void RandomWorld::say_something_true(Agent& agent) {
     say(agent, WorkersLeft{agent.live_round});
   } else if (chance(20)) {
     say(agent, FirstStep{agent.live_round, random(50)});
+  } else if (chance(5)) {
+    say(agent, RecordsWanted{agent.live_round});
   } else if (chance(10)) {
     WorkerRequest request{agent.live_round, WorkerRequest::Kind::kExcludeNode, 0, "broken", 9};
     if (chance(30)) request.kind = WorkerRequest::Kind::kStopJob;
@@ -302,6 +304,7 @@ void RandomWorld::say_something_stale(Agent& agent) {
       say(agent, FirstStep{round, 1});
       break;
     case 6:
+      if (chance(50)) return say(agent, RecordsWanted{round});
       say(agent, WorkersLeft{round});
       break;
     case 4:
@@ -463,6 +466,8 @@ void RandomWorld::receive(Agent& agent, const RendezvousEnvelope& envelope) {
     check_live_round(agent, inspect->round, "inspect");
     agent.asked_to_inspect |= inspect->round == agent.live_round;
     agent.inquiry = inspect->inquiry;
+  } else if (const auto* record = std::get_if<Record>(&envelope.message)) {
+    check_live_round(agent, record->round, "record");
   } else if (const auto* verdict = std::get_if<HangVerdict>(&envelope.message)) {
     check_live_round(agent, verdict->round, "hang_verdict");
   } else if (std::get_if<JobEnd>(&envelope.message) != nullptr ||

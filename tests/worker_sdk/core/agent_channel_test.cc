@@ -80,20 +80,29 @@ TEST_CASE("Session: the agent asks for the flight recorder, and gets it beside t
   });
   const auto world = session.make_communicator(BackendChoice::kHost);
   world->barrier();
+  session.progress().begin_step(1);
+  session.progress().end_step();  // tells its first step: what was said before is heard, too
+  REQUIRE(agent.await_said(1).size() == 1);
   agent.ask_for_records();
   REQUIRE(appears(file));
   CHECK_THAT(content_of(file), test::Contains("\"failure\":null"));
   CHECK_THAT(content_of(file), test::Contains("\"kind\":\"barrier\""));
+  REQUIRE(agent.await_said(2).size() == 2);
+  CHECK(std::get<agent::Recorded>(agent.await_said(2)[1].second).file == file);
 
   // A failure's file stays, and the agent hears of the failure.
   session.progress().operation_failed({}, Error(ErrorCode::kTimeout, "say \"it\""), {1}, 2,
                                       std::chrono::milliseconds(5));
-  const auto said = agent.await_said(1);
-  REQUIRE(said.size() == 1);
-  const auto& failed = std::get<agent::OperationFailed>(said[0].second);
+  const auto said = agent.await_said(4);
+  REQUIRE(said.size() == 4);
+  CHECK(std::get<agent::Recorded>(said[3].second).file == file);
+  const auto& failed = std::get<agent::OperationFailed>(said[2].second);
   CHECK(failed.file == file);
   CHECK(failed.message == "say \"it\"");
   CHECK(failed.missing == std::vector<int>{1});
+  CHECK_THAT(content_of(file), test::Contains("\"code\":\"timeout\""));
+  agent.ask_for_records();  // answered, and the file is left alone
+  REQUIRE(agent.await_said(5).size() == 5);
   CHECK_THAT(content_of(file), test::Contains("\"code\":\"timeout\""));
 }
 
@@ -103,6 +112,9 @@ TEST_CASE("AgentChannel: a wait for requests ends with the agent, and when it is
   const UniqueFd stop(::eventfd(1, EFD_CLOEXEC));
   CHECK_FALSE(channel.await_request(stop.get()));
   const UniqueFd never(::eventfd(0, EFD_CLOEXEC));
+  CHECK(channel.keeps_record());
+  CHECK(channel.stop_job("what was said before is heard", 1));
+  REQUIRE(agent->await_said(1).size() == 1);
   agent->ask_for_records();
   CHECK(channel.await_request(never.get()));
   agent.reset();

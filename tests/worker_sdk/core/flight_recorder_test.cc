@@ -49,6 +49,21 @@ TEST_CASE("FlightRecorder: an operation is scheduled, started and ended, at time
   CHECK(recorder.entries()[1].state == OperationState::kFailed);
 }
 
+TEST_CASE("FlightRecorder: 2,000 operations by default; the 2,001st drops the first") {
+  WorkerProgress progress;
+  FlightRecorder& recorder = progress.recorder();
+  recorder.add_communicator("host", 2);
+  for (std::uint64_t i = 1; i <= 2'000; ++i) recorder.complete(recorder.schedule(all_reduce(i)));
+  REQUIRE(recorder.entries().size() == 2'000);
+  CHECK(recorder.entries().front().number == 1);
+  recorder.schedule(all_reduce(2'001));
+  REQUIRE(recorder.entries().size() == 2'000);
+  CHECK(recorder.entries().front().number == 2);
+  CHECK(recorder.entries().back().number == 2'001);
+  CHECK_THAT(flight_recorder_json(recorder, WorkerEnv{}, nullptr),
+             test::Contains("\"capacity\":2000,"));
+}
+
 TEST_CASE("FlightRecorder: the last ones stay; what is forgotten is left alone") {
   FlightRecorder recorder(3, nullptr);
   recorder.add_communicator("host", 2);

@@ -44,6 +44,13 @@ std::string error_of(const Variables& variables) {
   return what;
 }
 
+TEST_CASE("WorkerEnv: the flight recorder holds 2,000 operations unless it is said otherwise") {
+  Variables variables = torchrun_variables();
+  CHECK(read(variables).num_recorded == 2'000);
+  variables[env::kFlightRecorderSize] = "7";
+  CHECK(read(variables).num_recorded == 7);
+}
+
 TEST_CASE("WorkerEnv: with --virtual-local-rank the rank on the node is not the GPU's number") {
   Variables variables = torchrun_variables();
   variables[env::kLocalRank] = "0";
