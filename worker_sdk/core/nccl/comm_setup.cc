@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/bounded_call.h"
+#include "common/exit_bound.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "rendezvous/store/store_timeout.h"
@@ -163,7 +164,10 @@ Comm set_up_comm(const std::shared_ptr<NcclApi>& nccl, store::Store& store,
         // The store is gone as well: the first error is the one that helps.
       }
     }
-    if (comm != nullptr) abort_comm(nccl, comm, options);
+    if (comm != nullptr) {
+      abort_comm(nccl, comm, options, Deadline::after(options.abort_timeout));
+      bound_exit(options.exit_timeout);
+    }
     throw;
   }
 }
@@ -179,13 +183,14 @@ Result poll_until_settled(NcclApi& nccl, Comm comm, Deadline deadline) {
   }
 }
 
-bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options) {
-  const bool returned = returns_before(Deadline::after(options.abort_timeout),
-                                       [nccl, comm] { nccl->comm_abort(comm); });
-  if (returned) return true;
+bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options,
+                Deadline deadline) {
+  const auto begun = Clock::now();
+  if (returns_before(deadline, [nccl, comm] { nccl->comm_abort(comm); })) return true;
+  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - begun);
   const std::string message =
       "rank " + std::to_string(options.rank) + ": ncclCommAbort did not return within " +
-      std::to_string(options.abort_timeout.count()) +
+      std::to_string(waited.count()) +
       " ms: the GPU or its network hangs, and this process can't end it in good order";
   (options.on_hung_abort ? options.on_hung_abort : default_hung_abort)(message);
   return false;
@@ -199,10 +204,10 @@ bool finish_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOpti
       returns_before(deadline, [nccl, comm, answer] { *answer = nccl->comm_finalize(comm); });
   Result result = answered ? *answer : Result::kInProgress;
   if (answered && result == Result::kInProgress) result = poll_until_settled(*nccl, comm, deadline);
-  if (result != Result::kSuccess) return abort_comm(nccl, comm, options);
+  const auto last = Deadline::after(options.destroy_timeout);
+  if (result != Result::kSuccess) return abort_comm(nccl, comm, options, last);
   // Frees local resources; a library that hangs here can't be aborted any more.
-  const bool returned = returns_before(Deadline::after(options.abort_timeout),
-                                       [nccl, comm] { nccl->comm_destroy(comm); });
+  const bool returned = returns_before(last, [nccl, comm] { nccl->comm_destroy(comm); });
   if (!returned) log_warning("rank ", options.rank, ": ncclCommDestroy hangs; left behind");
   return returned;
 }

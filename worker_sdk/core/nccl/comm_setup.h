@@ -24,11 +24,13 @@ Comm set_up_comm(const std::shared_ptr<NcclApi>& nccl, store::Store& store,
 // Waits while NCCL says kInProgress. kInProgress: the deadline passed.
 Result poll_until_settled(NcclApi& nccl, Comm comm, Deadline deadline);
 
-// ncclCommAbort within options.abort_timeout, else options.on_hung_abort. False: it hangs.
-bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options);
+// ncclCommAbort before the deadline, else options.on_hung_abort. False: it hangs.
+bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options,
+                Deadline deadline);
 
-// Flushes and frees a healthy communicator; aborts it where that takes longer than abort_timeout
-// (a peer is gone or still has operations that it needs us for). False: even the abort hangs.
+// Flushes and frees a healthy communicator; aborts it where flushing takes longer than
+// abort_timeout (a peer is gone or still has operations that it needs us for). Either ends within
+// destroy_timeout after that. False: it hangs.
 bool finish_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options);
 
 }  // namespace ddprun::nccl

@@ -39,11 +39,17 @@ void check_cuda(CudaApi& cuda, CudaResult result, int rank, std::string_view wha
   if (result != kCudaSuccess) throw cuda_error(cuda, result, rank, what);
 }
 
-bool Failure::set(const Error& error) {
+bool Failure::set(const Error& error, Clock::time_point since) {
   std::lock_guard lock(mutex_);
   if (error_) return false;
   error_.emplace(error);
+  since_ = since;
   return true;
+}
+
+std::optional<Clock::time_point> Failure::since() const {
+  std::lock_guard lock(mutex_);
+  return error_ ? std::optional(since_) : std::nullopt;
 }
 
 bool Failure::is_set() const {

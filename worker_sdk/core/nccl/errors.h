@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "worker_sdk/core/nccl/cuda_api.h"
 #include "worker_sdk/core/nccl/nccl_api.h"
@@ -27,15 +28,17 @@ void check_cuda(CudaApi& cuda, CudaResult result, int rank, std::string_view wha
 // Why a communicator ended: set once, read by every thread that uses it.
 class Failure {
  public:
-  // False: it had failed before; the first reason stays.
-  bool set(const Error& error);
+  // False: it had failed before; the first reason stays. `since`: when it happened.
+  bool set(const Error& error, Clock::time_point since = Clock::now());
   bool is_set() const;
   std::optional<Error> get() const;
+  std::optional<Clock::time_point> since() const;  // nullopt: it has not failed
   void throw_if_set() const;
 
  private:
   mutable std::mutex mutex_;
   std::optional<Error> error_;  // Guarded by mutex_
+  Clock::time_point since_{};   // likewise
 };
 
 // Selects `device` for this thread, and the one before when it goes.

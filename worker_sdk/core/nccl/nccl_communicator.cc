@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/bounded_call.h"
+#include "common/exit_bound.h"
 #include "common/log.h"
 #include "worker_sdk/core/check_parts.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
@@ -81,13 +83,19 @@ NcclCommunicator::~NcclCommunicator() {
   watchdog_->stop();
   drain_->close(watchdog_->ended_well());
   if (!watchdog_->ended_well()) return;  // the device may hang: freeing would, too
-  int before = options_.device;
-  cuda_->get_device(&before);
-  cuda_->set_device(options_.device);
-  cuda_->memory_free(barrier_memory_);
-  cuda_->event_destroy(caller_ready_);
-  cuda_->stream_destroy(stream_);
-  cuda_->set_device(before);
+  const bool freed =
+      returns_before(Deadline::after(options_.free_timeout),
+                     [cuda = cuda_, device = options_.device, memory = barrier_memory_,
+                      event = caller_ready_, stream = stream_] {
+                       cuda->set_device(device);
+                       cuda->memory_free(memory);
+                       cuda->event_destroy(event);
+                       cuda->stream_destroy(stream);
+                     });
+  if (freed) return;
+  log_warning("rank ", options_.rank, ": device ", options_.device,
+              " does not take back what the communicator had on it; left behind");
+  bound_exit(options_.exit_timeout);
 }
 
 WorkPtr NcclCommunicator::all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) {

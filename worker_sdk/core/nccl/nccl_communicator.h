@@ -32,7 +32,8 @@ class NcclCommunicator : public Communicator {
   static std::unique_ptr<NcclCommunicator> create(std::shared_ptr<CudaApi> cuda,
                                                   std::shared_ptr<NcclApi> nccl,
                                                   store::Store& store, const NcclOptions& options);
-  // Healthy: waits for operations under way, at most abort_timeout. See Watchdog::~Watchdog.
+  // Healthy: waits for operations under way, at most abort_timeout. See Watchdog::~Watchdog; then
+  // what it has on the device is freed, within free_timeout.
   ~NcclCommunicator() override;
 
   int rank() const override { return options_.rank; }

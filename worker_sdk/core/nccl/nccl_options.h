@@ -13,6 +13,15 @@
 
 namespace ddprun::nccl {
 
+// From a failure until the process is gone, whatever NCCL and CUDA do, no more than 15 s: the four
+// of them, one after the other, at most.
+inline constexpr std::chrono::milliseconds kAbortTimeout{8'000};
+inline constexpr std::chrono::milliseconds kDestroyTimeout{3'000};
+inline constexpr std::chrono::milliseconds kFreeTimeout{2'000};
+inline constexpr std::chrono::milliseconds kExitTimeout{2'000};
+static_assert(kAbortTimeout + kDestroyTimeout + kFreeTimeout + kExitTimeout <=
+              std::chrono::seconds(15));
+
 struct NcclOptions {
   int rank = 0;
   int size = 1;
@@ -21,7 +30,16 @@ struct NcclOptions {
 
   std::chrono::milliseconds timeout{300'000};       // default deadline of each operation
   std::chrono::milliseconds init_timeout{300'000};  // until all ranks have joined
-  std::chrono::milliseconds abort_timeout{10'000};  // for ncclCommAbort, likewise for a clean end
+
+  // From the moment that something failed: to say so, and to abort. Of a healthy communicator: to
+  // flush.
+  std::chrono::milliseconds abort_timeout = kAbortTimeout;
+  // Of a healthy one, after that: to destroy it, or, where it can't be flushed, to abort it.
+  std::chrono::milliseconds destroy_timeout = kDestroyTimeout;
+  // Afterwards: to free what the communicator had on the device.
+  std::chrono::milliseconds free_timeout = kFreeTimeout;
+  // For the process' exit handlers, once something failed or hangs.
+  std::chrono::milliseconds exit_timeout = kExitTimeout;
 
   // The caller's current cudaStream_t on a device. Empty: the legacy default stream.
   std::function<void*(int device)> current_stream;
@@ -41,7 +59,7 @@ struct NcclOptions {
   // other ranks learn of this one's end from NCCL alone.
   std::function<std::unique_ptr<store::Store>()> connect_store;
 
-  // ncclCommAbort did not return within abort_timeout: nothing on this GPU can be trusted to end,
+  // ncclCommAbort did not return in its time: nothing on this GPU can be trusted to end,
   // not even the process's own exit handlers. Default: one log line, then _exit(75).
   std::function<void(std::string_view message)> on_hung_abort;
 

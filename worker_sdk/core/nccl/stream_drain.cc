@@ -73,8 +73,11 @@ StreamDrain::End StreamDrain::wait_for(Event own, Event callers) {
       const CudaResult result = cuda_->event_query(event);
       if (result == kCudaSuccess) break;
       if (result != kCudaNotReady) return End::kUnknown;
-      if (!last && (failure_->is_set() || longest.expired())) {
-        last = Deadline::after(2 * options_.abort_timeout);
+      if (!last) {
+        const auto failed = failure_->since();
+        if (failed || longest.expired()) {
+          last = Deadline(failed.value_or(longest.at()) + options_.abort_timeout);
+        }
       }
       if (last && last->expired()) return End::kStillBusy;
       pause.take(last.value_or(longest));

@@ -31,7 +31,7 @@ class StreamDrain {
   void close(bool ended);
 
   // Blocks until all that the communicator's stream and the caller's current one hold now has
-  // ended, well or by an abort. Limit: 2 × abort_timeout after the communicator failed, or after
+  // ended, well or by an abort. Limit: abort_timeout after the communicator failed, or after
   // `timeout`. The calling thread's device must be options.device. Never throws.
   End wait();
 

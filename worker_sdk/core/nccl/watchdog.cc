@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/bounded_call.h"
+#include "common/exit_bound.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
@@ -13,11 +15,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBusyInterval{10};   // with operations under way
-constexpr milliseconds kIdleInterval{100};  // NCCL's asynchronous errors come without any, too
-constexpr milliseconds kStoreTimeout{2'000};
+constexpr milliseconds kBusyInterval{10};     // with operations under way
+constexpr milliseconds kIdleInterval{100};    // NCCL's asynchronous errors come without any, too
+constexpr milliseconds kStoreTimeout{2'000};  // a question and its answer, with the connection
+constexpr int kMostLeftBehind = 3;            // connections whose store did not answer
 
 }  // namespace
+
+// A connection to the store, made when it is first needed. One thread at a time.
+struct Watchdog::Talk {
+  std::unique_ptr<store::Store> store;
+  std::optional<PeerBoard> board;
+};
 
 Watchdog::Watchdog(std::shared_ptr<NcclApi> nccl, std::shared_ptr<CudaApi> cuda,
                    NcclOptions options, std::shared_ptr<CommGate> gate,
@@ -27,6 +36,7 @@ Watchdog::Watchdog(std::shared_ptr<NcclApi> nccl, std::shared_ptr<CudaApi> cuda,
       options_(std::move(options)),
       gate_(std::move(gate)),
       failure_(std::move(failure)),
+      talk_(std::make_shared<Talk>()),
       thread_(start_quiet_thread("ddprun-nccl", [this] { run(); })) {}
 
 Watchdog::~Watchdog() { stop(); }
@@ -74,7 +84,8 @@ void Watchdog::look() {
   check_async_error();
   if (!oldest || failure_->is_set()) return;
   if (oldest->deadline().expired()) {
-    failure_->set(timed_out(*oldest));
+    const auto since = Clock::now();
+    failure_->set(timed_out(*oldest), since);
     return;
   }
   check_peers(*oldest);
@@ -119,46 +130,40 @@ void Watchdog::check_peers(const Operation& oldest) {
   const auto now = Clock::now();
   if (now - oldest.started() < options_.peer_check_interval || now < next_peer_check_) return;
   next_peer_check_ = now + options_.peer_check_interval;
-  PeerBoard* peers = board();
-  if (peers == nullptr) return;
-  try {
-    if (const auto notice = peers->gave_up()) {
-      failure_->set(Error(ErrorCode::kPeerLost, "rank " + std::to_string(options_.rank) + ": " +
-                                                    oldest.name() + ": rank " +
-                                                    std::to_string(notice->rank) +
-                                                    " gave up: " + notice->reason));
-    }
-  } catch (const Error& error) {
-    log_debug("rank ", options_.rank, ": the store is silent: ", error.what());
-    board_.reset();
-  }
+  // Second owner: the call, which may be left behind.
+  const auto notice = std::make_shared<std::optional<PeerNotice>>();
+  if (ask({}, [notice](PeerBoard& board) { *notice = board.gave_up(); })) return;
+  if (!*notice) return;
+  failure_->set(Error(ErrorCode::kPeerLost,
+                      "rank " + std::to_string(options_.rank) + ": " + oldest.name() + ": rank " +
+                          std::to_string((*notice)->rank) + " gave up: " + (*notice)->reason));
 }
 
 Error Watchdog::timed_out(const Operation& oldest) {
   std::string message = "rank " + std::to_string(options_.rank) + ": " + oldest.name() +
                         " did not end within " + std::to_string(oldest.timeout().count()) + " ms";
-  PeerBoard* peers = board();
-  if (peers == nullptr) {
-    if (options_.connect_store) message += "; the store can't say who is missing: it is gone";
-    return {ErrorCode::kTimeout, message};
-  }
-  try {
-    peers->post_waiting(oldest.seq());
-    const auto deadline = Deadline::after(options_.missing_ranks_grace);
-    auto missing = peers->not_waiting(oldest.seq());
+  if (!options_.connect_store) return {ErrorCode::kTimeout, message};
+  // Second owner: the call, which may be left behind.
+  const auto missing = std::make_shared<std::vector<int>>();
+  const auto grace = options_.missing_ranks_grace;
+  const auto problem = ask(grace, [missing, grace, seq = oldest.seq()](PeerBoard& board) {
+    board.post_waiting(seq);
+    const auto deadline = Deadline::after(grace);
+    *missing = board.not_waiting(seq);
     // The others' deadlines pass at about the same time as ours.
-    while (!missing.empty() && !deadline.expired()) {
+    while (!missing->empty() && !deadline.expired()) {
       std::this_thread::sleep_for(
           std::min<Clock::duration>(milliseconds(100), deadline.remaining()));
-      missing = peers->not_waiting(oldest.seq());
+      *missing = board.not_waiting(seq);
     }
-    missing_ = missing;
-    message += missing.empty() ? "; all ranks wait in it: look at the network or the GPUs"
-                               : "; not waiting in it: rank " + list_ranks(missing);
-  } catch (const Error& error) {
-    message += std::string("; the store can't say who is missing: ") + error.what();
-    board_.reset();
+  });
+  if (problem) {
+    message += "; the store can't say who is missing: " + *problem;
+    return {ErrorCode::kTimeout, message};
   }
+  missing_ = *missing;
+  message += missing_.empty() ? "; all ranks wait in it: look at the network or the GPUs"
+                              : "; not waiting in it: rank " + list_ranks(missing_);
   return {ErrorCode::kTimeout, message};
 }
 
@@ -166,13 +171,8 @@ void Watchdog::tell_peers() {
   // A lost peer, too: NCCL shows it only to the ranks that were connected with it. Where the news
   // came from the board, the first notice stays.
   const auto error = failure_->get();
-  PeerBoard* peers = error ? board() : nullptr;
-  if (peers == nullptr) return;
-  try {
-    peers->post_gave_up(error->what());
-  } catch (const Error& lost) {
-    log_debug("rank ", options_.rank, ": could not tell the other ranks: ", lost.what());
-  }
+  if (!error) return;
+  ask({}, [what = std::string(error->what())](PeerBoard& board) { board.post_gave_up(what); });
 }
 
 void Watchdog::tell_recorder() {
@@ -192,24 +192,44 @@ void Watchdog::end() {
     tell_peers();  // first: a hung abort may end the process
     tell_recorder();
   }
-  Comm comm = gate_->take(Deadline::after(options_.abort_timeout));
+  // A caller that hangs inside NCCL is freed by the abort alone, which needs its part of the time.
+  const Deadline deadline = failed ? end_of_abort() : Deadline::after(options_.abort_timeout);
+  Comm comm = gate_->take(Deadline::after(deadline.remaining() / 2));
   if (comm != nullptr) {
-    ended_well_ = failed ? abort_comm(nccl_, comm, options_) : finish_comm(nccl_, comm, options_);
+    ended_well_ =
+        failed ? abort_comm(nccl_, comm, options_, deadline) : finish_comm(nccl_, comm, options_);
   }
+  if (failed || !ended_well_) bound_exit(options_.exit_timeout);
 }
 
-PeerBoard* Watchdog::board() {
-  if (!store_tried_ && options_.connect_store) {
-    store_tried_ = true;
+Deadline Watchdog::end_of_abort() const {
+  return Deadline(failure_->since().value_or(Clock::now()) + options_.abort_timeout);
+}
+
+std::optional<std::string> Watchdog::ask(milliseconds pause, std::function<void(PeerBoard&)> call) {
+  if (!talk_ || !options_.connect_store) return "it is gone";
+  // Second owner: the call, which may be left behind.
+  const auto problem = std::make_shared<std::string>();
+  const auto body = [problem, talk = talk_, options = options_, call = std::move(call)] {
     try {
-      store_ = options_.connect_store();
-      store_->set_timeout(kStoreTimeout);
-      board_.emplace(*store_, options_.key_prefix, options_.rank, options_.size);
+      if (!talk->board) {
+        talk->store = options.connect_store();
+        talk->store->set_timeout(kStoreTimeout);
+        talk->board.emplace(*talk->store, options.key_prefix, options.rank, options.size);
+      }
+      call(*talk->board);
     } catch (const Error& error) {
-      log_debug("rank ", options_.rank, ": no connection to the store: ", error.what());
+      *problem = talk->board ? error.what() : std::string("it is gone");
+      log_debug("rank ", options.rank, ": the store: ", error.what());
     }
-  }
-  return board_ ? &*board_ : nullptr;
+  };
+  const auto limit = std::min(kStoreTimeout, options_.abort_timeout / 4);
+  const bool returned = returns_before(Deadline::after(pause + limit), body);
+  if (returned && problem->empty()) return std::nullopt;
+  talk_.reset();
+  if (returned) return *problem;
+  if (++num_left_behind_ < kMostLeftBehind) talk_ = std::make_shared<Talk>();
+  return "it does not answer";
 }
 
 }  // namespace ddprun::nccl

@@ -5,10 +5,11 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string_view>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -27,9 +28,8 @@ class Watchdog {
   Watchdog(std::shared_ptr<NcclApi> nccl, std::shared_ptr<CudaApi> cuda, NcclOptions options,
            std::shared_ptr<CommGate> gate, std::shared_ptr<Failure> failure);
   // Ends the communicator: in good order if it is healthy, else by abort. Returns within
-  // 4 × abort_timeout; after a failure that the other ranks have to hear of, within
-  // 2 × abort_timeout and what the store needs: connect_store's time-out and 2 s a request where
-  // it does not answer.
+  // abort_timeout + destroy_timeout; after a failure within abort_timeout of that moment, whatever
+  // NCCL, the store and the file system do.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -55,8 +55,13 @@ class Watchdog {
   void tell_peers();     // why this rank ended
   void tell_recorder();  // likewise
   void end();
+  Deadline end_of_abort() const;  // counted from the failure
   std::shared_ptr<Operation> oldest_pending();
-  PeerBoard* board();  // nullptr: no store, or it can't be reached
+  // Why the store gave no answer within 2 s, or a quarter of abort_timeout, and what `call` pauses;
+  // nullopt: it did. A broken connection isn't used again, one that hangs is left behind and made
+  // anew a few times. `call` owns all that it touches.
+  std::optional<std::string> ask(std::chrono::milliseconds pause,
+                                 std::function<void(PeerBoard&)> call);
 
   // Constant after construction.
   const std::shared_ptr<NcclApi> nccl_;
@@ -66,9 +71,9 @@ class Watchdog {
   const std::shared_ptr<Failure> failure_;
 
   // Watchdog thread only.
-  std::unique_ptr<store::Store> store_;
-  std::optional<PeerBoard> board_;
-  bool store_tried_ = false;
+  struct Talk;
+  std::shared_ptr<Talk> talk_;  // with the store; null: it is gone. Second owner: a call under way
+  int num_left_behind_ = 0;
   // What the deadline found out, and the operation that was the oldest when it all ended.
   std::vector<int> missing_;
   std::shared_ptr<Operation> last_oldest_;

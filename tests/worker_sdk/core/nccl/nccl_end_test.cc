@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tests/support/catch.h"
 #include "tests/support/log_lines.h"
@@ -146,7 +148,7 @@ TEST_CASE("NcclCommunicator: a healthy one is flushed and destroyed, not aborted
 TEST_CASE("NcclCommunicator: destroyed while a peer is missing, it aborts after abort_timeout") {
   Rig rig;
   rig.run(2, [&](NcclOptions options) {
-    if (options.rank == 0) options.abort_timeout = milliseconds(1'000);
+    if (options.rank == 0) options.abort_timeout = milliseconds(500);
     auto comm = rig.join(options);
     const auto stream = static_cast<Stream>(options.current_stream(options.device));
     DeviceArray array(rig, stream, options.device, DType::kFloat32, 4);
@@ -162,7 +164,7 @@ TEST_CASE("NcclCommunicator: ncclCommDestroy that hangs is left behind at its de
   Rig rig;
   const auto begin = std::chrono::steady_clock::now();
   rig.run(1, [&](NcclOptions options) {
-    options.abort_timeout = milliseconds(2'000);  // finalising has its part of it
+    options.destroy_timeout = milliseconds(200);
     options.on_hung_abort = [](std::string_view) { throw std::runtime_error("nothing to abort"); };
     auto comm = rig.join(options);
     comm->barrier({});
@@ -203,7 +205,7 @@ TEST_CASE("NcclCommunicator: an abort that hangs is reported at its deadline") {
   rig.run(1, [&](NcclOptions options) {
     options.abort_timeout = milliseconds(100);
     options.on_hung_abort = [&](std::string_view message) {
-      num_reports += contains(std::string(message), "ncclCommAbort did not return within 100 ms");
+      num_reports += contains(std::string(message), "ncclCommAbort did not return within ");
     };
     auto comm = rig.join(options);
     rig.fake->hang_aborts();
@@ -215,6 +217,107 @@ TEST_CASE("NcclCommunicator: an abort that hangs is reported at its deadline") {
   rig.fake->release_aborts();
   while (rig.fake->num_live_comms() > 0) std::this_thread::yield();
   rig.fake_cuda->forget_live_objects();  // stream and events were left alone on purpose
+}
+
+// A child process that forks, joins alone and lives on in `child`; the status that it ended with,
+// and how long it took.
+std::pair<int, milliseconds> run_child(const std::function<void(Rig&, NcclOptions&)>& child) {
+  const auto begun = std::chrono::steady_clock::now();
+  const pid_t pid = ::fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    Rig* const rig = new Rig;  // whose checks are not for a process that is left in the middle
+    NcclOptions options = rig->options(0, 1);
+    child(*rig, options);
+    ::_exit(1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  REQUIRE(WIFEXITED(status));
+  const auto took = std::chrono::steady_clock::now() - begun;
+  return {WEXITSTATUS(status), std::chrono::duration_cast<milliseconds>(took)};
+}
+
+// Whatever is asked of it never comes back, whatever time-out it has.
+class HungStore final : public SharedStore {
+ public:
+  void set(std::string_view, std::string_view) override { hang(); }
+  std::string get(std::string_view) override { hang(); }
+  std::int64_t add(std::string_view, std::int64_t) override { hang(); }
+  bool check(const std::vector<std::string>&) override { hang(); }
+  void append(std::string_view, std::string_view) override { hang(); }
+  std::vector<std::string> multi_get(const std::vector<std::string>&) override { hang(); }
+
+ private:
+  [[noreturn]] static void hang() {
+    for (;;) ::pause();
+  }
+};
+
+TEST_CASE("NcclCommunicator: the defaults leave 15 s from a failure to the end of the process") {
+  const NcclOptions options;
+  CHECK(options.abort_timeout + options.destroy_timeout + options.free_timeout +
+            options.exit_timeout <=
+        std::chrono::seconds(15));
+}
+
+TEST_CASE("NcclCommunicator: with a hung store and a hung abort the process is gone in its time") {
+  const bool store_connects = GENERATE(true, false);
+  const auto [status, took] = run_child([&](Rig& rig, NcclOptions& options) {
+    options.abort_timeout = milliseconds(700);
+    options.missing_ranks_grace = milliseconds(0);
+    options.blocking_wait = true;
+    options.connect_store = [store_connects]() -> std::unique_ptr<store::Store> {
+      while (!store_connects) ::pause();
+      return std::make_unique<HungStore>();
+    };
+    auto comm = rig.join(options);
+    rig.fake->hang_aborts();
+    rig.fake->hang_next(0, "all_reduce");
+    DeviceArray array(rig, nullptr, options.device, DType::kFloat32, 4);
+    CallOptions call;
+    call.timeout = milliseconds(50);
+    try {
+      comm->all_reduce(array.view(), ReduceOp::kSum, call);
+    } catch (const Error&) {
+    }
+    comm.reset();
+    std::exit(3);  // not reached
+  });
+  CHECK(status == 75);
+  CHECK(took < milliseconds(15'000));
+}
+
+TEST_CASE("NcclCommunicator: destroy, freeing and exit handlers that hang: the process goes") {
+  const auto [status, took] = run_child([&](Rig& rig, NcclOptions& options) {
+    options.abort_timeout = options.destroy_timeout = milliseconds(100);
+    options.free_timeout = options.exit_timeout = milliseconds(100);
+    std::atexit([] {
+      for (;;) ::pause();
+    });
+    auto comm = rig.join(options);
+    comm->barrier({});
+    rig.fake->hang_next(0, "comm_destroy");
+    comm.reset();
+    std::exit(7);
+  });
+  CHECK(status == 7);  // as the program has it
+  CHECK(took < milliseconds(10'000));
+}
+
+TEST_CASE("NcclCommunicator: after a failure an exit handler that hangs is not waited for") {
+  const auto [status, took] = run_child([&](Rig& rig, NcclOptions& options) {
+    options.exit_timeout = milliseconds(100);
+    std::atexit([] {
+      for (;;) ::pause();
+    });
+    auto comm = rig.join(options);
+    comm->abort("enough");
+    comm.reset();
+    std::exit(3);
+  });
+  CHECK(status == 3);
+  CHECK(took < milliseconds(10'000));
 }
 
 TEST_CASE("NcclCommunicator: by default a hung abort ends the process with status 75") {

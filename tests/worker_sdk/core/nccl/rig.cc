@@ -65,6 +65,7 @@ NcclOptions Rig::options(int rank, int size) const {
   options.timeout = std::chrono::milliseconds(60'000);
   options.init_timeout = std::chrono::milliseconds(60'000);
   options.peer_check_interval = std::chrono::milliseconds(20);
+  options.exit_timeout = std::chrono::milliseconds(600'000);  // sanitizers look for leaks then
   // clone() of a SharedStore takes nothing but a shared pointer.
   options.connect_store = [connection = std::make_shared<SharedStore>(store)] {
     return connection->clone();
