@@ -96,7 +96,8 @@ Worker join_job(const Options& options) {
   worker.session = Session::from_env({.nccl_loader = load_libraries});
   worker.env = worker.session->env();
   // What each rank has may differ: the ranks agree, and every one hears the reason.
-  worker.communicator = worker.session->make_communicator(options.backend);
+  worker.communicator =
+      worker.session->make_communicator(options.backend, {.timeout = options.operation_timeout});
   return worker;
 }
 

@@ -22,9 +22,11 @@ std::shared_ptr<NetImpl> make_net(const Options& options, c10::Device device) {
 }
 
 DdpOptions ddp_options(const Options& options, std::shared_ptr<CommHook> hook) {
-  return {.comm_hook = std::move(hook),
+  return {.broadcast_buffers = options.broadcast_buffers,
+          .comm_hook = std::move(hook),
           .find_unused_parameters = options.find_unused_parameters,
-          .static_graph = options.static_graph};
+          .static_graph = options.static_graph,
+          .ignored = options.ignore_parameters};
 }
 
 }  // namespace
@@ -34,6 +36,7 @@ Model::Model(const Options& options, Communicator& communicator, c10::Device dev
     : communicator_(communicator),
       device_(device),
       net_(make_net(options, device)),
+      own_(options, net_->named_buffers().keys()),
       hook_(make_comm_hook(options.compression)),
       ddp_(std::make_unique<DistributedDataParallel<NetImpl>>(*net_, communicator,
                                                               ddp_options(options, hook_))),
@@ -71,7 +74,7 @@ at::Tensor Model::backward(const at::Tensor& pixels, const at::Tensor& labels,
   return sum;
 }
 
-std::vector<NamedTensor> Model::replicated_tensors() {
+std::vector<NamedTensor> Model::tensors_without_hook() {
   std::vector<NamedTensor> tensors = optimization_->named_tensors();
   for (const auto& item : net_->named_parameters()) tensors.push_back({item.key(), item.value()});
   for (const auto& item : net_->named_buffers()) tensors.push_back({item.key(), item.value()});
@@ -79,14 +82,14 @@ std::vector<NamedTensor> Model::replicated_tensors() {
 }
 
 std::vector<NamedTensor> Model::tensors_to_load() {
-  std::vector<NamedTensor> tensors = replicated_tensors();
+  std::vector<NamedTensor> tensors = tensors_without_hook();
   if (!hook_) return tensors;
   for (NamedTensor& each : hook_tensors(*hook_)) tensors.push_back(std::move(each));
   return tensors;
 }
 
 std::vector<NamedTensor> Model::tensors_to_save() {
-  std::vector<NamedTensor> tensors = replicated_tensors();
+  std::vector<NamedTensor> tensors = tensors_without_hook();
   if (!hook_) return tensors;
   for (NamedTensor& each : hook_tensors_to_save(*hook_, communicator_)) {
     tensors.push_back(std::move(each));
@@ -96,7 +99,9 @@ std::vector<NamedTensor> Model::tensors_to_save() {
 
 void Model::broadcast_optimizer(int root) {
   std::vector<at::Tensor> tensors;
-  for (const NamedTensor& each : optimization_->named_tensors()) tensors.push_back(each.tensor);
+  for (const NamedTensor& each : optimization_->named_tensors()) {
+    if (!own_.has(each.name)) tensors.push_back(each.tensor);
+  }
   torch_adapter::broadcast_tensors(tensors, root, communicator_, device_);
 }
 

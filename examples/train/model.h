@@ -12,6 +12,7 @@
 #include "examples/train/micro_batches.h"
 #include "examples/train/optimization.h"
 #include "examples/train/options.h"
+#include "examples/train/own_tensors.h"
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/torch/checkpoint.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
@@ -47,19 +48,24 @@ class Model {
   std::vector<NamedTensor> tensors_to_load();
   std::vector<NamedTensor> tensors_to_save();
 
-  // The optimiser's state of rank `root` becomes every rank's. Collective.
+  // Which of them are this rank's alone.
+  const OwnTensors& own_tensors() const { return own_; }
+
+  // The optimiser's state of rank `root` becomes every rank's, but for what is a rank's own.
+  // Collective.
   void broadcast_optimizer(int root);
 
-  // On all ranks alike, as the parameters are.
+  // On all ranks alike, as the parameters are that aren't a rank's own.
   bool is_finite() const;
 
  private:
-  std::vector<NamedTensor> replicated_tensors();
+  std::vector<NamedTensor> tensors_without_hook();
 
   // Constant after construction.
   Communicator& communicator_;
   const c10::Device device_;
-  const std::shared_ptr<NetImpl> net_;    // LibTorch's modules know no other owner
+  const std::shared_ptr<NetImpl> net_;  // LibTorch's modules know no other owner
+  const OwnTensors own_;
   const std::shared_ptr<CommHook> hook_;  // second owner: ddp_; null: --compress=none
   const std::unique_ptr<DistributedDataParallel<NetImpl>> ddp_;
   const std::unique_ptr<Optimization> optimization_;

@@ -76,6 +76,22 @@ const std::map<std::string, UnevenInputs> kUnevenInputs = {
 const std::map<std::string, AmpChoice> kAmps = {
     {"off", AmpChoice::kOff}, {"fp16", AmpChoice::kFp16}, {"bf16", AmpChoice::kBf16}};
 
+// What goes with parameters or buffers that are each rank's own.
+void check_own_tensors(const Options& options) {
+  const bool ignores = !options.ignore_parameters.empty();
+  if (ignores && options.clip_norm > 0) {
+    throw CLI::ValidationError("--clip-norm",
+                               "not with --ignore-parameters: each rank's gradients would have a "
+                               "norm of their own, and the averaged ones were clipped differently");
+  }
+  const bool saves = !options.checkpoint_dir.empty();
+  if (saves && !options.checkpoint_sharded && (ignores || !options.broadcast_buffers)) {
+    throw CLI::ValidationError(ignores ? "--ignore-parameters" : "--no-broadcast-buffers",
+                               "with --checkpoint-dir give --checkpoint-sharded, too: every rank "
+                               "saves what is its own");
+  }
+}
+
 template <typename Choice>
 const char* name_of(const std::map<std::string, Choice>& names, Choice choice) {
   for (const auto& [name, each] : names) {
@@ -195,6 +211,15 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   app.add_flag("--static-graph", options.static_graph,
                "Take it from the first step which parameters the loss depends on")
       ->excludes(find_unused);
+  app.add_option("--ignore-parameters", options.ignore_parameters,
+                 "Parameters that each rank has for itself: neither sent nor averaged")
+      ->type_name("NAME[,NAME...]")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->default_str("");
+  bool own_buffers = !options.broadcast_buffers;
+  app.add_flag("--no-broadcast-buffers", own_buffers,
+               "Each rank keeps its own buffers: rank 0's aren't sent before each forward");
   OptimizerFlags optimizer_flags(app, options);
   app.add_option("--seed", options.seed, "Seed of weights, order of images and dropout")
       ->check(check_seed, "");
@@ -203,6 +228,12 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       ->check(CLI::Range(0, 4096));
   app.add_option("--backend", backend, "Where gradients are averaged")
       ->check(CLI::IsMember({"auto", "host", "nccl"}));
+  double operation_seconds = std::chrono::duration<double>(options.operation_timeout).count();
+  app.add_option("--operation-timeout", operation_seconds,
+                 "Seconds that an operation of all ranks may take; then the job is broken off")
+      ->type_name("SECONDS")
+      ->check(check_finite, "")
+      ->check(CLI::Range(0.1, 1e6));
   app.add_option("--compress", compression, concat("How gradients travel: ", kCompressionForms))
       ->check(check_compression, "");
   CLI::Option* checkpoint_dir =
@@ -247,6 +278,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
                                  "fp16 needs all ranks in each step, --uneven-inputs=join "
                                  "lets some run out: use --amp=bf16, or pad");
     }
+    options.broadcast_buffers = !own_buffers;
+    check_own_tensors(options);
   } catch (const CLI::ParseError& error) {
     exit_status =
         app.exit(error) == 0 ? static_cast<int>(ExitCode::kOk) : static_cast<int>(ExitCode::kUsage);
@@ -255,6 +288,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   options.backend = *parse_backend_choice(backend);
   options.uneven_inputs = kUnevenInputs.at(uneven_inputs);
   options.compression = parse_compression(compression);
+  options.operation_timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(std::round(operation_seconds * 1e3)));
   return options;
 }
 

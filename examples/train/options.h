@@ -2,10 +2,12 @@
 // What the user asked of `train`. options.cc alone knows its flags.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker_sdk/core/backend_choice.h"
 #include "worker_sdk/ddp/hooks/compression.h"
@@ -36,6 +38,8 @@ struct Options {
   UnevenInputs uneven_inputs = UnevenInputs::kPad;
   bool find_unused_parameters = false;  // DdpOptions'; this net needs neither
   bool static_graph = false;
+  std::vector<std::string> ignore_parameters{};  // DdpOptions::ignored: each rank's own
+  bool broadcast_buffers = true;                 // DdpOptions'; false: each rank's own, too
   OptimizerChoice optimizer = OptimizerChoice::kAdadelta;
   double lr = 1.0;          // the highest; default: default_lr() of the optimiser
   double momentum = 0.9;    // sgd's
@@ -48,6 +52,8 @@ struct Options {
   std::uint64_t seed = 1;           // the same on all ranks
   int num_threads = 0;  // compute threads per rank; 0: OMP_NUM_THREADS, else cores / local ranks
   BackendChoice backend = BackendChoice::kAuto;
+  std::chrono::milliseconds operation_timeout{
+      300'000};                        // what each operation of the ranks may take
   Compression compression{};           // of gradients between the ranks
   std::string checkpoint_dir;          // empty: the training can't go on after an interruption
   std::uint64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch only

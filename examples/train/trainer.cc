@@ -35,7 +35,8 @@ double Trainer::loading_seconds() {
 void Trainer::resume(const DataSet& data) {
   if (options_.checkpoint_dir.empty()) return;
   state_.run = identity_of(options_, data);
-  checkpoint_ = std::make_unique<TrainingCheckpoint>(options_, communicator_, device_);
+  checkpoint_ =
+      std::make_unique<TrainingCheckpoint>(options_, communicator_, device_, model_.own_tensors());
   const auto saved = checkpoint_->load(state_.run, model_.tensors_to_load());
   if (!saved) {
     return progress_.line("train: no checkpoint in " + options_.checkpoint_dir + ": begins anew");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "examples/train/options.h"
+#include "examples/train/own_tensors.h"
 #include "examples/train/training_state.h"
 #include "worker_sdk/torch/checkpoint.h"
 
@@ -15,11 +16,12 @@ namespace ddprun::train {
 // All calls are collective; errors as Checkpoint's.
 class TrainingCheckpoint {
  public:
-  // `communicator` outlives this object.
-  TrainingCheckpoint(const Options& options, Communicator& communicator, c10::Device device);
+  // `communicator` outlives this object. Every rank saves what is its own, where anything is.
+  TrainingCheckpoint(const Options& options, Communicator& communicator, c10::Device device,
+                     OwnTensors own);
 
   // The newest checkpoint. nullopt: there is none yet. Refuses one of another model or of another
-  // run than `run`.
+  // run than `run`, and of another number of ranks where they have tensors of their own.
   std::optional<TrainingState> load(const RunIdentity& run,
                                     const std::vector<NamedTensor>& tensors);
   void save(const TrainingState& state, const std::vector<NamedTensor>& tensors);
@@ -28,6 +30,12 @@ class TrainingCheckpoint {
   const std::string& path() const { return checkpoint_.path(); }
 
  private:
+  struct Split {
+    std::vector<NamedTensor> replicated, own;
+  };
+  Split split(const std::vector<NamedTensor>& tensors) const;
+
+  const OwnTensors own_;
   Checkpoint checkpoint_;
 };
 

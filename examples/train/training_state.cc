@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/train/training_state.h"
 
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 #include <string_view>
@@ -12,7 +13,7 @@
 namespace ddprun::train {
 namespace {
 
-constexpr std::string_view kVersion = "2";
+constexpr std::string_view kVersion = "3";
 constexpr const char* kVersionKey = "ddprun_train";
 constexpr std::size_t kNumbersPerEpoch = 6;
 
@@ -97,6 +98,13 @@ std::string optimizer_text(const Options& options) {
   return text;
 }
 
+std::string sorted_list(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ",") + name;
+  return list;
+}
+
 std::string compression_from_text(std::string_view text) {
   try {
     return to_string(parse_compression(text));
@@ -130,6 +138,7 @@ RunIdentity identity_of(const Options& options, const DataSet& data) {
           .lr = options.lr,
           .gamma = options.gamma,
           .compress = to_string(options.compression),
+          .ignore_parameters = sorted_list(options.ignore_parameters),
           .seed = options.seed,
           .num_images = data.train.count,
           .image_checksum = checksum(data.train)};
@@ -157,6 +166,11 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
   if (there.compress != here.compress) {
     return concat("--compress is ", there.compress, " there, ", here.compress, " here");
   }
+  if (there.ignore_parameters != here.ignore_parameters) {
+    const auto or_none = [](const std::string& list) { return list.empty() ? "none" : list; };
+    return concat("--ignore-parameters is ", one_line(or_none(there.ignore_parameters)), " there, ",
+                  or_none(here.ignore_parameters), " here");
+  }
   if (there.seed != here.seed) return differ("--seed", there.seed, here.seed);
   if (there.num_images != here.num_images) {
     return differ("the number of training images", there.num_images, here.num_images);
@@ -174,6 +188,7 @@ Metadata to_metadata(const TrainingState& state) {
           {"lr", to_text(state.run.lr)},
           {"gamma", to_text(state.run.gamma)},
           {"compress", state.run.compress},
+          {"ignore_parameters", state.run.ignore_parameters},
           {"seed", to_text(state.run.seed)},
           {"num_images", to_text(state.run.num_images)},
           {"image_checksum", to_text(state.run.image_checksum)},
@@ -199,6 +214,7 @@ TrainingState from_metadata(const Metadata& metadata) {
   reader.read("lr", state.run.lr);
   reader.read("gamma", state.run.gamma);
   state.run.compress = compression_from_text(reader.text("compress"));
+  state.run.ignore_parameters = reader.text("ignore_parameters");
   reader.read("seed", state.run.seed);
   reader.read("num_images", state.run.num_images);
   reader.read("image_checksum", state.run.image_checksum);

@@ -24,6 +24,7 @@ struct RunIdentity {
   double lr = 0;
   double gamma = 0;
   std::string compress = "none";  // gradients between the ranks
+  std::string ignore_parameters;  // NAME[,NAME…], sorted
   std::uint64_t seed = 0;
   std::uint64_t num_images = 0;      // to train with
   std::uint32_t image_checksum = 0;  // of their pixels and labels

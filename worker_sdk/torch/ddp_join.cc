@@ -45,7 +45,10 @@ JoinResult DdpBase::Impl::finish_join() {
     if (round.averages) ++result.num_shadowed;
   }
   result.source_rank = round.source_rank;
-  broadcast_tensors(state_, round.source_rank, communicator_, device_);
+  // Parameters, then buffers.
+  const std::size_t num_own = options_.broadcast_buffers ? 0 : buffers_.size();
+  broadcast_tensors({state_.begin(), state_.end() - static_cast<std::ptrdiff_t>(num_own)},
+                    round.source_rank, communicator_, device_);
   leave_join();
   return result;
 }

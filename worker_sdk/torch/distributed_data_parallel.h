@@ -26,7 +26,8 @@ namespace ddprun {
 
 struct DdpOptions {
   BucketLimits buckets{};  // 1 MiB, then 4 MiB (NCCL: 25 MiB, PyTorch's)
-  // Rank 0's buffers (e.g. running means) go to all before each forward.
+  // Rank 0's buffers (e.g. running means) go to all before each forward. False: at construction
+  // only (PyTorch's forward_sync_buffers=False).
   bool broadcast_buffers = true;
   // Averages the buckets instead of the plain all-reduce (comm_hook.h). Shared with whoever wants
   // to read its state.

@@ -55,6 +55,11 @@ def workers_of(pid):
     return found
 
 
+def rank_of(pid):
+    with open(f"/proc/{pid}/environ") as f:
+        return dict(entry.split("=", 1) for entry in f.read().split("\0") if "=" in entry).get("RANK")
+
+
 def read_idx(name):
     """Header and elements of one of the shipped files."""
     with gzip.open(os.path.join(SOURCE, "data/digits", name)) as f:
@@ -91,7 +96,7 @@ class Train(unittest.TestCase):
     def read_until(self, process, part):
         for line in process.stdout:
             if part in line:
-                return
+                return line
         self.fail(f"'{part}' was never printed")
 
     def test_two_ranks_learn_the_digits(self):
@@ -191,7 +196,8 @@ class Train(unittest.TestCase):
                      ["--lr=-1"], ["--lr=0"], ["--lr=nan"], ["--gamma=inf"], ["--clip-norm=-1"],
                      ["--seed=-1"], ["--seed=18446744073709551616"], ["--seed=x"],
                      ["--data=", "--json=x"], ["--checkpoint-dir=", "--checkpoint-every=3"], ["--compress="],
-                     ["--compress=zip"], ["--compress=topk:2"], ["--compress=powersgd:0"]):
+                     ["--operation-timeout=0"], ["--operation-timeout=nan"],
+                     ["--ignore-parameters="], ["--compress=zip"], ["--compress=topk:2"], ["--compress=powersgd:0"]):
             with self.subTest(argv=argv):
                 done = run([TRAIN, *argv])
                 self.assertEqual(done.returncode, 2, done.stdout)
@@ -255,6 +261,20 @@ class Train(unittest.TestCase):
         output = process.communicate(timeout=60)[0]
         self.assertNotEqual(process.returncode, 0)
         self.assertIn("SIGKILL", output)
+
+    def test_a_rank_that_stands_still_ends_the_others_after_the_operations_deadline(self):
+        process = self.start(DDPRUN + [TRAIN, "--epochs=100000", "--threads=1", "--operation-timeout=3"])
+        self.read_until(process, "epoch 1/")
+        stopped, = (pid for pid in workers_of(process.pid) if rank_of(pid) == "1")
+        begin = time.monotonic()
+        os.kill(stopped, signal.SIGSTOP)
+        self.assertIn("on rank 0 timed out after 3000 ms: waiting for rank 1",
+                      self.read_until(process, "timed out after"))
+        self.assertGreater(time.monotonic() - begin, 2.9)
+        self.assertLess(time.monotonic() - begin, 15, "of the 300 s without the flag")
+        report = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 1, report)
+        self.assertRegex(report, r"operation +rank 1 never came to all_reduce #\d+ .*; rank 0 waited in it for \d+\.\d s")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ TrainingState some_state() {
                .lr = 0.1 + 0.2,
                .gamma = 0.7,
                .compress = "bf16",
+               .ignore_parameters = "fc1.bias,fc2.bias",
                .seed = std::numeric_limits<std::uint64_t>::max(),
                .num_images = 1500,
                .image_checksum = 0xffffffff};
@@ -47,7 +48,8 @@ TEST_CASE("training state: what is missing or no number is named") {
     Metadata metadata = to_metadata(some_state());
     metadata.erase(key);
     CHECK(error_of([&] { from_metadata(metadata); }).what() == "it has no " + key);
-    if (key == "optimizer" || key == "uneven_inputs") continue;  // any text
+    if (key == "optimizer" || key == "uneven_inputs" || key == "ignore_parameters")
+      continue;  // any text
     metadata[key] = "12\nx";
     const Error error = error_of([&] { from_metadata(metadata); });
     CHECK(error.code() == ErrorCode::kProtocol);
@@ -78,6 +80,9 @@ TEST_CASE("training state: the first thing that must not change and did is named
   CHECK(first_difference(there, here) == "the number of training images is 1500 there, 60000 here");
   here.seed = 2;
   CHECK(contains(first_difference(there, here), "--seed is 18446744073709551615 there, 2 here"));
+  here.ignore_parameters = "";
+  CHECK(first_difference(there, here) ==
+        "--ignore-parameters is fc1.bias,fc2.bias there, none here");
   here.compress = "none";
   CHECK(first_difference(there, here) == "--compress is bf16 there, none here");
   here.gamma = 0.9;

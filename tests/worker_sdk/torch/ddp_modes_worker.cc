@@ -117,10 +117,12 @@ std::map<std::string, Case> all_cases() {
   cases["checkpointed"] = {.options = {.static_graph = true},
                            .use = [](int, int, int) { return "nkk"; }};
   cases["ignored"] = {.options = {.ignored = {"a.weight", "norm.running_mean"}}};
+  cases["own_buffers"] = {.options = {.broadcast_buffers = false}, .accumulate = 2};
   cases["accumulate"] = {.accumulate = 3, .use = [](int, int, int) { return "abc"; }};
   cases["big_batch"] = cases["accumulate"];
   cases["big_batch"].one_batch = true;
   cases["join"] = {.joins = true};
+  cases["join_own_buffers"] = {.options = {.broadcast_buffers = false}, .joins = true};
   cases["join_unused"] = {
       .options = {.find_unused_parameters = true}, .joins = true, .momentum = 0, .use = varying};
   cases["join_static"] = {.options = {.static_graph = true}, .joins = true, .use = fixed};

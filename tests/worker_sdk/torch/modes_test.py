@@ -16,7 +16,7 @@ WORKER = os.path.join(ranks.BIN, "ddp_modes_worker")
 TWIN = os.path.join(ranks.HERE, "modes_twin.py")
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 CASES = ["unused", "unused_keep", "unused_output", "unused_accumulate", "static", "static_accumulate", "checkpointed",
-         "ignored", "accumulate", "big_batch", "join", "join_unused", "join_static", "join_accumulate", "join_effective",
+         "ignored", "own_buffers", "accumulate", "big_batch", "join", "join_own_buffers", "join_unused", "join_static", "join_accumulate", "join_effective",
          "join_throw"]
 PARAMETERS = [("trunk.weight", 128), ("trunk.bias", 16), ("a.weight", 256), ("a.bias", 16), ("b.weight", 256),
               ("b.bias", 16), ("c.weight", 256), ("c.bias", 16), ("head.weight", 16), ("head.bias", 1)]

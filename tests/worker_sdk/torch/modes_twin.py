@@ -97,9 +97,11 @@ CASES = {
     "static_accumulate": Case(static=True, find_unused_parameters=True, use=fixed, accumulate=2),
     "checkpointed": Case(static_graph=True, use=lambda s, p, r: "nkk"),
     "ignored": Case(ignored=["a.weight", "norm.running_mean"]),
+    "own_buffers": Case(forward_sync_buffers=False, accumulate=2),
     "accumulate": Case(accumulate=3, use=lambda s, p, r: "abc"),
     "big_batch": Case(accumulate=3, one_batch=True, use=lambda s, p, r: "abc"),
     "join": Case(join={}),
+    "join_own_buffers": Case(join={}, forward_sync_buffers=False),
     # A rank of PyTorch's that ran out sends, from its second step on, what others used in the steps before. So a
     # parameter that nobody uses any more gets zeros for a gradient: without momentum the same as none.
     "join_unused": Case(join={}, find_unused_parameters=True, use=varying, momentum=0),

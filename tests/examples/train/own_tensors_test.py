@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""train --ignore-parameters: each rank trains its own, saves its own and goes on with its own."""
+import glob
+import os
+import tempfile
+import unittest
+
+import checkpoints
+from train_modes_test import write_some_digits
+from train_test import DDPRUN, TRAIN, run
+import runner  # noqa: E402, found by train_test
+
+IGNORED = {"fc1.bias": 128, "fc2.weight": 1280}
+NUM_PARAMETERS = 1_199_882
+LAST_STEP = 6  # 129 images, two epochs
+
+
+class OwnTensors(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.scratch = directory.name
+        self.data = os.path.join(self.scratch, "data")
+        os.mkdir(self.data)
+        write_some_digits(self.data, 129)
+
+    def train(self, name, *flags, ranks=2, code=0):
+        """Output, and the directory of the checkpoints."""
+        directory = os.path.join(self.scratch, name)
+        done = run([DDPRUN[0], "--standalone", f"--nproc_per_node={ranks}", TRAIN, f"--data={self.data}",
+                    "--batch-size=64", "--threads=1", f"--checkpoint-dir={directory}", "--checkpoint-sharded",
+                    f"--json={directory}.json", *flags])
+        self.assertEqual(done.returncode, code, done.stdout)
+        return done.stdout, directory
+
+    @staticmethod
+    def shard(directory, rank):
+        """Of the last step: the rank's own tensors and the others, as bytes by name."""
+        path, = glob.glob(os.path.join(directory, f"step-{LAST_STEP:012}.*.rank-*{rank}-of-*2.safetensors"))
+        _, entries, data = checkpoints.read(path)
+        tensors = {name: data[slice(*entry["data_offsets"])] for name, entry in entries.items()}
+        own = {name.removeprefix("own:"): value for name, value in tensors.items() if name.startswith("own:")}
+        return own, {name: value for name, value in tensors.items() if not name.startswith("own:")}
+
+    def check_own(self, directory):
+        (mine, part), (theirs, other_part) = (self.shard(directory, rank) for rank in (0, 1))
+        self.assertEqual(sorted(mine), sorted(theirs))
+        self.assertEqual({name for name in mine if name.count(".") == 1}, set(IGNORED))
+        self.assertGreater(len(mine), len(IGNORED), "the optimiser's state of them is a rank's own, too")
+        for name, count in IGNORED.items():
+            self.assertEqual(len(mine[name]), 4 * count)
+            self.assertNotEqual(mine[name], theirs[name], f"{name} is the same on both ranks")
+        averaged = {name for name in part | other_part if name.count(".") == 1}
+        self.assertEqual(averaged, {f"{layer}.{kind}" for layer in ("conv1", "conv2", "fc1", "fc2")
+                                    for kind in ("weight", "bias")} - set(IGNORED))
+        return mine, theirs, part, other_part
+
+    def test_ignored_parameters_are_each_ranks_own_and_go_on_as_such(self):
+        for optimizer in ("sgd", "adadelta"):
+            with self.subTest(optimizer=optimizer):
+                flags = f"--optimizer={optimizer}", "--ignore-parameters=" + ",".join(IGNORED)
+                _, whole = self.train("whole-" + optimizer, "--epochs=2", *flags)
+                expected = self.check_own(whole)
+                summary = checkpoints.load_json(whole + ".json")
+                # Buckets, which pad each gradient by less than 64 bytes.
+                too_many = summary["gradient_bytes"] / LAST_STEP - 4 * (NUM_PARAMETERS - sum(IGNORED.values()))
+                self.assertIn(too_many, range(8 * 64))
+
+                self.train("cut-" + optimizer, "--epochs=1", *flags)
+                output, cut = self.train("cut-" + optimizer, "--epochs=2", *flags[:1],
+                                         "--ignore-parameters=" + ",".join(reversed(IGNORED)))
+                self.assertIn("goes on from step 4", output)
+                self.assertTrue(self.check_own(cut) == expected, "it does not go on bit for bit")
+        output, _ = self.train("whole-sgd", "--epochs=3", "--optimizer=sgd", code=2)
+        self.assertIn("--ignore-parameters is fc1.bias,fc2.weight there, none here", output)
+        output, _ = self.train("whole-sgd", "--epochs=3", "--optimizer=sgd", "--ignore-parameters=fc1.bias,fc2.weight",
+                               ranks=1, code=2)
+        self.assertIn("does not have what is each rank's own (--ignore-parameters, --no-broadcast-buffers): it is of another "
+                      "number of ranks", output)
+
+    def test_what_does_not_go_with_them_is_refused(self):
+        for flags, part in ((["--ignore-parameters=fc3.bias"], '"fc3.bias": the model has no parameter'),
+                            (["--ignore-parameters=fc1.bias", "--clip-norm=1"], "--clip-norm: not with --ignore"),
+                            (["--ignore-parameters=fc1.bias", "--checkpoint-dir=x"], "--checkpoint-sharded"),
+                            (["--no-broadcast-buffers", "--checkpoint-dir=x"], "--checkpoint-sharded")):
+            with self.subTest(flags=flags):
+                done = run([TRAIN, f"--data={self.data}", *flags])
+                self.assertEqual(done.returncode, 2, done.stdout)
+                self.assertIn(part, done.stdout)
+
+
+if __name__ == "__main__":
+    checkpoints.skip_without_train()
+    runner.main()
