@@ -41,6 +41,7 @@ set(ddprun_public_headers
 set(ddprun_public_torch_headers
   worker_sdk/torch/autocast.h
   worker_sdk/torch/checkpoint.h
+  worker_sdk/torch/current_stream.h
   worker_sdk/torch/distributed_data_parallel.h
   worker_sdk/torch/hook_state.h
   worker_sdk/torch/flat_optimizer.h

@@ -25,6 +25,7 @@
 #include "examples/train/training.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/core/solo_communicator.h"
+#include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/load_cuda.h"
 
 using namespace ddprun;
@@ -75,13 +76,6 @@ bool is_rank_zero() {
   return !rank || std::string_view(rank) == "0";
 }
 
-// A GPU is of use only where LibTorch can compute on it.
-NcclLibraries load_libraries() {
-  const std::string why_not = load_cuda();
-  if (!why_not.empty()) throw Error(ErrorCode::kUnsupported, why_not);
-  return load_nccl_libraries();
-}
-
 Worker join_job(const Options& options) {
   Worker worker;
   if (!std::getenv(env::kWorldSize)) {
@@ -93,11 +87,12 @@ Worker join_job(const Options& options) {
     worker.communicator = make_solo_communicator();
     return worker;
   }
-  worker.session = Session::from_env({.nccl_loader = load_libraries});
+  worker.session = Session::from_env({.nccl_loader = load_cuda_and_nccl});
   worker.env = worker.session->env();
   // What each rank has may differ: the ranks agree, and every one hears the reason.
-  worker.communicator =
-      worker.session->make_communicator(options.backend, {.timeout = options.operation_timeout});
+  worker.communicator = worker.session->make_communicator(
+      options.backend,
+      {.timeout = options.operation_timeout, .current_stream = current_torch_stream});
   return worker;
 }
 

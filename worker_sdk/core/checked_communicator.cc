@@ -32,6 +32,7 @@ class CheckedCommunicator final : public Communicator {
   std::string_view backend() const override { return checked_->backend(); }
   WorkerProgress* progress() override { return checked_->progress(); }
   bool narrows() const override { return checked_->narrows(); }
+  void follow_stream(const CurrentStream& current) override { checked_->follow_stream(current); }
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     compare(CollectiveKind::kAllReduce, buffer, op, -1, options);

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,6 +57,9 @@ class CommBuffer {
   virtual std::size_t size_bytes() const = 0;
 };
 
+// The calling thread's current CUDA stream (a cudaStream_t) on a device.
+using CurrentStream = std::function<void*(int device_index)>;
+
 // Every rank calls the same operations in the same order with the same sizes and dtypes. One thread
 // at a time per communicator; asynchronous operations complete in the order they were issued.
 // Results are bit-equal on all ranks and in all runs with the same world (host backend).
@@ -86,6 +90,12 @@ class Communicator {
 
   // Whether all_reduce() takes CallOptions::wire; the same on every rank.
   virtual bool narrows() const { return false; }
+
+  // nccl: from now on `current` is asked which stream is the caller's, by the thread that starts or
+  // waits for an operation or drops a CommBuffer. No effect where that is known already
+  // (CommunicatorOptions::current_stream, an earlier call), nor on the host backend. Whoever hands
+  // over LibTorch's tensors calls it (worker_sdk/torch/current_stream.h).
+  virtual void follow_stream(const CurrentStream& /*current*/) {}
 
   // After: every rank's buffer holds op over all ranks' buffers.
   virtual WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options = {}) = 0;

@@ -39,10 +39,6 @@ NcclLibraries load_nccl_libraries();
 // Opens one more connection to the round's store. Any thread.
 using StoreFactory = std::function<std::unique_ptr<store::Store>()>;
 
-// The caller's current CUDA stream (a cudaStream_t) on a device. Called on the thread that starts
-// or waits for an operation.
-using CurrentStream = std::function<void*(int device_index)>;
-
 struct SessionOptions {
   std::chrono::milliseconds connect_timeout{60'000};  // until the store answers
   std::chrono::milliseconds store_timeout{300'000};   // deadline of each call of store()
@@ -54,7 +50,8 @@ struct SessionOptions {
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{300'000};       // default deadline of each operation
   std::chrono::milliseconds init_timeout{300'000};  // until all ranks have joined
-  // nccl only. Default: the legacy default stream. LibTorch programs pass their current stream.
+  // nccl only: for good, whatever Communicator::follow_stream() says later. Default: until then the
+  // legacy default stream.
   CurrentStream current_stream{};
   // nccl only: Work::wait() also blocks the calling thread until the result is there.
   bool blocking_wait = false;

@@ -19,6 +19,7 @@
 #include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 #include "worker_sdk/core/checkpoint/durable_file.h"
 #include "worker_sdk/core/checkpoint/writer_thread.h"
+#include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
@@ -182,6 +183,7 @@ Checkpoint::Checkpoint(const CheckpointOptions& options, Communicator& communica
       async_(options.async),
       sharded_(options.sharded),
       writer_(std::make_unique<WriterThread>()) {
+  communicator_.follow_stream(current_torch_stream);
   on_rank_zero([&] {
     directory_ = std::make_unique<CheckpointDirectory>(options.directory, options.num_kept);
     return std::string();
@@ -266,7 +268,8 @@ std::optional<SavedState> Checkpoint::load(const std::vector<NamedTensor>& tenso
   if (text.empty()) return std::nullopt;
   std::istringstream lines(text);
   SavedState state;
-  ShardPlace place{.rank = communicator_.rank()};
+  ShardPlace place;
+  place.rank = communicator_.rank();
   lines >> state.step >> place.size;
   lines.get();
   std::getline(lines, place.save);

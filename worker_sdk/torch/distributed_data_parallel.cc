@@ -17,6 +17,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "worker_sdk/core/worker_progress.h"
+#include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/ddp_impl.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 #include "worker_sdk/torch/used_parameters.h"
@@ -61,6 +62,7 @@ class DdpBase::Impl::GradientHook final : public autograd::FunctionPostHook {
 DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
                     const DdpOptions& options)
     : communicator_(communicator), options_(options) {
+  communicator_.follow_stream(current_torch_stream);
   const ModelState state = state_of(module, options_.ignored);
   for (const NamedState& buffer : state.buffers) buffers_.push_back(buffer.tensor);
   state_ = state.tensors();

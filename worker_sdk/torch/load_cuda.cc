@@ -6,6 +6,9 @@
 
 #include <filesystem>
 
+#include "common/error.h"
+#include "worker_sdk/core/session.h"
+
 namespace ddprun {
 
 std::string load_cuda() {
@@ -13,6 +16,12 @@ std::string load_cuda() {
   // Its constructors register CUDA with the LibTorch that is loaded.
   if (!::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL)) return ::dlerror();
   return torch::cuda::is_available() ? "" : "LibTorch finds no usable GPU";
+}
+
+NcclLibraries load_cuda_and_nccl() {
+  const std::string why_not = load_cuda();
+  if (!why_not.empty()) throw Error(ErrorCode::kUnsupported, why_not);
+  return load_nccl_libraries();
 }
 
 }  // namespace ddprun

@@ -7,9 +7,16 @@
 
 namespace ddprun {
 
-// Registers CUDA with the LibTorch of this process, for good; call it before the first tensor on
-// torch::kCUDA, and once is enough. Empty: LibTorch can compute on a GPU here; else why it can't,
-// and nothing has changed. Quick on a machine without NVIDIA's driver.
+struct NcclLibraries;
+
+// Registers CUDA with the LibTorch of this process, for good; call it before anything else of
+// LibTorch, which looks for CUDA once. Empty: LibTorch can compute on a GPU here; else why it
+// can't, and nothing has changed. Quick on a machine without NVIDIA's driver; once is enough.
 std::string load_cuda();
+
+// load_cuda(), then CUDA and NCCL for the communicators. The SessionOptions::nccl_loader of
+// programs that train with LibTorch: a GPU is of use to them only where LibTorch can compute on it.
+// Throws Error(kUnsupported) with the reason.
+NcclLibraries load_cuda_and_nccl();
 
 }  // namespace ddprun

@@ -4,6 +4,7 @@
 import itertools
 import os
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -24,8 +25,8 @@ class Ddp(unittest.TestCase):
     def tearDownClass(cls):
         cls.server.__exit__()
 
-    def run_mode(self, mode, world):
-        return ranks.run(self.server, world, [WORKER, mode], round_number=next(self.rounds))
+    def run_mode(self, mode, world, *arguments):
+        return ranks.run(self.server, world, [WORKER, mode, *arguments], round_number=next(self.rounds))
 
     def test_gradients_buffers_no_sync_zero_grad_and_layouts(self):
         for world in (1, 2, 4):
@@ -49,6 +50,11 @@ class Ddp(unittest.TestCase):
         for world in (1, 2):
             with self.subTest(world=world):
                 self.run_mode("misuse", world)
+
+    def test_libtorchs_current_stream_is_handed_to_the_communicator(self):
+        for world in (1, 2):
+            with self.subTest(world=world), tempfile.TemporaryDirectory() as directory:
+                self.run_mode("streams", world, directory)
 
     def test_a_rank_that_dies_in_training_is_named_by_the_others(self):
         train = [os.path.join(ranks.BIN, "train"), "--epochs=1000"]

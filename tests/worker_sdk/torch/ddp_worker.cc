@@ -5,7 +5,7 @@
 //
 // trains 20 steps and writes OUT.<dtype>.<rank>;
 //
-//   ddp_worker overlap|mismatch|unused|misuse|state
+//   ddp_worker overlap|mismatch|unused|misuse|state|streams
 //
 // checks, and exits with 0 where all holds.
 #include <torch/torch.h>
@@ -20,8 +20,11 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "examples/train/idx_file.h"
+#include "tests/worker_sdk/torch/stream_parts.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
+#include "worker_sdk/torch/checkpoint.h"
+#include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/flat_optimizer.h"
 #include "worker_sdk/torch/gradient_clipping.h"
@@ -392,6 +395,28 @@ void check_layouts_and_dtypes(Communicator& communicator) {
   expect(!net->parameters()[3].grad().defined(), "a frozen parameter gets no gradient");
 }
 
+// LibTorch's current stream reaches the communicator by itself.
+void run_streams(Communicator& communicator, const std::string& directory) {
+  ToldOfStreams ddps(communicator), checkpoints(communicator);
+  torch::nn::Linear net(4, 4);
+  const DistributedDataParallel ddp(*net, ddps);
+  const Checkpoint checkpoint({.directory = directory}, checkpoints, torch::kCPU);
+  expect(ddps.told && checkpoints.told, "both have told it");
+  expect(ddps.told(0) == nullptr, "without CUDA: the default stream");
+  StreamsOfNoGpu::install();
+  expect(ddps.told(0) == nullptr, "CUDA's default stream");
+  {
+    const c10::Stream mine(c10::Stream::UNSAFE, {torch::kCUDA, 0}, 7);
+    const c10::StreamGuard guard(mine);
+    expect(ddps.told(0) == reinterpret_cast<void*>(7), "DistributedDataParallel's");
+    expect(checkpoints.told(0) == reinterpret_cast<void*>(7), "Checkpoint's");
+    expect(current_torch_stream(0) == reinterpret_cast<void*>(7), "the program's own");
+  }
+  expect(ddps.told(0) == nullptr, "the default stream again");
+  expect_contains(error_of([] { current_torch_stream(1); }),
+                  "LibTorch's current stream on GPU 1: there is no GPU 1");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -418,6 +443,8 @@ int main(int argc, char** argv) {
       check_shared_parameters(communicator);
       check_buffers(communicator);
       check_layouts_and_dtypes(communicator);
+    } else if (mode == "streams") {
+      run_streams(communicator, arguments.at(0));
     } else {
       return false;
     }

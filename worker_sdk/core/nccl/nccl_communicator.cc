@@ -55,7 +55,8 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_pt
       failure_(std::make_shared<Failure>()),
       gate_(std::make_shared<CommGate>(comm)),
       events_(std::make_shared<EventPool>(cuda_, options_.rank)),
-      drain_(std::make_shared<StreamDrain>(cuda_, events_, failure_, options_)),
+      caller_(std::make_shared<CallerStream>(options_.current_stream)),
+      drain_(std::make_shared<StreamDrain>(cuda_, events_, failure_, caller_, options_)),
       number_(options_.progress
                   ? options_.progress->recorder().add_communicator("nccl", options_.size)
                   : 0),
@@ -206,7 +207,7 @@ void NcclCommunicator::abort(std::string_view reason) {
 
 WorkPtr NcclCommunicator::start_work(OperationFacts facts, const std::string& what,
                                      const CallOptions& options, const Launch& launch) {
-  NcclWork::Context context{cuda_,           failure_,      options_.current_stream,
+  NcclWork::Context context{cuda_,           failure_,      caller_,
                             options_.device, options_.rank, options_.blocking_wait};
   auto work = std::make_shared<NcclWork>(std::move(context), start(facts, what, options, launch));
   if (!options.async) work->wait();
@@ -238,7 +239,7 @@ std::shared_ptr<Operation> NcclCommunicator::start_on_device(OperationFacts fact
   auto operation = std::make_shared<Operation>(
       cuda_, events_, failure_, facts, "operation " + std::to_string(facts.sequence) + ", " + what,
       options.timeout.value_or(options_.timeout), ticket);
-  CudaResult ordered = cuda_->event_record(caller_ready_, current_stream());
+  CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
   if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
   if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
   ++num_operations_;
@@ -342,11 +343,6 @@ OperationFacts NcclCommunicator::facts(CollectiveKind kind, const TensorView& bu
           buffer.count,
           number_,
           0};
-}
-
-Stream NcclCommunicator::current_stream() const {
-  if (!options_.current_stream) return nullptr;
-  return static_cast<Stream>(options_.current_stream(options_.device));
 }
 
 }  // namespace ddprun::nccl

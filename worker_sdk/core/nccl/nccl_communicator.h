@@ -11,6 +11,7 @@
 
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/nccl/caller_stream.h"
 #include "worker_sdk/core/nccl/cuda_api.h"
 #include "worker_sdk/core/nccl/nccl_api.h"
 #include "worker_sdk/core/nccl/nccl_options.h"
@@ -40,6 +41,7 @@ class NcclCommunicator : public Communicator {
   int size() const override { return options_.size; }
   std::string_view backend() const override { return "nccl"; }
   WorkerProgress* progress() override { return options_.progress.get(); }
+  void follow_stream(const CurrentStream& current) override { caller_->follow(current); }
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override;
   WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override;
@@ -84,7 +86,6 @@ class NcclCommunicator : public Communicator {
   void check_peer(const char* operation, int peer) const;
   // `whole` is size() parts; sharing memory is allowed where `part` is this rank's own in `whole`.
   void check_parts(const char* operation, const TensorView& part, const TensorView& whole) const;
-  Stream current_stream() const;
   OperationFacts facts(CollectiveKind kind, const TensorView& buffer, ReduceOp op = ReduceOp::kSum,
                        int root = -1) const;
 
@@ -92,11 +93,12 @@ class NcclCommunicator : public Communicator {
   const std::shared_ptr<CudaApi> cuda_;
   const std::shared_ptr<NcclApi> nccl_;
   const NcclOptions options_;
-  const std::shared_ptr<Failure> failure_;    // second owner: each Work
-  const std::shared_ptr<CommGate> gate_;      // second owners: the watchdog, each CommBuffer
-  const std::shared_ptr<EventPool> events_;   // second owner: each operation
-  const std::shared_ptr<StreamDrain> drain_;  // second owner: each CommBuffer
-  const std::uint32_t number_;                // of this communicator in the flight recorder
+  const std::shared_ptr<Failure> failure_;      // second owner: each Work
+  const std::shared_ptr<CommGate> gate_;        // second owners: the watchdog, each CommBuffer
+  const std::shared_ptr<EventPool> events_;     // second owner: each operation
+  const std::shared_ptr<CallerStream> caller_;  // second owners: each Work, drain_
+  const std::shared_ptr<StreamDrain> drain_;    // second owner: each CommBuffer
+  const std::uint32_t number_;                  // of this communicator in the flight recorder
   Stream stream_ = nullptr;
   Event caller_ready_ = nullptr;    // what the caller's stream held when an operation started
   void* barrier_memory_ = nullptr;  // one element on the device

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "rendezvous/store/store.h"
+#include "worker_sdk/core/communicator.h"
 #include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun::nccl {
@@ -41,8 +42,8 @@ struct NcclOptions {
   // For the process' exit handlers, once something failed or hangs.
   std::chrono::milliseconds exit_timeout = kExitTimeout;
 
-  // The caller's current cudaStream_t on a device. Empty: the legacy default stream.
-  std::function<void*(int device)> current_stream;
+  // Empty: follow_stream() says it; until then the legacy default stream.
+  CurrentStream current_stream;
 
   // wait() also blocks the calling thread until the result is there, so that errors come from it.
   bool blocking_wait = false;

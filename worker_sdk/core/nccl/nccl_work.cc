@@ -50,10 +50,7 @@ void NcclWork::wait() {
 void NcclWork::order_caller_behind() {
   CudaApi& cuda = *context_.cuda;
   DeviceGuard guard(cuda, context_.device, context_.rank);
-  Stream caller = nullptr;
-  if (context_.current_stream) {
-    caller = static_cast<Stream>(context_.current_stream(context_.device));
-  }
+  const Stream caller = context_.caller->on(context_.device);
   check_cuda(cuda, cuda.stream_wait_event(caller, operation_->event()), context_.rank,
              "cudaStreamWaitEvent");
 }

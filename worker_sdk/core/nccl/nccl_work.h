@@ -2,10 +2,10 @@
 // Work of the nccl communicator, and the blocking wait that barrier() shares with it.
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/nccl/caller_stream.h"
 #include "worker_sdk/core/nccl/operation.h"
 
 namespace ddprun::nccl {
@@ -19,7 +19,7 @@ class NcclWork : public Work {
   struct Context {
     std::shared_ptr<CudaApi> cuda;
     std::shared_ptr<Failure> failure;
-    std::function<void*(int device)> current_stream;
+    std::shared_ptr<CallerStream> caller;  // second owner: the communicator
     int device = 0;
     int rank = 0;
     bool blocking_wait = false;

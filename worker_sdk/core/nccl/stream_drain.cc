@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/nccl/stream_drain.h"
 
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -25,10 +26,12 @@ class PooledEvent {
 }  // namespace
 
 StreamDrain::StreamDrain(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
-                         std::shared_ptr<Failure> failure, NcclOptions options)
+                         std::shared_ptr<Failure> failure, std::shared_ptr<CallerStream> caller,
+                         NcclOptions options)
     : cuda_(std::move(cuda)),
       events_(std::move(events)),
       failure_(std::move(failure)),
+      caller_(std::move(caller)),
       options_(std::move(options)) {}
 
 void StreamDrain::open(Stream stream) {
@@ -49,18 +52,15 @@ StreamDrain::End StreamDrain::wait() {
     {
       const std::lock_guard lock(mutex_);
       if (stream_ == nullptr) return after_close_;
-      Stream current = nullptr;
-      if (options_.current_stream) {
-        current = static_cast<Stream>(options_.current_stream(options_.device));
-      }
+      const Stream current = caller_->on(options_.device);
       if (cuda_->event_record(own.get(), stream_) != kCudaSuccess ||
           cuda_->event_record(callers.get(), current) != kCudaSuccess) {
         return End::kUnknown;
       }
     }
     return wait_for(own.get(), callers.get());
-  } catch (const Error&) {
-    return End::kUnknown;  // no event
+  } catch (const std::exception&) {
+    return End::kUnknown;  // no event, or the caller's stream can't be told
   }
 }
 

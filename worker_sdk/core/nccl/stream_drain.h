@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "worker_sdk/core/nccl/caller_stream.h"
 #include "worker_sdk/core/nccl/cuda_api.h"
 #include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/nccl_options.h"
@@ -23,7 +24,8 @@ class StreamDrain {
   };
 
   StreamDrain(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
-              std::shared_ptr<Failure> failure, NcclOptions options);
+              std::shared_ptr<Failure> failure, std::shared_ptr<CallerStream> caller,
+              NcclOptions options);
 
   // The communicator's stream is there. Before the first wait().
   void open(Stream stream);
@@ -40,8 +42,9 @@ class StreamDrain {
 
   // Constant after construction.
   const std::shared_ptr<CudaApi> cuda_;
-  const std::shared_ptr<EventPool> events_;  // second owner: the communicator
-  const std::shared_ptr<Failure> failure_;   // likewise
+  const std::shared_ptr<EventPool> events_;     // second owner: the communicator
+  const std::shared_ptr<Failure> failure_;      // likewise
+  const std::shared_ptr<CallerStream> caller_;  // likewise
   const NcclOptions options_;
 
   std::mutex mutex_;

@@ -160,9 +160,19 @@ TEST_CASE("NcclCommunicator: send and recv are matched in order") {
 }
 
 TEST_CASE("NcclCommunicator: operations wait for the caller's stream, and it for them") {
+  const bool told_later = GENERATE(false, true);  // which one it is: by follow_stream()
+  CAPTURE(told_later);
   Rig rig;
   SKIP_WITHOUT_RANKS(rig, 2);
-  rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
+  rig.run(2, [&](NcclOptions options) {
+    const CurrentStream current = options.current_stream;
+    const auto stream = static_cast<Stream>(current(options.device));
+    if (told_later) options.current_stream = {};
+    const auto joined = rig.join(options);
+    NcclCommunicator& comm = *joined;
+    comm.follow_stream(current);
+    comm.follow_stream(
+        [](int) -> void* { throw std::runtime_error("asked, though one is known"); });
     const std::size_t count = std::size_t{1} << 18;
     DeviceArray array(rig, stream, device_of(comm, rig), DType::kUInt8, count);
     DeviceArray copy(rig, stream, device_of(comm, rig), DType::kUInt8, count);

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/nccl/caller_stream.h"
+
+#include <utility>
+
+namespace ddprun::nccl {
+
+CallerStream::CallerStream(CurrentStream current) : current_(std::move(current)) {}
+
+void CallerStream::follow(const CurrentStream& current) {
+  const std::lock_guard lock(mutex_);
+  if (!current_) current_ = current;
+}
+
+Stream CallerStream::on(int device) const {
+  CurrentStream current;
+  {
+    const std::lock_guard lock(mutex_);
+    current = current_;
+  }
+  return current ? static_cast<Stream>(current(device)) : nullptr;
+}
+
+}  // namespace ddprun::nccl
