@@ -29,7 +29,8 @@ if(NOT DDPRUN_WITH_CUDA STREQUAL "OFF")
   find_path(DDPRUN_CUDA_RUNTIME_DIR cuda_runtime_api.h
             HINTS /usr/local/cuda/include ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES include)
   file(GLOB ddprun_wheel_nccl ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/nccl/include)
-  find_path(DDPRUN_NCCL_HEADER_DIR nccl.h HINTS /usr/local/cuda/include ${ddprun_wheel_nccl})
+  find_path(DDPRUN_NCCL_HEADER_DIR nccl.h HINTS /usr/local/cuda/include ${ddprun_wheel_nccl}
+            ${DDPRUN_TORCH_ROOT}/../nvidia/nccl/include)
   if(DDPRUN_CUDA_RUNTIME_DIR AND DDPRUN_NCCL_HEADER_DIR)
     set(DDPRUN_CUDA_INCLUDE_DIR ${DDPRUN_CUDA_RUNTIME_DIR})
     set(DDPRUN_NCCL_INCLUDE_DIR ${DDPRUN_NCCL_HEADER_DIR})

@@ -3,11 +3,13 @@
 # Installs what ddprun's build needs and lacks: Debian packages with apt, LibTorch from the `torch`
 # wheel into .venv. Says what it will install before it does; quick when nothing is missing.
 #
-#   scripts/setup.sh [minimal|checks|full|bench] [--dry-run]
+#   scripts/setup.sh [minimal|checks|gpu|full|bench] [--no-torch] [--dry-run]
 #     minimal   what scripts/demo.sh needs: compiler, libraries, LibTorch for a CPU program (default)
 #     checks    only what scripts/test.sh --only checks needs: clang-format
+#     gpu       minimal and what scripts/gpu_check.sh needs: Catch2, PyTorch with all of its wheels
 #     full      also what scripts/test.sh needs: Catch2, clang, PyTorch with all of its wheels
 #     bench     also what bench/run.py compares with: MPICH's mpiexec.hydra; a DNS server
+#     --no-torch leaves .venv alone: Debian packages only
 #     --dry-run only says what is missing; exit status 1 if anything is
 #
 # Touches only apt's packages, .venv and .cache here; uses sudo only where not root.
@@ -15,7 +17,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly kTorch=2.15.0
-level=minimal dry_run=no
+level=minimal dry_run=no torch=yes
 
 # What each is for: docs/architecture.md, "Dependencies".
 packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev python3
@@ -32,10 +34,11 @@ as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 
 for argument in "$@"; do
   case $argument in
-    minimal|checks|full|bench) level=$argument ;;
+    minimal|checks|gpu|full|bench) level=$argument ;;
+    --no-torch) torch=no ;;
     --dry-run) dry_run=yes ;;
-    -h|--help) sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) die "unknown argument '$argument' (minimal, checks, full, bench or --dry-run)" ;;
+    -h|--help) sed -n '3,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) die "unknown argument '$argument' (minimal, checks, gpu, full, bench, --no-torch or --dry-run)" ;;
   esac
 done
 
@@ -48,6 +51,7 @@ else
 fi
 has_all() { [ "$level" = full ] || [ "$level" = bench ]; }
 ! has_all || packages+=("${packages_full[@]}")
+[ "$level" != gpu ] || packages+=(catch2)
 [ "$level" != checks ] || packages=(python3 clang-format-14)
 [ "$level" != bench ] || packages+=("${packages_bench[@]}")
 
@@ -62,7 +66,7 @@ missing_packages() {
 # Prints the requirements (pip's notation) that .venv lacks. Torch's own metadata decides which
 # versions: a CPU program needs only the CUDA runtime and CUPTI beside libtorch_cpu.so.
 missing_wheels() {
-  [ "$level" != checks ] || return 0
+  [ "$level" != checks ] && [ $torch = yes ] || return 0
   if [ ! -x .venv/bin/python3 ]; then
     echo "torch==$kTorch"
     return
@@ -145,7 +149,7 @@ pip_install() {
 
 install_wheels() {
   make_venv
-  if has_all; then
+  if has_all || [ "$level" = gpu ]; then
     say "installing into .venv: torch $kTorch with all of its wheels, numpy, safetensors (about 3 GB to fetch)"
     pip_install "torch==$kTorch" "numpy>=2,<3" safetensors
     return
