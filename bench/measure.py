@@ -2,6 +2,7 @@
 """How bench/run.py measures: times of commands, memory of a launcher, JSON of a bench program."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +17,13 @@ sys.path.insert(0, os.path.join(ROOT, "tests/support"))
 
 class Missing(Exception):
     """A program that a row needs is not here; the text says which and how to get it."""
+
+
+class Skipped(Missing):
+    """The machine hasn't what a row is about; no fault of anybody's."""
+
+    def __str__(self):
+        return f"skipped: {super().__str__()}"
 
 
 def program(name, hint="cmake --preset release && cmake --build build/release"):
@@ -119,12 +127,21 @@ def launcher_megabytes(argv, num_workers, worker="sleep"):
             process.wait()
 
 
+def _gpus():
+    if not shutil.which("nvidia-smi"):
+        return ""
+    done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=60)
+    names = done.stdout.splitlines() if done.returncode == 0 else []
+    return f"{len(names)} × {names[0]}, " if names else ""
+
+
 def machine():
-    """One line: processor, cores, memory, kernel, system."""
+    """One line: processor, cores, memory, GPUs, kernel, system."""
     with open("/proc/cpuinfo") as f:
         model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), "?")
     with open("/proc/meminfo") as f:
         gib = int(f.readline().split()[1]) / 2**20
     with open("/etc/os-release") as f:
         system = next((line.split('"')[1] for line in f if line.startswith("PRETTY_NAME")), "?")
-    return f"{model}, {os.cpu_count()} cores, {gib:.0f} GiB, Linux {os.uname().release}, {system}"
+    return f"{model}, {os.cpu_count()} cores, {gib:.0f} GiB, {_gpus()}Linux {os.uname().release}, {system}"

@@ -2,6 +2,7 @@
 """All rows of bench/run.py, in the order of docs/benchmarks.md."""
 import allreduce_rows
 import elastic_rows
+import gpu_rows
 import hang_rows
 import launcher_rows
 import output_rows
@@ -15,4 +16,4 @@ import train_rows
 def all_rows():
     return (launcher_rows.rows() + output_rows.rows() + ssh_rows.rows() + elastic_rows.rows() + hang_rows.rows() + scale_rows.rows()
             + store_rows.rows() + allreduce_rows.rows() + train_rows.rows()
-            + sdk_rows.rows())
+            + sdk_rows.rows() + gpu_rows.rows())
