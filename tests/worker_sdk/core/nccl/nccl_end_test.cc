@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -59,6 +60,7 @@ TEST_CASE("NcclCommunicator: memory goes when the operations under way on it hav
   Rig rig;
   std::atomic<bool> freeing{false};
   std::atomic<bool> waits{false};
+  std::barrier both(2);
   rig.run(2, [&](NcclOptions options) {
     const auto stream = options.current_stream(options.device);
     if (options.rank == 0) {
@@ -69,6 +71,7 @@ TEST_CASE("NcclCommunicator: memory goes when the operations under way on it hav
     }
     const auto comm = rig.join(options);
     auto buffer = comm->allocate(64);
+    both.arrive_and_wait();  // an abort here would be an error of the other's allocate()
     TensorView view{.data = buffer->data(), .count = 16};
     view.device = Device{Device::Kind::kCuda, options.device};
     const CallOptions async{.async = true};
