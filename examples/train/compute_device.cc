@@ -12,12 +12,22 @@
 #include <thread>
 
 #include "common/env_names.h"
+#include "common/error.h"
+#include "common/log.h"
 
 namespace ddprun::train {
 
 void set_compute_threads(int num_threads, int local_world_size) {
   if (num_threads == 0) {
-    if (std::getenv(env::kOmpNumThreads)) return;  // LibTorch has read it
+    if (const char* text = std::getenv(env::kOmpNumThreads)) {
+      char* end = nullptr;
+      const bool is_number = std::strtol(text, &end, 10) >= 1 && (*end == 0 || *end == ',');
+      if (is_number) return;  // LibTorch has read it
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat(env::kOmpNumThreads, "=\"", text,
+                         "\" is no number of threads: set it to 1 or more, unset it, or give "
+                         "--threads N"));
+    }
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     num_threads = std::max(1, cores / std::max(1, local_world_size));
   }

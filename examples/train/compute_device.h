@@ -9,6 +9,7 @@
 namespace ddprun::train {
 
 // Sets LibTorch's compute threads of this process; see Options::num_threads.
+// Error(kInvalidArgument) where OMP_NUM_THREADS counts and is no number of threads.
 void set_compute_threads(int num_threads, int local_world_size);
 
 // The default generator of `device` (dropout) begins anew from `seed`.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <system_error>
 
+#include "common/dangling_link.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -102,6 +103,11 @@ Array read_idx(const std::string& directory, const std::string& name, std::size_
   std::error_code error;  // of a directory that can't be searched, say
   const bool is_plain = std::filesystem::exists(plain, error);
   if (!is_plain && !error && !std::filesystem::exists(plain + ".gz", error)) {
+    for (const char* suffix : {"", ".gz"}) {
+      if (const std::string link = dangling_link(plain + suffix); !link.empty()) {
+        bad_file(plain + suffix, link);
+      }
+    }
     bad_file(plain + "[.gz]", "no such file");
   }
   if (error) bad_file(plain + "[.gz]", error.message());
@@ -156,6 +162,7 @@ ImageSet read_image_set(const std::string& directory, const std::string& prefix)
 DataSet read_data_set(const std::string& directory) {
   std::error_code error;
   if (!std::filesystem::is_directory(directory, error)) {
+    if (const std::string link = dangling_link(directory); !link.empty()) bad_file(directory, link);
     const bool missing = !error || error == std::errc::no_such_file_or_directory;
     bad_file(directory, missing ? "no such directory" : error.message());
   }

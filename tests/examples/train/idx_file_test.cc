@@ -88,6 +88,20 @@ TEST_CASE("idx: a missing directory or file is named") {
   CHECK_THROWS_WITH(f.read(), f.path("t10k-labels-idx1-ubyte") + "[.gz]: no such file");
 }
 
+TEST_CASE("idx: a link whose target is gone is named with it") {
+  const Fixture f;
+  const std::string file = f.path("t10k-labels-idx1-ubyte");
+  f.remove("t10k-labels-idx1-ubyte");
+  std::filesystem::create_symlink("/gone/labels", file);
+  CHECK_THROWS_WITH(f.read(),
+                    file + ": " + file + " is a link to /gone/labels, which does not exist");
+  const std::string directory = f.path("elsewhere");
+  std::filesystem::create_directory_symlink("/gone", directory);
+  CHECK_THROWS_WITH(
+      read_data_set(directory + "/mnist"),
+      directory + "/mnist: " + directory + " is a link to /gone, which does not exist");
+}
+
 TEST_CASE("idx: a file that ends too early or too late says so") {
   const Fixture f;
   f.write("train-images-idx3-ubyte", Fixture::images(2).substr(0, 1000));

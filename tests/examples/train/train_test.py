@@ -205,6 +205,13 @@ class Train(unittest.TestCase):
                 self.assertIn("/nonexistent/x" if "json" in argv[0] else argv[0].split("=")[0], done.stdout)
         self.assertEqual(run([TRAIN, "--help"]).returncode, 0)
 
+    def test_a_variable_that_is_no_number_of_threads_is_refused(self):
+        for value in ("0", "-1", "many", "2x"):
+            done = run(["env", f"OMP_NUM_THREADS={value}", TRAIN])
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(f'train: rank 0: OMP_NUM_THREADS="{value}" is no number of threads: set it to 1 or more, unset it, or '
+                          "give --threads N\n", done.stdout)
+
     def test_out_of_memory_is_one_line_and_exit_status_74(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (900_000_000, 900_000_000))

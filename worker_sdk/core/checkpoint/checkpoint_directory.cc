@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/dangling_link.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "worker_sdk/core/checkpoint/durable_file.h"
@@ -48,8 +49,10 @@ CheckpointDirectory::CheckpointDirectory(std::string path, std::size_t num_kept,
   if (num_kept_ < 1)
     throw Error(ErrorCode::kInvalidArgument, "a directory keeps at least one checkpoint");
   const auto refuse = [&](int error_number) {
-    throw Error(ErrorCode::kInvalidArgument, concat("can't write to the checkpoint directory ",
-                                                    path_, ": ", errno_text(error_number)));
+    const std::string link = dangling_link(path_);
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("can't write to the checkpoint directory ", path_, ": ",
+                       link.empty() ? errno_text(error_number) : link));
   };
   std::error_code error;
   const bool made = role == Role::kOwner && fs::create_directories(path_, error);

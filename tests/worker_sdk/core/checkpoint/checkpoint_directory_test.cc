@@ -138,6 +138,14 @@ TEST_CASE("checkpoint directory: a pipe of that name holds nobody up", "[proc]")
 
 TEST_CASE("checkpoint directory: one that can't be is the user's to correct", "[proc]") {
   const test::TempDirectory temp;
+  fs::create_directory_symlink("/gone", temp.path("link"));
+  for (const std::string& path : {temp.path("link"), temp.path("link/below")}) {
+    const Error error = error_of([&] { CheckpointDirectory directory(path); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK(contains(error.what(), "can't write to the checkpoint directory " + path + ": " +
+                                     temp.path("link") +
+                                     " is a link to /gone, which does not exist"));
+  }
   std::ofstream(temp.path("file")) << "a file";
   for (const std::string& path : {temp.path("file"), temp.path("file/below")}) {
     const Error error = error_of([&] { CheckpointDirectory directory(path); });
