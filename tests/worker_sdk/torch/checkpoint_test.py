@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoint on 1, 2 and 4 real ranks; checkpoint_worker.cc holds the checks. And against Python's safetensors."""
-import itertools
 import os
 import subprocess
-import tempfile
 import unittest
 import zlib
 
@@ -38,25 +36,10 @@ def python(script, *args):
     return done.stdout.splitlines()
 
 
-class CheckpointTest(unittest.TestCase):
-    rounds = itertools.count(1)
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = ranks.StoreServer()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.__exit__()
-
-    def scratch(self):
-        directory = tempfile.TemporaryDirectory(prefix="ddprun-test-")
-        self.addCleanup(directory.cleanup)
-        return directory.name
-
+class CheckpointTest(ranks.RanksTest):
     def run_mode(self, mode, world, directory=None):
         directory = directory or self.scratch()
-        return ranks.run(self.server, world, [WORKER, mode, directory], round_number=next(self.rounds))
+        return self.run_ranks(world, [WORKER, mode, directory])
 
     def test_what_was_saved_is_loaded_on_every_rank(self):
         for world in (1, 2, 4):

@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """DistributedDataParallel's properties on 1, 2 and 4 real ranks; ddp_worker.cc holds the checks."""
-import itertools
 import os
 import subprocess
-import tempfile
 import time
-import unittest
 
 import ranks
 import runner  # noqa: E402, found by ranks
@@ -14,19 +11,9 @@ import runner  # noqa: E402, found by ranks
 WORKER = os.path.join(ranks.BIN, "ddp_worker")
 
 
-class Ddp(unittest.TestCase):
-    rounds = itertools.count(1)
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = ranks.StoreServer()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.__exit__()
-
+class Ddp(ranks.RanksTest):
     def run_mode(self, mode, world, *arguments):
-        return ranks.run(self.server, world, [WORKER, mode, *arguments], round_number=next(self.rounds))
+        return self.run_ranks(world, [WORKER, mode, *arguments])
 
     def test_gradients_buffers_no_sync_zero_grad_and_layouts(self):
         for world in (1, 2, 4):
@@ -53,12 +40,12 @@ class Ddp(unittest.TestCase):
 
     def test_libtorchs_current_stream_is_handed_to_the_communicator(self):
         for world in (1, 2):
-            with self.subTest(world=world), tempfile.TemporaryDirectory() as directory:
-                self.run_mode("streams", world, directory)
+            with self.subTest(world=world):
+                self.run_mode("streams", world, self.scratch())
 
     def test_a_rank_that_dies_in_training_is_named_by_the_others(self):
         train = [os.path.join(ranks.BIN, "train"), "--epochs=1000"]
-        job = ranks.Job(self.server, 2, train, round_number=next(self.rounds))
+        job = self.start_ranks(2, train)
         for line in job.processes[0].stdout:
             if "epoch 1/" in line:
                 break

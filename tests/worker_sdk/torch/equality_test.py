@@ -8,8 +8,6 @@ import itertools
 import math
 import os
 import subprocess
-import tempfile
-import unittest
 
 import ranks
 import netns  # noqa: E402, found by ranks
@@ -31,37 +29,27 @@ def distance(p, q=None):
     return math.dist(p, q if q is not None else [0.0] * len(p))
 
 
-class Equality(unittest.TestCase):
-    rounds = itertools.count(1)
-
+class Equality(ranks.RanksTest):
     @classmethod
     def setUpClass(cls):
-        cls.server = ranks.StoreServer()
-        cls.directory = tempfile.TemporaryDirectory(prefix="ddprun-equality-")
-        cls.weights = os.path.join(cls.directory.name, "weights")
+        super().setUpClass()
+        cls.weights = os.path.join(cls.directory, "weights")
         lines = subprocess.run([ranks.PYTHON, TWIN, "--make-weights", cls.weights], check=True,
                                timeout=60, text=True, stdout=subprocess.PIPE).stdout.splitlines()
         cls.shapes = [(name, int(count)) for name, count in map(str.split, lines)]
         cls.initial = read_state(cls.weights, cls.shapes)
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.__exit__()
-        cls.directory.cleanup()
-
     def compare(self, world, accumulate=1, server=None, hosts=(ranks.Local,), dtypes=TOLERANCE):
         """PyTorch's on this host, ours on `hosts`."""
-        with tempfile.TemporaryDirectory(prefix="ddprun-equality-") as directory:
-            ours, theirs = os.path.join(directory, "ours"), os.path.join(directory, "theirs")
-            job = [",".join(dtypes), str(accumulate), self.weights, DATA]
-            ranks.run(self.server, world, [ranks.PYTHON, TWIN, *job, theirs],
-                      round_number=next(self.rounds), timeout=200)
-            ranks.run(server or self.server, world, [WORKER, "equality", *job, ours], hosts,
-                      round_number=next(self.rounds), timeout=200)
-            for dtype, rank in itertools.product(dtypes, range(world)):
-                p_state = read_state(f"{ours}.{dtype}.{rank}", self.shapes)
-                q_state = read_state(f"{theirs}.{dtype}.{rank}", self.shapes)
-                self.check(f"{dtype}, rank {rank}", p_state, q_state, TOLERANCE[dtype])
+        directory = self.scratch()
+        ours, theirs = os.path.join(directory, "ours"), os.path.join(directory, "theirs")
+        job = [",".join(dtypes), str(accumulate), self.weights, DATA]
+        self.run_ranks(world, [ranks.PYTHON, TWIN, *job, theirs], timeout=200)
+        self.run_ranks(world, [WORKER, "equality", *job, ours], hosts, server, timeout=200)
+        for dtype, rank in itertools.product(dtypes, range(world)):
+            p_state = read_state(f"{ours}.{dtype}.{rank}", self.shapes)
+            q_state = read_state(f"{theirs}.{dtype}.{rank}", self.shapes)
+            self.check(f"{dtype}, rank {rank}", p_state, q_state, TOLERANCE[dtype])
 
     def check(self, what, p_state, q_state, tolerance):
         for (name, _), first, p, q in zip(self.shapes, self.initial, p_state, q_state):

@@ -6,13 +6,11 @@ on each rank. There the hook is PyTorch's own where it has it, and the definitio
 import itertools
 import math
 import os
-import tempfile
-import unittest
 
 import ranks
 import runner  # noqa: E402, found by ranks
 
-from modes_test import PARAMETERS, TENSORS, TWIN, WORKER, read
+from modes_test import TENSORS, TWIN, WORKER, read
 
 TOP_K, POWER_SGD = "topk:0.1", "powersgd:1:2"
 # Per tensor. int8: where the last bit of a gradient differs a code may, 1/127 of a block's largest. PowerSGD: where two
@@ -29,25 +27,10 @@ def our_name(hook):
     return hook.removesuffix("_pytorch")
 
 
-class HookModes(unittest.TestCase):
-    rounds = itertools.count(1)
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = ranks.StoreServer()
-        cls.directory = tempfile.TemporaryDirectory(prefix="ddprun-hook-modes-")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.__exit__()
-        cls.directory.cleanup()
-
-    def run_ranks(self, world, argv):
-        return ranks.run(self.server, world, argv, round_number=next(self.rounds), timeout=120)
-
+class HookModes(ranks.RanksTest):
     def compare(self, world, modes, hooks):
         cases = list(itertools.product(modes, hooks))
-        ours, theirs = (os.path.join(self.directory.name, f"{side}{world}") for side in ("ours", "theirs"))
+        ours, theirs = (os.path.join(self.directory, f"{side}{world}") for side in ("ours", "theirs"))
         names = dict.fromkeys(f"{mode}+{our_name(hook)}" for mode, hook in cases)
         self.run_ranks(world, [WORKER, ours, *names])
         self.run_ranks(world, [ranks.PYTHON, TWIN, theirs,

@@ -6,8 +6,6 @@ import array
 import itertools
 import math
 import os
-import tempfile
-import unittest
 
 import ranks
 import runner  # noqa: E402, found by ranks
@@ -31,22 +29,7 @@ def read(path):
     return tensors
 
 
-class Modes(unittest.TestCase):
-    rounds = itertools.count(1)
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = ranks.StoreServer()
-        cls.directory = tempfile.TemporaryDirectory(prefix="ddprun-modes-")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.__exit__()
-        cls.directory.cleanup()
-
-    def run_ranks(self, world, argv):
-        return ranks.run(self.server, world, argv, round_number=next(self.rounds), timeout=120)
-
+class Modes(ranks.RanksTest):
     def check(self, what, p, q, tolerance):
         for name, _ in TENSORS:
             none = [math.isnan(value) for value in q[name]]
@@ -56,7 +39,7 @@ class Modes(unittest.TestCase):
                 self.assertLessEqual(error, tolerance, f"{what}, {name}")
 
     def compare(self, world):
-        ours, theirs = (os.path.join(self.directory.name, f"{side}{world}") for side in ("ours", "theirs"))
+        ours, theirs = (os.path.join(self.directory, f"{side}{world}") for side in ("ours", "theirs"))
         self.run_ranks(world, [ranks.PYTHON, TWIN, theirs, *CASES])
         self.run_ranks(world, [WORKER, ours, *CASES])
         for case, dtype, rank in itertools.product(CASES, TOLERANCE, range(world)):

@@ -6,8 +6,6 @@ import itertools
 import os
 import subprocess
 import sys
-import tempfile
-import unittest
 
 import ranks
 import runner  # noqa: E402, found by ranks
@@ -100,13 +98,10 @@ def train_with_pytorch(dtype, rule, settings, initial, gradients):
     return expected, state, norm
 
 
-class Optimizers(unittest.TestCase):
-    rounds = itertools.count(1)
-
+class Optimizers(ranks.RanksTest):
     @classmethod
     def setUpClass(cls):
-        cls.server = ranks.StoreServer()
-        cls.directory = tempfile.TemporaryDirectory(prefix="ddprun-optim-")
+        super().setUpClass()
         env = {k: v for k, v in os.environ.items() if k != "WORLD_SIZE"}
         cls.worker = subprocess.Popen([WORKER, "rules"], env=env, text=True, stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE)
@@ -116,8 +111,6 @@ class Optimizers(unittest.TestCase):
         cls.worker.stdin.close()
         cls.worker.wait(timeout=30)
         cls.worker.stdout.close()
-        cls.server.__exit__()
-        cls.directory.cleanup()
 
     def check_close(self, what, ours, theirs):
         error = (ours - theirs.double()).norm().item()
@@ -125,7 +118,7 @@ class Optimizers(unittest.TestCase):
         self.assertLessEqual(error, limit, what)
 
     def compare(self, dtype, rule, text, seed):
-        inputs, outputs = (os.path.join(self.directory.name, name) for name in ("in", "out"))
+        inputs, outputs = (os.path.join(self.directory, name) for name in ("in", "out"))
         initial, gradients = make_inputs(seed)
         write_inputs(inputs, initial, gradients)
         shapes = ",".join("x".join(map(str, shape)) for shape in SHAPES)
@@ -201,7 +194,7 @@ class Optimizers(unittest.TestCase):
     def test_over_the_buckets_of_ddp(self):
         for world in (1, 2, 4):
             with self.subTest(world=world):
-                ranks.run(self.server, world, [WORKER, "ddp"], round_number=next(self.rounds))
+                self.run_ranks(world, [WORKER, "ddp"])
 
 
 if __name__ == "__main__":

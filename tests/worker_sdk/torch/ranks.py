@@ -2,9 +2,12 @@
 """Starts the ranks of a C++ worker program without a launcher: environment and store as a launcher
 gives them. The store is PyTorch's own server, in a process of its own on the first host.
 """
+import itertools
 import os
 import subprocess
 import sys
+import tempfile
+import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, "../../..")))
@@ -99,3 +102,28 @@ def run(server, world, argv, hosts=(Local,), round_number=1, timeout=60):
     codes, outputs = Job(server, world, argv, hosts, round_number).wait(timeout)
     assert codes == [0] * world, f"{argv}: exit status {codes}\n" + "\n".join(outputs)
     return outputs
+
+
+class RanksTest(unittest.TestCase):
+    """Tests whose ranks meet at one server, each job in a round of its own. `directory` is the class' own."""
+    server = directory = None
+    _rounds = itertools.count(1)
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = StoreServer()
+        cls.addClassCleanup(cls.server.__exit__)
+        directory = tempfile.TemporaryDirectory(prefix="ddprun-test-")
+        cls.addClassCleanup(directory.cleanup)
+        cls.directory = directory.name
+
+    def scratch(self):
+        directory = tempfile.TemporaryDirectory(prefix="ddprun-test-")
+        self.addCleanup(directory.cleanup)
+        return directory.name
+
+    def start_ranks(self, world, argv):
+        return Job(self.server, world, argv, round_number=next(self._rounds))
+
+    def run_ranks(self, world, argv, hosts=(Local,), server=None, timeout=120):
+        return run(server or self.server, world, argv, hosts, next(self._rounds), timeout)
