@@ -45,7 +45,12 @@ bool GradScaler::unscale(const std::vector<at::Tensor>& gradients) {
   for (const at::Tensor& gradient : gradients) {
     require(gradient.scalar_type() != at::kHalf,
             "a gradient is float16: keep parameters in float32, Autocast casts them");
+    require(!divided_.contains(gradient.const_data_ptr()),
+            "unscale() was called for these gradients already since the last update()");
     by_kind[{gradient.scalar_type(), gradient.device().index()}].push_back(gradient);
+  }
+  for (const at::Tensor& gradient : gradients) {
+    if (gradient.numel() > 0) divided_.emplace(gradient.const_data_ptr(), gradient);
   }
   // As PyTorch: the reciprocal in float64.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
@@ -74,6 +79,7 @@ void GradScaler::update() {
                          options_.backoff_factor, options_.growth_interval);
   found_inf_.zero_();
   unscaled_ = false;
+  divided_.clear();
 }
 
 double GradScaler::current_scale() const { return scale_.item<float>(); }

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -42,7 +43,7 @@ class GradScaler {
   // Divides the gradients by the scale, in place. False: one of them, on any of the ranks, is inf
   // or nan; every rank gets the same answer and leaves the update out. Collective, and once for
   // each optimiser between two update()s. Error(kInvalidArgument): a gradient is float16, whose
-  // parameter should be float32.
+  // parameter should be float32; or it was unscaled already since the last update().
   [[nodiscard]] bool unscale(const std::vector<at::Tensor>& gradients);
 
   // Ends the step: the scale shrinks after an overflow, grows after growth_interval steps without.
@@ -62,6 +63,8 @@ class GradScaler {
   at::Tensor scale_, growth_tracker_;
   at::Tensor found_inf_;  // > 0 where an unscale() since the last update() found one
   bool unscaled_ = false;
+  // Since the last update(): gradients that were divided, kept so that no other gets their memory.
+  std::map<const void*, at::Tensor> divided_;
 };
 
 }  // namespace ddprun

@@ -305,6 +305,11 @@ void run_amp_checks() {
   expect(scaler.unscale({wide, torch::ones({2})}), "all finite, two dtypes");
   expect(wide[1].item<double>() == 1, "divided by the scale");
   expect(!scaler.unscale({bad}), "another optimiser's overflow");
+  expect_error([&] { (void)scaler.unscale({wide}); },
+               "unscale() was called for these gradients already");
+  expect(wide[1].item<double>() == 1, "it was divided once");
+  scaler.update();
+  expect(scaler.unscale({wide}), "a new step");
   scaler.update();
   expect(scaler.current_scale() == 32768, "one overflow of two shrinks the scale");
   scaler.scale(torch::ones({}));
