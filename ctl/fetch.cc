@@ -137,7 +137,7 @@ std::string fetch(const FetchOptions& options) {
              "refused this request: its token is another one (compare the --token-file of "
              "both)");
     }
-    proof.check(field(answer, security::kAnswerHeader), answer.body());
+    proof.check(field(answer, security::kAnswerHeader), answer.result_int(), answer.body());
   } catch (const Error& error) {
     const std::string what = error.what();
     if (error.code() != ErrorCode::kInvalidArgument || what.starts_with("the rendezvous")) throw;

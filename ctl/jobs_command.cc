@@ -58,7 +58,12 @@ std::string jobs_table(const std::string& page) {
   try {
     const json::value all = json::parse(page);
     const json::array& jobs = all.at("jobs").as_array();
-    if (jobs.empty()) return "no jobs\n";
+    const json::value* journal = all.as_object().if_contains("journal");
+    if (journal != nullptr && journal->is_object() && !journal->at("kept").as_bool()) {
+      table << "not kept now, jobs go on in memory: "
+            << one_line(std::string(journal->at("trouble").as_string())) << '\n';
+    }
+    if (jobs.empty()) return table.str() + "no jobs\n";
     row("JOB", "PHASE", "ROUND", "NODES");
     for (const json::value& job : jobs) {
       row(one_line(std::string(job.at("run_id").as_string())),

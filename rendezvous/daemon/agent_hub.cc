@@ -166,16 +166,22 @@ void AgentHub::settle(membership::Actions actions) {
     return;
   }
   if (changes.empty() && actions.empty()) return;
-  unkept_.push_back(std::move(actions));
+  unkept_.push_back({std::move(actions), {}});
   options_.journal->commit(std::move(changes), [self = shared_from_this()] { self->kept(); });
 }
 
 void AgentHub::kept() {
   if (stopped_ || unkept_.empty()) return;
-  const membership::Actions actions = std::move(unkept_.front());
+  const Unkept kept = std::move(unkept_.front());
   unkept_.pop_front();
-  for (const auto& action : actions) perform(action);
+  for (const auto& action : kept.actions) perform(action);
   feed_pending();
+  for (const auto& done : kept.then) done();
+}
+
+void AgentHub::when_kept(std::function<void()> done) {
+  if (unkept_.empty()) return done();
+  unkept_.back().then.push_back(std::move(done));
 }
 
 void AgentHub::restore(const journal::JournalFile::Content& content) {

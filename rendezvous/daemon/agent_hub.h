@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/journal_file.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/machine.h"
 
@@ -47,6 +48,9 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
 
   std::vector<membership::JobStatus> status() const { return table_.status(); }
   std::size_t num_agents() const { return agents_.size(); }
+
+  // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
+  void when_kept(std::function<void()> done);
 
   // The jobs of an earlier process, from its journal; before take().
   void restore(const journal::JournalFile::Content& content);
@@ -85,8 +89,12 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   std::unordered_map<ConnectionId, Agent> agents_;
   std::set<ConnectionId> unjoined_;  // of agents_: nothing was received yet
   ConnectionId next_id_ = 1;
-  std::deque<membership::Event> pending_;   // events that carrying out actions caused
-  std::deque<membership::Actions> unkept_;  // each waits for its commit, in their order
+  std::deque<membership::Event> pending_;  // events that carrying out actions caused
+  struct Unkept {
+    membership::Actions actions;
+    std::vector<std::function<void()>> then;
+  };
+  std::deque<Unkept> unkept_;  // each waits for its commit, in their order
   bool feeding_ = false;
   bool stopped_ = false;
   std::function<void()> idle_done_;

@@ -35,20 +35,16 @@ class Daemon::Impl {
   Impl(boost::asio::io_context& io, DaemonOptions options)
       : options_(std::move(options)), io_(io), stores_(io, options_.store) {}
 
-  void start(std::vector<UniqueFd> listeners) {
+  void start(std::vector<UniqueFd> listeners, std::optional<KeptJobs> kept) {
     DDPRUN_CHECK(!listeners.empty());
     port_ = local_address(listeners.front().get()).port();
 
     AgentHub::Options agents;
     agents.machine.reconnect_grace = options_.reconnect_grace;
     agents.machine.embedded = options_.embedded;
-    journal::JournalFile::Content earlier;
-    if (options_.state_directory) {
-      auto file =
-          std::make_unique<journal::JournalFile>(*options_.state_directory, options_.durability);
-      earlier = file->load();
+    if (kept) {
       journal_ = std::make_unique<journal::Journal>(
-          std::move(file),
+          std::move(kept->file),
           [&io = io_](std::function<void()> call) { boost::asio::post(io, std::move(call)); });
     }
     agents.journal = journal_.get();
@@ -64,7 +60,7 @@ class Daemon::Impl {
       if (over.on_daemon_port) stores_.end_rounds();
     };
     hub_ = std::make_shared<AgentHub>(io_, std::move(agents));
-    if (journal_) hub_->restore(earlier);
+    if (kept) hub_->restore(kept->content);
 
     if (options_.token) {
       door_ = std::make_shared<security::HttpDoor>(options_.token);
@@ -97,7 +93,7 @@ class Daemon::Impl {
   }
 
   std::uint16_t port() const { return port_; }
-  std::string jobs_json() const { return jobs_to_json(hub_->status()); }
+  std::string jobs_json() const { return jobs_to_json(hub_->status(), keeping()); }
 
   std::vector<std::string> live_jobs() const {
     std::vector<std::string> ids;
@@ -118,6 +114,14 @@ class Daemon::Impl {
   }
 
  private:
+  std::optional<KeepingStatus> keeping() const {
+    if (!journal_) return std::nullopt;
+    const auto trouble = journal_->trouble();
+    if (!trouble) return KeepingStatus{};
+    return KeepingStatus{trouble->what, std::chrono::duration_cast<std::chrono::milliseconds>(
+                                            Clock::now() - trouble->since)};
+  }
+
   void take_http(UniqueFd fd, bool is_tls) {
     if (sessions_.size() >= options_.max_handshakes) drop_oldest_session();
     const std::uint64_t number = next_session_++;
@@ -151,7 +155,9 @@ class Daemon::Impl {
     HttpSession::Options options;
     options.timeout = options_.handshake_timeout;
     options.frames.max_message_bytes = options_.max_message_bytes;
-    options.page = [this](std::string_view path) { return page(path); };
+    options.page = [this](std::string_view path, HttpSession::Answer answer) {
+      page(path, std::move(answer));
+    };
     options.ended = [this, number](HttpSession&) { sessions_.erase(number); };
     options.tls = options_.tls;
     options.is_tls = is_tls;
@@ -164,14 +170,17 @@ class Daemon::Impl {
     return options;
   }
 
-  std::optional<HttpSession::Page> page(std::string_view path) const {
+  void page(std::string_view path, HttpSession::Answer answer) const {
+    constexpr char kJson[] = "application/json";
     if (path == kHealthPath) {
-      return HttpSession::Page{
-          "application/json",
-          concat("{\"service\":\"", kServiceName, "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")};
+      return answer(HttpSession::Page{kJson, concat("{\"service\":\"", kServiceName,
+                                                    "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")});
     }
-    if (path == "/v1/jobs") return HttpSession::Page{"application/json", jobs_json()};
-    return std::nullopt;
+    if (path != "/v1/jobs") return answer(std::nullopt);
+    // What nobody may act on yet is not shown either.
+    hub_->when_kept([answer = std::move(answer), page = HttpSession::Page{kJson, jobs_json()}] {
+      answer(page);
+    });
   }
 
   const DaemonOptions options_;
@@ -190,9 +199,10 @@ class Daemon::Impl {
   bool said_too_many_ = false;
 };
 
-Daemon::Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options)
+Daemon::Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options,
+               std::optional<KeptJobs> kept)
     : impl_(std::make_unique<Impl>(io, std::move(options))) {
-  impl_->start(std::move(listeners));
+  impl_->start(std::move(listeners), std::move(kept));
 }
 
 Daemon::~Daemon() { impl_->stop(); }

@@ -35,9 +35,16 @@ struct DaemonOptions {
   std::shared_ptr<const Secret> token;
   security::TlsContext tls;         // null: off. Else nothing but /healthz is said without it
   store::StoreServerOptions store;  // of the plain store and of static rounds
-  // Where jobs outlive this process; nullopt: they don't. The jobs that are there go on.
-  std::optional<std::filesystem::path> state_directory;
-  journal::Durability durability = journal::Durability::kProcess;
+};
+
+// Where jobs outlive this process, and those that are there.
+struct KeptJobs {
+  // Throws Error where the directory can't be used (journal_file.h).
+  KeptJobs(const std::filesystem::path& directory, journal::Durability durability)
+      : file(std::make_unique<journal::JournalFile>(directory, durability)),
+        content(file->load()) {}
+  std::unique_ptr<journal::JournalFile> file;
+  journal::JournalFile::Content content;
 };
 
 // How long Daemon::when_idle waits for the jobs.
@@ -48,9 +55,11 @@ enum class Serve {
 
 class Daemon {
  public:
-  // Serves on `listeners` (bound, listening, non-blocking; see bind_endpoint) until destroyed.
-  // Throws Error where the state directory can't be used.
-  Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options);
+  // Serves on `listeners` (bound, listening, non-blocking; see bind_endpoint) until destroyed. The
+  // jobs of `kept` go on; nullopt: none are kept. They are read before there are listeners: who
+  // connects is answered at once.
+  Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options,
+         std::optional<KeptJobs> kept = std::nullopt);
   ~Daemon();  // closes every connection; agents see a lost rendezvous
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;

@@ -117,11 +117,13 @@ void HttpSession::answer_page(std::string_view target) {
       return;
     }
   }
-  if (auto page = options_.page(target)) {
-    respond(http::status::ok, std::move(*page));
-  } else {
-    respond(http::status::not_found, {"text/plain", "try /healthz or /v1/jobs\n"});
-  }
+  options_.page(target, [self = shared_from_this()](std::optional<Page> page) {
+    if (page) {
+      self->respond(http::status::ok, std::move(*page));
+    } else {
+      self->respond(http::status::not_found, {"text/plain", "try /healthz or /v1/jobs\n"});
+    }
+  });
 }
 
 void HttpSession::respond(http::status status, Page page) {
@@ -132,7 +134,8 @@ void HttpSession::respond(http::status status, Page page) {
   response_.set(http::field::content_type, page.content_type);
   response_.keep_alive(false);
   if (admission_.admitted) {
-    response_.set(security::kAnswerHeader, options_.door->seal(admission_, page.body));
+    response_.set(security::kAnswerHeader,
+                  options_.door->seal(admission_, response_.result_int(), page.body));
   }
   response_.body() = std::move(page.body);
   response_.prepare_payload();

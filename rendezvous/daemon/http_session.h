@@ -33,6 +33,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     std::string content_type;
     std::string body;
   };
+  using Answer = std::function<void(std::optional<Page>)>;  // nullopt: 404
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
     membership::FrameStream::Limits frames;
@@ -40,7 +41,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     bool is_tls = false;                  // the connection begins with TLS
     std::shared_ptr<const Secret> token;  // agents are to prove that they have it; null: needn't
     std::shared_ptr<security::HttpDoor> door;  // likewise who asks for a page but kHealthPath
-    std::function<std::optional<Page>(std::string_view path)> page;  // nullopt: 404
+    // Calls `answer` once, at once or later from the io context.
+    std::function<void(std::string_view path, Answer answer)> page;
     // One of the two, once. agent: upgraded, not started; `this` session is done with it.
     // It was told the challenge of `proof`, which is null without a token.
     std::function<void(HttpSession&, std::shared_ptr<membership::FrameStream>,

@@ -90,9 +90,20 @@ json::object hang_object(const membership::HangStatus& hang) {
   return object;
 }
 
+json::value journal_value(const KeepingStatus& keeping) {
+  json::object object;
+  object["kept"] = keeping.trouble.empty();
+  if (!keeping.trouble.empty()) {
+    object["trouble"] = keeping.trouble;
+    object["trouble_seconds"] = static_cast<double>(keeping.in_trouble.count()) / 1000;
+  }
+  return object;
+}
+
 }  // namespace
 
-std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs) {
+std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
+                         const std::optional<KeepingStatus>& keeping) {
   json::array list;
   for (const auto& job : jobs) {
     json::array nodes;
@@ -143,6 +154,7 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs) {
   json::object all;
   all["version"] = DDPRUN_VERSION;
   all["jobs"] = std::move(list);
+  all["journal"] = keeping ? journal_value(*keeping) : nullptr;
   return json::serialize(all) + "\n";
 }
 

@@ -2,6 +2,8 @@
 // The status of all jobs as JSON, for GET /v1/jobs. Pure.
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,7 +11,15 @@
 
 namespace ddprun::rendezvous {
 
-// {"version":"0.1.0","jobs":[{"run_id":…,"phase":…,"round":…,"nodes":[…],…}]}
-std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs);
+// How it is with --state-dir.
+struct KeepingStatus {
+  std::string trouble;                      // why jobs go on in memory; empty: all is kept
+  std::chrono::milliseconds in_trouble{0};  // for how long
+};
+
+// {"version":"0.1.0","jobs":[{"run_id":…,"phase":…,"round":…,"nodes":[…],…}],"journal":…}; nullopt:
+// nothing is kept, "journal" is null.
+std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
+                         const std::optional<KeepingStatus>& keeping);
 
 }  // namespace ddprun::rendezvous

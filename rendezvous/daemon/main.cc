@@ -118,9 +118,14 @@ void say_who_can_come_in(const SocketAddress& address, const Flags& flags) {
 }
 
 // Empty, or what is wrong.
-std::string wrong_with_state(const Flags& flags, bool says_durability) {
+std::string wrong_with_flags(const Flags& flags, bool says_durability) {
   if (flags.state_directory && flags.state_directory->empty()) {
     return "--state-dir: no directory given";
+  }
+  if (!flags.tls.cert.empty() && !flags.tls.ca.empty() && !flags.tls.verify_client) {
+    return "--tls-ca: here it is the authority of clients' certificates, and none is asked for: "
+           "add "
+           "--tls-verify-client, or leave it out";
   }
   if (flags.durability != "process" && flags.durability != "disk") {
     return "--durability: \"" + flags.durability + "\" is neither process nor disk";
@@ -134,9 +139,13 @@ std::string wrong_with_state(const Flags& flags, bool says_durability) {
 int serve(const Endpoint& endpoint, const Flags& flags) {
   rendezvous::DaemonOptions options;
   if (!flags.token_file.empty()) options.token = Secret::from_file(flags.token_file);
-  options.state_directory = flags.state_directory;
-  if (flags.durability == "disk") options.durability = journal::Durability::kDisk;
   if (flags.tls.any()) options.tls = security::make_server_context(flags.tls);
+  std::optional<rendezvous::KeptJobs> kept;
+  if (flags.state_directory) {
+    kept.emplace(*flags.state_directory, flags.durability == "disk"
+                                             ? journal::Durability::kDisk
+                                             : journal::Durability::kProcess);
+  }
   auto listeners = endpoint.host.empty() ? rendezvous::bind_everywhere(endpoint.port)
                                          : rendezvous::bind_endpoint(endpoint);
   std::vector<SocketAddress> addresses;
@@ -145,10 +154,10 @@ int serve(const Endpoint& endpoint, const Flags& flags) {
   boost::asio::signal_set signals(io, SIGTERM, SIGINT, SIGQUIT);
   boost::asio::signal_set outlived(io, SIGHUP, SIGUSR1, SIGUSR2);
   outlive_signals(outlived);
-  rendezvous::Daemon daemon(io, std::move(listeners), options);
+  rendezvous::Daemon daemon(io, std::move(listeners), options, std::move(kept));
   signals.async_wait([&](boost::system::error_code error, int number) {
     if (error) return;
-    say_end(number, daemon.live_jobs(), options.state_directory.has_value());
+    say_end(number, daemon.live_jobs(), flags.state_directory.has_value());
     io.stop();
   });
   // Said when all is in place: who waits for this line may connect, or end us, from then on.
@@ -243,7 +252,7 @@ int main(int argc, char** argv) {
   if (app.count("--token-file") > 0 && flags.token_file.empty()) {
     return fail("--token-file: no file given");
   }
-  const std::string wrong = wrong_with_state(flags, app.count("--durability") > 0);
+  const std::string wrong = wrong_with_flags(flags, app.count("--durability") > 0);
   if (!wrong.empty()) return fail(wrong);
   set_up_log(flags.verbose);
   try {

@@ -1,57 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 // The journal as the io thread uses it: batches are written by a thread of its own, all that wait
-// in one commit. A disk that fails stops no job: it goes on in memory, says so once, and what is
-// missing on the disk is written as soon as it can be.
+// in one commit. A disk that fails or hangs stops no job: it goes on in memory, says so once, and
+// what is missing on the disk is written as soon as it can be.
 #pragma once
 
-#include <condition_variable>
+#include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
-#include "common/log.h"
-#include "rendezvous/journal/journal_file.h"
+#include "common/clock.h"
+#include "rendezvous/journal/row.h"
 
 namespace ddprun::journal {
 
+// Where batches go: a JournalFile, or what a test puts in its place. One thread at a time.
+class BatchWriter {
+ public:
+  virtual ~BatchWriter() = default;
+  // All of it, or nothing; throws std::exception. What failed is tried again, with more.
+  virtual void commit(const Batch& batch) = 0;
+  virtual std::string name() const = 0;
+  // What keeps it from being written from the start; empty: nothing.
+  virtual std::string trouble() const { return {}; }
+};
+
+struct JournalOptions {
+  // What a commit may take, its wait for its turn included. Then jobs go on without it.
+  std::chrono::milliseconds commit_limit{2'000};
+  // Between the tries to write to a disk that fails; doubles with each.
+  std::chrono::milliseconds first_retry{1'000};
+  std::chrono::milliseconds last_retry{60'000};
+};
+
+// Of a disk that fails or hangs.
+struct JournalTrouble {
+  std::string what;
+  Clock::time_point since{};
+};
+
 class Journal {
  public:
-  // `post` runs a function on the io thread, later; it is called on the journal's.
-  Journal(std::unique_ptr<JournalFile> file, std::function<void(std::function<void()>)> post);
-  // Writes what waits, without calling anybody any more.
+  // `post` runs a function on the io thread, later; it is called on the journal's threads.
+  Journal(std::unique_ptr<BatchWriter> writer, std::function<void(std::function<void()>)> post,
+          JournalOptions options = {});
+  // Writes what waits, without calling anybody any more. A disk that hangs is left behind after
+  // commit_limit, with its thread.
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
   // `done` is called on the io thread, in the order of the calls: the batch, and all before it, are
-  // kept, or the disk has failed.
+  // kept, or the disk fails or hangs.
   void commit(Batch batch, std::function<void()> done);
 
+  // Set while jobs go on in memory.
+  std::optional<JournalTrouble> trouble() const;
+
  private:
-  struct Commit {
-    Batch batch;
-    std::function<void()> done;
-  };
-
-  void run();
-  void write(std::vector<Commit> commits);
-  void say(LogLevel level, std::string text);
-
-  const std::unique_ptr<JournalFile> file_;
-  const std::function<void(std::function<void()>)> post_;
-  std::map<std::string, std::optional<std::string>> behind_;  // thread_ alone: not on disk yet
-  bool failing_ = false;                                      // likewise
-
-  std::mutex mutex_;
-  std::condition_variable wakes_;
-  std::vector<Commit> waiting_;  // under mutex_
-  bool stopping_ = false;        // likewise
-  std::thread thread_;
+  class Shared;
+  const std::shared_ptr<Shared> shared_;  // second owners: the two threads
+  std::thread writer_thread_, watcher_thread_;
 };
 
 }  // namespace ddprun::journal

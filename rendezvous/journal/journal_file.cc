@@ -34,22 +34,11 @@ constexpr char kTables[] =
     "CREATE TABLE IF NOT EXISTS clock(id INTEGER PRIMARY KEY CHECK(id = 1), boot TEXT NOT NULL,"
     " monotonic_ns INTEGER NOT NULL, commits INTEGER NOT NULL);";
 
-// SQLite's pages have no checksum of their own.
-std::int64_t checksum(std::string_view key, std::string_view content) {
-  boost::crc_32_type crc;
-  crc.process_bytes(key.data(), key.size());
-  crc.process_byte(0);
-  crc.process_bytes(content.data(), content.size());
-  return crc.checksum();
-}
-
 std::string boot_id() {
   std::string id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
   return id;
 }
-
-std::int64_t monotonic_ns() { return Clock::now().time_since_epoch().count(); }
 
 // What the file system is to blame for is none. A bit in the database's header can look like many
 // things: a format that can only be read, a schema that makes no sense.
@@ -68,27 +57,17 @@ bool is_damage(int code) {
   }
 }
 
+// Of open(): the place is right, and the disk not.
+bool is_unwritable(int error) {
+  return error == EROFS || error == ENOSPC || error == EDQUOT || error == EIO;
+}
+
 // The lock's holder, where the lock file and /proc say it.
 std::string holder_of(int lock) {
   char text[64] = {};
   if (::pread(lock, text, sizeof text - 1, 0) <= 0) return "another process";
   const long pid = std::strtol(text, nullptr, 10);
   return pid > 0 ? concat("pid ", pid) : "another process";
-}
-
-std::string text_at(sqlite3_stmt* row, int column) {
-  const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(row, column));
-  if (text == nullptr) return {};
-  return {text, static_cast<std::size_t>(sqlite3_column_bytes(row, column))};
-}
-
-std::string time_text() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", &utc);
-  return text;
 }
 
 }  // namespace
@@ -105,27 +84,46 @@ JournalFile::JournalFile(const fs::path& directory, Durability durability)
   if (fs::create_directories(directory, error)) {
     fs::permissions(directory, fs::perms::owner_all, error);
   }
-  const fs::path lock = directory / "lock";
-  lock_.reset(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  lock(directory);
+  start();
+}
+
+void JournalFile::lock(const fs::path& directory) {
+  const fs::path file = directory / "lock";
+  lock_.reset(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock_) {
-    throw Error(ErrorCode::kUnavailable,
-                concat("can't write to ", directory.string(), ": ", errno_text(errno)));
+    const int error = errno;
+    if (is_unwritable(error)) lock_.reset(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!lock_) {
+      throw Error(ErrorCode::kUnavailable,
+                  concat("can't write to ", directory.string(), ": ", errno_text(error)));
+    }
   }
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     throw Error(ErrorCode::kUnavailable,
                 concat(directory.string(), " is in use by ", holder_of(lock_.get()),
                        "; give each ddprund a directory of its own"));
   }
-  try {
-    open();
-    salvaged_ = {};
-  } catch (const Error& damaged) {
-    if (damaged.code() != ErrorCode::kProtocol) throw;
-    salvage();
-  }
 }
 
 JournalFile::~JournalFile() = default;
+
+std::int64_t JournalFile::monotonic_ns() { return Clock::now().time_since_epoch().count(); }
+
+std::string JournalFile::text_at(sqlite3_stmt* row, int column) {
+  const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(row, column));
+  if (text == nullptr) return {};
+  return {text, static_cast<std::size_t>(sqlite3_column_bytes(row, column))};
+}
+
+// SQLite's pages have no checksum of their own.
+std::int64_t JournalFile::checksum(std::string_view key, std::string_view content) {
+  boost::crc_32_type crc;
+  crc.process_bytes(key.data(), key.size());
+  crc.process_byte(0);
+  crc.process_bytes(content.data(), content.size());
+  return crc.checksum();
+}
 
 void JournalFile::fail(const std::string& doing) const {
   sqlite3* database = database_.get();
@@ -153,15 +151,16 @@ void JournalFile::step(Statement& statement) {
   if (code != SQLITE_DONE && code != SQLITE_ROW) fail("write");
 }
 
-void JournalFile::open() {
+void JournalFile::open(const fs::path& file) {
   // For our eyes only; SQLite's other files take its mode.
-  if (!UniqueFd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600))) {
-    throw Error(ErrorCode::kUnavailable,
-                concat("can't write to ", path_.string(), ": ", errno_text(errno)));
+  if (!UniqueFd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600))) {
+    const int error = errno;
+    throw Error(is_unwritable(error) ? ErrorCode::kSystem : ErrorCode::kUnavailable,
+                concat("can't write to ", file.string(), ": ", errno_text(error)));
   }
   sqlite3* opened = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-  const int code = sqlite3_open_v2(path_.c_str(), &opened, flags, nullptr);
+  const int code = sqlite3_open_v2(file.c_str(), &opened, flags, nullptr);
   database_.reset(opened);
   if (code != SQLITE_OK) fail("open");
   run("PRAGMA locking_mode = EXCLUSIVE");
@@ -171,25 +170,42 @@ void JournalFile::open() {
   run(durability_ == Durability::kDisk ? "PRAGMA synchronous = FULL"
                                        : "PRAGMA synchronous = NORMAL");
   run("PRAGMA journal_size_limit = 16777216");
-  Statement version = statement("PRAGMA user_version");
-  if (sqlite3_step(version.get()) != SQLITE_ROW) fail("read");
-  const int format = sqlite3_column_int(version.get(), 0);
-  version.reset();
-  if (format > kFormat) {
-    throw Error(ErrorCode::kUnsupported,
-                concat(path_.string(), " is of a newer ddprund (format ", format,
-                       ", this one knows ", kFormat, "): install that one, or move the file away"));
-  }
+  check_format();
   Statement check = statement("PRAGMA integrity_check(1)");
   if (sqlite3_step(check.get()) != SQLITE_ROW) fail("read");
   if (const std::string found = text_at(check.get(), 0); found != "ok") {
-    throw Error(ErrorCode::kProtocol, concat(path_.string(), " is damaged: ", one_line(found)));
+    throw Error(ErrorCode::kProtocol, concat(file.string(), " is damaged: ", one_line(found)));
   }
   check.reset();
   run(kTables);
-  run(concat("PRAGMA application_id = ", kApplicationId).c_str());
-  run(concat("PRAGMA user_version = ", kFormat).c_str());
+  // Only where they are missing: a disk may be full.
+  if (number_of("PRAGMA application_id") != kApplicationId) {
+    run(concat("PRAGMA application_id = ", kApplicationId).c_str());
+  }
+  if (number_of("PRAGMA user_version") != kFormat) {
+    run(concat("PRAGMA user_version = ", kFormat).c_str());
+  }
   prepare();
+}
+
+int JournalFile::number_of(const char* pragma) const {
+  Statement value = statement(pragma);
+  if (sqlite3_step(value.get()) != SQLITE_ROW) fail("read");
+  return sqlite3_column_int(value.get(), 0);
+}
+
+void JournalFile::check_format() const {
+  const int format = number_of("PRAGMA user_version");
+  if (format <= kFormat) return;
+  throw Error(ErrorCode::kUnsupported,
+              concat(path_.string(), " is of a newer ddprund (format ", format, ", this one knows ",
+                     kFormat, "): install that one, or move the file away"));
+}
+
+void JournalFile::close() {
+  put_.reset(), erase_.reset(), put_clock_.reset();
+  begin_.reset(), commit_.reset(), rollback_.reset();
+  database_.reset();
 }
 
 void JournalFile::prepare() {
@@ -202,75 +218,15 @@ void JournalFile::prepare() {
   rollback_ = statement("ROLLBACK");
 }
 
-// Both ends of the table, as far as each can be read; then a new database that has them.
-void JournalFile::salvage() {
-  put_.reset(), erase_.reset(), put_clock_.reset();
-  begin_.reset(), commit_.reset(), rollback_.reset();
-  Content kept;
-  if (database_) {
-    read_clock(database_.get(), kept);
-    read_rows(database_.get(), kept);
-  }
-  database_.reset();
-  const fs::path aside = path_.string() + ".damaged-" + time_text();
-  std::error_code error;
-  for (const char* suffix : {"", "-wal", "-shm"}) {
-    fs::rename(path_.string() + suffix, aside.string() + suffix, error);
-  }
-  kept.losses.insert(kept.losses.begin(),
-                     concat("the journal was damaged; it is kept as ", aside.string(), ", and ",
-                            kept.rows.size(), " rows could be read of it"));
-  open();
-  Batch batch;
-  for (const auto& [key, content] : kept.rows) batch.push_back({key, content});
-  commit(batch);
-  salvaged_ = std::move(kept);
-}
-
-void JournalFile::read_rows(sqlite3* database, Content& content) const {
-  bool broke = false;
-  for (const char* sql :
-       {"SELECT key, content, checksum FROM rows NOT INDEXED ORDER BY rowid",
-        "SELECT key, content, checksum FROM rows NOT INDEXED ORDER BY rowid DESC"}) {
-    sqlite3_stmt* made = nullptr;
-    if (sqlite3_prepare_v2(database, sql, -1, &made, nullptr) != SQLITE_OK) return;
-    const Statement rows(made);
-    int code = SQLITE_ROW;
-    while ((code = sqlite3_step(made)) == SQLITE_ROW) {
-      std::string key = text_at(made, 0), text = text_at(made, 1);
-      if (checksum(key, text) == sqlite3_column_int64(made, 2)) {
-        content.rows.emplace(std::move(key), std::move(text));
-      } else if (!broke) {
-        content.losses.push_back(concat("row \"", one_line(key), "\" was changed on the disk"));
-      }
-    }
-    if (code == SQLITE_DONE) return;
-    broke = true;
-  }
-}
-
-void JournalFile::read_clock(sqlite3* database, Content& content) {
-  sqlite3_stmt* made = nullptr;
-  const char* sql = "SELECT boot, monotonic_ns, commits FROM clock";
-  if (sqlite3_prepare_v2(database, sql, -1, &made, nullptr) != SQLITE_OK) return;
-  const Statement row(made);
-  if (sqlite3_step(made) != SQLITE_ROW) return;
-  commits_ = sqlite3_column_int64(made, 2);
-  if (text_at(made, 0) != boot_) {
-    content.clock_shift = Clock::duration(monotonic_ns() - sqlite3_column_int64(made, 1));
-  }
-}
-
 JournalFile::Content JournalFile::load() {
-  Content content = std::exchange(salvaged_, {});
-  if (content.losses.empty()) {
+  if (!read_) {
+    Content content;
     read_clock(database_.get(), content);
     read_rows(database_.get(), content);
-    if (!content.losses.empty()) {
-      salvage();
-      content = std::exchange(salvaged_, {});
-    }
+    read_ = std::move(content);
+    if (!read_->losses.empty()) salvage();
   }
+  Content content = *std::exchange(read_, std::nullopt);
   // The log may have been cut off at its end, which SQLite takes for a commit that never was.
   char text[64] = {};
   if (::pread(lock_.get(), text, sizeof text - 1, 0) > 0) {
@@ -294,6 +250,12 @@ void JournalFile::note_commit() {
 }
 
 void JournalFile::commit(const Batch& batch) {
+  if (!database_) reopen();
+  write(batch);
+  note_commit();
+}
+
+void JournalFile::write(const Batch& batch) {
   try {
     step(begin_);
     for (const RowChange& row : batch) {
@@ -321,7 +283,6 @@ void JournalFile::commit(const Batch& batch) {
     throw;
   }
   ++commits_;
-  note_commit();
 }
 
 }  // namespace ddprun::journal

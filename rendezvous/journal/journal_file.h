@@ -7,11 +7,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/unique_fd.h"
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/row.h"
 
 struct sqlite3;
@@ -24,7 +27,7 @@ enum class Durability {
   kDisk,     // and the machine's: fsync at each commit
 };
 
-class JournalFile {
+class JournalFile : public BatchWriter {
  public:
   // What an earlier process left.
   struct Content {
@@ -36,11 +39,12 @@ class JournalFile {
   };
 
   // Makes `directory` (mode 0700) and the database in it (0600) where they are missing. Throws
-  // Error(kUnavailable): it can't be written, or another process, named, has it.
+  // Error(kUnavailable): it can't be made or entered, or another process, named, has it.
   // Error(kUnsupported): a newer ddprund wrote it. One that is damaged is set aside under a name
-  // that load() tells, and what can be read of it is kept.
+  // that load() tells, once what can be read of it is in a new one. One that is there on a disk
+  // that is full or read-only is read all the same: see trouble().
   JournalFile(const std::filesystem::path& directory, Durability durability);
-  ~JournalFile();
+  ~JournalFile() override;
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
 
@@ -49,9 +53,11 @@ class JournalFile {
 
   // All of it, or nothing. Throws Error(kSystem): "disk is full", …; the same batch, or one that
   // has it and more, may be tried again.
-  void commit(const Batch& batch);
+  void commit(const Batch& batch) override;
 
-  std::filesystem::path path() const { return path_; }
+  std::string name() const override { return path_.string(); }
+  // Why it can't be written yet; commit() tries to open it again.
+  std::string trouble() const override { return trouble_; }
 
  private:
   struct CloseDatabase {
@@ -62,9 +68,22 @@ class JournalFile {
   };
   using Statement = std::unique_ptr<sqlite3_stmt, FinalizeStatement>;
 
-  void open();
+  void lock(const std::filesystem::path& directory);
+  void start();
+  void open(const std::filesystem::path& file);
+  void close();
+  void check_format() const;
+  int number_of(const char* pragma) const;
+  static std::int64_t monotonic_ns();
+  static std::string text_at(sqlite3_stmt* row, int column);
+  static std::int64_t checksum(std::string_view key, std::string_view content);
   void prepare();
+  void write(const Batch& batch);
   void salvage();
+  void read_copy(const std::string& why);
+  void reopen();
+  void make_anew(const Rows& rows);
+  std::filesystem::path set_aside();
   void read_rows(sqlite3* database, Content& content) const;
   void read_clock(sqlite3* database, Content& content);
   void note_commit();
@@ -80,7 +99,10 @@ class JournalFile {
   std::int64_t commits_ = 0;
   std::unique_ptr<sqlite3, CloseDatabase> database_;
   Statement put_, erase_, put_clock_, begin_, commit_, rollback_;
-  Content salvaged_;
+  std::optional<Content> read_;  // for load(): it was read before
+  std::optional<Rows> owed_;     // to be written to a new file: this one is damaged
+  std::string trouble_;
+  std::filesystem::path aside_;  // where a damaged one is kept
 };
 
 }  // namespace ddprun::journal

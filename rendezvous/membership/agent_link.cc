@@ -250,7 +250,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   void tls_failed(boost::system::error_code error) {
     const std::string trouble = opening_->wire().tls_trouble(error);
     if (trouble.empty() || error == asio::ssl::error::stream_truncated) {
-      return attempt_failed("it ended the connection in the TLS handshake", true);
+      return attempt_failed("it ended the connection in the TLS handshake", false);
     }
     unproved("can't be trusted: " + trouble);
   }
@@ -278,7 +278,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
                          error == websocket::error::closed ||
                          error == boost::beast::http::error::end_of_stream;
     if (dropped) {
-      attempt_failed("it took the connection and dropped it", true);
+      attempt_failed("it took the connection and dropped it", is_anyone_taken_for_it());
       return;
     }
     // A definite answer of something else: trying again would not change it.
@@ -318,7 +318,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
       opened();
     });
     handlers.ended = guard([this](const std::string& reason) {
-      attempt_failed("it ended the connection before it proved its token: " + reason, true);
+      attempt_failed("it ended the connection before it proved its token: " + reason, false);
     });
     opening_->start(std::move(handlers));
     opening_->send(std::move(answer));
@@ -428,6 +428,9 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   // ---- helpers ----
+
+  // Else only who proved itself shows that the rendezvous' host is there.
+  bool is_anyone_taken_for_it() const { return !token_ && !tls_; }
 
   void drop_attempt() {
     awaits_name_ = false;

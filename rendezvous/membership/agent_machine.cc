@@ -130,6 +130,7 @@ void AgentMachine::Impl::say_join() {
   Join join = join_;
   join.session = session_;
   join.store_port = bound_port_;
+  join.confirmed = channel_.acknowledged();
   joined_at_ = now_;
   emit(Send{channel_.plain(std::move(join))});
 }

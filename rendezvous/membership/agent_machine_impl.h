@@ -46,6 +46,7 @@ class AgentMachine::Impl {
 
   void on(const agent_event::LinkMessage& event);
   void hear(const Welcome& welcome);
+  bool fits(const Welcome& welcome, std::uint64_t ack);
 
   // A rendezvous that can't read a message ends the connection, and would do so for ever.
   void give_up_if_nothing_is_taken();
@@ -159,6 +160,7 @@ class AgentMachine::Impl {
   bool recorded_ = false;                  // Record was emitted for round_
   WorkerFailure failure_;                  // if failed_
   std::optional<Stalled> stalled_unsaid_;  // while there was no link
+  std::optional<StepTimes> steps_;         // of its round: what was said of it, all together
   std::uint64_t last_step_ = 0;            // of round_, once its workers are gone
   TimePoint gone_at_{};                    // likewise: when that was
   std::string last_told_;

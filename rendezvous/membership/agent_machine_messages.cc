@@ -11,6 +11,10 @@ using namespace agent_action;
 void AgentMachine::Impl::on(const agent_event::LinkMessage& event) {
   const RendezvousEnvelope& envelope = event.envelope;
   if (link_ == Link::kDown) return;
+  if (const auto* welcome = std::get_if<Welcome>(&envelope.message);
+      welcome != nullptr && link_ == Link::kOpen && !fits(*welcome, envelope.ack)) {
+    return;
+  }
   switch (channel_.receive(envelope.seq, envelope.ack)) {
     case Arrival::kDuplicate:
       return;
@@ -23,6 +27,25 @@ void AgentMachine::Impl::on(const agent_event::LinkMessage& event) {
       break;
   }
   std::visit([this](const auto& message) { hear(message); }, envelope.message);
+}
+
+// Else the end is decided here. A rendezvous that checks Join::confirmed and the versions refuses
+// by itself.
+bool AgentMachine::Impl::fits(const Welcome& welcome, std::uint64_t ack) {
+  if (welcome.version < kOldestProtocolVersion || welcome.version > kProtocolVersion) {
+    decide_here(ExitCode::kUsage,
+                concat("the rendezvous at ", to_string(options_.endpoint), " speaks version ",
+                       welcome.version, " of the control protocol, this ddprun ", kProtocolVersion,
+                       ": install the same ddprun on both"));
+    return false;
+  }
+  if (ack >= channel_.acknowledged()) return true;
+  stop_workers(options_.fence_grace);  // others may go on without it soon
+  decide_here(ExitCode::kRetryable,
+              concat("the rendezvous at ", to_string(options_.endpoint), " had confirmed message ",
+                     channel_.acknowledged(), " of this node and knows ", ack,
+                     " now: its journal lost its end"));
+  return false;
 }
 
 void AgentMachine::Impl::hear(const Welcome& welcome) {
@@ -44,6 +67,7 @@ void AgentMachine::Impl::hear(const Welcome& welcome) {
   give_up_if_nothing_is_taken();
   if (exit_) return;
   channel_.resend([this](AgentEnvelope again) { emit(Send{std::move(again)}); });
+  if (steps_) mention(steps_->round, *steps_);  // a rendezvous that was restarted has forgotten it
   if (const auto stalled = std::exchange(stalled_unsaid_, {})) mention(stalled->round, *stalled);
 }
 

@@ -114,6 +114,10 @@ void AgentMachine::Impl::on(const agent_event::RanksInspected& event) {
 }
 
 void AgentMachine::Impl::on(const agent_event::StepsTimed& event) {
+  if (event.round != round_) return;
+  if (!steps_ || steps_->round != round_) steps_ = StepTimes{round_, {}, {}};
+  if (!event.ranks.empty()) steps_->ranks = event.ranks;
+  if (event.training) steps_->training = event.training;
   mention(event.round, StepTimes{round_, event.ranks, event.training});
 }
 

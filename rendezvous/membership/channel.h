@@ -58,6 +58,11 @@ class Channel {
     return unacknowledged_.empty() ? 0 : unacknowledged_.front().first;
   }
   std::size_t num_unacknowledged() const { return unacknowledged_.size(); }
+  // The last number that the other side acknowledged, and the last one that came from it.
+  std::uint64_t acknowledged() const {
+    return unacknowledged_.empty() ? sent_ : unacknowledged_.front().first - 1;
+  }
+  std::uint64_t received() const { return received_; }
 
   // For the journal.
   using JournalledByItself = void;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/codec.h"
 
+#include <algorithm>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
@@ -67,6 +68,7 @@ HangAction read_hang_action(const JsonFields& in) {
 
 void put(json::object& out, const Join& join) {
   out["version"] = join.version;
+  out["oldest_version"] = join.oldest_version;
   out["run_id"] = text(join.run_id);
   out["instance"] = text(join.instance);
   out["session"] = text(join.session);
@@ -103,12 +105,15 @@ void put(json::object& out, const Join& join) {
   out["program"] = text(join.program, kMaxLabelBytes);
   out["role"] = text(join.role, kMaxLabelBytes);
   out["user_id"] = join.user_id;
+  if (join.confirmed != 0) out["confirmed"] = counter_value(join.confirmed);
 }
 
 void get(const JsonFields& in, Join& join) {
   join.version = in.small("version", 0, kMaxInt);
+  join.oldest_version =
+      in.has("oldest_version") ? in.small("oldest_version", 0, join.version) : join.version;
   // Another version may have other fields: the rendezvous refuses it by name.
-  if (join.version != kProtocolVersion) return;
+  if (!common_version(join)) return;
   join.run_id = in.text("run_id");
   join.instance = in.text("instance");
   join.session = in.text("session");
@@ -147,6 +152,7 @@ void get(const JsonFields& in, Join& join) {
   join.role = in.clipped("role", kMaxLabelBytes);
   join.user_id = static_cast<std::uint32_t>(
       in.integer("user_id", 0, std::numeric_limits<std::uint32_t>::max()));
+  if (in.has("confirmed")) join.confirmed = in.counter("confirmed");
 }
 
 void put(json::object&, const Ack&) {}
@@ -316,6 +322,8 @@ void put(json::object& out, const Welcome& welcome) {
 }
 void get(const JsonFields& in, Welcome& welcome) {
   welcome.version = in.small("version", 0, kMaxInt);
+  // Likewise: the agent says so and ends.
+  if (welcome.version < kOldestProtocolVersion || welcome.version > kProtocolVersion) return;
   welcome.session = in.text("session");
   welcome.your_addr = in.text("your_addr");
   welcome.keep_alive = in.time("keep_alive_ms");
@@ -488,6 +496,12 @@ Envelope<Message> decode_envelope(std::string_view input) {
 }
 
 }  // namespace
+
+std::optional<int> common_version(const Join& join) {
+  const int newest = std::min(join.version, kProtocolVersion);
+  if (newest < std::max(join.oldest_version, kOldestProtocolVersion)) return std::nullopt;
+  return newest;
+}
 
 std::string encode(const AgentEnvelope& envelope) { return encode_envelope(envelope); }
 std::string encode(const RendezvousEnvelope& envelope) { return encode_envelope(envelope); }

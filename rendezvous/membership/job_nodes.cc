@@ -135,18 +135,27 @@ void Job::come_back(Node& node, ConnectionId connection, const ConnectionFacts& 
   }
   const Join& join = std::get<Join>(envelope.message);
   node.facts = facts;
+  node.join.version = join.version;
+  node.join.oldest_version = join.oldest_version;
   node.gone = false;
   node.last_heard = now;
   node.grace_until.reset();
   if (join.store_port != 0) node.join.store_port = join.store_port;
   set_connection(node, connection);
   keep_earlier(presence_check_, now + state_.timeouts.keep_alive);
-  if (node.channel.receive(0, envelope.ack) == Arrival::kGap) {
+  const std::uint64_t received = node.channel.received();
+  const bool was_told_more = node.channel.receive(0, envelope.ack) == Arrival::kGap;
+  if (was_told_more || join.confirmed > received) {
     // Either it makes things up, or this rendezvous was restored from a journal that lacks the end.
-    const std::string how = "it confirms what it was never told";
+    const std::string how = was_told_more
+                                ? std::string("it confirms what it was never told")
+                                : concat("it was told that its messages up to ", join.confirmed,
+                                         " had arrived, of which ", join.confirmed - received,
+                                         " are not known here any more: the journal lost its end");
     tell(node,
-         Refused{concat("the rendezvous does not know what it told this node last: its "
-                        "journal lost it, or the node is confused"),
+         Refused{concat("the rendezvous does not know ",
+                        was_told_more ? "what it told this node last" : "what this node said last",
+                        ": its journal lost it, or the node is confused"),
                  static_cast<int>(ExitCode::kRetryable), false},
          out);
     returned(node);
@@ -328,6 +337,7 @@ void Job::tell(const Node& node, RendezvousMessage message, Actions& out) {
 
 void Job::welcome(const Node& node, TimePoint now, Actions& out) {
   Welcome welcome;
+  welcome.version = common_version(node.join).value_or(kProtocolVersion);
   welcome.session = node.session;
   welcome.your_addr = node.facts.peer_addr;
   welcome.keep_alive = state_.timeouts.keep_alive;

@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "rendezvous/membership/codec.h"
+#include "rendezvous/membership/kept_messages.h"
 #include "rendezvous/membership/row_fields.h"
 
 namespace ddprun::membership {
@@ -28,21 +29,19 @@ static std::string row_text(const RendezvousMessage& message) {
   return encode(RendezvousEnvelope{0, 0, message});
 }
 static void read_row_text(std::string_view text, RendezvousMessage& message) {
-  message = decode_rendezvous_message(text).message;
+  message = read_kept_message(text);
 }
 static std::string row_text(const JobEnd& end) { return row_text(RendezvousMessage(end)); }
 static void read_row_text(std::string_view text, JobEnd& end) {
-  end = std::get<JobEnd>(decode_rendezvous_message(text).message);
+  end = std::get<JobEnd>(read_kept_message(text));
 }
 static std::string row_text(const Join& join) { return encode(AgentEnvelope{0, 0, join}); }
-static void read_row_text(std::string_view text, Join& join) {
-  join = std::get<Join>(decode_agent_message(text).message);
-}
+static void read_row_text(std::string_view text, Join& join) { join = read_kept_join(text); }
 static std::string row_text(const WorkerFailure& failure) {
   return encode(AgentEnvelope{0, 0, WorkerFailed{0, failure}});
 }
 static void read_row_text(std::string_view text, WorkerFailure& failure) {
-  failure = std::get<WorkerFailed>(decode_agent_message(text).message).failure;
+  failure = read_kept_failure(text);
 }
 
 // ---- the fields of each part; Self is the type or its const ----

@@ -12,6 +12,11 @@
 namespace ddprun::membership {
 namespace {
 
+std::string versions_text(int oldest, int newest) {
+  return oldest == newest ? concat("version ", newest)
+                          : concat("versions ", oldest, " to ", newest);
+}
+
 Refused try_again() {
   return {.message = "the rendezvous there is ending with an earlier job",
           .exit_code = static_cast<int>(ExitCode::kRetryable),
@@ -54,11 +59,14 @@ Actions JobTable::step(const Event& event, Clock::time_point now) {
 void JobTable::join(const event::Message& message, const Join& join, Clock::time_point now,
                     Actions& out) {
   const ConnectionId connection = message.connection;
-  if (join.version != kProtocolVersion) {
+  if (!common_version(join)) {
+    const bool is_newer = join.oldest_version > kProtocolVersion;
     refuse(connection,
-           {concat("this ddprun speaks version ", join.version,
-                   " of the control protocol, the rendezvous ", kProtocolVersion,
-                   "; install the same ddprun on both"),
+           {concat("the ddprun at ", message.facts.peer_addr, " speaks ",
+                   versions_text(join.oldest_version, join.version),
+                   " of the control protocol, the rendezvous ",
+                   versions_text(kOldestProtocolVersion, kProtocolVersion), ": install a newer ",
+                   is_newer ? "ddprund" : "ddprun", " (", is_newer ? "rendezvous" : "agent", ")"),
             static_cast<int>(ExitCode::kUsage)},
            out);
     return;

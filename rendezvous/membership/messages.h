@@ -14,7 +14,8 @@
 
 namespace ddprun::membership {
 
-inline constexpr int kProtocolVersion = 1;
+inline constexpr int kProtocolVersion = 1;        // the newest that this ddprun speaks
+inline constexpr int kOldestProtocolVersion = 1;  // and the oldest
 // A node that is cut off kills its workers this long after it noticed; a node that was lost by
 // silence is taken to be without workers a margin after that.
 inline constexpr std::chrono::milliseconds kFenceGrace{1'000};
@@ -104,7 +105,8 @@ struct WorkerFailure {
 // otherwise the agent comes back after a lost connection, within the grace. What it has seen so far
 // is the envelope's `ack`; the rendezvous resends what came later.
 struct Join {
-  int version = kProtocolVersion;
+  int version = kProtocolVersion;  // the newest that the agent speaks, and the oldest
+  int oldest_version = kOldestProtocolVersion;
   std::string run_id;
   std::string instance;  // drawn once per agent process: a repeated Join isn't a new node
   std::string session;
@@ -120,7 +122,12 @@ struct Join {
   std::string program;           // differing programs: a warning
   std::string role;              // --role: nodes of one role are counted by themselves, too
   std::uint32_t user_id = 0;     // of this ddprun, as it says itself: jobs are told apart by it
+  // The last of its own numbers that the rendezvous has confirmed: one that knows less has lost it.
+  std::uint64_t confirmed = 0;
 };
+
+// What both speak; nullopt: nothing. `join` may have no more than its versions.
+std::optional<int> common_version(const Join& join);
 
 // Nothing but the envelope's `ack`, never numbered: the answer to JobEnd and Refused, after which
 // the rendezvous may forget the agent.
@@ -241,7 +248,7 @@ using AgentMessage = std::variant<Join, Ack, WorkersRunning, WorkerFailed, Worke
 // Answer to Join, never numbered; the envelope's `ack` says which messages of the agent arrived,
 // and the agent resends the later ones.
 struct Welcome {
-  int version = kProtocolVersion;
+  int version = kProtocolVersion;  // what is spoken from now on
   std::string session;
   std::string your_addr;                       // where the rendezvous sees this agent
   std::chrono::milliseconds keep_alive{5000};  // silence for this long = lost, on both sides

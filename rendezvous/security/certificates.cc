@@ -33,6 +33,7 @@ using Number = std::unique_ptr<BIGNUM, Freer<::BN_free>>;
 
 constexpr std::chrono::seconds kClockSkew{3600};  // of the machines that will check it
 constexpr int kSerialBits = 127;
+constexpr std::size_t kMaxCommonNameBytes = 64;
 
 void need(bool done, const char* what) {
   if (done) return;
@@ -78,9 +79,11 @@ Cert begin_certificate(EVP_PKEY* key, const std::string& name, X509* issuer, Day
            ::X509_gmtime_adj(::X509_getm_notAfter(cert.get()),
                              std::chrono::seconds(valid).count()) != nullptr,
        "its validity");
+  // X.520 has no room for more; the names that count are the alternative ones.
+  const std::string common = name.substr(0, kMaxCommonNameBytes);
   X509_NAME* subject = ::X509_get_subject_name(cert.get());
   need(::X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8,
-                                    reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1,
+                                    reinterpret_cast<const unsigned char*>(common.c_str()), -1, -1,
                                     0) == 1,
        "its name");
   need(

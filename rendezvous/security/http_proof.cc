@@ -46,9 +46,9 @@ Mac prove_request(const Secret& token, const HttpNonce& nonce, const Nonce& of_c
 }
 
 Mac prove_answer(const Secret& token, const HttpNonce& nonce, const Nonce& of_client,
-                 std::string_view body) {
+                 unsigned status, std::string_view body) {
   std::string text = begin_text(kAnswerLabel, nonce, of_client);
-  text.append(body);
+  text.append(concat(status, " ", body));
   return hmac_sha256(token.bytes(), text);
 }
 
@@ -116,8 +116,8 @@ HttpDoor::Verdict HttpDoor::check(std::string_view authorization, const HttpRequ
   return verdict;
 }
 
-std::string HttpDoor::seal(const Verdict& admitted, std::string_view body) const {
-  return to_hex(prove_answer(*token_, admitted.nonce, admitted.of_client, body));
+std::string HttpDoor::seal(const Verdict& admitted, unsigned status, std::string_view body) const {
+  return to_hex(prove_answer(*token_, admitted.nonce, admitted.of_client, status, body));
 }
 
 HttpProof::HttpProof(std::shared_ptr<const Secret> token)
@@ -132,9 +132,10 @@ std::string HttpProof::answer(std::string_view challenge, const HttpRequest& req
   return concat(kScheme, to_hex(nonce_), " ", to_hex(own_), " ", to_hex(mac));
 }
 
-void HttpProof::check(std::string_view seal, std::string_view body) const {
+void HttpProof::check(std::string_view seal, unsigned status, std::string_view body) const {
   Mac mac{};
-  if (from_hex(seal, mac) && is_same(mac, prove_answer(*token_, nonce_, own_, body))) return;
+  if (from_hex(seal, mac) && is_same(mac, prove_answer(*token_, nonce_, own_, status, body)))
+    return;
   throw Error(
       ErrorCode::kInvalidArgument,
       "answered without a proof that it has the token: it is somebody else's, or the answer "

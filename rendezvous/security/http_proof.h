@@ -52,8 +52,9 @@ class HttpDoor {
   // `authorization`: that header, empty where there is none. Admits each nonce once.
   Verdict check(std::string_view authorization, const HttpRequest& request, Clock::time_point now);
 
-  // The value of kAnswerHeader: `body` is what this rendezvous says to that request.
-  std::string seal(const Verdict& admitted, std::string_view body) const;
+  // The value of kAnswerHeader: `status` (200, …) and `body` are what this rendezvous says to that
+  // request.
+  std::string seal(const Verdict& admitted, unsigned status, std::string_view body) const;
 
  private:
   bool is_ours(const HttpNonce& nonce) const;
@@ -72,8 +73,8 @@ class HttpProof {
 
   // WWW-Authenticate of the 401 answer → Authorization of the second request.
   std::string answer(std::string_view challenge, const HttpRequest& request);
-  // kAnswerHeader of the answer, and its body: it comes from who has the token.
-  void check(std::string_view seal, std::string_view body) const;
+  // kAnswerHeader of the answer, its status and its body: it comes from who has the token.
+  void check(std::string_view seal, unsigned status, std::string_view body) const;
 
  private:
   const std::shared_ptr<const Secret> token_;  // second owners: likewise

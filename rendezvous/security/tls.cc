@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/security/tls.h"
 
+#include <fcntl.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <boost/asio/ssl/context.hpp>
+#include <cerrno>
+#include <memory>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "common/secret.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::security {
 
@@ -33,10 +40,61 @@ std::string last_reason() {
   return text;
 }
 
+// Nobody is asked at the terminal.
+int give_no_password(char*, int, int, void* was_asked) {
+  *static_cast<bool*>(was_asked) = true;
+  return -1;
+}
+
 TlsContext make_context(ssl::context::method method) {
   auto context = std::make_shared<ssl::context>(method);
   ::SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_3_VERSION);
   return context;
+}
+
+struct FreeKey {
+  void operator()(EVP_PKEY* key) const { ::EVP_PKEY_free(key); }
+};
+using Key = std::unique_ptr<EVP_PKEY, FreeKey>;
+
+struct FreeBio {
+  void operator()(BIO* bio) const { ::BIO_free_all(bio); }
+};
+
+// OpenSSL keeps private numbers there: locked, and left out of core dumps. Too late where something
+// else has begun with it, and not everywhere: then they are where other memory is.
+void set_up_secure_memory() {
+  constexpr std::size_t kBytes = 64 << 10, kSmallest = 32;
+  if (::CRYPTO_secure_malloc_initialized() == 0) ::CRYPTO_secure_malloc_init(kBytes, kSmallest);
+}
+
+// Its text and its numbers are in secure memory alone.
+Key read_key(const std::string& path) {
+  set_up_secure_memory();
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0) {
+    refuse(concat("--tls-key=", path, ": ", errno_text(errno)));
+  }
+  constexpr std::size_t kMaxKeyBytes = 32 << 10;
+  const auto size = static_cast<std::size_t>(info.st_size);
+  if (!S_ISREG(info.st_mode) || size > kMaxKeyBytes) {
+    refuse(concat("--tls-key=", path, ": there is nothing of the kind in it (PEM)"));
+  }
+  const std::unique_ptr<BIO, FreeBio> text(::BIO_new(::BIO_s_secmem()));
+  auto* bytes = static_cast<char*>(::OPENSSL_secure_zalloc(size + 1));
+  const ssize_t got = ::read(file.get(), bytes, size);
+  if (got > 0) ::BIO_write(text.get(), bytes, static_cast<int>(got));
+  ::OPENSSL_secure_clear_free(bytes, size + 1);
+  bool was_asked = false;
+  Key key(::PEM_read_bio_PrivateKey(text.get(), nullptr, give_no_password, &was_asked));
+  if (key) return key;
+  const std::string reason = last_reason();
+  if (was_asked) {
+    refuse(concat("--tls-key=", path, ": is encrypted, and nobody is asked for its password: ",
+                  "openssl pkey -in ", path, " -out PLAIN makes one that isn't"));
+  }
+  refuse(concat("--tls-key=", path, ": ", reason));
 }
 
 void load_own(SSL_CTX* context, const TlsFiles& files) {
@@ -45,11 +103,13 @@ void load_own(SSL_CTX* context, const TlsFiles& files) {
   if (::SSL_CTX_use_certificate_chain_file(context, files.cert.c_str()) != 1) {
     refuse(concat("--tls-cert=", files.cert, ": ", last_reason()));
   }
-  if (::SSL_CTX_use_PrivateKey_file(context, files.key.c_str(), SSL_FILETYPE_PEM) != 1) {
-    const bool differs = ERR_GET_REASON(::ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH ||
-                         ERR_GET_REASON(::ERR_peek_last_error()) == X509_R_KEY_TYPE_MISMATCH;
+  const Key key = read_key(files.key);
+  if (::SSL_CTX_use_PrivateKey(context, key.get()) != 1) {
+    const int why = ERR_GET_REASON(::ERR_peek_last_error());
     const std::string reason = last_reason();
-    if (differs) refuse(concat("--tls-key=", files.key, ": is not the key of ", files.cert));
+    if (why == X509_R_KEY_VALUES_MISMATCH || why == X509_R_KEY_TYPE_MISMATCH) {
+      refuse(concat("--tls-key=", files.key, ": is not the key of ", files.cert));
+    }
     refuse(concat("--tls-key=", files.key, ": ", reason));
   }
 }

@@ -113,7 +113,13 @@ class OneHost(TlsCase):
         certs, others = self.certs(), self.certs()
         shown = self.write(self.scratch(), "shown.key", open(f"{certs}/server.key", encoding="ascii").read())
         os.chmod(shown, 0o644)
+        encrypted = self.scratch() + "/encrypted.key"
+        subprocess.run(["openssl", "pkey", "-in", f"{certs}/server.key", "-aes256", "-passout", "pass:word", "-out",
+                        encrypted], check=True, capture_output=True)
+        os.chmod(encrypted, 0o600)
         for flags, why in (
+                ([f"--tls-cert={certs}/server.pem", f"--tls-key={encrypted}"], "is encrypted, and nobody is asked"),
+                ([*self.server(certs), f"--tls-ca={certs}/ca.pem"], "add --tls-verify-client, or leave it out"),
                 ([f"--tls-cert={certs}/server.pem"], "its key is missing (--tls-key)"),
                 ([f"--tls-cert={certs}/server.pem", f"--tls-key={others}/server.key"], "is not the key of"),
                 ([f"--tls-cert={certs}/server.key", f"--tls-key={certs}/server.key"], "nothing of the kind"),
@@ -141,6 +147,14 @@ class OneHost(TlsCase):
         self.assertEqual(open(f"{certs}/server.pem", encoding="ascii").read(), before)
         self.refused(self.ctl("make-certs", f"{certs}/new", "a b"), '"a b" is no host name or address')
         self.assertFalse(os.path.exists(f"{certs}/new"))
+
+    def test_a_host_name_may_be_longer_than_a_common_name(self):
+        long = "gpu01." + "very-long-name-of-a-rack." * 5 + "example"
+        self.assertGreater(len(long), 64)
+        certs = self.certs(long)
+        text = subprocess.run(["openssl", "x509", "-in", f"{certs}/server.pem", "-noout", "-text"], text=True,
+                              check=True, capture_output=True).stdout
+        self.assertIn(f"DNS:{long}", text)
 
     def test_older_tls_and_plain_requests_get_nothing(self):
         certs = self.certs()

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """ddprund --state-dir: killed at any moment and started again, jobs go on and no worker notices."""
+import ctypes
 import errno
 import glob
 import http.server
 import json
 import os
 import random
+import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
@@ -225,7 +229,7 @@ class Journal(harness.Case):
             with open(os.path.join(self.state, name), "r+b") as file:
                 file.write(b"no database at all")
         self.serve()
-        self.assertIn("the journal was damaged; it is kept as ", self.log())
+        self.assertRegex(self.log(), "the journal was damaged, and 0 rows could be read of it; it is kept as ")
         self.assertTrue(glob.glob(os.path.join(self.state, "journal.db.damaged-*")))
         for agent in agents:
             done = self.finish(agent)
@@ -262,9 +266,137 @@ class Journal(harness.Case):
             done = self.finish(agent)
             self.assertEqual(done.returncode, 0, done.text)
 
+    def keeping(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=20) as answer:
+            return json.load(answer)["journal"]
+
+    def thread_named(self, name):
+        tasks = f"/proc/{self.daemon.pid}/task"
+        for task in os.listdir(tasks):
+            with open(f"{tasks}/{task}/comm") as file:
+                if file.read().strip() == name:
+                    return int(task)
+        return self.fail(f"ddprund has no thread {name}")
+
+    def test_a_disk_that_hangs_stops_no_job(self):
+        """The thread that writes is stopped, as one is that waits for a disk."""
+        self.serve()
+        self.assertEqual(self.keeping(), {"kept": True})
+        thread = self.thread_named("journal")
+        ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+        ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        ptrace.restype = ctypes.c_long
+        seize, interrupt, detach, to_call, peek_user = 0x4206, 0x4207, 17, 24, 3
+        if os.uname().machine != "x86_64" or ptrace(seize, thread, None, None) != 0:
+            self.skipTest("no ptrace here")
+        self.addCleanup(lambda: ptrace(detach, thread, None, None))
+        self.assertEqual(ptrace(interrupt, thread, None, None), 0)
+        os.waitpid(thread, 0x40000000)  # __WALL
+        agents = self.agents("--max-restarts=1", failing=1)
+        call = None
+        while call != 18:  # pwrite64
+            self.assertEqual(ptrace(to_call, thread, None, None), 0)
+            os.waitpid(thread, 0x40000000)
+            call = ptrace(peek_user, thread, 15 * 8, None)  # orig_rax
+        pids = self.wait_for_round(1)
+        self.assertEqual(len(pids), 4)
+        self.assertEqual(self.log().count("the disk has not answered for 2000 ms; jobs go on in memory"), 1)
+        keeping = self.keeping()
+        self.assertFalse(keeping["kept"])
+        self.assertIn("has not answered", keeping["trouble"])
+        self.assertIn("not kept now, jobs go on in memory",
+                      subprocess.run([os.path.join(harness.BIN, "ddprunctl"), "jobs",
+                                      f"--rdzv-endpoint=127.0.0.1:{self.port}"], text=True, timeout=20,
+                                     capture_output=True, env=harness.environment()).stdout)
+        self.go(1)
+        pids = self.wait_for_round(2)
+        self.assertEqual(ptrace(detach, thread, None, None), 0)
+        wait_until(lambda: "is written again, and up to date" in self.log(), "it goes on keeping")
+        wait_until(lambda: self.keeping()["kept"], "the page says so")
+        self.kill()
+        self.serve()
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(self.pids(2), pids)
+
+    def test_a_disk_that_becomes_read_only_stops_no_job(self):
+        self.serve()
+        files = glob.glob(os.path.join(self.state, "journal.db*"))
+
+        def immutable(how):
+            return subprocess.run(["chattr", f"{how}i", *files], capture_output=True).returncode == 0
+        if not shutil.which("chattr") or not immutable("+"):
+            self.skipTest("no immutable files here")
+        self.addCleanup(immutable, "-")
+        agents = self.agents("--max-restarts=1", failing=1)
+        self.wait_for_round(1)
+        wait_until(lambda: "jobs go on in memory" in self.log(), "it says so")
+        self.assertFalse(self.keeping()["kept"])
+        self.go(1)
+        self.wait_for_round(2)
+        self.assertTrue(immutable("-"))
+        wait_until(lambda: "is written again, and up to date" in self.log(), "it goes on keeping")
+        self.kill()
+        self.serve()
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+
+    def test_started_again_on_a_read_only_disk_jobs_go_on_in_memory(self):
+        script = f'mount --bind {self.state} {self.state} && mount -o remount,ro,bind {self.state} && exec "$@"'
+        prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
+        self.serve()
+        agents = self.agents()
+        pids = self.wait_for_round(1)
+        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no mounts of our own")
+        wait_until(lambda: all(node["phase"] == "running" for node in self.jobs()[0]["nodes"]), "it is kept")
+        self.kill()
+        self.serve(prefix=prefix)
+        self.assertIn("Read-only file system; jobs go on in memory", self.log())
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(self.pids(1), pids)
+
+    def change_rows(self, pattern, change):
+        """Of the journal of a daemon that is gone; as a disk that lost single writes leaves them."""
+        database = sqlite3.connect(os.path.join(self.state, "journal.db"))
+        with database:
+            for key, content in database.execute("SELECT key, content FROM rows WHERE key LIKE ?",
+                                                 [pattern]).fetchall():
+                row = json.loads(content)
+                change(row)
+                content = json.dumps(row)
+                database.execute("UPDATE rows SET content = ?, checksum = ? WHERE key = ?",
+                                 [content, zlib.crc32(f"{key}\0{content}".encode()), key])
+        database.close()
+
+    def test_a_journal_that_lost_what_agents_said_is_not_gone_on_with(self):
+        self.serve()
+        agents = self.agents()
+        self.wait_for_round(1)
+        wait_until(lambda: all(node["phase"] == "running" for node in self.jobs()[0]["nodes"]),
+                   "both have said that their workers run")
+        self.kill()
+        self.serve()  # confirms it as they come back
+        wait_until(lambda: all(node["connected"] for node in self.jobs()[0]["nodes"]), "both are back")
+        self.kill()
+        self.change_rows("jobs/%/nodes/%", lambda node: node["channel"].update(received=0))
+        self.serve()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 75, done.text)
+        self.assertIn("does not know what this node said last: its journal lost it", done.text)
+        self.assertIn("are not known here any more: the journal lost its end", self.log())
+
     def test_one_directory_one_daemon(self):
         first = self.serve()
-        self.port = harness.free_port()
+        # Also where the port is the same: nobody connects to one that can't read its journal yet.
         second = self.serve(wait=False)
         self.assertEqual(second.wait(20), 2)
         self.assertIn(f"{self.state} is in use by pid {first.pid}", self.log())

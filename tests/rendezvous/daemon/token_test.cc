@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Agents and strangers at a daemon that has a token.
+#include <boost/asio/ip/tcp.hpp>
+#include <functional>
+
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/security/http_proof.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
@@ -183,6 +186,32 @@ TEST_CASE("Token: who takes the rendezvous' place can't end a job's agent with a
   daemon = std::make_unique<Daemon>(io, bind_endpoint(place), options);
   REQUIRE(run_until(io, [&] { return a.exit.has_value(); }));  // it knows no such session
   CHECK(a.exit->verdict.exit_code == 75);
+}
+
+TEST_CASE("Token: who takes connections and proves nothing is no sign of the rendezvous' life") {
+  using boost::asio::ip::tcp;
+  boost::asio::io_context io{1};
+  set_log_level(LogLevel::kError);
+  const auto token = secret_of(kToken);
+  DaemonOptions options;
+  options.token = token;
+  auto daemon = std::make_unique<Daemon>(
+      io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}), options);
+  const tcp::endpoint place(boost::asio::ip::address_v4::loopback(), daemon->port());
+  auto agent = agent_at(daemon->port());
+  agent.join.timeouts.keep_alive = 300ms;
+  TestAgent a(io, agent, {token, nullptr});
+  REQUIRE(run_until(io, [&] { return !a.rounds.empty(); }));
+  daemon.reset();
+  tcp::acceptor stranger(io, place);
+  std::function<void()> drop_each = [&] {
+    stranger.async_accept([&](boost::system::error_code error, const tcp::socket&) {
+      if (!error) drop_each();
+    });
+  };
+  drop_each();
+  // As of a rendezvous that fell silent: another node may soon have this one's ranks.
+  CHECK(run_until(io, [&] { return !a.workers_live; }));
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Journals that a disk or a person has damaged: what can be read is kept, what is lost is said, and
 // the next process always has a journal that it can write.
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <random>
 
 #include "rendezvous/journal/journal_file.h"
@@ -98,6 +102,73 @@ TEST_CASE("journal damage: a database that is cut off anywhere, or is something 
     write_file(copy.path("state/journal.db"), other);
     check_usable(copy.path("state"), rows);
   }
+}
+
+std::vector<std::string> set_aside(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    if (name.find("damaged") != std::string::npos) names.push_back(name);
+  }
+  return names;
+}
+
+TEST_CASE("journal damage: twice within a second, each is kept under a name of its own") {
+  TempDirectory directory;
+  for (int i = 0; i < 3; ++i) {
+    write_file(directory.path("journal.db"), "no database " + std::to_string(i));
+    JournalFile file(directory.path(), Durability::kProcess);
+    CHECK_FALSE(file.load().losses.empty());
+  }
+  CHECK(set_aside(directory.path()).size() == 3);
+}
+
+TEST_CASE(
+    "journal damage: a start that ended while it replaced the journal is finished by the next") {
+  TempDirectory directory;
+  const Rows rows = make_journal(directory.path("state"));
+  // The new one was whole; the damaged one had not gone, or its log alone had.
+  std::filesystem::rename(directory.path("state/journal.db"),
+                          directory.path("state/journal.db.new"));
+  const bool has_old = GENERATE(true, false);
+  if (has_old) write_file(directory.path("state/journal.db"), "no database at all");
+  write_file(directory.path("state/journal.db-wal"), "nor its log");
+  JournalFile file(directory.path("state"), Durability::kProcess);
+  CHECK(file.load().rows == rows);
+  CHECK(set_aside(directory.path("state")).size() == (has_old ? 2 : 1));
+  CHECK_FALSE(std::filesystem::exists(directory.path("state/journal.db.new")));
+}
+
+TEST_CASE("journal damage: on a full disk it stays as it is until the new one can be written") {
+  TempDirectory directory;
+  const Rows rows = make_journal(directory.path("state"));
+  const std::string file_path = directory.path("state/journal.db");
+  std::string damaged = read_file(file_path);
+  damaged[damaged.size() / 2] = static_cast<char>(damaged[damaged.size() / 2] ^ 1);
+  write_file(file_path, damaged);
+  rlimit before{}, none{};
+  ::signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  none = before;
+  none.rlim_cur = 1;
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &none) == 0);
+  Rows kept;
+  std::unique_ptr<JournalFile> file;
+  {
+    file = std::make_unique<JournalFile>(directory.path("state"), Durability::kProcess);
+    const auto content = file->load();
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    REQUIRE_FALSE(content.losses.empty());
+    CHECK(content.rows.size() >= rows.size() - 60);
+    kept = content.rows;
+  }
+  CHECK(read_file(file_path) == damaged);
+  CHECK(set_aside(directory.path("state")).empty());
+  file->commit({{"new", "1"}});
+  kept["new"] = "1";
+  file.reset();
+  CHECK(JournalFile(directory.path("state"), Durability::kProcess).load().rows == kept);
+  CHECK(set_aside(directory.path("state")).size() == 1);
 }
 
 TEST_CASE("journal damage: a log that lost its end is noticed") {

@@ -8,7 +8,10 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <stdexcept>
 
+#include "common/log.h"
+#include "rendezvous/journal/journal_file.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 
@@ -127,6 +130,160 @@ TEST_CASE("Journal: on a full disk jobs go on, it is said once, and made up for 
   CHECK_THAT(logged.at(1), Catch::Contains("is written again, and up to date"));
   CHECK(JournalFile(directory.path(), Durability::kProcess).load().rows ==
         Rows{{"before", "1"}, {"during", std::string(9000, 't')}});
+}
+
+// A disk of which the test says what it does.
+class TestDisk : public BatchWriter {
+ public:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable wakes;
+    bool hangs = false, fails = false;
+    int num_tries = 0;
+    Rows rows;
+  };
+  explicit TestDisk(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  void commit(const Batch& batch) override {
+    std::unique_lock lock(state_->mutex);
+    ++state_->num_tries;
+    state_->wakes.notify_all();
+    state_->wakes.wait(lock, [&] { return !state_->hangs; });
+    if (state_->fails) throw std::runtime_error("the disk is full");
+    for (const RowChange& row : batch) {
+      state_->rows.erase(row.key);
+      if (row.content) state_->rows[row.key] = *row.content;
+    }
+  }
+  std::string name() const override { return "disk"; }
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+void set(TestDisk::State& disk, bool TestDisk::State::*what, bool value) {
+  const std::lock_guard lock(disk.mutex);
+  disk.*what = value;
+  disk.wakes.notify_all();
+}
+
+TEST_CASE("Journal: a disk that hangs stops no decision, and is made up for when it answers") {
+  const auto disk = std::make_shared<TestDisk::State>();
+  Posts posts;
+  const LoggedLines log;
+  JournalOptions options;
+  options.commit_limit = std::chrono::milliseconds(100);
+  options.first_retry = std::chrono::milliseconds(20);
+  {
+    Journal journal(std::make_unique<TestDisk>(disk), posts.post(), options);
+    std::vector<int> order;
+    set(*disk, &TestDisk::State::hangs, true);
+    for (int i = 0; i < 5; ++i) {
+      journal.commit({{"n", std::to_string(i)}}, [&order, i] { order.push_back(i); });
+    }
+    posts.run_until([&] { return order.size() == 5; });
+    REQUIRE(journal.trouble());
+    CHECK_THAT(journal.trouble()->what, Catch::Contains("has not answered for 100 ms"));
+    journal.commit({{"n", "5"}}, [&order] { order.push_back(5); });  // at once from now on
+    posts.run_until([&] { return order.size() == 6; });
+    for (int i = 0; i < 6; ++i) CHECK(order[static_cast<std::size_t>(i)] == i);
+    set(*disk, &TestDisk::State::hangs, false);
+    posts.run_until([&] { return logged.size() == 2; });
+    CHECK_FALSE(journal.trouble());
+    journal.commit({{"last", "1"}}, [&order] { order.push_back(6); });
+    posts.run_until([&] { return order.size() == 7; });
+    CHECK(disk->rows == Rows{{"last", "1"}, {"n", "5"}});
+  }
+  CHECK_THAT(logged.at(0), Catch::Contains("can't write disk: the disk has not answered"));
+  CHECK_THAT(logged.at(1), Catch::Contains("disk is written again, and up to date"));
+}
+
+TEST_CASE("Journal: a disk that hangs for ever does not keep its process from ending") {
+  const auto disk = std::make_shared<TestDisk::State>();
+  Posts posts;
+  const LoggedLines log;
+  JournalOptions options;
+  options.commit_limit = std::chrono::milliseconds(50);
+  set(*disk, &TestDisk::State::hangs, true);
+  {
+    Journal journal(std::make_unique<TestDisk>(disk), posts.post(), options);
+    journal.commit({{"n", "1"}}, [] {});
+  }
+  REQUIRE_FALSE(logged.empty());
+  CHECK_THAT(logged.back(), Catch::Contains("the disk hangs; what it has not taken is lost"));
+  set(*disk, &TestDisk::State::hangs, false);  // its thread ends
+}
+
+TEST_CASE("Journal: a disk that fails is not tried with each batch") {
+  const auto disk = std::make_shared<TestDisk::State>();
+  Posts posts;
+  const LoggedLines log;
+  JournalOptions options;
+  options.first_retry = std::chrono::milliseconds(200);
+  options.last_retry = std::chrono::milliseconds(400);
+  set(*disk, &TestDisk::State::fails, true);
+  const Clock::time_point begun = Clock::now();
+  {
+    Journal journal(std::make_unique<TestDisk>(disk), posts.post(), options);
+    int num_done = 0;
+    for (int i = 1; i <= 200; ++i) {
+      journal.commit({{"n", std::to_string(i)}}, [&] { ++num_done; });
+      posts.run_until([&] { return num_done == i; });
+    }
+    {
+      std::unique_lock lock(disk->mutex);
+      REQUIRE(disk->wakes.wait_for(lock, std::chrono::seconds(30),
+                                   [&] { return disk->num_tries >= 4; }));
+    }
+    CHECK(Clock::now() - begun >= std::chrono::milliseconds(200 + 400 + 400));
+    CHECK(journal.trouble());
+    set(*disk, &TestDisk::State::fails, false);
+    posts.run_until([&] { return logged.size() == 2; });
+    CHECK(disk->rows == Rows{{"n", "200"}});
+  }
+}
+
+TEST_CASE("Journal: one that is on a full disk at its start is read, and jobs go on in memory") {
+  TempDirectory directory;
+  Posts posts;
+  const LoggedLines log;
+  JournalFile(directory.path(), Durability::kProcess).commit({{"a", "1"}});
+  {
+    std::unique_ptr<Journal> journal;
+    int num_done = 0;
+    {
+      FullDisk full;
+      auto file = std::make_unique<JournalFile>(directory.path(), Durability::kProcess);
+      CHECK(file->load().rows == Rows{{"a", "1"}});
+      journal = std::make_unique<Journal>(std::move(file), posts.post());
+      journal->commit({{"b", "2"}}, [&] { ++num_done; });
+      posts.run_until([&] { return num_done == 1; });
+      CHECK(journal->trouble());
+    }
+    posts.run_until([&] { return logged.size() == 2; });
+  }
+  CHECK(JournalFile(directory.path(), Durability::kProcess).load().rows ==
+        Rows{{"a", "1"}, {"b", "2"}});
+}
+
+TEST_CASE("Journal: a new one on a full disk is made when there is room") {
+  TempDirectory directory;
+  Posts posts;
+  const LoggedLines log;
+  {
+    std::unique_ptr<Journal> journal;
+    int num_done = 0;
+    {
+      FullDisk full;
+      auto file = std::make_unique<JournalFile>(directory.path(), Durability::kProcess);
+      CHECK(file->load().rows.empty());
+      CHECK_FALSE(file->trouble().empty());
+      journal = std::make_unique<Journal>(std::move(file), posts.post());
+      journal->commit({{"b", "2"}}, [&] { ++num_done; });
+      posts.run_until([&] { return num_done == 1; });
+    }
+    posts.run_until([&] { return logged.size() == 2; });
+  }
+  CHECK(JournalFile(directory.path(), Durability::kProcess).load().rows == Rows{{"b", "2"}});
 }
 
 }  // namespace

@@ -26,6 +26,46 @@ TEST_CASE("AgentMachine: a lost link keeps the workers and resends what was not 
   CHECK(node.said<WorkersSucceeded>() != nullptr);
 }
 
+TEST_CASE("AgentMachine: a rendezvous that has forgotten what it confirmed is not the same one") {
+  Node node;
+  node.run();
+  node(agent_event::WorkersRunning{1});
+  node(agent_event::LinkMessage{{0, 1, Waiting{}}});  // confirms it
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  REQUIRE(node.said<Join>() != nullptr);
+  CHECK(node.said<Join>()->confirmed == 1);
+  node.welcome();
+  const auto* stop = node.last<agent_action::StopWorkers>();
+  REQUIRE(stop != nullptr);
+  CHECK(stop->grace == node.options.fence_grace);
+  node(agent_event::WorkersGone{1});
+  const auto* end = node.last<agent_action::Exit>();
+  REQUIRE(end != nullptr);
+  CHECK(end->verdict.exit_code == 75);
+  CHECK_THAT(end->verdict.reason,
+             Contains("had confirmed message 1 of this node and knows 0 now: its journal lost"));
+}
+
+TEST_CASE("AgentMachine: how long steps take is said again to a rendezvous that comes back") {
+  Node node;
+  node.run();
+  TrainingStatus training;
+  training.step = 7;
+  node(agent_event::StepsTimed{1, {{3, 10ms, 9ms}}, {}});
+  node(agent_event::StepsTimed{1, {}, training});
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node.actions.clear();
+  node.welcome();
+  const auto* said = node.said<StepTimes>();
+  REQUIRE(said != nullptr);
+  REQUIRE(said->ranks.size() == 1);
+  CHECK(said->ranks[0].global_rank == 3);
+  REQUIRE(said->training);
+  CHECK(said->training->step == 7);
+}
+
 TEST_CASE("AgentMachine: without link a failed worker ends the round here") {
   Node node;
   node.run();

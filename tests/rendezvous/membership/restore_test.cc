@@ -77,6 +77,36 @@ TEST_CASE("Restore: what was decided and not heard of is said when the node is b
   CHECK(j->round("a") == 1);
 }
 
+TEST_CASE("Restore: a journal that lost only what a node had said is not taken for its state") {
+  Script before(2, 0, journalled());
+  for (const char* name : {"a", "b"}) before.join(name);
+  const journal::Rows rows = rows_of(before.table);
+  before.says("a", WorkersRunning{1});
+  before.closes("a");
+  Join again = before.make_join("a");
+  before.join("a", again);  // the Welcome confirms it
+  REQUIRE(before.agents["a"].channel.acknowledged() == 1);
+  const auto j = std::make_unique<Script>(2, 0, journalled());
+  j->agents = before.agents;
+  j->now = before.now;
+  j->last_connection = before.last_connection;
+  j->table.restore(rows, Clock::duration::zero(), j->now);
+  j->agents["a"].received.clear();
+  again.confirmed = 1;
+  j->join("a", again);
+  REQUIRE(j->last<Refused>("a") != nullptr);
+  CHECK(j->last<Refused>("a")->exit_code == 75);
+  CHECK_THAT(j->last<Refused>("a")->message,
+             Contains("what this node said last: its journal lost"));
+  CHECK(j->last<Welcome>("a") == nullptr);
+  CHECK_FALSE(j->agents["a"].session.empty());
+  bool said = false;
+  for (const std::string& line : j->logs) {
+    said |= line.find("of which 1 are not known here any more") != std::string::npos;
+  }
+  CHECK(said);
+}
+
 TEST_CASE("Restore: rows that make no sense cost their job alone, whatever is wrong with them") {
   Script before(1, 0, journalled());
   before.join("a");

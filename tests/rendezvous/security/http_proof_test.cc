@@ -26,11 +26,12 @@ TEST_CASE("HTTP proof: a request is admitted once, and its answer believed") {
   const std::string proof = talk.client.answer(talk.door.challenge(talk.now), kJobs);
   const auto admitted = talk.door.check(proof, kJobs, talk.now + 1s);
   REQUIRE(admitted.admitted);
-  const std::string seal = talk.door.seal(admitted, "the page");
-  CHECK_NOTHROW(talk.client.check(seal, "the page"));
-  CHECK_THROWS_WITH(talk.client.check(seal, "another page"), Contains("without a proof"));
-  CHECK_THROWS_AS(talk.client.check("", "the page"), Error);
-  CHECK_THROWS_AS(HttpProof(secret_of(kToken)).check(seal, "the page"),
+  const std::string seal = talk.door.seal(admitted, 200, "the page");
+  CHECK_NOTHROW(talk.client.check(seal, 200, "the page"));
+  CHECK_THROWS_WITH(talk.client.check(seal, 404, "the page"), Contains("without a proof"));
+  CHECK_THROWS_WITH(talk.client.check(seal, 200, "another page"), Contains("without a proof"));
+  CHECK_THROWS_AS(talk.client.check("", 200, "the page"), Error);
+  CHECK_THROWS_AS(HttpProof(secret_of(kToken)).check(seal, 200, "the page"),
                   Error);  // of another request
 
   const auto again = talk.door.check(proof, kJobs, talk.now + 1s);

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a journal is taken up again: as it is, damaged, or on a disk that can't be written.
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/journal/journal_file.h"
+
+namespace ddprun::journal {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The database and its log. What SQLite keeps beside them can be made anew.
+constexpr const char* kParts[] = {"-wal", "-shm", ""};
+
+fs::path with(const fs::path& path, const char* suffix) { return path.string() + suffix; }
+
+std::string time_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", &utc);
+  return text;
+}
+
+void sync_directory(const fs::path& directory) {
+  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd) ::fsync(fd.get());
+}
+
+// Of a copy that is read and thrown away.
+class CopyDirectory {
+ public:
+  CopyDirectory() {
+    std::error_code error;
+    for (const fs::path& parent : {fs::path("/dev/shm"), fs::temp_directory_path(error)}) {
+      std::string path = parent / "ddprund-XXXXXX";
+      if (::mkdtemp(path.data()) == nullptr) continue;
+      path_ = path;
+      return;
+    }
+    throw_system_error("no directory for a copy of the journal", errno);
+  }
+  ~CopyDirectory() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  CopyDirectory(const CopyDirectory&) = delete;
+  CopyDirectory& operator=(const CopyDirectory&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+}  // namespace
+
+void JournalFile::start() {
+  try {
+    std::error_code error;
+    // A start that was interrupted once the new journal was whole.
+    if (fs::exists(with(path_, ".new"), error)) {
+      const fs::path aside = set_aside();
+      log_warning("the journal was damaged; it is kept as ", aside.string());
+    }
+    open(path_);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kProtocol) return salvage();
+    if (error.code() != ErrorCode::kSystem) throw;
+    read_copy(error.what());
+  }
+}
+
+// Both ends of the table, as far as each can be read; then a new database that has them.
+void JournalFile::salvage() {
+  Content kept;
+  if (database_) {
+    read_clock(database_.get(), kept);
+    read_rows(database_.get(), kept);
+  }
+  close();
+  owed_ = kept.rows;
+  std::string said =
+      concat("the journal was damaged, and ", kept.rows.size(), " rows could be read of it; ");
+  try {
+    make_anew(*owed_);
+    said += concat("it is kept as ", aside_.string());
+    owed_.reset();
+  } catch (const Error& error) {
+    close();
+    trouble_ = error.what();
+    said += concat("it stays ", path_.string(), " until a new one can be written");
+  }
+  kept.losses.insert(kept.losses.begin(), std::move(said));
+  read_ = std::move(kept);
+}
+
+// What it has is known then, and is written to it when that is possible again.
+void JournalFile::read_copy(const std::string& why) {
+  close();
+  trouble_ = why;
+  Content content;
+  std::error_code missing;
+  if (fs::file_size(path_, missing) > 0 && !missing) {
+    try {
+      const CopyDirectory directory;
+      const fs::path copy = directory.path() / path_.filename();
+      for (const char* part : {"-wal", ""}) {
+        std::error_code none;
+        fs::copy_file(with(path_, part), with(copy, part), none);
+        if (none && *part == '\0') throw fs::filesystem_error("can't read", path_, none);
+      }
+      try {
+        open(copy);
+        read_clock(database_.get(), content);
+        read_rows(database_.get(), content);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kProtocol) throw;
+        content.losses.emplace_back("the journal is damaged");
+        if (database_) read_clock(database_.get(), content);
+        if (database_) read_rows(database_.get(), content);
+      }
+      if (!content.losses.empty()) owed_ = content.rows;
+      close();
+    } catch (const fs::filesystem_error& error) {
+      throw Error(ErrorCode::kUnavailable, concat(why, "; and ", error.what()));
+    }
+  }
+  read_ = std::move(content);
+}
+
+void JournalFile::reopen() {
+  try {
+    if (owed_) {
+      make_anew(*owed_);
+      owed_.reset();
+    } else {
+      open(path_);
+    }
+  } catch (...) {
+    close();
+    throw;
+  }
+  trouble_.clear();
+}
+
+// Whole under another name first: whatever ends this process, one of the two is there.
+void JournalFile::make_anew(const Rows& rows) {
+  const fs::path part = with(path_, ".part");
+  std::error_code ignored;
+  for (const char* suffix : kParts) fs::remove(with(part, suffix), ignored);
+  Batch batch;
+  for (const auto& [key, content] : rows) batch.push_back({key, content});
+  open(part);
+  write(batch);
+  run("PRAGMA wal_checkpoint(TRUNCATE)");
+  close();  // its log goes with it
+  std::error_code error;
+  fs::rename(part, with(path_, ".new"), error);
+  if (error)
+    throw Error(ErrorCode::kSystem, concat("can't rename ", part.string(), ": ", error.message()));
+  sync_directory(path_.parent_path());
+  aside_ = set_aside();
+  open(path_);
+}
+
+// The log first: a new database must never meet an old one's.
+fs::path JournalFile::set_aside() {
+  const std::string begin = path_.string() + ".damaged-" + time_text();
+  fs::path aside = begin;
+  std::error_code error;
+  const auto is_taken = [&] {
+    return std::any_of(std::begin(kParts), std::end(kParts), [&](const char* part) {
+      return fs::exists(fs::symlink_status(with(aside, part), error));
+    });
+  };
+  for (int number = 2; is_taken(); ++number) aside = concat(begin, "-", number);
+  for (const char* part : kParts) {
+    if (!fs::exists(with(path_, part), error)) continue;
+    fs::rename(with(path_, part), with(aside, part), error);
+    if (error)
+      throw Error(ErrorCode::kSystem,
+                  concat("can't rename ", path_.string(), part, ": ", error.message()));
+  }
+  fs::rename(with(path_, ".new"), path_, error);
+  if (error)
+    throw Error(ErrorCode::kSystem,
+                concat("can't rename ", path_.string(), ".new: ", error.message()));
+  sync_directory(path_.parent_path());
+  return aside;
+}
+
+void JournalFile::read_rows(sqlite3* database, Content& content) const {
+  bool broke = false;
+  std::string why;
+  for (const char* sql :
+       {"SELECT key, content, checksum FROM rows NOT INDEXED ORDER BY rowid",
+        "SELECT key, content, checksum FROM rows NOT INDEXED ORDER BY rowid DESC"}) {
+    sqlite3_stmt* made = nullptr;
+    if (sqlite3_prepare_v2(database, sql, -1, &made, nullptr) != SQLITE_OK) {
+      why = sqlite3_errmsg(database);
+      break;
+    }
+    const Statement rows(made);
+    int code = SQLITE_ROW;
+    while ((code = sqlite3_step(made)) == SQLITE_ROW) {
+      std::string key = text_at(made, 0), text = text_at(made, 1);
+      if (checksum(key, text) == sqlite3_column_int64(made, 2)) {
+        content.rows.emplace(std::move(key), std::move(text));
+      } else if (!broke) {
+        content.losses.push_back(concat("row \"", one_line(key), "\" was changed on the disk"));
+      }
+    }
+    if (code == SQLITE_DONE) return;
+    why = sqlite3_errmsg(database);
+    broke = true;
+  }
+  content.losses.push_back(concat("rows of it can't be read: ", one_line(why)));
+}
+
+void JournalFile::read_clock(sqlite3* database, Content& content) {
+  sqlite3_stmt* made = nullptr;
+  const char* sql = "SELECT boot, monotonic_ns, commits FROM clock";
+  if (sqlite3_prepare_v2(database, sql, -1, &made, nullptr) != SQLITE_OK) return;
+  const Statement row(made);
+  if (sqlite3_step(made) != SQLITE_ROW) return;
+  commits_ = sqlite3_column_int64(made, 2);
+  if (text_at(made, 0) != boot_) {
+    content.clock_shift = Clock::duration(monotonic_ns() - sqlite3_column_int64(made, 1));
+  }
+}
+
+}  // namespace ddprun::journal

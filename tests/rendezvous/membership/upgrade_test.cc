@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an older ddprund wrote is read, and peers of other versions are told so.
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <filesystem>
+#include <set>
+
+#include "rendezvous/journal/journal_file.h"
+#include "rendezvous/membership/codec.h"
+#include "tests/rendezvous/membership/agent_node.h"
+#include "tests/rendezvous/membership/script.h"
+#include "tests/support/temp_directory.h"
+
+namespace ddprun::membership::testing {
+namespace {
+
+namespace json = boost::json;
+using ddprun::test::Contains;
+
+MachineOptions journalled() {
+  MachineOptions options;
+  options.journalled = true;
+  return options;
+}
+
+// golden/format1.db was written by the first ddprund that had --state-dir: job "running", two nodes
+// in round 2 after rank 3's failure, and job "waiting", one node of two.
+journal::JournalFile::Content golden(const test::TempDirectory& directory) {
+  std::filesystem::copy_file(DDPRUN_GOLDEN_JOURNAL, directory.path("journal.db"));
+  return journal::JournalFile(directory.path(), journal::Durability::kProcess).load();
+}
+
+TEST_CASE("Upgrade: the journal of the first ddprund that kept one is read") {
+  test::TempDirectory directory;
+  const auto content = golden(directory);
+  CHECK(content.losses.empty());
+  JobTable table(journalled(), [] { return std::string("s"); });
+  const Clock::time_point now = Clock::now();
+  table.restore(content.rows, content.clock_shift, now);
+  const auto jobs = table.status();
+  REQUIRE(jobs.size() == 2);
+  const JobStatus& running = jobs.at(0);
+  CHECK(running.run_id == "running");
+  CHECK(running.phase == "running");
+  CHECK(running.round == 2);
+  CHECK(running.failures == 1);
+  CHECK(running.settings.max_nodes == 3);
+  REQUIRE(running.rounds.size() == 2);
+  CHECK_THAT(running.rounds[0].first_failure, Contains("failed with exit code 9"));
+  REQUIRE(running.nodes.size() == 2);
+  CHECK(running.nodes[0].node_rank == 1);
+  CHECK(running.nodes[1].host == "node1");
+  CHECK(jobs.at(1).run_id == "waiting");
+  CHECK(jobs.at(1).round == 0);
+
+  // And its agents come back with what they know.
+  event::Message back;
+  back.connection = 1;
+  Join join;
+  join.run_id = "running";
+  join.instance = "892f6e929ebbe227649c260aefaaa972";
+  join.session = "6d6eb57579354c4674d169753331f928";
+  back.envelope = {0, 3, join};
+  bool welcome = false;
+  for (const Action& action : table.step(back, now)) {
+    const auto* send = std::get_if<action::Send>(&action);
+    welcome |= send != nullptr && std::holds_alternative<Welcome>(send->envelope.message);
+  }
+  CHECK(welcome);
+}
+
+// Each object and array element within, and within texts that are JSON themselves; `visit` gets a
+// field's name, and the whole as it is without that field.
+void without_each_field(const json::value& whole, json::value& part,
+                        const std::function<void(const std::string&)>& visit) {
+  if (auto* array = part.if_array()) {
+    for (json::value& element : *array) without_each_field(whole, element, visit);
+  } else if (auto* text = part.if_string(); text != nullptr && text->starts_with("{")) {
+    const std::string kept(text->data(), text->size());
+    json::value inner = json::parse(kept);
+    without_each_field(inner, inner, [&](const std::string& name) {
+      part = json::serialize(inner);
+      visit(name);
+    });
+    part = kept;
+  } else if (auto* object = part.if_object()) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : *object) names.emplace_back(name);
+    for (const std::string& name : names) {
+      json::value kept = object->at(name);
+      object->erase(name);
+      visit(name);
+      (*object)[name] = kept;
+      without_each_field(whole, (*object)[name], visit);
+    }
+  }
+}
+
+TEST_CASE("Upgrade: of a row any field may be missing, and any other be there") {
+  Script before(2, 1, journalled());
+  before.settings.exclude_after = 1;
+  for (const char* name : {"a", "b"}) before.join(name);
+  before.fails("a", 1, 7);  // a failure and a StopRound that nobody confirmed
+  journal::Rows whole;
+  for (const journal::RowChange& row : before.table.take_changes()) whole[row.key] = *row.content;
+  // What a job can't be told from without.
+  const std::set<std::string> essential = {"id",   "num_nodes", "run_id",   "instance",
+                                           "type", "session",   "max_nodes"};
+  int num_tried = 0;
+  for (const auto& [key, content] : whole) {
+    json::value row = json::parse(content);
+    without_each_field(row, row, [&](const std::string& name) {
+      if (essential.count(name) != 0) return;
+      json::object changed = row.as_object();
+      changed["of a later version"] = {1, 2};
+      journal::Rows rows = whole;
+      rows[key] = json::serialize(changed);
+      JobTable table(journalled(), [] { return std::string("s"); });
+      INFO(key << " without \"" << name << "\": " << rows[key]);
+      const Actions actions = table.restore(rows, Clock::duration::zero(), before.now);
+      const auto* log = std::get_if<action::Log>(&actions.front());
+      INFO((log == nullptr ? "" : log->text));
+      REQUIRE_FALSE(table.idle());
+      ++num_tried;
+    });
+  }
+  CHECK(num_tried > 150);
+}
+
+TEST_CASE("Upgrade: an agent of another version is refused by name, on both sides") {
+  Script j(1);
+  Join join = j.make_join("1");
+  std::string message;
+  SECTION("a newer one, which speaks ours no more") {
+    join.version = 9;
+    join.oldest_version = 8;
+    j.join("1", join);
+    message =
+        "the ddprun at 10.0.0.1 speaks versions 8 to 9 of the control protocol, the "
+        "rendezvous version 1: install a newer ddprund (rendezvous)";
+  }
+  SECTION("an older one") {
+    join.version = join.oldest_version = 0;
+    j.join("1", join);
+    message =
+        "the ddprun at 10.0.0.1 speaks version 0 of the control protocol, the rendezvous "
+        "version 1: install a newer ddprun (agent)";
+  }
+  REQUIRE(j.last<Refused>("1") != nullptr);
+  CHECK(j.last<Refused>("1")->message == message);
+  CHECK(j.last<Refused>("1")->exit_code == 2);
+  CHECK(j.logs.back() == "refused an agent: " + message);
+}
+
+TEST_CASE("Upgrade: a newer agent that speaks our version, too, is taken in with it") {
+  Script j(1);
+  Join join = j.make_join("1");
+  join.version = 9;
+  join.oldest_version = 1;
+  // As it comes over the wire, with fields that are not known here.
+  json::object text = json::parse(encode(AgentEnvelope{0, 0, join})).as_object();
+  text["of a later version"] = "x";
+  const AgentEnvelope envelope = decode_agent_message(json::serialize(text));
+  j.join("1", std::get<Join>(envelope.message));
+  REQUIRE(j.last<Welcome>("1") != nullptr);
+  CHECK(j.last<Welcome>("1")->version == 1);
+  CHECK(j.round("1") == 1);
+}
+
+TEST_CASE("Upgrade: what only a newer agent says needs no field that we know") {
+  const auto envelope = decode_agent_message(
+      R"({"type":"join","seq":0,"ack":0,"version":9,"oldest_version":8,"settings":7})");
+  CHECK_FALSE(common_version(std::get<Join>(envelope.message)));
+  const auto alone = decode_agent_message(R"({"type":"join","seq":0,"ack":0,"version":9})");
+  CHECK_FALSE(common_version(std::get<Join>(alone.message)));
+}
+
+TEST_CASE("Upgrade: a rendezvous that speaks another version ends the agent with one line") {
+  AgentNode node;
+  node.say_join();
+  const auto envelope =
+      decode_rendezvous_message(R"({"type":"welcome","seq":0,"ack":0,"version":2,"new":[]})");
+  node(agent_event::LinkMessage{envelope});
+  const auto* end = node.last<agent_action::Exit>();
+  REQUIRE(end != nullptr);
+  CHECK(end->verdict.exit_code == 2);
+  CHECK_THAT(end->verdict.reason,
+             Contains("speaks version 2 of the control protocol, this ddprun 1"));
+}
+
+}  // namespace
+}  // namespace ddprun::membership::testing
