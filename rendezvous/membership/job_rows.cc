@@ -13,7 +13,7 @@
 namespace ddprun::membership {
 namespace {
 
-constexpr std::string_view kJob = "job", kState = "state", kRounds = "rounds",
+constexpr std::string_view kJob = "job", kState = "state", kBlame = "blame", kRounds = "rounds",
                            kFailures = "failures", kNodes = "nodes/";
 
 }  // namespace
@@ -146,16 +146,20 @@ void each_field(Self& node, Fields& fields) {
   fields("gone", node.gone);
 }
 
-// The row "state": what may change with any message.
+// The row "blame": what grows with failures. Earlier versions had it in "state".
+template <typename Fields>
+void each_blame(auto& job, Fields& fields) {
+  fields("first_failures", job.first_failures);
+  fields("excluded", job.excluded);
+}
+
+// The row "state": what may change with any message, so nothing that grows with nodes.
 template <typename Self, typename Fields>
 requires std::same_as<std::remove_const_t<Self>, JobState>
 void each_field(Self& job, Fields& fields) {
   fields("phase", job.phase);
   fields("deadlines", job.deadlines);
   fields("next_node_id", job.next_node_id);
-  fields("rank_wishes", job.rank_wishes);
-  fields("first_failures", job.first_failures);
-  fields("excluded", job.excluded);
   fields("verdict", job.verdict);
   fields("verdict_after_stop", job.verdict_after_stop);
   fields("round", job.round);
@@ -214,11 +218,18 @@ void JobRows::collect(JobState& job, const std::string& prefix, journal::Batch& 
   };
   for (const NodeId id : job.nodes.take_changed()) {
     const auto found = job.nodes.find(id);
-    if (found != job.nodes.end()) {
-      put(node_key_of(id), row_of(found->second));
-    } else {
+    if (found == job.nodes.end()) {
+      written_.erase(id);
       batch.push_back({prefix + node_key_of(id), std::nullopt});
+      continue;
     }
+    // What a node says of its steps, or that it is there, changes nothing that is kept.
+    std::string text = row_of(found->second);
+    const Digest digest = digest_of(text);
+    Digest& written = written_[id];
+    if (written == digest) continue;
+    written = digest;
+    put(node_key_of(id), std::move(text));
   }
   if (is_new_) put(kJob, job_row(job));
   if (is_new_ || job.ledger.version() != ledger_version_) {
@@ -232,9 +243,16 @@ void JobRows::collect(JobState& job, const std::string& prefix, journal::Batch& 
     failures_version_ = job.round_failures.version();
     put(kFailures, row_of(job.round_failures));
   }
+  RowWriter blame;
+  each_blame(std::as_const(job), blame);
+  if (std::string text = blame.text(); text != blame_) {
+    blame_ = text;
+    put(kBlame, std::move(text));
+  }
   RowWriter writer;
   each_field(std::as_const(job), writer);
   writer("num_nodes", job.nodes.size());
+  writer("blame_apart", true);
   if (std::string text = writer.text(); text != state_) {
     state_ = text;
     put(kState, std::move(text));
@@ -243,7 +261,7 @@ void JobRows::collect(JobState& job, const std::string& prefix, journal::Batch& 
 }
 
 void JobRows::erase(JobState& job, const std::string& prefix, journal::Batch& batch) {
-  for (const std::string_view key : {kJob, kState, kRounds, kFailures}) {
+  for (const std::string_view key : {kJob, kState, kBlame, kRounds, kFailures}) {
     batch.push_back({concat(prefix, key), std::nullopt});
   }
   std::set<NodeId> ids = job.nodes.take_changed();
@@ -260,6 +278,13 @@ JobState read_job(const journal::Rows& rows, Clock::duration clock_shift) {
   job.timeouts = join.timeouts;
   RowReader state(row_at(rows, kState), clock_shift);
   each_field(job, state);
+  each_blame(job, state);
+  bool blame_apart = false;
+  state("blame_apart", blame_apart);
+  if (blame_apart) {
+    RowReader blame(row_at(rows, kBlame), clock_shift);
+    each_blame(job, blame);
+  }
   std::size_t num_nodes = 0;
   state("num_nodes", num_nodes);
   RowReader rounds(row_at(rows, kRounds), clock_shift);
@@ -276,6 +301,10 @@ JobState read_job(const journal::Rows& rows, Clock::duration clock_shift) {
       throw Error(ErrorCode::kProtocol, concat("row \"", key, "\" is of another node"));
     }
     job.nodes.add(node.id) = std::move(node);
+  }
+  // Who came last with a node rank has it.
+  for (const auto& [id, node] : job.nodes) {
+    if (node.join.node_rank) job.rank_wishes[*node.join.node_rank] = id;
   }
   if (job.nodes.size() != num_nodes) {
     throw Error(ErrorCode::kProtocol,

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// One job as rows of the journal (docs/durability.md): "job", "state", "rounds", "failures" and
-// "nodes/ID". What a node said of its steps, and an inquiry that is open, are not kept: both are
-// said again. Pure.
+// One job as rows of the journal (docs/durability.md): "job", "state", "blame", "rounds",
+// "failures" and "nodes/ID". What a node said of its steps, and an inquiry that is open, are not
+// kept: both are said again. Pure.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "common/clock.h"
 #include "rendezvous/journal/row.h"
@@ -22,8 +26,18 @@ class JobRows {
   static void erase(JobState& job, const std::string& prefix, journal::Batch& batch);
 
  private:
+  // Of a text, in place of a copy of it: two of one length and hash are taken for the same.
+  struct Digest {
+    std::size_t size = 0, hash = 0;
+    friend bool operator==(const Digest&, const Digest&) = default;
+  };
+  static Digest digest_of(const std::string& text) {
+    return {text.size(), std::hash<std::string>()(text)};
+  }
+
   bool is_new_ = true;
-  std::string state_;  // as written last
+  std::string state_, blame_;                   // as written last
+  std::unordered_map<NodeId, Digest> written_;  // each node's row, likewise
   std::uint64_t ledger_version_ = 0, failures_version_ = 0;
 };
 

@@ -107,6 +107,63 @@ TEST_CASE("Restore: a journal that lost only what a node had said is not taken f
   CHECK(said);
 }
 
+std::size_t bytes_of(const journal::Batch& batch) {
+  std::size_t bytes = 0;
+  for (const auto& row : batch) bytes += row.key.size() + (row.content ? row.content->size() : 0);
+  return bytes;
+}
+
+TEST_CASE("Restore: what a message costs the journal does not grow with the job") {
+  constexpr int kNodes = 1000;
+  Script j(kNodes, 3, journalled());
+  const auto name = [](int i) { return std::to_string(i); };
+  for (int i = 0; i < kNodes; ++i) {
+    Join join = j.make_join(name(i));
+    join.node_rank = i;
+    j.join(name(i), join);
+  }
+  REQUIRE(j.round("0") == 1);
+  for (int i = 0; i < kNodes - 1; ++i) j.says(name(i), WorkersRunning{1});
+  j.table.take_changes();
+  j.says("999", WorkersRunning{1});
+  j.table.take_changes();  // the last one: the ledger's row, too
+  j.says("5", FirstStep{1, 1});
+  const journal::Batch numbered = j.table.take_changes();
+  CHECK_FALSE(numbered.empty());
+  CHECK(bytes_of(numbered) < 4096);
+  // What is no decision costs nothing.
+  j.mentions("5", StepTimes{1, {{5, 10ms, 9ms}}});
+  CHECK(j.table.take_changes().empty());
+  j.acks("5");  // the first one confirms StartRound
+  j.table.take_changes();
+  j.acks("5");
+  j.closes("5");
+  CHECK(j.table.take_changes().empty());
+}
+
+TEST_CASE("Restore: node ranks that were asked for, blame and exclusions are there again") {
+  Script before(2, 3, journalled());
+  before.settings.max_nodes = 3;
+  before.settings.exclude_after = 1;
+  const auto join = [](Script& script, const std::string& name, int rank) {
+    Join message = script.make_join(name);
+    message.node_rank = rank;
+    script.join(name, message);
+  };
+  for (const auto& [name, rank] : {std::pair("a", 0), {"b", 1}, {"c", 2}}) join(before, name, rank);
+  REQUIRE(before.round("a") == 1);
+  before.fails("b", 1, 7);
+  for (const char* name : {"a", "b", "c"}) before.says(name, WorkersStopped{1, 1});
+  const auto excluded = before.table.status().at(0).excluded;
+  REQUIRE(excluded.size() == 1);
+  const auto j = restarted(before);
+  CHECK(j->table.status().at(0).excluded == excluded);
+  for (const auto& [name, rank] : {std::pair("a", 0), {"c", 2}}) join(*j, name, rank);
+  join(*j, "d", 2);
+  REQUIRE(j->last<Refused>("d") != nullptr);
+  CHECK(j->agents["d"].closed);
+}
+
 TEST_CASE("Restore: rows that make no sense cost their job alone, whatever is wrong with them") {
   Script before(1, 0, journalled());
   before.join("a");
