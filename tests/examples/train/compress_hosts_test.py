@@ -13,8 +13,8 @@ NUM_IMAGES, EPOCHS, LAST_STEP = 320, 2, 10
 NUM_GRADIENTS = 1_199_882
 # How far apart parameters may end. What is gathered from all ranks is added up by each in the order of the ranks, so
 # hosts don't matter. Sums of an all-reduce are made within each host first; in 16 bits they are rounded there, too.
-HOOKS = {"none": 1e-5, "fp16": 1e-3, "bf16": 1e-2, "int8": 0, "topk:0.05": 0, "powersgd:2:1": 1e-2}
-GATHERED = ("int8", "topk:0.05")
+HOOKS = {"none": 1e-5, "fp16": 1e-3, "bf16": 1e-2, "int8": 0, "topk:0.05:0": 0, "powersgd:2:1": 1e-2}
+GATHERED = ("int8", "topk:0.05:0")
 
 
 def float32s(content):
@@ -55,7 +55,7 @@ class CompressHosts(harness.HostsCase):
         self.assertGreaterEqual(whole, 4 * NUM_GRADIENTS * steps)
         self.assertLess(whole, 4.001 * NUM_GRADIENTS * steps)  # padding
         expected = {"none": 4 * NUM_GRADIENTS, "fp16": 2 * NUM_GRADIENTS, "bf16": 2 * NUM_GRADIENTS,
-                    "int8": NUM_GRADIENTS * (1 + 1 / 64), "topk:0.05": 8 * 0.05 * NUM_GRADIENTS}
+                    "int8": NUM_GRADIENTS * (1 + 1 / 64), "topk:0.05:0": 8 * 0.05 * NUM_GRADIENTS}
         if compress in expected:
             self.assertAlmostEqual(sent / steps / expected[compress], 1, delta=0.001)
         else:  # the first step goes as it is; fc1 is 128 × 9216, conv2 64 × 288, fc2 10 × 128, conv1 32 × 9
@@ -64,7 +64,7 @@ class CompressHosts(harness.HostsCase):
         # Of two hosts each sends the other half of an all-reduce and gets its half's sums: all of it, once. Of what is
         # gathered it sends what its two ranks have.
         # At each epoch's end a checkpoint has the mean of what the ranks' hooks keep.
-        num_errors = {"topk:0.05": NUM_GRADIENTS, "powersgd:2:1": NUM_GRADIENTS - (32 + 64 + 128 + 10)}.get(compress, 0)
+        num_errors = {"topk:0.05:0": NUM_GRADIENTS, "powersgd:2:1": NUM_GRADIENTS - (32 + 64 + 128 + 10)}.get(compress, 0)
         expected_on_wire = sent * (2 if compress in GATHERED else 1) + EPOCHS * 4 * num_errors
         self.assertGreater(on_wire, expected_on_wire)
         self.assertLess(on_wire, 1.1 * expected_on_wire + 500_000, "packets' headers and the rest of the job")

@@ -197,7 +197,7 @@ class Train(unittest.TestCase):
                      ["--seed=-1"], ["--seed=18446744073709551616"], ["--seed=x"],
                      ["--data=", "--json=x"], ["--checkpoint-dir=", "--checkpoint-every=3"], ["--compress="],
                      ["--operation-timeout=0"], ["--operation-timeout=nan"],
-                     ["--ignore-parameters="], ["--compress=zip"], ["--compress=topk:2"], ["--compress=powersgd:0"]):
+                     ["--ignore-parameters="], ["--compress=zip"], ["--compress=topk:2"], ["--compress=topk:0.1:x"], ["--compress=powersgd:0"]):
             with self.subTest(argv=argv):
                 done = run([TRAIN, *argv])
                 self.assertEqual(done.returncode, 2, done.stdout)

@@ -19,7 +19,7 @@ using test::error_of;
 
 namespace {
 
-constexpr const char* kAll[] = {"fp16", "bf16", "int8", "topk", "powersgd:1:0"};
+constexpr const char* kAll[] = {"fp16", "bf16", "int8", "topk:0.02:0", "powersgd:1:0"};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // One rank with one parameter per entry of `shapes`; its gradients come and go as vectors.
@@ -68,19 +68,20 @@ struct Model {
 }  // namespace
 
 TEST_CASE("compression: each name comes back as it was said") {
-  for (const char* text : {"none", "fp16", "bf16", "int8", "topk:0.25", "powersgd:3:100"}) {
+  for (const char* text : {"none", "fp16", "bf16", "int8", "topk:0.25:7", "powersgd:3:100"}) {
     CHECK(to_string(parse_compression(text)) == text);
   }
-  CHECK(to_string(parse_compression("topk")) == "topk:0.01");
-  CHECK(to_string(parse_compression("powersgd")) == "powersgd:1:10");
-  CHECK(to_string(parse_compression("powersgd:2")) == "powersgd:2:10");
+  CHECK(to_string(parse_compression("topk")) == "topk:0.02:24");
+  CHECK(to_string(parse_compression("topk:0.1")) == "topk:0.1:24");
+  CHECK(to_string(parse_compression("powersgd")) == "powersgd:4:24");
+  CHECK(to_string(parse_compression("powersgd:2")) == "powersgd:2:24");
   CHECK(make_comm_hook(parse_compression("none")) == nullptr);
 }
 
 TEST_CASE("compression: a wrong one is named in one line") {
-  for (const char* text :
-       {"", ":", "fp8", "None", "bf16:2", "fp16\n", "topk:", "topk:0", "topk:nan", "topk:1.5",
-        "topk:0.1:2", "powersgd:0", "powersgd:1:", "powersgd:1:-1", "powersgd:1:2:3"}) {
+  for (const char* text : {"", ":", "fp8", "None", "bf16:2", "fp16\n", "topk:", "topk:0",
+                           "topk:nan", "topk:1.5", "topk:0.1:", "topk:0.1:-1", "topk:0.1:2:3",
+                           "powersgd:0", "powersgd:1:", "powersgd:1:-1", "powersgd:1:2:3"}) {
     const Error error = error_of([&] { parse_compression(text); });
     CHECK(error.code() == ErrorCode::kInvalidArgument);
     CHECK(contains(error.what(), "is no compression"));
@@ -154,23 +155,23 @@ TEST_CASE("int8: each block has its own scale, rounding is to even, what is not 
 }
 
 TEST_CASE("top-k: the largest travel, what comes first of equals; the rest is kept to the bit") {
-  Model model("topk:0.3", {{5}, {5}});  // three of ten
+  Model model("topk:0.3:0", {{5}, {5}});  // three of ten
   CHECK(model.average({{1, -3, 2, 2, 0}, {0, 2, 0, 0, 9}}) ==
         Model::Gradients{{0, -3, 2, 0, 0}, {0, 0, 0, 0, 9}});
   CHECK(model.reducer.traffic().sent_bytes == 3 * 8);
   const std::vector<HookTensor> state = model.hook->state();
-  REQUIRE(state.size() == 2);
-  CHECK(state[1].name == "error.b");
-  CHECK(state[1].shape == std::vector<std::int64_t>{5});
-  CHECK(state[1].per_rank);
-  CHECK(static_cast<const float*>(state[1].view.data)[1] == 2);
+  REQUIRE(state.size() == 3);
+  CHECK(state[2].name == "error.b");
+  CHECK(state[2].shape == std::vector<std::int64_t>{5});
+  CHECK(state[2].per_rank);
+  CHECK(static_cast<const float*>(state[2].view.data)[1] == 2);
   // The buckets are others now; what was kept is still there.
   CHECK(model.average({{0, 0, 0, 0, 0}, {0, 0.5F, 0, 0, 0}}) ==
         Model::Gradients{{1, 0, 0, 2, 0}, {0, 2.5F, 0, 0, 0}});
 
   std::mt19937 generator(1);
   std::normal_distribution<float> normal;
-  Model random("topk:0.01", {{500}, {700}});
+  Model random("topk:0.01:0", {{500}, {700}});
   std::vector<float> kept(500);
   for (int iteration = 0; iteration < 20; ++iteration) {
     Model::Gradients gradients{std::vector<float>(500), std::vector<float>(700)};
@@ -178,7 +179,7 @@ TEST_CASE("top-k: the largest travel, what comes first of equals; the rest is ke
       for (float& value : gradient) value = normal(generator);
     }
     const std::vector<float> sent = random.average(gradients)[0];
-    const auto* error = static_cast<const float*>(random.hook->state()[0].view.data);
+    const auto* error = static_cast<const float*>(random.hook->state()[1].view.data);
     for (std::size_t i = 0; i < 500; ++i) {
       REQUIRE(sent[i] + error[i] == gradients[0][i] + kept[i]);
     }
@@ -187,7 +188,7 @@ TEST_CASE("top-k: the largest travel, what comes first of equals; the rest is ke
 }
 
 TEST_CASE("top-k: what is not finite travels at once and is not kept") {
-  Model model("topk:0.1", {{10}});
+  Model model("topk:0.1:0", {{10}});
   std::vector<float> gradient(10, 1);
   gradient[7] = std::numeric_limits<float>::quiet_NaN();
   CHECK(std::isnan(model.average({gradient})[0][7]));
@@ -196,15 +197,15 @@ TEST_CASE("top-k: what is not finite travels at once and is not kept") {
 }
 
 TEST_CASE("top-k: where all is not finite the next iteration begins with nothing kept") {
-  Model model("topk:0.1", {{20}});
+  Model model("topk:0.1:0", {{20}});
   CHECK(std::isnan(model.average({std::vector<float>(20, NAN)})[0][0]));
   CHECK(model.average({std::vector<float>(20, 1)})[0][0] == 1);
-  const auto* error = static_cast<const float*>(model.hook->state()[0].view.data);
+  const auto* error = static_cast<const float*>(model.hook->state()[1].view.data);
   CHECK(std::vector<float>(error, error + 3) == std::vector<float>{0, 0, 1});
 }
 
 TEST_CASE("hooks with a memory take back what they sent of a gradient that nobody wants") {
-  for (const char* text : {"topk:0.2", "powersgd:1:0"}) {
+  for (const char* text : {"topk:0.2:0", "powersgd:1:0"}) {
     CAPTURE(text);
     Model model(text, {{10, 10}, {10, 10}});
     std::mt19937 generator(3);
@@ -289,6 +290,22 @@ TEST_CASE("PowerSGD: with its state another one goes on the same way") {
   }
   for (int iteration = 4; iteration < 7; ++iteration) {
     CHECK(second.average({gradient_of(iteration)}) == whole.average({gradient_of(iteration)}));
+  }
+}
+
+TEST_CASE("top-k: the first iterations are averaged as they are, also counted over a checkpoint") {
+  Model first("topk:0.1:3", {{10}}), second("topk:0.1:3", {{10}});
+  const std::vector<float> gradient = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  for (int i = 0; i < 2; ++i) CHECK(first.average({gradient})[0] == gradient);
+  const auto from = first.hook->state(), to = second.hook->state();
+  REQUIRE(from.size() == 2);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    REQUIRE(from[i].name == to[i].name);
+    std::memcpy(to[i].view.data, from[i].view.data, from[i].view.size_bytes());
+  }
+  for (Model* model : {&first, &second}) {
+    CHECK(model->average({gradient})[0] == gradient);
+    CHECK(model->average({gradient})[0] == std::vector<float>{0, 0, 0, 0, 0, 0, 0, 0, 0, 10});
   }
 }
 

@@ -12,7 +12,7 @@ import runner  # noqa: E402, found by ranks
 
 from modes_test import TENSORS, TWIN, WORKER, read
 
-TOP_K, POWER_SGD = "topk:0.1", "powersgd:1:2"
+TOP_K, POWER_SGD = "topk:0.1:0", "powersgd:1:2"
 # Per tensor. int8: where the last bit of a gradient differs a code may, 1/127 of a block's largest. PowerSGD: where two
 # singular values are close, a last bit turns the vectors. PyTorch's fp16 and bf16 hooks divide before they round, and
 # round each sum.

@@ -18,7 +18,7 @@ import runner  # noqa: E402, found by ranks
 WORKER = os.path.join(ranks.BIN, "hook_worker")
 TWIN = os.path.join(ranks.HERE, "hooks_twin.py")
 RATIO, START = 0.01, 2
-TOP_K = f"topk:{RATIO}"
+TOP_K = f"topk:{RATIO}:0"
 POWER_SGD = {f"powersgd:{rank}:{START}": rank for rank in (2, 4)}
 HOOKS = ["fp16", "bf16", "int8", TOP_K, *POWER_SGD]
 NUM_ITERATIONS = 5

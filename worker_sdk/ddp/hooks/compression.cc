@@ -39,7 +39,8 @@ std::optional<Compression> parse(std::string_view text) {
   Compression result;
   if (name == "topk") {
     result.kind = Kind::kTopK;
-    if (words.size() > 2 || (words.size() == 2 && !read(words[1], result.ratio))) return {};
+    if (words.size() > 3 || (words.size() > 1 && !read(words[1], result.ratio))) return {};
+    if (words.size() > 2 && !read(words[2], result.start_iteration)) return {};
     if (!(result.ratio > 0 && result.ratio <= 1)) return {};
     return result;
   }
@@ -77,8 +78,8 @@ std::string to_string(const Compression& compression) {
       return "int8";
     case Kind::kTopK: {
       char ratio[32];
-      return "topk:" +
-             std::string(ratio, std::to_chars(ratio, ratio + sizeof ratio, compression.ratio).ptr);
+      char* const end = std::to_chars(ratio, ratio + sizeof ratio, compression.ratio).ptr;
+      return concat("topk:", std::string_view(ratio, end), ":", compression.start_iteration);
     }
     case Kind::kPowerSgd:
       return concat("powersgd:", compression.rank, ":", compression.start_iteration);
@@ -97,7 +98,7 @@ std::shared_ptr<CommHook> make_comm_hook(const Compression& compression) {
     case Kind::kInt8:
       return std::make_shared<Int8Hook>();
     case Kind::kTopK:
-      return std::make_shared<TopKHook>(compression.ratio);
+      return std::make_shared<TopKHook>(compression.ratio, compression.start_iteration);
     case Kind::kPowerSgd:
       return std::make_shared<PowerSgdHook>(PowerSgdOptions{
           .rank = compression.rank, .start_iteration = compression.start_iteration});

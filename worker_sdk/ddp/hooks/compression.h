@@ -14,15 +14,15 @@ namespace ddprun {
 struct Compression {
   enum class Kind { kNone, kFloat16, kBFloat16, kInt8, kTopK, kPowerSgd };
   Kind kind = Kind::kNone;
-  double ratio = 0.01;                 // kTopK: the part of the gradients that travels
-  int rank = 1;                        // kPowerSgd
-  std::uint64_t start_iteration = 10;  // kPowerSgd: averaged as they are until then
+  double ratio = 0.02;                 // kTopK: the part of the gradients that travels
+  int rank = 4;                        // kPowerSgd
+  std::uint64_t start_iteration = 24;  // kTopK, kPowerSgd: averaged as they are until then
 
   bool operator==(const Compression&) const = default;
 };
 
 inline constexpr const char* kCompressionForms =
-    "none, fp16, bf16, int8, topk[:RATIO] or powersgd[:RANK[:START]]";
+    "none, fp16, bf16, int8, topk[:RATIO[:START]] or powersgd[:RANK[:START]]";
 
 // One of kCompressionForms, with 0 < RATIO ≤ 1, RANK from 1 on, START from 0 on. Throws
 // Error(kInvalidArgument) that says what can be said.

@@ -43,7 +43,10 @@ void take_largest(const float* values, std::size_t count, std::size_t num_taken,
 
 }  // namespace
 
-TopKHook::TopKHook(double ratio) : ratio_(ratio) { DDPRUN_CHECK(ratio > 0 && ratio <= 1); }
+TopKHook::TopKHook(double ratio, std::uint64_t start_iteration)
+    : ratio_(ratio), start_iteration_(start_iteration) {
+  DDPRUN_CHECK(ratio > 0 && ratio <= 1);
+}
 
 std::size_t TopKHook::num_sent(const GradBucket& bucket) const {
   std::size_t count = 0;
@@ -72,7 +75,13 @@ void TopKHook::prepare(std::span<const GradBucket> buckets, Communicator& commun
 }
 
 HookStep TopKHook::run(const GradBucket& bucket, int step, Communicator& communicator) {
-  if (!buffers_[bucket.index]) return hooks::average_as_it_is(bucket, step, communicator);
+  if (bucket.index == 0 && step == 0) {
+    compresses_ = static_cast<std::uint64_t>(iterations_) >= start_iteration_;
+    ++iterations_;
+  }
+  if (!compresses_ || !buffers_[bucket.index]) {
+    return hooks::average_as_it_is(bucket, step, communicator);
+  }
   const std::size_t num = num_sent(bucket);
   const hooks::Gathered gathered(*buffers_[bucket.index], part_bytes(bucket), communicator);
   const auto values_of = [&](int rank) { return reinterpret_cast<float*>(gathered.part(rank)); };
@@ -103,7 +112,10 @@ HookStep TopKHook::run(const GradBucket& bucket, int step, Communicator& communi
 }
 
 std::vector<HookTensor> TopKHook::state() {
-  std::vector<HookTensor> state;
+  std::vector<HookTensor> state{
+      {.name = "topk.iterations",
+       .shape = {1},
+       .view = {.data = &iterations_, .count = 1, .dtype = DType::kInt64}}};
   errors_.append_state(state);
   return state;
 }

@@ -2,6 +2,7 @@
 // Only the largest gradients travel; the others are kept, added up, until they are large.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -17,13 +18,16 @@ namespace ddprun {
 // Buckets of other dtypes are averaged as they are. Memory of the CPU only.
 class TopKHook : public CommHook {
  public:
-  // 0 < ratio ≤ 1.
-  explicit TopKHook(double ratio);
+  // 0 < ratio ≤ 1. The first `start_iteration` iterations are averaged as they are: early gradients
+  // change faster than what is kept of them comes to be sent.
+  explicit TopKHook(double ratio, std::uint64_t start_iteration = 0);
 
   // Throws Error(kInvalidArgument) for a bucket of more than 2^32 elements, too.
   void prepare(std::span<const GradBucket> buckets, Communicator& communicator) override;
   HookStep run(const GradBucket& bucket, int step, Communicator& communicator) override;
   void take_back(const GradBucket::Gradient& gradient) override { errors_.take_back(gradient); }
+
+  // "topk.iterations" (int64) and "error.NAME".
   std::vector<HookTensor> state() override;
 
  private:
@@ -31,8 +35,11 @@ class TopKHook : public CommHook {
   std::size_t part_bytes(const GradBucket& bucket) const;
 
   const double ratio_;
+  const std::uint64_t start_iteration_;
   hooks::ErrorFeedback errors_;
   std::vector<std::unique_ptr<CommBuffer>> buffers_;  // by bucket: all ranks' parts
+  std::int64_t iterations_ = 0;                       // done, before a checkpoint too
+  bool compresses_ = false;                           // in the iteration under way
   std::vector<std::uint32_t> magnitudes_;             // scratch
 };
 
