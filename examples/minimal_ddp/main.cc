@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The smallest data-parallel training loop: a line through points, each rank on its share of them.
-//   ddprun --standalone --nproc_per_node=2 minimal_ddp
+//   ddprun --standalone --nproc_per_node=2 minimal_ddp [EPOCHS]
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <iostream>
 
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 
-int main() {
+int main(int argc, char** argv) {
+  const std::uint64_t num_epochs = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 20;
   const auto session = ddprun::Session::from_env();
   const auto communicator = session->make_communicator(ddprun::BackendChoice::kHost);
   torch::manual_seed(1);  // the same points on every rank
@@ -21,7 +23,7 @@ int main() {
   torch::optim::SGD optimizer(net->parameters(), 0.5);
   const ddprun::DistributedSampler sampler(1000, session->world_size(), session->rank());
   float loss_value = 0;
-  for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
+  for (std::uint64_t epoch = 0; epoch < num_epochs; ++epoch) {
     for (const torch::Tensor& batch : torch::tensor(sampler.indices(epoch)).split(10)) {
       ddp.zero_grad();
       const torch::Tensor loss = torch::mse_loss(ddp(x.index({batch})), y.index({batch}));

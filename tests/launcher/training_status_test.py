@@ -10,7 +10,7 @@ import urllib.request
 
 import harness
 
-TRAIN = os.path.join(os.path.dirname(harness.DDPRUN), "train")
+TRAIN, MINIMAL = (os.path.join(os.path.dirname(harness.DDPRUN), name) for name in ("train", "minimal_ddp"))
 
 # Rank r's losses are 1 + r; each says 100 samples twice, then waits until the test has seen it.
 LOOP = """
@@ -96,6 +96,20 @@ class TrainingStatus(harness.Case):
         self.assertGreater(mean["step"], 0.9 * (mean["forward"] + mean["backward"] + mean["loader"]), parts)
         self.assertAlmostEqual(parts["overlap"]["mean"], 1 - mean["exposed"] / mean["communication"], places=6)
         self.assertGreater(parts["bytes_per_step"], 4e6)  # 1.2 million float32 parameters
+        process.send_signal(signal.SIGTERM)
+        self.finish(process)
+
+    @unittest.skipUnless(os.path.exists(MINIMAL), "minimal_ddp is not built: there is no LibTorch")
+    def test_steps_advance_of_a_program_that_tells_nothing_itself(self):
+        with open(os.path.join(harness.SOURCE, "examples/minimal_ddp/main.cc")) as f:
+            self.assertNotIn("progress", f.read())
+        self.port = harness.free_port()
+        process = self.start("--nnodes=1", "--nproc_per_node=2", f"--rdzv-endpoint=127.0.0.1:{self.port}",
+                             "--rdzv-id=job", MINIMAL, "1000000000")
+        harness.wait_until(lambda: (self.training() or {}).get("step"), "a step is shown", 60)
+        first = self.training()
+        self.assertEqual(first["phase"], "train")
+        harness.wait_until(lambda: (self.training() or {}).get("step", 0) > first["step"], "the step advances", 30)
         process.send_signal(signal.SIGTERM)
         self.finish(process)
 

@@ -3,12 +3,14 @@
 """train's optimisers, schedules and mixed precision: they learn the digits, go on bit for bit, and refuse what
 doesn't fit."""
 import os
+import struct
 import subprocess
 import unittest
 
 import checkpoints
 import harness
-from checkpoints import TRAIN, path_of, steps_in
+from checkpoints import TRAIN, path_of, steps_in, tensors_of
+from train_modes_test import write_some_digits
 
 DDPRUN = [os.path.join(harness.BIN, "ddprun"), "--standalone", "--nproc_per_node=2"]
 
@@ -43,6 +45,31 @@ class Optimizers(harness.Case):
                 found = self.accuracy("--epochs=3", "--optimizer=adam", f"--amp={amp}")
                 print(f"float32 {full}, {amp} {found}")
                 self.assertGreaterEqual(found, full - 0.01)
+
+    def test_steps_that_overflow_are_left_out_until_the_scale_fits(self):
+        data, directory = self.scratch(), self.scratch()
+        write_some_digits(data, 129)  # three steps each epoch
+        flags = [f"--data={data}", "--optimizer=sgd", "--amp=fp16", "--checkpoint-every=1", "--checkpoint-keep=20",
+                 "--checkpoint-dir", directory]
+        self.train("--epochs=1", *flags)
+        metadata, entries, content = checkpoints.read(path_of(directory, 3))
+        begin, end = entries["scaler.scale"]["data_offsets"]
+        checkpoints.write(path_of(directory, 3), metadata, entries,
+                          content[:begin] + struct.pack("<f", 2.0 ** 24) + content[end:])
+        self.assertIn("goes on from step 4", self.train("--epochs=6", *flags))
+        before, skipped = tensors_of(directory, 3), []
+        for step in range(4, 19):
+            after = tensors_of(directory, step)
+            scales = [struct.unpack("<f", tensors["scaler.scale"][2])[0] for tensors in (before, after)]
+            same = {before[name] == after[name] for name in after
+                    if name.startswith(("conv", "fc")) and name.endswith(".weight")}
+            skipped.append(scales[1] == scales[0] / 2)
+            self.assertEqual(same, {skipped[-1]}, (step, scales))
+            if not skipped[-1]:
+                self.assertEqual(scales[1], scales[0])
+            before = after
+        self.assertTrue(skipped[0], "2^24 is too large")
+        self.assertIn(False, skipped, "in the end it fits")
 
     def test_stopped_in_the_middle_it_goes_on_bit_for_bit(self):
         for args in (["--optimizer=adamw", "--warmup-steps=4", "--clip-norm=1", "--amp=fp16"],
