@@ -76,7 +76,7 @@ UpdateRule rule_of(const Options& options) {
 std::vector<ParameterGroup> groups_of(const Options& options, const torch::nn::Module& module) {
   std::vector<ParameterGroup> groups(2, {{}, rule_of(options)});
   std::visit([](auto& rule) { rule.weight_decay = 0; }, groups[1].rule);
-  for (NamedParameter& parameter : trainable_parameters(module)) {
+  for (NamedTensor& parameter : trainable_parameters(module)) {
     groups[options.weight_decay > 0 && parameter.tensor.dim() < 2].parameters.push_back(parameter);
   }
   return groups;

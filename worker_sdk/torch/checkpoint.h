@@ -3,8 +3,9 @@
 // the directory, the others get from it what it has read. docs/checkpoint.md.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,17 +15,9 @@
 
 #include "worker_sdk/core/checkpoint/safetensors.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/torch/named_tensor.h"
 
 namespace ddprun {
-
-class CheckpointDirectory;
-class WriterThread;
-
-// Dense, of one of the common dtypes, on any device.
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
-};
 
 struct CheckpointOptions {
   std::string directory;     // made where it is missing
@@ -43,28 +36,36 @@ struct SavedState {
 };
 
 // In all calls `tensors` are replicated: the same names, shapes and values on all ranks. `own` are
-// of this rank alone, with names and shapes as it likes, and need CheckpointOptions::sharded.
+// of this rank alone, with names and shapes as it likes, and need CheckpointOptions::sharded. Each
+// tensor is dense, on any device, of float64, float32, float16, bfloat16, int64, int32, int16,
+// int8, uint8 or bool (else Error(kUnsupported)), under a name that is not empty, no other's, and
+// doesn't begin with "own:" (else Error(kInvalidArgument)).
 //
 // All calls are collective and from one thread, and all throw on every rank the same Error, the
 // first rank's that has one, beside the communicator's own: kInvalidArgument, where the user
 // decides (a directory that can't be written to, a checkpoint of another training); kSystem, where
-// the disk is full or broken. Destruction waits for a write under way, and loses its error:
-// finish() first.
+// the disk is full or broken; kResourceExhausted, where memory is short. Destruction waits for a
+// write under way, and loses its error: finish() first.
 class Checkpoint {
  public:
   // Why a training can't go on from what was found; empty: it can. Called on rank 0 alone; may
   // throw Error(kProtocol), whose words are then the reason.
   using Accept = std::function<std::string(std::uint64_t step, const Metadata& metadata)>;
 
-  // `communicator` outlives this object and moves buffers on `device`.
+  // `communicator` outlives this object and moves buffers on `device`. Error(kInvalidArgument): the
+  // directory can't be made or written to, or another process of this machine has it.
   Checkpoint(const CheckpointOptions& options, Communicator& communicator, c10::Device device);
   ~Checkpoint();
 
   // The newest checkpoint that is whole: `tensors` hold on every rank what it had, and the rest is
-  // returned. nullopt: there is none yet, nothing was changed. Refuses one whose tensors have other
-  // names, dtypes or shapes, and one that `accept` refuses: then, too, nothing was changed. `own`
-  // are loaded where as many ranks saved and each saved ones of the same names, dtypes and shapes;
-  // else they stay as they are, on every rank.
+  // returned. nullopt: there is none yet, nothing was changed. `own` are loaded where as many ranks
+  // saved and each saved ones of the same names, dtypes and shapes; else they stay as they are, on
+  // every rank.
+  //
+  // Error(kInvalidArgument), and nothing was changed: its tensors have other names, dtypes or
+  // shapes (the message names the first one and both sides), `accept` refuses it (with its reason),
+  // or there are several and none is whole. Error(kSystem): one can't be read; where that is a
+  // shard with `own`, `tensors` are loaded. Also the errors of the write before, as finish().
   std::optional<SavedState> load(const std::vector<NamedTensor>& tensors, const Accept& accept = {},
                                  const std::vector<NamedTensor>& own = {});
 
@@ -79,34 +80,11 @@ class Checkpoint {
   void finish();
 
   // The file that was loaded or saved last; empty: none, or not on rank 0.
-  const std::string& path() const { return path_; }
+  const std::string& path() const;
 
  private:
-  template <typename Act>
-  std::string on_rank_zero(Act act);
-  template <typename Act>
-  void on_every_rank(Act act);
-  void settle();
-  void save_shard(std::uint64_t step, const Metadata& metadata,
-                  const std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& own);
-  bool load_own(const std::string& shard_path, const std::vector<NamedTensor>& own);
-  std::string read_newest(const std::vector<NamedTensor>& tensors, const Accept& accept);
-  std::vector<TensorBytes> snapshot(const std::vector<NamedTensor>& tensors);
-
-  // Constant after construction.
-  Communicator& communicator_;
-  const c10::Device device_;
-  const bool async_, sharded_;
-  std::unique_ptr<CheckpointDirectory> directory_;  // not sharded: rank 0 only
-
-  std::optional<std::uint64_t> last_step_;  // of the file at path_
-  std::string path_;
-  struct Uncommitted;
-  std::unique_ptr<Uncommitted> uncommitted_;  // what the last save began; sharded only
-  // On the host, by place in the list; the writer's while it writes. Kept from one save to the
-  // next: fresh memory costs a page fault for each 4 KiB, more than the copy.
-  std::vector<at::Tensor> copies_;
-  std::unique_ptr<WriterThread> writer_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace ddprun

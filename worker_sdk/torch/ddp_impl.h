@@ -65,8 +65,8 @@ class DdpBase::Impl {
   const DdpOptions options_;
   std::vector<at::Tensor> parameters_;  // those that require a gradient; the reducer's indices
   std::vector<std::string> names_;
-  std::vector<torch_adapter::NamedState> frozen_;  // parameters that require no gradient
-  std::vector<at::Tensor> ignored_;                // parameters: only their gradients are forgotten
+  std::vector<NamedTensor> frozen_;  // parameters that require no gradient
+  std::vector<at::Tensor> ignored_;  // parameters: only their gradients are forgotten
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> state_;  // all parameters and buffers that are sent
   c10::Device device_ = c10::kCPU;

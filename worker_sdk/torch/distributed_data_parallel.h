@@ -65,7 +65,8 @@ struct JoinResult {
 // deadline) leave the program: the next round starts from the last checkpoint.
 class DdpBase {
  public:
-  // A scope in which gradients are only accumulated locally. It must cover forward and backward.
+  // A scope in which gradients are only accumulated locally. It must cover forward and backward,
+  // and may be inside another.
   class NoSync {
    public:
     explicit NoSync(DdpBase& ddp);
@@ -109,8 +110,8 @@ class DdpBase {
   };
   [[nodiscard]] Join join(const JoinOptions& options = {}) { return Join(*this, options); }
 
-  // Forgets all gradients; the next backward writes them into the buckets. Instead of
-  // optimizer.zero_grad(), which works too.
+  // Forgets all gradients, those of DdpOptions::ignored parameters too; the next backward writes
+  // them into the buckets. Instead of optimizer.zero_grad(), which works too. Not collective.
   void zero_grad();
 
   // As DdpOptions::comm_hook, between a backward and the next forward; null: none any more.
@@ -123,8 +124,8 @@ class DdpBase {
   // The last finished backward: when each bucket was launched and finished.
   const IterationTrace& trace() const;
 
-  // Where the time of the steps so far went. A loop that waits for its data says for how long,
-  // before the step that it is for, so that it shows.
+  // Where the time of the steps so far went, of this rank. A loop that waits for its data says for
+  // how long, before the step that it is for, so that it shows.
   StepStatistics statistics() const;
   void waited_for_data(Clock::duration time);
 
@@ -137,12 +138,16 @@ class DdpBase {
   // The memory of the buckets, padding (zeros) included. Moves where bucket_plan() changes.
   std::vector<TensorView> gradient_buckets() const;
 
-  // Call before a forward that does not go through forward() or operator(): sends buffers, and once
-  // forms the final buckets. Collective.
+  // Call before a forward that does not go through forward() or operator(): sends buffers, and
+  // once, in the second averaged iteration, forms the final buckets: gradients then lie elsewhere.
+  // Collective. Error(kInvalidArgument): a parameter was cast, moved or unfrozen since it was
+  // wrapped (the message names it), the backward before threw, or a rank has run out of inputs
+  // where a join ends then. Else the communicator's errors.
   void before_forward();
 
-  // Call after such a forward, with its outputs, where find_unused_parameters or static_graph is
-  // set.
+  // Call after such a forward, with all tensors that the loss may be made from, of any shape, where
+  // find_unused_parameters or static_graph is set; nothing happens elsewhere. Undefined tensors and
+  // those without a gradient are passed over. Not collective; throws nothing of its own.
   void after_forward(const std::vector<at::Tensor>& outputs);
 
  protected:

@@ -55,8 +55,8 @@ std::uintptr_t address_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module) {
-  std::vector<NamedParameter> found;
+std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module) {
+  std::vector<NamedTensor> found;
   std::set<const void*> known;
   for (const auto& item : module.named_parameters()) {
     if (!item.value().requires_grad()) continue;
@@ -82,7 +82,7 @@ void FlatOptimizer::add_items(std::vector<ParameterGroup> groups) {
   std::set<std::string> names;
   std::vector<std::pair<at::ScalarType, at::Device>> kinds;
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    for (NamedParameter& parameter : groups[g].parameters) {
+    for (NamedTensor& parameter : groups[g].parameters) {
       const at::Tensor& tensor = parameter.tensor;
       const auto [known, is_new] = group_of.emplace(tensor.unsafeGetTensorImpl(), g);
       if (!is_new && known->second != g) {

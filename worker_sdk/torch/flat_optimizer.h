@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "worker_sdk/ddp/bucket_plan.h"
+#include "worker_sdk/torch/named_tensor.h"
 #include "worker_sdk/torch/update_rule.h"
 
 namespace torch::nn {
@@ -23,26 +24,22 @@ namespace ddprun {
 
 class DdpBase;
 
-struct NamedParameter {
-  std::string name;
-  at::Tensor tensor;  // a leaf that requires a gradient: float32, float64, float16 or bfloat16
-};
-
-// Parameters that are updated by the same rule.
+// Parameters that are updated by the same rule: leaves that require a gradient, of float32,
+// float64, float16 or bfloat16.
 struct ParameterGroup {
-  std::vector<NamedParameter> parameters;
+  std::vector<NamedTensor> parameters;
   UpdateRule rule;
 };
 
 // Those of the module that require a gradient, each once, by its first name.
-std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module);
+std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module);
 
 // What a parameter has had of its optimiser: `tensor` has the parameter's shape and dtype. "step",
 // the number of updates, is one float32 on the CPU.
 struct NamedState {
   std::string parameter;
-  std::string_view
-      name;  // torch.optim's: exp_avg, exp_avg_sq, max_exp_avg_sq, momentum_buffer, step
+  // torch.optim's: exp_avg, exp_avg_sq, max_exp_avg_sq, momentum_buffer, step
+  std::string_view name;
   at::Tensor tensor;
 };
 
@@ -92,7 +89,7 @@ class FlatOptimizer {
     at::Tensor states[kMaxStates];
   };
   struct Item {
-    NamedParameter parameter;
+    NamedTensor parameter;
     std::size_t group = 0;
     std::size_t storage = 0;
     std::size_t offset = 0;  // elements

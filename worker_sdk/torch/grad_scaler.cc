@@ -9,13 +9,14 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/torch/option_check.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
 namespace {
 
 void require(bool holds, const std::string& what) {
-  if (!holds) throw Error(ErrorCode::kInvalidArgument, "GradScaler: " + what);
+  torch_adapter::require(holds, "GradScaler", what);
 }
 
 }  // namespace

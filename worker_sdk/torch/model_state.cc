@@ -23,7 +23,7 @@ std::string describe(const at::Tensor& tensor) {
 }
 
 // What can't be sent as it is.
-void check_sendable(const char* kind, const NamedState& state) {
+void check_sendable(const char* kind, const NamedTensor& state) {
   const bool sparse = state.tensor.layout() != c10::kStrided;
   if (!sparse && at::has_internal_overlap(state.tensor) != at::MemOverlap::Yes) return;
   throw Error(ErrorCode::kInvalidArgument,
@@ -44,7 +44,7 @@ std::vector<at::Tensor> ModelState::tensors() const {
 ModelState state_of(const torch::nn::Module& module, const std::vector<std::string>& ignored) {
   ModelState state;
   std::set<std::string> unknown(ignored.begin(), ignored.end());
-  const auto add = [&](const char* kind, const auto& items, std::vector<NamedState>& list) {
+  const auto add = [&](const char* kind, const auto& items, std::vector<NamedTensor>& list) {
     for (const auto& item : items) {
       unknown.erase(item.key());
       if (std::find(ignored.begin(), ignored.end(), item.key()) != ignored.end()) continue;

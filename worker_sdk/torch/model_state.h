@@ -9,6 +9,7 @@
 
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/ddp/model_difference.h"
+#include "worker_sdk/torch/named_tensor.h"
 
 namespace torch::nn {
 class Module;
@@ -16,15 +17,10 @@ class Module;
 
 namespace ddprun::torch_adapter {
 
-struct NamedState {
-  std::string name;
-  at::Tensor tensor;
-};
-
 // In the module's order; a tensor that several modules share is listed under each name.
 struct ModelState {
-  std::vector<NamedState> parameters;
-  std::vector<NamedState> buffers;
+  std::vector<NamedTensor> parameters;
+  std::vector<NamedTensor> buffers;
   std::vector<at::Tensor> ignored_parameters;
 
   std::vector<at::Tensor> tensors() const;  // parameters, then buffers

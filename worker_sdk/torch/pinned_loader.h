@@ -16,23 +16,32 @@
 
 namespace ddprun {
 
-// One thread calls set_epoch() and next(); errors as Loader's.
+// One thread calls set_epoch(), next() and waited().
 class PinnedLoader {
  public:
   using Batch = std::vector<at::Tensor>;
 
-  // `load` returns tensors on the CPU.
+  // `load` makes one batch of these samples: dense tensors on the CPU, of any number, shape and
+  // dtype. It is called on up to LoaderOptions::num_threads threads at a time. `device`: where
+  // batches are used. Throws Error(kInvalidArgument): a batch size or prefetch below 1, negative
+  // threads; c10::Error where `device` is none that this LibTorch can use.
   PinnedLoader(const DistributedSampler& sampler, const LoaderOptions& options,
                Loader<Batch>::Load load, c10::Device device);
   ~PinnedLoader();
 
+  // The batches of epoch `epoch`, in the sampler's order, from sample `first_sample` of this rank
+  // on. Waits for the loads under way, whose batches are dropped; loading begins at once. Throws
+  // Error(kInvalidArgument): a negative sample.
   void set_epoch(std::uint64_t epoch, std::int64_t first_sample = 0);
 
   // The next batch, on the device and for use on the caller's current stream; nullopt: the epoch is
-  // over. On a GPU it returns before the copy is done.
+  // over. On a GPU it returns before the copy is done. Throws what `load`, or pinning what it
+  // returned, threw: after the batches before it, and again until set_epoch();
+  // Error(kInvalidArgument) before the first set_epoch(); c10::Error where the GPU has no memory.
   std::optional<Batch> next();
 
-  std::chrono::nanoseconds waited() const;  // for loading; the stream's waiting is the GPU's
+  // How long next() has waited for loading since construction; the stream's waiting is the GPU's.
+  std::chrono::nanoseconds waited() const;
 
  private:
   class ToDevice;

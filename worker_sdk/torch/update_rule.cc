@@ -11,13 +11,14 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "worker_sdk/ddp/update_kernels.h"
+#include "worker_sdk/torch/option_check.h"
 #include "worker_sdk/torch/update_rule_impl.h"
 
 namespace ddprun {
 namespace {
 
 void require(bool holds, const std::string& what) {
-  if (!holds) throw Error(ErrorCode::kInvalidArgument, "optimiser: " + what);
+  torch_adapter::require(holds, "optimiser", what);
 }
 
 void require_not_negative(const char* name, double value) {

@@ -106,10 +106,10 @@ void write_values(std::ostream& out, const torch::Tensor& tensor) {
 }
 
 // A parameter of one dimension is in the second group.
-std::unique_ptr<FlatOptimizer> make_optimizer(const std::vector<NamedParameter>& parameters,
+std::unique_ptr<FlatOptimizer> make_optimizer(const std::vector<NamedTensor>& parameters,
                                               const std::string& rule, const Settings& settings) {
   std::vector<ParameterGroup> groups(2);
-  for (const NamedParameter& each : parameters) {
+  for (const NamedTensor& each : parameters) {
     groups[each.tensor.dim() == 1].parameters.push_back(each);
   }
   for (std::size_t g = 0; g < groups.size(); ++g) groups[g].rule = make_rule(rule, settings, g);
@@ -127,7 +127,7 @@ void run_case(const std::string& line) {
   in >> dtype >> rule >> settings_text >> shapes_text >> num_steps >> in_path >> out_path;
   const Settings settings = parse_settings(settings_text);
   std::ifstream input(in_path, std::ios::binary);
-  std::vector<NamedParameter> parameters;
+  std::vector<NamedTensor> parameters;
   std::istringstream shapes(shapes_text);
   for (std::string text; std::getline(shapes, text, ',');) {
     const bool is_double = dtype == "float64" || (dtype == "mixed" && parameters.size() % 2 == 0);
@@ -152,7 +152,7 @@ void run_case(const std::string& line) {
       optimizer = std::move(next);
     }
     optimizer->zero_grad();
-    for (NamedParameter& each : parameters) {
+    for (NamedTensor& each : parameters) {
       if (read_values(input, {}).item<double>() == 0) continue;
       each.tensor.mutable_grad() = read_values(input, each.tensor.sizes()).to(each.tensor.dtype());
     }
@@ -163,7 +163,7 @@ void run_case(const std::string& line) {
     optimizer->step();
   }
   std::ofstream out(out_path, std::ios::binary);
-  for (const NamedParameter& each : parameters) write_values(out, each.tensor);
+  for (const NamedTensor& each : parameters) write_values(out, each.tensor);
   for (const NamedState& each : optimizer->state()) {
     write_values(out, each.tensor);
     std::cout << each.parameter << '.' << each.name << ' ';
@@ -341,7 +341,7 @@ void check_with_ddp(Communicator& communicator, const UpdateRule& rule, bool by_
   const auto groups_of = [&](const Net& each) {
     std::vector<ParameterGroup> groups(2, {{}, rule});
     std::visit([](auto& second) { second.weight_decay = 0; }, groups[1].rule);
-    for (NamedParameter& parameter : trainable_parameters(*each)) {
+    for (NamedTensor& parameter : trainable_parameters(*each)) {
       groups[by_kind && parameter.tensor.dim() == 1].parameters.push_back(parameter);
     }
     return groups;

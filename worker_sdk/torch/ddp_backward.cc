@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// What DistributedDataParallel does from the first gradient of a backward to the averages.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "worker_sdk/core/worker_progress.h"
+#include "worker_sdk/torch/ddp_impl.h"
+#include "worker_sdk/torch/tensor_exchange.h"
+
+namespace ddprun {
+
+using namespace torch_adapter;
+namespace autograd = torch::autograd;
+
+void DdpBase::Impl::on_gradient(std::size_t index) {
+  const bool defined = parameters_[index].mutable_grad().defined();
+  if (!averages_) {
+    if (defined) usage_->on_local_gradient(index);
+    return;
+  }
+  end_backward_later();
+  if (!unused_marked_) {
+    unused_marked_ = true;
+    if (!usage_->learning()) mark_unused(usage_->unused());
+  }
+  if (!defined && usage_->mode() != UsageMode::kAll) return;  // the same as not to be reached
+  put_into_slot(index);
+  if (usage_->on_gradient(index)) reducer_->mark_ready(index);
+}
+
+void DdpBase::Impl::put_into_slot(std::size_t index) {
+  const c10::NoGradGuard no_grad;
+  at::Tensor& gradient = parameters_[index].mutable_grad();
+  if (!gradient.defined()) {
+    slots_[index].zero_();
+  } else if (gradient.layout() != c10::kStrided) {
+    throw Error(ErrorCode::kUnsupported,
+                concat("the gradient of ", names_[index],
+                       " is sparse: use a dense one (sparse(false) in embedding options)"));
+  } else if (gradient.is_same(slots_[index])) {
+    return;
+  } else {
+    slots_[index].copy_(gradient);
+  }
+  gradient = slots_[index];
+}
+
+// They contribute what they have, from earlier backwards, or zeros. What they have stays theirs
+// until it is known whether another rank uses them.
+void DdpBase::Impl::mark_unused(const std::vector<std::size_t>& indices) {
+  const c10::NoGradGuard no_grad;
+  for (const std::size_t index : indices) {
+    if (reducer_->is_ready(index)) continue;
+    const at::Tensor& gradient = parameters_[index].mutable_grad();
+    const bool in_slot = gradient.is_same(slots_[index]);
+    unused_.push_back({index, in_slot ? gradient.clone() : gradient});
+    if (!gradient.defined()) slots_[index].zero_();
+    if (gradient.defined() && !in_slot) slots_[index].copy_(gradient);
+    reducer_->mark_ready(index);
+  }
+}
+
+void DdpBase::Impl::end_backward_later() {
+  if (final_callback_queued_) return;
+  final_callback_queued_ = true;
+  autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+}
+
+void DdpBase::Impl::end_backward() {
+  final_callback_queued_ = unused_marked_ = false;
+  if (usage_->learning()) {
+    for (const std::size_t index : usage_->learn()) reducer_->mark_ready(index);
+    mark_unused(usage_->unused());
+  }
+  if (usage_->mode() == UsageMode::kFindUnused) {  // reached by the forward, but not by the loss
+    for (std::size_t index = 0; index < parameters_.size(); ++index) mark_unused({index});
+  }
+  std::vector<std::uint8_t> used;
+  if (reducer_->is_complete()) used = used_anywhere();
+  reducer_->finalize(usage_->advice());
+  const auto parts = steps_.step_ends(reducer_->trace());
+  take_back_unused(used);
+  scale_averages();
+  settle_unused(used);
+  usage_->end_iteration();
+  if (WorkerProgress* progress = communicator_.progress()) {
+    if (parts) progress->add_parts(*parts);
+    progress->end_counted_step();
+  }
+}
+
+// By parameter. Collective where it isn't known: kAll needs not know, kStatic only once.
+std::vector<std::uint8_t> DdpBase::Impl::used_anywhere() {
+  if (usage_->mode() == UsageMode::kAll || !statically_used_.empty()) return statically_used_;
+  std::vector<std::uint8_t> used = usage_->used();
+  reduce_bytes(used, ReduceOp::kMax, communicator_, device_);
+  if (usage_->mode() == UsageMode::kStatic) statically_used_ = used;
+  return used;
+}
+
+void DdpBase::Impl::settle_unused(const std::vector<std::uint8_t>& used) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& [index, before] : unused_) {
+    at::Tensor& gradient = parameters_[index].mutable_grad();
+    if (used[index] != 0) {
+      gradient = slots_[index];
+    } else if (gradient.is_same(slots_[index])) {
+      gradient.copy_(before);
+    }
+  }
+  unused_.clear();
+}
+
+// What a hook had kept of parameters that nobody uses now, and sent: their averages are not
+// applied.
+void DdpBase::Impl::take_back_unused(const std::vector<std::uint8_t>& used) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& [index, before] : unused_) {
+    if (used[index] != 0) continue;
+    if (before.defined()) slots_[index].sub_(before);
+    reducer_->take_back(index);
+  }
+}
+
+void DdpBase::Impl::scale_averages() {
+  if (scale_ == 1) return;
+  const c10::NoGradGuard no_grad;
+  for (at::Tensor& slot : slots_) slot.mul_(scale_);
+}
+
+}  // namespace ddprun

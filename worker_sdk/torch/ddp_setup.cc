@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// What DistributedDataParallel does once: it compares the ranks' models, takes the parameters under
+// its care, and lets them go.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "worker_sdk/torch/current_stream.h"
+#include "worker_sdk/torch/ddp_impl.h"
+#include "worker_sdk/torch/tensor_exchange.h"
+
+namespace ddprun {
+
+using namespace torch_adapter;
+namespace autograd = torch::autograd;
+
+namespace {
+
+UsageMode mode_of(const DdpOptions& options) {
+  if (options.static_graph) return UsageMode::kStatic;
+  return options.find_unused_parameters ? UsageMode::kFindUnused : UsageMode::kAll;
+}
+
+// What else the ranks must agree on.
+std::vector<ModelEntry> entries_of(const DdpOptions& options) {
+  const auto on = [](bool value) { return std::string(value ? "on" : "off"); };
+  return {{"option find_unused_parameters", on(options.find_unused_parameters)},
+          {"option static_graph", on(options.static_graph)},
+          {"option broadcast_buffers", on(options.broadcast_buffers)}};
+}
+
+}  // namespace
+
+// On the accumulator of a parameter's gradient. A type of its own: to be known again.
+class DdpBase::Impl::GradientHook final : public autograd::FunctionPostHook {
+ public:
+  GradientHook(Impl& ddp, std::size_t index) : ddp_(ddp), index_(index) {}
+  autograd::variable_list operator()(const autograd::variable_list& outputs,
+                                     const autograd::variable_list&) override {
+    ddp_.on_gradient(index_);
+    return outputs;
+  }
+
+ private:
+  Impl& ddp_;
+  const std::size_t index_;
+};
+
+DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
+                    const DdpOptions& options)
+    : communicator_(communicator), options_(options) {
+  communicator_.follow_stream(current_torch_stream);
+  const ModelState state = state_of(module, options_.ignored);
+  for (const NamedTensor& buffer : state.buffers) buffers_.push_back(buffer.tensor);
+  state_ = state.tensors();
+  ignored_ = state.ignored_parameters;
+  if (!state_.empty()) device_ = state_.front().device();
+  check_same_model(state, entries_of(options_), communicator_, device_);
+  const std::vector<ParameterSpec> trainable = trainable_parameters(state);
+  check_nobody_averages();
+  broadcast_tensors(state_, 0, communicator_, device_);
+  reducer_.emplace(communicator_, trainable, options_.buckets);
+  usage_.emplace(mode_of(options_), names_);
+  if (usage_->mode() == UsageMode::kFindUnused) {
+    // The order of arrival changes with the graph: buckets for good, the last parameters first.
+    std::vector<std::size_t> order(parameters_.size());
+    std::iota(order.rbegin(), order.rend(), std::size_t{0});
+    reducer_->rebuild(order);
+  }
+  if (options_.comm_hook) reducer_->set_hook(options_.comm_hook);
+  make_slots();
+  for (std::size_t index = 0; index < parameters_.size(); ++index) install_hook(index);
+}
+
+DdpBase::Impl::~Impl() {
+  *self_ = nullptr;
+  for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
+  // Gradients lie in the communicator's memory, which goes now.
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& gradient = parameters_[i].mutable_grad();
+    if (gradient.is_same(slots_[i])) gradient = at::Tensor();
+  }
+}
+
+std::vector<ParameterSpec> DdpBase::Impl::trainable_parameters(const ModelState& state) {
+  std::vector<ParameterSpec> specs;
+  for (const auto& [name, parameter] : state.parameters) {
+    if (!parameter.requires_grad()) {
+      frozen_.push_back({name, parameter});
+      continue;
+    }
+    // One that several modules share is listed under each name; it has one gradient.
+    const at::Tensor& tensor = parameter;
+    const auto same = [&](const at::Tensor& known) { return known.is_same(tensor); };
+    if (std::any_of(parameters_.begin(), parameters_.end(), same)) continue;
+    ParameterSpec spec;
+    spec.name = name;
+    spec.count = static_cast<std::size_t>(parameter.numel());
+    spec.dtype = dtype_of(parameter, "parameter " + name);
+    spec.device = comm_device_of(parameter);
+    spec.shape = parameter.sizes().vec();
+    specs.push_back(std::move(spec));
+    parameters_.push_back(parameter);
+    names_.push_back(name);
+  }
+  return specs;
+}
+
+at::Tensor DdpBase::Impl::bytes_of_bucket(std::size_t number) {
+  const TensorView bucket = reducer_->bucket(number);
+  const auto bytes = static_cast<std::int64_t>(bucket.size_bytes());
+  return at::from_blob(bucket.data, {bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
+}
+
+void DdpBase::Impl::make_slots() {
+  // Not views of a bucket tensor but tensors of their own over its memory: autograd refuses to
+  // detach a view in place, which Optimizer::zero_grad(false) does.
+  for (std::size_t b = 0; b < reducer_->num_buckets(); ++b) bytes_of_bucket(b).zero_();
+  slots_.clear();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& parameter = parameters_[i];
+    const auto options = at::TensorOptions().dtype(parameter.scalar_type()).device(device_);
+    void* data = reducer_->gradient(i).data;
+    // PyTorch's gradient layout contract: the parameter's strides where it is dense.
+    slots_.push_back(parameter.is_non_overlapping_and_dense()
+                         ? at::from_blob(data, parameter.sizes(), parameter.strides(), options)
+                         : at::from_blob(data, parameter.sizes(), options));
+  }
+}
+
+void DdpBase::Impl::check_nobody_averages() const {
+  if (parameters_.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the model has no parameter that requires a gradient: there is nothing to average; "
+                "are its layers registered (register_module, register_parameter)?");
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    for (const auto& hook : autograd::impl::grad_accumulator(parameters_[i])->post_hooks()) {
+      if (dynamic_cast<const GradientHook*>(hook.get()) == nullptr) continue;
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("another DistributedDataParallel averages the gradient of ", names_[i],
+                         ": wrap a model once, or destroy that one first"));
+    }
+  }
+}
+
+void DdpBase::Impl::install_hook(std::size_t index) {
+  auto accumulator = autograd::impl::grad_accumulator(parameters_[index]);
+  const std::uintptr_t key =
+      accumulator->add_post_hook(std::make_unique<GradientHook>(*this, index));
+  accumulators_.push_back(accumulator.get());
+  hooks_.push_back({std::move(accumulator), key});
+}
+
+}  // namespace ddprun
