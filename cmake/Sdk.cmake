@@ -9,23 +9,13 @@ set(ddprun_public_headers
   common/endpoint.h
   common/error.h
   common/exit_codes.h
-  common/operation_facts.h
   common/progress_page.h
-  common/unique_fd.h
   rendezvous/store/store.h
-  worker_sdk/core/agent_channel.h
   worker_sdk/core/backend_choice.h
-  worker_sdk/core/checkpoint/checkpoint_directory.h
-  worker_sdk/core/checkpoint/checkpoint_names.h
-  worker_sdk/core/checkpoint/directory_lock.h
   worker_sdk/core/checkpoint/safetensors.h
-  worker_sdk/core/checkpoint/writer_thread.h
   worker_sdk/core/communicator.h
-  worker_sdk/core/flight_recorder.h
-  worker_sdk/core/record_keeper.h
   worker_sdk/core/session.h
   worker_sdk/core/solo_communicator.h
-  worker_sdk/core/stop_agreement.h
   worker_sdk/core/tensor_view.h
   worker_sdk/core/worker_env.h
   worker_sdk/core/worker_progress.h
@@ -48,6 +38,7 @@ set(ddprun_public_torch_headers
   worker_sdk/torch/grad_scaler.h
   worker_sdk/torch/gradient_clipping.h
   worker_sdk/torch/load_cuda.h
+  worker_sdk/torch/named_tensor.h
   worker_sdk/torch/output_tensors.h
   worker_sdk/torch/pinned_loader.h
   worker_sdk/torch/rng_state.h

@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/operation_facts.h"
+#include "worker_sdk/core/flight_recorder.h"
 
 namespace ddprun {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/session.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
@@ -13,12 +12,17 @@
 #include "rendezvous/store/prefix_store.h"
 #include "rendezvous/store/store_timeout.h"
 #include "rendezvous/store/tcp_store.h"
+#include "worker_sdk/core/agent_channel.h"
+#include "worker_sdk/core/agent_contact.h"
+#include "worker_sdk/core/backend_agreement.h"
 #include "worker_sdk/core/checked_communicator.h"
+#include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/host/host_communicator.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 #include "worker_sdk/core/nccl/loader.h"
 #include "worker_sdk/core/nccl/nccl_communicator.h"
 #include "worker_sdk/core/nccl/ras_address.h"
+#include "worker_sdk/core/stop_boundary.h"
 
 namespace ddprun {
 namespace {
@@ -28,9 +32,6 @@ using std::chrono::milliseconds;
 // Second connections are made when something is wrong: no time to lose then.
 constexpr milliseconds kSideConnectTimeout{5'000};
 constexpr milliseconds kAgentTimeout{5'000};
-constexpr milliseconds kAgentRetryInterval{2'000};
-constexpr milliseconds kStopStoreTimeout{5'000};
-constexpr int kMaxStopFailures = 2;
 
 // A spare's worker that runs before its node has a place in a round (--prewarm) has DDPRUN_ROUND=0.
 void wait_for_place() {
@@ -86,60 +87,17 @@ Session::Session(WorkerEnv env, StoreFactory connect, NcclLoader loader)
       round_prefix_("ddprun/" + std::to_string(env_.round) + "/"),
       store_(connect_()),
       user_store_(std::make_unique<store::PrefixStore>(round_prefix_ + "user", store_)),
-      stop_(env_.round, env_.world_size) {
-  reach_agent();
-}
+      progress_(std::make_shared<WorkerProgress>(static_cast<std::size_t>(env_.num_recorded))),
+      stop_(std::make_unique<StopBoundary>(env_, connect_, *progress_)),
+      agent_(std::make_unique<AgentContact>(env_, *progress_)) {}
 
-Session::~Session() {
-  progress_->on_begin(nullptr);
-  recorder_.reset();  // before what it writes
-}
-
-// Training needs no agent that listens; one that comes to it late is heard of at a step.
-void Session::reach_agent() {
-  progress_ = std::make_shared<WorkerProgress>(static_cast<std::size_t>(env_.num_recorded));
-  recorder_ = std::make_unique<RecordKeeper>(env_, *progress_);
-  if (env_.agent_socket.empty()) return;
-  try {
-    if (join_agent(Deadline::after(kAgentTimeout))) return;
-    log_warning("rank ", env_.rank, ": no progress is reported: the agent does not answer");
-  } catch (const Error& error) {
-    log_warning("rank ", env_.rank, ": no progress is reported: ", error.what());
-    if (std::exchange(greeted_, nullptr)) return;  // refused
-  }
-  next_try_ = Clock::now() + kAgentRetryInterval;
-  progress_->on_begin([this] { return try_agent_again(); });
-}
-
-// False: no answer yet. Throws AgentChannel's errors, greeted_ is set where it is a refusal.
-bool Session::join_agent(Deadline deadline) {
-  if (!greeted_) {
-    greeted_ = std::make_unique<AgentChannel>(env_.agent_socket, env_.round, env_.local_rank);
-  }
-  if (!greeted_->await_welcome(deadline)) return false;
-  progress_->move_to(greeted_->page());
-  agent_ = std::move(greeted_);
-  recorder_->serve(agent_);
-  progress_->on_first_step([agent = agent_](std::uint64_t step) { agent->first_step(step); });
-  return true;
-}
-
-// Never waits. False: no more.
-bool Session::try_agent_again() {
-  if (Clock::now() < next_try_) return true;
-  next_try_ = Clock::now() + kAgentRetryInterval;
-  try {
-    return !join_agent(Deadline::after(milliseconds(0)));
-  } catch (const Error&) {
-    return std::exchange(greeted_, nullptr) == nullptr;
-  }
-}
+Session::~Session() = default;
 
 bool Session::should_stop(std::uint64_t step, const std::function<void()>& finish_device) {
   if (progress_->stop_request() != StopRequest::kNone) {
     if (finish_device) finish_device();
     progress_->end_step();
-    if (reached_boundary(step)) {
+    if (stop_->reached(step)) {
       progress_->set_phase(ProgressPhase::kCheckpoint);
       return true;
     }
@@ -148,30 +106,10 @@ bool Session::should_stop(std::uint64_t step, const std::function<void()>& finis
   return false;
 }
 
-bool Session::reached_boundary(std::uint64_t step) {
-  while (num_stop_failures_ < kMaxStopFailures) {
-    try {
-      if (!stop_store_) stop_store_ = connect_();
-      const auto until_stopped =
-          std::chrono::ceil<milliseconds>(progress_->stop_deadline() - Clock::now());
-      const store::StoreTimeout limit(
-          *stop_store_, std::clamp(until_stopped, milliseconds(1), kStopStoreTimeout));
-      return stop_.reached(*stop_store_, step);
-    } catch (const Error& error) {
-      const bool was_connected = std::exchange(stop_store_, nullptr) != nullptr;
-      num_stop_failures_ += was_connected ? 1 : kMaxStopFailures;
-      log_warning("rank ", env_.rank, ": can't agree on a step to leave at: ", error.what());
-    }
-  }
-  return false;  // no boundary: the agent stops the workers when their notice is over
-}
-
-bool Session::exclude_node(std::string_view reason) {
-  return agent_ && agent_->exclude_node(reason);
-}
+bool Session::exclude_node(std::string_view reason) { return agent_->exclude_node(reason); }
 
 bool Session::stop_job(std::string_view reason, int exit_code) {
-  return agent_ && agent_->stop_job(reason, exit_code);
+  return agent_->stop_job(reason, exit_code);
 }
 
 std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,

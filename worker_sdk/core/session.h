@@ -7,18 +7,19 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "rendezvous/store/store.h"
-#include "worker_sdk/core/agent_channel.h"
 #include "worker_sdk/core/backend_choice.h"
 #include "worker_sdk/core/communicator.h"
-#include "worker_sdk/core/record_keeper.h"
-#include "worker_sdk/core/stop_agreement.h"
 #include "worker_sdk/core/worker_env.h"
 #include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun {
 
+class AgentContact;
+class StopBoundary;
+struct DeviceOffer;
 namespace nccl {
 class CudaApi;
 class NcclApi;
@@ -114,10 +115,6 @@ class Session {
                                                   const CommunicatorOptions& options = {});
 
  private:
-  void reach_agent();
-  bool join_agent(Deadline deadline);
-  bool try_agent_again();
-  bool reached_boundary(std::uint64_t step);
   DeviceOffer offer_device(BackendChoice choice);
   std::unique_ptr<Communicator> make_host(const std::string& prefix,
                                           const CommunicatorOptions& options,
@@ -133,17 +130,10 @@ class Session {
   const std::shared_ptr<store::Store> store_;  // the raw connection; second owners: views of it
   const std::unique_ptr<store::Store> user_store_;
 
-  // Second owners: the communicators, which count their operations, and the progress, which says
-  // when the first step is done.
-  std::shared_ptr<WorkerProgress> progress_;
-  StopAgreement stop_;
-  // For `stop_` alone, which a time-out ends. Null: no stop was asked for yet, or it has failed.
-  std::unique_ptr<store::Store> stop_store_;
-  int num_stop_failures_ = 0;
-  std::shared_ptr<AgentChannel> agent_;    // null: no agent, or none that answered
-  std::unique_ptr<AgentChannel> greeted_;  // one that hasn't answered yet
-  Clock::time_point next_try_{};
-  std::unique_ptr<RecordKeeper> recorder_;
+  // Second owners: the communicators, which count their operations.
+  const std::shared_ptr<WorkerProgress> progress_;
+  const std::unique_ptr<StopBoundary> stop_;
+  const std::unique_ptr<AgentContact> agent_;
 
   NcclLibraries libraries_;    // loaded when first needed
   int num_communicators_ = 0;  // made so far; the same on every rank

@@ -10,6 +10,8 @@
 #include <iterator>
 
 #include "common/error.h"
+#include "common/unique_fd.h"
+#include "worker_sdk/core/flight_recorder.h"
 
 namespace ddprun {
 namespace {
@@ -46,13 +48,16 @@ constexpr ProgressPage::Word ProgressPage::*kSumWords[] = {
 
 // Shared, so that move_to() can have a second view of it.
 WorkerProgress::WorkerProgress(std::size_t num_recorded)
-    : page_(map(-1, MAP_SHARED | MAP_ANONYMOUS)), recorder_(num_recorded, page_->operations) {
+    : page_(map(-1, MAP_SHARED | MAP_ANONYMOUS)),
+      recorder_(std::make_unique<FlightRecorder>(num_recorded, page_->operations)) {
   page_->version = kProgressVersion;
   page_->magic = kProgressMagic;
 }
 
 WorkerProgress::WorkerProgress(const UniqueFd& memory)
-    : page_(map_checked(memory)), recorder_(FlightRecorder::kDefaultCapacity, page_->operations) {}
+    : page_(map_checked(memory)),
+      recorder_(
+          std::make_unique<FlightRecorder>(FlightRecorder::kDefaultCapacity, page_->operations)) {}
 
 // Other threads may be counting collectives: theirs go to the old page until page_ is the new one,
 // and what came after the old counts were copied is added then.
@@ -83,7 +88,7 @@ void WorkerProgress::move_to(const UniqueFd& memory) {
   map(memory.get(), MAP_SHARED, page_);
   page_->collectives_begun += old->collectives_begun - begun;
   page_->collectives_done += old->collectives_done - done;
-  recorder_.publish();
+  recorder_->publish();
   unmap(old);
   unmap(fresh);
   first_ended_ = false;  // it was told to nobody

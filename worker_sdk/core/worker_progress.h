@@ -4,18 +4,23 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/progress_page.h"
-#include "common/unique_fd.h"
-#include "worker_sdk/core/flight_recorder.h"
 
 namespace ddprun {
+
+class FlightRecorder;
+class UniqueFd;
+struct OperationFacts;
+struct OperationFailure;
 
 // Where the time of one step went; what each part is: docs/ddp.md. 0: it isn't known.
 struct StepParts {
@@ -31,7 +36,7 @@ struct StepParts {
 class WorkerProgress {
  public:
   // A page that nobody reads. The recorder holds so many operations; 0: none.
-  explicit WorkerProgress(std::size_t num_recorded = FlightRecorder::kDefaultCapacity);
+  explicit WorkerProgress(std::size_t num_recorded = 2'000);
   // The agent's page. Throws Error(kSystem), Error(kProtocol) where it is none of this version.
   explicit WorkerProgress(const UniqueFd& memory);
 
@@ -77,7 +82,7 @@ class WorkerProgress {
   void collective_done();
 
   // The last operations of all communicators.
-  FlightRecorder& recorder() { return recorder_; }
+  FlightRecorder& recorder() { return *recorder_; }
 
   // Called with the first failure of each communicator that is a time-out, a lost peer or ranks
   // that made different calls, on the thread that found it; null: by nobody.
@@ -100,40 +105,9 @@ class WorkerProgress {
   bool first_ended_ = false;
   std::function<void(std::uint64_t)> first_step_;
   std::function<bool()> begun_;
-  FlightRecorder recorder_;
+  const std::unique_ptr<FlightRecorder> recorder_;
   std::mutex failed_mutex_;
   std::function<void(const OperationFailure&)> failed_;  // guarded by failed_mutex_
-};
-
-// Marks one scheduled operation of a communicator while it executes: it has ended well where
-// complete() was called. `progress` may be null.
-class CollectiveScope {
- public:
-  CollectiveScope(WorkerProgress* progress, CollectiveKind kind, FlightRecorder::Ticket ticket)
-      : progress_(progress), ticket_(ticket) {
-    if (progress_ == nullptr) return;
-    progress_->collective_begun(kind);
-    progress_->recorder().start(ticket_);
-  }
-  ~CollectiveScope() {
-    if (progress_ == nullptr) return;
-    fail();
-    progress_->collective_done();
-  }
-  void complete() {
-    if (progress_ != nullptr) progress_->recorder().complete(ticket_);
-    ticket_ = 0;
-  }
-  void fail() {
-    if (progress_ != nullptr) progress_->recorder().fail(ticket_);
-    ticket_ = 0;
-  }
-  CollectiveScope(const CollectiveScope&) = delete;
-  CollectiveScope& operator=(const CollectiveScope&) = delete;
-
- private:
-  WorkerProgress* const progress_;
-  FlightRecorder::Ticket ticket_;
 };
 
 }  // namespace ddprun

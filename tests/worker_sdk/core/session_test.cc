@@ -21,6 +21,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fake_nccl.h"
+#include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/ras_address.h"
 
 namespace ddprun {

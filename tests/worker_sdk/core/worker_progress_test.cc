@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "worker_sdk/core/collective_scope.h"
 
 using namespace ddprun;
 

@@ -14,6 +14,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "worker_sdk/core/check_parts.h"
+#include "worker_sdk/core/collective_scope.h"
 #include "worker_sdk/core/host/executor.h"
 #include "worker_sdk/core/host/host_node.h"
 #include "worker_sdk/core/host/solo_collectives.h"

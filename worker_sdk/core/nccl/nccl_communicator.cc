@@ -9,6 +9,7 @@
 #include "common/exit_bound.h"
 #include "common/log.h"
 #include "worker_sdk/core/check_parts.h"
+#include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
 #include "worker_sdk/core/nccl/nccl_buffer.h"
 #include "worker_sdk/core/nccl/nccl_work.h"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "rendezvous/store/store.h"
+#include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/nccl_options.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who gets NCCL: the rule itself, and that all ranks hear the same in few store requests.
-#include "worker_sdk/core/backend_choice.h"
+#include "worker_sdk/core/backend_agreement.h"
 
 #include <algorithm>
 #include <exception>

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which backend a communicator uses: agreed by all ranks through the store before any of them
+// starts one, so that no rank waits in NCCL for a peer that went to the host backend.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/store/store.h"
+#include "worker_sdk/core/backend_choice.h"
+
+namespace ddprun {
+
+// What one rank brings to the agreement.
+struct DeviceOffer {
+  int rank = 0;
+  BackendChoice choice = BackendChoice::kAuto;
+  std::string device_id;  // the same on every rank that uses this device (its UUID); empty: none
+  std::string reason;     // why there is none: "no GPU", "LOCAL_RANK 3, but 2 GPUs", …
+};
+
+struct BackendVerdict {
+  enum class Kind { kHost, kNccl, kRefused };
+  Kind kind = Kind::kHost;
+  std::string why;  // kHost out of kAuto: one line naming the rank; kRefused: the error
+  bool some_have_a_device = false;  // kHost out of kAuto: others than the one that `why` names
+};
+
+// Pure. NCCL only where every rank has a device of its own (docs/nccl.md): kAuto falls back to
+// kHost, kNccl is refused; so are ranks that differ in their choice. Offers in any order.
+BackendVerdict decide_backend(std::vector<DeviceOffer> offers);
+
+// Collective over `world_size` ranks: O(1) store requests per rank under `store`'s prefix, which
+// must be fresh. The last rank to arrive decides for all. Throws Error(kTimeout) naming ranks that
+// did not arrive, Error(kInvalidArgument) on every rank when the verdict is kRefused.
+BackendVerdict agree_on_backend(store::Store& store, int world_size, const DeviceOffer& offer);
+
+}  // namespace ddprun
