@@ -18,6 +18,7 @@
 
 #include "agent/console.h"
 #include "agent/worker_group.h"
+#include "bench/median.h"
 
 namespace {
 
@@ -68,11 +69,6 @@ Times run_once(boost::asio::io_context& io, Console& console, int num_workers,
   return times;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -111,12 +107,13 @@ int main(int argc, char** argv) {
       static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
       static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
   const double lines_per_second =
-      num_lines > 0 ? 1e3 * num_workers * num_lines / median(exited) : 0;
+      num_lines > 0 ? 1e3 * num_workers * num_lines / ddprun::bench::median(exited) : 0;
   std::fprintf(stderr,
                "{\"workers\": %d, \"repeat\": %d, \"all_running_ms\": %.3f, "
                "\"all_exited_ms\": %.3f, \"all_gone_ms\": %.3f, \"lines_per_second\": %.0f, "
                "\"agent_cpu_seconds\": %.3f, \"agent_peak_kb\": %ld}\n",
-               num_workers, num_repeats, median(running), median(exited), median(gone),
-               lines_per_second, cpu_seconds, usage.ru_maxrss);
+               num_workers, num_repeats, ddprun::bench::median(running),
+               ddprun::bench::median(exited), ddprun::bench::median(gone), lines_per_second,
+               cpu_seconds, usage.ru_maxrss);
   return 0;
 }

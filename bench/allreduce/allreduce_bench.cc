@@ -16,8 +16,10 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "bench/median.h"
 #include "common/error.h"
 #include "common/socket.h"
 #include "rendezvous/store/tcp_store.h"
@@ -62,8 +64,7 @@ double median_us(Communicator& world, float* data, std::size_t size_bytes) {
     const std::chrono::duration<double, std::micro> time = Clock::now() - start;
     if (i >= 0) times.push_back(time.count());
   }
-  std::nth_element(times.begin(), times.begin() + iterations / 2, times.end());
-  return times[static_cast<std::size_t>(iterations / 2)];
+  return bench::median(std::move(times));
 }
 
 void run_rank(const Plan& plan, int rank, std::uint16_t port) {

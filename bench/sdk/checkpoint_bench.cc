@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/median.h"
 #include "common/error.h"
 #include "worker_sdk/core/solo_communicator.h"
 #include "worker_sdk/torch/checkpoint.h"
@@ -25,11 +26,6 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 }  // namespace
@@ -58,7 +54,8 @@ int main(int argc, char** argv) {
       stalls.push_back(stall);
       writes.push_back(ms_since(start));
     }
-    std::printf("{\"stall_ms\": %.3f, \"write_ms\": %.3f}\n", median(stalls), median(writes));
+    std::printf("{\"stall_ms\": %.3f, \"write_ms\": %.3f}\n", bench::median(stalls),
+                bench::median(writes));
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "checkpoint_bench: %s\n", error.what());

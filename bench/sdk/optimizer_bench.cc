@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/median.h"
 #include "common/clock.h"
 #include "worker_sdk/core/solo_communicator.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
@@ -39,12 +40,6 @@ struct WideImpl : torch::nn::Module {
   }
 };
 TORCH_MODULE(Wide);
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -78,5 +73,5 @@ int main(int argc, char** argv) {
     }
   }
   std::printf("{\"buckets_ms\": %.4f, \"tensors_ms\": %.4f, \"torch_ms\": %.4f}\n",
-              median(times_ms[0]), median(times_ms[1]), median(times_ms[2]));
+              bench::median(times_ms[0]), bench::median(times_ms[1]), bench::median(times_ms[2]));
 }

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/median.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "worker_sdk/core/session.h"
@@ -87,12 +88,6 @@ double milliseconds(Clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // LibTorch's CUDA part, on this rank's GPU.
 torch::Device gpu_of(const Session& session) {
   if (const std::string why = load_cuda(); !why.empty()) {
@@ -144,8 +139,8 @@ void run(const std::string& model, int num_steps, const std::string& compression
   double num_parameters = 0;
   for (const auto& each : net->parameters()) num_parameters += static_cast<double>(each.numel());
   std::printf("{\"step_ms\": %.4f, \"exposed_ms\": %.4f, \"gradient_mib\": %.3f, \"ranks\": %d}\n",
-              median(step_ms), median(exposed_ms), num_parameters * sizeof(float) / (1 << 20),
-              session->world_size());
+              bench::median(step_ms), bench::median(exposed_ms),
+              num_parameters * sizeof(float) / (1 << 20), session->world_size());
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ using namespace ddprun::train;
 namespace {
 
 constexpr int kFailed = 1;
-constexpr int kSystemRefused = 74;  // sysexits' EX_IOERR: disk full, an I/O error, no memory
+// Disk full, an I/O error, no memory: sysexits' EX_IOERR, as ddprun's own output that is lost.
+constexpr int kSystemRefused = static_cast<int>(ExitCode::kOutputLost);
 
 int exit_status_for(ErrorCode code) {
   if (code == ErrorCode::kInvalidArgument) return static_cast<int>(ExitCode::kUsage);

@@ -262,9 +262,14 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
                  "Threads per rank that make batches ahead (0: the training makes them itself)")
       ->type_name("N")
       ->check(CLI::Range(0, 1024));
-  app.add_option("--loader-delay-ms", options.loader_delay_ms,
-                 "Each batch takes so much longer to make: shows what a slow loader costs")
+  app.add_option_function<int>(
+         "--loader-delay-ms",
+         [&options](int milliseconds) {
+           options.loader_delay = std::chrono::milliseconds(milliseconds);
+         },
+         "Each batch takes so much longer to make: shows what a slow loader costs")
       ->type_name("MS")
+      ->default_str("0")
       ->check(CLI::Range(0, 60'000));
   app.add_option("--json", options.json_file, "Rank 0 writes a summary here")
       ->type_name("FILE")

@@ -61,8 +61,8 @@ struct Options {
   bool checkpoint_async = true;        // written while the training goes on
   bool checkpoint_sharded = false;     // every rank writes a part
   int loader_threads = 0;              // per rank; 0: batches are made on the training thread
-  int loader_delay_ms = 0;             // that each batch takes longer to make
-  std::string json_file;               // where rank 0 writes the summary; empty: nowhere
+  std::chrono::milliseconds loader_delay{0};  // that each batch takes longer to make
+  std::string json_file;                      // where rank 0 writes the summary; empty: nowhere
 };
 
 // nullopt: nothing to do (--help), or wrong usage, which has been printed; the process' exit status

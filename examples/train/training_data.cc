@@ -44,8 +44,7 @@ PinnedLoader TrainingData::make_loader(const Options& options, const Place& plac
                                        c10::Device device) const {
   LoaderOptions loading{.batch_size = batch_size_, .num_threads = options.loader_threads};
   if (place.session) loading.progress = &place.session->progress();
-  const auto load = [this, delay = std::chrono::milliseconds(options.loader_delay_ms)](
-                        const std::vector<std::int64_t>& indices) {
+  const auto load = [this, delay = options.loader_delay](const std::vector<std::int64_t>& indices) {
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
     return train_images_.batch(indices);
   };
