@@ -40,11 +40,11 @@ class Ring {
 
  private:
   struct Transfer {
-    std::byte* data;
-    std::size_t size_bytes;
-    bool reduce;         // received: combined with what is there
-    bool whole = false;  // …and then it is of all nodes
-    bool own = false;    // to send: what this node alone has
+    std::byte* data = nullptr;
+    std::size_t size_bytes = 0;
+    bool reduce = false;  // received: combined with what is there
+    bool whole = false;   // …and then it is of all nodes
+    bool own = false;     // to send: what this node alone has
   };
   // What flows through this place. Send i may start when receive i − num_free_sends is done.
   struct Flow {
