@@ -196,6 +196,7 @@ ManPage man_page(const CLI::App& app) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads any more must not end the jobs
   CLI::App app("ddprund: the rendezvous of distributed jobs (see docs/rendezvous.md)", "ddprund");

@@ -2,16 +2,21 @@
 #include "rendezvous/security/tls.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/ssl/context.hpp>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "common/error.h"
@@ -20,6 +25,25 @@
 #include "common/unique_fd.h"
 
 namespace ddprun::security {
+
+void wipe_what_is_freed() {
+  const auto release = [](void* memory, const char*, int) {
+    if (memory == nullptr) return;
+    ::explicit_bzero(memory, ::malloc_usable_size(memory));
+    std::free(memory);
+  };
+  const auto resize = [](void* memory, std::size_t size, const char*, int) -> void* {
+    void* larger = std::malloc(size);
+    if (memory == nullptr || larger == nullptr) return larger;
+    const std::size_t before = ::malloc_usable_size(memory);
+    std::memcpy(larger, memory, std::min(before, size));
+    ::explicit_bzero(memory, before);
+    std::free(memory);
+    return larger;
+  };
+  const auto get = [](std::size_t size, const char*, int) -> void* { return std::malloc(size); };
+  ::CRYPTO_set_mem_functions(get, resize, release);
+}
 
 namespace ssl = boost::asio::ssl;
 

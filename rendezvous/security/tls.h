@@ -23,6 +23,10 @@ struct TlsFiles {
   bool operator==(const TlsFiles&) const = default;
 };
 
+// What OpenSSL frees from now on is wiped: keys leave no trace in a core file, as their numbers are
+// in its secure memory. Before anything else of it; later it does nothing.
+void wipe_what_is_freed();
+
 // Each throws Error(kInvalidArgument), one line that names flag and file: missing ones, what can't
 // be read, a key that isn't the certificate's.
 TlsContext make_server_context(const TlsFiles& files);

@@ -3,6 +3,8 @@
 """Jobs over TLS: certificates that fit and that don't, each with one line; who sits between is refused."""
 import glob
 import os
+import resource
+import signal
 import socket
 import ssl
 import stat
@@ -27,10 +29,10 @@ class TlsCase(harness.Case):
         self.assertEqual(done.returncode, 0, done.text)
         return place
 
-    def ddprund(self, *args):
+    def ddprund(self, *args, **more):
         daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args], text=True,
                                   env=harness.environment(), stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
         self.addCleanup(self._end, daemon)
         return daemon, daemon.stderr.readline().split()[-1]
 
@@ -155,6 +157,36 @@ class OneHost(TlsCase):
         text = subprocess.run(["openssl", "x509", "-in", f"{certs}/server.pem", "-noout", "-text"], text=True,
                               check=True, capture_output=True).stdout
         self.assertIn(f"DNS:{long}", text)
+
+    def test_the_key_is_in_no_core_file(self):
+        with open("/proc/sys/kernel/core_pattern", encoding="ascii") as pattern:
+            if pattern.read().startswith(("|", "/")):
+                self.skipTest("core files go elsewhere on this machine")
+        certs, place = self.certs(), self.scratch()
+
+        def with_core():
+            resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        try:
+            daemon, endpoint = self.ddprund(*self.server(certs), cwd=place, preexec_fn=with_core)
+        except subprocess.SubprocessError:
+            self.skipTest("the limit of core files is 0 here")
+        done = self.ctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem")
+        self.assertEqual(done.returncode, 0, done.text)
+        daemon.send_signal(signal.SIGABRT)
+        daemon.wait(20)
+        cores = glob.glob(f"{place}/core*")
+        if not cores:
+            self.skipTest("the system writes no core file here")
+        with open(cores[0], "rb") as file:
+            core = file.read()
+        self.assertIn(f"{certs}/server.key".encode(), core)  # the heap is in it
+        with open(f"{certs}/server.key", encoding="ascii") as file:
+            lines = file.read().splitlines()
+        number = subprocess.run(["openssl", "ec", "-in", f"{certs}/server.key", "-outform", "DER"], check=True,
+                                capture_output=True).stdout[7:39]  # SEC 1: SEQUENCE, version, OCTET STRING
+        self.assertEqual(len(number), 32)
+        for what, secret in (("PEM", lines[2].encode()), ("DER", number), ("OpenSSL", number[::-1])):
+            self.assertNotIn(secret, core, what)
 
     def test_older_tls_and_plain_requests_get_nothing(self):
         certs = self.certs()
