@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimisers under test (optimizers_test.py):
-//   optim_worker rules    one case per input line, see run_case() and run_scaler_case()
+//   optim_worker rules    one case per input line, see run_…case()
 //   optim_worker checks   properties of one process; exit status 0 where they hold
 //   optim_worker ddp      one of some ranks; the same
 #include <torch/torch.h>
@@ -209,6 +209,46 @@ void run_scaler_case(const std::string& line) {
   std::cout << std::endl;
 }
 
+// "autocast DTYPE IN OUT": forward and backward of a small net on the CPU, the forward in a guard.
+// IN: parameters and input; OUT: all intermediate results, then the parameters' gradients. Prints
+// the results' dtypes.
+void run_autocast_case(const std::string& line) {
+  std::istringstream in(line);
+  std::string word, dtype, in_path, out_path;
+  in >> word >> dtype >> in_path >> out_path;
+  std::ifstream input(in_path, std::ios::binary);
+  std::vector<torch::Tensor> p;
+  for (const std::vector<std::int64_t>& shape : std::vector<std::vector<std::int64_t>>{
+           {4, 1, 3, 3}, {4}, {10, 64}, {10}, {10, 10}, {5, 1, 6, 6}}) {
+    p.push_back(read_values(input, shape).to(torch::kFloat));
+    if (p.size() < 6) p.back().requires_grad_(true);
+  }
+  std::vector<torch::Tensor> results;
+  {
+    const Autocast guard(c10::kCPU, dtype == "fp16" ? torch::kHalf : torch::kBFloat16);
+    const auto keep = [&](const torch::Tensor& result) { return results.emplace_back(result); };
+    const torch::Tensor h = keep(torch::relu(keep(torch::conv2d(p[5], p[0], p[1]))));
+    torch::Tensor y = keep(torch::linear(h.flatten(1), p[2], p[3]));
+    y = keep(torch::matmul(keep(torch::tanh(torch::matmul(y, p[4]))), p[4]));  // one cast, kept
+    {
+      const Autocast off(c10::kCPU, torch::kHalf, false);
+      y = keep(torch::matmul(y.to(torch::kFloat), p[4]));
+    }
+    const torch::Tensor narrow = keep(torch::linear(y, p[4]));
+    y = keep(torch::softmax(keep(torch::cat({y, narrow}, 1)), 1));  // to the wider dtype
+    keep(torch::mse_loss(y, torch::zeros_like(y)) + torch::log_softmax(y, 1).pow(2).mean());
+  }
+  results.back().backward();
+  std::ofstream out(out_path, std::ios::binary);
+  for (const torch::Tensor& each : results) {
+    write_values(out, each);
+    std::cout << c10::toString(each.scalar_type()) << ' ';
+  }
+  for (std::size_t i = 0; i < 5; ++i) write_values(out, p[i].grad());
+  expect(bool(out.flush()), "the results are written");
+  std::cout << std::endl;
+}
+
 torch::Tensor leaf(at::IntArrayRef shape) { return torch::ones(shape).requires_grad_(true); }
 
 void run_checks() {
@@ -328,6 +368,19 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+// Bit for bit.
+void expect_equal_on_all_ranks(Communicator& communicator, const std::vector<at::Tensor>& tensors) {
+  for (const torch::Tensor& each : tensors) {
+    torch::Tensor low = each.detach().clone(), high = low.clone();
+    for (auto& [tensor, op] : {std::pair(low, ReduceOp::kMin), std::pair(high, ReduceOp::kMax)}) {
+      communicator.all_reduce(
+          {.data = tensor.mutable_data_ptr(), .count = static_cast<std::size_t>(tensor.numel())},
+          op);
+    }
+    expect(low.equal(high), "the ranks' parameters are equal");
+  }
+}
+
 // Over the buckets, through their rebuild, it is what it is without them.
 void check_with_ddp(Communicator& communicator, const UpdateRule& rule, bool by_kind) {
   Net net, twin;
@@ -376,16 +429,7 @@ void check_with_ddp(Communicator& communicator, const UpdateRule& rule, bool by_
     expect(a[i].parameter == b[i].parameter && a[i].name == b[i].name, "in the same order");
     expect(torch::allclose(a[i].tensor, b[i].tensor, 1e-5, 1e-7), "and equal");
   }
-  // All ranks have come to the same, bit for bit.
-  for (const torch::Tensor& parameter : mine) {
-    torch::Tensor low = parameter.detach().clone(), high = low.clone();
-    for (auto& [tensor, op] : {std::pair(low, ReduceOp::kMin), std::pair(high, ReduceOp::kMax)}) {
-      communicator.all_reduce(
-          {.data = tensor.mutable_data_ptr(), .count = static_cast<std::size_t>(tensor.numel())},
-          op);
-    }
-    expect(low.equal(high), "the ranks' parameters are equal");
-  }
+  expect_equal_on_all_ranks(communicator, mine);
 }
 
 // In a gradient that nobody averages, on the last rank only.
@@ -407,8 +451,43 @@ void check_overflow_on_one_rank(Communicator& communicator) {
   }
 }
 
+// float16 over DDP: in a step marked "i" the last rank's loss is so large that its gradients
+// overflow, and no other's. Prints "scaler" and after each step scale and growth tracker.
+void check_overflow_through_ddp(Communicator& communicator) {
+  Net net;
+  DistributedDataParallel ddp(*net, communicator);
+  GradScaler scaler(c10::kCPU, &communicator, {.growth_interval = 2});
+  std::vector<ParameterGroup> groups{{trainable_parameters(*net), SgdRule{.lr = 0.01}}};
+  FlatOptimizer optimizer(std::move(groups), &ddp);
+  const std::vector<torch::Tensor> parameters = net->parameters();
+  std::cout << std::setprecision(17) << "scaler";
+  for (const char kind : std::string(".i...i..ii..")) {
+    std::vector<torch::Tensor> before;
+    for (const torch::Tensor& each : parameters) before.push_back(each.detach().clone());
+    ddp.zero_grad();
+    torch::Tensor loss;
+    {
+      const Autocast half(c10::kCPU, torch::kHalf);
+      loss = ddp(torch::randn({4, 20})).to(torch::kFloat).square().mean();
+    }
+    const bool is_large = kind == 'i' && communicator.rank() == communicator.size() - 1;
+    scaler.scale(is_large ? loss * 1e20F : loss).backward();
+    const bool finite = scaler.unscale(optimizer.gradients());
+    expect(finite == (kind == '.'), "every rank finds what one of them had");
+    if (finite) optimizer.step();
+    scaler.update();
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      expect(before[i].equal(parameters[i]) == !finite, "all are updated, or none is");
+    }
+    std::cout << ' ' << scaler.current_scale() << ' ' << scaler.growth_tracker();
+  }
+  std::cout << std::endl;
+  expect_equal_on_all_ranks(communicator, parameters);
+}
+
 void run_ddp(Communicator& communicator) {
   check_overflow_on_one_rank(communicator);
+  check_overflow_through_ddp(communicator);
   for (const bool by_kind : {false, true}) {
     check_with_ddp(communicator, SgdRule{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1}, by_kind);
     check_with_ddp(communicator, AdamRule{.weight_decay = 0.1, .amsgrad = true}, by_kind);
@@ -425,7 +504,11 @@ int main(int argc, char** argv) {
     torch::manual_seed(static_cast<std::uint64_t>(communicator.rank()));
     if (mode == "rules") {
       for (std::string line; std::getline(std::cin, line);) {
-        line.starts_with("scaler ") ? run_scaler_case(line) : run_case(line);
+        if (line.starts_with("autocast ")) {
+          run_autocast_case(line);
+        } else {
+          line.starts_with("scaler ") ? run_scaler_case(line) : run_case(line);
+        }
       }
     } else if (mode == "checks") {
       run_checks();

@@ -98,6 +98,27 @@ def train_with_pytorch(dtype, rule, settings, initial, gradients):
     return expected, state, norm
 
 
+def autocast_results(dtype, p):
+    """run_autocast_case()'s results by PyTorch; the parameters get their gradients."""
+    torch.set_num_threads(1)
+    for parameter in p[:5]:
+        parameter.requires_grad_(True)
+    with torch.autocast("cpu", dtype=dtype):
+        conv = torch.conv2d(p[5], p[0], p[1])
+        h = torch.relu(conv)
+        first = torch.nn.functional.linear(h.flatten(1), p[2], p[3])
+        second = torch.tanh(torch.matmul(first, p[4]))
+        third = torch.matmul(second, p[4])
+        with torch.autocast("cpu", enabled=False):
+            full = torch.matmul(third.float(), p[4])
+        narrow = torch.nn.functional.linear(full, p[4])
+        both = torch.cat([full, narrow], 1)
+        soft = torch.softmax(both, 1)
+        loss = torch.nn.functional.mse_loss(soft, torch.zeros_like(soft)) + torch.log_softmax(soft, 1).pow(2).mean()
+    loss.backward()
+    return [conv, h, first, second, third, full, narrow, both, soft, loss]
+
+
 class Optimizers(ranks.RanksTest):
     @classmethod
     def setUpClass(cls):
@@ -191,10 +212,47 @@ class Optimizers(ranks.RanksTest):
         subprocess.run([WORKER, "checks"], env={k: v for k, v in os.environ.items() if k != "WORLD_SIZE"},
                        check=True, timeout=60)
 
-    def test_over_the_buckets_of_ddp(self):
+    def test_autocast_computes_pytorchs_values_in_pytorchs_dtypes(self):
+        inputs, outputs = (os.path.join(self.directory, name) for name in ("cast-in", "cast-out"))
+        for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
+            with self.subTest(dtype=name):
+                generator = torch.Generator().manual_seed(11)
+                shapes = (4, 1, 3, 3), (4,), (10, 64), (10,), (10, 10), (5, 1, 6, 6)
+                p = [torch.randn(shape, generator=generator) * 0.3 for shape in shapes]
+                with open(inputs, "wb") as f:
+                    for values in p:
+                        f.write(values.double().numpy().tobytes())
+                self.worker.stdin.write(f"autocast {name} {inputs} {outputs}\n")
+                self.worker.stdin.flush()
+                dtypes = self.worker.stdout.readline().split()
+                theirs = autocast_results(dtype, p)
+                names = {torch.float32: "Float", torch.bfloat16: "BFloat16", torch.float16: "Half"}
+                self.assertEqual(dtypes, [names[each.dtype] for each in theirs])
+                self.assertEqual(set(dtypes), {"Float", names[dtype]})
+                with open(outputs, "rb") as f:
+                    ours = torch.frombuffer(bytearray(f.read()), dtype=torch.float64)
+                theirs += [each.grad for each in p[:5]]
+                parts = ours.split([each.numel() for each in theirs])
+                for i, (a, b) in enumerate(zip(parts, theirs, strict=True)):
+                    self.assertTrue(torch.equal(a, b.detach().double().flatten()), f"tensor {i}: {a}, PyTorch's {b}")
+
+    def test_over_the_buckets_of_ddp_and_overflows_there(self):
+        scaler = torch.amp.GradScaler("cpu", growth_interval=2)
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([parameter], lr=0.1)
+        expected = []
+        for letter in ".i...i..ii..":
+            scaler.scale((parameter * float("inf" if letter == "i" else "1")).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            state = scaler.state_dict()
+            expected += [state["scale"], state["_growth_tracker"]]
         for world in (1, 2, 4):
             with self.subTest(world=world):
-                self.run_ranks(world, [WORKER, "ddp"])
+                for output in self.run_ranks(world, [WORKER, "ddp"]):
+                    line, = (line for line in output.splitlines() if line.startswith("scaler "))
+                    self.assertEqual([float(word) for word in line.split()[1:]], expected)
 
 
 if __name__ == "__main__":
