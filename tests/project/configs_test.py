@@ -122,6 +122,22 @@ class TomlFile(Scratch):
         codes, output = self.run_with(self.with_key("token_file", text).replace("/etc/ddprun/token", path))
         self.assertEqual(codes, [2, 2], output)
 
+    def test_tls_files(self):
+        text = self.with_key("hosts", read("ddprun.toml"))
+        for host in self.hosts:
+            text = text.replace(host.name, host.address)
+        certs = os.path.join(self.directory, "certs")
+        subprocess.run([os.path.join(BIN, "ddprunctl"), "make-certs", certs, self.hosts[0].address],
+                       check=True, capture_output=True, timeout=60)
+        for key, shipped, made in (("tls_ca", "/etc/ddprun/ca.pem", "ca.pem"),
+                                   ("tls_cert", "/etc/ddprun/node.pem", "server.pem"),
+                                   ("tls_key", "/etc/ddprun/node.key", "server.key")):
+            text = self.with_key(key, text).replace(shipped, os.path.join(certs, made))
+        codes, output = self.run_with(text)
+        self.assertEqual(codes, [0, 0], output)
+        codes, output = self.run_with(text.replace(os.path.join(certs, "ca.pem"), "/nowhere/ca.pem"))
+        self.assertEqual(codes, [2, 2], output)
+
     def test_options_by_their_names(self):
         text = self.with_key("hang_action", self.with_key("max_restarts", read("ddprun.toml")))
         self.write("ddprun/ddprun.toml", text)
@@ -136,7 +152,8 @@ class TomlFile(Scratch):
 
     def test_every_key_is_covered(self):
         self.assertEqual(re.findall(r"^#(\w+) = ", read("ddprun.toml"), flags=re.M),
-                         ["max_restarts", "hang_action", "rdzv_endpoint", "hosts", "token_file", "topology", "preflight"])
+                         ["max_restarts", "hang_action", "rdzv_endpoint", "hosts", "token_file",
+                          "tls_ca", "tls_cert", "tls_key", "topology", "preflight"])
 
 
 class SystemdUnit(Scratch):

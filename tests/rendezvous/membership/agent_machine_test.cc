@@ -193,7 +193,7 @@ TEST_CASE("AgentMachine: every wait of its own has a deadline") {
 }
 
 TEST_CASE(
-    "AgentMachine: what is said of ranks is not kept: a healthy rendezvous confirms nothing") {
+    "AgentMachine: of what is said of ranks the last step times alone are kept, and said again") {
   Node node;
   node.run();
   node(agent_event::WorkersRunning{1});
@@ -207,9 +207,10 @@ TEST_CASE(
   node.actions.clear();
   node.welcome();
   CHECK(node.said<WorkersRunning>() != nullptr);
+  CHECK(node.said<StepTimes>() != nullptr);
   CHECK(std::count_if(node.actions.begin(), node.actions.end(), [](const AgentAction& action) {
           return std::holds_alternative<agent_action::Send>(action);
-        }) == 1);
+        }) == 2);
 }
 
 TEST_CASE("AgentMachine: warned before any rendezvous took it in, it ends with 75 or 124") {
