@@ -20,6 +20,8 @@ constexpr milliseconds kIdleInterval{100};    // NCCL's asynchronous errors come
 constexpr milliseconds kStoreTimeout{2'000};  // a question and its answer, with the connection
 constexpr int kMostLeftBehind = 3;            // connections whose store did not answer
 
+Deadline earlier(Deadline one, Deadline other) { return one.at() < other.at() ? one : other; }
+
 }  // namespace
 
 // A connection to the store, made when it is first needed. One thread at a time.
@@ -85,7 +87,7 @@ void Watchdog::look() {
   if (!oldest || failure_->is_set()) return;
   if (oldest->deadline().expired()) {
     const auto since = Clock::now();
-    failure_->set(timed_out(*oldest), since);
+    failure_->set(timed_out(*oldest, end_of_telling(since)), since);
     return;
   }
   check_peers(*oldest);
@@ -132,23 +134,25 @@ void Watchdog::check_peers(const Operation& oldest) {
   next_peer_check_ = now + options_.peer_check_interval;
   // Second owner: the call, which may be left behind.
   const auto notice = std::make_shared<std::optional<PeerNotice>>();
-  if (ask({}, [notice](PeerBoard& board) { *notice = board.gave_up(); })) return;
+  const auto look = [notice](PeerBoard& board) { *notice = board.gave_up(); };
+  if (ask(Deadline::after(store_limit()), look)) return;
   if (!*notice) return;
   failure_->set(Error(ErrorCode::kPeerLost,
                       "rank " + std::to_string(options_.rank) + ": " + oldest.name() + ": rank " +
                           std::to_string((*notice)->rank) + " gave up: " + (*notice)->reason));
 }
 
-Error Watchdog::timed_out(const Operation& oldest) {
+Error Watchdog::timed_out(const Operation& oldest, Deadline latest) {
   std::string message = "rank " + std::to_string(options_.rank) + ": " + oldest.name() +
                         " did not end within " + std::to_string(oldest.timeout().count()) + " ms";
   if (!options_.connect_store) return {ErrorCode::kTimeout, message};
   // Second owner: the call, which may be left behind.
   const auto missing = std::make_shared<std::vector<int>>();
   const auto grace = options_.missing_ranks_grace;
-  const auto problem = ask(grace, [missing, grace, seq = oldest.seq()](PeerBoard& board) {
+  const auto limit = earlier(Deadline::after(grace + store_limit()), latest);
+  const auto problem = ask(limit, [missing, grace, latest, seq = oldest.seq()](PeerBoard& board) {
     board.post_waiting(seq);
-    const auto deadline = Deadline::after(grace);
+    const auto deadline = earlier(Deadline::after(grace), latest);
     *missing = board.not_waiting(seq);
     // The others' deadlines pass at about the same time as ours.
     while (!missing->empty() && !deadline.expired()) {
@@ -172,7 +176,8 @@ void Watchdog::tell_peers() {
   // came from the board, the first notice stays.
   const auto error = failure_->get();
   if (!error) return;
-  ask({}, [what = std::string(error->what())](PeerBoard& board) { board.post_gave_up(what); });
+  ask(earlier(Deadline::after(store_limit()), end_of_telling(failed_since())),
+      [what = std::string(error->what())](PeerBoard& board) { board.post_gave_up(what); });
 }
 
 void Watchdog::tell_recorder() {
@@ -180,9 +185,14 @@ void Watchdog::tell_recorder() {
   if (!error || !options_.progress || !last_oldest_) return;
   const auto waited =
       std::chrono::duration_cast<milliseconds>(Clock::now() - last_oldest_->started());
-  options_.progress->operation_failed(last_oldest_->facts(), *error, missing_, options_.size,
-                                      waited);
+  // Who listens may hang, in a file system for example.
+  const auto tell = [progress = options_.progress, facts = last_oldest_->facts(), error = *error,
+                     missing = missing_, size = options_.size,
+                     waited] { progress->operation_failed(facts, error, missing, size, waited); };
   last_oldest_.reset();
+  const auto limit = Deadline::after(end_of_abort().remaining() / 2);
+  if (returns_before(earlier(limit, end_of_telling(failed_since())), tell)) return;
+  log_warning("rank ", options_.rank, ": the flight recorder was not written in time");
 }
 
 void Watchdog::end() {
@@ -202,11 +212,26 @@ void Watchdog::end() {
   if (failed || !ended_well_) bound_exit(options_.exit_timeout);
 }
 
-Deadline Watchdog::end_of_abort() const {
-  return Deadline(failure_->since().value_or(Clock::now()) + options_.abort_timeout);
+milliseconds Watchdog::store_limit() const {
+  return std::min(kStoreTimeout, options_.abort_timeout / 4);
 }
 
-std::optional<std::string> Watchdog::ask(milliseconds pause, std::function<void(PeerBoard&)> call) {
+milliseconds Watchdog::for_abort() const { return options_.abort_timeout / 4; }
+
+Clock::time_point Watchdog::failed_since() const {
+  return failure_->since().value_or(Clock::now());
+}
+
+Deadline Watchdog::end_of_telling(Clock::time_point since) const {
+  return Deadline(since + (options_.abort_timeout - for_abort()));
+}
+
+Deadline Watchdog::end_of_abort() const {
+  // The later one where this process was stopped, or had no CPU.
+  return Deadline(std::max(failed_since() + options_.abort_timeout, Clock::now() + for_abort()));
+}
+
+std::optional<std::string> Watchdog::ask(Deadline deadline, std::function<void(PeerBoard&)> call) {
   if (!talk_ || !options_.connect_store) return "it is gone";
   // Second owner: the call, which may be left behind.
   const auto problem = std::make_shared<std::string>();
@@ -223,8 +248,7 @@ std::optional<std::string> Watchdog::ask(milliseconds pause, std::function<void(
       log_debug("rank ", options.rank, ": the store: ", error.what());
     }
   };
-  const auto limit = std::min(kStoreTimeout, options_.abort_timeout / 4);
-  const bool returned = returns_before(Deadline::after(pause + limit), body);
+  const bool returned = returns_before(deadline, body);
   if (returned && problem->empty()) return std::nullopt;
   talk_.reset();
   if (returned) return *problem;

@@ -52,17 +52,22 @@ class Watchdog {
   void look();  // one round of checks; sets failure_ where something is wrong
   void check_async_error();
   void check_peers(const Operation& oldest);
-  Error timed_out(const Operation& oldest);
+  Error timed_out(const Operation& oldest, Deadline latest);
   void tell_peers();     // why this rank ended
-  void tell_recorder();  // likewise
+  void tell_recorder();  // likewise; half of what is left for it
   void end();
-  Deadline end_of_abort() const;  // counted from the failure
+  // A failure's time: whatever is told to others ends a quarter of abort_timeout before the rest,
+  // which is kept for the abort.
+  std::chrono::milliseconds for_abort() const;
+  std::chrono::milliseconds store_limit() const;  // 2 s, or a quarter of abort_timeout
+  Clock::time_point failed_since() const;         // now where nothing failed
+  Deadline end_of_telling(Clock::time_point since) const;
+  Deadline end_of_abort() const;
   std::shared_ptr<Operation> oldest_pending();
-  // Why the store gave no answer within 2 s, or a quarter of abort_timeout, and what `call` pauses;
-  // nullopt: it did. A broken connection isn't used again, one that hangs is left behind and made
-  // anew a few times. `call` owns all that it touches.
-  std::optional<std::string> ask(std::chrono::milliseconds pause,
-                                 std::function<void(PeerBoard&)> call);
+  // Why the store gave no answer before the deadline; nullopt: it did. A broken connection isn't
+  // used again, one that hangs is left behind and made anew a few times. `call` owns all that it
+  // touches.
+  std::optional<std::string> ask(Deadline deadline, std::function<void(PeerBoard&)> call);
 
   // Constant after construction.
   const std::shared_ptr<NcclApi> nccl_;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of an nccl communicator and its end, with every failure of them injected into the fake.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <barrier>
 #include <cstdlib>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "tests/support/catch.h"
+#include "tests/support/forked_child.h"
 #include "tests/support/log_lines.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
 
@@ -222,23 +223,15 @@ TEST_CASE("NcclCommunicator: an abort that hangs is reported at its deadline") {
   rig.fake_cuda->forget_live_objects();  // stream and events were left alone on purpose
 }
 
-// A child process that forks, joins alone and lives on in `child`; the status that it ended with,
-// and how long it took.
+// A child process that joins alone and lives on in `child`; the status that it ended with, and how
+// long it took.
 std::pair<int, milliseconds> run_child(const std::function<void(Rig&, NcclOptions&)>& child) {
-  const auto begun = std::chrono::steady_clock::now();
-  const pid_t pid = ::fork();
-  REQUIRE(pid >= 0);
-  if (pid == 0) {
+  const ChildEnd end = run_forked([&] {
     Rig* const rig = new Rig;  // whose checks are not for a process that is left in the middle
     NcclOptions options = rig->options(0, 1);
     child(*rig, options);
-    ::_exit(1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(pid, &status, 0) == pid);
-  REQUIRE(WIFEXITED(status));
-  const auto took = std::chrono::steady_clock::now() - begun;
-  return {WEXITSTATUS(status), std::chrono::duration_cast<milliseconds>(took)};
+  });
+  return {end.status, end.took};
 }
 
 // Whatever is asked of it never comes back, whatever time-out it has.
@@ -288,7 +281,7 @@ TEST_CASE("NcclCommunicator: with a hung store and a hung abort the process is g
     std::exit(3);  // not reached
   });
   CHECK(status == 75);
-  CHECK(took < milliseconds(15'000));
+  CHECK(took < milliseconds(3'000));
 }
 
 TEST_CASE("NcclCommunicator: destroy, freeing and exit handlers that hang: the process goes") {
@@ -324,22 +317,113 @@ TEST_CASE("NcclCommunicator: after a failure an exit handler that hangs is not w
 }
 
 TEST_CASE("NcclCommunicator: by default a hung abort ends the process with status 75") {
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    Rig rig;
-    NcclOptions options = rig.options(0, 1);
+  const auto [status, took] = run_child([&](Rig& rig, NcclOptions& options) {
     options.abort_timeout = milliseconds(50);
     auto comm = rig.join(options);
     rig.fake->hang_aborts();
     comm->abort("enough");
     comm.reset();
-    ::_exit(1);
+  });
+  CHECK(status == 75);
+}
+
+// Who listens to failures, and does not come back from it for 20 s, or until this is gone.
+class HungListener {
+ public:
+  explicit HungListener(NcclOptions& options) : progress_(std::make_shared<WorkerProgress>()) {
+    options.progress = progress_;
+    progress_->on_operation_failed([this, end = end_.get_future().share()](const auto&) {
+      called_ = true;
+      end.wait_for(std::chrono::seconds(20));
+    });
   }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 75);
+  ~HungListener() {
+    end_.set_value();
+    progress_->on_operation_failed(nullptr);  // waits for the call
+  }
+  HungListener(const HungListener&) = delete;
+  HungListener& operator=(const HungListener&) = delete;
+  bool was_called() const { return called_; }
+
+ private:
+  std::promise<void> end_;
+  std::atomic<bool> called_{false};
+  const std::shared_ptr<WorkerProgress> progress_;
+};
+
+TEST_CASE("NcclCommunicator: a flight recorder that hangs leaves the abort its time") {
+  Rig rig;
+  LogLines log;
+  rig.run(2, [&](NcclOptions options) {
+    if (options.rank == 1) {
+      rig.join(options);
+      return;
+    }
+    options.blocking_wait = true;
+    options.abort_timeout = milliseconds(1'000);
+    options.on_hung_abort = [](std::string_view message) {
+      throw std::runtime_error(std::string(message));
+    };
+    HungListener listener(options);
+    auto comm = rig.join(options);
+    CallOptions call;
+    call.timeout = milliseconds(50);
+    const Error error = error_of([&] { comm->barrier(call); });
+    expect(error.code() == ErrorCode::kTimeout, error.what());
+    const auto begin = std::chrono::steady_clock::now();
+    comm.reset();
+    expect(std::chrono::steady_clock::now() - begin < milliseconds(10'000), "in its time");
+    expect(listener.was_called(), "somebody listened");
+    expect(rig.fake->num_aborts() >= 1, "the abort was called");
+  });
+  CHECK(!log.await("rank 0: the flight recorder was not written in time").empty());
+}
+
+TEST_CASE("NcclCommunicator: store and flight recorder hang: the abort is called, and ends it") {
+  const auto [status, took] = run_child([&](Rig& rig, NcclOptions& options) {
+    options.abort_timeout = milliseconds(1'000);
+    options.missing_ranks_grace = milliseconds(2'000);  // the whole of it, if it were let
+    options.exit_timeout = milliseconds(100);
+    options.blocking_wait = true;
+    options.connect_store = [] { return std::make_unique<HungStore>(); };
+    options.on_hung_abort = [](std::string_view) { ::_exit(75); };
+    auto* const listener = new HungListener(options);
+    auto comm = rig.join(options);
+    rig.fake->hang_next(0, "all_reduce");  // until the abort
+    DeviceArray array(rig, nullptr, options.device, DType::kFloat32, 4);
+    CallOptions call;
+    call.timeout = milliseconds(50);
+    error_of([&] { comm->all_reduce(array.view(), ReduceOp::kSum, call); });
+    comm.reset();
+    ::_exit(listener->was_called() && rig.fake->num_aborts() == 1 ? 3 : 4);
+  });
+  CHECK(status == 3);
+  CHECK(took < milliseconds(10'000));
+}
+
+TEST_CASE("NcclCommunicator: an abort that hangs had the time that the message says") {
+  const auto [status, took] = run_child([&](Rig& rig, NcclOptions& options) {
+    options.abort_timeout = milliseconds(1'000);
+    options.blocking_wait = true;
+    options.connect_store = [] { return std::make_unique<HungStore>(); };
+    options.on_hung_abort = [](std::string_view message) {
+      const std::string before = "ncclCommAbort did not return within ";
+      const std::string text(message);
+      const auto at = text.find(before);
+      const int waited = at == text.npos ? -1 : std::atoi(text.c_str() + at + before.size());
+      ::_exit(waited >= 125 && waited <= 1'000 ? 3 : 4);  // an eighth of the whole, or more
+    };
+    new HungListener(options);
+    auto comm = rig.join(options);
+    rig.fake->hang_aborts();
+    rig.fake->hang_next(0, "all_reduce");
+    DeviceArray array(rig, nullptr, options.device, DType::kFloat32, 4);
+    CallOptions call;
+    call.timeout = milliseconds(50);
+    error_of([&] { comm->all_reduce(array.view(), ReduceOp::kSum, call); });
+    comm.reset();
+  });
+  CHECK(status == 3);
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A child process for what ends the process.
+#pragma once
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+
+#include "common/child_pidfd.h"
+#include "common/clock.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::test {
+
+struct ChildEnd {
+  int status = -1;  // −1: a signal ended it
+  std::chrono::milliseconds took{0};
+};
+
+// Forks; the child runs `body`, with status 1 where that returns. One that is still there after
+// `limit` is killed.
+inline ChildEnd run_forked(const std::function<void()>& body,
+                           std::chrono::seconds limit = std::chrono::seconds(60)) {
+  const auto begun = Clock::now();
+  const pid_t pid = ::fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    body();
+    ::_exit(1);
+  }
+  const UniqueFd pidfd = open_child_pidfd(pid, "the child");
+  pollfd end{pidfd.get(), POLLIN, 0};
+  if (::poll(&end, 1, Deadline::after(limit).poll_timeout_ms()) != 1) ::kill(pid, SIGKILL);
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+          std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun)};
+}
+
+}  // namespace ddprun::test
