@@ -83,7 +83,7 @@ TEST_CASE("HTTP proof: another token, and headers that are none") {
                                  std::string(good.size(), 'x')}) {
     CHECK_THAT(talk.door.check(bad, kJobs, talk.now).reason, Contains("no proof of the token"));
   }
-  for (const std::string& bad : {"", "Basic realm=x", "DDPRUN-HMAC 1 ", "DDPRUN-HMAC 2 00"}) {
+  for (const char* bad : {"", "Basic realm=x", "DDPRUN-HMAC 1 ", "DDPRUN-HMAC 2 00"}) {
     CHECK_THROWS_WITH(talk.client.answer(bad, kJobs), Contains("can't be read"));
   }
 }
