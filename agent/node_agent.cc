@@ -51,16 +51,22 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
             if (!taken_in_ && events_.unreached) events_.unreached(why);
           },
           options_.security),
-      store_(io),
+      store_(io, store_sender()),
       failure_details_(options_.environment.num_workers,
                        options_.workers.output.has_files() ? &console.log_writer() : nullptr),
       timer_(io) {
+  link_.on_binary([this](std::string_view message) { store_.received(message); });
   const OutputOptions& output = options_.workers.output;
   if (!output.has_files()) return;
   logs_ = std::make_shared<LogTree>(output.log_dir, options_.environment.run_id);
 }
 
 NodeAgent::~NodeAgent() = default;
+
+std::function<void(std::string)> NodeAgent::store_sender() {
+  if (options_.machine.join.settings.store != membership::StoreMode::kProxy) return nullptr;
+  return [this](std::string message) { link_.send_binary(std::move(message)); };
+}
 
 void NodeAgent::start() {
   boost::asio::post(io_, [this] { handle(event::Start{}); });
@@ -156,13 +162,17 @@ void NodeAgent::handle(membership::AgentEvent event) { runner_.handle(std::move(
 
 void NodeAgent::heard(const membership::AgentEvent& link_event) {
   reached_ = reached_ || std::holds_alternative<event::LinkUp>(link_event);
+  bool is_welcome = false;
+  if (std::holds_alternative<event::LinkDown>(link_event)) store_.unlinked();
   if (const auto* heard = std::get_if<event::LinkMessage>(&link_event)) {
     const auto& message = heard->envelope.message;
     const auto* refused = std::get_if<membership::Refused>(&message);
-    taken_in_ |= std::holds_alternative<membership::Welcome>(message);
+    is_welcome = std::holds_alternative<membership::Welcome>(message);
+    taken_in_ |= is_welcome;
     if (refused != nullptr && refused->again) taken_in_ = round_ != 0;
   }
   handle(link_event);
+  if (is_welcome) store_.linked();
 }
 
 void NodeAgent::perform(const membership::AgentAction& todo) {

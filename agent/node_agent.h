@@ -91,6 +91,7 @@ class NodeAgent {
   std::vector<std::string> flight_recorders() const { return failure_details_.flight_recorders(); }
 
  private:
+  std::function<void(std::string)> store_sender();
   void handle(membership::AgentEvent event);
   void heard(const membership::AgentEvent& link_event);
   void perform(const membership::AgentAction& action);

@@ -2,6 +2,7 @@
 #include "agent/round_store.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -29,12 +30,13 @@ UniqueFd listen_anywhere(std::uint16_t port) {
 
 }  // namespace
 
-RoundStore::RoundStore(boost::asio::io_context& io) : io_(io), patience_(io) {}
+RoundStore::RoundStore(boost::asio::io_context& io, std::function<void(std::string)> send)
+    : io_(io), send_(std::move(send)), patience_(io) {}
 RoundStore::~RoundStore() = default;
 
 std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
   listener_.reset();
-  if (!next_server_) {
+  if (!next_server_ && !send_) {
     store::StoreServerOptions options;
     options.name = "the round's store";
     next_server_ = std::make_unique<store::StoreServer>(io_, std::move(options));
@@ -53,9 +55,34 @@ std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
 }
 
 void RoundStore::serve(std::uint64_t round) {
+  if (send_) return serve_proxy(round);
   server_ = std::move(next_server_);
   server_->listen(std::move(listener_));
   round_ = round;
+}
+
+void RoundStore::serve_proxy(std::uint64_t round) {
+  store::StoreServerOptions options;
+  options.name = "the store's proxy";
+  options.only_user = ::geteuid();
+  proxy_ = std::make_unique<store::StoreProxy>(io_, std::move(options), round, send_);
+  proxy_->listen(std::move(listener_));
+  if (is_linked_) proxy_->linked();
+  round_ = round;
+}
+
+void RoundStore::linked() {
+  is_linked_ = true;
+  if (proxy_) proxy_->linked();
+}
+
+void RoundStore::unlinked() {
+  is_linked_ = false;
+  if (proxy_) proxy_->unlinked();
+}
+
+void RoundStore::received(std::string_view message) {
+  if (proxy_) proxy_->received(message);
 }
 
 void RoundStore::when_unused(std::chrono::milliseconds limit, std::function<void()> unused) {
@@ -64,6 +91,7 @@ void RoundStore::when_unused(std::chrono::milliseconds limit, std::function<void
     patience_.cancel();
     if (unused_) std::exchange(unused_, nullptr)();
   };
+  // A proxy is of use to this node's workers alone, and they have gone.
   patience_.expires_after(server_ ? limit : std::chrono::milliseconds{0});
   patience_.async_wait([say](const boost::system::error_code& error) {
     if (!error) say();
@@ -72,7 +100,9 @@ void RoundStore::when_unused(std::chrono::milliseconds limit, std::function<void
 }
 
 void RoundStore::close(std::uint64_t round) {
-  if (round == round_) server_.reset();
+  if (round != round_) return;
+  server_.reset();
+  proxy_.reset();
 }
 
 }  // namespace ddprun::agent

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store of the current round on this node, and the listener for the next one: bound before it
-// is announced, so that no port is ever looked for twice. io thread only.
+// The store of the current round on this node, or the node's proxy of it, and the listener for the
+// next one: bound before it is announced, so that no port is ever looked for twice. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -10,15 +10,18 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/unique_fd.h"
+#include "rendezvous/store_server/store_proxy.h"
 #include "rendezvous/store_server/store_server.h"
 
 namespace ddprun::agent {
 
 class RoundStore {
  public:
-  explicit RoundStore(boost::asio::io_context& io);
+  // With `send` what is served is a proxy of the store in the rendezvous: it takes one message.
+  explicit RoundStore(boost::asio::io_context& io, std::function<void(std::string)> send = nullptr);
   ~RoundStore();
 
   // Listens for the next round; an unused listener from before is closed. An empty address means
@@ -36,17 +39,27 @@ class RoundStore {
   // after `limit`, or soon when none is served. Not after close() or destruction.
   void when_unused(std::chrono::milliseconds limit, std::function<void()> unused);
 
+  // For a proxy: the connection to the rendezvous, and what comes over it (store_proxy.h).
+  void linked();
+  void unlinked();
+  void received(std::string_view message);
+
   // Closes the key space of `round`; another round's is left alone.
   void close(std::uint64_t round);
 
  private:
+  void serve_proxy(std::uint64_t round);
+
   boost::asio::io_context& io_;
   UniqueFd listener_;        // for the next round
   UniqueFd fixed_listener_;  // kept while a port was asked for by number
   std::uint16_t fixed_port_ = 0;
+  const std::function<void(std::string)> send_;  // empty: the store is here
+  std::unique_ptr<store::StoreProxy> proxy_;     // of round_
+  bool is_linked_ = false;
   std::unique_ptr<store::StoreServer> server_;
   std::unique_ptr<store::StoreServer> next_server_;  // empty, for listener_
-  std::uint64_t round_ = 0;                          // of server_
+  std::uint64_t round_ = 0;                          // of server_, or of proxy_
   boost::asio::steady_timer patience_;
   std::function<void()> unused_;
 };

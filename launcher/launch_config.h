@@ -45,6 +45,8 @@ struct LaunchConfig {
   std::string master_addr;
   std::optional<std::uint16_t> master_port;
   std::string token_file;  // nodes prove to each other that they have its content; empty: needn't
+  // nullopt: proxy where a token or TLS is given, else direct.
+  std::optional<membership::StoreMode> store;
   security::TlsFiles tls;  // of the connections to the rendezvous; none: without TLS
   std::string local_addr;  // what peers are told to reach this node by
   std::string topology;    // "pod1.rack7": where this node stands

@@ -179,7 +179,6 @@ void find_rendezvous(Preparation& result, const std::vector<ConfigFile>& files) 
   if (!discovery.note.empty()) result.notes.push_back(discovery.note);
 }
 
-// With fixed ranks the workers' store is on the rendezvous' own port, which serves none then.
 void read_secrets(Preparation& result) {
   JobPlan& plan = result.plan;
   const LaunchConfig& config = plan.config;
@@ -195,12 +194,13 @@ void read_secrets(Preparation& result) {
   } catch (const Error& error) {
     result.problems.emplace_back(error.what());
   }
-  if (plan.rendezvous.mode == RendezvousMode::kStatic) {
-    result.problems.push_back(
-        std::string(config.token_file.empty() ? "--tls-ca" : "--token-file") +
-        " with --master-addr or --rdzv-backend=static: workers meet on the rendezvous' "
-        "own port then, which is closed to them; give --rdzv-endpoint in place of it "
-        "(--node-rank works with both)");
+  const char* secret = config.token_file.empty() ? "--tls-ca" : "--token-file";
+  if (config.store == membership::StoreMode::kDirect) {
+    result.problems.push_back(concat("--store=direct with ", secret,
+                                     ": everybody who reaches node rank 0 could use the workers' "
+                                     "store; leave --store out, or give --store=proxy"));
+  } else if (!config.store) {
+    plan.config.store = membership::StoreMode::kProxy;
   }
 }
 

@@ -15,6 +15,7 @@ constexpr char kMasterAddr[] = "<node rank 0's address>";
 membership::JobState job_state(const RoundKnowledge& knowledge) {
   membership::JobState job;
   job.settings.rdzv_backend = knowledge.is_static ? membership::kStaticBackend : "c10d";
+  if (knowledge.is_proxied) job.settings.store = membership::StoreMode::kProxy;
   for (std::size_t rank = 0; rank < knowledge.nodes.size(); ++rank) {
     membership::Node& node = job.nodes.add(rank);
     node.join.num_workers = knowledge.nodes[rank].num_workers;
@@ -28,6 +29,7 @@ membership::JobState job_state(const RoundKnowledge& knowledge) {
 void say_unknown_addresses(const RoundKnowledge& knowledge, membership::StartRound& round) {
   if (round.node_addr.empty()) round.node_addr = kOwnAddr;
   if (round.master_node_addr.empty()) round.master_node_addr = kMasterAddr;
+  if (knowledge.is_proxied) return;
   if (knowledge.is_static) {
     round.master_addr = knowledge.endpoint.host;
     round.master_port = knowledge.endpoint.port;

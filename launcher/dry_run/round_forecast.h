@@ -24,6 +24,7 @@ struct RoundKnowledge {
   bool num_nodes = true;            // so many nodes will meet
   bool num_workers = true;          // of each node
   bool is_static = false;           // MASTER_ADDR and MASTER_PORT are `endpoint`
+  bool is_proxied = false;          // MASTER_ADDR is this node's proxy
   Endpoint endpoint;
   std::uint16_t store_port = 0;  // else MASTER_PORT; 0: any free one
 };

@@ -3,6 +3,7 @@
 
 #include "launcher/options/parse_value.h"
 #include "launcher/options/rdzv_conf.h"
+#include "rendezvous/membership/store_mode.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -11,6 +12,11 @@ std::string set_node_rank(const std::string& value, LaunchConfig& config) {
   constexpr int kMost = 1'000'000;
   config.node_rank = parse_number(value, kMost);
   return config.node_rank ? "" : "wants a number from 0 to " + std::to_string(kMost);
+}
+
+std::string set_store(const std::string& value, LaunchConfig& config) {
+  config.store = membership::store_mode_named(value);
+  return config.store ? "" : "must be direct or proxy";
 }
 
 std::string set_master_port(const std::string& value, LaunchConfig& config) {
@@ -58,6 +64,10 @@ std::vector<Option> meeting_options() {
       {"node-rank", "N", "", "this node's rank; binding with --master-addr", kGroup, set_node_rank},
       {"master-addr", "HOST", "", "address of node rank 0", kGroup, set_master_addr, 0, true},
       {"master-port", "PORT", "", "port on node rank 0 (29500)", kGroup, set_master_port, 0, true},
+      {"store", "direct|proxy", "",
+       "where the workers' store is: at node rank 0, or in the rendezvous, reached through each "
+       "node's ddprun; proxy where --token-file or TLS is given, else direct",
+       kGroup, set_store},
       {"token-file", "PATH", "",
        "only nodes that have this file's content (16 bytes or more) can join; mode 600", kGroup,
        nonempty_text_to(&C::token_file)},

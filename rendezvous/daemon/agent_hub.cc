@@ -33,6 +33,11 @@ std::string numeric(const asio::ip::address& address) {
 AgentHub::AgentHub(asio::io_context& io, Options options)
     : options_(std::move(options)),
       table_(options_.machine, random_id),
+      stores_(options_.journal != nullptr,
+              [this](ConnectionId id, std::string message) {
+                const auto found = agents_.find(id);
+                if (found != agents_.end()) found->second.frames->send_binary(std::move(message));
+              }),
       tick_timer_(io),
       idle_timer_(io) {}
 
@@ -66,6 +71,7 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames) {
   });
   FrameStream::Handlers handlers;
   handlers.frame = [self, id](std::string_view text) { self->received(id, text); };
+  handlers.binary = [self, id](std::string_view bytes) { self->received_binary(id, bytes); };
   handlers.ping = [self, id](std::string_view payload) {
     self->tell_time(id, payload);
     self->feed(membership::event::Heard{id});
@@ -104,6 +110,32 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   feed(std::move(message));
 }
 
+// Of a store's proxy. No sign of life: pings are.
+void AgentHub::received_binary(ConnectionId id, std::string_view bytes) {
+  if (unjoined_.contains(id)) return drop(id, "a binary frame before its Join");
+  try {
+    stores_.received(id, table_.seat(id), bytes);
+  } catch (const Error& error) {
+    drop(id, error.what());
+  }
+  keep_stores();
+}
+
+// As settle(), for the stores.
+void AgentHub::keep_stores() {
+  auto marks = stores_.take_marks();
+  journal::Batch changes = stores_.take_changes();
+  if (options_.journal == nullptr || (changes.empty() && unkept_.empty())) {
+    return stores_.release(marks);
+  }
+  if (changes.empty() && marks.empty()) return;
+  const auto self = shared_from_this();
+  unkept_.push_back({{}, {[this, marks = std::move(marks)] {
+                       if (!stopped_) stores_.release(marks);
+                     }}});
+  options_.journal->commit(std::move(changes), [self] { self->kept(); });
+}
+
 void AgentHub::refuse(FrameStream& frames, const std::string& reason) {
   membership::Refused refused;
   refused.message = "the rendezvous does not take this node's request: " + reason;
@@ -130,6 +162,8 @@ void AgentHub::drop(ConnectionId id, const std::string& reason) {
 
 void AgentHub::forget(std::unordered_map<ConnectionId, Agent>::iterator agent) {
   unjoined_.erase(agent->first);
+  stores_.closed(agent->first);
+  say_if_stores_unused();
   agents_.erase(agent);
 }
 
@@ -149,6 +183,8 @@ void AgentHub::feed_pending() {
   }
   feeding_ = false;
   if (stopped_) return;
+  stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
+  if (stores_.has_changes()) keep_stores();
   arm_tick();
   check_idle();
 }
@@ -186,7 +222,13 @@ void AgentHub::when_kept(std::function<void()> done) {
 
 void AgentHub::restore(const journal::JournalFile::Content& content) {
   for (const std::string& loss : content.losses) log_error(loss);
-  settle(table_.restore(content.rows, content.clock_shift, Clock::now()));
+  journal::Rows rows = content.rows;
+  stores_.restore(rows, [&](std::uint64_t job, const std::string& why) {
+    log_error("job number ", job, " of the journal is lost: ", why,
+              "; its agents are refused and end with 75");
+    table_.forget_rows(job, rows);
+  });
+  settle(table_.restore(rows, content.clock_shift, Clock::now()));
   feed_pending();
 }
 
@@ -250,6 +292,23 @@ void AgentHub::check_idle() {
   });
 }
 
+void AgentHub::when_stores_unused(std::chrono::milliseconds limit, std::function<void()> done) {
+  stores_unused_ = std::move(done);
+  idle_timer_.expires_after(limit);
+  idle_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (!error && self->stores_unused_) std::exchange(self->stores_unused_, nullptr)();
+  });
+  say_if_stores_unused();
+}
+
+void AgentHub::say_if_stores_unused() {
+  if (!stores_unused_ || stores_.in_use()) return;
+  idle_timer_.cancel();
+  asio::post(tick_timer_.get_executor(), [self = shared_from_this()] {
+    if (self->stores_unused_) std::exchange(self->stores_unused_, nullptr)();
+  });
+}
+
 void AgentHub::stop() {
   stopped_ = true;
   for (const auto& [id, agent] : agents_) agent.frames->close();
@@ -260,6 +319,7 @@ void AgentHub::stop() {
   tick_timer_.cancel();
   idle_timer_.cancel();
   idle_done_ = nullptr;
+  stores_unused_ = nullptr;
   options_.round_started = nullptr;
   options_.job_over = nullptr;
 }

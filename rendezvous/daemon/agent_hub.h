@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "rendezvous/daemon/proxied_stores.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/membership/frame_stream.h"
@@ -46,6 +47,10 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   // Without a time-out the deadlines of the jobs themselves are the limit.
   void when_idle(std::optional<std::chrono::milliseconds> timeout, std::function<void()> done);
 
+  // `done` is called once, from the io context: no agent that carries a store is connected any
+  // more, or `limit` passed.
+  void when_stores_unused(std::chrono::milliseconds limit, std::function<void()> done);
+
   std::vector<membership::JobStatus> status() const { return table_.status(); }
   std::size_t num_agents() const { return agents_.size(); }
 
@@ -67,6 +72,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   };
 
   void received(ConnectionId id, std::string_view text);
+  void received_binary(ConnectionId id, std::string_view bytes);
   void tell_time(ConnectionId id, std::string_view ping);
   static void refuse(membership::FrameStream& frames, const std::string& reason);
   void ended(ConnectionId id, const std::string& reason);
@@ -75,14 +81,17 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
 
   void feed(membership::Event event);
   void feed_pending();
+  void keep_stores();
   void settle(membership::Actions actions);
   void kept();
   void perform(const membership::Action& action);
   void arm_tick();
   void check_idle();
+  void say_if_stores_unused();
 
   Options options_;
   membership::JobTable table_;
+  ProxiedStores stores_;
   boost::asio::steady_timer tick_timer_;
   std::optional<Clock::time_point> armed_for_;
   boost::asio::steady_timer idle_timer_;
@@ -98,6 +107,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   bool feeding_ = false;
   bool stopped_ = false;
   std::function<void()> idle_done_;
+  std::function<void()> stores_unused_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -109,7 +109,10 @@ class Daemon::Impl {
     hub_->when_idle(limit, [this, timeout, done = std::move(done)] {
       if (exit_code_ == 0) return done();
       const bool lost = exit_code_ == static_cast<int>(ExitCode::kRetryable);
-      stores_.when_unused(lost ? std::min(timeout, kWaitAfterLoss) : timeout, done);
+      const auto patience = lost ? std::min(timeout, kWaitAfterLoss) : timeout;
+      hub_->when_stores_unused(patience, [this, patience, done] {
+        stores_.when_unused(patience, done);  // one of the two was never used
+      });
     });
   }
 

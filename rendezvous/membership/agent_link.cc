@@ -87,6 +87,14 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     if (frames_) frames_->send(encode(envelope));
   }
 
+  void on_binary(std::function<void(std::string_view)> on_binary) {
+    on_binary_ = std::move(on_binary);
+  }
+
+  void send_binary(std::string frame) {
+    if (frames_) frames_->send_binary(std::move(frame));
+  }
+
   void set_keep_alive(milliseconds timeout, milliseconds interval) {
     keep_alive_.set(timeout, interval);
     was_welcome_ = has_been_welcome_ = true;
@@ -105,6 +113,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     lookup_door_->io = nullptr;
     on_event_ = nullptr;
     on_failed_attempt_ = nullptr;
+    on_binary_ = nullptr;
   }
 
  private:
@@ -347,6 +356,9 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     // They are dropped when the stream is closed, and so is this ownership.
     const auto self = shared_from_this();
     handlers.frame = [self](std::string_view text) { self->received(text); };
+    if (on_binary_) {
+      handlers.binary = [self](std::string_view bytes) { self->received_binary(bytes); };
+    }
     handlers.pong = [self](std::string_view payload) { self->ponged(payload); };
     handlers.ended = [self](const std::string& reason) { self->down(false, reason); };
     frames_->start(std::move(handlers));
@@ -394,6 +406,14 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
       return;
     }
     emit(agent_event::LinkMessage{std::move(envelope)});
+  }
+
+  void received_binary(std::string_view bytes) {
+    try {
+      on_binary_(bytes);
+    } catch (const Error& error) {
+      down(false, error.what());
+    }
   }
 
   void ponged(std::string_view payload) {
@@ -462,6 +482,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   // io thread only.
   std::function<void(const AgentEvent&)> on_event_;
   std::function<void(const std::string&)> on_failed_attempt_;
+  std::function<void(std::string_view)> on_binary_;  // constant once connect() was called
   asio::io_context& io_;
   const std::shared_ptr<LookupDoor> lookup_door_;  // second owner: a look-up's thread
   asio::steady_timer timer_;                       // back-off, then the attempt's limit
@@ -494,6 +515,10 @@ AgentLink::AgentLink(asio::io_context& io, Endpoint endpoint,
 AgentLink::~AgentLink() { impl_->destroy(); }
 void AgentLink::connect(milliseconds timeout) { impl_->connect(timeout); }
 void AgentLink::send(const AgentEnvelope& envelope) { impl_->send(envelope); }
+void AgentLink::on_binary(std::function<void(std::string_view)> on_binary) {
+  impl_->on_binary(std::move(on_binary));
+}
+void AgentLink::send_binary(std::string frame) { impl_->send_binary(std::move(frame)); }
 void AgentLink::set_keep_alive(milliseconds timeout, milliseconds interval) {
   impl_->set_keep_alive(timeout, interval);
 }

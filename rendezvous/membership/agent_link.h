@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/endpoint.h"
 #include "common/secret.h"
@@ -50,6 +51,12 @@ class AgentLink {
   // Queues one frame. Nothing happens when no connection is open (the machine resends after the
   // next LinkUp). A queue of more than kMaxQueuedBytes that doesn't drain ends the connection.
   void send(const AgentEnvelope& envelope);
+
+  // Binary frames of a store proxy, which the machine has no part in. `on_binary` is called
+  // likewise; it may throw Error(kProtocol), which ends the connection. Empty: a binary frame ends
+  // it.
+  void on_binary(std::function<void(std::string_view)> on_binary);
+  void send_binary(std::string frame);
 
   // From now on pings every `interval`; LinkDown{silence} when no ping sent within the last
   // `timeout` was answered. Counted from the sending of the last answered ping, so that this side

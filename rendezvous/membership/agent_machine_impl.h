@@ -13,6 +13,7 @@
 #include "rendezvous/membership/agent_machine.h"
 #include "rendezvous/membership/channel.h"
 #include "rendezvous/membership/clock_offset.h"
+#include "rendezvous/membership/store_mode.h"
 
 namespace ddprun::membership {
 
@@ -68,7 +69,9 @@ class AgentMachine::Impl {
 
   void on(const agent_event::StoreBound& event);
   void on(const agent_event::StoreBindFailed& event);
-  bool needs_store() const { return !is_static() && bound_port_ == 0 && !binding_; }
+  bool needs_store() const {
+    return !store_is_at_endpoint(join_.settings) && bound_port_ == 0 && !binding_;
+  }
   void bind_store();
 
   // ---- the workers: agent_machine_workers.cc ----
@@ -123,7 +126,6 @@ class AgentMachine::Impl {
 
   // ---- helpers ----
 
-  bool is_static() const { return join_.settings.rdzv_backend == kStaticBackend; }
   static int exit_code(ExitCode code) { return static_cast<int>(code); }
   void emit(AgentAction action) { out_.push_back(std::move(action)); }
   void tell(LogLevel level, std::string text) { emit(agent_action::Tell{level, std::move(text)}); }

@@ -122,7 +122,7 @@ void AgentMachine::Impl::hear(const StartRound& start) {
   workers_ = Workers::kLive;
   prewarmed_ = false;
   Spawn spawn{start};
-  if (is_static()) {
+  if (store_is_at_endpoint(join_.settings)) {
     spawn.round.master_addr = options_.endpoint.host;
     spawn.round.master_port = options_.endpoint.port;
   }

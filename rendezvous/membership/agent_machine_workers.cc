@@ -175,6 +175,11 @@ void AgentMachine::Impl::on(const agent_event::StoreBindFailed& event) {
 
 void AgentMachine::Impl::bind_store() {
   binding_ = true;
+  if (join_.settings.store == StoreMode::kProxy) {
+    bind_address_ = kProxyAddr;
+    emit(BindStore{bind_address_, options_.store_port});
+    return;
+  }
   const bool loopback = local_address_.starts_with("127.") || local_address_ == "::1";
   bind_address_ = join_.advertised_addr;
   if (bind_address_.empty() && !(loopback && join_.settings.max_nodes > 1)) {

@@ -14,6 +14,7 @@
 #include "rendezvous/membership/hang_action.h"
 #include "rendezvous/membership/json_fields.h"
 #include "rendezvous/membership/rank_report_json.h"
+#include "rendezvous/membership/store_mode.h"
 
 namespace ddprun::membership {
 namespace {
@@ -66,6 +67,15 @@ HangAction read_hang_action(const JsonFields& in) {
                                            clean_utf8(name, 32), '"'));
 }
 
+// Agents that know nothing of proxies leave it out.
+StoreMode read_store_mode(const JsonFields& in) {
+  if (!in.has("store")) return StoreMode::kDirect;
+  const std::string name = in.text("store");
+  if (const auto mode = store_mode_named(name)) return *mode;
+  throw Error(ErrorCode::kProtocol,
+              concat("message \"join\": settings: \"store\" is \"", clean_utf8(name, 32), '"'));
+}
+
 void put(json::object& out, const Join& join) {
   out["version"] = join.version;
   out["oldest_version"] = join.oldest_version;
@@ -84,6 +94,7 @@ void put(json::object& out, const Join& join) {
   settings["restart_on_join"] = join.settings.restart_on_join;
   settings["hang_action"] = to_string(join.settings.hang_action);
   settings["rdzv_backend"] = text(join.settings.rdzv_backend);
+  settings["store"] = to_string(join.settings.store);
   out["settings"] = std::move(settings);
   json::object timeouts;
   timeouts["join_ms"] = time_value(join.timeouts.join);
@@ -132,6 +143,7 @@ void get(const JsonFields& in, Join& join) {
   join.settings.restart_on_join = settings.boolean("restart_on_join");
   join.settings.hang_action = read_hang_action(settings);
   join.settings.rdzv_backend = settings.text("rdzv_backend");
+  join.settings.store = read_store_mode(settings);
   const JsonFields timeouts = in.object("timeouts");
   join.timeouts.join = timeouts.time("join_ms");
   join.timeouts.last_call = timeouts.time("last_call_ms");

@@ -140,7 +140,11 @@ std::map<NodeId, StartRound> start_messages(const JobState& job, const std::vect
     start.role_world_size = role_sizes[node.join.role];
     start.node_addr = address_of(node, node, rendezvous);
     start.master_node_addr = address_of(master, node, rendezvous);
-    if (!is_static(job.settings)) {
+    if (job.settings.store == StoreMode::kProxy) {
+      start.master_addr = kProxyAddr;
+      start.master_port = node.join.store_port;
+      start.serve_store = true;
+    } else if (!is_static(job.settings)) {
       start.master_addr = start.master_node_addr;
       start.master_port = master.join.store_port;
       start.serve_store = rank == 0;

@@ -47,13 +47,12 @@ void FrameStream::read_next() {
           self->end(describe_end(error));
           return;
         }
-        if (!self->closing_ && !self->stream_.got_text()) {
-          self->end("it sent a binary frame");
-          return;
-        }
         if (const auto current = self->handlers_) {
+          const bool is_text = self->stream_.got_text();
+          if (!is_text && !current->binary) return self->end("it sent a binary frame");
           const auto data = self->incoming_.cdata();
-          current->frame(std::string_view(static_cast<const char*>(data.data()), data.size()));
+          const std::string_view bytes(static_cast<const char*>(data.data()), data.size());
+          is_text ? current->frame(bytes) : current->binary(bytes);
         }
         if (self->closed_) return;
         self->incoming_.consume(self->incoming_.size());
@@ -61,9 +60,12 @@ void FrameStream::read_next() {
       });
 }
 
-void FrameStream::send(std::string frame) {
+void FrameStream::send(std::string frame) { queue({std::move(frame), false}); }
+void FrameStream::send_binary(std::string frame) { queue({std::move(frame), true}); }
+
+void FrameStream::queue(Frame frame) {
   if (closed_ || closing_) return;
-  outgoing_bytes_ += frame.size();
+  outgoing_bytes_ += frame.bytes.size();
   outgoing_.push_back(std::move(frame));
   if (outgoing_bytes_ > limits_.max_queued_bytes) {
     asio::post(stream_.get_executor(), [self = shared_from_this()] {
@@ -81,7 +83,8 @@ void FrameStream::write_next() {
     return;
   }
   writing_ = true;
-  stream_.async_write(asio::buffer(outgoing_.front()),
+  stream_.binary(outgoing_.front().is_binary);
+  stream_.async_write(asio::buffer(outgoing_.front().bytes),
                       [self = shared_from_this()](boost::system::error_code error, std::size_t) {
                         self->writing_ = false;
                         if (self->closed_) return;
@@ -89,7 +92,7 @@ void FrameStream::write_next() {
                           self->end(describe_end(error));
                           return;
                         }
-                        self->outgoing_bytes_ -= self->outgoing_.front().size();
+                        self->outgoing_bytes_ -= self->outgoing_.front().bytes.size();
                         self->outgoing_.pop_front();
                         self->write_next();
                       });

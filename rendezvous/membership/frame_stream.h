@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One open WebSocket of the control protocol, either side: text frames in, a bounded queue of text
-// frames out, pings. io thread only.
+// One open WebSocket of the control protocol, either side: text frames (control messages) and
+// binary ones (a store proxy's) in, a bounded queue of them out, pings. io thread only.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -28,6 +28,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   // close_when_sent().
   struct Handlers {
     std::function<void(std::string_view text)> frame;
+    std::function<void(std::string_view bytes)> binary;  // empty: a binary frame ends it
     std::function<void(std::string_view payload)> ping;  // the peer pinged; the pong is sent
     std::function<void(std::string_view payload)> pong;
     std::function<void(const std::string& reason)> ended;  // once; the connection is closed
@@ -49,6 +50,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   // Of the next message.
   void limit_messages(std::size_t max_bytes) { stream_.read_message_max(max_bytes); }
   void send(std::string frame);
+  void send_binary(std::string frame);
   // Does nothing while an earlier ping has not left yet.
   void ping(const std::string& payload);
   // A pong that answers no ping by itself; likewise. At most 125 bytes.
@@ -58,7 +60,13 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   void close();
 
  private:
+  struct Frame {
+    std::string bytes;
+    bool is_binary = false;
+  };
+
   void read_next();
+  void queue(Frame frame);
   void write_next();
   void end(const std::string& reason);
 
@@ -66,7 +74,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   Stream stream_;
   boost::asio::steady_timer close_timer_;
   boost::beast::flat_buffer incoming_;
-  std::deque<std::string> outgoing_;  // the first one is being written
+  std::deque<Frame> outgoing_;  // the first one is being written
   std::size_t outgoing_bytes_ = 0;
   std::shared_ptr<const Handlers> handlers_;  // second owner: the call that is under way
   bool started_ = false;

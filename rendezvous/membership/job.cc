@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "rendezvous/membership/formation.h"
 #include "rendezvous/membership/message_facts.h"
+#include "rendezvous/membership/store_mode.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
@@ -208,7 +209,8 @@ void Job::start_round(TimePoint now, Actions& out) {
   log(out, LogLevel::kInfo,
       concat("round ", state_.round, " starts on ", order.size(), " nodes with ", world_size,
              " workers"));
-  out.push_back(action::RoundStarted{state_.run_id, state_.round, is_static(state_.settings)});
+  out.push_back(
+      action::RoundStarted{state_.run_id, state_.round, store_is_at_endpoint(state_.settings)});
   hang_.reset();
   state_.nodes.edit_each([](Node& node) {
     node.step_times.clear();
@@ -340,7 +342,8 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
     }
   });
   for (const NodeId id : gone) erase(id, out);
-  out.push_back(action::JobOver{state_.run_id, verdict.exit_code, is_static(state_.settings)});
+  out.push_back(
+      action::JobOver{state_.run_id, verdict.exit_code, store_is_at_endpoint(state_.settings)});
   state_.verdict = std::move(verdict);
 }
 

@@ -54,6 +54,8 @@ class Job {
   // `other` waits here, too, and may be meant to be this job: tells the nodes that wait.
   void hint_at(const Job& other, Clock::time_point now, Actions& out);
   JobStatus status() const;
+  std::uint64_t number() const { return number_; }
+  std::optional<Seat> seat(ConnectionId connection) const;
 
   // For the journal (job_rows.h).
   void collect_changes(journal::Batch& batch);

@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/exit_codes.h"
 #include "rendezvous/membership/job.h"
+#include "rendezvous/membership/store_mode.h"
 #include "rendezvous/membership/surplus.h"
 #include "rendezvous/membership/verdicts.h"
 
@@ -237,13 +238,20 @@ void Job::check_presence(TimePoint now, Actions& out) {
   }
 }
 
+std::optional<Seat> Job::seat(ConnectionId connection) const {
+  const auto found = by_connection_.find(connection);
+  if (found == by_connection_.end()) return std::nullopt;
+  if (!state_.nodes.at(found->second).node_rank) return std::nullopt;
+  return Seat{number_, found->second, state_.round, state_.settings.store};
+}
+
 void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now, Actions& out) {
   const auto found = state_.nodes.find(id);
   if (found == state_.nodes.end() || ended()) return;
   Node& node = state_.nodes.edit(id);
   const std::string what = concat(describe(node), " was lost: ", how);
   const bool round_live = state_.phase == JobPhase::kRunning || state_.phase == JobPhase::kStopping;
-  const bool serves_store = node.node_rank == 0 && !is_static(state_.settings);
+  const bool serves_store = node.node_rank == 0 && store_is_at_node(state_.settings);
   if (state_.phase == JobPhase::kRunning && node.phase == NodePhase::kSucceeded && !serves_store) {
     log(out, LogLevel::kWarning, what + "; its workers had all finished");
     if (node.connection) {
@@ -298,7 +306,9 @@ void Job::erase(NodeId id, Actions& out) {
   if (found == state_.nodes.end()) return;
   const Node& node = found->second;
   if (node.connection) {
-    out.push_back(action::Close{*node.connection});
+    // Workers that still stop may use the store behind it; the agent closes it after them.
+    const bool carries_store = ended() && state_.settings.store == StoreMode::kProxy;
+    if (!carries_store) out.push_back(action::Close{*node.connection});
     by_connection_.erase(*node.connection);
   }
   if (is_placeable(node)) --num_placeable_;

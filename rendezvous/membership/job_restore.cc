@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "rendezvous/membership/job.h"
 #include "rendezvous/membership/job_rows.h"
+#include "rendezvous/membership/store_mode.h"
 
 namespace ddprun::membership {
 namespace {
@@ -68,7 +69,8 @@ Job::Job(const MachineOptions& options, std::uint64_t number, JobState state, Ti
              " ms to come back"));
   const bool live = state_.phase == JobPhase::kRunning || state_.phase == JobPhase::kStopping;
   if (live) {
-    out.push_back(action::RoundStarted{state_.run_id, state_.round, is_static(state_.settings)});
+    out.push_back(
+        action::RoundStarted{state_.run_id, state_.round, store_is_at_endpoint(state_.settings)});
   }
 }
 
@@ -82,6 +84,14 @@ journal::Batch JobTable::take_changes() {
   journal::Batch batch = std::exchange(erased_, {});
   for (const auto& job : jobs_) job->collect_changes(batch);
   return batch;
+}
+
+void JobTable::forget_rows(std::uint64_t job, journal::Rows& rows) {
+  const std::string prefix = prefix_of(job);
+  for (auto row = rows.lower_bound(prefix); row != rows.end() && row->first.starts_with(prefix);) {
+    erased_.push_back({row->first, std::nullopt});
+    row = rows.erase(row);
+  }
 }
 
 Actions JobTable::restore(const journal::Rows& rows, Clock::duration clock_shift,

@@ -163,6 +163,15 @@ std::optional<Clock::time_point> JobTable::next_deadline() const {
   return next;
 }
 
+std::optional<Seat> JobTable::seat(ConnectionId connection) const {
+  const auto found = connections_.find(connection);
+  return found == connections_.end() ? std::nullopt : found->second->seat(connection);
+}
+
+bool JobTable::has_job(std::uint64_t number) const {
+  return std::ranges::any_of(jobs_, [&](const auto& job) { return job->number() == number; });
+}
+
 std::vector<JobStatus> JobTable::status() const {
   std::vector<JobStatus> all;
   for (const auto& job : jobs_) all.push_back(job->status());

@@ -91,6 +91,14 @@ struct MachineOptions {
   bool journalled = false;  // somebody calls take_changes()
 };
 
+// A node of a job's live round, as a connection's peer.
+struct Seat {
+  std::uint64_t job = 0;  // drawn by the table, never reused
+  std::uint64_t node = 0;
+  std::uint64_t round = 0;
+  StoreMode store = StoreMode::kDirect;
+};
+
 struct NodeStatus {
   std::string host, addr, phase;
   std::optional<int> node_rank;  // in the current round
@@ -140,6 +148,10 @@ class JobTable {
   // When Tick is due; nullopt only when there is no job.
   std::optional<Clock::time_point> next_deadline() const;
 
+  // nullopt: the connection is no member's of a round.
+  std::optional<Seat> seat(ConnectionId connection) const;
+  bool has_job(std::uint64_t number) const;
+
   std::vector<JobStatus> status() const;
   bool idle() const { return jobs_.empty(); }
 
@@ -149,6 +161,8 @@ class JobTable {
   // The jobs of an earlier rendezvous process, from its journal; before the first step. Their
   // agents are expected back. `clock_shift`: what is to be added to the earlier process' times. A
   // job whose rows make no sense is left out and named in a Log, and its rows are erased.
+  // Before restore(): takes a job that can't go on out of them, and has them erased.
+  void forget_rows(std::uint64_t job, journal::Rows& rows);
   Actions restore(const journal::Rows& rows, Clock::duration clock_shift, Clock::time_point now);
 
  private:

@@ -20,6 +20,11 @@ inline constexpr int kOldestProtocolVersion = 1;  // and the oldest
 // silence is taken to be without workers a margin after that.
 inline constexpr std::chrono::milliseconds kFenceGrace{1'000};
 inline constexpr std::chrono::milliseconds kFenceMargin{1'000};
+// Where the workers' store of a round is: at node rank 0's agent, or in the rendezvous, reached
+// through each node's agent (docs/store-proxy.md).
+enum class StoreMode { kDirect, kProxy };
+
+inline constexpr char kProxyAddr[] = "127.0.0.1";   // a node's store proxy, for its workers alone
 inline constexpr char kStaticBackend[] = "static";  // JobSettings::rdzv_backend of fixed ranks
 
 // What is done about a rank that stopped making progress.
@@ -43,6 +48,7 @@ struct JobSettings {
   bool restart_on_join = false;  // a late node re-forms the round at once
   HangAction hang_action = HangAction::kDefault;
   std::string rdzv_backend = "c10d";
+  StoreMode store = StoreMode::kDirect;
 
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
 };
@@ -276,11 +282,11 @@ struct StartRound {
   int role_world_size = 1;
   std::string node_addr;         // this node, as its peers reach it
   std::string master_node_addr;  // node rank 0, as this node reaches it
-  // What workers get as MASTER_ADDR and MASTER_PORT. Static mode: empty and 0; it is the endpoint
-  // that the agent itself was given.
+  // What workers get as MASTER_ADDR and MASTER_PORT: node rank 0's store, or this node's own proxy.
+  // Static mode without proxies: empty and 0; it is the endpoint that the agent itself was given.
   std::string master_addr;
   std::uint16_t master_port = 0;
-  bool serve_store = false;  // this node serves the round's store on its bound listener
+  bool serve_store = false;  // this node serves the round's store, or its proxy, on its listener
 };
 
 // A stop is near: ask the workers to leave at a step boundary that they agree on. The rendezvous

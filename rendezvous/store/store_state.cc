@@ -261,8 +261,13 @@ void StoreState::multi_set(const Request& request) {
 }
 
 void StoreState::list_keys(ConnectionId from) {
-  std::string bytes = integer_bytes(std::ssize(values_));
-  for (const auto& [key, value] : values_) append_vector(key, &bytes);
+  // In an order that does not depend on how the content came about (see each_request).
+  std::vector<std::string_view> keys;
+  keys.reserve(values_.size());
+  for (const auto& [key, value] : values_) keys.push_back(key);
+  std::ranges::sort(keys);
+  std::string bytes = integer_bytes(std::ssize(keys));
+  for (const std::string_view key : keys) append_vector(key, &bytes);
   reply(from, std::move(bytes));
 }
 

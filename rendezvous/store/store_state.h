@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -51,6 +52,12 @@ class StoreState {
   // Forgets the connection's waits. What it stored stays. The replies are for others: a queue's
   // element that had ended its WAIT and was not taken ends the next one's.
   const Outcome& disconnect(ConnectionId connection);
+
+  // Requests that make an empty StoreState into one like this, in their order; the replies to them
+  // were given already. Whose a write was is not known any more: kNobody.
+  using EachRequest = std::function<void(ConnectionId from, const Request& request)>;
+  void each_request(const EachRequest& each) const;
+  static constexpr ConnectionId kNobody = ~ConnectionId{0};
 
   std::size_t num_keys() const { return values_.size(); }
   std::size_t num_waits() const { return num_waits_; }

@@ -62,7 +62,8 @@ class Connection {
   std::size_t accounted_bytes = 0;  // of buffered_bytes(), in the server's sum
   std::uint32_t interest = 0;       // epoll events that it is registered for
   bool closing = false;             // to be closed at the end of the event
-  bool watched = false;             // in the server's list of those that were blocked
+  bool held = false;     // in the server's list of those that the backend has no room for
+  bool watched = false;  // in the server's list of those that were blocked
 
  private:
   struct Output {

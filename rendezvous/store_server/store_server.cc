@@ -16,6 +16,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/store_server/file_limit.h"
+#include "rendezvous/store_server/peer_user.h"
 #include "rendezvous/store_server/store_server_impl.h"
 
 namespace ddprun::store {
@@ -72,7 +73,13 @@ RequestLimits limits_of(const StoreServerOptions& options) {
 // ---- StoreServer ----
 
 StoreServer::StoreServer(boost::asio::io_context& io, StoreServerOptions options)
-    : impl_(std::make_shared<Impl>(io, std::move(options))) {
+    : impl_(std::make_shared<Impl>(io, std::move(options), nullptr)) {
+  raise_file_limit();
+  impl_->start();
+}
+
+StoreServer::StoreServer(boost::asio::io_context& io, StoreServerOptions options, Backend& backend)
+    : impl_(std::make_shared<Impl>(io, std::move(options), &backend)) {
   raise_file_limit();
   impl_->start();
 }
@@ -84,13 +91,19 @@ StoreServerStats StoreServer::stats() const { return impl_->stats(); }
 void StoreServer::when_unused(std::function<void()> unused) {
   impl_->when_unused(std::move(unused));
 }
+void StoreServer::reply(ConnectionId to, std::string_view bytes) { impl_->reply(to, bytes); }
+void StoreServer::refuse(ConnectionId connection, const std::string& reason) {
+  impl_->refuse(connection, reason);
+}
+void StoreServer::resume() { impl_->resume(); }
 
 // ---- events ----
 
-StoreServer::Impl::Impl(boost::asio::io_context& io, StoreServerOptions options)
+StoreServer::Impl::Impl(boost::asio::io_context& io, StoreServerOptions options, Backend* backend)
     : options_(std::move(options)),
       limits_(limits_of(options_)),
-      state_(options_.max_total_bytes),
+      local_(backend ? nullptr : std::make_unique<LocalBackend>(options_.max_total_bytes)),
+      backend_(backend ? *backend : *local_),
       epoll_(io, make_epoll().release()),
       sweep_timer_(io),
       accept_timer_(io),
@@ -138,7 +151,8 @@ void StoreServer::Impl::on_listener(std::size_t index) {
     const int fd = ::accept4(listeners_[index].get(), reinterpret_cast<sockaddr*>(&peer.storage),
                              &peer.length, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-      add_connection(UniqueFd(fd), peer);
+      UniqueFd connection(fd);
+      if (is_welcome(fd)) add_connection(std::move(connection), peer);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -149,6 +163,7 @@ void StoreServer::Impl::on_listener(std::size_t index) {
 }
 
 void StoreServer::Impl::on_readable(Connection& connection) {
+  if (!backend_.has_room()) return hold(connection);
   const ssize_t received = ::recv(connection.fd(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
   if (received < 0) {
     if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) close_later(connection, "");
@@ -207,6 +222,16 @@ void StoreServer::Impl::adopt(UniqueFd connection) {
   add_connection(std::move(connection), peer);
 }
 
+bool StoreServer::Impl::is_welcome(int fd) const {
+  if (!options_.only_user) return true;
+  const auto user = peer_user(fd);
+  if (user == options_.only_user) return true;
+  log_warning(options_.name, ": refused a connection of ",
+              user ? concat("user ", *user) : std::string("a user that the kernel does not name"),
+              ": it is for user ", *options_.only_user, " alone");
+  return false;
+}
+
 void StoreServer::Impl::add_connection(UniqueFd fd, const SocketAddress& peer) {
   const int number = fd.get();
   const auto index = static_cast<std::size_t>(number);
@@ -258,7 +283,7 @@ void StoreServer::Impl::close_marked() {
     buffered_bytes_ -= connections_[index]->accounted_bytes;
     connections_[index].reset();
     --num_connections_;
-    deliver(state_.disconnect(static_cast<ConnectionId>(fd)), nullptr);
+    deliver(backend_.disconnect(static_cast<ConnectionId>(fd)), nullptr);
   }
   if (!accepting_) resume_accepting();
   say_if_unused();
@@ -281,7 +306,9 @@ void StoreServer::Impl::say_if_unused() {
 
 void StoreServer::Impl::update_interest(Connection& connection) {
   // While replies wait, requests wait too: TCP slows the client down.
-  const std::uint32_t interest = connection.blocked() ? EPOLLOUT : EPOLLIN;
+  const std::uint32_t interest = connection.blocked() ? EPOLLOUT
+                                 : connection.held    ? 0
+                                                      : static_cast<std::uint32_t>(EPOLLIN);
   if (connection.closing || interest == connection.interest) return;
   connection.interest = interest;
   epoll_event event =
@@ -294,11 +321,32 @@ void StoreServer::Impl::update_interest(Connection& connection) {
   }
 }
 
+void StoreServer::Impl::hold(Connection& connection) {
+  if (connection.held || connection.closing) return;
+  connection.held = true;
+  held_.push_back(Handle{connection.fd(), connection.generation(), {}});
+  update_interest(connection);
+}
+
+void StoreServer::Impl::resume() {
+  for (const Handle& handle : std::exchange(held_, {})) {
+    Connection* connection = find(handle.fd, handle.generation);
+    if (!connection || connection->closing) continue;
+    connection->held = false;
+    if (!connection->blocked()) {
+      connection->consume_input(consume(*connection, connection->input()));
+    }
+    account(*connection);
+    update_interest(*connection);
+  }
+  close_marked();
+}
+
 void StoreServer::Impl::account(Connection& connection) {
   const std::size_t before = connection.accounted_bytes;
   connection.accounted_bytes = connection.buffered_bytes();
   buffered_bytes_ += connection.accounted_bytes - before;
-  const std::size_t total = buffered_bytes_ + state_.total_bytes();
+  const std::size_t total = buffered_bytes_ + backend_.total_bytes();
   if (connection.accounted_bytes > before && total > options_.max_total_bytes) {
     close_later(connection, concat("the store is full: with what is being received and sent it "
                                    "holds ",
@@ -340,8 +388,8 @@ void StoreServer::Impl::resume_accepting() {
 StoreServerStats StoreServer::Impl::stats() const {
   StoreServerStats stats;
   stats.num_connections = num_connections_;
-  stats.num_keys = state_.num_keys();
-  stats.content_bytes = state_.content_bytes();
+  stats.num_keys = backend_.num_keys();
+  stats.content_bytes = backend_.content_bytes();
   stats.num_requests = num_requests_;
   stats.num_slow_readers = stalled_.size();
   return stats;
@@ -352,6 +400,10 @@ StoreServerStats StoreServer::Impl::stats() const {
 std::size_t StoreServer::Impl::consume(Connection& connection, std::string_view bytes) {
   std::size_t used = 0;
   while (used < bytes.size() && !connection.closing && !connection.blocked()) {
+    if (!backend_.has_room()) {
+      hold(connection);
+      break;
+    }
     const ParseStatus status = connection.parser().parse(bytes.substr(used), &request_);
     if (status == ParseStatus::kNeedMore) break;
     if (status == ParseStatus::kMalformed) {
@@ -359,9 +411,11 @@ std::size_t StoreServer::Impl::consume(Connection& connection, std::string_view 
       close_later(connection, connection.parser().error());
       return used;
     }
-    used += connection.parser().request_bytes();
+    const std::string_view request = bytes.substr(used, connection.parser().request_bytes());
+    used += request.size();
     ++num_requests_;
-    const Outcome& outcome = state_.step(static_cast<ConnectionId>(connection.fd()), request_);
+    const Outcome& outcome =
+        backend_.step(static_cast<ConnectionId>(connection.fd()), request_, request);
     deliver(outcome, &connection);
     if (!outcome.close_reason.empty()) {
       send_gathered(connection, nullptr);
@@ -387,6 +441,20 @@ void StoreServer::Impl::deliver(const Outcome& outcome, Connection* current) {
       if (!other->closing) send(*other, reply.bytes, reply.body);
     }
   }
+}
+
+void StoreServer::Impl::reply(ConnectionId to, std::string_view bytes) {
+  Connection* connection = to < connections_.size() ? connections_[to].get() : nullptr;
+  if (!connection || connection->closing) return;
+  send(*connection, bytes, nullptr);
+  close_marked();
+}
+
+void StoreServer::Impl::refuse(ConnectionId id, const std::string& reason) {
+  Connection* connection = id < connections_.size() ? connections_[id].get() : nullptr;
+  if (!connection) return;
+  close_later(*connection, reason);
+  close_marked();
 }
 
 void StoreServer::Impl::send_gathered(Connection& connection, const SharedValue& body) {

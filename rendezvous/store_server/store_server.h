@@ -2,15 +2,20 @@
 // Serves one c10d key space to any number of connections. io thread only.
 #pragma once
 
+#include <sys/types.h>
+
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/unique_fd.h"
+#include "rendezvous/store_server/backend.h"
 
 namespace ddprun::store {
 
@@ -23,6 +28,9 @@ struct StoreServerOptions {
   std::chrono::milliseconds handshake_timeout{60'000};  // for VALIDATE; later a client may idle
   std::chrono::milliseconds stall_timeout{60'000};  // a client that takes no byte of its replies
   std::string name = "store";                       // for log lines
+  // Set: processes of other users are refused. Loopback only: whose a connection is, is known
+  // there.
+  std::optional<uid_t> only_user;
 };
 
 struct StoreServerStats {
@@ -41,6 +49,8 @@ struct StoreServerStats {
 class StoreServer {
  public:
   StoreServer(boost::asio::io_context& io, StoreServerOptions options);
+  // The key space is elsewhere; `backend` outlives this.
+  StoreServer(boost::asio::io_context& io, StoreServerOptions options, Backend& backend);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
@@ -54,6 +64,13 @@ class StoreServer {
   void adopt(UniqueFd connection);
 
   StoreServerStats stats() const;
+
+  // ---- for a backend whose answers come later; never from inside its own calls ----
+  // Unknown connections, and those that have gone, are ignored.
+  void reply(ConnectionId to, std::string_view bytes);
+  void refuse(ConnectionId connection, const std::string& reason);
+  // The backend has room again.
+  void resume();
 
   // Calls `unused`, once and from the io context, when there is no connection (any more). Not after
   // the server was destroyed.

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "rendezvous/store/store_state.h"
+#include "rendezvous/store_server/backend.h"
 #include "rendezvous/store_server/connection.h"
 #include "rendezvous/store_server/store_server.h"
 
@@ -23,7 +23,8 @@ namespace ddprun::store {
 
 class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(boost::asio::io_context& io, StoreServerOptions options);
+  // `backend`: null: a key space of its own.
+  Impl(boost::asio::io_context& io, StoreServerOptions options, Backend* backend);
 
   // Once, after construction.
   void start() { await_events(); }
@@ -31,6 +32,9 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   void adopt(UniqueFd connection);
   StoreServerStats stats() const;
   void when_unused(std::function<void()> unused);
+  void reply(ConnectionId to, std::string_view bytes);
+  void refuse(ConnectionId connection, const std::string& reason);
+  void resume();
 
  private:
   // Names a connection for later, when it may have gone and its descriptor be another's.
@@ -48,6 +52,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   void on_writable(Connection& connection);
 
   // ---- connections ----
+  bool is_welcome(int fd) const;
   void add_connection(UniqueFd fd, const SocketAddress& peer);
   Connection* find(int fd, std::uint32_t generation) const;
   // Closes at the end of the event. An empty reason: nothing to say.
@@ -55,6 +60,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   void close_marked();
   void say_if_unused();
   void update_interest(Connection& connection);
+  void hold(Connection& connection);  // until the backend has room
   void account(Connection& connection);
   void pause_accepting(int error_number);
   void resume_accepting();
@@ -76,7 +82,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   const StoreServerOptions options_;
   const RequestLimits limits_;
 
-  StoreState state_;
+  const std::unique_ptr<LocalBackend> local_;  // null: it is elsewhere
+  Backend& backend_;
   boost::asio::posix::stream_descriptor epoll_;
   boost::asio::steady_timer sweep_timer_;
   boost::asio::steady_timer accept_timer_;
@@ -84,6 +91,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   std::vector<std::unique_ptr<Connection>> connections_;  // Index: descriptor = ConnectionId.
   std::vector<int> marked_;                               // To be closed by close_marked().
   std::deque<Handle> handshakes_;  // Oldest first; some have shaken hands or gone.
+  std::vector<Handle> held_;       // Wait for the backend; some have gone.
   std::vector<Handle> stalled_;    // Were blocked; some read again or have gone.
   std::vector<char> buffer_;       // What recv() fills.
   std::string scratch_;            // Replies to the connection that is being served.

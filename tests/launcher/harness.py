@@ -122,17 +122,21 @@ class HostsCase(Case):
         self.hosts = netns.Hosts(2, own_name_is_loopback=self.own_name_is_loopback)
         self.addCleanup(self.hosts.close)
 
-    def check_whole(self, done, num_nodes=2, per_node=2):
-        """Every rank ran once, all agree, and nobody was told a loopback address."""
+    def check_whole(self, done, num_nodes=2, per_node=2, proxied=False):
+        """Every rank ran once, all agree, and nobody was told a loopback address, but of its own
+        node's store where it is `proxied`."""
         self.assertEqual([each.returncode for each in done], [0] * num_nodes, self.transcript)
         workers = parse_shown("".join(each.stdout for each in done))
         world = num_nodes * per_node
         self.assertEqual([w["rank"] for w in workers], [str(r) for r in range(world)], self.transcript)
         self.assertEqual({w["world"] for w in workers}, {str(world)})
-        self.assertEqual(len({w["master"] for w in workers}), 1, self.transcript)
+        stores = {(proxied and w["group"], w["master"]) for w in workers}
+        self.assertEqual(len(stores), num_nodes if proxied else 1, self.transcript)
+        loopback = ("127.", "[::1]", "localhost")
         for worker in workers:
-            for key in ("master", "node", "master_node"):
-                self.assertFalse(worker[key].startswith(("127.", "[::1]", "localhost")), self.transcript)
+            self.assertEqual(worker["master"].startswith("127.0.0.1:"), proxied, self.transcript)
+            for key in ("master", "node", "master_node")[proxied:]:
+                self.assertFalse(worker[key].startswith(loopback), self.transcript)
         return workers
 
 

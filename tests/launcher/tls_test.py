@@ -276,7 +276,8 @@ class TwoHosts(TlsCase, harness.HostsCase):
         certs, token = self.certs(*(host.address for host in self.hosts)), self.token()
         self.check_whole(self.on_hosts(self.hosts, lambda h: [
             "--nnodes=2", "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].address}:29400",
-            "--rdzv-id=job", f"--token-file={token}", f"--tls-ca={certs}/ca.pem", *self.server(certs), *SH]))
+            "--rdzv-id=job", f"--token-file={token}", f"--tls-ca={certs}/ca.pem", *self.server(certs), *SH]),
+            proxied=True)
 
     def test_a_failure_and_a_restart(self):
         certs = self.certs(*(host.address for host in self.hosts))

@@ -83,10 +83,6 @@ class OneHost(TokenCase):
                 self.assertEqual(len(daemon.stderr.splitlines()), 1, daemon.stderr)
                 self.assertIn(why, daemon.stderr)
 
-    def test_with_fixed_ranks_it_is_refused(self):
-        self.refused(self.ddprun("--master-addr=127.0.0.1", f"--token-file={self.token()}", *SH),
-                     "--token-file with --master-addr", "--rdzv-endpoint")
-
     def test_ddprunctl_needs_it_too(self):
         path, other = self.token(), self.token("another token, as long as that")
         daemon, endpoint = self.ddprund(f"--token-file={path}")
@@ -186,7 +182,7 @@ class TwoHosts(TokenCase, harness.HostsCase):
 
     def test_embedded(self):
         path = self.token()
-        self.check_whole(self.on_hosts(self.hosts, lambda h: [*self.flags(path), *SH]))
+        self.check_whole(self.on_hosts(self.hosts, lambda h: [*self.flags(path), *SH]), proxied=True)
 
     def test_a_node_with_another_token_is_refused_and_the_job_goes_on(self):
         path, other = self.token(), self.token("another token, as long as that")

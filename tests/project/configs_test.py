@@ -48,10 +48,10 @@ class TomlFile(Scratch):
             self.skipTest(str(reason))
         self.addCleanup(self.hosts.close)
 
-    def run_with(self, *texts, **more):
+    def run_with(self, *texts, said="", **more):
         """One text for both hosts, or one for each."""
         argv = [os.path.join(BIN, "ddprun"), "--nnodes=2", "--nproc_per_node=1", "--no-python",
-                "sh", "-c", "echo rank $RANK of $WORLD_SIZE on $(hostname)"]
+                "sh", "-c", f"echo rank $RANK of $WORLD_SIZE on $(hostname){said}"]
         running = []
         for host, text in zip(self.hosts, texts * 2):
             self.write(f"{host.name}/ddprun/ddprun.toml", text)
@@ -138,6 +138,14 @@ class TomlFile(Scratch):
         codes, output = self.run_with(text.replace(os.path.join(certs, "ca.pem"), "/nowhere/ca.pem"))
         self.assertEqual(codes, [2, 2], output)
 
+    def test_store(self):
+        text = self.with_key("hosts", read("ddprun.toml"))
+        for host in self.hosts:
+            text = text.replace(host.name, host.address)
+        codes, output = self.run_with(self.with_key("store", text), said=", store at $MASTER_ADDR")
+        self.assertEqual(codes, [0, 0], output)
+        self.assertEqual(output.count("store at 127.0.0.1"), 2, output)
+
     def test_options_by_their_names(self):
         text = self.with_key("hang_action", self.with_key("max_restarts", read("ddprun.toml")))
         self.write("ddprun/ddprun.toml", text)
@@ -152,7 +160,7 @@ class TomlFile(Scratch):
 
     def test_every_key_is_covered(self):
         self.assertEqual(re.findall(r"^#(\w+) = ", read("ddprun.toml"), flags=re.M),
-                         ["max_restarts", "hang_action", "rdzv_endpoint", "hosts", "token_file",
+                         ["max_restarts", "hang_action", "rdzv_endpoint", "hosts", "token_file", "store",
                           "tls_ca", "tls_cert", "tls_key", "topology", "preflight"])
 
 

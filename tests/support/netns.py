@@ -36,6 +36,7 @@ import cable
 
 NETWORK = "10.77.0"
 INTERFACE = "eth0"
+LOOPBACK_6 = "0" * 24 + "01000000"  # ::1, as /proc/net/tcp6 has it
 
 
 class Unavailable(Exception):
@@ -183,14 +184,16 @@ class Host:
         """Every process that runs on this host."""
         return [p for p in _pids_in(self._holder.namespace) if p != self._holder.pid]
 
-    def listening(self):
-        """The TCP ports on which somebody here listens."""
+    def listening(self, beyond_loopback=False):
+        """The TCP ports on which somebody here listens; `beyond_loopback`: where others reach them."""
         ports = set()
         for table in ("tcp", "tcp6"):
             with open(f"/proc/{self._holder.pid}/net/{table}") as f:
                 for words in (line.split() for line in f.readlines()[1:]):
-                    if words[3] == "0A":
-                        ports.add(int(words[1].rsplit(":", 1)[1], 16))
+                    address, port = words[1].rsplit(":", 1)
+                    local = address.endswith("7F") if table == "tcp" else address == LOOPBACK_6
+                    if words[3] == "0A" and not (beyond_loopback and local):
+                        ports.add(int(port, 16))
         return ports
 
     def shared_memory(self):

@@ -200,7 +200,7 @@ def main():
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     steps = int(sys.argv[3]) if len(sys.argv) > 3 else 3000
     connections = 4
-    with serving([sys.argv[1]]) as our_port, torch_server() as torch_port:
+    with serving(sys.argv[1].split()) as our_port, torch_server() as torch_port:
         calls = Calls(random.Random(seed))
         servers = [Server(our_port, connections), Server(torch_port, connections)]
         pending_stops = 0

@@ -22,7 +22,7 @@ def seconds(value):
 
 class StoreCalls(unittest.TestCase):
     def setUp(self):
-        port = self.enterContext(serving([SERVER]))
+        port = self.enterContext(serving(SERVER.split()))
         self.port = port
         self.store = TCPStore("127.0.0.1", port, is_master=False, timeout=seconds(10))
 
@@ -149,7 +149,7 @@ def worker():
 
 class ProcessGroup(unittest.TestCase):
     def test_init_process_group_with_gloo(self):
-        with serving([SERVER]) as port:
+        with serving(SERVER.split()) as port:
             workers = []
             for rank in range(2):
                 environment = dict(

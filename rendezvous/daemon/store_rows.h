@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A proxied store in the journal (docs/durability.md): what its nodes said, in the order in which
+// it took effect, and from time to time a snapshot in place of all that came before. Rows:
+//   stores/JOB/ROUND/base/PIECE   the snapshot; the first piece begins with the next log number
+//   stores/JOB/ROUND/log/NUMBER   node, position, bytes
+// Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/journal/row.h"
+#include "rendezvous/store/proxied_store.h"
+
+namespace ddprun::rendezvous {
+
+class StoreRows {
+ public:
+  StoreRows(std::uint64_t job, std::uint64_t round);
+
+  void add(store::ProxiedStore::Node from, std::uint64_t position, std::string_view bytes,
+           journal::Batch& batch);
+
+  // The log is longer than what it made.
+  bool wants_snapshot() const { return log_bytes_ > kMinLogBytes && log_bytes_ > 2 * base_bytes_; }
+  void replace(std::string_view snapshot, journal::Batch& batch);
+
+  void erase(journal::Batch& batch);
+
+  // Makes `store`, which is empty, the one that these rows keep, and this its rows. Throws
+  // Error(kProtocol): some are missing, or make no sense.
+  void restore(const journal::Rows& rows, store::ProxiedStore& store);
+
+  struct Name {
+    std::uint64_t job = 0, round = 0;
+    friend auto operator<=>(const Name&, const Name&) = default;
+  };
+  // The stores of which there are rows.
+  static std::vector<Name> names(const journal::Rows& rows);
+
+ private:
+  static constexpr std::size_t kMinLogBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
+
+  std::string key(std::string_view kind, std::uint64_t number) const;
+
+  const std::string prefix_;
+  std::uint64_t first_ = 0, next_ = 0;  // of the log's rows
+  std::size_t num_pieces_ = 0;          // of the snapshot
+  std::size_t log_bytes_ = 0, base_bytes_ = 0;
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A byte stream that outlives the connections it goes over: each byte has a position, the receiver
+// says up to where it has them, and what it has not is sent again on the next connection. So each
+// byte arrives once and in order, as within one TCP connection. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/store/store_state.h"
+
+namespace ddprun::store {
+
+class OutgoingBytes {
+ public:
+  // So much may be under way; what was written beyond waits here.
+  static constexpr std::size_t kWindowBytes = std::size_t{1} << 20;
+  static constexpr std::uint64_t kNoEnd = ~std::uint64_t{0};
+
+  void write(std::string_view bytes);
+  void write(SharedValue value);  // not copied before it is sent
+
+  // The next bytes that were not sent on this connection, at most `max_bytes`, none from position
+  // `end` on. Empty: none, or the window is full.
+  std::string take(std::size_t max_bytes, std::uint64_t end = kNoEnd);
+  // Of the byte that take() gives next.
+  std::uint64_t position() const { return next_; }
+  // Of the byte that write() adds next.
+  std::uint64_t end() const { return end_; }
+
+  // The receiver has all before `position`. False: it can't have, so much was never written.
+  bool acknowledge(std::uint64_t position);
+
+  // A new connection: all that is not acknowledged is to be sent again.
+  void rewind();
+
+  std::size_t unacknowledged_bytes() const {
+    return static_cast<std::size_t>(end_ - acknowledged_);
+  }
+  std::uint64_t acknowledged() const { return acknowledged_; }
+  std::string unacknowledged() const;
+  // As one that wrote so much before, and all of it is acknowledged. Before the first write().
+  void start_at(std::uint64_t position) { begin_ = acknowledged_ = next_ = end_ = position; }
+
+ private:
+  struct Piece {
+    std::string bytes;
+    SharedValue value;  // instead of bytes
+    std::string_view view() const { return value ? std::string_view(*value) : bytes; }
+  };
+  void move_to(std::uint64_t position);
+
+  std::deque<Piece> pieces_;  // from begin_ to end_
+  std::uint64_t begin_ = 0;   // at most acknowledged_
+  std::uint64_t acknowledged_ = 0;
+  std::uint64_t next_ = 0;
+  std::uint64_t end_ = 0;
+  std::size_t piece_ = 0;            // of next_: index, …
+  std::size_t offset_in_piece_ = 0;  // … and bytes before it; its size only in the last piece
+};
+
+class IncomingBytes {
+ public:
+  // Of `bytes`, which begin at `position`, those that are new. nullopt: bytes before them are
+  // missing.
+  std::optional<std::string_view> receive(std::uint64_t position, std::string_view bytes);
+
+  // All before it is here: the acknowledgement.
+  std::uint64_t received() const { return received_; }
+  void acknowledged(std::uint64_t position) { said_ = position; }  // was sent on this connection
+  // A new connection: the acknowledgement that was sent last may be lost.
+  void rewind() { said_.reset(); }
+  // Worth a frame of its own, so that the sender's window does not fill.
+  bool owes_acknowledgement(std::uint64_t position) const {
+    return !said_ || position - *said_ >= OutgoingBytes::kWindowBytes / 4;
+  }
+  // As one that has received so much before.
+  void start_at(std::uint64_t position) { received_ = position; }
+
+ private:
+  std::uint64_t received_ = 0;
+  std::optional<std::uint64_t> said_;  // nullopt: nothing on this connection
+};
+
+}  // namespace ddprun::store

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/store/proxy_frame.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun::store {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);  // as the store's own protocol
+
+constexpr std::string_view kMagic{"dps\1", 4};
+constexpr std::size_t kFrameHeadBytes = 4 + 3 * 8;
+constexpr std::size_t kItemHeadBytes = 4 + 1 + 8;
+
+template <typename Integer>
+void append(Integer value, std::string* out) {
+  out->append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+template <typename Integer>
+Integer read_at(std::string_view bytes, std::size_t offset) {
+  Integer value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+std::string encode_frame(const ProxyFrame& frame) {
+  std::string message;
+  message.reserve(kFrameHeadBytes + frame.bytes.size());
+  message += kMagic;
+  append(frame.round, &message);
+  append(frame.position, &message);
+  append(frame.received, &message);
+  message += frame.bytes;
+  return message;
+}
+
+ProxyFrame decode_frame(std::string_view message) {
+  if (message.size() < kFrameHeadBytes || !message.starts_with(kMagic)) {
+    throw Error(ErrorCode::kProtocol, "a binary message is no frame of a store proxy");
+  }
+  ProxyFrame frame;
+  frame.round = read_at<std::uint64_t>(message, 4);
+  frame.position = read_at<std::uint64_t>(message, 12);
+  frame.received = read_at<std::uint64_t>(message, 20);
+  frame.bytes = message.substr(kFrameHeadBytes);
+  if (frame.bytes.size() > kMaxFrameBytes) {
+    throw Error(ErrorCode::kProtocol, concat("a frame of a store proxy has ", frame.bytes.size(),
+                                             " bytes, the limit is ", kMaxFrameBytes));
+  }
+  return frame;
+}
+
+void append_item_head(const ItemHead& head, std::string* out) {
+  append(head.connection, out);
+  append(head.kind, out);
+  append(head.size_bytes, out);
+}
+
+void ItemReader::read(std::string_view bytes, const Part& part) {
+  auto& [head_bytes, head, missing, in_item] = place_;
+  while (!bytes.empty()) {
+    if (!in_item) {
+      const std::size_t more = std::min(kItemHeadBytes - head_bytes.size(), bytes.size());
+      head_bytes += bytes.substr(0, more);
+      bytes.remove_prefix(more);
+      if (head_bytes.size() < kItemHeadBytes) return;
+      head.connection = read_at<std::uint32_t>(head_bytes, 0);
+      head.kind = read_at<ItemKind>(head_bytes, 4);
+      head.size_bytes = missing = read_at<std::uint64_t>(head_bytes, 5);
+      head_bytes.clear();
+      if (head.kind != ItemKind::kData && head.kind != ItemKind::kClose) {
+        throw Error(ErrorCode::kProtocol,
+                    concat("a store proxy's item has kind ", static_cast<int>(head.kind)));
+      }
+      in_item = true;
+      if (missing > 0) continue;
+    }
+    const std::string_view content =
+        bytes.substr(0, std::min<std::uint64_t>(missing, bytes.size()));
+    bytes.remove_prefix(content.size());
+    missing -= content.size();
+    in_item = missing > 0;
+    part(head, content, !in_item);
+  }
+}
+
+}  // namespace ddprun::store

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/store_server/peer_user.h"
+
+#include <arpa/inet.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "common/unique_fd.h"
+
+namespace ddprun::store {
+namespace {
+
+struct Ends {
+  sockaddr_storage ours{};
+  sockaddr_storage peers{};
+};
+
+std::optional<Ends> ends_of(int fd) {
+  Ends ends;
+  socklen_t size = sizeof ends.ours;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&ends.ours), &size) != 0) return std::nullopt;
+  size = sizeof ends.peers;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&ends.peers), &size) != 0) return std::nullopt;
+  return ends;
+}
+
+void put(const sockaddr_storage& from, bool as_v4, __be32* address, __be16* port) {
+  if (from.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(from);
+    std::memcpy(address, &v4.sin_addr, sizeof v4.sin_addr);
+    *port = v4.sin_port;
+  } else {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(from);
+    const auto* bytes = reinterpret_cast<const unsigned char*>(&v6.sin6_addr);
+    std::memcpy(address, bytes + (as_v4 ? 12 : 0), as_v4 ? 4 : 16);
+    *port = v6.sin6_port;
+  }
+}
+
+bool is_v4(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) return true;
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  return IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr);
+}
+
+std::optional<uid_t> ask(const Ends& ends, bool as_v4) {
+  const UniqueFd netlink(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  if (!netlink) return std::nullopt;
+  struct {
+    nlmsghdr head;
+    inet_diag_req_v2 body;
+  } request{};
+  request.head.nlmsg_len = sizeof request;
+  request.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  request.head.nlmsg_flags = NLM_F_REQUEST;
+  request.body.sdiag_family = as_v4 ? AF_INET : AF_INET6;
+  request.body.sdiag_protocol = IPPROTO_TCP;
+  request.body.idiag_states = ~0u;
+  inet_diag_sockid& id = request.body.id;
+  put(ends.peers, as_v4, id.idiag_src, &id.idiag_sport);  // the peer's socket, from its side
+  put(ends.ours, as_v4, id.idiag_dst, &id.idiag_dport);
+  id.idiag_cookie[0] = id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  if (::send(netlink.get(), &request, sizeof request, 0) != sizeof request) return std::nullopt;
+
+  alignas(nlmsghdr) char answer[4096];
+  const ssize_t size = ::recv(netlink.get(), answer, sizeof answer, 0);
+  const auto* head = reinterpret_cast<const nlmsghdr*>(answer);
+  if (size < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg))) ||
+      head->nlmsg_type != SOCK_DIAG_BY_FAMILY) {
+    return std::nullopt;
+  }
+  const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(head));
+  if (found->idiag_inode == 0) return std::nullopt;  // closed: nobody's any more
+  return found->idiag_uid;
+}
+
+}  // namespace
+
+std::optional<uid_t> peer_user(int fd) {
+  const auto ends = ends_of(fd);
+  if (!ends || (ends->ours.ss_family != AF_INET && ends->ours.ss_family != AF_INET6)) {
+    return std::nullopt;
+  }
+  return ask(*ends, is_v4(ends->peers));
+}
+
+}  // namespace ddprun::store

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stores behind proxies while connections end and the rendezvous' process dies: what was said
+// before the end is as if nothing had happened.
+#include "rendezvous/daemon/proxied_stores.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <random>
+#include <set>
+
+#include "common/log.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace ddprun::store;
+
+namespace {
+
+constexpr std::uint64_t kJob = 7, kRound = 3;
+
+// A node's end, without sockets: adds, waits for a barrier, and keeps what it is told.
+class Node {
+ public:
+  std::string next_frame() {
+    const std::uint64_t position = out_.position();
+    const std::string bytes = heard_ ? out_.take(kMaxFrameBytes) : std::string();
+    in_.acknowledged(in_.received());
+    return encode_frame({kRound, position, in_.received(), bytes});
+  }
+  void hear(std::string_view message) {
+    const ProxyFrame frame = decode_frame(message);
+    REQUIRE(out_.acknowledge(frame.received));
+    heard_ = true;
+    const auto bytes = in_.receive(frame.position, frame.bytes);
+    REQUIRE(bytes);
+    items_.read(*bytes, [&](const ItemHead& head, std::string_view content, bool) {
+      REQUIRE(head.kind == ItemKind::kData);
+      replies[head.connection] += content;
+    });
+  }
+  void reconnect() {
+    out_.rewind();
+    in_.rewind();
+    heard_ = false;
+  }
+  void ask(std::uint32_t connection, const Request& request) {
+    std::string bytes, head;
+    encode_request(request, &bytes);
+    append_item_head({connection, ItemKind::kData, bytes.size()}, &head);
+    out_.write(head + bytes);
+  }
+  bool all_heard() const { return out_.unacknowledged_bytes() == 0; }
+
+  std::map<std::uint32_t, std::string> replies;  // by connection
+
+ private:
+  OutgoingBytes out_;
+  IncomingBytes in_;
+  ItemReader items_;
+  bool heard_ = false;
+};
+
+Request add_one(std::string_view key) {
+  Request request;
+  request.opcode = Opcode::kAdd;
+  request.key = key;
+  request.number = 1;
+  return request;
+}
+
+class World {
+ public:
+  explicit World(unsigned seed) : random_(seed) { begin(); }
+
+  void run() {
+    for (int i = 0; i < 600; ++i) {
+      switch (random_() % 12) {
+        case 0:
+          cut(random_() % kNodes);
+          break;
+        case 1:
+          if (random_() % 8 == 0) crash();
+          break;
+        case 2:
+        case 3:
+        case 4:
+          say(random_() % kNodes);
+          break;
+        case 5:
+        case 6:
+        case 7:
+          commit();
+          break;
+        default:
+          exchange(random_() % kNodes);
+      }
+    }
+    settle();
+    for (auto& node : nodes_) {  // the barrier's last arrivals
+      Request barrier;
+      barrier.opcode = Opcode::kBarrier;
+      barrier.key = "/barrier";
+      barrier.number = kNodes;
+      node.ask(kBarrierClient, barrier);
+      if (random_() % 2) crash();
+    }
+    settle();
+  }
+
+  void check() {
+    std::set<std::int64_t> sums;
+    std::size_t num_replies = 0;
+    for (const auto& node : nodes_) {
+      for (const auto& [connection, bytes] : node.replies) {
+        if (connection == kBarrierClient) {
+          CHECK(bytes == std::string(1, '\0'));
+          continue;
+        }
+        REQUIRE(bytes.size() % 8 == 0);
+        for (std::size_t at = 0; at < bytes.size(); at += 8) {
+          std::int64_t sum = 0;
+          std::memcpy(&sum, bytes.data() + at, 8);
+          sums.insert(sum);
+          ++num_replies;
+        }
+      }
+      CHECK(node.replies.contains(kBarrierClient));
+    }
+    CHECK(num_replies == num_adds_);
+    CHECK(sums.size() == num_adds_);
+    if (num_adds_ > 0) CHECK(*sums.rbegin() == static_cast<std::int64_t>(num_adds_));
+  }
+
+  int num_crashes = 0, num_snapshots = 0;
+
+ private:
+  static constexpr std::size_t kNodes = 3;
+  static constexpr std::uint32_t kBarrierClient = 99;
+
+  void begin() {
+    stores_ = std::make_unique<ProxiedStores>(true, [this](auto connection, std::string message) {
+      for (std::size_t i = 0; i < kNodes; ++i) {
+        if (connections_[i] == connection) under_way_[i].push_back(std::move(message));
+      }
+    });
+    stores_->restore(rows_, [](std::uint64_t, const std::string& why) { FAIL(why); });
+    for (std::size_t i = 0; i < kNodes; ++i) cut(i);
+  }
+
+  void cut(std::size_t node) {
+    stores_->closed(connections_[node]);
+    connections_[node] = next_connection_++;
+    under_way_[node].clear();
+    nodes_[node].reconnect();
+  }
+
+  // What was not committed is lost.
+  void crash() {
+    ++num_crashes;
+    uncommitted_.clear();
+    begin();
+  }
+
+  void say(std::size_t node) {
+    const auto connection = static_cast<std::uint32_t>(1 + random_() % 3);
+    if (random_() % 3 == 0) {
+      Request set;
+      set.opcode = Opcode::kSet;
+      const std::string key = concat("/value", random_() % 5), value(60'000, 'x');
+      set.key = key;
+      set.value = value;
+      nodes_[node].ask(connection, set);
+      return;
+    }
+    ++num_adds_;
+    nodes_[node].ask(connection, add_one("/sum"));
+  }
+
+  void exchange(std::size_t node) {
+    const membership::Seat seat{kJob, node, kRound, membership::StoreMode::kProxy};
+    stores_->received(connections_[node], seat, nodes_[node].next_frame());
+    auto changes = stores_->take_changes();
+    for (const auto& change : changes)
+      num_snapshots += change.key.ends_with("base/00000000000000000000");
+    uncommitted_.emplace_back(std::move(changes), stores_->take_marks());
+    while (!under_way_[node].empty()) {
+      const std::string message = std::move(under_way_[node].front());
+      under_way_[node].pop_front();
+      nodes_[node].hear(message);
+    }
+  }
+
+  void commit() {
+    if (uncommitted_.empty()) return;
+    const auto [batch, marks] = std::move(uncommitted_.front());
+    uncommitted_.pop_front();
+    for (const auto& change : batch) {
+      if (change.content) {
+        rows_[change.key] = *change.content;
+      } else {
+        rows_.erase(change.key);
+      }
+    }
+    stores_->release(marks);
+  }
+
+  void settle() {
+    for (int quiet = 0, turn = 0; quiet < 5; ++quiet, ++turn) {
+      for (std::size_t i = 0; i < kNodes; ++i) exchange(i);
+      while (!uncommitted_.empty()) commit();
+      const bool busy =
+          std::ranges::any_of(nodes_, [](const Node& node) { return !node.all_heard(); });
+      if (!busy) continue;
+      quiet = -1;
+      // Small acknowledgements come with a new connection alone.
+      for (std::size_t i = 0; turn % 4 == 3 && i < kNodes; ++i) cut(i);
+    }
+  }
+
+  std::mt19937 random_;
+  journal::Rows rows_;
+  std::unique_ptr<ProxiedStores> stores_;
+  std::array<Node, kNodes> nodes_;
+  std::array<ProxiedStores::ConnectionId, kNodes> connections_{};
+  std::array<std::deque<std::string>, kNodes> under_way_;
+  std::deque<std::pair<journal::Batch, std::vector<ProxiedStores::Marks>>> uncommitted_;
+  ProxiedStores::ConnectionId next_connection_ = 1;
+  std::size_t num_adds_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("ProxiedStores: ends of connections and of the process lose and repeat nothing") {
+  int num_crashes = 0, num_snapshots = 0;
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    World world(seed);
+    world.run();
+    world.check();
+    num_crashes += world.num_crashes;
+    num_snapshots += world.num_snapshots;
+  }
+  CHECK(num_crashes > 60);
+  CHECK(num_snapshots > 60);
+}
+
+TEST_CASE("ProxiedStores: rows of a job that is over are erased; missing ones are named") {
+  std::vector<std::string> said;
+  ProxiedStores stores(true, [&](auto, std::string message) { said.push_back(message); });
+  Node node;
+  const membership::Seat seat{kJob, 0, kRound, membership::StoreMode::kProxy};
+  journal::Rows rows;
+  const auto keep = [&] {
+    for (const auto& change : stores.take_changes()) {
+      if (change.content) rows[change.key] = *change.content;
+      if (!change.content) rows.erase(change.key);
+    }
+    stores.release(stores.take_marks());
+  };
+  for (int i = 0; i < 3; ++i) {
+    stores.received(1, seat, node.next_frame());
+    CHECK(said.empty());  // not before it is kept
+    keep();
+    REQUIRE(said.size() == 1);
+    node.hear(said.back());
+    said.clear();
+    node.ask(1, add_one("/k"));
+  }
+  REQUIRE(rows.size() == 2);
+
+  journal::Rows torn = rows;
+  torn.erase(torn.begin());
+  std::string why;
+  ProxiedStores later(true, [](auto, const std::string&) {});
+  later.restore(torn, [&](std::uint64_t job, const std::string& text) {
+    CHECK(job == kJob);
+    why = text;
+  });
+  CHECK(why == "rows of its store are missing");
+  CHECK(later.take_changes().size() == 1);
+
+  stores.keep_only([](std::uint64_t) { return false; });
+  keep();
+  CHECK(rows.empty());
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Store proxies on 127.0.0.1 and the store behind them, in one thread: what they say goes through
+// queues that can be cut, as connections are.
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/endpoint.h"
+#include "common/socket.h"
+#include "rendezvous/store/proxied_store.h"
+#include "rendezvous/store_server/store_proxy.h"
+
+namespace ddprun::store::testing {
+
+class ProxiedServer {
+ public:
+  // Runs `call` on the io thread and returns its result.
+  template <typename Call>
+  auto on_io_thread(Call call) {
+    const auto task = std::make_shared<std::packaged_task<decltype(call())()>>(std::move(call));
+    auto result = task->get_future();
+    boost::asio::post(io_, [task] { (*task)(); });
+    return result.get();
+  }
+
+  struct Options {
+    int num_proxies = 1;
+    int cut_every = 0;  // messages that arrived, of each proxy; 0: only cut() does
+    StoreServerOptions server = {};
+  };
+
+  explicit ProxiedServer(Options options) : options_(std::move(options)) {
+    for (int i = 0; i < options_.num_proxies; ++i) {
+      UniqueFd listener = listen_on(resolve({"127.0.0.1", 0}).front());
+      Link& link = *links_.emplace_back(std::make_unique<Link>());
+      link.endpoint = {"127.0.0.1", local_address(listener.get()).port()};
+      link.proxy = std::make_unique<StoreProxy>(
+          io_, options_.server, 1, [this, i](std::string message) { to_store(i, message); });
+      link.proxy->listen(std::move(listener));
+      link.proxy->linked();
+    }
+    thread_ = std::thread([this] { io_.run(); });
+  }
+  ProxiedServer() : ProxiedServer(Options{}) {}
+  ~ProxiedServer() {
+    on_io_thread([this] { links_.clear(); });
+    work_.reset();
+    thread_.join();
+  }
+
+  Endpoint endpoint(std::size_t proxy = 0) const { return links_[proxy]->endpoint; }
+
+  // The connection of a proxy ends, and stays away.
+  void cut(std::size_t proxy = 0) {
+    on_io_thread([&] { cut_here(*links_[proxy]); });
+  }
+  void mend(std::size_t proxy = 0) {
+    on_io_thread([&] { mend_here(proxy); });
+  }
+
+  std::size_t num_keys() {
+    return on_io_thread([this] { return store_.num_keys(); });
+  }
+  int num_cuts() {
+    return on_io_thread([this] { return num_cuts_; });
+  }
+
+ private:
+  struct Link {
+    Endpoint endpoint;
+    std::unique_ptr<StoreProxy> proxy;
+    std::uint64_t connection = 1;  // what is on its way on an earlier one is lost
+    int num_messages = 0;
+    bool is_up = true;
+  };
+
+  void carry(std::size_t proxy, std::function<void()> arrive) {
+    Link& link = *links_[proxy];
+    if (!link.is_up) return;
+    boost::asio::post(io_, [this, proxy, connection = link.connection, arrive] {
+      if (proxy >= links_.size() || links_[proxy]->connection != connection) return;
+      arrive();
+      if (options_.cut_every == 0 || ++links_[proxy]->num_messages % options_.cut_every != 0)
+        return;
+      cut_here(*links_[proxy]);
+      mend_here(proxy);
+    });
+  }
+
+  void to_store(int proxy, const std::string& message) {
+    const auto number = static_cast<std::size_t>(proxy);
+    carry(number, [this, proxy, message] {
+      store_.receive(static_cast<ProxiedStore::Node>(proxy), decode_frame(message));
+      answer();
+    });
+  }
+
+  void answer() {
+    const auto marks = store_.take_marks();
+    store_.release(marks);
+    for (const auto& [node, said, received] : marks) {
+      const auto proxy = static_cast<std::size_t>(node);
+      if (!links_[proxy]->is_up) continue;
+      while (const auto message = store_.next_frame(proxy)) {
+        carry(proxy, [this, proxy, message] { links_[proxy]->proxy->received(*message); });
+      }
+    }
+  }
+
+  void cut_here(Link& link) {
+    ++link.connection;
+    ++num_cuts_;
+    link.is_up = false;
+    link.proxy->unlinked();
+  }
+
+  void mend_here(std::size_t proxy) {
+    links_[proxy]->is_up = true;
+    store_.reconnected(proxy);
+    links_[proxy]->proxy->linked();
+    answer();
+  }
+
+  const Options options_;
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
+      io_.get_executor()};
+  const RequestLimits limits_;
+  ProxiedStore store_{1, limits_, std::size_t{4} << 30};
+  std::vector<std::unique_ptr<Link>> links_;
+  int num_cuts_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace ddprun::store::testing
