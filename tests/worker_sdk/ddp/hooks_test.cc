@@ -237,6 +237,22 @@ TEST_CASE("hooks with a memory take back what they sent of a gradient that nobod
   }
 }
 
+TEST_CASE("hooks with a memory take back nothing of an iteration that was averaged as it is") {
+  for (const char* text : {"topk:0.2:2", "powersgd:1:2"}) {
+    CAPTURE(text);
+    Model model(text, {{10, 10}});
+    const Model::Gradients gradients{std::vector<float>(100, 3)};
+    for (int iteration = 0; iteration < 2; ++iteration) {
+      CHECK(model.average(gradients) == gradients);
+      model.reducer.take_back(0);
+    }
+    const HookTensor error = model.hook->state().back();
+    REQUIRE(error.name == "error.a");
+    const auto* kept = static_cast<const float*>(error.view.data);
+    CHECK(std::vector<float>(kept, kept + 100) == std::vector<float>(100, 0));
+  }
+}
+
 TEST_CASE("PowerSGD: a matrix of its rank is exact, vectors travel as they are") {
   Model model("powersgd:2:1", {{40, 50}, {7}});
   std::vector<float> matrix(2000), vector{1, 2, 3, 4, 5, 6, 7};

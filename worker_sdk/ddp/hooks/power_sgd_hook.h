@@ -36,7 +36,9 @@ class PowerSgdHook : public CommHook {
   void prepare(std::span<const GradBucket> buckets, Communicator& communicator) override;
   int num_steps() const override { return 2; }
   HookStep run(const GradBucket& bucket, int step, Communicator& communicator) override;
-  void take_back(const GradBucket::Gradient& gradient) override { errors_.take_back(gradient); }
+  void take_back(const GradBucket::Gradient& gradient) override {
+    if (compresses_) errors_.take_back(gradient);  // else nothing of the errors was sent
+  }
 
   // "powersgd.iterations" (int64), "powersgd.q.NAME" ([rank, columns], the same on all ranks) and
   // "error.NAME".

@@ -25,7 +25,9 @@ class TopKHook : public CommHook {
   // Throws Error(kInvalidArgument) for a bucket of more than 2^32 elements, too.
   void prepare(std::span<const GradBucket> buckets, Communicator& communicator) override;
   HookStep run(const GradBucket& bucket, int step, Communicator& communicator) override;
-  void take_back(const GradBucket::Gradient& gradient) override { errors_.take_back(gradient); }
+  void take_back(const GradBucket::Gradient& gradient) override {
+    if (compresses_) errors_.take_back(gradient);  // else nothing of the errors was sent
+  }
 
   // "topk.iterations" (int64) and "error.NAME".
   std::vector<HookTensor> state() override;
