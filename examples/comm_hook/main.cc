@@ -4,31 +4,30 @@
 //   ddprun --standalone --nproc_per_node=2 comm_hook
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
+#include <vector>
 
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 
-class SignHook : public ddprun::CommHook {
+using namespace ddprun;
+
+class SignHook : public CommHook {
  public:
-  ddprun::HookStep run(const ddprun::GradBucket& bucket, int step,
-                       ddprun::Communicator& communicator) override {
+  HookStep run(const GradBucket& bucket, int step, Communicator& communicator) override {
     auto* const gradients = static_cast<float*>(bucket.view.data);
     std::vector<std::int8_t>& votes = votes_[bucket.index];  // lives until they are counted
+    votes.resize(bucket.view.count);
+    const auto sign = [](auto value) { return (value > 0) - (value < 0); };
     if (step == 0) {
-      votes.resize(bucket.view.count);
-      for (std::size_t i = 0; i < votes.size(); ++i) {
-        votes[i] = static_cast<std::int8_t>((gradients[i] > 0) - (gradients[i] < 0));
-      }
-      const ddprun::TensorView view{
-          .data = votes.data(), .count = votes.size(), .dtype = ddprun::DType::kInt8};
-      return {communicator.all_reduce(view, ddprun::ReduceOp::kSum, {.async = true}), votes.size()};
+      std::transform(gradients, gradients + votes.size(), votes.begin(), sign);
+      const TensorView view{.data = votes.data(), .count = votes.size(), .dtype = DType::kInt8};
+      return {communicator.all_reduce(view, ReduceOp::kSum, {.async = true}), votes.size()};
     }
-    for (std::size_t i = 0; i < votes.size(); ++i) {
-      gradients[i] = static_cast<float>((votes[i] > 0) - (votes[i] < 0));
-    }
+    std::transform(votes.begin(), votes.end(), gradients, sign);
     return {};
   }
 
@@ -37,17 +36,16 @@ class SignHook : public ddprun::CommHook {
 };
 
 int main() {
-  const auto session = ddprun::Session::from_env();
-  const auto communicator = session->make_communicator(ddprun::BackendChoice::kHost);
+  const auto session = Session::from_env();
+  const auto communicator = session->make_communicator(BackendChoice::kHost);
   torch::manual_seed(1);  // the same points on every rank
   const torch::Tensor x = torch::rand({1000, 2}) - 0.5;
   const torch::Tensor y = 3 * x.narrow(1, 0, 1) - 2 * x.narrow(1, 1, 1) + 1;
 
   torch::nn::Linear net(2, 1);
-  ddprun::DistributedDataParallel ddp(*net, *communicator,
-                                      {.comm_hook = std::make_shared<SignHook>()});
+  DistributedDataParallel ddp(*net, *communicator, {.comm_hook = std::make_shared<SignHook>()});
   torch::optim::SGD optimizer(net->parameters(), 0.01);
-  const ddprun::DistributedSampler sampler(1000, session->world_size(), session->rank());
+  const DistributedSampler sampler(1000, session->world_size(), session->rank());
   for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
     for (const torch::Tensor& batch : torch::tensor(sampler.indices(epoch)).split(10)) {
       ddp.zero_grad();
@@ -55,7 +53,7 @@ int main() {
       optimizer.step();
     }
   }
-  const ddprun::GradientTraffic& traffic = ddp.traffic();
+  const GradientTraffic& traffic = ddp.traffic();
   std::cout << "rank " << session->rank() << ": weights " << net->weight[0][0].item<float>() << " "
             << net->weight[0][1].item<float>() << ", sent " << traffic.sent_bytes << " of "
             << traffic.uncompressed_bytes << " bytes" << std::endl;
