@@ -182,14 +182,15 @@ bool Checkpoint::Impl::load_own(const std::string& shard_path,
                                 const std::vector<NamedTensor>& own) {
   std::string bytes;
   std::vector<TensorBytes> saved;
+  bool fits = false;
   on_every_rank([&] {
     bytes = read_whole(shard_path);
     saved = divide(decode_safetensors(bytes).tensors).own;
+    fits = first_difference(saved, own).empty();
   });
-  const bool fits = first_difference(saved, own).empty();
   const std::vector<std::uint8_t> all = gather_bytes(fits, communicator_, device_);
   if (std::count(all.begin(), all.end(), 1) != communicator_.size()) return false;
-  copy_into(own, saved);
+  on_every_rank([&] { copy_into(own, saved); });
   return true;
 }
 

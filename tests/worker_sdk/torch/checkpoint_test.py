@@ -67,6 +67,9 @@ class CheckpointTest(ranks.RanksTest):
         self.run_mode("apart", 2)
         self.run_mode("shard_error", 2)
 
+    def test_own_tensors_that_one_rank_cannot_load_are_an_error_on_every_rank(self):
+        self.run_mode("own_error", 4)
+
     def test_pythons_safetensors_reads_ours(self):
         directory = self.scratch()
         subprocess.run([WORKER, "roundtrip", directory], check=True, timeout=60)

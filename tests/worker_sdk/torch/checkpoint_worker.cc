@@ -290,6 +290,23 @@ void run_shard_error(Communicator& communicator, const std::string& directory) {
   expect(checkpoint.load(make_tensors(0))->step == 1, "a save after the error");
 }
 
+// A rank that can't read its own: every rank hears it, and nobody's own is changed.
+void run_own_error(Communicator& communicator, const std::string& directory) {
+  Checkpoint checkpoint({.directory = directory, .sharded = true}, communicator, c10::kCPU);
+  const bool odd = communicator.rank() == communicator.size() - 1;
+  std::vector<NamedTensor> own{{"c", at::ones({2})}};
+  checkpoint.save(1, {}, make_tensors(1), own);
+  fill(own, 5);
+  std::vector<NamedTensor> wanted = own;
+  if (odd) wanted.push_back({"d", at::zeros({1}, at::kComplexDouble)});
+  const std::string error =
+      error_of([&] { checkpoint.load(make_tensors(0), {}, wanted); }, ErrorCode::kUnsupported);
+  expect_contains(error, "can't hold tensors of dtype ComplexDouble");
+  expect(at::all(own[0].tensor == 5).item<bool>(), "unchanged");
+  expect(checkpoint.load(make_tensors(0), {}, own)->has_own, "the ranks are still in step");
+  expect(at::all(own[0].tensor == 1).item<bool>(), "loaded");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -312,6 +329,8 @@ int main(int argc, char** argv) {
       run_apart(communicator, directory);
     } else if (mode == "shard_error") {
       run_shard_error(communicator, directory);
+    } else if (mode == "own_error") {
+      run_own_error(communicator, directory);
     } else {
       return false;
     }
