@@ -109,7 +109,9 @@ bool Model::is_finite() const {
   const torch::NoGradGuard no_grad;
   at::Tensor sum = torch::zeros({}, torch::TensorOptions().dtype(torch::kDouble).device(device_));
   for (const at::Tensor& parameter : net_->parameters()) sum += parameter.sum(torch::kDouble);
-  return std::isfinite(sum.item<double>());
+  std::vector<std::uint8_t> finite{std::isfinite(sum.item<double>())};
+  torch_adapter::reduce_bytes(finite, ReduceOp::kMin, communicator_, device_);
+  return finite.front() == 1;
 }
 
 }  // namespace ddprun::train

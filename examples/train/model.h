@@ -55,7 +55,7 @@ class Model {
   // Collective.
   void broadcast_optimizer(int root);
 
-  // On all ranks alike, as the parameters are that aren't a rank's own.
+  // All parameters of all ranks are. Collective; the same on all.
   bool is_finite() const;
 
  private:

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """train --ignore-parameters: each rank trains its own, saves its own and goes on with its own."""
 import glob
+import math
 import os
+import struct
 import tempfile
 import unittest
 
@@ -78,6 +80,36 @@ class OwnTensors(unittest.TestCase):
                                ranks=1, code=2)
         self.assertIn("does not have what is each rank's own (--ignore-parameters, --no-broadcast-buffers): it is of another "
                       "number of ranks", output)
+
+    def test_own_parameters_that_are_no_numbers_on_one_rank_end_the_others_too(self):
+        # A bias of minus infinity makes its unit silent: losses and averages stay finite on both ranks.
+        flags = "--optimizer=sgd", "--ignore-parameters=fc1.bias"
+        _, directory = self.train("broken", "--epochs=1", *flags)
+        path, = glob.glob(os.path.join(directory, "*.rank-*1-of-*2.safetensors"))
+        metadata, tensors, data = checkpoints.read(path)
+        begin = tensors["own:fc1.bias"]["data_offsets"][0]
+        checkpoints.write(path, metadata, tensors, data[:begin] + struct.pack("<f", -math.inf) + data[begin + 4:])
+        # A shell around each, so that the launcher ends none because another one has ended.
+        train = [TRAIN, f"--data={self.data}", "--batch-size=64", "--threads=1", "--epochs=2",
+                 f"--checkpoint-dir={directory}", "--checkpoint-sharded", *flags]
+        done = run([*DDPRUN, "sh", "-c", '"$@"; echo rank $RANK ends with $?', "sh", *train])
+        for rank in (0, 1):
+            self.assertIn(f"train: rank {rank}: the training has diverged: after step 6 weights are infinite",
+                          done.stdout)
+            self.assertIn(f"rank {rank} ends with 2", done.stdout)
+
+    def test_no_broadcast_buffers_is_what_the_ranks_average_by(self):
+        """What DistributedDataParallel is told, for it compares the ranks' options: rank 0 alone has the flag."""
+        script = '[ $RANK = 1 ] || set -- "$@" --no-broadcast-buffers; "$@"; echo rank $RANK ends with $?'
+        done = run([*DDPRUN, "sh", "-c", script, "sh", TRAIN, f"--data={self.data}", "--epochs=1", "--threads=1"])
+        for rank in (0, 1):
+            self.assertIn(f"train: rank {rank}: the ranks' models differ: rank 1: option broadcast_buffers is on, on rank "
+                          "0 it is off\n", done.stdout)
+            self.assertIn(f"rank {rank} ends with 2\n", done.stdout)
+        _, directory = self.train("own-buffers", "--epochs=1", "--optimizer=sgd", "--no-broadcast-buffers")
+        _, other = self.train("sent-buffers", "--epochs=1", "--optimizer=sgd")
+        mine, theirs = (checkpoints.tensors_of(path, LAST_STEP // 2) for path in (directory, other))
+        self.assertEqual(mine, theirs, "this net has no buffers: it trains the same, bit for bit")
 
     def test_what_does_not_go_with_them_is_refused(self):
         for flags, part in ((["--ignore-parameters=fc3.bias"], '"fc3.bias": the model has no parameter'),
