@@ -54,13 +54,32 @@ void FakeCuda::succeed_again(const std::string& function) {
   faults_.erase(function);
 }
 
+void FakeCuda::hang(const std::string& function) {
+  std::lock_guard lock(mutex_);
+  hangs_.insert(function);
+}
+
+void FakeCuda::release_hangs() {
+  std::lock_guard lock(mutex_);
+  hangs_.clear();
+  changed_.notify_all();
+}
+
+int FakeCuda::num_hanging() const {
+  std::lock_guard lock(mutex_);
+  return num_hanging_;
+}
+
 void FakeCuda::set_uuid(int device, std::string uuid) {
   std::lock_guard lock(mutex_);
   uuids_[static_cast<std::size_t>(device)] = std::move(uuid);
 }
 
 nccl::CudaResult FakeCuda::fault(const std::string& function) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  ++num_hanging_;
+  changed_.wait(lock, [&] { return !hangs_.contains(function); });
+  --num_hanging_;
   const auto found = faults_.find(function);
   if (found == faults_.end() || found->second.num_good_calls-- > 0) return nccl::kCudaSuccess;
   return found->second.result;
@@ -173,6 +192,7 @@ nccl::CudaResult FakeCuda::event_create(nccl::Event* event) {
 }
 
 nccl::CudaResult FakeCuda::event_destroy(nccl::Event event) {
+  if (const auto result = fault("event_destroy")) return result;
   std::lock_guard lock(mutex_);
   return events_.erase(event) == 1 ? nccl::kCudaSuccess : kInvalidValue;
 }
@@ -226,6 +246,7 @@ void FakeCuda::synchronize_streams(int device) {
 
 // As cudaFree: first waits for everything that the device has to do.
 nccl::CudaResult FakeCuda::memory_free(void* data) {
+  if (const auto result = fault("memory_free")) return result;
   synchronize_streams(current_device);
   std::lock_guard lock(mutex_);
   if (allocations_.erase(data) == 0) return kInvalidValue;

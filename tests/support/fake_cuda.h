@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,11 @@ class FakeCuda : public nccl::CudaApi {
   // this many calls that work.
   void fail(const std::string& function, nccl::CudaResult result, int num_good_calls = 0);
   void succeed_again(const std::string& function);
+  // Each call of the named function hangs from now on, until release_hangs(): then it does what it
+  // should.
+  void hang(const std::string& function);
+  void release_hangs();
+  int num_hanging() const;  // calls inside
   // Devices with the same UUID, as one GPU seen through two indices.
   void set_uuid(int device, std::string uuid);
 
@@ -72,8 +78,11 @@ class FakeCuda : public nccl::CudaApi {
 
   const int num_devices_;
   mutable std::mutex mutex_;
-  int num_forgotten_ = 0;                                        // Guarded by mutex_
-  std::map<std::string, Fault> faults_;                          // Guarded by mutex_
+  int num_forgotten_ = 0;                // Guarded by mutex_
+  std::map<std::string, Fault> faults_;  // Guarded by mutex_
+  std::set<std::string> hangs_;          // Guarded by mutex_
+  int num_hanging_ = 0;                  // Guarded by mutex_
+  std::condition_variable changed_;
   std::vector<std::string> uuids_;                               // Guarded by mutex_
   std::vector<std::shared_ptr<FakeStream>> default_streams_;     // constant after construction
   std::map<nccl::Stream, std::shared_ptr<FakeStream>> streams_;  // Guarded by mutex_

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/bounded_call.h"
-#include "common/exit_bound.h"
 #include "common/log.h"
 #include "worker_sdk/core/check_parts.h"
 #include "worker_sdk/core/flight_recorder.h"
@@ -70,34 +69,36 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_pt
     check_cuda(*cuda_, cuda_->memory_set(barrier_memory_, 0, kBarrierBytes, stream_), rank,
                "cudaMemsetAsync");
   } catch (const Error& error) {
-    // The watchdog, destroyed next, aborts the communicator and tells the others.
     failure_->set(error);
-    watchdog_->stop();
-    if (barrier_memory_ != nullptr) cuda_->memory_free(barrier_memory_);
-    if (caller_ready_ != nullptr) cuda_->event_destroy(caller_ready_);
-    if (stream_ != nullptr) cuda_->stream_destroy(stream_);
+    end();  // the watchdog aborts the communicator and tells the others
     throw;
   }
   drain_->open(stream_);
 }
 
-NcclCommunicator::~NcclCommunicator() {
+NcclCommunicator::~NcclCommunicator() { end(); }
+
+void NcclCommunicator::end() {
   watchdog_->stop();
-  drain_->close(watchdog_->ended_well());
-  if (!watchdog_->ended_well()) return;  // the device may hang: freeing would, too
-  const bool freed =
-      returns_before(Deadline::after(options_.free_timeout),
-                     [cuda = cuda_, device = options_.device, memory = barrier_memory_,
-                      event = caller_ready_, stream = stream_] {
-                       cuda->set_device(device);
-                       cuda->memory_free(memory);
-                       cuda->event_destroy(event);
-                       cuda->stream_destroy(stream);
-                     });
-  if (freed) return;
+  const bool has_ended = watchdog_->ended_well();
+  drain_->close(has_ended);
+  const auto free = [cuda = cuda_, device = options_.device, memory = barrier_memory_,
+                     event = caller_ready_, stream = stream_, events = events_] {
+    cuda->set_device(device);
+    if (memory != nullptr) cuda->memory_free(memory);
+    if (event != nullptr) cuda->event_destroy(event);
+    if (stream != nullptr) cuda->stream_destroy(stream);
+    events->clear();
+  };
+  const bool freed = has_ended && !drain_->is_hung() &&
+                     returns_before(Deadline::after(options_.free_timeout), free);
+  if (freed && !failure_->is_set()) return;
+  events_->leave();
+  if (freed || !has_ended) return;
   log_warning("rank ", options_.rank, ": device ", options_.device,
               " does not take back what the communicator had on it; left behind");
-  bound_exit(options_.exit_timeout);
+  // In a healthy process the device may have been busy with something else: cudaFree waits for it.
+  if (failure_->is_set()) drain_->left_behind();
 }
 
 WorkPtr NcclCommunicator::all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) {
@@ -240,15 +241,15 @@ std::shared_ptr<Operation> NcclCommunicator::start_on_device(OperationFacts fact
   auto operation = std::make_shared<Operation>(
       cuda_, events_, failure_, facts, "operation " + std::to_string(facts.sequence) + ", " + what,
       options.timeout.value_or(options_.timeout), ticket);
-  CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
-  if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
-  if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
   ++num_operations_;
   if (counted != nullptr) {
     counted->collective_begun(facts.kind);
     counted->recorder().start(ticket);
   }
-  watchdog_->watch(operation);  // which counts it when it has ended
+  watchdog_->watch(operation);  // which counts it when it has ended, and sees it where CUDA hangs
+  CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
+  if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
+  if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
   Result result;
   {
     CommGate::Pass pass(*gate_);

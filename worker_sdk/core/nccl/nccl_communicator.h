@@ -73,6 +73,7 @@ class NcclCommunicator : public Communicator {
   // launch_mutex_ is held and the device selected.
   std::shared_ptr<Operation> start_on_device(OperationFacts facts, const std::string& what,
                                              const CallOptions& options, const Launch& launch);
+  void end();  // as the destructor says
   // The same as a Work, waited for unless async.
   WorkPtr start_work(OperationFacts facts, const std::string& what, const CallOptions& options,
                      const Launch& launch);

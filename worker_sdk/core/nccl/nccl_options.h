@@ -14,8 +14,9 @@
 
 namespace ddprun::nccl {
 
-// From a failure until the process is gone, whatever NCCL and CUDA do, no more than 15 s: the four
-// of them, one after the other, at most.
+// Of one communicator, from a failure until the process is gone, no more than 15 s: the four of
+// them, one after the other, at most. What several wait for adds up; which calls have no limit says
+// docs/nccl.md.
 inline constexpr std::chrono::milliseconds kAbortTimeout{8'000};
 inline constexpr std::chrono::milliseconds kDestroyTimeout{3'000};
 inline constexpr std::chrono::milliseconds kFreeTimeout{2'000};
@@ -37,9 +38,11 @@ struct NcclOptions {
   std::chrono::milliseconds abort_timeout = kAbortTimeout;
   // Of a healthy one, after that: to destroy it, or, where it can't be flushed, to abort it.
   std::chrono::milliseconds destroy_timeout = kDestroyTimeout;
-  // Afterwards: to free what the communicator had on the device.
+  // Afterwards: to free what the communicator had on the device. After a failure: also for each
+  // buffer, until one is not taken back.
   std::chrono::milliseconds free_timeout = kFreeTimeout;
-  // For the process' exit handlers, once something failed or hangs.
+  // For the process' exit handlers, once something failed or its abort or destroy hangs: the
+  // shortest of all communicators.
   std::chrono::milliseconds exit_timeout = kExitTimeout;
 
   // Empty: follow_stream() says it; until then the legacy default stream.

@@ -9,7 +9,21 @@ EventPool::EventPool(std::shared_ptr<CudaApi> cuda, int rank)
     : cuda_(std::move(cuda)), rank_(rank) {}
 
 EventPool::~EventPool() {
-  for (Event event : free_) cuda_->event_destroy(event);
+  if (!is_left_) clear();
+}
+
+void EventPool::clear() {
+  std::vector<Event> events;
+  {
+    std::lock_guard lock(mutex_);
+    events.swap(free_);
+  }
+  for (Event event : events) cuda_->event_destroy(event);
+}
+
+void EventPool::leave() {
+  std::lock_guard lock(mutex_);
+  is_left_ = true;
 }
 
 Event EventPool::take() {

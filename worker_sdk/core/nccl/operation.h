@@ -28,11 +28,17 @@ class EventPool {
   Event take();  // throws cuda_error
   void give_back(Event event);
 
+  // Destroys those that are free. The pool's end does the same, unless leave() was called: the
+  // device may hang.
+  void clear();
+  void leave();
+
  private:
   const std::shared_ptr<CudaApi> cuda_;
   const int rank_;
   std::mutex mutex_;
   std::vector<Event> free_;  // Guarded by mutex_
+  bool is_left_ = false;     // likewise
 };
 
 // An operation is done only when its event has passed while the communicator was still whole: an

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/nccl/stream_drain.h"
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <utility>
 
+#include "common/exit_bound.h"
 #include "worker_sdk/core/nccl/pause.h"
 
 namespace ddprun::nccl {
@@ -40,27 +42,65 @@ void StreamDrain::open(Stream stream) {
 }
 
 void StreamDrain::close(bool ended) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   stream_ = nullptr;
   after_close_ = ended ? End::kDrained : End::kStillBusy;
+  const auto limit = Deadline::after(options_.free_timeout);
+  is_hung_ |= !recorded_.wait_until(lock, limit.at(), [this] { return num_recording_ == 0; });
 }
 
-StreamDrain::End StreamDrain::wait() {
+Stream StreamDrain::callers_stream() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stream_ == nullptr) return nullptr;
+  }
+  return caller_->on(options_.device);
+}
+
+std::optional<Deadline> StreamDrain::limit_of_freeing() const {
+  const auto failed = failure_->since();
+  if (!failed) return std::nullopt;
+  return Deadline(std::max(*failed + options_.abort_timeout, Clock::now()) + options_.free_timeout);
+}
+
+void StreamDrain::left_behind() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_hung_ = true;
+  }
+  bound_exit(options_.exit_timeout);
+}
+
+bool StreamDrain::is_hung() const {
+  const std::lock_guard lock(mutex_);
+  return is_hung_;
+}
+
+StreamDrain::End StreamDrain::wait(Stream callers_stream) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_hung_) return End::kHung;
+    if (stream_ == nullptr) return after_close_;
+  }
   try {
     const PooledEvent own(*events_);
     const PooledEvent callers(*events_);
+    Stream stream = nullptr;
     {
       const std::lock_guard lock(mutex_);
       if (stream_ == nullptr) return after_close_;
-      const Stream current = caller_->on(options_.device);
-      if (cuda_->event_record(own.get(), stream_) != kCudaSuccess ||
-          cuda_->event_record(callers.get(), current) != kCudaSuccess) {
-        return End::kUnknown;
-      }
+      stream = stream_;
+      ++num_recording_;  // it stays there, and the lock isn't held: recording may hang
     }
-    return wait_for(own.get(), callers.get());
+    const bool is_recorded = cuda_->event_record(own.get(), stream) == kCudaSuccess &&
+                             cuda_->event_record(callers.get(), callers_stream) == kCudaSuccess;
+    {
+      const std::lock_guard lock(mutex_);
+      if (--num_recording_ == 0) recorded_.notify_all();
+    }
+    return is_recorded ? wait_for(own.get(), callers.get()) : End::kUnknown;
   } catch (const std::exception&) {
-    return End::kUnknown;  // no event, or the caller's stream can't be told
+    return End::kUnknown;  // no event
   }
 }
 

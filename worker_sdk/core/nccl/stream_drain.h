@@ -3,9 +3,12 @@
 // ncclMemFree nor the thread that sees an operation fail does.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 
+#include "common/clock.h"
 #include "worker_sdk/core/nccl/caller_stream.h"
 #include "worker_sdk/core/nccl/cuda_api.h"
 #include "worker_sdk/core/nccl/errors.h"
@@ -21,6 +24,7 @@ class StreamDrain {
     kDrained,
     kStillBusy,  // the limit has passed
     kUnknown,    // CUDA doesn't say: its context is broken, or the process is ending
+    kHung,       // left_behind() was called: nothing more is given back
   };
 
   StreamDrain(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
@@ -29,13 +33,24 @@ class StreamDrain {
 
   // The communicator's stream is there. Before the first wait().
   void open(Stream stream);
-  // The communicator is gone; `ended`: so is all that its stream had under way.
+  // The communicator is gone; `ended`: so is all that its stream had under way. Waits for calls
+  // that record on the stream, free_timeout at most: then is_hung().
   void close(bool ended);
 
-  // Blocks until all that the communicator's stream and the caller's current one hold now has
-  // ended, well or by an abort. Limit: abort_timeout after the communicator failed, or after
-  // `timeout`. The calling thread's device must be options.device. Never throws.
-  End wait();
+  // The calling thread's current stream, for wait(). Throws what the caller's function throws.
+  Stream callers_stream();
+
+  // Blocks until all that the communicator's stream and `callers` hold now has ended, well or by an
+  // abort. Limit: abort_timeout after the communicator failed, or after `timeout`. The calling
+  // thread's device must be options.device. Never throws.
+  End wait(Stream callers);
+
+  // After a failure the device may hang: when to leave behind the thread that frees memory, what
+  // wait() needs included. nullopt: nothing has failed.
+  std::optional<Deadline> limit_of_freeing() const;
+  // It was: the device hangs. Bounds the process' exit, too.
+  void left_behind();
+  bool is_hung() const;
 
  private:
   End wait_for(Event own, Event callers);
@@ -47,9 +62,12 @@ class StreamDrain {
   const std::shared_ptr<CallerStream> caller_;  // likewise
   const NcclOptions options_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   Stream stream_ = nullptr;          // Guarded by mutex_; nullptr: the communicator is gone
   End after_close_ = End::kDrained;  // Guarded by mutex_
+  bool is_hung_ = false;             // Guarded by mutex_
+  int num_recording_ = 0;            // Guarded by mutex_: calls that use the stream
+  std::condition_variable recorded_;
 };
 
 }  // namespace ddprun::nccl

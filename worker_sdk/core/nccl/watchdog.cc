@@ -203,11 +203,11 @@ void Watchdog::end() {
     tell_recorder();
   }
   // A caller that hangs inside NCCL is freed by the abort alone, which needs its part of the time.
-  const Deadline deadline = failed ? end_of_abort() : Deadline::after(options_.abort_timeout);
-  Comm comm = gate_->take(Deadline::after(deadline.remaining() / 2));
+  const auto left = (failed ? end_of_abort() : Deadline::after(options_.abort_timeout)).remaining();
+  Comm comm = gate_->take(Deadline::after((left - for_abort()) / 2));
   if (comm != nullptr) {
-    ended_well_ =
-        failed ? abort_comm(nccl_, comm, options_, deadline) : finish_comm(nccl_, comm, options_);
+    ended_well_ = failed ? abort_comm(nccl_, comm, options_, end_of_abort())
+                         : finish_comm(nccl_, comm, options_);
   }
   if (failed || !ended_well_) bound_exit(options_.exit_timeout);
 }
@@ -223,7 +223,7 @@ Clock::time_point Watchdog::failed_since() const {
 }
 
 Deadline Watchdog::end_of_telling(Clock::time_point since) const {
-  return Deadline(since + (options_.abort_timeout - for_abort()));
+  return Deadline(since + (options_.abort_timeout - for_abort() - for_abort() / 2));
 }
 
 Deadline Watchdog::end_of_abort() const {

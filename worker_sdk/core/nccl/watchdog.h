@@ -56,8 +56,8 @@ class Watchdog {
   void tell_peers();     // why this rank ended
   void tell_recorder();  // likewise; half of what is left for it
   void end();
-  // A failure's time: whatever is told to others ends a quarter of abort_timeout before the rest,
-  // which is kept for the abort.
+  // A failure's time: whatever is told to others ends after 5/8 of abort_timeout, then callers have
+  // a moment to leave NCCL, and the last quarter is the abort's.
   std::chrono::milliseconds for_abort() const;
   std::chrono::milliseconds store_limit() const;  // 2 s, or a quarter of abort_timeout
   Clock::time_point failed_since() const;         // now where nothing failed
