@@ -7,7 +7,6 @@ import array
 import itertools
 import math
 import os
-import subprocess
 
 import ranks
 import netns  # noqa: E402, found by ranks
@@ -34,17 +33,25 @@ class Equality(ranks.RanksTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.weights = os.path.join(cls.directory, "weights")
-        lines = subprocess.run([ranks.PYTHON, TWIN, "--make-weights", cls.weights], check=True,
-                               timeout=60, text=True, stdout=subprocess.PIPE).stdout.splitlines()
+        lines = cls.run_pytorch(1, [TWIN, "--make-weights", cls.weights])[0].splitlines()
         cls.shapes = [(name, int(count)) for name, count in map(str.split, lines)]
         cls.initial = read_state(cls.weights, cls.shapes)
+        cls.theirs = {}
+
+    def pytorchs(self, world, *job):
+        """Where PyTorch's results of a job are; it is done once, on this host."""
+        key = world, job
+        if key not in self.theirs:
+            path = os.path.join(self.directory, f"theirs{len(self.theirs)}")
+            self.run_pytorch(world, [TWIN, *job, path], timeout=200)
+            self.theirs[key] = path
+        return self.theirs[key]
 
     def compare(self, world, accumulate=1, server=None, hosts=(ranks.Local,), dtypes=TOLERANCE):
-        """PyTorch's on this host, ours on `hosts`."""
-        directory = self.scratch()
-        ours, theirs = os.path.join(directory, "ours"), os.path.join(directory, "theirs")
+        """Ours on `hosts`."""
+        ours = os.path.join(self.scratch(), "ours")
         job = [",".join(dtypes), str(accumulate), self.weights, DATA]
-        self.run_ranks(world, [ranks.PYTHON, TWIN, *job, theirs], timeout=200)
+        theirs = self.pytorchs(world, *job)
         self.run_ranks(world, [WORKER, "equality", *job, ours], hosts, server, timeout=200)
         for dtype, rank in itertools.product(dtypes, range(world)):
             p_state = read_state(f"{ours}.{dtype}.{rank}", self.shapes)

@@ -33,8 +33,8 @@ class HookModes(ranks.RanksTest):
         ours, theirs = (os.path.join(self.directory, f"{side}{world}") for side in ("ours", "theirs"))
         names = dict.fromkeys(f"{mode}+{our_name(hook)}" for mode, hook in cases)
         self.run_ranks(world, [WORKER, ours, *names])
-        self.run_ranks(world, [ranks.PYTHON, TWIN, theirs,
-                               *(f"{mode}+{hook}@{ours}.{mode}+{our_name(hook)}" for mode, hook in cases)])
+        self.run_pytorch(world, [TWIN, theirs,
+                                 *(f"{mode}+{hook}@{ours}.{mode}+{our_name(hook)}" for mode, hook in cases)])
         for (mode, hook), rank in itertools.product(cases, range(world)):
             with self.subTest(world=world, mode=mode, hook=hook, rank=rank):
                 p = read(f"{ours}.{mode}+{our_name(hook)}.float32.{rank}")

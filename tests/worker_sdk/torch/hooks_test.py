@@ -8,7 +8,6 @@ import array
 import itertools
 import math
 import os
-import subprocess
 import tempfile
 import unittest
 
@@ -38,7 +37,7 @@ class World:
 
     def __init__(self, server, world, round_number):
         with tempfile.TemporaryDirectory(prefix="ddprun-hooks-") as directory:
-            subprocess.run([ranks.PYTHON, TWIN, directory, str(world), *HOOKS], check=True, timeout=100)
+            ranks.PyTorch.get().run([TWIN, directory, str(world), *HOOKS], [dict(os.environ)], timeout=100)
             output = ranks.run(server, world, [WORKER, directory, *HOOKS], round_number=round_number)[0]
             self.lines = [line.split() for line in output.splitlines()]
             with open(os.path.join(directory, "shapes")) as f:

@@ -40,7 +40,7 @@ class Modes(ranks.RanksTest):
 
     def compare(self, world):
         ours, theirs = (os.path.join(self.directory, f"{side}{world}") for side in ("ours", "theirs"))
-        self.run_ranks(world, [ranks.PYTHON, TWIN, theirs, *CASES])
+        self.run_pytorch(world, [TWIN, theirs, *CASES])
         self.run_ranks(world, [WORKER, ours, *CASES])
         for case, dtype, rank in itertools.product(CASES, TOLERANCE, range(world)):
             with self.subTest(world=world, case=case, dtype=dtype, rank=rank):

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the ranks of a C++ worker program without a launcher: environment and store as a launcher
-gives them. The store is PyTorch's own server, in a process of its own on the first host.
+"""Starts the ranks of a worker program without a launcher: environment and store as a launcher gives
+them. The store is PyTorch's own server, in a process of its own on the first host; Python's ranks are
+forks of one that has imported PyTorch.
 """
+import atexit
+import functools
 import itertools
+import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -25,11 +30,61 @@ sys.stdin.read()
 """
 
 
+class PyTorch:
+    """pytorch_forks.py, started; get() has the only one."""
+
+    def __init__(self):
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self._process = subprocess.Popen([PYTHON, os.path.join(HERE, "pytorch_forks.py")], env=env, text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        atexit.register(self._end)
+        self.error = self._answer(60)["error"]  # None: it can be imported
+
+    def _end(self):
+        self._process.kill()  # and its children with it
+        return self._process.wait()
+
+    @staticmethod
+    @functools.cache
+    def get():
+        return PyTorch()
+
+    def _answer(self, timeout):
+        if select.select([self._process.stdout], [], [], timeout)[0]:
+            line = self._process.stdout.readline()
+            if line:
+                return json.loads(line)
+        status = self._process.poll()
+        self._end()
+        raise AssertionError(f"PyTorch's ranks hang, after {timeout} s" if status is None else
+                             f"PyTorch's process ended with {status}")
+
+    def _ask(self, timeout, **command):
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        return self._answer(timeout)
+
+    def serve(self, address):
+        """The port of a store there."""
+        return self._ask(60, serve=address)["port"]
+
+    def run(self, argv, environments, timeout):
+        """The outputs of a Python program that must succeed with each of the environments, all at once."""
+        with tempfile.TemporaryDirectory(prefix="ddprun-test-") as directory:
+            paths = [os.path.join(directory, str(i)) for i in range(len(environments))]
+            programs = [{"argv": argv, "env": env, "output": path} for env, path in zip(environments, paths)]
+            codes = self._ask(timeout, run=programs)["codes"]
+            outputs = []
+            for path in paths:
+                with open(path, encoding="utf-8", errors="replace") as f:
+                    outputs.append(f.read())
+        assert codes == [0] * len(codes), f"{argv}: exit status {codes}\n" + "\n".join(outputs)
+        return outputs
+
+
 def skip_without_pytorch():
-    done = subprocess.run([PYTHON, "-c", "import torch"], stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.STDOUT) if os.path.exists(PYTHON) else None
-    if done is None or done.returncode != 0:
-        why = done.stdout.strip().splitlines()[-1] if done else f"no {PYTHON}"
+    why = PyTorch.get().error if os.path.exists(PYTHON) else f"no {PYTHON}"
+    if why:
         print(f"SKIPPED: PyTorch for Python is not importable: {why}")
         sys.exit(0)
 
@@ -48,6 +103,10 @@ class StoreServer:
 
     def __init__(self, host=Local):
         self.host = host
+        self._process = None
+        if host is Local:
+            self.port = PyTorch.get().serve(host.address)
+            return
         self._process = host.popen([PYTHON, "-c", STORE_SERVER, host.address], text=True,
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.port = int(self._process.stdout.readline())
@@ -56,6 +115,8 @@ class StoreServer:
         return self
 
     def __exit__(self, *_):
+        if not self._process:
+            return
         self._process.stdin.close()
         self._process.wait(timeout=10)
         self._process.stdout.close()
@@ -124,6 +185,13 @@ class RanksTest(unittest.TestCase):
 
     def start_ranks(self, world, argv):
         return Job(self.server, world, argv, round_number=next(self._rounds))
+
+    @classmethod
+    def run_pytorch(cls, world, argv, timeout=120):
+        """The outputs by rank of a Python program that must succeed."""
+        number = next(cls._rounds)
+        return PyTorch.get().run(argv, [environment(cls.server, world, rank, 1, number) for rank in range(world)],
+                                 timeout)
 
     def run_ranks(self, world, argv, hosts=(Local,), server=None, timeout=120):
         return run(server or self.server, world, argv, hosts, next(self._rounds), timeout)
