@@ -59,6 +59,7 @@ class Checkpoints(harness.Case):
     @classmethod
     def setUpClass(cls):
         cls.undisturbed = None
+        cls.first_epoch = None
 
     def job(self, directory, *args, flags=(), epochs=SHORT_RUN, **more):
         """ddprun with two ranks, started."""
@@ -80,13 +81,20 @@ class Checkpoints(harness.Case):
             self.assertIn(f"train: no checkpoint in {directory}: begins anew", done.stdout)
             self.assertEqual(steps_in(directory), [48, LAST_STEP])
             Checkpoints.undisturbed = checkpoints.Undisturbed(checkpoints.load_json(summary), directory)
+            with open(path_of(directory, 48), "rb") as f:
+                Checkpoints.second_epoch = f.read()
         return Checkpoints.undisturbed
 
     def one_epoch(self):
-        """A directory with a checkpoint of the first epoch."""
+        """A directory of the test's own with a checkpoint of the first epoch; that is trained once for all tests."""
         directory = self.scratch()
-        self.run_job(directory, epochs=["--epochs=1", "--seed=5"])
-        self.assertEqual(steps_in(directory), [24])
+        if not Checkpoints.first_epoch:
+            self.run_job(directory, epochs=["--epochs=1", "--seed=5"])
+            self.assertEqual(steps_in(directory), [24])
+            with open(path_of(directory, 24), "rb") as f:
+                Checkpoints.first_epoch = f.read()
+        with open(path_of(directory, 24), "wb") as f:
+            f.write(Checkpoints.first_epoch)
         return directory
 
     def refused(self, directory, *args, code=2, **more):
@@ -197,9 +205,9 @@ class Checkpoints(harness.Case):
         self.assertRegex(done.stdout, r"asked to leave before step \d+: nothing is saved without --checkpoint-dir")
 
     def test_a_torn_file_is_named_and_the_one_before_it_taken(self):
-        reference, directory = self.reference(), self.scratch()
-        self.run_job(directory, epochs=["--epochs=2", "--seed=5"])
-        os.truncate(path_of(directory, 48), 5_000_000)
+        reference, directory = self.reference(), self.one_epoch()
+        with open(path_of(directory, 48), "wb") as f:
+            f.write(Checkpoints.second_epoch[:5_000_000])
         summary = os.path.join(directory, "summary.json")
         done = self.run_job(directory, "--json", summary)
         self.assertEqual(done.stderr.count("is damaged"), 1, done.text)
