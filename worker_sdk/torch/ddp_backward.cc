@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What DistributedDataParallel does from the first gradient of a backward to the averages.
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <cstdint>

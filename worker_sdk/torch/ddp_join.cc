@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "common/error.h"
 #include "common/log.h"

@@ -2,6 +2,7 @@
 // What DistributedDataParallel does once: it compares the ranks' models, takes the parameters under
 // its care, and lets them go.
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>

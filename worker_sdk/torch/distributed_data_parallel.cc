@@ -2,6 +2,7 @@
 #include "worker_sdk/torch/distributed_data_parallel.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <cstring>
