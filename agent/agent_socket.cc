@@ -113,8 +113,19 @@ struct Connection {
   bool has_no_place = false;      // it came before its node had one
   bool waits_for_place = false;   // and has said that it waits for it
   bool keeps_record = false;
-  bool owes_record = false;  // it was asked for it, and has not answered
+  // Numbers of the last request for it that went to this connection, and of the last one that was
+  // answered, or forgiven.
+  std::uint64_t asked = 0, answered = 0;
   Allowance allowance;
+
+  bool owes_record() const { return answered < asked; }
+  // False: nobody asked for it. A record of a failure stays, so it answers every request.
+  bool take_answer(std::uint64_t number) {
+    if (number == 0) number = asked;
+    if (number <= answered || number > asked) return false;
+    answered = number;
+    return true;
+  }
 };
 using ConnectionPtr = std::shared_ptr<Connection>;  // second owner: its reads under way
 
@@ -173,9 +184,11 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   }
 
   void ask_for_records() {
+    const std::string line = dump_line(++num_record_requests_);
     for (const ConnectionPtr& each : connections_) {
       if (!each->keeps_record || each->has_no_place) continue;
-      each->owes_record |= send_with_memory(each->socket.native_handle(), dump_line(), -1);
+      if (!send_with_memory(each->socket.native_handle(), line, -1)) continue;
+      each->asked = num_record_requests_;
     }
     record_timer_.expires_after(kRecordTime);
     record_timer_.async_wait([self = shared_from_this()](const error_code& error) {
@@ -203,7 +216,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   void tell_if_recorded() {
     if (!recorded_) return;
     for (const ConnectionPtr& each : connections_) {
-      if (each->owes_record) return;
+      if (each->owes_record()) return;
     }
     std::exchange(recorded_, nullptr)();
   }
@@ -211,7 +224,9 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   // Time is over.
   void forgive_records() {
     for (const ConnectionPtr& each : connections_) {
-      if (!std::exchange(each->owes_record, false) || !recorded_) continue;
+      const bool owed = each->owes_record();
+      each->answered = each->asked;
+      if (!owed || !recorded_) continue;
       say_once(concat("local rank ", *each->local_rank,
                       " did not write its flight recorder within ", kRecordTime.count(), " ms"));
     }
@@ -315,8 +330,8 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
       events_.said(local_rank, line);
     } else if (std::holds_alternative<KeepsRecord>(line)) {
       connection->keeps_record = true;
-    } else if (std::holds_alternative<Recorded>(line) &&
-               std::exchange(connection->owes_record, false)) {
+    } else if (const auto* recorded = std::get_if<Recorded>(&line);
+               recorded != nullptr && connection->take_answer(recorded->number)) {
       events_.said(local_rank, line);
       tell_if_recorded();
     } else if (!connection->allowance.take(Clock::now())) {
@@ -390,7 +405,8 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   stream_descriptor listener_;
   boost::asio::steady_timer pause_;
   boost::asio::steady_timer record_timer_;  // of those who were asked last
-  std::function<void()> recorded_;          // set: somebody waits for the answers
+  std::uint64_t num_record_requests_ = 0;
+  std::function<void()> recorded_;  // set: somebody waits for the answers
   std::set<ConnectionPtr> connections_;
   std::set<std::string> said_;
   bool closed_ = false;

@@ -79,7 +79,10 @@ WorkerLine parse_worker_line(std::string_view line) {
   }
   if (type == "operation_failed") return operation_failed(object, fields);
   if (type == "keeps_record") return KeepsRecord{};
-  if (type == "recorded") return Recorded{line_of(fields, "file", kMaxReasonBytes)};
+  if (type == "recorded") {
+    return Recorded{line_of(fields, "file", kMaxReasonBytes),
+                    fields.has("number") ? fields.counter("number") : 0};
+  }
   return UnknownLine{one_line(clean_utf8(type, 64))};
 }
 
@@ -91,7 +94,9 @@ std::string refused_line(std::string_view reason) {
   return json::serialize(json::object{{"type", "refused"}, {"reason", reason}}) + "\n";
 }
 
-std::string dump_line() { return json::serialize(json::object{{"type", "dump"}}) + "\n"; }
+std::string dump_line(std::uint64_t number) {
+  return json::serialize(json::object{{"type", "dump"}, {"number", number}}) + "\n";
+}
 
 std::string assign_line(const std::vector<std::string>& environment) {
   std::string text;

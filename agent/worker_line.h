@@ -45,7 +45,8 @@ struct OperationFailed {
 struct KeepsRecord {};
 // The flight recorder is written: the agent asked for it, or an operation failed.
 struct Recorded {
-  std::string file;  // valid UTF-8 of one line; empty: it could not be
+  std::string file;          // valid UTF-8 of one line; empty: it could not be
+  std::uint64_t number = 0;  // of the agent's request; 0: an operation failed
 };
 // An event of a later version.
 struct UnknownLine {
@@ -64,8 +65,8 @@ WorkerLine parse_worker_line(std::string_view line);
 // The agent's answers to hello, with '\n'.
 std::string welcome_line();
 std::string refused_line(std::string_view reason);
-// To a worker that keeps one: write the flight recorder.
-std::string dump_line();
+// To a worker that keeps one: write the flight recorder. `number` comes back with the answer.
+std::string dump_line(std::uint64_t number);
 // To a worker that was started before its node had a place: the line, then its `bytes` bytes, each
 // "NAME=value" ended by a zero byte.
 std::string assign_line(const std::vector<std::string>& environment);

@@ -222,8 +222,8 @@ TEST_CASE(
   goes.say("{\"type\":\"keeps_record\"}\n");
   rig.socket->read_pending();
   rig.socket->ask_for_records();
-  CHECK(keeper.hear() == "{\"type\":\"dump\"}\n");
-  CHECK(goes.hear() == "{\"type\":\"dump\"}\n");
+  CHECK(keeper.hear() == "{\"type\":\"dump\",\"number\":2}\n");
+  CHECK(goes.hear() == "{\"type\":\"dump\",\"number\":2}\n");
   rig.socket->when_recorded(count);
   goes.say("no JSON\n");  // which ends its connection
   rig.socket->read_pending();
@@ -240,6 +240,38 @@ TEST_CASE(
   rig.socket->when_recorded(nullptr);
   keeper.say("{\"type\":\"recorded\",\"file\":\"/f\"}\n");
   rig.socket->read_pending();
+  CHECK(num_told == 2);
+}
+
+TEST_CASE("agent socket: an answer to an earlier request does not end the wait for the last one") {
+  Rig rig;
+  Peer keeper(rig);
+  REQUIRE(keeper.greet() == kWelcome);
+  const auto recorded = [&](const std::string& number) {
+    keeper.say("{\"type\":\"recorded\",\"file\":\"/f\"" + number + "}\n");
+    rig.socket->read_pending();
+  };
+  keeper.say("{\"type\":\"keeps_record\"}\n");
+  rig.socket->read_pending();
+  int num_told = 0;
+  const auto count = [&] { ++num_told; };
+  rig.socket->ask_for_records();
+  CHECK(keeper.hear() == "{\"type\":\"dump\",\"number\":1}\n");
+  rig.socket->ask_for_records();  // the first one is being written
+  CHECK(keeper.hear() == "{\"type\":\"dump\",\"number\":2}\n");
+  rig.socket->when_recorded(count);
+  recorded(",\"number\":1");
+  CHECK(std::get<Recorded>(rig.said.back().second).number == 1);
+  CHECK(num_told == 0);
+  for (const char* number : {",\"number\":1", ",\"number\":3"}) recorded(number);
+  CHECK(num_told == 0);
+  recorded(",\"number\":2");
+  CHECK(num_told == 1);
+
+  rig.socket->ask_for_records();
+  rig.socket->ask_for_records();
+  rig.socket->when_recorded(count);
+  recorded("");  // an operation failed: that file stays
   CHECK(num_told == 2);
 }
 

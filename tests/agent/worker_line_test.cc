@@ -22,6 +22,9 @@ TEST_CASE("worker's line: each type with its fields; unknown fields are ignored"
   CHECK(stop.exit_code == 3);
   CHECK(std::get<StopJob>(parse_worker_line(R"({"type":"stop_job","reason":""})")).exit_code == 1);
   CHECK(std::holds_alternative<KeepsRecord>(parse_worker_line(R"({"type":"keeps_record"})")));
+  CHECK(
+      std::get<Recorded>(parse_worker_line(R"({"type":"recorded","file":"","number":7})")).number ==
+      7);
   CHECK(std::get<Recorded>(parse_worker_line(R"({"type":"recorded","file":"/l/f"})")).file ==
         "/l/f");
   CHECK(std::get<UnknownLine>(parse_worker_line(R"({"type":"later"})")).type == "later");
@@ -34,7 +37,8 @@ TEST_CASE("worker's line: what can't be is a protocol error") {
         R"({"type":"hello","version":1,"round":1,"local_rank":-1})",
         R"({"type":"hello","version":1,"round":1,"local_rank":99999999})",
         R"({"type":"first_step"})", R"({"type":"first_step","step":-1})", R"({"type":"recorded"})",
-        R"({"type":"exclude_node"})", R"({"type":"exclude_node","reason":7})",
+        R"({"type":"recorded","file":"","number":-1})", R"({"type":"exclude_node"})",
+        R"({"type":"exclude_node","reason":7})",
         R"({"type":"stop_job","reason":"x","exit_code":0})",
         R"({"type":"stop_job","reason":"x","exit_code":256})",
         R"({"type":"first_step","step":1,"x":[[[[[[1]]]]]]})"}) {

@@ -51,6 +51,13 @@ std::string receive_some(int socket, UniqueFd* page) {
   return {text.data(), static_cast<std::size_t>(message.size)};
 }
 
+// Of a request; 0: it has none.
+std::uint64_t number_in(const std::string& line) {
+  constexpr std::string_view kKey = R"("number":)";
+  const std::size_t at = line.find(kKey);
+  return at == std::string::npos ? 0 : std::strtoull(line.c_str() + at + kKey.size(), nullptr, 10);
+}
+
 }  // namespace
 
 AgentChannel::AgentChannel(const std::string& path, std::uint64_t round, int local_rank,
@@ -92,24 +99,24 @@ std::string AgentChannel::receive_line(Deadline deadline) {
   return line;
 }
 
-bool AgentChannel::await_request(int stop) {
+std::optional<std::uint64_t> AgentChannel::await_request(int stop) {
   for (;;) {
     for (std::size_t end; (end = received_.find('\n')) != std::string::npos;) {
       const std::string line = received_.substr(0, end);
       received_.erase(0, end + 1);
-      if (line.find(R"("type":"dump")") != std::string::npos) return true;
+      if (line.find(R"("type":"dump")") != std::string::npos) return number_in(line);
     }
-    if (received_.size() > kMaxAgentLineBytes) return false;
+    if (received_.size() > kMaxAgentLineBytes) return std::nullopt;
     std::array<pollfd, 2> polls{{{socket_.get(), POLLIN, 0}, {stop, POLLIN, 0}}};
     constexpr int kForEver = -1;  // the session ends it
-    if (::poll(polls.data(), polls.size(), kForEver) < 0 && errno != EINTR) return false;
-    if (polls[1].revents != 0) return false;
+    if (::poll(polls.data(), polls.size(), kForEver) < 0 && errno != EINTR) return std::nullopt;
+    if (polls[1].revents != 0) return std::nullopt;
     if (polls[0].revents == 0) continue;
     try {
       UniqueFd nothing;
       received_ += receive_some(polls[0].fd, &nothing);
     } catch (const Error&) {
-      return false;
+      return std::nullopt;
     }
   }
 }
@@ -165,8 +172,10 @@ bool AgentChannel::operation_failed(const OperationFailure& failure, std::string
 
 bool AgentChannel::keeps_record() { return send_line(R"({"type":"keeps_record"})"); }
 
-bool AgentChannel::recorded(std::string_view file) {
-  return send_line(R"({"type":"recorded","file":")" + json_text(file, kMaxReasonBytes) + "\"}");
+bool AgentChannel::recorded(std::string_view file, std::uint64_t request) {
+  const std::string number = request == 0 ? "" : concat(R"(,"number":)", request);
+  return send_line(R"({"type":"recorded","file":")" + json_text(file, kMaxReasonBytes) + "\"" +
+                   number + "}");
 }
 
 bool AgentChannel::send_line(const std::string& line) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,10 +34,10 @@ class AgentChannel {
   // The progress page's memory, which came with the welcome.
   const UniqueFd& page() const { return page_; }
 
-  // After the welcome, on one thread: waits for what the agent asks for. False: `stop`, a
-  // descriptor, can be read, or the agent has ended the connection. True: it asks for the flight
-  // recorder.
-  bool await_request(int stop);
+  // After the welcome, on one thread: waits until the agent asks for the flight recorder; the
+  // request's number. nullopt: `stop`, a descriptor, can be read, or the agent has ended the
+  // connection.
+  std::optional<std::uint64_t> await_request(int stop);
 
   // Events. Any thread; they never wait: what the agent doesn't take is dropped. False: it was.
   bool first_step(std::uint64_t step);
@@ -45,9 +46,9 @@ class AgentChannel {
   // `file`: where the flight recorder is about to be written; empty: nowhere.
   bool operation_failed(const OperationFailure& failure, std::string_view file);
   // The flight recorder is written whenever the agent asks. It was, to `file`; empty: it could not
-  // be.
+  // be. `request`: the number that await_request gave; 0: an operation failed.
   bool keeps_record();
-  bool recorded(std::string_view file);
+  bool recorded(std::string_view file, std::uint64_t request);
 
  private:
   bool send_line(const std::string& line);

@@ -55,17 +55,17 @@ void RecordKeeper::failed(const OperationFailure& failure) {
   has_failure_ = true;
   is_written_ =
       write_flight_recorder(file_, flight_recorder_json(progress_.recorder(), env_, &failure));
-  if (agent) agent->recorded(is_written_ ? file_ : "");
+  if (agent) agent->recorded(is_written_ ? file_ : "", 0);
 }
 
 void RecordKeeper::wait_for_requests(AgentChannel& agent) {
-  while (agent.await_request(stop_.get())) {
+  while (const auto request = agent.await_request(stop_.get())) {
     const std::lock_guard lock(file_mutex_);
     if (!has_failure_) {
       is_written_ =
           write_flight_recorder(file_, flight_recorder_json(progress_.recorder(), env_, nullptr));
     }
-    agent.recorded(is_written_ ? file_ : "");
+    agent.recorded(is_written_ ? file_ : "", *request);
   }
 }
 

@@ -89,6 +89,7 @@ TEST_CASE("Session: the agent asks for the flight recorder, and gets it beside t
   CHECK_THAT(content_of(file), test::Contains("\"kind\":\"barrier\""));
   REQUIRE(agent.await_said(2).size() == 2);
   CHECK(std::get<agent::Recorded>(agent.await_said(2)[1].second).file == file);
+  CHECK(std::get<agent::Recorded>(agent.await_said(2)[1].second).number == 1);
 
   // A failure's file stays, and the agent hears of the failure.
   session.progress().operation_failed({}, Error(ErrorCode::kTimeout, "say \"it\""), {1}, 2,
@@ -103,6 +104,8 @@ TEST_CASE("Session: the agent asks for the flight recorder, and gets it beside t
   CHECK_THAT(content_of(file), test::Contains("\"code\":\"timeout\""));
   agent.ask_for_records();  // answered, and the file is left alone
   REQUIRE(agent.await_said(5).size() == 5);
+  CHECK(std::get<agent::Recorded>(said[3].second).number == 0);
+  CHECK(std::get<agent::Recorded>(agent.await_said(5)[4].second).number == 2);
   CHECK_THAT(content_of(file), test::Contains("\"code\":\"timeout\""));
 }
 
@@ -116,7 +119,11 @@ TEST_CASE("AgentChannel: a wait for requests ends with the agent, and when it is
   CHECK(channel.stop_job("what was said before is heard", 1));
   REQUIRE(agent->await_said(1).size() == 1);
   agent->ask_for_records();
-  CHECK(channel.await_request(never.get()));
+  CHECK(channel.await_request(never.get()) == 1U);
+  agent->ask_for_records();
+  agent->ask_for_records();
+  CHECK(channel.await_request(never.get()) == 2U);
+  CHECK(channel.await_request(never.get()) == 3U);
   agent.reset();
   CHECK_FALSE(channel.await_request(never.get()));
 }
