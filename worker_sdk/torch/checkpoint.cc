@@ -207,13 +207,14 @@ void Checkpoint::Impl::save(std::uint64_t step, const Metadata& metadata,
                             const std::vector<NamedTensor>& own) {
   if (last_step_ == step) return;
   last_step_.reset();  // after an error it can be saved again
-  if (!sharded_ && !own.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "tensors of each rank alone need CheckpointOptions::sharded");
-  }
   if (sharded_) {
     save_shards(step, metadata, tensors, own);
   } else {
+    on_every_rank([&] {
+      if (own.empty()) return;
+      throw Error(ErrorCode::kInvalidArgument,
+                  "tensors of each rank alone need CheckpointOptions::sharded");
+    });
     save_whole(step, metadata, tensors);
   }
   last_step_ = step;

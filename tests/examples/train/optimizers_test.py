@@ -39,10 +39,10 @@ class Optimizers(harness.Case):
                 self.assertGreaterEqual(found, least)
 
     def test_mixed_precision_learns_as_well(self):
-        full = self.accuracy("--epochs=3", "--optimizer=adam")
+        full = self.accuracy("--epochs=2", "--optimizer=adam")
         for amp in ("bf16", "fp16"):
             with self.subTest(amp=amp):
-                found = self.accuracy("--epochs=3", "--optimizer=adam", f"--amp={amp}")
+                found = self.accuracy("--epochs=2", "--optimizer=adam", f"--amp={amp}")
                 print(f"float32 {full}, {amp} {found}")
                 self.assertGreaterEqual(found, full - 0.01)
 
