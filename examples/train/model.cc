@@ -15,7 +15,7 @@ namespace {
 
 std::shared_ptr<NetImpl> make_net(const Options& options, c10::Device device) {
   torch::manual_seed(options.seed);
-  auto net = std::make_shared<NetImpl>();
+  auto net = std::make_shared<NetImpl>(options.batch_norm);
   net->float32_convolutions = options.amp == AmpChoice::kFp16 && device.is_cpu();
   net->to(device);
   return net;

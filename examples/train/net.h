@@ -2,6 +2,7 @@
 // The net that `train` trains. Heavy: includes LibTorch's modules; for model.cc alone.
 #pragma once
 
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
@@ -14,6 +15,13 @@ namespace ddprun::train {
 
 // The net of PyTorch's MNIST example: two 3×3 convolutions, 2×2 max-pool, two linear layers.
 struct NetImpl : torch::nn::Module {
+  // `batch_norm`: after each convolution, before its relu.
+  explicit NetImpl(bool batch_norm = false) {
+    if (!batch_norm) return;
+    norm1 = register_module("norm1", torch::nn::BatchNorm2d(32));
+    norm2 = register_module("norm2", torch::nn::BatchNorm2d(64));
+  }
+
   // N × 1 × 28 × 28 images → N × 10 log-probabilities.
   torch::Tensor forward(torch::Tensor x) {
     x = features(x);
@@ -25,10 +33,13 @@ struct NetImpl : torch::nn::Module {
   torch::Tensor features(torch::Tensor x) {
     std::optional<Autocast> off;
     if (float32_convolutions) off.emplace(torch::kCPU, torch::kHalf, false);
-    x = conv1(x).relu_();
+    x = conv1(x);
+    if (norm1) x = norm1(x);
+    x = conv2(x.relu_());
+    if (norm2) x = norm2(x);
     // The reference takes relu before the pool; relu is monotonic, so the values are the same, and
     // this way round it has a quarter of the elements.
-    return torch::max_pool2d(conv2(x), 2).relu_();
+    return torch::max_pool2d(x, 2).relu_();
   }
 
   // Within an Autocast on the CPU to float16, whose convolutions LibTorch differentiates slowly.
@@ -40,6 +51,7 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Dropout dropout2 = register_module("dropout2", torch::nn::Dropout(0.5));
   torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(9216, 128));
   torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(128, 10));
+  torch::nn::BatchNorm2d norm1{nullptr}, norm2{nullptr};  // null: none
 };
 TORCH_MODULE(Net);
 

@@ -220,6 +220,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   bool own_buffers = !options.broadcast_buffers;
   app.add_flag("--no-broadcast-buffers", own_buffers,
                "Each rank keeps its own buffers: rank 0's aren't sent before each forward");
+  app.add_flag("--batch-norm", options.batch_norm,
+               "Batch normalization after each convolution: the net has buffers then");
   OptimizerFlags optimizer_flags(app, options);
   app.add_option("--seed", options.seed, "Seed of weights, order of images and dropout")
       ->check(check_seed, "");

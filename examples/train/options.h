@@ -40,6 +40,7 @@ struct Options {
   bool static_graph = false;
   std::vector<std::string> ignore_parameters{};  // DdpOptions::ignored: each rank's own
   bool broadcast_buffers = true;                 // DdpOptions'; false: each rank's own, too
+  bool batch_norm = false;                       // after each convolution: the net has buffers
   OptimizerChoice optimizer = OptimizerChoice::kAdadelta;
   double lr = 1.0;          // the highest; default: default_lr() of the optimiser
   double momentum = 0.9;    // sgd's

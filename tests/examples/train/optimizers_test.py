@@ -31,7 +31,7 @@ class Optimizers(harness.Case):
 
     def test_each_learns_the_digits(self):
         for args, least in ((["--optimizer=sgd", "--schedule=cosine", "--warmup-steps=6"], 0.85),
-                            (["--optimizer=adam", "--clip-norm=1", "--schedule=constant"], 0.9),
+                            (["--optimizer=adam", "--clip-norm=1", "--schedule=constant", "--batch-norm"], 0.9),
                             (["--optimizer=adamw", "--schedule=cosine", "--warmup-steps=6"], 0.9)):
             with self.subTest(args=args):
                 found = self.accuracy("--epochs=2", *args)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """train --ignore-parameters: each rank trains its own, saves its own and goes on with its own."""
+import array
 import glob
 import math
 import os
@@ -27,12 +28,12 @@ class OwnTensors(unittest.TestCase):
         os.mkdir(self.data)
         write_some_digits(self.data, 129)
 
-    def train(self, name, *flags, ranks=2, code=0):
+    def train(self, name, *flags, ranks=2, code=0, batch_size=64):
         """Output, and the directory of the checkpoints."""
         directory = os.path.join(self.scratch, name)
         done = run([DDPRUN[0], "--standalone", f"--nproc_per_node={ranks}", TRAIN, f"--data={self.data}",
-                    "--batch-size=64", "--threads=1", f"--checkpoint-dir={directory}", "--checkpoint-sharded",
-                    f"--json={directory}.json", *flags])
+                    f"--batch-size={batch_size}", "--threads=1", f"--checkpoint-dir={directory}",
+                    "--checkpoint-sharded", f"--json={directory}.json", *flags])
         self.assertEqual(done.returncode, code, done.stdout)
         return done.stdout, directory
 
@@ -98,6 +99,47 @@ class OwnTensors(unittest.TestCase):
                           done.stdout)
             self.assertIn(f"rank {rank} ends with 2", done.stdout)
 
+    def running_means(self, directory, step, rank):
+        """Of the first normalisation, as the rank saved them, its own or not."""
+        paths = glob.glob(os.path.join(directory, f"step-{step:012}.*.rank-*-of-*2.safetensors"))
+        own = sorted(path for path in paths if "own:norm1.running_mean" in checkpoints.read(path)[1])
+        if not own:
+            return array.array("f", checkpoints.tensors_of(directory, step)["norm1.running_mean"][2])
+        self.assertEqual(len(own), 2)
+        _, entries, data = checkpoints.read(own[rank])
+        return array.array("f", data[slice(*entries["own:norm1.running_mean"]["data_offsets"])])
+
+    def test_with_no_broadcast_buffers_each_rank_goes_on_from_its_own(self):
+        """Two images, one for each rank, and a learning rate of nothing: the mean of a batch is one of two, and each
+        rank's running mean is 0.9 of what was its own before (not rank 0's), plus 0.1 of that."""
+        write_some_digits(self.data, 2)
+        flags = "--batch-norm", "--optimizer=sgd", "--lr=1e-30", "--checkpoint-keep=20"
+        _, own = self.train("own", "--epochs=6", "--no-broadcast-buffers", *flags, batch_size=2)
+        steps = [[self.running_means(own, step, rank) for step in range(1, 7)] for rank in (0, 1)]
+        images = [steps[rank][0] for rank in (0, 1)]  # from nothing: 0.1 of the first batch's mean
+        self.assertGreater(math.dist(*images), 0.001)
+
+        def added(before, after):
+            """Which image `after` has in it; None: it isn't `before` and one of them."""
+            rest = [b - 0.9 * a for a, b in zip(before, after)]
+            fits = [i for i, image in enumerate(images) if math.dist(rest, image) < 1e-5 * math.hypot(*image)]
+            return fits[0] if fits else None
+
+        for step in range(1, 6):
+            both = [added(steps[rank][step - 1], steps[rank][step]) for rank in (0, 1)]
+            self.assertEqual(set(both), {0, 1}, f"step {step + 1}")
+
+        _, sent = self.train("sent", "--epochs=6", *flags, batch_size=2)
+        for step in range(1, 7):
+            self.assertEqual(self.running_means(sent, step, 0), steps[0][step - 1], "rank 0's are the same")
+        self.train("cut", "--epochs=3", "--no-broadcast-buffers", *flags, batch_size=2)
+        output, cut = self.train("cut", "--epochs=6", "--no-broadcast-buffers", *flags, batch_size=2)
+        self.assertIn("goes on from step 4", output)
+        for rank in (0, 1):
+            self.assertEqual(self.running_means(cut, 6, rank), steps[rank][5], "goes on bit for bit")
+        output, _ = self.train("sent", "--epochs=7", *flags[1:], batch_size=2, code=2)
+        self.assertIn("it is of another model: ", output)
+
     def test_no_broadcast_buffers_is_what_the_ranks_average_by(self):
         """What DistributedDataParallel is told, for it compares the ranks' options: rank 0 alone has the flag."""
         script = '[ $RANK = 1 ] || set -- "$@" --no-broadcast-buffers; "$@"; echo rank $RANK ends with $?'
@@ -109,7 +151,7 @@ class OwnTensors(unittest.TestCase):
         _, directory = self.train("own-buffers", "--epochs=1", "--optimizer=sgd", "--no-broadcast-buffers")
         _, other = self.train("sent-buffers", "--epochs=1", "--optimizer=sgd")
         mine, theirs = (checkpoints.tensors_of(path, LAST_STEP // 2) for path in (directory, other))
-        self.assertEqual(mine, theirs, "this net has no buffers: it trains the same, bit for bit")
+        self.assertEqual(mine, theirs, "without --batch-norm there are no buffers: it trains the same")
 
     def test_what_does_not_go_with_them_is_refused(self):
         for flags, part in ((["--ignore-parameters=fc3.bias"], '"fc3.bias": the model has no parameter'),
