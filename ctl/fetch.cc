@@ -110,6 +110,10 @@ std::string body_of(const FetchOptions& options, const Answer& answer) {
   if (answer.find(security::kTlsHeader) != answer.end())
     refuse(options, "wants TLS: give --tls-ca");
   if (answer.result() == http::status::ok) return answer.body();
+  if (answer.result() == http::status::not_found) {
+    refuse(options, concat("knows no ", options.target, ": it is older than this ddprunctl"),
+           ErrorCode::kProtocol);
+  }
   refuse(options, concat("answered HTTP ", answer.result_int()), ErrorCode::kProtocol);
 }
 

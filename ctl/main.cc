@@ -12,8 +12,9 @@
 #include "common/man_page.h"
 #include "common/standard_streams.h"
 #include "ctl/emulate_command.h"
-#include "ctl/jobs_command.h"
 #include "ctl/make_certs_command.h"
+#include "ctl/page_command.h"
+#include "ctl/tables/tables.h"
 
 namespace {
 
@@ -50,7 +51,12 @@ int main(int argc, char** argv) {
   bool print_man = false;
   app.add_flag("--print-man", print_man, "Print the manual page, for man -l -");
   ctl::EmulateCommand emulate(app);
-  ctl::JobsCommand jobs(app);
+  ctl::PageCommand jobs(
+      app, {"jobs", "List the jobs of a rendezvous, live ones and those that are over.", "/v1/jobs",
+            ctl::jobs_table});
+  ctl::PageCommand status(
+      app, {"status", "Tell how a rendezvous is: its jobs, agents, stores, journal.", "/v1/status",
+            ctl::status_table});
   ctl::MakeCertsCommand make_certs(app);
   try {
     app.parse(argc, argv);
@@ -66,6 +72,7 @@ int main(int argc, char** argv) {
   if (app.get_subcommands().empty()) return fail("which command? See ddprunctl --help");
   try {
     if (jobs.chosen()) return static_cast<int>(jobs.run());
+    if (status.chosen()) return static_cast<int>(status.run());
     if (make_certs.chosen()) return static_cast<int>(make_certs.run());
     return static_cast<int>(emulate.run());
   } catch (const Error& error) {

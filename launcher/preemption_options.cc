@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
 
+#include "common/duration.h"
 #include "common/env_names.h"
 #include "common/signal_names.h"
 
@@ -14,58 +14,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr double kMaxSeconds = 86'400'000;
 // They can't be caught, or mean something else to every process.
 constexpr std::array kUnusable = {SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGCONT,
                                   SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT};
 
-std::optional<double> number(std::string_view text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc() || stop != end || !(value >= 0)) return std::nullopt;
-  return value;
-}
-
-std::optional<double> seconds_of_clock(std::string_view text) {
-  double days = 0, seconds = 0;
-  if (const auto dash = text.find('-'); dash != std::string_view::npos) {
-    const auto parsed = number(text.substr(0, dash));
-    if (!parsed) return std::nullopt;
-    days = *parsed;
-    text.remove_prefix(dash + 1);
-  }
-  int parts = 0;
-  for (bool more = true; more; ++parts) {
-    const auto colon = text.find(':');
-    more = colon != std::string_view::npos;
-    const auto parsed = number(text.substr(0, colon));
-    if (!parsed || parts == 3) return std::nullopt;
-    seconds = seconds * 60 + *parsed;
-    if (more) text.remove_prefix(colon + 1);
-  }
-  if (days > 0 && parts != 3) return std::nullopt;
-  return days * 86'400 + seconds;
-}
-
 }  // namespace
-
-std::optional<milliseconds> parse_duration(std::string_view text) {
-  std::optional<double> seconds;
-  if (text.find_first_of(":-") != std::string_view::npos) {
-    seconds = seconds_of_clock(text);
-  } else if (!text.empty()) {
-    constexpr std::string_view kUnits = "smhd";
-    constexpr std::array kSeconds = {1.0, 60.0, 3'600.0, 86'400.0};
-    const auto unit = kUnits.find(text.back());
-    const double factor = unit == std::string_view::npos ? 1 : kSeconds[unit];
-    if (unit != std::string_view::npos) text.remove_suffix(1);
-    seconds = number(text);
-    if (seconds) *seconds *= factor;
-  }
-  if (!seconds || *seconds > kMaxSeconds) return std::nullopt;
-  return milliseconds(static_cast<std::int64_t>(*seconds * 1000));
-}
 
 std::string parse_preemption_signals(std::string_view text, PreemptionOptions& options) {
   options.signals.clear();
@@ -103,7 +56,7 @@ std::string resolve_time_limit(PreemptionOptions& options, const Environment& en
                                std::int64_t now) {
   if (!options.time_limit_is_slurms) return {};
   const auto text = find_variable(environment, env::kSlurmJobEndTime);
-  const auto end = text ? number(*text) : std::nullopt;
+  const auto end = text ? parse_decimal(*text) : std::nullopt;
   if (!end) {
     return "--time-limit=auto: " + std::string(env::kSlurmJobEndTime) +
            (text ? "=" + *text + " is no time" : " is not set; give a duration");

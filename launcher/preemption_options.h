@@ -36,8 +36,4 @@ std::string parse_time_limit(std::string_view text, PreemptionOptions& options);
 std::string resolve_time_limit(PreemptionOptions& options, const Environment& environment,
                                std::int64_t now);
 
-// "90", "90s", "15m", "2h", "1d", and Slurm's "MM:SS", "HH:MM:SS", "D-HH:MM:SS". At most 1,000
-// days.
-std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
-
 }  // namespace ddprun::launcher

@@ -34,7 +34,7 @@ JobRecords::JobRecords(const JobPlan& plan, Clock::time_point begun, agent::Cons
       begun_(begun),
       report_(report_options(plan), begun,
               std::chrono::system_clock::now() -
-                  std::chrono::duration_cast<JobReport::WallTime::duration>(Clock::now() - begun)) {
+                  std::chrono::duration_cast<WallTime::duration>(Clock::now() - begun)) {
   if (!plan.config.event_log.empty()) open_event_log(plan);
   if (plan.config.report.empty()) return;
   file_.emplace(plan.config.report);

@@ -4,11 +4,11 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
-#include <ctime>
 #include <utility>
 
 #include "common/exit_codes.h"
 #include "common/signal_names.h"
+#include "common/wall_time.h"
 #include "launcher/own_error_file.h"
 #include "launcher/report/out_of_memory.h"
 #include "rendezvous/membership/json_fields.h"
@@ -59,14 +59,6 @@ const char* state_of(const membership::JobEnd& verdict) {
   }
 }
 
-std::string utc_text(JobReport::WallTime at) {
-  const std::time_t time = JobReport::WallTime::clock::to_time_t(at);
-  std::tm parts{};
-  char text[64];
-  if (::gmtime_r(&time, &parts) == nullptr) return {};
-  return {text, std::strftime(text, sizeof text, "%FT%TZ", &parts)};
-}
-
 json::object failure_of(const membership::WorkerFailure& failure) {
   const bool by_signal = failure.signal_number != 0;
   const bool has_code = !by_signal && !failure.hung;
@@ -86,8 +78,7 @@ json::object failure_of(const membership::WorkerFailure& failure) {
   out["operation"] = text_or_null(failure.operation);
   out["flight_recorder"] = text_or_null(failure.flight_recorder);
   out["ended_at"] = text_or_null(
-      failure.ended_at > 0 ? utc_text(JobReport::WallTime(std::chrono::seconds(failure.ended_at)))
-                           : "");
+      failure.ended_at > 0 ? utc_text(WallTime(std::chrono::seconds(failure.ended_at))) : "");
   const std::size_t all = failure.last_lines.size();
   out["last_lines"] = texts_of(failure.hung ? std::vector<std::string>() : failure.last_lines, all);
   out["stack"] = texts_of(failure.hung ? failure.last_lines : std::vector<std::string>(), all);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/wall_time.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::launcher {
@@ -29,8 +30,6 @@ struct JobReportOptions {
 
 class JobReport {
  public:
-  using WallTime = std::chrono::system_clock::time_point;
-
   // `begun` and `begun_wall` are one moment.
   JobReport(JobReportOptions options, Clock::time_point begun, WallTime begun_wall);
 

@@ -52,7 +52,10 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   void when_stores_unused(std::chrono::milliseconds limit, std::function<void()> done);
 
   std::vector<membership::JobStatus> status() const { return table_.status(); }
+  const membership::JobTable& table() const { return table_; }
   std::size_t num_agents() const { return agents_.size(); }
+  std::size_t num_unjoined() const { return unjoined_.size(); }  // of num_agents()
+  ProxiedStores::Usage store_usage() const { return stores_.usage(); }
 
   // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
   void when_kept(std::function<void()> done);

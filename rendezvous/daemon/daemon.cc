@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/daemon.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -14,6 +16,7 @@
 #include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/agent_hub.h"
+#include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/http_session.h"
 #include "rendezvous/daemon/jobs_json.h"
 #include "rendezvous/daemon/port_listener.h"
@@ -38,11 +41,16 @@ class Daemon::Impl {
   void start(std::vector<UniqueFd> listeners, std::optional<KeptJobs> kept) {
     DDPRUN_CHECK(!listeners.empty());
     port_ = local_address(listeners.front().get()).port();
+    for (const UniqueFd& listener : listeners) {
+      addresses_.push_back(local_address(listener.get()).text());
+    }
 
     AgentHub::Options agents;
     agents.machine.reconnect_grace = options_.reconnect_grace;
     agents.machine.embedded = options_.embedded;
+    agents.machine.keep_finished = options_.keep_finished;
     if (kept) {
+      journal_path_ = kept->file->name();
       journal_ = std::make_unique<journal::Journal>(
           std::move(kept->file),
           [&io = io_](std::function<void()> call) { boost::asio::post(io, std::move(call)); });
@@ -93,7 +101,33 @@ class Daemon::Impl {
   }
 
   std::uint16_t port() const { return port_; }
-  std::string jobs_json() const { return jobs_to_json(hub_->status(), keeping()); }
+  std::string jobs_json() const {
+    return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
+  }
+  // `num_asking`: of the sessions, those whose request is this one.
+  std::string status_json(std::size_t num_asking) const {
+    const membership::JobTable& table = hub_->table();
+    DaemonStatus status;
+    status.pid = ::getpid();
+    status.uptime = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_);
+    status.embedded = options_.embedded;
+    status.addresses = addresses_;
+    status.token = options_.token != nullptr;
+    status.tls = options_.tls != nullptr;
+    status.live_jobs = {table.num_jobs()};
+    status.finished_jobs = {table.finished().size(), membership::FinishedJobs::kMost};
+    status.keep_finished = options_.keep_finished;
+    status.agents = {hub_->num_agents() - hub_->num_unjoined()};
+    status.unjoined = {hub_->num_unjoined(), options_.max_handshakes};
+    status.silent = {listener_->num_silent(), options_.max_handshakes};
+    status.requests = {sessions_.size() - num_asking, options_.max_handshakes};
+    status.proofs = {gate_ ? gate_->num_waiting() : 0, options_.max_handshakes};
+    status.proxied_stores = hub_->store_usage();
+    status.port_stores = stores_.usage();
+    status.keeping = keeping();
+    status.journal_path = journal_path_;
+    return status_to_json(status);
+  }
 
   std::vector<std::string> live_jobs() const {
     std::vector<std::string> ids;
@@ -179,6 +213,8 @@ class Daemon::Impl {
       return answer(HttpSession::Page{kJson, concat("{\"service\":\"", kServiceName,
                                                     "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")});
     }
+    // Told at once, whatever the disk does: nothing follows from it.
+    if (path == "/v1/status") return answer(HttpSession::Page{kJson, status_json(1)});
     if (path != "/v1/jobs") return answer(std::nullopt);
     // What nobody may act on yet is not shown either.
     hub_->when_kept([answer = std::move(answer), page = HttpSession::Page{kJson, jobs_json()}] {
@@ -188,7 +224,10 @@ class Daemon::Impl {
 
   const DaemonOptions options_;
   boost::asio::io_context& io_;
+  const Clock::time_point started_ = Clock::now();
   std::uint16_t port_ = 0;
+  std::vector<std::string> addresses_;
+  std::string journal_path_;
   int exit_code_ = 0;  // of the job that ended last
   RoundStores stores_;
   std::unique_ptr<journal::Journal> journal_;
@@ -219,5 +258,7 @@ void Daemon::when_idle(std::chrono::milliseconds timeout, Serve serve, std::func
 }
 
 std::string Daemon::jobs_json() const { return impl_->jobs_json(); }
+
+std::string Daemon::status_json() const { return impl_->status_json(0); }
 
 }  // namespace ddprun::rendezvous

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent) and HTTP
-// (/healthz, /v1/jobs), told apart by a connection's first byte. Embedded in ddprun, or ddprund's
-// whole content. io thread only.
+// (/healthz, /v1/jobs, /v1/status), told apart by a connection's first byte. Embedded in ddprun, or
+// ddprund's whole content. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -25,7 +25,8 @@
 namespace ddprun::rendezvous {
 
 struct DaemonOptions {
-  bool embedded = false;  // agents are told that it won't come back once gone
+  bool embedded = false;                       // agents are told that it won't come back once gone
+  std::chrono::milliseconds keep_finished{0};  // how long GET /v1/jobs tells of a job that is over
   std::chrono::milliseconds reconnect_grace{150};       // connection lost → agent lost
   std::chrono::milliseconds handshake_timeout{10'000};  // accept → request read; upgrade → Join
   std::size_t max_message_bytes = std::size_t{1} << 20;  // of a control message
@@ -76,8 +77,9 @@ class Daemon {
   // Ids of the jobs here that have begun and not ended yet.
   std::vector<std::string> live_jobs() const;
 
-  // The content of GET /v1/jobs.
+  // The content of GET /v1/jobs, and of GET /v1/status.
   std::string jobs_json() const;
+  std::string status_json() const;
 
  private:
   class Impl;

@@ -121,7 +121,8 @@ void HttpSession::answer_page(std::string_view target) {
     if (page) {
       self->respond(http::status::ok, std::move(*page));
     } else {
-      self->respond(http::status::not_found, {"text/plain", "try /healthz or /v1/jobs\n"});
+      self->respond(http::status::not_found,
+                    {"text/plain", "try /healthz, /v1/jobs or /v1/status\n"});
     }
   });
 }

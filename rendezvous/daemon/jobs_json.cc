@@ -90,7 +90,36 @@ json::object hang_object(const membership::HangStatus& hang) {
   return object;
 }
 
-json::value journal_value(const KeepingStatus& keeping) {
+json::value time_value(const std::optional<Clock::time_point>& at, const Moment& now) {
+  if (!at) return nullptr;
+  const std::string text =
+      utc_text(now.wall - std::chrono::duration_cast<WallTime::duration>(now.at - *at));
+  return json::value(text);
+}
+
+json::object finished_object(const membership::FinishedJob& job, const Moment& now) {
+  json::object object;
+  object["run_id"] = job.run_id;
+  object["phase"] = "ended";
+  object["exit_code"] = job.exit_code;
+  object["reason"] = job.reason;
+  object["first_failure"] = job.first_failure;
+  object["summary"] = job.summary;
+  object["began"] = time_value(job.began, now);
+  object["ended"] = time_value(job.ended, now);
+  object["rounds"] = job.rounds;
+  object["restarts"] = job.rounds > 0 ? job.rounds - 1 : 0;
+  object["failures"] = job.failures;
+  object["node_losses"] = job.node_losses;
+  object["preemptions"] = job.preemptions;
+  object["num_nodes"] = job.num_nodes;
+  object["nodes"] = json::array(job.nodes.begin(), job.nodes.end());
+  return object;
+}
+
+}  // namespace
+
+json::object keeping_object(const KeepingStatus& keeping) {
   json::object object;
   object["kept"] = keeping.trouble.empty();
   if (!keeping.trouble.empty()) {
@@ -100,10 +129,9 @@ json::value journal_value(const KeepingStatus& keeping) {
   return object;
 }
 
-}  // namespace
-
 std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
-                         const std::optional<KeepingStatus>& keeping) {
+                         const std::vector<membership::FinishedJob>& finished,
+                         const std::optional<KeepingStatus>& keeping, const Moment& now) {
   json::array list;
   for (const auto& job : jobs) {
     json::array nodes;
@@ -154,7 +182,11 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
   json::object all;
   all["version"] = DDPRUN_VERSION;
   all["jobs"] = std::move(list);
-  all["journal"] = keeping ? journal_value(*keeping) : nullptr;
+  json::array over;
+  for (const auto& job : finished) over.push_back(finished_object(job, now));
+  all["finished"] = std::move(over);
+  all["journal"] = nullptr;
+  if (keeping) all["journal"] = keeping_object(*keeping);
   return json::serialize(all) + "\n";
 }
 

@@ -2,11 +2,14 @@
 // The status of all jobs as JSON, for GET /v1/jobs. Pure.
 #pragma once
 
+#include <boost/json/object.hpp>
 #include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
+#include "common/wall_time.h"
 #include "rendezvous/membership/machine.h"
 
 namespace ddprun::rendezvous {
@@ -17,9 +20,21 @@ struct KeepingStatus {
   std::chrono::milliseconds in_trouble{0};  // for how long
 };
 
-// {"version":"0.1.0","jobs":[{"run_id":…,"phase":…,"round":…,"nodes":[…],…}],"journal":…}; nullopt:
-// nothing is kept, "journal" is null.
+// {"kept":true}, or {"kept":false,"trouble":…,"trouble_seconds":…}.
+boost::json::object keeping_object(const KeepingStatus& keeping);
+
+// One moment by both clocks.
+struct Moment {
+  Clock::time_point at;
+  WallTime wall;
+  static Moment now() { return {Clock::now(), std::chrono::system_clock::now()}; }
+};
+
+// {"version":"0.1.0","jobs":[{"run_id":…,"phase":…,"round":…,"nodes":[…],…}],
+// "finished":[{"run_id":…,"exit_code":…,…}],"journal":…}; nullopt: nothing is kept, "journal" is
+// null.
 std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
-                         const std::optional<KeepingStatus>& keeping);
+                         const std::vector<membership::FinishedJob>& finished,
+                         const std::optional<KeepingStatus>& keeping, const Moment& now);
 
 }  // namespace ddprun::rendezvous

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "common/duration.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
@@ -57,9 +58,9 @@ int fail_unknown(const std::string& word) {
   const std::string flag = word.substr(0, word.find('='));
   if (!flag.starts_with('-')) return fail("takes no argument, got \"" + word + "\"");
   return fail("unknown flag " + flag +
-              did_you_mean(flag, {"--listen", "--state-dir", "--durability", "--token-file",
-                                  "--tls-cert", "--tls-key", "--tls-ca", "--tls-verify-client",
-                                  "--verbose", "--version", "--help"}) +
+              did_you_mean(flag, {"--listen", "--state-dir", "--durability", "--keep-finished",
+                                  "--token-file", "--tls-cert", "--tls-key", "--tls-ca",
+                                  "--tls-verify-client", "--verbose", "--version", "--help"}) +
               " (see ddprund --help)");
 }
 
@@ -94,6 +95,7 @@ struct Flags {
   std::string token_file;
   std::optional<std::string> state_directory;
   std::string durability = "process";
+  std::string keep_finished = "1h";
   security::TlsFiles tls;
   bool verbose = false;
   bool print_man = false;
@@ -130,6 +132,9 @@ std::string wrong_with_flags(const Flags& flags, bool says_durability) {
   if (flags.durability != "process" && flags.durability != "disk") {
     return "--durability: \"" + flags.durability + "\" is neither process nor disk";
   }
+  if (!parse_duration(flags.keep_finished)) {
+    return "--keep-finished: \"" + flags.keep_finished + "\" is no duration (3600, 90m, 1d; 0)";
+  }
   if (says_durability && !flags.state_directory) {
     return "--durability says how --state-dir is written; give that, too";
   }
@@ -138,6 +143,7 @@ std::string wrong_with_flags(const Flags& flags, bool says_durability) {
 
 int serve(const Endpoint& endpoint, const Flags& flags) {
   rendezvous::DaemonOptions options;
+  options.keep_finished = *parse_duration(flags.keep_finished);
   if (!flags.token_file.empty()) options.token = Secret::from_file(flags.token_file);
   if (flags.tls.any()) options.tls = security::make_server_context(flags.tls);
   std::optional<rendezvous::KeptJobs> kept;
@@ -175,7 +181,8 @@ ManPage man_page(const CLI::App& app) {
       .section = 8,
       .summary = "the rendezvous of distributed jobs",
       .synopsis =
-          "ddprund [--listen HOST:PORT] [--state-dir DIRECTORY] [--token-file PATH] [--tls-cert "
+          "ddprund [--listen HOST:PORT] [--state-dir DIRECTORY] [--keep-finished DURATION] "
+          "[--token-file PATH] [--tls-cert "
           "PATH "
           "--tls-key PATH] [--verbose]",
       .sections = {
@@ -183,7 +190,8 @@ ManPage man_page(const CLI::App& app) {
            "Serves the place where the nodes of ddprun(1) jobs meet: it gives out ranks, notices "
            "lost nodes and decides restarts, for any number of jobs at once, and serves a c10d "
            "store (PyTorch's TCPStore) on the same port. GET /v1/jobs on it tells the jobs as "
-           "JSON. With --state-dir, jobs go on when it is killed and started again.\n\nWithout "
+           "JSON, GET /v1/status the daemon itself (ddprunctl jobs, ddprunctl status). With "
+           "--state-dir, jobs go on when it is killed and started again.\n\nWithout "
            "one, a ddprun of the job serves the rendezvous itself. SIGTERM and "
            "SIGINT end it."},
           {"Options", "", man_entries(app)},
@@ -212,6 +220,11 @@ int main(int argc, char** argv) {
   app.add_option("--durability", flags.durability,
                  "What --state-dir outlives: process = the end of ddprund; disk = that of the "
                  "machine, too (an fsync per decision)")
+      ->capture_default_str()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--keep-finished", flags.keep_finished,
+                 "How long ddprunctl jobs shows a job that is over, DURATION (3600, 90m, 1d) from "
+                 "its end; 0 = not at all; the last 1000")
       ->capture_default_str()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--token-file", flags.token_file,

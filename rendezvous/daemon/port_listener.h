@@ -34,6 +34,9 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   void start(std::vector<UniqueFd> listeners);
   void stop();  // closes the listeners and what has not spoken yet; no call follows
 
+  // Connections that have not sent a byte.
+  std::size_t num_silent() const { return silent_.size(); }
+
  private:
   using Descriptor = boost::asio::posix::stream_descriptor;
   // Second owners: the two waits, of which either may complete after the other has settled it.

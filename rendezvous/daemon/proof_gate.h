@@ -33,6 +33,7 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   // An upgraded stream, not started, that was told the challenge of `proof`.
   void take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof);
   void stop();  // closes what waits; no call follows
+  std::size_t num_waiting() const { return waiting_.size(); }
 
  private:
   struct Waiting {

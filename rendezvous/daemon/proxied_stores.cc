@@ -96,6 +96,16 @@ void ProxiedStores::closed(ConnectionId connection) {
   attachments_.erase(found);
 }
 
+ProxiedStores::Usage ProxiedStores::usage() const {
+  Usage usage;
+  for (const auto& [job, round] : rounds_) {
+    ++usage.number;
+    usage.num_keys += round->store.num_keys();
+    usage.bytes += round->store.total_bytes();
+  }
+  return usage;
+}
+
 void ProxiedStores::keep_only(const std::function<bool(std::uint64_t)>& lives) {
   std::erase_if(rounds_, [&](const auto& entry) {
     if (lives(entry.first)) return false;

@@ -40,6 +40,12 @@ class ProxiedStores {
   // Of agents that are connected.
   bool in_use() const { return !attachments_.empty(); }
 
+  // Of all jobs' stores; bytes: what counts against a store's limit.
+  struct Usage {
+    std::size_t number = 0, num_keys = 0, bytes = 0;
+  };
+  Usage usage() const;
+
   // Drops the stores of jobs that are no more.
   void keep_only(const std::function<bool(std::uint64_t job)>& lives);
 

@@ -63,6 +63,23 @@ void RoundStores::when_unused(std::chrono::milliseconds limit, std::function<voi
   }
 }
 
+RoundStores::Usage RoundStores::usage() const {
+  Usage usage;
+  if (plain_) usage.plain = plain_->stats();
+  const auto count = [&usage](const store::StoreServer& server) {
+    const store::StoreServerStats stats = server.stats();
+    ++usage.num_rounds;
+    usage.rounds.num_connections += stats.num_connections;
+    usage.rounds.num_keys += stats.num_keys;
+    usage.rounds.content_bytes += stats.content_bytes;
+    usage.rounds.num_requests += stats.num_requests;
+    usage.rounds.num_slow_readers += stats.num_slow_readers;
+  };
+  if (current_) count(*current_);
+  for (const auto& server : retired_) count(*server);
+  return usage;
+}
+
 void RoundStores::say_if_unused() {
   for (const auto& server : retired_) {
     if (server->stats().num_connections > 0) return;

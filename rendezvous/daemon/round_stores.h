@@ -35,6 +35,13 @@ class RoundStores {
   // after `limit`.
   void when_unused(std::chrono::milliseconds limit, std::function<void()> unused);
 
+  struct Usage {
+    store::StoreServerStats plain;
+    std::size_t num_rounds = 0;      // whose key spaces are there
+    store::StoreServerStats rounds;  // of all of them
+  };
+  Usage usage() const;
+
  private:
   void retire_current();
   void drop_unused();

@@ -28,6 +28,7 @@ Job::Job(const MachineOptions& options, std::uint64_t number, const Join& first,
     : options_(options), number_(number) {
   state_.nodes.remember_changes(options.journalled);
   state_.ledger = Ledger(now);
+  state_.began = now;
   state_.run_id = first.run_id;
   state_.settings = first.settings;
   state_.timeouts = first.timeouts;
@@ -329,6 +330,7 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
     verdict.summary += concat(verdict.summary.empty() ? "" : "; ", "slow: ", lagging.front());
     if (lagging.size() > 1) verdict.summary += concat(" and ", lagging.size() - 1, " more");
   }
+  if (options_.keep_finished.count() > 0) state_.record = finished_job(state_, verdict, now);
   state_.deadlines.linger = now + options_.end_linger;
   std::vector<NodeId> gone;
   state_.nodes.edit_each([&](Node& node) {

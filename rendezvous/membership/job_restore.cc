@@ -82,6 +82,7 @@ void Job::erase_rows(journal::Batch& batch) { JobRows::erase(state_, prefix_of(n
 
 journal::Batch JobTable::take_changes() {
   journal::Batch batch = std::exchange(erased_, {});
+  finished_.take_changes(batch);
   for (const auto& job : jobs_) job->collect_changes(batch);
   return batch;
 }
@@ -97,6 +98,11 @@ void JobTable::forget_rows(std::uint64_t job, journal::Rows& rows) {
 Actions JobTable::restore(const journal::Rows& rows, Clock::duration clock_shift,
                           Clock::time_point now) {
   Actions out;
+  std::uint64_t last_number = next_number_ - 1;
+  for (const std::string& loss : finished_.restore(rows, clock_shift, now, last_number)) {
+    out.emplace_back(action::Log{LogLevel::kError, loss});
+  }
+  next_number_ = last_number + 1;
   for (const auto& [number, of_job] : by_job(rows)) {
     next_number_ = std::max(next_number_, number + 1);
     try {
@@ -112,6 +118,7 @@ Actions JobTable::restore(const journal::Rows& rows, Clock::duration clock_shift
     }
   }
   drop_finished();
+  finished_.drop_old(now);
   return out;
 }
 

@@ -14,7 +14,7 @@ namespace ddprun::membership {
 namespace {
 
 constexpr std::string_view kJob = "job", kState = "state", kBlame = "blame", kRounds = "rounds",
-                           kFailures = "failures", kNodes = "nodes/";
+                           kFailures = "failures", kRecord = "record", kNodes = "nodes/";
 
 }  // namespace
 
@@ -162,6 +162,7 @@ void each_field(Self& job, Fields& fields) {
   fields("next_node_id", job.next_node_id);
   fields("verdict", job.verdict);
   fields("verdict_after_stop", job.verdict_after_stop);
+  fields("began", job.began);
   fields("round", job.round);
   fields("round_started", job.round_started);
   fields("round_nodes", job.round_nodes);
@@ -243,6 +244,7 @@ void JobRows::collect(JobState& job, const std::string& prefix, journal::Batch& 
     failures_version_ = job.round_failures.version();
     put(kFailures, row_of(job.round_failures));
   }
+  if (job.record && !std::exchange(has_record_, true)) put(kRecord, row_of(*job.record));
   RowWriter blame;
   each_blame(std::as_const(job), blame);
   if (std::string text = blame.text(); text != blame_) {
@@ -261,7 +263,7 @@ void JobRows::collect(JobState& job, const std::string& prefix, journal::Batch& 
 }
 
 void JobRows::erase(JobState& job, const std::string& prefix, journal::Batch& batch) {
-  for (const std::string_view key : {kJob, kState, kBlame, kRounds, kFailures}) {
+  for (const std::string_view key : {kJob, kState, kBlame, kRounds, kFailures, kRecord}) {
     batch.push_back({concat(prefix, key), std::nullopt});
   }
   std::set<NodeId> ids = job.nodes.take_changed();
@@ -292,6 +294,10 @@ JobState read_job(const journal::Rows& rows, Clock::duration clock_shift) {
   rounds("ledger", job.ledger);
   RowReader failures(row_at(rows, kFailures), clock_shift);
   each_field(job.round_failures, failures);
+  if (const auto record = rows.find(std::string(kRecord)); record != rows.end()) {
+    RowReader fields(record->second, clock_shift);
+    each_field(job.record.emplace(), fields);
+  }
   for (const auto& [key, content] : rows) {
     if (!key.starts_with(kNodes)) continue;
     Node node;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One job as rows of the journal (docs/durability.md): "job", "state", "blame", "rounds",
-// "failures" and "nodes/ID". What a node said of its steps, and an inquiry that is open, are not
-// kept: both are said again. Pure.
+// "failures", "record" and "nodes/ID". What a node said of its steps, and an inquiry that is open,
+// are not kept: both are said again. Pure.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +36,7 @@ class JobRows {
   }
 
   bool is_new_ = true;
+  bool has_record_ = false;
   std::string state_, blame_;                   // as written last
   std::unordered_map<NodeId, Digest> written_;  // each node's row, likewise
   std::uint64_t ledger_version_ = 0, failures_version_ = 0;

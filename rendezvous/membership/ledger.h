@@ -72,6 +72,8 @@ class Ledger {
 
   // The last kKept rounds, the live one included.
   const std::deque<RoundRecord>& rounds() const { return rounds_; }
+  // The names of the last round's members, sorted.
+  const std::vector<std::string>& last_members() const { return members_; }
   // Of all rounds; the live one's phases as far as they are over.
   const PhaseSeconds& total() const { return total_; }
   // Running ÷ all, of what is over; nullopt before anything is.

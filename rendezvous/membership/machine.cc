@@ -26,7 +26,9 @@ Refused try_again() {
 }  // namespace
 
 JobTable::JobTable(MachineOptions options, std::function<std::string()> new_session)
-    : options_(std::move(options)), new_session_(std::move(new_session)) {}
+    : options_(std::move(options)),
+      new_session_(std::move(new_session)),
+      finished_(options_.keep_finished, options_.journalled) {}
 
 JobTable::~JobTable() = default;
 
@@ -53,6 +55,7 @@ Actions JobTable::step(const Event& event, Clock::time_point now) {
     for (const auto& job : jobs_) job->tick(now, out);
   }
   drop_finished();
+  finished_.drop_old(now);
   return out;
 }
 
@@ -148,6 +151,7 @@ void JobTable::drop_finished() {
     if (!job->empty()) continue;
     std::erase_if(connections_, [&](const auto& entry) { return entry.second == job.get(); });
     if (options_.journalled) job->erase_rows(erased_);
+    if (job->state().record) finished_.add(job->number(), *job->state().record);
   }
   std::erase_if(jobs_, [](const auto& job) { return job->empty(); });
 }
@@ -155,7 +159,7 @@ void JobTable::drop_finished() {
 Job& JobTable::add(std::unique_ptr<Job> job) { return *jobs_.emplace_back(std::move(job)); }
 
 std::optional<Clock::time_point> JobTable::next_deadline() const {
-  std::optional<Clock::time_point> next;
+  std::optional<Clock::time_point> next = finished_.next_deadline();
   for (const auto& job : jobs_) {
     const auto deadline = job->next_deadline();
     if (deadline && (!next || *deadline < *next)) next = deadline;

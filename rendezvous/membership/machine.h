@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "rendezvous/journal/row.h"
+#include "rendezvous/membership/finished_jobs.h"
 #include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/messages.h"
 
@@ -87,8 +88,9 @@ struct MachineOptions {
   std::chrono::milliseconds end_grace{1'000};     // likewise, once its connection has ended
   // After restore(): until agents must have come back; at least a job's keep-alive time.
   std::chrono::milliseconds restore_grace{10'000};
-  bool embedded = false;    // goes into Welcome
-  bool journalled = false;  // somebody calls take_changes()
+  std::chrono::milliseconds keep_finished{0};  // how long finished() has a job; 0: none
+  bool embedded = false;                       // goes into Welcome
+  bool journalled = false;                     // somebody calls take_changes()
 };
 
 // A node of a job's live round, as a connection's peer.
@@ -145,7 +147,7 @@ class JobTable {
   // their agents are told to try again. For a rendezvous that is about to end.
   Actions close_to_new_jobs(Clock::time_point now);
 
-  // When Tick is due; nullopt only when there is no job.
+  // When Tick is due; nullopt only when there is no job, and none is remembered.
   std::optional<Clock::time_point> next_deadline() const;
 
   // nullopt: the connection is no member's of a round.
@@ -154,6 +156,10 @@ class JobTable {
 
   std::vector<JobStatus> status() const;
   bool idle() const { return jobs_.empty(); }
+  std::size_t num_jobs() const { return jobs_.size(); }
+  // The jobs that are over and gone from status(), for MachineOptions::keep_finished from their
+  // ends, at most FinishedJobs::kMost; who ended first is first.
+  const FinishedJobs& finished() const { return finished_; }
 
   // What of all jobs changed since the last call, for a journal: to be kept before the actions of
   // the steps since are carried out. With MachineOptions::journalled only.
@@ -179,6 +185,7 @@ class JobTable {
   journal::Batch erased_;          // rows of jobs that are gone, since take_changes()
   // In order of creation. Several may have one run id; all but the last have ended.
   std::vector<std::unique_ptr<Job>> jobs_;
+  FinishedJobs finished_;
   std::unordered_map<ConnectionId, Job*> connections_;
   bool closed_to_new_jobs_ = false;
 };

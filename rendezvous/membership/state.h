@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "rendezvous/membership/finished_job.h"
 #include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/machine.h"
 #include "rendezvous/membership/node.h"
@@ -64,6 +65,8 @@ struct JobState {
   // The job ends with this once the round's workers are gone everywhere: until then the round's
   // store lives, which they may need to end in order. Set in kStopping only.
   std::optional<JobEnd> verdict_after_stop;
+  std::optional<Clock::time_point> began;  // nullopt: an older rendezvous took the job in
+  std::optional<FinishedJob> record;       // set in kEnded, where it is kept: see FinishedJobs
 
   // The live or last round.
   std::uint64_t round = 0;

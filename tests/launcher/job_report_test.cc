@@ -13,7 +13,7 @@ using std::chrono::seconds;
 namespace {
 
 constexpr Clock::time_point kBegun{seconds(1000)};
-const JobReport::WallTime kBegunWall{seconds(1763781307)};
+const WallTime kBegunWall{seconds(1763781307)};
 
 JobReport report() {
   return JobReport({.job_id = "j",

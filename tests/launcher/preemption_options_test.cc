@@ -10,22 +10,6 @@ using namespace ddprun::launcher;
 using namespace std::chrono_literals;
 using ddprun::test::Contains;
 
-TEST_CASE("preemption: durations as people and Slurm write them") {
-  CHECK(parse_duration("90") == 90s);
-  CHECK(parse_duration("1.5s") == 1500ms);
-  CHECK(parse_duration("15m") == 15min);
-  CHECK(parse_duration("2h") == 2h);
-  CHECK(parse_duration("1d") == 24h);
-  CHECK(parse_duration("05:30") == 330s);
-  CHECK(parse_duration("1:30:00") == 90min);
-  CHECK(parse_duration("1-02:00:00") == 26h);
-  for (const char* text : {"", "m", "-5", "1:2:3:4", "1-2", "1:", ":", "abc", "5x", "nan", "inf",
-                           "1e300", "86400001", "1001d", "1 h"}) {
-    CAPTURE(text);
-    CHECK_FALSE(parse_duration(text));
-  }
-}
-
 TEST_CASE("preemption: signals, notice and time limit, or what is wrong with them") {
   PreemptionOptions options;
   CHECK(options.signals == std::vector<int>{SIGUSR1});

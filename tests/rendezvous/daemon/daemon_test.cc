@@ -104,6 +104,36 @@ TEST_CASE("Daemon: a failed worker restarts both nodes at once, then ends the jo
   CHECK(a.exit->verdict.first_failure->last_lines == std::vector<std::string>{"the last words"});
 }
 
+TEST_CASE("Daemon: what is there is counted, and a job that is over is told, not waited for") {
+  DaemonOptions options;
+  options.keep_finished = 1h;
+  Fixture f(options);
+  auto connection = connect_to(Endpoint{.host = "127.0.0.1", .port = f.port}, Deadline::after(5s));
+  const auto says = [&](const std::string& text) {
+    return f.daemon->status_json().find(text) != std::string::npos;
+  };
+  REQUIRE(run_until(f.io, [&] { return says("\"silent\":1,\"max_silent\":4096"); }));
+  connection.reset();
+  REQUIRE(run_until(f.io, [&] { return says("\"silent\":0"); }));
+  Join join = make_join("a", 1);
+  TestAgent& a = f.start(join);
+  REQUIRE(f.all_started(1));
+  CHECK(says("\"jobs\":{\"live\":1,\"finished\":0,\"max_finished\":1000,"));
+  CHECK(says("\"agents\":{\"joined\":1,\"unjoined\":0"));
+  CHECK(says("\"addresses\":[\"127.0.0.1:" + std::to_string(f.port) + "\"]"));
+  CHECK_THAT(f.daemon->jobs_json(), Contains("\"finished\":[]"));
+  a.workers_succeed();
+  REQUIRE(f.all_exited());
+  REQUIRE(run_until(f.io, [&] { return says("\"live\":0,\"finished\":1,"); }));
+  CHECK_THAT(f.daemon->jobs_json(),
+             Contains("\"jobs\":[]") &&
+                 Contains("\"finished\":[{\"run_id\":\"job\",\"phase\":\"ended\",\"exit_code\":0"));
+  bool idle = false;
+  f.daemon->when_idle(5s, rendezvous::Serve::kUntilTimeout, [&] { idle = true; });
+  CHECK(run_until(
+      f.io, [&] { return idle; }, 900ms));
+}
+
 TEST_CASE("Daemon: an agent that comes back within the grace changes nothing") {
   DaemonOptions options;
   options.reconnect_grace = 2000ms;

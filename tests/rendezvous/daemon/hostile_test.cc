@@ -30,6 +30,8 @@ TEST_CASE("Daemon port: HTTP pages") {
   CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"),
              Contains("200 OK") && Contains("ddprun-rendezvous"));
   CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("\"jobs\":[]"));
+  CHECK_THAT(daemon.exchange("GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n"),
+             Contains("200 OK") && Contains("\"agents\":{\"joined\":0,\"unjoined\":0"));
   CHECK_THAT(daemon.exchange("GET /nope HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("404"));
   CHECK_THAT(daemon.exchange("DELETE /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("405"));
   CHECK_THAT(daemon.exchange("GET /v1/agent HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("426"));

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddprund --state-dir: killed at any moment and started again, jobs go on and no worker notices."""
 import ctypes
+import datetime
 import errno
 import glob
 import http.server
@@ -195,17 +196,58 @@ class Journal(harness.Case):
             done = self.finish(agent)
             self.assertEqual(done.returncode, 0, done.text)
 
-    def test_a_job_that_is_over_leaves_nothing(self):
+    def finished(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=10) as answer:
+            return json.load(answer)["finished"]
+
+    def rows(self):
+        """Names of the journal's rows; its daemon is gone."""
+        database = sqlite3.connect(os.path.join(self.state, "journal.db"))
+        names = [key for (key,) in database.execute("SELECT key FROM rows")]
+        database.close()
+        return names
+
+    def test_jobs_that_are_over_are_told_after_restarts_and_expire_on_time(self):
         self.serve()
+        agents = self.agents("--max-restarts=0", failing=1)
+        self.wait_for_round(1)
+        self.go()
+        for agent in agents:
+            self.assertEqual(self.finish(agent).returncode, 9)
+        wait_until(self.finished, "the job is over", 30)
+        first, = self.finished()
+        self.assertEqual((first["run_id"], first["exit_code"], first["rounds"], first["num_nodes"]), ("job", 9, 1, 2))
+        for _ in range(2):
+            self.kill()
+            self.serve()
+            again, = self.finished()
+            for key in ("began", "ended"):  # the last second may be rounded another way
+                at, before = (datetime.datetime.fromisoformat(job[key].rstrip("Z")) for job in (again, first))
+                self.assertLessEqual(abs((at - before).total_seconds()), 1)
+            self.assertEqual({**again, "began": 0, "ended": 0}, {**first, "began": 0, "ended": 0})
+        self.kill()
+        self.assertEqual(self.rows(), ["finished/1"])
+        ended = datetime.datetime.fromisoformat(first["ended"].replace("Z", "+00:00")).timestamp()
+        lives = int(time.time() - ended) + 4
+        self.serve(f"--keep-finished={lives}s")
+        wait_until(lambda: not self.finished(), "the job is forgotten", 30)
+        self.assertGreaterEqual(time.time(), ended + lives - 1)
+        self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(20), 0)
+        self.assertEqual(self.rows(), [])
+
+    def test_a_job_that_is_over_leaves_nothing(self):
+        self.serve("--keep-finished=0")
         self.go()
         for agent in self.agents():
             self.assertEqual(self.finish(agent).returncode, 0)
         wait_until(lambda: not self.jobs(), "the job is forgotten", 30)
         self.daemon.terminate()
         self.assertEqual(self.daemon.wait(20), 0)
+        self.assertEqual(self.rows(), [])
         before = len(self.log())
         self.serve()
-        self.assertEqual(self.jobs(), [])
+        self.assertEqual(self.jobs() + self.finished(), [])
         self.assertNotIn("goes on", self.log()[before:])
 
     def test_sigterm_says_that_jobs_go_on(self):

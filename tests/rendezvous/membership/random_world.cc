@@ -70,6 +70,7 @@ void RandomWorld::violated(const std::string& what) {
 std::unique_ptr<JobTable> RandomWorld::make_table() {
   MachineOptions options;
   options.journalled = options_.percent_of_restarts > 0;
+  options.keep_finished = options_.keep_finished;
   return std::make_unique<JobTable>(
       options, [this] { return "session-" + std::to_string(++num_sessions_); });
 }
@@ -98,7 +99,13 @@ void RandomWorld::keep(const journal::Batch& batch) {
       journal_.erase(row.key);
     }
   }
-  if (table_->idle() && !journal_.empty()) {
+  const auto of_finished = std::ranges::count_if(
+      journal_, [](const auto& row) { return row.first.starts_with("finished/"); });
+  if (of_finished != static_cast<std::ptrdiff_t>(table_->finished().size())) {
+    violated(concat("the journal has ", of_finished, " jobs that are over, the rendezvous ",
+                    table_->finished().size()));
+  }
+  if (table_->idle() && journal_.size() > table_->finished().size()) {
     violated("the journal keeps row " + journal_.begin()->first + " of a job that is gone");
   }
 }
@@ -118,6 +125,12 @@ std::string RandomWorld::kept_text() const {
       text += concat(round.cause, round.seconds.running + round.seconds.lost(), ' ');
     }
     text += concat(job.settings.min_nodes, ' ', job.settings.max_nodes, '\n');
+  }
+  for (const FinishedJob& job : table_->finished().all()) {
+    if (job.ended + options_.keep_finished <= now_) continue;  // due, and no Tick came yet
+    text +=
+        concat(job.run_id, ' ', job.exit_code, ' ', job.reason, ' ', job.rounds, ' ', job.failures,
+               ' ', job.num_nodes, ' ', job.ended.time_since_epoch().count(), '\n');
   }
   return text;
 }
@@ -355,6 +368,12 @@ void RandomWorld::drain() {
     step(event::Tick{});
   }
   if (!table_->idle()) violated("a job did not end though all its deadlines passed");
+  while (const auto next = table_->next_deadline()) {  // those that are over are forgotten
+    if (table_->finished().size() == 0) return violated("it waits, and there is no job");
+    now_ = std::max(now_, *next);
+    step(event::Tick{});
+    if (violation_) return;
+  }
   for (const Agent& agent : agents_) {
     if (agent.connection && !agent.ended && !agent.is_liar)
       violated(agent.name + " was never told the end");

@@ -28,6 +28,7 @@ class RandomWorld {
     std::string accepted_when_stale;
     // How often an event is that the rendezvous is killed and started again with its journal.
     int percent_of_restarts = 0;
+    std::chrono::milliseconds keep_finished{0};  // MachineOptions'
   };
 
   RandomWorld(std::uint64_t seed, Options options);

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/duration.h"
+
+#include <array>
+#include <charconv>
+#include <cstdint>
+
+namespace ddprun {
+
+std::optional<double> parse_decimal(std::string_view text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (text.empty() || error != std::errc() || stop != end || !(value >= 0)) return std::nullopt;
+  return value;
+}
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr double kMaxSeconds = 86'400'000;
+
+std::optional<double> seconds_of_clock(std::string_view text) {
+  double days = 0, seconds = 0;
+  if (const auto dash = text.find('-'); dash != std::string_view::npos) {
+    const auto parsed = parse_decimal(text.substr(0, dash));
+    if (!parsed) return std::nullopt;
+    days = *parsed;
+    text.remove_prefix(dash + 1);
+  }
+  int parts = 0;
+  for (bool more = true; more; ++parts) {
+    const auto colon = text.find(':');
+    more = colon != std::string_view::npos;
+    const auto parsed = parse_decimal(text.substr(0, colon));
+    if (!parsed || parts == 3) return std::nullopt;
+    seconds = seconds * 60 + *parsed;
+    if (more) text.remove_prefix(colon + 1);
+  }
+  if (days > 0 && parts != 3) return std::nullopt;
+  return days * 86'400 + seconds;
+}
+
+}  // namespace
+
+std::optional<milliseconds> parse_duration(std::string_view text) {
+  std::optional<double> seconds;
+  if (text.find_first_of(":-") != std::string_view::npos) {
+    seconds = seconds_of_clock(text);
+  } else if (!text.empty()) {
+    constexpr std::string_view kUnits = "smhd";
+    constexpr std::array kSeconds = {1.0, 60.0, 3'600.0, 86'400.0};
+    const auto unit = kUnits.find(text.back());
+    const double factor = unit == std::string_view::npos ? 1 : kSeconds[unit];
+    if (unit != std::string_view::npos) text.remove_suffix(1);
+    seconds = parse_decimal(text);
+    if (seconds) *seconds *= factor;
+  }
+  if (!seconds || *seconds > kMaxSeconds) return std::nullopt;
+  return milliseconds(static_cast<std::int64_t>(*seconds * 1000));
+}
+
+}  // namespace ddprun

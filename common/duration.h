@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Durations as people type them. Pure.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string_view>
+
+namespace ddprun {
+
+// "17", "2.5": 0 or more. nullopt: it is no such number.
+std::optional<double> parse_decimal(std::string_view text);
+
+// "90", "90s", "15m", "2h", "1d", and Slurm's "MM:SS", "HH:MM:SS", "D-HH:MM:SS". At most 1,000
+// days. nullopt: it is none.
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+}  // namespace ddprun

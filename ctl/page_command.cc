@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/page_command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <utility>
+
+namespace ddprun::ctl {
+
+PageCommand::PageCommand(CLI::App& app, Page page)
+    : page_(std::move(page)),
+      command_(app.add_subcommand(page_.name, page_.description)),
+      endpoint_(*command_) {
+  command_->add_flag("--json", json_, "All that it says, as JSON");
+}
+
+ExitCode PageCommand::run() const {
+  const std::string page = endpoint_.fetch_page(page_.target);
+  const std::string text = json_ ? page : page_.table(page);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return std::fflush(stdout) == 0 ? ExitCode::kOk : ExitCode::kOutputLost;
+}
+
+}  // namespace ddprun::ctl

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <cstdint>
+#include <iomanip>
+#include <sstream>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "ctl/tables/tables.h"
+
+namespace ddprun::ctl {
+
+namespace json = boost::json;
+
+namespace {
+
+std::string text_at(const json::value& object, const char* name) {
+  return one_line(std::string(object.at(name).as_string()));
+}
+
+std::uint64_t number_at(const json::value& object, const char* name) {
+  return object.at(name).to_number<std::uint64_t>();
+}
+
+// "12", or "12 of 4096" where the page has a limit beside it.
+std::string of_limit(const json::value& object, const std::string& name) {
+  std::string text = std::to_string(number_at(object, name.c_str()));
+  const json::value* most = object.as_object().if_contains("max_" + name);
+  return most == nullptr ? text : concat(text, " of ", most->to_number<std::uint64_t>());
+}
+
+// "2 d 3 h", "3 h", "12 min 5 s", "5 s".
+std::string time_text(double seconds) {
+  const auto whole = static_cast<std::uint64_t>(seconds < 0 ? 0 : seconds);
+  const std::uint64_t days = whole / 86'400, hours = whole / 3'600 % 24, minutes = whole / 60 % 60;
+  const auto both = [](std::uint64_t large, const char* unit, std::uint64_t small,
+                       const char* small_unit) {
+    return concat(large, unit, small > 0 ? concat(' ', small, small_unit) : "");
+  };
+  if (days > 0) return both(days, " d", hours, " h");
+  if (hours > 0) return both(hours, " h", minutes, " min");
+  if (minutes > 0) return both(minutes, " min", whole % 60, " s");
+  return concat(whole, " s");
+}
+
+std::string jobs_text(const json::value& jobs) {
+  const double kept = jobs.at("keep_finished_seconds").to_number<double>();
+  const std::string live = of_limit(jobs, "live") + " live";
+  if (kept == 0) return live + ", none kept once it is over";
+  return concat(live, ", ", of_limit(jobs, "finished"), " that are over, kept for ",
+                time_text(kept));
+}
+
+std::string server_text(const json::value& store) {
+  std::string text = concat(of_limit(store, "keys"), " keys, ", of_limit(store, "bytes"),
+                            " bytes, ", of_limit(store, "connections"), " connections, ",
+                            number_at(store, "requests"), " requests");
+  const std::uint64_t slow = number_at(store, "slow_readers");
+  if (slow > 0) text += concat(", ", slow, " clients read slowly");
+  return text;
+}
+
+std::string journal_text(const json::value& journal) {
+  if (journal.is_null()) return "none (--state-dir): jobs end with this process";
+  const std::string path = text_at(journal, "path");
+  if (journal.at("kept").as_bool()) return "kept in " + path;
+  return concat("not kept for ", time_text(journal.at("trouble_seconds").to_number<double>()),
+                ", jobs go on in memory: ", text_at(journal, "trouble"), " (", path, ")");
+}
+
+}  // namespace
+
+std::string status_table(const std::string& page) {
+  std::ostringstream table;
+  const auto fact = [&table](const char* name, const std::string& text) {
+    table << std::left << std::setw(16) << name << text << '\n';
+  };
+  try {
+    const json::value all = json::parse(page);
+    const json::value& agents = all.at("agents");
+    const json::value& handshakes = all.at("handshakes");
+    const json::value& stores = all.at("stores");
+    fact("version", text_at(all, "version"));
+    fact("process",
+         concat(number_at(all, "pid"), all.at("embedded").as_bool() ? ", a ddprun" : ", ddprund",
+                ", up ", time_text(all.at("uptime_seconds").to_number<double>())));
+    for (const json::value& address : all.at("addresses").as_array()) {
+      fact("listens on", one_line(std::string(address.as_string())));
+    }
+    fact("token", all.at("token").as_bool() ? "on" : "off");
+    fact("TLS", all.at("tls").as_bool() ? "on" : "off");
+    fact("jobs", jobs_text(all.at("jobs")));
+    fact("agents",
+         concat(of_limit(agents, "joined"), ", and ", of_limit(agents, "unjoined"), " not joined"));
+    fact("handshakes",
+         concat(of_limit(handshakes, "silent"), " silent, ", of_limit(handshakes, "requests"),
+                " in their request, ", of_limit(handshakes, "proofs"), " before their proof"));
+    const json::value& proxied = stores.at("proxied");
+    fact("proxied stores", concat(of_limit(proxied, "number"), ": ", of_limit(proxied, "keys"),
+                                  " keys, ", of_limit(proxied, "bytes"), " bytes"));
+    const json::value& rounds = stores.at("static_rounds");
+    fact("static rounds", concat(of_limit(rounds, "number"), ": ", server_text(rounds)));
+    fact("plain store", server_text(stores.at("plain")));
+    fact("journal", journal_text(all.at("journal")));
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kProtocol,
+                concat("/v1/status is not what was expected: ", error.what()));
+  }
+  return table.str();
+}
+
+}  // namespace ddprun::ctl

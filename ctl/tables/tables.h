@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rendezvous' pages for people. Pure. What a rendezvous says may be anything: each line of a
+// table is one of its own, whatever control characters are in a name.
+#pragma once
+
+#include <string>
+
+namespace ddprun::ctl {
+
+// The page /v1/jobs: a line for each job, those that are over last. Throws Error(kProtocol) where
+// it isn't one.
+std::string jobs_table(const std::string& page);
+
+// The page /v1/status: a fact on each line. Likewise.
+std::string status_table(const std::string& page);
+
+}  // namespace ddprun::ctl

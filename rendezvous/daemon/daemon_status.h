@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon as a whole as JSON, for GET /v1/status. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/daemon/jobs_json.h"
+#include "rendezvous/daemon/proxied_stores.h"
+#include "rendezvous/daemon/round_stores.h"
+
+namespace ddprun::rendezvous {
+
+// How many there are, and how many there may be; nullopt: no limit is set.
+struct Gauge {
+  std::uint64_t number = 0;
+  std::optional<std::uint64_t> most = std::nullopt;
+};
+
+struct DaemonStatus {
+  int pid = 0;
+  std::chrono::milliseconds uptime{0};
+  bool embedded = false;               // in a ddprun
+  std::vector<std::string> addresses;  // that it listens on
+  bool token = false, tls = false;
+  Gauge live_jobs, finished_jobs;
+  std::chrono::milliseconds keep_finished{0};
+  Gauge agents, unjoined;          // connected: that have joined, and that have not yet
+  Gauge silent, requests, proofs;  // connections that have said nothing, no whole request, no proof
+  ProxiedStores::Usage proxied_stores;
+  RoundStores::Usage port_stores;
+  std::optional<KeepingStatus> keeping;  // nullopt: nothing is kept
+  std::string journal_path;
+};
+
+// {"version":"0.1.0","pid":4711,…,"agents":{"joined":2,"unjoined":0,"max_unjoined":4096},…}: what
+// has a limit has it beside itself, as "max_" and its own name.
+std::string status_to_json(const DaemonStatus& status);
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/duration.h"
+
+#include "common/wall_time.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+
+TEST_CASE("Duration: durations as people and Slurm write them") {
+  CHECK(parse_duration("90") == 90s);
+  CHECK(parse_duration("1.5s") == 1500ms);
+  CHECK(parse_duration("15m") == 15min);
+  CHECK(parse_duration("2h") == 2h);
+  CHECK(parse_duration("1d") == 24h);
+  CHECK(parse_duration("05:30") == 330s);
+  CHECK(parse_duration("1:30:00") == 90min);
+  CHECK(parse_duration("1-02:00:00") == 26h);
+  for (const char* text : {"", "m", "-5", "1:2:3:4", "1-2", "1:", ":", "abc", "5x", "nan", "inf",
+                           "1e300", "86400001", "1001d", "1 h"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_duration(text));
+  }
+}
+
+TEST_CASE("Duration: a point in time is told in UTC") {
+  CHECK(utc_text(WallTime()) == "1970-01-01T00:00:00Z");
+  CHECK(utc_text(WallTime(1'763'781'307s)) == "2025-11-22T03:15:07Z");
+}

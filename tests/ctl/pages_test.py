@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`ddprunctl jobs` and `ddprunctl status` of a daemon, of a job's own rendezvous, and of none."""
+import datetime
+import http.server
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "launcher"))
+import harness  # noqa: E402
+from harness import wait_until  # noqa: E402
+
+CTL = os.path.join(harness.BIN, "ddprunctl")
+WAITS = ["sh", "-c", "echo ready; exec sleep 600"]
+
+
+class Pages(harness.Case):
+    def ddprund(self, *args):
+        """A daemon on any free port; itself and its endpoint."""
+        daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args], text=True,
+                                  env=harness.environment(), stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(self._end, daemon)
+        return daemon, daemon.stderr.readline().split()[-1]
+
+    def ddprunctl(self, *args, **more):
+        return self.finish(self.start(*args, program=CTL, **more))
+
+    def shown(self, command, endpoint, *flags):
+        done = self.ddprunctl(command, f"--rdzv-endpoint={endpoint}", *flags)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
+        return json.loads(done.stdout) if "--json" in flags else done.stdout
+
+    def runs(self, endpoint, run_id, *flags, script="exit 0", code=0):
+        done = self.ddprun(f"--rdzv-endpoint={endpoint}", f"--rdzv-id={run_id}", *flags, "sh", "-c", script)
+        self.assertEqual(done.returncode, code, done.text)
+
+    def finished(self, endpoint, count):
+        """The jobs that are over, once there are so many."""
+        wait_until(lambda: len(self.shown("jobs", endpoint, "--json")["finished"]) == count, f"{count} are over")
+        return self.shown("jobs", endpoint, "--json")["finished"]
+
+    def test_a_job_that_is_over_is_shown_behind_those_that_live(self):
+        _, endpoint = self.ddprund()
+        self.assertEqual(self.shown("jobs", endpoint), "no jobs\n")
+        before = datetime.datetime.now(datetime.timezone.utc)
+        self.runs(endpoint, "first")
+        self.runs(endpoint, "second", "--max-restarts=1", script="exit 9", code=9)
+        first, second = self.finished(endpoint, 2)
+        after = datetime.datetime.now(datetime.timezone.utc)
+        self.assertEqual((first["run_id"], first["exit_code"], first["reason"], first["restarts"]), ("first", 0, "", 0))
+        self.assertEqual((second["exit_code"], second["rounds"], second["restarts"], second["failures"]), (9, 2, 1, 2))
+        self.assertIn("failed with exit code 9", second["first_failure"])
+        self.assertIn("exit code 9", second["reason"])
+        self.assertEqual((second["num_nodes"], len(second["nodes"]), second["node_losses"]), (1, 1, 0))
+        for job in (first, second):
+            began, ended = (datetime.datetime.fromisoformat(job[key].replace("Z", "+00:00"))
+                            for key in ("began", "ended"))
+            self.assertLessEqual(before - datetime.timedelta(seconds=2), began)
+            self.assertLessEqual(began, ended)
+            self.assertLessEqual(ended, after)
+        job = self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-id=mine", "--shutdown-timeout=1", *WAITS)
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        lines = self.shown("jobs", endpoint).splitlines()
+        self.assertRegex(lines[0], "^JOB +PHASE +ROUND +NODES +EXIT +ENDED +WHY$")
+        self.assertRegex(lines[1], "^mine +running +1 +1 of 1$")
+        self.assertRegex(lines[2], r"^first +ended +1 +1 +0 +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertRegex(lines[3], r"^second +ended +2 +1 +9 +\S+Z +.*exit code 9")
+        job.send_signal(signal.SIGTERM)
+        self.finish(job)
+        # A job of an id that was there before is a new one.
+        self.runs(endpoint, "first")
+        self.assertEqual([job["run_id"] for job in self.finished(endpoint, 4)], ["first", "second", "mine", "first"])
+
+    def test_with_0_none_is_kept(self):
+        _, endpoint = self.ddprund("--keep-finished=0")
+        self.runs(endpoint, "first")
+        wait_until(lambda: self.shown("jobs", endpoint) == "no jobs\n", "it is gone")
+        self.assertEqual(self.shown("jobs", endpoint, "--json")["finished"], [])
+        self.assertIn("none kept once it is over", self.shown("status", endpoint))
+
+    def test_a_bad_time_is_named(self):
+        for bad in ("", "soon", "-1", "1001d"):
+            done = subprocess.run([harness.DDPRUND, "--listen=127.0.0.1:0", "--keep-finished", bad], text=True,
+                                  env=harness.environment(), capture_output=True, timeout=20)
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
+            self.assertIn(f'--keep-finished: "{bad}" is no duration', done.stderr)
+
+    def test_the_daemon_as_a_whole(self):
+        state = self.scratch()
+        daemon, endpoint = self.ddprund(f"--state-dir={state}", "--keep-finished=90m")
+        self.runs(endpoint, "first")
+        self.finished(endpoint, 1)
+        job = self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-id=mine", "--shutdown-timeout=1", "--store=proxy",
+                         *WAITS)
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        text = self.shown("status", endpoint)
+        facts = dict(re.split("  +", line, maxsplit=1) for line in text.splitlines())
+        self.assertRegex(facts["version"], r"^\d+\.\d+\.\d+")
+        self.assertRegex(facts["process"], rf"^{daemon.pid}, ddprund, up \d+ ")
+        self.assertEqual(facts["listens on"], endpoint)
+        self.assertEqual((facts["token"], facts["TLS"]), ("off", "off"))
+        self.assertEqual(facts["jobs"], "1 live, 1 of 1000 that are over, kept for 1 h 30 min")
+        self.assertRegex(facts["agents"], r"^1( of \d+)?, and 0 of 4096 not joined$")
+        self.assertEqual(facts["handshakes"],
+                         "0 of 4096 silent, 0 of 4096 in their request, 0 of 4096 before their proof")
+        self.assertEqual(facts["journal"], f"kept in {state}/journal.db")
+        page = self.shown("status", endpoint, "--json")
+        self.assertEqual((page["pid"], page["addresses"], page["embedded"]), (daemon.pid, [endpoint], False))
+        self.assertEqual((page["jobs"]["live"], page["jobs"]["finished"]), (1, 1))
+        self.assertEqual(page["jobs"]["keep_finished_seconds"], 5400)
+        self.assertEqual(page["stores"]["plain"]["connections"], 0)
+        self.assertEqual(page["journal"], {"kept": True, "path": f"{state}/journal.db"})
+        job.send_signal(signal.SIGTERM)
+        self.finish(job)
+
+    def test_of_a_jobs_own_rendezvous(self):
+        endpoint = f"127.0.0.1:{harness.free_port()}"
+        job = self.start(f"--rdzv-endpoint={endpoint}", "--shutdown-timeout=1", *WAITS)
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        text = self.shown("status", endpoint)
+        self.assertIn(f"{job.pid}, a ddprun, up ", text)
+        self.assertIn("1 live, none kept once it is over", text)
+        self.assertIn("none (--state-dir)", text)
+        job.send_signal(signal.SIGTERM)
+        self.finish(job)
+
+    def refused(self, done, code, what):
+        self.assertEqual((done.returncode, done.stdout), (code, ""), done.text)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.text)
+        self.assertTrue(done.stderr.startswith("ddprunctl: "), done.stderr)
+        self.assertIn(what, done.stderr)
+
+    def test_who_is_not_answered_is_told_why(self):
+        token = self.write(self.scratch(), "token", "a token that is long enough\n")
+        os.chmod(token, 0o600)
+        other = self.write(self.scratch(), "token", "another token, as long as it\n")
+        os.chmod(other, 0o600)
+        _, closed = self.ddprund(f"--token-file={token}")
+        nobody = f"127.0.0.1:{harness.free_port()}"
+        unanswered = [self.start(command, f"--rdzv-endpoint={nobody}", program=CTL) for command in ("jobs", "status")]
+        for command in ("jobs", "status"):
+            for flags, code, what in (
+                    (["--rdzv-endpoint=:x"], 2, "--rdzv-endpoint=:x: wants HOST or HOST:PORT"),
+                    ([f"--rdzv-endpoint={closed}"], 2, "wants a token: give --token-file"),
+                    ([f"--rdzv-endpoint={closed}", f"--token-file={other}"], 2, "its token is another one"),
+                    ([f"--rdzv-endpoint={closed}", "--token-file=/nonexistent"], 2, "/nonexistent")):
+                with self.subTest(command=command, flags=flags):
+                    self.refused(self.ddprunctl(command, *flags), code, what)
+            self.shown(command, closed, f"--token-file={token}", "--json")
+        for process in unanswered:  # they try for 10 s
+            self.refused(self.finish(process), 2, f"can't connect to {nobody}")
+        self.assertIn("token           on", self.shown("status", closed, f"--token-file={token}"))
+
+    def test_an_older_rendezvous_is_named(self):
+        class Old(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_error(404)
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Old) as old:
+            thread = threading.Thread(target=old.serve_forever)
+            thread.start()
+            endpoint = f"127.0.0.1:{old.server_port}"
+            done = self.ddprunctl("status", f"--rdzv-endpoint={endpoint}")
+            old.shutdown()
+            thread.join()
+        self.refused(done, 70, f"the rendezvous at {endpoint} knows no /v1/status: it is older than this ddprunctl")
+
+
+if __name__ == "__main__":
+    harness.main()
