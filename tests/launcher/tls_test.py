@@ -279,6 +279,35 @@ class TwoHosts(TlsCase, harness.HostsCase):
             "--rdzv-id=job", f"--token-file={token}", f"--tls-ca={certs}/ca.pem", *self.server(certs), *SH]),
             proxied=True)
 
+    def test_embedded_by_the_name_of_its_host(self):
+        certs = self.certs(self.hosts[0].name)
+        at = ["--nnodes=2", "--rdzv-id=job", f"--tls-ca={certs}/ca.pem", *self.server(certs)]
+        self.check_whole(self.on_hosts(self.hosts, lambda h: [
+            *at, "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].name}:29400", *SH]))
+        served, refused = self.on_hosts(self.hosts, lambda h: [
+            *at, f"--rdzv-endpoint={self.hosts[0].address}:29401", "--rendezvous-timeout=10", *SH])
+        self.refused(refused, f"its certificate is not for {self.hosts[0].address}")
+        self.assertEqual(served.returncode, 2, served.text)  # its own connection is refused, too
+        self.assertIn(f"ddprun: the rendezvous at {self.hosts[0].address}:29401 can't be trusted: its certificate is "
+                      f"not for {self.hosts[0].address}", served.stderr)
+
+    def test_embedded_at_an_address_of_one_link(self):
+        shown = self.hosts[0].run(["ip", "-6", "-o", "address", "show", "dev", self.hosts[0].interface, "scope", "link"],
+                                  capture_output=True, text=True, timeout=10).stdout
+        if "inet6" not in shown:
+            self.skipTest("no IPv6 here")
+        address = shown.split("inet6")[1].split()[0].split("/")[0]
+        harness.wait_until(lambda: "tentative" not in self.hosts[0].run(
+            ["ip", "-6", "address", "show", "dev", self.hosts[0].interface], capture_output=True, text=True,
+            timeout=10).stdout, "the address is nobody else's")
+        certs = self.certs(address)
+        done = self.on_hosts(self.hosts, lambda h: [
+            "--nnodes=2", f"--rdzv-endpoint=[{address}%{h.interface}]:29400", "--rdzv-id=job",
+            f"--tls-ca={certs}/ca.pem", *self.server(certs), *SH])
+        self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
+        shown = harness.parse_shown("".join(each.stdout for each in done))
+        self.assertEqual([w["rank"] for w in shown], ["0", "1"], self.transcript)
+
     def test_a_failure_and_a_restart(self):
         certs = self.certs(*(host.address for host in self.hosts))
         done = self.on_hosts(self.hosts, lambda h: [
