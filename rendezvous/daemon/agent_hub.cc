@@ -41,16 +41,13 @@ AgentHub::AgentHub(asio::io_context& io, Options options)
       tick_timer_(io),
       idle_timer_(io) {}
 
-void AgentHub::take(const std::shared_ptr<FrameStream>& frames) {
+void AgentHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcomer) {
   auto& socket = frames->wire().socket();
   boost::system::error_code gone;
   const auto peer = socket.remote_endpoint(gone);
   const auto local = gone ? peer : socket.local_endpoint(gone);
   if (gone || stopped_) return;
 
-  if (unjoined_.size() >= options_.max_unjoined) {
-    drop(*unjoined_.begin(), concat("no Join yet, and ", options_.max_unjoined, " came after it"));
-  }
   const ConnectionId id = next_id_++;
   unjoined_.insert(id);
   Agent& agent = agents_[id];
@@ -64,6 +61,10 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames) {
   agent.join_timer = std::make_unique<asio::steady_timer>(socket.get_executor());
   agent.join_timer->expires_after(options_.join_timeout);
   const auto self = shared_from_this();
+  newcomer.ended_by([self, id](const std::string& reason) {
+    self->drop(id, concat("no Join yet, and ", reason));
+  });
+  agent.newcomer = std::move(newcomer);
   agent.join_timer->async_wait([self, id](boost::system::error_code error) {
     const auto found = self->agents_.find(id);
     if (error || found == self->agents_.end() || !found->second.join_timer) return;
@@ -95,6 +96,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   if (found == agents_.end()) return;
   const bool is_first = found->second.join_timer != nullptr;
   found->second.join_timer.reset();
+  found->second.newcomer = Newcomer();
   unjoined_.erase(id);
   membership::event::Message message;
   message.connection = id;

@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/daemon/proxied_stores.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_file.h"
@@ -30,7 +31,6 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   struct Options {
     membership::MachineOptions machine;
     std::chrono::milliseconds join_timeout{10'000};  // upgrade → Join
-    std::size_t max_unjoined = 4096;  // connections before their Join; the oldest goes
     bool quiet = false;  // the machine's log lines at debug level: the agents report themselves
     std::function<void(const membership::action::RoundStarted&)> round_started;
     std::function<void(const membership::action::JobOver&)> job_over;
@@ -39,8 +39,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
 
   AgentHub(boost::asio::io_context& io, Options options);
 
-  // An upgraded stream, not started.
-  void take(const std::shared_ptr<membership::FrameStream>& frames);
+  // An upgraded stream, not started. `newcomer` has its place until its first message.
+  void take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer);
 
   // From now on no new job is begun (their agents try elsewhere, or again). `done` is called from
   // the io context: no job is left, or `timeout` passed.
@@ -71,6 +71,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
     std::shared_ptr<membership::FrameStream> frames;  // second owner: its operations
     std::string peer;
     membership::ConnectionFacts facts;
+    Newcomer newcomer;
     std::unique_ptr<boost::asio::steady_timer> join_timer;  // until the first message
   };
 

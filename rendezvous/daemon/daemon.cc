@@ -19,10 +19,13 @@
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/http_session.h"
 #include "rendezvous/daemon/jobs_json.h"
+#include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/daemon/port_listener.h"
 #include "rendezvous/daemon/proof_gate.h"
 #include "rendezvous/daemon/round_stores.h"
+#include "rendezvous/daemon/tls_turns.h"
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::rendezvous {
 
@@ -30,7 +33,8 @@ using boost::asio::ip::tcp;
 
 namespace {
 constexpr std::chrono::milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may not end
-}
+constexpr int kMostReservedDescriptors = 1024;
+}  // namespace
 
 // The composition of the parts; the parts call back here, and stop() cuts these calls.
 class Daemon::Impl {
@@ -58,7 +62,6 @@ class Daemon::Impl {
     agents.journal = journal_.get();
     agents.machine.journalled = journal_ != nullptr;
     agents.join_timeout = options_.handshake_timeout;
-    agents.max_unjoined = options_.max_handshakes;
     agents.quiet = options_.embedded;
     agents.round_started = [this](const auto& started) {
       if (started.on_daemon_port) stores_.begin_round(started.run_id, started.round);
@@ -70,31 +73,57 @@ class Daemon::Impl {
     hub_ = std::make_shared<AgentHub>(io_, std::move(agents));
     if (kept) hub_->restore(kept->content);
 
+    // A part of the descriptors is for agents and files alone, whoever asks for more.
+    const auto limit = static_cast<int>(std::min<std::size_t>(store::raise_file_limit(), 1 << 30));
+    const int reserve = std::min(limit / 4, kMostReservedDescriptors);
+    Newcomers::Options limits;
+    limits.max = options_.max_handshakes;
+    limits.max_per_address = options_.max_handshakes_per_address;
+    limits.time_limit = options_.newcomer_timeout;
+    limits.max_descriptor = limit - reserve / 4;
+    newcomers_ = std::make_shared<Newcomers>(io_, limits);
+
     if (options_.token) {
       door_ = std::make_shared<security::HttpDoor>(options_.token);
       ProofGate::Options gate;
       gate.timeout = options_.handshake_timeout;
-      gate.max_waiting = options_.max_handshakes;
       gate.max_message_bytes = options_.max_message_bytes;
-      gate.admitted = [this](const auto& frames) { hub_->take(frames); };
+      gate.admitted = [this](const auto& frames) { hub_->take(frames, Newcomer()); };
       gate_ = std::make_shared<ProofGate>(io_, std::move(gate));
     }
+
+    TlsTurns::Options turns;
+    turns.max_under_way = options_.max_tls_handshakes;
+    turns.max_per_address = options_.max_tls_handshakes_per_address;
+    turns.turn = options_.tls_turn;
+    turns.begin = [this](UniqueFd connection, Newcomer newcomer) {
+      take_http(std::move(connection), std::move(newcomer), true);
+    };
+    turns_ = std::make_shared<TlsTurns>(io_, newcomers_, std::move(turns));
 
     PortListener::Options port;
     port.is_closed = options_.token || options_.tls;
     port.first_byte_timeout = options_.handshake_timeout;
-    port.max_silent = options_.max_handshakes;
-    listener_ = std::make_shared<PortListener>(
-        io_, port, [this](UniqueFd connection) { stores_.adopt(std::move(connection)); },
-        [this](UniqueFd connection) { take_http(std::move(connection), false); },
-        options_.tls ? [this](UniqueFd connection) { take_http(std::move(connection), true); }
-                     : PortListener::Take());
+    port.max_store_descriptor = limit - reserve;
+    const auto store = [this](UniqueFd connection, const Newcomer&) {
+      stores_.adopt(std::move(connection));
+    };
+    const auto http = [this](UniqueFd connection, Newcomer newcomer) {
+      take_http(std::move(connection), std::move(newcomer), false);
+    };
+    const PortListener::Take tls = [this](UniqueFd connection, Newcomer newcomer) {
+      turns_->take(std::move(connection), std::move(newcomer));
+    };
+    listener_ = std::make_shared<PortListener>(io_, port, newcomers_, store, http,
+                                               options_.tls ? tls : PortListener::Take());
     listener_->start(std::move(listeners));
   }
 
   void stop() {
+    newcomers_->stop();
     listener_->stop();
-    for (const auto& [key, session] : std::exchange(sessions_, {})) session->stop();
+    turns_->stop();
+    for (const auto& [key, kept] : std::exchange(sessions_, {})) kept.session->stop();
     if (gate_) gate_->stop();
     hub_->stop();
     journal_.reset();
@@ -159,8 +188,12 @@ class Daemon::Impl {
                                             Clock::now() - trouble->since)};
   }
 
-  void take_http(UniqueFd fd, bool is_tls) {
-    if (sessions_.size() >= options_.max_handshakes) drop_oldest_session();
+  struct Session {
+    std::shared_ptr<HttpSession> session;  // second owner: its operations
+    Newcomer newcomer;
+  };
+
+  void take_http(UniqueFd fd, Newcomer newcomer, bool is_tls) {
     const std::uint64_t number = next_session_++;
     std::shared_ptr<HttpSession> session;
     try {
@@ -173,19 +206,12 @@ class Daemon::Impl {
       log_debug("a connection ended before its request: ", error.what());
       return;
     }
-    sessions_[number] = session;
+    newcomer.ended_by([this, number](const std::string&) {
+      const auto late = sessions_.extract(number);
+      if (!late.empty()) late.mapped().session->stop();
+    });
+    sessions_[number] = {session, std::move(newcomer)};
     session->start();
-  }
-
-  // The newest one is the likeliest to be somebody who will say more.
-  void drop_oldest_session() {
-    if (!std::exchange(said_too_many_, true)) {
-      log_warning("more than ", options_.max_handshakes,
-                  " connections have not finished their request; closing the oldest ones (said "
-                  "once)");
-    }
-    const auto oldest = sessions_.extract(sessions_.begin());
-    oldest.mapped()->stop();
   }
 
   HttpSession::Options session_options(std::uint64_t number, bool is_tls) {
@@ -201,8 +227,9 @@ class Daemon::Impl {
     options.token = options_.token;
     options.door = door_;
     options.agent = [this, number](HttpSession&, const auto& frames, auto proof) {
-      sessions_.erase(number);
-      gate_ ? gate_->take(frames, std::move(proof)) : hub_->take(frames);
+      Newcomer newcomer = std::move(sessions_.extract(number).mapped().newcomer);
+      if (gate_) return gate_->take(frames, std::move(proof), std::move(newcomer));
+      hub_->take(frames, std::move(newcomer));
     };
     return options;
   }
@@ -235,10 +262,10 @@ class Daemon::Impl {
   std::shared_ptr<security::HttpDoor> door_;  // second owners: the sessions; null: no token
   std::shared_ptr<ProofGate> gate_;           // likewise; null: no token
   std::shared_ptr<PortListener> listener_;    // likewise
-  // Oldest first; second owners: likewise.
-  std::map<std::uint64_t, std::shared_ptr<HttpSession>> sessions_;
+  std::shared_ptr<TlsTurns> turns_;           // likewise
+  std::shared_ptr<Newcomers> newcomers_;      // second owners: its members
+  std::map<std::uint64_t, Session> sessions_;
   std::uint64_t next_session_ = 0;
-  bool said_too_many_ = false;
 };
 
 Daemon::Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options,

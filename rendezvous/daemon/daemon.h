@@ -29,9 +29,15 @@ struct DaemonOptions {
   std::chrono::milliseconds keep_finished{0};  // how long GET /v1/jobs tells of a job that is over
   std::chrono::milliseconds reconnect_grace{150};       // connection lost → agent lost
   std::chrono::milliseconds handshake_timeout{10'000};  // accept → request read; upgrade → Join
+  std::chrono::milliseconds newcomer_timeout{20'000};   // accept → Join, or the page is sent
   std::size_t max_message_bytes = std::size_t{1} << 20;  // of a control message
-  std::size_t max_handshakes =
-      4096;  // connections that have not said who they are; the oldest goes
+  // Connections that have not said who they are, and those of one address (newcomers.h).
+  std::size_t max_handshakes = 4096;
+  std::size_t max_handshakes_per_address = 2048;
+  // Of these, TLS sessions, and those of one address; others wait for their turn (tls_turns.h).
+  std::size_t max_tls_handshakes = 128;
+  std::size_t max_tls_handshakes_per_address = 32;
+  std::chrono::milliseconds tls_turn{2'000};
   // Agents prove that they have it, and there is no store on the port. Null: all are taken.
   std::shared_ptr<const Secret> token;
   security::TlsContext tls;         // null: off. Else nothing but /healthz is said without it

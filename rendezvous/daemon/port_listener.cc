@@ -37,9 +37,11 @@ bool is_letter(unsigned char byte) {
 
 }  // namespace
 
-PortListener::PortListener(asio::io_context& io, Options options, Take store, Take http, Take tls)
+PortListener::PortListener(asio::io_context& io, Options options,
+                           std::shared_ptr<Newcomers> newcomers, Take store, Take http, Take tls)
     : options_(options),
       io_(io),
+      newcomers_(std::move(newcomers)),
       store_(std::move(store)),
       http_(std::move(http)),
       tls_(std::move(tls)) {}
@@ -63,10 +65,19 @@ void PortListener::accept_from(std::size_t listener) {
                                                              boost::system::error_code error) {
     if (error || self->stopped_) return;
     for (int i = 0; i < kAcceptsPerEvent; ++i) {
-      const int fd = ::accept4(self->listeners_[listener].native_handle(), nullptr, nullptr,
-                               SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (fd >= 0) {
-        self->accepted(UniqueFd(fd));
+      SocketAddress peer;
+      peer.length = sizeof peer.storage;
+      UniqueFd connection(::accept4(self->listeners_[listener].native_handle(),
+                                    reinterpret_cast<sockaddr*>(&peer.storage), &peer.length,
+                                    SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (connection) {
+        auto newcomer = self->newcomers_->admit(peer, connection);
+        if (!newcomer) {
+          connection.reset();
+          self->pause(listener, EMFILE);
+          return;
+        }
+        self->accepted(std::move(connection), std::move(*newcomer));
         if (self->stopped_) return;
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         self->pause(listener, errno);
@@ -90,20 +101,21 @@ void PortListener::pause(std::size_t listener, int error_number) {
   });
 }
 
-void PortListener::accepted(UniqueFd connection) {
+void PortListener::accepted(UniqueFd connection, Newcomer newcomer) {
   // Most clients speak first and at once: then no event needs to be waited for.
-  dispatch(connection);
+  dispatch(connection, newcomer);
   if (!connection) return;
-  if (silent_.size() >= options_.max_silent) {
-    if (!std::exchange(said_too_many_, true)) {
-      log_warning("more than ", options_.max_silent,
-                  " connections have not said anything; closing the oldest ones (said once)");
-    }
-    settle(*silent_.front());
-  }
-  const auto silent = std::make_shared<Silent>(
-      Silent{Descriptor(io_, connection.release()), asio::steady_timer(io_), false, {}});
+  const auto silent = std::make_shared<Silent>(Silent{Descriptor(io_, connection.release()),
+                                                      std::move(newcomer),
+                                                      asio::steady_timer(io_),
+                                                      false,
+                                                      {}});
   silent->position = silent_.insert(silent_.end(), silent);
+  silent->newcomer.ended_by(
+      [self = shared_from_this(), weak = std::weak_ptr<Silent>(silent)](const std::string&) {
+        const auto late = weak.lock();
+        if (late && !late->settled) self->settle(*late);
+      });
   silent->timer.expires_after(options_.first_byte_timeout);
   silent->timer.async_wait([self = shared_from_this(), silent](boost::system::error_code error) {
     if (error || silent->settled) return;
@@ -115,33 +127,47 @@ void PortListener::accepted(UniqueFd connection) {
       Descriptor::wait_read, [self = shared_from_this(), silent](boost::system::error_code error) {
         if (error || silent->settled) return;
         UniqueFd ready(silent->connection.release());
+        Newcomer its_newcomer = std::move(silent->newcomer);
+        its_newcomer.ended_by(nullptr);
         self->settle(*silent);
-        self->dispatch(ready);
+        self->dispatch(ready, its_newcomer);
       });
 }
 
 void PortListener::settle(Silent& silent) {
   silent.settled = true;
+  silent.newcomer = Newcomer();
   silent.timer.cancel();
   if (silent.connection.is_open()) silent.connection.close();
   silent_.erase(silent.position);
 }
 
-void PortListener::dispatch(UniqueFd& waiting) {
+void PortListener::to_store(UniqueFd connection, Newcomer newcomer) {
+  if (connection.get() < options_.max_store_descriptor) {
+    return store_(std::move(connection), std::move(newcomer));
+  }
+  if (std::exchange(said_no_store_descriptors_, true)) return;
+  log_error("closed the connection of ", peer_text(connection.get()),
+            ": a c10d store client, and the descriptors that are left are for agents (raise the "
+            "limit of open files: ulimit -Hn; said once)");
+}
+
+void PortListener::dispatch(UniqueFd& waiting, Newcomer& its_newcomer) {
   unsigned char first = 0;
   const ssize_t received = ::recv(waiting.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   UniqueFd connection = std::move(waiting);
+  Newcomer newcomer = std::move(its_newcomer);
   if (received <= 0) return;  // it went away
   if (first == kStoreFirstByte && options_.is_closed) {
     log_warning("closed the connection of ", peer_text(connection.get()),
                 ": a c10d store client, and where there is a token or TLS this port has no store");
   } else if (first == kStoreFirstByte) {
-    store_(std::move(connection));
+    to_store(std::move(connection), std::move(newcomer));
   } else if (first == kTlsFirstByte && tls_) {
-    tls_(std::move(connection));
+    tls_(std::move(connection), std::move(newcomer));
   } else if (is_letter(first)) {
-    http_(std::move(connection));
+    http_(std::move(connection), std::move(newcomer));
   } else {
     if (first == kTlsFirstByte) {
       [[maybe_unused]] const ssize_t sent =

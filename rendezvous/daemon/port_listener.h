@@ -14,22 +14,24 @@
 #include <vector>
 
 #include "common/unique_fd.h"
+#include "rendezvous/daemon/newcomers.h"
 
 namespace ddprun::rendezvous {
 
 class PortListener : public std::enable_shared_from_this<PortListener> {
  public:
-  using Take = std::function<void(UniqueFd connection)>;
+  using Take = std::function<void(UniqueFd connection, Newcomer newcomer)>;
   struct Options {
     std::chrono::milliseconds first_byte_timeout{10'000};
-    std::size_t max_silent = 4096;  // connections that have not sent a byte; the oldest one goes
-    bool is_closed = false;         // no store here: c10d knows neither tokens nor TLS
+    bool is_closed = false;              // no store here: c10d knows neither tokens nor TLS
+    int max_store_descriptor = 1 << 30;  // from this one on none is left for the store's clients
   };
 
   // `store` takes connections that begin with 0x00, `http` those that begin with a letter; both get
   // a non-blocking, close-on-exec socket. Others are closed with a log line.
   // `tls` takes those that begin with TLS; empty: they are closed likewise.
-  PortListener(boost::asio::io_context& io, Options options, Take store, Take http, Take tls);
+  PortListener(boost::asio::io_context& io, Options options, std::shared_ptr<Newcomers> newcomers,
+               Take store, Take http, Take tls);
 
   void start(std::vector<UniqueFd> listeners);
   void stop();  // closes the listeners and what has not spoken yet; no call follows
@@ -42,24 +44,28 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   // Second owners: the two waits, of which either may complete after the other has settled it.
   struct Silent {
     Descriptor connection;
+    Newcomer newcomer;
     boost::asio::steady_timer timer;
     bool settled = false;
     std::list<std::shared_ptr<Silent>>::iterator position;
   };
 
   void accept_from(std::size_t listener);
-  void accepted(UniqueFd connection);
+  void accepted(UniqueFd connection, Newcomer newcomer);
   void pause(std::size_t listener, int error_number);
-  void settle(Silent& silent);          // closes it unless it was released before
-  void dispatch(UniqueFd& connection);  // leaves it where there is no byte yet
+  void settle(Silent& silent);  // closes it unless it was released before
+  // Leaves both where there is no byte yet.
+  void dispatch(UniqueFd& connection, Newcomer& newcomer);
+  void to_store(UniqueFd connection, Newcomer newcomer);
 
   const Options options_;
   boost::asio::io_context& io_;
+  const std::shared_ptr<Newcomers> newcomers_;  // second owners: its members
   Take store_, http_, tls_;
   std::vector<Descriptor> listeners_;
   std::list<std::shared_ptr<Silent>> silent_;  // oldest first
   bool said_out_of_descriptors_ = false;
-  bool said_too_many_ = false;
+  bool said_no_store_descriptors_ = false;
   bool stopped_ = false;
 };
 

@@ -18,14 +18,11 @@ constexpr std::chrono::milliseconds kFlushLimit{1'000};  // for a refusal
 ProofGate::ProofGate(asio::io_context& io, Options options)
     : options_(std::move(options)), io_(io) {}
 
-void ProofGate::take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof) {
+void ProofGate::take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
+                     Newcomer newcomer) {
   boost::system::error_code gone;
   const auto peer = frames->wire().socket().remote_endpoint(gone);
   if (gone || !options_.admitted) return;
-  if (waiting_.size() >= options_.max_waiting) {
-    drop(waiting_.begin()->first,
-         concat("no proof of the token yet, and ", options_.max_waiting, " came after it"));
-  }
   const std::uint64_t number = next_number_++;
   Waiting& waiting = waiting_[number];
   waiting.frames = frames;
@@ -33,6 +30,10 @@ void ProofGate::take(const Frames& frames, std::unique_ptr<security::RendezvousP
   waiting.peer = concat(peer.address().to_string(), ":", peer.port());
   waiting.timer = std::make_unique<asio::steady_timer>(io_, options_.timeout);
   const auto self = shared_from_this();
+  newcomer.ended_by([self, number](const std::string& reason) {
+    self->drop(number, concat("no proof of the token yet, and ", reason));
+  });
+  waiting.newcomer = std::move(newcomer);
   waiting.timer->async_wait([self, number](boost::system::error_code error) {
     if (error || !self->waiting_.contains(number)) return;
     self->drop(number, concat("no proof of the token in ", self->options_.timeout.count(), " ms"));

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/security/proof.h"
 
@@ -23,7 +24,6 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   using Frames = std::shared_ptr<membership::FrameStream>;
   struct Options {
     std::chrono::milliseconds timeout{10'000};             // upgrade → proof
-    std::size_t max_waiting = 4096;                        // the oldest goes
     std::size_t max_message_bytes = std::size_t{1} << 20;  // of those that are admitted
     std::function<void(const Frames&)> admitted;
   };
@@ -31,7 +31,8 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   ProofGate(boost::asio::io_context& io, Options options);
 
   // An upgraded stream, not started, that was told the challenge of `proof`.
-  void take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof);
+  void take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
+            Newcomer newcomer);
   void stop();  // closes what waits; no call follows
   std::size_t num_waiting() const { return waiting_.size(); }
 
@@ -39,6 +40,7 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   struct Waiting {
     Frames frames;  // second owner: its operations
     std::unique_ptr<security::RendezvousProof> proof;
+    Newcomer newcomer;
     std::string peer;
     std::unique_ptr<boost::asio::steady_timer> timer;
   };

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/newcomers.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "common/log.h"
+
+namespace ddprun::rendezvous {
+
+Newcomer::Newcomer(Newcomer&& other) noexcept
+    : all_(std::move(other.all_)), address_(std::move(other.address_)), number_(other.number_) {}
+
+Newcomer& Newcomer::operator=(Newcomer&& other) noexcept {
+  std::swap(all_, other.all_);
+  std::swap(address_, other.address_);
+  std::swap(number_, other.number_);
+  return *this;
+}
+
+Newcomer::~Newcomer() {
+  if (all_) all_->leave(number_);
+}
+
+void Newcomer::ended_by(End end) {
+  if (!all_) return;
+  const auto place = all_->all_.find(number_);
+  if (place != all_->all_.end()) place->second.end = std::move(end);
+}
+
+void Newcomer::keep() {
+  if (!all_ || !all_->all_.contains(number_)) return;
+  all_->change(address_, [this](Newcomers::Group& group) { group.members.erase(number_); });
+}
+
+void Newcomer::when_left(std::function<void()> left) {
+  if (!all_) return;
+  const auto place = all_->all_.find(number_);
+  if (place != all_->all_.end()) place->second.left = std::move(left);
+}
+
+Newcomers::Newcomers(boost::asio::io_context& io, Options options)
+    : options_(options), timer_(io) {}
+
+std::optional<Newcomer> Newcomers::admit(const SocketAddress& peer, UniqueFd& connection) {
+  if (!lower(connection)) return std::nullopt;
+  Newcomer newcomer;
+  newcomer.all_ = shared_from_this();
+  newcomer.number_ = next_number_++;
+  newcomer.address_ = address_of(peer);
+  Place& place = all_[newcomer.number_];
+  place.address = newcomer.address_;
+  place.since = Clock::now();
+  change(newcomer.address_, [&](Group& group) { group.members.insert(newcomer.number_); });
+  const Group& group = groups_[newcomer.address_];
+  if (group.members.size() > options_.max_per_address) {
+    say_too_many(concat("more than ", options_.max_per_address, " connections of ",
+                        newcomer.address_, " have not said who they are"));
+    end(*group.members.begin(), "others of its address came after it");
+  }
+  if (all_.size() > options_.max) {
+    say_too_many(concat("more than ", options_.max, " connections have not said who they are"));
+    const std::uint64_t first = next_to_go();
+    if (first == newcomer.number_) return std::nullopt;  // all others are kept
+    end(first, concat(options_.max, " came after it"));
+  }
+  arm_timer();
+  return newcomer;
+}
+
+// A descriptor has the lowest number that is free: as high as this, nearly all are in use.
+bool Newcomers::lower(UniqueFd& connection) {
+  while (connection.get() >= options_.max_descriptor) {
+    if (by_rank_.empty()) return false;
+    say_too_many("nearly all descriptors are in use (raise the limit of open files: ulimit -Hn)");
+    end(next_to_go(), "descriptors are scarce, and others came after it");
+    const int freed = ::fcntl(connection.get(), F_DUPFD_CLOEXEC, 0);
+    if (freed >= 0) connection.reset(freed);
+  }
+  return true;
+}
+
+void Newcomers::stop() {
+  timer_.cancel();
+  std::vector<Place> places;  // destroying one may end another
+  for (auto& [number, place] : all_) {
+    Place& cut = places.emplace_back();
+    std::swap(cut.end, place.end);
+    std::swap(cut.left, place.left);
+  }
+}
+
+std::string Newcomers::address_of(const SocketAddress& peer) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (peer.storage.ss_family != AF_INET6) return peer.host_text();
+  in6_addr address = reinterpret_cast<const sockaddr_in6&>(peer.storage).sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&address)) return peer.host_text();
+  std::memset(address.s6_addr + 8, 0, 8);
+  ::inet_ntop(AF_INET6, &address, text, sizeof text);
+  return concat(text, "/64");
+}
+
+Newcomers::Rank Newcomers::rank(const Group& group) {
+  return {group.members.size(), std::numeric_limits<std::uint64_t>::max() - *group.members.begin()};
+}
+
+void Newcomers::change(const std::string& address, const std::function<void(Group&)>& change) {
+  Group& group = groups_[address];
+  if (!group.members.empty()) by_rank_.erase(rank(group));
+  change(group);
+  if (group.members.empty()) {
+    groups_.erase(address);
+  } else {
+    by_rank_[rank(group)] = address;
+  }
+}
+
+std::uint64_t Newcomers::next_to_go() const {
+  if (by_rank_.empty()) return 0;
+  return std::numeric_limits<std::uint64_t>::max() - by_rank_.rbegin()->first.second;
+}
+
+void Newcomers::leave(std::uint64_t number) {
+  const auto place = all_.extract(number);
+  if (place.empty()) return;
+  change(place.mapped().address, [number](Group& group) { group.members.erase(number); });
+  if (place.mapped().left) place.mapped().left();
+}
+
+void Newcomers::end(std::uint64_t number, const std::string& reason) {
+  const auto found = all_.find(number);
+  if (found == all_.end()) return;
+  const Newcomer::End end = std::move(found->second.end);
+  leave(number);
+  if (end) end(reason);
+}
+
+void Newcomers::say_too_many(const std::string& what) {
+  if (std::exchange(said_too_many_, true)) return;
+  log_warning(what, "; closing the oldest ones of the address that has the most (said once)");
+}
+
+// For the oldest one; who is gone by then is one wait for nothing.
+void Newcomers::arm_timer() {
+  if (all_.empty() || std::exchange(timing_, true)) return;
+  timer_.expires_at(all_.begin()->second.since + options_.time_limit);
+  timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (error) return;
+    self->timing_ = false;
+    const Clock::time_point late = Clock::now() - self->options_.time_limit;
+    while (!self->all_.empty() && self->all_.begin()->second.since <= late) {
+      self->end(self->all_.begin()->first,
+                concat("it came ", self->options_.time_limit.count(), " ms ago"));
+    }
+    self->arm_timer();
+  });
+}
+
+}  // namespace ddprun::rendezvous

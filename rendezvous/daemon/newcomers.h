@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who connected and has not said yet who it is, whatever part of the daemon it is with: so many in
+// all, so many of one address, so long. Who is too many makes way: the oldest one of the address
+// that has the most, so that a flood displaces itself and nobody of another address. io thread
+// only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "common/clock.h"
+#include "common/socket.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::rendezvous {
+
+class Newcomers;
+
+// A connection's place among them: it ends with this object. Moves along with the connection; who
+// has it says what ends the connection.
+class Newcomer {
+ public:
+  using End = std::function<void(const std::string& reason)>;
+
+  Newcomer() = default;  // of no connection: always in its place
+  Newcomer(Newcomer&& other) noexcept;
+  Newcomer& operator=(Newcomer&& other) noexcept;
+  ~Newcomer();
+
+  // `end` closes the connection at once. Called at most once, from the io context, never from
+  // inside this call; the place is lost then.
+  void ended_by(End end);
+  // `left` is called once, when the place is given up or lost; not after Newcomers::stop().
+  void when_left(std::function<void()> left);
+  // It does not make way for who comes any more: its holder lets it have so long.
+  void keep();
+  // Its peer, as Newcomers counts it.
+  const std::string& address() const { return address_; }
+  std::uint64_t number() const { return number_; }
+
+ private:
+  friend class Newcomers;
+  std::shared_ptr<Newcomers> all_;  // null: none, or given up. Second owner: places outlive stop()
+  std::string address_;
+  std::uint64_t number_ = 0;
+};
+
+class Newcomers : public std::enable_shared_from_this<Newcomers> {
+ public:
+  struct Options {
+    std::size_t max = 4096;
+    std::size_t max_per_address = 2048;
+    std::chrono::milliseconds time_limit{20'000};  // for all that is asked of one
+    // Of their descriptors; they come for others that make way where it is this one or higher: the
+    // rest is for files and for those who are known.
+    int max_descriptor = 1 << 30;
+  };
+
+  Newcomers(boost::asio::io_context& io, Options options);
+
+  // nullopt: there is no descriptor for it, and nobody who could make way. Else `connection` may
+  // have another descriptor, one that became free.
+  std::optional<Newcomer> admit(const SocketAddress& peer, UniqueFd& connection);
+  // Ends the connection that has this place, if one has.
+  void end(std::uint64_t number, const std::string& reason);
+  void stop();  // no call of an End or a `left` follows
+
+  std::size_t size() const { return all_.size(); }
+
+  // IPv4: the address; IPv6: its network of 64 bits, since who has one address has all of it.
+  static std::string address_of(const SocketAddress& peer);
+
+ private:
+  friend class Newcomer;
+  struct Group {
+    std::set<std::uint64_t> members;  // oldest first; without those that are kept
+  };
+  struct Place {
+    std::string address;
+    Clock::time_point since;
+    Newcomer::End end;
+    std::function<void()> left;
+  };
+  // The one that makes way first is the last: the largest, of these the one with the oldest member.
+  using Rank = std::pair<std::size_t, std::uint64_t>;
+
+  static Rank rank(const Group& group);
+  void change(const std::string& address, const std::function<void(Group&)>& change);
+  void leave(std::uint64_t number);
+  std::uint64_t next_to_go() const;  // 0: nobody
+  bool lower(UniqueFd& connection);
+  void say_too_many(const std::string& what);
+  void arm_timer();
+
+  const Options options_;
+  boost::asio::steady_timer timer_;
+  bool timing_ = false;
+  std::map<std::uint64_t, Place> all_;  // oldest first
+  std::map<std::string, Group> groups_;
+  std::map<Rank, std::string> by_rank_;
+  std::uint64_t next_number_ = 1;
+  bool said_too_many_ = false;
+};
+
+}  // namespace ddprun::rendezvous

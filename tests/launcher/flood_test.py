@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Thousands of strangers who connect and never say who they are: jobs run on, others join at once, and the
+daemon's memory and descriptors stay bounded."""
+import itertools
+import os
+import resource
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import harness
+
+CTL = os.path.join(harness.BIN, "ddprunctl")
+SANITIZED = bool(os.environ.get("DDPRUN_SANITIZE"))
+NUM = 600 if SANITIZED else 10_000
+WITHIN = 10 if SANITIZED else 1.0  # seconds, from ddprun's start to its end
+MOST_GROWTH = 64 << 20  # bytes of memory
+HOSTILE = [f"127.0.0.{i}" for i in range(2, 10)]
+UPGRADE = (b"GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+           b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
+
+
+def hello():
+    """A whole ClientHello."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    out = ssl.MemoryBIO()
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost").do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return out.read()
+
+
+PLAIN = [b"", b"GET /v1/ag", UPGRADE, b"GET / HTTP/1.1\r\nX: " + b"x" * 8000]
+TLS = [b"", b"\x16\x03", hello(), b"\x16\x03\x01\x3f\xff" + b"\x01" * 16_000]
+
+
+class Flood:
+    """Connections that stay half open; within `with` one after the other is made anew, 1,000 a second."""
+
+    def __init__(self, port, sayings):
+        self.port, self.sayings = port, itertools.cycle(sayings)
+        self.addresses = itertools.cycle(HOSTILE)
+        self.connections, self.over = [], threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.num_made = 0
+
+    def one(self):
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # no TIME_WAIT
+        connection.settimeout(10)
+        connection.bind((next(self.addresses), 0))
+        connection.connect(("127.0.0.1", self.port))
+        try:
+            connection.send(next(self.sayings))
+        except OSError:
+            pass  # it made way already
+        self.num_made += 1
+        return connection
+
+    def make(self, num):
+        self.connections += [self.one() for _ in range(num)]
+
+    def _run(self):
+        for i in itertools.cycle(range(len(self.connections))):
+            if i % 20 == 0 and self.over.wait(0.02):
+                return
+            self.connections[i].close()
+            try:
+                self.connections[i] = self.one()
+            except OSError:
+                pass  # none is accepted for a moment: another attempt
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+    def close(self):
+        for connection in self.connections:
+            connection.close()
+
+
+class FloodTest(harness.Case):
+    def setUp(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        self.num = min(NUM, hard - 1000)
+        place = self.scratch()
+        self.token = self.write(place, "token", "a token of many bytes\n")
+        os.chmod(self.token, 0o600)
+        self.certs = os.path.join(place, "certs")
+        made = self.finish(self.start("make-certs", self.certs, "127.0.0.1", program=CTL))
+        self.assertEqual(made.returncode, 0, made.text)
+
+    def serve(self, *args, num_descriptors=None):
+        log = os.path.join(self.scratch(), "log")
+        def limit():
+            if num_descriptors:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (num_descriptors, num_descriptors))
+        with open(log, "w", encoding="utf-8") as out:
+            self.daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args], stderr=out,
+                                           env=harness.environment(), preexec_fn=limit)
+        def end():
+            self.daemon.kill()
+            self.daemon.wait()
+        self.addCleanup(end)
+        self.said = lambda: open(log, encoding="utf-8").read()
+        harness.wait_until(lambda: "listening on" in self.said(), "ddprund serves")
+        return int(self.said().split("listening on 127.0.0.1:")[1].split()[0])
+
+    def resident(self):
+        with open(f"/proc/{self.daemon.pid}/statm", encoding="utf-8") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+
+    def num_descriptors(self):
+        return len(os.listdir(f"/proc/{self.daemon.pid}/fd"))
+
+    def job(self, job, port, security, *program):
+        return self.start(f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=0", f"--rdzv-id={job}",
+                          *security, *program)
+
+    def withstand(self, port, sayings, security, most_descriptors):
+        place = self.scratch()
+        begun, go = os.path.join(place, "begun"), os.path.join(place, "go")
+        before = self.job("before", port, security, "sh", "-c",
+                          f': >{begun}; until [ -e {go} ]; do sleep 0.02; done')
+        harness.wait_until(lambda: os.path.exists(begun), "a job runs")
+        alone = self.timed("alone", port, security)
+        resident = self.resident()
+        flood = Flood(port, sayings)
+        self.addCleanup(flood.close)
+        flood.make(self.num)
+        took, descriptors = [], []
+        with flood:
+            for i in range(5):  # the first one comes behind those that are not accepted yet
+                took.append(self.timed(f"meanwhile{i}", port, security))
+                descriptors.append(self.num_descriptors())
+        growth = self.resident() - resident
+        print(f"{flood.num_made} half-open connections: {growth / 2**20:.1f} MiB more, "
+              f"{max(descriptors)} descriptors; a job alone {alone:.3f} s, meanwhile "
+              f"{', '.join(f'{each:.3f}' for each in took)} s", flush=True)
+        self.assertLess(sorted(took)[len(took) // 2], WITHIN)
+        self.assertLessEqual(max(descriptors), most_descriptors)
+        if not SANITIZED:  # theirs is not the product's
+            self.assertLess(growth, MOST_GROWTH)
+        self.write(place, "go", "")
+        done = self.finish(before)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(done.stderr, "", done.text)
+        self.assertNotIn("can't accept", self.said())
+
+    def timed(self, job, port, security):
+        begin = time.monotonic()
+        done = self.finish(self.job(job, port, security, "sh", "-c", harness.SHOW))
+        self.assertEqual(done.returncode, 0, done.text + self.said()[-2000:])
+        self.assertEqual(done.stderr, "", done.text)
+        return time.monotonic() - begin
+
+    def test_with_a_token_and_few_descriptors(self):
+        port = self.serve(f"--token-file={self.token}", num_descriptors=1024)
+        self.withstand(port, PLAIN, [f"--token-file={self.token}"], 1000)
+
+    def test_over_tls(self):
+        port = self.serve(f"--token-file={self.token}", f"--tls-cert={self.certs}/server.pem",
+                          f"--tls-key={self.certs}/server.key")
+        self.withstand(port, TLS, [f"--token-file={self.token}", f"--tls-ca={self.certs}/ca.pem"], 5000)
+
+    def test_the_store_of_an_open_port_leaves_descriptors_for_agents(self):
+        port = self.serve(num_descriptors=1024)
+        self.withstand(port, [b"\0", b"\0\xce\xf7\x85\x3c"], [], 1000)
+
+
+if __name__ == "__main__":
+    harness.main()

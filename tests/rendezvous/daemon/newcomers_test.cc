@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who makes way for whom before anybody has said who they are.
+#include "rendezvous/daemon/newcomers.h"
+
+#include <fcntl.h>
+
+#include <boost/asio/io_context.hpp>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "common/log.h"
+#include "tests/rendezvous/daemon/test_newcomers.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::rendezvous::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Connections by a name of their own, and which of them were ended, with the reason.
+struct Crowd {
+  explicit Crowd(Newcomers::Options options) {
+    set_log_level(LogLevel::kError);
+    all = std::make_shared<Newcomers>(io, options);
+  }
+  ~Crowd() {
+    all->stop();
+    present.clear();
+  }
+  bool come(const std::string& name, const std::string& from) {
+    UniqueFd fd;
+    auto newcomer = all->admit(address(from), fd);
+    if (!newcomer) return false;
+    newcomer->ended_by([this, name](const std::string& reason) {
+      ended.push_back(name);
+      reasons.push_back(reason);
+    });
+    present.push_back(std::move(*newcomer));
+    return true;
+  }
+
+  boost::asio::io_context io{1};
+  std::shared_ptr<Newcomers> all;
+  std::list<Newcomer> present;
+  std::vector<std::string> ended, reasons;
+};
+
+using Names = std::vector<std::string>;
+
+Newcomers::Options options(std::size_t max, std::size_t max_per_address = 2048) {
+  Newcomers::Options made;
+  made.max = max;
+  made.max_per_address = max_per_address;
+  return made;
+}
+
+TEST_CASE("Newcomers: of too many the oldest one goes, of the address that has the most") {
+  Crowd crowd(options(5));
+  crowd.come("honest", "10.0.0.1");
+  for (int i = 0; i < 4; ++i) crowd.come("a" + std::to_string(i), "10.0.0.2");
+  CHECK(crowd.ended.empty());
+  crowd.come("b0", "10.0.0.3");
+  CHECK(crowd.ended == Names{"a0"});
+  crowd.come("b1", "10.0.0.3");
+  CHECK(crowd.ended == Names{"a0", "a1"});
+  crowd.come("b2", "10.0.0.3");  // who comes counts, too
+  CHECK(crowd.ended == Names{"a0", "a1", "b0"});
+  CHECK(crowd.all->size() == 5);
+  CHECK(crowd.reasons.front() == "5 came after it");
+}
+
+TEST_CASE("Newcomers: where all addresses have as many, the oldest of all goes") {
+  Crowd crowd(options(3));
+  for (int i = 0; i < 6; ++i) crowd.come(std::to_string(i), "10.0.0." + std::to_string(i));
+  CHECK(crowd.ended == Names{"0", "1", "2"});
+}
+
+TEST_CASE("Newcomers: an address has so many and no more, though there is room") {
+  Crowd crowd(options(100, 2));
+  for (int i = 0; i < 4; ++i) crowd.come(std::to_string(i), "10.0.0.1");
+  CHECK(crowd.ended == Names{"0", "1"});
+  CHECK(crowd.reasons.front() == "others of its address came after it");
+  crowd.come("other", "10.0.0.2");
+  CHECK(crowd.ended.size() == 2);
+}
+
+TEST_CASE("Newcomers: 64 bits of an IPv6 address are one address, as is IPv4 within IPv6") {
+  CHECK(Newcomers::address_of(address("2001:db8::1")) == "2001:db8::/64");
+  CHECK(Newcomers::address_of(address("2001:db8::ffff:2")) == "2001:db8::/64");
+  CHECK(Newcomers::address_of(address("2001:db8:0:1::1")) == "2001:db8:0:1::/64");
+  CHECK(Newcomers::address_of(address("::ffff:10.0.0.1")) == "10.0.0.1");
+  CHECK(Newcomers::address_of(address("10.0.0.1")) == "10.0.0.1");
+}
+
+TEST_CASE("Newcomers: a place is given up with the connection, and counts no more") {
+  Crowd crowd(options(2));
+  crowd.come("gone", "10.0.0.1");
+  crowd.present.clear();
+  CHECK(crowd.all->size() == 0);
+  crowd.come("a", "10.0.0.1");
+  crowd.come("b", "10.0.0.1");
+  CHECK(crowd.ended.empty());
+}
+
+TEST_CASE("Newcomers: where descriptors are scarce one comes for another, or not at all") {
+  const auto any = [] { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); };
+  Newcomers::Options scarce = options(100);
+  UniqueFd first = any();
+  scarce.max_descriptor = first.get() + 1;
+  Crowd crowd(scarce);
+  UniqueFd second = any();
+  CHECK_FALSE(crowd.all->admit(address("10.0.0.1"), second).has_value());
+  auto a = crowd.all->admit(address("10.0.0.1"), first);
+  REQUIRE(a.has_value());
+  const int freed = first.get();
+  a->ended_by([&](const std::string&) { first.reset(); });
+  CHECK(crowd.all->admit(address("10.0.0.2"), second).has_value());
+  CHECK(first.get() == -1);
+  CHECK(second.get() == freed);  // or the next one would find none
+}
+
+TEST_CASE("Newcomers: who takes too long is ended, whoever has it by then; the others stay") {
+  Newcomers::Options brief = options(100);
+  brief.time_limit = 30ms;
+  Crowd crowd(brief);
+  const auto begin = Clock::now();
+  crowd.come("known soon", "10.0.0.1");
+  crowd.come("slow", "10.0.0.1");
+  crowd.present.pop_front();
+  crowd.io.run();
+  CHECK(crowd.ended == Names{"slow"});
+  CHECK(Clock::now() - begin >= 30ms);
+  CHECK(crowd.reasons.front() == "it came 30 ms ago");
+  crowd.come("later", "10.0.0.1");
+  crowd.io.restart();
+  crowd.io.run();
+  CHECK(crowd.ended == Names{"slow", "later"});
+}
+
+TEST_CASE("Newcomers: who is kept makes way for nobody; where all are, nobody comes") {
+  Crowd crowd(options(2));
+  crowd.come("kept", "10.0.0.1");
+  crowd.present.back().keep();
+  crowd.come("a", "10.0.0.1");
+  crowd.come("b", "10.0.0.1");
+  CHECK(crowd.ended == Names{"a"});
+  crowd.present.back().keep();
+  CHECK_FALSE(crowd.come("c", "10.0.0.2"));
+  crowd.all->end(crowd.present.front().number(), "its time is over");
+  CHECK(crowd.ended == Names{"a", "kept"});
+  CHECK(crowd.come("d", "10.0.0.2"));
+}
+
+TEST_CASE("Newcomers: an end may end others, and the place goes before it") {
+  Crowd crowd(options(2));
+  crowd.come("a", "10.0.0.1");
+  crowd.come("b", "10.0.0.1");
+  crowd.present.front().ended_by([&](const std::string&) { crowd.present.clear(); });
+  const Newcomer last = admit(*crowd.all, "10.0.0.1");
+  CHECK(crowd.ended.empty());  // b left by itself
+  CHECK(crowd.all->size() == 1);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous::testing

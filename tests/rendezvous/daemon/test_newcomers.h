@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who comes from where, without a network.
+#pragma once
+
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <cstring>
+#include <string>
+
+#include "common/socket.h"
+#include "rendezvous/daemon/newcomers.h"
+
+namespace ddprun::rendezvous::testing {
+
+inline SocketAddress address(const std::string& text) {
+  const boost::asio::ip::tcp::endpoint endpoint(boost::asio::ip::make_address(text), 1);
+  SocketAddress made;
+  made.length = static_cast<socklen_t>(endpoint.size());
+  std::memcpy(&made.storage, endpoint.data(), endpoint.size());
+  return made;
+}
+
+inline Newcomer admit(Newcomers& all, const std::string& from) {
+  UniqueFd none;
+  return all.admit(address(from), none).value();
+}
+
+}  // namespace ddprun::rendezvous::testing
