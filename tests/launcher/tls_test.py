@@ -283,7 +283,7 @@ class TwoHosts(TlsCase, harness.HostsCase):
         certs = self.certs(self.hosts[0].name)
         at = ["--nnodes=2", "--rdzv-id=job", f"--tls-ca={certs}/ca.pem", *self.server(certs)]
         self.check_whole(self.on_hosts(self.hosts, lambda h: [
-            *at, "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].name}:29400", *SH]))
+            *at, "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].name}:29400", *SH]), proxied=True)
         served, refused = self.on_hosts(self.hosts, lambda h: [
             *at, f"--rdzv-endpoint={self.hosts[0].address}:29401", "--rendezvous-timeout=10", *SH])
         self.refused(refused, f"its certificate is not for {self.hosts[0].address}")

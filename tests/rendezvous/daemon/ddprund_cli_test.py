@@ -193,9 +193,14 @@ class CommandLine(harness.Case):
                                                    "and the descriptors that are left are for agents")
         for client in silent:
             client.close()
-        with socket.create_connection(address, 10) as client:
-            client.sendall(hello)
-            self.assertEqual(client.recv(4), b"1234")
+        def is_served():
+            try:
+                with socket.create_connection(address, 10) as client:
+                    client.sendall(hello)
+                    return client.recv(4) == b"1234"
+            except ConnectionResetError:
+                return False  # those that left may not have been noticed yet
+        harness.wait_until(is_served, "a store's client is served again")
         self.assertIsNone(daemon.poll())
 
     def test_localhost_is_served_where_the_kernel_has_no_ipv6(self):
