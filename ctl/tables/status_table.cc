@@ -91,11 +91,12 @@ std::string status_table(const std::string& page) {
     fact("token", all.at("token").as_bool() ? "on" : "off");
     fact("TLS", all.at("tls").as_bool() ? "on" : "off");
     fact("jobs", jobs_text(all.at("jobs")));
-    fact("agents",
-         concat(of_limit(agents, "joined"), ", and ", of_limit(agents, "unjoined"), " not joined"));
+    fact("agents", of_limit(agents, "joined"));
     fact("handshakes",
-         concat(of_limit(handshakes, "silent"), " silent, ", of_limit(handshakes, "requests"),
-                " in their request, ", of_limit(handshakes, "proofs"), " before their proof"));
+         concat(of_limit(handshakes, "under_way"), ": ", of_limit(handshakes, "silent"),
+                " silent, ", of_limit(handshakes, "requests"), " in their request, ",
+                of_limit(handshakes, "proofs"), " before their proof, ",
+                of_limit(handshakes, "joins"), " before their join"));
     const json::value& proxied = stores.at("proxied");
     fact("proxied stores", concat(of_limit(proxied, "number"), ": ", of_limit(proxied, "keys"),
                                   " keys, ", of_limit(proxied, "bytes"), " bytes"));

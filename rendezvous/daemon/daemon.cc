@@ -147,10 +147,11 @@ class Daemon::Impl {
     status.finished_jobs = {table.finished().size(), membership::FinishedJobs::kMost};
     status.keep_finished = options_.keep_finished;
     status.agents = {hub_->num_agents() - hub_->num_unjoined()};
-    status.unjoined = {hub_->num_unjoined(), options_.max_handshakes};
-    status.silent = {listener_->num_silent(), options_.max_handshakes};
-    status.requests = {sessions_.size() - num_asking, options_.max_handshakes};
-    status.proofs = {gate_ ? gate_->num_waiting() : 0, options_.max_handshakes};
+    status.newcomers = {newcomers_->size() - num_asking, options_.max_handshakes};
+    status.silent = {listener_->num_silent()};
+    status.requests = {sessions_.size() - num_asking};
+    status.proofs = {gate_ ? gate_->num_waiting() : 0};
+    status.joins = {hub_->num_unjoined()};
     status.proxied_stores = hub_->store_usage();
     status.port_stores = stores_.usage();
     status.keeping = keeping();

@@ -65,12 +65,13 @@ std::string status_to_json(const DaemonStatus& status) {
   all["jobs"] = std::move(jobs);
   json::object agents;
   put(agents, "joined", status.agents);
-  put(agents, "unjoined", status.unjoined);
   all["agents"] = std::move(agents);
   json::object handshakes;
+  put(handshakes, "under_way", status.newcomers);
   put(handshakes, "silent", status.silent);
   put(handshakes, "requests", status.requests);
   put(handshakes, "proofs", status.proofs);
+  put(handshakes, "joins", status.joins);
   all["handshakes"] = std::move(handshakes);
   all["stores"] = stores_object(status);
   all["journal"] = nullptr;

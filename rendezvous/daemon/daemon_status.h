@@ -29,15 +29,16 @@ struct DaemonStatus {
   bool token = false, tls = false;
   Gauge live_jobs, finished_jobs;
   std::chrono::milliseconds keep_finished{0};
-  Gauge agents, unjoined;          // connected: that have joined, and that have not yet
-  Gauge silent, requests, proofs;  // connections that have said nothing, no whole request, no proof
+  Gauge agents;     // that have joined and are connected
+  Gauge newcomers;  // connections that have not said or proved who they are; of these:
+  Gauge silent, requests, proofs, joins;  // nothing, no whole request, no proof, no Join came yet
   ProxiedStores::Usage proxied_stores;
   RoundStores::Usage port_stores;
   std::optional<KeepingStatus> keeping;  // nullopt: nothing is kept
   std::string journal_path;
 };
 
-// {"version":"0.1.0","pid":4711,…,"agents":{"joined":2,"unjoined":0,"max_unjoined":4096},…}: what
+// {"version":"0.1.0","pid":4711,…,"handshakes":{"under_way":3,"max_under_way":4096,…},…}: what
 // has a limit has it beside itself, as "max_" and its own name.
 std::string status_to_json(const DaemonStatus& status);
 

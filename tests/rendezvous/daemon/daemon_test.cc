@@ -112,14 +112,15 @@ TEST_CASE("Daemon: what is there is counted, and a job that is over is told, not
   const auto says = [&](const std::string& text) {
     return f.daemon->status_json().find(text) != std::string::npos;
   };
-  REQUIRE(run_until(f.io, [&] { return says("\"silent\":1,\"max_silent\":4096"); }));
+  REQUIRE(run_until(f.io,
+                    [&] { return says("\"under_way\":1,\"max_under_way\":4096,\"silent\":1,"); }));
   connection.reset();
   REQUIRE(run_until(f.io, [&] { return says("\"silent\":0"); }));
   Join join = make_join("a", 1);
   TestAgent& a = f.start(join);
   REQUIRE(f.all_started(1));
   CHECK(says("\"jobs\":{\"live\":1,\"finished\":0,\"max_finished\":1000,"));
-  CHECK(says("\"agents\":{\"joined\":1,\"unjoined\":0"));
+  CHECK(says("\"agents\":{\"joined\":1"));
   CHECK(says("\"addresses\":[\"127.0.0.1:" + std::to_string(f.port) + "\"]"));
   CHECK_THAT(f.daemon->jobs_json(), Contains("\"finished\":[]"));
   a.workers_succeed();

@@ -31,7 +31,8 @@ TEST_CASE("Daemon port: HTTP pages") {
              Contains("200 OK") && Contains("ddprun-rendezvous"));
   CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("\"jobs\":[]"));
   CHECK_THAT(daemon.exchange("GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n"),
-             Contains("200 OK") && Contains("\"agents\":{\"joined\":0,\"unjoined\":0"));
+             Contains("200 OK") && Contains("\"agents\":{\"joined\":0") &&
+                 Contains("\"under_way\":0,\"max_under_way\":4096"));
   CHECK_THAT(daemon.exchange("GET /nope HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("404"));
   CHECK_THAT(daemon.exchange("DELETE /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("405"));
   CHECK_THAT(daemon.exchange("GET /v1/agent HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("426"));
