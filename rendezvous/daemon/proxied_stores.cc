@@ -25,7 +25,8 @@ void ProxiedStores::received(ConnectionId connection, const std::optional<member
   const store::ProxyFrame frame = store::decode_frame(message);
   Attachment* attachment = attach(connection, seat, frame.round);
   if (attachment == nullptr) return;
-  const auto& [round, node] = *attachment;
+  const std::shared_ptr<Round>& round = attachment->round;
+  const store::ProxiedStore::Node node = attachment->node;  // clang 14 captures no bindings
   touched_.push_back(round);
   const auto keep = [&] {
     const store::ProxyFrame& fresh = round->store.fresh();
