@@ -20,6 +20,7 @@ using membership::FrameStream;
 namespace {
 
 constexpr std::chrono::milliseconds kFlushLimit{1'000};  // for what was sent before a close
+constexpr std::chrono::minutes kStoreLinger{10};         // workers that stop after their job's end
 
 std::string numeric(const asio::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
@@ -33,13 +34,20 @@ std::string numeric(const asio::ip::address& address) {
 AgentHub::AgentHub(asio::io_context& io, Options options)
     : options_(std::move(options)),
       table_(options_.machine, random_id),
-      stores_(options_.journal != nullptr,
-              [this](ConnectionId id, std::string message) {
-                const auto found = agents_.find(id);
-                if (found != agents_.end()) found->second.frames->send_binary(std::move(message));
-              }),
+      stores_(
+          {.is_journalled = options_.journal != nullptr,
+           .of_job = options_.of_job,
+           .in_all = options_.in_all,
+           .send =
+               [this](ConnectionId id, std::string message) {
+                 const auto found = agents_.find(id);
+                 if (found == agents_.end()) return;
+                 found->second.frames->send_binary(std::move(message));
+               },
+           .trouble = [this](ConnectionId id, const std::string& why) { store_trouble(id, why); }}),
       tick_timer_(io),
-      idle_timer_(io) {}
+      idle_timer_(io),
+      turn_timer_(io) {}
 
 void AgentHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcomer) {
   auto& socket = frames->wire().socket();
@@ -101,11 +109,17 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   membership::event::Message message;
   message.connection = id;
   message.facts = found->second.facts;
+  if (is_first && agents_.size() > options_.in_all.connections) {
+    const std::string reason = concat("it has ", options_.in_all.connections,
+                                      " agents, the limit (ddprund --limits=connections=N)");
+    refuse(*found->second.frames, reason, ExitCode::kRetryable);
+    return drop(id, reason);
+  }
   try {
     message.envelope = membership::decode_agent_message(text);
   } catch (const Error& error) {
     // An agent that hears nothing would come again and again with the same Join.
-    if (is_first) refuse(*found->second.frames, error.what());
+    if (is_first) refuse(*found->second.frames, error.what(), ExitCode::kUsage);
     drop(id, error.what());
     return;
   }
@@ -115,12 +129,42 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
 // Of a store's proxy. No sign of life: pings are.
 void AgentHub::received_binary(ConnectionId id, std::string_view bytes) {
   if (unjoined_.contains(id)) return drop(id, "a binary frame before its Join");
-  try {
-    stores_.received(id, table_.seat(id), bytes);
-  } catch (const Error& error) {
-    drop(id, error.what());
-  }
+  stores_.received(id, table_.seat(id), bytes, Clock::now());
   keep_stores();
+  arm_turn();
+}
+
+void AgentHub::arm_turn() {
+  const auto next = stores_.next_turn();
+  if (!next || std::exchange(turn_armed_, true)) return;
+  turn_timer_.expires_at(*next);
+  turn_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    self->turn_armed_ = false;
+    if (error || self->stopped_) return;
+    self->stores_.go_on(Clock::now());
+    self->keep_stores();
+    self->arm_turn();
+  });
+}
+
+void AgentHub::store_trouble(ConnectionId id, const std::string& why) {
+  if (!table_.seat(id)) return drop(id, why);
+  feed(membership::event::StoreLost{id, why});
+}
+
+// Workers that still stop may use the store; who stays for ever gives nothing back.
+void AgentHub::drop_stores_of_finished() {
+  if (std::exchange(num_dropped_, table_.num_dropped()) == table_.num_dropped()) return;
+  const auto left = stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
+  for (const ConnectionId id : left) {
+    const auto found = agents_.find(id);
+    if (found == agents_.end()) continue;
+    auto& timer = found->second.linger_timer;
+    timer = std::make_unique<asio::steady_timer>(tick_timer_.get_executor(), kStoreLinger);
+    timer->async_wait([self = shared_from_this(), id](boost::system::error_code error) {
+      if (!error) self->drop(id, "its job has ended, and it stays");
+    });
+  }
 }
 
 // As settle(), for the stores.
@@ -138,11 +182,13 @@ void AgentHub::keep_stores() {
   options_.journal->commit(std::move(changes), [self] { self->kept(); });
 }
 
-void AgentHub::refuse(FrameStream& frames, const std::string& reason) {
+void AgentHub::refuse(FrameStream& frames, const std::string& reason, ExitCode code) {
   membership::Refused refused;
   refused.message = "the rendezvous does not take this node's request: " + reason;
-  refused.exit_code = static_cast<int>(ExitCode::kUsage);
-  frames.send(membership::encode(membership::RendezvousEnvelope{0, 0, std::move(refused)}));
+  refused.exit_code = static_cast<int>(code);
+  membership::RendezvousEnvelope envelope;
+  envelope.message = std::move(refused);
+  frames.send(membership::encode(envelope));
 }
 
 void AgentHub::ended(ConnectionId id, const std::string& reason) {
@@ -169,8 +215,9 @@ void AgentHub::forget(std::unordered_map<ConnectionId, Agent>::iterator agent) {
   agents_.erase(agent);
 }
 
-void AgentHub::feed(membership::Event event) {
-  pending_.push_back(std::move(event));
+template <typename Event>
+void AgentHub::feed(Event event) {
+  pending_.emplace_back(std::move(event));
   feed_pending();
 }
 
@@ -185,7 +232,7 @@ void AgentHub::feed_pending() {
   }
   feeding_ = false;
   if (stopped_) return;
-  stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
+  drop_stores_of_finished();
   if (stores_.has_changes()) keep_stores();
   arm_tick();
   check_idle();
@@ -244,7 +291,7 @@ void AgentHub::perform(const membership::Action& action) {
     if (found == agents_.end()) return;
     found->second.frames->close_when_sent(kFlushLimit);
     forget(found);
-    pending_.push_back(membership::event::Closed{close->connection});
+    pending_.emplace_back(membership::event::Closed{close->connection});
   } else if (const auto* log = std::get_if<act::Log>(&action)) {
     log_message(options_.quiet ? LogLevel::kDebug : log->level, log->text);
   } else if (const auto* started = std::get_if<act::RoundStarted>(&action)) {
@@ -320,6 +367,7 @@ void AgentHub::stop() {
   unkept_.clear();
   tick_timer_.cancel();
   idle_timer_.cancel();
+  turn_timer_.cancel();
   idle_done_ = nullptr;
   stores_unused_ = nullptr;
   options_.round_started = nullptr;

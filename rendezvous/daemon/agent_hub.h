@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/exit_codes.h"
 #include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/daemon/proxied_stores.h"
 #include "rendezvous/journal/journal.h"
@@ -30,7 +31,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
  public:
   struct Options {
     membership::MachineOptions machine;
-    std::chrono::milliseconds join_timeout{10'000};  // upgrade → Join
+    std::chrono::milliseconds join_timeout{10'000};          // upgrade → Join
+    StoreLimits of_job = kJobLimits, in_all = kTotalLimits;  // connections in all: agents', too
     bool quiet = false;  // the machine's log lines at debug level: the agents report themselves
     std::function<void(const membership::action::RoundStarted&)> round_started;
     std::function<void(const membership::action::JobOver&)> job_over;
@@ -72,20 +74,25 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
     std::string peer;
     membership::ConnectionFacts facts;
     Newcomer newcomer;
-    std::unique_ptr<boost::asio::steady_timer> join_timer;  // until the first message
+    std::unique_ptr<boost::asio::steady_timer> join_timer;    // until the first message
+    std::unique_ptr<boost::asio::steady_timer> linger_timer;  // its job has ended, its store not
   };
 
   void received(ConnectionId id, std::string_view text);
   void received_binary(ConnectionId id, std::string_view bytes);
   void tell_time(ConnectionId id, std::string_view ping);
-  static void refuse(membership::FrameStream& frames, const std::string& reason);
+  static void refuse(membership::FrameStream& frames, const std::string& reason, ExitCode code);
   void ended(ConnectionId id, const std::string& reason);
   void drop(ConnectionId id, const std::string& reason);
   void forget(std::unordered_map<ConnectionId, Agent>::iterator agent);
 
-  void feed(membership::Event event);
+  template <typename Event>
+  void feed(Event event);  // of membership::Event
   void feed_pending();
   void keep_stores();
+  void store_trouble(ConnectionId id, const std::string& why);
+  void arm_turn();
+  void drop_stores_of_finished();
   void settle(membership::Actions actions);
   void kept();
   void perform(const membership::Action& action);
@@ -99,6 +106,9 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   boost::asio::steady_timer tick_timer_;
   std::optional<Clock::time_point> armed_for_;
   boost::asio::steady_timer idle_timer_;
+  boost::asio::steady_timer turn_timer_;  // of the stores
+  bool turn_armed_ = false;
+  std::uint64_t num_dropped_ = 0;  // jobs whose stores were dropped
   std::unordered_map<ConnectionId, Agent> agents_;
   std::set<ConnectionId> unjoined_;  // of agents_: nothing was received yet
   ConnectionId next_id_ = 1;

@@ -62,6 +62,8 @@ class Daemon::Impl {
     agents.journal = journal_.get();
     agents.machine.journalled = journal_ != nullptr;
     agents.join_timeout = options_.handshake_timeout;
+    agents.of_job = options_.job_limits;
+    agents.in_all = options_.limits;
     agents.quiet = options_.embedded;
     agents.round_started = [this](const auto& started) {
       if (started.on_daemon_port) stores_.begin_round(started.run_id, started.round);
@@ -146,13 +148,14 @@ class Daemon::Impl {
     status.live_jobs = {table.num_jobs()};
     status.finished_jobs = {table.finished().size(), membership::FinishedJobs::kMost};
     status.keep_finished = options_.keep_finished;
-    status.agents = {hub_->num_agents() - hub_->num_unjoined()};
+    status.agents = {hub_->num_agents() - hub_->num_unjoined(), options_.limits.connections};
     status.newcomers = {newcomers_->size() - num_asking, options_.max_handshakes};
     status.silent = {listener_->num_silent()};
     status.requests = {sessions_.size() - num_asking};
     status.proofs = {gate_ ? gate_->num_waiting() : 0};
     status.joins = {hub_->num_unjoined()};
     status.proxied_stores = hub_->store_usage();
+    status.limits = options_.limits;
     status.port_stores = stores_.usage();
     status.keeping = keeping();
     status.journal_path = journal_path_;

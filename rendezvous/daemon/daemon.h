@@ -18,6 +18,7 @@
 #include "common/secret.h"
 #include "common/socket.h"
 #include "common/unique_fd.h"
+#include "rendezvous/daemon/store_limits.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/security/tls.h"
 #include "rendezvous/store_server/store_server.h"
@@ -42,6 +43,8 @@ struct DaemonOptions {
   std::shared_ptr<const Secret> token;
   security::TlsContext tls;         // null: off. Else nothing but /healthz is said without it
   store::StoreServerOptions store;  // of the plain store and of static rounds
+  // Of the stores behind proxies; connections in all: agents', too.
+  StoreLimits job_limits = kJobLimits, limits = kTotalLimits;
 };
 
 // Where jobs outlive this process, and those that are there.

@@ -35,9 +35,11 @@ json::object usage_object(const store::StoreServerStats& stats) {
 
 json::object stores_object(const DaemonStatus& status) {
   json::object proxied;
-  proxied["number"] = status.proxied_stores.number;
-  proxied["keys"] = status.proxied_stores.num_keys;
-  proxied["bytes"] = status.proxied_stores.bytes;
+  const ProxiedStores::Usage& used = status.proxied_stores;
+  proxied["number"] = used.stores;
+  put(proxied, "keys", {used.keys, status.limits.keys});
+  put(proxied, "bytes", {used.bytes, status.limits.bytes});
+  put(proxied, "connections", {used.connections, status.limits.connections});
   json::object rounds = usage_object(status.port_stores.rounds);
   rounds["number"] = status.port_stores.num_rounds;
   json::object object;

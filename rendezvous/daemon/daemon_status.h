@@ -33,6 +33,7 @@ struct DaemonStatus {
   Gauge newcomers;  // connections that have not said or proved who they are; of these:
   Gauge silent, requests, proofs, joins;  // nothing, no whole request, no proof, no Join came yet
   ProxiedStores::Usage proxied_stores;
+  StoreLimits limits;  // of proxied_stores
   RoundStores::Usage port_stores;
   std::optional<KeepingStatus> keeping;  // nullopt: nothing is kept
   std::string journal_path;

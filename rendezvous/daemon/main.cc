@@ -57,11 +57,12 @@ int fail(const std::string& message, ExitCode code = ExitCode::kUsage) {
 int fail_unknown(const std::string& word) {
   const std::string flag = word.substr(0, word.find('='));
   if (!flag.starts_with('-')) return fail("takes no argument, got \"" + word + "\"");
-  return fail("unknown flag " + flag +
-              did_you_mean(flag, {"--listen", "--state-dir", "--durability", "--keep-finished",
-                                  "--token-file", "--tls-cert", "--tls-key", "--tls-ca",
-                                  "--tls-verify-client", "--verbose", "--version", "--help"}) +
-              " (see ddprund --help)");
+  return fail(
+      "unknown flag " + flag +
+      did_you_mean(flag, {"--listen", "--state-dir", "--durability", "--job-limits",
+                          "--keep-finished", "--limits", "--token-file", "--tls-cert", "--tls-key",
+                          "--tls-ca", "--tls-verify-client", "--verbose", "--version", "--help"}) +
+      " (see ddprund --help)");
 }
 
 // Signals that would end it by default, and every job with it: a terminal that closes, a scheduler
@@ -96,6 +97,7 @@ struct Flags {
   std::optional<std::string> state_directory;
   std::string durability = "process";
   std::string keep_finished = "1h";
+  rendezvous::StoreLimits job_limits = rendezvous::kJobLimits, limits = rendezvous::kTotalLimits;
   security::TlsFiles tls;
   bool verbose = false;
   bool print_man = false;
@@ -144,6 +146,8 @@ std::string wrong_with_flags(const Flags& flags, bool says_durability) {
 int serve(const Endpoint& endpoint, const Flags& flags) {
   rendezvous::DaemonOptions options;
   options.keep_finished = *parse_duration(flags.keep_finished);
+  options.job_limits = flags.job_limits;
+  options.limits = flags.limits;
   if (!flags.token_file.empty()) options.token = Secret::from_file(flags.token_file);
   if (flags.tls.any()) options.tls = security::make_server_context(flags.tls);
   std::optional<rendezvous::KeptJobs> kept;
@@ -227,6 +231,23 @@ int main(int argc, char** argv) {
                  "its end; 0 = not at all; the last 1000")
       ->capture_default_str()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  const auto add_limits = [&](const char* flag, rendezvous::StoreLimits& limits, const char* help) {
+    app.add_option_function<std::string>(
+           flag,
+           [flag, &limits](const std::string& text) {
+             const std::string wrong = rendezvous::set_limits(text, limits);
+             if (!wrong.empty()) throw CLI::ValidationError(flag, wrong);
+           },
+           help)
+        ->type_name("LIMITS")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  };
+  add_limits("--job-limits", flags.job_limits,
+             "What one job's workers may have in the rendezvous (--store=proxy): "
+             "keys=1M,bytes=4GiB,connections=65536,requests=N a second (default: any number)");
+  add_limits("--limits", flags.limits,
+             "Likewise all jobs' together: keys=10M,bytes=16GiB,connections=262144 (agents', too), "
+             "requests=N");
   app.add_option("--token-file", flags.token_file,
                  "Only agents that have this file's content (16 bytes or more) are served; mode "
                  "600, or 640 if it is root's")

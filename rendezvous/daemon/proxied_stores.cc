@@ -1,46 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/proxied_stores.h"
 
+#include <algorithm>
+#include <set>
+
 #include "common/error.h"
 #include "common/log.h"
 
 namespace ddprun::rendezvous {
 
-struct ProxiedStores::Round {
-  Round(std::uint64_t job, std::uint64_t round, const store::RequestLimits& limits)
-      : store(round, limits, kMaxStoreBytes), rows(job, round) {}
+using store::ProxiedStore;
 
-  store::ProxiedStore store;
+namespace {
+
+// Then others have their turn: a node's flood delays nobody by more than this.
+constexpr std::size_t kRequestsPerTurn = 1024;
+constexpr std::chrono::milliseconds kSlowedTurn{10};
+
+std::string full(std::string_view whose, std::size_t used, std::uint64_t limit,
+                 std::string_view what, std::string_view flag) {
+  if (used < limit) return {};
+  return concat(whose, " in the rendezvous have ", used, ' ', what, ", the limit is ", limit,
+                " (ddprund --", flag, '=', what, "=N)");
+}
+
+std::string first_of(std::string one, std::string other) { return one.empty() ? other : one; }
+
+}  // namespace
+
+struct ProxiedStores::Round {
+  Round(std::uint64_t job_number, std::uint64_t round, const store::RequestLimits& limits,
+        std::uint64_t requests_per_second, std::shared_ptr<Usage> of_all)
+      : job(job_number),
+        store(round, limits),
+        rows(job_number, round),
+        rate(requests_per_second),
+        total(std::move(of_all)) {
+    count();
+  }
+  ~Round() { count({}); }
+  Round(const Round&) = delete;
+  Round& operator=(const Round&) = delete;
+
+  void count() { count({1, store.num_keys(), store.total_bytes(), store.num_clients()}); }
+  void count(const Usage& now) {
+    total->stores += now.stores - usage.stores;
+    total->keys += now.keys - usage.keys;
+    total->bytes += now.bytes - usage.bytes;
+    total->connections += now.connections - usage.connections;
+    usage = now;
+  }
+
+  const std::uint64_t job;
+  ProxiedStore store;
   StoreRows rows;
-  std::map<store::ProxiedStore::Node, ConnectionId> connections;
+  RequestRate rate;
+  const std::shared_ptr<Usage> total;
+  Usage usage;
+  std::set<ProxiedStore::Node> waiting;  // have an entry in waiting_
+  std::map<ProxiedStore::Node, ConnectionId> connections;
 };
+
+ProxiedStores::ProxiedStores(Options options)
+    : options_(std::move(options)), rate_(options_.in_all.requests) {}
 
 std::shared_ptr<ProxiedStores::Round> ProxiedStores::make_round(std::uint64_t job,
                                                                 std::uint64_t round) {
-  return std::make_shared<Round>(job, round, limits_);
+  return std::make_shared<Round>(job, round, limits_, options_.of_job.requests, usage_);
 }
 
+// ---- what agents say ----
+
 void ProxiedStores::received(ConnectionId connection, const std::optional<membership::Seat>& seat,
-                             std::string_view message) {
-  const store::ProxyFrame frame = store::decode_frame(message);
-  Attachment* attachment = attach(connection, seat, frame.round);
-  if (attachment == nullptr) return;
-  const std::shared_ptr<Round>& round = attachment->round;
-  const store::ProxiedStore::Node node = attachment->node;  // clang 14 captures no bindings
-  touched_.push_back(round);
-  const auto keep = [&] {
-    const store::ProxyFrame& fresh = round->store.fresh();
-    if (!is_journalled_ || fresh.bytes.empty()) return;
-    round->rows.add(node, fresh.position, fresh.bytes, changes_);
-    if (round->rows.wants_snapshot()) round->rows.replace(round->store.snapshot(), changes_);
-  };
+                             std::string_view message, Clock::time_point now) {
   try {
+    const store::ProxyFrame frame = store::decode_frame(message);
+    Attachment* attachment = attach(connection, seat, frame.round);
+    if (attachment == nullptr) return;
+    const auto [round, node] = *attachment;
     round->store.receive(node, frame);
-  } catch (const Error&) {
-    keep();  // what came before the nonsense counts
-    throw;
+    take_turn(round, node, now);
+  } catch (const Error& error) {
+    options_.trouble(connection, error.what());
   }
-  keep();
 }
 
 ProxiedStores::Attachment* ProxiedStores::attach(ConnectionId connection,
@@ -56,13 +98,87 @@ ProxiedStores::Attachment* ProxiedStores::attach(ConnectionId connection,
   }
   std::shared_ptr<Round>& latest = rounds_[seat->job];
   if (!latest || latest->store.round() != round) {
-    if (latest) latest->rows.erase(changes_);
+    if (latest) {
+      latest->rows.erase(changes_);
+      detach_all(*latest);
+    }
     latest = make_round(seat->job, round);
   }
   latest->connections[seat->node] = connection;
   latest->store.reconnected(seat->node);
   return &(attachments_[connection] = {latest, seat->node});
 }
+
+// Nobody asks a round's store for anything once the next one has begun.
+void ProxiedStores::detach_all(const Round& round) {
+  std::erase_if(attachments_,
+                [&](const auto& entry) { return entry.second.round.get() == &round; });
+}
+
+void ProxiedStores::take_turn(const std::shared_ptr<Round>& round, ProxiedStore::Node node,
+                              Clock::time_point now) {
+  touched_.push_back(round);
+  if (round->waiting.contains(node)) return;
+  const std::size_t allowed =
+      std::min({kRequestsPerTurn, round->rate.allowed(now), rate_.allowed(now)});
+  if (allowed == 0) {
+    if (!std::exchange(said_slowed_, true)) {
+      log_warning(
+          "workers' stores get more requests a second than the limit (--job-limits, "
+          "--limits): those beyond wait (said once)");
+    }
+    return wait(round, node, now + kSlowedTurn);
+  }
+  const ProxiedStore::Turn turn = round->store.run(node, allowed, refusals(*round));
+  round->rate.spend(turn.num_requests);
+  rate_.spend(turn.num_requests);
+  round->count();
+  if (options_.is_journalled && !turn.bytes.empty()) {
+    round->rows.add(turn, changes_);
+    if (round->rows.wants_snapshot()) round->rows.replace(round->store.snapshot(), changes_);
+  }
+  if (!turn.trouble.empty()) {
+    const auto connection = round->connections.find(node);
+    if (connection != round->connections.end()) options_.trouble(connection->second, turn.trouble);
+  }
+  if (round->store.is_ready(node)) wait(round, node, now);
+}
+
+ProxiedStore::Refusals ProxiedStores::refusals(const Round& round) const {
+  const auto of = [](const Usage& used, const StoreLimits& limits, std::string_view whose,
+                     std::string_view flag) {
+    return ProxiedStore::Refusals{
+        first_of(full(whose, used.keys, limits.keys, "keys", flag),
+                 full(whose, used.bytes, limits.bytes, "bytes", flag)),
+        full(whose, used.connections, limits.connections, "connections", flag)};
+  };
+  auto mine = of(round.usage, options_.of_job, "this job's stores", "job-limits");
+  auto all = of(*usage_, options_.in_all, "all jobs' stores", "limits");
+  return {first_of(std::move(mine.growth), std::move(all.growth)),
+          first_of(std::move(mine.clients), std::move(all.clients))};
+}
+
+void ProxiedStores::wait(const std::shared_ptr<Round>& round, ProxiedStore::Node node,
+                         Clock::time_point until) {
+  next_turn_ = waiting_.empty() ? until : std::min(next_turn_, until);
+  round->waiting.insert(node);
+  waiting_.push_back({round, node});
+}
+
+void ProxiedStores::go_on(Clock::time_point now) {
+  for (const Waiting& next : std::exchange(waiting_, {})) {
+    const auto round = next.round.lock();
+    if (!round) continue;
+    round->waiting.erase(next.node);
+    take_turn(round, next.node, now);
+  }
+}
+
+std::optional<Clock::time_point> ProxiedStores::next_turn() const {
+  return waiting_.empty() ? std::nullopt : std::optional(next_turn_);
+}
+
+// ---- what they are told ----
 
 std::vector<ProxiedStores::Marks> ProxiedStores::take_marks() {
   std::vector<Marks> all;
@@ -82,11 +198,13 @@ void ProxiedStores::release(const std::vector<Marks>& all) {
       const auto connection = round->connections.find(mark.node);
       if (connection == round->connections.end()) continue;
       while (auto message = round->store.next_frame(mark.node)) {
-        send_(connection->second, std::move(*message));
+        options_.send(connection->second, std::move(*message));
       }
     }
   }
 }
+
+// ---- their ends ----
 
 void ProxiedStores::closed(ConnectionId connection) {
   const auto found = attachments_.find(connection);
@@ -97,48 +215,38 @@ void ProxiedStores::closed(ConnectionId connection) {
   attachments_.erase(found);
 }
 
-ProxiedStores::Usage ProxiedStores::usage() const {
-  Usage usage;
-  for (const auto& [job, round] : rounds_) {
-    ++usage.number;
-    usage.num_keys += round->store.num_keys();
-    usage.bytes += round->store.total_bytes();
-  }
-  return usage;
-}
-
-void ProxiedStores::keep_only(const std::function<bool(std::uint64_t)>& lives) {
+std::vector<ProxiedStores::ConnectionId> ProxiedStores::keep_only(
+    const std::function<bool(std::uint64_t)>& lives) {
+  std::vector<ConnectionId> left;
   std::erase_if(rounds_, [&](const auto& entry) {
     if (lives(entry.first)) return false;
     entry.second->rows.erase(changes_);
+    for (const auto& [node, connection] : entry.second->connections) left.push_back(connection);
     return true;
   });
+  return left;
 }
 
 void ProxiedStores::restore(
     const journal::Rows& rows,
     const std::function<void(std::uint64_t job, const std::string& why)>& lost) {
-  for (const auto& [job, number] : StoreRows::names(rows)) {
-    const auto round = make_round(job, number);
+  std::map<std::uint64_t, std::uint64_t> latest;
+  for (const auto& [job, number] : StoreRows::names(rows)) latest[job] = number;
+  for (const StoreRows::Name& name : StoreRows::names(rows)) {
+    if (latest[name.job] != name.round) {
+      StoreRows::erase_all(rows, name, changes_);
+      continue;
+    }
+    const auto round = make_round(name.job, name.round);
     try {
       round->rows.restore(rows, round->store);
     } catch (const Error& error) {
-      lost(job, error.what());
-      const std::string prefix = concat("stores/", job, '/', number, '/');
-      for (auto row = rows.lower_bound(prefix); row != rows.end() && row->first.starts_with(prefix);
-           ++row) {
-        changes_.push_back({row->first, std::nullopt});
-      }
+      lost(name.job, error.what());
+      StoreRows::erase_all(rows, name, changes_);
       continue;
     }
-    std::shared_ptr<Round>& latest = rounds_[job];
-    if (latest && latest->store.round() > number) {
-      round->rows.erase(changes_);
-      continue;
-    }
-    if (latest) latest->rows.erase(changes_);
-    latest = round;
-    latest->store.release(latest->store.take_marks());  // all of it is kept
+    round->count();
+    rounds_[name.job] = round;
   }
 }
 

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
+#include "rendezvous/daemon/store_limits.h"
 #include "rendezvous/daemon/store_rows.h"
 #include "rendezvous/journal/row.h"
 #include "rendezvous/membership/machine.h"
@@ -24,15 +26,27 @@ namespace ddprun::rendezvous {
 class ProxiedStores {
  public:
   using ConnectionId = membership::ConnectionId;
+  struct Options {
+    bool is_journalled = false;
+    StoreLimits of_job = kJobLimits, in_all = kTotalLimits;
+    // Takes one message for the agent at a connection.
+    std::function<void(ConnectionId, std::string)> send;
+    // What the agent at a connection said makes no sense, or does not fit what is known here:
+    // nothing more of it is taken.
+    std::function<void(ConnectionId, std::string)> trouble;
+  };
 
-  // `send` takes one message for the agent at a connection.
-  ProxiedStores(bool is_journalled, std::function<void(ConnectionId, std::string)> send)
-      : is_journalled_(is_journalled), send_(std::move(send)) {}
+  explicit ProxiedStores(Options options);
 
   // From an agent; `seat` is its present one. A message of a round that is no more is ignored. What
-  // follows from it waits for release(). Throws Error(kProtocol).
+  // follows from it waits for release().
   void received(ConnectionId connection, const std::optional<membership::Seat>& seat,
-                std::string_view message);
+                std::string_view message, Clock::time_point now);
+
+  // Goes on with what nodes said and what had to let others go first, or to wait.
+  void go_on(Clock::time_point now);
+  // When that is due; nullopt: nothing waits.
+  std::optional<Clock::time_point> next_turn() const;
 
   // The connection has ended. A store outlives its job until then: workers may still be stopping.
   void closed(ConnectionId connection);
@@ -40,14 +54,8 @@ class ProxiedStores {
   // Of agents that are connected.
   bool in_use() const { return !attachments_.empty(); }
 
-  // Of all jobs' stores; bytes: what counts against a store's limit.
-  struct Usage {
-    std::size_t number = 0, num_keys = 0, bytes = 0;
-  };
-  Usage usage() const;
-
-  // Drops the stores of jobs that are no more.
-  void keep_only(const std::function<bool(std::uint64_t job)>& lives);
+  // Drops the stores of jobs that are no more; the connections that still use one.
+  std::vector<ConnectionId> keep_only(const std::function<bool(std::uint64_t job)>& lives);
 
   // What changed since the last call, for a journal.
   journal::Batch take_changes() { return std::exchange(changes_, {}); }
@@ -66,22 +74,40 @@ class ProxiedStores {
   void restore(const journal::Rows& rows,
                const std::function<void(std::uint64_t job, const std::string& why)>& lost);
 
+  struct Usage {
+    std::size_t stores = 0, keys = 0, bytes = 0, connections = 0;
+  };
+  const Usage& usage() const { return *usage_; }  // of all
+
  private:
   struct Attachment {
     std::shared_ptr<Round> round;  // second owner: rounds_, while it is the job's latest
     store::ProxiedStore::Node node = 0;
   };
-  static constexpr std::size_t kMaxStoreBytes = std::size_t{4} << 30;  // as a StoreServer's
+  struct Waiting {
+    std::weak_ptr<Round> round;
+    store::ProxiedStore::Node node = 0;
+  };
 
   std::shared_ptr<Round> make_round(std::uint64_t job, std::uint64_t round);
   Attachment* attach(ConnectionId connection, const std::optional<membership::Seat>& seat,
                      std::uint64_t round);
+  void detach_all(const Round& round);
+  void take_turn(const std::shared_ptr<Round>& round, store::ProxiedStore::Node node,
+                 Clock::time_point now);
+  void wait(const std::shared_ptr<Round>& round, store::ProxiedStore::Node node,
+            Clock::time_point until);
+  store::ProxiedStore::Refusals refusals(const Round& round) const;
 
-  const bool is_journalled_;
-  const std::function<void(ConnectionId, std::string)> send_;
+  const Options options_;
   const store::RequestLimits limits_;
+  const std::shared_ptr<Usage> usage_ = std::make_shared<Usage>();  // second owners: the rounds
+  RequestRate rate_;
   std::map<std::uint64_t, std::shared_ptr<Round>> rounds_;  // by job
   std::vector<std::weak_ptr<Round>> touched_;               // since take_marks()
+  std::vector<Waiting> waiting_;
+  Clock::time_point next_turn_;  // of waiting_
+  bool said_slowed_ = false;
   journal::Batch changes_;
   std::map<ConnectionId, Attachment> attachments_;
 };

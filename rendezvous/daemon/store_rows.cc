@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <set>
 
 #include "common/error.h"
@@ -14,21 +13,11 @@ namespace {
 
 constexpr std::string_view kStores = "stores/";
 constexpr std::size_t kRowBytes = 128;  // what a row costs besides its content
-constexpr std::size_t kIntegerBytes = sizeof(std::uint64_t);
 
 // Rows are ordered by their keys.
 std::string padded(std::uint64_t number) {
   const std::string digits = std::to_string(number);
   return std::string(20 - digits.size(), '0') + digits;
-}
-
-std::uint64_t integer_at(std::string_view bytes, std::size_t offset) {
-  if (bytes.size() < offset + kIntegerBytes) {
-    throw Error(ErrorCode::kProtocol, "a row of its store is too short");
-  }
-  std::uint64_t value = 0;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
 }
 
 bool read_number(std::string_view* text, std::uint64_t* number) {
@@ -47,66 +36,95 @@ std::string StoreRows::key(std::string_view kind, std::uint64_t number) const {
   return concat(prefix_, kind, '/', padded(number));
 }
 
-void StoreRows::add(store::ProxiedStore::Node from, std::uint64_t position, std::string_view bytes,
-                    journal::Batch& batch) {
+void StoreRows::add(const store::ProxiedStore::Turn& turn, journal::Batch& batch) {
+  if (is_erased_) return;
   std::string content;
-  content.reserve(2 * kIntegerBytes + bytes.size());
-  store::append_u64(from, &content);
-  store::append_u64(position, &content);
-  content += bytes;
-  log_bytes_ += kRowBytes + bytes.size();
-  batch.push_back({key("log", next_++), std::move(content)});
+  content.reserve(kRowBytes + turn.bytes.size());
+  store::append_u64(snapshot_, &content);
+  store::append_u64(turn.node, &content);
+  store::append_u64(turn.position, &content);
+  store::append_u64(turn.acknowledged, &content);
+  store::append_vector(turn.refusals.growth, &content);
+  store::append_vector(turn.refusals.clients, &content);
+  content += turn.bytes;
+  log_bytes_ += kRowBytes + turn.bytes.size();
+  batch.push_back({key("log", log_size_++), std::move(content)});
 }
 
 void StoreRows::replace(std::string_view snapshot, journal::Batch& batch) {
-  for (; first_ < next_; ++first_) batch.push_back({key("log", first_), std::nullopt});
-  std::string base;
-  store::append_u64(next_, &base);
-  base += snapshot;
+  if (is_erased_) return;
+  erase_log(batch);
+  ++snapshot_;
+  base_bytes_ = snapshot.size();
   std::size_t piece = 0;
-  for (std::size_t at = 0; at < base.size(); at += kPieceBytes) {
-    batch.push_back({key("base", piece++), base.substr(at, kPieceBytes)});
-  }
+  do {
+    std::string content;
+    store::append_u64(snapshot_, &content);
+    content += snapshot.substr(0, kPieceBytes);
+    snapshot.remove_prefix(std::min(snapshot.size(), kPieceBytes));
+    batch.push_back({key("base", piece++), std::move(content)});
+  } while (!snapshot.empty());
   for (std::size_t old = piece; old < num_pieces_; ++old) {
     batch.push_back({key("base", old), std::nullopt});
   }
   num_pieces_ = piece;
-  base_bytes_ = base.size();
+}
+
+void StoreRows::erase_log(journal::Batch& batch) {
+  for (; log_size_ > 0; --log_size_) batch.push_back({key("log", log_size_ - 1), std::nullopt});
   log_bytes_ = 0;
 }
 
 void StoreRows::erase(journal::Batch& batch) {
-  for (; first_ < next_; ++first_) batch.push_back({key("log", first_), std::nullopt});
+  erase_log(batch);
   for (; num_pieces_ > 0; --num_pieces_) {
     batch.push_back({key("base", num_pieces_ - 1), std::nullopt});
+  }
+  is_erased_ = true;
+}
+
+void StoreRows::erase_all(const journal::Rows& rows, const Name& name, journal::Batch& batch) {
+  const std::string prefix = StoreRows(name.job, name.round).prefix_;
+  for (auto row = rows.lower_bound(prefix); row != rows.end() && row->first.starts_with(prefix);
+       ++row) {
+    batch.push_back({row->first, std::nullopt});
   }
 }
 
 void StoreRows::restore(const journal::Rows& rows, store::ProxiedStore& store) {
+  const auto check_snapshot = [this](std::uint64_t number) {
+    if (number != snapshot_) throw Error(ErrorCode::kProtocol, "rows of its store are missing");
+  };
   std::string base;
   for (auto row = rows.find(key("base", 0)); row != rows.end();
        row = rows.find(key("base", ++num_pieces_))) {
-    base += row->second;
+    store::SnapshotReader in(row->second);
+    const std::uint64_t number = in.integer();
+    if (num_pieces_ == 0) snapshot_ = number;
+    check_snapshot(number);
+    base += in.rest();
   }
-  if (!base.empty()) {
-    first_ = next_ = integer_at(base, 0);
-    base_bytes_ = base.size();
-    store.restore(std::string_view(base).substr(kIntegerBytes));
-  }
+  base_bytes_ = base.size();
+  if (num_pieces_ > 0) store.restore(base);
   const std::string log = prefix_ + "log/";
   for (auto row = rows.lower_bound(log); row != rows.end() && row->first.starts_with(log); ++row) {
-    if (row->first != key("log", next_)) {
+    if (row->first != key("log", log_size_)) {
       throw Error(ErrorCode::kProtocol, "rows of its store are missing");
     }
-    ++next_;
-    const std::string_view content = row->second;
-    store::ProxyFrame frame;
-    frame.round = store.round();
-    frame.position = integer_at(content, kIntegerBytes);
-    frame.bytes = content.substr(2 * kIntegerBytes);
-    log_bytes_ += kRowBytes + frame.bytes.size();
-    store.replay(integer_at(content, 0), frame);
+    ++log_size_;
+    store::SnapshotReader in(row->second);
+    check_snapshot(in.integer());
+    store::ProxiedStore::Turn turn;
+    turn.node = in.integer();
+    turn.position = in.integer();
+    turn.acknowledged = in.integer();
+    turn.refusals.growth = in.text();
+    turn.refusals.clients = in.text();
+    turn.bytes = in.rest();
+    log_bytes_ += kRowBytes + turn.bytes.size();
+    store.replay(turn);
   }
+  store.restored();
 }
 
 std::vector<StoreRows::Name> StoreRows::names(const journal::Rows& rows) {

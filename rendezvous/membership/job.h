@@ -37,6 +37,8 @@ class Job {
                Actions& out);
   void heard(ConnectionId connection, Clock::time_point now);
   void closed(ConnectionId connection, Clock::time_point now, Actions& out);
+  void store_lost(ConnectionId connection, const std::string& why, Clock::time_point now,
+                  Actions& out);
   void tick(Clock::time_point now, Actions& out);
   // Refuses every node; the job is empty afterwards. Before the first round only.
   void turn_away(const Refused& refused, Clock::time_point now, Actions& out);

@@ -200,6 +200,24 @@ void Job::closed(ConnectionId connection, TimePoint now, Actions&) {
   keep_earlier(presence_check_, *node->grace_until);
 }
 
+// The end of what the rendezvous knew of its store is lost, or its agent makes things up: workers
+// wait for answers that never come, so the round can't go on.
+void Job::store_lost(ConnectionId connection, const std::string& why, TimePoint now, Actions& out) {
+  Node* node = node_at(connection);
+  if (node == nullptr) return;
+  changed_ = true;
+  tell(*node,
+       Refused{concat("the workers' store can't go on: ", why,
+                      " (the rendezvous' journal lost it, or the node is confused)"),
+               static_cast<int>(ExitCode::kRetryable), false},
+       out);
+  if (ended()) {
+    out.push_back(action::Close{connection});
+    return erase(node->id, out);
+  }
+  lose(node->id, true, concat("its workers' store can't go on: ", why), now, out);
+}
+
 void Job::handle(Node& node, const CutOff&, TimePoint now, Actions&) {
   node.fenced_until = now + kFenceGrace + kFenceMargin;
 }

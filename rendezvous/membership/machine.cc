@@ -51,6 +51,8 @@ Actions JobTable::step(const Event& event, Clock::time_point now) {
   } else if (const auto* closed = std::get_if<event::Closed>(&event)) {
     if (Job* job = job_of(closed->connection)) job->closed(closed->connection, now, out);
     connections_.erase(closed->connection);
+  } else if (const auto* lost = std::get_if<event::StoreLost>(&event)) {
+    if (Job* job = job_of(lost->connection)) job->store_lost(lost->connection, lost->why, now, out);
   } else {
     for (const auto& job : jobs_) job->tick(now, out);
   }
@@ -152,6 +154,7 @@ void JobTable::drop_finished() {
     std::erase_if(connections_, [&](const auto& entry) { return entry.second == job.get(); });
     if (options_.journalled) job->erase_rows(erased_);
     if (job->state().record) finished_.add(job->number(), *job->state().record);
+    ++num_dropped_;
   }
   std::erase_if(jobs_, [](const auto& job) { return job->empty(); });
 }

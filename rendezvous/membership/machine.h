@@ -48,8 +48,14 @@ struct Closed {
   ConnectionId connection = 0;
 };               // the connection ended, whoever ended it
 struct Tick {};  // next_deadline() has come
+// What the agent's store proxy said does not fit what is known of its store, and never will.
+struct StoreLost {
+  ConnectionId connection = 0;
+  std::string why;
+};
 }  // namespace event
-using Event = std::variant<event::Message, event::Heard, event::Closed, event::Tick>;
+using Event =
+    std::variant<event::Message, event::Heard, event::Closed, event::Tick, event::StoreLost>;
 
 namespace action {
 struct Send {
@@ -153,6 +159,7 @@ class JobTable {
   // nullopt: the connection is no member's of a round.
   std::optional<Seat> seat(ConnectionId connection) const;
   bool has_job(std::uint64_t number) const;
+  std::uint64_t num_dropped() const { return num_dropped_; }  // jobs that are no more, ever
 
   std::vector<JobStatus> status() const;
   bool idle() const { return jobs_.empty(); }
@@ -164,11 +171,11 @@ class JobTable {
   // What of all jobs changed since the last call, for a journal: to be kept before the actions of
   // the steps since are carried out. With MachineOptions::journalled only.
   journal::Batch take_changes();
+  // Before restore(): takes a job that can't go on out of them, and has them erased.
+  void forget_rows(std::uint64_t job, journal::Rows& rows);
   // The jobs of an earlier rendezvous process, from its journal; before the first step. Their
   // agents are expected back. `clock_shift`: what is to be added to the earlier process' times. A
   // job whose rows make no sense is left out and named in a Log, and its rows are erased.
-  // Before restore(): takes a job that can't go on out of them, and has them erased.
-  void forget_rows(std::uint64_t job, journal::Rows& rows);
   Actions restore(const journal::Rows& rows, Clock::duration clock_shift, Clock::time_point now);
 
  private:
@@ -187,6 +194,7 @@ class JobTable {
   std::vector<std::unique_ptr<Job>> jobs_;
   FinishedJobs finished_;
   std::unordered_map<ConnectionId, Job*> connections_;
+  std::uint64_t num_dropped_ = 0;
   bool closed_to_new_jobs_ = false;
 };
 

@@ -9,88 +9,188 @@
 
 namespace ddprun::store {
 
-ProxiedStore::ProxiedStore(std::uint64_t round, const RequestLimits& limits,
-                           std::size_t max_total_bytes)
-    : round_(round), parser_(limits), state_(max_total_bytes) {
+RequestParser ProxiedStore::parser_of_requests() const {
+  RequestParser parser(*limits_);
   // The clients have shaken hands with their proxy.
+  Request request;
   std::string handshake;
-  request_.opcode = Opcode::kValidate;
-  request_.word = kValidateMagic;
-  encode_request(request_, &handshake);
-  parser_.parse(handshake, &request_);
+  request.opcode = Opcode::kValidate;
+  request.word = kValidateMagic;
+  encode_request(request, &handshake);
+  parser.parse(handshake, &request);
+  return parser;
 }
+
+ProxiedStore::Proxy& ProxiedStore::proxy_of(Node node) {
+  const auto found = proxies_.find(node);
+  return found != proxies_.end() ? found->second
+                                 : proxies_.emplace(node, parser_of_requests()).first->second;
+}
+
+// ---- what nodes say ----
 
 void ProxiedStore::receive(Node from, const ProxyFrame& frame) {
-  fresh_ = {};
   if (frame.round != round_) return;
-  Proxy& proxy = proxies_[from];
+  Proxy& proxy = proxy_of(from);
   if (proxy.is_broken) throw Error(ErrorCode::kProtocol, "a store proxy said what makes no sense");
-  ready_.insert(from);
-  if (!proxy.out.acknowledge(frame.received)) {
-    throw Error(ErrorCode::kProtocol, "a store proxy acknowledges what was never said");
+  const bool is_lost = !proxy.is_known && frame.received > proxy.restored_out;
+  if (is_lost || !proxy.out.acknowledge(frame.received)) {
+    throw Error(ErrorCode::kProtocol, "a store proxy has replies that are not known here");
   }
-  proxy.is_heard = true;
-  const std::uint64_t position = proxy.in.received();
   const auto bytes = proxy.in.receive(frame.position, frame.bytes);
-  if (!bytes) throw Error(ErrorCode::kProtocol, "bytes of a store proxy are missing");
-  fresh_ = {round_, position, 0, *bytes};
-  take_items(from, proxy, *bytes);
+  if (!bytes) throw Error(ErrorCode::kProtocol, "requests of a store proxy are not known here");
+  if (proxy.waiting.size() + bytes->size() > OutgoingBytes::kWindowBytes) {
+    throw Error(ErrorCode::kProtocol, "a store proxy does not wait for acknowledgements");
+  }
+  proxy.waiting += *bytes;
+  proxy.is_known = proxy.is_heard = true;
+  touched_.insert(from);
 }
 
-void ProxiedStore::replay(Node from, const ProxyFrame& fresh) {
-  Proxy& proxy = proxies_[from];
-  ready_.insert(from);
-  const auto bytes = proxy.in.receive(fresh.position, fresh.bytes);
-  if (!bytes) throw Error(ErrorCode::kProtocol, "bytes of a store proxy are missing");
+bool ProxiedStore::is_ready(Node node) const {
+  const auto found = proxies_.find(node);
+  if (found == proxies_.end()) return false;
+  const Proxy& proxy = found->second;
+  const bool has_bytes =
+      proxy.missing > 0 ? !proxy.waiting.empty() : proxy.waiting.size() >= kItemHeadBytes;
+  return has_bytes && !proxy.is_broken && proxy.out.unacknowledged_bytes() < kMaxBacklogBytes;
+}
+
+ProxiedStore::Turn ProxiedStore::run(Node node, std::size_t max_requests,
+                                     const Refusals& refusals) {
+  Proxy& proxy = proxy_of(node);
+  Turn turn;
+  turn.node = node;
+  turn.position = proxy.taken;
+  turn.acknowledged = proxy.out.acknowledged();
+  turn.refusals = refusals;
+  if (proxy.is_broken) return turn;
+  std::string_view rest = proxy.waiting, next = rest;
   try {
-    take_items(from, proxy, *bytes);
-  } catch (const Error&) {  // as then
+    while (turn.num_requests < max_requests &&
+           proxy.out.unacknowledged_bytes() < kMaxBacklogBytes &&
+           advance(node, proxy, next, turn)) {
+      rest = next;
+    }
+  } catch (const Error& error) {
+    proxy.is_broken = true;
+    turn.trouble = error.what();
   }
+  turn.bytes = proxy.waiting.substr(0, proxy.waiting.size() - rest.size());
+  proxy.waiting.erase(0, turn.bytes.size());
+  proxy.taken += turn.bytes.size();
+  touched_.insert(node);
+  return turn;
 }
 
-void ProxiedStore::take_items(Node from, Proxy& proxy, std::string_view bytes) {
-  proxy.is_broken = true;  // until all of it made sense
-  proxy.items.read(bytes, [&](const ItemHead& head, std::string_view content, bool is_last) {
-    if (head.kind == ItemKind::kClose) {
-      if (is_last) disconnect(proxy, head.connection);
-    } else if (is_last && proxy.request.empty()) {
-      carry_out(from, proxy, head.connection, content);
+void ProxiedStore::replay(const Turn& turn) {
+  Proxy& proxy = proxy_of(turn.node);
+  if (turn.position != proxy.taken || !proxy.out.acknowledge(turn.acknowledged)) {
+    throw Error(ErrorCode::kProtocol, "rows of its store are missing");
+  }
+  Turn again = turn;
+  std::string_view rest = turn.bytes;
+  while (!rest.empty()) {
+    if (!advance(turn.node, proxy, rest, again)) {
+      throw Error(ErrorCode::kProtocol, "a row of its store ends too early");
+    }
+  }
+  proxy.taken += turn.bytes.size();
+  proxy.in.start_at(proxy.taken);
+  touched_.insert(turn.node);
+}
+
+void ProxiedStore::restored() {
+  for (auto& [node, proxy] : proxies_) proxy.restored_out = proxy.out.end();
+  release(take_marks());  // all of it is kept
+}
+
+// One step: an item's head, or what there is of one request. False: more bytes are needed.
+bool ProxiedStore::advance(Node from, Proxy& proxy, std::string_view& bytes, Turn& turn) {
+  if (proxy.missing == 0) {
+    const auto head = read_item_head(&bytes);
+    if (!head) return false;
+    proxy.connection = head->connection;
+    if (head->kind == ItemKind::kClose && head->size_bytes == 0) {
+      disconnect(proxy, head->connection);
+    } else if (head->kind == ItemKind::kClose) {
+      throw Error(ErrorCode::kProtocol, "a store proxy says why a connection ends");
     } else {
-      proxy.request += content;
-      if (!is_last) return;
-      carry_out(from, proxy, head.connection, proxy.request);
-      proxy.request = std::string();
+      proxy.missing = head->size_bytes;
     }
-  });
-  proxy.is_broken = false;
-}
-
-void ProxiedStore::carry_out(Node from, Proxy& proxy, std::uint32_t connection,
-                             std::string_view requests) {
-  while (!requests.empty()) {
-    if (parser_.parse(requests, &request_) != ParseStatus::kRequest) {
-      throw Error(ErrorCode::kProtocol,
-                  concat("a store proxy passes on what is no request: ", parser_.error()));
-    }
-    requests.remove_prefix(parser_.request_bytes());
-    const ConnectionId client = connection_of(from, proxy, connection);
-    if (client == kRefused) return;
-    const Outcome& outcome = state_.step(client, request_);
-    const std::string refusal = outcome.close_reason.empty() ? ""
-                                                             : concat(opcode_name(request_.opcode),
-                                                                      ": ", outcome.close_reason);
-    deliver(outcome);
-    if (refusal.empty()) continue;
-    disconnect(proxy, connection);
-    proxy.connections[connection] = kRefused;  // until its proxy has closed it
-    return refuse(from, connection, refusal);
+    return true;
   }
+  if (bytes.empty()) return false;
+  const std::string_view content =
+      bytes.substr(0, std::min<std::uint64_t>(proxy.missing, bytes.size()));
+  const auto take = [&](std::size_t size) {
+    proxy.missing -= size;
+    bytes.remove_prefix(size);
+  };
+  const auto client = proxy.connections.find(proxy.connection);
+  if (client != proxy.connections.end() && client->second == kRefused) {
+    take(content.size());
+    return true;
+  }
+  ParseStatus status;
+  if (proxy.request.empty()) {
+    status = proxy.parser.parse(content, &request_);
+    take(status == ParseStatus::kRequest ? proxy.parser.request_bytes() : content.size());
+  } else {
+    // No more than this one request surely has: what follows it is looked at in its turn.
+    const std::size_t least = std::max(proxy.parser.needed_bytes(), proxy.request.size() + 1);
+    const std::string_view more = content.substr(0, least - proxy.request.size());
+    gather(proxy, more);
+    take(more.size());
+    status = proxy.parser.parse(proxy.request, &request_);
+  }
+  if (status == ParseStatus::kRequest) {
+    carry_out(from, proxy, turn);
+    drop_gathered(proxy);
+    return true;
+  }
+  if (status == ParseStatus::kMalformed) {
+    throw Error(ErrorCode::kProtocol,
+                concat("a store proxy passes on what is no request: ", proxy.parser.error()));
+  }
+  if (proxy.missing == 0) {
+    throw Error(ErrorCode::kProtocol, "a store proxy passes on a part of a request");
+  }
+  if (proxy.request.empty()) gather(proxy, content);
+  if (!turn.refusals.growth.empty()) {
+    proxy.parser = parser_of_requests();
+    drop_gathered(proxy);
+    refuse(from, proxy, turn.refusals.growth);
+  }
+  return true;
 }
 
-ConnectionId ProxiedStore::connection_of(Node node, Proxy& proxy, std::uint32_t connection) {
-  const auto [entry, is_new] = proxy.connections.try_emplace(connection, next_connection_);
-  if (is_new) clients_[next_connection_++] = {node, connection};
-  return entry->second;
+void ProxiedStore::gather(Proxy& proxy, std::string_view bytes) {
+  proxy.request += bytes;
+  gathered_bytes_ += bytes.size();
+}
+
+void ProxiedStore::drop_gathered(Proxy& proxy) {
+  gathered_bytes_ -= proxy.request.size();
+  proxy.request = std::string();
+}
+
+// request_, of the item that is being read.
+void ProxiedStore::carry_out(Node from, Proxy& proxy, Turn& turn) {
+  ++turn.num_requests;
+  const auto [entry, is_new] = proxy.connections.try_emplace(proxy.connection, next_connection_);
+  if (is_new) {
+    if (!turn.refusals.clients.empty()) return refuse(from, proxy, turn.refusals.clients);
+    clients_[next_connection_++] = {from, proxy.connection};
+  }
+  const Outcome& outcome = state_.step(entry->second, request_, turn.refusals.growth);
+  const std::string refusal = outcome.close_reason.empty() ? ""
+                                                           : concat(opcode_name(request_.opcode),
+                                                                    ": ", outcome.close_reason);
+  deliver(outcome);
+  if (refusal.empty()) return;
+  disconnect(proxy, proxy.connection);
+  refuse(from, proxy, refusal);
 }
 
 void ProxiedStore::disconnect(Proxy& proxy, std::uint32_t connection) {
@@ -103,69 +203,66 @@ void ProxiedStore::disconnect(Proxy& proxy, std::uint32_t connection) {
   deliver(state_.disconnect(gone));
 }
 
+// ---- what they are told ----
+
 void ProxiedStore::deliver(const Outcome& outcome) {
   for (const Reply& reply : outcome.replies) {
     const auto found = clients_.find(reply.to);
     if (found == clients_.end()) continue;
     const auto [node, connection] = found->second;
-    OutgoingBytes& out = proxies_[node].out;
+    OutgoingBytes& out = proxy_of(node).out;
     const std::size_t size = reply.bytes.size() + (reply.body ? reply.body->size() : 0);
     std::string head;
     append_item_head({connection, ItemKind::kData, size}, &head);
     out.write(head + reply.bytes);
     if (reply.body) out.write(reply.body);
-    ready_.insert(node);
+    touched_.insert(node);
   }
 }
 
-void ProxiedStore::refuse(Node node, std::uint32_t connection, std::string_view reason) {
+// The connection of the item that is being read: nothing of it is taken before its proxy closed it.
+void ProxiedStore::refuse(Node node, Proxy& proxy, std::string_view reason) {
+  disconnect(proxy, proxy.connection);
+  proxy.connections[proxy.connection] = kRefused;
   std::string item;
-  append_item_head({connection, ItemKind::kClose, reason.size()}, &item);
-  proxies_[node].out.write(item.append(reason));
-  ready_.insert(node);
+  append_item_head({proxy.connection, ItemKind::kClose, reason.size()}, &item);
+  proxy.out.write(item.append(reason));
+  touched_.insert(node);
 }
 
 void ProxiedStore::reconnected(Node node) {
-  Proxy& proxy = proxies_[node];
+  Proxy& proxy = proxy_of(node);
   proxy.out.rewind();
   proxy.in.rewind();
   proxy.is_heard = false;
-  ready_.insert(node);
+  touched_.insert(node);
 }
 
 std::vector<ProxiedStore::Mark> ProxiedStore::take_marks() {
   std::vector<Mark> marks;
-  for (const Node node : std::exchange(ready_, {})) {
-    const Proxy& proxy = proxies_[node];
-    marks.push_back({node, proxy.out.end(), proxy.in.received()});
+  for (const Node node : std::exchange(touched_, {})) {
+    const Proxy& proxy = proxy_of(node);
+    marks.push_back({node, proxy.out.end(), proxy.taken});
   }
   return marks;
 }
 
 void ProxiedStore::release(const std::vector<Mark>& marks) {
   for (const Mark& mark : marks) {
-    Proxy& proxy = proxies_[mark.node];
+    Proxy& proxy = proxy_of(mark.node);
     proxy.released_out = std::max(proxy.released_out, mark.said);
-    proxy.released_in = std::max(proxy.released_in, mark.received);
+    proxy.released_in = std::max(proxy.released_in, mark.taken);
   }
 }
 
 std::optional<std::string> ProxiedStore::next_frame(Node to) {
-  Proxy& proxy = proxies_[to];
+  Proxy& proxy = proxy_of(to);
   const std::uint64_t position = proxy.out.position();
   const std::string bytes =
       proxy.is_heard ? proxy.out.take(kMaxFrameBytes, proxy.released_out) : std::string();
   if (bytes.empty() && !proxy.in.owes_acknowledgement(proxy.released_in)) return std::nullopt;
   proxy.in.acknowledged(proxy.released_in);
   return encode_frame({round_, position, proxy.released_in, bytes});
-}
-
-std::size_t ProxiedStore::total_bytes() const {
-  std::size_t total = state_.total_bytes();
-  for (const auto& [node, proxy] : proxies_) {
-    total += proxy.request.size() + proxy.out.unacknowledged_bytes();
-  }
-  return total;
 }
 
 }  // namespace ddprun::store

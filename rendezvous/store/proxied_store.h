@@ -28,73 +28,112 @@ class ProxiedStore {
   using Node = std::uint64_t;
 
   // `limits` outlives this.
-  ProxiedStore(std::uint64_t round, const RequestLimits& limits, std::size_t max_total_bytes);
+  ProxiedStore(std::uint64_t round, const RequestLimits& limits)
+      : round_(round), limits_(&limits) {}
 
   std::uint64_t round() const { return round_; }
 
-  // What a node's proxy said; another round's is ignored. Throws Error(kProtocol): it makes no
-  // sense, and nothing that comes later from this node will.
+  // What a node's proxy said; another round's is ignored. Nothing takes effect before run(). Throws
+  // Error(kProtocol): it does not fit what is here, and nothing that comes later from it will.
   void receive(Node from, const ProxyFrame& frame);
-  // Of the last receive(), also where it threw: the bytes that were new, and their position. They
-  // are what replay() of another ProxiedStore takes, in the order of all nodes', to become like
-  // this one.
-  const ProxyFrame& fresh() const { return fresh_; }
-  void replay(Node from, const ProxyFrame& fresh);
+
+  // Why just now nothing may be added, and no new connection asks; empty: they may.
+  struct Refusals {
+    std::string growth, clients;
+  };
+
+  // A part of what a node said, as it took effect: what replay() of another ProxiedStore takes, in
+  // the order of all nodes', to become like this one.
+  struct Turn {
+    Node node = 0;
+    std::uint64_t position = 0;  // of bytes' first one
+    std::string bytes;
+    std::uint64_t acknowledged = 0;  // of what the node was told
+    Refusals refusals;
+    std::size_t num_requests = 0;
+    std::string trouble;  // not empty: what came next makes no sense, and so will all that follows
+  };
+  // Carries out at most `max_requests` of what waits, and while the node's replies have room.
+  Turn run(Node node, std::size_t max_requests, const Refusals& refusals);
+  // There may be something to carry out, with room for its replies.
+  bool is_ready(Node node) const;
+  // Throws Error(kProtocol): it does not follow on what is here.
+  void replay(const Turn& turn);
 
   // A new connection of the node: what it has not acknowledged goes again.
   void reconnected(Node node);
 
-  // What may be said of all that was received until now, to the nodes that it concerns.
+  // What may be said of all that took effect until now, to the nodes that it concerns.
   struct Mark {
     Node node = 0;
-    std::uint64_t said = 0, received = 0;  // positions
+    std::uint64_t said = 0, taken = 0;  // positions
   };
   std::vector<Mark> take_marks();
   void release(const std::vector<Mark>& marks);
   // The next message to a node's proxy; nullopt: nothing is to be said now.
   std::optional<std::string> next_frame(Node to);
 
-  // All of it as bytes, for restore() of an empty one of the same round and limits.
+  // All that took effect as bytes, for restore() of an empty one of the same round and limits.
   std::string snapshot() const;
   // Throws Error(kProtocol): they make no sense.
   void restore(std::string_view snapshot);
+  // After restore() and replay(): what nodes say from now on must fit this.
+  void restored();
 
   std::size_t num_keys() const { return state_.num_keys(); }
-  // Keys, values, waits; requests and replies that are under way.
-  std::size_t total_bytes() const;
+  std::size_t num_waits() const { return state_.num_waits(); }
+  std::size_t num_clients() const { return clients_.size(); }
+  // Keys, values (those of replies under way, too), waits, and requests that have not all come.
+  std::size_t total_bytes() const { return state_.total_bytes() + gathered_bytes_; }
 
  private:
   struct Proxy {
+    explicit Proxy(RequestParser requests) : parser(std::move(requests)) {}
+
     IncomingBytes in;
-    ItemReader items;
-    std::string request;  // an item that is not complete
+    std::string waiting;      // from `taken` to in.received()
+    std::uint64_t taken = 0;  // all before it took effect
+    // Of the item that is being read.
+    std::uint32_t connection = 0;
+    std::uint64_t missing = 0;
+    std::string request;  // as far as it has come, where that was not at once
+    RequestParser parser;
+    bool is_broken = false;
+
     OutgoingBytes out;
     std::uint64_t released_in = 0, released_out = 0;
-    bool is_broken = false;
-    bool is_heard = false;  // on this connection: it has said what it has
+    std::uint64_t restored_out = 0;  // the end of `out` when this process began
+    bool is_known = false;           // to this process: it has said what it has
+    bool is_heard = false;           // on this connection, likewise
     std::unordered_map<std::uint32_t, ConnectionId> connections;
   };
   static constexpr ConnectionId kRefused = 0;
+  // Requests of a node wait while so much of its replies does.
+  static constexpr std::size_t kMaxBacklogBytes = std::size_t{4} << 20;
+
   struct Client {
     Node node = 0;
     std::uint32_t connection = 0;  // the node's name for it
   };
 
-  void take_items(Node from, Proxy& proxy, std::string_view bytes);
-  void carry_out(Node from, Proxy& proxy, std::uint32_t connection, std::string_view requests);
+  RequestParser parser_of_requests() const;
+  Proxy& proxy_of(Node node);
+  bool advance(Node from, Proxy& proxy, std::string_view& bytes, Turn& turn);
+  void carry_out(Node from, Proxy& proxy, Turn& turn);
   void disconnect(Proxy& proxy, std::uint32_t connection);
-  ConnectionId connection_of(Node node, Proxy& proxy, std::uint32_t connection);
+  void gather(Proxy& proxy, std::string_view bytes);
+  void drop_gathered(Proxy& proxy);
   void deliver(const Outcome& outcome);
-  void refuse(Node node, std::uint32_t connection, std::string_view reason);
+  void refuse(Node node, Proxy& proxy, std::string_view reason);
 
   const std::uint64_t round_;
-  RequestParser parser_;  // of whole requests, for everybody
+  const RequestLimits* const limits_;
   StoreState state_;
   std::map<Node, Proxy> proxies_;
   std::unordered_map<ConnectionId, Client> clients_;
   ConnectionId next_connection_ = 1;
-  std::set<Node> ready_;
-  ProxyFrame fresh_;
+  std::size_t gathered_bytes_ = 0;  // of all proxies' requests
+  std::set<Node> touched_;
   Request request_;
 };
 

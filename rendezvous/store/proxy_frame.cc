@@ -15,7 +15,6 @@ static_assert(std::endian::native == std::endian::little);  // as the store's ow
 
 constexpr std::string_view kMagic{"dps\1", 4};
 constexpr std::size_t kFrameHeadBytes = 4 + 3 * 8;
-constexpr std::size_t kItemHeadBytes = 4 + 1 + 8;
 
 template <typename Integer>
 void append(Integer value, std::string* out) {
@@ -64,31 +63,41 @@ void append_item_head(const ItemHead& head, std::string* out) {
   append(head.size_bytes, out);
 }
 
+std::optional<ItemHead> read_item_head(std::string_view* bytes) {
+  if (bytes->size() < kItemHeadBytes) return std::nullopt;
+  ItemHead head;
+  head.connection = read_at<std::uint32_t>(*bytes, 0);
+  head.kind = read_at<ItemKind>(*bytes, 4);
+  head.size_bytes = read_at<std::uint64_t>(*bytes, 5);
+  if (head.kind != ItemKind::kData && head.kind != ItemKind::kClose) {
+    throw Error(ErrorCode::kProtocol,
+                concat("a store proxy's item has kind ", static_cast<int>(head.kind)));
+  }
+  bytes->remove_prefix(kItemHeadBytes);
+  return head;
+}
+
 void ItemReader::read(std::string_view bytes, const Part& part) {
-  auto& [head_bytes, head, missing, in_item] = place_;
   while (!bytes.empty()) {
-    if (!in_item) {
-      const std::size_t more = std::min(kItemHeadBytes - head_bytes.size(), bytes.size());
-      head_bytes += bytes.substr(0, more);
+    if (!in_item_) {
+      const std::size_t more = std::min(kItemHeadBytes - head_bytes_.size(), bytes.size());
+      head_bytes_ += bytes.substr(0, more);
       bytes.remove_prefix(more);
-      if (head_bytes.size() < kItemHeadBytes) return;
-      head.connection = read_at<std::uint32_t>(head_bytes, 0);
-      head.kind = read_at<ItemKind>(head_bytes, 4);
-      head.size_bytes = missing = read_at<std::uint64_t>(head_bytes, 5);
-      head_bytes.clear();
-      if (head.kind != ItemKind::kData && head.kind != ItemKind::kClose) {
-        throw Error(ErrorCode::kProtocol,
-                    concat("a store proxy's item has kind ", static_cast<int>(head.kind)));
-      }
-      in_item = true;
-      if (missing > 0) continue;
+      std::string_view whole = head_bytes_;
+      const auto head = read_item_head(&whole);
+      if (!head) return;
+      head_ = *head;
+      missing_ = head->size_bytes;
+      head_bytes_.clear();
+      in_item_ = true;
+      if (missing_ > 0) continue;
     }
     const std::string_view content =
-        bytes.substr(0, std::min<std::uint64_t>(missing, bytes.size()));
+        bytes.substr(0, std::min<std::uint64_t>(missing_, bytes.size()));
     bytes.remove_prefix(content.size());
-    missing -= content.size();
-    in_item = missing > 0;
-    part(head, content, !in_item);
+    missing_ -= content.size();
+    in_item_ = missing_ > 0;
+    part(head_, content, !in_item_);
   }
 }
 

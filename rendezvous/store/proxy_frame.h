@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace ddprun::store {
 
@@ -35,8 +35,12 @@ struct ItemHead {
   ItemKind kind = ItemKind::kData;
   std::uint64_t size_bytes = 0;
 };
+inline constexpr std::size_t kItemHeadBytes = 4 + 1 + 8;
 // Appends the head; the content is to follow.
 void append_item_head(const ItemHead& head, std::string* out);
+// Takes a head from the beginning of `bytes`; nullopt: not all of it is there. Throws
+// Error(kProtocol): an unknown kind.
+std::optional<ItemHead> read_item_head(std::string_view* bytes);
 
 // Cuts a stream's bytes into items, as they come.
 class ItemReader {
@@ -46,18 +50,11 @@ class ItemReader {
   using Part = std::function<void(const ItemHead& head, std::string_view content, bool is_last)>;
   void read(std::string_view bytes, const Part& part);
 
-  // Where it is within an item: for another reader, which goes on from there.
-  struct Place {
-    std::string head_bytes;  // of a head that is not complete
-    ItemHead head;
-    std::uint64_t missing = 0;  // bytes of head's content
-    bool in_item = false;
-  };
-  const Place& place() const { return place_; }
-  void go_to(Place place) { place_ = std::move(place); }
-
  private:
-  Place place_;
+  std::string head_bytes_;  // of a head that is not complete
+  ItemHead head_;
+  std::uint64_t missing_ = 0;  // bytes of head_'s content
+  bool in_item_ = false;
 };
 
 }  // namespace ddprun::store

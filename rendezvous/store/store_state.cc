@@ -44,7 +44,9 @@ std::size_t bytes_of(const std::vector<std::string>& keys) {
 
 }  // namespace
 
-const Outcome& StoreState::step(ConnectionId from, const Request& request) {
+const Outcome& StoreState::step(ConnectionId from, const Request& request,
+                                std::string_view growth_refusal) {
+  growth_refusal_ = growth_refusal;
   outcome_.replies.clear();
   outcome_.close_reason.clear();
   if (!offered_to_.empty()) offer_again(from, &request);
@@ -132,6 +134,10 @@ bool StoreState::exists(std::string_view key) const {
 bool StoreState::fits(std::size_t more_bytes, std::size_t more_entries) {
   const std::size_t used = total_bytes();
   const std::size_t more = more_bytes + more_entries * kEntryBytes;
+  if (more > 0 && !growth_refusal_.empty()) {
+    refuse(std::string(growth_refusal_));
+    return false;
+  }
   if (more == 0 || (used <= max_total_bytes_ && more <= max_total_bytes_ - used)) return true;
   refuse("the store is full: it holds " + std::to_string(used) + " bytes, the request adds " +
          std::to_string(more) + ", the limit is " + std::to_string(max_total_bytes_));
@@ -146,7 +152,7 @@ std::shared_ptr<std::string> StoreState::make_value(std::string_view bytes) {
 bool StoreState::fits_value(std::string_view key, std::size_t value_bytes) {
   const auto found = values_.find(key);
   if (found == values_.end()) return fits(key.size() + value_bytes, 1);
-  if (found->second.use_count() > 1) return fits(value_bytes, 0);  // a reply keeps the old one
+  if (is_held(found->second)) return fits(value_bytes, 0);  // a reply keeps the old one
   const std::size_t old_bytes = found->second->size();
   return value_bytes <= old_bytes || fits(value_bytes - old_bytes, 0);
 }
@@ -240,7 +246,7 @@ void StoreState::append(const Request& request) {
   }
   std::shared_ptr<std::string>& value = found->second;
   const bool is_shared = value.use_count() > 1;  // a reply has it
-  if (!fits((is_shared ? value->size() : 0) + request.value.size(), 0)) return;
+  if (!fits((is_held(value) ? value->size() : 0) + request.value.size(), 0)) return;
   if (is_shared) value = make_value(*value);
   value->append(request.value);
   live_value_bytes_ += request.value.size();
@@ -261,7 +267,7 @@ void StoreState::multi_set(const Request& request) {
 }
 
 void StoreState::list_keys(ConnectionId from) {
-  // In an order that does not depend on how the content came about (see each_request).
+  // In an order that does not depend on how the content came about (see load).
   std::vector<std::string_view> keys;
   keys.reserve(values_.size());
   for (const auto& [key, value] : values_) keys.push_back(key);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rendezvous/store/request.h"
+#include "rendezvous/store/snapshot_reader.h"
 
 namespace ddprun::store {
 
@@ -43,21 +44,26 @@ class StoreState {
   // `max_total_bytes`: keys, values (also those that only a reply still holds), waits and 128 bytes
   // for each of them. A request that would go beyond it changes nothing and closes its sender.
   explicit StoreState(std::size_t max_total_bytes) : max_total_bytes_(max_total_bytes) {}
+  // No limit but what step() is told.
+  StoreState() : max_total_bytes_(kNoLimit) {}
   StoreState(const StoreState&) = delete;
   StoreState& operator=(const StoreState&) = delete;
 
-  // Carries out one request. The reference is valid until the next call.
-  const Outcome& step(ConnectionId from, const Request& request);
+  // Carries out one request. The reference is valid until the next call. `growth_refusal`: not
+  // empty: a request that would add anything changes nothing and closes its sender, for this
+  // reason. Without a limit of its own the outcome depends on nothing else than the requests and
+  // this.
+  const Outcome& step(ConnectionId from, const Request& request,
+                      std::string_view growth_refusal = {});
 
   // Forgets the connection's waits. What it stored stays. The replies are for others: a queue's
   // element that had ended its WAIT and was not taken ends the next one's.
   const Outcome& disconnect(ConnectionId connection);
 
-  // Requests that make an empty StoreState into one like this, in their order; the replies to them
-  // were given already. Whose a write was is not known any more: kNobody.
-  using EachRequest = std::function<void(ConnectionId from, const Request& request)>;
-  void each_request(const EachRequest& each) const;
-  static constexpr ConnectionId kNobody = ~ConnectionId{0};
+  // Appends all that it holds, for load() of an empty one, which is then like this.
+  void save(std::string* out) const;
+  // Throws Error(kProtocol): the bytes make no sense.
+  void load(SnapshotReader& in);
 
   std::size_t num_keys() const { return values_.size(); }
   std::size_t num_waits() const { return num_waits_; }
@@ -105,6 +111,7 @@ class StoreState {
     ~CountedValue() { *live_bytes -= bytes.size(); }
   };
 
+  static constexpr std::size_t kNoLimit = ~std::size_t{0};
   static constexpr std::size_t kEntryBytes = 128;
   static constexpr std::size_t kMaxWaitsPerConnection = 1024;
   static constexpr std::size_t kCopiedValueBytes = 512;  // Up to this a reply holds a copy.
@@ -123,6 +130,13 @@ class StoreState {
 
   std::shared_ptr<std::string> make_value(std::string_view bytes);
   bool exists(std::string_view key) const;
+  static void save_waits(const WaitList& waits, std::string* out);
+  void load_waits(SnapshotReader& in, bool are_barriers);
+
+  // Where the limit counts what replies hold, a value that one has is another one's growth.
+  bool is_held(const std::shared_ptr<std::string>& value) const {
+    return max_total_bytes_ != kNoLimit && value.use_count() > 1;
+  }
   // False: refused, the cap would be passed.
   bool fits(std::size_t more_bytes, std::size_t more_entries);
   // Writes; `put` also ends the waits that this completes.
@@ -154,6 +168,7 @@ class StoreState {
   void refuse(std::string reason);
 
   const std::size_t max_total_bytes_;
+  std::string_view growth_refusal_;  // of the request that is carried out
 
   std::size_t live_value_bytes_ = 0;  // outlives the values below
   Outcome outcome_;

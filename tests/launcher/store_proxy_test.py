@@ -178,6 +178,27 @@ class OneHost(harness.Case):
         self.assertEqual(len(done.stderr.splitlines()), 1, done.text)
         self.assertIn("--store=direct with --token-file", done.stderr)
 
+    def test_limits_are_told_to_whom_they_hit(self):
+        _, endpoint = self.ddprund("--job-limits=keys=1")
+        done = self.ddprun(f"--rdzv-endpoint={endpoint}", "--store=proxy", sys.executable, "-c", CLIENT, "5")
+        self.assertEqual(done.returncode, 1, done.text)
+        self.assertIn("the store closed the connection", done.text)
+        self.assertIn("ADD: this job's stores in the rendezvous have 1 keys, the limit is 1 "
+                      "(ddprund --job-limits=keys=N)", done.stderr)
+        status = subprocess.run([os.path.join(harness.BIN, "ddprunctl"), "status", f"--rdzv-endpoint={endpoint}"], text=True,
+                                capture_output=True, timeout=20)
+        self.assertIn("of 10000000 keys", status.stdout, status.stderr)
+        _, endpoint = self.ddprund("--job-limits=requests=50")
+        began = time.monotonic()
+        done = self.ddprun(f"--rdzv-endpoint={endpoint}", "--store=proxy", sys.executable, "-c", CLIENT, "100")
+        self.assertEqual((done.returncode, done.stdout), (0, "begun\nsum 100\n"), done.text)
+        self.assertGreater(time.monotonic() - began, 0.9)  # 50 at once, 50 in the next second
+        for flag, what in (("--limits=nodes=3", "is not keys=N"), ("--job-limits=keys=many", "wants a number")):
+            done = subprocess.run([harness.DDPRUND, flag], text=True, capture_output=True, timeout=20)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn(what, done.stderr)
+
     def test_with_fixed_ranks(self):
         port = harness.free_port()
         for more in ([], [f"--token-file={self.token()}"]):

@@ -21,6 +21,16 @@ namespace {
 
 constexpr std::uint64_t kJob = 7, kRound = 3;
 
+const Clock::time_point kNow{std::chrono::hours(1)};
+
+ProxiedStores::Options options(std::function<void(ProxiedStores::ConnectionId, std::string)> send) {
+  ProxiedStores::Options made;
+  made.is_journalled = true;
+  made.send = std::move(send);
+  made.trouble = [](auto, const std::string& why) { FAIL(why); };
+  return made;
+}
+
 // A node's end, without sockets: adds, waits for a barrier, and keeps what it is told.
 class Node {
  public:
@@ -37,8 +47,7 @@ class Node {
     const auto bytes = in_.receive(frame.position, frame.bytes);
     REQUIRE(bytes);
     items_.read(*bytes, [&](const ItemHead& head, std::string_view content, bool) {
-      REQUIRE(head.kind == ItemKind::kData);
-      replies[head.connection] += content;
+      (head.kind == ItemKind::kData ? replies : refusals)[head.connection] += content;
     });
   }
   void reconnect() {
@@ -54,7 +63,7 @@ class Node {
   }
   bool all_heard() const { return out_.unacknowledged_bytes() == 0; }
 
-  std::map<std::uint32_t, std::string> replies;  // by connection
+  std::map<std::uint32_t, std::string> replies, refusals;  // by connection
 
  private:
   OutgoingBytes out_;
@@ -141,11 +150,11 @@ class World {
   static constexpr std::uint32_t kBarrierClient = 99;
 
   void begin() {
-    stores_ = std::make_unique<ProxiedStores>(true, [this](auto connection, std::string message) {
+    stores_ = std::make_unique<ProxiedStores>(options([this](auto connection, std::string message) {
       for (std::size_t i = 0; i < kNodes; ++i) {
         if (connections_[i] == connection) under_way_[i].push_back(std::move(message));
       }
-    });
+    }));
     stores_->restore(rows_, [](std::uint64_t, const std::string& why) { FAIL(why); });
     for (std::size_t i = 0; i < kNodes; ++i) cut(i);
   }
@@ -181,7 +190,8 @@ class World {
 
   void exchange(std::size_t node) {
     const membership::Seat seat{kJob, node, kRound, membership::StoreMode::kProxy};
-    stores_->received(connections_[node], seat, nodes_[node].next_frame());
+    stores_->received(connections_[node], seat, nodes_[node].next_frame(), kNow);
+    while (stores_->next_turn()) stores_->go_on(kNow);
     auto changes = stores_->take_changes();
     for (const auto& change : changes)
       num_snapshots += change.key.ends_with("base/00000000000000000000");
@@ -249,7 +259,7 @@ TEST_CASE("ProxiedStores: ends of connections and of the process lose and repeat
 
 TEST_CASE("ProxiedStores: rows of a job that is over are erased; missing ones are named") {
   std::vector<std::string> said;
-  ProxiedStores stores(true, [&](auto, std::string message) { said.push_back(message); });
+  ProxiedStores stores(options([&](auto, std::string message) { said.push_back(message); }));
   Node node;
   const membership::Seat seat{kJob, 0, kRound, membership::StoreMode::kProxy};
   journal::Rows rows;
@@ -261,7 +271,7 @@ TEST_CASE("ProxiedStores: rows of a job that is over are erased; missing ones ar
     stores.release(stores.take_marks());
   };
   for (int i = 0; i < 3; ++i) {
-    stores.received(1, seat, node.next_frame());
+    stores.received(1, seat, node.next_frame(), kNow);
     CHECK(said.empty());  // not before it is kept
     keep();
     REQUIRE(said.size() == 1);
@@ -274,7 +284,7 @@ TEST_CASE("ProxiedStores: rows of a job that is over are erased; missing ones ar
   journal::Rows torn = rows;
   torn.erase(torn.begin());
   std::string why;
-  ProxiedStores later(true, [](auto, const std::string&) {});
+  ProxiedStores later(options([](auto, const std::string&) {}));
   later.restore(torn, [&](std::uint64_t job, const std::string& text) {
     CHECK(job == kJob);
     why = text;
@@ -282,7 +292,175 @@ TEST_CASE("ProxiedStores: rows of a job that is over are erased; missing ones ar
   CHECK(why == "rows of its store are missing");
   CHECK(later.take_changes().size() == 1);
 
-  stores.keep_only([](std::uint64_t) { return false; });
+  // Workers may still be stopping: their store is there, and no row of it any more.
+  CHECK(stores.keep_only([](std::uint64_t) { return false; }) ==
+        std::vector<ProxiedStores::ConnectionId>{1});
   keep();
   CHECK(rows.empty());
+  node.ask(1, add_one("/k"));
+  stores.received(1, std::nullopt, node.next_frame(), kNow);
+  keep();
+  CHECK(rows.empty());
+  REQUIRE(said.size() == 1);
+  node.hear(said.back());
+  CHECK(node.replies[1].size() == 4 * 8);
+}
+
+TEST_CASE("ProxiedStores: the next round ends the one before it, its rows and its connections") {
+  std::vector<std::string> said;
+  ProxiedStores stores(options([&](auto, std::string message) { said.push_back(message); }));
+  journal::Rows rows;
+  const auto keep = [&] {
+    for (const auto& change : stores.take_changes()) {
+      if (change.content) rows[change.key] = *change.content;
+      if (!change.content) rows.erase(change.key);
+    }
+    stores.release(stores.take_marks());
+  };
+  std::array<Node, 2> nodes;
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    nodes[i].ask(1, add_one("/k"));
+    const membership::Seat seat{kJob, i, kRound, membership::StoreMode::kProxy};
+    stores.received(i, seat, nodes[i].next_frame(), kNow);
+    keep();
+    nodes[i].hear(said.back());
+    nodes[i].ask(1, add_one("/k"));
+    stores.received(i, seat, nodes[i].next_frame(), kNow);
+    keep();
+  }
+  CHECK(rows.size() == 2);
+  CHECK(stores.usage().stores == 1);
+  CHECK(stores.usage().keys == 1);
+  CHECK(stores.usage().connections == 2);
+  Node next;
+  std::string frame = next.next_frame();
+  const std::uint64_t round = kRound + 1;
+  std::memcpy(frame.data() + 4, &round, sizeof round);
+  stores.received(0, membership::Seat{kJob, 0, round, membership::StoreMode::kProxy}, frame, kNow);
+  keep();
+  CHECK(rows.empty());
+  CHECK(stores.usage().keys == 0);
+  // A node that is still in the round before.
+  nodes[1].ask(1, add_one("/k"));
+  stores.received(1, membership::Seat{kJob, 1, round, membership::StoreMode::kProxy},
+                  nodes[1].next_frame(), kNow);
+  keep();
+  CHECK(rows.empty());
+}
+
+TEST_CASE("ProxiedStores: who asks for too much a second waits, and all is answered") {
+  std::vector<std::string> said;
+  auto slow = options([&](auto, std::string message) { said.push_back(message); });
+  slow.of_job.requests = 100;
+  ProxiedStores stores(slow);
+  const membership::Seat seat{kJob, 0, kRound, membership::StoreMode::kProxy};
+  Node node;
+  stores.received(1, seat, node.next_frame(), kNow);
+  stores.release(stores.take_marks());
+  node.hear(said.back());
+  for (int i = 0; i < 250; ++i) node.ask(1, add_one("/k"));
+  Clock::time_point now = kNow;
+  stores.received(1, seat, node.next_frame(), now);
+  const auto hear_all = [&] {
+    said.clear();
+    stores.release(stores.take_marks());
+    for (const std::string& message : said) node.hear(message);
+    return node.replies[1].size() / 8;
+  };
+  CHECK(hear_all() == 100);
+  int num_turns = 0;
+  for (; stores.next_turn(); ++num_turns) {
+    REQUIRE(num_turns < 1000);
+    REQUIRE(*stores.next_turn() >= now);
+    now = *stores.next_turn();
+    stores.go_on(now);
+  }
+  CHECK(hear_all() == 250);
+  CHECK(now - kNow >= std::chrono::milliseconds(1'490));
+  CHECK(now - kNow < std::chrono::milliseconds(1'600));
+}
+
+TEST_CASE("ProxiedStores: what one job's stores have, and all jobs', is limited, for good") {
+  journal::Rows rows;
+  std::vector<std::string> said;
+  auto small = options([&](auto, std::string message) { said.push_back(message); });
+  small.of_job.keys = 3;
+  small.in_all.connections = 2;
+  auto stores = std::make_unique<ProxiedStores>(small);
+  const membership::Seat seat{kJob, 0, kRound, membership::StoreMode::kProxy};
+  Node node;
+  const auto exchange = [&] {
+    said.clear();
+    stores->received(1, seat, node.next_frame(), kNow);
+    while (stores->next_turn()) stores->go_on(kNow);
+    for (const auto& change : stores->take_changes()) rows[change.key] = *change.content;
+    stores->release(stores->take_marks());
+    for (const std::string& message : said) node.hear(message);
+  };
+  exchange();
+  for (const char* key : {"/a", "/b", "/c"}) node.ask(1, add_one(key));
+  node.ask(2, add_one("/c"));
+  exchange();
+  node.ask(3, add_one("/c"));  // a third connection
+  exchange();
+  CHECK(node.refusals[3] ==
+        "all jobs' stores in the rendezvous have 2 connections, the limit is 2 (ddprund "
+        "--limits=connections=N)");
+  node.ask(2, add_one("/c"));
+  node.ask(1, add_one("/d"));
+  node.ask(1, add_one("/c"));
+  exchange();
+  CHECK(node.refusals[1] ==
+        "ADD: this job's stores in the rendezvous have 3 keys, the limit is 3 (ddprund "
+        "--job-limits=keys=N)");
+  CHECK(node.replies[1].size() == 3 * 8);
+  CHECK(node.replies[2].size() == 2 * 8);
+
+  // A ddprund with other limits makes the same of it.
+  stores = std::make_unique<ProxiedStores>(
+      options([&](auto, std::string message) { said.push_back(message); }));
+  stores->restore(rows, [](auto, const std::string& why) { FAIL(why); });
+  CHECK(stores->usage().keys == 3);
+  CHECK(stores->usage().connections == 1);
+  node.reconnect();
+  exchange();
+  node.ask(2, add_one("/c"));
+  exchange();
+  std::int64_t sum = 0;
+  REQUIRE(node.replies[2].size() == 3 * 8);
+  std::memcpy(&sum, node.replies[2].data() + 16, 8);
+  CHECK(sum == 4);
+}
+
+TEST_CASE("ProxiedStores: a node that has replies which the journal lost is told so") {
+  std::vector<std::string> said, troubles;
+  ProxiedStores before(options([&](auto, std::string message) { said.push_back(message); }));
+  const membership::Seat seat{kJob, 0, kRound, membership::StoreMode::kProxy};
+  Node node;
+  for (int i = 0; i < 2; ++i) {
+    before.received(1, seat, node.next_frame(), kNow);
+    before.release(before.take_marks());
+    node.hear(said.back());
+    if (i == 0) node.ask(1, add_one("/k"));
+  }
+  auto named = options([&](auto, std::string message) { said.push_back(message); });
+  named.trouble = [&](auto, std::string why) { troubles.push_back(why); };
+  ProxiedStores after(named);  // nothing of it was kept
+  after.received(1, seat, node.next_frame(), kNow);
+  REQUIRE(troubles.size() == 1);
+  CHECK(troubles[0] == "a store proxy has replies that are not known here");
+}
+
+TEST_CASE("store limits: names and units") {
+  StoreLimits limits;
+  CHECK(set_limits("keys=5k,bytes=2GiB", limits).empty());
+  CHECK(set_limits("requests=10,connections=3M", limits).empty());
+  CHECK(limits.keys == 5'000);
+  CHECK(limits.bytes == std::uint64_t{2} << 30);
+  CHECK(limits.requests == 10);
+  CHECK(limits.connections == 3'000'000);
+  for (const char* bad : {"", "keys", "keys=", "keys=x", "keys=1T", "keys=-1", "nodes=3", "keys=1,",
+                          "bytes=99999999999GiB"}) {
+    CHECK_FALSE(set_limits(bad, limits).empty());
+  }
 }

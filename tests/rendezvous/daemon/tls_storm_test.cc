@@ -33,9 +33,16 @@ struct Certificates {
     write_secret_file(files.key = directory.path("key"), server.key);
   }
   security::TlsContext server() const {
-    return security::make_server_context({.cert = files.cert, .key = files.key});
+    security::TlsFiles own;
+    own.cert = files.cert;
+    own.key = files.key;
+    return security::make_server_context(own);
   }
-  security::TlsContext client() const { return security::make_client_context({.ca = files.ca}); }
+  security::TlsContext client() const {
+    security::TlsFiles trusted;
+    trusted.ca = files.ca;
+    return security::make_client_context(trusted);
+  }
 
   test::TempDirectory directory;
   security::TlsFiles files;

@@ -69,6 +69,9 @@ class ProxiedServer {
   std::size_t num_keys() {
     return on_io_thread([this] { return store_.num_keys(); });
   }
+  std::size_t num_waits() {
+    return on_io_thread([this] { return store_.num_waits(); });
+  }
   int num_cuts() {
     return on_io_thread([this] { return num_cuts_; });
   }
@@ -97,8 +100,9 @@ class ProxiedServer {
 
   void to_store(int proxy, const std::string& message) {
     const auto number = static_cast<std::size_t>(proxy);
-    carry(number, [this, proxy, message] {
-      store_.receive(static_cast<ProxiedStore::Node>(proxy), decode_frame(message));
+    carry(number, [this, number, message] {
+      store_.receive(number, decode_frame(message));
+      while (store_.is_ready(number)) store_.run(number, 7, {});
       answer();
     });
   }
@@ -134,7 +138,7 @@ class ProxiedServer {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
       io_.get_executor()};
   const RequestLimits limits_;
-  ProxiedStore store_{1, limits_, std::size_t{4} << 30};
+  ProxiedStore store_{1, limits_};
   std::vector<std::unique_ptr<Link>> links_;
   int num_cuts_ = 0;
   std::thread thread_;

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// What nodes say that is wrong or too much harms nobody else, also after it was read from a
+// journal.
+#include "rendezvous/store/proxied_store.h"
+
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::store;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr std::uint64_t kRound = 4;
+
+std::string encoded(Opcode opcode, std::string_view key, std::string_view value = {},
+                    std::int64_t number = 1) {
+  Request request;
+  request.opcode = opcode;
+  request.key = key;
+  request.value = value;
+  request.number = number;
+  std::string bytes;
+  encode_request(request, &bytes);
+  return bytes;
+}
+
+std::string item(std::uint32_t connection, std::string_view content,
+                 ItemKind kind = ItemKind::kData) {
+  std::string bytes;
+  append_item_head({connection, kind, content.size()}, &bytes);
+  return bytes.append(content);
+}
+
+// Keeps what took effect, and makes the store anew of it.
+class Kept {
+ public:
+  Kept() { store_.emplace(kRound, limits_); }
+
+  ProxiedStore& store() { return *store_; }
+
+  std::string say(ProxiedStore::Node node, std::string_view bytes,
+                  const ProxiedStore::Refusals& refusals = {}) {
+    for (std::size_t at = 0; at < bytes.size(); at += kMaxFrameBytes) {
+      const std::string_view part = bytes.substr(at, kMaxFrameBytes);
+      store_->receive(node, {kRound, taken_[node] + waiting_[node].size(), heard_[node], part});
+      waiting_[node] += part;
+      if (std::string trouble = run(node, refusals); !trouble.empty()) return trouble;
+    }
+    return {};
+  }
+  std::string run(ProxiedStore::Node node, const ProxiedStore::Refusals& refusals = {}) {
+    while (store_->is_ready(node)) {
+      turns_.push_back(store_->run(node, 3, refusals));
+      const std::size_t size = turns_.back().bytes.size();
+      taken_[node] += size;
+      waiting_[node].erase(0, size);
+      if (!turns_.back().trouble.empty()) return turns_.back().trouble;
+    }
+    return {};
+  }
+
+  // What the node is told; it has all of it then.
+  std::string hear(ProxiedStore::Node node) {
+    store_->release(store_->take_marks());
+    std::string told;
+    while (const auto message = store_->next_frame(node)) {
+      const ProxyFrame frame = decode_frame(*message);
+      told += frame.bytes;
+      heard_[node] += frame.bytes.size();
+      store_->receive(node, {kRound, 0, heard_[node], {}});
+    }
+    return told;
+  }
+
+  void restart(bool from_snapshot = false) {
+    const std::string snapshot = store_->snapshot();
+    store_.emplace(kRound, limits_);
+    if (from_snapshot) {
+      store_->restore(snapshot);
+      turns_.clear();
+    } else {
+      for (const auto& turn : turns_) store_->replay(turn);
+    }
+    store_->restored();
+    for (const auto& [node, position] : taken_) {
+      store_->reconnected(node);
+      const std::string again = std::exchange(waiting_[node], {});
+      say(node, again);
+    }
+  }
+
+ private:
+  const RequestLimits limits_;
+  std::optional<ProxiedStore> store_;
+  std::vector<ProxiedStore::Turn> turns_;
+  std::map<ProxiedStore::Node, std::uint64_t> taken_, heard_;
+  std::map<ProxiedStore::Node, std::string> waiting_;  // said, and has not taken effect
+};
+
+const std::string kAdd = encoded(Opcode::kAdd, "/k");
+
+}  // namespace
+
+TEST_CASE("ProxiedStore: nonsense of one node is that node's alone, before and after a restart") {
+  const std::string cut = encoded(Opcode::kSet, std::string(8000, 'k'), "value").substr(0, 8009);
+  const auto [what, why] = GENERATE_COPY(table<std::string, std::string>(
+      {{item(1, cut), "a part of a request"},
+       {item(1, kAdd + cut), "a part of a request"},
+       {item(1, std::string(20, '\xff')), "no request"},
+       {item(1, encoded(Opcode::kGet, std::string(9000, 'k'))), "no request"},
+       {item(1, "bye", ItemKind::kClose), "why a connection ends"},
+       {item(1, "?", static_cast<ItemKind>(7)), "kind 7"}}));
+  Kept kept;
+  CHECK_THAT(kept.say(1, what), Contains(why));
+  CHECK(kept.say(2, item(1, kAdd)).empty());
+  CHECK_FALSE(kept.hear(2).empty());
+  kept.restart(GENERATE(false, true));
+  CHECK(kept.say(2, item(1, kAdd + kAdd)).empty());
+  CHECK(kept.hear(2).size() == 2 * (kItemHeadBytes + 8));
+}
+
+TEST_CASE("ProxiedStore: requests come in pieces of any size") {
+  const std::string request = encoded(Opcode::kSet, "/large", std::string(100'000, 'x'));
+  const std::string bytes = item(1, request + kAdd) + item(2, kAdd) + item(1, {}, ItemKind::kClose);
+  for (std::size_t piece = 1; piece < bytes.size(); piece = piece * 5 / 2 + 1) {
+    CAPTURE(piece);
+    Kept kept;
+    for (std::size_t at = 0; at < bytes.size(); at += piece) {
+      if (at / piece % 50 == 49) kept.restart(at % 2 == 0);
+      REQUIRE(kept.say(1, std::string_view(bytes).substr(at, piece)).empty());
+    }
+    CHECK(kept.store().num_keys() == 2);
+    CHECK(kept.store().num_clients() == 1);
+    CHECK(kept.hear(1).size() == 2 * (kItemHeadBytes + 8));
+  }
+}
+
+TEST_CASE("ProxiedStore: a value that grew beyond what one request may carry is kept") {
+  Kept kept;
+  const std::string append =
+      item(1, encoded(Opcode::kAppend, "/k", std::string(std::size_t{40} << 20, 'x')));
+  for (int i = 0; i < 2; ++i) REQUIRE(kept.say(1, append).empty());
+  kept.restart(true);
+  CHECK(kept.store().num_keys() == 1);
+  CHECK(kept.store().total_bytes() > std::size_t{80} << 20);
+}
+
+TEST_CASE("ProxiedStore: requests of a node that takes no replies wait, and nobody else's do") {
+  Kept kept;
+  REQUIRE(kept.say(1, item(1, encoded(Opcode::kSet, "/k", std::string(1 << 20, 'x')))).empty());
+  std::string gets;
+  for (int i = 0; i < 10'000; ++i) gets += encoded(Opcode::kGet, "/k");
+  REQUIRE(kept.say(1, item(1, gets)).empty());
+  CHECK_FALSE(kept.store().is_ready(1));
+  CHECK(kept.say(2, item(1, encoded(Opcode::kAdd, "/n"))).empty());
+  CHECK_FALSE(kept.hear(2).empty());
+  kept.restart(GENERATE(false, true));
+  // What had not taken effect is said again, and more than the window is nobody's to say.
+  std::size_t told = 0;
+  for (int i = 0; i < 5; ++i) told += kept.hear(1).size();
+  CHECK(told > std::size_t{4} << 20);
+  CHECK(told < std::size_t{7} << 20);
+}
+
+TEST_CASE("ProxiedStore: who says more than its window, or has what was never said, is named") {
+  Kept kept;
+  REQUIRE(kept.say(1, item(1, encoded(Opcode::kSet, "/k", std::string(5 << 20, 'x')))).empty());
+  REQUIRE(kept.say(1, item(1, encoded(Opcode::kGet, "/k"))).empty());
+  std::string adds;
+  while (adds.size() < OutgoingBytes::kWindowBytes) adds += kAdd;
+  CHECK_THROWS_WITH(kept.say(1, item(1, adds + adds)),
+                    Contains("does not wait for acknowledgements"));
+  CHECK_THROWS_WITH(kept.store().receive(2, {kRound, 0, 1, {}}),
+                    Contains("replies that are not known here"));
+  CHECK_THROWS_WITH(kept.store().receive(3, {kRound, 1, 0, {}}),
+                    Contains("requests of a store proxy are not known here"));
+}
+
+TEST_CASE("ProxiedStore: replies that others caused since don't hide that a node's are lost") {
+  const RequestLimits limits;
+  Request wait;
+  wait.opcode = Opcode::kWait;
+  wait.keys = {"/x"};
+  std::string waits;
+  encode_request(wait, &waits);
+  ProxiedStore before(kRound, limits);
+  before.receive(1, {kRound, 0, 0, item(1, waits + waits + waits)});
+  const auto kept = before.run(1, 3, {});
+  const std::uint64_t said = kept.bytes.size();
+  before.receive(1, {kRound, said, 0, item(2, kAdd)});
+  before.run(1, 1, {});  // its row is lost, its reply is not
+
+  ProxiedStore after(kRound, limits);
+  after.replay(kept);
+  after.restored();
+  after.receive(2, {kRound, 0, 0, item(1, encoded(Opcode::kSet, "/x"))});
+  after.run(2, 1, {});
+  CHECK_THROWS_WITH(after.receive(1, {kRound, said, kItemHeadBytes + 8, {}}),
+                    Contains("replies that are not known here"));
+}
+
+TEST_CASE("ProxiedStore: where nothing may grow a large request is not gathered") {
+  Kept kept;
+  const ProxiedStore::Refusals full{"full", ""};
+  const std::string set = item(1, encoded(Opcode::kSet, "/k", std::string(3 << 20, 'x')));
+  REQUIRE(kept.say(1, set + item(2, encoded(Opcode::kGet, "/k")), full).empty());
+  CHECK(kept.store().total_bytes() == 0);
+  kept.restart();
+  CHECK(kept.store().total_bytes() == 0);
+  CHECK_THAT(kept.hear(1), Contains("full"));
+}
