@@ -111,7 +111,7 @@ void VirtualRendezvous::perform(const membership::Action& todo) {
   } else if (const auto* close = std::get_if<action::Close>(&todo)) {
     if (open_.erase(close->connection) == 0) return;
     network_.close_at_rendezvous(close->connection, options_.now());
-    waiting_.push_back(event::Closed{close->connection});
+    waiting_.emplace_back(event::Closed{close->connection});
   } else if (const auto* started = std::get_if<action::RoundStarted>(&todo)) {
     round_ = started->round;
     chronicle_.note(options_.now(), -1, "the rendezvous starts a round", round_);
