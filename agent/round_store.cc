@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/socket.h"
+#include "rendezvous/store_server/peer_user.h"
 
 namespace ddprun::agent {
 namespace {
@@ -36,6 +37,17 @@ RoundStore::~RoundStore() = default;
 
 std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
   listener_.reset();
+  if (send_ && !next_proxy_) {
+    if (!store::peer_users_are_known()) {
+      throw Error(ErrorCode::kUnavailable,
+                  "the kernel does not say whose a connection is (sock_diag(7)), so the workers' "
+                  "store could not be kept from other users here: give --store=direct");
+    }
+    store::StoreServerOptions options;
+    options.name = "the store's proxy";
+    options.only_user = ::geteuid();
+    next_proxy_ = std::make_unique<store::StoreProxy>(io_, std::move(options), send_);
+  }
   if (!next_server_ && !send_) {
     store::StoreServerOptions options;
     options.name = "the round's store";
@@ -55,20 +67,15 @@ std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
 }
 
 void RoundStore::serve(std::uint64_t round) {
-  if (send_) return serve_proxy(round);
+  round_ = round;
+  if (send_) {
+    proxy_ = std::move(next_proxy_);
+    proxy_->serve(round, std::move(listener_));
+    if (is_linked_) proxy_->linked();
+    return;
+  }
   server_ = std::move(next_server_);
   server_->listen(std::move(listener_));
-  round_ = round;
-}
-
-void RoundStore::serve_proxy(std::uint64_t round) {
-  store::StoreServerOptions options;
-  options.name = "the store's proxy";
-  options.only_user = ::geteuid();
-  proxy_ = std::make_unique<store::StoreProxy>(io_, std::move(options), round, send_);
-  proxy_->listen(std::move(listener_));
-  if (is_linked_) proxy_->linked();
-  round_ = round;
 }
 
 void RoundStore::linked() {

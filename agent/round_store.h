@@ -48,14 +48,13 @@ class RoundStore {
   void close(std::uint64_t round);
 
  private:
-  void serve_proxy(std::uint64_t round);
-
   boost::asio::io_context& io_;
   UniqueFd listener_;        // for the next round
   UniqueFd fixed_listener_;  // kept while a port was asked for by number
   std::uint16_t fixed_port_ = 0;
   const std::function<void(std::string)> send_;  // empty: the store is here
   std::unique_ptr<store::StoreProxy> proxy_;     // of round_
+  std::unique_ptr<store::StoreProxy> next_proxy_;
   bool is_linked_ = false;
   std::unique_ptr<store::StoreServer> server_;
   std::unique_ptr<store::StoreServer> next_server_;  // empty, for listener_

@@ -7,9 +7,12 @@
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstring>
 
+#include "common/error.h"
+#include "common/socket.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::store {
@@ -87,6 +90,23 @@ std::optional<uid_t> peer_user(int fd) {
     return std::nullopt;
   }
   return ask(*ends, is_v4(ends->peers));
+}
+
+bool peer_users_are_known() {
+  static const bool kAreKnown = [] {
+    try {
+      const UniqueFd listener = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
+      const SocketAddress address = local_address(listener.get());
+      const UniqueFd here(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const auto* to = reinterpret_cast<const sockaddr*>(&address.storage);
+      if (!here || ::connect(here.get(), to, address.length) != 0) return false;
+      const UniqueFd there(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      return there && peer_user(there.get()) == ::geteuid();
+    } catch (const Error&) {
+      return false;
+    }
+  }();
+  return kAreKnown;
 }
 
 }  // namespace ddprun::store

@@ -12,4 +12,7 @@ namespace ddprun::store {
 // nullopt: the peer is on another machine or has gone, or the kernel doesn't say.
 std::optional<uid_t> peer_user(int fd);
 
+// The kernel answers that here; it was asked once, about a connection of this process' own.
+bool peer_users_are_known();
+
 }  // namespace ddprun::store

@@ -13,11 +13,16 @@ namespace ddprun::store {
 
 class StoreProxy::Impl final : public Backend, public std::enable_shared_from_this<Impl> {
  public:
-  Impl(boost::asio::io_context& io, StoreServerOptions options, std::uint64_t round,
+  Impl(boost::asio::io_context& io, StoreServerOptions options,
        std::function<void(std::string)> send)
-      : io_(io), round_(round), send_(std::move(send)), server_(io, std::move(options), *this) {}
+      : io_(io), send_(std::move(send)), server_(io, std::move(options), *this) {}
 
   StoreServer& server() { return server_; }
+
+  void serve(std::uint64_t round, UniqueFd listener) {
+    round_ = round;
+    server_.listen(std::move(listener));
+  }
 
   void linked() {
     linked_ = true;
@@ -108,7 +113,7 @@ class StoreProxy::Impl final : public Backend, public std::enable_shared_from_th
   }
 
   boost::asio::io_context& io_;
-  const std::uint64_t round_;
+  std::uint64_t round_ = 0;
   const std::function<void(std::string)> send_;
   const Outcome nothing_;
   OutgoingBytes out_;
@@ -125,12 +130,15 @@ class StoreProxy::Impl final : public Backend, public std::enable_shared_from_th
   StoreServer server_;  // last: its end calls disconnect()
 };
 
-StoreProxy::StoreProxy(boost::asio::io_context& io, StoreServerOptions options, std::uint64_t round,
+StoreProxy::StoreProxy(boost::asio::io_context& io, StoreServerOptions options,
                        std::function<void(std::string)> send)
-    : impl_(std::make_shared<Impl>(io, std::move(options), round, std::move(send))) {}
+    : impl_(std::make_shared<Impl>(io, std::move(options), std::move(send))) {}
 
 StoreProxy::~StoreProxy() = default;
-void StoreProxy::listen(UniqueFd listener) { impl_->server().listen(std::move(listener)); }
+void StoreProxy::serve(std::uint64_t round, UniqueFd listener) {
+  impl_->serve(round, std::move(listener));
+}
+StoreServerStats StoreProxy::stats() const { return impl_->server().stats(); }
 void StoreProxy::when_unused(std::function<void()> unused) {
   impl_->server().when_unused(std::move(unused));
 }

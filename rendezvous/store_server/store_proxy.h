@@ -20,15 +20,18 @@ class StoreProxy {
  public:
   // `send` takes one message for the rendezvous; it is called while there is a connection to it,
   // never from inside a call of this class. Not linked yet.
-  StoreProxy(boost::asio::io_context& io, StoreServerOptions options, std::uint64_t round,
+  StoreProxy(boost::asio::io_context& io, StoreServerOptions options,
              std::function<void(std::string message)> send);
   ~StoreProxy();
   StoreProxy(const StoreProxy&) = delete;
   StoreProxy& operator=(const StoreProxy&) = delete;
 
+  // Serves `round` on `listener`. Once.
+  void serve(std::uint64_t round, UniqueFd listener);
+
   // As StoreServer's.
-  void listen(UniqueFd listener);
   void when_unused(std::function<void()> unused);
+  StoreServerStats stats() const;
 
   // The rendezvous knows this node on a new connection: what it has not acknowledged goes again.
   void linked();

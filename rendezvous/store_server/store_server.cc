@@ -222,13 +222,15 @@ void StoreServer::Impl::adopt(UniqueFd connection) {
   add_connection(std::move(connection), peer);
 }
 
-bool StoreServer::Impl::is_welcome(int fd) const {
+bool StoreServer::Impl::is_welcome(int fd) {
   if (!options_.only_user) return true;
   const auto user = peer_user(fd);
   if (user == options_.only_user) return true;
-  log_warning(options_.name, ": refused a connection of ",
-              user ? concat("user ", *user) : std::string("a user that the kernel does not name"),
-              ": it is for user ", *options_.only_user, " alone");
+  // Nobody's: it has gone already.
+  if (user && refused_users_.insert(*user).second) {
+    log_warning(options_.name, ": refused a connection of user ", *user, ": it is for user ",
+                *options_.only_user, " alone (said once)");
+  }
   return false;
 }
 
@@ -495,6 +497,11 @@ void StoreServer::Impl::sweep() {
     Connection* connection = find(oldest.fd, oldest.generation);
     const bool waits = connection && !connection->parser().validated();
     if (waits && now - oldest.since < options_.handshake_timeout) break;
+    if (waits && connection->held) {  // it is we who don't read
+      handshakes_.push_back({oldest.fd, oldest.generation, now});
+      handshakes_.pop_front();
+      continue;
+    }
     if (waits) {
       close_later(*connection,
                   concat("no handshake in ", options_.handshake_timeout.count(), " ms"));

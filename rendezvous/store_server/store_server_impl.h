@@ -11,6 +11,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   void on_writable(Connection& connection);
 
   // ---- connections ----
-  bool is_welcome(int fd) const;
+  bool is_welcome(int fd);
   void add_connection(UniqueFd fd, const SocketAddress& peer);
   Connection* find(int fd, std::uint32_t generation) const;
   // Closes at the end of the event. An empty reason: nothing to say.
@@ -101,6 +102,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   std::size_t buffered_bytes_ = 0;
   std::uint64_t num_requests_ = 0;
   std::uint32_t next_generation_ = 1;
+  std::set<uid_t> refused_users_;  // were named in the log
   bool accepting_ = true;
   bool said_out_of_descriptors_ = false;
   bool sweeping_ = false;

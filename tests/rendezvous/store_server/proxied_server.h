@@ -43,8 +43,8 @@ class ProxiedServer {
       Link& link = *links_.emplace_back(std::make_unique<Link>());
       link.endpoint = {"127.0.0.1", local_address(listener.get()).port()};
       link.proxy = std::make_unique<StoreProxy>(
-          io_, options_.server, 1, [this, i](std::string message) { to_store(i, message); });
-      link.proxy->listen(std::move(listener));
+          io_, options_.server, [this, i](std::string message) { to_store(i, message); });
+      link.proxy->serve(1, std::move(listener));
       link.proxy->linked();
     }
     thread_ = std::thread([this] { io_.run(); });
@@ -68,6 +68,10 @@ class ProxiedServer {
 
   std::size_t num_keys() {
     return on_io_thread([this] { return store_.num_keys(); });
+  }
+  // Of clients, that a proxy has taken.
+  std::uint64_t num_requests(std::size_t proxy = 0) {
+    return on_io_thread([&] { return links_[proxy]->proxy->stats().num_requests; });
   }
   std::size_t num_waits() {
     return on_io_thread([this] { return store_.num_waits(); });

@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "rendezvous/store/tcp_store.h"
+#include "rendezvous/store_server/peer_user.h"
 #include "tests/rendezvous/store_server/proxied_server.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -76,23 +77,25 @@ TEST_CASE("StoreProxy: a blocked WAIT goes on over a new connection", "[net]") {
   TcpStore waiter(server.endpoint(0), thirty_seconds()),
       setter(server.endpoint(1), thirty_seconds());
   std::thread waits([&] { waiter.wait({"key"}); });
-  setter.ping();
+  while (server.num_waits() == 0) std::this_thread::yield();
   server.cut(0);
   setter.set("key", "here");
   setter.ping();
   CHECK(server.num_keys() == 1);
+  CHECK(server.num_waits() == 0);
   server.mend(0);
   waits.join();
 }
 
-TEST_CASE("StoreProxy: while the connection is away requests wait, and a wait's time-out holds",
-          "[net]") {
+TEST_CASE("StoreProxy: while the connection is away requests wait", "[net]") {
   ProxiedServer server;
   TcpStore store(server.endpoint(), thirty_seconds());
   store.set("k", "v");
   store.ping();
   server.cut();
+  const std::uint64_t before = server.num_requests();
   std::thread late([&] { CHECK(store.get("k") == "v"); });
+  while (server.num_requests() == before) std::this_thread::yield();
   server.mend();
   late.join();
 }
@@ -156,5 +159,6 @@ TEST_CASE("StoreProxy: processes of other users are refused", "[net][proc]") {
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
   CHECK(!log.await("refused a connection of user 65534").empty());
+  CHECK(peer_users_are_known());
   CHECK(own.get("secret") == "x");
 }
