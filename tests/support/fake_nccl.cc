@@ -26,11 +26,7 @@ FakeNccl::Entry::Entry(FakeNccl& fake, Comm comm, const char* function) : fake_(
   rank_->busy = true;
   result_ = fake_.take_fault(rank_->rank, function);
   if (result_ != Result::kSuccess) return;
-  if (fake_.hangs_.erase({rank_->rank, function}) > 0) {
-    const int num_releases = fake_.num_hang_releases_;
-    fake_.changed_.wait(lock,
-                        [&] { return rank_->aborted || fake_.num_hang_releases_ != num_releases; });
-  } else {
+  if (!fake_.hang_if_told(lock, rank_->rank, function, rank_.get())) {
     // Room for a second thread to walk in, were it let.
     lock.unlock();
     for (int i = 0; i < 20; ++i) std::this_thread::yield();
@@ -77,6 +73,11 @@ void FakeNccl::inject_async_error(int rank, Result error) {
 void FakeNccl::hang_next(int rank, const std::string& function) {
   Lock lock(mutex_);
   hangs_[{rank, function}] = true;
+}
+
+void FakeNccl::hang_next_for_good(int rank, const std::string& function) {
+  Lock lock(mutex_);
+  hangs_[{rank, function}] = false;
 }
 
 void FakeNccl::release_hangs() {
@@ -149,12 +150,35 @@ int FakeNccl::num_running(int rank) const {
   return count;
 }
 
+bool FakeNccl::is_finalizing(int rank) const {
+  Lock lock(mutex_);
+  for (const auto& [comm, one] : comms_) {
+    if (one->rank == rank && one->finalizing) return true;
+  }
+  return false;
+}
+
 Result FakeNccl::take_fault(int rank, const std::string& function) {
   const auto found = faults_.find({rank, function});
   if (found == faults_.end()) return Result::kSuccess;
   const Result result = found->second;
   faults_.erase(found);
   return result;
+}
+
+bool FakeNccl::hang_if_told(Lock& lock, int number, const std::string& function, Rank* rank) {
+  const auto found = hangs_.find({number, function});
+  if (found == hangs_.end()) return false;
+  const bool abort_frees = found->second;
+  hangs_.erase(found);
+  const int num_releases = num_hang_releases_;
+  if (rank != nullptr) rank->stuck = !abort_frees;
+  changed_.notify_all();
+  changed_.wait(lock, [&] {
+    return num_hang_releases_ != num_releases || (abort_frees && rank != nullptr && rank->aborted);
+  });
+  if (rank != nullptr) rank->stuck = false;
+  return true;
 }
 
 std::shared_ptr<FakeNccl::Rank> FakeNccl::find(Comm comm) {
@@ -167,6 +191,7 @@ std::shared_ptr<FakeNccl::Rank> FakeNccl::find(Comm comm) {
 Result FakeNccl::get_unique_id(UniqueId* id) {
   Lock lock(mutex_);
   if (const Result fault = take_fault(0, "get_unique_id"); fault != Result::kSuccess) return fault;
+  hang_if_told(lock, 0, "get_unique_id", nullptr);
   const std::string text = "fake unique id " + std::to_string(++num_ids_);
   std::memset(id->bytes, 0, UniqueId::kSizeBytes);
   std::memcpy(id->bytes, text.data(), text.size());
@@ -201,6 +226,7 @@ Result FakeNccl::join(Comm* comm, int size, const std::string& key, int rank) {
   if (const Result fault = take_fault(rank, "comm_init_rank"); fault != Result::kSuccess) {
     return fault;
   }
+  hang_if_told(lock, rank, "comm_init_rank", nullptr);
   const auto found = groups_.find(key);
   if (found == groups_.end() || rank < 0 || rank >= size) return Result::kInvalidArgument;
   if (!found->second) {
@@ -230,6 +256,9 @@ Result FakeNccl::comm_async_error(Comm comm, Result* state) {
     return Result::kInvalidArgument;
   }
   *state = Result::kInProgress;
+  if (hang_if_told(lock, rank->rank, "comm_async_error", rank.get()) && rank->aborted) {
+    return Result::kInternalError;
+  }
   const auto injected = async_errors_.find(rank->rank);
   if (injected != async_errors_.end()) {
     *state = injected->second;
@@ -278,7 +307,7 @@ Result FakeNccl::comm_abort(Comm comm) {
   changed_.wait(lock, [this] { return !aborts_hang_; });
   rank->aborted = true;
   changed_.notify_all();
-  changed_.wait(lock, [&] { return !rank->busy; });
+  changed_.wait(lock, [&] { return !rank->busy || rank->stuck; });
   registered_.erase(comm);
   comms_.erase(comm);
   return Result::kSuccess;

@@ -35,7 +35,10 @@ class FakeNccl : public nccl::NcclApi {
   void inject_async_error(int rank, nccl::Result error);
   // The next call of `function` on this rank blocks until its communicator is aborted, or until
   // release_hangs(): then it does what it should.
+  // get_unique_id counts as rank 0's.
   void hang_next(int rank, const std::string& function);
+  // Likewise, but no abort frees it, nor waits for it.
+  void hang_next_for_good(int rank, const std::string& function);
   void release_hangs();
   // comm_abort blocks until release_aborts().
   void hang_aborts();
@@ -51,8 +54,9 @@ class FakeNccl : public nccl::NcclApi {
   void forget_live_buffers();    // they were left behind on purpose
   int num_registered() const;
   int num_aborts() const;
-  int num_ids() const;              // get_unique_id calls
-  int num_running(int rank) const;  // operations on streams
+  int num_ids() const;                 // get_unique_id calls
+  int num_running(int rank) const;     // operations on streams
+  bool is_finalizing(int rank) const;  // comm_finalize was called
 
   // ---- NcclApi ----
   int version() override { return 22809; }
@@ -104,7 +108,9 @@ class FakeNccl : public nccl::NcclApi {
   void run_point_to_point(Lock& lock, Rank& rank, const Call& call);
   static void compute(const Slot& slot);
   nccl::Result take_fault(int rank, const std::string& function);  // mutex_ held
-  std::shared_ptr<Rank> find(nccl::Comm comm);                     // mutex_ held
+  // False: no hang was asked for. `rank` is nullptr where there is no communicator yet.
+  bool hang_if_told(Lock& lock, int number, const std::string& function, Rank* rank);
+  std::shared_ptr<Rank> find(nccl::Comm comm);  // mutex_ held
 
   const std::shared_ptr<FakeCuda> cuda_;
   mutable std::mutex mutex_;
@@ -113,7 +119,7 @@ class FakeNccl : public nccl::NcclApi {
   std::map<std::string, std::shared_ptr<Group>> groups_;  // by unique id
   std::map<nccl::Comm, std::shared_ptr<Rank>> comms_;
   std::map<std::pair<int, std::string>, nccl::Result> faults_;
-  std::map<std::pair<int, std::string>, bool> hangs_;
+  std::map<std::pair<int, std::string>, bool> hangs_;  // whether an abort frees it
   int num_hang_releases_ = 0;
   std::map<int, nccl::Result> async_errors_;
   std::map<void*, std::size_t> buffers_;

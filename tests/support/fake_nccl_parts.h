@@ -57,7 +57,8 @@ struct FakeNccl::Rank {
   bool in_progress = true;  // until a poll has said otherwise
   bool finalizing = false;
   bool aborted = false;
-  bool busy = false;  // a thread is inside
+  bool busy = false;   // a thread is inside
+  bool stuck = false;  // that thread stays, whatever is aborted
 };
 
 // A call inside a communicator. Counts a violation where another thread is inside, or the

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -44,6 +45,24 @@ WorkerEnv environment(int rank, int size, const Endpoint& master) {
   return env;
 }
 
+// The same as it comes with DDPRUN_DEBUG=collectives.
+WorkerEnv debugging(int rank, int size, const Endpoint& master) {
+  const std::map<std::string, std::string> variables = {
+      {env::kRank, std::to_string(rank)},
+      {env::kLocalRank, std::to_string(rank)},
+      {env::kWorldSize, std::to_string(size)},
+      {env::kLocalWorldSize, std::to_string(size)},
+      {env::kGroupRank, "0"},
+      {env::kGroupWorldSize, "1"},
+      {env::kMasterAddr, master.host},
+      {env::kMasterPort, std::to_string(master.port)},
+      {env::kDebug, "collectives"}};
+  return WorkerEnv::from_environment([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
 StoreFactory connect_to(const Endpoint& endpoint) {
   return [endpoint] {
     store::TcpStoreOptions options;
@@ -58,14 +77,15 @@ NcclLoader nothing_there() {
 
 // Runs `body` with one session per rank, each in its own thread.
 void run_sessions(ServerThread& server, int size, const NcclLoader& loader,
-                  const std::function<void(Session&)>& body) {
+                  const std::function<void(Session&)>& body,
+                  WorkerEnv (*make_environment)(int, int, const Endpoint&) = environment) {
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        Session session(environment(rank, size, server.endpoint()), connect_to(server.endpoint()),
-                        loader);
+        Session session(make_environment(rank, size, server.endpoint()),
+                        connect_to(server.endpoint()), loader);
         body(session);
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
@@ -240,6 +260,27 @@ TEST_CASE("Session: in debug mode different NCCL calls are named on every rank")
     const Error later = error_of([&] { world->barrier(); });
     expect(later.code() != ErrorCode::kInvalidArgument, later.what());
   });
+}
+
+TEST_CASE("Session: DDPRUN_DEBUG=collectives alone switches debug mode on") {
+  Fakes fakes(2);
+  ServerThread server;
+  const auto body = [&](Session& session) {
+    const auto world = session.make_communicator();
+    expect(world->backend() == "nccl", "NCCL");
+    DeviceNumber numbers(*world, *fakes.cuda, 8);
+    const Error error = error_of([&] {
+      if (session.rank() == 1) world->broadcast(numbers.view, 0);
+      if (session.rank() == 0) world->all_reduce(numbers.view, ReduceOp::kSum);
+    });
+    expect(error.code() == ErrorCode::kProtocol, error.what());
+    for (const char* part : {"rank 1 called broadcast #2 (32 bytes float32, root 0)",
+                             "where rank 0 called all_reduce #2 (32 bytes float32, sum)"}) {
+      expect(contains(error.what(), part), error.what());
+    }
+  };
+  run_sessions(server, 2, fakes.loader(), body, debugging);
+  CHECK(fakes.nccl->num_violations() == 0);
 }
 
 TEST_CASE("Session: an NCCL operation that a rank never joins is recorded with its name") {

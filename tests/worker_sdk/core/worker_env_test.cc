@@ -51,6 +51,17 @@ TEST_CASE("WorkerEnv: the flight recorder holds 2,000 operations unless it is sa
   CHECK(read(variables).num_recorded == 7);
 }
 
+TEST_CASE("WorkerEnv: DDPRUN_DEBUG=collectives compares calls; no other word will do") {
+  Variables variables = torchrun_variables();
+  CHECK_FALSE(read(variables).debug_collectives);
+  variables[env::kDebug] = "";
+  CHECK_FALSE(read(variables).debug_collectives);
+  variables[env::kDebug] = "collectives";
+  CHECK(read(variables).debug_collectives);
+  variables[env::kDebug] = "1";
+  CHECK(contains(error_of(variables), "DDPRUN_DEBUG=\"1\" is not \"collectives\""));
+}
+
 TEST_CASE("WorkerEnv: with --virtual-local-rank the rank on the node is not the GPU's number") {
   Variables variables = torchrun_variables();
   variables[env::kLocalRank] = "0";

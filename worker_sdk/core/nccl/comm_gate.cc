@@ -23,4 +23,9 @@ Comm CommGate::take(Deadline deadline) {
   return taken;
 }
 
+bool CommGate::empties_before(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  return left_.wait_until(lock, deadline.at(), [this] { return num_inside_ == 0; });
+}
+
 }  // namespace ddprun::nccl

@@ -34,6 +34,9 @@ class CommGate {
   // that follows, which is the one call that NCCL allows then.
   Comm take(Deadline deadline);
 
+  // Whether nobody is inside, at the deadline at the latest.
+  bool empties_before(Deadline deadline);
+
  private:
   std::mutex mutex_;
   std::condition_variable left_;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/nccl/comm_setup.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <atomic>
 #include <cstring>
-#include <thread>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "common/bounded_call.h"
 #include "common/exit_bound.h"
-#include "common/exit_codes.h"
-#include "common/log.h"
 #include "rendezvous/store/store_timeout.h"
+#include "worker_sdk/core/nccl/async_query.h"
+#include "worker_sdk/core/nccl/comm_end.h"
+#include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/pause.h"
 #include "worker_sdk/core/nccl/peer_board.h"
@@ -36,17 +37,52 @@ int root_rank(const NcclOptions& options, int root, int num_roots) {
   return static_cast<int>(static_cast<long long>(root) * options.size / num_roots);
 }
 
-void publish_ids(NcclApi& nccl, store::Store& store, const NcclOptions& options, int num_roots) {
+// NCCL and CUDA are second owners of themselves: a call may be left behind.
+struct Libraries {
+  std::shared_ptr<CudaApi> cuda;
+  std::shared_ptr<NcclApi> nccl;
+};
+
+// `call` on a thread that is left behind where it doesn't return before the deadline: then
+// Error(kTimeout). It must own all that it touches.
+Result call_before(Deadline deadline, const Libraries& libraries, const NcclOptions& options,
+                   const std::string& what, std::function<Result(NcclApi&)> call) {
+  const auto begun = Clock::now();
+  const auto result = std::make_shared<Result>(Result::kInternalError);
+  const auto body = [libraries, device = options.device, result, call = std::move(call)] {
+    libraries.cuda->set_device(device);
+    *result = call(*libraries.nccl);
+  };
+  if (returns_before(deadline, body)) return *result;
+  bound_exit(options.exit_timeout);
+  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - begun);
+  throw Error(ErrorCode::kTimeout, "rank " + std::to_string(options.rank) + ": " + what +
+                                       " did not return within " + std::to_string(waited.count()) +
+                                       " ms: NCCL, the GPU or its network hangs");
+}
+
+UniqueId fresh_id(const Libraries& libraries, const NcclOptions& options, Deadline deadline) {
+  const auto id = std::make_shared<UniqueId>();
+  const Result result = call_before(deadline, libraries, options, "ncclGetUniqueId",
+                                    [id](NcclApi& nccl) { return nccl.get_unique_id(id.get()); });
+  if (result == Result::kSuccess) return *id;
+  throw nccl_error(*libraries.nccl, nullptr, result, options.rank, "ncclGetUniqueId");
+}
+
+void publish_ids(const Libraries& libraries, store::Store& store, const NcclOptions& options,
+                 int num_roots, Deadline deadline) {
   for (int root = 0; root < num_roots; ++root) {
     if (root_rank(options, root, num_roots) != options.rank) continue;
-    UniqueId id;
-    const Result result = nccl.get_unique_id(&id);
-    if (result != Result::kSuccess) {
-      const Error error = nccl_error(nccl, nullptr, result, options.rank, "ncclGetUniqueId");
+    try {
+      // Half of the time: the other ranks, which wait for the id, can still be told that none
+      // comes.
+      const UniqueId id = fresh_id(libraries, options, Deadline::after(deadline.remaining() / 2));
+      store.set(root_key(options, root), kHasId + std::string(id.bytes, UniqueId::kSizeBytes));
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kConnectionLost) throw;
       store.set(root_key(options, root), kHasError + std::string(error.what()));
-      throw Error(error);
+      throw;
     }
-    store.set(root_key(options, root), kHasId + std::string(id.bytes, UniqueId::kSizeBytes));
   }
 }
 
@@ -101,19 +137,43 @@ std::vector<UniqueId> collect_ids_or_name_missing(store::Store& store, PeerBoard
   throw init_timed_out(board, options);
 }
 
+// Begins a communicator, which set_up_comm then owns, in `comm`.
+void begin_init(const Libraries& libraries, const NcclOptions& options,
+                const std::vector<UniqueId>& ids, Deadline deadline, Comm* comm) {
+  const auto made = std::make_shared<Comm>(nullptr);
+  // A call that returns too late ends itself what it made: whoever sets this second has it.
+  const auto is_settled = std::make_shared<std::atomic<bool>>(false);
+  const auto call = [made, is_settled, ids, size = options.size,
+                     rank = options.rank](NcclApi& nccl) {
+    const Result result = ids.size() == 1
+                              ? nccl.comm_init_rank(made.get(), size, ids[0], rank)
+                              : nccl.comm_init_rank_scalable(made.get(), size, rank, ids.data(),
+                                                             static_cast<int>(ids.size()));
+    if (is_settled->exchange(true) && *made != nullptr) nccl.comm_abort(*made);
+    return result;
+  };
+  Result result = Result::kInProgress;
+  try {
+    result = call_before(deadline, libraries, options, "ncclCommInitRank", call);
+  } catch (const Error&) {
+    if (is_settled->exchange(true)) *comm = *made;
+    throw;
+  }
+  *comm = *made;
+  if (result == Result::kSuccess || result == Result::kInProgress) return;
+  throw nccl_error(*libraries.nccl, nullptr, result, options.rank, "ncclCommInitRank");
+}
+
 // Polls until NCCL's init has ended well; throws otherwise.
-void wait_for_init(NcclApi& nccl, Comm comm, PeerBoard& board, Deadline deadline,
-                   const NcclOptions& options) {
+void wait_for_init(const std::shared_ptr<NcclApi>& nccl, const std::shared_ptr<CommGate>& gate,
+                   PeerBoard& board, Deadline deadline, const NcclOptions& options) {
+  AsyncQuery query(nccl, gate, options.rank, "NCCL set-up", options.query_timeout);
   Pause pause;
   auto next_look = Deadline::after(options.peer_check_interval);
   for (;;) {
-    Result state = Result::kInProgress;
-    Result result = nccl.comm_async_error(comm, &state);
-    if (result == Result::kSuccess) result = state;
-    if (result == Result::kSuccess) return;
-    if (result != Result::kInProgress) {
-      throw nccl_error(nccl, comm, result, options.rank, "NCCL set-up");
-    }
+    const auto answer = query.ask();
+    if (answer && answer->error) throw Error(*answer->error);
+    if (answer && answer->state == Result::kSuccess) return;
     if (deadline.expired()) throw init_timed_out(board, options);
     if (next_look.expired()) {
       if (const auto notice = board.gave_up()) {
@@ -127,33 +187,25 @@ void wait_for_init(NcclApi& nccl, Comm comm, PeerBoard& board, Deadline deadline
   }
 }
 
-void default_hung_abort(std::string_view message) {
-  log_error(message);
-  _exit(static_cast<int>(ExitCode::kRetryable));
-}
-
 }  // namespace
 
-Comm set_up_comm(const std::shared_ptr<NcclApi>& nccl, store::Store& store,
-                 const NcclOptions& options) {
+Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<NcclApi>& nccl,
+                 store::Store& store, const NcclOptions& options) {
   const auto deadline = Deadline::after(options.init_timeout);
   const store::StoreTimeout limit(store, deadline);
   PeerBoard board(store, options.key_prefix, options.rank, options.size);
+  const Libraries libraries{cuda, nccl};
   Comm comm = nullptr;
+  std::shared_ptr<CommGate> gate;  // second owner: a query
   try {
     board.post_waiting(0);  // operation 0 is the set-up
     const int num_roots = num_roots_for(*nccl, options);
-    publish_ids(*nccl, store, options, num_roots);
+    publish_ids(libraries, store, options, num_roots, deadline);
     const auto ids = collect_ids_or_name_missing(store, board, options, num_roots, deadline);
-    const Result result = num_roots == 1
-                              ? nccl->comm_init_rank(&comm, options.size, ids[0], options.rank)
-                              : nccl->comm_init_rank_scalable(&comm, options.size, options.rank,
-                                                              ids.data(), num_roots);
-    if (result != Result::kSuccess && result != Result::kInProgress) {
-      throw nccl_error(*nccl, nullptr, result, options.rank, "ncclCommInitRank");
-    }
+    begin_init(libraries, options, ids, deadline, &comm);
+    gate = std::make_shared<CommGate>(comm);
     store.set_timeout(kBriefLook);
-    wait_for_init(*nccl, comm, board, deadline, options);
+    wait_for_init(nccl, gate, board, deadline, options);
     return comm;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kConnectionLost) {
@@ -165,51 +217,13 @@ Comm set_up_comm(const std::shared_ptr<NcclApi>& nccl, store::Store& store,
       }
     }
     if (comm != nullptr) {
-      abort_comm(nccl, comm, options, Deadline::after(options.abort_timeout));
+      if (!gate) gate = std::make_shared<CommGate>(comm);
+      gate->take(Deadline::after(milliseconds(0)));
+      abort_comm(nccl, comm, *gate, options, Deadline::after(options.abort_timeout));
       bound_exit(options.exit_timeout);
     }
     throw;
   }
-}
-
-Result poll_until_settled(NcclApi& nccl, Comm comm, Deadline deadline) {
-  Pause pause;
-  for (;;) {
-    Result state = Result::kInProgress;
-    const Result result = nccl.comm_async_error(comm, &state);
-    if (result != Result::kSuccess) return result;
-    if (state != Result::kInProgress || deadline.expired()) return state;
-    pause.take(deadline);
-  }
-}
-
-bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options,
-                Deadline deadline) {
-  const auto begun = Clock::now();
-  if (returns_before(deadline, [nccl, comm] { nccl->comm_abort(comm); })) return true;
-  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - begun);
-  const std::string message =
-      "rank " + std::to_string(options.rank) + ": ncclCommAbort did not return within " +
-      std::to_string(waited.count()) +
-      " ms: the GPU or its network hangs, and this process can't end it in good order";
-  (options.on_hung_abort ? options.on_hung_abort : default_hung_abort)(message);
-  return false;
-}
-
-bool finish_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options) {
-  const auto deadline = Deadline::after(options.abort_timeout);
-  // Second owner: the thread of a call that may never return.
-  auto answer = std::make_shared<Result>(Result::kInProgress);
-  const bool answered =
-      returns_before(deadline, [nccl, comm, answer] { *answer = nccl->comm_finalize(comm); });
-  Result result = answered ? *answer : Result::kInProgress;
-  if (answered && result == Result::kInProgress) result = poll_until_settled(*nccl, comm, deadline);
-  const auto last = Deadline::after(options.destroy_timeout);
-  if (result != Result::kSuccess) return abort_comm(nccl, comm, options, last);
-  // Frees local resources; a library that hangs here can't be aborted any more.
-  const bool returned = returns_before(last, [nccl, comm] { nccl->comm_destroy(comm); });
-  if (!returned) log_warning("rank ", options.rank, ": ncclCommDestroy hangs; left behind");
-  return returned;
 }
 
 }  // namespace ddprun::nccl

@@ -42,7 +42,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::create(std::shared_ptr<CudaA
                                                            const NcclOptions& options) {
   check_options(options);
   DeviceGuard guard(*cuda, options.device, options.rank);
-  Comm comm = set_up_comm(nccl, store, options);
+  Comm comm = set_up_comm(cuda, nccl, store, options);
   return std::unique_ptr<NcclCommunicator>(
       new NcclCommunicator(std::move(cuda), std::move(nccl), options, comm));
 }

@@ -45,6 +45,10 @@ struct NcclOptions {
   // shortest of all communicators.
   std::chrono::milliseconds exit_timeout = kExitTimeout;
 
+  // ncclCommGetAsyncError, which never blocks, says NCCL: after this time it hangs, which is a
+  // failure.
+  std::chrono::milliseconds query_timeout{2'000};
+
   // Empty: follow_stream() says it; until then the legacy default stream.
   CurrentStream current_stream;
 
@@ -63,8 +67,9 @@ struct NcclOptions {
   // other ranks learn of this one's end from NCCL alone.
   std::function<std::unique_ptr<store::Store>()> connect_store;
 
-  // ncclCommAbort did not return in its time: nothing on this GPU can be trusted to end,
-  // not even the process's own exit handlers. Default: one log line, then _exit(75).
+  // ncclCommAbort did not return in its time, or a call that it should have freed: nothing on this
+  // GPU can be trusted to end, not even the process's own exit handlers. Default: one log line,
+  // then _exit(75).
   std::function<void(std::string_view message)> on_hung_abort;
 
   // Counts operations; second owner: the session. Null: they are not counted.

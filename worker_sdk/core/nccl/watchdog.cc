@@ -8,7 +8,7 @@
 #include "common/exit_bound.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
-#include "worker_sdk/core/nccl/comm_setup.h"
+#include "worker_sdk/core/nccl/comm_end.h"
 
 namespace ddprun::nccl {
 namespace {
@@ -38,6 +38,7 @@ Watchdog::Watchdog(std::shared_ptr<NcclApi> nccl, std::shared_ptr<CudaApi> cuda,
       options_(std::move(options)),
       gate_(std::move(gate)),
       failure_(std::move(failure)),
+      query_(nccl_, gate_, options_.rank, "asynchronous error", options_.query_timeout),
       talk_(std::make_shared<Talk>()),
       thread_(start_quiet_thread("ddprun-nccl", [this] { run(); })) {}
 
@@ -119,13 +120,8 @@ std::shared_ptr<Operation> Watchdog::oldest_pending() {
 }
 
 void Watchdog::check_async_error() {
-  CommGate::Pass pass(*gate_);
-  if (pass.comm() == nullptr) return;
-  Result state = Result::kSuccess;
-  Result result = nccl_->comm_async_error(pass.comm(), &state);
-  if (result == Result::kSuccess) result = state;
-  if (result == Result::kSuccess || result == Result::kInProgress) return;
-  failure_->set(nccl_error(*nccl_, pass.comm(), result, options_.rank, "asynchronous error"));
+  const auto answer = query_.ask();
+  if (answer && answer->error) failure_->set(*answer->error);
 }
 
 void Watchdog::check_peers(const Operation& oldest) {
@@ -203,11 +199,17 @@ void Watchdog::end() {
     tell_recorder();
   }
   // A caller that hangs inside NCCL is freed by the abort alone, which needs its part of the time.
-  const auto left = (failed ? end_of_abort() : Deadline::after(options_.abort_timeout)).remaining();
-  Comm comm = gate_->take(Deadline::after((left - for_abort()) / 2));
+  const auto whole = failed ? end_of_abort() : Deadline::after(options_.abort_timeout);
+  Comm comm = gate_->take(Deadline::after((whole.remaining() - for_abort()) / 2));
   if (comm != nullptr) {
-    ended_well_ = failed ? abort_comm(nccl_, comm, options_, end_of_abort())
-                         : finish_comm(nccl_, comm, options_);
+    if (failed) {
+      ended_well_ = abort_comm(nccl_, comm, *gate_, options_, end_of_abort());
+    } else if (gate_->empties_before(Deadline::after(milliseconds(0)))) {
+      ended_well_ = finish_comm(nccl_, comm, options_, whole);
+    } else {  // somebody hangs inside NCCL, which takes one call at a time, but an abort always
+      const auto last = Deadline::after(options_.destroy_timeout - leaving_time(options_));
+      ended_well_ = abort_comm(nccl_, comm, *gate_, options_, last);
+    }
   }
   if (failed || !ended_well_) bound_exit(options_.exit_timeout);
 }

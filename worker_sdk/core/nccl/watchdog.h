@@ -15,6 +15,7 @@
 
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/flight_recorder.h"
+#include "worker_sdk/core/nccl/async_query.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/nccl_options.h"
@@ -41,7 +42,8 @@ class Watchdog {
   // Something failed: look now. Any thread, never blocks.
   void wake();
 
-  // False while or after ncclCommAbort hung: stream and events must be left alone. After the end.
+  // False while or after ncclCommAbort, or a call that it should have freed, hung: stream and
+  // events must be left alone. After the end.
   bool ended_well() const { return ended_well_; }
 
   // Stops the thread as the destructor does.
@@ -77,6 +79,7 @@ class Watchdog {
   const std::shared_ptr<Failure> failure_;
 
   // Watchdog thread only.
+  AsyncQuery query_;
   struct Talk;
   std::shared_ptr<Talk> talk_;  // with the store; null: it is gone. Second owner: a call under way
   int num_left_behind_ = 0;

@@ -119,6 +119,47 @@ TEST_CASE("NcclCommunicator: a launch that hangs inside NCCL ends at the deadlin
       });
 }
 
+TEST_CASE("NcclCommunicator: while a query hangs, deadlines are watched") {
+  Rig rig;
+  const auto patient = [](NcclOptions& options) {
+    options.blocking_wait = true;
+    options.query_timeout = std::chrono::minutes(10);
+    options.abort_timeout = milliseconds(3'000);
+  };
+  rig.run_with(2, patient, [&](NcclCommunicator& comm, Stream) {
+    comm.barrier({});
+    if (comm.rank() == 1) return;                // never joins the next one
+    rig.fake->hang_next(0, "comm_async_error");  // until the abort
+    const Error error = error_of([&] { comm.barrier(within(milliseconds(200))); });
+    expect(error.code() == ErrorCode::kTimeout, error.what());
+    expect(contains(error.what(), "barrier did not end within 200 ms"), error.what());
+  });
+  CHECK(rig.fake->num_aborts() >= 1);
+}
+
+TEST_CASE("NcclCommunicator: a query that hangs fails the communicator, and is told") {
+  Rig rig;
+  const auto change = [](NcclOptions& options) {
+    options.blocking_wait = true;
+    if (options.rank == 1) options.query_timeout = milliseconds(100);
+    options.abort_timeout = milliseconds(3'000);
+  };
+  rig.run_with(2, change, [&](NcclCommunicator& comm, Stream) {
+    comm.barrier({});
+    if (comm.rank() == 1) {
+      while (!rig.fake->num_running(0)) std::this_thread::yield();
+      rig.fake->hang_next(1, "comm_async_error");  // until the abort
+      while (rig.fake->num_aborts() == 0) std::this_thread::yield();
+    }
+    const Error error = error_of([&] { comm.barrier({}); });
+    const std::string what = "rank 1: asynchronous error: ncclCommGetAsyncError did not return ";
+    expect(error.code() == (comm.rank() == 1 ? ErrorCode::kSystem : ErrorCode::kPeerLost),
+           error.what());
+    expect(contains(error.what(), what), error.what());
+  });
+  CHECK(rig.fake->num_aborts() == 2);
+}
+
 TEST_CASE("NcclCommunicator: kInProgress that never settles ends at the deadline") {
   Rig rig;
   rig.run_communicators(1, [&](NcclCommunicator& comm, Stream stream) {

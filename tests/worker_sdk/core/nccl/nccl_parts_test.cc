@@ -136,7 +136,9 @@ TEST_CASE("CommGate: take waits for callers inside, to its deadline, and closes 
     CHECK(gate.take(Deadline::after(milliseconds(20))) == comm);
     nccl::CommGate::Pass late(gate);
     CHECK(late.comm() == nullptr);
+    CHECK_FALSE(gate.empties_before(Deadline::after(milliseconds(20))));
   }
+  CHECK(gate.empties_before(Deadline::after(milliseconds(0))));
   CHECK(gate.take(Deadline::after(milliseconds(20))) == nullptr);
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong while an nccl communicator is made: every path, injected into the fake.
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/bounded_call.h"
 #include "tests/support/catch.h"
 #include "tests/support/no_more_threads.h"
 #include "tests/support/slow_store.h"
+#include "tests/worker_sdk/core/nccl/lone_child.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
 
 namespace ddprun::test {
@@ -68,6 +70,68 @@ TEST_CASE("NcclCommunicator: a rank whose set-up is refused is named by the othe
   });
   CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
   CHECK(rig.fake->num_aborts() == 2);
+}
+
+TEST_CASE("NcclCommunicator: a call of set-up that hangs is left behind at its time, and is told") {
+  const struct {
+    const char* function;
+    const char* name;
+  } cases[] = {{"get_unique_id", "ncclGetUniqueId"}, {"comm_init_rank", "ncclCommInitRank"}};
+  for (const auto& one : cases) {
+    CAPTURE(one.name);
+    Rig rig;
+    rig.fake->hang_next(0, one.function);
+    const auto begin = std::chrono::steady_clock::now();
+    rig.run(2, [&](NcclOptions options) {
+      if (options.rank == 0) options.init_timeout = milliseconds(300);
+      const Error error = error_of([&] { rig.join(options); });
+      const bool is_here = options.rank == 0;
+      expect(error.code() == (is_here ? ErrorCode::kTimeout : ErrorCode::kPeerLost), error.what());
+      expect(contains(error.what(), std::string("rank 0: ") + one.name + " did not return within "),
+             error.what());
+    });
+    CHECK(std::chrono::steady_clock::now() - begin < milliseconds(20'000));
+    // One that comes back too late has nobody else who would end what it made.
+    const int num_before = rig.fake->num_aborts();
+    rig.fake->release_hangs();
+    const bool makes_one = one.function == std::string("comm_init_rank");
+    CHECK(num_before == (makes_one ? 1 : 0));  // rank 1's
+    if (makes_one) {
+      while (rig.fake->num_aborts() == num_before) std::this_thread::yield();
+    }
+    while (rig.fake->num_live_comms() > 0) std::this_thread::yield();
+  }
+}
+
+TEST_CASE("NcclCommunicator: a query that hangs in set-up ends it, and is told") {
+  Rig rig;
+  rig.fake->hang_next(1, "comm_async_error");  // until the abort
+  rig.run(2, [&](NcclOptions options) {
+    options.size = 3;  // rank 2 never comes
+    options.query_timeout = milliseconds(100);
+    const Error error = error_of([&] { rig.join(options); });
+    if (options.rank == 1) {
+      expect(error.code() == ErrorCode::kSystem, error.what());
+      expect(contains(error.what(),
+                      "rank 1: NCCL set-up: ncclCommGetAsyncError did not return within 100 ms"),
+             error.what());
+    } else {
+      expect(error.code() == ErrorCode::kPeerLost, error.what());
+      expect(contains(error.what(), "rank 1 gave up: rank 1: NCCL set-up"), error.what());
+    }
+  });
+  CHECK(rig.fake->num_aborts() == 2);
+}
+
+TEST_CASE("NcclCommunicator: a query of set-up that the abort does not free ends the process") {
+  const auto [status, took] = run_child([](Rig& rig, NcclOptions& options) {
+    options.query_timeout = milliseconds(100);
+    options.abort_timeout = options.destroy_timeout = milliseconds(200);
+    rig.fake->hang_next_for_good(0, "comm_async_error");
+    rig.join(options);
+  });
+  CHECK(status == 75);
+  CHECK(took < milliseconds(10'000));
 }
 
 TEST_CASE("NcclCommunicator: an asynchronous error in set-up ends it, and is told to the others") {
