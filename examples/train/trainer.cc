@@ -42,6 +42,7 @@ void Trainer::resume(const DataSet& data) {
     return progress_.line("train: no checkpoint in " + options_.checkpoint_dir + ": begins anew");
   }
   state_ = *saved;
+  if (!state_.gradient_order.empty()) model_.ddp().set_gradient_order(state_.gradient_order);
   const std::size_t epoch = state_.epochs.size() + 1;
   progress_.line(
       epoch > static_cast<std::size_t>(options_.num_epochs)
@@ -82,6 +83,7 @@ void Trainer::save_within(const Share& share) {
   state.samples = share.done * communicator_.size();
   state.loss_sum = all.loss_sum();
   state.seconds += seconds_since(share.start);
+  state.gradient_order = model_.ddp().gradient_order();
   checkpoint_->save(state, model_.tensors_to_save());
 }
 
@@ -89,6 +91,7 @@ void Trainer::save_within(const Share& share) {
 void Trainer::save() {
   if (!checkpoint_) return;
   set_phase(ProgressPhase::kCheckpoint);
+  state_.gradient_order = model_.ddp().gradient_order();
   checkpoint_->save(state_, model_.tensors_to_save());
 }
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kVersion = "3";
 constexpr const char* kVersionKey = "ddprun_train";
+constexpr const char* kOrderKey = "gradient_order";
 constexpr std::size_t kNumbersPerEpoch = 6;
 
 template <typename Number>
@@ -39,6 +40,10 @@ class Reader {
     const auto found = metadata_.find(key);
     if (found != metadata_.end()) return found->second;
     throw Error(ErrorCode::kProtocol, "it has no " + key);
+  }
+  std::string text_or_empty(const std::string& key) const {
+    const auto found = metadata_.find(key);
+    return found == metadata_.end() ? std::string() : found->second;
   }
   template <typename Number>
   void read(const std::string& key, Number& number) const {
@@ -98,11 +103,22 @@ std::string optimizer_text(const Options& options) {
   return text;
 }
 
-std::string sorted_list(std::vector<std::string> names) {
-  std::sort(names.begin(), names.end());
+std::string comma_list(const std::vector<std::string>& names) {
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ",") + name;
   return list;
+}
+
+std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> parts;
+  std::istringstream stream(list);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+std::string sorted_list(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  return comma_list(names);
 }
 
 std::string compression_from_text(std::string_view text) {
@@ -196,7 +212,8 @@ Metadata to_metadata(const TrainingState& state) {
           {"epochs", epochs_to_text(state.epochs)},
           {"samples", to_text(state.samples)},
           {"loss_sum", to_text(state.loss_sum)},
-          {"seconds", to_text(state.seconds)}};
+          {"seconds", to_text(state.seconds)},
+          {kOrderKey, comma_list(state.gradient_order)}};
 }
 
 TrainingState from_metadata(const Metadata& metadata) {
@@ -223,6 +240,7 @@ TrainingState from_metadata(const Metadata& metadata) {
   reader.read("samples", state.samples);
   reader.read("loss_sum", state.loss_sum);
   reader.read("seconds", state.seconds);
+  state.gradient_order = parts_of(reader.text_or_empty(kOrderKey));
   if (state.samples < 0) throw Error(ErrorCode::kProtocol, "its samples are negative");
   return state;
 }

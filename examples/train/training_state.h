@@ -45,6 +45,8 @@ struct TrainingState {
   std::int64_t samples = 0;  // done
   double loss_sum = 0;       // over them
   double seconds = 0;
+  // DdpBase::gradient_order(); empty: a checkpoint from before it was kept.
+  std::vector<std::string> gradient_order;
 
   bool operator==(const TrainingState&) const = default;
 };

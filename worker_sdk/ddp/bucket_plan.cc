@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <unordered_map>
 
 #include "common/check.h"
+#include "common/error.h"
+#include "common/log.h"
 
 namespace ddprun {
 namespace {
@@ -77,6 +80,30 @@ BucketPlan plan_without_order(std::span<const ParameterSpec> parameters) {
   BucketPlan plan = plan_by_arrival(parameters, order, {kNoLimit, kNoLimit});
   std::reverse(plan.begin(), plan.end());
   return plan;
+}
+
+std::vector<std::size_t> indices_of_order(std::span<const std::string> known,
+                                          std::span<const std::string> order) {
+  const auto refuse = [](const std::string& name, const char* why) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("the order of gradients does not fit the model: ", one_line(name), why));
+  };
+  std::unordered_map<std::string_view, std::size_t> left;
+  for (std::size_t index = 0; index < known.size(); ++index) left.emplace(known[index], index);
+  std::vector<std::size_t> indices;
+  for (const std::string& name : order) {
+    const auto found = left.find(name);
+    if (found == left.end()) {
+      const bool twice = std::find(known.begin(), known.end(), name) != known.end();
+      refuse(name, twice ? " is there twice" : " is no parameter whose gradient is averaged");
+    }
+    indices.push_back(found->second);
+    left.erase(found);
+  }
+  for (const std::string& name : known) {
+    if (left.contains(name)) refuse(name, " is missing");
+  }
+  return indices;
 }
 
 BucketLayout lay_out(std::span<const ParameterSpec> parameters, const BucketPlan& plan) {

@@ -52,6 +52,11 @@ BucketPlan plan_without_order(std::span<const ParameterSpec> parameters);
 BucketPlan plan_by_arrival(std::span<const ParameterSpec> parameters,
                            std::span<const std::size_t> arrival, const BucketLimits& limits);
 
+// `order` as indices into `known`. Error(kInvalidArgument) unless it holds each of them once; the
+// message names the first that it lacks, has twice or should not have.
+std::vector<std::size_t> indices_of_order(std::span<const std::string> known,
+                                          std::span<const std::string> order);
+
 // Where a plan's gradients lie in one arena. Every gradient and bucket starts at a multiple of
 // kGradientAlignment; the bytes between belong to nobody.
 inline constexpr std::size_t kGradientAlignment = 64;

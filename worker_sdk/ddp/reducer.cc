@@ -154,6 +154,7 @@ void Reducer::take_back(std::size_t index) {
 
 void Reducer::rebuild(std::span<const std::size_t> arrival) {
   adopt(plan_by_arrival(parameters_, arrival, limits_));
+  order_.assign(arrival.begin(), arrival.end());
   rebuilt_ = true;
 }
 

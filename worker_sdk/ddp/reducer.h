@@ -40,8 +40,8 @@ struct IterationTrace {
   Clock::duration exposed() const { return finished - backward_end; }
 };
 
-// An iteration: mark_ready() once for each parameter, then finalize(). Between iterations, after
-// the first, rebuild(). Every rank does the same with the same parameters.
+// An iteration: mark_ready() once for each parameter, then finalize(). Between iterations, or
+// before the first, rebuild(). Every rank does the same with the same parameters.
 //
 // After an error of the communicator the reducer is of no further use.
 class Reducer {
@@ -90,14 +90,17 @@ class Reducer {
   // for the hook to take back (CommHook::take_back). On all ranks alike.
   void take_back(std::size_t index);
 
-  // True once: after the first finalize().
+  // True after the first finalize(), until rebuild().
   bool wants_rebuild() const { return !first_arrival_.empty() && !rebuilt_; }
 
   // The order in which this rank's gradients became ready in the first iteration.
   const std::vector<std::size_t>& first_arrival() const { return first_arrival_; }
 
-  // Buckets anew by `arrival`, which must be the same on all ranks: rank 0's first_arrival(). The
-  // slots' contents are lost.
+  // What rebuild() was given; before it first_arrival(), empty before the first finalize().
+  const std::vector<std::size_t>& order() const { return rebuilt_ ? order_ : first_arrival_; }
+
+  // Buckets anew by `arrival`, a permutation of all indices that must be the same on all ranks:
+  // rank 0's first_arrival(), or that of a run before. The slots' contents are lost.
   void rebuild(std::span<const std::size_t> arrival);
 
   // Of the last finished iteration.
@@ -120,6 +123,7 @@ class Reducer {
   BucketPlan plan_;
   BucketLayout layout_;
   bool rebuilt_ = false;
+  std::vector<std::size_t> order_;          // since it was rebuilt
   std::unique_ptr<HookPipeline> pipeline_;  // null: no hook
   GradientTraffic traffic_;                 // without a hook
   std::vector<std::size_t> first_arrival_;

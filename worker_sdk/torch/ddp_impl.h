@@ -36,6 +36,8 @@ class DdpBase::Impl {
 
   int no_sync_depth_ = 0;
   Reducer& reducer() { return *reducer_; }
+  std::vector<std::string> gradient_order() const;
+  void set_gradient_order(const std::vector<std::string>& names);
   StepRecorder& steps() { return steps_; }
   void set_comm_hook(std::shared_ptr<CommHook> hook);
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
@@ -56,6 +58,7 @@ class DdpBase::Impl {
   void settle_unused(const std::vector<std::uint8_t>& used);
   void take_back_unused(const std::vector<std::uint8_t>& used);
   void form_final_buckets();
+  void form_buckets(const std::vector<std::size_t>& order);
   JoinRound meet(JoinCall call);
   void shadow(const JoinRound& round);
   void scale_averages();

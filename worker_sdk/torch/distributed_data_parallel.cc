@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -87,19 +88,44 @@ void DdpBase::Impl::form_final_buckets() {
   broadcast_bytes(bytes, 0, communicator_, device_);
   std::vector<std::size_t> arrival(mine.size());
   std::memcpy(arrival.data(), bytes.data(), bytes.size());
+  form_buckets(arrival);
+}
 
+void DdpBase::Impl::form_buckets(const std::vector<std::size_t>& order) {
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> kept(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].mutable_grad().is_same(slots_[i])) kept[i] = slots_[i].clone();
   }
-  reducer_->rebuild(arrival);
+  reducer_->rebuild(order);
   make_slots();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!kept[i].defined()) continue;
     slots_[i].copy_(kept[i]);
     parameters_[i].mutable_grad() = slots_[i];
   }
+}
+
+std::vector<std::string> DdpBase::Impl::gradient_order() const {
+  std::vector<std::string> names;
+  for (const std::size_t index : reducer_->order()) names.push_back(names_[index]);
+  return names;
+}
+
+void DdpBase::Impl::set_gradient_order(const std::vector<std::string>& names) {
+  check_still_as_wrapped();
+  if (join_) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "DdpBase::set_gradient_order: not within a join, whose other ranks may have run "
+                "out");
+  }
+  std::string lines;
+  for (const std::string& name : names) lines += name + '\n';
+  broadcast_bytes(lines, 0, communicator_, device_);
+  std::vector<std::string> rank_0;
+  std::istringstream stream(lines);
+  for (std::string name; std::getline(stream, name);) rank_0.push_back(name);
+  form_buckets(indices_of_order(names_, rank_0));
 }
 
 void DdpBase::Impl::after_forward(const std::vector<at::Tensor>& outputs) {
@@ -152,6 +178,10 @@ const IterationTrace& DdpBase::trace() const { return impl_->reducer().trace(); 
 StepStatistics DdpBase::statistics() const { return impl_->steps().statistics(); }
 void DdpBase::waited_for_data(Clock::duration time) { impl_->steps().waited_for_data(time); }
 const BucketPlan& DdpBase::bucket_plan() const { return impl_->reducer().plan(); }
+std::vector<std::string> DdpBase::gradient_order() const { return impl_->gradient_order(); }
+void DdpBase::set_gradient_order(const std::vector<std::string>& names) {
+  impl_->set_gradient_order(names);
+}
 const std::vector<at::Tensor>& DdpBase::parameters() const { return impl_->parameters(); }
 
 std::vector<TensorView> DdpBase::gradient_buckets() const {

@@ -132,6 +132,19 @@ class DdpBase {
   // Buckets and the parameters' numbers in them: one per dtype at first, then by order of arrival.
   const BucketPlan& bucket_plan() const;
 
+  // The names of the parameters in the order that buckets are formed by: rank 0's of arrival, as
+  // the first averaged iteration has shown it. Empty before that, and on another rank than 0 not
+  // yet agreed until the second. For a checkpoint: which element is where in a bucket decides how
+  // communicators and hooks round, so a run goes on bit for bit only with the same buckets.
+  std::vector<std::string> gradient_order() const;
+
+  // Forms the final buckets by it now, instead of in the second averaged iteration, in every mode;
+  // the same options and backend give the same buckets. Between a backward and the next forward,
+  // also before the first; gradients then lie elsewhere. Collective; rank 0's `names` count.
+  // Error(kInvalidArgument) on every rank, and nothing is changed, where they are not exactly the
+  // parameters whose gradients are averaged, or within a join.
+  void set_gradient_order(const std::vector<std::string>& names);
+
   // The parameters whose gradients are averaged, in bucket_plan()'s numbering.
   const std::vector<at::Tensor>& parameters() const;
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 
 using namespace ddprun;
 
@@ -45,6 +46,27 @@ TEST_CASE("bucket plan: each dtype has limits of its own") {
   const BucketLimits limits{.first_bytes = 40, .cap_bytes = 80};
   CHECK(plan_by_arrival(parameters, std::vector<std::size_t>{0, 1, 2, 3, 4}, limits) ==
         BucketPlan{{0}, {1}, {2, 4}, {3}});
+}
+
+TEST_CASE("bucket plan: an order by names is the same plan; one that does not fit is refused") {
+  const std::vector<std::string> known{"a.weight", "a.bias", "b.weight"};
+  const std::vector<std::string> order{"b.weight", "a.weight", "a.bias"};
+  CHECK(indices_of_order(known, order) == std::vector<std::size_t>{2, 0, 1});
+  CHECK(plan_by_arrival(std::vector{floats(50), floats(10), floats(10)},
+                        indices_of_order(known, order),
+                        {.first_bytes = 40, .cap_bytes = 200}) == BucketPlan{{2}, {0}, {1}});
+  CHECK(indices_of_order({}, {}).empty());
+  const auto refusal = [&](const std::vector<std::string>& names) {
+    const Error error = test::error_of([&] { indices_of_order(known, names); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    return std::string(error.what());
+  };
+  const std::string prefix = "the order of gradients does not fit the model: ";
+  CHECK(refusal({"b.weight", "a.weight"}) == prefix + "a.bias is missing");
+  CHECK(refusal({}) == prefix + "a.weight is missing");
+  CHECK(refusal({"b.weight", "b.weight", "a.bias"}) == prefix + "b.weight is there twice");
+  CHECK(refusal({"b.weight", "a.weight", "a.bias", "c\n"}) ==
+        prefix + "c\\n is no parameter whose gradient is averaged");
 }
 
 TEST_CASE("bucket plan: no parameters, no buckets") {

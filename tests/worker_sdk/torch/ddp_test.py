@@ -38,6 +38,11 @@ class Ddp(ranks.RanksTest):
             with self.subTest(world=world):
                 self.run_mode("misuse", world)
 
+    def test_an_order_that_is_given_makes_the_buckets_from_the_first_step_on(self):
+        for world in (1, 2):
+            with self.subTest(world=world):
+                self.run_mode("order", world)
+
     def test_libtorchs_current_stream_is_handed_to_the_communicator(self):
         for world in (1, 2):
             with self.subTest(world=world):

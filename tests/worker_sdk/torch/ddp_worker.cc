@@ -5,11 +5,12 @@
 //
 // trains 20 steps and writes OUT.<dtype>.<rank>;
 //
-//   ddp_worker overlap|mismatch|unused|misuse|state|streams
+//   ddp_worker overlap|mismatch|unused|misuse|state|streams|order
 //
 // checks, and exits with 0 where all holds.
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -395,6 +396,72 @@ void check_layouts_and_dtypes(Communicator& communicator) {
   expect(!net->parameters()[3].grad().defined(), "a frozen parameter gets no gradient");
 }
 
+// Of the net of run_order(), the whole plan as one list.
+std::vector<std::size_t> launch_order(const DdpBase& ddp) {
+  std::vector<std::size_t> order;
+  for (const auto& bucket : ddp.bucket_plan())
+    order.insert(order.end(), bucket.begin(), bucket.end());
+  return order;
+}
+
+// Buckets by an order that is given, from the first step on: what a run that goes on needs.
+void run_order(Communicator& communicator) {
+  const torch::Tensor input = torch::ones({2, 32}) * static_cast<float>(communicator.rank() + 1);
+  BucketPlan learned;
+  std::vector<std::string> order;
+  {
+    Mlp net(32, 6);
+    DistributedDataParallel ddp(*net, communicator, {.buckets = kSmallBuckets});
+    expect(ddp.gradient_order().empty(), "no order is known before the first step");
+    ddp(input).sum().backward();
+    expect(ddp.bucket_plan().size() == 1, "the first step has one bucket");
+    order = ddp.gradient_order();
+    ddp(input).sum().backward();
+    learned = ddp.bucket_plan();
+    expect(learned.size() > 2, "the second has several");
+    expect(ddp.gradient_order() == order, "by the order that the first has shown");
+  }
+  const std::vector<DdpOptions> modes{{.buckets = kSmallBuckets},
+                                      {.buckets = kSmallBuckets, .find_unused_parameters = true},
+                                      {.buckets = kSmallBuckets, .static_graph = true}};
+  const std::vector<std::string> none, unknown{"extra"};
+  for (const bool by_arrival : {true, false}) {
+    for (const DdpOptions& options : modes) {
+      Mlp net(32, 6);
+      DistributedDataParallel ddp(*net, communicator, options);
+      std::vector<std::string> given = order;
+      if (!by_arrival) given = net->named_parameters().keys();  // nothing's but the caller's
+      for (const auto* wrong : {&none, &unknown}) {
+        const BucketPlan before = ddp.bucket_plan();
+        expect_contains(error_of([&] { ddp.set_gradient_order(*wrong); }),
+                        "the order of gradients does not fit the model: ");
+        expect(ddp.bucket_plan() == before, "a refused order changes nothing");
+      }
+      ddp.set_gradient_order(communicator.rank() == 0 ? given : unknown);  // rank 0's counts
+      const BucketPlan plan = ddp.bucket_plan();
+      expect(ddp.gradient_order() == given, "it is the order from now on");
+      if (by_arrival) expect(plan == learned, "the buckets are those of the run before");
+      const std::vector<std::size_t> flat = launch_order(ddp);
+      if (!by_arrival) expect(std::is_sorted(flat.begin(), flat.end()), "or just as given");
+      for (int step = 0; step < 3; ++step) {
+        ddp.zero_grad();
+        ddp(input).sum().backward();
+        expect(ddp.trace().buckets.size() == plan.size(), "the step has these buckets");
+        expect(ddp.bucket_plan() == plan, "and the next one");
+        torch::Tensor mean =
+            torch::autograd::grad({net->forward(input).sum()}, {net->parameters()[0]})[0];
+        mean = mean.contiguous();
+        communicator.all_reduce(
+            {.data = mean.mutable_data_ptr(), .count = static_cast<std::size_t>(mean.numel())},
+            ReduceOp::kAverage);
+        expect(torch::allclose(net->parameters()[0].grad(), mean), "a gradient is the average");
+      }
+      const auto join = ddp.join();
+      expect_contains(error_of([&] { ddp.set_gradient_order(given); }), "not within a join");
+    }
+  }
+}
+
 // LibTorch's current stream reaches the communicator by itself.
 void run_streams(Communicator& communicator, const std::string& directory) {
   ToldOfStreams ddps(communicator), checkpoints(communicator);
@@ -443,6 +510,8 @@ int main(int argc, char** argv) {
       check_shared_parameters(communicator);
       check_buffers(communicator);
       check_layouts_and_dtypes(communicator);
+    } else if (mode == "order") {
+      run_order(communicator);
     } else if (mode == "streams") {
       run_streams(communicator, arguments.at(0));
     } else {
