@@ -109,12 +109,6 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   membership::event::Message message;
   message.connection = id;
   message.facts = found->second.facts;
-  if (is_first && agents_.size() > options_.in_all.connections) {
-    const std::string reason = concat("it has ", options_.in_all.connections,
-                                      " agents, the limit (ddprund --limits=connections=N)");
-    refuse(*found->second.frames, reason, ExitCode::kRetryable);
-    return drop(id, reason);
-  }
   try {
     message.envelope = membership::decode_agent_message(text);
   } catch (const Error& error) {
@@ -122,6 +116,15 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
     if (is_first) refuse(*found->second.frames, error.what(), ExitCode::kUsage);
     drop(id, error.what());
     return;
+  }
+  const auto* join = std::get_if<membership::Join>(&message.envelope.message);
+  const std::size_t joined = agents_.size() - unjoined_.size();
+  if (is_first && join != nullptr && join->session.empty() &&
+      joined > options_.in_all.connections) {
+    const std::string reason = concat("it has ", options_.in_all.connections,
+                                      " agents, the limit (ddprund --limits=connections=N)");
+    refuse(*found->second.frames, reason, ExitCode::kRetryable);
+    return drop(id, reason);
   }
   feed(std::move(message));
 }
@@ -136,11 +139,12 @@ void AgentHub::received_binary(ConnectionId id, std::string_view bytes) {
 
 void AgentHub::arm_turn() {
   const auto next = stores_.next_turn();
-  if (!next || std::exchange(turn_armed_, true)) return;
-  turn_timer_.expires_at(*next);
+  if (!next || (turn_armed_for_ && *turn_armed_for_ <= *next)) return;
+  turn_armed_for_ = next;
+  turn_timer_.expires_at(*next);  // ends the wait for a later one
   turn_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    self->turn_armed_ = false;
     if (error || self->stopped_) return;
+    self->turn_armed_for_.reset();
     self->stores_.go_on(Clock::now());
     self->keep_stores();
     self->arm_turn();
@@ -155,15 +159,15 @@ void AgentHub::store_trouble(ConnectionId id, const std::string& why) {
 // Workers that still stop may use the store; who stays for ever gives nothing back.
 void AgentHub::drop_stores_of_finished() {
   if (std::exchange(num_dropped_, table_.num_dropped()) == table_.num_dropped()) return;
-  const auto left = stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
-  for (const ConnectionId id : left) {
-    const auto found = agents_.find(id);
-    if (found == agents_.end()) continue;
-    auto& timer = found->second.linger_timer;
-    timer = std::make_unique<asio::steady_timer>(tick_timer_.get_executor(), kStoreLinger);
-    timer->async_wait([self = shared_from_this(), id](boost::system::error_code error) {
-      if (!error) self->drop(id, "its job has ended, and it stays");
-    });
+  stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
+  for (auto& [id, agent] : agents_) {
+    if (unjoined_.contains(id) || agent.linger_timer || table_.knows(id)) continue;
+    agent.linger_timer =
+        std::make_unique<asio::steady_timer>(tick_timer_.get_executor(), kStoreLinger);
+    agent.linger_timer->async_wait(
+        [self = shared_from_this(), id = id](boost::system::error_code error) {
+          if (!error) self->drop(id, "its job has ended, and it stays");
+        });
   }
 }
 
@@ -278,6 +282,7 @@ void AgentHub::restore(const journal::JournalFile::Content& content) {
     table_.forget_rows(job, rows);
   });
   settle(table_.restore(rows, content.clock_shift, Clock::now()));
+  stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
   feed_pending();
 }
 

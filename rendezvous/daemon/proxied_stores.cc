@@ -79,7 +79,12 @@ void ProxiedStores::received(ConnectionId connection, const std::optional<member
     if (attachment == nullptr) return;
     const auto [round, node] = *attachment;
     round->store.receive(node, frame);
-    take_turn(round, node, now);
+    touched_.push_back(round);
+    if (!round->store.is_ready(node) || round->waiting.contains(node)) return;
+    // Who waits goes first.
+    const Turn turn =
+        is_slowed() && !waiting_.empty() ? Turn::kNotYet : take_turn(*round, node, 1, now);
+    if (turn != Turn::kDone) wait(round, node, turn, now);
   } catch (const Error& error) {
     options_.trouble(connection, error.what());
   }
@@ -115,33 +120,33 @@ void ProxiedStores::detach_all(const Round& round) {
                 [&](const auto& entry) { return entry.second.round.get() == &round; });
 }
 
-void ProxiedStores::take_turn(const std::shared_ptr<Round>& round, ProxiedStore::Node node,
-                              Clock::time_point now) {
-  touched_.push_back(round);
-  if (round->waiting.contains(node)) return;
-  const std::size_t allowed =
-      std::min({kRequestsPerTurn, round->rate.allowed(now), rate_.allowed(now)});
-  if (allowed == 0) {
+ProxiedStores::Turn ProxiedStores::take_turn(Round& round, ProxiedStore::Node node,
+                                             std::size_t num_waiting, Clock::time_point now) {
+  const std::size_t credit = std::min(round.rate.allowed(now), rate_.allowed(now));
+  if (credit == 0) {
     if (!std::exchange(said_slowed_, true)) {
       log_warning(
           "workers' stores get more requests a second than the limit (--job-limits, "
           "--limits): those beyond wait (said once)");
     }
-    return wait(round, node, now + kSlowedTurn);
+    return Turn::kNotYet;
   }
-  const ProxiedStore::Turn turn = round->store.run(node, allowed, refusals(*round));
-  round->rate.spend(turn.num_requests);
+  round.count();  // replies may have been taken since
+  const std::size_t share = std::max<std::size_t>(credit / num_waiting, 1);
+  const ProxiedStore::Turn turn =
+      round.store.run(node, std::min(kRequestsPerTurn, share), refusals(round));
+  round.rate.spend(turn.num_requests);
   rate_.spend(turn.num_requests);
-  round->count();
+  round.count();
   if (options_.is_journalled && !turn.bytes.empty()) {
-    round->rows.add(turn, changes_);
-    if (round->rows.wants_snapshot()) round->rows.replace(round->store.snapshot(), changes_);
+    round.rows.add(turn, changes_);
+    if (round.rows.wants_snapshot()) round.rows.replace(round.store.snapshot(), changes_);
   }
   if (!turn.trouble.empty()) {
-    const auto connection = round->connections.find(node);
-    if (connection != round->connections.end()) options_.trouble(connection->second, turn.trouble);
+    const auto connection = round.connections.find(node);
+    if (connection != round.connections.end()) options_.trouble(connection->second, turn.trouble);
   }
-  if (round->store.is_ready(node)) wait(round, node, now);
+  return round.store.is_ready(node) ? Turn::kReadyAgain : Turn::kDone;
 }
 
 ProxiedStore::Refusals ProxiedStores::refusals(const Round& round) const {
@@ -158,20 +163,31 @@ ProxiedStore::Refusals ProxiedStores::refusals(const Round& round) const {
           first_of(std::move(mine.clients), std::move(all.clients))};
 }
 
-void ProxiedStores::wait(const std::shared_ptr<Round>& round, ProxiedStore::Node node,
-                         Clock::time_point until) {
+void ProxiedStores::wait(const std::shared_ptr<Round>& round, ProxiedStore::Node node, Turn turn,
+                         Clock::time_point now) {
+  const Clock::time_point until = turn == Turn::kNotYet ? now + kSlowedTurn : now;
   next_turn_ = waiting_.empty() ? until : std::min(next_turn_, until);
   round->waiting.insert(node);
   waiting_.push_back({round, node});
 }
 
 void ProxiedStores::go_on(Clock::time_point now) {
-  for (const Waiting& next : std::exchange(waiting_, {})) {
+  const std::vector<Waiting> all = std::exchange(waiting_, {});
+  std::vector<std::pair<std::shared_ptr<Round>, ProxiedStore::Node>> again;
+  std::size_t left = all.size();
+  for (const Waiting& next : all) {
     const auto round = next.round.lock();
+    const std::size_t num_waiting = left--;
     if (!round) continue;
     round->waiting.erase(next.node);
-    take_turn(round, next.node, now);
+    touched_.push_back(round);
+    if (!round->store.is_ready(next.node)) continue;
+    const Turn turn = take_turn(*round, next.node, num_waiting, now);
+    if (turn == Turn::kNotYet) wait(round, next.node, turn, now);
+    if (turn == Turn::kReadyAgain) again.emplace_back(round, next.node);
   }
+  // Behind those that had none.
+  for (const auto& [round, node] : again) wait(round, node, Turn::kReadyAgain, now);
 }
 
 std::optional<Clock::time_point> ProxiedStores::next_turn() const {
@@ -215,16 +231,12 @@ void ProxiedStores::closed(ConnectionId connection) {
   attachments_.erase(found);
 }
 
-std::vector<ProxiedStores::ConnectionId> ProxiedStores::keep_only(
-    const std::function<bool(std::uint64_t)>& lives) {
-  std::vector<ConnectionId> left;
+void ProxiedStores::keep_only(const std::function<bool(std::uint64_t)>& lives) {
   std::erase_if(rounds_, [&](const auto& entry) {
     if (lives(entry.first)) return false;
     entry.second->rows.erase(changes_);
-    for (const auto& [node, connection] : entry.second->connections) left.push_back(connection);
     return true;
   });
-  return left;
 }
 
 void ProxiedStores::restore(

@@ -54,8 +54,8 @@ class ProxiedStores {
   // Of agents that are connected.
   bool in_use() const { return !attachments_.empty(); }
 
-  // Drops the stores of jobs that are no more; the connections that still use one.
-  std::vector<ConnectionId> keep_only(const std::function<bool(std::uint64_t job)>& lives);
+  // Drops the stores of jobs that are no more, but for the connections that still use one.
+  void keep_only(const std::function<bool(std::uint64_t job)>& lives);
 
   // What changed since the last call, for a journal.
   journal::Batch take_changes() { return std::exchange(changes_, {}); }
@@ -93,10 +93,12 @@ class ProxiedStores {
   Attachment* attach(ConnectionId connection, const std::optional<membership::Seat>& seat,
                      std::uint64_t round);
   void detach_all(const Round& round);
-  void take_turn(const std::shared_ptr<Round>& round, store::ProxiedStore::Node node,
+  enum class Turn { kDone, kReadyAgain, kNotYet };
+  Turn take_turn(Round& round, store::ProxiedStore::Node node, std::size_t num_waiting,
                  Clock::time_point now);
-  void wait(const std::shared_ptr<Round>& round, store::ProxiedStore::Node node,
-            Clock::time_point until);
+  void wait(const std::shared_ptr<Round>& round, store::ProxiedStore::Node node, Turn turn,
+            Clock::time_point now);
+  bool is_slowed() const { return options_.of_job.requests > 0 || options_.in_all.requests > 0; }
   store::ProxiedStore::Refusals refusals(const Round& round) const;
 
   const Options options_;

@@ -205,6 +205,7 @@ void Job::closed(ConnectionId connection, TimePoint now, Actions&) {
 void Job::store_lost(ConnectionId connection, const std::string& why, TimePoint now, Actions& out) {
   Node* node = node_at(connection);
   if (node == nullptr) return;
+  if (state_.phase == JobPhase::kRunning && node->phase == NodePhase::kSucceeded) return;
   changed_ = true;
   tell(*node,
        Refused{concat("the workers' store can't go on: ", why,
@@ -325,7 +326,8 @@ void Job::erase(NodeId id, Actions& out) {
   const Node& node = found->second;
   if (node.connection) {
     // Workers that still stop may use the store behind it; the agent closes it after them.
-    const bool carries_store = ended() && state_.settings.store == StoreMode::kProxy;
+    const bool carries_store =
+        ended() && state_.settings.store == StoreMode::kProxy && is_member(node);
     if (!carries_store) out.push_back(action::Close{*node.connection});
     by_connection_.erase(*node.connection);
   }

@@ -159,6 +159,7 @@ class JobTable {
   // nullopt: the connection is no member's of a round.
   std::optional<Seat> seat(ConnectionId connection) const;
   bool has_job(std::uint64_t number) const;
+  bool knows(ConnectionId connection) const { return connections_.contains(connection); }
   std::uint64_t num_dropped() const { return num_dropped_; }  // jobs that are no more, ever
 
   std::vector<JobStatus> status() const;

@@ -17,6 +17,7 @@ void OutgoingBytes::write(std::string_view bytes) {
     pieces_.emplace_back();
   }
   pieces_.back().bytes += bytes;
+  own_bytes_ += bytes.size();
   end_ += bytes.size();
 }
 
@@ -51,6 +52,7 @@ bool OutgoingBytes::acknowledge(std::uint64_t position) {
   if (position > next_) move_to(position);
   while (!pieces_.empty() && begin_ + pieces_.front().view().size() <= position) {
     begin_ += pieces_.front().view().size();
+    own_bytes_ -= pieces_.front().bytes.size();
     pieces_.pop_front();
     if (piece_ > 0) {
       --piece_;
@@ -59,12 +61,6 @@ bool OutgoingBytes::acknowledge(std::uint64_t position) {
     }
   }
   return true;
-}
-
-std::string OutgoingBytes::unacknowledged() const {
-  std::string bytes;
-  for (const Piece& piece : pieces_) bytes += piece.view();
-  return bytes.substr(static_cast<std::size_t>(acknowledged_ - begin_));
 }
 
 void OutgoingBytes::rewind() { move_to(acknowledged_); }

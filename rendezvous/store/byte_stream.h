@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,7 +43,15 @@ class OutgoingBytes {
     return static_cast<std::size_t>(end_ - acknowledged_);
   }
   std::uint64_t acknowledged() const { return acknowledged_; }
-  std::string unacknowledged() const;
+  // Of those that are kept, the ones that are not values.
+  std::size_t own_bytes() const { return own_bytes_; }
+
+  // What is kept: from position begin() on, `bytes` or a whole `value`.
+  std::uint64_t begin() const { return begin_; }
+  using EachPiece = std::function<void(std::string_view bytes, const SharedValue& value)>;
+  void each_piece(const EachPiece& each) const {
+    for (const Piece& piece : pieces_) each(piece.bytes, piece.value);
+  }
   // As one that wrote so much before, and all of it is acknowledged. Before the first write().
   void start_at(std::uint64_t position) { begin_ = acknowledged_ = next_ = end_ = position; }
 
@@ -55,7 +64,8 @@ class OutgoingBytes {
   void move_to(std::uint64_t position);
 
   std::deque<Piece> pieces_;  // from begin_ to end_
-  std::uint64_t begin_ = 0;   // at most acknowledged_
+  std::size_t own_bytes_ = 0;
+  std::uint64_t begin_ = 0;  // at most acknowledged_
   std::uint64_t acknowledged_ = 0;
   std::uint64_t next_ = 0;
   std::uint64_t end_ = 0;

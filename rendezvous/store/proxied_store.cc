@@ -34,7 +34,7 @@ void ProxiedStore::receive(Node from, const ProxyFrame& frame) {
   Proxy& proxy = proxy_of(from);
   if (proxy.is_broken) throw Error(ErrorCode::kProtocol, "a store proxy said what makes no sense");
   const bool is_lost = !proxy.is_known && frame.received > proxy.restored_out;
-  if (is_lost || !proxy.out.acknowledge(frame.received)) {
+  if (is_lost || !acknowledge(proxy, frame.received)) {
     throw Error(ErrorCode::kProtocol, "a store proxy has replies that are not known here");
   }
   const auto bytes = proxy.in.receive(frame.position, frame.bytes);
@@ -66,13 +66,23 @@ ProxiedStore::Turn ProxiedStore::run(Node node, std::size_t max_requests,
   turn.refusals = refusals;
   if (proxy.is_broken) return turn;
   std::string_view rest = proxy.waiting, next = rest;
+  std::uint32_t connection = proxy.connection;
+  std::uint64_t missing = proxy.missing;
+  std::size_t gathered = proxy.request.size();
   try {
     while (turn.num_requests < max_requests &&
            proxy.out.unacknowledged_bytes() < kMaxBacklogBytes &&
            advance(node, proxy, next, turn)) {
       rest = next;
+      connection = proxy.connection;
+      missing = proxy.missing;
+      gathered = proxy.request.size();
     }
   } catch (const Error& error) {
+    // What did not take effect is as if it had not come.
+    proxy.connection = connection;
+    proxy.missing = missing;
+    keep_gathered(proxy, gathered);
     proxy.is_broken = true;
     turn.trouble = error.what();
   }
@@ -85,7 +95,7 @@ ProxiedStore::Turn ProxiedStore::run(Node node, std::size_t max_requests,
 
 void ProxiedStore::replay(const Turn& turn) {
   Proxy& proxy = proxy_of(turn.node);
-  if (turn.position != proxy.taken || !proxy.out.acknowledge(turn.acknowledged)) {
+  if (turn.position != proxy.taken || !acknowledge(proxy, turn.acknowledged)) {
     throw Error(ErrorCode::kProtocol, "rows of its store are missing");
   }
   Turn again = turn;
@@ -146,7 +156,7 @@ bool ProxiedStore::advance(Node from, Proxy& proxy, std::string_view& bytes, Tur
   }
   if (status == ParseStatus::kRequest) {
     carry_out(from, proxy, turn);
-    drop_gathered(proxy);
+    keep_gathered(proxy, 0);
     return true;
   }
   if (status == ParseStatus::kMalformed) {
@@ -157,9 +167,9 @@ bool ProxiedStore::advance(Node from, Proxy& proxy, std::string_view& bytes, Tur
     throw Error(ErrorCode::kProtocol, "a store proxy passes on a part of a request");
   }
   if (proxy.request.empty()) gather(proxy, content);
-  if (!turn.refusals.growth.empty()) {
+  if (!turn.refusals.growth.empty() && proxy.request.size() > kMaxFrameBytes) {
     proxy.parser = parser_of_requests();
-    drop_gathered(proxy);
+    keep_gathered(proxy, 0);
     refuse(from, proxy, turn.refusals.growth);
   }
   return true;
@@ -170,16 +180,34 @@ void ProxiedStore::gather(Proxy& proxy, std::string_view bytes) {
   gathered_bytes_ += bytes.size();
 }
 
-void ProxiedStore::drop_gathered(Proxy& proxy) {
-  gathered_bytes_ -= proxy.request.size();
-  proxy.request = std::string();
+// The first `bytes` of it alone.
+void ProxiedStore::keep_gathered(Proxy& proxy, std::size_t bytes) {
+  gathered_bytes_ -= proxy.request.size() - bytes;
+  proxy.request.resize(bytes);
+  proxy.request.shrink_to_fit();
+}
+
+bool ProxiedStore::acknowledge(Proxy& proxy, std::uint64_t position) {
+  const std::size_t before = proxy.out.own_bytes();
+  const bool is_known = proxy.out.acknowledge(position);
+  own_reply_bytes_ -= before - proxy.out.own_bytes();
+  return is_known;
+}
+
+void ProxiedStore::write(Proxy& proxy, std::string_view bytes) {
+  proxy.out.write(bytes);
+  own_reply_bytes_ += bytes.size();
 }
 
 // request_, of the item that is being read.
 void ProxiedStore::carry_out(Node from, Proxy& proxy, Turn& turn) {
+  if (proxy.num_refused >= kMaxRefused) {
+    throw Error(ErrorCode::kProtocol, "a store proxy does not close what is refused");
+  }
   ++turn.num_requests;
   const auto [entry, is_new] = proxy.connections.try_emplace(proxy.connection, next_connection_);
   if (is_new) {
+    ++num_names_;
     if (!turn.refusals.clients.empty()) return refuse(from, proxy, turn.refusals.clients);
     clients_[next_connection_++] = {from, proxy.connection};
   }
@@ -189,7 +217,6 @@ void ProxiedStore::carry_out(Node from, Proxy& proxy, Turn& turn) {
                                                                     ": ", outcome.close_reason);
   deliver(outcome);
   if (refusal.empty()) return;
-  disconnect(proxy, proxy.connection);
   refuse(from, proxy, refusal);
 }
 
@@ -198,7 +225,11 @@ void ProxiedStore::disconnect(Proxy& proxy, std::uint32_t connection) {
   if (found == proxy.connections.end()) return;  // it never asked for anything
   const ConnectionId gone = found->second;
   proxy.connections.erase(found);
-  if (gone == kRefused) return;
+  --num_names_;
+  if (gone == kRefused) {
+    --proxy.num_refused;
+    return;
+  }
   clients_.erase(gone);
   deliver(state_.disconnect(gone));
 }
@@ -210,12 +241,13 @@ void ProxiedStore::deliver(const Outcome& outcome) {
     const auto found = clients_.find(reply.to);
     if (found == clients_.end()) continue;
     const auto [node, connection] = found->second;
-    OutgoingBytes& out = proxy_of(node).out;
+    Proxy& proxy = proxy_of(node);
     const std::size_t size = reply.bytes.size() + (reply.body ? reply.body->size() : 0);
     std::string head;
     append_item_head({connection, ItemKind::kData, size}, &head);
-    out.write(head + reply.bytes);
-    if (reply.body) out.write(reply.body);
+    write(proxy, head);
+    write(proxy, reply.bytes);
+    if (reply.body) proxy.out.write(reply.body);
     touched_.insert(node);
   }
 }
@@ -224,9 +256,11 @@ void ProxiedStore::deliver(const Outcome& outcome) {
 void ProxiedStore::refuse(Node node, Proxy& proxy, std::string_view reason) {
   disconnect(proxy, proxy.connection);
   proxy.connections[proxy.connection] = kRefused;
+  ++proxy.num_refused;
+  ++num_names_;
   std::string item;
   append_item_head({proxy.connection, ItemKind::kClose, reason.size()}, &item);
-  proxy.out.write(item.append(reason));
+  write(proxy, item.append(reason));
   touched_.insert(node);
 }
 

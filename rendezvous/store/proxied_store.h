@@ -82,9 +82,13 @@ class ProxiedStore {
 
   std::size_t num_keys() const { return state_.num_keys(); }
   std::size_t num_waits() const { return state_.num_waits(); }
-  std::size_t num_clients() const { return clients_.size(); }
-  // Keys, values (those of replies under way, too), waits, and requests that have not all come.
-  std::size_t total_bytes() const { return state_.total_bytes() + gathered_bytes_; }
+  // Connections of workers, also refused ones that their proxy has not closed.
+  std::size_t num_clients() const { return num_names_; }
+  // Keys, values (those of replies under way, too), waits, other replies under way, and requests
+  // that have not all come.
+  std::size_t total_bytes() const {
+    return state_.total_bytes() + gathered_bytes_ + own_reply_bytes_;
+  }
 
  private:
   struct Proxy {
@@ -106,8 +110,10 @@ class ProxiedStore {
     bool is_known = false;           // to this process: it has said what it has
     bool is_heard = false;           // on this connection, likewise
     std::unordered_map<std::uint32_t, ConnectionId> connections;
+    std::size_t num_refused = 0;  // of them
   };
   static constexpr ConnectionId kRefused = 0;
+  static constexpr std::size_t kMaxRefused = 65'536;  // that a proxy has not closed
   // Requests of a node wait while so much of its replies does.
   static constexpr std::size_t kMaxBacklogBytes = std::size_t{4} << 20;
 
@@ -122,7 +128,9 @@ class ProxiedStore {
   void carry_out(Node from, Proxy& proxy, Turn& turn);
   void disconnect(Proxy& proxy, std::uint32_t connection);
   void gather(Proxy& proxy, std::string_view bytes);
-  void drop_gathered(Proxy& proxy);
+  void keep_gathered(Proxy& proxy, std::size_t bytes);
+  bool acknowledge(Proxy& proxy, std::uint64_t position);
+  void write(Proxy& proxy, std::string_view bytes);
   void deliver(const Outcome& outcome);
   void refuse(Node node, Proxy& proxy, std::string_view reason);
 
@@ -132,7 +140,9 @@ class ProxiedStore {
   std::map<Node, Proxy> proxies_;
   std::unordered_map<ConnectionId, Client> clients_;
   ConnectionId next_connection_ = 1;
-  std::size_t gathered_bytes_ = 0;  // of all proxies' requests
+  std::size_t gathered_bytes_ = 0;   // of all proxies' requests
+  std::size_t own_reply_bytes_ = 0;  // of all proxies' `out`
+  std::size_t num_names_ = 0;        // of all proxies' connections
   std::set<Node> touched_;
   Request request_;
 };

@@ -267,6 +267,12 @@ void StoreState::multi_set(const Request& request) {
 }
 
 void StoreState::list_keys(ConnectionId from) {
+  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  if (const std::size_t size = key_bytes_ + values_.size() * sizeof(std::uint64_t);
+      size > kMostBytes) {
+    return refuse("the keys have " + std::to_string(size) + " bytes, a reply at most " +
+                  std::to_string(kMostBytes));
+  }
   // In an order that does not depend on how the content came about (see load).
   std::vector<std::string_view> keys;
   keys.reserve(values_.size());

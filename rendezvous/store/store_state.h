@@ -60,6 +60,9 @@ class StoreState {
   // element that had ended its WAIT and was not taken ends the next one's.
   const Outcome& disconnect(ConnectionId connection);
 
+  // A value that counts as one that a reply holds.
+  SharedValue hold(std::string_view bytes) { return make_value(bytes); }
+
   // Appends all that it holds, for load() of an empty one, which is then like this.
   void save(std::string* out) const;
   // Throws Error(kProtocol): the bytes make no sense.

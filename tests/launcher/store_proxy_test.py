@@ -158,12 +158,14 @@ class OneHost(harness.Case):
                                       env=harness.environment(), stdin=subprocess.DEVNULL, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             self.addCleanup(self._end, daemon)
-            while "listening on" not in daemon.stderr.readline():
-                self.assertIsNone(daemon.poll())
-            return daemon
+            for line in daemon.stderr:
+                if "listening on" in line:
+                    return daemon
+            self.fail(f"ddprund ended with {daemon.wait()}")
         daemon = serve()
-        flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=job", "--store=proxy",
-                 "--nproc_per_node=2"]
+        # Else one that begins while ddprund is away would serve the rendezvous there itself.
+        flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=0",
+                 "--rdzv-id=job", "--store=proxy", "--nproc_per_node=2"]
         running = [self.start(*flags, sys.executable, "-c", CLIENT, "1000", "all") for _ in range(2)]
         num_killed = 0
         while num_killed < 5 and any(process.poll() is None for process in running):

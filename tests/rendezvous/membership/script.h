@@ -77,6 +77,9 @@ class Script {
     says(name, failed);
   }
   void closes(const std::string& name) { step(event::Closed{agents[name].connection}); }
+  void loses_store(const std::string& name, const std::string& why) {
+    step(event::StoreLost{agents[name].connection, why});
+  }
   void hears(const std::string& name) { step(event::Heard{agents[name].connection}); }
   void wait(std::chrono::milliseconds time) {
     const auto until = now + time;

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node whose workers' store can't go on: the rendezvous' journal lost its end, or the node makes
+// things up.
+#include "tests/rendezvous/membership/script.h"
+
+namespace ddprun::membership::testing {
+namespace {
+
+using ddprun::test::Contains;
+
+struct RunningJob : Script {
+  RunningJob() : Script(2, 1) {
+    settings.store = StoreMode::kProxy;
+    for (const char* name : {"a", "b"}) join(name);
+    REQUIRE(round("b") == 1);
+  }
+};
+
+void lose_store(Script& j, const char* name) { j.loses_store(name, "replies are not known here"); }
+
+TEST_CASE("StoreLost: the node is told and ends with 75, the round ends as with any lost node") {
+  RunningJob j;
+  lose_store(j, "b");
+  REQUIRE(j.last<Refused>("b") != nullptr);
+  CHECK(j.last<Refused>("b")->exit_code == 75);
+  CHECK_FALSE(j.last<Refused>("b")->again);
+  CHECK_THAT(j.last<Refused>("b")->message, Contains("replies are not known here"));
+  CHECK(j.last<Refused>("a") == nullptr);
+  CHECK((j.last<StopRound>("a") != nullptr || j.last<JobEnd>("a") != nullptr));
+  CHECK(j.table.status().front().node_losses == 1);
+}
+
+TEST_CASE("StoreLost: a node whose workers have all succeeded needs no store") {
+  RunningJob j;
+  j.says("b", WorkersSucceeded{1});
+  lose_store(j, "b");
+  CHECK(j.last<Refused>("b") == nullptr);
+  j.says("a", WorkersSucceeded{1});
+  REQUIRE(j.last<JobEnd>("b") != nullptr);
+  CHECK(j.last<JobEnd>("b")->exit_code == 0);
+}
+
+TEST_CASE("StoreLost: after the job's end the node goes, its verdict stays") {
+  RunningJob j;
+  for (const char* name : {"a", "b"}) j.says(name, WorkersSucceeded{1});
+  lose_store(j, "b");
+  REQUIRE(j.table.status().size() == 1);
+  CHECK(j.table.status().front().nodes.size() == 1);
+  lose_store(j, "b");  // who is no node any more is nobody's
+  j.acks("a");
+  CHECK(j.table.idle());
+}
+
+}  // namespace
+}  // namespace ddprun::membership::testing
