@@ -24,7 +24,9 @@ std::string full(std::string_view whose, std::size_t used, std::uint64_t limit,
                 " (ddprund --", flag, '=', what, "=N)");
 }
 
-std::string first_of(std::string one, std::string other) { return one.empty() ? other : one; }
+std::string first_of(const std::string& one, const std::string& other) {
+  return one.empty() ? other : one;
+}
 
 }  // namespace
 
@@ -157,10 +159,9 @@ ProxiedStore::Refusals ProxiedStores::refusals(const Round& round) const {
                  full(whose, used.bytes, limits.bytes, "bytes", flag)),
         full(whose, used.connections, limits.connections, "connections", flag)};
   };
-  auto mine = of(round.usage, options_.of_job, "this job's stores", "job-limits");
-  auto all = of(*usage_, options_.in_all, "all jobs' stores", "limits");
-  return {first_of(std::move(mine.growth), std::move(all.growth)),
-          first_of(std::move(mine.clients), std::move(all.clients))};
+  const auto mine = of(round.usage, options_.of_job, "this job's stores", "job-limits");
+  const auto all = of(*usage_, options_.in_all, "all jobs' stores", "limits");
+  return {first_of(mine.growth, all.growth), first_of(mine.clients, all.clients)};
 }
 
 void ProxiedStores::wait(const std::shared_ptr<Round>& round, ProxiedStore::Node node, Turn turn,
