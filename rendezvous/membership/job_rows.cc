@@ -292,6 +292,7 @@ JobState read_job(const journal::Rows& rows, Clock::duration clock_shift) {
   RowReader rounds(row_at(rows, kRounds), clock_shift);
   rounds("rank_labels", job.rank_labels);
   rounds("ledger", job.ledger);
+  job.ledger.restored();
   RowReader failures(row_at(rows, kFailures), clock_shift);
   each_field(job.round_failures, failures);
   if (const auto record = rows.find(std::string(kRecord)); record != rows.end()) {

@@ -84,6 +84,12 @@ class Ledger {
 
   static constexpr std::size_t kKept = 100;
 
+  // After it was read from a journal. Where that lacks the round that it is in, it goes on as
+  // between two rounds.
+  void restored() {
+    if (rounds_.empty()) phase_ = Phase::kRendezvous;
+  }
+
   // For the journal: differs from what it was when anything has changed.
   std::uint64_t version() const { return version_; }
   using JournalledByItself = void;
