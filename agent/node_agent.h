@@ -35,7 +35,8 @@ namespace ddprun::agent {
 
 struct NodeAgentOptions {
   membership::AgentOptions machine;
-  Endpoint connect_to;  // of the rendezvous as this node reaches it; machine.endpoint: as given
+  // Of the rendezvous as this node reaches it; machine.endpoints: as given.
+  std::vector<Endpoint> connect_to;
   membership::LinkSecurity security;  // of the connection to it
   WorkerGroupOptions workers;
   WorkerEnvironmentOptions environment;

@@ -11,12 +11,14 @@ import urllib.error
 import urllib.request
 
 import measure
+import etcd
 from elastic_rows import start_ms
 from measure import json_of, program
 from row import OURS, Goal, Row
 
 SECONDS = "2"  # of load
 DIRECT, MEMORY, PLAIN = "direct", "no journal", "no TLS"
+TOGETHER, APART = "8 requests a message", "1 request a message"
 
 
 @contextlib.contextmanager
@@ -56,6 +58,13 @@ def direct():
         return {"µs/request, 64 connections": request_us(port, "direct", 64)}
 
 
+def storm(client, *what):
+    """The start of a job of 16,000 ranks, by a client of bench/store."""
+    with ddprund() as (daemon, port):
+        found = json_of([program(client), str(port), str(daemon.pid), *what])
+    return {"seconds": found["seconds"], "server CPU s": found["server_cpu_seconds"]}
+
+
 def journalled():
     with tempfile.TemporaryDirectory(dir=measure.ROOT) as state, ddprund(f"--state-dir={state}/state") as (_, port):
         return {"µs/request, 64 connections": request_us(port, "proxy", 64)}
@@ -67,47 +76,93 @@ def in_memory():
 
 
 def nodes_connected(port):
+    """None: nobody answers there, or it stands by."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/jobs", timeout=5) as answer:
             jobs = json.load(answer)["jobs"]
     except (urllib.error.URLError, ConnectionError):
-        return 0
+        return None
     return sum(node["connected"] for job in jobs for node in job["nodes"] if job["phase"] == "running")
 
 
 def await_nodes(port, count, what):
     deadline = time.monotonic() + 30
-    while nodes_connected(port) < count:
+    while (nodes_connected(port) or 0) < count:
         if time.monotonic() > deadline:
             raise measure.Missing(f"{what}: not within 30 s")
         time.sleep(0.002)
+
+
+def workers_of(launcher):
+    def name_of(pid):
+        try:
+            with open(f"/proc/{pid}/comm") as f:
+                return f.read().strip()
+        except OSError:
+            return ""
+    return [pid for pid in measure.descendants(launcher.pid) if name_of(pid) == "sleep"]
+
+
+def await_workers(launchers, count):
+    """A node runs from the spawn of its workers on; their programs begin a moment later."""
+    deadline = time.monotonic() + 30
+    while any(len(workers_of(launcher)) < count for launcher in launchers):
+        if time.monotonic() > deadline:
+            raise measure.Missing("all workers run: not within 30 s")
+        time.sleep(0.002)
+
+
+@contextlib.contextmanager
+def job_at(endpoints, port):
+    """A job of two nodes, with its endpoints, that runs at `port`. What was done meanwhile, no worker noticed."""
+    launchers = [subprocess.Popen([program("ddprun"), "--nnodes=2", "--nproc_per_node=2", "--rdzv-id=job",
+                                   f"--rdzv-endpoint={endpoints}", "--store=proxy", "sleep", "600"],
+                                  env=measure.environment(), stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
+    try:
+        await_nodes(port, 2, "the job runs")
+        await_workers(launchers, 2)
+        workers = [workers_of(launcher) for launcher in launchers]
+        yield
+        if workers != [workers_of(launcher) for launcher in launchers]:
+            raise RuntimeError("the workers are others than before")
+    finally:
+        for launcher in launchers:
+            launcher.send_signal(signal.SIGTERM)
+        for launcher in launchers:
+            launcher.wait()
 
 
 def restart_ms():
     with contextlib.ExitStack() as stack:
         state = stack.enter_context(tempfile.TemporaryDirectory(dir=measure.ROOT))
         daemon, port = stack.enter_context(ddprund(f"--state-dir={state}/state"))
-        launchers = [subprocess.Popen([program("ddprun"), "--nnodes=2", "--nproc_per_node=2", "--rdzv-id=job",
-                                       f"--rdzv-endpoint=127.0.0.1:{port}", "--store=proxy", "sleep", "600"],
-                                      env=measure.environment(), stdin=subprocess.DEVNULL,
-                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
-        try:
-            await_nodes(port, 2, "the job runs")
-            workers = [measure.descendants(launcher.pid) for launcher in launchers]
+        with job_at(f"127.0.0.1:{port}", port):
             killed = time.monotonic()
             daemon.kill()
             daemon.wait()
             stack.enter_context(ddprund(f"--state-dir={state}/state", port=port))
             await_nodes(port, 2, "both agents are back")
-            back = time.monotonic()
-            if workers != [measure.descendants(launcher.pid) for launcher in launchers]:
-                raise RuntimeError("the workers are others than before")
-            return {"ms": (back - killed) * 1e3}
-        finally:
-            for launcher in launchers:
-                launcher.send_signal(signal.SIGTERM)
-            for launcher in launchers:
-                launcher.wait()
+            return {"ms": (time.monotonic() - killed) * 1e3}
+
+
+def next_leader_ms(end):
+    """`end` ends the leader."""
+    if etcd.MISSING:
+        raise measure.Missing(f"skipped: {etcd.MISSING}")
+    with contextlib.ExitStack() as stack:
+        cluster = etcd.Etcd(stack.enter_context(tempfile.TemporaryDirectory(dir=measure.ROOT)))
+        stack.callback(cluster.stop)
+        cluster.start().wait()
+        leader, port = stack.enter_context(ddprund(f"--ha=etcd://{cluster.endpoint}"))
+        while nodes_connected(port) is None:
+            time.sleep(0.002)
+        _, other = stack.enter_context(ddprund(f"--ha=etcd://{cluster.endpoint}"))
+        with job_at(f"127.0.0.1:{port},127.0.0.1:{other}", port):
+            ended = time.monotonic()
+            end(leader)
+            await_nodes(other, 2, "both agents are at the next leader")
+            return {"ms": (time.monotonic() - ended) * 1e3}
 
 
 def hosts_start(with_tls):
@@ -141,11 +196,36 @@ def rows():
             note="one worker, ADD, closed loop; ddprund and ddprun on one machine"),
         Row("journal", "that, with a journal (`--durability=process`)",
             {OURS: journalled, MEMORY: in_memory}, [Goal(per, 1.43, MEMORY)],
-            note="each request is kept before it is answered"),
+            note="each request is kept before it is answered; the journal's thread needs a third core, of which "
+                 "there are two here"),
+        Row("proxy-storm", "16,000 simulated ranks join, exchange an id, barrier: through 2,000 nodes' proxies, "
+            "or each with a connection of its own",
+            {OURS: lambda: storm("proxy_storm", "2000", "8", "3"),
+             TOGETHER: lambda: storm("proxy_storm", "2000", "8"),
+             APART: lambda: storm("proxy_storm", "2000", "8", "1"),
+             DIRECT: lambda: storm("store_storm", "16000")},
+            [Goal("seconds", 0.5, DIRECT)],
+            note="one ddprund; one client process, which shares the two cores with it, plays all ranks, as in the "
+                 "row `store-storm`. With proxies the nodes' agents, their 2,000 connections and their ends of the "
+                 "streams are the shipped code, and have joined before the clock runs; the loopback between workers "
+                 "and their node's proxy is left out. What workers of a node ask at the same time goes in one "
+                 "message: the more, the cheaper. ddprun: 3 requests a message, which is what 8 processes that ADD "
+                 "in a closed loop through a `ddprun` come to on this machine (2.9 to 3.6). The next two columns are "
+                 "the best case, all workers of a node at the same point, and the worst, in which no two requests "
+                 "ever share a message. Half of the seconds and more are the client's, whose part of the work is "
+                 "spread over the nodes in a real job"),
         Row("daemon-restart", "ddprund is killed and started again → both agents are back",
             {OURS: restart_ms}, [Goal("ms", 1000)],
             note="kill -9; torchrun's job would be lost. The same workers run on"),
+        Row("leader-loss", "one of two ddprunds is killed, the leader → both agents are at the other one",
+            {OURS: lambda: next_leader_ms(subprocess.Popen.kill)}, [Goal("ms", 4000)],
+            note="`--ha=etcd://…`, its lease is 3 s. The same workers run on"),
+        Row("leader-stop", "that, and it is stopped (SIGTERM)",
+            {OURS: lambda: next_leader_ms(subprocess.Popen.terminate)}, [Goal("ms", 1000)],
+            note="it gives its lease back"),
         Row("tls-start", "2 hosts × 2 workers, both started at once, over TLS → all workers running",
             {OURS: lambda: hosts_start(True), PLAIN: lambda: hosts_start(False)},
-            [Goal("ms", 1.3, PLAIN)], note="hosts are network namespaces"),
+            [Goal("ms", 1.3, PLAIN)],
+            note="hosts are network namespaces that share two cores; each of the two `ddprun` needs 5 ms of CPU more: "
+                 "OpenSSL's own start (1.6 ms), certificates and key (1 to 1.6 ms), the handshakes (0.9 ms each)"),
     ]

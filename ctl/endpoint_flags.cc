@@ -2,16 +2,77 @@
 #include "ctl/endpoint_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <utility>
+#include <vector>
 
-#include "common/endpoint.h"
+#include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "ctl/fetch.h"
 
 namespace ddprun::ctl {
 
+namespace {
+
+constexpr std::chrono::milliseconds kEachOfSeveral{3'000};
+
+std::string standby_text(const Page& page) {
+  return page.leader.empty() ? "a standby" : "a standby of " + page.leader;
+}
+
+std::string fetch_one(const FetchOptions& options) {
+  Page page = fetch(options);
+  if (!page.is_standby) return std::move(page.body);
+  throw Error(ErrorCode::kUnavailable,
+              concat("the rendezvous at ", to_string(options.endpoint), " is ", standby_text(page),
+                     ", which has no ", options.target, ": name all endpoints"));
+}
+
+// A standby has a status of its own.
+Page without_standbys_status(Page page) {
+  boost::system::error_code error;
+  const boost::json::value all = boost::json::parse(page.body, error);
+  const auto* object = error ? nullptr : all.if_object();
+  const auto* role = object == nullptr ? nullptr : object->if_contains("role");
+  if (role == nullptr || !role->is_string() || role->get_string() != "standby") return page;
+  const auto* leader = object->if_contains("leader");
+  const bool is_known = leader != nullptr && leader->is_string();
+  return {"", true, is_known ? std::string(leader->get_string()) : ""};
+}
+
+std::string fetch_from_leader(FetchOptions options, const std::vector<Endpoint>& endpoints) {
+  options.timeout = kEachOfSeveral;
+  options.is_patient = false;
+  std::string answers;
+  for (const Endpoint& endpoint : endpoints) {
+    options.endpoint = endpoint;
+    std::string what;
+    try {
+      Page page = without_standbys_status(fetch(options));
+      if (!page.is_standby) return std::move(page.body);
+      what = concat(to_string(endpoint), " is ", standby_text(page));
+    } catch (const Error& error) {
+      const bool is_away = error.code() == ErrorCode::kUnavailable ||
+                           error.code() == ErrorCode::kTimeout ||
+                           error.code() == ErrorCode::kConnectionLost;
+      if (!is_away) throw;
+      what = error.what();
+    }
+    answers += (answers.empty() ? "" : "; ") + what;
+  }
+  throw Error(ErrorCode::kUnavailable, "no rendezvous leads: " + answers);
+}
+
+}  // namespace
+
 EndpointFlags::EndpointFlags(CLI::App& command) {
-  command.add_option("--rdzv-endpoint", endpoint_, "HOST:PORT of the rendezvous")
+  command
+      .add_option(
+          "--rdzv-endpoint", endpoint_,
+          "HOST:PORT of the rendezvous; of several, with commas between: the one that leads")
       ->envname(env::kRdzvEndpoint)
       ->capture_default_str();
   command.add_option("--token-file", token_file_, "The rendezvous' token; mode 600")
@@ -23,16 +84,15 @@ EndpointFlags::EndpointFlags(CLI::App& command) {
 
 std::string EndpointFlags::fetch_page(const std::string& target) const {
   FetchOptions options;
-  const auto endpoint = parse_endpoint(endpoint_, kDefaultRendezvousPort);
-  if (!endpoint || endpoint->host.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--rdzv-endpoint=" + endpoint_ + ": wants HOST or HOST:PORT");
+  const auto [endpoints, problem] = parse_endpoints(endpoint_, kDefaultRendezvousPort);
+  if (!problem.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, concat("--rdzv-endpoint=", endpoint_, ": ", problem));
   }
-  options.endpoint = *endpoint;
   options.target = target;
   if (!token_file_.empty()) options.token = Secret::from_file(token_file_);
   if (tls_.any()) options.tls = security::make_client_context(tls_);
-  return fetch(options);
+  options.endpoint = endpoints.front();
+  return endpoints.size() == 1 ? fetch_one(options) : fetch_from_leader(options, endpoints);
 }
 
 }  // namespace ddprun::ctl

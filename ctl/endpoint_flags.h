@@ -13,8 +13,9 @@ class EndpointFlags {
  public:
   explicit EndpointFlags(CLI::App& command);
 
-  // The body of the page "/v1/jobs", …. Throws as fetch() and Secret::from_file(), and
-  // Error(kInvalidArgument) for an endpoint that is none.
+  // The body of the page "/v1/jobs", …. Of several endpoints, asked one after the other, that of
+  // who leads. Throws as fetch() and Secret::from_file(), Error(kInvalidArgument) for an endpoint
+  // that is none, Error(kUnavailable) where none leads: what each of them said.
   std::string fetch_page(const std::string& target) const;
 
  private:

@@ -15,7 +15,9 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/name_lookup.h"
 #include "common/socket.h"
+#include "rendezvous/membership/standby_header.h"
 #include "rendezvous/security/http_proof.h"
 
 namespace ddprun::ctl {
@@ -67,9 +69,22 @@ class Exchange {
 
  private:
   tcp::socket connect() {
-    UniqueFd fd = connect_to(options_.endpoint, deadline_);
+    UniqueFd fd = options_.is_patient ? connect_to(options_.endpoint, deadline_) : connect_now();
     const bool is_v6 = local_address(fd.get()).storage.ss_family == AF_INET6;
     return {io_, is_v6 ? tcp::v6() : tcp::v4(), fd.release()};
+  }
+
+  UniqueFd connect_now() {
+    const NameLookup found = look_up(options_.endpoint, deadline_);
+    std::string failure = found.failure;
+    UniqueFd fd;
+    if (!found.addresses.empty()) {
+      fd = connect_to_any(found.addresses, deadline_.remaining(), deadline_, &failure);
+    }
+    if (fd) return fd;
+    const std::string who = to_string(options_.endpoint);
+    throw Error(ErrorCode::kUnavailable,
+                concat("can't connect to ", failure.starts_with(who) ? "" : who + ": ", failure));
   }
 
   template <typename Begin>
@@ -106,10 +121,15 @@ std::string field(const Answer& answer, const char* name) {
   return {value.data(), value.size()};
 }
 
-std::string body_of(const FetchOptions& options, const Answer& answer) {
+Page page_of(const FetchOptions& options, const Answer& answer) {
   if (answer.find(security::kTlsHeader) != answer.end())
     refuse(options, "wants TLS: give --tls-ca");
-  if (answer.result() == http::status::ok) return answer.body();
+  if (answer.result() == http::status::ok) return {answer.body(), false, ""};
+  if (answer.result() == http::status::service_unavailable &&
+      answer.find(membership::kStandbyHeader) != answer.end()) {
+    const auto leader = parse_endpoint(field(answer, membership::kStandbyHeader), 0);
+    return {"", true, leader && !leader->host.empty() ? to_string(*leader) : ""};
+  }
   if (answer.result() == http::status::not_found) {
     refuse(options, concat("knows no ", options.target, ": it is older than this ddprunctl"),
            ErrorCode::kProtocol);
@@ -119,13 +139,13 @@ std::string body_of(const FetchOptions& options, const Answer& answer) {
 
 }  // namespace
 
-std::string fetch(const FetchOptions& options) {
+Page fetch(const FetchOptions& options) {
   const Deadline deadline = Deadline::after(options.timeout);
   const Answer first = Exchange(options, deadline).ask("");
   if (first.result() != http::status::unauthorized) {
     if (options.token && first.result() == http::status::ok)
       refuse(options, "has no token, but this side has one (--token-file)");
-    return body_of(options, first);
+    return page_of(options, first);
   }
   if (!options.token) refuse(options, "wants a token: give --token-file");
   security::HttpProof proof(options.token);
@@ -147,7 +167,7 @@ std::string fetch(const FetchOptions& options) {
     if (error.code() != ErrorCode::kInvalidArgument || what.starts_with("the rendezvous")) throw;
     refuse(options, what);
   }
-  return body_of(options, answer);
+  return page_of(options, answer);
 }
 
 }  // namespace ddprun::ctl

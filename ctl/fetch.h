@@ -18,11 +18,18 @@ struct FetchOptions {
   std::shared_ptr<const Secret> token;        // null: none
   security::TlsContext tls;                   // likewise
   std::chrono::milliseconds timeout{10'000};  // for all of it
+  bool is_patient = true;  // a connection that is refused is tried again meanwhile
 };
 
-// The page's body. Throws Error, one line: kUnavailable, kTimeout or kConnectionLost where nobody
+struct Page {
+  std::string body;
+  bool is_standby = false;  // it has no such page: one of several, and another one leads
+  std::string leader;       // then: HOST:PORT as far as it knows; empty: it doesn't
+};
+
+// Throws Error, one line: kUnavailable, kTimeout or kConnectionLost where nobody
 // answers, kInvalidArgument where the token differs or one side has none, kProtocol for any other
 // answer.
-std::string fetch(const FetchOptions& options);
+Page fetch(const FetchOptions& options);
 
 }  // namespace ddprun::ctl

@@ -118,7 +118,8 @@ ConfigFile parse_config_file(std::string_view text, const std::string& path) {
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
     if (name == "rdzv_endpoint") {
-      config.rdzv_endpoint = text_of(node, path, "rdzv_endpoint wants \"HOST:PORT\"");
+      config.rdzv_endpoint =
+          text_of(node, path, "rdzv_endpoint wants \"HOST:PORT\" or \"HOST:PORT,HOST:PORT\"");
     } else if (name == "hosts") {
       const toml::array* hosts = node.as_array();
       if (!hosts) refuse(path, node.source(), "hosts wants [\"host1\", \"host2\"]");

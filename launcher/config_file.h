@@ -20,7 +20,7 @@ struct ConfigEntry {
 
 struct ConfigFile {
   std::string path;                       // for messages: which file said it
-  std::string rdzv_endpoint;              // rdzv_endpoint = "HOST[:PORT]"
+  std::string rdzv_endpoint;              // rdzv_endpoint = "HOST[:PORT],…"
   std::vector<std::string> hosts;         // hosts = ["n1", "n2"]: the first one serves
   std::string topology = {};              // topology = "pod1.rack7": of this node
   std::vector<ConfigEntry> options = {};  // max_restarts = 3

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/log.h"
 #include "launcher/nodelist.h"
@@ -114,17 +115,35 @@ class Finder {
   // True when `text` decides, be it by a plan or by a problem.
   bool take(RendezvousMode mode, const std::string& text, std::uint16_t default_port,
             const std::string& origin) {
-    const auto endpoint = parse_endpoint(text, default_port);
-    if (!endpoint || endpoint->host.empty()) {
-      result_.problem = origin + ": \"" + text + "\" is not HOST or HOST:PORT";
+    auto [endpoints, problem] = parse_endpoints(text, default_port);
+    if (problem.empty() && endpoints.size() > 1) problem = problem_with_several(mode);
+    if (!problem.empty()) {
+      result_.problem = concat(origin, ": \"", text, "\": ", problem);
       return true;
     }
     RendezvousPlan& plan = result_.plan.emplace();
     plan.mode = mode;
-    plan.endpoint = *endpoint;
+    plan.endpoint = endpoints.front();
+    plan.others.assign(endpoints.begin() + 1, endpoints.end());
     plan.origin = origin;
+    if (!plan.others.empty()) plan.is_host = false;
     if (mode == RendezvousMode::kStatic) decide_static_owner();
     return true;
+  }
+
+  // Several endpoints are those of ddprunds; completes "ORIGIN: "TEXT": ". Empty: none.
+  std::string problem_with_several(RendezvousMode mode) const {
+    const LaunchConfig& config = input_.config;
+    if (mode == RendezvousMode::kStatic) {
+      return "has several endpoints, but with fixed ranks (--rdzv-backend=static) the nodes meet "
+             "at one, node rank 0's";
+    }
+    const auto told = config.rdzv_conf.find("is_host");
+    if (told != config.rdzv_conf.end() && is_true(told->second)) {
+      return "has several endpoints, each of a ddprund, so that no node serves: leave "
+             "--rdzv-conf=is_host out";
+    }
+    return "";
   }
 
   // Static mode: node rank 0 serves, without a look at addresses.
@@ -250,6 +269,12 @@ class Finder {
 };
 
 }  // namespace
+
+std::vector<Endpoint> RendezvousPlan::endpoints() const {
+  std::vector<Endpoint> all = {endpoint};
+  all.insert(all.end(), others.begin(), others.end());
+  return all;
+}
 
 Discovery discover_endpoint(const DiscoveryInput& input) { return Finder(input).find(); }
 

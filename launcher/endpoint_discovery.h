@@ -22,11 +22,15 @@ enum class RendezvousMode {
 
 struct RendezvousPlan {
   RendezvousMode mode = RendezvousMode::kLocal;
-  Endpoint endpoint;
+  Endpoint endpoint;  // the first one
+  // kElastic: further ones (standby_header.h). Then each is a ddprund's, and no node serves.
+  std::vector<Endpoint> others;
   std::string origin;  // who said so: "--rdzv-endpoint", "DDPRUN_RDZV_ENDPOINT", a path, …
   std::optional<bool> is_host;  // told whether this node serves; unset: look at its interfaces
   std::string job_id;
   std::optional<int> node_rank;  // --node-rank, or the scheduler's; unset: by order of arrival
+
+  std::vector<Endpoint> endpoints() const;  // all of them
 };
 
 // Either a plan, or the one problem that keeps this from being one: what is wrong, and how to

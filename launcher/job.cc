@@ -9,6 +9,7 @@
 
 #include "agent/leftover_directories.h"
 #include "common/check.h"
+#include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
@@ -141,16 +142,26 @@ std::string Job::report_text() const {
                          .job_id = plan_.rendezvous.job_id});
 }
 
+// As this node reaches them.
+std::vector<Endpoint> Job::connect_to() const {
+  std::vector<Endpoint> all = plan_.rendezvous.endpoints();
+  all.front() = claim_.connect_to;
+  return all;
+}
+
 agent::NodeAgentOptions Job::agent_options() const {
   const LaunchConfig& config = plan_.config;
   const bool is_static = plan_.rendezvous.mode == RendezvousMode::kStatic;
   agent::NodeAgentOptions options;
-  options.connect_to = claim_.connect_to;
-  options.security = {plan_.token, plan_.tls_client, plan_.rendezvous.endpoint.host};
+  options.connect_to = connect_to();
+  // Where this node serves it connects to its own address.
+  const bool is_one = plan_.rendezvous.others.empty();
+  options.security = {plan_.token, plan_.tls_client,
+                      is_one ? plan_.rendezvous.endpoint.host : std::string()};
   options.command = worker_command(plan_);
 
   membership::AgentOptions& machine = options.machine;
-  machine.endpoint = plan_.rendezvous.endpoint;
+  machine.endpoints = plan_.rendezvous.endpoints();
   machine.store_port = is_static ? 0 : config.master_port.value_or(0);
   machine.connect_timeout =
       std::chrono::duration_cast<milliseconds>(begun_ + config.connect_timeout - Clock::now());
@@ -180,6 +191,7 @@ agent::NodeAgentOptions Job::agent_options() const {
   join.timeouts.keep_alive = config.keep_alive_timeout;
   join.timeouts.start = config.start_timeout;
   join.timeouts.stop_grace = config.shutdown_timeout;
+  join.timeouts.rendezvous_lost = config.rendezvous_lost_timeout;
   join.timeouts.max_restart_delay = config.max_restart_delay;
   join.timeouts.exit_barrier = config.exit_barrier_timeout;
   join.timeouts.replacement = config.replacement_timeout;
@@ -291,11 +303,13 @@ void Job::unreached(const std::string& why) {
 // says which nodes miss.)
 void Job::say_what_is_waited_for() {
   tell(LogLevel::kInfo,
-       concat("no answer yet from the rendezvous at ", to_string(claim_.connect_to), " (",
+       concat("no answer yet from the rendezvous at ", to_string(connect_to()), " (",
               plan_.rendezvous.origin, "): ",
               why_unreached_.empty() ? "the first attempt is still under way" : why_unreached_,
-              ". Does ddprun run on that node? Trying for up to ",
-              plan_.config.rendezvous_timeout.count() / 1000.0, " s (--rendezvous-timeout)"));
+              plan_.rendezvous.others.empty() ? ". Does ddprun run on that node?"
+                                              : ". Does a ddprund run on these nodes?",
+              " Trying for up to ", plan_.config.rendezvous_timeout.count() / 1000.0,
+              " s (--rendezvous-timeout)"));
 }
 
 void Job::lose_patience() {

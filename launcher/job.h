@@ -46,6 +46,7 @@ class Job {
   void begin();
   void run_preflight();
   void unreached(const std::string& why);
+  std::vector<Endpoint> connect_to() const;
   void say_what_is_waited_for();
   void lose_patience();
   void say_what_goes_on(const std::vector<std::string>& jobs);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "common/endpoint.h"
+#include "common/endpoint_list.h"
 #include "launcher/launch_config.h"
 #include "launcher/options/rdzv_conf.h"
 
@@ -44,16 +45,15 @@ void check_rendezvous(const LaunchConfig& config, std::vector<std::string>& prob
   if (backend.starts_with("etcd")) {
     problems.push_back("--rdzv-backend=" + backend +
                        ": ddprun has its own rendezvous; for one that survives the loss of its "
-                       "node see --ha=");
+                       "node see ddprund --ha=etcd://");
   } else if (!backend.empty() && backend != "c10d" && backend != "static") {
     problems.push_back("--rdzv-backend=" + backend + ": must be c10d or static");
   }
   if (!config.rdzv_endpoint.empty() && !config.standalone) {
-    const auto endpoint = parse_endpoint(config.rdzv_endpoint, kDefaultRendezvousPort);
-    if (!endpoint || endpoint->host.empty()) {
-      problems.push_back("--rdzv-endpoint=" + config.rdzv_endpoint +
-                         ": wants HOST or HOST:PORT (IPv6: [ADDR]:PORT)");
-    } else if (endpoint->port == 0 && config.max_nodes > 1) {
+    const auto [endpoints, problem] = parse_endpoints(config.rdzv_endpoint, kDefaultRendezvousPort);
+    if (!problem.empty()) {
+      problems.push_back("--rdzv-endpoint=" + config.rdzv_endpoint + ": " + problem);
+    } else if (endpoints.front().port == 0 && config.max_nodes > 1) {
       problems.push_back("--rdzv-endpoint=" + config.rdzv_endpoint +
                          ": the other nodes can't know a free port; give a number");
     }

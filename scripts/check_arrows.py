@@ -20,8 +20,9 @@ ALLOWED = {
     "rendezvous/store": ["common"],
     "rendezvous/store_server": STORE,
     "rendezvous/security": ["common"],
+    "rendezvous/ha": MEMBERSHIP,
     "rendezvous/membership": STORE + ["rendezvous/journal", "rendezvous/store_server", "rendezvous/security"],
-    "rendezvous/daemon": MEMBERSHIP,
+    "rendezvous/daemon": MEMBERSHIP + ["rendezvous/ha"],
     "agent": MEMBERSHIP,
     "launcher": MEMBERSHIP + ["rendezvous/daemon", "agent"],
     "ctl": MEMBERSHIP,
@@ -35,7 +36,7 @@ ALLOWED = {
 # Header pattern → (folders that may include it, why the others may not).
 EXTERNAL = [
     (r"boost/(asio|beast)", ["rendezvous/store_server", "rendezvous/security",
-                             "rendezvous/membership", "rendezvous/daemon",
+                             "rendezvous/ha", "rendezvous/membership", "rendezvous/daemon",
                              "agent", "launcher", "ctl"],
      "the worker SDK, the store client and common/ use no Asio"),
     (r"openssl/", ["rendezvous/security"], "only rendezvous/security knows the cryptographic library"),

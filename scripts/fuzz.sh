@@ -20,15 +20,24 @@ cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   { cat build/fuzz.log >&2; exit 1; }
 cmake --build build/fuzz --target fuzzers
 
-for fuzzer in build/fuzz/bin/*_fuzz; do
-  name=$(basename "$fuzzer")
+run_one() {
+  local name kept found
+  name=$(basename "$1")
   kept=tests/fuzz/corpus/$name
   found=build/fuzz/corpus/$name
   mkdir -p "$found" "$kept"
-  echo "fuzz.sh: $name for $seconds s"
-  timeout $((seconds + 60)) "$fuzzer" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+  timeout $((seconds + 60)) "$1" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
     -print_final_stats=1 -artifact_prefix="build/fuzz/$name-" "$found" "$kept" \
-    >"build/fuzz/$name.log" 2>&1 || { tail -40 "build/fuzz/$name.log" >&2; exit 1; }
-  grep -E 'number_of_executed_units|new_units_added' "build/fuzz/$name.log" || true
-done
-echo "fuzz.sh: nothing found"
+    >"build/fuzz/$name.log" 2>&1 || {
+    echo "fuzz.sh: $name found something:" >&2
+    tail -40 "build/fuzz/$name.log" >&2
+    return 1
+  }
+  echo "fuzz.sh: $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "build/fuzz/$name.log") runs"
+}
+export -f run_one
+export seconds
+
+# One on each core. xargs ends with 123 when one of them has found something.
+printf '%s\0' build/fuzz/bin/*_fuzz | xargs -0 -n 1 -P "$(nproc)" bash -c 'run_one "$0"' || exit 1
+echo "fuzz.sh: nothing found in $seconds s each"

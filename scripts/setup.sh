@@ -7,7 +7,7 @@
 #     minimal   what scripts/demo.sh needs: compiler, libraries, LibTorch for a CPU program (default)
 #     checks    only what scripts/test.sh --only checks needs: clang-format
 #     gpu       minimal and what scripts/gpu_check.sh needs: Catch2, PyTorch with all of its wheels
-#     full      also what scripts/test.sh needs: Catch2, clang, PyTorch with all of its wheels
+#     full      also what scripts/test.sh needs: Catch2, clang, etcd, PyTorch with all of its wheels
 #     bench     also what bench/run.py compares with: MPICH's mpiexec.hydra; a DNS server
 #     --no-torch leaves .venv alone: Debian packages only
 #     --dry-run only says what is missing; exit status 1 if anything is
@@ -22,7 +22,7 @@ level=minimal dry_run=no torch=yes
 # What each is for: docs/architecture.md, "Dependencies".
 packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev python3
           python3-venv ca-certificates)
-packages_full=(catch2 iproute2 procps clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
+packages_full=(catch2 etcd-server iproute2 procps clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
                libfaketime openssh-client openssh-server strace systemd fish mandoc zsh)
 packages_bench=(mpich dnsmasq-base)
 # Unpacked into .cache/slurm for tests/project/slurm_test.py, not installed: no service is set up.
@@ -111,6 +111,8 @@ install_packages() {
           tail -n 1 "$log")
     die "apt could not install them: ${why#[WE]: } (all of its output: $log)"
   fi
+  # The tests start servers of their own; the package's would only be in the way.
+  [[ " $* " != *" etcd-server "* ]] || as_root systemctl disable --now etcd >/dev/null 2>&1 || true
   rm -f "$log"
 }
 

@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 only="" scale=100 write=no
-names=(restarts fuzz kills faults train worlds repeat)
+names=(restarts fuzz kills faults leaders memory train worlds repeat)
 while [ $# -gt 0 ]; do
   case $1 in
     --only) only=${2:?--only needs a name}; shift 2 ;;
@@ -56,6 +56,12 @@ row kills "a rank killed at a random moment of a collective, $((200 * n)) times"
 n=$(count 1000)
 row faults "kill -9 of a worker, warden or agent of a job on 3 hosts at a random moment, $n times" $((120 + 3 * n)) \
   env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/random_kills_test.py
+n=$(count 1000)
+row leaders "kill -9 or a pause of a leader, a standby, a worker, warden or agent of a job on 3 hosts, $n times" \
+  $((300 + 15 * n)) env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/ha_test.py
+n=$(count 600)
+row memory "jobs and keys come and go for $n s: ddprund's memory comes back to within 5 %, without and with a journal" \
+  $((120 + 3 * n)) env DDPRUN_MEMORY_SECONDS="$n" "$python" -B tests/rendezvous/daemon/memory_test.py
 n=$(count 3)
 row train "train killed with -9 at 20 random moments ends bit for bit as undisturbed, with each kind of checkpoint, $n times" \
   $((300 + 400 * n)) env DDPRUN_NUM_KILLS=20 bash -c \

@@ -19,15 +19,19 @@ only="" skip="" jobs=$(nproc)
 usage() { sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case $1 in
-    --only) only=${2:?--only needs a part}; shift 2 ;;
-    --only=*) only=${1#*=}; shift ;;
-    --skip) skip=${2:?--skip needs a part}; shift 2 ;;
-    --skip=*) skip=${1#*=}; shift ;;
-    --jobs) jobs=${2:?--jobs needs a number}; shift 2 ;;
-    --jobs=*) jobs=${1#*=}; shift ;;
+    --only=*|--skip=*|--jobs=*) flag=${1%%=*} value=${1#*=}; shift ;;
+    --only|--skip|--jobs) flag=$1 value=${2:-}; shift; [ $# -eq 0 ] || shift ;;
     --list) printf '%s\n' "${parts[@]}"; exit 0 ;;
     -h|--help) usage; exit 0 ;;
     *) echo "test: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
+  esac
+  case $flag in
+    --jobs) [[ $value =~ ^[1-9][0-9]*$ ]] ||
+      { echo "test: --jobs needs a number from 1, not '$value'" >&2; exit 2; }
+      jobs=$value ;;
+    *) [[ $value =~ [^,] ]] ||
+      { echo "test: $flag needs a part; there are: ${parts[*]}" >&2; exit 2; }
+      [ "$flag" = --only ] && only=$value || skip=$value ;;
   esac
 done
 for name in ${only//,/ } ${skip//,/ }; do
@@ -109,21 +113,22 @@ part_checks() {
   local status=0
   scripts/check_arrows.py --self-test && scripts/check_arrows.py || status=1
   scripts/check_coroutines.py --self-test && scripts/check_coroutines.py || status=1
+  scripts/check_test_names.py --self-test && scripts/check_test_names.py || status=1
   scripts/format.sh --check || status=1
   return $status
 }
 part_asan() {
   build asan -DDDPRUN_BUILD_BENCH=OFF &&
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
-    UBSAN_OPTIONS=print_stacktrace=1 run_ctest asan -LE 'torch|gpu'
+    UBSAN_OPTIONS=print_stacktrace=1 run_ctest asan -LE 'torch|gpu|once'
 }
 part_tsan() {
   build tsan -DDDPRUN_BUILD_BENCH=OFF &&
-    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan -LE 'torch|gpu'
+    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan -LE 'torch|gpu|once'
 }
 part_fuzz() { scripts/fuzz.sh 20; }
 part_tidy() {
-  cmake --preset release -DDDPRUN_BUILD_TESTS=ON >/dev/null && scripts/tidy.py --seconds 420
+  cmake --preset release -DDDPRUN_BUILD_TESTS=ON >/dev/null && scripts/tidy.py --seconds 300
 }
 part_release() { build release -DDDPRUN_BUILD_BENCH=ON && run_ctest release; }
 

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "common/process_stat.h"
+#include "rendezvous/store/request.h"
 
 namespace ddprun::bench {
 namespace {
@@ -43,21 +44,12 @@ UniqueFd bound_socket(int flags) {
   return fd;
 }
 
-std::string handshake_bytes() {
-  std::string bytes;
-  store::Request request;
-  request.opcode = store::Opcode::kValidate;
-  request.word = store::kValidateMagic;
-  encode_request(request, &bytes);
-  request.opcode = store::Opcode::kPing;
-  request.word = 1;
-  encode_request(request, &bytes);
-  return bytes;
-}
-
 }  // namespace
 
-const std::string kHandshakeBytes = handshake_bytes();
+std::vector<std::string> handshake_requests() {
+  return {store::encoded({.opcode = store::Opcode::kValidate, .word = store::kValidateMagic}),
+          store::encoded({.opcode = store::Opcode::kPing, .word = 1})};
+}
 
 void die(const std::string& message) {
   std::fprintf(stderr, "%s\n", message.c_str());
@@ -104,29 +96,8 @@ void receive_bytes(int fd, std::size_t size) {
 }
 
 void shake_hands(int fd) {
-  send_bytes(fd, kHandshakeBytes);
+  for (const std::string& request : handshake_requests()) send_bytes(fd, request);
   receive_bytes(fd, kHandshakeReplyBytes);
-}
-
-std::string bytes_of(store::Opcode opcode, std::string_view key, std::string_view value,
-                     std::int64_t number) {
-  store::Request request;
-  request.opcode = opcode;
-  request.key = key;
-  request.value = value;
-  request.number = number;
-  std::string bytes;
-  encode_request(request, &bytes);
-  return bytes;
-}
-
-std::string bytes_of_keys(store::Opcode opcode, std::vector<std::string_view> keys) {
-  store::Request request;
-  request.opcode = opcode;
-  request.keys = std::move(keys);
-  std::string bytes;
-  encode_request(request, &bytes);
-  return bytes;
 }
 
 }  // namespace ddprun::bench

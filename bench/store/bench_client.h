@@ -4,13 +4,11 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/unique_fd.h"
-#include "rendezvous/store/request.h"
 
 namespace ddprun::bench {
 
@@ -33,11 +31,7 @@ void receive_bytes(int fd, std::size_t size);
 
 // VALIDATE and PING, and its answer.
 void shake_hands(int fd);
-extern const std::string kHandshakeBytes;
+std::vector<std::string> handshake_requests();
 inline constexpr std::size_t kHandshakeReplyBytes = 4;
-
-std::string bytes_of(store::Opcode opcode, std::string_view key, std::string_view value = {},
-                     std::int64_t number = 0);
-std::string bytes_of_keys(store::Opcode opcode, std::vector<std::string_view> keys);
 
 }  // namespace ddprun::bench

@@ -12,9 +12,12 @@
 #include <vector>
 
 #include "bench/store/bench_client.h"
+#include "rendezvous/store/request.h"
 
 using namespace ddprun;
 using namespace ddprun::bench;
+using ddprun::store::encoded;
+using ddprun::store::Opcode;
 
 namespace {
 
@@ -26,13 +29,14 @@ struct Exchange {
 Exchange exchange_for(const std::string& operation, int connection) {
   const std::string key = "/key" + std::to_string(connection);
   const std::string value(16, 'v');
-  const std::string ping = bytes_of(store::Opcode::kPing, "");
+  const std::string ping = encoded({.opcode = Opcode::kPing});
   if (operation == "ping") return {ping, 4};
-  if (operation == "add") return {bytes_of(store::Opcode::kAdd, key, "", 1), 8};
-  if (operation == "get") return {bytes_of(store::Opcode::kGet, key), 8 + value.size()};
-  if (operation == "set") return {bytes_of(store::Opcode::kSet, key, value) + ping, 4};
+  if (operation == "add") return {encoded({.opcode = Opcode::kAdd, .key = key, .number = 1}), 8};
+  if (operation == "get") return {encoded({.opcode = Opcode::kGet, .key = key}), 8 + value.size()};
+  if (operation == "set")
+    return {encoded({.opcode = Opcode::kSet, .key = key, .value = value}) + ping, 4};
   if (operation == "echo") {
-    const std::string message = bytes_of(store::Opcode::kAdd, key, "", 1);
+    const std::string message = encoded({.opcode = Opcode::kAdd, .key = key, .number = 1});
     return {message, message.size()};
   }
   die("unknown operation " + operation);

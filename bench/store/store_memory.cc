@@ -7,17 +7,21 @@
 
 #include "bench/store/bench_client.h"
 #include "common/process_facts.h"
+#include "rendezvous/store/request.h"
 
 using namespace ddprun;
 using namespace ddprun::bench;
+using ddprun::store::encoded;
+using ddprun::store::Opcode;
 
 int main(int argc, char** argv) {
   if (argc != 4) die("usage: store_memory PORT PID CONNECTIONS");
   const int port = std::atoi(argv[1]), pid = std::atoi(argv[2]);
   const int num_connections = std::atoi(argv[3]);
   const std::size_t empty = resident_bytes(pid).value_or(0);
-  const std::string exchange = bytes_of(store::Opcode::kSet, "/k", std::string(1000, 'v')) +
-                               bytes_of(store::Opcode::kGet, "/k");
+  const std::string exchange =
+      encoded({.opcode = Opcode::kSet, .key = "/k", .value = std::string(1000, 'v')}) +
+      encoded({.opcode = Opcode::kGet, .key = "/k"});
   std::vector<UniqueFd> connections;
   for (int i = 0; i < num_connections; ++i) {
     connections.push_back(connect_blocking(port));

@@ -70,7 +70,7 @@ void Fleet::begin(int node) {
   if (options_.virtual_time) agent.step_time = kStepTime;
   agent.ignores_fence = options_.plant.kind == Plant::Kind::kUnfenced;
   agent.hurries = options_.plant.kind == Plant::Kind::kHasty;
-  agent.machine.endpoint = options_.endpoint;
+  agent.machine.endpoints = {options_.endpoint};
   membership::Join& join = agent.machine.join;
   join.run_id = run_id_;
   join.instance = concat(run_id_, '/', node);

@@ -13,7 +13,7 @@ class RealWorld::RealNode final : public NodeHost {
  public:
   RealNode(boost::asio::io_context& io, const Endpoint& target, EmulatedNodeOptions options,
            NodeObserver& observer)
-      : link_(io, target,
+      : link_(io, {target},
               [this](const membership::AgentEvent& event) {
                 if (!node_.dead()) node_.hear(event);
               }),

@@ -44,6 +44,16 @@ std::string time_text(double seconds) {
   return concat(whole, " s");
 }
 
+// Of one of several; an older page knows no roles.
+std::string role_text(const json::value& all) {
+  const json::value* role = all.as_object().if_contains("role");
+  if (role == nullptr || role->is_null()) return "";
+  const json::value* leader = all.as_object().if_contains("leader");
+  const bool is_known = leader != nullptr && leader->is_string();
+  if (role->as_string() == "leader") return "leader";
+  return is_known ? "standby of " + text_at(all, "leader") : "standby; it knows no leader";
+}
+
 std::string jobs_text(const json::value& jobs) {
   const double kept = jobs.at("keep_finished_seconds").to_number<double>();
   const std::string live = of_limit(jobs, "live") + " live";
@@ -85,6 +95,7 @@ std::string status_table(const std::string& page) {
     fact("process",
          concat(number_at(all, "pid"), all.at("embedded").as_bool() ? ", a ddprun" : ", ddprund",
                 ", up ", time_text(all.at("uptime_seconds").to_number<double>())));
+    if (const std::string role = role_text(all); !role.empty()) fact("role", role);
     for (const json::value& address : all.at("addresses").as_array()) {
       fact("listens on", one_line(std::string(address.as_string())));
     }

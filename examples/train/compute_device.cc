@@ -34,6 +34,8 @@ void set_compute_threads(int num_threads, int local_world_size) {
   at::set_num_threads(num_threads);
 }
 
+int compute_threads() { return at::get_num_threads(); }
+
 void seed_generator(c10::Device device, std::uint64_t seed) {
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());

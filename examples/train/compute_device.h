@@ -12,6 +12,8 @@ namespace ddprun::train {
 // Error(kInvalidArgument) where OMP_NUM_THREADS counts and is no number of threads.
 void set_compute_threads(int num_threads, int local_world_size);
 
+int compute_threads();
+
 // The default generator of `device` (dropout) begins anew from `seed`.
 void seed_generator(c10::Device device, std::uint64_t seed);
 

@@ -100,6 +100,7 @@ Worker join_job(const Options& options) {
 int run(const Options& options, Clock::time_point start) {
   const std::string data_dir = options.data_dir.empty() ? shipped_data_dir() : options.data_dir;
   const DataSet data = read_data_set(data_dir);
+  Session::wait_for_place();  // under --prewarm: until then there is no RANK and no WORLD_SIZE
   // Before the ranks meet: the others then wait for rank 0, and aren't told that it is lost.
   if (is_rank_zero() && !options.json_file.empty()) check_writable(options.json_file);
   const Worker worker = join_job(options);
@@ -109,8 +110,9 @@ int run(const Options& options, Clock::time_point start) {
 
   progress.line(concat("train: ", data.train.count, " images, ", data.test.count, " to test, from ",
                        data_dir));
-  progress.line(worker.session ? concat("train: ", worker.communicator->size(), " ranks, backend ",
-                                        worker.communicator->backend())
+  progress.line(worker.session ? concat("train: ", worker.communicator->size(),
+                                        worker.communicator->size() == 1 ? " rank" : " ranks",
+                                        ", backend ", worker.communicator->backend())
                                : "train: no launcher (WORLD_SIZE is not set): one rank alone");
   const Place place{.communicator = *worker.communicator,
                     .session = worker.session.get(),

@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "common/error.h"
 
@@ -84,16 +86,23 @@ std::string describe_loading(const Summary& summary, int num_threads) {
 }
 
 void check_writable(const std::string& path) {
+  std::error_code ignored;
+  const bool was_there = std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
   if (!std::ofstream(path, std::ios::app)) {
     throw Error(ErrorCode::kInvalidArgument, "can't write " + path + ": " + errno_text(errno));
   }
+  if (!was_there) std::filesystem::remove(path, ignored);
 }
 
 void write_text_file(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
   file.close();
-  if (!file) throw_system_error("can't write " + path, errno);
+  if (file) return;
+  const int why = errno;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) std::filesystem::remove(path, ignored);
+  throw_system_error("can't write " + path, why);
 }
 
 }  // namespace ddprun::train

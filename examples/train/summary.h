@@ -50,11 +50,11 @@ std::string to_json(const Summary& summary);
 // twentieth of the time. Pure.
 std::string describe_loading(const Summary& summary, int num_threads);
 
-// Throws Error(kInvalidArgument) naming the file where it can't be written; creates it empty where
-// it is missing.
+// Throws Error(kInvalidArgument) naming the file where it can't be written. One that is missing is
+// missing afterwards, too.
 void check_writable(const std::string& path);
 
-// Replaces the file. Throws Error(kSystem) naming it.
+// Replaces the file. Throws Error(kSystem) naming it, and then leaves no part of it.
 void write_text_file(const std::string& path, const std::string& text);
 
 }  // namespace ddprun::train

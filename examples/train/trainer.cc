@@ -2,6 +2,7 @@
 #include "examples/train/trainer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -35,13 +36,22 @@ double Trainer::loading_seconds() {
 void Trainer::resume(const DataSet& data) {
   if (options_.checkpoint_dir.empty()) return;
   state_.run = identity_of(options_, data);
+  state_.num_threads = compute_threads();
   checkpoint_ =
       std::make_unique<TrainingCheckpoint>(options_, communicator_, device_, model_.own_tensors());
   const auto saved = checkpoint_->load(state_.run, model_.tensors_to_load());
   if (!saved) {
     return progress_.line("train: no checkpoint in " + options_.checkpoint_dir + ": begins anew");
   }
-  state_ = *saved;
+  if (device_.is_cpu() && communicator_.rank() == 0 && saved->num_threads > 0 &&
+      saved->num_threads != state_.num_threads) {
+    log_warning("the checkpoint is of a run with --threads ", saved->num_threads, ", this one has ",
+                state_.num_threads,
+                ": it goes on, but doesn't end bit for bit where that one would have");
+  }
+  const TrainingState here = std::exchange(state_, *saved);
+  state_.run = here.run;
+  state_.num_threads = here.num_threads;
   if (!state_.gradient_order.empty()) model_.ddp().set_gradient_order(state_.gradient_order);
   const std::size_t epoch = state_.epochs.size() + 1;
   progress_.line(

@@ -52,12 +52,17 @@ std::optional<Summary> run_training(const Options& options, const DataSet& data,
   summary.steps = trainer.ddp().statistics();
   summary.traffic = trainer.ddp().traffic();
   summary.loading_seconds = trainer.loading_seconds();
+  StepStatistics shown = summary.steps;
+  if (summary.world_size == 1) shown.bytes_per_step = 0;  // nothing is sent
+  const std::uint64_t num_steps = summary.last_step + 1 - summary.first_step;
   if (options.compression.kind != Compression::Kind::kNone) {
-    const std::uint64_t num_steps = summary.last_step + 1 - summary.first_step;
+    if (shown.bytes_per_step > 0 && num_steps > 0) {
+      shown.bytes_per_step = summary.traffic.sent_bytes / num_steps;
+    }
     progress.line(concat("train: compress ", summary.compress, ": ",
                          traffic_text(summary.traffic, num_steps)));
   }
-  if (summary.steps.num_steps > 0) progress.line("train: " + describe(summary.steps));
+  if (summary.steps.num_steps > 0) progress.line("train: " + describe(shown));
   return summary;
 }
 

@@ -49,6 +49,10 @@ class Reader {
   void read(const std::string& key, Number& number) const {
     number = to_number<Number>(text(key), key);
   }
+  template <typename Number>
+  void read_if_there(const std::string& key, Number& number) const {
+    if (metadata_.contains(key)) read(key, number);
+  }
 
  private:
   const Metadata& metadata_;
@@ -109,11 +113,11 @@ std::string comma_list(const std::vector<std::string>& names) {
   return list;
 }
 
-std::vector<std::string> parts_of(const std::string& list) {
-  std::vector<std::string> parts;
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
   std::istringstream stream(list);
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
-  return parts;
+  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
+  return names;
 }
 
 std::string sorted_list(std::vector<std::string> names) {
@@ -157,7 +161,8 @@ RunIdentity identity_of(const Options& options, const DataSet& data) {
           .ignore_parameters = sorted_list(options.ignore_parameters),
           .seed = options.seed,
           .num_images = data.train.count,
-          .image_checksum = checksum(data.train)};
+          .image_checksum = checksum(data.train),
+          .batch_norm = options.batch_norm ? 1 : 0};
 }
 
 std::string first_difference(const RunIdentity& there, const RunIdentity& here) {
@@ -187,6 +192,10 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
     return concat("--ignore-parameters is ", one_line(or_none(there.ignore_parameters)), " there, ",
                   or_none(here.ignore_parameters), " here");
   }
+  if (there.batch_norm >= 0 && here.batch_norm >= 0 && there.batch_norm != here.batch_norm) {
+    return there.batch_norm ? "--batch-norm is set there, not here"
+                            : "--batch-norm is set here, not there";
+  }
   if (there.seed != here.seed) return differ("--seed", there.seed, here.seed);
   if (there.num_images != here.num_images) {
     return differ("the number of training images", there.num_images, here.num_images);
@@ -208,6 +217,8 @@ Metadata to_metadata(const TrainingState& state) {
           {"seed", to_text(state.run.seed)},
           {"num_images", to_text(state.run.num_images)},
           {"image_checksum", to_text(state.run.image_checksum)},
+          {"batch_norm", to_text(state.run.batch_norm)},
+          {"num_threads", to_text(state.num_threads)},
           {"step", to_text(state.step)},
           {"epochs", epochs_to_text(state.epochs)},
           {"samples", to_text(state.samples)},
@@ -235,12 +246,14 @@ TrainingState from_metadata(const Metadata& metadata) {
   reader.read("seed", state.run.seed);
   reader.read("num_images", state.run.num_images);
   reader.read("image_checksum", state.run.image_checksum);
+  reader.read_if_there("batch_norm", state.run.batch_norm);
+  reader.read_if_there("num_threads", state.num_threads);
   reader.read("step", state.step);
   state.epochs = epochs_from_text(reader.text("epochs"));
   reader.read("samples", state.samples);
   reader.read("loss_sum", state.loss_sum);
   reader.read("seconds", state.seconds);
-  state.gradient_order = parts_of(reader.text_or_empty(kOrderKey));
+  state.gradient_order = names_in(reader.text_or_empty(kOrderKey));
   if (state.samples < 0) throw Error(ErrorCode::kProtocol, "its samples are negative");
   return state;
 }

@@ -28,6 +28,7 @@ struct RunIdentity {
   std::uint64_t seed = 0;
   std::uint64_t num_images = 0;      // to train with
   std::uint32_t image_checksum = 0;  // of their pixels and labels
+  int batch_norm = -1;               // 0 or 1; -1: a checkpoint from before it was kept
 
   bool operator==(const RunIdentity&) const = default;
 };
@@ -47,6 +48,7 @@ struct TrainingState {
   double seconds = 0;
   // DdpBase::gradient_order(); empty: a checkpoint from before it was kept.
   std::vector<std::string> gradient_order;
+  int num_threads = 0;  // compute threads of rank 0; 0: a checkpoint from before it was kept
 
   bool operator==(const TrainingState&) const = default;
 };

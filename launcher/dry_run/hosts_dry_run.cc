@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/log.h"
 #include "common/process_facts.h"
@@ -130,11 +131,12 @@ class HostsDryRun {
                                                  .user_id = ::getuid(),
                                                  .random_id = kDrawnAtStart});
       if (found.plan) meeting = *found.plan;
-      result_.endpoint = to_string(meeting.endpoint);
+      result_.endpoint = to_string(meeting.endpoints());
       result_.origin = meeting.origin;
       const bool is_static = meeting.mode == RendezvousMode::kStatic;
-      result_.served_by = is_static
-                              ? "node rank 0"
+      result_.served_by = is_static ? "node rank 0"
+                          : !meeting.others.empty()
+                              ? "the ddprund that leads"
                               : "the host that has this address, or whoever serves there already";
     } else {
       meeting.mode = RendezvousMode::kElastic;

@@ -7,6 +7,7 @@
 #include "agent/agent_socket.h"
 #include "agent/binding/machine_layout.h"
 #include "agent/output/log_tree.h"
+#include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/log.h"
 #include "common/process_facts.h"
@@ -28,6 +29,7 @@ bool is_numeric_loopback(const std::string& host) { return host == "127.0.0.1" |
 
 // Without a look-up: endpoint_claim.h makes one.
 std::string served_by(const RendezvousPlan& plan) {
+  if (!plan.others.empty()) return "the ddprund that leads";
   if (plan.is_host) return *plan.is_host ? "this node" : "another node";
   const std::string& host = plan.endpoint.host;
   if (host == "localhost") return "this node";
@@ -87,7 +89,7 @@ RoundKnowledge round_knowledge(const JobPlan& plan) {
   known.store_port = known.is_static ? 0 : config.master_port.value_or(0);
   known.nodes.assign(static_cast<std::size_t>(config.max_nodes),
                      NodeForecast{.num_workers = plan.num_workers, .addr = {}});
-  if (is_numeric_loopback(meeting.endpoint.host)) {
+  if (meeting.others.empty() && is_numeric_loopback(meeting.endpoint.host)) {
     for (NodeForecast& node : known.nodes) node.addr = meeting.endpoint.host;
   }
   const int own = known.ranks ? meeting.node_rank.value_or(0) : 0;
@@ -120,7 +122,7 @@ DryRun dry_run_of_node(const Preparation& ready) {
   result.config = plan.config;
   result.mode = to_string(meeting.mode);
   result.endpoint = meeting.endpoint.port == 0 ? meeting.endpoint.host + ":<a free port>"
-                                               : to_string(meeting.endpoint);
+                                               : to_string(meeting.endpoints());
   result.origin = meeting.origin;
   result.served_by = served_by(meeting);
   result.job_id = meeting.job_id;

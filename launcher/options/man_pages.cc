@@ -8,7 +8,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr char kDescription[] =
-    R"(Starts, connects and watches the workers of a distributed training job: run once on each node, it finds the place where the nodes meet, starts one worker per GPU, restarts all of them when one fails, and ends with a report that names the first failure.
+    R"(Starts, connects and watches the workers of a distributed training job: run once on each node, it finds the place where the nodes meet, starts one worker (--nproc-per-node: more, or one per GPU), restarts all of them when one fails, and ends with a report that names the first failure.
 
 PROGRAM is an executable, a Python script, or with -m a Python module; what follows it is its own. Command lines of torchrun work unchanged.)";
 
@@ -78,8 +78,9 @@ ManPage config_file_man_page() {
                "the file and the line. ddprun --show-config prints what counts."},
           {"Where jobs meet",
            "",
-           {{"rdzv_endpoint = \"HOST:PORT\"",
-             "the cluster's rendezvous, a ddprund(8) (default port 29400)"},
+           {{"rdzv_endpoint = \"HOST:PORT,...\"",
+             "the cluster's rendezvous, a ddprund(8) (default port 29400), or several of them of "
+             "which one leads"},
             {"hosts = [\"HOST\", ...]",
              "without one: the machines that jobs run on; the first one serves"}}}}};
   page.sections.push_back({"Options", "As the flags of ddprun(1)."});

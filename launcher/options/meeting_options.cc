@@ -50,9 +50,10 @@ std::vector<Option> meeting_options() {
   return {
       {"standalone", "", "", "one node, any free port, nothing to configure", kGroup,
        switch_to(&C::standalone)},
-      {"rdzv-endpoint", "HOST[:PORT]", "",
-       "where the nodes meet; the node that has HOST's address serves it (port 29400)", kGroup,
-       nonempty_text_to(&C::rdzv_endpoint), 0, true},
+      {"rdzv-endpoint", "HOST[:PORT],…", "",
+       "where the nodes meet; the node that has HOST's address serves it (port 29400). Several, "
+       "with commas between: a ddprund runs at each, one of which leads",
+       kGroup, nonempty_text_to(&C::rdzv_endpoint), 0, true},
       {"rdzv-id", "ID", "", "name of the job, the same on every node", kGroup,
        nonempty_text_to(&C::rdzv_id), 0, true},
       {"rdzv-backend", "c10d|static", "", "how ranks are given out", kGroup,

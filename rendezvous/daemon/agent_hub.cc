@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/agent_hub.h"
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <utility>
@@ -19,8 +20,7 @@ using membership::FrameStream;
 
 namespace {
 
-constexpr std::chrono::milliseconds kFlushLimit{1'000};  // for what was sent before a close
-constexpr std::chrono::minutes kStoreLinger{10};         // workers that stop after their job's end
+constexpr std::chrono::minutes kStoreLinger{10};  // workers that stop after their job's end
 
 std::string numeric(const asio::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
@@ -113,7 +113,9 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
     message.envelope = membership::decode_agent_message(text);
   } catch (const Error& error) {
     // An agent that hears nothing would come again and again with the same Join.
-    if (is_first) refuse(*found->second.frames, error.what(), ExitCode::kUsage);
+    if (is_first) {
+      found->second.frames->send(membership::encode(refusal(error.what(), ExitCode::kUsage)));
+    }
     drop(id, error.what());
     return;
   }
@@ -123,8 +125,12 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
       joined > options_.in_all.connections) {
     const std::string reason = concat("it has ", options_.in_all.connections,
                                       " agents, the limit (ddprund --limits=connections=N)");
-    refuse(*found->second.frames, reason, ExitCode::kRetryable);
-    return drop(id, reason);
+    // Not at once, but as what the machine says: another rendezvous may lead by now.
+    settle({membership::action::Log{LogLevel::kWarning,
+                                    concat("refused the agent ", found->second.peer, ": ", reason)},
+            membership::action::Send{id, refusal(reason, ExitCode::kRetryable)},
+            membership::action::Close{id}});
+    return feed_pending();
   }
   feed(std::move(message));
 }
@@ -132,7 +138,8 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
 // Of a store's proxy. No sign of life: pings are.
 void AgentHub::received_binary(ConnectionId id, std::string_view bytes) {
   if (unjoined_.contains(id)) return drop(id, "a binary frame before its Join");
-  stores_.received(id, table_.seat(id), bytes, Clock::now());
+  stores_.received(
+      id, [this, id] { return table_.seat(id); }, bytes, Clock::now());
   keep_stores();
   arm_turn();
 }
@@ -162,6 +169,7 @@ void AgentHub::drop_stores_of_finished() {
   stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
   for (auto& [id, agent] : agents_) {
     if (unjoined_.contains(id) || agent.linger_timer || table_.knows(id)) continue;
+    if (held_ && held_->is_parked(id)) continue;
     agent.linger_timer =
         std::make_unique<asio::steady_timer>(tick_timer_.get_executor(), kStoreLinger);
     agent.linger_timer->async_wait(
@@ -175,9 +183,8 @@ void AgentHub::drop_stores_of_finished() {
 void AgentHub::keep_stores() {
   auto marks = stores_.take_marks();
   journal::Batch changes = stores_.take_changes();
-  if (options_.journal == nullptr || (changes.empty() && unkept_.empty())) {
-    return stores_.release(marks);
-  }
+  const bool waits = !changes.empty() || !unkept_.empty() || (may_be_deposed() && !marks.empty());
+  if (options_.journal == nullptr || !waits) return stores_.release(marks);
   if (changes.empty() && marks.empty()) return;
   const auto self = shared_from_this();
   unkept_.push_back({{}, {[this, marks = std::move(marks)] {
@@ -186,13 +193,13 @@ void AgentHub::keep_stores() {
   options_.journal->commit(std::move(changes), [self] { self->kept(); });
 }
 
-void AgentHub::refuse(FrameStream& frames, const std::string& reason, ExitCode code) {
+membership::RendezvousEnvelope AgentHub::refusal(const std::string& reason, ExitCode code) {
   membership::Refused refused;
   refused.message = "the rendezvous does not take this node's request: " + reason;
   refused.exit_code = static_cast<int>(code);
   membership::RendezvousEnvelope envelope;
   envelope.message = std::move(refused);
-  frames.send(membership::encode(envelope));
+  return envelope;
 }
 
 void AgentHub::ended(ConnectionId id, const std::string& reason) {
@@ -217,150 +224,6 @@ void AgentHub::forget(std::unordered_map<ConnectionId, Agent>::iterator agent) {
   stores_.closed(agent->first);
   say_if_stores_unused();
   agents_.erase(agent);
-}
-
-template <typename Event>
-void AgentHub::feed(Event event) {
-  pending_.emplace_back(std::move(event));
-  feed_pending();
-}
-
-void AgentHub::feed_pending() {
-  if (feeding_) return;
-  feeding_ = true;
-  const auto self = shared_from_this();
-  while (!pending_.empty() && !stopped_) {
-    const membership::Event next = std::move(pending_.front());
-    pending_.pop_front();
-    settle(table_.step(next, Clock::now()));
-  }
-  feeding_ = false;
-  if (stopped_) return;
-  drop_stores_of_finished();
-  if (stores_.has_changes()) keep_stores();
-  arm_tick();
-  check_idle();
-}
-
-// What the actions follow from is kept first. Nothing overtakes: what changes nothing waits, too,
-// while something before it does.
-void AgentHub::settle(membership::Actions actions) {
-  if (options_.journal == nullptr) {
-    for (const auto& action : actions) perform(action);
-    return;
-  }
-  journal::Batch changes = table_.take_changes();
-  if (changes.empty() && unkept_.empty()) {
-    for (const auto& action : actions) perform(action);
-    return;
-  }
-  if (changes.empty() && actions.empty()) return;
-  unkept_.push_back({std::move(actions), {}});
-  options_.journal->commit(std::move(changes), [self = shared_from_this()] { self->kept(); });
-}
-
-void AgentHub::kept() {
-  if (stopped_ || unkept_.empty()) return;
-  const Unkept kept = std::move(unkept_.front());
-  unkept_.pop_front();
-  for (const auto& action : kept.actions) perform(action);
-  feed_pending();
-  for (const auto& done : kept.then) done();
-}
-
-void AgentHub::when_kept(std::function<void()> done) {
-  if (unkept_.empty()) return done();
-  unkept_.back().then.push_back(std::move(done));
-}
-
-void AgentHub::restore(const journal::JournalFile::Content& content) {
-  for (const std::string& loss : content.losses) log_error(loss);
-  journal::Rows rows = content.rows;
-  stores_.restore(rows, [&](std::uint64_t job, const std::string& why) {
-    log_error("job number ", job, " of the journal is lost: ", why,
-              "; its agents are refused and end with 75");
-    table_.forget_rows(job, rows);
-  });
-  settle(table_.restore(rows, content.clock_shift, Clock::now()));
-  stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
-  feed_pending();
-}
-
-void AgentHub::perform(const membership::Action& action) {
-  namespace act = membership::action;
-  if (const auto* send = std::get_if<act::Send>(&action)) {
-    const auto found = agents_.find(send->connection);
-    if (found != agents_.end()) found->second.frames->send(membership::encode(send->envelope));
-  } else if (const auto* close = std::get_if<act::Close>(&action)) {
-    const auto found = agents_.find(close->connection);
-    if (found == agents_.end()) return;
-    found->second.frames->close_when_sent(kFlushLimit);
-    forget(found);
-    pending_.emplace_back(membership::event::Closed{close->connection});
-  } else if (const auto* log = std::get_if<act::Log>(&action)) {
-    log_message(options_.quiet ? LogLevel::kDebug : log->level, log->text);
-  } else if (const auto* started = std::get_if<act::RoundStarted>(&action)) {
-    options_.round_started(*started);
-  } else if (const auto* over = std::get_if<act::JobOver>(&action)) {
-    options_.job_over(*over);
-  }
-}
-
-void AgentHub::arm_tick() {
-  const auto deadline = table_.next_deadline();
-  if (deadline == armed_for_) return;
-  armed_for_ = deadline;
-  if (!deadline) {
-    tick_timer_.cancel();
-    return;
-  }
-  tick_timer_.expires_at(*deadline);
-  tick_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (error || self->stopped_) return;
-    self->armed_for_.reset();
-    self->feed(membership::event::Tick{});
-  });
-}
-
-void AgentHub::when_idle(std::optional<std::chrono::milliseconds> timeout,
-                         std::function<void()> done) {
-  idle_done_ = std::move(done);
-  if (timeout) {
-    idle_timer_.expires_after(*timeout);
-    idle_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (error || !self->idle_done_) return;
-      const auto ready = std::exchange(self->idle_done_, nullptr);
-      ready();
-    });
-  }
-  settle(table_.close_to_new_jobs(Clock::now()));
-  feed(membership::event::Tick{});
-}
-
-void AgentHub::check_idle() {
-  if (!idle_done_ || !table_.idle() || !unkept_.empty()) return;
-  idle_timer_.cancel();
-  asio::post(tick_timer_.get_executor(), [self = shared_from_this()] {
-    const auto ready = std::exchange(self->idle_done_, nullptr);
-    if (ready) ready();
-  });
-}
-
-void AgentHub::when_stores_unused(std::chrono::milliseconds limit, std::function<void()> done) {
-  stores_unused_ = std::move(done);
-  idle_timer_.expires_after(limit);
-  idle_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (!error && self->stores_unused_) std::exchange(self->stores_unused_, nullptr)();
-  });
-  say_if_stores_unused();
-}
-
-void AgentHub::say_if_stores_unused() {
-  if (!stores_unused_ || stores_.in_use()) return;
-  idle_timer_.cancel();
-  asio::post(tick_timer_.get_executor(), [self = shared_from_this()] {
-    if (self->stores_unused_) std::exchange(self->stores_unused_, nullptr)();
-  });
 }
 
 void AgentHub::stop() {

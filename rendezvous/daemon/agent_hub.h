@@ -23,6 +23,7 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/membership/frame_stream.h"
+#include "rendezvous/membership/held_jobs.h"
 #include "rendezvous/membership/machine.h"
 
 namespace ddprun::rendezvous {
@@ -31,8 +32,9 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
  public:
   struct Options {
     membership::MachineOptions machine;
-    std::chrono::milliseconds join_timeout{10'000};          // upgrade → Join
-    StoreLimits of_job = kJobLimits, in_all = kTotalLimits;  // connections in all: agents', too
+    std::chrono::milliseconds join_timeout{10'000};  // upgrade → Join
+    // In all: and as many agents as connections.
+    StoreLimits of_job = kJobLimits, in_all = kTotalLimits;
     bool quiet = false;  // the machine's log lines at debug level: the agents report themselves
     std::function<void(const membership::action::RoundStarted&)> round_started;
     std::function<void(const membership::action::JobOver&)> job_over;
@@ -53,7 +55,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   // more, or `limit` passed.
   void when_stores_unused(std::chrono::milliseconds limit, std::function<void()> done);
 
-  std::vector<membership::JobStatus> status() const { return table_.status(); }
+  std::vector<membership::JobStatus> status() const;  // those that are held last
+  std::size_t num_held() const { return held_ ? held_->num_held() : 0; }
   const membership::JobTable& table() const { return table_; }
   std::size_t num_agents() const { return agents_.size(); }
   std::size_t num_unjoined() const { return unjoined_.size(); }  // of num_agents()
@@ -62,13 +65,18 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
   void when_kept(std::function<void()> done);
 
-  // The jobs of an earlier process, from its journal; before take().
-  void restore(const journal::JournalFile::Content& content);
+  // The jobs of an earlier process, from its journal; before take(). Where it led in another term
+  // than this one, its jobs are held until enough of their nodes follow this one (held_jobs.h).
+  // nullopt: there are no terms.
+  void restore(const journal::Content& content,
+               const std::optional<membership::Terms>& terms = std::nullopt);
 
   void stop();  // closes every connection; no call follows
 
  private:
   using ConnectionId = membership::ConnectionId;
+  static constexpr std::chrono::milliseconds kFlushLimit{
+      1'000};  // for what was sent before a close
   struct Agent {
     std::shared_ptr<membership::FrameStream> frames;  // second owner: its operations
     std::string peer;
@@ -81,18 +89,21 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   void received(ConnectionId id, std::string_view text);
   void received_binary(ConnectionId id, std::string_view bytes);
   void tell_time(ConnectionId id, std::string_view ping);
-  static void refuse(membership::FrameStream& frames, const std::string& reason, ExitCode code);
+  static membership::RendezvousEnvelope refusal(const std::string& reason, ExitCode code);
   void ended(ConnectionId id, const std::string& reason);
   void drop(ConnectionId id, const std::string& reason);
   void forget(std::unordered_map<ConnectionId, Agent>::iterator agent);
 
-  template <typename Event>
-  void feed(Event event);  // of membership::Event
+  void feed(membership::Event event);
   void feed_pending();
+  void step(const membership::Event& event);
+  void take_from_held(membership::HeldJobs::Outcome outcome);
+  void restore_rows(journal::Rows rows);
   void keep_stores();
   void store_trouble(ConnectionId id, const std::string& why);
   void arm_turn();
   void drop_stores_of_finished();
+  bool may_be_deposed() const;
   void settle(membership::Actions actions);
   void kept();
   void perform(const membership::Action& action);
@@ -102,6 +113,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
 
   Options options_;
   membership::JobTable table_;
+  std::optional<membership::HeldJobs> held_;  // nullopt: none ever were
+  Clock::duration clock_shift_{};             // of the rows that were restored, or are held
   ProxiedStores stores_;
   boost::asio::steady_timer tick_timer_;
   std::optional<Clock::time_point> armed_for_;

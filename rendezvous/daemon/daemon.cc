@@ -24,6 +24,7 @@
 #include "rendezvous/daemon/proof_gate.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/daemon/tls_turns.h"
+#include "rendezvous/ha/mirror_server.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/store_server/file_limit.h"
 
@@ -34,13 +35,36 @@ using boost::asio::ip::tcp;
 namespace {
 constexpr std::chrono::milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may not end
 constexpr int kMostReservedDescriptors = 1024;
+// Of what others may write to: jobs wait for it.
+constexpr std::chrono::milliseconds kFirstSharedRetry{50}, kLastSharedRetry{1'000};
 }  // namespace
+
+KeptJobs::KeptJobs(const std::filesystem::path& directory, journal::Durability durability) {
+  auto file = std::make_unique<journal::JournalFile>(directory, durability);
+  content = file->load();
+  writer = std::move(file);
+}
+
+KeptJobs::KeptJobs(std::unique_ptr<journal::BatchWriter> shared, journal::Content its_content,
+                   std::function<void(const std::string& why)> was_deposed)
+    : writer(std::move(shared)),
+      content(std::move(its_content)),
+      is_shared(true),
+      deposed(std::move(was_deposed)) {}
+
+KeptJobs::KeptJobs(std::shared_ptr<ha::MirrorServer> its_mirror,
+                   std::unique_ptr<journal::JournalFile> file, journal::Content its_content,
+                   std::function<void(const std::string& why)> was_deposed)
+    : writer(its_mirror->make_writer(std::move(file))),
+      content(std::move(its_content)),
+      deposed(std::move(was_deposed)),
+      mirror(std::move(its_mirror)) {}
 
 // The composition of the parts; the parts call back here, and stop() cuts these calls.
 class Daemon::Impl {
  public:
   Impl(boost::asio::io_context& io, DaemonOptions options)
-      : options_(std::move(options)), io_(io), stores_(io, options_.store) {}
+      : options_(std::move(options)), io_(io) {}
 
   void start(std::vector<UniqueFd> listeners, std::optional<KeptJobs> kept) {
     DDPRUN_CHECK(!listeners.empty());
@@ -48,33 +72,187 @@ class Daemon::Impl {
     for (const UniqueFd& listener : listeners) {
       addresses_.push_back(local_address(listener.get()).text());
     }
+    if (!options_.stands_by) begin(std::move(kept));
+    open_port(std::move(listeners));
+  }
 
+  bool leads() const { return hub_ != nullptr; }
+
+  void lead(KeptJobs kept) {
+    DDPRUN_CHECK(options_.stands_by && !leads());
+    begin(std::move(kept));
+  }
+
+  void stand_by(const std::string& leader) {
+    DDPRUN_CHECK(options_.stands_by);
+    leader_ = leader;
+    if (!leads()) return;
+    if (gate_) gate_->stop();
+    make_gate();
+    end();
+  }
+
+  void stop() {
+    newcomers_->stop();
+    listener_->stop();
+    turns_->stop();
+    for (const auto& [key, kept] : std::exchange(sessions_, {})) kept.session->stop();
+    if (gate_) gate_->stop();
+    if (leads()) end();
+  }
+
+  std::uint16_t port() const { return port_; }
+  std::string jobs_json() const {
+    DDPRUN_CHECK(leads());
+    return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
+  }
+  // `num_asking`: of the sessions, those whose request is this one.
+  std::string status_json(std::size_t num_asking) const {
+    DaemonStatus status;
+    status.pid = ::getpid();
+    status.uptime = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_);
+    status.embedded = options_.embedded;
+    if (options_.stands_by) status.role = RoleStatus{leads(), leader_};
+    status.addresses = addresses_;
+    status.token = options_.token != nullptr;
+    status.tls = options_.tls != nullptr;
+    status.keep_finished = options_.keep_finished;
+    status.newcomers = {newcomers_->size() - num_asking, options_.max_handshakes};
+    status.silent = {listener_->num_silent()};
+    status.requests = {sessions_.size() - num_asking};
+    status.proofs = {gate_ ? gate_->num_waiting() : 0};
+    status.limits = options_.limits;
+    status.finished_jobs = {0, membership::FinishedJobs::kMost};
+    status.agents = {0, options_.limits.connections};
+    if (leads()) add_jobs(status);
+    return status_to_json(status);
+  }
+
+  std::vector<std::string> live_jobs() const {
+    std::vector<std::string> ids;
+    if (!leads()) return ids;
+    for (const auto& job : hub_->status()) {
+      if (!job.verdict && job.round > 0) ids.push_back(job.run_id);
+    }
+    return ids;
+  }
+
+  void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
+    DDPRUN_CHECK(leads());
+    std::optional<std::chrono::milliseconds> limit;
+    if (serve == Serve::kUntilTimeout) limit = timeout;
+    hub_->when_idle(limit, [this, timeout, done = std::move(done)] {
+      if (exit_code_ == 0) return done();
+      const bool lost = exit_code_ == static_cast<int>(ExitCode::kRetryable);
+      const auto patience = lost ? std::min(timeout, kWaitAfterLoss) : timeout;
+      hub_->when_stores_unused(patience, [this, patience, done] {
+        stores_->when_unused(patience, done);  // one of the two was never used
+      });
+    });
+  }
+
+ private:
+  void add_jobs(DaemonStatus& status) const {
+    const membership::JobTable& table = hub_->table();
+    status.live_jobs = {table.num_jobs() + hub_->num_held()};
+    status.held_jobs = {hub_->num_held()};
+    status.finished_jobs.number = table.finished().size();
+    status.agents.number = hub_->num_agents() - hub_->num_unjoined();
+    status.joins = {hub_->num_unjoined()};
+    status.proxied_stores = hub_->store_usage();
+    status.port_stores = stores_->usage();
+    status.keeping = keeping();
+    status.journal_path = journal_path_;
+  }
+
+  // The jobs: from here on this daemon decides.
+  void begin(std::optional<KeptJobs> kept) {
+    stores_.emplace(io_, options_.store);
     AgentHub::Options agents;
     agents.machine.reconnect_grace = options_.reconnect_grace;
     agents.machine.embedded = options_.embedded;
+    agents.machine.embedding_pid = ::getpid();
     agents.machine.keep_finished = options_.keep_finished;
     if (kept) {
-      journal_path_ = kept->file->name();
+      journal_path_ = kept->writer->name();
+      journal::JournalOptions keeping;
+      keeping.deposed = kept->deposed;
+      if (kept->is_shared) {
+        keeping.is_shared = true;
+        keeping.first_retry = kFirstSharedRetry;
+        keeping.last_retry = kLastSharedRetry;
+      }
       journal_ = std::make_unique<journal::Journal>(
-          std::move(kept->file),
-          [&io = io_](std::function<void()> call) { boost::asio::post(io, std::move(call)); });
+          std::move(kept->writer),
+          [&io = io_](std::function<void()> call) { boost::asio::post(io, std::move(call)); },
+          std::move(keeping));
     }
     agents.journal = journal_.get();
     agents.machine.journalled = journal_ != nullptr;
+    const bool holds = kept && kept->terms && !kept->terms->bases.empty();
+    agents.machine.shared = journal_ != nullptr && (journal_->is_shared() || holds);
+    if (kept && kept->terms) agents.machine.term = kept->terms->own;
     agents.join_timeout = options_.handshake_timeout;
     agents.of_job = options_.job_limits;
     agents.in_all = options_.limits;
     agents.quiet = options_.embedded;
     agents.round_started = [this](const auto& started) {
-      if (started.on_daemon_port) stores_.begin_round(started.run_id, started.round);
+      if (started.on_daemon_port) stores_->begin_round(started.run_id, started.round);
     };
     agents.job_over = [this](const auto& over) {
       exit_code_ = over.exit_code;
-      if (over.on_daemon_port) stores_.end_rounds();
+      if (over.on_daemon_port) stores_->end_rounds();
     };
     hub_ = std::make_shared<AgentHub>(io_, std::move(agents));
-    if (kept) hub_->restore(kept->content);
+    if (kept) hub_->restore(kept->content, kept->terms);
+    if (!kept || !kept->mirror) return;
+    mirror_ = std::move(kept->mirror);
+    mirror_->start(*journal_);
+  }
 
+  void end() {
+    if (mirror_) mirror_->stop();
+    mirror_.reset();
+    hub_->stop();
+    journal_.reset();
+    hub_.reset();
+    stores_.reset();
+  }
+
+  void make_gate() {
+    if (!options_.token) return;
+    ProofGate::Options gate;
+    gate.timeout = options_.handshake_timeout;
+    gate.max_message_bytes = options_.max_message_bytes;
+    gate_ = std::make_shared<ProofGate>(io_, std::move(gate));
+  }
+
+  void admit(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
+    if (!leads()) return frames->close();  // it led when the agent asked
+    hub_->take(frames, std::move(newcomer));
+  }
+
+  // It has its place until it has said hello.
+  void admit_standby(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
+    if (!mirror_) return frames->close();
+    newcomer.ended_by([frames](const std::string&) { frames->close(); });
+    mirror_->take(frames, std::make_shared<Newcomer>(std::move(newcomer)));
+  }
+
+  void upgraded(HttpSession::Peer peer, const std::shared_ptr<membership::FrameStream>& frames,
+                std::unique_ptr<security::RendezvousProof> proof, Newcomer newcomer) {
+    const bool is_agent = peer == HttpSession::Peer::kAgent;
+    if (gate_) {
+      const ProofGate::Admitted admitted = [this, is_agent](const auto& known) {
+        is_agent ? admit(known, Newcomer()) : admit_standby(known, Newcomer());
+      };
+      return gate_->take(frames, std::move(proof), std::move(newcomer),
+                         is_agent ? "agent" : "standby", admitted);
+    }
+    is_agent ? admit(frames, std::move(newcomer)) : admit_standby(frames, std::move(newcomer));
+  }
+
+  void open_port(std::vector<UniqueFd> listeners) {
     // A part of the descriptors is for agents and files alone, whoever asks for more.
     const auto limit = static_cast<int>(std::min<std::size_t>(store::raise_file_limit(), 1 << 30));
     const int reserve = std::min(limit / 4, kMostReservedDescriptors);
@@ -85,14 +263,8 @@ class Daemon::Impl {
     limits.max_descriptor = limit - reserve / 4;
     newcomers_ = std::make_shared<Newcomers>(io_, limits);
 
-    if (options_.token) {
-      door_ = std::make_shared<security::HttpDoor>(options_.token);
-      ProofGate::Options gate;
-      gate.timeout = options_.handshake_timeout;
-      gate.max_message_bytes = options_.max_message_bytes;
-      gate.admitted = [this](const auto& frames) { hub_->take(frames, Newcomer()); };
-      gate_ = std::make_shared<ProofGate>(io_, std::move(gate));
-    }
+    if (options_.token) door_ = std::make_shared<security::HttpDoor>(options_.token);
+    make_gate();
 
     TlsTurns::Options turns;
     turns.max_under_way = options_.max_tls_handshakes;
@@ -108,7 +280,7 @@ class Daemon::Impl {
     port.first_byte_timeout = options_.handshake_timeout;
     port.max_store_descriptor = limit - reserve;
     const auto store = [this](UniqueFd connection, const Newcomer&) {
-      stores_.adopt(std::move(connection));
+      if (leads()) stores_->adopt(std::move(connection));
     };
     const auto http = [this](UniqueFd connection, Newcomer newcomer) {
       take_http(std::move(connection), std::move(newcomer), false);
@@ -121,72 +293,10 @@ class Daemon::Impl {
     listener_->start(std::move(listeners));
   }
 
-  void stop() {
-    newcomers_->stop();
-    listener_->stop();
-    turns_->stop();
-    for (const auto& [key, kept] : std::exchange(sessions_, {})) kept.session->stop();
-    if (gate_) gate_->stop();
-    hub_->stop();
-    journal_.reset();
-  }
-
-  std::uint16_t port() const { return port_; }
-  std::string jobs_json() const {
-    return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
-  }
-  // `num_asking`: of the sessions, those whose request is this one.
-  std::string status_json(std::size_t num_asking) const {
-    const membership::JobTable& table = hub_->table();
-    DaemonStatus status;
-    status.pid = ::getpid();
-    status.uptime = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_);
-    status.embedded = options_.embedded;
-    status.addresses = addresses_;
-    status.token = options_.token != nullptr;
-    status.tls = options_.tls != nullptr;
-    status.live_jobs = {table.num_jobs()};
-    status.finished_jobs = {table.finished().size(), membership::FinishedJobs::kMost};
-    status.keep_finished = options_.keep_finished;
-    status.agents = {hub_->num_agents() - hub_->num_unjoined(), options_.limits.connections};
-    status.newcomers = {newcomers_->size() - num_asking, options_.max_handshakes};
-    status.silent = {listener_->num_silent()};
-    status.requests = {sessions_.size() - num_asking};
-    status.proofs = {gate_ ? gate_->num_waiting() : 0};
-    status.joins = {hub_->num_unjoined()};
-    status.proxied_stores = hub_->store_usage();
-    status.limits = options_.limits;
-    status.port_stores = stores_.usage();
-    status.keeping = keeping();
-    status.journal_path = journal_path_;
-    return status_to_json(status);
-  }
-
-  std::vector<std::string> live_jobs() const {
-    std::vector<std::string> ids;
-    for (const auto& job : hub_->status()) {
-      if (!job.verdict && job.round > 0) ids.push_back(job.run_id);
-    }
-    return ids;
-  }
-
-  void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
-    std::optional<std::chrono::milliseconds> limit;
-    if (serve == Serve::kUntilTimeout) limit = timeout;
-    hub_->when_idle(limit, [this, timeout, done = std::move(done)] {
-      if (exit_code_ == 0) return done();
-      const bool lost = exit_code_ == static_cast<int>(ExitCode::kRetryable);
-      const auto patience = lost ? std::min(timeout, kWaitAfterLoss) : timeout;
-      hub_->when_stores_unused(patience, [this, patience, done] {
-        stores_.when_unused(patience, done);  // one of the two was never used
-      });
-    });
-  }
-
- private:
   std::optional<KeepingStatus> keeping() const {
     if (!journal_) return std::nullopt;
-    const auto trouble = journal_->trouble();
+    auto trouble = journal_->trouble();
+    if (!trouble && mirror_) trouble = mirror_->file_trouble();
     if (!trouble) return KeepingStatus{};
     return KeepingStatus{trouble->what, std::chrono::duration_cast<std::chrono::milliseconds>(
                                             Clock::now() - trouble->since)};
@@ -222,6 +332,10 @@ class Daemon::Impl {
     HttpSession::Options options;
     options.timeout = options_.handshake_timeout;
     options.frames.max_message_bytes = options_.max_message_bytes;
+    options.stands_by = [this]() -> std::optional<std::string> {
+      if (leads()) return std::nullopt;
+      return leader_;
+    };
     options.page = [this](std::string_view path, HttpSession::Answer answer) {
       page(path, std::move(answer));
     };
@@ -230,10 +344,11 @@ class Daemon::Impl {
     options.is_tls = is_tls;
     options.token = options_.token;
     options.door = door_;
-    options.agent = [this, number](HttpSession&, const auto& frames, auto proof) {
-      Newcomer newcomer = std::move(sessions_.extract(number).mapped().newcomer);
-      if (gate_) return gate_->take(frames, std::move(proof), std::move(newcomer));
-      hub_->take(frames, std::move(newcomer));
+    options.is_mirrored = mirror_ != nullptr;
+    options.upgraded = [this, number](HttpSession&, HttpSession::Peer peer, const auto& frames,
+                                      auto proof) {
+      upgraded(peer, frames, std::move(proof),
+               std::move(sessions_.extract(number).mapped().newcomer));
     };
     return options;
   }
@@ -245,7 +360,7 @@ class Daemon::Impl {
                                                     "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")});
     }
     // Told at once, whatever the disk does: nothing follows from it.
-    if (path == "/v1/status") return answer(HttpSession::Page{kJson, status_json(1)});
+    if (path == kStatusPath) return answer(HttpSession::Page{kJson, status_json(1)});
     if (path != "/v1/jobs") return answer(std::nullopt);
     // What nobody may act on yet is not shown either.
     hub_->when_kept([answer = std::move(answer), page = HttpSession::Page{kJson, jobs_json()}] {
@@ -259,15 +374,18 @@ class Daemon::Impl {
   std::uint16_t port_ = 0;
   std::vector<std::string> addresses_;
   std::string journal_path_;
-  int exit_code_ = 0;  // of the job that ended last
-  RoundStores stores_;
-  std::unique_ptr<journal::Journal> journal_;
-  std::shared_ptr<AgentHub> hub_;             // second owner: its waits
-  std::shared_ptr<security::HttpDoor> door_;  // second owners: the sessions; null: no token
-  std::shared_ptr<ProofGate> gate_;           // likewise; null: no token
-  std::shared_ptr<PortListener> listener_;    // likewise
-  std::shared_ptr<TlsTurns> turns_;           // likewise
-  std::shared_ptr<Newcomers> newcomers_;      // second owners: its members
+  int exit_code_ = 0;   // of the job that ended last
+  std::string leader_;  // of whom this one stands by; empty: not known
+  // Set while it leads.
+  std::optional<RoundStores> stores_;
+  std::unique_ptr<journal::Journal> journal_;  // null: nothing is kept
+  std::shared_ptr<AgentHub> hub_;              // second owner: its waits
+  std::shared_ptr<ha::MirrorServer> mirror_;   // likewise; null: nobody may mirror the jobs
+  std::shared_ptr<security::HttpDoor> door_;   // second owners: the sessions; null: no token
+  std::shared_ptr<ProofGate> gate_;            // likewise; null: no token
+  std::shared_ptr<PortListener> listener_;     // likewise
+  std::shared_ptr<TlsTurns> turns_;            // likewise
+  std::shared_ptr<Newcomers> newcomers_;       // second owners: its members
   std::map<std::uint64_t, Session> sessions_;
   std::uint64_t next_session_ = 0;
 };
@@ -279,6 +397,12 @@ Daemon::Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, Dae
 }
 
 Daemon::~Daemon() { impl_->stop(); }
+
+void Daemon::lead(KeptJobs kept) { impl_->lead(std::move(kept)); }
+
+void Daemon::stand_by(const std::string& leader) { impl_->stand_by(leader); }
+
+bool Daemon::leads() const { return impl_->leads(); }
 
 std::uint16_t Daemon::port() const { return impl_->port(); }
 

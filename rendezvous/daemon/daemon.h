@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent) and HTTP
-// (/healthz, /v1/jobs, /v1/status), told apart by a connection's first byte. Embedded in ddprun, or
-// ddprund's whole content. io thread only.
+// The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent), a standby
+// (WebSocket /v1/mirror) and HTTP (/healthz, /v1/jobs, /v1/status), told apart by a connection's
+// first byte. Embedded in ddprun, or ddprund's whole content. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -20,13 +20,19 @@
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/store_limits.h"
 #include "rendezvous/journal/journal_file.h"
+#include "rendezvous/membership/held_jobs.h"
 #include "rendezvous/security/tls.h"
 #include "rendezvous/store_server/store_server.h"
+
+namespace ddprun::ha {
+class MirrorServer;
+}
 
 namespace ddprun::rendezvous {
 
 struct DaemonOptions {
-  bool embedded = false;                       // agents are told that it won't come back once gone
+  bool embedded = false;   // agents are told that it won't come back once gone
+  bool stands_by = false;  // at first: there are others, and lead() says when it is this one's turn
   std::chrono::milliseconds keep_finished{0};  // how long GET /v1/jobs tells of a job that is over
   std::chrono::milliseconds reconnect_grace{150};       // connection lost → agent lost
   std::chrono::milliseconds handshake_timeout{10'000};  // accept → request read; upgrade → Join
@@ -43,18 +49,30 @@ struct DaemonOptions {
   std::shared_ptr<const Secret> token;
   security::TlsContext tls;         // null: off. Else nothing but /healthz is said without it
   store::StoreServerOptions store;  // of the plain store and of static rounds
-  // Of the stores behind proxies; connections in all: agents', too.
+  // Of the stores behind proxies; in all: and as many agents as connections.
   StoreLimits job_limits = kJobLimits, limits = kTotalLimits;
 };
 
 // Where jobs outlive this process, and those that are there.
 struct KeptJobs {
   // Throws Error where the directory can't be used (journal_file.h).
-  KeptJobs(const std::filesystem::path& directory, journal::Durability durability)
-      : file(std::make_unique<journal::JournalFile>(directory, durability)),
-        content(file->load()) {}
-  std::unique_ptr<journal::JournalFile> file;
-  journal::JournalFile::Content content;
+  KeptJobs(const std::filesystem::path& directory, journal::Durability durability);
+  // Where others may take over (Journal, "shared"). `was_deposed` is called once, on the io thread.
+  KeptJobs(std::unique_ptr<journal::BatchWriter> shared, journal::Content its_content,
+           std::function<void(const std::string& why)> was_deposed);
+  // Of which a standby may mirror what is in `file`, which was loaded. Likewise.
+  KeptJobs(std::shared_ptr<ha::MirrorServer> its_mirror, std::unique_ptr<journal::JournalFile> file,
+           journal::Content its_content, std::function<void(const std::string& why)> was_deposed);
+  std::unique_ptr<journal::BatchWriter> writer;
+  journal::Content content;
+  bool is_shared = false;
+  // In which term this daemon goes on with them, and whether it has to ask their nodes first
+  // (membership/held_jobs.h); nullopt: there are no terms. Rows leader/… are the owner's.
+  std::optional<membership::Terms> terms = std::nullopt;
+  std::function<void(const std::string& why)> deposed;
+  // Set: `writer` is its, and a standby may mirror these jobs at /v1/mirror (docs/ha-mirror.md).
+  // While one is in sync the journal is shared. Second owner: who made it.
+  std::shared_ptr<ha::MirrorServer> mirror;
 };
 
 // How long Daemon::when_idle waits for the jobs.
@@ -75,6 +93,15 @@ class Daemon {
   Daemon& operator=(const Daemon&) = delete;
 
   std::uint16_t port() const;
+
+  // One of several, of which one leads (docs/ha.md). Who stands by answers agents, and all pages
+  // but /healthz and /v1/status, with 503 and kStandbyHeader; it has no store. lead(): goes on with
+  // the jobs of `kept`. stand_by(): ends every connection of agents and stores, and forgets the
+  // jobs; `leader` is HOST:PORT of who leads now, empty: not known. Both are for a daemon with
+  // DaemonOptions::stands_by.
+  void lead(KeptJobs kept);
+  void stand_by(const std::string& leader);
+  bool leads() const;
 
   // Begins no new job from now on: its agents, and those of a job that waits for its first round,
   // are told to try again. Calls `done` (from the io context) as soon as every job has ended, every

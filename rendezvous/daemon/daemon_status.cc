@@ -57,6 +57,10 @@ std::string status_to_json(const DaemonStatus& status) {
   all["pid"] = status.pid;
   all["uptime_seconds"] = seconds_of(status.uptime);
   all["embedded"] = status.embedded;
+  all["role"] = nullptr;
+  if (status.role) all["role"] = status.role->leads ? "leader" : "standby";
+  all["leader"] = nullptr;
+  if (status.role && !status.role->leader.empty()) all["leader"] = status.role->leader;
   all["addresses"] = json::array(status.addresses.begin(), status.addresses.end());
   all["token"] = status.token;
   all["tls"] = status.tls;
@@ -64,6 +68,7 @@ std::string status_to_json(const DaemonStatus& status) {
   put(jobs, "live", status.live_jobs);
   put(jobs, "finished", status.finished_jobs);
   jobs["keep_finished_seconds"] = seconds_of(status.keep_finished);
+  put(jobs, "held", status.held_jobs);
   all["jobs"] = std::move(jobs);
   json::object agents;
   put(agents, "joined", status.agents);

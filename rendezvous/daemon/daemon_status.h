@@ -21,13 +21,21 @@ struct Gauge {
   std::optional<std::uint64_t> most = std::nullopt;
 };
 
+// Of one of several rendezvous (docs/ha.md).
+struct RoleStatus {
+  bool leads = false;
+  std::string leader;  // HOST:PORT of whom it stands by; empty: not known
+};
+
 struct DaemonStatus {
   int pid = 0;
   std::chrono::milliseconds uptime{0};
   bool embedded = false;               // in a ddprun
+  std::optional<RoleStatus> role;      // nullopt: there are no others
   std::vector<std::string> addresses;  // that it listens on
   bool token = false, tls = false;
   Gauge live_jobs, finished_jobs;
+  Gauge held_jobs;  // of live_jobs: they wait for their nodes (membership/held_jobs.h)
   std::chrono::milliseconds keep_finished{0};
   Gauge agents;     // that have joined and are connected
   Gauge newcomers;  // connections that have not said or proved who they are; of these:

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "common/log.h"
+#include "rendezvous/ha/mirror_codec.h"
+#include "rendezvous/membership/standby_header.h"
 
 namespace ddprun::rendezvous {
 
@@ -46,7 +48,7 @@ void HttpSession::start() {
 
 void HttpSession::stop() {
   options_.ended = nullptr;
-  options_.agent = nullptr;
+  options_.upgraded = nullptr;
   finish();
 }
 
@@ -83,15 +85,27 @@ void HttpSession::read() {
 void HttpSession::answer() {
   const auto& request = parser_->get();
   const std::string_view path(request.target().data(), request.target().size());
-  const bool is_agent = path == kAgentPath;
+  std::optional<Peer> peer;
+  if (path == kAgentPath) peer = Peer::kAgent;
+  if (path == ha::kMirrorPath && options_.is_mirrored) peer = Peer::kStandby;
+  const bool is_own_page = path == kHealthPath || path == kStatusPath;
+  std::optional<std::string> leader;  // set: it is asked instead
+  if (options_.stands_by && !is_own_page) leader = options_.stands_by();
   if (options_.tls && !options_.is_tls && path != kHealthPath) {
     log_warning("refused a request of ", peer_, ": it speaks no TLS (--tls-ca)");
     response_.set(security::kTlsHeader, "1");
     respond(http::status::upgrade_required, {"text/plain", "this rendezvous speaks TLS alone\n"});
-  } else if (is_agent && websocket::is_upgrade(request)) {
-    upgrade();
-  } else if (is_agent) {
-    respond(http::status::upgrade_required, {"text/plain", "this path is for ddprun agents\n"});
+  } else if (leader) {
+    response_.set(membership::kStandbyHeader, *leader);
+    respond(http::status::service_unavailable,
+            {"text/plain", concat("this ddprund stands by",
+                                  leader->empty() ? "" : concat("; ", *leader, " leads"), "\n")});
+  } else if (peer && websocket::is_upgrade(request)) {
+    upgrade(*peer);
+  } else if (peer) {
+    respond(http::status::upgrade_required,
+            {"text/plain", *peer == Peer::kAgent ? "this path is for ddprun agents\n"
+                                                 : "this path is for a standby ddprund\n"});
   } else if (request.method() != http::verb::get) {
     respond(http::status::method_not_allowed, {"text/plain", "only GET is known here\n"});
   } else {
@@ -145,7 +159,7 @@ void HttpSession::respond(http::status status, Page page) {
       [self = shared_from_this()](boost::system::error_code, std::size_t) { self->finish(); });
 }
 
-void HttpSession::upgrade() {
+void HttpSession::upgrade(Peer peer) {
   if (buffer_.size() != 0) {
     respond(http::status::bad_request, {"text/plain", "frames before the upgrade was answered\n"});
     return;
@@ -159,8 +173,8 @@ void HttpSession::upgrade() {
     };
     frames_->stream().set_option(websocket::stream_base::decorator(add_challenge));
   }
-  frames_->stream().async_accept(parser_->get(), [self = shared_from_this(), frames = frames_](
-                                                     boost::system::error_code error) {
+  frames_->stream().async_accept(parser_->get(), [self = shared_from_this(), frames = frames_,
+                                                  peer](boost::system::error_code error) {
     self->timer_.cancel();
     if (self->frames_ == nullptr) return;  // stopped or timed out
     if (error) {
@@ -169,9 +183,9 @@ void HttpSession::upgrade() {
       return;
     }
     self->frames_.reset();
-    const auto agent = std::exchange(self->options_.agent, nullptr);
+    const auto upgraded = std::exchange(self->options_.upgraded, nullptr);
     const auto ended = std::exchange(self->options_.ended, nullptr);
-    if (agent) agent(*self, frames, std::move(self->proof_));
+    if (upgraded) upgraded(*self, peer, frames, std::move(self->proof_));
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One HTTP connection on the daemon's port: answers one GET, or becomes an agent's WebSocket.
-// io thread only.
+// One HTTP connection on the daemon's port: answers one GET, or becomes the WebSocket of an agent,
+// or of a standby. io thread only.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -24,6 +24,7 @@
 namespace ddprun::rendezvous {
 
 inline constexpr char kHealthPath[] = "/healthz";
+inline constexpr char kStatusPath[] = "/v1/status";
 inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in it
 
 // Owned by its operations; ends by itself within two `timeout`s.
@@ -34,20 +35,28 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     std::string body;
   };
   using Answer = std::function<void(std::optional<Page>)>;  // nullopt: 404
+  enum class Peer {
+    kAgent,    // /v1/agent
+    kStandby,  // ha::kMirrorPath
+  };
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
     membership::FrameStream::Limits frames;
     security::TlsContext tls;             // without TLS only kHealthPath is answered; null: off
     bool is_tls = false;                  // the connection begins with TLS
-    std::shared_ptr<const Secret> token;  // agents are to prove that they have it; null: needn't
+    std::shared_ptr<const Secret> token;  // who upgrades is to prove it has it; null: needn't
     std::shared_ptr<security::HttpDoor> door;  // likewise who asks for a page but kHealthPath
+    // Set and not nullopt: all but kHealthPath and kStatusPath is answered with 503; who leads, ""
+    // = not known.
+    std::function<std::optional<std::string>()> stands_by;
+    bool is_mirrored = false;  // may be: Peer::kStandby is taken; else its path isn't known
     // Calls `answer` once, at once or later from the io context.
     std::function<void(std::string_view path, Answer answer)> page;
-    // One of the two, once. agent: upgraded, not started; `this` session is done with it.
-    // It was told the challenge of `proof`, which is null without a token.
-    std::function<void(HttpSession&, std::shared_ptr<membership::FrameStream>,
+    // One of the two, once. upgraded: its stream isn't started; `this` session is done with it. It
+    // was told the challenge of `proof`, which is null without a token.
+    std::function<void(HttpSession&, Peer, std::shared_ptr<membership::FrameStream>,
                        std::unique_ptr<security::RendezvousProof> proof)>
-        agent;
+        upgraded;
     std::function<void(HttpSession&)> ended;
   };
 
@@ -63,7 +72,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void answer();
   void answer_page(std::string_view target);
   void respond(boost::beast::http::status status, Page page);
-  void upgrade();
+  void upgrade(Peer peer);
   void finish();
 
   Options options_;

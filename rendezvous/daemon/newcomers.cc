@@ -33,7 +33,7 @@ void Newcomer::ended_by(End end) {
   if (place != all_->all_.end()) place->second.end = std::move(end);
 }
 
-void Newcomer::keep() {
+void Newcomer::pin() {
   if (!all_ || !all_->all_.contains(number_)) return;
   all_->change(address_, [this](Newcomers::Group& group) { group.members.erase(number_); });
 }
@@ -66,7 +66,7 @@ std::optional<Newcomer> Newcomers::admit(const SocketAddress& peer, UniqueFd& co
   if (all_.size() > options_.max) {
     say_too_many(concat("more than ", options_.max, " connections have not said who they are"));
     const std::uint64_t first = next_to_go();
-    if (first == newcomer.number_) return std::nullopt;  // all others are kept
+    if (first == newcomer.number_) return std::nullopt;  // all others are pinned
     end(first, concat(options_.max, " came after it"));
   }
   arm_timer();
@@ -109,10 +109,10 @@ Newcomers::Rank Newcomers::rank(const Group& group) {
   return {group.members.size(), std::numeric_limits<std::uint64_t>::max() - *group.members.begin()};
 }
 
-void Newcomers::change(const std::string& address, const std::function<void(Group&)>& change) {
+void Newcomers::change(const std::string& address, const std::function<void(Group&)>& edit) {
   Group& group = groups_[address];
   if (!group.members.empty()) by_rank_.erase(rank(group));
-  change(group);
+  edit(group);
   if (group.members.empty()) {
     groups_.erase(address);
   } else {

@@ -42,8 +42,8 @@ class Newcomer {
   void ended_by(End end);
   // `left` is called once, when the place is given up or lost; not after Newcomers::stop().
   void when_left(std::function<void()> left);
-  // It does not make way for who comes any more: its holder lets it have so long.
-  void keep();
+  // From now on it makes way for nobody: its holder ends it where need be. The time limit stays.
+  void pin();
   // Its peer, as Newcomers counts it.
   const std::string& address() const { return address_; }
   std::uint64_t number() const { return number_; }
@@ -83,7 +83,7 @@ class Newcomers : public std::enable_shared_from_this<Newcomers> {
  private:
   friend class Newcomer;
   struct Group {
-    std::set<std::uint64_t> members;  // oldest first; without those that are kept
+    std::set<std::uint64_t> members;  // oldest first; without pinned ones
   };
   struct Place {
     std::string address;
@@ -95,7 +95,7 @@ class Newcomers : public std::enable_shared_from_this<Newcomers> {
   using Rank = std::pair<std::size_t, std::uint64_t>;
 
   static Rank rank(const Group& group);
-  void change(const std::string& address, const std::function<void(Group&)>& change);
+  void change(const std::string& address, const std::function<void(Group&)>& edit);
   void leave(std::uint64_t number);
   std::uint64_t next_to_go() const;  // 0: nobody
   bool lower(UniqueFd& connection);

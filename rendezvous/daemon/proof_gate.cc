@@ -19,15 +19,16 @@ ProofGate::ProofGate(asio::io_context& io, Options options)
     : options_(std::move(options)), io_(io) {}
 
 void ProofGate::take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
-                     Newcomer newcomer) {
+                     Newcomer newcomer, const std::string& who, Admitted admitted) {
   boost::system::error_code gone;
   const auto peer = frames->wire().socket().remote_endpoint(gone);
-  if (gone || !options_.admitted) return;
+  if (gone || is_stopped_) return;
   const std::uint64_t number = next_number_++;
   Waiting& waiting = waiting_[number];
   waiting.frames = frames;
   waiting.proof = std::move(proof);
-  waiting.peer = concat(peer.address().to_string(), ":", peer.port());
+  waiting.admitted = std::move(admitted);
+  waiting.peer = concat(who, " ", peer.address().to_string(), ":", peer.port());
   waiting.timer = std::make_unique<asio::steady_timer>(io_, options_.timeout);
   const auto self = shared_from_this();
   newcomer.ended_by([self, number](const std::string& reason) {
@@ -55,23 +56,23 @@ void ProofGate::received(std::uint64_t number, std::string_view frame) {
     drop(number, verdict.reason, verdict.reply);
     return;
   }
-  const Frames frames = waiting_.extract(found).mapped().frames;
-  frames->send(verdict.reply);
-  frames->limit_messages(options_.max_message_bytes);
-  options_.admitted(frames);
+  const Waiting admitted = std::move(waiting_.extract(found).mapped());
+  admitted.frames->send(verdict.reply);
+  admitted.frames->limit_messages(options_.max_message_bytes);
+  admitted.admitted(admitted.frames);
 }
 
 void ProofGate::drop(std::uint64_t number, const std::string& reason, const std::string& reply) {
   const auto dropped = waiting_.extract(number);
   if (dropped.empty()) return;
   const Waiting& waiting = dropped.mapped();
-  log_warning("closed the connection of agent ", waiting.peer, ": ", reason);
+  log_warning("closed the connection of ", waiting.peer, ": ", reason);
   if (!reply.empty()) waiting.frames->send(reply);
   waiting.frames->close_when_sent(kFlushLimit);
 }
 
 void ProofGate::stop() {
-  options_.admitted = nullptr;
+  is_stopped_ = true;
   for (const auto& [number, waiting] : std::exchange(waiting_, {})) waiting.frames->close();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where agents' connections wait until they have proved that they have the token: nothing that they
-// say reaches the membership machine before. io thread only.
+// Where connections of agents, and of a standby, wait until they have proved that they have the
+// token: nothing that they say reaches anybody before. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -25,14 +25,15 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   struct Options {
     std::chrono::milliseconds timeout{10'000};             // upgrade → proof
     std::size_t max_message_bytes = std::size_t{1} << 20;  // of those that are admitted
-    std::function<void(const Frames&)> admitted;
   };
+  using Admitted = std::function<void(const Frames&)>;
 
   ProofGate(boost::asio::io_context& io, Options options);
 
-  // An upgraded stream, not started, that was told the challenge of `proof`.
+  // An upgraded stream, not started, that was told the challenge of `proof`; `who` is "agent", …,
+  // for people.
   void take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
-            Newcomer newcomer);
+            Newcomer newcomer, const std::string& who, Admitted admitted);
   void stop();  // closes what waits; no call follows
   std::size_t num_waiting() const { return waiting_.size(); }
 
@@ -42,6 +43,7 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
     std::unique_ptr<security::RendezvousProof> proof;
     Newcomer newcomer;
     std::string peer;
+    Admitted admitted;
     std::unique_ptr<boost::asio::steady_timer> timer;
   };
 
@@ -52,6 +54,7 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   boost::asio::io_context& io_;
   std::map<std::uint64_t, Waiting> waiting_;  // oldest first
   std::uint64_t next_number_ = 0;
+  bool is_stopped_ = false;
 };
 
 }  // namespace ddprun::rendezvous

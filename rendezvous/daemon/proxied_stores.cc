@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -31,11 +32,10 @@ std::string first_of(const std::string& one, const std::string& other) {
 }  // namespace
 
 struct ProxiedStores::Round {
-  Round(std::uint64_t job_number, std::uint64_t round, const store::RequestLimits& limits,
+  Round(std::uint64_t job, std::uint64_t round, const store::RequestLimits& limits,
         std::uint64_t requests_per_second, std::shared_ptr<Usage> of_all)
-      : job(job_number),
-        store(round, limits),
-        rows(job_number, round),
+      : store(round, limits),
+        rows(job, round),
         rate(requests_per_second),
         total(std::move(of_all)) {
     count();
@@ -53,14 +53,13 @@ struct ProxiedStores::Round {
     usage = now;
   }
 
-  const std::uint64_t job;
   ProxiedStore store;
   StoreRows rows;
   RequestRate rate;
   const std::shared_ptr<Usage> total;
   Usage usage;
   std::set<ProxiedStore::Node> waiting;  // have an entry in waiting_
-  std::map<ProxiedStore::Node, ConnectionId> connections;
+  std::unordered_map<ProxiedStore::Node, ConnectionId> connections;
 };
 
 ProxiedStores::ProxiedStores(Options options)
@@ -73,8 +72,8 @@ std::shared_ptr<ProxiedStores::Round> ProxiedStores::make_round(std::uint64_t jo
 
 // ---- what agents say ----
 
-void ProxiedStores::received(ConnectionId connection, const std::optional<membership::Seat>& seat,
-                             std::string_view message, Clock::time_point now) {
+void ProxiedStores::received(ConnectionId connection, const Seat& seat, std::string_view message,
+                             Clock::time_point now) {
   try {
     const store::ProxyFrame frame = store::decode_frame(message);
     Attachment* attachment = attach(connection, seat, frame.round);
@@ -84,21 +83,21 @@ void ProxiedStores::received(ConnectionId connection, const std::optional<member
     touched_.push_back(round);
     if (!round->store.is_ready(node) || round->waiting.contains(node)) return;
     // Who waits goes first.
-    const Turn turn =
-        is_slowed() && !waiting_.empty() ? Turn::kNotYet : take_turn(*round, node, 1, now);
-    if (turn != Turn::kDone) wait(round, node, turn, now);
+    const AfterTurn after =
+        is_slowed() && !waiting_.empty() ? AfterTurn::kNotYet : take_turn(*round, node, 1, now);
+    if (after != AfterTurn::kDone) wait(round, node, after, now);
   } catch (const Error& error) {
     options_.trouble(connection, error.what());
   }
 }
 
-ProxiedStores::Attachment* ProxiedStores::attach(ConnectionId connection,
-                                                 const std::optional<membership::Seat>& seat,
+ProxiedStores::Attachment* ProxiedStores::attach(ConnectionId connection, const Seat& seat_of,
                                                  std::uint64_t round) {
   const auto known = attachments_.find(connection);
   if (known != attachments_.end() && known->second.round->store.round() == round) {
     return &known->second;
   }
+  const std::optional<membership::Seat> seat = seat_of();
   if (!seat || seat->round != round) return nullptr;
   if (seat->store != membership::StoreMode::kProxy) {
     throw Error(ErrorCode::kProtocol, "it speaks of a store that its job does not have here");
@@ -122,8 +121,8 @@ void ProxiedStores::detach_all(const Round& round) {
                 [&](const auto& entry) { return entry.second.round.get() == &round; });
 }
 
-ProxiedStores::Turn ProxiedStores::take_turn(Round& round, ProxiedStore::Node node,
-                                             std::size_t num_waiting, Clock::time_point now) {
+ProxiedStores::AfterTurn ProxiedStores::take_turn(Round& round, ProxiedStore::Node node,
+                                                  std::size_t num_waiting, Clock::time_point now) {
   const std::size_t credit = std::min(round.rate.allowed(now), rate_.allowed(now));
   if (credit == 0) {
     if (!std::exchange(said_slowed_, true)) {
@@ -131,7 +130,7 @@ ProxiedStores::Turn ProxiedStores::take_turn(Round& round, ProxiedStore::Node no
           "workers' stores get more requests a second than the limit (--job-limits, "
           "--limits): those beyond wait (said once)");
     }
-    return Turn::kNotYet;
+    return AfterTurn::kNotYet;
   }
   round.count();  // replies may have been taken since
   const std::size_t share = std::max<std::size_t>(credit / num_waiting, 1);
@@ -148,7 +147,7 @@ ProxiedStores::Turn ProxiedStores::take_turn(Round& round, ProxiedStore::Node no
     const auto connection = round.connections.find(node);
     if (connection != round.connections.end()) options_.trouble(connection->second, turn.trouble);
   }
-  return round.store.is_ready(node) ? Turn::kReadyAgain : Turn::kDone;
+  return round.store.is_ready(node) ? AfterTurn::kReadyAgain : AfterTurn::kDone;
 }
 
 ProxiedStore::Refusals ProxiedStores::refusals(const Round& round) const {
@@ -164,9 +163,9 @@ ProxiedStore::Refusals ProxiedStores::refusals(const Round& round) const {
   return {first_of(mine.growth, all.growth), first_of(mine.clients, all.clients)};
 }
 
-void ProxiedStores::wait(const std::shared_ptr<Round>& round, ProxiedStore::Node node, Turn turn,
-                         Clock::time_point now) {
-  const Clock::time_point until = turn == Turn::kNotYet ? now + kSlowedTurn : now;
+void ProxiedStores::wait(const std::shared_ptr<Round>& round, ProxiedStore::Node node,
+                         AfterTurn after, Clock::time_point now) {
+  const Clock::time_point until = after == AfterTurn::kNotYet ? now + kSlowedTurn : now;
   next_turn_ = waiting_.empty() ? until : std::min(next_turn_, until);
   round->waiting.insert(node);
   waiting_.push_back({round, node});
@@ -183,12 +182,12 @@ void ProxiedStores::go_on(Clock::time_point now) {
     round->waiting.erase(next.node);
     touched_.push_back(round);
     if (!round->store.is_ready(next.node)) continue;
-    const Turn turn = take_turn(*round, next.node, num_waiting, now);
-    if (turn == Turn::kNotYet) wait(round, next.node, turn, now);
-    if (turn == Turn::kReadyAgain) again.emplace_back(round, next.node);
+    const AfterTurn after = take_turn(*round, next.node, num_waiting, now);
+    if (after == AfterTurn::kNotYet) wait(round, next.node, after, now);
+    if (after == AfterTurn::kReadyAgain) again.emplace_back(round, next.node);
   }
   // Behind those that had none.
-  for (const auto& [round, node] : again) wait(round, node, Turn::kReadyAgain, now);
+  for (const auto& [round, node] : again) wait(round, node, AfterTurn::kReadyAgain, now);
 }
 
 std::optional<Clock::time_point> ProxiedStores::next_turn() const {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -38,10 +39,12 @@ class ProxiedStores {
 
   explicit ProxiedStores(Options options);
 
-  // From an agent; `seat` is its present one. A message of a round that is no more is ignored. What
-  // follows from it waits for release().
-  void received(ConnectionId connection, const std::optional<membership::Seat>& seat,
-                std::string_view message, Clock::time_point now);
+  // From an agent; `seat` is its present one, asked for where its connection has not said anything
+  // in this round yet. A message of a round that is no more is ignored. What follows from it waits
+  // for release().
+  using Seat = std::function<std::optional<membership::Seat>()>;
+  void received(ConnectionId connection, const Seat& seat, std::string_view message,
+                Clock::time_point now);
 
   // Goes on with what nodes said and what had to let others go first, or to wait.
   void go_on(Clock::time_point now);
@@ -51,7 +54,7 @@ class ProxiedStores {
   // The connection has ended. A store outlives its job until then: workers may still be stopping.
   void closed(ConnectionId connection);
 
-  // Of agents that are connected.
+  // By an agent that is connected.
   bool in_use() const { return !attachments_.empty(); }
 
   // Drops the stores of jobs that are no more, but for the connections that still use one.
@@ -90,13 +93,16 @@ class ProxiedStores {
   };
 
   std::shared_ptr<Round> make_round(std::uint64_t job, std::uint64_t round);
-  Attachment* attach(ConnectionId connection, const std::optional<membership::Seat>& seat,
-                     std::uint64_t round);
+  Attachment* attach(ConnectionId connection, const Seat& seat_of, std::uint64_t round);
   void detach_all(const Round& round);
-  enum class Turn { kDone, kReadyAgain, kNotYet };
-  Turn take_turn(Round& round, store::ProxiedStore::Node node, std::size_t num_waiting,
-                 Clock::time_point now);
-  void wait(const std::shared_ptr<Round>& round, store::ProxiedStore::Node node, Turn turn,
+  enum class AfterTurn {
+    kDone,
+    kReadyAgain,  // more of what it said is there
+    kNotYet,      // it had none: the limits of requests, or who waits goes first
+  };
+  AfterTurn take_turn(Round& round, store::ProxiedStore::Node node, std::size_t num_waiting,
+                      Clock::time_point now);
+  void wait(const std::shared_ptr<Round>& round, store::ProxiedStore::Node node, AfterTurn after,
             Clock::time_point now);
   bool is_slowed() const { return options_.of_job.requests > 0 || options_.in_all.requests > 0; }
   store::ProxiedStore::Refusals refusals(const Round& round) const;
@@ -111,7 +117,7 @@ class ProxiedStores {
   Clock::time_point next_turn_;  // of waiting_
   bool said_slowed_ = false;
   journal::Batch changes_;
-  std::map<ConnectionId, Attachment> attachments_;
+  std::unordered_map<ConnectionId, Attachment> attachments_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -14,14 +14,18 @@
 
 namespace ddprun::rendezvous {
 
+// Of requests 0 is any number; of the others it is a limit like any other.
 struct StoreLimits {
   std::uint64_t keys = 0;
   std::uint64_t bytes = 0;        // keys, values, waits, 128 for each, and what is under way
   std::uint64_t connections = 0;  // of workers, through their nodes' proxies
-  std::uint64_t requests = 0;     // a second; 0: any number
+  std::uint64_t requests = 0;     // a second
 };
-inline constexpr StoreLimits kJobLimits{1'000'000, std::uint64_t{4} << 30, 65'536, 0};
-inline constexpr StoreLimits kTotalLimits{10'000'000, std::uint64_t{16} << 30, 262'144, 0};
+// Those of ddprund without --job-limits and --limits, and of a rendezvous within ddprun.
+inline constexpr StoreLimits kJobLimits{
+    .keys = 1'000'000, .bytes = std::uint64_t{4} << 30, .connections = 65'536, .requests = 0};
+inline constexpr StoreLimits kTotalLimits{
+    .keys = 10'000'000, .bytes = std::uint64_t{16} << 30, .connections = 262'144, .requests = 0};
 
 // Changes those that `text` names ("keys=1000,bytes=2GiB"); numbers may end in k, M, G (powers of
 // 1,000) or KiB, MiB, GiB. Empty, or what is wrong with it.

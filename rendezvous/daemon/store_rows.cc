@@ -48,7 +48,7 @@ void StoreRows::add(const store::ProxiedStore::Turn& turn, journal::Batch& batch
   store::append_vector(turn.refusals.clients, &content);
   content += turn.bytes;
   log_bytes_ += kRowBytes + turn.bytes.size();
-  batch.push_back({key("log", log_size_++), std::move(content)});
+  batch.push_back({key("log", num_log_rows_++), std::move(content)});
 }
 
 void StoreRows::replace(std::string_view snapshot, journal::Batch& batch) {
@@ -71,7 +71,9 @@ void StoreRows::replace(std::string_view snapshot, journal::Batch& batch) {
 }
 
 void StoreRows::erase_log(journal::Batch& batch) {
-  for (; log_size_ > 0; --log_size_) batch.push_back({key("log", log_size_ - 1), std::nullopt});
+  for (; num_log_rows_ > 0; --num_log_rows_) {
+    batch.push_back({key("log", num_log_rows_ - 1), std::nullopt});
+  }
   log_bytes_ = 0;
 }
 
@@ -108,10 +110,10 @@ void StoreRows::restore(const journal::Rows& rows, store::ProxiedStore& store) {
   if (num_pieces_ > 0) store.restore(base);
   const std::string log = prefix_ + "log/";
   for (auto row = rows.lower_bound(log); row != rows.end() && row->first.starts_with(log); ++row) {
-    if (row->first != key("log", log_size_)) {
+    if (row->first != key("log", num_log_rows_)) {
       throw Error(ErrorCode::kProtocol, "rows of its store are missing");
     }
-    ++log_size_;
+    ++num_log_rows_;
     store::SnapshotReader in(row->second);
     check_snapshot(in.integer());
     store::ProxiedStore::Turn turn;

@@ -53,7 +53,7 @@ class StoreRows {
 
   const std::string prefix_;
   std::uint64_t snapshot_ = 0;  // its number; 0: none
-  std::uint64_t log_size_ = 0;  // rows
+  std::uint64_t num_log_rows_ = 0;
   std::size_t num_pieces_ = 0;  // of the snapshot
   std::size_t log_bytes_ = 0, base_bytes_ = 0;
   bool is_erased_ = false;

@@ -62,7 +62,7 @@ void TlsTurns::begin_more() {
     const std::uint64_t number = next_number_++;
     under_way_[number] = {newcomer.address(), Clock::now(), newcomer.number()};
     ++addresses_[newcomer.address()].num_under_way;
-    newcomer.keep();  // or a flood would get as many handshakes as it has connections
+    newcomer.pin();  // or a flood would get as many handshakes as it has connections
     newcomer.when_left([self = shared_from_this(), number] { self->over(number); });
     options_.begin(std::move(waiting->connection), std::move(newcomer));
   }

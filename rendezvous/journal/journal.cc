@@ -2,7 +2,9 @@
 #include "rendezvous/journal/journal.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <map>
@@ -24,7 +26,8 @@ class Journal::Shared {
       : writer_(std::move(writer)),
         name_(writer_->name()),
         post_(std::move(post)),
-        options_(options) {
+        options_(std::move(options)),
+        is_shared_(options_.is_shared) {
     if (const std::string what = writer_->trouble(); !what.empty()) {
       fail(what);
       next_try_ = Clock::now() + retry_;
@@ -33,6 +36,8 @@ class Journal::Shared {
 
   void commit(Batch batch, std::function<void()> done);
   std::optional<JournalTrouble> trouble() const;
+  bool is_shared() const { return is_shared_; }
+  void share(bool is_shared);
   void write_until_stopped();
   void watch_until_stopped();
   void stop(std::thread writer, std::thread watcher);
@@ -41,6 +46,7 @@ class Journal::Shared {
   using Rows = std::map<std::string, std::optional<std::string>>;
   using Lock = std::unique_lock<std::mutex>;
   struct Wait {
+    std::uint64_t number = 0;
     std::function<void()> done;
     Clock::time_point since;
   };
@@ -48,21 +54,27 @@ class Journal::Shared {
   void write(Lock& lock);
   void wrote(Clock::duration time);
   void could_not_write(Rows rows, const std::string& what);
+  void depose(const std::string& why);
   void fail(const std::string& what);
-  void release(std::size_t num_waits);
+  void release(std::uint64_t up_to);
   void say(LogLevel level, std::string text);
 
   const std::unique_ptr<BatchWriter> writer_;
   const std::string name_;
   const std::function<void(std::function<void()>)> post_;
   const JournalOptions options_;
+  std::atomic<bool> is_shared_;  // written under mutex_
 
   // Guarded by mutex_.
   mutable std::mutex mutex_;
-  std::condition_variable wakes_;
-  Rows behind_;             // not on disk, and not being written
-  std::deque<Wait> waits_;  // in order; empty while trouble_ is set
+  std::condition_variable writer_wakes_, watcher_wakes_, stopped_wakes_;
+  bool watcher_sleeps_ = false;    // until there is a wait to watch: a commit need not wake it
+  Rows behind_;                    // not on disk, and not being written
+  std::deque<Wait> waits_;         // in order; empty while trouble_ is set, unless it is shared
+  std::uint64_t num_commits_ = 0;  // the last wait's number
   bool stopping_ = false, stopped_ = false;
+  bool deposed_ = false;
+  bool trouble_is_silence_ = false;  // what is the matter is said when it answers
   std::optional<JournalTrouble> trouble_;
   std::chrono::milliseconds retry_{0};
   Clock::time_point next_try_{}, well_since_{};
@@ -70,10 +82,19 @@ class Journal::Shared {
 
 void Journal::Shared::commit(Batch batch, std::function<void()> done) {
   const std::lock_guard lock(mutex_);
+  if (deposed_) return;
   for (RowChange& row : batch) behind_[row.key] = std::move(row.content);
-  waits_.push_back({std::move(done), Clock::now()});
-  if (trouble_) release(waits_.size());
-  wakes_.notify_all();
+  waits_.push_back({++num_commits_, std::move(done), Clock::now()});
+  if (trouble_ && !is_shared_) release(num_commits_);
+  writer_wakes_.notify_one();
+  if (std::exchange(watcher_sleeps_, false)) watcher_wakes_.notify_one();
+}
+
+void Journal::Shared::share(bool is_shared) {
+  const std::lock_guard lock(mutex_);
+  is_shared_ = is_shared;
+  if (trouble_ && !is_shared) release(num_commits_);
+  writer_wakes_.notify_one();
 }
 
 std::optional<JournalTrouble> Journal::Shared::trouble() const {
@@ -86,54 +107,62 @@ void Journal::Shared::write_until_stopped() {
   while (true) {
     const auto due = [this] {
       if (stopping_) return true;
+      if (deposed_) return false;
       if (trouble_) return Clock::now() >= next_try_;
       return !behind_.empty() || !waits_.empty();
     };
-    if (trouble_) {
-      wakes_.wait_until(lock, next_try_, due);
+    if (trouble_ && !deposed_) {
+      writer_wakes_.wait_until(lock, next_try_, due);
       if (!due()) continue;
     } else {
-      wakes_.wait(lock, due);
+      writer_wakes_.wait(lock, due);
     }
     const bool last = stopping_;
+    if (last && is_shared_) break;
     write(lock);
     if (last) break;
   }
   stopped_ = true;
-  wakes_.notify_all();
+  stopped_wakes_.notify_all();
 }
 
 void Journal::Shared::write(Lock& lock) {
   Rows rows = std::exchange(behind_, {});
-  const std::size_t num_waits = waits_.size();
+  const std::uint64_t up_to = num_commits_;
   const bool was_failing = trouble_.has_value();
-  if (rows.empty() && !was_failing) return release(num_waits);
+  if (rows.empty() && !was_failing && !is_shared_) return release(up_to);
   Batch batch;
   for (const auto& [key, content] : rows) batch.push_back({key, content});
   const Clock::time_point begun = Clock::now();
   lock.unlock();
   std::string what;
-  bool done = false;
+  bool done = false, deposed = false;
   try {
     writer_->commit(batch);
     done = true;
+  } catch (const Deposed& error) {
+    deposed = true;
+    what = error.what();
   } catch (const std::exception& error) {
     what = error.what();
   }
   lock.lock();
+  if (deposed) return depose(what);
   if (!done) return could_not_write(std::move(rows), what);
-  if (!trouble_) return release(num_waits);  // else nobody waits: the watcher has released them
-  wrote(Clock::now() - begun);
+  if (trouble_) wrote(Clock::now() - begun);
+  release(up_to);  // nobody, where the watcher has released them
 }
 
 // While it was in trouble. Who commits from now on waits again, also for what is behind.
 void Journal::Shared::wrote(Clock::duration time) {
-  if (time >= options_.commit_limit) {  // it hung, and may again
+  if (time >= options_.commit_limit && !is_shared_) {  // it hung, and may again
     next_try_ = Clock::now() + retry_;
     return;
   }
   trouble_.reset();
+  trouble_is_silence_ = false;
   well_since_ = Clock::now();
+  watcher_wakes_.notify_one();
   say(LogLevel::kInfo, concat(name_, " is written again, and up to date"));
 }
 
@@ -143,41 +172,64 @@ void Journal::Shared::could_not_write(Rows rows, const std::string& what) {
   next_try_ = Clock::now() + retry_;
 }
 
+// Who waits is never called.
+void Journal::Shared::depose(const std::string& why) {
+  deposed_ = true;
+  waits_.clear();
+  behind_.clear();
+  if (!stopping_ && options_.deposed) post_([tell = options_.deposed, why] { tell(why); });
+}
+
 // Each try is later than the one before, also where one that went well came between them.
 void Journal::Shared::fail(const std::string& what) {
   const Clock::time_point now = Clock::now();
   if (!trouble_ && now - well_since_ > options_.last_retry) retry_ = {};
   retry_ = std::clamp(retry_ * 2, options_.first_retry, options_.last_retry);
-  if (trouble_) return;
-  trouble_ = JournalTrouble{what, now};
+  if (trouble_ && !std::exchange(trouble_is_silence_, false)) return;
+  const Clock::time_point since = trouble_ ? trouble_->since : now;
+  trouble_ = JournalTrouble{what, since};
+  if (is_shared_) {
+    say(LogLevel::kError, concat(what,
+                                 "; workers run on, and nothing is decided until it is "
+                                 "written there again"));
+    return;
+  }
   say(LogLevel::kError, concat(what,
                                "; jobs go on in memory: what is decided from now on is lost if "
                                "this ddprund ends before it can write there again"));
-  release(waits_.size());
+  release(num_commits_);
 }
 
-void Journal::Shared::release(std::size_t num_waits) {
-  for (; num_waits > 0; --num_waits) {
-    if (!stopping_) post_(std::move(waits_.front().done));
+void Journal::Shared::release(std::uint64_t up_to) {
+  std::vector<std::function<void()>> done;
+  while (!waits_.empty() && waits_.front().number <= up_to) {
+    done.push_back(std::move(waits_.front().done));
     waits_.pop_front();
   }
+  if (stopping_ || done.empty()) return;
+  post_([done = std::move(done)] {
+    for (const auto& call : done) call();
+  });
 }
 
 void Journal::Shared::watch_until_stopped() {
   Lock lock(mutex_);
   while (!stopping_) {
-    if (waits_.empty()) {
-      wakes_.wait(lock);
+    if (waits_.empty() || trouble_) {
+      watcher_sleeps_ = true;
+      watcher_wakes_.wait(lock);
       continue;
     }
     const Clock::time_point limit = waits_.front().since + options_.commit_limit;
     if (Clock::now() < limit) {
-      wakes_.wait_until(lock, limit);
+      watcher_wakes_.wait_until(lock, limit);
       continue;
     }
-    fail(concat("can't write ", name_, ": the disk has not answered for ",
-                options_.commit_limit.count(), " ms"));
+    trouble_is_silence_ = false;
+    fail(concat("can't write ", name_, ": ", is_shared_ ? "it" : "the disk",
+                " has not answered for ", options_.commit_limit.count(), " ms"));
     next_try_ = Clock::now();  // the write that hangs is the try
+    trouble_is_silence_ = is_shared_;
   }
 }
 
@@ -189,8 +241,11 @@ void Journal::Shared::say(LogLevel level, std::string text) {
 void Journal::Shared::stop(std::thread writer, std::thread watcher) {
   Lock lock(mutex_);
   stopping_ = true;
-  wakes_.notify_all();
-  const bool ended = wakes_.wait_for(lock, options_.commit_limit, [this] { return stopped_; });
+  writer_wakes_.notify_one();
+  watcher_wakes_.notify_one();
+  if (is_shared_) writer_->cancel();
+  const bool ended =
+      stopped_wakes_.wait_for(lock, options_.commit_limit, [this] { return stopped_; });
   lock.unlock();
   watcher.join();
   if (ended) {
@@ -203,7 +258,7 @@ void Journal::Shared::stop(std::thread writer, std::thread watcher) {
 
 Journal::Journal(std::unique_ptr<BatchWriter> writer,
                  std::function<void(std::function<void()>)> post, JournalOptions options)
-    : shared_(std::make_shared<Shared>(std::move(writer), std::move(post), options)) {
+    : shared_(std::make_shared<Shared>(std::move(writer), std::move(post), std::move(options))) {
   const auto shared = shared_;
   writer_thread_ = start_quiet_thread("journal", [shared] { shared->write_until_stopped(); });
   watcher_thread_ =
@@ -217,5 +272,9 @@ void Journal::commit(Batch batch, std::function<void()> done) {
 }
 
 std::optional<JournalTrouble> Journal::trouble() const { return shared_->trouble(); }
+
+bool Journal::is_shared() const { return shared_->is_shared(); }
+
+void Journal::share(bool is_shared) { shared_->share(is_shared); }
 
 }  // namespace ddprun::journal

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The journal as the io thread uses it: batches are written by a thread of its own, all that wait
 // in one commit. A disk that fails or hangs stops no job: it goes on in memory, says so once, and
-// what is missing on the disk is written as soon as it can be.
+// what is missing on the disk is written as soon as it can be. Where others may take over what is
+// kept there (docs/ha.md), nothing goes on that isn't kept.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -16,19 +18,35 @@
 
 namespace ddprun::journal {
 
+// Thrown by BatchWriter::commit: others go on with what is kept there, and nothing that this
+// process decides counts any more.
+class Deposed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // Where batches go: a JournalFile, or what a test puts in its place. One thread at a time.
 class BatchWriter {
  public:
   virtual ~BatchWriter() = default;
-  // All of it, or nothing; throws std::exception. What failed is tried again, with more.
+  // All of it, or nothing; throws std::exception. What failed is tried again, with more. An empty
+  // batch only asks whether this process is Deposed.
   virtual void commit(const Batch& batch) = 0;
+  // From any thread: a commit that is under way, and each later one, ends soon by throwing.
+  virtual void cancel() {}
   virtual std::string name() const = 0;
   // What keeps it from being written from the start; empty: nothing.
   virtual std::string trouble() const { return {}; }
 };
 
 struct JournalOptions {
-  // What a commit may take, its wait for its turn included. Then jobs go on without it.
+  // Others may take over: each call of commit() waits until it is kept, an empty batch, too,
+  // however long that takes, and for ever once this process is deposed. At first: see share().
+  bool is_shared = false;
+  // Called once, on the io thread.
+  std::function<void(const std::string& why)> deposed;
+  // What a commit may take, its wait for its turn included. Then jobs go on without it; where it is
+  // shared it only counts as trouble.
   std::chrono::milliseconds commit_limit{2'000};
   // Between the tries to write to a disk that fails; doubles with each.
   std::chrono::milliseconds first_retry{1'000};
@@ -46,8 +64,8 @@ class Journal {
   // `post` runs a function on the io thread, later; it is called on the journal's threads.
   Journal(std::unique_ptr<BatchWriter> writer, std::function<void(std::function<void()>)> post,
           JournalOptions options = {});
-  // Writes what waits, without calling anybody any more. A disk that hangs is left behind after
-  // commit_limit, with its thread.
+  // Writes what waits, without calling anybody any more; not where it is shared: nobody has heard
+  // of it. A disk that hangs is left behind after commit_limit, with its thread.
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
@@ -56,8 +74,15 @@ class Journal {
   // kept, or the disk fails or hangs.
   void commit(Batch batch, std::function<void()> done);
 
-  // Set while jobs go on in memory.
+  // Set while jobs go on in memory, or wait where it is shared.
   std::optional<JournalTrouble> trouble() const;
+
+  bool is_shared() const;
+  // From the next commit() on; io thread. What was not shared goes on in memory while the disk
+  // fails: so what is told to others who may take over follows a commit() after share(true), whose
+  // `done` says that all before it is kept, too. share(false): who waits for a disk that fails
+  // waits no more.
+  void share(bool is_shared);
 
  private:
   class Shared;

@@ -13,11 +13,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "common/boot_id.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -33,12 +33,6 @@ constexpr char kTables[] =
     " checksum INTEGER NOT NULL);"
     "CREATE TABLE IF NOT EXISTS clock(id INTEGER PRIMARY KEY CHECK(id = 1), boot TEXT NOT NULL,"
     " monotonic_ns INTEGER NOT NULL, commits INTEGER NOT NULL);";
-
-std::string boot_id() {
-  std::string id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
-  return id;
-}
 
 // What the file system is to blame for is none. A bit in the database's header can look like many
 // things: a format that can only be read, a schema that makes no sense.
@@ -205,6 +199,7 @@ void JournalFile::check_format() const {
 void JournalFile::close() {
   put_.reset(), erase_.reset(), put_clock_.reset();
   begin_.reset(), commit_.reset(), rollback_.reset();
+  read_after_.reset(), read_row_.reset();
   database_.reset();
 }
 
@@ -216,6 +211,8 @@ void JournalFile::prepare() {
   begin_ = statement("BEGIN IMMEDIATE");
   commit_ = statement("COMMIT");
   rollback_ = statement("ROLLBACK");
+  read_after_ = statement("SELECT key, content, checksum FROM rows WHERE key > ?1 ORDER BY key");
+  read_row_ = statement("SELECT key, content, checksum FROM rows WHERE key = ?1");
 }
 
 JournalFile::Content JournalFile::load() {
@@ -249,40 +246,53 @@ void JournalFile::note_commit() {
   (void)!::ftruncate(lock_.get(), static_cast<off_t>(text.size()));
 }
 
-void JournalFile::commit(const Batch& batch) {
+void JournalFile::commit(const Batch& batch) { commit(batch, own_clock()); }
+
+void JournalFile::commit(const Batch& batch, const ClockStamp& clock) {
   if (!database_) reopen();
-  write(batch);
+  write(batch, clock);
   note_commit();
 }
 
-void JournalFile::write(const Batch& batch) {
+void JournalFile::write(const Batch& batch, const ClockStamp& clock) {
   try {
     step(begin_);
-    for (const RowChange& row : batch) {
-      Statement& change = row.content ? put_ : erase_;
-      sqlite3_bind_text(change.get(), 1, row.key.data(), static_cast<int>(row.key.size()),
-                        SQLITE_STATIC);
-      if (row.content) {
-        sqlite3_bind_text(change.get(), 2, row.content->data(),
-                          static_cast<int>(row.content->size()), SQLITE_STATIC);
-        sqlite3_bind_int64(change.get(), 3, checksum(row.key, *row.content));
-      }
-      step(change);
-    }
-    sqlite3_bind_text(put_clock_.get(), 1, boot_.data(), static_cast<int>(boot_.size()),
-                      SQLITE_STATIC);
-    sqlite3_bind_int64(put_clock_.get(), 2, monotonic_ns());
-    sqlite3_bind_int64(put_clock_.get(), 3, commits_ + 1);
-    step(put_clock_);
-    step(commit_);
+    change(batch);
+    end_commit(clock);
   } catch (...) {
-    if (sqlite3_get_autocommit(database_.get()) == 0) {
-      sqlite3_step(rollback_.get());
-      sqlite3_reset(rollback_.get());
-    }
+    abandon();
     throw;
   }
+}
+
+void JournalFile::change(const Batch& rows) {
+  for (const RowChange& row : rows) {
+    Statement& change = row.content ? put_ : erase_;
+    sqlite3_bind_text(change.get(), 1, row.key.data(), static_cast<int>(row.key.size()),
+                      SQLITE_STATIC);
+    if (row.content) {
+      sqlite3_bind_text(change.get(), 2, row.content->data(), static_cast<int>(row.content->size()),
+                        SQLITE_STATIC);
+      sqlite3_bind_int64(change.get(), 3, checksum(row.key, *row.content));
+    }
+    step(change);
+  }
+}
+
+void JournalFile::end_commit(const ClockStamp& clock) {
+  sqlite3_bind_text(put_clock_.get(), 1, clock.boot.data(), static_cast<int>(clock.boot.size()),
+                    SQLITE_STATIC);
+  sqlite3_bind_int64(put_clock_.get(), 2, clock.monotonic_ns);
+  sqlite3_bind_int64(put_clock_.get(), 3, commits_ + 1);
+  step(put_clock_);
+  step(commit_);
   ++commits_;
+}
+
+void JournalFile::abandon() {
+  if (!database_ || sqlite3_get_autocommit(database_.get()) != 0) return;
+  sqlite3_step(rollback_.get());
+  sqlite3_reset(rollback_.get());
 }
 
 }  // namespace ddprun::journal

@@ -14,8 +14,10 @@
 
 #include "common/clock.h"
 #include "common/unique_fd.h"
+#include "rendezvous/journal/content.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/row.h"
+#include "rendezvous/journal/row_file.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -27,16 +29,9 @@ enum class Durability {
   kDisk,     // and the machine's: fsync at each commit
 };
 
-class JournalFile : public BatchWriter {
+class JournalFile : public RowFile {
  public:
-  // What an earlier process left.
-  struct Content {
-    Rows rows;
-    // To be added to the points in time in them: 0 where the monotonic clock is the same one.
-    Clock::duration clock_shift{};
-    // What could not be read, one line each; empty: all was whole.
-    std::vector<std::string> losses;
-  };
+  using Content = journal::Content;
 
   // Makes `directory` (mode 0700) and the database in it (0600) where they are missing. Throws
   // Error(kUnavailable): it can't be made or entered, or another process, named, has it.
@@ -54,6 +49,23 @@ class JournalFile : public BatchWriter {
   // All of it, or nothing. Throws Error(kSystem): "disk is full", …; the same batch, or one that
   // has it and more, may be tried again.
   void commit(const Batch& batch) override;
+  // Likewise, with rows of another process' clock.
+  void commit(const Batch& batch, const ClockStamp& clock);
+
+  Rows read_after(const std::string& key, std::size_t max_bytes) override;
+  std::optional<std::string> read(const std::string& key) override;
+  // All that is there now, as load() tells it, any number of times. Error(kSystem): there is no
+  // room to take it up again, or it can't be read.
+  Content content();
+
+  // One commit of any size in steps: begin_anew() erases all rows, add() puts and erases, finish()
+  // commits; until then the journal is what it was, also after abandon() or the end of the process.
+  // No other call of this class between begin_anew() and the end. Throw as commit(), and are
+  // followed by abandon() then.
+  void begin_anew();
+  void add(const Batch& rows);
+  void finish(const ClockStamp& clock);
+  void abandon();
 
   std::string name() const override { return path_.string(); }
   // Why it can't be written yet; commit() tries to open it again.
@@ -78,7 +90,11 @@ class JournalFile : public BatchWriter {
   static std::string text_at(sqlite3_stmt* row, int column);
   static std::int64_t checksum(std::string_view key, std::string_view content);
   void prepare();
-  void write(const Batch& batch);
+  void write(const Batch& batch, const ClockStamp& clock);
+  void change(const Batch& rows);
+  void end_commit(const ClockStamp& clock);
+  ClockStamp own_clock() const { return {boot_, monotonic_ns()}; }
+  std::string checked_content(sqlite3_stmt* row) const;
   void salvage();
   void read_copy(const std::string& why);
   void reopen();
@@ -98,7 +114,7 @@ class JournalFile : public BatchWriter {
   const std::string boot_;
   std::int64_t commits_ = 0;
   std::unique_ptr<sqlite3, CloseDatabase> database_;
-  Statement put_, erase_, put_clock_, begin_, commit_, rollback_;
+  Statement put_, erase_, put_clock_, begin_, commit_, rollback_, read_after_, read_row_;
   std::optional<Content> read_;  // for load(): it was read before
   std::optional<Rows> owed_;     // to be written to a new file: this one is damaged
   std::string trouble_;

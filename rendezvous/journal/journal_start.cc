@@ -165,7 +165,7 @@ void JournalFile::make_anew(const Rows& rows) {
   Batch batch;
   for (const auto& [key, content] : rows) batch.push_back({key, content});
   open(part);
-  write(batch);
+  write(batch, own_clock());
   run("PRAGMA wal_checkpoint(TRUNCATE)");
   close();  // its log goes with it
   std::error_code error;

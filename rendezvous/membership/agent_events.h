@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/endpoint.h"
 #include "common/log.h"
 #include "rendezvous/membership/messages.h"
 
@@ -25,6 +26,7 @@ struct Start {};
 struct LinkUp {
   std::string local_address;
   std::string peer_address;
+  Endpoint endpoint = {};  // which of the rendezvous' it is
 };
 struct LinkMessage {
   RendezvousEnvelope envelope;

@@ -2,32 +2,24 @@
 #include "rendezvous/membership/agent_link.h"
 
 #include <algorithm>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/beast/http/field.hpp>
-#include <boost/beast/websocket/error.hpp>
 #include <concepts>
-#include <cstring>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/error.h"
-#include "common/name_lookup.h"
 #include "rendezvous/membership/codec.h"
+#include "rendezvous/membership/endpoint_turns.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/keep_alive.h"
-#include "rendezvous/security/proof.h"
+#include "rendezvous/membership/look_out.h"
 
 namespace ddprun::membership {
 
 namespace asio = boost::asio;
-namespace websocket = boost::beast::websocket;
 using asio::ip::tcp;
 using std::chrono::milliseconds;
 
@@ -35,7 +27,6 @@ namespace {
 
 constexpr milliseconds kFirstBackoff{5};
 constexpr milliseconds kLastBackoff{500};
-constexpr milliseconds kAttemptLimit{5'000};  // resolve, connect and upgrade
 constexpr milliseconds kCloseLimit{1'000};
 
 std::string numeric(const asio::ip::address& address) {
@@ -53,20 +44,36 @@ std::string time_text(Clock::duration time) {
 }  // namespace
 
 class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
+  enum class State { kIdle, kConnecting, kOpen };
+
+  struct Connection {
+    std::size_t endpoint = 0;                       // its index
+    std::shared_ptr<FrameStream> stream = nullptr;  // second owner: its handlers; null: none
+  };
+
+  // `handler`, to be dropped when the generation has moved on. Keeps this object alive.
+  template <typename Handler>
+  auto guard(Handler handler) {
+    return [
+      self = shared_from_this(), generation = generation_, handler = std::move(handler)
+    ]<typename... Args>(Args && ... args) mutable requires std::invocable<Handler&, Args...> {
+      if (self->generation_ == generation) handler(std::forward<Args>(args)...);
+    };
+  }
+
  public:
-  Impl(asio::io_context& io, Endpoint endpoint, std::function<void(const AgentEvent&)> on_event,
-       std::function<void(const std::string&)> on_failed_attempt, LinkSecurity security)
-      : endpoint_(std::move(endpoint)),
-        token_(std::move(security.token)),
-        tls_(std::move(security.tls)),
-        certificate_host_(std::move(security.certificate_host)),
-        on_event_(std::move(on_event)),
+  Impl(asio::io_context& io, std::vector<Endpoint> endpoints,
+       std::function<void(const AgentEvent&)> on_event,
+       std::function<void(const std::string&)> on_failed_attempt, const LinkSecurity& security)
+      : on_event_(std::move(on_event)),
         on_failed_attempt_(std::move(on_failed_attempt)),
-        io_(io),
-        lookup_door_(std::make_shared<LookupDoor>()),
+        turns_(endpoints),
         timer_(io),
         ping_timer_(io) {
-    lookup_door_->io = &io;
+    for (Endpoint& endpoint : endpoints) {
+      connectors_.push_back(std::make_unique<LinkConnector>(io, std::move(endpoint), security));
+    }
+    look_out_ = std::make_shared<LookOut>(io, connectors_, keep_alive_);
   }
 
   void connect(milliseconds timeout) {
@@ -75,12 +82,15 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     begun_ = Clock::now();
     deadline_ = begun_ + timeout;
     num_attempts_ = 0;
-    last_failure_ = "there was no time for an attempt";
     said_silence_ = false;
+    const bool was_welcome = std::exchange(was_welcome_, false);
     // A connection that was welcome resets the back-off; one that was ended at once doesn't.
-    if (std::exchange(was_welcome_, false)) backoff_ = milliseconds{0};
+    if (was_welcome) backoff_ = milliseconds{0};
+    // Who took it and did not welcome this node has had its turn.
+    const bool was_in_vain = std::exchange(was_open_, false) && !was_welcome;
+    turns_.begin(was_in_vain ? (open_at_ + 1) % connectors_.size() : welcomed_at_);
     ++generation_;
-    wait_and_attempt();
+    successor_.stream ? adopt_successor() : wait_and_attempt();
   }
 
   void send(const AgentEnvelope& envelope) {
@@ -98,7 +108,9 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   void set_keep_alive(milliseconds timeout, milliseconds interval) {
     keep_alive_.set(timeout, interval);
     was_welcome_ = has_been_welcome_ = true;
-    if (frames_) ping_and_watch();
+    if (!frames_) return;
+    welcomed_at_ = open_at_;
+    watch();
   }
 
   void close() {
@@ -109,34 +121,12 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   void destroy() {
     close();
-    const std::lock_guard<std::mutex> lock(lookup_door_->mutex);
-    lookup_door_->io = nullptr;
     on_event_ = nullptr;
     on_failed_attempt_ = nullptr;
     on_binary_ = nullptr;
   }
 
  private:
-  enum class State { kIdle, kConnecting, kOpen };
-
-  // Where a look-up's thread hands its answer in, for as long as there is somebody to take it.
-  struct LookupDoor {
-    std::mutex mutex;
-    asio::io_context* io = nullptr;  // guarded by mutex
-  };
-
-  // `handler`, to be dropped when the generation has moved on. Keeps this object and the attempt's
-  // stream alive.
-  template <typename Handler>
-  auto guard(Handler handler) {
-    return [
-      self = shared_from_this(), stream = opening_, generation = generation_,
-      handler = std::move(handler)
-    ]<typename... Args>(Args && ... args) mutable requires std::invocable<Handler&, Args...> {
-      if (self->generation_ == generation) handler(std::forward<Args>(args)...);
-    };
-  }
-
   // ---- connecting ----
 
   void wait_and_attempt() {
@@ -155,197 +145,46 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void attempt() {
-    ++generation_;
     ++num_attempts_;
-    Clock::duration limit = kAttemptLimit;
-    if (const auto silence = keep_alive_.timeout())
-      limit = std::min<Clock::duration>(limit, *silence);
-    timer_.expires_at(std::min(deadline_, Clock::now() + limit));
-    timer_.async_wait(guard([this](boost::system::error_code error) {
-      if (error) return;
-      if (awaits_name_) {
-        attempt_failed(name_trouble("no answer from the name service"), false);
-        return;
-      }
-      attempt_failed(
-          "no answer (the host is down, the address is wrong, or a firewall drops packets)", false);
-    }));
-    boost::system::error_code not_numeric;
-    const auto address =
-        asio::ip::make_address(endpoint_.host.empty() ? "127.0.0.1" : endpoint_.host, not_numeric);
-    if (!not_numeric) {
-      open_any({tcp::endpoint(address, endpoint_.port)});
-      return;
+    const auto num_endpoints = static_cast<Clock::rep>(connectors_.size());
+    Clock::duration limit = turns_.attempt_limit();
+    if (const auto silence = keep_alive_.timeout()) {
+      // Of several, all are asked within it: one of them may show that there is no silence.
+      limit = std::min<Clock::duration>(
+          limit, num_endpoints == 1 ? *silence : *silence / (num_endpoints + 1));
     }
-    awaits_name_ = true;
-    look_name_up();
-  }
-
-  std::string name_trouble(const std::string& what) const {
-    return concat("the name ", endpoint_.host, " can't be resolved (", what, ")");
-  }
-
-  // At most one at a time: it may take longer than an attempt, and then answers a later one.
-  void look_name_up() {
-    if (looking_up_) return;
-    looking_up_ = true;
-    try {
-      look_up_in_background(endpoint_,
-                            [door = lookup_door_, weak = weak_from_this()](NameLookup found) {
-                              const std::lock_guard<std::mutex> lock(door->mutex);
-                              if (door->io == nullptr) return;
-                              asio::post(*door->io, [weak, found = std::move(found)] {
-                                if (const auto self = weak.lock()) self->looked_up(found);
-                              });
-                            });
-    } catch (const Error& error) {
-      asio::post(io_, [weak = weak_from_this(), why = std::string(error.what())] {
-        if (const auto self = weak.lock()) self->looked_up({{}, why});
-      });
-    }
-  }
-
-  void looked_up(const NameLookup& found) {
-    looking_up_ = false;
-    if (!std::exchange(awaits_name_, false)) return;
-    if (found.addresses.empty()) {
-      attempt_failed(name_trouble(found.failure), false);
-      return;
-    }
-    std::vector<tcp::endpoint> targets;
-    for (const SocketAddress& address : found.addresses) {
-      tcp::endpoint& target = targets.emplace_back();
-      target.resize(address.length);
-      std::memcpy(target.data(), &address.storage, address.length);
-    }
-    // One that drops packets must not hide the others.
-    const auto first = static_cast<std::ptrdiff_t>((num_attempts_ - 1) % targets.size());
-    std::rotate(targets.begin(), targets.begin() + first, targets.end());
-    open_any(targets);
-  }
-
-  void open_any(const std::vector<tcp::endpoint>& targets) {
-    opening_ = std::make_shared<FrameStream>(
-        tcp::socket(io_), FrameStream::Limits{kMaxMessageBytes, kMaxQueuedBytes});
-    asio::async_connect(opening_->wire().socket(), targets,
-                        guard([this](boost::system::error_code error, const tcp::endpoint&) {
-                          if (error) {
-                            connect_failed(error);
-                          } else {
-                            secure();
-                          }
-                        }));
-  }
-
-  void connect_failed(boost::system::error_code error) {
-    if (error == asio::error::connection_refused) {
-      attempt_failed("connection refused (nothing listens there)", true);
-    } else {
-      attempt_failed(error.message(), false);
-    }
-  }
-
-  void secure() {
-    boost::system::error_code ignored;
-    opening_->wire().socket().set_option(tcp::no_delay(true), ignored);
-    if (!tls_) return upgrade();
-    std::string host = certificate_host_.empty() ? endpoint_.host : certificate_host_;
-    if (host.empty()) host = "127.0.0.1";
-    opening_->wire().async_connect_tls(tls_, host, guard([this](boost::system::error_code error) {
-                                         error ? tls_failed(error) : upgrade();
-                                       }));
-  }
-
-  void tls_failed(boost::system::error_code error) {
-    const std::string trouble = opening_->wire().tls_trouble(error);
-    if (trouble.empty() || error == asio::ssl::error::stream_truncated) {
-      return attempt_failed("it ended the connection in the TLS handshake", false);
-    }
-    unproved("can't be trusted: " + trouble);
-  }
-
-  void upgrade() {
-    opening_->stream().async_handshake(
-        response_, to_string(endpoint_), "/v1/agent",
-        guard([this](boost::system::error_code error) { upgraded(error); }));
-  }
-
-  void upgraded(boost::system::error_code error) {
-    if (!error) {
-      prove();
-      return;
-    }
-    if (const std::string trouble = opening_->wire().tls_trouble(error);
-        !trouble.empty() && error != asio::ssl::error::stream_truncated) {
-      return unproved("ended TLS: " + trouble);
-    }
-    if (response_.find(security::kTlsHeader) != response_.end()) {
-      return unproved("wants TLS: give this ddprun --tls-ca");
-    }
-    const bool dropped = error == asio::error::eof || error == asio::error::connection_reset ||
-                         error == asio::ssl::error::stream_truncated ||
-                         error == websocket::error::closed ||
-                         error == boost::beast::http::error::end_of_stream;
-    if (dropped) {
-      attempt_failed("it took the connection and dropped it", is_anyone_taken_for_it());
-      return;
-    }
-    // A definite answer of something else: trying again would not change it.
-    const std::string what = error == websocket::error::upgrade_declined
-                                 ? concat("it answered HTTP ", response_.result_int())
-                                 : error.message();
-    if (has_been_welcome_) {  // the rendezvous may only be away: something else answers for it
-      return attempt_failed(concat("what listens there is no rendezvous (", what, ")"), false);
-    }
-    last_failure_ = concat("what listens there is not a ddprun rendezvous (", what, ")");
-    give_up();
-  }
-
-  // Nothing of this node's job is said, and nothing that is heard obeyed, before both have the
-  // same token.
-  void prove() {
-    const auto header = response_[security::kChallengeHeader];
-    const std::string_view challenge(header.data(), header.size());
-    if (!token_ && challenge.empty()) return opened();
-    if (!token_) return unproved("wants a token: give this ddprun its --token-file");
-    const auto proof = std::make_shared<security::AgentProof>(token_, opening_->wire().binding());
-    std::string answer;
-    try {
-      answer = proof->answer(challenge);
-    } catch (const Error& error) {
-      return unproved(error.what());
-    }
-    opening_->limit_messages(security::kMaxProofBytes);
-    FrameStream::Handlers handlers;
-    handlers.frame = guard([this, proof](std::string_view frame) {
-      try {
-        proof->check(frame);
-      } catch (const Error& error) {
-        return unproved(error.what());
-      }
-      opening_->limit_messages(kMaxMessageBytes);
-      opened();
+    if (num_endpoints > 1) limit = std::min(limit, (deadline_ - begun_) / num_endpoints);
+    LinkConnector::Handlers handlers;
+    handlers.opened = guard([this, at = turns_.current()](std::shared_ptr<FrameStream> stream) {
+      opened({at, std::move(stream)});
     });
-    handlers.ended = guard([this](const std::string& reason) {
-      attempt_failed("it ended the connection before it proved its token: " + reason, false);
-    });
-    opening_->start(std::move(handlers));
-    opening_->send(std::move(answer));
+    handlers.failed = guard([this](const ConnectFailure& failure) { failed(failure); });
+    connectors_[turns_.current()]->attempt(std::min(deadline_, Clock::now() + limit),
+                                           std::move(handlers));
   }
 
-  // `what` completes "the rendezvous at HOST:PORT …".
-  void unproved(const std::string& what) {
-    const std::string message = concat("the rendezvous at ", to_string(endpoint_), " ", what);
-    if (has_been_welcome_) return attempt_failed(message, false);
-    reset();
-    emit(agent_event::LinkFailed{message, true});
+  // Where one welcomed this node, the rendezvous may only be away, and something else answers for
+  // it. Else a definite answer is one: trying again would not change it.
+  void failed(const ConnectFailure& failure) {
+    using Kind = ConnectFailure::Kind;
+    const std::size_t at = turns_.current();
+    const bool turn_is_over = turns_.failed(failure);
+    if (!has_been_welcome_ && failure.kind == Kind::kNoRendezvous) return give_up();
+    if (!has_been_welcome_ && failure.kind == Kind::kUntrusted) {
+      reset();
+      return emit(agent_event::LinkFailed{
+          concat("the rendezvous at ", to_string(connectors_[at]->endpoint()), " ", failure.what),
+          true});
+    }
+    attempt_failed(failure.sign_of_life, turn_is_over);
   }
 
-  void opened() {
-    timer_.cancel();
+  void opened(Connection connection) {
     ++generation_;
     state_ = State::kOpen;
-    frames_ = std::exchange(opening_, nullptr);
+    was_open_ = true;
+    open_at_ = connection.endpoint;
+    frames_ = std::move(connection.stream);
     last_sign_ = Clock::now();
     keep_alive_.opened(last_sign_);
     boost::system::error_code error;
@@ -362,37 +201,43 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     handlers.pong = [self](std::string_view payload) { self->ponged(payload); };
     handlers.ended = [self](const std::string& reason) { self->down(false, reason); };
     frames_->start(std::move(handlers));
-    emit(agent_event::LinkUp{numeric(local.address()), numeric(peer.address())});
+    // Who welcomed it before may fall silent before it does so again; another one may lead then. Or
+    // it may wait with that for other nodes, and is alive (Claim).
+    if (keep_alive_.timeout()) watch();
+    emit(agent_event::LinkUp{numeric(local.address()), numeric(peer.address()),
+                             connectors_[open_at_]->endpoint()});
   }
 
-  void attempt_failed(std::string why, bool sign_of_life) {
+  void attempt_failed(bool sign_of_life, bool turn_is_over) {
     ++generation_;
-    drop_attempt();
-    last_failure_ = std::move(why);
     const Clock::time_point now = Clock::now();
     if (sign_of_life) last_sign_ = now;
     if (now >= deadline_) {
       give_up();
       return;
     }
-    wait_and_attempt();
+    turn_is_over ? wait_and_attempt() : attempt();
+    const std::string why = turns_.failures();
     const auto silence = keep_alive_.timeout();
     if (silence && !said_silence_ && now - last_sign_ >= *silence) {
       said_silence_ = true;
-      emit(agent_event::LinkDown{true, last_failure_});
+      emit(agent_event::LinkDown{true, why});
     }
     const auto on_failed_attempt = on_failed_attempt_;  // a copy, as in emit()
-    if (on_failed_attempt) on_failed_attempt(last_failure_);
+    if (on_failed_attempt && turn_is_over) on_failed_attempt(why);
   }
 
   void give_up() {
     reset();
-    emit(agent_event::LinkFailed{
-        concat("can't reach the rendezvous at ", to_string(endpoint_), ": tried ", num_attempts_,
-               num_attempts_ == 1 ? " time in " : " times in ", time_text(Clock::now() - begun_),
-               "; last: ", last_failure_,
-               ". Check that ddprun or ddprund runs on that host with this endpoint and that the "
-               "port is open")});
+    const bool is_alone = connectors_.size() == 1;
+    emit(agent_event::LinkFailed{concat(
+        "can't reach the rendezvous at ", turns_.names(), ": tried ", num_attempts_,
+        num_attempts_ == 1 ? " time in " : " times in ", time_text(Clock::now() - begun_),
+        "; last: ", turns_.failures(), ". Check that ",
+        is_alone ? "ddprun or ddprund runs on that host with this endpoint and that the port "
+                   "is open"
+                 : "a ddprund runs on each of these hosts with this endpoint and that its "
+                   "port is open")});
   }
 
   // ---- open ----
@@ -418,7 +263,19 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   void ponged(std::string_view payload) {
     last_sign_ = Clock::now();
-    if (const auto news = keep_alive_.ponged(payload, last_sign_)) emit(*news);
+    const auto news = keep_alive_.ponged(payload, last_sign_);
+    if (!news) return;
+    if (std::holds_alternative<agent_event::LinkAnswered>(*news)) look_out_->answered();
+    emit(*news);
+  }
+
+  void watch() {
+    ping_and_watch();
+    if (state_ != State::kOpen) return;
+    look_out_->watch(open_at_,
+                     guard([this](std::size_t index, std::shared_ptr<FrameStream> stream) {
+                       found_another({index, std::move(stream)});
+                     }));
   }
 
   void ping_and_watch() {
@@ -434,9 +291,32 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     }));
   }
 
-  void down(bool silence, std::string reason) {
+  // Another endpoint has taken this node's connection while the open one was quiet.
+  void found_another(Connection successor) {
+    const bool silence = keep_alive_.is_silent(Clock::now());
+    std::string reason =
+        concat("nothing was heard for ", keep_alive_.timeout()->count() / 2, " ms, and ",
+               to_string(connectors_[successor.endpoint]->endpoint()), " has taken its place");
+    down(silence, std::move(reason), std::move(successor));
+  }
+
+  // By the connect() that follows.
+  void adopt_successor() {
+    timer_.expires_at(begun_);
+    timer_.async_wait(guard([this](boost::system::error_code error) {
+      if (error) return;
+      Connection successor = std::exchange(successor_, Connection());
+      if (!successor.stream->is_closed()) return opened(std::move(successor));
+      wait_and_attempt();
+    }));
+  }
+
+  void down(bool silence, std::string reason) { down(silence, std::move(reason), Connection()); }
+
+  void down(bool silence, std::string reason, Connection successor) {
     if (state_ != State::kOpen) return;
     reset();
+    successor_ = std::move(successor);
     if (frames_ && silence) {  // it may be heard all the same
       frames_->send(encode(AgentEnvelope{0, 0, CutOff{}}));
       frames_->close_when_sent(kCloseLimit);
@@ -449,21 +329,15 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   // ---- helpers ----
 
-  // Else only who proved itself shows that the rendezvous' host is there.
-  bool is_anyone_taken_for_it() const { return !token_ && !tls_; }
-
-  void drop_attempt() {
-    awaits_name_ = false;
-    if (opening_) opening_->close();
-    opening_.reset();
-  }
-
   // To kIdle; handlers of what was under way do nothing any more.
   void reset() {
     ++generation_;
     timer_.cancel();
     ping_timer_.cancel();
-    drop_attempt();
+    look_out_->stop();
+    for (const auto& connector : connectors_) connector->cancel();
+    if (successor_.stream) successor_.stream->close();
+    successor_.stream.reset();
     state_ = State::kIdle;
   }
 
@@ -473,44 +347,38 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     if (on_event) on_event(event);
   }
 
-  // Constant after construction.
-  const Endpoint endpoint_;
-  const std::shared_ptr<const Secret> token_;  // second owners: its other users; null: none
-  const security::TlsContext tls_;             // likewise
-  const std::string certificate_host_;         // empty: endpoint_'s
-
   // io thread only.
   std::function<void(const AgentEvent&)> on_event_;
   std::function<void(const std::string&)> on_failed_attempt_;
   std::function<void(std::string_view)> on_binary_;  // constant once connect() was called
-  asio::io_context& io_;
-  const std::shared_ptr<LookupDoor> lookup_door_;  // second owner: a look-up's thread
-  asio::steady_timer timer_;                       // back-off, then the attempt's limit
+  LinkConnectors connectors_;                        // by endpoint
+  EndpointTurns turns_;
+  std::shared_ptr<LookOut> look_out_;  // second owner: its handlers, for a call
+  asio::steady_timer timer_;           // back-off
   asio::steady_timer ping_timer_;
   State state_ = State::kIdle;
   std::uint64_t generation_ = 0;
-  std::shared_ptr<FrameStream> opening_;  // second owner: its handlers
-  std::shared_ptr<FrameStream> frames_;   // likewise; set in kOpen
-  websocket::response_type response_;
-  bool awaits_name_ = false;  // the attempt under way has no addresses yet
-  bool looking_up_ = false;   // a look-up is under way, for this attempt or an earlier one
+  std::shared_ptr<FrameStream> frames_;  // second owner: its handlers; set in kOpen
+  std::size_t open_at_ = 0;              // frames_' endpoint
+  std::size_t welcomed_at_ = 0;          // of the last connection that was welcome
+  Connection successor_;                 // found by look_out_, for the next connect()
   Clock::time_point begun_, deadline_;
   std::size_t num_attempts_ = 0;
   milliseconds backoff_{0};
+  bool was_open_ = false;  // since the last connect()
   bool was_welcome_ = false;
   bool has_been_welcome_ = false;  // on an earlier connection
-  std::string last_failure_;
   bool said_silence_ = false;
   KeepAlive keep_alive_;
   Clock::time_point last_sign_;  // of the rendezvous' life
 };
 
-AgentLink::AgentLink(asio::io_context& io, Endpoint endpoint,
+AgentLink::AgentLink(asio::io_context& io, std::vector<Endpoint> endpoints,
                      std::function<void(const AgentEvent&)> on_event,
                      std::function<void(const std::string&)> on_failed_attempt,
-                     LinkSecurity security)
-    : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(on_event),
-                                   std::move(on_failed_attempt), std::move(security))) {}
+                     const LinkSecurity& security)
+    : impl_(std::make_shared<Impl>(io, std::move(endpoints), std::move(on_event),
+                                   std::move(on_failed_attempt), security)) {}
 
 AgentLink::~AgentLink() { impl_->destroy(); }
 void AgentLink::connect(milliseconds timeout) { impl_->connect(timeout); }

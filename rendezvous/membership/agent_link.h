@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's connection to the rendezvous: WebSocket on /v1/agent, one text frame per envelope.
+// The agent's connection to the rendezvous: WebSocket on /v1/agent, one text frame per envelope. Of
+// several endpoints one leads and takes agents in; the others are standbys (standby_header.h).
 // Carries out the link actions of AgentMachine and produces its link events. io thread only.
 #pragma once
 
@@ -9,43 +10,39 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/endpoint.h"
-#include "common/secret.h"
 #include "rendezvous/membership/agent_machine.h"
-#include "rendezvous/security/tls.h"
+#include "rendezvous/membership/link_connector.h"
+#include "rendezvous/membership/link_security.h"
 
 namespace ddprun::membership {
-
-// Null: without.
-struct LinkSecurity {
-  std::shared_ptr<const Secret> token;  // second owners: its other users
-  security::TlsContext tls;
-  std::string certificate_host =
-      {};  // what the certificate must be for; empty: the endpoint's host
-};
 
 class AgentLink {
  public:
   // `on_event` gets LinkUp, LinkMessage, LinkAnswered, ClockSampled, LinkDown and LinkFailed,
   // always from the io context, never from inside a call of this class. So does
-  // `on_failed_attempt`, which is called each time that an attempt of connect() failed and another
-  // one will follow. With `security` each side proves itself before LinkUp.
-  // Opens nothing yet.
-  AgentLink(boost::asio::io_context& io, Endpoint endpoint,
+  // `on_failed_attempt`, which is called each time that an attempt of connect() failed at each
+  // endpoint and another one will follow. With `security` each side proves itself before LinkUp.
+  // At least one endpoint. Opens nothing yet.
+  AgentLink(boost::asio::io_context& io, std::vector<Endpoint> endpoints,
             std::function<void(const AgentEvent&)> on_event,
             std::function<void(const std::string& why)> on_failed_attempt = nullptr,
-            LinkSecurity security = {});
+            const LinkSecurity& security = {});
   ~AgentLink();  // closes; no event comes afterwards
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
 
-  // Tries until `timeout`: refused connections, unresolved names and peers that don't answer are
-  // retried with back-off (5 ms … 500 ms). Then LinkUp, or LinkFailed with who was tried, for how
-  // long, how often, what happened last (refused, dropped, unresolvable, not a ddprun rendezvous)
-  // and what to check. A rendezvous whose token differs is the user's fault at once; not where one
-  // welcomed this node before: another process at its address is no reason to end a job. While a
-  // connection is open or being opened: does nothing.
+  // Tries until `timeout`, from the endpoint that welcomed this node last, or from the one after
+  // that which took the last connection without a welcome: refused connections,
+  // unresolved names, standbys and peers that don't answer send it to the next endpoint at once,
+  // and after each turn through the list there is a back-off (5 ms … 500 ms). Then LinkUp, or
+  // LinkFailed with who was tried, for how long, how often, what happened last at each (refused,
+  // dropped, unresolvable, a standby, not a ddprun rendezvous) and what to check. A rendezvous
+  // whose token differs is the user's fault at once; not where one welcomed this node before:
+  // another process at its address is no reason to end a job. While a connection is open or being
+  // opened: does nothing.
   void connect(std::chrono::milliseconds timeout);
 
   // Queues one frame. Nothing happens when no connection is open (the machine resends after the
@@ -60,14 +57,17 @@ class AgentLink {
 
   // From now on pings every `interval`; LinkDown{silence} when no ping sent within the last
   // `timeout` was answered. Counted from the sending of the last answered ping, so that this side
-  // always notices before the rendezvous does.
+  // always notices before the rendezvous does. With several endpoints the others are tried before
+  // that (look_out.h), also on a later connection that is not welcome yet: where one takes this
+  // node in, the open connection is closed, LinkDown without silence, and the connect() that
+  // follows is LinkUp there. Says, too, that this connection's endpoint has welcomed this node.
   void set_keep_alive(std::chrono::milliseconds timeout, std::chrono::milliseconds interval);
 
   // Ends the connection or the attempt; what was queued is sent first, for up to a second. No event
   // comes afterwards until the next connect().
   void close();
 
-  static constexpr std::size_t kMaxQueuedBytes = std::size_t{4} << 20;
+  static constexpr std::size_t kMaxQueuedBytes = LinkConnector::kMaxQueuedBytes;
 
  private:
   class Impl;

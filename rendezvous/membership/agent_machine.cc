@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/endpoint_list.h"
 #include "common/signal_names.h"
 
 namespace ddprun::membership {
@@ -68,10 +69,15 @@ void AgentMachine::Impl::on(const agent_event::Timer&) {
   const auto due = [this](const std::optional<TimePoint>& at) { return at && *at <= now_; };
   if (due(welcome_deadline_)) {
     welcome_deadline_.reset();
-    decide_here(ExitCode::kRendezvousUnreachable,
-                concat("the rendezvous at ", to_string(options_.endpoint),
-                       " took the connection but did not answer within ",
-                       options_.welcome_timeout.count(), " ms"));
+    const std::string what = concat("took the connection but did not answer within ",
+                                    options_.welcome_timeout.count(), " ms");
+    if (options_.endpoints.size() > 1) {  // another one may lead by now
+      emit(CloseLink{});
+      on(agent_event::LinkDown{false, "it " + what});
+    } else {
+      decide_here(ExitCode::kRendezvousUnreachable,
+                  concat("the rendezvous at ", where(), " ", what));
+    }
   }
   if (due(patience_until_) && !waiting_text_.empty()) {
     tell(LogLevel::kInfo, std::exchange(waiting_text_, {}));
@@ -86,6 +92,12 @@ void AgentMachine::Impl::on(const agent_event::Timer&) {
     tell(LogLevel::kError, "the workers of this node could not be stopped in time");
     if (!exit_) decide_here(ExitCode::kRetryable, "the workers could not be stopped in time");
   }
+}
+
+// As given, where it is one: the link may know it by another address.
+std::string AgentMachine::Impl::where() const {
+  if (options_.endpoints.size() == 1) return to_string(options_.endpoints.front());
+  return linked_to_ ? to_string(*linked_to_) : to_string(options_.endpoints);
 }
 
 void AgentMachine::Impl::decide_here(ExitCode code, std::string reason) {
@@ -144,8 +156,9 @@ void AgentMachine::Impl::on(const agent_event::Start&) {
 void AgentMachine::Impl::on(const agent_event::LinkUp& event) {
   if (link_ != Link::kDown) return;
   link_ = Link::kOpen;
-  welcome_deadline_ = now_ + options_.welcome_timeout;
+  await_welcome();
   local_address_ = event.local_address;
+  linked_to_ = event.endpoint;
   answered_at_ = now_;
   clock_.reset();  // another rendezvous may have taken the endpoint
   // While workers live the listener is in use; WorkersStopped will name the next one.
@@ -153,6 +166,13 @@ void AgentMachine::Impl::on(const agent_event::LinkUp& event) {
     bind_store();
   } else if (!binding_) {
     say_join();
+  }
+}
+
+void AgentMachine::Impl::await_welcome() {
+  welcome_deadline_ = now_ + options_.welcome_timeout;
+  if (!session_.empty() && reach_deadline_) {
+    welcome_deadline_ = std::min(*welcome_deadline_, std::max(*reach_deadline_, now_));
   }
 }
 
@@ -177,22 +197,25 @@ void AgentMachine::Impl::on(const agent_event::LinkDown& event) {
   if (event.silence || (!was_down && is_overdue())) {
     fence();
   } else {
-    end_lease();  // what ended a connection may be the rendezvous' own end: nobody takes over
+    end_lease();  // what ended a connection may be the rendezvous' own end
   }
   if (failed_) stop_in_order();  // the round is over, whoever hears of it
   if (was_down) return;          // Connect is under way
   if (!reach_deadline_) {
-    tell(LogLevel::kWarning, concat("lost the rendezvous at ", to_string(options_.endpoint), " (",
-                                    event.reason, "); trying to come back"));
+    tell(LogLevel::kWarning,
+         concat("lost the rendezvous at ", where(), " (", event.reason, "); trying to come back"));
     reach_deadline_ =
         now_ + (embedded_ ? options_.embedded_lost_timeout : options_.rendezvous_lost_timeout);
+  }
+  // Another one may lead soon, and wait for this node as long (Job::without_rendezvous_until).
+  if (options_.endpoints.size() > 1 && workers_ == Workers::kLive) {
+    emit(Lease{*reach_deadline_ + join_.timeouts.stop_grace});
   }
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*reach_deadline_ - now_);
   if (left.count() > 0) {
     emit(Connect{left});
   } else {
-    unreachable(concat("the rendezvous at ", to_string(options_.endpoint),
-                       " ends every connection: ", event.reason));
+    unreachable(concat("the rendezvous at ", where(), " ends every connection: ", event.reason));
   }
 }
 
@@ -213,8 +236,11 @@ void AgentMachine::Impl::unreachable(const std::string& message) {
   } else if (embedded_) {
     decide_here(
         ExitCode::kRetryable,
-        concat("lost the node that serves the rendezvous, without which the job can't go on: ",
-               message));
+        concat(
+            "lost the node that serves the rendezvous, without which the job can't go on: it was "
+            "in that node's ddprun and is gone with it, and no standby was named (several ddprund "
+            "outlive each other: --rdzv-endpoint=a,b, docs/ha.md); ",
+            message));
   } else {
     decide_here(ExitCode::kRendezvousUnreachable, "lost the rendezvous for good: " + message);
   }

@@ -27,8 +27,9 @@
 namespace ddprun::membership {
 
 struct AgentOptions {
-  Join join;                     // as the launcher knows it; session, store_port are the machine's
-  Endpoint endpoint;             // of the rendezvous, as given; static mode: also MASTER_ADDR/PORT
+  Join join;  // as the launcher knows it; session, store_port are the machine's
+  // Of the rendezvous, as given, at least one; static mode: the one is also MASTER_ADDR/PORT.
+  std::vector<Endpoint> endpoints;
   std::uint16_t store_port = 0;  // --master-port outside static mode; 0 = any free port
   std::chrono::milliseconds connect_timeout{60'000};          // first connection
   std::chrono::milliseconds welcome_timeout{30'000};          // Join → Welcome

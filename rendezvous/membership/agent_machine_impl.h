@@ -14,6 +14,7 @@
 #include "rendezvous/membership/channel.h"
 #include "rendezvous/membership/clock_offset.h"
 #include "rendezvous/membership/store_mode.h"
+#include "rendezvous/membership/term_register.h"
 
 namespace ddprun::membership {
 
@@ -42,12 +43,18 @@ class AgentMachine::Impl {
   void on(const agent_event::LinkDown& event);
   void on(const agent_event::LinkFailed& event);
   void unreachable(const std::string& message);
+  // HOST:PORT of the latest connection's rendezvous, or all there are.
+  std::string where() const;
 
   // ---- the rendezvous' messages: agent_machine_messages.cc ----
 
   void on(const agent_event::LinkMessage& event);
   void hear(const Welcome& welcome);
   bool fits(const Welcome& welcome, std::uint64_t ack);
+  void turn_down(const std::string& term);  // of a Welcome
+  void hear(const Claim& claim);
+  // Link::kOpen: from now on the rendezvous has so long to welcome this node.
+  void await_welcome();
 
   // A rendezvous that can't read a message ends the connection, and would do so for ever.
   void give_up_if_nothing_is_taken();
@@ -147,12 +154,15 @@ class AgentMachine::Impl {
   Channel<AgentMessage> channel_;
   Link link_ = Link::kDown;
   Workers workers_ = Workers::kNone;
-  std::string session_;              // empty: not welcome yet
-  bool embedded_ = false;            // the rendezvous won't come back once gone
-  std::uint64_t oldest_resent_ = 0;  // on the last connection; 0: nothing was
-  int num_untaken_ = 0;              // connections in a row that ended before the rendezvous had it
-  std::string local_address_;        // of the link
-  TimePoint answered_at_{};          // what the rendezvous has answered last was sent then
+  std::string session_;  // empty: not welcome yet
+  TermRegister register_;
+  std::optional<std::string> turned_down_;  // the term of the last Welcome that was
+  bool embedded_ = false;                   // the rendezvous won't come back once gone
+  std::uint64_t oldest_resent_ = 0;         // on the last connection; 0: nothing was
+  int num_untaken_ = 0;        // connections in a row that ended before the rendezvous had it
+  std::string local_address_;  // of the link
+  std::optional<Endpoint> linked_to_;  // likewise; nullopt: there was none yet
+  TimePoint answered_at_{};            // what the rendezvous has answered last was sent then
   std::chrono::milliseconds keep_alive_{0};
   TimePoint joined_at_{};  // when the last Join was sent
   ClockOffset clock_;

@@ -20,8 +20,8 @@ void AgentMachine::Impl::on(const agent_event::LinkMessage& event) {
       return;
     case Arrival::kGap:
       decide_here(ExitCode::kRendezvousUnreachable,
-                  concat("the rendezvous at ", to_string(options_.endpoint),
-                         " broke the protocol: message ", envelope.seq, " out of order"));
+                  concat("the rendezvous at ", where(), " broke the protocol: message ",
+                         envelope.seq, " out of order"));
       return;
     case Arrival::kNew:
       break;
@@ -33,24 +33,47 @@ void AgentMachine::Impl::on(const agent_event::LinkMessage& event) {
 // by itself.
 bool AgentMachine::Impl::fits(const Welcome& welcome, std::uint64_t ack) {
   if (welcome.version < kOldestProtocolVersion || welcome.version > kProtocolVersion) {
-    decide_here(ExitCode::kUsage,
-                concat("the rendezvous at ", to_string(options_.endpoint), " speaks version ",
-                       welcome.version, " of the control protocol, this ddprun ", kProtocolVersion,
-                       ": install the same ddprun on both"));
+    decide_here(ExitCode::kUsage, concat("the rendezvous at ", where(), " speaks version ",
+                                         welcome.version, " of the control protocol, this ddprun ",
+                                         kProtocolVersion, ": install the same ddprun on both"));
+    return false;
+  }
+  if (!register_.allows(welcome.term)) {
+    turn_down(welcome.term);
     return false;
   }
   if (ack >= channel_.acknowledged()) return true;
   stop_workers(options_.fence_grace);  // others may go on without it soon
-  decide_here(ExitCode::kRetryable,
-              concat("the rendezvous at ", to_string(options_.endpoint), " had confirmed message ",
-                     channel_.acknowledged(), " of this node and knows ", ack,
-                     " now: its journal lost its end"));
+  decide_here(ExitCode::kRetryable, concat("the rendezvous at ", where(), " had confirmed message ",
+                                           channel_.acknowledged(), " of this node and knows ", ack,
+                                           " now: its journal lost its end"));
   return false;
+}
+
+// Others may have gone on with the job since: who leads now is at another endpoint, or comes.
+void AgentMachine::Impl::turn_down(const std::string& term) {
+  if (std::exchange(turned_down_, term) != term) {
+    tell(LogLevel::kWarning, concat("the rendezvous at ", where(), " leads in ", shown_term(term),
+                                    ", this node follows ", shown_term(register_.follows()),
+                                    ": it is not obeyed; looking for the one that is"));
+  }
+  emit(CloseLink{});
+  on(agent_event::LinkDown{false, "it leads in another term"});
+}
+
+// Who asks lives, and may have to wait for other nodes' votes: it has the time for a welcome anew,
+// but no more than this node's workers have without a rendezvous.
+void AgentMachine::Impl::hear(const Claim& claim) {
+  if (link_ != Link::kOpen) return;
+  const bool granted = register_.claim(claim);
+  await_welcome();
+  emit(Send{channel_.plain(Vote{claim.term, granted, register_.follows()})});
 }
 
 void AgentMachine::Impl::hear(const Welcome& welcome) {
   if (link_ != Link::kOpen) return;
   link_ = Link::kUp;
+  register_.welcomed(welcome.term);
   welcome_deadline_.reset();
   reach_deadline_.reset();
   if (!session_.empty()) tell(LogLevel::kInfo, "the rendezvous is back");
@@ -77,7 +100,7 @@ void AgentMachine::Impl::give_up_if_nothing_is_taken() {
   oldest_resent_ = oldest;
   if (num_untaken_ < kMostUntaken) return;
   decide_here(ExitCode::kRendezvousUnreachable,
-              concat("the rendezvous at ", to_string(options_.endpoint), " ended ", num_untaken_,
+              concat("the rendezvous at ", where(), " ended ", num_untaken_,
                      " connections in a row without taking message ", oldest,
                      " of this node; its log says why"));
 }
@@ -123,8 +146,8 @@ void AgentMachine::Impl::hear(const StartRound& start) {
   prewarmed_ = false;
   Spawn spawn{start};
   if (store_is_at_endpoint(join_.settings)) {
-    spawn.round.master_addr = options_.endpoint.host;
-    spawn.round.master_port = options_.endpoint.port;
+    spawn.round.master_addr = options_.endpoints.front().host;
+    spawn.round.master_port = options_.endpoints.front().port;
   }
   if (start.serve_store) {
     emit(ServeStore{round_});
@@ -202,6 +225,7 @@ void AgentMachine::Impl::start_over(const std::string& why) {
   link_ = Link::kDown;
   welcome_deadline_.reset();
   session_.clear();
+  register_ = TermRegister();  // its votes were those of the session
   embedded_ = false;
   waiting_text_.clear();
   if (last_told_ != why) tell(LogLevel::kInfo, why + "; trying again");
@@ -212,7 +236,7 @@ void AgentMachine::Impl::start_over(const std::string& why) {
   if (left.count() > 0) {
     emit(Connect{left});
   } else {
-    unreachable(concat("the rendezvous at ", to_string(options_.endpoint), ": ", why));
+    unreachable(concat("the rendezvous at ", where(), ": ", why));
   }
 }
 

@@ -7,9 +7,9 @@
 #include <iterator>
 #include <string_view>
 
+#include "common/error.h"
+#include "common/log.h"
 #include "rendezvous/membership/row_fields.h"
-#include "rendezvous/membership/state.h"
-#include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
 namespace {
@@ -27,28 +27,6 @@ std::uint64_t number_in(const std::string& key) {
 }
 
 }  // namespace
-
-FinishedJob finished_job(const JobState& state, const JobEnd& verdict, Clock::time_point now) {
-  FinishedJob job;
-  job.run_id = state.run_id;
-  job.exit_code = verdict.exit_code;
-  job.reason = verdict.reason;
-  if (verdict.first_failure) job.first_failure = describe(*verdict.first_failure);
-  job.summary = verdict.summary;
-  job.rounds = state.round;
-  job.failures = state.failures;
-  job.node_losses = state.node_losses;
-  job.preemptions = state.preemptions;
-  job.nodes = state.ledger.last_members();
-  if (state.round == 0) {
-    for (const auto& [id, node] : state.nodes) job.nodes.push_back(node.key);
-  }
-  job.num_nodes = job.nodes.size();
-  job.nodes.resize(std::min(job.nodes.size(), FinishedJob::kMaxNames));
-  job.began = state.began;
-  job.ended = now;
-  return job;
-}
 
 void FinishedJobs::add(std::uint64_t number, FinishedJob job) {
   if (keep_for_.count() == 0) return;

@@ -56,6 +56,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   // A pong that answers no ping by itself; likewise. At most 125 bytes.
   void pong(const std::string& payload);
 
+  bool is_closed() const { return closed_; }
   void close_when_sent(std::chrono::milliseconds timeout);
   void close();
 

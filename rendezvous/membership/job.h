@@ -127,6 +127,7 @@ class Job {
   void take_rank_wish(const Node& node, TimePoint now, Actions& out);
   void come_back(Node& node, ConnectionId connection, const ConnectionFacts& facts,
                  const AgentEnvelope& envelope, TimePoint now, Actions& out);
+  TimePoint without_rendezvous_until(const Node& node) const;
   void lose(NodeId id, bool by_silence, const std::string& how, TimePoint now, Actions& out);
   void member_lost(const std::string& what, TimePoint now, Actions& out);
   void erase(NodeId id, Actions& out);
@@ -170,6 +171,7 @@ class Job {
 
   int num_returning_ = 0;     // nodes of an earlier process that have not come back
   Optional returning_until_;  // until then they may
+  TimePoint restored_at_{};   // where there was an earlier process
   Optional presence_check_;   // no node's keep-alive or grace ends before this
   Optional waiting_due_;      // the next Waiting to all
   std::string waiting_hint_;  // what each Waiting says besides the counts

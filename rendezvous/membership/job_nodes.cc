@@ -243,7 +243,15 @@ void Job::check_presence(TimePoint now, Actions& out) {
       erase(id, out);
     } else if (found->second.returning) {
       // Where it is it may live on, as one that fell silent.
-      lose(id, true, "it did not come back after the rendezvous was restarted", now, out);
+      std::string how = "it did not come back after the rendezvous was restarted";
+      if (options_.shared) {
+        const auto left =
+            std::chrono::ceil<std::chrono::seconds>(without_rendezvous_until(found->second) - now);
+        how += concat("; its workers may run for ", std::max<std::int64_t>(left.count(), 0),
+                      " s more (its --rendezvous-lost-timeout and --shutdown-timeout), for which "
+                      "the next round waits");
+      }
+      lose(id, true, how, now, out);
     } else if (found->second.connection) {
       lose(id, true,
            concat("nothing was heard of it for ", state_.timeouts.keep_alive.count(), " ms"), now,
@@ -255,6 +263,13 @@ void Job::check_presence(TimePoint now, Actions& out) {
            now, out);
     }
   }
+}
+
+// It may reach other rendezvous than this one, which say that they don't lead: then it is not
+// fenced by silence, and keeps its workers for as long as it does without any.
+Job::TimePoint Job::without_rendezvous_until(const Node& node) const {
+  const JobTimeouts& its = node.join.timeouts;
+  return restored_at_ + its.rendezvous_lost + its.stop_grace + kFenceMargin;
 }
 
 std::optional<Seat> Job::seat(ConnectionId connection) const {
@@ -285,6 +300,9 @@ void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now
   unnoticed_ = by_silence ? now - node.last_heard
                           : (node.grace_until ? options_.reconnect_grace : Clock::duration::zero());
   if (by_silence) node.fenced_until = now + kFenceGrace + kFenceMargin;
+  if (node.returning && options_.shared) {
+    node.fenced_until = std::max(*node.fenced_until, without_rendezvous_until(node));
+  }
   if (node.fenced_until && round_live && node.phase != NodePhase::kIdle) {
     state_.deadlines.fenced = std::max(state_.deadlines.fenced.value_or(now), *node.fenced_until);
   }
@@ -372,6 +390,7 @@ void Job::welcome(const Node& node, TimePoint now, Actions& out) {
   welcome.your_addr = node.facts.peer_addr;
   welcome.keep_alive = state_.timeouts.keep_alive;
   welcome.embedded = options_.embedded;
+  welcome.term = options_.term;
   welcome.clock_us =
       std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count();
   tell(node, std::move(welcome), out);

@@ -59,8 +59,9 @@ void Job::preempt_idle(Node& node, const Preempted& message, TimePoint now, Acti
 }
 
 bool Job::serves_rendezvous(const Node& node) const {
-  return options_.embedded &&
-         (node.facts.peer_is_loopback || node.facts.peer_addr == node.facts.local_addr);
+  // Another node of this machine, as when one tries it out, is told apart by its process.
+  const bool is_here = node.facts.peer_is_loopback || node.facts.peer_addr == node.facts.local_addr;
+  return options_.embedded && is_here && node.join.pid == options_.embedding_pid;
 }
 
 void Job::time_is_over(const std::string& what, TimePoint now, Actions& out) {

@@ -2,11 +2,10 @@
 // Jobs that outlive the rendezvous process: what the journal is given of them, and how they come
 // back from it.
 #include <algorithm>
-#include <charconv>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include "common/error.h"
@@ -15,32 +14,10 @@
 #include "rendezvous/membership/store_mode.h"
 
 namespace ddprun::membership {
-namespace {
-
-constexpr std::string_view kJobs = "jobs/";
-
-std::string prefix_of(std::uint64_t number) { return concat(kJobs, number, '/'); }
-
-// The rows of each job, without their prefix, by the job's number; others are left out.
-std::map<std::uint64_t, journal::Rows> by_job(const journal::Rows& rows) {
-  std::map<std::uint64_t, journal::Rows> jobs;
-  for (auto row = rows.lower_bound(std::string(kJobs)); row != rows.end(); ++row) {
-    if (!row->first.starts_with(kJobs)) break;
-    const std::string_view rest = std::string_view(row->first).substr(kJobs.size());
-    const std::size_t slash = rest.find('/');
-    std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    if (error != std::errc{} || slash == rest.npos || end != rest.data() + slash) continue;
-    jobs[number].emplace(rest.substr(slash + 1), row->second);
-  }
-  return jobs;
-}
-
-}  // namespace
-
 Job::Job(const MachineOptions& options, std::uint64_t number, JobState state, TimePoint now,
          Actions& out)
     : options_(options), number_(number), state_(std::move(state)) {
+  restored_at_ = now;
   hang_.count_on_from(state_.inquiries);
   last_waiting_ = now - kWaitingInterval;
   // A node is told apart from one that is lost by its silence, and silence takes that long.
@@ -75,10 +52,12 @@ Job::Job(const MachineOptions& options, std::uint64_t number, JobState state, Ti
 }
 
 void Job::collect_changes(journal::Batch& batch) {
-  if (std::exchange(changed_, false)) rows_.collect(state_, prefix_of(number_), batch);
+  if (std::exchange(changed_, false)) rows_.collect(state_, job_row_prefix(number_), batch);
 }
 
-void Job::erase_rows(journal::Batch& batch) { JobRows::erase(state_, prefix_of(number_), batch); }
+void Job::erase_rows(journal::Batch& batch) {
+  JobRows::erase(state_, job_row_prefix(number_), batch);
+}
 
 journal::Batch JobTable::take_changes() {
   journal::Batch batch = std::exchange(erased_, {});
@@ -87,8 +66,12 @@ journal::Batch JobTable::take_changes() {
   return batch;
 }
 
+void JobTable::add_changes(journal::Batch batch) {
+  std::ranges::move(batch, std::back_inserter(erased_));
+}
+
 void JobTable::forget_rows(std::uint64_t job, journal::Rows& rows) {
-  const std::string prefix = prefix_of(job);
+  const std::string prefix = job_row_prefix(job);
   for (auto row = rows.lower_bound(prefix); row != rows.end() && row->first.starts_with(prefix);) {
     erased_.push_back({row->first, std::nullopt});
     row = rows.erase(row);
@@ -103,7 +86,7 @@ Actions JobTable::restore(const journal::Rows& rows, Clock::duration clock_shift
     out.emplace_back(action::Log{LogLevel::kError, loss});
   }
   next_number_ = last_number + 1;
-  for (const auto& [number, of_job] : by_job(rows)) {
+  for (const auto& [number, of_job] : rows_by_job(rows)) {
     next_number_ = std::max(next_number_, number + 1);
     try {
       add(std::make_unique<Job>(options_, number, read_job(of_job, clock_shift), now, out));
@@ -113,7 +96,7 @@ Actions JobTable::restore(const journal::Rows& rows, Clock::duration clock_shift
                  "; its agents are refused and end with 75");
       out.emplace_back(action::Log{LogLevel::kError, what});
       for (const auto& [key, content] : of_job) {
-        erased_.push_back({prefix_of(number) + key, std::nullopt});
+        erased_.push_back({job_row_prefix(number) + key, std::nullopt});
       }
     }
   }

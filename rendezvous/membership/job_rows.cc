@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/job_rows.h"
 
+#include <charconv>
 #include <concepts>
 #include <type_traits>
 #include <utility>
@@ -13,6 +14,7 @@
 namespace ddprun::membership {
 namespace {
 
+constexpr std::string_view kJobs = "jobs/";
 constexpr std::string_view kJob = "job", kState = "state", kBlame = "blame", kRounds = "rounds",
                            kFailures = "failures", kRecord = "record", kNodes = "nodes/";
 
@@ -269,6 +271,22 @@ void JobRows::erase(JobState& job, const std::string& prefix, journal::Batch& ba
   std::set<NodeId> ids = job.nodes.take_changed();
   for (const auto& [id, node] : job.nodes) ids.insert(id);
   for (const NodeId id : ids) batch.push_back({prefix + node_key_of(id), std::nullopt});
+}
+
+std::string job_row_prefix(std::uint64_t number) { return concat(kJobs, number, '/'); }
+
+std::map<std::uint64_t, journal::Rows> rows_by_job(const journal::Rows& rows) {
+  std::map<std::uint64_t, journal::Rows> jobs;
+  for (auto row = rows.lower_bound(std::string(kJobs)); row != rows.end(); ++row) {
+    if (!row->first.starts_with(kJobs)) break;
+    const std::string_view rest = std::string_view(row->first).substr(kJobs.size());
+    const std::size_t slash = rest.find('/');
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    if (error != std::errc{} || slash == rest.npos || end != rest.data() + slash) continue;
+    jobs[number].emplace(rest.substr(slash + 1), row->second);
+  }
+  return jobs;
 }
 
 JobState read_job(const journal::Rows& rows, Clock::duration clock_shift) {

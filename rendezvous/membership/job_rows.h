@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -41,6 +42,11 @@ class JobRows {
   std::unordered_map<NodeId, Digest> written_;  // each node's row, likewise
   std::uint64_t ledger_version_ = 0, failures_version_ = 0;
 };
+
+// The row "KEY" of a job is "jobs/NUMBER/KEY" in the journal.
+std::string job_row_prefix(std::uint64_t number);
+// The rows of each job, without that, by the job's number; others are left out.
+std::map<std::uint64_t, journal::Rows> rows_by_job(const journal::Rows& rows);
 
 // From the rows of one job, their keys without prefix; time is moved by `clock_shift`. Throws
 // Error(kProtocol): one is missing or makes no sense.

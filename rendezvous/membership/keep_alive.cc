@@ -32,13 +32,17 @@ void KeepAlive::set(milliseconds timeout, milliseconds interval) {
   interval_ = interval;
 }
 
+KeepAlive::TimePoint KeepAlive::quiet_at() const {
+  return last_answered_ + std::max(*timeout_ / 2, interval_ + *timeout_ / 8);
+}
+
 // When it was sent, in µs after opened_at_; "…@T": and the rendezvous' clock.
 std::string KeepAlive::ping(TimePoint now) const {
   return std::to_string(std::chrono::duration_cast<microseconds>(now - opened_at_).count());
 }
 
 KeepAlive::TimePoint KeepAlive::next(TimePoint now) const {
-  return std::max(std::min(now + interval_, last_answered_ + *timeout_), now + milliseconds(1));
+  return std::max(std::min(now + interval_, silent_at()), now + milliseconds(1));
 }
 
 std::optional<AgentEvent> KeepAlive::ponged(std::string_view payload, TimePoint now) {

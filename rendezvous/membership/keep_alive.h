@@ -25,7 +25,11 @@ class KeepAlive {
 
   // set() only. Counted from the sending of the last answered ping, so that this side always
   // notices before the rendezvous does.
-  bool is_silent(TimePoint now) const { return now - last_answered_ >= *timeout_; }
+  bool is_silent(TimePoint now) const { return now >= silent_at(); }
+  TimePoint silent_at() const { return last_answered_ + *timeout_; }
+  // set() only. Half of the time-out is over without an answer; later where pings are so rare that
+  // one may be under way by then.
+  TimePoint quiet_at() const;
   // A ping that is sent now, and when the next one, or the next look at is_silent(), is due.
   std::string ping(TimePoint now) const;
   TimePoint next(TimePoint now) const;

@@ -4,7 +4,9 @@
 // randomness. docs/rendezvous.md has the states × events table.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -96,7 +98,10 @@ struct MachineOptions {
   std::chrono::milliseconds restore_grace{10'000};
   std::chrono::milliseconds keep_finished{0};  // how long finished() has a job; 0: none
   bool embedded = false;                       // goes into Welcome
+  std::int64_t embedding_pid = 0;              // of the ddprun that serves it, where it is embedded
   bool journalled = false;                     // somebody calls take_changes()
+  std::string term = {};                       // goes into Welcome; empty: there are none
+  bool shared = false;  // restore() may be of what another machine's rendezvous has left
 };
 
 // A node of a job's live round, as a connection's peer.
@@ -119,6 +124,10 @@ struct HangStatus {
   std::vector<std::string> lines;
   bool acted = false;  // the round ended because of it
 };
+// Of a job that waits for its nodes to follow this rendezvous (held_jobs.h).
+struct HeldStatus {
+  std::size_t granted = 0, voters = 0;  // of the set of voters that lacks most
+};
 struct JobStatus {
   std::string run_id, phase;
   std::uint64_t round = 0;
@@ -136,6 +145,7 @@ struct JobStatus {
   std::vector<std::string> stragglers;     // of the live round
   std::optional<TrainingStatus> training;  // of the live round, over all nodes that said something
   std::optional<JobEnd> verdict;
+  std::optional<HeldStatus> held;  // phase "held": little else is known
 };
 
 class Job;
@@ -174,10 +184,15 @@ class JobTable {
   journal::Batch take_changes();
   // Before restore(): takes a job that can't go on out of them, and has them erased.
   void forget_rows(std::uint64_t job, journal::Rows& rows);
-  // The jobs of an earlier rendezvous process, from its journal; before the first step. Their
-  // agents are expected back. `clock_shift`: what is to be added to the earlier process' times. A
-  // job whose rows make no sense is left out and named in a Log, and its rows are erased.
+  // Jobs of an earlier rendezvous process, from its journal: before their agents' first message.
+  // They are expected back. `clock_shift`: what is to be added to the earlier process' times. A
+  // job whose rows make no sense is left out and named in a Log, and its rows are erased. May be
+  // called again, with other jobs, while the table serves.
   Actions restore(const journal::Rows& rows, Clock::duration clock_shift, Clock::time_point now);
+  // Jobs with numbers up to this one may be restored yet: new ones get larger ones.
+  void reserve_numbers(std::uint64_t last) { next_number_ = std::max(next_number_, last + 1); }
+  // Rows that take_changes() has from now on, too: of what is not the table's.
+  void add_changes(journal::Batch batch);
 
  private:
   void join(const event::Message& message, const Join& join, Clock::time_point now, Actions& out);

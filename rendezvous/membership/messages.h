@@ -65,6 +65,7 @@ struct JobTimeouts {
   std::chrono::milliseconds max_restart_delay{30'000};  // between the rounds of a crash loop
   // Fewer than MIN nodes are left: until others have come; 0: the job ends at once.
   std::chrono::milliseconds replacement{0};
+  std::chrono::milliseconds rendezvous_lost{60'000};  // this node's workers run on without one
 };
 
 // Of WorkerFailure::error_fields; an agent leaves them out where they are more.
@@ -218,7 +219,7 @@ struct RecordsWanted {
   std::uint64_t round = 0;
 };
 
-// The next four are never numbered: nobody wants to know later.
+// The next five are never numbered: nobody wants to know later.
 
 // The last words of a connection: nothing was heard of the rendezvous for the keep-alive time. The
 // node kills its workers within kFenceGrace.
@@ -245,9 +246,18 @@ struct StepTimes {
   std::optional<TrainingStatus> training = {};
 };
 
-using AgentMessage = std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded,
-                                  FirstStep, WorkersStopped, WorkerRequest, WorkersLeft, Preempted,
-                                  Leave, RecordsWanted, CutOff, Stalled, Inspection, StepTimes>;
+// The answer to Claim. `granted`: this agent follows `term` now, and nobody else is granted to go
+// on in place of the term that it followed before.
+struct Vote {
+  std::string term;  // Claim's
+  bool granted = false;
+  std::string follows;  // the term that it follows now
+};
+
+using AgentMessage =
+    std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded, FirstStep,
+                 WorkersStopped, WorkerRequest, WorkersLeft, Preempted, Leave, RecordsWanted,
+                 CutOff, Stalled, Inspection, StepTimes, Vote>;
 
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 
@@ -260,6 +270,15 @@ struct Welcome {
   std::chrono::milliseconds keep_alive{5000};  // silence for this long = lost, on both sides
   bool embedded = false;  // the rendezvous lives in a node's ddprun: once gone, it won't come back
   std::int64_t clock_us = 0;  // what its monotonic clock shows; 0: it doesn't say
+  // Of its leading (docs/rendezvous.md, "Terms"); empty: it has none. An agent that follows another
+  // one takes no welcome.
+  std::string term = {};
+};
+
+// Between Join and Welcome, maybe several times, never numbered: a rendezvous that leads in `term`
+// asks whether it may go on with what the one of `basis` decided. Vote answers.
+struct Claim {
+  std::string term, basis;
 };
 
 // Who is still missing, for the person who waits; never numbered, may be lost.
@@ -344,7 +363,7 @@ struct Refused {
 };
 
 using RendezvousMessage = std::variant<Welcome, Waiting, StartRound, Preempt, StopRound, JobEnd,
-                                       Refused, Inspect, HangVerdict, Record>;
+                                       Refused, Inspect, HangVerdict, Record, Claim>;
 
 // One frame. `seq` numbers what must arrive once and in order (1, 2, … per direction and session;
 // 0 = not numbered); `ack` is the highest number received from the other side.

@@ -13,10 +13,7 @@ RequestParser ProxiedStore::parser_of_requests() const {
   RequestParser parser(*limits_);
   // The clients have shaken hands with their proxy.
   Request request;
-  std::string handshake;
-  request.opcode = Opcode::kValidate;
-  request.word = kValidateMagic;
-  encode_request(request, &handshake);
+  const std::string handshake = encoded({.opcode = Opcode::kValidate, .word = kValidateMagic});
   parser.parse(handshake, &request);
   return parser;
 }
@@ -266,9 +263,7 @@ void ProxiedStore::refuse(Node node, Proxy& proxy, std::string_view reason) {
 
 void ProxiedStore::reconnected(Node node) {
   Proxy& proxy = proxy_of(node);
-  proxy.out.rewind();
-  proxy.in.rewind();
-  proxy.is_heard = false;
+  proxy.reconnect();
   touched_.insert(node);
 }
 
@@ -291,12 +286,7 @@ void ProxiedStore::release(const std::vector<Mark>& marks) {
 
 std::optional<std::string> ProxiedStore::next_frame(Node to) {
   Proxy& proxy = proxy_of(to);
-  const std::uint64_t position = proxy.out.position();
-  const std::string bytes =
-      proxy.is_heard ? proxy.out.take(kMaxFrameBytes, proxy.released_out) : std::string();
-  if (bytes.empty() && !proxy.in.owes_acknowledgement(proxy.released_in)) return std::nullopt;
-  proxy.in.acknowledged(proxy.released_in);
-  return encode_frame({round_, position, proxy.released_in, bytes});
+  return proxy.next_frame(round_, proxy.released_in, proxy.released_out);
 }
 
 }  // namespace ddprun::store

@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/store/byte_stream.h"
 #include "rendezvous/store/proxy_frame.h"
 #include "rendezvous/store/request_parser.h"
 #include "rendezvous/store/store_state.h"
+#include "rendezvous/store/stream_end.h"
 
 namespace ddprun::store {
 
@@ -91,10 +91,9 @@ class ProxiedStore {
   }
 
  private:
-  struct Proxy {
+  struct Proxy : StreamEnd {
     explicit Proxy(RequestParser requests) : parser(std::move(requests)) {}
 
-    IncomingBytes in;
     std::string waiting;      // from `taken` to in.received()
     std::uint64_t taken = 0;  // all before it took effect
     // Of the item that is being read.
@@ -104,11 +103,9 @@ class ProxiedStore {
     RequestParser parser;
     bool is_broken = false;
 
-    OutgoingBytes out;
-    std::uint64_t released_in = 0, released_out = 0;
-    std::uint64_t restored_out = 0;  // the end of `out` when this process began
-    bool is_known = false;           // to this process: it has said what it has
-    bool is_heard = false;           // on this connection, likewise
+    std::uint64_t released_in = 0, released_out = 0;  // positions; what follows waits
+    std::uint64_t restored_out = 0;                   // the end of `out` when this process began
+    bool is_known = false;                            // to this process: it has said what it has
     std::unordered_map<std::uint32_t, ConnectionId> connections;
     std::size_t num_refused = 0;  // of them
   };
@@ -137,7 +134,7 @@ class ProxiedStore {
   const std::uint64_t round_;
   const RequestLimits* const limits_;
   StoreState state_;
-  std::map<Node, Proxy> proxies_;
+  std::unordered_map<Node, Proxy> proxies_;
   std::unordered_map<ConnectionId, Client> clients_;
   ConnectionId next_connection_ = 1;
   std::size_t gathered_bytes_ = 0;   // of all proxies' requests

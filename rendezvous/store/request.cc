@@ -80,4 +80,10 @@ void encode_request(const Request& request, std::string* out) {
   }
 }
 
+std::string encoded(const Request& request) {
+  std::string bytes;
+  encode_request(request, &bytes);
+  return bytes;
+}
+
 }  // namespace ddprun::store

@@ -104,7 +104,7 @@ TEST_CASE("WorkerGroup: an exit code is reported with rank, pid, node, host and 
   CHECK(run.failures.size() == 1);  // the other one is a victim
 }
 
-TEST_CASE("WorkerGroup: a worker may use the CPUs that it is given; none that it can have is said",
+TEST_CASE("WorkerGroup: a worker may use the CPUs that it is given, none that it can have is said",
           "[proc]") {
   const std::string which = "grep Cpus_allowed_list /proc/self/status";
   const CpuSet one{allowed_cpus().cpus().front()};

@@ -7,7 +7,7 @@
 using namespace ddprun;
 using namespace ddprun::agent;
 
-TEST_CASE("worker's line: each type with its fields; unknown fields are ignored") {
+TEST_CASE("worker's line: each type with its fields, unknown fields are ignored") {
   const auto hello = std::get<Hello>(
       parse_worker_line(R"({"type":"hello","version":1,"round":7,"local_rank":3,"more":[]})"));
   CHECK(hello.version == 1);

@@ -29,7 +29,7 @@ class Emulate(unittest.TestCase):
         return json.loads(done.stdout)
 
     def test_hundreds_of_nodes_that_fail_and_vanish(self):
-        for seed in range(3):
+        for seed in range(1 if os.environ.get("DDPRUN_SANITIZE") else 3):
             with self.subTest(seed=seed):
                 times = self.times("--agents=200", "--failures=3", "--losses=3", f"--seed={seed}",
                                    "--spawn-time=0.02")
@@ -48,7 +48,7 @@ class Emulate(unittest.TestCase):
             self.assertIn(text, done.stdout)
 
     def test_kills_partitions_and_slow_nodes_in_real_time(self):
-        for seed in (1, 2):
+        for seed in (1,) if os.environ.get("DDPRUN_SANITIZE") else (1, 2):
             with self.subTest(seed=seed):
                 times = self.times("--agents=40", "--kills=5", "--partitions=4", "--slow-nodes=3",
                                    "--duration=4", "--keep-alive=1", f"--seed={seed}")

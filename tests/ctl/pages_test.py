@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 
@@ -16,22 +15,10 @@ sys.path.insert(0, os.path.join(HERE, "..", "launcher"))
 import harness  # noqa: E402
 from harness import wait_until  # noqa: E402
 
-CTL = os.path.join(harness.BIN, "ddprunctl")
 WAITS = ["sh", "-c", "echo ready; exec sleep 600"]
 
 
 class Pages(harness.Case):
-    def ddprund(self, *args):
-        """A daemon on any free port; itself and its endpoint."""
-        daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args], text=True,
-                                  env=harness.environment(), stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(self._end, daemon)
-        return daemon, daemon.stderr.readline().split()[-1]
-
-    def ddprunctl(self, *args, **more):
-        return self.finish(self.start(*args, program=CTL, **more))
-
     def shown(self, command, endpoint, *flags):
         done = self.ddprunctl(command, f"--rdzv-endpoint={endpoint}", *flags)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
@@ -87,10 +74,8 @@ class Pages(harness.Case):
 
     def test_a_bad_time_is_named(self):
         for bad in ("", "soon", "-1", "1001d"):
-            done = subprocess.run([harness.DDPRUND, "--listen=127.0.0.1:0", "--keep-finished", bad], text=True,
-                                  env=harness.environment(), capture_output=True, timeout=20)
-            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
-            self.assertIn(f'--keep-finished: "{bad}" is no duration', done.stderr)
+            daemon = self.start("--listen=127.0.0.1:0", "--keep-finished", bad, program=harness.DDPRUND)
+            self.check_one_line(self.finish(daemon, timeout=20), f'--keep-finished: "{bad}" is no duration')
 
     def test_the_daemon_as_a_whole(self):
         state = self.scratch()
@@ -132,19 +117,16 @@ class Pages(harness.Case):
         self.finish(job)
 
     def refused(self, done, code, what):
-        self.assertEqual((done.returncode, done.stdout), (code, ""), done.text)
-        self.assertEqual(len(done.stderr.splitlines()), 1, done.text)
+        self.check_one_line(done, what, code=code)
+        self.assertEqual(done.stdout, "", done.text)
         self.assertTrue(done.stderr.startswith("ddprunctl: "), done.stderr)
-        self.assertIn(what, done.stderr)
 
     def test_who_is_not_answered_is_told_why(self):
-        token = self.write(self.scratch(), "token", "a token that is long enough\n")
-        os.chmod(token, 0o600)
-        other = self.write(self.scratch(), "token", "another token, as long as it\n")
-        os.chmod(other, 0o600)
+        token, other = self.token(), self.token("another token, as long as it")
         _, closed = self.ddprund(f"--token-file={token}")
         nobody = f"127.0.0.1:{harness.free_port()}"
-        unanswered = [self.start(command, f"--rdzv-endpoint={nobody}", program=CTL) for command in ("jobs", "status")]
+        unanswered = [self.start(command, f"--rdzv-endpoint={nobody}", program=harness.DDPRUNCTL)
+                      for command in ("jobs", "status")]
         for command in ("jobs", "status"):
             for flags, code, what in (
                     (["--rdzv-endpoint=:x"], 2, "--rdzv-endpoint=:x: wants HOST or HOST:PORT"),
@@ -157,6 +139,50 @@ class Pages(harness.Case):
         for process in unanswered:  # they try for 10 s
             self.refused(self.finish(process), 2, f"can't connect to {nobody}")
         self.assertIn("token           on", self.shown("status", closed, f"--token-file={token}"))
+
+    def serving(self, answer):
+        """The endpoint of somebody who answers `answer(path)`: (code, headers, body)."""
+        class Server(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                code, headers, body = answer(self.path)
+                self.send_response(code)
+                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(lambda: (server.shutdown(), thread.join(), server.server_close()))
+        return f"127.0.0.1:{server.server_port}"
+
+    def test_of_several_the_one_that_leads_is_asked(self):
+        _, leader = self.ddprund()
+        status = {**self.shown("status", leader, "--json"), "role": "standby", "leader": leader}
+        standby = self.serving(lambda path: (200, {}, json.dumps(status).encode()) if path == "/v1/status"
+                               else (503, {"ddprun-standby": leader}, b""))
+        pid = status["pid"]
+        status["pid"] = 1
+        dead = f"127.0.0.1:{harness.free_port()}"
+        self.runs(leader, "mine")
+        self.finished(leader, 1)
+        for endpoints in ([dead, standby, leader], [leader, dead], [standby, leader]):
+            with self.subTest(endpoints=endpoints):
+                self.assertEqual(self.shown("status", ",".join(endpoints), "--json")["pid"], pid)
+                self.assertEqual(len(self.shown("jobs", ",".join(endpoints), "--json")["finished"]), 1)
+        for command in ("jobs", "status"):
+            self.refused(self.ddprunctl(command, f"--rdzv-endpoint={dead},{standby}"), 2,
+                         f"no rendezvous leads: can't connect to {dead}: Connection refused; {standby} is a standby "
+                         f"of {leader}")
+        self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={standby}"), 2,
+                     f"the rendezvous at {standby} is a standby of {leader}, which has no /v1/jobs: name all endpoints")
+        self.assertRegex(self.shown("status", standby), f"(?m)^role +standby of {leader}$")
+        self.assertNotIn("role", self.shown("status", leader))
+        self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={dead},{dead}"), 2, f"has {dead} twice")
 
     def test_an_older_rendezvous_is_named(self):
         class Old(http.server.BaseHTTPRequestHandler):

@@ -44,6 +44,14 @@ TEST_CASE(
   CHECK(jobs_table(page("", "")) == "no jobs\n");
 }
 
+TEST_CASE("jobs_table: of a job that is held, how many of its nodes have come") {
+  std::string job = kLive;
+  job.replace(job.find("running"), 7, "held");
+  job.insert(job.size() - 1, R"(,"held":{"granted":1,"voters":3})");
+  CHECK_THAT(jobs_table(page(job, "")),
+             Contains("mine                             held       2      1 of 3 came\n"));
+}
+
 TEST_CASE("jobs_table: a job's words stay on its line") {
   std::string job = kFinished;
   job.replace(job.find("rank 1 failed"), 13, R"(a\nb\u001b[2J)");
@@ -87,6 +95,18 @@ TEST_CASE("status_table: a fact on each line, limits where there are some") {
         "static rounds   0: 0 keys, 0 bytes, 0 connections, 0 requests, 1 clients read slowly\n"
         "plain store     5 keys, 64 bytes, 2 connections, 99 requests\n"
         "journal         kept in /var/lib/ddprun/journal.db\n");
+}
+
+TEST_CASE("status_table: of several rendezvous, the role") {
+  const auto with = [](const std::string& role) {
+    return status_table("{" + role + std::string(kStatus).substr(1));
+  };
+  CHECK_THAT(with(R"("role":"leader","leader":null,)"), Contains("\nrole            leader\n"));
+  CHECK_THAT(with(R"("role":"standby","leader":"n1:29400",)"),
+             Contains("\nrole            standby of n1:29400\n"));
+  CHECK_THAT(with(R"("role":"standby","leader":null,)"),
+             Contains("\nrole            standby; it knows no leader\n"));
+  CHECK_THAT(with(R"("role":null,"leader":null,)"), !Contains("role"));
 }
 
 TEST_CASE("status_table: an embedded rendezvous, no journal, a disk in trouble") {

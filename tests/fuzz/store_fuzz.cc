@@ -56,10 +56,9 @@ Parsed parse(std::string_view stream, SegmentOf segment_of) {
       Request request;
       parsed.status = parser.parse(exact, &request);
       if (parsed.status != ParseStatus::kRequest) break;
-      std::string encoded;
-      encode_request(request, &encoded);
-      DDPRUN_CHECK(encoded == exact.substr(0, parser.request_bytes()));
-      parsed.requests.push_back(std::move(encoded));
+      std::string again = encoded(request);
+      DDPRUN_CHECK(again == exact.substr(0, parser.request_bytes()));
+      parsed.requests.push_back(std::move(again));
       pending.erase(0, parser.request_bytes());
     }
     if (parsed.status == ParseStatus::kNeedMore) {
@@ -75,11 +74,7 @@ Request decode(const std::string& bytes) {
   RequestParser parser(limits);
   Request request;
   if (static_cast<Opcode>(bytes.front()) != Opcode::kValidate) {
-    Request validate;
-    validate.opcode = Opcode::kValidate;
-    validate.word = kValidateMagic;
-    std::string handshake;
-    encode_request(validate, &handshake);
+    const std::string handshake = encoded({.opcode = Opcode::kValidate, .word = kValidateMagic});
     DDPRUN_CHECK(parser.parse(handshake, &request) == ParseStatus::kRequest);
   }
   DDPRUN_CHECK(parser.parse(bytes, &request) == ParseStatus::kRequest);

@@ -362,7 +362,7 @@ TEST_CASE("command line: --help starts with examples, --version has the version"
   CHECK_THAT(parse({"--version"}).text, StartsWith("ddprun " DDPRUN_VERSION));
 }
 
-TEST_CASE("command line: --preflight; given and empty it is none, whatever a file says") {
+TEST_CASE("command line: --preflight, given and empty it is none, whatever a file says") {
   const LaunchConfig config =
       parse({"--preflight", "check --quick", "--preflight_timeout=1.5", "x"}).config;
   CHECK(config.preflight == "check --quick");
@@ -375,7 +375,7 @@ TEST_CASE("command line: --preflight; given and empty it is none, whatever a fil
   CHECK_THAT(only_problem({"--preflight-timeout=1h", "x"}), Contains("--preflight-timeout=1h"));
 }
 
-TEST_CASE("command line: --hang-timeout is of steps, or by key, with units; --hang-action") {
+TEST_CASE("command line: --hang-timeout is of steps, or by key, with units, --hang-action") {
   LaunchConfig config = parse({"--hang-timeout=30s", "--hang_action=report", "x"}).config;
   CHECK(config.hang_limits.step == 30s);
   CHECK_FALSE(config.hang_limits.checkpoint.has_value());

@@ -165,8 +165,9 @@ class Elastic(harness.HostsCase):
         self.hosts[0].kill()
         done, = self.finish_all(other)
         self.assertEqual(done.returncode, 75, self.transcript)
-        self.assertIn("lost the node that serves the rendezvous, without which the job can't go on",
-                      done.stderr)
+        self.assertIn("lost the node that serves the rendezvous, without which the job can't go on: it was in that "
+                      "node's ddprun and is gone with it, and no standby was named (several ddprund outlive each "
+                      "other: --rdzv-endpoint=a,b, docs/ha.md); can't reach the rendezvous at ", done.stderr)
 
     def test_a_late_node_starts_a_new_round_if_asked_to(self):
         flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.2", "--on-join=restart", "sh", "-c",

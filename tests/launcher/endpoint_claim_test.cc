@@ -79,7 +79,7 @@ class ServedDaemon {
 
 }  // namespace
 
-TEST_CASE("claim_endpoint: a name is looked up once; the service may be silent afterwards",
+TEST_CASE("claim_endpoint: a name is looked up once, the service may be silent afterwards",
           "[net]") {
   const Quick quick;
   num_answers = 1;

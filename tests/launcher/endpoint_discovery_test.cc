@@ -57,6 +57,43 @@ TEST_CASE("discovery: one node needs no endpoint") {
   CHECK(discover({{}, {}, {}}).plan->job_id == "drawn");
 }
 
+TEST_CASE("discovery: several endpoints, from each source, are ddprunds': no node serves") {
+  const auto check = [](Case given, const char* origin) {
+    CAPTURE(origin);
+    const Discovery discovery = discover(std::move(given));
+    REQUIRE(discovery.plan);
+    CHECK(discovery.plan->mode == RendezvousMode::kElastic);
+    CHECK(discovery.plan->endpoints() ==
+          std::vector<Endpoint>{{"a", 29400}, {"b", 7}, {"::1", 29400}});
+    CHECK(discovery.plan->origin == origin);
+    CHECK(discovery.plan->is_host == false);
+  };
+  const std::string list = "a,b:7,[::1]";
+  check({{"--nnodes=2", "--rdzv-endpoint=" + list}, {}, {}}, "--rdzv-endpoint");
+  check({{"--rdzv-endpoint=" + list}, {}, {}}, "--rdzv-endpoint");  // of one node, too
+  check({{"--nnodes=2"}, {{"DDPRUN_RDZV_ENDPOINT", list}}, {}}, "DDPRUN_RDZV_ENDPOINT");
+  check({{"--nnodes=2"}, {{"PET_RDZV_ENDPOINT", list}}, {}}, "PET_RDZV_ENDPOINT");
+  check({{"--nnodes=2"}, {}, {{"etc.toml", list, {}}}}, "etc.toml");
+  check({{"--nnodes=2", "--rdzv-conf=is_host=0", "--rdzv-endpoint=" + list}, {}, {}},
+        "--rdzv-endpoint");
+  const Discovery one = discover({{"--nnodes=2", "--rdzv-endpoint=a"}, {}, {}});
+  CHECK(one.plan->endpoints() == std::vector<Endpoint>{{"a", 29400}});
+  CHECK_FALSE(one.plan->is_host);
+}
+
+TEST_CASE("discovery: several endpoints neither have fixed ranks nor are served by a node") {
+  const Environment two = {{"DDPRUN_RDZV_ENDPOINT", "a,b"}};
+  CHECK_THAT(found({{"--nnodes=2", "--rdzv-backend=static", "--node-rank=0"}, two, {}}),
+             StartsWith("DDPRUN_RDZV_ENDPOINT: \"a,b\": has several endpoints, but with fixed") &&
+                 Contains("--rdzv-backend=static"));
+  CHECK_THAT(found({{"--nnodes=2", "--rdzv-conf=is_host=1"}, two, {}}),
+             StartsWith("DDPRUN_RDZV_ENDPOINT: \"a,b\": has several") && Contains("is_host"));
+  CHECK_THAT(found({{"--nnodes=2", "--master-addr=a,b", "--node-rank=0"}, {}, {}}),
+             StartsWith("--master-addr: \"a,b:29500\": has several"));
+  CHECK(found({{"--nnodes=2"}, {{"DDPRUN_RDZV_ENDPOINT", "a,A"}}, {}}) ==
+        "DDPRUN_RDZV_ENDPOINT: \"a,A\": has A:29400 twice");
+}
+
 TEST_CASE("discovery: --rdzv-backend=static means fixed ranks, wherever the endpoint comes from") {
   const std::vector<std::string> flags = {"--nnodes=2", "--rdzv-backend=static", "--node-rank=0"};
   CHECK(found({flags, {{"DDPRUN_RDZV_ENDPOINT", "h"}}, {}}) ==

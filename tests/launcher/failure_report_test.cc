@@ -62,7 +62,7 @@ TEST_CASE("own error file: as torchrun leaves it, where the worker left a traceb
   CHECK_THAT(error_file_text(failure), Contains(R"("errorCode":-11)"));
 }
 
-TEST_CASE("own error file: what an ErrorHandler added stays; what is no JSON object doesn't") {
+TEST_CASE("own error file: what an ErrorHandler added stays, what is no JSON object doesn't") {
   membership::WorkerFailure failure = *failed_job().first_failure;
   failure.note = "E: x";
   failure.traceback = {"T"};

@@ -13,7 +13,6 @@ import time
 
 import harness
 
-CTL = os.path.join(harness.BIN, "ddprunctl")
 SANITIZED = bool(os.environ.get("DDPRUN_SANITIZE"))
 NUM = 600 if SANITIZED else 10_000
 WITHIN = 10 if SANITIZED else 1.0  # seconds, from ddprun's start to its end
@@ -93,10 +92,9 @@ class FloodTest(harness.Case):
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         self.num = min(NUM, hard - 1000)
         place = self.scratch()
-        self.token = self.write(place, "token", "a token of many bytes\n")
-        os.chmod(self.token, 0o600)
+        self.token_file = self.token()
         self.certs = os.path.join(place, "certs")
-        made = self.finish(self.start("make-certs", self.certs, "127.0.0.1", program=CTL))
+        made = self.ddprunctl("make-certs", self.certs, "127.0.0.1")
         self.assertEqual(made.returncode, 0, made.text)
 
     def serve(self, *args, num_descriptors=None):
@@ -164,13 +162,13 @@ class FloodTest(harness.Case):
         return time.monotonic() - begin
 
     def test_with_a_token_and_few_descriptors(self):
-        port = self.serve(f"--token-file={self.token}", num_descriptors=1024)
-        self.withstand(port, PLAIN, [f"--token-file={self.token}"], 1000)
+        port = self.serve(f"--token-file={self.token_file}", num_descriptors=1024)
+        self.withstand(port, PLAIN, [f"--token-file={self.token_file}"], 1000)
 
     def test_over_tls(self):
-        port = self.serve(f"--token-file={self.token}", f"--tls-cert={self.certs}/server.pem",
+        port = self.serve(f"--token-file={self.token_file}", f"--tls-cert={self.certs}/server.pem",
                           f"--tls-key={self.certs}/server.key")
-        self.withstand(port, TLS, [f"--token-file={self.token}", f"--tls-ca={self.certs}/ca.pem"], 5000)
+        self.withstand(port, TLS, [f"--token-file={self.token_file}", f"--tls-ca={self.certs}/ca.pem"], 5000)
 
     def test_the_store_of_an_open_port_leaves_descriptors_for_agents(self):
         port = self.serve(num_descriptors=1024)

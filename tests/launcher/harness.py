@@ -18,6 +18,7 @@ BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(HERE, "../../build/dev/bin")
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(HERE, "../..")
 DDPRUN = os.path.join(BIN, "ddprun")
 DDPRUND = os.path.join(BIN, "ddprund")
+DDPRUNCTL = os.path.join(BIN, "ddprunctl")
 TIMEOUT = 60
 
 # One line per worker: its place in the job, as "key=value" words.
@@ -65,6 +66,23 @@ def wait_until(condition, what, seconds=20):
         time.sleep(0.005)
 
 
+def unread(pipe, most=16384):
+    """What is in it at this moment, for people: the end of it."""
+    if pipe.closed:
+        return "(read before)"
+    os.set_blocking(pipe.fileno(), False)
+    said = b""
+    while True:
+        try:
+            more = os.read(pipe.fileno(), 65536)
+        except BlockingIOError:
+            break
+        if not more:
+            break
+        said = (said + more)[-most:]
+    return said.decode(errors="replace")
+
+
 class Case(unittest.TestCase):
     maxDiff = None
 
@@ -77,13 +95,22 @@ class Case(unittest.TestCase):
         self.addCleanup(self._end, process)
         return process
 
-    @staticmethod
-    def _end(process):
+    def _end(self, process):
+        state = "ran" if process.poll() is None else f"had ended with {process.returncode}"
         if process.poll() is None:
             process.kill()
             process.wait()
+        if self.has_failed():
+            print(f"\n-- {' '.join(map(str, process.args))}: {state}", file=sys.stderr)
+            for name in ("stdout", "stderr"):
+                print(f"-- {name}\n{unread(getattr(process, name))}", file=sys.stderr)
         process.stdout.close()
         process.stderr.close()
+
+    def has_failed(self):
+        result = self._outcome.result
+        return any(test is self or getattr(test, "test_case", None) is self
+                   for test, _ in result.failures + result.errors)
 
     def finish(self, process, timeout=TIMEOUT):
         """Waits; returns an object with returncode, stdout, stderr, both together as text."""
@@ -100,6 +127,24 @@ class Case(unittest.TestCase):
     def ddprun(self, *args, timeout=TIMEOUT, **more):
         return self.finish(self.start(*args, **more), timeout)
 
+    def ddprund(self, *args, **more):
+        """A daemon that serves, on any free port unless `args` say which: it, and its endpoint. `more`:
+        start()'s."""
+        daemon = self.start("--listen=127.0.0.1:0", *args, program=DDPRUND, **more)
+        for line in daemon.stderr:
+            if "listening on " in line:
+                return daemon, line.split()[-1]
+        self.fail(f"ddprund ended with {daemon.wait()}")
+
+    def ddprunctl(self, *args, **more):
+        return self.finish(self.start(*args, program=DDPRUNCTL, **more))
+
+    def check_one_line(self, done, *parts, code=2):
+        """It ended with `code` and said one line, which has all `parts`."""
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (code, 1), done.text)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+
     def on_hosts(self, hosts, args_of, env_of=lambda host: {}):
         """ddprun on each host at once; what each one said."""
         running = [self.start(*args_of(host), host=host, **env_of(host)) for host in hosts]
@@ -111,6 +156,10 @@ class Case(unittest.TestCase):
         return files.scratch(self)
 
     write = staticmethod(files.write)
+
+    def token(self, text="a token that is long enough", mode=0o600):
+        """The path of a new file for --token-file."""
+        return self.write(self.scratch(), "token", text + "\n", mode)
 
 
 class HostsCase(Case):

@@ -102,7 +102,7 @@ TEST_CASE("job report: one word says how it ended") {
   CHECK(state(end) == "worker_failed");
 }
 
-TEST_CASE("job report: the first failure; what another node sent is only data") {
+TEST_CASE("job report: the first failure, what another node sent is only data") {
   membership::JobEnd end = ended_with(137);
   end.first_failure.emplace();
   auto& failure = *end.first_failure;

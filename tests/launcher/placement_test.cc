@@ -28,7 +28,7 @@ Placement devices(const Environment& environment, int num_workers) {
 
 }  // namespace
 
-TEST_CASE("placement: nothing asked, nothing bound; --show-binding then says what may be used") {
+TEST_CASE("placement: nothing asked, nothing bound, --show-binding then says what may be used") {
   LaunchConfig config;
   CHECK_FALSE(needs_machine_layout(config));
   CHECK(place_workers(config, {}, 2, {}).cpus.empty());
@@ -38,7 +38,7 @@ TEST_CASE("placement: nothing asked, nothing bound; --show-binding then says wha
   CHECK_THAT(shown.notes.at(0), Contains("CPUs 0-1"));
 }
 
-TEST_CASE("placement: each worker's CPUs; what can't be done names the flag") {
+TEST_CASE("placement: each worker's CPUs, what can't be done names the flag") {
   LaunchConfig config;
   config.binding = BindingMode::kExclusive;
   CHECK(place_workers(config, {}, 2, two_cpus()).cpus == std::vector<CpuSet>{{0}, {1}});

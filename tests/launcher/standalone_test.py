@@ -27,6 +27,13 @@ def processes_with(marker):
     return found
 
 
+def catches(pid, number):
+    """Whether the process has a handler for the signal."""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+        mask = re.search(r"^SigCgt:\s*([0-9a-f]+)$", f.read(), re.M)[1]
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 class GpuMemory(harness.Case):
     """NVML is a library whose answers a file gives (tests/agent/gpu/fake_nvml.cc)."""
 
@@ -398,13 +405,14 @@ class Signals(harness.Case):
         self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
 
     def test_the_last_output_waits_for_its_reader_until_a_signal_comes(self):
-        marker = str(uuid.uuid4())
+        """Together more than a pipe takes, and less than what makes workers wait for a reader."""
+        meet = self.scratch()
         process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
-                             "head -c 500000 /dev/zero | tr '\\0' x", MARKER=marker)
-        harness.wait_until(lambda: process.pid in processes_with(marker) and
-                           len(processes_with(marker)) == 1, "the workers end", 30)
+                             "head -c 200000 /dev/zero | tr '\\0' x; : >\"$MEET/$RANK\"", MEET=meet)
+        harness.wait_until(lambda: len(os.listdir(meet)) == 2, "the workers have written", 30)
+        harness.wait_until(lambda: not catches(process.pid, signal.SIGTERM), "their output alone is left", 30)
         process.send_signal(signal.SIGTERM)
-        self.assertIn(process.wait(timeout=5), (-signal.SIGTERM, 128 + signal.SIGTERM))
+        self.assertEqual(process.wait(timeout=5), -signal.SIGTERM)
 
     def test_what_a_reader_did_not_take_after_a_signal_is_counted(self):
         process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",

@@ -24,7 +24,7 @@ struct Pipe {
   UniqueFd reader, writer;
 };
 
-TEST_CASE("log_level: torchrun's LOGLEVEL; its default changes nothing") {
+TEST_CASE("log_level: torchrun's LOGLEVEL, its default changes nothing") {
   const auto level = [](const char* name) { return log_level({{"LOGLEVEL", name}}); };
   CHECK(log_level({}) == LogLevel::kInfo);
   CHECK(level("WARNING") == LogLevel::kInfo);

@@ -13,28 +13,17 @@ import threading
 
 import harness
 
-CTL = os.path.join(harness.BIN, "ddprunctl")
 SH = ["sh", "-c", harness.SHOW]
 FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 
 
 class TlsCase(harness.Case):
-    def ctl(self, *args, **more):
-        return self.finish(self.start(*args, program=CTL, **more))
-
     def certs(self, *hosts):
         """A directory as make-certs leaves it."""
         place = os.path.join(self.scratch(), "certs")
-        done = self.ctl("make-certs", place, *(hosts or ("127.0.0.1", "localhost")))
+        done = self.ddprunctl("make-certs", place, *(hosts or ("127.0.0.1", "localhost")))
         self.assertEqual(done.returncode, 0, done.text)
         return place
-
-    def ddprund(self, *args, **more):
-        daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args], text=True,
-                                  env=harness.environment(), stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
-        self.addCleanup(self._end, daemon)
-        return daemon, daemon.stderr.readline().split()[-1]
 
     @staticmethod
     def server(certs):
@@ -43,17 +32,6 @@ class TlsCase(harness.Case):
     @staticmethod
     def client(certs):
         return [f"--tls-cert={certs}/client.pem", f"--tls-key={certs}/client.key"]
-
-    def token(self):
-        path = self.write(self.scratch(), "token", "a token of many bytes\n")
-        os.chmod(path, 0o600)
-        return path
-
-    def refused(self, done, *parts):
-        self.assertEqual(done.returncode, 2, done.text)
-        self.assertEqual(len(done.stderr.splitlines()), 1, done.text)
-        for part in parts:
-            self.assertIn(part, done.stderr)
 
 
 class OneHost(TlsCase):
@@ -67,23 +45,23 @@ class OneHost(TlsCase):
                                    f"--tls-ca={certs}/ca.pem", *more, *SH)
                 self.assertEqual(done.returncode, 0, done.text)
                 self.assertIn("rank=0", done.stdout)
-            done = self.ctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem", *more)
+            done = self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem", *more)
             self.assertEqual(done.returncode, 0, done.text)
 
     def test_what_does_not_fit_is_one_line(self):
         certs, others = self.certs(), self.certs("another.example")
         _, endpoint = self.ddprund(*self.server(certs))
         at = [f"--rdzv-endpoint={endpoint}"]
-        self.refused(self.ddprun(*at, *SH), f"the rendezvous at {endpoint} wants TLS: give this ddprun --tls-ca")
-        self.refused(self.ctl("jobs", *at), "wants TLS: give --tls-ca")
-        self.refused(self.ddprun(*at, f"--tls-ca={others}/ca.pem", *SH),
+        self.check_one_line(self.ddprun(*at, *SH), f"the rendezvous at {endpoint} wants TLS: give this ddprun --tls-ca")
+        self.check_one_line(self.ddprunctl("jobs", *at), "wants TLS: give --tls-ca")
+        self.check_one_line(self.ddprun(*at, f"--tls-ca={others}/ca.pem", *SH),
                      "can't be trusted: its certificate is of an authority that --tls-ca does not have")
-        self.refused(self.ctl("jobs", *at, f"--tls-ca={others}/ca.pem"), "an authority that --tls-ca does not have")
+        self.check_one_line(self.ddprunctl("jobs", *at, f"--tls-ca={others}/ca.pem"), "an authority that --tls-ca does not have")
         _, elsewhere = self.ddprund(*self.server(others))
-        self.refused(self.ddprun(f"--rdzv-endpoint={elsewhere}", f"--tls-ca={others}/ca.pem", *SH),
+        self.check_one_line(self.ddprun(f"--rdzv-endpoint={elsewhere}", f"--tls-ca={others}/ca.pem", *SH),
                      "its certificate is not for 127.0.0.1")
         _, plain = self.ddprund()
-        self.refused(self.ddprun(f"--rdzv-endpoint={plain}", f"--tls-ca={certs}/ca.pem", *SH),
+        self.check_one_line(self.ddprun(f"--rdzv-endpoint={plain}", f"--tls-ca={certs}/ca.pem", *SH),
                      "speaks no TLS 1.3 there")
 
     def test_an_expired_certificate_is_one_line(self):
@@ -102,9 +80,9 @@ class OneHost(TlsCase):
         at = [f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem"]
         done = self.ddprun(*at, *self.client(certs), *SH)
         self.assertEqual(done.returncode, 0, done.text)
-        self.assertEqual(self.ctl("jobs", *at, *self.client(certs)).returncode, 0)
-        self.refused(self.ddprun(*at, *SH), "it wants a certificate of this side: --tls-cert and --tls-key")
-        self.refused(self.ddprun(*at, *self.client(others), *SH),
+        self.assertEqual(self.ddprunctl("jobs", *at, *self.client(certs)).returncode, 0)
+        self.check_one_line(self.ddprun(*at, *SH), "it wants a certificate of this side: --tls-cert and --tls-key")
+        self.check_one_line(self.ddprun(*at, *self.client(others), *SH),
                      "it does not know the authority of this side's certificate (--tls-cert)")
         daemon.terminate()
         said = self.finish(daemon).stderr
@@ -130,24 +108,22 @@ class OneHost(TlsCase):
                 ([f"--tls-ca={certs}/ca.pem"], "--tls-cert and --tls-key"),
                 ([*self.server(certs), "--tls-verify-client"], "needs --tls-ca")):
             with self.subTest(flags):
-                done = subprocess.run([harness.DDPRUND, "--listen=127.0.0.1:0", *flags], text=True, timeout=20,
-                                      capture_output=True, env=harness.environment())
-                self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
-                self.assertIn(why, done.stderr)
+                daemon = self.start("--listen=127.0.0.1:0", *flags, program=harness.DDPRUND)
+                self.check_one_line(self.finish(daemon, timeout=20), why)
         for flags, why in (([f"--tls-ca={certs}/server.key"], "--tls-ca="), (self.client(certs), "(--tls-ca)"),
                            ([f"--tls-ca={certs}/ca.pem", f"--tls-key={certs}/client.key"], "(--tls-cert)"),
                            ([f"--tls-ca={certs}/ca.pem"], "this node serves the rendezvous")):
             with self.subTest(flags):
-                self.refused(self.ddprun("--standalone", *flags, *SH), why)
+                self.check_one_line(self.ddprun("--standalone", *flags, *SH), why)
 
     def test_make_certs_overwrites_nothing_and_hides_keys(self):
         certs = self.certs()
         for name in ("ca", "server", "client"):
             self.assertEqual(stat.S_IMODE(os.stat(f"{certs}/{name}.key").st_mode), 0o600)
         before = open(f"{certs}/server.pem", encoding="ascii").read()
-        self.refused(self.ctl("make-certs", certs, "x"), "is there already, and nothing is overwritten")
+        self.check_one_line(self.ddprunctl("make-certs", certs, "x"), "is there already, and nothing is overwritten")
         self.assertEqual(open(f"{certs}/server.pem", encoding="ascii").read(), before)
-        self.refused(self.ctl("make-certs", f"{certs}/new", "a b"), '"a b" is no host name or address')
+        self.check_one_line(self.ddprunctl("make-certs", f"{certs}/new", "a b"), '"a b" is no host name or address')
         self.assertFalse(os.path.exists(f"{certs}/new"))
 
     def test_a_host_name_may_be_longer_than_a_common_name(self):
@@ -170,7 +146,7 @@ class OneHost(TlsCase):
             daemon, endpoint = self.ddprund(*self.server(certs), cwd=place, preexec_fn=with_core)
         except subprocess.SubprocessError:
             self.skipTest("the limit of core files is 0 here")
-        done = self.ctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem")
+        done = self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem")
         self.assertEqual(done.returncode, 0, done.text)
         daemon.send_signal(signal.SIGABRT)
         daemon.wait(20)
@@ -258,7 +234,7 @@ class OneHost(TlsCase):
         between.start()
         done = self.ddprun(f"--rdzv-endpoint=127.0.0.1:{listener.getsockname()[1]}", "--rdzv-conf=is_host=0",
                            f"--tls-ca={certs}/ca.pem", f"--token-file={token}", *SH)
-        self.refused(done, "its token is another one")
+        self.check_one_line(done, "its token is another one")
         daemon.terminate()
         said = self.finish(daemon).stderr
         self.assertNotIn("joined", said)
@@ -284,12 +260,16 @@ class TwoHosts(TlsCase, harness.HostsCase):
         at = ["--nnodes=2", "--rdzv-id=job", f"--tls-ca={certs}/ca.pem", *self.server(certs)]
         self.check_whole(self.on_hosts(self.hosts, lambda h: [
             *at, "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].name}:29400", *SH]), proxied=True)
-        served, refused = self.on_hosts(self.hosts, lambda h: [
-            *at, f"--rdzv-endpoint={self.hosts[0].address}:29401", "--rendezvous-timeout=10", *SH])
-        self.refused(refused, f"its certificate is not for {self.hosts[0].address}")
-        self.assertEqual(served.returncode, 2, served.text)  # its own connection is refused, too
-        self.assertIn(f"ddprun: the rendezvous at {self.hosts[0].address}:29401 can't be trusted: its certificate is "
-                      f"not for {self.hosts[0].address}", served.stderr)
+        by_address = [*at, f"--rdzv-endpoint={self.hosts[0].address}:29401", *SH]
+        why = f"its certificate is not for {self.hosts[0].address}"
+        served = self.start(*at, f"--rdzv-endpoint={self.hosts[0].name}:29401", *SH, host=self.hosts[0])
+        self.assertIn("waiting for nodes", served.stderr.readline())
+        self.check_one_line(self.finish(self.start(*by_address, host=self.hosts[1])), why)
+        served.terminate()
+        self.finish(served)
+        done = self.finish(self.start(*by_address, host=self.hosts[0]))  # its own connection is refused, too
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertIn(f"ddprun: the rendezvous at {self.hosts[0].address}:29401 can't be trusted: {why}", done.stderr)
 
     def test_embedded_at_an_address_of_one_link(self):
         shown = self.hosts[0].run(["ip", "-6", "-o", "address", "show", "dev", self.hosts[0].interface, "scope", "link"],

@@ -15,26 +15,10 @@ SH = ["sh", "-c", harness.SHOW]
 
 class TokenCase(harness.Case):
     def token(self, text=TOKEN, mode=0o600):
-        path = self.write(self.scratch(), "token", text + "\n")
-        os.chmod(path, mode)
-        return path
-
-    def ddprund(self, *args, **popen):
-        """A daemon on any free port; itself and its endpoint."""
-        daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args], text=True,
-                                  env=harness.environment(), stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, **popen)
-        self.addCleanup(self._end, daemon)
-        return daemon, daemon.stderr.readline().split()[-1]
-
-    def ddprunctl(self, *args, **more):
-        return self.finish(self.start(*args, program=os.path.join(harness.BIN, "ddprunctl"), **more))
+        return super().token(text, mode)
 
     def refused(self, done, *parts):
-        self.assertEqual(done.returncode, 2, done.text)
-        self.assertEqual(len(done.stderr.splitlines()), 1, done.text)
-        for part in parts:
-            self.assertIn(part, done.stderr)
+        self.check_one_line(done, *parts)
         self.assertNotIn(TOKEN, done.text)
 
 
@@ -52,10 +36,7 @@ class OneHost(TokenCase):
 
     def test_the_daemon_takes_the_variable(self):
         path = self.token()
-        daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0"], text=True, stderr=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, env={**harness.environment(), "DDPRUN_TOKEN_FILE": path})
-        self.addCleanup(self._end, daemon)
-        endpoint = daemon.stderr.readline().split()[-1]
+        _, endpoint = self.ddprund(DDPRUN_TOKEN_FILE=path)
         self.refused(self.ddprun(f"--rdzv-endpoint={endpoint}", *SH), "wants a token")
 
     def test_a_wrong_or_missing_token_is_one_line_on_both_sides(self):
@@ -77,11 +58,8 @@ class OneHost(TokenCase):
                           ("/nonexistent", "No such file"), ("/dev/zero", "no regular file")):
             with self.subTest(path):
                 self.refused(self.ddprun(f"--token-file={path}", *SH), "--token-file", why)
-                daemon = subprocess.run([harness.DDPRUND, f"--token-file={path}"], text=True, timeout=20,
-                                        capture_output=True, env=harness.environment())
-                self.assertEqual(daemon.returncode, 2)
-                self.assertEqual(len(daemon.stderr.splitlines()), 1, daemon.stderr)
-                self.assertIn(why, daemon.stderr)
+                daemon = self.start(f"--token-file={path}", program=harness.DDPRUND)
+                self.refused(self.finish(daemon, timeout=20), why)
 
     def test_ddprunctl_needs_it_too(self):
         path, other = self.token(), self.token("another token, as long as that")

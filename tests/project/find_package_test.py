@@ -46,6 +46,20 @@ class FindPackage(unittest.TestCase):
         run(["cmake", "--install", build, "--prefix", prefix, "--component", "sdk"])
         return prefix
 
+    def check_lines_of_the_page(self, prefix):
+        """As they are, and in a project that sets no policies."""
+        with open(os.path.join(SOURCE, "docs/sdk.md"), encoding="utf-8") as f:
+            lines = re.search(r"```cmake\n(.*?)```", f.read(), re.S)[1].splitlines(keepends=True)
+        self.assertTrue(lines[0].startswith("cmake_minimum_required") and lines[1].startswith("project"), lines)
+        for name, kept in (("page", lines), ("bare", lines[2:])):
+            source = os.path.join(self.directory, name)
+            os.mkdir(source)
+            shutil.copy(os.path.join(self.source, "loop.cc"), source)
+            with open(os.path.join(source, "CMakeLists.txt"), "w", encoding="utf-8") as f:
+                f.writelines(kept)
+            run(["cmake", "-S", source, "-B", os.path.join(source, "build"), "-G", "Ninja",
+                 f"-DCMAKE_PREFIX_PATH={prefix}"])
+
     def configure(self, prefix, *options, status=0):
         return run(["cmake", "-S", self.source, "-B", os.path.join(self.directory, "build"), "-G", "Ninja",
                     "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_PREFIX_PATH={prefix}", *options], status)
@@ -81,10 +95,21 @@ class FindPackage(unittest.TestCase):
         said = self.configure(prefix, "-DWITH_TORCH=ON", "-DDDPRUN_TORCH_ROOT=/nowhere", status=1)
         self.assertIn("no LibTorch in '/nowhere'", " ".join(said.split()))
         shutil.rmtree(os.path.join(self.directory, "build"))
+        self.check_lines_of_the_page(prefix)
         self.configure(prefix, "-DWITH_TORCH=ON")
         output = self.build_and_run("loop")
         for rank in (0, 1):
             self.assertRegex(output, rf"rank {rank}: loss \d\.\d\d")
+
+    def test_a_program_of_yours_that_is_gone(self):
+        if not os.path.exists(os.path.join(BUILD, "worker_sdk/torch/libddprun_torch.a")):
+            self.skipTest("built without LibTorch")
+        with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as f:
+            root = re.search(r"^DDPRUN_TORCH_ROOT:\w+=(.+)$", f.read(), re.M)
+        options = [f"-DDDPRUN_TORCH_ROOT={root[1]}"] if root else []
+        said = run(["cmake", "-S", SOURCE, "-B", os.path.join(self.directory, "gone"), "-G", "Ninja",
+                    "-DDDPRUN_BUILD_TESTS=OFF", "-DDDPRUN_BUILD_BENCH=OFF", "-DDDPRUN_PROGRAM=gone.cc", *options], 1)
+        self.assertRegex(" ".join(said.split()), r"DDPRUN_PROGRAM: \S*/gone.cc isn't there; without it: -DDDPRUN_PROGRAM=")
 
 
 if __name__ == "__main__":

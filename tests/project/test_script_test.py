@@ -21,7 +21,7 @@ class TestScriptTest(unittest.TestCase):
         self.scripts = os.path.join(directory.name, "scripts")
         os.mkdir(self.scripts)
         shutil.copy(os.path.join(SOURCE, "scripts/test.sh"), self.scripts)
-        for name in ("setup.sh", "check_arrows.py", "check_coroutines.py", "format.sh", "fuzz.sh"):
+        for name in ("setup.sh", "check_arrows.py", "check_coroutines.py", "check_test_names.py", "format.sh", "fuzz.sh"):
             path = os.path.join(self.scripts, name)
             with open(path, "w") as f:
                 f.write(f'#!/bin/sh\necho "{name} $*"\n')
@@ -39,6 +39,16 @@ class TestScriptTest(unittest.TestCase):
 
     def test_other_parts_need_all(self):
         self.assertEqual(self.set_up_for("--only=checks,fuzz"), "setup.sh full")
+
+    def test_a_flag_without_its_value_is_one_line_and_2(self):
+        for arguments, text in ((["--only"], "--only needs a part; there are: checks asan"), (["--skip"], "--skip needs a part"),
+                                (["--only="], "--only needs a part"), (["--jobs"], "--jobs needs a number from 1"),
+                                (["--jobs=x"], "--jobs needs a number from 1, not 'x'")):
+            with self.subTest(arguments):
+                done = subprocess.run([os.path.join(self.scripts, "test.sh"), *arguments], text=True, timeout=30,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                self.assertEqual((done.returncode, done.stdout.count("\n")), (2, 1), done.stdout)
+                self.assertIn(f"test: {text}", done.stdout)
 
     def test_the_last_lines_say_which_tests_failed(self):
         tools = os.path.join(self.scripts, "tools")

@@ -33,21 +33,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSideConnectTimeout{5'000};
 constexpr milliseconds kAgentTimeout{5'000};
 
-// A spare's worker that runs before its node has a place in a round (--prewarm) has DDPRUN_ROUND=0.
-void wait_for_place() {
-  const char* round = std::getenv(env::kRound);
-  const char* agent = std::getenv(env::kAgentSocket);
-  const char* local_rank = std::getenv(env::kTrueLocalRank);
-  if (!local_rank) local_rank = std::getenv(env::kLocalRank);
-  if (!round || std::string_view(round) != "0" || !agent || !local_rank) return;
-  AgentChannel channel(agent, 0, std::atoi(local_rank), Deadline::after(kAgentTimeout));
-  for (const std::string& variable : channel.wait_for_place()) {
-    const std::size_t equals = variable.find('=');
-    constexpr int kReplace = 1;
-    ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, kReplace);
-  }
-}
-
 std::unique_ptr<store::Store> connect_to_store(const Endpoint& master, milliseconds timeout) {
   store::TcpStoreOptions options;
   options.timeout = timeout;
@@ -62,6 +47,21 @@ NcclLibraries load_nccl_libraries() {
   nccl::device_identity(*libraries.cuda, 0);  // no GPU: spare the process a library of 200 MB
   libraries.nccl = nccl::load_nccl();
   return libraries;
+}
+
+// A spare's worker that runs before its node has a place in a round (--prewarm) has DDPRUN_ROUND=0.
+void Session::wait_for_place() {
+  const char* round = std::getenv(env::kRound);
+  const char* agent = std::getenv(env::kAgentSocket);
+  const char* local_rank = std::getenv(env::kTrueLocalRank);
+  if (!local_rank) local_rank = std::getenv(env::kLocalRank);
+  if (!round || std::string_view(round) != "0" || !agent || !local_rank) return;
+  AgentChannel channel(agent, 0, std::atoi(local_rank), Deadline::after(kAgentTimeout));
+  for (const std::string& variable : channel.wait_for_place()) {
+    const std::size_t equals = variable.find('=');
+    constexpr int kReplace = 1;
+    ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, kReplace);
+  }
 }
 
 std::unique_ptr<Session> Session::from_env(const SessionOptions& options) {

@@ -65,6 +65,12 @@ struct CommunicatorOptions {
 // One thread at a time.
 class Session {
  public:
+  // In a spare's worker under --prewarm: waits until the node has a place in a round, and puts that
+  // into the environment. Else it returns at once. from_env() does so, too; a program that looks at
+  // the environment before (WORLD_SIZE: is there a launcher?) calls it first. Throws
+  // Error(kUnavailable) or Error(kTimeout) where there is no agent that gives one.
+  static void wait_for_place();
+
   // Reads the environment and connects to the store. Sets NCCL_RAS_ADDR (one per job) where it is
   // not set: call it before the program's threads start. In a spare's worker under --prewarm it
   // waits until the node has a place in a round. Throws Error(kInvalidArgument) listing every

@@ -123,17 +123,21 @@ std::string to_json(const StepStatistics& statistics) {
 }
 
 std::string describe(const StepStatistics& statistics) {
-  char megabytes[32];
-  std::snprintf(megabytes, sizeof megabytes, "%.1f MB per step",
-                static_cast<double>(statistics.bytes_per_step) / 1e6);
+  std::string communication, traffic;
+  if (statistics.bytes_per_step > 0) {
+    char megabytes[32];
+    std::snprintf(megabytes, sizeof megabytes, "; %.1f MB per step",
+                  static_cast<double>(statistics.bytes_per_step) / 1e6);
+    traffic = megabytes;
+    communication = concat(", communication ", milliseconds_text(statistics.communication.median),
+                           " of which ", milliseconds_text(statistics.exposed.median),
+                           " exposed (overlap ", std::lround(statistics.overlap * 100), " %)");
+  }
   return concat("step ", milliseconds_text(statistics.step.median), " ms (p95 ",
                 milliseconds_text(statistics.step.p95), "): forward ",
                 milliseconds_text(statistics.forward.median), ", backward ",
-                milliseconds_text(statistics.backward.median), ", communication ",
-                milliseconds_text(statistics.communication.median), " of which ",
-                milliseconds_text(statistics.exposed.median), " exposed (overlap ",
-                std::lround(statistics.overlap * 100), " %), data ",
-                milliseconds_text(statistics.loader.median), "; ", megabytes);
+                milliseconds_text(statistics.backward.median), communication, ", data ",
+                milliseconds_text(statistics.loader.median), traffic);
 }
 
 }  // namespace ddprun

@@ -67,7 +67,7 @@ class StepRecorder {
 std::string to_json(const StepStatistics& statistics);
 
 // "step 12.3 ms (p95 15.0): forward 4.1, backward 6.0, communication 5.2 of which 0.4 exposed
-// (overlap 92 %), data 0.3; 4.8 MB per step".
+// (overlap 92 %), data 0.3; 4.8 MB per step". Without communication where no bytes were sent.
 std::string describe(const StepStatistics& statistics);
 
 }  // namespace ddprun

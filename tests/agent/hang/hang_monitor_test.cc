@@ -224,7 +224,7 @@ TEST_CASE("HangMonitor: a worker that keeps a GPU busy works", "[proc]") {
   }
 }
 
-TEST_CASE("HangMonitor: a stopped worker is stopped; it isn't continued by looking at it",
+TEST_CASE("HangMonitor: a stopped worker is stopped, it isn't continued by looking at it",
           "[proc]") {
   Watched node(Commands{{DDPRUN_STUCK_WORKER, "sleep"}});
   REQUIRE(node.all_ready());

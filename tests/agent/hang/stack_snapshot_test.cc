@@ -101,7 +101,7 @@ TEST_CASE("ddprun-stacks: while it reads a worker's files, for ever, the worker 
   io.run_for(20s);
 }
 
-TEST_CASE("take_snapshots: several at once; each is held for less than 50 ms", "[proc]") {
+TEST_CASE("take_snapshots: several at once, each is held for less than 50 ms", "[proc]") {
   const StuckWorker first, second;
   sigset_t child, before;
   sigemptyset(&child);

@@ -229,7 +229,7 @@ TEST_CASE("StallDetector: a look at its stack, which stops it for a moment, is n
   CHECK(said_at(8s) == 4);
 }
 
-TEST_CASE("StallDetector: a rank that uses a GPU or the network works; heartbeats are no work") {
+TEST_CASE("StallDetector: a rank that uses a GPU or the network works, heartbeats are no work") {
   Node node({}, 3);
   node.train(50ms, 100, {0, 1, 2});
   node.pass(6s, [&] {
@@ -343,7 +343,7 @@ TEST_CASE("StepHistory: a rank's own time is the part of its steps outside colle
   CHECK(node.view(1).own_step_time.value() > 74ms);
 }
 
-TEST_CASE("StepHistory: too few steps have no median; numbers that go back are steps, too") {
+TEST_CASE("StepHistory: too few steps have no median, numbers that go back are steps, too") {
   Node node;
   node.train(100ms, 20);
   CHECK_FALSE(node.view(0).step_time.has_value());

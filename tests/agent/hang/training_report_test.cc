@@ -60,7 +60,7 @@ TEST_CASE("TrainingReport: the least step, the mean loss, samples per second of 
   CHECK_FALSE(report.look({page(6, 5, 0.25, 1'100), page(6, 5, 0.75, 1'100)}, begin + 60s));
 }
 
-TEST_CASE("TrainingReport: a loss that is no number is none; a phase is news") {
+TEST_CASE("TrainingReport: a loss that is no number is none, a phase is news") {
   TrainingReport report;
   const Clock::time_point begin{100s};
   const double nan = std::numeric_limits<double>::quiet_NaN();

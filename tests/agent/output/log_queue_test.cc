@@ -105,7 +105,7 @@ TEST_CASE("log queue: what can't be written is counted, and told once") {
   CHECK(num_told == 1);
 }
 
-TEST_CASE("log queue: a call is waited for until its deadline; one that hangs refuses the next") {
+TEST_CASE("log queue: a call is waited for until its deadline, one that hangs refuses the next") {
   Fixture f;
   std::promise<void> answer;
   std::thread writer([&] { f.queue->run(); });

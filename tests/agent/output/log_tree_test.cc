@@ -29,7 +29,7 @@ TEST_CASE("log tree: torchrun's names, missing parents are made") {
   CHECK((fs::status(tree.run_directory()).permissions() & fs::perms::all) == fs::perms::owner_all);
 }
 
-TEST_CASE("log tree: an attempt that was there is emptied; two runs have two directories") {
+TEST_CASE("log tree: an attempt that was there is emptied, two runs have two directories") {
   const test::TempDirectory directory;
   LogTree tree(directory.path(), "j"), other(directory.path(), "j");
   const std::string attempt = tree.begin_attempt(0, 1);

@@ -29,7 +29,7 @@ struct Run : GroupFixture {
 
 }  // namespace
 
-TEST_CASE("preflight command: exit status 0 is no problem; its output is ours, on stderr",
+TEST_CASE("preflight command: exit status 0 is no problem, its output is ours, on stderr",
           "[proc]") {
   const Run run("echo to stdout $FRUIT; echo to stderr >&2");
   CHECK(run.problem == "");

@@ -138,7 +138,7 @@ class OwnTensors(unittest.TestCase):
         for rank in (0, 1):
             self.assertEqual(self.running_means(cut, 6, rank), steps[rank][5], "goes on bit for bit")
         output, _ = self.train("sent", "--epochs=7", *flags[1:], batch_size=2, code=2)
-        self.assertIn("it is of another model: ", output)
+        self.assertIn("--batch-norm is set there, not here", output)
 
     def test_no_broadcast_buffers_is_what_the_ranks_average_by(self):
         """What DistributedDataParallel is told, for it compares the ranks' options: rank 0 alone has the flag."""

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/train/progress.h"
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <string>
 
+#include "common/error.h"
 #include "examples/train/summary.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_directory.h"
 
 using namespace ddprun::train;
 
@@ -80,6 +87,28 @@ TEST_CASE("progress: redraws are rationed, but an epoch's last step is shown") {
     last.step = last.num_steps;
     CHECK(p.due(last));
   });
+}
+
+TEST_CASE("summary: a file that can't be written whole isn't there", "[proc]") {
+  const ddprun::test::TempDirectory temp;
+  const std::string path = temp.path("summary.json");
+  check_writable(path);
+  CHECK(std::filesystem::is_empty(temp.path()));
+  write_text_file(path, "{}");
+  check_writable(path);
+  CHECK(std::filesystem::file_size(path) == 2);
+
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const rlimit small{.rlim_cur = 100, .rlim_max = limit.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const ddprun::Error error =
+      ddprun::test::error_of([&] { write_text_file(path, std::string(1'000, 'x')); });
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  std::signal(SIGXFSZ, before);
+  CHECK(std::string(error.what()) == "can't write " + path + ": File too large");
+  CHECK(std::filesystem::is_empty(temp.path()));
 }
 
 TEST_CASE("summary: JSON has the last epoch's accuracy on top") {

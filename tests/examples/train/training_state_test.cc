@@ -27,13 +27,15 @@ TrainingState some_state() {
                .ignore_parameters = "fc1.bias,fc2.bias",
                .seed = std::numeric_limits<std::uint64_t>::max(),
                .num_images = 1500,
-               .image_checksum = 0xffffffff};
+               .image_checksum = 0xffffffff,
+               .batch_norm = 1};
   state.step = 60;
   state.epochs = {{1, 1.0 / 3, 2.0 / 3, 0.75, 1e-300, 5e+300}, {2, 1e300 * 10, -0.0, 1, 0, 1}};
   state.samples = 768;
   state.loss_sum = 123.456789012345678;
   state.seconds = 0.1;
   state.gradient_order = {"fc2.bias", "fc2.weight", "conv1.weight"};
+  state.num_threads = 4;
   return state;
 }
 
@@ -52,7 +54,13 @@ TEST_CASE("training state: what is missing or no number is named") {
       CHECK(from_metadata(metadata).gradient_order.empty());
       continue;
     }
-    CHECK(error_of([&] { from_metadata(metadata); }).what() == "it has no " + key);
+    if (key == "batch_norm" || key == "num_threads") {  // likewise
+      const TrainingState earlier = from_metadata(metadata);
+      CHECK((key == "batch_norm" ? earlier.run.batch_norm == -1 : earlier.num_threads == 0));
+      CHECK(first_difference(earlier.run, some_state().run).empty());
+    } else {
+      CHECK(error_of([&] { from_metadata(metadata); }).what() == "it has no " + key);
+    }
     if (key == "optimizer" || key == "uneven_inputs" || key == "ignore_parameters")
       continue;  // any text
     metadata[key] = "12\nx";
@@ -85,6 +93,9 @@ TEST_CASE("training state: the first thing that must not change and did is named
   CHECK(first_difference(there, here) == "the number of training images is 1500 there, 60000 here");
   here.seed = 2;
   CHECK(contains(first_difference(there, here), "--seed is 18446744073709551615 there, 2 here"));
+  here.batch_norm = 0;
+  CHECK(first_difference(there, here) == "--batch-norm is set there, not here");
+  CHECK(first_difference(here, there) != "");
   here.ignore_parameters = "";
   CHECK(first_difference(there, here) ==
         "--ignore-parameters is fc1.bias,fc2.bias there, none here");

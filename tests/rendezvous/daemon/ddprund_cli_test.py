@@ -16,34 +16,25 @@ import harness  # noqa: E402
 
 
 class CommandLine(harness.Case):
-    def ddprund(self, *args):
-        return subprocess.run([harness.DDPRUND, *args], env=harness.environment(), text=True,
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+    def ended(self, *args):
+        """One that is not to serve."""
+        return self.finish(self.start(*args, program=harness.DDPRUND), timeout=20)
 
     def refused(self, *args):
-        done = self.ddprund(*args)
-        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
-        lines = done.stderr.splitlines()
-        self.assertEqual(len(lines), 1, done.stderr)
-        self.assertTrue(lines[0].startswith("ddprund: "), done.stderr)
-        return lines[0]
-
-    def serve(self, *args, **popen):
-        """A daemon on any free port, and its first line."""
-        daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args],
-                                  env=harness.environment(), text=True, stdin=subprocess.DEVNULL,
-                                  **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen})
-        self.addCleanup(self._end, daemon)
-        return daemon, daemon.stderr.readline()
+        done = self.ended(*args)
+        self.check_one_line(done)
+        self.assertEqual(done.stdout, "", done.text)
+        self.assertTrue(done.stderr.startswith("ddprund: "), done.stderr)
+        return done.stderr.rstrip("\n")
 
     def test_help(self):
-        done = self.ddprund("--help")
+        done = self.ended("--help")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("--listen", done.stdout)
         self.assertIn("127.0.0.1:29400", done.stdout)
 
     def test_version(self):
-        done = self.ddprund("--version")
+        done = self.ended("--version")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertRegex(done.stdout, r"^ddprund \d+\.\d+\.\d+")
 
@@ -62,14 +53,14 @@ class CommandLine(harness.Case):
         port = harness.free_port()
         self.assertIn(f'"{port}" is no host; for a port on all interfaces give :{port}',
                       self.refused("--listen", str(port)))
-        daemon, line = self.serve(f"--listen=:{port}")  # the last one counts
-        self.assertRegex(line, rf"listening on (\[::\]|0\.0\.0\.0):{port}$")
+        daemon, endpoint = self.ddprund(f"--listen=:{port}")  # the last one counts
+        self.assertRegex(endpoint, rf"^(\[::\]|0\.0\.0\.0):{port}$")
         socket.create_connection(("127.0.0.2", port), 10).close()
         daemon.terminate()
         self.assertEqual(self.finish(daemon, timeout=10).returncode, 0)
 
     def test_a_hangup_and_a_schedulers_warning_do_not_end_it(self):
-        daemon, _ = self.serve()
+        daemon, _ = self.ddprund()
         for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
             daemon.send_signal(number)
             self.assertIn(f"got {number.name}: serving on", daemon.stderr.readline())
@@ -79,8 +70,8 @@ class CommandLine(harness.Case):
         self.assertIn("stopping: SIGQUIT", done.stderr)
 
     def test_it_names_the_jobs_that_its_end_leaves_alone(self):
-        daemon, line = self.serve()
-        job = self.start(f"--rdzv-endpoint={line.split()[-1]}", "--rdzv-id=left", "--rendezvous-lost-timeout=1",
+        daemon, endpoint = self.ddprund()
+        job = self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-id=left", "--rendezvous-lost-timeout=1",
                          "--shutdown-timeout=1", "sh", "-c", "echo ready; exec sleep 600")
         self.assertEqual(job.stdout.readline(), "ready\n")
         daemon.terminate()
@@ -102,16 +93,16 @@ class CommandLine(harness.Case):
 
     def test_sigterm_and_sigint_end_it_cleanly(self):
         for number in (signal.SIGTERM, signal.SIGINT):
-            daemon, line = self.serve()
-            self.assertRegex(line, r"listening on 127\.0\.0\.1:[1-9]\d*")
+            daemon, endpoint = self.ddprund()
+            self.assertRegex(endpoint, r"^127\.0\.0\.1:[1-9]\d*$")
             daemon.send_signal(number)
             done = self.finish(daemon, timeout=10)
             self.assertEqual((done.returncode, done.stdout), (0, ""), done.text)
             self.assertIn("stopping", done.stderr)
 
     def test_a_log_that_nobody_reads_does_not_end_it(self):
-        daemon, line = self.serve("--verbose")
-        port = int(line.rsplit(":", 1)[1])
+        daemon, endpoint = self.ddprund("--verbose")
+        port = int(endpoint.rsplit(":", 1)[1])
         daemon.stderr.close()
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", port), 10) as hostile:
@@ -125,8 +116,8 @@ class CommandLine(harness.Case):
         self.assertEqual(daemon.wait(10), 0)
 
     def test_a_log_whose_reader_is_stuck_does_not_stop_it(self):
-        daemon, line = self.serve()
-        port = int(line.rsplit(":", 1)[1])
+        daemon, endpoint = self.ddprund()
+        port = int(endpoint.rsplit(":", 1)[1])
         size = fcntl.fcntl(daemon.stderr, fcntl.F_SETPIPE_SZ, 4096)
         for _ in range(2 * size // 60):  # each one is good for a line of more than 60 bytes
             with socket.create_connection(("127.0.0.1", port), 10) as hostile:
@@ -146,8 +137,8 @@ class CommandLine(harness.Case):
         self.assertIn("stopping", done.stderr)
 
     def test_a_flood_of_bad_peers_does_not_fill_the_log(self):
-        daemon, line = self.serve()
-        address = ("127.0.0.1", int(line.rsplit(":", 1)[1]))
+        daemon, endpoint = self.ddprund()
+        address = ("127.0.0.1", int(endpoint.rsplit(":", 1)[1]))
         lines = []
         reader = threading.Thread(target=lambda: lines.extend(daemon.stderr))
         reader.start()
@@ -168,9 +159,9 @@ class CommandLine(harness.Case):
         self.assertIn("stopping", lines[-1])
 
     def test_a_peer_cannot_forge_lines_of_the_log(self):
-        daemon, line = self.serve()
+        daemon, endpoint = self.ddprund()
         key = b"/a\nforged\x1b[2J"
-        with socket.create_connection(("127.0.0.1", int(line.rsplit(":", 1)[1])), 10) as hostile:
+        with socket.create_connection(("127.0.0.1", int(endpoint.rsplit(":", 1)[1])), 10) as hostile:
             def string(text):
                 return len(text).to_bytes(8, "little") + text
             hostile.sendall(b"\0" + (0x3C85F7CE).to_bytes(4, "little") + b"\1" + string(key) +
@@ -181,8 +172,8 @@ class CommandLine(harness.Case):
     def test_out_of_descriptors_it_serves_on(self):
         def few():
             resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
-        daemon, line = self.serve(preexec_fn=few)
-        address = ("127.0.0.1", int(line.rsplit(":", 1)[1]))
+        daemon, endpoint = self.ddprund(preexec_fn=few)
+        address = ("127.0.0.1", int(endpoint.rsplit(":", 1)[1]))
         silent = [socket.create_connection(address, 10) for _ in range(60)]  # the oldest ones make way
         for _ in iter(lambda: "nearly all descriptors are in use" in daemon.stderr.readline(), True):
             pass

@@ -347,9 +347,7 @@ class Journal(harness.Case):
         self.assertFalse(keeping["kept"])
         self.assertIn("has not answered", keeping["trouble"])
         self.assertIn("not kept now, jobs go on in memory",
-                      subprocess.run([os.path.join(harness.BIN, "ddprunctl"), "jobs",
-                                      f"--rdzv-endpoint=127.0.0.1:{self.port}"], text=True, timeout=20,
-                                     capture_output=True, env=harness.environment()).stdout)
+                      self.ddprunctl("jobs", f"--rdzv-endpoint=127.0.0.1:{self.port}").stdout)
         self.go(1)
         pids = self.wait_for_round(2)
         self.assertEqual(ptrace(detach, thread, None, None), 0)
@@ -448,14 +446,10 @@ class Journal(harness.Case):
                             (["--state-dir", ""], "no directory given"), (["--token-file", ""], "no file given"),
                             (["--state-dir=/proc/none"], "can't write to /proc/none")):
             with self.subTest(flags):
-                done = subprocess.run([harness.DDPRUND, "--listen=127.0.0.1:0", *flags], text=True,
-                                      env=harness.environment(), capture_output=True, timeout=20)
-                self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertIn(what, done.stderr.splitlines()[-1])
-        done = subprocess.run([harness.DDPRUND, "--durability=disk"], text=True,
-                              env=harness.environment(), capture_output=True, timeout=20)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--durability says how --state-dir is written", done.stderr)
+                done = self.finish(self.start("--listen=127.0.0.1:0", *flags, program=harness.DDPRUND), timeout=20)
+                self.check_one_line(done, what)
+        done = self.finish(self.start("--durability=disk", program=harness.DDPRUND), timeout=20)
+        self.check_one_line(done, "--durability says how --state-dir is written")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 // Who makes way for whom before anybody has said who they are.
 #include "rendezvous/daemon/newcomers.h"
 
-#include <fcntl.h>
-
 #include <boost/asio/io_context.hpp>
 #include <list>
 #include <string>
@@ -104,12 +102,11 @@ TEST_CASE("Newcomers: a place is given up with the connection, and counts no mor
 }
 
 TEST_CASE("Newcomers: where descriptors are scarce one comes for another, or not at all") {
-  const auto any = [] { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); };
   Newcomers::Options scarce = options(100);
-  UniqueFd first = any();
+  UniqueFd first = any_connection();
   scarce.max_descriptor = first.get() + 1;
   Crowd crowd(scarce);
-  UniqueFd second = any();
+  UniqueFd second = any_connection();
   CHECK_FALSE(crowd.all->admit(address("10.0.0.1"), second).has_value());
   auto a = crowd.all->admit(address("10.0.0.1"), first);
   REQUIRE(a.has_value());
@@ -120,7 +117,7 @@ TEST_CASE("Newcomers: where descriptors are scarce one comes for another, or not
   CHECK(second.get() == freed);  // or the next one would find none
 }
 
-TEST_CASE("Newcomers: who takes too long is ended, whoever has it by then; the others stay") {
+TEST_CASE("Newcomers: who takes too long is ended, whoever has it by then, the others stay") {
   Newcomers::Options brief = options(100);
   brief.time_limit = 30ms;
   Crowd crowd(brief);
@@ -138,17 +135,17 @@ TEST_CASE("Newcomers: who takes too long is ended, whoever has it by then; the o
   CHECK(crowd.ended == Names{"slow", "later"});
 }
 
-TEST_CASE("Newcomers: who is kept makes way for nobody; where all are, nobody comes") {
+TEST_CASE("Newcomers: who is pinned makes way for nobody, where all are, nobody comes") {
   Crowd crowd(options(2));
-  crowd.come("kept", "10.0.0.1");
-  crowd.present.back().keep();
+  crowd.come("pinned", "10.0.0.1");
+  crowd.present.back().pin();
   crowd.come("a", "10.0.0.1");
   crowd.come("b", "10.0.0.1");
   CHECK(crowd.ended == Names{"a"});
-  crowd.present.back().keep();
+  crowd.present.back().pin();
   CHECK_FALSE(crowd.come("c", "10.0.0.2"));
   crowd.all->end(crowd.present.front().number(), "its time is over");
-  CHECK(crowd.ended == Names{"a", "kept"});
+  CHECK(crowd.ended == Names{"a", "pinned"});
   CHECK(crowd.come("d", "10.0.0.2"));
 }
 

@@ -11,11 +11,14 @@
 #include <set>
 
 #include "common/log.h"
+#include "tests/rendezvous/journal/rows.h"
+#include "tests/rendezvous/store/all_requests.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
 using namespace ddprun::rendezvous;
 using namespace ddprun::store;
+using namespace ddprun::store::testing;
 
 namespace {
 
@@ -56,8 +59,8 @@ class Node {
     heard_ = false;
   }
   void ask(std::uint32_t connection, const Request& request) {
-    std::string bytes, head;
-    encode_request(request, &bytes);
+    const std::string bytes = encoded(request);
+    std::string head;
     append_item_head({connection, ItemKind::kData, bytes.size()}, &head);
     out_.write(head + bytes);
   }
@@ -72,12 +75,22 @@ class Node {
   bool heard_ = false;
 };
 
-Request add_one(std::string_view key) {
-  Request request;
-  request.opcode = Opcode::kAdd;
-  request.key = key;
-  request.number = 1;
-  return request;
+Request add_one(std::string_view key) { return request_of_number(Opcode::kAdd, key, 1); }
+
+ProxiedStores::Seat seat_in(std::uint64_t job, std::uint64_t node, std::uint64_t round = kRound) {
+  return [=] { return membership::Seat{job, node, round, membership::StoreMode::kProxy}; };
+}
+
+ProxiedStores::Seat seat_of(std::uint64_t node, std::uint64_t round = kRound) {
+  return seat_in(kJob, node, round);
+}
+
+std::optional<membership::Seat> no_seat() { return std::nullopt; }
+
+// The journal has what changed; what follows from it is said.
+void keep(ProxiedStores& stores, journal::Rows& rows) {
+  journal::testing::apply_batch(stores.take_changes(), rows);
+  stores.release(stores.take_marks());
 }
 
 class World {
@@ -109,11 +122,7 @@ class World {
     }
     settle();
     for (auto& node : nodes_) {  // the barrier's last arrivals
-      Request barrier;
-      barrier.opcode = Opcode::kBarrier;
-      barrier.key = "/barrier";
-      barrier.number = kNodes;
-      node.ask(kBarrierClient, barrier);
+      node.ask(kBarrierClient, request_of_number(Opcode::kBarrier, "/barrier", kNodes));
       if (random_() % 2) crash();
     }
     settle();
@@ -176,12 +185,8 @@ class World {
   void say(std::size_t node) {
     const auto connection = static_cast<std::uint32_t>(1 + random_() % 3);
     if (random_() % 3 == 0) {
-      Request set;
-      set.opcode = Opcode::kSet;
       const std::string key = concat("/value", random_() % 5), value(60'000, 'x');
-      set.key = key;
-      set.value = value;
-      nodes_[node].ask(connection, set);
+      nodes_[node].ask(connection, request_of(Opcode::kSet, key, value));
       return;
     }
     ++num_adds_;
@@ -189,8 +194,7 @@ class World {
   }
 
   void exchange(std::size_t node) {
-    const membership::Seat seat{kJob, node, kRound, membership::StoreMode::kProxy};
-    stores_->received(connections_[node], seat, nodes_[node].next_frame(), kNow);
+    stores_->received(connections_[node], seat_of(node), nodes_[node].next_frame(), kNow);
     while (stores_->next_turn()) stores_->go_on(kNow);
     auto changes = stores_->take_changes();
     for (const auto& change : changes)
@@ -207,13 +211,7 @@ class World {
     if (uncommitted_.empty()) return;
     const auto [batch, marks] = std::move(uncommitted_.front());
     uncommitted_.pop_front();
-    for (const auto& change : batch) {
-      if (change.content) {
-        rows_[change.key] = *change.content;
-      } else {
-        rows_.erase(change.key);
-      }
-    }
+    journal::testing::apply_batch(batch, rows_);
     stores_->release(marks);
   }
 
@@ -257,23 +255,15 @@ TEST_CASE("ProxiedStores: ends of connections and of the process lose and repeat
   CHECK(num_snapshots > 60);
 }
 
-TEST_CASE("ProxiedStores: rows of a job that is over are erased; missing ones are named") {
+TEST_CASE("ProxiedStores: rows of a job that is over are erased, missing ones are named") {
   std::vector<std::string> said;
   ProxiedStores stores(options([&](auto, std::string message) { said.push_back(message); }));
   Node node;
-  const membership::Seat seat{kJob, 0, kRound, membership::StoreMode::kProxy};
   journal::Rows rows;
-  const auto keep = [&] {
-    for (const auto& change : stores.take_changes()) {
-      if (change.content) rows[change.key] = *change.content;
-      if (!change.content) rows.erase(change.key);
-    }
-    stores.release(stores.take_marks());
-  };
   for (int i = 0; i < 3; ++i) {
-    stores.received(1, seat, node.next_frame(), kNow);
+    stores.received(1, seat_of(0), node.next_frame(), kNow);
     CHECK(said.empty());  // not before it is kept
-    keep();
+    keep(stores, rows);
     REQUIRE(said.size() == 1);
     node.hear(said.back());
     said.clear();
@@ -294,11 +284,11 @@ TEST_CASE("ProxiedStores: rows of a job that is over are erased; missing ones ar
 
   // Workers may still be stopping: their store is there, and no row of it any more.
   stores.keep_only([](std::uint64_t) { return false; });
-  keep();
+  keep(stores, rows);
   CHECK(rows.empty());
   node.ask(1, add_one("/k"));
-  stores.received(1, std::nullopt, node.next_frame(), kNow);
-  keep();
+  stores.received(1, no_seat, node.next_frame(), kNow);
+  keep(stores, rows);
   CHECK(rows.empty());
   REQUIRE(said.size() == 1);
   node.hear(said.back());
@@ -309,23 +299,15 @@ TEST_CASE("ProxiedStores: the next round ends the one before it, its rows and it
   std::vector<std::string> said;
   ProxiedStores stores(options([&](auto, std::string message) { said.push_back(message); }));
   journal::Rows rows;
-  const auto keep = [&] {
-    for (const auto& change : stores.take_changes()) {
-      if (change.content) rows[change.key] = *change.content;
-      if (!change.content) rows.erase(change.key);
-    }
-    stores.release(stores.take_marks());
-  };
   std::array<Node, 2> nodes;
   for (std::uint64_t i = 0; i < 2; ++i) {
     nodes[i].ask(1, add_one("/k"));
-    const membership::Seat seat{kJob, i, kRound, membership::StoreMode::kProxy};
-    stores.received(i, seat, nodes[i].next_frame(), kNow);
-    keep();
+    stores.received(i, seat_of(i), nodes[i].next_frame(), kNow);
+    keep(stores, rows);
     nodes[i].hear(said.back());
     nodes[i].ask(1, add_one("/k"));
-    stores.received(i, seat, nodes[i].next_frame(), kNow);
-    keep();
+    stores.received(i, seat_of(i), nodes[i].next_frame(), kNow);
+    keep(stores, rows);
   }
   CHECK(rows.size() == 2);
   CHECK(stores.usage().stores == 1);
@@ -335,15 +317,14 @@ TEST_CASE("ProxiedStores: the next round ends the one before it, its rows and it
   std::string frame = next.next_frame();
   const std::uint64_t round = kRound + 1;
   std::memcpy(frame.data() + 4, &round, sizeof round);
-  stores.received(0, membership::Seat{kJob, 0, round, membership::StoreMode::kProxy}, frame, kNow);
-  keep();
+  stores.received(0, seat_of(0, round), frame, kNow);
+  keep(stores, rows);
   CHECK(rows.empty());
   CHECK(stores.usage().keys == 0);
   // A node that is still in the round before.
   nodes[1].ask(1, add_one("/k"));
-  stores.received(1, membership::Seat{kJob, 1, round, membership::StoreMode::kProxy},
-                  nodes[1].next_frame(), kNow);
-  keep();
+  stores.received(1, seat_of(1, round), nodes[1].next_frame(), kNow);
+  keep(stores, rows);
   CHECK(rows.empty());
 }
 
@@ -352,14 +333,13 @@ TEST_CASE("ProxiedStores: who asks for too much a second waits, and all is answe
   auto slow = options([&](auto, std::string message) { said.push_back(message); });
   slow.of_job.requests = 100;
   ProxiedStores stores(slow);
-  const membership::Seat seat{kJob, 0, kRound, membership::StoreMode::kProxy};
   Node node;
-  stores.received(1, seat, node.next_frame(), kNow);
+  stores.received(1, seat_of(0), node.next_frame(), kNow);
   stores.release(stores.take_marks());
   node.hear(said.back());
   for (int i = 0; i < 250; ++i) node.ask(1, add_one("/k"));
   Clock::time_point now = kNow;
-  stores.received(1, seat, node.next_frame(), now);
+  stores.received(1, seat_of(0), node.next_frame(), now);
   const auto hear_all = [&] {
     said.clear();
     stores.release(stores.take_marks());
@@ -386,9 +366,7 @@ TEST_CASE("ProxiedStores: where requests a second are limited each node and job 
   slow.in_all.requests = 200;
   ProxiedStores stores(slow);
   std::array<Node, 3> nodes;
-  const auto seat = [](std::uint64_t i) {
-    return membership::Seat{kJob + i / 2, i % 2, kRound, membership::StoreMode::kProxy};
-  };
+  const auto seat = [](std::uint64_t i) { return seat_in(kJob + i / 2, i % 2); };
   const auto hear = [&] {
     stores.release(stores.take_marks());
     for (std::uint64_t i = 0; i < 3; ++i) {
@@ -421,14 +399,12 @@ TEST_CASE("ProxiedStores: what one job's stores have, and all jobs', is limited,
   small.of_job.keys = 3;
   small.in_all.connections = 2;
   auto stores = std::make_unique<ProxiedStores>(small);
-  const membership::Seat seat{kJob, 0, kRound, membership::StoreMode::kProxy};
   Node node;
   const auto exchange = [&] {
     said.clear();
-    stores->received(1, seat, node.next_frame(), kNow);
+    stores->received(1, seat_of(0), node.next_frame(), kNow);
     while (stores->next_turn()) stores->go_on(kNow);
-    for (const auto& change : stores->take_changes()) rows[change.key] = *change.content;
-    stores->release(stores->take_marks());
+    keep(*stores, rows);
     for (const std::string& message : said) node.hear(message);
   };
   exchange();
@@ -469,10 +445,9 @@ TEST_CASE("ProxiedStores: what one job's stores have, and all jobs', is limited,
 TEST_CASE("ProxiedStores: a node that has replies which the journal lost is told so") {
   std::vector<std::string> said, troubles;
   ProxiedStores before(options([&](auto, std::string message) { said.push_back(message); }));
-  const membership::Seat seat{kJob, 0, kRound, membership::StoreMode::kProxy};
   Node node;
   for (int i = 0; i < 2; ++i) {
-    before.received(1, seat, node.next_frame(), kNow);
+    before.received(1, seat_of(0), node.next_frame(), kNow);
     before.release(before.take_marks());
     node.hear(said.back());
     if (i == 0) node.ask(1, add_one("/k"));
@@ -480,7 +455,7 @@ TEST_CASE("ProxiedStores: a node that has replies which the journal lost is told
   auto named = options([&](auto, std::string message) { said.push_back(message); });
   named.trouble = [&](auto, std::string why) { troubles.push_back(why); };
   ProxiedStores after(named);  // nothing of it was kept
-  after.received(1, seat, node.next_frame(), kNow);
+  after.received(1, seat_of(0), node.next_frame(), kNow);
   REQUIRE(troubles.size() == 1);
   CHECK(troubles[0] == "a store proxy has replies that are not known here");
 }

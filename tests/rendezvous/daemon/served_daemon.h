@@ -47,6 +47,7 @@ class ServedDaemon {
     set_log_level(LogLevel::kError);
   }
   boost::asio::io_context& io() { return io_; }
+  Daemon& daemon() { return *daemon_; }  // on its io thread
 
   // Sends `text`, returns all that comes until the daemon closes.
   std::string exchange(const std::string& text) {

@@ -38,7 +38,7 @@ class TestAgent {
         timer_(io),
         machine_(options),
         link_(std::make_unique<membership::AgentLink>(
-            io, options.endpoint, [this](const membership::AgentEvent& event) { feed(event); },
+            io, options.endpoints, [this](const membership::AgentEvent& event) { feed(event); },
             nullptr, std::move(security))) {
     feed(membership::agent_event::Start{});
   }
@@ -46,7 +46,7 @@ class TestAgent {
   static membership::AgentOptions options(std::uint16_t port, const membership::Join& join) {
     membership::AgentOptions options;
     options.join = join;
-    options.endpoint = Endpoint{.host = "127.0.0.1", .port = port};
+    options.endpoints = {Endpoint{.host = "127.0.0.1", .port = port}};
     options.connect_timeout = std::chrono::milliseconds(5000);
     return options;
   }

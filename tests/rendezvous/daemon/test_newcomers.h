@@ -2,12 +2,15 @@
 // Who comes from where, without a network.
 #pragma once
 
+#include <fcntl.h>
+
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <cstring>
 #include <string>
 
 #include "common/socket.h"
+#include "common/unique_fd.h"
 #include "rendezvous/daemon/newcomers.h"
 
 namespace ddprun::rendezvous::testing {
@@ -19,6 +22,9 @@ inline SocketAddress address(const std::string& text) {
   std::memcpy(&made.storage, endpoint.data(), endpoint.size());
   return made;
 }
+
+// A descriptor, the lowest that is free.
+inline UniqueFd any_connection() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 inline Newcomer admit(Newcomers& all, const std::string& from) {
   UniqueFd none;

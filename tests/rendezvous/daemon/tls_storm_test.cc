@@ -5,48 +5,22 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/security/certificates.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
+#include "tests/rendezvous/daemon/test_certificates.h"
 #include "tests/support/catch.h"
 #include "tests/support/secret_file.h"
-#include "tests/support/temp_directory.h"
 
 namespace ddprun::rendezvous::testing {
 namespace {
 
 using ddprun::test::secret_of;
-using ddprun::test::write_secret_file;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kNumAgents = 60;
 #else
 constexpr int kNumAgents = 400;
 #endif
-
-struct Certificates {
-  Certificates() {
-    const auto authority = security::make_authority("a lab", security::Days(1));
-    const auto server = security::issue(authority, "server", {"127.0.0.1"}, security::Days(1));
-    write_secret_file(files.ca = directory.path("ca"), authority.cert);
-    write_secret_file(files.cert = directory.path("cert"), server.cert);
-    write_secret_file(files.key = directory.path("key"), server.key);
-  }
-  security::TlsContext server() const {
-    security::TlsFiles own;
-    own.cert = files.cert;
-    own.key = files.key;
-    return security::make_server_context(own);
-  }
-  security::TlsContext client() const {
-    security::TlsFiles trusted;
-    trusted.ca = files.ca;
-    return security::make_client_context(trusted);
-  }
-
-  test::TempDirectory directory;
-  security::TlsFiles files;
-};
 
 TEST_CASE(
     "Daemon over TLS: hundreds of agents of one address join at once, and come back at once") {

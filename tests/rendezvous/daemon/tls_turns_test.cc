@@ -2,8 +2,6 @@
 // Handshakes that wait for their turn.
 #include "rendezvous/daemon/tls_turns.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <string>
@@ -18,8 +16,6 @@ namespace ddprun::rendezvous::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-UniqueFd any_connection() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 struct Turns {
   explicit Turns(std::size_t max_under_way, std::chrono::milliseconds turn = 10s,

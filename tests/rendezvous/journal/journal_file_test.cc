@@ -56,6 +56,42 @@ TEST_CASE("JournalFile: what was committed is there again, whatever the durabili
   CHECK(content.clock_shift == Clock::duration::zero());
 }
 
+TEST_CASE("JournalFile: its rows are read in pages, and one by one, while it is written") {
+  TempDirectory directory;
+  JournalFile file(directory.path("state"), Durability::kProcess);
+  file.load();
+  file.commit({{"a", "1"}, {"b", std::string(100, 'b')}, {"c", "3"}, {"d", "4"}});
+  CHECK(file.read_after("", 1) == Rows{{"a", "1"}});
+  CHECK(file.read_after("a", 50).size() == 1);
+  file.commit({{"c", std::nullopt}});
+  CHECK(file.read_after("b", 1000) == Rows{{"d", "4"}});
+  CHECK(file.read_after("d", 1000).empty());
+  CHECK(file.read("a") == "1");
+  CHECK_FALSE(file.read("c"));
+  CHECK(file.content().rows.size() == 3);
+}
+
+TEST_CASE("JournalFile: it is made another one as a whole, or stays what it was") {
+  TempDirectory directory;
+  {
+    JournalFile file(directory.path("state"), Durability::kProcess);
+    file.load();
+    file.commit({{"a", "1"}, {"b", "2"}});
+    file.begin_anew();
+    file.add({{"c", "3"}});
+    file.abandon();
+    CHECK(file.content().rows == Rows{{"a", "1"}, {"b", "2"}});
+    file.begin_anew();
+    file.add({{"b", "3"}, {"c", "3"}});
+    file.add({{"c", std::nullopt}, {"d", "4"}});
+    file.finish({});
+    CHECK(file.content().rows == Rows{{"b", "3"}, {"d", "4"}});
+    file.begin_anew();
+    file.add({{"e", "5"}});  // the end of the process
+  }
+  CHECK(kept_in(directory.path("state")) == Rows{{"b", "3"}, {"d", "4"}});
+}
+
 TEST_CASE("JournalFile: its files are for their owner alone") {
   TempDirectory directory;
   JournalFile file(directory.path("state"), Durability::kProcess);

@@ -6,46 +6,21 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <stdexcept>
 
 #include "common/log.h"
 #include "rendezvous/journal/journal_file.h"
+#include "tests/rendezvous/journal/posts.h"
+#include "tests/rendezvous/journal/rows.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 
 namespace ddprun::journal {
 namespace {
 
+using test::Posts;
 using test::TempDirectory;
-
-// The io thread of a test: what is posted to it runs where the test waits.
-class Posts {
- public:
-  std::function<void(std::function<void()>)> post() {
-    return [this](std::function<void()> call) {
-      const std::lock_guard lock(mutex_);
-      calls_.push_back(std::move(call));
-      wakes_.notify_one();
-    };
-  }
-  void run_until(const std::function<bool()>& done) {
-    while (!done()) {
-      std::unique_lock lock(mutex_);
-      REQUIRE(wakes_.wait_for(lock, std::chrono::seconds(30), [&] { return !calls_.empty(); }));
-      const auto call = std::move(calls_.front());
-      calls_.pop_front();
-      lock.unlock();
-      call();
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable wakes_;
-  std::deque<std::function<void()>> calls_;
-};
 
 // As a disk that is full: no file of this process grows any more.
 class FullDisk {
@@ -149,10 +124,7 @@ class TestDisk : public BatchWriter {
     state_->wakes.notify_all();
     state_->wakes.wait(lock, [&] { return !state_->hangs; });
     if (state_->fails) throw std::runtime_error("the disk is full");
-    for (const RowChange& row : batch) {
-      state_->rows.erase(row.key);
-      if (row.content) state_->rows[row.key] = *row.content;
-    }
+    testing::apply_batch(batch, state_->rows);
   }
   std::string name() const override { return "disk"; }
 

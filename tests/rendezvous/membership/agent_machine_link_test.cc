@@ -180,6 +180,15 @@ TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers re
     node.welcome();
     CHECK(until() == node.now + 5s + kFenceGrace);
   }
+  SECTION("of several rendezvous another one may lead soon: theirs is how long they run on alone") {
+    Node several;
+    several.options.endpoints.push_back({"b", 29400});
+    several.machine = std::make_unique<AgentMachine>(several.options);
+    several.run();
+    several(agent_event::LinkDown{false, "reset"});
+    CHECK(several.last<agent_action::Lease>()->until ==
+          several.now + several.options.rendezvous_lost_timeout + 30s);
+  }
   SECTION("workers that are being stopped keep theirs: the grace may be longer") {
     node.hear(StopRound{1, "why"});
     node(agent_event::LinkAnswered{node.now});
@@ -265,9 +274,38 @@ TEST_CASE("AgentMachine: the loss of the node that serves the rendezvous is a no
   node(agent_event::LinkFailed{"connection refused"});
   REQUIRE(node.last<agent_action::Exit>() != nullptr);
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
-  CHECK(node.last<agent_action::Exit>()->verdict.reason ==
-        "lost the node that serves the rendezvous, without which the job can't go on: connection "
-        "refused");
+  CHECK(
+      node.last<agent_action::Exit>()->verdict.reason ==
+      "lost the node that serves the rendezvous, without which the job can't go on: it was in that "
+      "node's ddprun and is gone with it, and no standby was named (several ddprund outlive each "
+      "other: --rdzv-endpoint=a,b, docs/ha.md); connection refused");
+}
+
+TEST_CASE("AgentMachine: one that takes the connection and says no more: others are tried") {
+  for (const bool has_others : {false, true}) {
+    CAPTURE(has_others);
+    Node node;
+    node.options.connect_timeout = 40s;
+    if (has_others) node.options.endpoints.push_back({"other", 29500});
+    node.machine = std::make_unique<AgentMachine>(node.options);
+    node(agent_event::Start{});
+    node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1", {"head", 29500}});
+    node(agent_event::StoreBound{4000});
+    node.actions.clear();
+    node.pass(node.options.welcome_timeout);
+    const auto* exit = node.last<agent_action::Exit>();
+    const auto* connect = node.last<agent_action::Connect>();
+    REQUIRE(node.last<agent_action::CloseLink>() != nullptr);
+    if (!has_others) {
+      REQUIRE(exit != nullptr);
+      CHECK(exit->verdict.reason ==
+            "the rendezvous at head:29500 took the connection but did not answer within 30000 ms");
+      continue;
+    }
+    CHECK(exit == nullptr);
+    REQUIRE(connect != nullptr);
+    CHECK(connect->timeout == 10s);  // what is left of the first 40
+  }
 }
 
 TEST_CASE("AgentMachine: a rendezvous that ends every connection is given up at the deadline") {

@@ -173,7 +173,7 @@ TEST_CASE("AgentMachine: the first step is said, and the last one with the worke
   CHECK(node.said<WorkersStopped>()->last_step == 99);
 }
 
-TEST_CASE("AgentMachine: a warning is said; workers that are asked to leave do so in order") {
+TEST_CASE("AgentMachine: a warning is said, workers that are asked to leave do so in order") {
   Node node;
   node.run();
   node(agent_event::Warned{{Preempted::Kind::kNode, "got SIGUSR1", 60s}});

@@ -23,7 +23,7 @@ struct AgentNode {
     options.join.instance = "i";
     options.join.settings.min_nodes = options.join.settings.max_nodes = 2;
     options.join.settings.rdzv_backend = backend;
-    options.endpoint = Endpoint{.host = "head", .port = 29500};
+    options.endpoints = {Endpoint{.host = "head", .port = 29500}};
     machine = std::make_unique<AgentMachine>(options);
   }
   void operator()(const AgentEvent& event) {

@@ -35,6 +35,7 @@ class RandomNode {
   }
   AgentOptions options() {
     AgentOptions options;
+    options.endpoints = {Endpoint{.host = "head", .port = 29500}};
     options.join.run_id = options.join.instance = "job";
     options.join.settings.max_nodes = 2;
     options.prewarm = random(2) == 0;

@@ -112,7 +112,9 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       Inspection{4, 2, {full_report(), foreign}},
       times,
       with_parts,
-      StepTimes{4, {}}};
+      StepTimes{4, {}},
+      Vote{"t2", true, "t2"},
+      Vote{"t2", false, "t3"}};
   for (const AgentMessage& message : messages) {
     const std::string text = encode(AgentEnvelope{7, 9, message});
     const AgentEnvelope back = decode_agent_message(text);
@@ -123,7 +125,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
   }
 }
 
-TEST_CASE("Codec: what steps consist of arrives; an older agent, which doesn't say it, is heard") {
+TEST_CASE("Codec: what steps consist of arrives, an older agent, which doesn't say it, is heard") {
   StepTimes times{4, {}, TrainingStatus{"train", 41, 2, 0.25, 1234.5, {}}};
   const auto back = [](const std::string& text) {
     return *std::get<StepTimes>(decode_agent_message(text).message).training;
@@ -169,6 +171,7 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
   StartRound start{2, 1, 1, 2, 4, 8, 3, 5, "10.0.0.2", "10.0.0.1", "10.0.0.1", 40001, true};
   const std::vector<RendezvousMessage> messages = {
       Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), true, 123},
+      Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), false, 123, "t1"},
       Waiting{1, 2, "note", true},
       start,
       Preempt{2, "node 1 got SIGUSR1", std::chrono::milliseconds(60'000)},
@@ -178,13 +181,28 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       Refused{"ending", 75, true},
       Inspect{3, 2},
       HangVerdict{3, "rank 3 …", {"state S", "  read"}},
-      Record{3}};
+      Record{3},
+      Claim{"t2", "t1"}};
   for (const RendezvousMessage& message : messages) {
     const std::string text = encode(RendezvousEnvelope{7, 9, message});
     const RendezvousEnvelope back = decode_rendezvous_message(text);
     CHECK(back.message.index() == message.index());
     CHECK(encode(back) == text);
   }
+}
+
+TEST_CASE("Codec: a term is kept whole, a welcome without one is of a rendezvous that has none") {
+  const std::string term(1000, 'x');
+  const auto back = [](const std::string& text) {
+    return std::get<Welcome>(decode_rendezvous_message(text).message).term;
+  };
+  Welcome welcome;
+  CHECK(encode(RendezvousEnvelope{0, 0, welcome}).find("term") == std::string::npos);
+  CHECK(back(encode(RendezvousEnvelope{0, 0, welcome})).empty());
+  welcome.term = term;
+  CHECK(back(encode(RendezvousEnvelope{0, 0, welcome})) == term);
+  CHECK_THROWS_WITH(decode_rendezvous_message(encode(RendezvousEnvelope{0, 0, Claim{"", "t1"}})),
+                    Contains("\"term\" is empty"));
 }
 
 TEST_CASE("Codec: who asks is a rank, or the agent itself") {

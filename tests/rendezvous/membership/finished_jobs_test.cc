@@ -10,21 +10,9 @@ namespace {
 using ddprun::test::Contains;
 
 MachineOptions keeping(std::chrono::milliseconds time = 1h) {
-  MachineOptions options;
+  MachineOptions options = journalled();
   options.keep_finished = time;
-  options.journalled = true;
   return options;
-}
-
-// The journal, as its table left it.
-void keep(journal::Rows& rows, JobTable& table) {
-  for (const journal::RowChange& row : table.take_changes()) {
-    if (row.content) {
-      rows[row.key] = *row.content;
-    } else {
-      rows.erase(row.key);
-    }
-  }
 }
 
 // Both nodes succeed in `round` and confirm the end.
@@ -86,13 +74,12 @@ TEST_CASE("FinishedJobs: each is forgotten on time, by itself") {
 TEST_CASE(
     "FinishedJobs: with 0, as where it is embedded, nothing is kept and nothing is waited for") {
   Script j(2, 0, keeping(0ms));
-  journal::Rows rows;
   for (const char* name : {"a", "b"}) j.join(name);
   succeed(j, 1);
   CHECK(j.table.finished().size() == 0);
   CHECK(j.table.next_deadline() == std::nullopt);
-  keep(rows, j.table);
-  CHECK(rows.empty());
+  j.keep();
+  CHECK(j.rows.empty());
   CHECK(MachineOptions().keep_finished == 0ms);
 }
 
@@ -170,58 +157,48 @@ TEST_CASE("FinishedJobs: of more than a thousand the one that ended first goes, 
   CHECK_FALSE(changes[3].content);
 }
 
-// Another process that goes on at `before`'s time with `rows`.
-std::unique_ptr<Script> restarted(const Script& before, const journal::Rows& rows,
-                                  const MachineOptions& options = keeping(),
-                                  Clock::duration clock_shift = {}) {
-  auto after = std::make_unique<Script>(2, 0, options);
-  after->agents = before.agents;
-  after->now = before.now + clock_shift;
-  after->last_connection = before.last_connection;
-  for (const Action& action : after->table.restore(rows, clock_shift, after->now)) {
-    if (const auto* log = std::get_if<action::Log>(&action)) after->logs.push_back(log->text);
+// Its two nodes had a job that took so long and ended well; the journal has all of it.
+struct AfterAJob : Script {
+  explicit AfterAJob(std::chrono::milliseconds duration = 0ms) : Script(2, 0, keeping()) {
+    for (const char* name : {"a", "b"}) join(name);
+    wait_alive(duration);
+    succeed(*this, 1);
+    keep();
   }
-  return after;
-}
+};
 
 TEST_CASE("FinishedJobs: after a restart they are there, leave on time, and leave no row") {
-  Script before(2, 0, keeping());
-  journal::Rows rows;
-  for (const char* name : {"a", "b"}) before.join(name);
-  before.wait_alive(5s);
-  succeed(before, 1);
-  keep(rows, before.table);
-  REQUIRE(rows.size() == 1);
-  CHECK(rows.begin()->first == "finished/1");
+  AfterAJob before(5s);
+  REQUIRE(before.rows.size() == 1);
+  CHECK(before.rows.begin()->first == "finished/1");
   before.wait(10min);
   const auto shift = GENERATE(Clock::duration::zero(), Clock::duration(-30min));
-  const auto j = restarted(before, rows, keeping(), shift);
+  const auto j = before.restarted(keeping(), shift);
   REQUIRE(j->table.finished().size() == 1);
   const FinishedJob job = j->table.finished().all().front();
   CHECK(job.run_id == "job");
   CHECK(job.num_nodes == 2);
   CHECK(j->now - job.ended == 10min);
   CHECK(job.ended - *job.began == 5s);
-  keep(rows, j->table);
-  CHECK(rows.size() == 1);
+  j->keep();
+  CHECK(j->rows.size() == 1);
   j->wait(50min - 1ms);
   CHECK(j->table.finished().size() == 1);
   j->wait(1ms);
   CHECK(j->table.finished().size() == 0);
-  keep(rows, j->table);
-  CHECK(rows.empty());
+  j->keep();
+  CHECK(j->rows.empty());
 }
 
 TEST_CASE("FinishedJobs: a restart before the end is confirmed: told once, afterwards") {
   Script before(2, 0, keeping());
-  journal::Rows rows;
   for (const char* name : {"a", "b"}) before.join(name);
   const Clock::time_point began = before.now;
   before.wait_alive(5s);
   for (const char* name : {"a", "b"}) before.says(name, WorkersSucceeded{1});
-  keep(rows, before.table);
-  CHECK_FALSE(rows.contains("finished/1"));
-  const auto j = restarted(before, rows);
+  before.keep();
+  CHECK_FALSE(before.rows.contains("finished/1"));
+  const auto j = before.restarted(keeping());
   CHECK(j->table.finished().size() == 0);
   for (const char* name : {"a", "b"}) j->join(name);
   for (const char* name : {"a", "b"}) j->acks(name);
@@ -230,17 +207,13 @@ TEST_CASE("FinishedJobs: a restart before the end is confirmed: told once, after
   CHECK(job.began == began);
   CHECK(job.ended == began + 5s);
   CHECK(job.nodes.size() == 2);
-  keep(rows, j->table);
-  CHECK(rows.size() == 1);
+  j->keep();
+  CHECK(j->rows.size() == 1);
 }
 
 TEST_CASE("FinishedJobs: after a restart no job gets the number of one that is told") {
-  Script before(2, 0, keeping());
-  journal::Rows rows;
-  for (const char* name : {"a", "b"}) before.join(name);
-  succeed(before, 1);
-  keep(rows, before.table);
-  const auto j = restarted(before, rows);
+  AfterAJob before;
+  const auto j = before.restarted(keeping());
   j->agents.clear();
   for (const char* name : {"a", "b"}) {
     Join join = j->make_join(name);
@@ -248,44 +221,36 @@ TEST_CASE("FinishedJobs: after a restart no job gets the number of one that is t
     j->join(name, join);
   }
   succeed(*j, 1);
-  keep(rows, j->table);
+  j->keep();
   CHECK(j->table.finished().size() == 2);
-  CHECK(rows.size() == 2);
-  CHECK(rows.contains("finished/2"));
+  CHECK(j->rows.size() == 2);
+  CHECK(j->rows.contains("finished/2"));
 }
 
 TEST_CASE("FinishedJobs: a restart with a shorter time, or none, keeps to it") {
-  Script before(2, 0, keeping());
-  journal::Rows rows;
-  for (const char* name : {"a", "b"}) before.join(name);
-  succeed(before, 1);
-  keep(rows, before.table);
+  AfterAJob before;
   before.wait(1min);
   const auto time = GENERATE(0ms, 30'000ms);
-  const auto j = restarted(before, rows, keeping(time));
+  const auto j = before.restarted(keeping(time));
   CHECK(j->table.finished().size() == 0);
   CHECK(j->table.next_deadline() == std::nullopt);
-  keep(rows, j->table);
-  CHECK(rows.empty());
+  j->keep();
+  CHECK(j->rows.empty());
 }
 
 TEST_CASE("FinishedJobs: rows that make no sense are named and erased, the others are kept") {
-  Script before(2, 0, keeping());
-  journal::Rows rows;
-  for (const char* name : {"a", "b"}) before.join(name);
-  succeed(before, 1);
-  keep(rows, before.table);
-  rows["finished/2"] = "no JSON";
-  rows["finished/x"] = rows["finished/1"];
-  rows["finished/3"] = "{\"exit_code\":\"seven\"}";
-  const auto j = restarted(before, rows);
+  AfterAJob before;
+  before.rows["finished/2"] = "no JSON";
+  before.rows["finished/x"] = before.rows["finished/1"];
+  before.rows["finished/3"] = "{\"exit_code\":\"seven\"}";
+  const auto j = before.restarted(keeping());
   CHECK(j->table.finished().size() == 1);
   REQUIRE(j->logs.size() == 3);
   CHECK_THAT(j->logs[0], Contains("finished/2"));
   CHECK_THAT(j->logs[1], Contains("\"exit_code\" is of another type"));
   CHECK_THAT(j->logs[2], Contains("finished/x") && Contains("it has no number"));
-  keep(rows, j->table);
-  CHECK(rows.size() == 1);
+  j->keep();
+  CHECK(j->rows.size() == 1);
 }
 
 }  // namespace

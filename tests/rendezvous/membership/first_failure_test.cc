@@ -127,7 +127,7 @@ TEST_CASE("First failure: what a node says of its time is bounded by the round a
 }
 
 TEST_CASE(
-    "First failure: costs one restart, whichever it was; the exclusion meets the right node") {
+    "First failure: costs one restart, whichever it was, the exclusion meets the right node") {
   Script j(2, 10);
   j.settings.exclude_after = 1;
   j.settings.spares = 1;

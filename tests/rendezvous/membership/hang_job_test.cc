@@ -165,7 +165,7 @@ TEST_CASE(
   CHECK_FALSE(verdicts()[2].lines.empty());
 }
 
-TEST_CASE("Hang: report tells and lets the job run; off asks nobody") {
+TEST_CASE("Hang: report tells and lets the job run, off asks nobody") {
   HangScript j(1, HangAction::kReport);
   j.hang_of_rank_1();
   REQUIRE(j.last<HangVerdict>("1") != nullptr);

@@ -319,7 +319,7 @@ TEST_CASE("compare_ranks: without collectives the rank with the fewest steps is 
 }
 
 TEST_CASE(
-    "compare_ranks: equal steps: the smallest group of places, or the only one that is stalled; "
+    "compare_ranks: equal steps: the smallest group of places, or the only one that is stalled, "
     "all alike: nobody") {
   Inspected inspected = waiting_ranks();
   for (std::size_t i = 0; i < 8; ++i) {

@@ -36,6 +36,17 @@ TEST_CASE_METHOD(Pinging,
   CHECK(keep_alive.is_silent(now + 13s));
 }
 
+TEST_CASE_METHOD(Pinging, "KeepAlive: quiet is half of silent, and no ping may be under way then") {
+  CHECK(keep_alive.quiet_at() == now + 1500ms);
+  CHECK(keep_alive.silent_at() == now + 3s);
+  now += 1s;
+  keep_alive.ponged(keep_alive.ping(now), now + 10ms);
+  CHECK(keep_alive.quiet_at() == now + 1500ms);
+  keep_alive.set(3s, 1500ms);  // the largest interval there is: the next ping leaves at 1500 ms
+  CHECK(keep_alive.quiet_at() == now + 1875ms);
+  CHECK(keep_alive.quiet_at() < keep_alive.silent_at());
+}
+
 TEST_CASE_METHOD(Pinging, "KeepAlive: the second pong has the rendezvous' clock") {
   now += 1s;
   const std::string pong = KeepAlive::clock_pong(keep_alive.ping(now), 77s);

@@ -186,7 +186,7 @@ TEST_CASE("Ledger: steps that are done again twice are lost there once") {
 }
 
 TEST_CASE(
-    "Ledger: no more is lost than the round that is done again ran; without numbers nothing") {
+    "Ledger: no more is lost than the round that is done again ran, without numbers nothing") {
   const Clock::time_point begin{1h};
   const auto seconds_redone = [&](std::uint64_t first, std::uint64_t last, std::uint64_t again) {
     Ledger ledger(begin);

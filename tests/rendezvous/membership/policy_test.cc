@@ -329,7 +329,7 @@ WorkerRequest asks(WorkerRequest::Kind kind, std::uint64_t round = 1, int exit_c
   return {round, kind, 5, "ECC errors", exit_code};
 }
 
-TEST_CASE("Policy: a worker asks to exclude its node; the round starts again without it") {
+TEST_CASE("Policy: a worker asks to exclude its node, the round starts again without it") {
   Script j(2, 0);
   j.settings.spares = 1;
   for (const char* name : {"1", "2", "3"}) j.join(name);
@@ -393,7 +393,7 @@ TEST_CASE("Policy: excluding nodes is bounded by --max-node-losses and by --nnod
   }
 }
 
-TEST_CASE("Policy: a worker asks to stop the job; its code and reason are the job's") {
+TEST_CASE("Policy: a worker asks to stop the job, its code and reason are the job's") {
   Script j(2, 5);
   j.join("1");
   j.join("2");

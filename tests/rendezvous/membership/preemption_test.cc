@@ -292,6 +292,25 @@ TEST_CASE("Preemption: the node that embeds the rendezvous takes the job with it
   CHECK_THAT(j.last<JobEnd>("2")->reason, Contains("serves the rendezvous"));
 }
 
+TEST_CASE("Preemption: another node of the machine that has the rendezvous goes alone") {
+  MachineOptions options;
+  options.embedded = true;
+  options.embedding_pid = 4711;
+  Script j(1, 0, options);
+  j.settings.max_nodes = 2;
+  Join join = j.make_join("local");
+  join.pid = options.embedding_pid;
+  j.join("local", join);
+  j.join("local2");
+  REQUIRE(j.round("local2") == 1);
+  j.says("local2", Preempted{kNode, "got SIGUSR1", 60s});
+  for (const char* name : {"local", "local2"}) j.says(name, WorkersLeft{1});
+  for (const char* name : {"local", "local2"}) j.says(name, WorkersStopped{1, 1001});
+  CHECK(j.last<JobEnd>("local") == nullptr);
+  j.wait_alive(1s);
+  CHECK(j.round("local") == 2);
+}
+
 TEST_CASE("Preemption: between two rounds the job ends where too few nodes are left") {
   Script j(2, 5);
   j.timeouts.max_restart_delay = 100s;

@@ -41,6 +41,9 @@ class RandomWorld {
   std::uint64_t num_restarts() const { return num_restarts_; }
 
  private:
+  static constexpr std::size_t kMaxAgents = 6;
+  static constexpr char kStale[] = "stale";  // in what a message of another round says
+
   struct Agent {
     std::string name;  // its host name in the status
     std::string addr, topology, role;
@@ -63,6 +66,15 @@ class RandomWorld {
   std::uint64_t random(std::uint64_t below);
   bool chance(int percent) { return random(100) < static_cast<std::uint64_t>(percent); }
 
+  std::unique_ptr<JobTable> make_table();
+  void restart_rendezvous();
+  void step(const Event& event);
+  void receive(Agent& agent, const RendezvousEnvelope& envelope);
+  void keep(const journal::Batch& batch);
+  void pass_time();
+  void drain();
+
+  // random_world_agents.cc
   void random_event();
   void join(Agent& agent);
   void say(Agent& agent, AgentMessage message);
@@ -70,26 +82,21 @@ class RandomWorld {
   void say_something_of_ranks(Agent& agent, std::uint64_t round, bool asked);
   void say_something_stale(Agent& agent);
   void disconnect(Agent& agent);
-  void restart_rendezvous();
-  std::unique_ptr<JobTable> make_table();
-  std::string kept_text() const;
-  void keep(const journal::Batch& batch);
-  void pass_time();
-  void drain();
 
-  void step(const Event& event);
-  void receive(Agent& agent, const RendezvousEnvelope& envelope);
-  void check_live_round(const Agent& agent, std::uint64_t round, const char* what);
-  void check_costs(const JobStatus& job);
-  void check_ranks(const std::vector<StartRound>& starts);
-  void check_roles(
-      std::vector<std::pair<StartRound, std::string>> starts);  // with the nodes' roles
+  // random_world_checks.cc
+  void violated(const std::string& what);
+  std::string status_text() const;
+  std::string kept_text() const;
   void take_back_exclusions();
-  void check_jobs();
+  void check_kept();
   // `before`: what the status was. A message of another round changes nothing.
   void check_ignored(const std::string& type, const std::string& before, const Actions& actions);
-  std::string status_text() const;
-  void violated(const std::string& what);
+  void check_live_round(const Agent& agent, std::uint64_t round, const char* what);
+  void check_costs(const JobStatus& job);
+  // `starts`: of one round; with the nodes' roles.
+  void check_roles(std::vector<std::pair<StartRound, std::string>> starts);
+  void check_ranks(const std::vector<StartRound>& starts);
+  void check_jobs();
 
   const Options options_;
   std::uint64_t state_;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rendezvous that is killed and goes on from its journal.
-#include "rendezvous/journal/row.h"
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership::testing {
@@ -8,41 +7,13 @@ namespace {
 
 using ddprun::test::Contains;
 
-MachineOptions journalled() {
-  MachineOptions options;
-  options.journalled = true;
-  return options;
-}
-
-journal::Rows rows_of(JobTable& table) {
-  journal::Rows rows;
-  for (const journal::RowChange& row : table.take_changes()) {
-    if (row.content) rows[row.key] = *row.content;
-  }
-  return rows;
-}
-
-// The agents' connections end; what they do next is theirs.
-std::unique_ptr<Script> restarted(Script& before) {
-  const journal::Rows rows = rows_of(before.table);
-  auto after = std::make_unique<Script>(1, 0, journalled());
-  after->settings = before.settings;
-  after->timeouts = before.timeouts;
-  after->agents = before.agents;
-  after->now = before.now;
-  after->last_connection = before.last_connection;
-  for (const Action& action : after->table.restore(rows, Clock::duration::zero(), after->now)) {
-    if (const auto* log = std::get_if<action::Log>(&action)) after->logs.push_back(log->text);
-  }
-  return after;
-}
-
 TEST_CASE("Restore: who has not come back is waited for, and then done without") {
   Script before(2, 0, journalled());
   before.settings.max_nodes = 4;
   for (const char* name : {"a", "b", "c"}) before.join(name);
   REQUIRE(before.round("a") == 0);
-  const auto j = restarted(before);
+  before.keep();
+  const auto j = before.restarted();
   j->join("a");
   j->join("b");
   j->wait_alive(5s);
@@ -52,13 +23,14 @@ TEST_CASE("Restore: who has not come back is waited for, and then done without")
   CHECK(j->round("b") == 1);
 }
 
-TEST_CASE("Restore: a round goes on when its nodes are back; budgets are what they were") {
+TEST_CASE("Restore: a round goes on when its nodes are back, budgets are what they were") {
   Script before(2, 1, journalled());
   for (const char* name : {"a", "b"}) before.join(name);
   before.fails("a", 1, 7);
   for (const char* name : {"a", "b"}) before.says(name, WorkersStopped{1, 1});
   REQUIRE(before.round("b") == 2);
-  const auto j = restarted(before);
+  before.keep();
+  const auto j = before.restarted();
   CHECK_THAT(j->logs.back(), Contains("running, round 2; its 2 nodes have 10000 ms"));
   for (const char* name : {"a", "b"}) j->join(name);
   j->fails("b", 2, 9);
@@ -67,12 +39,35 @@ TEST_CASE("Restore: a round goes on when its nodes are back; budgets are what th
   CHECK(j->last<JobEnd>("a")->exit_code == 9);
 }
 
+// It may hear of other rendezvous all the time that they don't lead.
+TEST_CASE("Restore: after a take-over a node that doesn't come back has time to stop its workers") {
+  MachineOptions options = journalled();
+  options.shared = true;
+  Script before(1, 0, options);
+  before.settings.max_nodes = 2;
+  before.timeouts.rendezvous_lost = 20s;
+  before.timeouts.stop_grace = 3s;
+  for (const char* name : {"a", "b"}) before.join(name);
+  REQUIRE(before.round("a") == 1);
+  before.keep();
+  const auto j = before.restarted(options);
+  j->join("a");
+  j->wait_alive(11s);  // restore_grace
+  CHECK_THAT(j->logs.back(), Contains("its workers may run for 14 s more"));
+  j->says("a", WorkersStopped{1, 1});
+  j->wait_alive(11s);
+  CHECK(j->round("a") == 1);
+  j->wait_alive(3s);
+  CHECK(j->round("a") == 2);
+}
+
 TEST_CASE("Restore: what was decided and not heard of is said when the node is back") {
   Script before(1, 0, journalled());
   before.join("a");
   before.agents["a"].channel = {};  // StartRound was kept and never arrived
   before.agents["a"].received.clear();
-  const auto j = restarted(before);
+  before.keep();
+  const auto j = before.restarted();
   j->join("a");
   CHECK(j->round("a") == 1);
 }
@@ -80,17 +75,13 @@ TEST_CASE("Restore: what was decided and not heard of is said when the node is b
 TEST_CASE("Restore: a journal that lost only what a node had said is not taken for its state") {
   Script before(2, 0, journalled());
   for (const char* name : {"a", "b"}) before.join(name);
-  const journal::Rows rows = rows_of(before.table);
+  before.keep();
   before.says("a", WorkersRunning{1});
   before.closes("a");
   Join again = before.make_join("a");
   before.join("a", again);  // the Welcome confirms it
   REQUIRE(before.agents["a"].channel.acknowledged() == 1);
-  const auto j = std::make_unique<Script>(2, 0, journalled());
-  j->agents = before.agents;
-  j->now = before.now;
-  j->last_connection = before.last_connection;
-  j->table.restore(rows, Clock::duration::zero(), j->now);
+  const auto j = before.restarted();
   j->agents["a"].received.clear();
   again.confirmed = 1;
   j->join("a", again);
@@ -156,7 +147,8 @@ TEST_CASE("Restore: node ranks that were asked for, blame and exclusions are the
   for (const char* name : {"a", "b", "c"}) before.says(name, WorkersStopped{1, 1});
   const auto excluded = before.table.status().at(0).excluded;
   REQUIRE(excluded.size() == 1);
-  const auto j = restarted(before);
+  before.keep();
+  const auto j = before.restarted();
   CHECK(j->table.status().at(0).excluded == excluded);
   for (const auto& [name, rank] : {std::pair("a", 0), {"c", 2}}) join(*j, name, rank);
   join(*j, "d", 2);
@@ -167,7 +159,8 @@ TEST_CASE("Restore: node ranks that were asked for, blame and exclusions are the
 TEST_CASE("Restore: rows that make no sense cost their job alone, whatever is wrong with them") {
   Script before(1, 0, journalled());
   before.join("a");
-  const journal::Rows whole = rows_of(before.table);
+  before.keep();
+  const journal::Rows& whole = before.rows;
   const char* const wrong[] = {"",
                                "[]",
                                "{}",

@@ -5,15 +5,23 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "rendezvous/membership/channel.h"
 #include "rendezvous/membership/machine.h"
+#include "tests/rendezvous/journal/rows.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::membership::testing {
 
 using namespace std::chrono_literals;
+
+inline MachineOptions journalled() {
+  MachineOptions options;
+  options.journalled = true;
+  return options;
+}
 
 // A small language: j.join("a"), j.says("a", message), j.wait(1s); then j.last<JobEnd>("a").
 class Script {
@@ -53,8 +61,8 @@ class Script {
     message.envelope = agent.channel.plain(std::move(join));
     message.facts.peer_addr = "10.0.0." + name;
     message.facts.local_addr = "10.0.0.200";
-    message.facts.peer_is_loopback = name == "local";
-    if (name == "local") message.facts.peer_addr = "127.0.0.1";
+    message.facts.peer_is_loopback = name.starts_with("local");
+    if (name.starts_with("local")) message.facts.peer_addr = "127.0.0.1";
     step(message);
   }
   void says(const std::string& name, AgentMessage message) {
@@ -89,6 +97,25 @@ class Script {
     }
     now = until;
   }
+  // The journal has what was decided until now.
+  void keep() { journal::testing::apply_batch(table.take_changes(), rows); }
+  // Another process that goes on with what was kept; its clock is ahead by `clock_shift`. The
+  // agents' connections end: what they do next is theirs.
+  std::unique_ptr<Script> restarted(const MachineOptions& options = journalled(),
+                                    Clock::duration clock_shift = {}) const {
+    auto after = std::make_unique<Script>(0, 0, options);
+    after->settings = settings;
+    after->timeouts = timeouts;
+    after->rows = rows;
+    after->agents = agents;
+    after->now = now + clock_shift;
+    after->last_connection = last_connection;
+    for (const Action& action : after->table.restore(rows, clock_shift, after->now)) {
+      if (const auto* log = std::get_if<action::Log>(&action)) after->logs.push_back(log->text);
+    }
+    return after;
+  }
+
   void close_to_new_jobs() { perform(table.close_to_new_jobs(now)); }
   // All agents alive meanwhile.
   void wait_alive(std::chrono::milliseconds time) {
@@ -122,6 +149,7 @@ class Script {
   JobSettings settings;
   JobTimeouts timeouts;
   JobTable table;
+  journal::Rows rows;  // as keep() left them
   std::map<std::string, Agent> agents;
   std::deque<std::string> logs;
   Clock::time_point now{1h};

@@ -56,7 +56,7 @@ TEST_CASE("StepSummary: nodes together are what their ranks together are, in any
   }
 }
 
-TEST_CASE("StepSummary: nobody adds nothing; one rank that is alone has no overlap") {
+TEST_CASE("StepSummary: nobody adds nothing, one rank that is alone has no overlap") {
   StepSummary all;
   add(all, {});
   CHECK(all == StepSummary{});

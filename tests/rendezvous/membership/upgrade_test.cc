@@ -19,12 +19,6 @@ namespace {
 namespace json = boost::json;
 using ddprun::test::Contains;
 
-MachineOptions journalled() {
-  MachineOptions options;
-  options.journalled = true;
-  return options;
-}
-
 // golden/format1.db was written by the first ddprund that had --state-dir: job "running", two nodes
 // in round 2 after rank 3's failure, and job "waiting", one node of two.
 journal::JournalFile::Content golden(const test::TempDirectory& directory) {
@@ -103,8 +97,8 @@ TEST_CASE("Upgrade: of a row any field may be missing, and any other be there") 
   before.settings.exclude_after = 1;
   for (const char* name : {"a", "b"}) before.join(name);
   before.fails("a", 1, 7);  // a failure and a StopRound that nobody confirmed
-  journal::Rows whole;
-  for (const journal::RowChange& row : before.table.take_changes()) whole[row.key] = *row.content;
+  before.keep();
+  const journal::Rows& whole = before.rows;
   // What a job can't be told from without.
   const std::set<std::string> essential = {"id",   "num_nodes", "run_id",   "instance",
                                            "type", "session",   "max_nodes"};

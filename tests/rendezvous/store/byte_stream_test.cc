@@ -130,7 +130,7 @@ TEST_CASE("ItemReader: items are cut out of any segmentation") {
   CHECK(test::code_of([&] { reader.read(unknown, [](auto&&...) {}); }) == ErrorCode::kProtocol);
 }
 
-TEST_CASE("ProxyFrame: there and back; what is none is refused") {
+TEST_CASE("ProxyFrame: there and back, what is none is refused") {
   const std::string message = encode_frame({3, 70'000'000'000, 12, "bytes"});
   const ProxyFrame frame = decode_frame(message);
   CHECK(frame.round == 3);

@@ -9,27 +9,17 @@
 #include <vector>
 
 #include "common/error.h"
+#include "tests/rendezvous/store/all_requests.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
 using namespace ddprun::store;
+using namespace ddprun::store::testing;
 using Catch::Matchers::Contains;
 
 namespace {
 
 constexpr std::uint64_t kRound = 4;
-
-std::string encoded(Opcode opcode, std::string_view key, std::string_view value = {},
-                    std::int64_t number = 1) {
-  Request request;
-  request.opcode = opcode;
-  request.key = key;
-  request.value = value;
-  request.number = number;
-  std::string bytes;
-  encode_request(request, &bytes);
-  return bytes;
-}
 
 std::string item(std::uint32_t connection, std::string_view content,
                  ItemKind kind = ItemKind::kData) {
@@ -110,17 +100,18 @@ class Kept {
   std::map<ProxiedStore::Node, std::string> waiting_;  // said, and has not taken effect
 };
 
-const std::string kAdd = encoded(Opcode::kAdd, "/k");
+const std::string kAdd = encoded(request_of_number(Opcode::kAdd, "/k", 1));
 
 }  // namespace
 
 TEST_CASE("ProxiedStore: nonsense of one node is that node's alone, before and after a restart") {
-  const std::string cut = encoded(Opcode::kSet, std::string(8000, 'k'), "value").substr(0, 8009);
+  const std::string cut =
+      encoded(request_of(Opcode::kSet, std::string(8000, 'k'), "value")).substr(0, 8009);
   const auto [what, why] = GENERATE_COPY(table<std::string, std::string>(
       {{item(1, cut), "a part of a request"},
        {item(1, kAdd + cut), "a part of a request"},
        {item(1, std::string(20, '\xff')), "no request"},
-       {item(1, encoded(Opcode::kGet, std::string(9000, 'k'))), "no request"},
+       {item(1, encoded(request_of(Opcode::kGet, std::string(9000, 'k')))), "no request"},
        {item(1, "bye", ItemKind::kClose), "why a connection ends"},
        {item(1, "?", static_cast<ItemKind>(7)), "kind 7"}}));
   Kept kept;
@@ -137,9 +128,10 @@ TEST_CASE("ProxiedStore: nonsense of one node is that node's alone, before and a
 
 TEST_CASE("ProxiedStore: a value that many wait for is kept once") {
   Kept kept;
-  REQUIRE(kept.say(1, item(1, encoded(Opcode::kSet, "/k", std::string(1 << 20, 'x')))).empty());
+  REQUIRE(kept.say(1, item(1, encoded(request_of(Opcode::kSet, "/k", std::string(1 << 20, 'x')))))
+              .empty());
   for (ProxiedStore::Node node = 1; node <= 50; ++node) {
-    REQUIRE(kept.say(node, item(7, encoded(Opcode::kGet, "/k"))).empty());
+    REQUIRE(kept.say(node, item(7, encoded(request_of(Opcode::kGet, "/k")))).empty());
   }
   CHECK(kept.store().snapshot().size() < std::size_t{3} << 20);
   CHECK(kept.store().total_bytes() < std::size_t{2} << 20);
@@ -172,7 +164,7 @@ TEST_CASE(
     "ProxiedStore: where nothing may grow a request in pieces that adds nothing is answered") {
   Kept kept;
   REQUIRE(kept.say(1, item(1, kAdd)).empty());
-  const std::string get = item(1, encoded(Opcode::kGet, "/k"));
+  const std::string get = item(1, encoded(request_of(Opcode::kGet, "/k")));
   const ProxiedStore::Refusals full{"full", ""};
   REQUIRE(kept.say(1, get.substr(0, get.size() - 2), full).empty());
   REQUIRE(kept.say(1, get.substr(get.size() - 2), full).empty());
@@ -180,7 +172,7 @@ TEST_CASE(
 }
 
 TEST_CASE("ProxiedStore: requests come in pieces of any size") {
-  const std::string request = encoded(Opcode::kSet, "/large", std::string(10'000, 'x'));
+  const std::string request = encoded(request_of(Opcode::kSet, "/large", std::string(10'000, 'x')));
   const std::string bytes = item(1, request + kAdd) + item(2, kAdd) + item(1, {}, ItemKind::kClose);
   for (std::size_t piece = 1; piece < bytes.size(); piece = piece * 5 / 2 + 1) {
     CAPTURE(piece);
@@ -198,7 +190,7 @@ TEST_CASE("ProxiedStore: requests come in pieces of any size") {
 TEST_CASE("ProxiedStore: a value that grew beyond what one request may carry is kept") {
   Kept kept;
   const std::string append =
-      item(1, encoded(Opcode::kAppend, "/k", std::string(std::size_t{40} << 20, 'x')));
+      item(1, encoded(request_of(Opcode::kAppend, "/k", std::string(std::size_t{40} << 20, 'x'))));
   for (int i = 0; i < 2; ++i) REQUIRE(kept.say(1, append).empty());
   kept.restart(true);
   CHECK(kept.store().num_keys() == 1);
@@ -207,12 +199,13 @@ TEST_CASE("ProxiedStore: a value that grew beyond what one request may carry is 
 
 TEST_CASE("ProxiedStore: requests of a node that takes no replies wait, and nobody else's do") {
   Kept kept;
-  REQUIRE(kept.say(1, item(1, encoded(Opcode::kSet, "/k", std::string(1 << 20, 'x')))).empty());
+  REQUIRE(kept.say(1, item(1, encoded(request_of(Opcode::kSet, "/k", std::string(1 << 20, 'x')))))
+              .empty());
   std::string gets;
-  for (int i = 0; i < 10'000; ++i) gets += encoded(Opcode::kGet, "/k");
+  for (int i = 0; i < 10'000; ++i) gets += encoded(request_of(Opcode::kGet, "/k"));
   REQUIRE(kept.say(1, item(1, gets)).empty());
   CHECK_FALSE(kept.store().is_ready(1));
-  CHECK(kept.say(2, item(1, encoded(Opcode::kAdd, "/n"))).empty());
+  CHECK(kept.say(2, item(1, encoded(request_of_number(Opcode::kAdd, "/n", 1)))).empty());
   CHECK_FALSE(kept.hear(2).empty());
   kept.restart(GENERATE(false, true));
   // What had not taken effect is said again, and more than the window is nobody's to say.
@@ -224,8 +217,9 @@ TEST_CASE("ProxiedStore: requests of a node that takes no replies wait, and nobo
 
 TEST_CASE("ProxiedStore: who says more than its window, or has what was never said, is named") {
   Kept kept;
-  REQUIRE(kept.say(1, item(1, encoded(Opcode::kSet, "/k", std::string(5 << 20, 'x')))).empty());
-  REQUIRE(kept.say(1, item(1, encoded(Opcode::kGet, "/k"))).empty());
+  REQUIRE(kept.say(1, item(1, encoded(request_of(Opcode::kSet, "/k", std::string(5 << 20, 'x')))))
+              .empty());
+  REQUIRE(kept.say(1, item(1, encoded(request_of(Opcode::kGet, "/k")))).empty());
   std::string adds;
   while (adds.size() < OutgoingBytes::kWindowBytes) adds += kAdd;
   CHECK_THROWS_WITH(kept.say(1, item(1, adds + adds)),
@@ -238,13 +232,9 @@ TEST_CASE("ProxiedStore: who says more than its window, or has what was never sa
 
 TEST_CASE("ProxiedStore: replies that others caused since don't hide that a node's are lost") {
   const RequestLimits limits;
-  Request wait;
-  wait.opcode = Opcode::kWait;
-  wait.keys = {"/x"};
-  std::string waits;
-  encode_request(wait, &waits);
+  const std::string wait = encoded(request_of_keys(Opcode::kWait, {"/x"}));
   ProxiedStore before(kRound, limits);
-  before.receive(1, {kRound, 0, 0, item(1, waits + waits + waits)});
+  before.receive(1, {kRound, 0, 0, item(1, wait + wait + wait)});
   const auto kept = before.run(1, 3, {});
   const std::uint64_t said = kept.bytes.size();
   before.receive(1, {kRound, said, 0, item(2, kAdd)});
@@ -253,7 +243,7 @@ TEST_CASE("ProxiedStore: replies that others caused since don't hide that a node
   ProxiedStore after(kRound, limits);
   after.replay(kept);
   after.restored();
-  after.receive(2, {kRound, 0, 0, item(1, encoded(Opcode::kSet, "/x"))});
+  after.receive(2, {kRound, 0, 0, item(1, encoded(request_of(Opcode::kSet, "/x")))});
   after.run(2, 1, {});
   CHECK_THROWS_WITH(after.receive(1, {kRound, said, kItemHeadBytes + 8, {}}),
                     Contains("replies that are not known here"));
@@ -262,8 +252,9 @@ TEST_CASE("ProxiedStore: replies that others caused since don't hide that a node
 TEST_CASE("ProxiedStore: where nothing may grow a large request is not gathered") {
   Kept kept;
   const ProxiedStore::Refusals full{"full", ""};
-  const std::string set = item(1, encoded(Opcode::kSet, "/k", std::string(3 << 20, 'x')));
-  REQUIRE(kept.say(1, set + item(2, encoded(Opcode::kGet, "/k")), full).empty());
+  const std::string set =
+      item(1, encoded(request_of(Opcode::kSet, "/k", std::string(3 << 20, 'x'))));
+  REQUIRE(kept.say(1, set + item(2, encoded(request_of(Opcode::kGet, "/k"))), full).empty());
   CHECK(kept.store().total_bytes() < 100);
   kept.restart();
   CHECK(kept.store().total_bytes() < 100);

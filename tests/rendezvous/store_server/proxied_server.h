@@ -3,34 +3,22 @@
 // queues that can be cut, as connections are.
 #pragma once
 
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <cstdint>
-#include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/endpoint.h"
 #include "common/socket.h"
 #include "rendezvous/store/proxied_store.h"
 #include "rendezvous/store_server/store_proxy.h"
+#include "tests/support/io_thread.h"
 
 namespace ddprun::store::testing {
 
-class ProxiedServer {
+class ProxiedServer : public test::IoThread {
  public:
-  // Runs `call` on the io thread and returns its result.
-  template <typename Call>
-  auto on_io_thread(Call call) {
-    const auto task = std::make_shared<std::packaged_task<decltype(call())()>>(std::move(call));
-    auto result = task->get_future();
-    boost::asio::post(io_, [task] { (*task)(); });
-    return result.get();
-  }
-
   struct Options {
     int num_proxies = 1;
     int cut_every = 0;  // messages that arrived, of each proxy; 0: only cut() does
@@ -47,13 +35,12 @@ class ProxiedServer {
       link.proxy->serve(1, std::move(listener));
       link.proxy->linked();
     }
-    thread_ = std::thread([this] { io_.run(); });
+    start_thread();
   }
   ProxiedServer() : ProxiedServer(Options{}) {}
   ~ProxiedServer() {
     on_io_thread([this] { links_.clear(); });
-    work_.reset();
-    thread_.join();
+    stop_thread();
   }
 
   Endpoint endpoint(std::size_t proxy = 0) const { return links_[proxy]->endpoint; }
@@ -138,14 +125,10 @@ class ProxiedServer {
   }
 
   const Options options_;
-  boost::asio::io_context io_{1};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
-      io_.get_executor()};
   const RequestLimits limits_;
   ProxiedStore store_{1, limits_};
   std::vector<std::unique_ptr<Link>> links_;
   int num_cuts_ = 0;
-  std::thread thread_;
 };
 
 }  // namespace ddprun::store::testing

@@ -2,24 +2,21 @@
 // A real agent's socket in a thread of its own, for tests of what a worker says to it.
 #pragma once
 
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <condition_variable>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "agent/agent_socket.h"
+#include "tests/support/io_thread.h"
 #include "tests/support/temp_directory.h"
 
 namespace ddprun::test {
 
-class AgentThread {
+class AgentThread : public IoThread {
  public:
   AgentThread(std::uint64_t round, int num_workers) {
     pages_.begin_round(round, num_workers);
@@ -37,24 +34,15 @@ class AgentThread {
     socket_ = std::make_unique<agent::AgentSocket>(
         io_, pages_, agent::AgentSocket::new_directory(directory_.path()), std::move(events));
     path_ = socket_->path();
-    thread_ = std::thread([this] { io_.run(); });
+    start_thread();
   }
   ~AgentThread() {
     boost::asio::post(io_, [this] { socket_.reset(); });
-    work_.reset();
-    thread_.join();
+    stop_thread();
   }
 
   const std::string& path() const { return path_; }
 
-  template <typename Call>
-  auto on_io_thread(Call call) {
-    // Second owner: the handler, which may still be returning when the result is there.
-    const auto task = std::make_shared<std::packaged_task<decltype(call())()>>(std::move(call));
-    auto result = task->get_future();
-    boost::asio::post(io_, [task] { (*task)(); });
-    return result.get();
-  }
   agent::ProgressSample read(int local_rank) {
     return on_io_thread([this, local_rank] { return pages_.read(local_rank); });
   }
@@ -80,9 +68,6 @@ class AgentThread {
 
  private:
   const TempDirectory directory_;
-  boost::asio::io_context io_{1};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
-      io_.get_executor()};
   agent::ProgressPages pages_;
   std::unique_ptr<agent::AgentSocket> socket_;
   std::string path_;
@@ -91,7 +76,6 @@ class AgentThread {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::pair<int, agent::WorkerLine>> said_;  // Guarded by mutex_
-  std::thread thread_;
 };
 
 }  // namespace ddprun::test

@@ -49,7 +49,7 @@ TEST_CASE("FlightRecorder: an operation is scheduled, started and ended, at time
   CHECK(recorder.entries()[1].state == OperationState::kFailed);
 }
 
-TEST_CASE("FlightRecorder: 2,000 operations by default; the 2,001st drops the first") {
+TEST_CASE("FlightRecorder: 2,000 operations by default, the 2,001st drops the first") {
   WorkerProgress progress;
   FlightRecorder& recorder = progress.recorder();
   recorder.add_communicator("host", 2);
@@ -64,7 +64,7 @@ TEST_CASE("FlightRecorder: 2,000 operations by default; the 2,001st drops the fi
              test::Contains("\"capacity\":2000,"));
 }
 
-TEST_CASE("FlightRecorder: the last ones stay; what is forgotten is left alone") {
+TEST_CASE("FlightRecorder: the last ones stay, what is forgotten is left alone") {
   FlightRecorder recorder(3, nullptr);
   recorder.add_communicator("host", 2);
   const auto first = recorder.schedule(all_reduce(1));

@@ -66,7 +66,7 @@ TEST_CASE("StopAgreement: a rank that is never asked keeps the others, and none 
 }
 
 TEST_CASE(
-    "StopAgreement: one rank alone stops at its next step; one that is beyond stops at once") {
+    "StopAgreement: one rank alone stops at its next step, one that is beyond stops at once") {
   ServerThread server;
   CHECK(stopped_at(server, 1, {9}) == std::vector<std::uint64_t>{10});
   store::TcpStore store(server.endpoint(), store::TcpStoreOptions{});

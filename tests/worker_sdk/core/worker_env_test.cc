@@ -51,7 +51,7 @@ TEST_CASE("WorkerEnv: the flight recorder holds 2,000 operations unless it is sa
   CHECK(read(variables).num_recorded == 7);
 }
 
-TEST_CASE("WorkerEnv: DDPRUN_DEBUG=collectives compares calls; no other word will do") {
+TEST_CASE("WorkerEnv: DDPRUN_DEBUG=collectives compares calls, no other word will do") {
   Variables variables = torchrun_variables();
   CHECK_FALSE(read(variables).debug_collectives);
   variables[env::kDebug] = "";

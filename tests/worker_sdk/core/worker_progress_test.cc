@@ -28,7 +28,7 @@ std::uint64_t phase_of(const WorkerProgress& progress) { return progress.page().
 
 }  // namespace
 
-TEST_CASE("WorkerProgress: a step that begins ends the one before; the first end is said once") {
+TEST_CASE("WorkerProgress: a step that begins ends the one before, the first end is said once") {
   WorkerProgress progress;
   std::vector<std::uint64_t> first;
   progress.on_first_step([&](std::uint64_t step) { first.push_back(step); });
@@ -75,7 +75,7 @@ TEST_CASE("WorkerProgress: steps are counted where nobody tells their numbers, a
   CHECK(counted.page().own_count == 0);
 }
 
-TEST_CASE("WorkerProgress: an agent's page is written in place; another page is refused") {
+TEST_CASE("WorkerProgress: an agent's page is written in place, another page is refused") {
   const UniqueFd memory = memory_of(kProgressPageBytes, kProgressMagic);
   WorkerProgress progress(memory);
   progress.begin_step(5);

@@ -48,7 +48,7 @@ TEST_CASE("bucket plan: each dtype has limits of its own") {
         BucketPlan{{0}, {1}, {2, 4}, {3}});
 }
 
-TEST_CASE("bucket plan: an order by names is the same plan; one that does not fit is refused") {
+TEST_CASE("bucket plan: an order by names is the same plan, one that does not fit is refused") {
   const std::vector<std::string> known{"a.weight", "a.bias", "b.weight"};
   const std::vector<std::string> order{"b.weight", "a.weight", "a.bias"};
   CHECK(indices_of_order(known, order) == std::vector<std::size_t>{2, 0, 1});

@@ -115,7 +115,7 @@ TEST_CASE("compression: float64 gradients travel as they are") {
   }
 }
 
-TEST_CASE("fp16 and bf16: gradients are rounded to the nearest even; half the bytes are sent") {
+TEST_CASE("fp16 and bf16: gradients are rounded to the nearest even, half the bytes are sent") {
   Model fp16("fp16", {{4}, {20}}), bf16("bf16", {{4}, {20}});
   const std::vector<float> ones(20, 1);
   const Model::Gradients gradients{{1.0F + 0x1p-11F, -1.5F * 0x1p-24F, 70000, -kInfinity}, ones};
@@ -154,7 +154,7 @@ TEST_CASE("int8: each block has its own scale, rounding is to even, what is not 
   CHECK(model.average({tiny})[0] == std::vector<float>(600, 0));
 }
 
-TEST_CASE("top-k: the largest travel, what comes first of equals; the rest is kept to the bit") {
+TEST_CASE("top-k: the largest travel, what comes first of equals, the rest is kept to the bit") {
   Model model("topk:0.3:0", {{5}, {5}});  // three of ten
   CHECK(model.average({{1, -3, 2, 2, 0}, {0, 2, 0, 0, 9}}) ==
         Model::Gradients{{0, -3, 2, 0, 0}, {0, 0, 0, 0, 9}});

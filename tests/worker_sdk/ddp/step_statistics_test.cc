@@ -39,7 +39,7 @@ TEST_CASE("distribution_of: median, mean and p95") {
   CHECK(distribution_of({1, 2}).p95 == 2);
 }
 
-TEST_CASE("StepRecorder: what each part of a step took; the first step isn't counted") {
+TEST_CASE("StepRecorder: what each part of a step took, the first step isn't counted") {
   StepRecorder recorder;
   const Clock::time_point begin{100s};
   add_step(recorder, begin, 500ms);
@@ -136,4 +136,7 @@ TEST_CASE("StepStatistics: as one line of JSON, and for people") {
   CHECK(describe(all) ==
         "step 20.0 ms (p95 20.0): forward 4.0, backward 6.0, communication 5.0 of which 2.0 "
         "exposed (overlap 60 %), data 0.0; 2.0 MB per step");
+  StepStatistics alone = all;
+  alone.bytes_per_step = 0;
+  CHECK(describe(alone) == "step 20.0 ms (p95 20.0): forward 4.0, backward 6.0, data 0.0");
 }

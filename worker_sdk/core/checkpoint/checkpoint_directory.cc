@@ -37,6 +37,14 @@ Safetensors decode(std::string_view bytes) {
   return content;
 }
 
+// What has a checkpoint's name and is no file counts as damaged.
+std::string read_file(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) reject("it is a directory");
+  if (const std::string link = dangling_link(path); !link.empty()) reject(link);
+  return read_whole(path);
+}
+
 // Says which of the ranks' files is meant.
 std::string shard_text(const ShardPlace& place) {
   return concat("the shard of rank ", place.rank, " of ", place.size);
@@ -107,7 +115,7 @@ void CheckpointDirectory::remove_leftovers() {
 
 // The file at loaded.path, and its shards. Throws Error(kProtocol): it is damaged.
 void CheckpointDirectory::read(LoadedCheckpoint& loaded) const {
-  loaded.content = decode(loaded.bytes.emplace_back(read_whole(loaded.path)));
+  loaded.content = decode(loaded.bytes.emplace_back(read_file(loaded.path)));
   const auto shards = loaded.content.metadata.extract(kShardsKey);
   const auto save = loaded.content.metadata.extract(kSaveKey);
   if (shards.empty() || save.empty()) return;
@@ -123,7 +131,7 @@ void CheckpointDirectory::read(LoadedCheckpoint& loaded) const {
   for (; place.rank < place.size; ++place.rank) {
     if (::access(path_of(place).c_str(), F_OK) != 0) reject(shard_text(place) + " is missing");
     try {
-      Safetensors shard = decode(loaded.bytes.emplace_back(read_whole(path_of(place))));
+      Safetensors shard = decode(loaded.bytes.emplace_back(read_file(path_of(place))));
       std::move(shard.tensors.begin(), shard.tensors.end(),
                 std::back_inserter(loaded.content.tensors));
     } catch (const Error& error) {
@@ -156,9 +164,12 @@ std::unique_ptr<LoadedCheckpoint> CheckpointDirectory::newest() {
     return loaded;
   }
   if (damaged.empty()) return nullptr;
+  const std::size_t num_older = damaged.size() - 1;
+  const std::string rest =
+      num_older == 0 ? "; move it" : concat(", and ", num_older, " older, damaged, too; move them");
   throw Error(ErrorCode::kInvalidArgument,
               concat("no whole checkpoint is left: ", damaged.front().first, ": ",
-                     damaged.front().second, "; move it away to begin anew"));
+                     damaged.front().second, rest, " away to begin anew"));
 }
 
 std::string CheckpointDirectory::write(std::uint64_t step, const Metadata& metadata,

@@ -20,6 +20,9 @@ namespace ddprun {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{20};  // flock() itself knows no deadline
+// A holder that isn't seen may just have let go of the lock: after so long it is on another
+// machine.
+constexpr std::chrono::milliseconds kUnseen{500};
 
 // Of the lock on the open file `fd`; 0: it is no process that we see.
 pid_t holder_of(int fd) {
@@ -45,10 +48,15 @@ bool is_alive(pid_t pid) { return pid > 0 && (::kill(pid, 0) == 0 || errno == EP
 DirectoryLock::DirectoryLock(const std::string& path, std::chrono::milliseconds patience)
     : directory_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   const Clock::time_point deadline = Clock::now() + patience;
+  Clock::time_point seen = Clock::now();
   while (directory_ && ::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0) {
-    const pid_t holder = errno == EWOULDBLOCK ? holder_of(directory_.get()) : 0;
-    if (holder == ::getpid() || !is_alive(holder)) return;
-    if (Clock::now() >= deadline) {
+    if (errno != EWOULDBLOCK) return;
+    const pid_t holder = holder_of(directory_.get());
+    const Clock::time_point now = Clock::now();
+    const bool is_seen = is_alive(holder);
+    if (is_seen) seen = now;
+    if (holder == ::getpid() || now - seen >= kUnseen) return;
+    if (is_seen && now >= deadline) {
       throw Error(ErrorCode::kInvalidArgument,
                   concat("process ", holder, " uses the checkpoint directory ", path,
                          ": one training per directory; end that one, or give another directory"));

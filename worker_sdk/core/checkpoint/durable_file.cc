@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,12 +25,26 @@ auto retry_interrupted(Call call) {
   return result;
 }
 
-void write_all(int fd, std::string_view bytes, const std::string& what) {
+// False: errno says why.
+bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = retry_interrupted([&] { return ::write(fd, bytes.data(), bytes.size()); });
-    if (n < 0) throw_system_error(what, errno);
+    if (n < 0) return false;
     bytes.remove_prefix(static_cast<std::size_t>(n));
   }
+  return true;
+}
+
+// ": it takes 14.4 MB, 9.6 MB are free". Empty: the file system doesn't tell.
+std::string room_text(const std::string& directory, const std::vector<std::string_view>& pieces) {
+  struct statvfs info {};
+  if (::statvfs(directory.c_str(), &info) != 0) return "";
+  double bytes = 0;
+  for (const std::string_view piece : pieces) bytes += static_cast<double>(piece.size());
+  const double free = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  char text[80];
+  std::snprintf(text, sizeof text, ": it takes %.1f MB, %.1f MB are free", bytes / 1e6, free / 1e6);
+  return text;
 }
 
 }  // namespace
@@ -38,18 +53,24 @@ void write_durably(const std::string& path, const std::vector<std::string_view>&
                    int writer) {
   const std::string temporary = concat(path, kTemporaryMark, writer, '-', ::getpid());
   const std::string what = "can't write the checkpoint " + path;
+  const std::string directory = std::filesystem::path(path).parent_path().string();
+  int why = 0;
+  const auto require = [&](bool done) {
+    if (!done) throw_system_error(what, why = errno);
+  };
   try {
     UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (!fd) throw_system_error(what, errno);
-    for (const std::string_view piece : pieces) write_all(fd.get(), piece, what);
-    if (::fsync(fd.get()) != 0) throw_system_error(what, errno);
+    require(static_cast<bool>(fd));
+    for (const std::string_view piece : pieces) require(write_all(fd.get(), piece));
+    require(::fsync(fd.get()) == 0);
     // A network's file system may say only now that there was no room.
-    if (::close(fd.release()) != 0) throw_system_error(what, errno);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) throw_system_error(what, errno);
-    sync_directory(std::filesystem::path(path).parent_path().string(), what);
-  } catch (const Error&) {
+    require(::close(fd.release()) == 0);
+    require(::rename(temporary.c_str(), path.c_str()) == 0);
+    sync_directory(directory, what);
+  } catch (const Error& error) {
     ::unlink(temporary.c_str());
-    throw;
+    if (why != ENOSPC) throw;
+    throw Error(error.code(), error.what() + room_text(directory, pieces));
   }
 }
 

@@ -111,6 +111,7 @@ TEST_CASE("checkpoint directory: none that is whole is an error, and nothing is 
   const Error error = error_of([&] { directory.newest(); });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(contains(error.what(), "no whole checkpoint is left: " + temp.path(name_of(2))));
+  CHECK(contains(error.what(), ", and 1 older, damaged, too; move them away to begin anew"));
   CHECK(names_in(temp.path()) == std::vector{name_of(1), name_of(2)});
 }
 
@@ -134,6 +135,26 @@ TEST_CASE("checkpoint directory: a pipe of that name holds nobody up", "[proc]")
   const auto newest = directory.newest();
   REQUIRE(newest);
   CHECK(newest->step == 1);
+}
+
+TEST_CASE("checkpoint directory: a directory or a link to nothing is like a torn file", "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path());
+  write(directory, 1);
+  fs::create_directory(temp.path(name_of(2)));
+  fs::create_symlink("/gone", temp.path(name_of(3)));
+  warnings.clear();
+  set_log_sink(keep_warning);
+  const auto newest = directory.newest();
+  REQUIRE(newest);
+  CHECK(newest->step == 1);
+  REQUIRE(warnings.size() == 2);
+  CHECK(contains(warnings[0], "is a link to /gone, which does not exist"));
+  CHECK(contains(warnings[1], name_of(2) + " is damaged (it is a directory)"));
+  CHECK(names_in(temp.path()) ==
+        std::vector{name_of(1), name_of(2) + ".damaged", name_of(3) + ".damaged"});
+  write(directory, 2);
+  CHECK(names_in(temp.path()).at(1) == name_of(2));
 }
 
 TEST_CASE("checkpoint directory: one that can't be is the user's to correct", "[proc]") {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/checkpoint/directory_lock.h"
 
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +14,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_directory.h"
@@ -74,4 +79,37 @@ TEST_CASE("directory lock: one process may have several", "[proc]") {
   const test::TempDirectory temp;
   std::optional<DirectoryLock> first(std::in_place, temp.path(), 0ms);
   const DirectoryLock second(temp.path(), 0ms);
+}
+
+TEST_CASE("directory lock: one that is let go of at any moment is taken", "[proc]") {
+  const test::TempDirectory temp;
+  const auto open_directory = [&] {
+    return UniqueFd(::open(temp.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  };
+  const UniqueFd mine = open_directory();
+  const pid_t other = ::fork();
+  if (other == 0) {
+    const UniqueFd theirs = open_directory();
+    const pid_t parent = ::getppid();
+    while (::getppid() == parent) {
+      ::flock(theirs.get(), LOCK_EX);
+      ::flock(theirs.get(), LOCK_UN);
+    }
+    ::_exit(0);
+  }
+  constexpr int kLocks = 80, kTries = 20;
+  int num_without = 0;
+  for (int i = 0; i < kLocks; ++i) {
+    const DirectoryLock lock(temp.path(), 10s);
+    bool is_free = false;  // the other process lets go of it all the time
+    for (int each = 0; each < kTries && !is_free; ++each) {
+      is_free = ::flock(mine.get(), LOCK_EX | LOCK_NB) == 0;
+      ::sched_yield();
+    }
+    ::flock(mine.get(), LOCK_UN);
+    num_without += is_free;
+  }
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  CHECK(num_without == 0);
 }

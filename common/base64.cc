@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/base64.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace ddprun {
+namespace {
+
+constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::uint8_t kNone = 0xff;
+
+constexpr std::array<std::uint8_t, 256> make_values() {
+  std::array<std::uint8_t, 256> values{};
+  for (auto& value : values) value = kNone;
+  for (std::uint8_t i = 0; i < 64; ++i) values[static_cast<unsigned char>(kDigits[i])] = i;
+  return values;
+}
+constexpr auto kValues = make_values();
+
+std::uint32_t byte_at(std::string_view bytes, std::size_t i) {
+  return i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0;
+}
+
+}  // namespace
+
+std::string to_base64(std::string_view bytes) {
+  std::string text((bytes.size() + 2) / 3 * 4, '=');
+  std::size_t to = 0;
+  for (std::size_t i = 0; i < bytes.size(); i += 3, to += 4) {
+    const std::uint32_t group =
+        byte_at(bytes, i) << 16 | byte_at(bytes, i + 1) << 8 | byte_at(bytes, i + 2);
+    text[to] = kDigits[group >> 18];
+    text[to + 1] = kDigits[group >> 12 & 63];
+    if (i + 1 < bytes.size()) text[to + 2] = kDigits[group >> 6 & 63];
+    if (i + 2 < bytes.size()) text[to + 3] = kDigits[group & 63];
+  }
+  return text;
+}
+
+std::optional<std::string> from_base64(std::string_view text) {
+  if (text.size() % 4 != 0) return std::nullopt;
+  const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
+  std::string bytes;
+  bytes.reserve(text.size() / 4 * 3);
+  for (std::size_t i = 0; i < text.size(); i += 4) {
+    const std::size_t digits = i + 4 == text.size() ? 4 - padding : 4;
+    std::uint32_t group = 0;
+    for (std::size_t j = 0; j < digits; ++j) {
+      const std::uint8_t value = kValues[static_cast<unsigned char>(text[i + j])];
+      if (value == kNone) return std::nullopt;
+      group |= std::uint32_t{value} << (18 - 6 * j);
+    }
+    if (digits < 4 && (group & (digits == 3 ? 0xff : 0xffff)) != 0) return std::nullopt;
+    for (std::size_t j = 0; j + 1 < digits; ++j) {
+      bytes.push_back(static_cast<char>(group >> (16 - 8 * j) & 0xff));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace ddprun

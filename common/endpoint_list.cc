@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/endpoint_list.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/log.h"
+
+namespace ddprun {
+namespace {
+
+constexpr char kForm[] = "HOST or HOST:PORT (IPv6: [ADDR]:PORT)";
+
+bool is_same(const Endpoint& one, const Endpoint& other) {
+  const auto lower = [](char letter) {
+    return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  };
+  return one.port == other.port &&
+         std::equal(one.host.begin(), one.host.end(), other.host.begin(), other.host.end(),
+                    [&](char a, char b) { return lower(a) == lower(b); });
+}
+
+// The part up to the next comma, which goes with it.
+std::string_view take_part(std::string_view& text) {
+  const std::string_view part = text.substr(0, text.find(','));
+  text.remove_prefix(std::min(part.size() + 1, text.size()));
+  return part;
+}
+
+}  // namespace
+
+EndpointList parse_endpoints(std::string_view text, std::uint16_t default_port) {
+  const auto refused = [](std::string problem) { return EndpointList{{}, std::move(problem)}; };
+  const auto num_parts = static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1;
+  if (num_parts > kMaxEndpoints) {
+    return refused(
+        concat("has ", num_parts, " endpoints, at most ", kMaxEndpoints, " can be given"));
+  }
+  EndpointList list;
+  for (std::size_t i = 0; i < num_parts; ++i) {
+    const std::string part(take_part(text));
+    const auto endpoint = parse_endpoint(part, default_port);
+    if (!endpoint || endpoint->host.empty()) {
+      return refused(num_parts == 1 ? concat("wants ", kForm)
+                                    : concat("\"", part, "\" is not ", kForm));
+    }
+    if (num_parts > 1 && endpoint->port == 0) {
+      return refused(concat(part, ": of several endpoints each needs a port that is known"));
+    }
+    for (const Endpoint& earlier : list.endpoints) {
+      if (is_same(earlier, *endpoint)) {
+        return refused(concat("has ", to_string(*endpoint), " twice"));
+      }
+    }
+    list.endpoints.push_back(*endpoint);
+  }
+  return list;
+}
+
+std::string to_string(const std::vector<Endpoint>& endpoints) {
+  std::string text;
+  for (const Endpoint& endpoint : endpoints) {
+    text.append(text.empty() ? "" : ",").append(to_string(endpoint));
+  }
+  return text;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// "a:29400,b": the places where one rendezvous may be found, as users type them. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/endpoint.h"
+
+namespace ddprun {
+
+inline constexpr std::size_t kMaxEndpoints = 8;
+
+struct EndpointList {
+  std::vector<Endpoint> endpoints;  // in the order given; empty where there is a problem
+  std::string problem;              // completes "--rdzv-endpoint=TEXT: "; empty: there is none
+};
+
+// HOST[:PORT], or up to kMaxEndpoints of them with commas between, no two the same. Of several,
+// each has a port other than 0.
+EndpointList parse_endpoints(std::string_view text, std::uint16_t default_port);
+
+// The inverse: "a:29400,b:29400".
+std::string to_string(const std::vector<Endpoint>& endpoints);
+
+}  // namespace ddprun

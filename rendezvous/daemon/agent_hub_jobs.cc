@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// The half of AgentHub about the jobs: events in, through those that are held into the table, and
+// what follows out again, once it is kept.
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <iterator>
+#include <utility>
+
+#include "common/log.h"
+#include "rendezvous/daemon/agent_hub.h"
+#include "rendezvous/membership/codec.h"
+
+namespace ddprun::rendezvous {
+
+namespace asio = boost::asio;
+
+void AgentHub::feed(membership::Event event) {
+  pending_.push_back(std::move(event));
+  feed_pending();
+}
+
+void AgentHub::feed_pending() {
+  if (feeding_) return;
+  feeding_ = true;
+  const auto self = shared_from_this();
+  while (!pending_.empty() && !stopped_) {
+    const membership::Event next = std::move(pending_.front());
+    pending_.pop_front();
+    step(next);
+  }
+  feeding_ = false;
+  if (stopped_) return;
+  drop_stores_of_finished();
+  if (stores_.has_changes()) keep_stores();
+  arm_tick();
+  check_idle();
+}
+
+void AgentHub::step(const membership::Event& event) {
+  const Clock::time_point now = Clock::now();
+  if (held_) {
+    auto outcome = held_->step(event, now);
+    const bool passes = outcome.passes;
+    take_from_held(std::move(outcome));
+    if (!passes) return;
+  }
+  settle(table_.step(event, now));
+}
+
+void AgentHub::take_from_held(membership::HeldJobs::Outcome outcome) {
+  table_.add_changes(std::move(outcome.changes));
+  settle(std::move(outcome.actions));
+  if (!outcome.restored.empty()) restore_rows(std::move(outcome.restored));
+  for (auto& join : outcome.joins) settle(table_.step(std::move(join), Clock::now()));
+}
+
+// Then nothing is said, not even what follows from no change, before it is known that nobody else
+// decides by now.
+bool AgentHub::may_be_deposed() const {
+  return options_.journal != nullptr && options_.journal->is_shared();
+}
+
+// What the actions follow from is kept first. Nothing overtakes: what changes nothing waits, too,
+// while something before it does.
+void AgentHub::settle(membership::Actions actions) {
+  journal::Batch changes;
+  if (options_.journal != nullptr) changes = table_.take_changes();
+  const bool says_something = std::ranges::any_of(actions, [](const membership::Action& action) {
+    return !std::holds_alternative<membership::action::Log>(action);
+  });
+  const bool waits = !changes.empty() || !unkept_.empty() || (may_be_deposed() && says_something);
+  if (!waits) {
+    for (const auto& action : actions) perform(action);
+    return;
+  }
+  if (changes.empty() && actions.empty()) return;
+  unkept_.push_back({std::move(actions), {}});
+  options_.journal->commit(std::move(changes), [self = shared_from_this()] { self->kept(); });
+}
+
+void AgentHub::kept() {
+  if (stopped_ || unkept_.empty()) return;
+  const Unkept kept = std::move(unkept_.front());
+  unkept_.pop_front();
+  for (const auto& action : kept.actions) perform(action);
+  feed_pending();
+  for (const auto& done : kept.then) done();
+}
+
+void AgentHub::when_kept(std::function<void()> done) {
+  if (unkept_.empty()) return done();
+  unkept_.back().then.push_back(std::move(done));
+}
+
+void AgentHub::restore(const journal::Content& content,
+                       const std::optional<membership::Terms>& terms) {
+  for (const std::string& loss : content.losses) log_error(loss);
+  clock_shift_ = content.clock_shift;
+  journal::Rows rows = content.rows;
+  if (terms && !terms->bases.empty()) {
+    held_.emplace(*terms, rows, clock_shift_, Clock::now());
+    table_.reserve_numbers(held_->last_number());
+  }
+  restore_rows(std::move(rows));
+  if (held_) take_from_held(held_->begin());
+  feed_pending();
+}
+
+void AgentHub::restore_rows(journal::Rows rows) {
+  stores_.restore(rows, [&](std::uint64_t job, const std::string& why) {
+    log_error("job number ", job, " of the journal is lost: ", why,
+              "; its agents are refused and end with 75");
+    table_.forget_rows(job, rows);
+  });
+  settle(table_.restore(rows, clock_shift_, Clock::now()));
+  stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
+}
+
+std::vector<membership::JobStatus> AgentHub::status() const {
+  std::vector<membership::JobStatus> all = table_.status();
+  if (held_) std::ranges::move(held_->status(), std::back_inserter(all));
+  return all;
+}
+
+void AgentHub::perform(const membership::Action& action) {
+  namespace act = membership::action;
+  if (const auto* send = std::get_if<act::Send>(&action)) {
+    const auto found = agents_.find(send->connection);
+    if (found != agents_.end()) found->second.frames->send(membership::encode(send->envelope));
+  } else if (const auto* close = std::get_if<act::Close>(&action)) {
+    const auto found = agents_.find(close->connection);
+    if (found == agents_.end()) return;
+    found->second.frames->close_when_sent(kFlushLimit);
+    forget(found);
+    pending_.emplace_back(membership::event::Closed{close->connection});
+  } else if (const auto* log = std::get_if<act::Log>(&action)) {
+    log_message(options_.quiet ? LogLevel::kDebug : log->level, log->text);
+  } else if (const auto* started = std::get_if<act::RoundStarted>(&action)) {
+    options_.round_started(*started);
+  } else if (const auto* over = std::get_if<act::JobOver>(&action)) {
+    options_.job_over(*over);
+  }
+}
+
+void AgentHub::arm_tick() {
+  auto deadline = table_.next_deadline();
+  if (held_) keep_earlier(deadline, held_->next_deadline());
+  if (deadline == armed_for_) return;
+  armed_for_ = deadline;
+  if (!deadline) {
+    tick_timer_.cancel();
+    return;
+  }
+  tick_timer_.expires_at(*deadline);
+  tick_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (error || self->stopped_) return;
+    self->armed_for_.reset();
+    self->feed(membership::event::Tick{});
+  });
+}
+
+void AgentHub::when_idle(std::optional<std::chrono::milliseconds> timeout,
+                         std::function<void()> done) {
+  idle_done_ = std::move(done);
+  if (timeout) {
+    idle_timer_.expires_after(*timeout);
+    idle_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+      if (error || !self->idle_done_) return;
+      const auto ready = std::exchange(self->idle_done_, nullptr);
+      ready();
+    });
+  }
+  settle(table_.close_to_new_jobs(Clock::now()));
+  feed(membership::event::Tick{});
+}
+
+void AgentHub::check_idle() {
+  if (!idle_done_ || !table_.idle() || num_held() > 0 || !unkept_.empty()) return;
+  idle_timer_.cancel();
+  asio::post(tick_timer_.get_executor(), [self = shared_from_this()] {
+    const auto ready = std::exchange(self->idle_done_, nullptr);
+    if (ready) ready();
+  });
+}
+
+void AgentHub::when_stores_unused(std::chrono::milliseconds limit, std::function<void()> done) {
+  stores_unused_ = std::move(done);
+  idle_timer_.expires_after(limit);
+  idle_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (!error && self->stores_unused_) std::exchange(self->stores_unused_, nullptr)();
+  });
+  say_if_stores_unused();
+}
+
+void AgentHub::say_if_stores_unused() {
+  if (!stores_unused_ || stores_.in_use()) return;
+  idle_timer_.cancel();
+  asio::post(tick_timer_.get_executor(), [self = shared_from_this()] {
+    if (self->stores_unused_) std::exchange(self->stores_unused_, nullptr)();
+  });
+}
+
+}  // namespace ddprun::rendezvous

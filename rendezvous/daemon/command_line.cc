@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <vector>
+
+#include "common/duration.h"
+#include "common/env_names.h"
+#include "common/error.h"
+#include "common/exit_codes.h"
+#include "common/log.h"
+#include "common/man_entries.h"
+#include "common/man_page.h"
+#include "common/suggest.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr auto kTakeLast = CLI::MultiOptionPolicy::TakeLast;
+constexpr std::chrono::seconds kShortestLease{2}, kLongestLease{60};
+
+CommandLine ends_with(ExitCode code) { return {std::nullopt, static_cast<int>(code)}; }
+
+CommandLine fail(const std::string& message) {
+  std::fprintf(stderr, "ddprund: %s\n", message.c_str());
+  return ends_with(ExitCode::kUsage);
+}
+
+CommandLine fail_unknown(const CLI::App& app, const std::string& word) {
+  const std::string flag = word.substr(0, word.find('='));
+  if (!flag.starts_with('-')) return fail("takes no argument, got \"" + word + "\"");
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
+  return fail("unknown flag " + flag + did_you_mean(flag, known) + " (see ddprund --help)");
+}
+
+ManPage man_page(const CLI::App& app) {
+  return {
+      .name = "ddprund",
+      .section = 8,
+      .summary = "the rendezvous of distributed jobs",
+      .synopsis =
+          "ddprund [--listen HOST:PORT] [--state-dir DIRECTORY | --ha URL] [--keep-finished "
+          "DURATION] "
+          "[--token-file PATH] [--tls-cert PATH --tls-key PATH] [--verbose]",
+      .sections = {
+          {"Description",
+           "Serves the place where the nodes of ddprun(1) jobs meet: it gives out ranks, notices "
+           "lost nodes and decides restarts, for any number of jobs at once, and serves a c10d "
+           "store (PyTorch's TCPStore) on the same port. GET /v1/jobs on it tells the jobs as "
+           "JSON, GET /v1/status the daemon itself (ddprunctl jobs, ddprunctl status). With "
+           "--state-dir, jobs go on when it is killed and started again; with --ha on several "
+           "hosts, "
+           "another one goes on with them (ddprun --rdzv-endpoint=A,B).\n\nWithout "
+           "one, a ddprun of the job serves the rendezvous itself. SIGTERM and "
+           "SIGINT end it."},
+          {"Options", "", man_entries(app)},
+          {"Exit status",
+           " 0   ended by SIGTERM or SIGINT\n 2   a bad flag, or the address can't be used\n"
+           " 70  a fault of its own"},
+          {"See also", "ddprun(1), ddprunctl(1), ddprun.toml(5)"}}};
+}
+
+// As typed, where that takes a second look.
+struct Texts {
+  std::string listen = "127.0.0.1:29400";
+  std::string durability = "process";
+  std::string keep_finished = "1h";
+  std::optional<std::string> ha;
+  std::string ha_lease = "3s";
+  bool print_man = false;
+};
+
+void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
+  app.add_option("--listen", texts.listen,
+                 "HOST:PORT to serve; :PORT = on all interfaces; port 0 = any free one")
+      ->capture_default_str()
+      ->multi_option_policy(kTakeLast);
+  app.add_option("--state-dir", flags.state_directory,
+                 "DIRECTORY in which jobs are kept (made where it is missing): a ddprund that is "
+                 "killed and started again goes on with them; default: nowhere")
+      ->multi_option_policy(kTakeLast);
+  app.add_option("--durability", texts.durability,
+                 "What --state-dir outlives: process = the end of ddprund; disk = that of the "
+                 "machine, too (an fsync per decision)")
+      ->capture_default_str()
+      ->multi_option_policy(kTakeLast);
+  app.add_option("--keep-finished", texts.keep_finished,
+                 "How long ddprunctl jobs shows a job that is over, DURATION (3600, 90m, 1d) from "
+                 "its end; 0 = not at all; the last 1000")
+      ->capture_default_str()
+      ->multi_option_policy(kTakeLast);
+  const auto add_limits = [&](const char* flag, StoreLimits& limits, const char* help) {
+    app.add_option_function<std::string>(
+           flag,
+           [flag, &limits](const std::string& text) {
+             const std::string wrong = set_limits(text, limits);
+             if (!wrong.empty()) throw CLI::ValidationError(flag, wrong);
+           },
+           help)
+        ->type_name("LIMITS")
+        ->multi_option_policy(kTakeLast);
+  };
+  add_limits("--job-limits", flags.job_limits,
+             "What one job's workers may have in the rendezvous (--store=proxy): "
+             "keys=1M,bytes=4GiB,connections=65536,requests=N a second (default: any number)");
+  add_limits(
+      "--limits", flags.limits,
+      "Likewise all jobs' together: keys=10M,bytes=16GiB,connections=262144 (and as many agents), "
+      "requests=N");
+}
+
+void add_file(CLI::App& app, const char* flag, std::string& path, const char* help) {
+  app.add_option(flag, path, help)->multi_option_policy(kTakeLast);
+}
+
+void add_security_options(CLI::App& app, DaemonFlags& flags) {
+  app.add_option("--token-file", flags.token_file,
+                 "Only agents that have this file's content (16 bytes or more) are served; mode "
+                 "600, or 640 if it is root's")
+      ->envname(env::kTokenFile)
+      ->multi_option_policy(kTakeLast);
+  add_file(app, "--tls-cert", flags.tls.cert, "Serve TLS 1.3 alone, with this certificate (PEM)");
+  add_file(app, "--tls-key", flags.tls.key, "Its key (PEM), mode 600");
+  add_file(app, "--tls-ca", flags.tls.ca, "The authority of the clients' certificates (PEM)");
+  app.add_flag("--tls-verify-client", flags.tls.verify_client,
+               "Serve only clients that have a certificate of it");
+}
+
+void add_ha_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
+  app.add_option("--ha", texts.ha,
+                 "etcd://HOST:PORT,.../PREFIX: one of several ddprunds, of which the one that a "
+                 "lease in this etcd names leads; the jobs are kept there (docs/ha.md)")
+      ->type_name("URL")
+      ->multi_option_policy(kTakeLast);
+  app.add_option("--ha-lease", texts.ha_lease,
+                 "How long a leader that says nothing stays it, 2s to 60s; less than half of the "
+                 "jobs' keep-alive time (5 s) lets workers run on undisturbed when it is lost")
+      ->capture_default_str()
+      ->multi_option_policy(kTakeLast);
+  app.add_option("--ha-name", flags.ha_name,
+                 "HOST:PORT that the others tell who asks for the leader; default: this host's "
+                 "name and the port")
+      ->multi_option_policy(kTakeLast);
+  add_file(app, "--ha-ca", flags.ha_tls.ca,
+           "Speak TLS with etcd: the authority of its certificate (PEM)");
+  add_file(app, "--ha-cert", flags.ha_tls.cert, "This ddprund's certificate for etcd (PEM)");
+  add_file(app, "--ha-key", flags.ha_tls.key, "Its key (PEM), mode 600");
+}
+
+// Empty, or what is wrong.
+std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Texts& texts) {
+  if (!texts.listen.empty() && texts.listen.find_first_not_of("0123456789") == std::string::npos) {
+    return "--listen: \"" + texts.listen +
+           "\" is no host; for a port on all interfaces give :" + texts.listen;
+  }
+  if (app.count("--token-file") > 0 && flags.token_file.empty()) {
+    return "--token-file: no file given";
+  }
+  if (flags.state_directory && flags.state_directory->empty()) {
+    return "--state-dir: no directory given";
+  }
+  if (!flags.tls.cert.empty() && !flags.tls.ca.empty() && !flags.tls.verify_client) {
+    return "--tls-ca: here it is the authority of clients' certificates, and none is asked for: "
+           "add --tls-verify-client, or leave it out";
+  }
+  if (texts.durability != "process" && texts.durability != "disk") {
+    return "--durability: \"" + texts.durability + "\" is neither process nor disk";
+  }
+  if (!parse_duration(texts.keep_finished)) {
+    return "--keep-finished: \"" + texts.keep_finished + "\" is no duration (3600, 90m, 1d; 0)";
+  }
+  if (app.count("--durability") > 0 && !flags.state_directory) {
+    return "--durability says how --state-dir is written; give that, too";
+  }
+  if (texts.ha && flags.state_directory) {
+    return "--state-dir: with --ha the jobs are kept in etcd alone; leave one of the two out";
+  }
+  for (const char* flag : {"--ha-lease", "--ha-name", "--ha-ca", "--ha-cert", "--ha-key"}) {
+    if (!texts.ha && app.count(flag) > 0) return concat(flag, ": is for --ha; give that, too");
+  }
+  const auto lease = parse_duration(texts.ha_lease);
+  if (!lease || *lease < kShortestLease || *lease > kLongestLease ||
+      *lease % std::chrono::seconds(1) != std::chrono::milliseconds(0)) {
+    return "--ha-lease: \"" + texts.ha_lease + "\" is not 2s to 60s in whole seconds";
+  }
+  const auto name = parse_endpoint(flags.ha_name, 0);
+  if (!flags.ha_name.empty() && (!name || name->host.empty() || name->port == 0)) {
+    return "--ha-name: \"" + flags.ha_name + "\" is not HOST:PORT";
+  }
+  return {};
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, char** argv) {
+  CLI::App app("ddprund: the rendezvous of distributed jobs (see docs/rendezvous.md)", "ddprund");
+  DaemonFlags flags;
+  Texts texts;
+  add_rendezvous_options(app, flags, texts);
+  add_ha_options(app, flags, texts);
+  add_security_options(app, flags);
+  app.add_flag("--verbose", flags.verbose, "Log at debug level");
+  app.add_flag("--print-man", texts.print_man, "Print the manual page, for man -l -");
+  app.set_version_flag("--version", "ddprund " DDPRUN_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {
+    return {std::nullopt, app.exit(asked)};
+  } catch (const CLI::ExtrasError&) {
+    return fail_unknown(app, app.remaining().front());
+  } catch (const CLI::ParseError& error) {
+    return fail(std::string(error.what()) + " (see ddprund --help)");
+  }
+  if (texts.print_man) {
+    std::fputs(to_roff(man_page(app)).c_str(), stdout);
+    return ends_with(ExitCode::kOk);
+  }
+  const auto endpoint = parse_endpoint(texts.listen, kDefaultRendezvousPort);
+  if (!endpoint) return fail("--listen: \"" + texts.listen + "\" is not HOST:PORT");
+  if (const std::string wrong = wrong_with(app, flags, texts); !wrong.empty()) return fail(wrong);
+  flags.listen = *endpoint;
+  flags.durability =
+      texts.durability == "disk" ? journal::Durability::kDisk : journal::Durability::kProcess;
+  flags.keep_finished = *parse_duration(texts.keep_finished);
+  flags.ha_lease =
+      std::chrono::duration_cast<std::chrono::seconds>(*parse_duration(texts.ha_lease));
+  try {
+    if (texts.ha) flags.ha = ha::parse_ha_url(*texts.ha);
+  } catch (const Error& error) {
+    return fail(concat("--ha: ", error.what()));
+  }
+  return {std::move(flags), 0};
+}
+
+}  // namespace ddprun::rendezvous

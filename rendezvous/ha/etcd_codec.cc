@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/ha/etcd_codec.h"
+
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <charconv>
+#include <utility>
+
+#include "common/base64.h"
+#include "common/log.h"
+
+namespace ddprun::ha {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::size_t kMaxShownBytes = 300;
+
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(ErrorCode::kProtocol, "its answer is none of etcd's: " + what);
+}
+
+json::object parse_object(std::string_view text) {
+  boost::system::error_code error;
+  json::value value = json::parse({text.data(), text.size()}, error);
+  if (error || !value.is_object()) {
+    fail(concat("\"", one_line(text.substr(0, 80)), "\" is no JSON object"));
+  }
+  return std::move(value.as_object());
+}
+
+const json::value* field(const json::object& object, std::string_view name) {
+  const json::value* value = object.if_contains({name.data(), name.size()});
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+const json::object* object_at(const json::object& object, std::string_view name) {
+  const json::value* value = field(object, name);
+  if (value == nullptr) return nullptr;
+  if (!value->is_object()) fail(concat(name, " is no object"));
+  return &value->get_object();
+}
+
+std::int64_t number_at(const json::object& object, std::string_view name) {
+  const json::value* value = field(object, name);
+  if (value == nullptr) return 0;
+  if (const std::int64_t* number = value->if_int64()) return *number;
+  const json::string* text = value->if_string();
+  if (text == nullptr) fail(concat(name, " is no number"));
+  std::int64_t number = 0;
+  const char* end = text->data() + text->size();
+  const auto [rest, error] = std::from_chars(text->data(), end, number);
+  if (error != std::errc() || rest != end) fail(concat(name, " is no number"));
+  return number;
+}
+
+bool flag_at(const json::object& object, std::string_view name) {
+  const json::value* value = field(object, name);
+  if (value == nullptr) return false;
+  if (!value->is_bool()) fail(concat(name, " is neither true nor false"));
+  return value->get_bool();
+}
+
+std::string text_at(const json::object& object, std::string_view name) {
+  const json::value* value = field(object, name);
+  if (value == nullptr) return {};
+  if (!value->is_string()) fail(concat(name, " is no text"));
+  return {value->get_string().data(), value->get_string().size()};
+}
+
+std::string bytes_at(const json::object& object, std::string_view name) {
+  const json::value* value = field(object, name);
+  if (value == nullptr) return {};
+  if (!value->is_string()) fail(concat(name, " is no text"));
+  auto bytes = from_base64({value->get_string().data(), value->get_string().size()});
+  if (!bytes) fail(concat(name, " is no base64"));
+  return std::move(*bytes);
+}
+
+std::vector<const json::object*> objects_at(const json::object& object, std::string_view name) {
+  std::vector<const json::object*> objects;
+  const json::value* value = field(object, name);
+  if (value == nullptr) return objects;
+  if (!value->is_array()) fail(concat(name, " is no list"));
+  for (const json::value& each : value->get_array()) {
+    if (!each.is_object()) fail(concat(name, " has what is no object"));
+    objects.push_back(&each.get_object());
+  }
+  return objects;
+}
+
+EtcdRefusal refusal_of(const json::object& error) {
+  std::string message = text_at(error, "message");
+  if (message.empty()) message = "it gives no reason";
+  std::int64_t code = number_at(error, "code");
+  if (code == 0) code = number_at(error, "grpc_code");
+  return {code < 0 || code > 16 ? 2 : static_cast<int>(code),
+          one_line(std::string_view(message).substr(0, kMaxShownBytes))};
+}
+
+// A stream's answers are wrapped; a refusal inside it comes with HTTP's "200 OK".
+json::object result_of(std::string_view line) {
+  json::object outer = parse_object(line);
+  if (const json::object* error = object_at(outer, "error")) throw refusal_of(*error);
+  json::value* result = outer.if_contains("result");
+  if (result == nullptr || !result->is_object()) fail("it has no result");
+  return std::move(result->get_object());
+}
+
+std::int64_t revision_of(const json::object& answer) {
+  const json::object* header = object_at(answer, "header");
+  const std::int64_t revision = header == nullptr ? 0 : number_at(*header, "revision");
+  if (revision <= 0) fail("it has no revision");
+  return revision;
+}
+
+RangeAnswer range_of(const json::object& answer) {
+  RangeAnswer range;
+  range.revision = revision_of(answer);
+  range.more = flag_at(answer, "more");
+  for (const json::object* each : objects_at(answer, "kvs")) {
+    KeyValue& key = range.keys.emplace_back();
+    key.key = bytes_at(*each, "key");
+    key.value = bytes_at(*each, "value");
+    key.create_revision = number_at(*each, "create_revision");
+    key.mod_revision = number_at(*each, "mod_revision");
+    key.lease = number_at(*each, "lease");
+    if (key.key.empty() || key.create_revision <= 0 || key.mod_revision < key.create_revision) {
+      fail("a key that can't be");
+    }
+  }
+  return range;
+}
+
+// `"NAME":"BASE64"`.
+std::string base64_field(const char* name, std::string_view bytes) {
+  return concat('"', name, "\":\"", to_base64(bytes), '"');
+}
+
+void add_item(std::string& list, const std::string& item) {
+  if (!list.empty()) list += ',';
+  list += item;
+}
+
+std::string change_request(const KeyChange& change) {
+  if (change.value) {
+    std::string lease;
+    if (change.lease != 0) lease = concat(",\"lease\":\"", change.lease, '"');
+    return concat("{\"request_put\":{", base64_field("key", change.key), ',',
+                  base64_field("value", *change.value), lease, "}}");
+  }
+  std::string end;
+  if (change.all_with_prefix)
+    end = concat(',', base64_field("range_end", end_of_prefix(change.key)));
+  return concat("{\"request_delete_range\":{", base64_field("key", change.key), end, "}}");
+}
+
+}  // namespace
+
+bool EtcdRefusal::is_passing() const {
+  switch (grpc_code_) {
+    case 1:   // cancelled
+    case 2:   // unknown
+    case 4:   // deadline exceeded
+    case 13:  // internal
+    case 14:  // unavailable: no leader, a new leader, time-out
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string end_of_prefix(std::string prefix) {
+  while (!prefix.empty() && static_cast<unsigned char>(prefix.back()) == 0xff) prefix.pop_back();
+  if (prefix.empty()) return std::string(1, '\0');  // all of them
+  prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
+  return prefix;
+}
+
+std::string range_request(std::string_view key, std::string_view end, std::int64_t limit,
+                          std::int64_t revision) {
+  std::string request = concat('{', base64_field("key", key));
+  if (!end.empty()) request += concat(',', base64_field("range_end", end));
+  if (limit != 0) request += concat(",\"limit\":\"", limit, '"');
+  if (revision != 0) request += concat(",\"revision\":\"", revision, '"');
+  return request + '}';
+}
+
+std::string txn_request(const std::vector<Guard>& guards, const std::vector<KeyChange>& changes) {
+  std::string compare, success, failure;
+  for (const Guard& guard : guards) {
+    const auto add = [&](const char* target, const char* name, std::int64_t revision) {
+      add_item(compare, concat('{', base64_field("key", guard.key), ",\"target\":\"", target,
+                               "\",\"result\":\"EQUAL\",\"", name, "\":\"", revision, "\"}"));
+    };
+    if (guard.create_revision) add("CREATE", "create_revision", *guard.create_revision);
+    if (guard.mod_revision) add("MOD", "mod_revision", *guard.mod_revision);
+    // Whole, so that etcd asks its other members also where nothing is to be changed.
+    add_item(failure, concat("{\"request_range\":", range_request(guard.key), '}'));
+  }
+  for (const KeyChange& change : changes) add_item(success, change_request(change));
+  return concat("{\"compare\":[", compare, "],\"success\":[", success, "],\"failure\":[", failure,
+                "]}");
+}
+
+std::string grant_request(std::int64_t ttl_seconds) {
+  return concat("{\"TTL\":\"", ttl_seconds, "\"}");
+}
+
+std::string lease_request(std::int64_t lease) { return concat("{\"ID\":\"", lease, "\"}"); }
+
+std::string erasures_request(std::string_view key, std::int64_t revision) {
+  return concat("{\"create_request\":{", base64_field("key", key), ",\"start_revision\":\"",
+                revision, "\",\"filters\":[\"NOPUT\"]}}");
+}
+
+RangeAnswer parse_range(std::string_view answer) { return range_of(parse_object(answer)); }
+
+TxnResult parse_txn(std::string_view answer, std::size_t num_guards) {
+  const json::object object = parse_object(answer);
+  TxnResult result;
+  result.held = flag_at(object, "succeeded");
+  result.revision = revision_of(object);
+  if (result.held) return result;
+  for (const json::object* each : objects_at(object, "responses")) {
+    const json::object* range = object_at(*each, "response_range");
+    if (range == nullptr) fail("a transaction that was not made has other answers");
+    RangeAnswer found = range_of(*range);
+    result.found.emplace_back();
+    if (!found.keys.empty()) result.found.back() = std::move(found.keys.front());
+  }
+  if (result.found.size() != num_guards) fail("it lacks the keys of a transaction's guards");
+  return result;
+}
+
+std::int64_t parse_grant(std::string_view answer) {
+  const json::object object = parse_object(answer);
+  const std::int64_t lease = number_at(object, "ID");
+  if (lease == 0) fail("it has no lease");
+  return lease;
+}
+
+void parse_revoke(std::string_view answer) { revision_of(parse_object(answer)); }
+
+bool parse_keep_alive(std::string_view answer) {
+  const json::object result = result_of(answer);
+  revision_of(result);
+  return number_at(result, "TTL") > 0;
+}
+
+WatchNews parse_watch(std::string_view line) {
+  const json::object result = result_of(line);
+  WatchNews news;
+  news.cancelled = flag_at(result, "canceled");
+  for (const json::object* event : objects_at(result, "events")) {
+    if (text_at(*event, "type") == "DELETE") news.erased = true;
+  }
+  return news;
+}
+
+EtcdRefusal parse_refusal(std::string_view answer) { return refusal_of(parse_object(answer)); }
+
+}  // namespace ddprun::ha

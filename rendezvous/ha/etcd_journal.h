@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The journal's rows in an etcd that several ddprund share (docs/ha.md): whoever leads writes them,
+// and who led before can't any more. Blocking; one thread at a time, but for cancel().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/ha/key_store.h"
+#include "rendezvous/ha/stored_rows.h"
+#include "rendezvous/journal/content.h"
+#include "rendezvous/journal/journal.h"
+
+namespace ddprun::ha {
+
+// Every transaction is guarded twice. By the leader's key: as its lease ends, nothing that this
+// object does has an effect any more. And by the clock's key, which each transaction changes: one
+// that was sent and not answered can't take effect once a later one has.
+//
+// etcd takes 128 changes and 1.5 MiB at once; a batch has no limit, and takes effect as a whole all
+// the same. Large contents are written before, under keys that no row has yet; where the rest is
+// still too large, it is written as a log that counts from its last key on, and is carried out row
+// by row then, by whoever leads.
+class EtcdJournal : public journal::BatchWriter {
+ public:
+  struct Limits {
+    std::size_t txn_changes = 100;
+    std::size_t txn_bytes = std::size_t{1} << 20;
+    std::size_t row_bytes = std::size_t{512} << 10;  // larger contents are kept apart
+  };
+
+  // `prefix` is that of key_names.h, `leadership` the create_revision of its leader_key: of this
+  // process' own. `name` is for people. One object for each leadership.
+  EtcdJournal(std::unique_ptr<KeyStore> store, std::string name, std::string prefix,
+              std::int64_t leadership, Limits limits);
+  EtcdJournal(std::unique_ptr<KeyStore> store, std::string name, std::string prefix,
+              std::int64_t leadership);
+
+  // Once, before the first commit(). Throws as commit(), after which it may be tried again, and
+  // Error(kUnsupported): a newer ddprund wrote it.
+  journal::Content load();
+
+  // All of it, or nothing. Throws journal::Deposed: somebody else leads, or nobody; nothing of the
+  // batch is kept. Error(kUnavailable), …, as KeyStore does: whether it is kept isn't known; it
+  // must be part of the next batch. An empty batch asks the cluster's majority whether this process
+  // is still the leader.
+  void commit(const journal::Batch& batch) override;
+
+  void cancel() override { store_->cancel(); }
+  std::string name() const override { return name_; }
+
+ private:
+  // One transaction, and what is so once it has taken effect.
+  struct Step {
+    std::vector<KeyChange> changes;
+    std::function<void()> taken;
+  };
+  struct Unsure {  // a step that was not answered
+    std::int64_t number = 0;
+    std::function<void()> taken;
+  };
+
+  void check_leadership();
+  void take(Step step);
+  void settle();
+  TxnResult change(std::int64_t number, std::vector<KeyChange> changes);
+  // After a refusal: takes the last transaction there was for one of ours, with a number in
+  // [first, last]. Throws journal::Deposed where it is none.
+  void follow(const TxnResult& refused, std::int64_t first, std::int64_t last);
+  [[noreturn]] void depose() const;
+
+  journal::Batch store_large_rows(const journal::Batch& batch);
+  void write_parts(const std::string& prefix, std::string_view bytes);
+  void write_log(const journal::Batch& rows);
+  void carry_out_log();
+  void tidy();
+  bool fits(const journal::Batch& rows) const;
+  std::vector<KeyChange> changes_of(const journal::Batch& rows) const;
+  void note_rows(const journal::Batch& rows);
+  void add_rubbish(Step& step);
+
+  void read_clock(const std::map<std::string, KeyValue>& keys, journal::Content& content);
+  void read_log(const std::map<std::string, KeyValue>& keys, journal::Rows& stored,
+                journal::Content& content);
+  void read_rows(const std::map<std::string, KeyValue>& keys, const journal::Rows& stored,
+                 journal::Content& content);
+
+  const std::unique_ptr<KeyStore> store_;
+  const std::string name_, prefix_;
+  const Guard leader_;
+  const Limits limits_;
+  const std::string boot_;
+
+  bool loaded_ = false;
+  std::int64_t clock_revision_ = 0;  // of the last transaction that we know of
+  std::int64_t last_taken_ = 0;      // its number
+  std::int64_t number_ = 0;          // of the last one that was sent
+  std::optional<Unsure> unsure_;
+  std::map<std::string, std::string> blobs_;  // of rows: row → id
+  std::set<std::string> loose_blobs_;         // that no row has, as far as we know
+  std::set<std::string> rubbish_;             // blobs, to be erased when there is a chance
+  journal::Batch unreadable_rows_;            // to be erased
+  bool log_is_dirty_ = false;                 // there may be parts of one that doesn't count
+  std::optional<journal::Batch> log_;         // counts, and isn't carried out to its end
+};
+
+}  // namespace ddprun::ha

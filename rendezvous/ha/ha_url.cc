@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/ha/ha_url.h"
+
+#include <algorithm>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun::ha {
+namespace {
+
+constexpr std::string_view kScheme = "etcd://";
+constexpr std::uint16_t kEtcdPort = 2379;
+
+[[noreturn]] void refuse(std::string_view text, const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("\"", text, "\" is not etcd://HOST:PORT,…/PREFIX: ", why));
+}
+
+bool is_plain(std::string_view prefix) {
+  return std::ranges::all_of(prefix, [](unsigned char letter) {
+    return letter > ' ' && letter < 0x7f && letter != ',' && letter != '?' && letter != '#';
+  });
+}
+
+}  // namespace
+
+HaUrl parse_ha_url(std::string_view text) {
+  if (!text.starts_with(kScheme)) refuse(text, "it does not begin with etcd://");
+  const std::string_view rest = text.substr(kScheme.size());
+  const std::size_t slash = std::min(rest.find('/'), rest.size());
+  HaUrl url;
+  url.prefix = rest.substr(slash);
+  while (url.prefix.ends_with('/')) url.prefix.pop_back();
+  if (url.prefix.empty()) url.prefix = "/ddprun";
+  if (!is_plain(url.prefix)) refuse(text, "the prefix has letters that are none of a path");
+  std::string_view hosts = rest.substr(0, slash);
+  while (true) {
+    const std::size_t comma = std::min(hosts.find(','), hosts.size());
+    const std::string_view host = hosts.substr(0, comma);
+    const auto endpoint = parse_endpoint(host, kEtcdPort);
+    if (!endpoint || endpoint->host.empty() || endpoint->port == 0) {
+      refuse(text, concat("\"", host, "\" is no HOST or HOST:PORT"));
+    }
+    if (std::ranges::find(url.endpoints, *endpoint) != url.endpoints.end()) {
+      refuse(text, concat(host, " is named twice"));
+    }
+    url.endpoints.push_back(*endpoint);
+    if (comma == hosts.size()) return url;
+    hosts.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace ddprun::ha

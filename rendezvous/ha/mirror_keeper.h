@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A standby's journal, which a mirror writes on a thread of its own (docs/ha-mirror.md): a disk
+// that is slow keeps nobody from hearing the leader. io thread only, but for what its thread does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "rendezvous/ha/leader_rows.h"
+#include "rendezvous/journal/content.h"
+#include "rendezvous/journal/journal_file.h"
+#include "rendezvous/journal/row.h"
+
+namespace ddprun::ha {
+
+// What a standby has when it ends taking anything from its leader.
+struct MirroredJournal {
+  std::unique_ptr<journal::JournalFile> file;
+  journal::Content content;  // with the rows of leader_rows.h that are in it
+  std::string trouble;       // not empty: the content can't be read
+  // Applied to the content it makes it what it was before the last batch, of which it is not known
+  // whether the leader has told anybody; rows of "jobs/" alone.
+  journal::Batch before;
+  std::optional<SyncedWith> synced;
+};
+
+class MirrorKeeper {
+ public:
+  using Session = std::uint64_t;  // one connection to a leader; not 0
+
+  // Called by `post`, so on the io thread, later.
+  struct Events {
+    std::function<void(Session, std::uint64_t bytes)> got;     // of parts that it is done with
+    std::function<void(Session, std::uint64_t number)> acked;  // this transfer is kept
+    std::function<void(Session, const SyncedWith&)> synced;    // that it is in sync is kept
+    // Once for a session: the leader's parts make no sense, or (is_own) they can't be written.
+    std::function<void(Session, const std::string& why, bool is_own)> failed;
+  };
+
+  // `file` was loaded. `post` runs a function on the io thread, later, and outlives this.
+  MirrorKeeper(std::unique_ptr<journal::JournalFile> file,
+               std::function<void(std::function<void()>)> post, Events events);
+  // As end(). A disk that hangs is left behind after 2 s, with its thread and the journal.
+  ~MirrorKeeper();
+  MirrorKeeper(const MirrorKeeper&) = delete;
+  MirrorKeeper& operator=(const MirrorKeeper&) = delete;
+
+  // What follows is of this session; `boot` is the leader's.
+  void begin(Session session, const std::string& boot);
+  void part(Session session, std::string frame);
+  void sync(Session session, const SyncedWith& synced);
+  // Nothing that came of the session, and is not kept yet, is kept from now on; but for a commit
+  // that is under way.
+  void end();
+  // Likewise, for good. `done` is called once, by `post`.
+  void stop(std::function<void(MirroredJournal)> done);
+
+ private:
+  class Impl;
+  const std::shared_ptr<Impl> impl_;  // second owner: its thread
+  std::thread thread_;
+};
+
+}  // namespace ddprun::ha

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/ha/stored_rows.h"
+
+#include <algorithm>
+#include <boost/crc.hpp>
+#include <charconv>
+#include <cstdio>
+#include <utility>
+
+#include "common/log.h"
+
+namespace ddprun::ha {
+namespace {
+
+constexpr char kInline = 'v', kBlob = 'b';
+constexpr std::uint32_t kErased = 0xffffffff;
+constexpr std::size_t kSizeBytes = 4;
+
+std::uint32_t checksum_of(std::string_view bytes) {
+  boost::crc_32_type crc;
+  crc.process_bytes(bytes.data(), bytes.size());
+  return crc.checksum();
+}
+
+// Takes the first word off `text`; empty: there is none.
+std::string_view next_word(std::string_view& text) {
+  const std::string_view word = text.substr(0, text.find(' '));
+  text.remove_prefix(std::min(text.size(), word.size() + 1));
+  return word;
+}
+
+template <typename Number>
+bool read_number(std::string_view word, Number& number, int base = 10) {
+  const char* end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data(), end, number, base);
+  return error == std::errc() && rest == end && !word.empty();
+}
+
+void add_size(std::string& bytes, std::uint32_t size) {
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(size >> shift & 0xff);
+}
+
+std::uint32_t take_size(std::string_view& bytes) {
+  std::uint32_t size = 0;
+  for (std::size_t i = 0; i < kSizeBytes; ++i) {
+    size = size << 8 | static_cast<unsigned char>(bytes[i]);
+  }
+  bytes.remove_prefix(kSizeBytes);
+  return size;
+}
+
+}  // namespace
+
+Parts parts_of(std::string_view bytes, std::size_t part_bytes) {
+  return {(bytes.size() + part_bytes - 1) / part_bytes, bytes.size(), checksum_of(bytes)};
+}
+
+std::string encode_parts(const Parts& parts) {
+  char checksum[9];
+  std::snprintf(checksum, sizeof checksum, "%08x", parts.checksum);
+  return concat(parts.num_parts, ' ', parts.num_bytes, ' ', checksum);
+}
+
+std::optional<Parts> decode_parts(std::string_view text) {
+  Parts parts;
+  const bool is_whole = read_number(next_word(text), parts.num_parts) &&
+                        read_number(next_word(text), parts.num_bytes) &&
+                        read_number(next_word(text), parts.checksum, 16) && text.empty();
+  if (!is_whole) return std::nullopt;
+  return parts;
+}
+
+std::string part_name(std::size_t number) {
+  char name[17];
+  std::snprintf(name, sizeof name, "%08zx", number);
+  return name;
+}
+
+std::optional<std::int64_t> number_of_blob(std::string_view id) {
+  std::int64_t number = 0;
+  if (!read_number(id, number) || number < 0 || number > kMaxNumber) return std::nullopt;
+  return number;
+}
+
+std::string encode_row(std::string_view content) { return concat(kInline, content); }
+
+std::string encode_row_of_blob(const std::string& blob, const Parts& parts) {
+  return concat(kBlob, blob, ' ', encode_parts(parts));
+}
+
+std::optional<StoredRow> decode_row(std::string_view value) {
+  if (value.empty()) return std::nullopt;
+  const char kind = value.front();
+  value.remove_prefix(1);
+  if (kind == kInline) return StoredRow{std::string(value), {}, {}};
+  if (kind != kBlob) return std::nullopt;
+  StoredRow row;
+  row.blob = next_word(value);
+  const auto parts = decode_parts(value);
+  if (!parts || !number_of_blob(row.blob)) return std::nullopt;
+  row.parts = *parts;
+  return row;
+}
+
+std::string encode_log(const journal::Batch& rows) {
+  std::string bytes;
+  for (const journal::RowChange& row : rows) {
+    add_size(bytes, static_cast<std::uint32_t>(row.key.size()));
+    add_size(bytes, row.content ? static_cast<std::uint32_t>(row.content->size()) : kErased);
+    bytes += row.key;
+    if (row.content) bytes += *row.content;
+  }
+  return bytes;
+}
+
+std::optional<journal::Batch> decode_log(std::string_view bytes) {
+  journal::Batch rows;
+  while (!bytes.empty()) {
+    if (bytes.size() < 2 * kSizeBytes) return std::nullopt;
+    const std::size_t key_bytes = take_size(bytes);
+    const std::uint32_t content_bytes = take_size(bytes);
+    const std::size_t size = content_bytes == kErased ? 0 : content_bytes;
+    if (bytes.size() < key_bytes + size) return std::nullopt;
+    journal::RowChange& row = rows.emplace_back();
+    row.key = bytes.substr(0, key_bytes);
+    if (rows.size() > 1 && row.key <= rows[rows.size() - 2].key) return std::nullopt;
+    if (content_bytes != kErased) row.content = bytes.substr(key_bytes, size);
+    bytes.remove_prefix(key_bytes + size);
+  }
+  return rows;
+}
+
+std::string encode_clock(const ClockRow& row) {
+  return concat(row.format, ' ', row.number, ' ', row.monotonic_ns, ' ', row.boot);
+}
+
+std::optional<ClockRow> decode_clock(std::string_view text) {
+  ClockRow row;
+  if (!read_number(next_word(text), row.format)) return std::nullopt;
+  if (row.format > 1) return row;  // the rest may be anything
+  if (!read_number(next_word(text), row.number)) return std::nullopt;
+  if (!read_number(next_word(text), row.monotonic_ns)) return std::nullopt;
+  if (row.number < 0 || row.monotonic_ns < 0) return std::nullopt;
+  row.boot = text;
+  return row;
+}
+
+}  // namespace ddprun::ha

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The jobs of an earlier term that a rendezvous has found in its journal, and may not go on with
+// before enough of their own nodes follow it (docs/rendezvous.md, "Terms"). It stands before the
+// JobTable: events go in here first. Pure: no I/O, clock, thread or randomness.
+//
+//   held      its agents wait (parked) and are asked; nothing of it is in the table
+//   won       its rows are to be restored, its agents go on to the table as each has voted
+//   stale     another rendezvous has it: its agents are sent on, their connections closed
+//   given up  too few came in time: its rows are erased, the table knows nobody of it
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/clock.h"
+#include "rendezvous/journal/row.h"
+#include "rendezvous/membership/held_mark.h"
+#include "rendezvous/membership/machine.h"
+#include "rendezvous/membership/state.h"
+#include "rendezvous/membership/voters.h"
+
+namespace ddprun::membership {
+
+// Of a rendezvous that begins to lead.
+struct Terms {
+  std::string own = {};  // each Welcome has it; drawn at random
+  // In which the journal's jobs were led: the term before, and those before that with which some
+  // node may still be, newest first. Empty: in `own`, nothing is held.
+  std::vector<std::string> bases = {};
+  // This very rendezvous led in the newest of them. A job that it only held then is claimed as it
+  // was then, by its mark (held_marks()).
+  bool is_incumbent = false;
+  // The journal before its last batch, where the one that led then may not know that batch to be
+  // kept; only the rows jobs/… of it count. nullopt: it knows.
+  std::optional<journal::Rows> rows_before = std::nullopt;
+};
+
+// The marks (held_mark.h) of the jobs in `rows`, for the commit that begins the term: without them
+// a rendezvous that begins anew would take what it had not won for its own. begin() has them again.
+journal::Batch held_marks(const Terms& terms, const journal::Rows& rows);
+
+class HeldJobs {
+ public:
+  // Takes the jobs out of `rows`: those of a job number are named KIND/NUMBER/…. `terms` has
+  // bases. `clock_shift` is to be added to the points in time in the rows.
+  HeldJobs(const Terms& terms, journal::Rows& rows, Clock::duration clock_shift,
+           Clock::time_point now);
+
+  struct Outcome {
+    Actions actions;         // to be carried out as the table's: once all before them is kept
+    journal::Rows restored;  // of jobs that are won, for JobTable::restore
+    // Of the journal: marks; the rows of jobs that are given up, or stale for so long.
+    journal::Batch changes;
+    std::vector<event::Message> joins;  // for the table, in this order, once that is restored
+    bool passes = true;                 // the event itself: for the table, after all that
+  };
+  // Once, first: the jobs that nobody has to be asked for.
+  Outcome begin();
+  Outcome step(const Event& event, Clock::time_point now);
+  // When Tick is due; nullopt: nothing waits.
+  std::optional<Clock::time_point> next_deadline() const;
+
+  // Of the jobs that were taken out: new ones need larger numbers.
+  std::uint64_t last_number() const { return last_number_; }
+  // An agent that waits here: the table doesn't know it.
+  bool is_parked(ConnectionId connection) const { return by_connection_.contains(connection); }
+  std::size_t num_held() const;
+  std::vector<JobStatus> status() const;  // of those
+
+  // An agent that waits is sent to its other endpoints then; its vote stands.
+  static constexpr std::chrono::milliseconds kParkLimit{10'000};
+
+ private:
+  using TimePoint = Clock::time_point;
+  using Ticket = std::uint64_t;  // counts Joins that wait
+  enum class State { kHeld, kWon, kStale };
+  struct Member {
+    std::string session, name;  // describe()
+    NodeStatus status;
+    bool granted = false, denied = false;
+  };
+  struct HeldJob {
+    State state = State::kHeld;
+    std::string run_id;
+    JobSettings settings;
+    std::uint64_t round = 0;
+    std::vector<std::string> bases;
+    Ballot ballot;
+    journal::Rows rows;
+    std::vector<Member> members = {};     // all nodes, voters or not
+    std::optional<TimePoint> until = {};  // kHeld: given up; kStale: forgotten
+    std::chrono::milliseconds time_limit{0};
+    bool said_denied = false;
+  };
+  struct MemberName {
+    std::uint64_t job = 0;
+    std::size_t index = 0;
+  };
+  struct Parked {
+    event::Message join;
+    std::string agent;
+    std::uint64_t job = 0;
+    std::optional<std::size_t> member;
+    TimePoint until{};
+    std::size_t asked = 0;  // with which of the bases
+  };
+
+  void take(std::uint64_t number, journal::Rows rows, const HeldMark& mark, const JobState& state,
+            TimePoint now);
+  std::optional<MemberName> member_of(const Join& join) const;
+  std::optional<std::uint64_t> job_for_new(const Join& join) const;
+
+  void join(const event::Message& message, const Join& join, TimePoint now, Outcome& out);
+  const Parked& park(const event::Message& message, const Join& join, std::uint64_t job,
+                     std::optional<std::size_t> member, TimePoint now, Outcome& out);
+  void ask(const Parked& parked, Outcome& out) const;
+  void vote(ConnectionId connection, const Vote& vote, Outcome& out);
+  bool may_follow_yet(Parked& parked, const Vote& vote) const;
+  void denied(HeldJob& job, Member& member, const Vote& vote, Outcome& out);
+  void win(std::uint64_t number, HeldJob& job, Outcome& out);
+  void give_up(std::uint64_t number, HeldJob& job, Outcome& out);
+  void tick(TimePoint now, Outcome& out);
+  static void erase_rows(HeldJob& job, Outcome& out);
+  static void erase_mark(std::uint64_t number, HeldJob& job, Outcome& out);
+  // The Join leaves, for the table or for good.
+  event::Message unpark(Ticket ticket);
+  void close(Ticket ticket, Outcome& out);
+  std::vector<Ticket> parked_of(std::uint64_t job) const;
+  static void log(Outcome& out, LogLevel level, std::string text);
+
+  const std::string own_;
+  std::uint64_t last_number_ = 0;
+  Outcome first_;                          // for begin()
+  std::map<std::uint64_t, HeldJob> jobs_;  // by number; those given up are gone
+  std::unordered_map<std::string, MemberName> by_session_, by_agent_;
+  std::map<Ticket, Parked> parked_;
+  Ticket next_ticket_ = 1;
+  std::unordered_map<ConnectionId, Ticket> by_connection_;
+  std::unordered_map<std::string, Ticket> parked_agents_;
+};
+
+}  // namespace ddprun::membership

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/membership/link_connector.h"
+
+#include <algorithm>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/http/field.hpp>
+#include <boost/beast/websocket/error.hpp>
+#include <concepts>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/name_lookup.h"
+#include "rendezvous/membership/codec.h"
+#include "rendezvous/membership/standby_header.h"
+#include "rendezvous/security/proof.h"
+
+namespace ddprun::membership {
+
+namespace asio = boost::asio;
+namespace websocket = boost::beast::websocket;
+using asio::ip::tcp;
+using Kind = ConnectFailure::Kind;
+
+class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
+  // `handler`, to be dropped when the generation has moved on. Keeps this object and the attempt's
+  // stream alive.
+  template <typename Handler>
+  auto guard(Handler handler) {
+    return [
+      self = shared_from_this(), stream = opening_, generation = generation_,
+      handler = std::move(handler)
+    ]<typename... Args>(Args && ... args) mutable requires std::invocable<Handler&, Args...> {
+      if (self->generation_ == generation) handler(std::forward<Args>(args)...);
+    };
+  }
+
+ public:
+  Impl(asio::io_context& io, Endpoint endpoint, LinkSecurity security, std::string path)
+      : endpoint_(std::move(endpoint)),
+        path_(std::move(path)),
+        token_(std::move(security.token)),
+        tls_(std::move(security.tls)),
+        certificate_host_(std::move(security.certificate_host)),
+        io_(io),
+        lookup_door_(std::make_shared<LookupDoor>()),
+        timer_(io) {
+    lookup_door_->io = &io;
+  }
+
+  const Endpoint& endpoint() const { return endpoint_; }
+
+  void attempt(Clock::time_point until, Handlers handlers) {
+    cancel();
+    handlers_ = std::move(handlers);
+    timer_.expires_at(until);
+    timer_.async_wait(guard([this](boost::system::error_code error) {
+      if (error) return;
+      failed(awaits_name_
+                 ? name_trouble("no answer from the name service")
+                 : "no answer (the host is down, the address is wrong, or a firewall drops "
+                   "packets)");
+    }));
+    boost::system::error_code not_numeric;
+    const auto address =
+        asio::ip::make_address(endpoint_.host.empty() ? "127.0.0.1" : endpoint_.host, not_numeric);
+    if (!not_numeric) {
+      open_any({tcp::endpoint(address, endpoint_.port)});
+      return;
+    }
+    awaits_name_ = true;
+    look_name_up();
+  }
+
+  void cancel() {
+    ++generation_;
+    timer_.cancel();
+    awaits_name_ = false;
+    if (opening_) opening_->close();
+    opening_.reset();
+    handlers_ = {};
+  }
+
+  void destroy() {
+    cancel();
+    const std::lock_guard<std::mutex> lock(lookup_door_->mutex);
+    lookup_door_->io = nullptr;
+  }
+
+ private:
+  // Where a look-up's thread hands its answer in, for as long as there is somebody to take it.
+  struct LookupDoor {
+    std::mutex mutex;
+    asio::io_context* io = nullptr;  // guarded by mutex
+  };
+
+  std::string name_trouble(const std::string& what) const {
+    return concat("the name ", endpoint_.host, " can't be resolved (", what, ")");
+  }
+
+  // At most one at a time: it may take longer than an attempt, and then answers a later one.
+  void look_name_up() {
+    if (looking_up_) return;
+    looking_up_ = true;
+    try {
+      look_up_in_background(endpoint_,
+                            [door = lookup_door_, weak = weak_from_this()](NameLookup found) {
+                              const std::lock_guard<std::mutex> lock(door->mutex);
+                              if (door->io == nullptr) return;
+                              asio::post(*door->io, [weak, found = std::move(found)] {
+                                if (const auto self = weak.lock()) self->looked_up(found);
+                              });
+                            });
+    } catch (const Error& error) {
+      asio::post(io_, [weak = weak_from_this(), why = std::string(error.what())] {
+        if (const auto self = weak.lock()) self->looked_up({{}, why});
+      });
+    }
+  }
+
+  void looked_up(const NameLookup& found) {
+    looking_up_ = false;
+    if (!std::exchange(awaits_name_, false)) return;
+    if (found.addresses.empty()) return failed(name_trouble(found.failure));
+    std::vector<tcp::endpoint> targets;
+    for (const SocketAddress& address : found.addresses) {
+      tcp::endpoint& target = targets.emplace_back();
+      target.resize(address.length);
+      std::memcpy(target.data(), &address.storage, address.length);
+    }
+    // One that drops packets must not hide the others.
+    const auto first = static_cast<std::ptrdiff_t>(num_failures_ % targets.size());
+    std::rotate(targets.begin(), targets.begin() + first, targets.end());
+    open_any(targets);
+  }
+
+  void open_any(const std::vector<tcp::endpoint>& targets) {
+    opening_ = std::make_shared<FrameStream>(
+        tcp::socket(io_), FrameStream::Limits{kMaxMessageBytes, kMaxQueuedBytes});
+    asio::async_connect(opening_->wire().socket(), targets,
+                        guard([this](boost::system::error_code error, const tcp::endpoint&) {
+                          if (error) {
+                            connect_failed(error);
+                          } else {
+                            secure();
+                          }
+                        }));
+  }
+
+  void connect_failed(boost::system::error_code error) {
+    if (error == asio::error::connection_refused) {
+      failed("connection refused (nothing listens there)", true);
+    } else {
+      failed(error.message());
+    }
+  }
+
+  void secure() {
+    boost::system::error_code ignored;
+    opening_->wire().socket().set_option(tcp::no_delay(true), ignored);
+    if (!tls_) return upgrade();
+    std::string host = certificate_host_.empty() ? endpoint_.host : certificate_host_;
+    if (host.empty()) host = "127.0.0.1";
+    opening_->wire().async_connect_tls(tls_, host, guard([this](boost::system::error_code error) {
+                                         error ? tls_failed(error) : upgrade();
+                                       }));
+  }
+
+  void tls_failed(boost::system::error_code error) {
+    const std::string trouble = opening_->wire().tls_trouble(error);
+    if (trouble.empty() || error == asio::ssl::error::stream_truncated) {
+      return failed("it ended the connection in the TLS handshake");
+    }
+    untrusted("can't be trusted: " + trouble);
+  }
+
+  void upgrade() {
+    response_ = {};
+    opening_->stream().async_handshake(
+        response_, to_string(endpoint_), path_,
+        guard([this](boost::system::error_code error) { upgraded(error); }));
+  }
+
+  void upgraded(boost::system::error_code error) {
+    if (!error) {
+      prove();
+      return;
+    }
+    if (const std::string trouble = opening_->wire().tls_trouble(error);
+        !trouble.empty() && error != asio::ssl::error::stream_truncated) {
+      return untrusted("ended TLS: " + trouble);
+    }
+    if (response_.find(security::kTlsHeader) != response_.end()) {
+      return untrusted("wants TLS: give this ddprun --tls-ca");
+    }
+    const bool dropped = error == asio::error::eof || error == asio::error::connection_reset ||
+                         error == asio::ssl::error::stream_truncated ||
+                         error == websocket::error::closed ||
+                         error == boost::beast::http::error::end_of_stream;
+    if (dropped) return failed("it took the connection and dropped it", is_anyone_taken_for_it());
+    // With TLS it has shown a certificate; with a token alone it has shown nothing.
+    if (is_standby()) return end({Kind::kStandby, leader(), tls_ || !token_});
+    end({Kind::kNoRendezvous, error == websocket::error::upgrade_declined
+                                  ? concat("it answered HTTP ", response_.result_int())
+                                  : error.message()});
+  }
+
+  bool is_standby() const {
+    return response_.result() == boost::beast::http::status::service_unavailable &&
+           response_.find(kStandbyHeader) != response_.end();
+  }
+
+  // As a standby has it; empty: it knows none.
+  std::string leader() const {
+    const auto header = response_[kStandbyHeader];
+    const auto endpoint = parse_endpoint({header.data(), header.size()}, 0);
+    return endpoint && !endpoint->host.empty() ? to_string(*endpoint) : "";
+  }
+
+  // Nothing of this node's job is said, and nothing that is heard obeyed, before both have the
+  // same token.
+  void prove() {
+    const auto header = response_[security::kChallengeHeader];
+    const std::string_view challenge(header.data(), header.size());
+    if (!token_ && challenge.empty()) return opened();
+    if (!token_) return untrusted("wants a token: give this ddprun its --token-file");
+    const auto proof = std::make_shared<security::AgentProof>(token_, opening_->wire().binding());
+    std::string answer;
+    try {
+      answer = proof->answer(challenge);
+    } catch (const Error& error) {
+      return untrusted(error.what());
+    }
+    opening_->limit_messages(security::kMaxProofBytes);
+    FrameStream::Handlers handlers;
+    handlers.frame = guard([this, proof](std::string_view frame) {
+      try {
+        proof->check(frame);
+      } catch (const Error& error) {
+        return untrusted(error.what());
+      }
+      opening_->limit_messages(kMaxMessageBytes);
+      opened();
+    });
+    handlers.ended = guard([this](const std::string& reason) {
+      failed("it ended the connection before it proved its token: " + reason);
+    });
+    opening_->start(std::move(handlers));
+    opening_->send(std::move(answer));
+  }
+
+  // ---- the end of an attempt ----
+
+  void opened() {
+    num_failures_ = 0;
+    const auto stream = std::exchange(opening_, nullptr);
+    const auto opened = std::move(handlers_.opened);
+    cancel();
+    opened(stream);
+  }
+
+  void failed(std::string what, bool sign_of_life = false) {
+    end({Kind::kAway, std::move(what), sign_of_life});
+  }
+
+  void untrusted(std::string what) { end({Kind::kUntrusted, std::move(what)}); }
+
+  void end(const ConnectFailure& failure) {
+    ++num_failures_;
+    const auto failed = std::move(handlers_.failed);
+    cancel();
+    failed(failure);
+  }
+
+  // Else only who proved itself shows that the rendezvous' host is there.
+  bool is_anyone_taken_for_it() const { return !token_ && !tls_; }
+
+  // Constant after construction.
+  const Endpoint endpoint_;
+  const std::string path_;
+  const std::shared_ptr<const Secret> token_;  // second owners: its other users; null: none
+  const security::TlsContext tls_;             // likewise
+  const std::string certificate_host_;         // empty: endpoint_'s
+
+  // io thread only.
+  asio::io_context& io_;
+  const std::shared_ptr<LookupDoor> lookup_door_;  // second owner: a look-up's thread
+  asio::steady_timer timer_;                       // the attempt's limit
+  std::uint64_t generation_ = 0;
+  std::size_t num_failures_ = 0;          // in a row
+  Handlers handlers_;                     // of the attempt under way
+  std::shared_ptr<FrameStream> opening_;  // second owner: its handlers
+  websocket::response_type response_;
+  bool awaits_name_ = false;  // the attempt under way has no addresses yet
+  bool looking_up_ = false;   // a look-up is under way, for this attempt or an earlier one
+};
+
+LinkConnector::LinkConnector(asio::io_context& io, Endpoint endpoint, LinkSecurity security,
+                             std::string path)
+    : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(security), std::move(path))) {
+}
+
+LinkConnector::~LinkConnector() { impl_->destroy(); }
+const Endpoint& LinkConnector::endpoint() const { return impl_->endpoint(); }
+void LinkConnector::attempt(Clock::time_point until, Handlers handlers) {
+  impl_->attempt(until, std::move(handlers));
+}
+void LinkConnector::cancel() { impl_->cancel(); }
+
+}  // namespace ddprun::membership

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an agent proves to the rendezvous, and what it wants proved.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/secret.h"
+#include "rendezvous/security/tls.h"
+
+namespace ddprun::membership {
+
+// Null: without.
+struct LinkSecurity {
+  std::shared_ptr<const Secret> token;  // second owners: its other users
+  security::TlsContext tls;
+  std::string certificate_host =
+      {};  // what the certificate must be for; empty: the endpoint's host
+};
+
+}  // namespace ddprun::membership

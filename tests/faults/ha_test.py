@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Several ddprunds and an etcd on hosts of their own: leaders and standbys are killed, paused and cut
+off at random moments, and so are agents and workers. DDPRUN_FAULT_KILLS=N: how many (50; 10 under
+sanitizers)."""
+import base64
+import json
+import os
+import signal
+import sys
+
+import fault_case
+import etcd
+from fault_case import PATIENCE, PORT, harness, wait_until
+
+KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS") or ("10" if os.environ.get("DDPRUN_SANITIZE") else "50"))
+LEASE = 2
+LOST = 20  # seconds that a node runs on without a leader
+LONGEST_PAUSE = 0.4  # seconds: rounds form, run and stop in that time
+# Between a leader's loss and a round of all: the lease, its end being noticed, and a round.
+PATIENCE_AFTER_LOSS = LEASE + 30 + PATIENCE
+
+
+class HaCase(fault_case.FaultCase):
+    """etcd on the first host, a ddprund on each of the next two, and three agents."""
+
+    agent_hosts = (0, 1, 2)
+    flags = ("--nnodes=1:3", "--nproc_per_node=2", "--max-restarts=100000", "--max-node-losses=100000",
+             "--max-restart-delay=0", "--on-join=restart", "--rdzv-conf=last_call_timeout=0.05",
+             f"--rendezvous-lost-timeout={LOST}")
+
+    def setUp(self):
+        super().setUp()
+        self.etcd = etcd.Etcd(self.scratch(), self.hosts[0]).start().wait()
+        self.addCleanup(lambda: self.etcd.stop())
+        self.candidates = {}
+        for index in (1, 2):
+            self.begin_candidate(index)
+            self.await_log(index, "leads, epoch" if index == 1 else "stands by")
+        self.agents = [self.agent(index, *self.flags) for index in self.agent_hosts]
+        self.await_round(world=6)
+
+    def begin_candidate(self, index):
+        host = self.hosts[index]
+        self.candidates[index] = self.launch(host, [
+            harness.DDPRUND, f"--listen={host.address}:{PORT}", f"--ha=etcd://{self.etcd.endpoint}",
+            f"--ha-lease={LEASE}s", f"--ha-name={host.address}:{PORT}"])
+
+    def agent(self, index, *flags, **environment):
+        endpoints = ",".join(f"{self.hosts[i].address}:{PORT}" for i in (1, 2))
+        return self.launch(self.hosts[index], [
+            harness.DDPRUN, f"--rdzv-endpoint={endpoints}", "--rdzv-id=job", "--shutdown-timeout=5", *flags,
+            fault_case.WORKER, self.meet], **environment)
+
+    def await_log(self, index, text, seconds=PATIENCE):
+        wait_until(lambda: text in self.output_of(self.candidates[index]), f"ddprund {index}: {text}", seconds)
+
+    def said_at(self, index, text):
+        """The time of that line, as it begins with it."""
+        return next(line.split()[0] for line in self.output_of(self.candidates[index]).splitlines() if text in line)
+
+    def leader(self):
+        """Whose name the leader's key has; None: nobody's."""
+        done = self.hosts[0].run([sys.executable, "-c", GET_LEADER, self.etcd.endpoint], capture_output=True,
+                                 text=True, check=True)
+        found = json.loads(done.stdout).get("kvs")
+        if not found:
+            return None
+        address = base64.b64decode(found[0]["value"]).decode().rpartition(":")[0]
+        return next(i for i in (1, 2) if self.hosts[i].address == address)
+
+    def await_leader(self, index=None):
+        wait_until(lambda: self.leader() in ((1, 2) if index is None else (index,)), "one leads", LEASE + PATIENCE)
+        return self.leader()
+
+    def end(self):
+        self.finish_job()
+        for agent in self.agents:
+            self.check_end(agent, {0}, seconds=PATIENCE_AFTER_LOSS)
+        for candidate in self.candidates.values():
+            candidate.send_signal(signal.SIGCONT)
+            candidate.terminate()
+            self.assertEqual(candidate.wait(timeout=PATIENCE), 0)
+        self.etcd.stop()
+        self.check_clean()
+
+    def pause(self):
+        fault_case.time.sleep(self.random.uniform(0, LONGEST_PAUSE))
+
+
+GET_LEADER = """
+import base64, sys, urllib.request
+key = base64.b64encode(b"/ddprun/leader").decode()
+request = urllib.request.Request("http://" + sys.argv[1] + "/v3/kv/range", b'{"key":"%s"}' % key.encode())
+print(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5).read().decode())
+"""
+
+
+class CutOff(HaCase):
+    def test_a_leader_that_alone_has_lost_etcd_lets_its_agents_go(self):
+        """They hear it all the time; it may not lead, and says so before another one does."""
+        before = self.last_round()
+        self.hosts[1].run(["ip", "route", "add", "blackhole", self.etcd.address], check=True)
+        self.await_log(2, "leads, epoch", LEASE + PATIENCE)
+        self.await_log(1, "leads no more", LEASE + PATIENCE)
+        self.assertLess(self.said_at(1, "leads no more"), self.said_at(2, "leads, epoch"))
+        self.await_log(2, "is back", PATIENCE)
+        self.assertEqual(self.last_round(), before)
+        self.hosts[1].run(["ip", "route", "del", "blackhole", self.etcd.address], check=True)
+        self.await_log(1, "stands by: " + self.hosts[2].address, PATIENCE)
+        self.check_one_rank_0()
+        self.assertEqual(self.last_round(), before)
+        self.end()
+
+
+class CutOffNode(HaCase):
+    num_hosts = 4
+    agent_hosts = (1, 2, 3)
+
+    def test_a_node_that_reaches_the_old_leader_alone_is_no_second_job(self):
+        """Who led says "refused" there, which is no silence: its workers run on, and the others wait for that."""
+        self.hosts[3].run(["ip", "route", "add", "blackhole", self.hosts[2].address], check=True)
+        before = self.last_round()
+        self.candidates[1].kill()
+        self.candidates[1].wait()
+        self.await_log(2, "it did not come back after the rendezvous was restarted", LEASE + 10 + PATIENCE)
+        self.assertRegex(self.output_of(self.candidates[2]), r"its workers may run for \d+ s more")
+        self.await_round(after=before, world=4, seconds=LOST + 5 + PATIENCE_AFTER_LOSS)
+        self.check_one_rank_0()
+        self.check_end(self.agents[2], {69}, seconds=PATIENCE)
+        self.hosts[3].run(["ip", "route", "del", "blackhole", self.hosts[2].address], check=True)
+        self.agents[2] = self.agent(3, *self.flags)
+        self.begin_candidate(1)
+        self.await_round(world=6, after=self.last_round(), seconds=60 + PATIENCE)
+        self.end()
+
+
+class Random(HaCase):
+    def test_goes_through_kills_and_pauses_at_random_moments(self):
+        for _ in range(KILLS):
+            self.pause()
+            what = self.random.choice(("worker", "warden", "agent", "leader", "standby", "paused leader"))
+            getattr(self, "harm_" + what.replace(" ", "_"))()
+            for host, agent in zip(self.hosts, self.agents):
+                self.assertIsNone(agent.poll(), f"seed {self.seed}: {host.name} gave up after: {what}\n"
+                                  f"{self.output_of(agent) if agent.poll() is not None else ''}")
+            self.check_one_rank_0()
+        self.await_round(after=self.last_round() - 1, world=6, seconds=60 + PATIENCE_AFTER_LOSS)
+        self.end()
+
+    def harm_worker(self, name="steady_worker"):
+        victims = self.named(self.random.randrange(3), name)
+        if victims:
+            self.kill(self.random.choice(victims))
+
+    def harm_warden(self):
+        self.harm_worker("ddprun-warden")
+
+    def harm_agent(self):
+        index = self.random.randrange(3)
+        self.agents[index].kill()
+        self.agents[index].wait()
+        self.pause()
+        self.agents[index] = self.agent(index, *self.flags)
+
+    def harm_candidate(self, index):
+        self.candidates[index].kill()
+        self.candidates[index].wait()
+        if self.random.random() < 0.5:  # back before its lease is over, or after
+            self.pause()
+        else:
+            self.await_leader(3 - index)
+        self.begin_candidate(index)
+
+    def harm_leader(self):
+        self.harm_candidate(self.await_leader())
+
+    def harm_standby(self):
+        self.harm_candidate(3 - self.await_leader())
+
+    def harm_paused_leader(self):
+        index = self.await_leader()
+        self.candidates[index].send_signal(signal.SIGSTOP)
+        fault_case.time.sleep(self.random.uniform(0, 2 * LEASE))
+        self.candidates[index].send_signal(signal.SIGCONT)
+
+
+if __name__ == "__main__":
+    if etcd.MISSING:
+        print(f"SKIPPED: {etcd.MISSING}", flush=True)
+        sys.exit(0)
+    fault_case.main()

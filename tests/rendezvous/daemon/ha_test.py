@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ddprund --ha: several of them and a real etcd; whoever leads, jobs go on and no worker notices."""
+import os
+import random
+import re
+import sys
+import time
+
+from several_daemons import LEASE, PATIENCE, Member, SeveralDaemons, harness, wait_until
+import etcd
+
+
+class HighAvailability(SeveralDaemons):
+    def setUp(self):
+        super().setUp()
+        self.etcd = etcd.Etcd(self.scratch()).start().wait()
+        self.addCleanup(lambda: self.etcd.stop())
+
+    def flags_of(self, member):
+        return [f"--ha=etcd://{self.etcd.endpoint}/test", f"--ha-name={member.name}:29400"]
+
+    def group(self, number=2, *flags):
+        """ddprunds; the first one leads."""
+        first = Member(self, "c0", *flags)
+        wait_until(lambda: first.role() == "leader", "the first one leads", 30)
+        others = [Member(self, f"c{i}", *flags) for i in range(1, number)]
+        for other in others:
+            wait_until(lambda: other.role() == "standby", "the others stand by", 30)
+        return [first, *others]
+
+    def test_the_leader_is_killed_and_no_worker_notices(self):
+        first, second = self.group()
+        agents = self.agents([first, second])
+        pids = self.wait_for_round(1)
+        killed = time.monotonic()
+        first.kill()
+        self.wait_for_agents(second)
+        self.assertLess(time.monotonic() - killed, LEASE + PATIENCE)
+        first.start()
+        wait_until(lambda: (first.get("/v1/status") or {}).get("leader") == "c1:29400", "it knows who leads")
+        self.check_end(agents, pids)
+
+    def test_a_leader_that_is_stopped_gives_it_back_at_once(self):
+        first, second = self.group()
+        agents = self.agents([first, second])
+        pids = self.wait_for_round(1)
+        stopped = time.monotonic()
+        first.process.terminate()
+        self.assertEqual(first.process.wait(20), 0)
+        self.wait_for_agents(second)
+        self.assertLess(time.monotonic() - stopped, PATIENCE)
+        self.assertIn("another ddprund goes on with: job", first.log())
+        self.check_end(agents, pids)
+
+    def test_a_paused_leader_decides_nothing_any_more(self):
+        """Paused for longer than its lease, while a round ends: the other one decides, and it alone."""
+        first, second = self.group()
+        agents = self.agents([first, second], "--max-restarts=1", failing=1)
+        pids = self.wait_for_round(1)
+        first.pause()
+        self.wait_for_agents(second)
+        self.assertEqual(self.pids(1), pids)
+        for pid in pids.values():
+            os.kill(pid, 0)  # none was stopped: the agents left in time
+        self.go(1)
+        self.wait_for_round(2)
+        first.go_on()
+        wait_until(lambda: first.role() == "standby", "it stands by")
+        self.assertIn("leads no more", first.log())
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(self.pids(3), {})
+
+    def test_standbys_come_and_go(self):
+        first, second = self.group()
+        agents = self.agents([first, second])
+        pids = self.wait_for_round(1)
+        for _ in range(2):
+            second.kill()
+            second.start()
+            wait_until(lambda: second.role() == "standby", "it stands by")
+        self.assertEqual(first.role(), "leader")
+        self.check_end(agents, pids)
+
+    def test_etcd_is_killed_and_started_again(self):
+        first, second = self.group()
+        agents = self.agents([first, second])
+        pids = self.wait_for_round(1)
+        for outage in (0.5, LEASE + 1.5):  # shorter than the lease; longer: nobody leads for a while
+            self.etcd.kill()
+            time.sleep(outage)
+            self.etcd.start().wait()
+            wait_until(lambda: "leader" in (first.role(), second.role()), "one of them leads", 30)
+            self.wait_for_agents(first if first.role() == "leader" else second, 30)
+            self.assertEqual("leads no more" in first.log(), outage > LEASE)
+        self.check_end(agents, pids)
+
+    def test_etcd_is_slow(self):
+        """A pause that the lease outlives: decisions wait, and are made."""
+        first, second = self.group()
+        agents = self.agents([first, second], "--max-restarts=1", failing=1)
+        self.wait_for_round(1)
+        self.etcd.pause()
+        self.go(1)
+        time.sleep(1)
+        self.assertEqual(self.pids(2), {})  # nobody was told
+        self.etcd.go_on()
+        self.wait_for_round(2)
+        self.go()
+        for agent in agents:
+            self.assertEqual(self.finish(agent).returncode, 0)
+        self.assertEqual(first.log().count("leads, epoch") + second.log().count("leads, epoch"), 1)
+
+    def test_etcd_that_takes_nothing_more_is_said(self):
+        first, = self.group(1)
+        agents = self.agents([first])
+        pids = self.wait_for_round(1)
+        self.etcd.call("/v3/maintenance/alarm", action="ACTIVATE", memberID="0", alarm="NOSPACE")
+        self.go()
+        wait_until(lambda: "database space exceeded" in first.log(), "it says why nothing is decided")
+        self.etcd.call("/v3/maintenance/alarm", action="DEACTIVATE", memberID="0", alarm="NOSPACE")
+        self.check_end(agents, pids)
+
+    def test_stores_behind_proxies_go_on_with_the_next_leader(self):
+        """Each ADD of both workers counts once, whoever leads."""
+        first, second = self.group()
+        agents = self.counting_agents([first, second])
+        first.kill()
+        self.check_count(agents)
+
+    def test_kills_and_pauses_at_random_moments(self):
+        """Three rounds fail and are restarted while leaders and standbys are killed and paused: each
+        round and rank once."""
+        seed = int(os.environ.get("DDPRUN_FAULT_SEED") or random.SystemRandom().randrange(10**6))
+        print(f"DDPRUN_FAULT_SEED={seed}", end=" ", file=sys.stderr, flush=True)
+        moments = random.Random(seed)
+        group = self.group(3)
+        agents = self.agents(group, "--max-restarts=3", failing=3)
+        self.wait_for_round(1)
+        for number in (1, 2, 3, 4):
+            self.go(number)
+            time.sleep(moments.uniform(0, 0.05))
+            victim = moments.choice(group)
+            if moments.random() < 0.5:
+                victim.kill()
+                time.sleep(moments.uniform(0, LEASE + 2))
+                victim.start()
+            else:
+                victim.pause()
+                time.sleep(moments.uniform(0, LEASE + 2))
+                victim.go_on()
+            if number < 4:
+                self.wait_for_round(number + 1)
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text + "".join(each.log() for each in group))
+        for number in (1, 2, 3, 4):
+            self.assertEqual(len(self.pids(number)), 4, f"round {number}")
+        self.assertEqual(self.pids(5), {})
+
+    def test_bad_flags(self):
+        for flags, part in (
+                (["--ha=zookeeper://a"], "does not begin with etcd://"),
+                (["--ha=etcd://"], "is no HOST or HOST:PORT"),
+                (["--ha=etcd://a,a"], "is named twice"),
+                (["--ha=etcd://a", "--state-dir=/tmp/x"], "leave one of the two out"),
+                (["--ha=etcd://a", "--ha-lease=1s"], "is not 2s to 60s"),
+                (["--ha=etcd://a", "--ha-name=x"], "is not HOST:PORT"),
+                (["--ha-lease=3s"], "give that, too"),
+                (["--ha=etcd://a", "--ha-ca=/nowhere"], "/nowhere")):
+            done = self.finish(self.start(*flags, "--listen=127.0.0.1:0", program=harness.DDPRUND))
+            self.check_one_line(done, part)
+
+    def test_no_etcd_is_said_and_it_stands_by(self):
+        self.etcd.kill()
+        lonely = Member(self, "c0")
+        wait_until(lambda: re.search(r"warning: .*connection refused.*asked again", lonely.log(), re.I),
+                   "it says that no etcd answers")
+        self.assertEqual(lonely.role(), "standby")
+        self.etcd.start().wait()
+        wait_until(lambda: lonely.role() == "leader", "it leads", 30)
+
+
+if __name__ == "__main__":
+    if etcd.MISSING:
+        print(f"SKIPPED: {etcd.MISSING}", flush=True)
+        sys.exit(0)
+    harness.main()

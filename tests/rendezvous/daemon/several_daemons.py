@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of several ddprunds of which one leads have in common: daemons that are killed, paused
+and started again, and a job whose workers say in files when they run."""
+import glob
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
+import harness  # noqa: E402
+from harness import wait_until  # noqa: E402
+
+# A worker: a file per round and rank with its pid, then it waits for `go`, or fails where the round
+# is to fail.
+WORKER = ('echo $$ >> "$MEET/$DDPRUN_ROUND.$RANK"; '
+          'until [ -e "$MEET/go$DDPRUN_ROUND" ] || [ -e "$MEET/go" ]; do sleep 0.02; done; '
+          'if [ $DDPRUN_ROUND -le $FAILING ] && [ $RANK = $((DDPRUN_ROUND % 4)) ]; then exit 9; fi')
+COUNTS = """
+import os, torch.distributed as d
+store = d.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+for i in range(200):
+    store.add("count", 1)
+    if i == 50: open(os.environ["MEET"] + "/half" + os.environ["RANK"], "w").close()
+if store.add("done", 1) == 2:
+    print("count", store.add("count", 0), flush=True)
+    store.set("all", "1")
+store.wait(["all"])
+"""
+LEASE = 3
+# Beyond it, on a machine that does other things, too; benchmarks have the figures.
+PATIENCE = 15 if os.environ.get("DDPRUN_SANITIZE") else 2.5
+
+
+class Member:
+    """A ddprund that can lead; what it says is in `errors`. Its flags are the case's `flags_of` it, and
+    `flags`."""
+
+    def __init__(self, case, name, *flags):
+        self.case, self.name, self.flags = case, name, flags
+        self.port = harness.free_port()
+        self.directory = case.scratch()
+        self.errors = os.path.join(self.directory, name)
+        self.process = None
+        case.addCleanup(lambda: case.has_failed() and print(f"\n-- {name}\n{self.log()}", file=sys.stderr))
+        self.start()
+
+    def start(self):
+        with open(self.errors, "ab") as errors:
+            self.process = subprocess.Popen(
+                [harness.DDPRUND, f"--listen=127.0.0.1:{self.port}", f"--ha-lease={LEASE}s",
+                 *self.case.flags_of(self), *self.flags],
+                env=harness.environment(), stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
+        process = self.process
+        self.case.addCleanup(lambda: process.poll() is None and (
+            process.send_signal(signal.SIGCONT), process.kill(), process.wait()))
+
+    def log(self):
+        with open(self.errors) as file:
+            return file.read()
+
+    def get(self, path):
+        """The page, or None where it does not answer, or stands by."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=2) as answer:
+                return json.load(answer)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return None
+
+    def role(self):
+        return (self.get("/v1/status") or {}).get("role")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+
+class SeveralDaemons(harness.Case):
+    """`meet`: the directory in which workers say that they run."""
+
+    def setUp(self):
+        self.meet = self.scratch()
+
+    def agents(self, group, *flags, count=2, failing=0):
+        endpoints = ",".join(f"127.0.0.1:{each.port}" for each in group)
+        return [self.start(f"--rdzv-endpoint={endpoints}", "--nnodes=2", "--nproc_per_node=2", "--rdzv-id=job",
+                           *flags, "--", "/bin/sh", "-c", WORKER, MEET=self.meet, FAILING=str(failing))
+                for _ in range(count)]
+
+    def pids(self, round_number):
+        """Of the workers of a round, by rank; each rank was started once."""
+        found = {}
+        for path in glob.glob(os.path.join(self.meet, f"{round_number}.*")):
+            with open(path) as file:
+                lines = file.read().split()
+            if lines:
+                self.assertEqual(len(lines), 1, f"{path}: started more than once")
+                found[int(path.rpartition(".")[2])] = int(lines[0])
+        return found
+
+    def wait_for_round(self, number):
+        wait_until(lambda: len(self.pids(number)) == 4, f"the workers of round {number} run", 40)
+        return self.pids(number)
+
+    def wait_for_agents(self, leader, seconds=20):
+        def both():
+            jobs = (leader.get("/v1/jobs") or {}).get("jobs")
+            return jobs and sum(node["connected"] for node in jobs[0]["nodes"]) == 2
+        wait_until(both, f"both agents are at {leader.name}", seconds)
+
+    def go(self, round_number=""):
+        open(os.path.join(self.meet, f"go{round_number}"), "w").close()
+
+    def check_end(self, agents, pids):
+        """All went well, in round 1 alone."""
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(self.pids(1), pids)
+        self.assertEqual(self.pids(2), {})
+
+    def counting_agents(self, group):
+        """Two nodes whose workers count to 400 together in a store behind proxies; when they are under
+        way."""
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("no PyTorch here: scripts/setup.sh full")
+        path = self.write(self.scratch(), "counts.py", COUNTS)
+        endpoints = ",".join(f"127.0.0.1:{each.port}" for each in group)
+        agents = [self.start(f"--rdzv-endpoint={endpoints}", "--nnodes=2", "--store=proxy", "--rdzv-id=job",
+                             "--no-python", sys.executable, path, MEET=self.meet) for _ in range(2)]
+        wait_until(lambda: len(glob.glob(self.meet + "/half*")) > 0, "it counts", 60)
+        return agents
+
+    def check_count(self, agents):
+        done = [self.finish(agent) for agent in agents]
+        for each in done:
+            self.assertEqual(each.returncode, 0, each.text)
+        self.assertIn("count 400", "".join(each.stdout for each in done))

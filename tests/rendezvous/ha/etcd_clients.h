@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A cluster of one that is ready, and clients of it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/ha/etcd_client.h"
+#include "tests/support/etcd_process.h"
+
+namespace ddprun::ha::testing {
+
+// Patient: while it starts, and on a machine that has other things to do.
+inline EtcdOptions patient(std::vector<Endpoint> endpoints) {
+  EtcdOptions options;
+  options.endpoints = std::move(endpoints);
+  options.request_limit = std::chrono::seconds(5);
+  options.call_limit = std::chrono::seconds(30);
+  return options;
+}
+
+inline EtcdOptions hasty(std::vector<Endpoint> endpoints) {
+  EtcdOptions options;
+  options.endpoints = std::move(endpoints);
+  options.request_limit = std::chrono::milliseconds(100);
+  options.call_limit = std::chrono::milliseconds(150);
+  return options;
+}
+
+// Until it answers.
+inline void await_ready(const std::vector<Endpoint>& endpoints) {
+  EtcdClient(patient(endpoints)).get("ready");
+}
+
+struct OneEtcd {
+  OneEtcd() : cluster(1) { await_ready(cluster.endpoints()); }
+  EtcdOptions options() const { return patient(cluster.endpoints()); }
+
+  test::EtcdCluster cluster;
+};
+
+}  // namespace ddprun::ha::testing

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both ends of mirrors in one process, over real sockets: leaders with journals in memory or in
+// files, standbys, and between them a relay that knows where frames end.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/ha/mirror_client.h"
+#include "rendezvous/ha/mirror_server.h"
+#include "rendezvous/journal/journal.h"
+#include "tests/rendezvous/journal/rows.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_directory.h"
+
+namespace ddprun::ha::testing {
+
+using namespace std::chrono_literals;
+using boost::asio::ip::tcp;
+
+inline constexpr char kTerm[] = "0123456789abcdef0123456789abcdef";
+
+// Runs `io` until `done()`, or for 20 s; whether it was done.
+template <typename Done>
+bool run_until(boost::asio::io_context& io, Done done, std::chrono::milliseconds limit = 20s) {
+  const Deadline deadline = Deadline::after(limit);
+  while (!done() && !deadline.expired()) {
+    io.restart();
+    io.run_one_for(10ms);
+  }
+  return done();
+}
+
+// A leader's journal in memory. Any thread.
+class Shelf {
+ public:
+  void commit(const journal::Batch& batch) {
+    const std::lock_guard lock(mutex_);
+    if (fails_) throw Error(ErrorCode::kSystem, "can't write the shelf: it is full");
+    journal::testing::apply_batch(batch, rows_);
+  }
+  journal::Rows rows() {
+    const std::lock_guard lock(mutex_);
+    return rows_;
+  }
+  // Without leader_rows.h's.
+  journal::Rows job_rows() {
+    journal::Rows rows = this->rows();
+    std::erase_if(rows, [](const auto& row) { return is_leader_row(row.first); });
+    return rows;
+  }
+  void set_fails(bool fails) {
+    const std::lock_guard lock(mutex_);
+    fails_ = fails;
+  }
+
+ private:
+  std::mutex mutex_;
+  journal::Rows rows_;
+  bool fails_ = false;
+};
+
+class ShelfFile : public journal::RowFile {
+ public:
+  explicit ShelfFile(std::shared_ptr<Shelf> shelf) : shelf_(std::move(shelf)) {}
+  void commit(const journal::Batch& batch) override { shelf_->commit(batch); }
+  std::string name() const override { return "the shelf"; }
+  journal::Rows read_after(const std::string& key, std::size_t max_bytes) override {
+    const journal::Rows all = shelf_->rows();
+    journal::Rows rows;
+    std::size_t num_bytes = 0;
+    for (auto row = all.upper_bound(key); row != all.end() && num_bytes < max_bytes; ++row) {
+      num_bytes += row->first.size() + row->second.size();
+      rows.insert(*row);
+    }
+    return rows;
+  }
+  std::optional<std::string> read(const std::string& key) override {
+    const journal::Rows all = shelf_->rows();
+    const auto row = all.find(key);
+    if (row == all.end()) return std::nullopt;
+    return row->second;
+  }
+
+ private:
+  const std::shared_ptr<Shelf> shelf_;  // second owner: the test
+};
+
+struct LeaderOptions {
+  std::string name = "a:29400";
+  std::function<std::vector<std::string>()> held = nullptr;
+  std::size_t page_bytes = std::size_t{1} << 20;
+  std::chrono::milliseconds silence = 10s, ack = 10s;
+};
+
+// Its port, its journal, its end of the mirror.
+class Leader {
+ public:
+  Leader(boost::asio::io_context& io, std::unique_ptr<journal::RowFile> file,
+         const LeaderOptions& options = {})
+      : io_(io), acceptor_(io, {boost::asio::ip::address_v4::loopback(), 0}) {
+    MirrorServerOptions its;
+    its.name = options.name;
+    its.term = {kTerm, 4};
+    its.silence_limit = options.silence;
+    its.writer.held = options.held;
+    its.writer.ack_limit = options.ack;
+    its.writer.last_step_limit = 10s;
+    its.writer.page_bytes = options.page_bytes;
+    its.writer.first_retry = its.writer.last_retry = 20ms;
+    MirrorServer::Handlers handlers;
+    handlers.mirrored = [this](const std::string& name) { mirrored_by.push_back(name); };
+    handlers.lost = [this](const LostStandby& lost) { standbys_lost.push_back(lost); };
+    server = std::make_shared<MirrorServer>(io, its, std::move(handlers));
+    journal::JournalOptions keeping;
+    keeping.deposed = [this](const std::string& why) { deposed.push_back(why); };
+    keeping.first_retry = 5ms;
+    keeping.last_retry = 20ms;
+    journal = std::make_unique<journal::Journal>(
+        server->make_writer(std::move(file)),
+        [&io](std::function<void()> call) { boost::asio::post(io, std::move(call)); }, keeping);
+    server->start(*journal);
+    accept();
+  }
+  Leader(boost::asio::io_context& io, const std::shared_ptr<Shelf>& shelf,
+         const LeaderOptions& options = {})
+      : Leader(io, std::make_unique<ShelfFile>(shelf), options) {}
+  ~Leader() { stop(); }
+  void stop() {
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+    server->stop();
+    journal.reset();
+  }
+
+  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  // Number `number` of what is said: once the batch is kept.
+  void commit(journal::Batch batch, int number) {
+    journal->commit(std::move(batch), [this, number] { said.push_back(number); });
+  }
+  bool has_said(int number) const { return !said.empty() && said.back() >= number; }
+
+  std::shared_ptr<MirrorServer> server;
+  std::unique_ptr<journal::Journal> journal;
+  std::vector<int> said;
+  std::vector<std::string> mirrored_by, deposed;
+  std::vector<LostStandby> standbys_lost;
+
+ private:
+  // As HttpSession does it, in short.
+  struct Opening {
+    explicit Opening(tcp::socket socket)
+        : frames(std::make_shared<membership::FrameStream>(std::move(socket),
+                                                           membership::FrameStream::Limits())) {}
+    boost::beast::flat_buffer buffer;
+    boost::beast::http::request<boost::beast::http::string_body> request;
+    std::shared_ptr<membership::FrameStream> frames;
+  };
+
+  void accept() {
+    acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
+      if (error) return;
+      socket.set_option(tcp::no_delay(true));
+      const auto opening = std::make_shared<Opening>(std::move(socket));
+      boost::beast::http::async_read(
+          opening->frames->wire(), opening->buffer, opening->request,
+          [this, opening, server = server](boost::system::error_code broken, std::size_t) {
+            if (broken) return;
+            opening->frames->stream().async_accept(
+                opening->request, [opening, server](boost::system::error_code refused) {
+                  if (!refused) server->take(opening->frames, nullptr);
+                });
+          });
+      accept();
+    });
+  }
+
+  boost::asio::io_context& io_;
+  tcp::acceptor acceptor_;
+};
+
+// A standby with a journal in a directory of its own.
+class Standby {
+ public:
+  Standby(boost::asio::io_context& io, std::uint16_t port, std::string name = "b:29400",
+          std::chrono::milliseconds lease = 10s)
+      : io_(io), name_(std::move(name)), lease_(lease) {
+    start(port);
+  }
+
+  // Again, with the journal that it has.
+  void start(std::uint16_t port) {
+    auto file = std::make_unique<journal::JournalFile>(directory.path("state"),
+                                                       journal::Durability::kProcess);
+    file->load();
+    MirrorClientOptions options;
+    options.leader = {"127.0.0.1", port};
+    options.name = name_;
+    options.lease = lease_;
+    options.ping_every = 20ms;
+    options.last_pause = 20ms;
+    options.first_retry = options.last_retry = 20ms;
+    MirrorClient::Handlers handlers;
+    handlers.copying = [this](const std::string& leader) { copying.push_back(leader); };
+    handlers.in_sync = [this](const SyncedWith& synced) { in_sync.push_back(synced); };
+    handlers.lost = [this](const LostLeader& its) {
+      lost.push_back(its);
+      if (stops_when_lost) stop_later();
+    };
+    handlers.trouble = [this](const MirrorTrouble& its) { troubles.push_back(its); };
+    client = std::make_unique<MirrorClient>(io_, std::move(file), options, std::move(handlers));
+  }
+
+  // What it has when it takes nothing any more.
+  MirroredJournal stop() {
+    stop_later();
+    REQUIRE(run_until(io_, [this] { return kept.has_value(); }));
+    MirroredJournal its = std::move(*kept);
+    kept.reset();
+    client.reset();
+    return its;
+  }
+  void stop_later() {
+    client->stop([this](MirroredJournal its) { kept = std::move(its); });
+  }
+
+  static journal::Rows job_rows(const MirroredJournal& kept) {
+    journal::Rows rows = kept.content.rows;
+    std::erase_if(rows, [](const auto& row) { return is_leader_row(row.first); });
+    return rows;
+  }
+
+  test::TempDirectory directory;
+  std::unique_ptr<MirrorClient> client;
+  std::optional<MirroredJournal> kept;
+  bool stops_when_lost = false;
+  std::vector<std::string> copying;
+  std::vector<SyncedWith> in_sync;
+  std::vector<LostLeader> lost;
+  std::vector<MirrorTrouble> troubles;
+
+ private:
+  boost::asio::io_context& io_;
+  const std::string name_;
+  const std::chrono::milliseconds lease_;
+};
+
+}  // namespace ddprun::ha::testing

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// A journal that others may take over: nothing goes on that isn't kept.
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "rendezvous/journal/journal.h"
+#include "tests/rendezvous/journal/posts.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::journal {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Posts;
+
+// What all may write to. It fails, hangs or names somebody else as a test tells it.
+class Shelf {
+ public:
+  enum class Mood { kWell, kFails, kHangs, kOthers };
+
+  void set(Mood mood) {
+    const std::lock_guard lock(mutex_);
+    mood_ = mood;
+    wakes_.notify_all();
+  }
+  void put(const Batch& batch) {
+    std::unique_lock lock(mutex_);
+    ++num_tries_;
+    wakes_.notify_all();
+    wakes_.wait(lock, [this] { return mood_ != Mood::kHangs || cancelled_; });
+    if (cancelled_) throw std::runtime_error("cancelled");
+    if (mood_ == Mood::kFails) throw std::runtime_error("can't write to the shelf: it is full");
+    if (mood_ == Mood::kOthers) throw Deposed("somebody else writes there");
+    batches_.push_back(batch);
+  }
+  void cancel() {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    wakes_.notify_all();
+  }
+  void await_tries(std::size_t number) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(wakes_.wait_for(lock, 30s, [&] { return num_tries_ >= number; }));
+  }
+  std::vector<Batch> batches() {
+    const std::lock_guard lock(mutex_);
+    return batches_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wakes_;
+  Mood mood_ = Mood::kWell;
+  bool cancelled_ = false;
+  std::size_t num_tries_ = 0;
+  std::vector<Batch> batches_;
+};
+
+class ShelfWriter : public BatchWriter {
+ public:
+  explicit ShelfWriter(std::shared_ptr<Shelf> shelf) : shelf_(std::move(shelf)) {}
+  void commit(const Batch& batch) override { shelf_->put(batch); }
+  void cancel() override { shelf_->cancel(); }
+  std::string name() const override { return "the shelf"; }
+
+ private:
+  const std::shared_ptr<Shelf> shelf_;  // second owner: the test
+};
+
+struct SharedJournal {
+  explicit SharedJournal(std::chrono::milliseconds limit = 2s)
+      : journal(std::make_unique<ShelfWriter>(shelf), posts.post(),
+                {.is_shared = true,
+                 .deposed = [this](const std::string& why) { deposed = why; },
+                 .commit_limit = limit,
+                 .first_retry = 5ms,
+                 .last_retry = 20ms}) {}
+  void commit(Batch batch, int number) {
+    journal.commit(std::move(batch), [this, number] { done.push_back(number); });
+  }
+  Posts posts;
+  const std::shared_ptr<Shelf> shelf = std::make_shared<Shelf>();  // second owner: the writer
+  std::vector<int> done;
+  std::string deposed;
+  Journal journal;
+};
+
+TEST_CASE("Shared journal: an empty batch asks, too, whether it may go on") {
+  SharedJournal shared;
+  shared.commit({}, 1);
+  shared.posts.run_until([&] { return shared.done == std::vector{1}; });
+  REQUIRE(shared.shelf->batches().size() == 1);
+  CHECK(shared.shelf->batches()[0].empty());
+}
+
+TEST_CASE("Shared journal: while it can't be written nothing is done, then all of it in order") {
+  SharedJournal shared;
+  shared.shelf->set(Shelf::Mood::kFails);
+  shared.commit({{"a", "1"}}, 1);
+  shared.shelf->await_tries(3);
+  shared.commit({{"a", "2"}, {"b", "1"}}, 2);
+  shared.commit({}, 3);
+  shared.shelf->await_tries(6);
+  // What was posted so far is the line that says so.
+  bool marked = false;
+  shared.posts.post()([&] { marked = true; });
+  shared.posts.run_until([&] { return marked; });
+  CHECK(shared.done.empty());
+  REQUIRE(shared.journal.trouble());
+  CHECK(shared.journal.trouble()->what == "can't write to the shelf: it is full");
+
+  shared.shelf->set(Shelf::Mood::kWell);
+  shared.posts.run_until([&] { return shared.done.size() == 3; });
+  CHECK(shared.done == std::vector{1, 2, 3});
+  CHECK_FALSE(shared.journal.trouble());
+  REQUIRE(shared.shelf->batches().size() >= 1);
+  const Batch first = shared.shelf->batches()[0];
+  REQUIRE(first.size() == 2);
+  CHECK(first[0].key == "a");
+  CHECK(first[0].content == "2");
+
+  shared.commit({{"c", "1"}}, 4);
+  shared.posts.run_until([&] { return shared.done.size() == 4; });
+}
+
+TEST_CASE("Shared journal: one that hangs is trouble, and nothing is done before it answers") {
+  SharedJournal shared(20ms);
+  shared.shelf->set(Shelf::Mood::kHangs);
+  shared.commit({{"a", "1"}}, 1);
+  shared.posts.run_until([&] { return shared.journal.trouble().has_value(); });
+  CHECK(shared.done.empty());
+  shared.shelf->set(Shelf::Mood::kWell);
+  shared.posts.run_until([&] { return !shared.done.empty(); });
+  CHECK_FALSE(shared.journal.trouble());
+}
+
+TEST_CASE("Shared journal: who is deposed does nothing any more, and is told once") {
+  SharedJournal shared;
+  shared.commit({{"a", "1"}}, 1);
+  shared.posts.run_until([&] { return shared.done.size() == 1; });
+  shared.shelf->set(Shelf::Mood::kOthers);
+  shared.commit({{"a", "2"}}, 2);
+  shared.posts.run_until([&] { return !shared.deposed.empty(); });
+  CHECK(shared.deposed == "somebody else writes there");
+  shared.deposed.clear();
+  shared.shelf->set(Shelf::Mood::kWell);
+  shared.commit({{"a", "3"}}, 3);
+  bool marked = false;
+  shared.posts.post()([&] { marked = true; });
+  shared.posts.run_until([&] { return marked; });
+  CHECK(shared.done == std::vector{1});
+  CHECK(shared.deposed.empty());
+  CHECK(shared.shelf->batches().size() == 1);
+}
+
+TEST_CASE(
+    "Shared journal: its end waits for nothing, and writes nothing that nobody has heard of") {
+  const auto begun = Clock::now();
+  std::shared_ptr<Shelf> shelf;
+  {
+    SharedJournal shared;
+    shelf = shared.shelf;
+    shelf->set(Shelf::Mood::kHangs);
+    shared.commit({{"a", "1"}}, 1);
+    shelf->await_tries(1);
+    shared.commit({{"b", "1"}}, 2);
+  }
+  CHECK(Clock::now() - begun < 1500ms);  // commit_limit is 2 s
+  CHECK(shelf->batches().empty());
+}
+
+// As one whose rows nobody else has yet.
+struct GrowingJournal : SharedJournal {
+  GrowingJournal() { journal.share(false); }
+};
+
+TEST_CASE("Shared journal: one that becomes shared waits for what went on in memory before") {
+  GrowingJournal growing;
+  CHECK_FALSE(growing.journal.is_shared());
+  growing.shelf->set(Shelf::Mood::kFails);
+  growing.commit({{"a", "1"}}, 1);
+  growing.posts.run_until([&] { return growing.done == std::vector{1}; });
+  REQUIRE(growing.journal.trouble());
+  growing.journal.share(true);
+  CHECK(growing.journal.is_shared());
+  growing.commit({}, 2);
+  growing.shelf->await_tries(4);
+  CHECK(growing.done == std::vector{1});
+  growing.shelf->set(Shelf::Mood::kWell);
+  growing.posts.run_until([&] { return growing.done.size() == 2; });
+  REQUIRE(growing.shelf->batches().size() == 1);
+  CHECK(growing.shelf->batches()[0].at(0).key == "a");
+}
+
+TEST_CASE("Shared journal: one that is shared no more lets go who waits for a disk that fails") {
+  GrowingJournal growing;
+  growing.journal.share(true);
+  growing.shelf->set(Shelf::Mood::kFails);
+  growing.commit({{"a", "1"}}, 1);
+  growing.posts.run_until([&] { return growing.journal.trouble().has_value(); });
+  CHECK(growing.done.empty());
+  growing.journal.share(false);
+  growing.posts.run_until([&] { return growing.done == std::vector{1}; });
+}
+
+TEST_CASE("Shared journal: what hung before it became shared does not stand for what came after") {
+  SharedJournal growing(20ms);
+  growing.journal.share(false);
+  growing.shelf->set(Shelf::Mood::kHangs);
+  growing.commit({{"a", "1"}}, 1);
+  growing.posts.run_until([&] { return growing.done == std::vector{1}; });  // in memory
+  growing.journal.share(true);
+  growing.commit({{"b", "1"}}, 2);
+  growing.commit({{"c", "1"}}, 3);
+  growing.shelf->set(Shelf::Mood::kWell);
+  growing.posts.run_until([&] { return growing.done.size() == 3; });
+  std::size_t num_rows = 0;
+  for (const Batch& batch : growing.shelf->batches()) num_rows += batch.size();
+  CHECK(num_rows == 3);
+}
+
+}  // namespace
+}  // namespace ddprun::journal
