@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/ha/pair_state.h"
+
 namespace ddprun::ha {
 
 inline constexpr char kLeaderRows[] = "leader/";  // begins the name of each of them
@@ -15,14 +17,6 @@ inline constexpr char kTermRow[] = "leader/term";
 inline constexpr char kStandbyRow[] = "leader/standby";
 inline constexpr char kSyncedRow[] = "leader/synced";
 inline constexpr char kBeforeRow[] = "leader/before";
-
-// One span of leading.
-struct TermId {
-  std::string id;            // 32 hexadecimal digits, random
-  std::uint64_t number = 0;  // for people
-
-  friend bool operator==(const TermId&, const TermId&) = default;
-};
 
 // Of whose rows a standby has all that anybody was told of.
 struct SyncedWith {
