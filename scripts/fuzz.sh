@@ -19,9 +19,10 @@ cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DDDPRUN_WITH_TORCH=OFF -DDDPRUN_WITH_CUDA=OFF -DDDPRUN_BUILD_BENCH=OFF >build/fuzz.log 2>&1 ||
   { cat build/fuzz.log >&2; exit 1; }
 cmake --build build/fuzz --target fuzzers
+rm -f build/fuzz/found build/fuzz/*_fuzz-*
 
 run_one() {
-  local name kept found
+  local name kept found what
   name=$(basename "$1")
   kept=tests/fuzz/corpus/$name
   found=build/fuzz/corpus/$name
@@ -29,8 +30,17 @@ run_one() {
   timeout $((seconds + 60)) "$1" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
     -print_final_stats=1 -artifact_prefix="build/fuzz/$name-" "$found" "$kept" \
     >"build/fuzz/$name.log" 2>&1 || {
-    echo "fuzz.sh: $name found something:" >&2
-    tail -40 "build/fuzz/$name.log" >&2
+    {
+      echo "fuzz.sh: $name found something:"
+      tail -40 "build/fuzz/$name.log"
+      # A log is all that is left of a machine that is gone.
+      for input in build/fuzz/"$name"-*; do
+        [ -f "$input" ] && [ "$(stat -c %s "$input")" -le 4096 ] || continue
+        printf '%s, in base64: %s\n' "${input##*/}" "$(base64 -w 0 "$input")"
+      done
+    } >&2
+    what=$(grep -m 1 -E 'ERROR:|runtime error:|SUMMARY' "build/fuzz/$name.log")
+    echo "$name: ${what:-see its log}" >>build/fuzz/found
     return 1
   }
   echo "fuzz.sh: $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "build/fuzz/$name.log") runs"

@@ -126,7 +126,11 @@ part_tsan() {
   build tsan -DDDPRUN_BUILD_BENCH=OFF &&
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan -LE 'torch|gpu|once'
 }
-part_fuzz() { scripts/fuzz.sh 20; }
+part_fuzz() {
+  scripts/fuzz.sh 20 && return 0
+  why+=("fuzz: $(head -c 2000 build/fuzz/found 2>/dev/null || echo 'the build failed')")
+  return 1
+}
 part_tidy() {
   cmake --preset release -DDDPRUN_BUILD_TESTS=ON >/dev/null && scripts/tidy.py --seconds 300
 }
