@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "rendezvous/ha/etcd_client.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
 #include "tests/support/etcd_process.h"
 
 namespace ddprun::ha::testing {
@@ -27,6 +29,16 @@ inline EtcdOptions hasty(std::vector<Endpoint> endpoints) {
   options.request_limit = std::chrono::milliseconds(100);
   options.call_limit = std::chrono::milliseconds(150);
   return options;
+}
+
+// What a hasty client's call says; again, where the machine stood still and it says another thing.
+template <typename Call>
+std::string unavailable_of(Call call, const std::string& part) {
+  std::string what;
+  for (int i = 0; i < 10 && what.find(part) == std::string::npos; ++i) {
+    CHECK(test::code_of(call, &what) == ErrorCode::kUnavailable);
+  }
+  return what;
 }
 
 // Until it answers.

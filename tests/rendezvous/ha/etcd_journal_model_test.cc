@@ -119,8 +119,10 @@ TEST_CASE("EtcdJournal: lost, repeated and late transactions, leaders that come 
       given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
   std::cout << "seed " << seed << " (DDPRUN_HA_SEED)" << std::endl;
   Random random(seed);
-  int num_failed = 0, num_deposed = 0, num_cut = 0;
-  for (int world = 0; world < 30; ++world) {
+  int num_worlds = 0, num_failed = 0, num_deposed = 0, num_cut = 0;
+  // What is rare has been seen then; a few seeds in a thousand need more than 30.
+  const auto has_seen_all = [&] { return num_worlds >= 30 && num_failed > 50 && num_cut > 10; };
+  for (; !has_seen_all() && num_worlds < 300; ++num_worlds) {
     ModelKeys keys;
     Rows model;
     for (int term = 0; term < 12; ++term) {
@@ -188,9 +190,8 @@ TEST_CASE("EtcdJournal: lost, repeated and late transactions, leaders that come 
     CHECK(num_keys(keys, log_prefix(kPrefix)) == 0);
     CHECK(num_keys(keys, rows_prefix(kPrefix)) == model.size() + (model.contains("end") ? 0 : 1));
   }
-  CHECK(num_failed > 50);
-  CHECK(num_deposed == 360);
-  CHECK(num_cut > 10);
+  CHECK(has_seen_all());
+  CHECK(num_deposed == 12 * num_worlds);
 }
 
 TEST_CASE("EtcdJournal: what can't be read is said once, and the rest is there") {

@@ -44,6 +44,7 @@ class FrameRelay {
   }
   std::size_t num_frames() const { return num_frames_; }  // of the first connection, so far
   bool is_over() const { return is_over_; }               // the limit was reached
+  std::size_t num_connections() const { return pairs_.size(); }
   // What the client says is not passed on any more; what is said to it is.
   void hold_answers(bool hold) {
     holds_answers_ = hold;

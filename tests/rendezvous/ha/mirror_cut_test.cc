@@ -22,7 +22,7 @@ class CutRun {
         relay_(io_, leader_.port()),
         standby_(io_, listening_at(num_frames, then), "b:29400", patience) {}
 
-  // Whether the limit was reached.
+  // Whether its first connection had an end; on a slow machine that may come before the limit.
   bool run() {
     REQUIRE(run_until(io_, [this] {
       commit_next();
@@ -30,7 +30,7 @@ class CutRun {
       return standby_.client->is_in_sync() && leader_.has_said(kNumBatches);
     }));
     leader_.deposed.empty() ? check_in_sync() : check_deposed();
-    return relay_.is_over();
+    return relay_.is_over() || relay_.num_connections() > 1 || !leader_.deposed.empty();
   }
 
  private:
@@ -122,7 +122,7 @@ TEST_CASE("Mirror: its connection is cut after each frame in turn") {
 TEST_CASE("Mirror: its connection falls silent after some frames") {
   const test::LogLines quiet;
   std::size_t num_frames = 0;
-  while (CutRun(num_frames, FrameRelay::Then::kHold, 150ms).run()) {
+  while (CutRun(num_frames, FrameRelay::Then::kHold, 400ms).run()) {
     REQUIRE((num_frames += 3) < 1000);
   }
   CHECK(num_frames > 20);

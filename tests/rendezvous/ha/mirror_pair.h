@@ -238,6 +238,14 @@ class Standby {
     client->stop([this](MirroredJournal its) { kept = std::move(its); });
   }
 
+  // What it was told so far.
+  void forget_the_past() {
+    copying.clear();
+    in_sync.clear();
+    lost.clear();
+    troubles.clear();
+  }
+
   static journal::Rows job_rows(const MirroredJournal& kept) {
     journal::Rows rows = kept.content.rows;
     std::erase_if(rows, [](const auto& row) { return is_leader_row(row.first); });

@@ -143,7 +143,7 @@ TEST_CASE("Journal: a disk that hangs stops no decision, and is made up for when
   Posts posts;
   const LoggedLines log;
   JournalOptions options;
-  options.commit_limit = std::chrono::milliseconds(100);
+  options.commit_limit = std::chrono::milliseconds(500);
   options.first_retry = std::chrono::milliseconds(20);
   {
     Journal journal(std::make_unique<TestDisk>(disk), posts.post(), options);
@@ -154,7 +154,7 @@ TEST_CASE("Journal: a disk that hangs stops no decision, and is made up for when
     }
     posts.run_until([&] { return order.size() == 5; });
     REQUIRE(journal.trouble());
-    CHECK_THAT(journal.trouble()->what, Catch::Contains("has not answered for 100 ms"));
+    CHECK_THAT(journal.trouble()->what, Catch::Contains("has not answered for 500 ms"));
     journal.commit({{"n", "5"}}, [&order] { order.push_back(5); });  // at once from now on
     posts.run_until([&] { return order.size() == 6; });
     for (int i = 0; i < 6; ++i) CHECK(order[static_cast<std::size_t>(i)] == i);
