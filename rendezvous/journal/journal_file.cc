@@ -28,11 +28,16 @@ namespace fs = std::filesystem;
 
 constexpr int kFormat = 1;                  // PRAGMA user_version; a newer one is refused
 constexpr int kApplicationId = 0x64647072;  // "ddpr"
-constexpr char kTables[] =
-    "CREATE TABLE IF NOT EXISTS rows(key TEXT PRIMARY KEY, content TEXT NOT NULL,"
-    " checksum INTEGER NOT NULL);"
-    "CREATE TABLE IF NOT EXISTS clock(id INTEGER PRIMARY KEY CHECK(id = 1), boot TEXT NOT NULL,"
-    " monotonic_ns INTEGER NOT NULL, commits INTEGER NOT NULL);";
+struct Table {
+  const char* name;
+  const char* columns;
+};
+constexpr Table kTables[] = {
+    {"rows", "key TEXT PRIMARY KEY, content TEXT NOT NULL, checksum INTEGER NOT NULL"},
+    {"clock",
+     "id INTEGER PRIMARY KEY CHECK(id = 1), boot TEXT NOT NULL, monotonic_ns INTEGER NOT NULL, "
+     "commits INTEGER NOT NULL"},
+};
 
 // What the file system is to blame for is none. A bit in the database's header can look like many
 // things: a format that can only be read, a schema that makes no sense.
@@ -171,7 +176,10 @@ void JournalFile::open(const fs::path& file) {
     throw Error(ErrorCode::kProtocol, concat(file.string(), " is damaged: ", one_line(found)));
   }
   check.reset();
-  run(kTables);
+  for (const auto& [name, columns] : kTables) {
+    run(concat("CREATE TABLE IF NOT EXISTS ", name, '(', columns, ')').c_str());
+    check_table(name, concat("CREATE TABLE ", name, '(', columns, ')'));
+  }
   // Only where they are missing: a disk may be full.
   if (number_of("PRAGMA application_id") != kApplicationId) {
     run(concat("PRAGMA application_id = ", kApplicationId).c_str());
@@ -194,6 +202,15 @@ void JournalFile::check_format() const {
   throw Error(ErrorCode::kUnsupported,
               concat(path_.string(), " is of a newer ddprund (format ", format, ", this one knows ",
                      kFormat, "): install that one, or move the file away"));
+}
+
+// A bit of the schema that is wrong is no damage to SQLite, and may refuse all that is written.
+void JournalFile::check_table(const char* name, const std::string& definition) const {
+  Statement found =
+      statement(concat("SELECT sql FROM sqlite_schema WHERE name = '", name, '\'').c_str());
+  if (sqlite3_step(found.get()) == SQLITE_ROW && text_at(found.get(), 0) == definition) return;
+  throw Error(ErrorCode::kProtocol,
+              concat(path_.string(), " is damaged: its table ", name, " is another one"));
 }
 
 void JournalFile::close() {

@@ -85,6 +85,7 @@ class JournalFile : public RowFile {
   void open(const std::filesystem::path& file);
   void close();
   void check_format() const;
+  void check_table(const char* name, const std::string& definition) const;
   int number_of(const char* pragma) const;
   static std::int64_t monotonic_ns();
   static std::string text_at(sqlite3_stmt* row, int column);
