@@ -57,6 +57,9 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
 
   std::vector<membership::JobStatus> status() const;  // those that are held last
   std::size_t num_held() const { return held_ ? held_->num_held() : 0; }
+  // As Daemon's.
+  bool has_won_any() const { return has_begun_round_ || (held_ && held_->has_won_any()); }
+  void add_bases(const std::vector<std::string>& terms);
   const membership::JobTable& table() const { return table_; }
   std::size_t num_agents() const { return agents_.size(); }
   std::size_t num_unjoined() const { return unjoined_.size(); }  // of num_agents()
@@ -130,7 +133,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
     membership::Actions actions;
     std::vector<std::function<void()>> then;
   };
-  std::deque<Unkept> unkept_;  // each waits for its commit, in their order
+  std::deque<Unkept> unkept_;     // each waits for its commit, in their order
+  bool has_begun_round_ = false;  // or gone on with one
   bool feeding_ = false;
   bool stopped_ = false;
   std::function<void()> idle_done_;

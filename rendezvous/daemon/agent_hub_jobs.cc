@@ -65,6 +65,9 @@ bool AgentHub::may_be_deposed() const {
 void AgentHub::settle(membership::Actions actions) {
   journal::Batch changes;
   if (options_.journal != nullptr) changes = table_.take_changes();
+  has_begun_round_ |= std::ranges::any_of(actions, [](const membership::Action& action) {
+    return std::holds_alternative<membership::action::RoundStarted>(action);
+  });
   const bool says_something = std::ranges::any_of(actions, [](const membership::Action& action) {
     return !std::holds_alternative<membership::action::Log>(action);
   });
@@ -103,6 +106,11 @@ void AgentHub::restore(const journal::Content& content,
   }
   restore_rows(std::move(rows));
   if (held_) take_from_held(held_->begin());
+  feed_pending();
+}
+
+void AgentHub::add_bases(const std::vector<std::string>& terms) {
+  if (held_) take_from_held(held_->add_bases(terms));
   feed_pending();
 }
 

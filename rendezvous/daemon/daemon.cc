@@ -5,27 +5,23 @@
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "common/check.h"
 #include "common/error.h"
-#include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/socket.h"
-#include "rendezvous/daemon/agent_hub.h"
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/http_session.h"
-#include "rendezvous/daemon/jobs_json.h"
+#include "rendezvous/daemon/led_jobs.h"
 #include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/daemon/port_listener.h"
 #include "rendezvous/daemon/proof_gate.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/daemon/tls_turns.h"
 #include "rendezvous/ha/mirror_server.h"
-#include "rendezvous/journal/journal.h"
 #include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::rendezvous {
@@ -33,10 +29,9 @@ namespace ddprun::rendezvous {
 using boost::asio::ip::tcp;
 
 namespace {
-constexpr std::chrono::milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may not end
 constexpr int kMostReservedDescriptors = 1024;
-// Of what others may write to: jobs wait for it.
-constexpr std::chrono::milliseconds kFirstSharedRetry{50}, kLastSharedRetry{1'000};
+// Workers run on so long without a rendezvous (AgentOptions::rendezvous_lost_timeout).
+constexpr std::chrono::milliseconds kRoundPatience{60'000};
 }  // namespace
 
 KeptJobs::KeptJobs(const std::filesystem::path& directory, journal::Durability durability) {
@@ -76,20 +71,21 @@ class Daemon::Impl {
     open_port(std::move(listeners));
   }
 
-  bool leads() const { return hub_ != nullptr; }
+  bool leads() const { return jobs_ != nullptr; }
+  // Null: it stands by.
+  LedJobs* jobs() const { return jobs_.get(); }
 
   void lead(KeptJobs kept) {
     DDPRUN_CHECK(options_.stands_by && !leads());
     begin(std::move(kept));
   }
 
-  void stand_by(const std::string& leader) {
+  void stand_by(const std::string& leader, Stores stores) {
     DDPRUN_CHECK(options_.stands_by);
     leader_ = leader;
-    if (!leads()) return;
-    if (gate_) gate_->stop();
-    make_gate();
-    end();
+    jobs_.reset();
+    if (stores == Stores::kEnd) return stores_.reset();
+    if (stores_) stores_->await_round(kRoundPatience);
   }
 
   void stop() {
@@ -98,14 +94,11 @@ class Daemon::Impl {
     turns_->stop();
     for (const auto& [key, kept] : std::exchange(sessions_, {})) kept.session->stop();
     if (gate_) gate_->stop();
-    if (leads()) end();
+    jobs_.reset();
+    stores_.reset();
   }
 
   std::uint16_t port() const { return port_; }
-  std::string jobs_json() const {
-    DDPRUN_CHECK(leads());
-    return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
-  }
   // `num_asking`: of the sessions, those whose request is this one.
   std::string status_json(std::size_t num_asking) const {
     DaemonStatus status;
@@ -124,119 +117,25 @@ class Daemon::Impl {
     status.limits = options_.limits;
     status.finished_jobs = {0, membership::FinishedJobs::kMost};
     status.agents = {0, options_.limits.connections};
-    if (leads()) add_jobs(status);
+    if (leads()) jobs_->add_to(status);
     return status_to_json(status);
   }
 
-  std::vector<std::string> live_jobs() const {
-    std::vector<std::string> ids;
-    if (!leads()) return ids;
-    for (const auto& job : hub_->status()) {
-      if (!job.verdict && job.round > 0) ids.push_back(job.run_id);
-    }
-    return ids;
-  }
-
-  void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
-    DDPRUN_CHECK(leads());
-    std::optional<std::chrono::milliseconds> limit;
-    if (serve == Serve::kUntilTimeout) limit = timeout;
-    hub_->when_idle(limit, [this, timeout, done = std::move(done)] {
-      if (exit_code_ == 0) return done();
-      const bool lost = exit_code_ == static_cast<int>(ExitCode::kRetryable);
-      const auto patience = lost ? std::min(timeout, kWaitAfterLoss) : timeout;
-      hub_->when_stores_unused(patience, [this, patience, done] {
-        stores_->when_unused(patience, done);  // one of the two was never used
-      });
-    });
-  }
-
  private:
-  void add_jobs(DaemonStatus& status) const {
-    const membership::JobTable& table = hub_->table();
-    status.live_jobs = {table.num_jobs() + hub_->num_held()};
-    status.held_jobs = {hub_->num_held()};
-    status.finished_jobs.number = table.finished().size();
-    status.agents.number = hub_->num_agents() - hub_->num_unjoined();
-    status.joins = {hub_->num_unjoined()};
-    status.proxied_stores = hub_->store_usage();
-    status.port_stores = stores_->usage();
-    status.keeping = keeping();
-    status.journal_path = journal_path_;
-  }
-
-  // The jobs: from here on this daemon decides.
   void begin(std::optional<KeptJobs> kept) {
-    stores_.emplace(io_, options_.store);
-    AgentHub::Options agents;
-    agents.machine.reconnect_grace = options_.reconnect_grace;
-    agents.machine.embedded = options_.embedded;
-    agents.machine.embedding_pid = ::getpid();
-    agents.machine.keep_finished = options_.keep_finished;
-    if (kept) {
-      journal_path_ = kept->writer->name();
-      journal::JournalOptions keeping;
-      keeping.deposed = kept->deposed;
-      if (kept->is_shared) {
-        keeping.is_shared = true;
-        keeping.first_retry = kFirstSharedRetry;
-        keeping.last_retry = kLastSharedRetry;
-      }
-      journal_ = std::make_unique<journal::Journal>(
-          std::move(kept->writer),
-          [&io = io_](std::function<void()> call) { boost::asio::post(io, std::move(call)); },
-          std::move(keeping));
-    }
-    agents.journal = journal_.get();
-    agents.machine.journalled = journal_ != nullptr;
-    const bool holds = kept && kept->terms && !kept->terms->bases.empty();
-    agents.machine.shared = journal_ != nullptr && (journal_->is_shared() || holds);
-    if (kept && kept->terms) agents.machine.term = kept->terms->own;
-    agents.join_timeout = options_.handshake_timeout;
-    agents.of_job = options_.job_limits;
-    agents.in_all = options_.limits;
-    agents.quiet = options_.embedded;
-    agents.round_started = [this](const auto& started) {
-      if (started.on_daemon_port) stores_->begin_round(started.run_id, started.round);
-    };
-    agents.job_over = [this](const auto& over) {
-      exit_code_ = over.exit_code;
-      if (over.on_daemon_port) stores_->end_rounds();
-    };
-    hub_ = std::make_shared<AgentHub>(io_, std::move(agents));
-    if (kept) hub_->restore(kept->content, kept->terms);
-    if (!kept || !kept->mirror) return;
-    mirror_ = std::move(kept->mirror);
-    mirror_->start(*journal_);
+    if (!stores_) stores_.emplace(io_, options_.store);
+    jobs_ = std::make_unique<LedJobs>(io_, options_, *stores_, std::move(kept));
   }
 
-  void end() {
-    if (mirror_) mirror_->stop();
-    mirror_.reset();
-    hub_->stop();
-    journal_.reset();
-    hub_.reset();
-    stores_.reset();
-  }
-
-  void make_gate() {
-    if (!options_.token) return;
-    ProofGate::Options gate;
-    gate.timeout = options_.handshake_timeout;
-    gate.max_message_bytes = options_.max_message_bytes;
-    gate_ = std::make_shared<ProofGate>(io_, std::move(gate));
-  }
-
-  void admit(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
+  void admit_agent(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
     if (!leads()) return frames->close();  // it led when the agent asked
-    hub_->take(frames, std::move(newcomer));
+    jobs_->take(frames, std::move(newcomer));
   }
 
-  // It has its place until it has said hello.
-  void admit_standby(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
-    if (!mirror_) return frames->close();
+  // It has its place until `peer_calls` lets go of that.
+  void admit_peer(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
     newcomer.ended_by([frames](const std::string&) { frames->close(); });
-    mirror_->take(frames, std::make_shared<Newcomer>(std::move(newcomer)));
+    options_.peer_calls(frames, std::make_shared<Newcomer>(std::move(newcomer)));
   }
 
   void upgraded(HttpSession::Peer peer, const std::shared_ptr<membership::FrameStream>& frames,
@@ -244,12 +143,12 @@ class Daemon::Impl {
     const bool is_agent = peer == HttpSession::Peer::kAgent;
     if (gate_) {
       const ProofGate::Admitted admitted = [this, is_agent](const auto& known) {
-        is_agent ? admit(known, Newcomer()) : admit_standby(known, Newcomer());
+        is_agent ? admit_agent(known, Newcomer()) : admit_peer(known, Newcomer());
       };
       return gate_->take(frames, std::move(proof), std::move(newcomer),
-                         is_agent ? "agent" : "standby", admitted);
+                         is_agent ? "agent" : "ddprund", admitted);
     }
-    is_agent ? admit(frames, std::move(newcomer)) : admit_standby(frames, std::move(newcomer));
+    is_agent ? admit_agent(frames, std::move(newcomer)) : admit_peer(frames, std::move(newcomer));
   }
 
   void open_port(std::vector<UniqueFd> listeners) {
@@ -263,8 +162,13 @@ class Daemon::Impl {
     limits.max_descriptor = limit - reserve / 4;
     newcomers_ = std::make_shared<Newcomers>(io_, limits);
 
-    if (options_.token) door_ = std::make_shared<security::HttpDoor>(options_.token);
-    make_gate();
+    if (options_.token) {
+      door_ = std::make_shared<security::HttpDoor>(options_.token);
+      ProofGate::Options gate;
+      gate.timeout = options_.handshake_timeout;
+      gate.max_message_bytes = options_.max_message_bytes;
+      gate_ = std::make_shared<ProofGate>(io_, std::move(gate));
+    }
 
     TlsTurns::Options turns;
     turns.max_under_way = options_.max_tls_handshakes;
@@ -280,7 +184,7 @@ class Daemon::Impl {
     port.first_byte_timeout = options_.handshake_timeout;
     port.max_store_descriptor = limit - reserve;
     const auto store = [this](UniqueFd connection, const Newcomer&) {
-      if (leads()) stores_->adopt(std::move(connection));
+      if (leads() || (stores_ && stores_->has_round())) stores_->adopt(std::move(connection));
     };
     const auto http = [this](UniqueFd connection, Newcomer newcomer) {
       take_http(std::move(connection), std::move(newcomer), false);
@@ -291,15 +195,6 @@ class Daemon::Impl {
     listener_ = std::make_shared<PortListener>(io_, port, newcomers_, store, http,
                                                options_.tls ? tls : PortListener::Take());
     listener_->start(std::move(listeners));
-  }
-
-  std::optional<KeepingStatus> keeping() const {
-    if (!journal_) return std::nullopt;
-    auto trouble = journal_->trouble();
-    if (!trouble && mirror_) trouble = mirror_->file_trouble();
-    if (!trouble) return KeepingStatus{};
-    return KeepingStatus{trouble->what, std::chrono::duration_cast<std::chrono::milliseconds>(
-                                            Clock::now() - trouble->since)};
   }
 
   struct Session {
@@ -333,7 +228,7 @@ class Daemon::Impl {
     options.timeout = options_.handshake_timeout;
     options.frames.max_message_bytes = options_.max_message_bytes;
     options.stands_by = [this]() -> std::optional<std::string> {
-      if (leads()) return std::nullopt;
+      if (leads() && !jobs_->is_ending()) return std::nullopt;
       return leader_;
     };
     options.page = [this](std::string_view path, HttpSession::Answer answer) {
@@ -344,7 +239,7 @@ class Daemon::Impl {
     options.is_tls = is_tls;
     options.token = options_.token;
     options.door = door_;
-    options.is_mirrored = mirror_ != nullptr;
+    options.takes_peers = options_.peer_calls != nullptr;
     options.upgraded = [this, number](HttpSession&, HttpSession::Peer peer, const auto& frames,
                                       auto proof) {
       upgraded(peer, frames, std::move(proof),
@@ -363,7 +258,7 @@ class Daemon::Impl {
     if (path == kStatusPath) return answer(HttpSession::Page{kJson, status_json(1)});
     if (path != "/v1/jobs") return answer(std::nullopt);
     // What nobody may act on yet is not shown either.
-    hub_->when_kept([answer = std::move(answer), page = HttpSession::Page{kJson, jobs_json()}] {
+    jobs_->when_kept([answer = std::move(answer), page = HttpSession::Page{kJson, jobs_->json()}] {
       answer(page);
     });
   }
@@ -373,19 +268,14 @@ class Daemon::Impl {
   const Clock::time_point started_ = Clock::now();
   std::uint16_t port_ = 0;
   std::vector<std::string> addresses_;
-  std::string journal_path_;
-  int exit_code_ = 0;   // of the job that ended last
-  std::string leader_;  // of whom this one stands by; empty: not known
-  // Set while it leads.
-  std::optional<RoundStores> stores_;
-  std::unique_ptr<journal::Journal> journal_;  // null: nothing is kept
-  std::shared_ptr<AgentHub> hub_;              // second owner: its waits
-  std::shared_ptr<ha::MirrorServer> mirror_;   // likewise; null: nobody may mirror the jobs
-  std::shared_ptr<security::HttpDoor> door_;   // second owners: the sessions; null: no token
-  std::shared_ptr<ProofGate> gate_;            // likewise; null: no token
-  std::shared_ptr<PortListener> listener_;     // likewise
-  std::shared_ptr<TlsTurns> turns_;            // likewise
-  std::shared_ptr<Newcomers> newcomers_;       // second owners: its members
+  std::string leader_;                        // of whom this one stands by; empty: not known
+  std::optional<RoundStores> stores_;         // set while it leads, and where they are kept
+  std::unique_ptr<LedJobs> jobs_;             // set while it leads
+  std::shared_ptr<security::HttpDoor> door_;  // second owners: the sessions; null: no token
+  std::shared_ptr<ProofGate> gate_;           // likewise; null: no token
+  std::shared_ptr<PortListener> listener_;    // likewise
+  std::shared_ptr<TlsTurns> turns_;           // likewise
+  std::shared_ptr<Newcomers> newcomers_;      // second owners: its members
   std::map<std::uint64_t, Session> sessions_;
   std::uint64_t next_session_ = 0;
 };
@@ -400,19 +290,43 @@ Daemon::~Daemon() { impl_->stop(); }
 
 void Daemon::lead(KeptJobs kept) { impl_->lead(std::move(kept)); }
 
-void Daemon::stand_by(const std::string& leader) { impl_->stand_by(leader); }
+void Daemon::stand_by(const std::string& leader, Stores stores) { impl_->stand_by(leader, stores); }
 
 bool Daemon::leads() const { return impl_->leads(); }
 
 std::uint16_t Daemon::port() const { return impl_->port(); }
 
-std::vector<std::string> Daemon::live_jobs() const { return impl_->live_jobs(); }
-
-void Daemon::when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
-  impl_->when_idle(timeout, serve, std::move(done));
+// What is asked of who leads alone.
+static LedJobs& led(LedJobs* jobs) {
+  DDPRUN_CHECK(jobs != nullptr);
+  return *jobs;
 }
 
-std::string Daemon::jobs_json() const { return impl_->jobs_json(); }
+std::vector<std::string> Daemon::live_jobs() const {
+  return leads() ? impl_->jobs()->live() : std::vector<std::string>();
+}
+
+std::size_t Daemon::num_begun() const { return leads() ? impl_->jobs()->num_begun() : 0; }
+
+std::size_t Daemon::num_held() const { return leads() ? impl_->jobs()->num_held() : 0; }
+
+bool Daemon::has_won_any() const { return leads() && impl_->jobs()->has_won_any(); }
+
+void Daemon::add_bases(const std::vector<std::string>& terms) {
+  led(impl_->jobs()).add_bases(terms);
+}
+
+void Daemon::keep(journal::Batch batch, std::function<void()> done) {
+  led(impl_->jobs()).keep(std::move(batch), std::move(done));
+}
+
+void Daemon::end_jobs(std::function<void()> done) { led(impl_->jobs()).end(std::move(done)); }
+
+void Daemon::when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
+  led(impl_->jobs()).when_idle(timeout, serve, std::move(done));
+}
+
+std::string Daemon::jobs_json() const { return led(impl_->jobs()).json(); }
 
 std::string Daemon::status_json() const { return impl_->status_json(0); }
 

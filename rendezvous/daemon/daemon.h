@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent), a standby
-// (WebSocket /v1/mirror) and HTTP (/healthz, /v1/jobs, /v1/status), told apart by a connection's
-// first byte. Embedded in ddprun, or ddprund's whole content. io thread only.
+// The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent), the pair's
+// other ddprund (WebSocket /v1/mirror) and HTTP (/healthz, /v1/jobs, /v1/status), told apart by a
+// connection's first byte. Embedded in ddprun, or ddprund's whole content. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -20,6 +20,7 @@
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/store_limits.h"
 #include "rendezvous/journal/journal_file.h"
+#include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/held_jobs.h"
 #include "rendezvous/security/tls.h"
 #include "rendezvous/store_server/store_server.h"
@@ -51,6 +52,11 @@ struct DaemonOptions {
   store::StoreServerOptions store;  // of the plain store and of static rounds
   // Of the stores behind proxies; in all: and as many agents as connections.
   StoreLimits job_limits = kJobLimits, limits = kTotalLimits;
+  // Who upgraded at /v1/mirror and has proved itself, whether this one leads or stands by: an
+  // upgraded stream, not started. It counts as a newcomer until `place` is let go of; where it has
+  // to make way its stream is closed. Null: that path isn't known.
+  std::function<void(std::shared_ptr<membership::FrameStream> frames, std::shared_ptr<void> place)>
+      peer_calls;
 };
 
 // Where jobs outlive this process, and those that are there.
@@ -70,8 +76,9 @@ struct KeptJobs {
   // (membership/held_jobs.h); nullopt: there are no terms. Rows leader/… are the owner's.
   std::optional<membership::Terms> terms = std::nullopt;
   std::function<void(const std::string& why)> deposed;
-  // Set: `writer` is its, and a standby may mirror these jobs at /v1/mirror (docs/ha-mirror.md).
-  // While one is in sync the journal is shared. Second owner: who made it.
+  // Set: `writer` is its, and it may have a standby mirror these jobs (docs/ha-mirror.md): it is
+  // started with the journal, and stopped before that ends. While a standby is in sync the journal
+  // is shared. Second owner: who made it, and brings it the standby's connection.
   std::shared_ptr<ha::MirrorServer> mirror;
 };
 
@@ -79,6 +86,14 @@ struct KeptJobs {
 enum class Serve {
   kUntilTimeout,
   kUntilJobsEnd,  // their own deadlines are the limit
+};
+
+// What becomes of the stores on the port when a daemon leads no more.
+enum class Stores {
+  kEnd,
+  // It may lead again with the same jobs: their workers go on with the store of their round. For 60
+  // s, as long as they run without a rendezvous; then as with jobs that are over.
+  kKeep,
 };
 
 class Daemon {
@@ -95,13 +110,31 @@ class Daemon {
   std::uint16_t port() const;
 
   // One of several, of which one leads (docs/ha.md). Who stands by answers agents, and all pages
-  // but /healthz and /v1/status, with 503 and kStandbyHeader; it has no store. lead(): goes on with
-  // the jobs of `kept`. stand_by(): ends every connection of agents and stores, and forgets the
-  // jobs; `leader` is HOST:PORT of who leads now, empty: not known. Both are for a daemon with
+  // but /healthz and /v1/status, with 503 and kStandbyHeader; it has no store but those that it
+  // keeps. lead(): goes on with the jobs of `kept`. stand_by(): ends every connection of agents,
+  // and forgets the jobs; `leader` is HOST:PORT of who leads now, empty: not known. Again while it
+  // stands by: another one leads, or no store is to be kept any more. Both are for a daemon with
   // DaemonOptions::stands_by.
   void lead(KeptJobs kept);
-  void stand_by(const std::string& leader);
+  void stand_by(const std::string& leader, Stores stores = Stores::kEnd);
   bool leads() const;
+
+  // ---- for the owner of a pair's daemon (docs/ha-standby.md); 0 and false where it stands by ----
+
+  // Jobs that are won, have begun a round and are not over; and those that are not won yet.
+  std::size_t num_begun() const;
+  std::size_t num_held() const;
+  // Since lead() the nodes of a job have followed it, or a round of one was begun or gone on with.
+  bool has_won_any() const;
+  // The peer has given these terms up: nodes that follow one of them may follow this one. It leads.
+  void add_bases(const std::vector<std::string>& terms);
+  // Rows leader/…, through the journal of the jobs; `done` as Journal::commit's, but not once it
+  // leads no more. It leads, and keeps its jobs.
+  void keep(journal::Batch batch, std::function<void()> done);
+  // Decides nothing from now on: ends every connection of agents, answers as who stands by does,
+  // and calls `done` once what was decided is kept, or after 2 s. The journal lives on, for keep()
+  // alone, until stand_by() or the daemon's end. Once, it leads.
+  void end_jobs(std::function<void()> done);
 
   // Begins no new job from now on: its agents, and those of a job that waits for its first round,
   // are told to try again. Calls `done` (from the io context) as soon as every job has ended, every

@@ -87,10 +87,10 @@ void HttpSession::answer() {
   const std::string_view path(request.target().data(), request.target().size());
   std::optional<Peer> peer;
   if (path == kAgentPath) peer = Peer::kAgent;
-  if (path == ha::kMirrorPath && options_.is_mirrored) peer = Peer::kStandby;
+  if (path == ha::kMirrorPath && options_.takes_peers) peer = Peer::kPeer;
   const bool is_own_page = path == kHealthPath || path == kStatusPath;
   std::optional<std::string> leader;  // set: it is asked instead
-  if (options_.stands_by && !is_own_page) leader = options_.stands_by();
+  if (options_.stands_by && !is_own_page && peer != Peer::kPeer) leader = options_.stands_by();
   if (options_.tls && !options_.is_tls && path != kHealthPath) {
     log_warning("refused a request of ", peer_, ": it speaks no TLS (--tls-ca)");
     response_.set(security::kTlsHeader, "1");
@@ -105,7 +105,7 @@ void HttpSession::answer() {
   } else if (peer) {
     respond(http::status::upgrade_required,
             {"text/plain", *peer == Peer::kAgent ? "this path is for ddprun agents\n"
-                                                 : "this path is for a standby ddprund\n"});
+                                                 : "this path is for a pair's other ddprund\n"});
   } else if (request.method() != http::verb::get) {
     respond(http::status::method_not_allowed, {"text/plain", "only GET is known here\n"});
   } else {

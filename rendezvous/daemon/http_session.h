@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One HTTP connection on the daemon's port: answers one GET, or becomes the WebSocket of an agent,
-// or of a standby. io thread only.
+// or of a pair's other ddprund. io thread only.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -36,8 +36,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   };
   using Answer = std::function<void(std::optional<Page>)>;  // nullopt: 404
   enum class Peer {
-    kAgent,    // /v1/agent
-    kStandby,  // ha::kMirrorPath
+    kAgent,  // /v1/agent
+    kPeer,   // ha::kMirrorPath
   };
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
@@ -46,10 +46,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     bool is_tls = false;                  // the connection begins with TLS
     std::shared_ptr<const Secret> token;  // who upgrades is to prove it has it; null: needn't
     std::shared_ptr<security::HttpDoor> door;  // likewise who asks for a page but kHealthPath
-    // Set and not nullopt: all but kHealthPath and kStatusPath is answered with 503; who leads, ""
-    // = not known.
+    // Set and not nullopt: all but kHealthPath, kStatusPath and Peer::kPeer is answered with 503;
+    // who leads, "" = not known.
     std::function<std::optional<std::string>()> stands_by;
-    bool is_mirrored = false;  // may be: Peer::kStandby is taken; else its path isn't known
+    bool takes_peers = false;  // else the path of Peer::kPeer isn't known
     // Calls `answer` once, at once or later from the io context.
     std::function<void(std::string_view path, Answer answer)> page;
     // One of the two, once. upgraded: its stream isn't started; `this` session is done with it. It

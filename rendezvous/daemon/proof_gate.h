@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where connections of agents, and of a standby, wait until they have proved that they have the
-// token: nothing that they say reaches anybody before. io thread only.
+// Where connections of agents, and of a pair's other ddprund, wait until they have proved that they
+// have the token: nothing that they say reaches anybody before. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

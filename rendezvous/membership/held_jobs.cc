@@ -131,6 +131,21 @@ HeldJobs::Outcome HeldJobs::step(const Event& event, TimePoint now) {
   return out;
 }
 
+HeldJobs::Outcome HeldJobs::add_bases(const std::vector<std::string>& terms) {
+  for (auto& [number, job] : jobs_) {
+    for (const std::string& term : terms) {
+      if (std::ranges::count(job.bases, term) == 0) job.bases.push_back(term);
+    }
+  }
+  return {};
+}
+
+bool HeldJobs::has_won_any() const {
+  return std::ranges::any_of(jobs_, [](const auto& entry) {
+    return entry.second.state == State::kWon && entry.second.ballot.count().voters > 0;
+  });
+}
+
 // ---- Joins ----
 
 std::optional<HeldJobs::MemberName> HeldJobs::member_of(const Join& join) const {

@@ -62,6 +62,9 @@ class HeldJobs {
   // Once, first: the jobs that nobody has to be asked for.
   Outcome begin();
   Outcome step(const Event& event, Clock::time_point now);
+  // Another rendezvous has given these terms up: in each of them nothing was decided, and nothing
+  // will be. A node that follows one may follow this one.
+  Outcome add_bases(const std::vector<std::string>& terms);
   // When Tick is due; nullopt: nothing waits.
   std::optional<Clock::time_point> next_deadline() const;
 
@@ -71,6 +74,7 @@ class HeldJobs {
   bool is_parked(ConnectionId connection) const { return by_connection_.contains(connection); }
   std::size_t num_held() const;
   std::vector<JobStatus> status() const;  // of those
+  bool has_won_any() const;               // of jobs that have voters
 
   // An agent that waits is sent to its other endpoints then; its vote stands.
   static constexpr std::chrono::milliseconds kParkLimit{10'000};

@@ -179,6 +179,11 @@ bool JobTable::has_job(std::uint64_t number) const {
   return std::ranges::any_of(jobs_, [&](const auto& job) { return job->number() == number; });
 }
 
+std::size_t JobTable::num_begun() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      jobs_, [](const auto& job) { return job->state().round > 0 && !job->ended(); }));
+}
+
 std::vector<JobStatus> JobTable::status() const {
   std::vector<JobStatus> all;
   for (const auto& job : jobs_) all.push_back(job->status());

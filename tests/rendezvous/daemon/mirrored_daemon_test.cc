@@ -41,15 +41,18 @@ Rows without_own_rows(Rows rows) {
 }
 
 struct MirroredDaemon {
-  explicit MirroredDaemon(const DaemonOptions& options = {}) {
+  explicit MirroredDaemon(DaemonOptions options = {}) {
     set_log_level(LogLevel::kInfo);
     ha::MirrorServerOptions its;
     its.name = "a:29400";
     its.term = {kTerm, 1};
     its.silence_limit = 10s;
     its.writer.ack_limit = its.writer.last_step_limit = 10s;
-    KeptJobs kept(std::make_shared<ha::MirrorServer>(io, its, ha::MirrorServer::Handlers()),
-                  open_journal(directory.path("leader")), {},
+    const auto server = std::make_shared<ha::MirrorServer>(io, its, ha::MirrorServer::Handlers());
+    options.peer_calls = [server](const auto& frames, std::shared_ptr<void> place) {
+      server->take(frames, std::move(place));
+    };
+    KeptJobs kept(server, open_journal(directory.path("leader")), {},
                   [this](const std::string& why) { deposed.push_back(why); });
     daemon = std::make_unique<Daemon>(io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}),
                                       options, std::move(kept));
@@ -140,7 +143,7 @@ TEST_CASE("Mirrored daemon: a standby with its token is taken in, others are not
     mirrored.mirror({secret_of("another token of ours"), nullptr});
     CHECK(mirrored.trouble() ==
           "refused this node: its token is another one (compare the --token-file of both)");
-    CHECK_FALSE(mirrored.lines.await("closed the connection of standby 127.0.0.1:").empty());
+    CHECK_FALSE(mirrored.lines.await("closed the connection of ddprund 127.0.0.1:").empty());
   }
   SECTION("no token") {
     mirrored.mirror();

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/led_jobs.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "common/check.h"
+#include "common/exit_codes.h"
+#include "rendezvous/daemon/jobs_json.h"
+#include "rendezvous/ha/mirror_server.h"
+
+namespace ddprun::rendezvous {
+
+using std::chrono::milliseconds;
+
+namespace {
+constexpr milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may not end
+// Of what others may write to: jobs wait for it.
+constexpr milliseconds kFirstSharedRetry{50}, kLastSharedRetry{1'000};
+constexpr milliseconds kEndLimit{2'000};  // of what is to be kept at the end
+}  // namespace
+
+LedJobs::LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
+                 std::optional<KeptJobs> kept)
+    : io_(io), options_(options), stores_(stores), end_timer_(io) {
+  if (kept) open_journal(*kept);
+  const auto terms = kept ? std::move(kept->terms) : std::nullopt;
+  hub_ = std::make_shared<AgentHub>(io_, hub_options(terms));
+  if (kept) hub_->restore(kept->content, terms);
+  if (!kept || !kept->mirror) return;
+  mirror_ = std::move(kept->mirror);
+  mirror_->start(*journal_);
+}
+
+void LedJobs::open_journal(KeptJobs& kept) {
+  journal_path_ = kept.writer->name();
+  journal::JournalOptions keeping;
+  keeping.deposed = kept.deposed;
+  if (kept.is_shared) {
+    keeping.is_shared = true;
+    keeping.first_retry = kFirstSharedRetry;
+    keeping.last_retry = kLastSharedRetry;
+  }
+  journal_ = std::make_unique<journal::Journal>(
+      std::move(kept.writer),
+      [&io = io_](std::function<void()> call) { boost::asio::post(io, std::move(call)); },
+      std::move(keeping));
+}
+
+AgentHub::Options LedJobs::hub_options(const std::optional<membership::Terms>& terms) {
+  AgentHub::Options hub;
+  hub.machine.reconnect_grace = options_.reconnect_grace;
+  hub.machine.embedded = options_.embedded;
+  hub.machine.embedding_pid = ::getpid();
+  hub.machine.keep_finished = options_.keep_finished;
+  hub.machine.journalled = journal_ != nullptr;
+  hub.machine.shared = terms || (journal_ != nullptr && journal_->is_shared());
+  if (terms) hub.machine.term = terms->own;
+  hub.journal = journal_.get();
+  hub.join_timeout = options_.handshake_timeout;
+  hub.of_job = options_.job_limits;
+  hub.in_all = options_.limits;
+  hub.quiet = options_.embedded;
+  hub.round_started = [this](const auto& started) {
+    if (started.on_daemon_port) stores_.begin_round(started.run_id, started.round);
+  };
+  hub.job_over = [this](const auto& over) {
+    exit_code_ = over.exit_code;
+    if (over.on_daemon_port) stores_.end_rounds();
+  };
+  return hub;
+}
+
+LedJobs::~LedJobs() {
+  if (mirror_) mirror_->stop();
+  mirror_.reset();
+  hub_->stop();
+  journal_.reset();
+}
+
+void LedJobs::take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
+  if (is_ending_) return frames->close();
+  hub_->take(frames, std::move(newcomer));
+}
+
+void LedJobs::when_idle(milliseconds timeout, Serve serve, std::function<void()> done) {
+  std::optional<milliseconds> limit;
+  if (serve == Serve::kUntilTimeout) limit = timeout;
+  hub_->when_idle(limit, [this, timeout, done = std::move(done)] {
+    if (exit_code_ == 0) return done();
+    const bool lost = exit_code_ == static_cast<int>(ExitCode::kRetryable);
+    const auto patience = lost ? std::min(timeout, kWaitAfterLoss) : timeout;
+    hub_->when_stores_unused(patience, [this, patience, done] {
+      stores_.when_unused(patience, done);  // one of the two was never used
+    });
+  });
+}
+
+std::vector<std::string> LedJobs::live() const {
+  std::vector<std::string> ids;
+  for (const auto& job : hub_->status()) {
+    if (!job.verdict && job.round > 0) ids.push_back(job.run_id);
+  }
+  return ids;
+}
+
+std::size_t LedJobs::num_begun() const { return hub_->table().num_begun(); }
+
+std::size_t LedJobs::num_held() const { return hub_->num_held(); }
+
+bool LedJobs::has_won_any() const { return hub_->has_won_any(); }
+
+void LedJobs::add_bases(const std::vector<std::string>& terms) { hub_->add_bases(terms); }
+
+void LedJobs::keep(journal::Batch batch, std::function<void()> done) {
+  DDPRUN_CHECK(journal_);
+  journal_->commit(std::move(batch), [done = std::move(done), weak = std::weak_ptr<int>(alive_)] {
+    if (!weak.expired()) done();
+  });
+}
+
+void LedJobs::end(std::function<void()> done) {
+  DDPRUN_CHECK(!std::exchange(is_ending_, true));
+  hub_->stop();
+  ended_ = std::move(done);
+  const auto say = [this] {
+    end_timer_.cancel();
+    if (ended_) std::exchange(ended_, nullptr)();
+  };
+  end_timer_.expires_after(journal_ ? kEndLimit : milliseconds(0));
+  end_timer_.async_wait([say, weak = std::weak_ptr<int>(alive_)](boost::system::error_code error) {
+    if (!error && !weak.expired()) say();
+  });
+  if (journal_) keep({}, say);
+}
+
+std::string LedJobs::json() const {
+  return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
+}
+
+void LedJobs::add_to(DaemonStatus& status) const {
+  const membership::JobTable& table = hub_->table();
+  status.live_jobs = {table.num_jobs() + hub_->num_held()};
+  status.held_jobs = {hub_->num_held()};
+  status.finished_jobs.number = table.finished().size();
+  status.agents.number = hub_->num_agents() - hub_->num_unjoined();
+  status.joins = {hub_->num_unjoined()};
+  status.proxied_stores = hub_->store_usage();
+  status.port_stores = stores_.usage();
+  status.keeping = keeping();
+  status.journal_path = journal_path_;
+}
+
+std::optional<KeepingStatus> LedJobs::keeping() const {
+  if (!journal_) return std::nullopt;
+  auto trouble = journal_->trouble();
+  if (!trouble && mirror_) trouble = mirror_->file_trouble();
+  if (!trouble) return KeepingStatus{};
+  return KeepingStatus{trouble->what,
+                       std::chrono::duration_cast<milliseconds>(Clock::now() - trouble->since)};
+}
+
+}  // namespace ddprun::rendezvous

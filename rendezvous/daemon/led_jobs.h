@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The jobs of a daemon while it leads: the agents' hub, the journal under it, and the mirror of
+// that. One object for each time that it leads. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/daemon/agent_hub.h"
+#include "rendezvous/daemon/daemon.h"
+#include "rendezvous/daemon/daemon_status.h"
+#include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/round_stores.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/membership/frame_stream.h"
+
+namespace ddprun::rendezvous {
+
+class LedJobs {
+ public:
+  // From here on this daemon decides. `options` and `stores` outlive it.
+  LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
+          std::optional<KeptJobs> kept);
+  ~LedJobs();  // closes every agent's connection; nothing is called any more
+  LedJobs(const LedJobs&) = delete;
+  LedJobs& operator=(const LedJobs&) = delete;
+
+  // As AgentHub::take().
+  void take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer);
+
+  // As Daemon's.
+  void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done);
+  std::vector<std::string> live() const;
+  std::size_t num_begun() const;
+  std::size_t num_held() const;
+  bool has_won_any() const;
+  void add_bases(const std::vector<std::string>& terms);
+  void keep(journal::Batch batch, std::function<void()> done);
+  void end(std::function<void()> done);
+  bool is_ending() const { return is_ending_; }
+
+  std::string json() const;
+  void add_to(DaemonStatus& status) const;
+  // As AgentHub::when_kept().
+  void when_kept(std::function<void()> done) { hub_->when_kept(std::move(done)); }
+
+ private:
+  void open_journal(KeptJobs& kept);
+  AgentHub::Options hub_options(const std::optional<membership::Terms>& terms);
+  std::optional<KeepingStatus> keeping() const;
+
+  boost::asio::io_context& io_;
+  const DaemonOptions& options_;
+  RoundStores& stores_;
+  std::string journal_path_;
+  int exit_code_ = 0;                          // of the job that ended last
+  std::unique_ptr<journal::Journal> journal_;  // null: nothing is kept
+  std::shared_ptr<AgentHub> hub_;              // second owner: its waits
+  std::shared_ptr<ha::MirrorServer> mirror_;   // likewise; null: nobody may mirror the jobs
+  bool is_ending_ = false;
+  boost::asio::steady_timer end_timer_;
+  std::function<void()> ended_;                                 // end()'s, until it is called
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for calls that outlive this
+};
+
+}  // namespace ddprun::rendezvous
