@@ -66,6 +66,16 @@ function(ddprun_program name)
   target_link_libraries(${name} PRIVATE ddprun_flags ${ARG_DEPS})
 endfunction()
 
+# Half of a build's time is Catch2's macros being optimised and instrumented, for nothing: what is
+# under test keeps the flags of the build.
+function(ddprun_test_options name)
+  if(DDPRUN_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
+endfunction()
+
 # ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [RUN_SERIAL])
 # COST: about how many seconds it takes, so that ctest starts the longest first. Each TEST_CASE becomes one ctest entry. A case that prints "SKIPPED: reason" counts as skipped.
 function(ddprun_test name)
@@ -75,6 +85,10 @@ function(ddprun_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ddprun::test_main ${ARG_DEPS})
+  ddprun_test_options(${name})
+  if(DDPRUN_PRECOMPILE_HEADERS)
+    target_precompile_headers(${name} REUSE_FROM ddprun_test_headers)
+  endif()
   set(properties TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "SKIPPED: ")
   if(ARG_LABELS)
     list(APPEND properties LABELS "${ARG_LABELS}")
