@@ -59,10 +59,10 @@ run_part() {
   fi
 }
 
-# Sanitizers' builds precompile what the tests include. ccache knows better, and the release build shows
-# which file lacks an include of its own.
+# Sanitizers' builds precompile what the tests include. A compiler launcher (ccache) is better off
+# without; the release build shows which file lacks an include of its own.
 precompiled=-DDDPRUN_PRECOMPILE_HEADERS=ON
-if command -v ccache >/dev/null; then precompiled=-DDDPRUN_PRECOMPILE_HEADERS=OFF; fi
+if [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ]; then precompiled=-DDDPRUN_PRECOMPILE_HEADERS=OFF; fi
 
 # Builds preset $1 with further cache entries in the rest. On a terminal ninja shows where it is;
 # elsewhere it is quiet unless it fails.
