@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/ha/mirror_codec.h"
 
+#include <algorithm>
+#include <array>
+#include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
@@ -45,7 +48,85 @@ JsonFields fields_of(const json::object& message, const std::string& type) {
   return {message, concat("message \"", one_line(type), "\"")};
 }
 
-int version_in(const JsonFields& fields) { return fields.small("version", 1, 1'000'000); }
+// In the order of RowsKind.
+constexpr std::array<const char*, 4> kKinds{"empty", "leads", "synced", "copy"};
+
+bool is_of_term(RowsKind rows) { return rows == RowsKind::kLeads || rows == RowsKind::kSynced; }
+
+json::object object_of(const TermId& id) {
+  json::object term;
+  term["id"] = id.id;
+  term["number"] = counter_value(id.number);
+  return term;
+}
+
+json::array array_of(const TermLine& line) {
+  json::array ids;
+  for (const std::string& id : line) ids.emplace_back(id);
+  return ids;
+}
+
+json::object object_of(const Hello& hello) {
+  const PairState& state = hello.state;
+  json::object text;
+  text["type"] = "hello";
+  text["version"] = hello.version;
+  text["name"] = clean_utf8(state.name, kMaxNameBytes);
+  text["first"] = state.is_first;
+  text["leads"] = state.leads;
+  text["rows"] = kKinds.at(static_cast<std::size_t>(state.rows));
+  if (is_of_term(state.rows)) {
+    text["term"] = object_of(state.term);
+    text["line"] = array_of(state.line);
+  }
+  text["jobs"] = counter_value(state.num_jobs);
+  text["held"] = counter_value(state.num_held);
+  text["given_up"] = array_of(state.given_up);
+  return text;
+}
+
+TermLine line_in(const JsonFields& fields, const char* name) {
+  TermLine line = fields.texts(name, kMaxTermLine, kMaxNameBytes);
+  if (!std::ranges::all_of(line, [](const auto& id) { return is_term_id(id); })) {
+    fail(concat("\"", name, "\" has an id that is no term's"));
+  }
+  return line;
+}
+
+// With its line.
+void read_term(const JsonFields& fields, TermId& term, TermLine& line) {
+  const JsonFields its = fields.object("term");
+  term.id = its.text("id");
+  term.number = its.counter("number");
+  line = line_in(fields, "line");
+  if (!is_line_of(term, line)) fail("\"line\" does not begin with its term");
+}
+
+RowsKind kind_in(const JsonFields& fields) {
+  const std::string text = fields.text("rows");
+  const auto* const found = std::ranges::find(kKinds, text);
+  if (found == kKinds.end()) {
+    fail(concat("message \"hello\": \"rows\" is \"", one_line(text.substr(0, 80)), "\""));
+  }
+  return static_cast<RowsKind>(found - kKinds.begin());
+}
+
+Hello hello_in(const JsonFields& fields) {
+  Hello hello;
+  PairState& state = hello.state;
+  hello.version = fields.small("version", 1, 1'000'000);
+  state.name = fields.clipped("name", kMaxNameBytes);
+  if (hello.version != kMirrorVersion) return hello;
+  state.is_first = fields.boolean("first");
+  state.leads = fields.boolean("leads");
+  state.rows = kind_in(fields);
+  if (is_of_term(state.rows)) read_term(fields, state.term, state.line);
+  state.num_jobs = fields.counter("jobs");
+  state.num_held = fields.counter("held");
+  state.given_up = line_in(fields, "given_up");
+  if (state.leads && state.rows != RowsKind::kLeads) fail("who leads has rows of its own");
+  return hello;
+}
 
 void add_number(std::string& bytes, std::uint64_t number) {
   for (int shift = 56; shift >= 0; shift -= 8) bytes += static_cast<char>(number >> shift & 0xff);
@@ -62,39 +143,40 @@ std::uint64_t number_at(std::string_view bytes, std::size_t at, const char* what
 
 }  // namespace
 
-std::string encode(const StandbyMessage& message) {
+std::string encode(const CallerMessage& message) {
   json::object text;
   if (const auto* hello = std::get_if<Hello>(&message)) {
-    text["type"] = "hello";
-    text["version"] = hello->version;
-    text["name"] = clean_utf8(hello->name, kMaxNameBytes);
+    text = object_of(*hello);
+  } else if (std::holds_alternative<Mirror>(message)) {
+    text["type"] = "mirror";
   } else if (const auto* got = std::get_if<Got>(&message)) {
     text["type"] = "got";
     text["bytes"] = counter_value(got->bytes);
-  } else {
+  } else if (const auto* ack = std::get_if<Ack>(&message)) {
     text["type"] = "ack";
-    text["number"] = counter_value(std::get<Ack>(message).number);
+    text["number"] = counter_value(ack->number);
+  } else {
+    text["type"] = "leaves";
   }
   return json::serialize(text);
 }
 
-std::string encode(const LeaderMessage& message) {
+std::string encode(const CalledMessage& message) {
   json::object text;
-  if (const auto* welcome = std::get_if<Welcome>(&message)) {
+  if (const auto* hello = std::get_if<Hello>(&message)) {
+    text = object_of(*hello);
+  } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
     text["type"] = "welcome";
-    text["version"] = welcome->version;
-    text["name"] = clean_utf8(welcome->name, kMaxNameBytes);
     text["boot"] = clean_utf8(welcome->boot, kMaxNameBytes);
   } else if (const auto* refused = std::get_if<Refused>(&message)) {
     text["type"] = "refused";
     text["reason"] = clean_utf8(refused->reason, kMaxReasonBytes);
-  } else {
-    const TermId& id = std::get<InSync>(message).term;
-    json::object term;
-    term["id"] = id.id;
-    term["number"] = counter_value(id.number);
+  } else if (const auto* in_sync = std::get_if<InSync>(&message)) {
     text["type"] = "in_sync";
-    text["term"] = std::move(term);
+    text["term"] = object_of(in_sync->term);
+    text["line"] = array_of(in_sync->line);
+  } else {
+    text["type"] = "yours";
   }
   return json::serialize(text);
 }
@@ -111,42 +193,32 @@ std::string encode(const Part& part) {
   return bytes;
 }
 
-StandbyMessage decode_standby_message(std::string_view text) {
+CallerMessage decode_caller_message(std::string_view text) {
   const json::object message = parse_message(text);
   const std::string type = type_of(message);
   const JsonFields fields = fields_of(message, type);
-  if (type == "hello") {
-    Hello hello;
-    hello.version = version_in(fields);
-    hello.name = fields.clipped("name", kMaxNameBytes);
-    return hello;
-  }
+  if (type == "hello") return hello_in(fields);
+  if (type == "mirror") return Mirror{};
   if (type == "got") return Got{fields.counter("bytes")};
   if (type == "ack") return Ack{fields.counter("number")};
-  fail(concat("a standby sends no message \"", one_line(type.substr(0, 80)), "\""));
+  if (type == "leaves") return Leaves{};
+  fail(concat("a caller sends no message \"", one_line(type.substr(0, 80)), "\""));
 }
 
-LeaderMessage decode_leader_message(std::string_view text) {
+CalledMessage decode_called_message(std::string_view text) {
   const json::object message = parse_message(text);
   const std::string type = type_of(message);
   const JsonFields fields = fields_of(message, type);
-  if (type == "welcome") {
-    Welcome welcome;
-    welcome.version = version_in(fields);
-    welcome.name = fields.clipped("name", kMaxNameBytes);
-    welcome.boot = fields.clipped("boot", kMaxNameBytes);
-    return welcome;
-  }
+  if (type == "hello") return hello_in(fields);
+  if (type == "welcome") return Welcome{fields.clipped("boot", kMaxNameBytes)};
   if (type == "refused") return Refused{fields.clipped("reason", kMaxReasonBytes)};
   if (type == "in_sync") {
-    const JsonFields term = fields.object("term");
     InSync in_sync;
-    in_sync.term.id = term.text("id");
-    in_sync.term.number = term.counter("number");
-    if (!is_term_id(in_sync.term.id)) fail("message \"in_sync\": \"id\" is no term's");
+    read_term(fields, in_sync.term, in_sync.line);
     return in_sync;
   }
-  fail(concat("a leader sends no message \"", one_line(type.substr(0, 80)), "\""));
+  if (type == "yours") return Yours{};
+  fail(concat("who was called sends no message \"", one_line(type.substr(0, 80)), "\""));
 }
 
 Part decode_part(std::string_view bytes) {

@@ -23,21 +23,26 @@ inline constexpr std::size_t kMirrorWindowBytes = std::size_t{2} << 20;
 
 namespace mirror {
 
+// Who a side is, and how it is doing; the caller says it first. Of another version only the name
+// is known.
 struct Hello {
   int version = kMirrorVersion;
-  std::string name;  // HOST:PORT, for people
+  PairState state;
 };
+
+// The caller's, which becomes a standby by the second one.
+struct Mirror {};
 struct Got {
   std::uint64_t bytes = 0;  // of binary frames, since the connection began
 };
 struct Ack {
   std::uint64_t number = 0;  // of a transfer
 };
-using StandbyMessage = std::variant<Hello, Got, Ack>;
+struct Leaves {};  // its rows are a copy from now on: it never goes on with them
+using CallerMessage = std::variant<Hello, Mirror, Got, Ack, Leaves>;
 
+// Of who was called, which is a leader from the second one on.
 struct Welcome {
-  int version = kMirrorVersion;
-  std::string name;  // as Hello's
   std::string boot;  // common/boot_id.h: whose the parts' clock is
 };
 struct Refused {
@@ -45,8 +50,10 @@ struct Refused {
 };
 struct InSync {
   TermId term;
+  TermLine line;  // begins with it
 };
-using LeaderMessage = std::variant<Welcome, Refused, InSync>;
+struct Yours {};  // it tells nobody anything any more: the standby may go on at once
+using CalledMessage = std::variant<Hello, Welcome, Refused, InSync, Yours>;
 
 enum class Transfer { kSnapshot, kBatch };
 
@@ -59,13 +66,13 @@ struct Part {
 };
 
 // Texts for people are cut at 256 bytes, a reason at 1 KiB.
-std::string encode(const StandbyMessage& message);
-std::string encode(const LeaderMessage& message);
+std::string encode(const CallerMessage& message);
+std::string encode(const CalledMessage& message);
 std::string encode(const Part& part);
 
 // Throw Error(kProtocol) with one line: what is wrong and at which field.
-StandbyMessage decode_standby_message(std::string_view text);
-LeaderMessage decode_leader_message(std::string_view text);
+CallerMessage decode_caller_message(std::string_view text);
+CalledMessage decode_called_message(std::string_view text);
 Part decode_part(std::string_view bytes);  // its rows are `bytes`'
 
 }  // namespace mirror

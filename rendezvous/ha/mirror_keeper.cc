@@ -1,26 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/ha/mirror_keeper.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <utility>
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
-#include "rendezvous/ha/mirror_rows.h"
+#include "rendezvous/ha/mirror_transfer.h"
 
 namespace ddprun::ha {
 
 using journal::Batch;
 using journal::ClockStamp;
+using std::chrono::milliseconds;
 
 namespace {
 
-constexpr std::chrono::seconds kEndLimit{2};
+constexpr milliseconds kEndLimit{2'000};
 constexpr char kJobRows[] = "jobs/";
 
 }  // namespace
@@ -28,8 +32,12 @@ constexpr char kJobRows[] = "jobs/";
 class MirrorKeeper::Impl {
  public:
   Impl(std::unique_ptr<journal::JournalFile> file, std::function<void(std::function<void()>)> post,
-       Events events)
-      : post_(std::move(post)), events_(std::move(events)), file_(std::move(file)) {}
+       Events events, milliseconds first_retry, milliseconds last_retry)
+      : post_(std::move(post)),
+        events_(std::move(events)),
+        first_retry_(first_retry),
+        last_retry_(last_retry),
+        file_(std::move(file)) {}
 
   void add(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
@@ -42,12 +50,22 @@ class MirrorKeeper::Impl {
   void work_until_stopped() {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return is_stopping_ || !tasks_.empty(); });
-      if (tasks_.empty()) break;
-      const auto task = std::move(tasks_.front());
-      tasks_.pop_front();
-      lock.unlock();
-      task();
+      const auto is_due = [this] { return is_stopping_ || !tasks_.empty(); };
+      if (left_) {
+        changed_.wait_until(lock, next_try_, is_due);
+      } else {
+        changed_.wait(lock, is_due);
+      }
+      if (is_stopping_ && tasks_.empty()) break;
+      if (tasks_.empty()) {
+        lock.unlock();
+        become_copy();
+      } else {
+        const auto task = std::move(tasks_.front());
+        tasks_.pop_front();
+        lock.unlock();
+        task();
+      }
       lock.lock();
     }
     is_over_ = true;
@@ -64,89 +82,152 @@ class MirrorKeeper::Impl {
 
   // ---- its thread ----
 
-  void begin(Session session, const std::string& boot) {
-    file_->abandon();
+  void begin(Session session, const Leader& leader) {
+    drop();
     begun_ = session;
+    leader_ = leader;
     clock_ = ClockStamp();
-    clock_.boot = boot;
+    clock_.boot = leader.boot;
     reader_ = mirror::TransferReader();
     batch_.clear();
     num_bytes_ = 0;
+    has_snapshot_ = is_synced_ = false;
   }
 
   void part(Session session, const std::string& frame) {
-    if (!is_wanted(session)) return;
     attempt(session, [&] {
       auto step = reader_.take(frame);
       clock_.monotonic_ns = step.monotonic_ns;
       step.transfer == mirror::Transfer::kSnapshot ? take_snapshot(step) : take_batch(step);
       num_bytes_ += frame.size();
-      post_([this_events = events_, session, bytes = num_bytes_] {
-        this_events.got(session, bytes);
-      });
-      if (!step.ends) return;
-      post_([this_events = events_, session, number = step.number] {
-        this_events.acked(session, number);
-      });
+      tell(events_.got, session, num_bytes_);
+      if (step.ends) tell(events_.acked, session, step.number);
     });
   }
 
+  // What the last batch replaced stays: it may have been sent just before this.
   void sync(Session session, const SyncedWith& synced) {
-    if (!is_wanted(session)) return;
     attempt(session, [&] {
-      file_->commit({{kSyncedRow, encode_synced_row(synced)}, {kBeforeRow, std::nullopt}}, clock_);
-      before_.emplace();
-      post_([this_events = events_, session, synced] { this_events.synced(session, synced); });
+      if (!has_snapshot_) {
+        throw Error(ErrorCode::kProtocol, "it says in_sync before its snapshot was acknowledged");
+      }
+      write([&] { file_->commit(copy_synced(synced), clock_); });
+      is_synced_ = true;
+      tell(events_.synced, session, synced);
     });
+  }
+
+  void ask_when_done(Session session) {
+    if (is_wanted(session)) tell(events_.caught_up, session);
   }
 
   void drop() {
     if (file_) file_->abandon();
+    is_in_snapshot_ = false;
     begun_ = 0;
+  }
+
+  void leave(const std::function<void(bool is_kept)>& done) {
+    drop();
+    if (is_synced_) left_ = leader_.name;
+    become_copy();
+    post_([done, is_kept = !left_] { done(is_kept); });
   }
 
   void hand_over(const std::function<void(MirroredJournal)>& done) {
     drop();
+    become_copy();
     // Second owner: the call that is posted.
     const auto kept = std::make_shared<MirroredJournal>();
     try {
       kept->content = file_->content();
+      journal::Rows& rows = kept->content.rows;
       const auto row_of = [&](const char* key) {
-        const auto found = kept->content.rows.find(key);
-        return found == kept->content.rows.end() ? std::string() : found->second;
+        const auto found = rows.find(key);
+        return found == rows.end() ? std::string() : found->second;
       };
-      kept->synced = decode_synced_row(row_of(kSyncedRow));
       kept->before = before_ ? *before_ : mirror::rows_of(row_of(kBeforeRow));
-    } catch (const Error& error) {
+      if (left_) {
+        for (const auto& row : copy_begun(*left_)) {
+          row.content ? void(rows[row.key] = *row.content) : void(rows.erase(row.key));
+        }
+      }
+      kept->synced = decode_synced_row(row_of(kSyncedRow));
+    } catch (const std::exception& error) {
       kept->trouble = error.what();
     }
     kept->file = std::move(file_);
+    left_.reset();
     post_([done, kept] { done(std::move(*kept)); });
   }
 
  private:
   bool is_wanted(Session session) const { return session == session_ && session == begun_; }
 
+  template <typename Event, typename... Args>
+  void tell(const Event& event, Session session, const Args&... args) {
+    post_([event, session, args...] { event(session, args...); });
+  }
+
   template <typename Call>
   void attempt(Session session, Call call) {
+    if (!is_wanted(session)) return;
+    Failure failure;
     try {
-      call();
+      return call();
     } catch (const Error& error) {
-      drop();
-      const bool is_own = error.code() != ErrorCode::kProtocol;
-      post_([this_events = events_, session, why = std::string(error.what()), is_own] {
-        this_events.failed(session, why, is_own);
-      });
+      failure.why = error.what();
+      failure.is_own = error.code() != ErrorCode::kProtocol;
+    } catch (const std::exception& error) {
+      failure.why = error.what();
+      failure.is_own = true;
+    }
+    drop();
+    if (failure.is_own && is_synced_) {
+      left_ = leader_.name;
+      retry_ = {};
+      become_copy();
+      failure.has_left = !left_;
+    }
+    tell(events_.failed, session, failure);
+  }
+
+  // Rows that lack what the leader may tell others are not those of a standby that is in sync.
+  void become_copy() {
+    if (!left_ || !file_) return;
+    if (is_in_snapshot_) {  // which ends as a copy, or is given up
+      next_try_ = Clock::now() + last_retry_;
+      return;
+    }
+    try {
+      file_->commit(copy_begun(*left_));
+      left_.reset();
+      is_synced_ = false;
+    } catch (const std::exception&) {  // that it can't be written was said
+      retry_ = std::clamp(retry_ * 2, first_retry_, last_retry_);
+      next_try_ = Clock::now() + retry_;
     }
   }
 
   void take_snapshot(const mirror::TransferReader::Step& step) {
     write([&] {
-      if (step.begins) file_->begin_anew();
+      if (step.begins) {
+        given_up_ = file_->read(kGivenUpRow);
+        is_in_snapshot_ = true;
+        file_->begin_anew();
+      }
       file_->add(step.rows);
-      if (step.ends) file_->finish(clock_);
+      if (!step.ends) return;
+      file_->add(copy_begun(leader_.name));
+      if (given_up_) file_->add({{kGivenUpRow, given_up_}});
+      file_->finish(clock_);
     });
-    if (step.ends) before_.emplace();
+    if (!step.ends) return;
+    is_in_snapshot_ = false;
+    before_.emplace();
+    has_before_row_ = false;
+    has_snapshot_ = true;
+    left_.reset();
   }
 
   void take_batch(mirror::TransferReader::Step& step) {
@@ -154,13 +235,12 @@ class MirrorKeeper::Impl {
     if (!step.ends) return;
     Batch batch = std::exchange(batch_, {});
     Batch before;
-    if (!batch.empty()) {
-      write([&] {
-        before = replaced_by(batch);
-        batch.push_back(before_row(before));
-        file_->commit(batch, clock_);
-      });
-    }
+    write([&] {
+      before = replaced_by(batch);
+      if (!before.empty() || has_before_row_) batch.push_back(before_row(before));
+      if (!batch.empty()) file_->commit(batch, clock_);
+    });
+    has_before_row_ = !before.empty();
     before_ = std::move(before);
   }
 
@@ -192,17 +272,27 @@ class MirrorKeeper::Impl {
   // Constant after construction.
   const std::function<void(std::function<void()>)> post_;
   const Events events_;
+  const milliseconds first_retry_, last_retry_;
 
   std::atomic<Session> session_{0};  // whose parts are wanted
 
   // Its thread only.
   std::unique_ptr<journal::JournalFile> file_;
   Session begun_ = 0;
+  Leader leader_;
   ClockStamp clock_;
   mirror::TransferReader reader_;
   Batch batch_;  // of the transfer under way
   std::uint64_t num_bytes_ = 0;
-  std::optional<Batch> before_;  // nullopt: as the row has it
+  bool has_snapshot_ = false, is_synced_ = false;  // of the session, and kept
+  bool is_in_snapshot_ = false;                    // a transaction of the file's is open
+  bool has_before_row_ = false;
+  std::optional<std::string> given_up_;  // the row, as the snapshot found it
+  std::optional<Batch> before_;          // nullopt: as the row has it
+  // Set: the rows still say that they are in sync with that leader, and are to be a copy's.
+  std::optional<std::string> left_;
+  milliseconds retry_{0};
+  Clock::time_point next_try_{};
 
   // Guarded by mutex_.
   std::mutex mutex_;
@@ -212,8 +302,10 @@ class MirrorKeeper::Impl {
 };
 
 MirrorKeeper::MirrorKeeper(std::unique_ptr<journal::JournalFile> file,
-                           std::function<void(std::function<void()>)> post, Events events)
-    : impl_(std::make_shared<Impl>(std::move(file), std::move(post), std::move(events))) {
+                           std::function<void(std::function<void()>)> post, Events events,
+                           milliseconds first_retry, milliseconds last_retry)
+    : impl_(std::make_shared<Impl>(std::move(file), std::move(post), std::move(events), first_retry,
+                                   last_retry)) {
   thread_ = start_quiet_thread("mirror", [impl = impl_] { impl->work_until_stopped(); });
 }
 
@@ -227,9 +319,9 @@ MirrorKeeper::~MirrorKeeper() {
   }
 }
 
-void MirrorKeeper::begin(Session session, const std::string& boot) {
+void MirrorKeeper::begin(Session session, const Leader& leader) {
   impl_->set_session(session);
-  impl_->add([impl = impl_.get(), session, boot] { impl->begin(session, boot); });
+  impl_->add([impl = impl_.get(), session, leader] { impl->begin(session, leader); });
 }
 
 void MirrorKeeper::part(Session session, std::string frame) {
@@ -241,9 +333,18 @@ void MirrorKeeper::sync(Session session, const SyncedWith& synced) {
   impl_->add([impl = impl_.get(), session, synced] { impl->sync(session, synced); });
 }
 
+void MirrorKeeper::ask_when_done(Session session) {
+  impl_->add([impl = impl_.get(), session] { impl->ask_when_done(session); });
+}
+
 void MirrorKeeper::end() {
   impl_->set_session(0);
   impl_->add([impl = impl_.get()] { impl->drop(); });
+}
+
+void MirrorKeeper::leave(std::function<void(bool is_kept)> done) {
+  impl_->set_session(0);
+  impl_->add([impl = impl_.get(), done = std::move(done)] { impl->leave(done); });
 }
 
 void MirrorKeeper::stop(std::function<void(MirroredJournal)> done) {

@@ -65,17 +65,25 @@ MirrorLink::Stage MirrorLink::stage() const {
 
 void MirrorLink::end(Session session, const std::string& why) {
   const std::lock_guard lock(mutex_);
-  end_locked(session, why);
+  if (is_current(session)) end_locked({why, stage_ == Stage::kSynced, false});
 }
 
-void MirrorLink::end_locked(Session session, const std::string& why) {
-  if (!is_current(session)) return;
-  const bool was_synced = stage_ == Stage::kSynced;
-  stage_ = was_synced ? Stage::kDeposed : Stage::kAlone;
+void MirrorLink::end_by_own_disk(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (is_open_) end_locked({why, stage_ == Stage::kSynced, true});
+}
+
+void MirrorLink::leave(Session session, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (is_current(session)) end_locked({why, false, false});
+}
+
+void MirrorLink::end_locked(MirrorEnd end) {
+  stage_ = end.was_synced ? Stage::kDeposed : Stage::kAlone;
   is_open_ = false;
-  why_ = why;
+  end_ = end;
   changed_.notify_all();
-  post_([ended = events_.ended, session, why, was_synced] { ended(session, why, was_synced); });
+  post_([ended = events_.ended, session = session_, end = std::move(end)] { ended(session, end); });
 }
 
 void MirrorLink::cancel() {
@@ -93,50 +101,32 @@ void MirrorLink::say(LogLevel level, const std::string& text) {
   post_([say = events_.say, level, text] { say(level, text); });
 }
 
-void MirrorLink::set_file_trouble(const std::string& what, Clock::time_point since) {
+std::optional<Clock::time_point> MirrorLink::writes_since() const {
   const std::lock_guard lock(mutex_);
-  file_trouble_ = what;
-  file_trouble_since_ = since;
-}
-
-std::optional<std::pair<std::string, Clock::time_point>> MirrorLink::file_trouble() const {
-  const std::lock_guard lock(mutex_);
-  if (file_trouble_.empty()) return std::nullopt;
-  return std::make_pair(file_trouble_, file_trouble_since_);
-}
-
-void MirrorLink::leave(const journal::Batch& owed) {
-  const std::lock_guard lock(mutex_);
-  owed_ = owed;
-}
-
-journal::Batch MirrorLink::owed() const {
-  const std::lock_guard lock(mutex_);
-  return owed_;
+  return writes_since_;
 }
 
 // ---- the journal's threads ----
 
-std::optional<MirrorLink::Session> MirrorLink::await_standby(Clock::time_point until) {
+std::optional<MirrorLink::Session> MirrorLink::await_standby() {
   Lock lock(mutex_);
-  const auto is_there = [this] { return is_open_ && !is_told_; };
-  changed_.wait_until(lock, until, [&] { return cancelled_ || nudged_ || is_there(); });
-  nudged_ = false;
-  if (cancelled_ || !is_there()) return std::nullopt;
+  changed_.wait(lock, [this] { return cancelled_ || (is_open_ && !is_told_); });
+  if (cancelled_) return std::nullopt;
   is_told_ = true;
   return session_;
 }
 
-void MirrorLink::nudge() {
+void MirrorLink::set_writes(bool writes) {
   const std::lock_guard lock(mutex_);
-  nudged_ = true;
-  changed_.notify_all();
+  writes_since_ = writes ? std::optional(Clock::now()) : std::nullopt;
 }
 
 std::optional<MirrorLink::Session> MirrorLink::mirroring() const {
   const std::lock_guard lock(mutex_);
   if (stage_ == Stage::kDeposed) {
-    throw journal::Deposed(concat("the standby ", one_line(name_), " is lost: ", why_));
+    throw journal::Deposed(end_.own_disk
+                               ? concat(end_.why, "; the standby ", one_line(name_), " goes on")
+                               : concat("the standby ", one_line(name_), " is lost: ", end_.why));
   }
   if (stage_ != Stage::kMirroring && stage_ != Stage::kSynced) return std::nullopt;
   return session_;
@@ -144,7 +134,7 @@ std::optional<MirrorLink::Session> MirrorLink::mirroring() const {
 
 void MirrorLink::check_current(Session session) const {
   if (cancelled_) throw std::runtime_error("the mirror is being ended");
-  if (!is_current(session)) throw MirrorLost(why_);
+  if (!is_current(session)) throw MirrorLost(end_.why);
 }
 
 void MirrorLink::mirror(Session session) {
@@ -168,7 +158,8 @@ void MirrorLink::wait(Lock& lock, Session session, Deadline deadline, const std:
                       [&] { return cancelled_ || !is_current(session) || ready(); });
   if (!cancelled_ && is_current(session) && !ready()) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun);
-    end_locked(session, concat("waited ", waited.count(), " ms for it to ", what));
+    end_locked({concat("waited ", waited.count(), " ms for it to ", what), stage_ == Stage::kSynced,
+                false});
   }
   check_current(session);
 }

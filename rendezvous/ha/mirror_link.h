@@ -15,7 +15,6 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "rendezvous/journal/row.h"
 
 namespace ddprun::ha {
 
@@ -24,6 +23,13 @@ namespace ddprun::ha {
 class MirrorLost : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// How a session ended.
+struct MirrorEnd {
+  std::string why;
+  bool was_synced = false;  // the leader is deposed
+  bool own_disk = false;    // by its own disk, and not by the standby
 };
 
 class MirrorLink {
@@ -40,8 +46,8 @@ class MirrorLink {
   // Called by `post`, so on the io thread, later.
   struct Events {
     std::function<void(Session, std::string frame)> send;
-    std::function<void(Session)> caught_up;  // kCopying → kMirroring
-    std::function<void(Session, const std::string& why, bool was_synced)> ended;  // once each
+    std::function<void(Session)> caught_up;                // kCopying → kMirroring
+    std::function<void(Session, const MirrorEnd&)> ended;  // once each
     std::function<void(LogLevel, const std::string& text)> say;
   };
   // `post` runs a function on the io thread, later, and outlives this.
@@ -60,22 +66,22 @@ class MirrorLink {
   Stage stage() const;
   // kSynced → kDeposed, else → kAlone. Does nothing where that session has ended.
   void end(Session session, const std::string& why);
+  // Likewise, of whatever session there is: the leader's own file fails, or hangs.
+  void end_by_own_disk(const std::string& why);
+  // → kAlone, from wherever: the standby will never go on with its rows.
+  void leave(Session session, const std::string& why);
   // Ends all waits, for ever: by an exception that is neither MirrorLost nor Deposed.
   void cancel();
   bool is_cancelled() const;
   void say(LogLevel level, const std::string& text);
-
-  // Of the leader's own file, while another one has what it lacks.
-  void set_file_trouble(const std::string& what, Clock::time_point since);  // empty: none
-  std::optional<std::pair<std::string, Clock::time_point>> file_trouble() const;
-  void leave(const journal::Batch& owed);  // it lacks these rows, and is closed now
-  journal::Batch owed() const;
+  // Since when the write to the leader's own file is under way that is; nullopt: none is.
+  std::optional<Clock::time_point> writes_since() const;
 
   // ---- the journal's threads ----
-  // A standby of which no copy was begun; nullopt: `until` passed, or nudge() or cancel() was
-  // called.
-  std::optional<Session> await_standby(Clock::time_point until);
-  void nudge();
+  // Waits for a standby of which no copy was begun; nullopt: cancel() was called.
+  std::optional<Session> await_standby();
+  // A write to the leader's own file begins, or has ended.
+  void set_writes(bool writes);
   // The session that commits wait for; nullopt: none. Throws journal::Deposed once it is.
   std::optional<Session> mirroring() const;
   // kCopying → kMirroring. Throws MirrorLost.
@@ -93,7 +99,7 @@ class MirrorLink {
 
   bool is_current(Session session) const { return session == session_ && is_open_; }
   void check_current(Session session) const;
-  void end_locked(Session session, const std::string& why);
+  void end_locked(MirrorEnd end);
   template <typename Ready>
   void wait(Lock& lock, Session session, Deadline deadline, const std::string& what, Ready ready);
 
@@ -107,14 +113,12 @@ class MirrorLink {
   Session session_ = 0;
   bool is_open_ = false;  // session_
   bool is_told_ = false;  // await_standby() has told of it
-  bool nudged_ = false;
   bool cancelled_ = false;
-  std::string name_, why_;  // session_'s standby; why it ended
+  std::string name_;  // session_'s standby
+  MirrorEnd end_;     // how it ended
   std::uint64_t sent_bytes_ = 0, got_bytes_ = 0;
   std::uint64_t transfer_ = 0, acked_ = 0;  // numbers
-  std::string file_trouble_;
-  Clock::time_point file_trouble_since_{};
-  journal::Batch owed_;
+  std::optional<Clock::time_point> writes_since_;
 };
 
 }  // namespace ddprun::ha

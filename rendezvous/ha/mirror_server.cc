@@ -9,6 +9,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/ha/mirror_codec.h"
+#include "rendezvous/ha/mirror_door.h"
 
 namespace ddprun::ha {
 
@@ -16,8 +17,10 @@ using membership::FrameStream;
 using std::chrono::milliseconds;
 
 namespace {
-constexpr milliseconds kFlushLimit{1'000};  // for a refusal
-constexpr milliseconds kLook{100};          // for silence, and whether a disk's trouble is over
+constexpr milliseconds kFlushLimit{1'000};   // for the last words
+constexpr milliseconds kHandOverLimit{500};  // for a standby to take them
+constexpr milliseconds kLook{100};           // for silence, and a disk that hangs
+constexpr char kOwnTrouble[] = "this ddprund's own journal can't be written";
 }  // namespace
 
 MirrorServer::MirrorServer(boost::asio::io_context& io, MirrorServerOptions options,
@@ -27,6 +30,8 @@ MirrorServer::MirrorServer(boost::asio::io_context& io, MirrorServerOptions opti
       handlers_(std::move(handlers)),
       watch_timer_(io),
       row_timer_(io) {}
+
+MirrorServer::~MirrorServer() { close(); }
 
 std::unique_ptr<journal::BatchWriter> MirrorServer::make_writer(
     std::unique_ptr<journal::RowFile> file) {
@@ -40,8 +45,8 @@ std::unique_ptr<journal::BatchWriter> MirrorServer::make_writer(
   events.caught_up = [weak](Session session) {
     if (const auto self = weak.lock()) self->caught_up(session);
   };
-  events.ended = [weak](Session session, const std::string& why, bool was_synced) {
-    if (const auto self = weak.lock()) self->ended(session, why, was_synced);
+  events.ended = [weak](Session session, const MirrorEnd& end) {
+    if (const auto self = weak.lock()) self->ended(session, end);
   };
   events.say = [](LogLevel level, const std::string& text) { log_message(level, text); };
   link_ = std::make_shared<MirrorLink>(
@@ -55,88 +60,63 @@ void MirrorServer::start(journal::Journal& journal) {
   journal_ = &journal;
 }
 
+// A journal that was not told to anybody as shared has nobody who takes it over: it ends as one
+// that was alone, and what waits is written.
 void MirrorServer::stop() {
-  journal_ = nullptr;
   handlers_ = {};
   watch_timer_.cancel();
   row_timer_.cancel();
-  for (const auto& [number, newcomer] : std::exchange(newcomers_, {})) newcomer.frames->close();
+  journal::Journal* const journal = std::exchange(journal_, nullptr);
+  if (!current_ || current_->is_in_sync) return;
+  link_->end(current_->session, "this ddprund's jobs end");
+  if (journal != nullptr) journal->share(false);
+  close();
+}
+
+void MirrorServer::close() {
   if (current_) current_->frames->close();
   current_.reset();
 }
 
-// ---- newcomers ----
-
-void MirrorServer::take(const Frames& frames, std::shared_ptr<void> place) {
-  if (journal_ == nullptr) return frames->close();
-  const std::uint64_t number = next_newcomer_++;
-  Newcomer& newcomer = newcomers_[number];
-  newcomer.frames = frames;
-  newcomer.place = std::move(place);
-  newcomer.timer = std::make_unique<boost::asio::steady_timer>(io_, options_.hello_limit);
+// The standby ends the connection when it has heard it.
+void MirrorServer::hand_over(std::function<void()> done) {
+  DDPRUN_CHECK(journal_ == nullptr && !is_handed_over_);
+  const bool is_there = current_ && current_->is_in_sync && !current_->frames->is_closed();
+  if (!is_there) return boost::asio::post(io_, std::move(done));
+  log_info("tells ", current_->name, " that the jobs are its own now");
   const auto weak = weak_from_this();
-  newcomer.timer->async_wait([weak, number](boost::system::error_code error) {
+  is_handed_over_ = std::move(done);
+  const auto end = [weak] {
     const auto self = weak.lock();
-    if (error || !self) return;
-    self->drop(number, concat("no hello in ", self->options_.hello_limit.count(), " ms"));
-  });
-  frames->limit_messages(kMaxMirrorTextBytes);
+    if (!self) return;
+    self->row_timer_.cancel();
+    self->close();
+    if (const auto call = std::exchange(self->is_handed_over_, nullptr)) call();
+  };
   FrameStream::Handlers handlers;
-  handlers.frame = [weak, number](std::string_view text) {
-    if (const auto self = weak.lock()) self->said_hello(number, text);
-  };
-  handlers.ended = [weak, number](const std::string& why) {
-    if (const auto self = weak.lock()) self->drop(number, why);
-  };
-  frames->start(std::move(handlers));
+  handlers.frame = [](std::string_view) {};
+  handlers.ended = [end](const std::string&) { end(); };
+  current_->frames->start(std::move(handlers));
+  current_->frames->send(mirror::encode(mirror::CalledMessage(mirror::Yours{})));
+  row_timer_.expires_after(kHandOverLimit);
+  row_timer_.async_wait([end](boost::system::error_code error) {
+    if (!error) end();
+  });
 }
 
-void MirrorServer::drop(std::uint64_t number, const std::string& why) {
-  const auto dropped = newcomers_.extract(number);
-  if (dropped.empty()) return;
-  log_warning("closed the connection of a standby that has not said who it is: ", why);
-  dropped.mapped().frames->close();
-}
+// ---- the standby ----
 
-void MirrorServer::said_hello(std::uint64_t number, std::string_view text) {
-  if (!newcomers_.contains(number)) return;
-  mirror::Hello hello;
-  try {
-    const auto message = mirror::decode_standby_message(text);
-    const auto* first = std::get_if<mirror::Hello>(&message);
-    if (first == nullptr) throw Error(ErrorCode::kProtocol, "its first message is no hello");
-    hello = *first;
-  } catch (const Error& error) {
-    return drop(number, error.what());
-  }
-  const Frames frames = newcomers_.extract(number).mapped().frames;
-  const std::string name = one_line(hello.name);
-  if (hello.version != kMirrorVersion) {
-    return refuse(
-        frames, name,
-        concat("it speaks version ", hello.version, " of the mirror's protocol, and ",
-               options_.name, " version ", kMirrorVersion, ": install the same ddprund on both"));
-  }
+void MirrorServer::adopt(const Frames& frames, const std::string& name) {
+  if (journal_ == nullptr) return refuse(frames, name, concat(options_.name, " stands by"));
   if (current_) {
     return refuse(frames, name, concat(current_->name, " mirrors ", options_.name, " already"));
   }
   if (link_->stage() != MirrorLink::Stage::kAlone) {
     return refuse(frames, name, concat(options_.name, " begins another term; come again"));
   }
-  adopt(frames, name);
-}
-
-void MirrorServer::refuse(const Frames& frames, const std::string& name,
-                          const std::string& reason) {
-  const std::string line = concat("refused the standby ", name, ": ", reason);
-  if (std::exchange(last_refusal_, line) != line) log_warning(line);
-  frames->send(mirror::encode(mirror::LeaderMessage(mirror::Refused{reason})));
-  frames->close_when_sent(kFlushLimit);
-}
-
-// ---- the standby ----
-
-void MirrorServer::adopt(const Frames& frames, const std::string& name) {
+  if (const auto trouble = journal_->trouble()) {
+    return refuse(frames, name, concat(kOwnTrouble, ": ", trouble->what));
+  }
   last_refusal_.clear();
   log_info(name, " begins to mirror this ddprund");
   current_ = std::make_unique<Current>();
@@ -156,10 +136,17 @@ void MirrorServer::adopt(const Frames& frames, const std::string& name) {
   handlers.ended = [link = link_, session](const std::string& why) { link->end(session, why); };
   frames->start(std::move(handlers));
   mirror::Welcome welcome;
-  welcome.name = options_.name;
   welcome.boot = boot_id();
-  frames->send(mirror::encode(mirror::LeaderMessage(welcome)));
+  frames->send(mirror::encode(mirror::CalledMessage(welcome)));
   watch();
+}
+
+void MirrorServer::refuse(const Frames& frames, const std::string& name,
+                          const std::string& reason) {
+  const std::string line = concat("refused the standby ", name, ": ", reason);
+  if (std::exchange(last_refusal_, line) != line) log_warning(line);
+  frames->send(mirror::encode(mirror::CalledMessage(mirror::Refused{reason})));
+  frames->close_when_sent(kFlushLimit);
 }
 
 void MirrorServer::heard(Session session) {
@@ -169,13 +156,15 @@ void MirrorServer::heard(Session session) {
 void MirrorServer::received(Session session, std::string_view text) {
   heard(session);
   try {
-    const auto message = mirror::decode_standby_message(text);
+    const auto message = mirror::decode_caller_message(text);
     if (const auto* got = std::get_if<mirror::Got>(&message)) {
       link_->got(session, got->bytes);
     } else if (const auto* ack = std::get_if<mirror::Ack>(&message)) {
       link_->acked(session, ack->number);
+    } else if (std::holds_alternative<mirror::Leaves>(message)) {
+      link_->leave(session, "it leaves");
     } else {
-      throw Error(ErrorCode::kProtocol, "it says hello again");
+      throw Error(ErrorCode::kProtocol, "it says again who it is");
     }
   } catch (const Error& error) {
     link_->end(session, error.what());
@@ -188,36 +177,33 @@ void MirrorServer::watch() {
       [weak = weak_from_this(), session = current_->session](boost::system::error_code error) {
         const auto self = weak.lock();
         if (error || !self || !self->is_current(session)) return;
-        if (Clock::now() - self->current_->last_heard >= self->options_.silence_limit) {
+        const Clock::time_point now = Clock::now();
+        if (now - self->current_->last_heard >= self->options_.silence_limit) {
           self->link_->end(session, concat("nothing was heard of it for ",
                                            self->options_.silence_limit.count(), " ms"));
+        }
+        const auto writes_since = self->link_->writes_since();
+        if (writes_since && now - *writes_since >= self->options_.file_limit) {
+          self->link_->end_by_own_disk(concat(kOwnTrouble, ": the disk has not answered for ",
+                                              self->options_.file_limit.count(), " ms"));
         }
         self->watch();
       });
 }
 
-// From here on each batch goes to the standby first. What was decided on a disk that fails is not
-// there yet: it comes with the first commit that works.
+// From here on each batch goes to the standby first.
 void MirrorServer::caught_up(Session session) {
   if (!is_current(session) || journal_ == nullptr) return;
+  if (journal_->trouble()) return link_->end_by_own_disk(kOwnTrouble);
   const auto weak = weak_from_this();
-  if (journal_->trouble()) {
-    row_timer_.expires_after(kLook);
-    row_timer_.async_wait([weak, session](boost::system::error_code error) {
-      const auto self = weak.lock();
-      if (!error && self) self->caught_up(session);
-    });
-    return;
-  }
   row_timer_.expires_after(options_.row_limit);
   row_timer_.async_wait([weak, session](boost::system::error_code error) {
     const auto self = weak.lock();
-    if (error || !self) return;
-    self->link_->end(session, "this ddprund's own journal can't be written");
+    if (!error && self && self->is_current(session)) self->link_->end_by_own_disk(kOwnTrouble);
   });
   has_row_ = true;
   journal_->share(true);
-  journal_->commit({{kStandbyRow, encode_standby_row(current_->name)}}, [weak, session] {
+  journal_->commit(standby_came(current_->name), [weak, session] {
     if (const auto self = weak.lock()) self->row_is_kept(session);
   });
 }
@@ -226,28 +212,37 @@ void MirrorServer::row_is_kept(Session session) {
   if (!is_current(session) || journal_ == nullptr || !link_->sync(session)) return;
   row_timer_.cancel();
   current_->is_in_sync = true;
-  current_->frames->send(mirror::encode(mirror::LeaderMessage(mirror::InSync{options_.term})));
+  const mirror::CalledMessage in_sync = mirror::InSync{options_.term, options_.line};
+  current_->frames->send(mirror::encode(in_sync));
   log_info(current_->name, " mirrors this ddprund");
   if (const auto mirrored = handlers_.mirrored) mirrored(current_->name);
 }
 
-void MirrorServer::ended(Session session, const std::string& why, bool was_synced) {
+void MirrorServer::ended(Session session, const MirrorEnd& end) {
   if (!is_current(session) || journal_ == nullptr) return;
   LostStandby lost;
   lost.name = current_->name;
-  lost.why = why;
-  lost.was_synced = was_synced;
-  current_->frames->close();
+  lost.why = end.why;
+  lost.was_synced = end.was_synced;
+  lost.own_disk = end.own_disk;
+  const Frames frames = current_->frames;
   current_.reset();
   watch_timer_.cancel();
   row_timer_.cancel();
-  log_warning("the standby ", lost.name, " is lost: ", why,
-              was_synced ? "" : "; it was not in sync yet");
-  if (was_synced) {
+  if (end.was_synced && end.own_disk) {
+    log_error(end.why, "; ", lost.name, " goes on with the jobs");
+    frames->send(mirror::encode(mirror::CalledMessage(mirror::Yours{})));
+    frames->close_when_sent(kFlushLimit);
+  } else {
+    log_warning("the standby ", lost.name, " is lost: ", end.why,
+                end.was_synced ? "" : "; this ddprund goes on alone");
+    frames->close();
+  }
+  if (end.was_synced) {
     journal_->commit({}, [] {});  // and is told that it is deposed
   } else if (std::exchange(has_row_, false)) {
     journal_->share(false);
-    journal_->commit({{kStandbyRow, std::nullopt}}, [] {});
+    journal_->commit(standby_left(), [] {});
   }
   if (const auto handler = handlers_.lost) handler(lost);
 }
@@ -262,12 +257,24 @@ std::optional<MirrorServer::Standby> MirrorServer::standby() const {
   return standby;
 }
 
-std::optional<journal::JournalTrouble> MirrorServer::file_trouble() const {
-  const auto trouble = link_ ? link_->file_trouble() : std::nullopt;
-  if (!trouble) return std::nullopt;
-  return journal::JournalTrouble{trouble->first, trouble->second};
+void MirrorServer::take(const Frames& frames, std::shared_ptr<void> place) {
+  if (!door_) {
+    MirrorDoorOptions options;
+    options.state = [weak = weak_from_this()] {
+      PairState state;
+      const auto self = weak.lock();
+      if (!self) return state;
+      state.name = self->options_.name;
+      state.leads = true;
+      state.rows = RowsKind::kLeads;
+      state.term = self->options_.term;
+      state.line = self->options_.line;
+      return state;
+    };
+    door_ = std::make_shared<MirrorDoor>(io_, std::move(options));
+  }
+  door_->set_server(weak_from_this());
+  door_->take(frames, std::move(place));
 }
-
-journal::Batch MirrorServer::owed() const { return link_ ? link_->owed() : journal::Batch(); }
 
 }  // namespace ddprun::ha

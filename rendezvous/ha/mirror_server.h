@@ -6,9 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,18 +22,26 @@
 
 namespace ddprun::ha {
 
+class MirrorDoor;
+
 struct MirrorServerOptions {
   std::string name;  // HOST:PORT, for people
   TermId term;       // the leader's
+  TermLine line;     // begins with it
   MirrorWriterOptions writer;
-  std::chrono::milliseconds hello_limit{10'000};  // from its proof, or its connection
   std::chrono::milliseconds silence_limit{2'000};
-  std::chrono::milliseconds row_limit{5'000};  // for kStandbyRow's commit
+  std::chrono::milliseconds row_limit{5'000};   // for kStandbyRow's commit
+  std::chrono::milliseconds file_limit{2'000};  // for one commit to its own file, while mirrored
 };
 
 struct LostStandby {
   std::string name, why;
-  bool was_synced = false;  // the term ends: journal::Deposed follows, where it is told of
+  // The term is over: nothing of it counts any more, and journal::Deposed follows where the
+  // journal's own disk does not hang.
+  bool was_synced = false;
+  // By this side's own disk: the standby is told that all is its own now. It was not synced: this
+  // side goes on alone, as with a disk that fails.
+  bool own_disk = false;
 };
 
 // Held by shared_ptr, of which what is under way keeps a weak one.
@@ -47,52 +53,53 @@ class MirrorServer : public std::enable_shared_from_this<MirrorServer> {
     std::function<void(const LostStandby&)> lost;
   };
   MirrorServer(boost::asio::io_context& io, MirrorServerOptions options, Handlers handlers);
+  ~MirrorServer();  // closes the connection; no call follows
+  MirrorServer(const MirrorServer&) = delete;
+  MirrorServer& operator=(const MirrorServer&) = delete;
 
   // Once, before start(): what the journal writes to.
   std::unique_ptr<journal::BatchWriter> make_writer(std::unique_ptr<journal::RowFile> file);
   // From here on standbys are taken in. The journal, over that writer, lives until stop().
   void start(journal::Journal& journal);
-  // An upgraded stream of kMirrorPath whose peer has proved itself; `place` is let go of once it
-  // has said hello, or has gone.
-  void take(const std::shared_ptr<membership::FrameStream>& frames, std::shared_ptr<void> place);
-  void stop();  // closes every connection; no call follows
+  // Who asked to mirror, after both said hello: is taken in, or refused by a line, and closed.
+  void adopt(const std::shared_ptr<membership::FrameStream>& frames, const std::string& name);
+  // The journal ends, right after this. Who was not in sync is closed; who is stays until
+  // hand_over() or the end of this. No call of a handler follows.
+  void stop();
+  // After the journal has ended: who is in sync is told that all is its own now. `done` is called
+  // once, from the io context: it has heard that, or went, or there is none, or 500 ms passed. Not
+  // where this object is destroyed before.
+  void hand_over(std::function<void()> done);
 
   struct Standby {
     std::string name;
     bool is_in_sync = false;
   };
   std::optional<Standby> standby() const;
-  // The file fails while a standby has what it lacks.
-  std::optional<journal::JournalTrouble> file_trouble() const;
-  // Once the journal has ended: what the standby acknowledged, and the file lacks.
-  journal::Batch owed() const;
+
+  // For a daemon that has no door of its own yet.
+  void take(const std::shared_ptr<membership::FrameStream>& frames, std::shared_ptr<void> place);
+  static std::optional<journal::JournalTrouble> file_trouble() { return std::nullopt; }
 
  private:
   using Frames = std::shared_ptr<membership::FrameStream>;
   using Session = MirrorLink::Session;
-  struct Newcomer {
-    Frames frames;  // second owner: its operations
-    std::shared_ptr<void> place;
-    std::unique_ptr<boost::asio::steady_timer> timer;
-  };
   struct Current {
-    Frames frames;  // likewise
+    Frames frames;  // second owner: its operations
     std::string name;
     Session session = 0;
     Clock::time_point last_heard{};
     bool is_in_sync = false;
   };
 
-  void said_hello(std::uint64_t number, std::string_view text);
-  void drop(std::uint64_t number, const std::string& why);
   void refuse(const Frames& frames, const std::string& name, const std::string& reason);
-  void adopt(const Frames& frames, const std::string& name);
   void received(Session session, std::string_view text);
   void heard(Session session);
   void watch();
   void caught_up(Session session);
   void row_is_kept(Session session);
-  void ended(Session session, const std::string& why, bool was_synced);
+  void ended(Session session, const MirrorEnd& end);
+  void close();
   bool is_current(Session session) const { return current_ && current_->session == session; }
 
   boost::asio::io_context& io_;
@@ -100,12 +107,12 @@ class MirrorServer : public std::enable_shared_from_this<MirrorServer> {
   Handlers handlers_;
   std::shared_ptr<MirrorLink> link_;     // second owner: the writer
   journal::Journal* journal_ = nullptr;  // between start() and stop()
-  std::map<std::uint64_t, Newcomer> newcomers_;
-  std::uint64_t next_newcomer_ = 0;
   std::unique_ptr<Current> current_;
   boost::asio::steady_timer watch_timer_, row_timer_;
-  bool has_row_ = false;      // kStandbyRow is in the journal, or on its way
-  std::string last_refusal_;  // each is said once in a row
+  bool has_row_ = false;                  // kStandbyRow is in the journal, or on its way
+  std::function<void()> is_handed_over_;  // set: that is under way
+  std::string last_refusal_;              // each is said once in a row
+  std::shared_ptr<MirrorDoor> door_;      // take()'s
 };
 
 }  // namespace ddprun::ha

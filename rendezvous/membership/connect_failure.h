@@ -15,7 +15,8 @@ struct ConnectFailure {
   };
   Kind kind = Kind::kAway;
   std::string what;
-  bool sign_of_life = false;  // the rendezvous' host is there
+  bool sign_of_life = false;     // the rendezvous' host is there
+  bool nothing_listens = false;  // kAway: the host is there, and says so
 };
 
 }  // namespace ddprun::membership

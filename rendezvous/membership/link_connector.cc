@@ -157,7 +157,9 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
 
   void connect_failed(boost::system::error_code error) {
     if (error == asio::error::connection_refused) {
-      failed("connection refused (nothing listens there)", true);
+      ConnectFailure failure{Kind::kAway, "connection refused (nothing listens there)", true};
+      failure.nothing_listens = true;
+      end(failure);
     } else {
       failed(error.message());
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes what the ends of a mirror say to each other. The first byte of the input chooses: a
-// standby's message, a leader's, parts of transfers (each begins with its size in two bytes), rows,
-// or a row of leader_rows.h. What must hold beyond "no crash":
+// Fuzzes what a pair's two sides say to each other. The first byte of the input chooses: a
+// caller's message, one of who was called, parts of transfers (each begins with its size in two
+// bytes), rows, or a row of leader_rows.h. What must hold beyond "no crash":
 //  - it is taken, or Error(kProtocol) with one line;
 //  - what was decoded is encoded as it was, or as what means the same;
 //  - transfers come in their order, and none of their rows is of leader_rows.h.
@@ -13,7 +13,7 @@
 #include "common/error.h"
 #include "rendezvous/ha/leader_rows.h"
 #include "rendezvous/ha/mirror_codec.h"
-#include "rendezvous/ha/mirror_rows.h"
+#include "rendezvous/ha/mirror_transfer.h"
 
 namespace {
 
@@ -30,16 +30,16 @@ void decode(Decode call) {
   }
 }
 
-void take_standby_message(std::string_view text) {
-  const auto message = mirror::decode_standby_message(text);
+void take_caller_message(std::string_view text) {
+  const auto message = mirror::decode_caller_message(text);
   const std::string again = encode(message);
-  DDPRUN_CHECK(encode(mirror::decode_standby_message(again)) == again);
+  DDPRUN_CHECK(encode(mirror::decode_caller_message(again)) == again);
 }
 
-void take_leader_message(std::string_view text) {
-  const auto message = mirror::decode_leader_message(text);
+void take_called_message(std::string_view text) {
+  const auto message = mirror::decode_called_message(text);
   const std::string again = encode(message);
-  DDPRUN_CHECK(encode(mirror::decode_leader_message(again)) == again);
+  DDPRUN_CHECK(encode(mirror::decode_called_message(again)) == again);
 }
 
 void take_parts(std::string_view bytes) {
@@ -68,6 +68,29 @@ void take_rows(std::string_view bytes) {
   DDPRUN_CHECK(again == bytes);
 }
 
+// A row that is one is encoded as what is the same: a long name is cut.
+template <typename Decode, typename Encode>
+void take_row(std::string_view bytes, Decode decode_row, Encode encode_row) {
+  const auto row = decode_row(bytes);
+  if (!row) return;
+  const std::string encoded = encode_row(*row);
+  const auto again = decode_row(encoded);
+  DDPRUN_CHECK(again && encode_row(*again) == encoded);
+}
+
+void take_leader_rows(std::string_view bytes) {
+  take_row(bytes, decode_term_row, encode_term_row);
+  take_row(bytes, decode_synced_row, encode_synced_row);
+  take_row(bytes, decode_standby_row, encode_standby_row);
+  take_row(bytes, decode_copy_row, encode_copy_row);
+  take_row(bytes, decode_given_up_row, encode_given_up_row);
+  for (const char* key : {kTermRow, kSyncedRow, kCopyRow, kGivenUpRow, kStandbyRow}) {
+    const LeaderRows rows = read_leader_rows({{key, std::string(bytes)}});
+    const bool is_of_term = rows.kind == RowsKind::kLeads || rows.kind == RowsKind::kSynced;
+    DDPRUN_CHECK(is_of_term == is_line_of(rows.term, rows.line));
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -75,10 +98,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (data[0] % 5) {
     case 0:
-      decode([&] { take_standby_message(bytes); });
+      decode([&] { take_caller_message(bytes); });
       break;
     case 1:
-      decode([&] { take_leader_message(bytes); });
+      decode([&] { take_called_message(bytes); });
       break;
     case 2:
       decode([&] { take_parts(bytes); });
@@ -87,12 +110,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       decode([&] { take_rows(bytes); });
       break;
     default:
-      if (const auto synced = decode_synced_row(bytes)) {
-        const std::string row = encode_synced_row(*synced);
-        const auto again = decode_synced_row(row);  // a long name is cut
-        DDPRUN_CHECK(again && again->term == synced->term && encode_synced_row(*again) == row);
-      }
-      decode_standby_row(bytes);
+      take_leader_rows(bytes);
   }
   return 0;
 }

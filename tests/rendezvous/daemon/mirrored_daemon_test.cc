@@ -8,6 +8,7 @@
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/ha/mirror_client.h"
 #include "rendezvous/ha/mirror_server.h"
+#include "rendezvous/ha/peer_caller.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/rendezvous/daemon/test_certificates.h"
 #include "tests/support/catch.h"
@@ -19,7 +20,7 @@ namespace ddprun::rendezvous::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using ha::MirrorTrouble;
+using ha::Away;
 using journal::Durability;
 using journal::JournalFile;
 using journal::Rows;
@@ -46,6 +47,7 @@ struct MirroredDaemon {
     ha::MirrorServerOptions its;
     its.name = "a:29400";
     its.term = {kTerm, 1};
+    its.line = {kTerm};
     its.silence_limit = 10s;
     its.writer.ack_limit = its.writer.last_step_limit = 10s;
     const auto server = std::make_shared<ha::MirrorServer>(io, its, ha::MirrorServer::Handlers());
@@ -59,20 +61,29 @@ struct MirroredDaemon {
   }
 
   void mirror(const membership::LinkSecurity& security = {}) {
-    standby = client_of(daemon->port(), security);
+    mirror_at(daemon->port(), security);
   }
 
-  std::unique_ptr<ha::MirrorClient> client_of(std::uint16_t port,
-                                              const membership::LinkSecurity& security = {}) {
-    ha::MirrorClientOptions options;
-    options.leader = {"127.0.0.1", port};
+  // A standby that calls who is there, and mirrors it where it leads.
+  void mirror_at(std::uint16_t port, const membership::LinkSecurity& security = {}) {
+    ha::MirrorClientOptions mirroring;
+    mirroring.lease = 10s;
+    standby = std::make_unique<ha::MirrorClient>(io, open_journal(directory.path("standby")),
+                                                 mirroring, ha::MirrorClient::Handlers());
+    ha::PeerCallerOptions options;
+    options.peer = {"127.0.0.1", port};
     options.security = security;
-    options.name = "b:29400";
-    options.lease = 10s;
-    ha::MirrorClient::Handlers handlers;
-    handlers.trouble = [this](const MirrorTrouble& trouble) { troubles.push_back(trouble); };
-    return std::make_unique<ha::MirrorClient>(io, open_journal(directory.path("standby")), options,
-                                              std::move(handlers));
+    options.state = [] {
+      ha::PairState state;
+      state.name = "b:29400";
+      return state;
+    };
+    ha::PeerCaller::Handlers handlers;
+    handlers.met = [this](const ha::PairState& theirs, ha::Call call) {
+      if (theirs.leads && standby->can_mirror()) standby->mirror(call.mirror(), theirs.name);
+    };
+    handlers.away = [this](const Away& away) { aways.push_back(away); };
+    caller = std::make_unique<ha::PeerCaller>(io, std::move(options), std::move(handlers));
   }
 
   bool is_in_sync() {
@@ -80,18 +91,20 @@ struct MirroredDaemon {
   }
 
   std::string trouble() {
-    REQUIRE(run_until(io, [&] { return !troubles.empty(); }));
+    REQUIRE(run_until(io, [&] { return !aways.empty(); }));
     CHECK_FALSE(standby->is_in_sync());
-    return troubles[0].what;
+    CHECK(aways[0].kind == Away::Kind::kRefused);
+    return aways[0].what;
   }
 
   const test::LogLines lines;
   test::TempDirectory directory;
   boost::asio::io_context io{1};
   std::vector<std::string> deposed;
-  std::vector<MirrorTrouble> troubles;
+  std::vector<Away> aways;
   std::unique_ptr<Daemon> daemon;
   std::unique_ptr<ha::MirrorClient> standby;
+  std::unique_ptr<ha::PeerCaller> caller;
 };
 
 DaemonOptions with_token(const std::string& token = kToken) {
@@ -155,7 +168,6 @@ TEST_CASE("Mirrored daemon: a standby refuses a leader that has not its token") 
   MirroredDaemon mirrored;
   mirrored.mirror({secret_of(kToken), nullptr});
   CHECK_THAT(mirrored.trouble(), Contains("has no token"));
-  CHECK(mirrored.troubles[0].kind == MirrorTrouble::Kind::kRefused);
 }
 
 TEST_CASE("Mirrored daemon: with TLS a standby speaks it, and knows the authority") {
@@ -185,15 +197,14 @@ TEST_CASE("Mirrored daemon: one that stands by, or keeps nothing, is told apart"
     options.stands_by = true;
     Daemon other(mirrored.io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}), options);
     other.stand_by("c:29400");
-    mirrored.standby = mirrored.client_of(other.port());
-    CHECK(mirrored.trouble() == "c:29400");
-    CHECK(mirrored.troubles[0].kind == MirrorTrouble::Kind::kStandsBy);
+    mirrored.mirror_at(other.port());
+    CHECK(mirrored.trouble() == "stands by, and is not one of a pair");
   }
   SECTION("keeps nothing") {
     Daemon other(mirrored.io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}), {});
-    mirrored.standby = mirrored.client_of(other.port());
-    CHECK_THAT(mirrored.trouble(), Contains("keeps no journal that can be mirrored") &&
-                                       Contains("it answered HTTP 404"));
+    mirrored.mirror_at(other.port());
+    CHECK(mirrored.trouble() ==
+          "is not one of a pair, or no ddprund of this version: it answered HTTP 404");
   }
 }
 

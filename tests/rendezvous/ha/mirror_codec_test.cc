@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/hex.h"
-#include "rendezvous/ha/mirror_rows.h"
+#include "rendezvous/ha/mirror_transfer.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 
@@ -16,6 +16,7 @@ namespace {
 using journal::Batch;
 
 constexpr char kId[] = "0123456789abcdef0123456789abcdef";
+constexpr char kOther[] = "fedcba9876543210fedcba9876543210";
 
 template <typename Call>
 std::string refusal(Call&& call) {
@@ -25,11 +26,11 @@ std::string refusal(Call&& call) {
   return what;
 }
 
-std::string refused_standby(const std::string& text) {
-  return refusal([&] { decode_standby_message(text); });
+std::string refused_caller(const std::string& text) {
+  return refusal([&] { decode_caller_message(text); });
 }
-std::string refused_leader(const std::string& text) {
-  return refusal([&] { decode_leader_message(text); });
+std::string refused_called(const std::string& text) {
+  return refusal([&] { decode_called_message(text); });
 }
 
 std::string hex_of(std::string_view bytes) {
@@ -60,52 +61,125 @@ std::string part_of(Transfer transfer, bool is_last, std::uint64_t number, std::
   return encode(part);
 }
 
-TEST_CASE("Mirror frames: as the page has them, and back") {
-  CHECK(encode(StandbyMessage(Hello{1, "b:29400"})) ==
-        R"({"type":"hello","version":1,"name":"b:29400"})");
-  CHECK(encode(StandbyMessage(Got{524288})) == R"({"type":"got","bytes":524288})");
-  CHECK(encode(StandbyMessage(Ack{7})) == R"({"type":"ack","number":7})");
-  CHECK(encode(LeaderMessage(Welcome{1, "a:29400", "5f0c"})) ==
-        R"({"type":"welcome","version":1,"name":"a:29400","boot":"5f0c"})");
-  CHECK(encode(LeaderMessage(Refused{"no"})) == R"({"type":"refused","reason":"no"})");
-  const std::string in_sync = encode(LeaderMessage(InSync{{kId, 4}}));
-  CHECK(in_sync == R"({"type":"in_sync","term":{"id":")" + std::string(kId) + R"(","number":4}})");
+PairState synced_state() {
+  PairState state;
+  state.name = "b:29400";
+  state.rows = RowsKind::kSynced;
+  state.term = {kId, 4};
+  state.line = {kId, kOther};
+  state.num_jobs = 2;
+  state.given_up = {kOther};
+  return state;
+}
 
-  const auto hello = std::get<Hello>(
-      decode_standby_message(R"({"type":"hello","version":2,"name":"b:1","new":[1]})"));
-  CHECK((hello.version == 2 && hello.name == "b:1"));
-  CHECK(std::get<Got>(decode_standby_message(R"({"type":"got","bytes":5})")).bytes == 5);
-  CHECK(std::get<Ack>(decode_standby_message(R"({"type":"ack","number":5})")).number == 5);
-  CHECK(std::get<InSync>(decode_leader_message(in_sync)).term == TermId{kId, 4});
-  const auto welcome = std::get<Welcome>(
-      decode_leader_message(R"({"type":"welcome","version":1,"name":"a","boot":"x"})"));
-  CHECK((welcome.version == 1 && welcome.name == "a" && welcome.boot == "x"));
-  CHECK(std::get<Refused>(decode_leader_message(R"({"type":"refused","reason":"r"})")).reason ==
+Hello hello_of(const PairState& state) {
+  Hello hello;
+  hello.state = state;
+  return hello;
+}
+
+TEST_CASE("Mirror frames: as the page has them, and back") {
+  CHECK(encode(CallerMessage(Mirror{})) == R"({"type":"mirror"})");
+  CHECK(encode(CallerMessage(Got{524288})) == R"({"type":"got","bytes":524288})");
+  CHECK(encode(CallerMessage(Ack{7})) == R"({"type":"ack","number":7})");
+  CHECK(encode(CallerMessage(Leaves{})) == R"({"type":"leaves"})");
+  CHECK(encode(CalledMessage(Welcome{"5f0c"})) == R"({"type":"welcome","boot":"5f0c"})");
+  CHECK(encode(CalledMessage(Refused{"no"})) == R"({"type":"refused","reason":"no"})");
+  CHECK(encode(CalledMessage(Yours{})) == R"({"type":"yours"})");
+  InSync said;
+  said.term = synced_state().term;
+  said.line = synced_state().line;
+  const std::string in_sync = encode(CalledMessage(said));
+  CHECK(in_sync == R"({"type":"in_sync","term":{"id":")" + std::string(kId) +
+                       R"(","number":4},"line":[")" + kId + R"(",")" + kOther + R"("]})");
+
+  CHECK(std::holds_alternative<Mirror>(decode_caller_message(R"({"type":"mirror","new":1})")));
+  CHECK(std::get<Got>(decode_caller_message(R"({"type":"got","bytes":5})")).bytes == 5);
+  CHECK(std::get<Ack>(decode_caller_message(R"({"type":"ack","number":5})")).number == 5);
+  CHECK(std::holds_alternative<Leaves>(decode_caller_message(R"({"type":"leaves"})")));
+  const auto synced = std::get<InSync>(decode_called_message(in_sync));
+  CHECK((synced.term == said.term && synced.line == said.line));
+  CHECK(std::get<Welcome>(decode_called_message(R"({"type":"welcome","boot":"x"})")).boot == "x");
+  CHECK(std::get<Refused>(decode_called_message(R"({"type":"refused","reason":"r"})")).reason ==
         "r");
+  CHECK(std::holds_alternative<Yours>(decode_called_message(R"({"type":"yours"})")));
+}
+
+TEST_CASE("Mirror frames: hello has what each side knows of itself, both ways") {
+  const std::string id(kId), other(kOther);
+  const std::string text = R"({"type":"hello","version":1,"name":"b:29400","first":false,)"
+                           R"("leads":false,"rows":"synced","term":{"id":")" +
+                           id + R"(","number":4},"line":[")" + id + R"(",")" + other +
+                           R"("],"jobs":2,"held":0,"given_up":[")" + other + R"("]})";
+  CHECK(encode(CallerMessage(hello_of(synced_state()))) == text);
+  CHECK(encode(CalledMessage(hello_of(synced_state()))) == text);
+  CHECK(std::get<Hello>(decode_caller_message(text)).state == synced_state());
+  CHECK(std::get<Hello>(decode_called_message(text)).state == synced_state());
+  for (const RowsKind kind : {RowsKind::kEmpty, RowsKind::kCopy, RowsKind::kLeads}) {
+    PairState state = synced_state();
+    state.rows = kind;
+    state.is_first = true;
+    state.num_held = 3;
+    state.leads = kind == RowsKind::kLeads;
+    if (!state.leads) state.term = {}, state.line = {};
+    const std::string said = encode(CalledMessage(hello_of(state)));
+    CHECK(std::get<Hello>(decode_called_message(said)).state == state);
+  }
+}
+
+TEST_CASE("Mirror frames: of a hello of another version only who says it is known") {
+  const auto hello = std::get<Hello>(
+      decode_caller_message(R"({"type":"hello","version":2,"name":"b:1","rows":{}})"));
+  CHECK(hello.version == 2);
+  CHECK(hello.state.name == "b:1");
+}
+
+TEST_CASE("Mirror frames: a hello whose parts do not fit each other is a protocol error") {
+  const auto refusal_with = [](const std::string& from, const std::string& to) {
+    std::string text = encode(CallerMessage(hello_of(synced_state())));
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return refused_caller(text.replace(at, from.size(), to));
+  };
+  CHECK(refusal_with(R"("leads":false)", R"("leads":true)") == "who leads has rows of its own");
+  CHECK(refusal_with(R"("rows":"synced")", R"("rows":"x")") == R"(message "hello": "rows" is "x")");
+  CHECK(refusal_with("\"line\":[\"" + std::string(kId) + "\",", "\"line\":[") ==
+        R"("line" does not begin with its term)");
+  CHECK(refusal_with("\"given_up\":[\"" + std::string(kOther), "\"given_up\":[\"x") ==
+        R"("given_up" has an id that is no term's)");
+  CHECK_THAT(refusal_with(R"("term":)", R"("therm":)"), test::Contains(R"("term" is missing)"));
+  std::string many = R"("given_up":[)";
+  for (int i = 0; i < 17; ++i) many += "\"" + std::string(kOther) + "\",";
+  CHECK_THAT(refusal_with(R"("given_up":[)", many), test::Contains("more than 16"));
 }
 
 TEST_CASE("Mirror frames: what makes no sense is a protocol error that names the field") {
-  CHECK(refused_standby("{") == R"("{" is no message of a mirror)");
-  CHECK(refused_standby("[]") == R"("[]" is no message of a mirror)");
-  CHECK(refused_standby("{}") == R"(a mirror's message: "type" is missing)");
-  CHECK(refused_standby(R"({"type":"in_sync"})") == R"(a standby sends no message "in_sync")");
-  CHECK(refused_standby(R"({"type":"hello","name":"x"})") ==
+  CHECK(refused_caller("{") == R"("{" is no message of a mirror)");
+  CHECK(refused_caller("[]") == R"("[]" is no message of a mirror)");
+  CHECK(refused_caller("{}") == R"(a mirror's message: "type" is missing)");
+  CHECK(refused_caller(R"({"type":"in_sync"})") == R"(a caller sends no message "in_sync")");
+  CHECK(refused_caller(R"({"type":"hello","name":"x"})") ==
         R"(message "hello": "version" is missing)");
-  CHECK(refused_standby(R"({"type":"ack","number":-1})") ==
+  CHECK(refused_caller(R"({"type":"ack","number":-1})") ==
         R"(message "ack": "number" is -1, not in 0 to 9223372036854775807)");
-  CHECK(refused_standby(R"({"type":"got","bytes":"1"})") ==
+  CHECK(refused_caller(R"({"type":"got","bytes":"1"})") ==
         R"(message "got": "bytes" is not an integer in range)");
-  CHECK(refused_standby(R"({"type":"ack","number":1,"x":")" + std::string(5000, 'x') + "\"}")
+  CHECK(refused_caller(R"({"type":"ack","number":1,"x":")" + std::string(5000, 'x') + "\"}")
             .ends_with("larger than allowed"));
-  CHECK(refused_leader(R"({"type":"hello"})") == R"(a leader sends no message "hello")");
-  CHECK(refused_leader(R"({"type":"in_sync","term":{"id":"x","number":1}})") ==
-        R"(message "in_sync": "id" is no term's)");
+  CHECK(refused_called(R"({"type":"mirror"})") == R"(who was called sends no message "mirror")");
+  CHECK(refused_called(R"({"type":"in_sync","term":{"id":"x","number":1},"line":["x"]})") ==
+        R"("line" has an id that is no term's)");
 }
 
-TEST_CASE("Mirror frames: names and reasons are cut, and stay valid") {
-  const std::string text = encode(StandbyMessage(Hello{1, std::string(1000, 'x') + "\xff"}));
-  CHECK(std::get<Hello>(decode_standby_message(text)).name.size() < 300);
-  CHECK(encode(LeaderMessage(Refused{std::string(100'000, '"')})).size() < kMaxMirrorTextBytes);
+TEST_CASE("Mirror frames: names and reasons are cut, and the largest hello is within bounds") {
+  PairState state = synced_state();
+  state.name = std::string(1000, '\1') + "\xff";
+  state.line.assign(kMaxTermLine, kId);
+  state.given_up.assign(kMaxTermLine, kOther);
+  const std::string text = encode(CallerMessage(hello_of(state)));
+  CHECK(text.size() < kMaxMirrorTextBytes);
+  CHECK(std::get<Hello>(decode_caller_message(text)).state.name.size() < 300);
+  CHECK(encode(CalledMessage(Refused{std::string(100'000, '"')})).size() < kMaxMirrorTextBytes);
 }
 
 TEST_CASE("Mirror parts: the page's example, byte for byte") {
@@ -208,17 +282,6 @@ TEST_CASE("Mirror parts: torn and oversized ones are refused") {
   CHECK(refusal([&] {
           reader.take(part_of(Transfer::kSnapshot, true, 1, std::string("\0\0\0\1", 4)));
         }) == "a transfer ends inside of a row");
-}
-
-TEST_CASE("Mirror rows: who mirrors and who is in sync, and nonsense in their place") {
-  CHECK(encode_standby_row("b:1") == R"({"name":"b:1"})");
-  CHECK(decode_standby_row(encode_standby_row("b:1")) == "b:1");
-  const SyncedWith synced{{kId, 9}, "a:1"};
-  CHECK(decode_synced_row(encode_synced_row(synced)) == synced);
-  for (const char* nonsense : {"", "[]", "{}", R"({"name":1,"id":"x","number":1,"leader":"a"})"}) {
-    CHECK_FALSE(decode_standby_row(nonsense));
-    CHECK_FALSE(decode_synced_row(nonsense));
-  }
 }
 
 }  // namespace

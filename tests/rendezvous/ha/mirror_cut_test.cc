@@ -71,11 +71,11 @@ class CutRun {
 
   void check_in_sync() {
     check_said();
-    CHECK(standby_.in_sync.back() == SyncedWith{{kTerm, 4}, "a:29400"});
+    CHECK(standby_.in_sync.back() == synced_with_leader());
     CHECK(shelf_->rows().at(kStandbyRow) == encode_standby_row("b:29400"));
     const MirroredJournal kept = standby_.stop();
     CHECK(Standby::job_rows(kept) == shelf_->job_rows());
-    CHECK(kept.synced == SyncedWith{{kTerm, 4}, "a:29400"});
+    CHECK(kept.synced == synced_with_leader());
   }
 
   void check_deposed() {

@@ -10,6 +10,7 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -21,7 +22,9 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/ha/mirror_client.h"
+#include "rendezvous/ha/mirror_door.h"
 #include "rendezvous/ha/mirror_server.h"
+#include "rendezvous/ha/peer_caller.h"
 #include "rendezvous/journal/journal.h"
 #include "tests/rendezvous/journal/rows.h"
 #include "tests/support/catch.h"
@@ -33,6 +36,16 @@ using namespace std::chrono_literals;
 using boost::asio::ip::tcp;
 
 inline constexpr char kTerm[] = "0123456789abcdef0123456789abcdef";
+
+// What a standby of `Leader` is told.
+inline SyncedWith synced_with_leader() {
+  SyncedWith synced;
+  synced.term.id = kTerm;
+  synced.term.number = 4;
+  synced.leader = "a:29400";
+  synced.line.emplace_back(kTerm);
+  return synced;
+}
 
 // Runs `io` until `done()`, or for 20 s; whether it was done.
 template <typename Done>
@@ -49,7 +62,8 @@ bool run_until(boost::asio::io_context& io, Done done, std::chrono::milliseconds
 class Shelf {
  public:
   void commit(const journal::Batch& batch) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !hangs_; });
     if (fails_) throw Error(ErrorCode::kSystem, "can't write the shelf: it is full");
     journal::testing::apply_batch(batch, rows_);
   }
@@ -67,11 +81,17 @@ class Shelf {
     const std::lock_guard lock(mutex_);
     fails_ = fails;
   }
+  void set_hangs(bool hangs) {
+    const std::lock_guard lock(mutex_);
+    hangs_ = hangs;
+    changed_.notify_all();
+  }
 
  private:
   std::mutex mutex_;
+  std::condition_variable changed_;
   journal::Rows rows_;
-  bool fails_ = false;
+  bool fails_ = false, hangs_ = false;
 };
 
 class ShelfFile : public journal::RowFile {
@@ -104,7 +124,7 @@ struct LeaderOptions {
   std::string name = "a:29400";
   std::function<std::vector<std::string>()> held = nullptr;
   std::size_t page_bytes = std::size_t{1} << 20;
-  std::chrono::milliseconds silence = 10s, ack = 10s;
+  std::chrono::milliseconds silence = 10s, ack = 10s, catch_up = 60s, file = 10s;
 };
 
 // Its port, its journal, its end of the mirror.
@@ -116,12 +136,14 @@ class Leader {
     MirrorServerOptions its;
     its.name = options.name;
     its.term = {kTerm, 4};
+    its.line = {kTerm};
     its.silence_limit = options.silence;
     its.writer.held = options.held;
     its.writer.ack_limit = options.ack;
     its.writer.last_step_limit = 10s;
     its.writer.page_bytes = options.page_bytes;
-    its.writer.first_retry = its.writer.last_retry = 20ms;
+    its.writer.catch_up_limit = options.catch_up;
+    its.file_limit = options.file;
     MirrorServer::Handlers handlers;
     handlers.mirrored = [this](const std::string& name) { mirrored_by.push_back(name); };
     handlers.lost = [this](const LostStandby& lost) { standbys_lost.push_back(lost); };
@@ -134,6 +156,19 @@ class Leader {
         server->make_writer(std::move(file)),
         [&io](std::function<void()> call) { boost::asio::post(io, std::move(call)); }, keeping);
     server->start(*journal);
+    MirrorDoorOptions meeting;
+    meeting.state = [name = options.name] {
+      PairState state;
+      state.name = name;
+      state.is_first = state.leads = true;
+      state.rows = RowsKind::kLeads;
+      state.term = {kTerm, 4};
+      state.line = {kTerm};
+      return state;
+    };
+    meeting.met = [this](const PairState& theirs) { met.push_back(theirs); };
+    door = std::make_shared<MirrorDoor>(io, std::move(meeting));
+    door->set_server(server);
     accept();
   }
   Leader(boost::asio::io_context& io, const std::shared_ptr<Shelf>& shelf,
@@ -146,6 +181,15 @@ class Leader {
     server->stop();
     journal.reset();
   }
+  // As a daemon that is ended: what waits is kept, then the standby has the jobs.
+  void hand_over() {
+    bool is_drained = false, is_done = false;
+    journal->commit({}, [&] { is_drained = true; });
+    REQUIRE(run_until(io_, [&] { return is_drained; }));
+    stop();
+    server->hand_over([&] { is_done = true; });
+    REQUIRE(run_until(io_, [&] { return is_done; }));
+  }
 
   std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
   // Number `number` of what is said: once the batch is kept.
@@ -155,6 +199,8 @@ class Leader {
   bool has_said(int number) const { return !said.empty() && said.back() >= number; }
 
   std::shared_ptr<MirrorServer> server;
+  std::shared_ptr<MirrorDoor> door;
+  std::vector<PairState> met;
   std::unique_ptr<journal::Journal> journal;
   std::vector<int> said;
   std::vector<std::string> mirrored_by, deposed;
@@ -178,11 +224,11 @@ class Leader {
       const auto opening = std::make_shared<Opening>(std::move(socket));
       boost::beast::http::async_read(
           opening->frames->wire(), opening->buffer, opening->request,
-          [this, opening, server = server](boost::system::error_code broken, std::size_t) {
+          [opening, door = door](boost::system::error_code broken, std::size_t) {
             if (broken) return;
             opening->frames->stream().async_accept(
-                opening->request, [opening, server](boost::system::error_code refused) {
-                  if (!refused) server->take(opening->frames, nullptr);
+                opening->request, [opening, door](boost::system::error_code refused) {
+                  if (!refused) door->take(opening->frames, nullptr);
                 });
           });
       accept();
@@ -193,7 +239,7 @@ class Leader {
   tcp::acceptor acceptor_;
 };
 
-// A standby with a journal in a directory of its own.
+// A standby with a journal in a directory of its own, that mirrors whoever leads.
 class Standby {
  public:
   Standby(boost::asio::io_context& io, std::uint16_t port, std::string name = "b:29400",
@@ -208,21 +254,19 @@ class Standby {
                                                        journal::Durability::kProcess);
     file->load();
     MirrorClientOptions options;
-    options.leader = {"127.0.0.1", port};
-    options.name = name_;
     options.lease = lease_;
     options.ping_every = 20ms;
-    options.last_pause = 20ms;
     options.first_retry = options.last_retry = 20ms;
     MirrorClient::Handlers handlers;
     handlers.copying = [this](const std::string& leader) { copying.push_back(leader); };
     handlers.in_sync = [this](const SyncedWith& synced) { in_sync.push_back(synced); };
     handlers.lost = [this](const LostLeader& its) {
       lost.push_back(its);
-      if (stops_when_lost) stop_later();
+      stops_when_lost ? stop_later() : caller->resume();
     };
-    handlers.trouble = [this](const MirrorTrouble& its) { troubles.push_back(its); };
+    handlers.trouble = [this](const std::string& what) { troubles.push_back(what); };
     client = std::make_unique<MirrorClient>(io_, std::move(file), options, std::move(handlers));
+    call(port);
   }
 
   // What it has when it takes nothing any more.
@@ -235,7 +279,15 @@ class Standby {
     return its;
   }
   void stop_later() {
+    caller.reset();
     client->stop([this](MirroredJournal its) { kept = std::move(its); });
+  }
+  // And it is the leader's no more.
+  void leave() {
+    bool is_done = false;
+    caller.reset();
+    client->leave([&] { is_done = true; });
+    REQUIRE(run_until(io_, [&] { return is_done; }));
   }
 
   // What it was told so far.
@@ -254,14 +306,36 @@ class Standby {
 
   test::TempDirectory directory;
   std::unique_ptr<MirrorClient> client;
+  std::unique_ptr<PeerCaller> caller;
   std::optional<MirroredJournal> kept;
   bool stops_when_lost = false;
   std::vector<std::string> copying;
   std::vector<SyncedWith> in_sync;
   std::vector<LostLeader> lost;
-  std::vector<MirrorTrouble> troubles;
+  std::vector<std::string> troubles;  // its own journal's
+  std::vector<Away> aways;
 
  private:
+  void call(std::uint16_t port) {
+    PeerCallerOptions options;
+    options.peer = {"127.0.0.1", port};
+    options.last_pause = 20ms;
+    options.attempt_limit = 10s;
+    options.answer_limit = lease_;
+    options.state = [name = name_] {
+      PairState state;
+      state.name = name;
+      state.rows = RowsKind::kCopy;
+      return state;
+    };
+    PeerCaller::Handlers handlers;
+    handlers.met = [this](const PairState& theirs, Call call) {
+      if (theirs.leads && client->can_mirror()) client->mirror(call.mirror(), theirs.name);
+    };
+    handlers.away = [this](const Away& away) { aways.push_back(away); };
+    caller = std::make_unique<PeerCaller>(io_, std::move(options), std::move(handlers));
+  }
+
   boost::asio::io_context& io_;
   const std::string name_;
   const std::chrono::milliseconds lease_;

@@ -24,7 +24,12 @@ using journal::JournalFile;
 using journal::Rows;
 using test::Contains;
 
-const SyncedWith kSynced{{kTerm, 4}, "a:29400"};
+const SyncedWith kSynced = synced_with_leader();
+
+constexpr char kHello[] =
+    R"({"type":"hello","version":1,"name":"x","first":false,"leads":false,"rows":"empty",)"
+    R"("jobs":0,"held":0,"given_up":[]})";
+constexpr char kMirror[] = R"({"type":"mirror"})";
 
 struct Mirror {
   explicit Mirror(const LeaderOptions& options = {}) : leader(io, shelf, options) {}
@@ -166,9 +171,10 @@ TEST_CASE(
   CHECK(mirror.standby->lost[0].was_in_sync);
   CHECK_FALSE(mirror.standby->lost[0].is_silence);
   // Who comes meanwhile is told to come again.
-  REQUIRE(run_until(mirror.io, [&] { return !mirror.standby->troubles.empty(); }));
-  CHECK(mirror.standby->troubles[0].what ==
+  REQUIRE(run_until(mirror.io, [&] { return mirror.standby->lost.size() > 1; }));
+  CHECK(mirror.standby->lost[1].why ==
         "takes this standby not in: a:29400 begins another term; come again");
+  CHECK_FALSE(mirror.standby->lost[1].was_in_sync);
   CHECK(mirror.leader.deposed.size() == 1);
   CHECK(mirror.leader.said.empty());
   CHECK_FALSE(mirror.shelf->rows().contains("jobs/1/state"));
@@ -194,9 +200,8 @@ TEST_CASE("Mirror: a second standby is refused by a line that names the first") 
   mirror.attach();
   mirror.run_until_in_sync();
   Standby second(mirror.io, mirror.leader.port(), "c:29400");
-  REQUIRE(run_until(mirror.io, [&] { return !second.troubles.empty(); }));
-  CHECK(second.troubles[0].kind == MirrorTrouble::Kind::kRefused);
-  CHECK(second.troubles[0].what == "takes this standby not in: b:29400 mirrors a:29400 already");
+  REQUIRE(run_until(mirror.io, [&] { return !second.lost.empty(); }));
+  CHECK(second.lost[0].why == "takes this standby not in: b:29400 mirrors a:29400 already");
   CHECK(second.copying.empty());
   CHECK(mirror.lines.await("refused the standby c:29400") ==
         "refused the standby c:29400: b:29400 mirrors a:29400 already");
@@ -246,36 +251,113 @@ TEST_CASE("Mirror: after stop() nothing is taken, and the leader is not told of 
   CHECK(mirror.standby->lost.empty());
 }
 
-TEST_CASE("Mirror: a leader whose disk is full while it is mirrored goes on, and writes it later") {
+TEST_CASE("Mirror: a leader whose disk is full tells nobody, and its standby that all is its own") {
   Mirror mirror;
   mirror.attach();
+  mirror.standby->stops_when_lost = true;
   mirror.run_until_in_sync();
-  mirror.shelf->set_fails(true);
   mirror.commit({{"jobs/1/state", "1"}}, 1);
-  mirror.commit({{"jobs/1/state", "2"}, {"jobs/2/state", "1"}}, 2);
-  REQUIRE(mirror.leader.server->file_trouble());
-  CHECK(mirror.leader.server->file_trouble()->what == "can't write the shelf: it is full");
-  CHECK_FALSE(mirror.leader.journal->trouble());
-  CHECK_FALSE(mirror.lines.await("the standby has what is decided from now on").empty());
-  mirror.shelf->set_fails(false);
-  REQUIRE(run_until(mirror.io, [&] { return !mirror.leader.server->file_trouble(); }));
-  CHECK(mirror.shelf->job_rows() == Rows{{"jobs/1/state", "2"}, {"jobs/2/state", "1"}});
-  CHECK(mirror.leader.server->owed().empty());
+  mirror.shelf->set_fails(true);
+  mirror.leader.commit({{"jobs/1/state", "2"}}, 2);
+  REQUIRE(run_until(mirror.io, [&] {
+    return !mirror.leader.deposed.empty() && mirror.standby->kept.has_value();
+  }));
+  CHECK_FALSE(mirror.leader.has_said(2));
+  CHECK(mirror.leader.deposed ==
+        std::vector<std::string>{"this ddprund's own journal fails: can't write the shelf: it is "
+                                 "full; the standby b:29400 goes on"});
+  REQUIRE(mirror.leader.standbys_lost.size() == 1);
+  CHECK(mirror.leader.standbys_lost[0].was_synced);
+  CHECK(mirror.leader.standbys_lost[0].own_disk);
+  CHECK_FALSE(mirror.leader.server->standby());
+  REQUIRE(mirror.standby->lost.size() == 1);
+  CHECK(mirror.standby->lost[0].is_yours);
+  CHECK(mirror.standby->lost[0].was_in_sync);
+  const MirroredJournal& kept = *mirror.standby->kept;
+  CHECK(kept.synced == kSynced);
+  // The batch of which it can't know whether anybody was told.
+  CHECK(Standby::job_rows(kept) == Rows{{"jobs/1/state", "2"}});
+  REQUIRE(kept.before.size() == 1);
+  CHECK(kept.before[0].content == "1");
 }
 
-TEST_CASE("Mirror: what a file lacks when its standby is lost is told to who goes on with it") {
+TEST_CASE("Mirror: a leader whose disk hangs says so itself, and its standby goes on") {
+  LeaderOptions options;
+  options.file = 100ms;
+  Mirror mirror(options);
+  mirror.attach();
+  mirror.standby->stops_when_lost = true;
+  mirror.run_until_in_sync();
+  mirror.commit({{"jobs/1/state", "1"}}, 1);
+  mirror.shelf->set_hangs(true);
+  mirror.leader.commit({{"jobs/1/state", "2"}}, 2);
+  REQUIRE(run_until(mirror.io, [&] { return mirror.standby->kept.has_value(); }));
+  CHECK(mirror.standby->lost[0].is_yours);
+  REQUIRE(mirror.leader.standbys_lost.size() == 1);
+  CHECK(mirror.leader.standbys_lost[0].was_synced);
+  CHECK(mirror.leader.standbys_lost[0].own_disk);
+  CHECK_THAT(mirror.leader.standbys_lost[0].why, Contains("the disk has not answered for 100 ms"));
+  CHECK(mirror.leader.deposed.empty());  // its thread hangs
+  // What the disk takes in the end was told to nobody all the same.
+  mirror.shelf->set_hangs(false);
+  REQUIRE(run_until(mirror.io, [&] { return !mirror.leader.deposed.empty(); }));
+  CHECK_FALSE(mirror.leader.has_said(2));
+}
+
+TEST_CASE("Mirror: a leader that ends hands its jobs over, with all that it told anybody") {
+  Mirror mirror;
+  mirror.attach();
+  mirror.standby->stops_when_lost = true;
+  mirror.run_until_in_sync();
+  mirror.leader.commit({{"jobs/1/state", "1"}}, 1);
+  mirror.leader.hand_over();
+  CHECK(mirror.leader.has_said(1));
+  CHECK(mirror.leader.standbys_lost.empty());
+  REQUIRE(run_until(mirror.io, [&] { return mirror.standby->kept.has_value(); }));
+  REQUIRE(mirror.standby->lost.size() == 1);
+  CHECK(mirror.standby->lost[0].is_yours);
+  CHECK(mirror.standby->lost[0].was_in_sync);
+  CHECK(mirror.standby->kept->synced == kSynced);
+  CHECK(Standby::job_rows(*mirror.standby->kept) == mirror.shelf->job_rows());
+}
+
+TEST_CASE("Mirror: a leader that ends alone, or beside who is not in sync, hands nothing over") {
+  Mirror mirror;
+  std::unique_ptr<FrameRelay> relay;
+  if (GENERATE(false, true)) {
+    relay = std::make_unique<FrameRelay>(mirror.io, mirror.leader.port());
+    relay->limit(7, FrameRelay::Then::kHold);  // before it is in sync
+    mirror.standby = std::make_unique<Standby>(mirror.io, relay->port());
+    REQUIRE(run_until(mirror.io, [&] { return relay->is_over(); }));
+  }
+  mirror.commit({{"jobs/1/state", "1"}}, 1);
+  mirror.leader.hand_over();
+  CHECK(mirror.shelf->rows().at("jobs/1/state") == "1");
+  if (!mirror.standby) return;
+  relay->release();
+  REQUIRE(run_until(mirror.io, [&] { return !mirror.standby->lost.empty(); }));
+  CHECK_FALSE(mirror.standby->lost[0].was_in_sync);
+  CHECK_FALSE(mirror.standby->lost[0].is_yours);
+}
+
+TEST_CASE("Mirror: a standby that leaves has a copy, and its leader goes on alone") {
   Mirror mirror;
   mirror.attach();
   mirror.run_until_in_sync();
-  mirror.shelf->set_fails(true);
-  mirror.commit({{"jobs/1/state", "1"}, {"jobs/2/state", std::nullopt}}, 1);
-  mirror.standby->stop();
-  REQUIRE(run_until(mirror.io, [&] { return !mirror.leader.deposed.empty(); }));
-  mirror.leader.stop();
-  const Batch owed = mirror.leader.server->owed();
-  REQUIRE(owed.size() == 2);
-  CHECK((owed[0].key == "jobs/1/state" && owed[0].content == "1"));
-  CHECK((owed[1].key == "jobs/2/state" && !owed[1].content));
+  mirror.commit({{"jobs/1/state", "1"}}, 1);
+  mirror.leader.commit({{"jobs/1/state", "2"}}, 2);
+  mirror.standby->leave();
+  REQUIRE(run_until(mirror.io, [&] { return !mirror.leader.standbys_lost.empty(); }));
+  CHECK_FALSE(mirror.leader.standbys_lost[0].was_synced);
+  mirror.commit({{"jobs/1/state", "3"}}, 3);
+  CHECK_FALSE(mirror.leader.journal->is_shared());
+  CHECK(mirror.leader.deposed.empty());
+  CHECK_FALSE(mirror.shelf->rows().contains(kStandbyRow));
+  MirroredJournal kept = mirror.standby->stop();
+  CHECK_FALSE(kept.synced);
+  const LeaderRows rows = read_leader_rows(kept.content.rows);
+  CHECK(rows.kind == RowsKind::kCopy);
+  CHECK(rows.leader == "a:29400");
 }
 
 TEST_CASE(
@@ -285,9 +367,11 @@ TEST_CASE(
   mirror.commit({{"jobs/1/state", "1"}}, 1);
   REQUIRE(mirror.leader.journal->trouble());
   mirror.attach();
-  REQUIRE(run_until(mirror.io, [&] { return !mirror.leader.standbys_lost.empty(); }));
-  CHECK(mirror.leader.standbys_lost[0].why == "this ddprund's own journal can't be written");
-  CHECK_FALSE(mirror.leader.standbys_lost[0].was_synced);
+  REQUIRE(run_until(mirror.io, [&] { return !mirror.standby->lost.empty(); }));
+  CHECK(mirror.standby->lost[0].why ==
+        "takes this standby not in: this ddprund's own journal can't be written: can't write the "
+        "shelf: it is full");
+  CHECK(mirror.leader.standbys_lost.empty());
   mirror.commit({{"jobs/1/state", "2"}}, 2);
   mirror.shelf->set_fails(false);
   mirror.run_until_in_sync();
@@ -311,8 +395,7 @@ TEST_CASE("Mirror: a standby whose disk is full says so, is not in sync, and com
   REQUIRE(is_lost);
   CHECK_FALSE(mirror.standby->lost[0].was_in_sync);
   REQUIRE(!mirror.standby->troubles.empty());
-  CHECK(mirror.standby->troubles[0].kind == MirrorTrouble::Kind::kOwnJournal);
-  CHECK_THAT(mirror.standby->troubles[0].what, StartsWith("can't write "));
+  CHECK_THAT(mirror.standby->troubles[0], StartsWith("can't write "));
   REQUIRE(run_until(mirror.io, [&] { return !mirror.leader.deposed.empty(); }));
 }
 
@@ -352,30 +435,31 @@ class Stranger {
 TEST_CASE("Mirror: who speaks another version is refused by a line that names both") {
   Mirror mirror;
   Stranger stranger(mirror.io, mirror.leader.port());
-  stranger.frames->send(R"({"type":"hello","version":9,"name":"new\n:1"})");
+  stranger.frames->send(R"({"type":"hello","version":9,"name":"new\n:1","rows":7})");
   REQUIRE(run_until(mirror.io, [&] { return stranger.is_over; }));
   REQUIRE(stranger.texts.size() == 1);
   CHECK_THAT(stranger.texts[0], Contains("it speaks version 9 of the mirror's protocol, and "
                                          "a:29400 version 1: install the same ddprund on both"));
-  CHECK_FALSE(mirror.lines.await("refused the standby new\\n:1: it speaks version 9").empty());
+  CHECK_FALSE(mirror.lines.await("refused new\\n:1: it speaks version 9").empty());
 }
 
 TEST_CASE("Mirror: a standby comes in once one that was never in sync has gone") {
   Mirror mirror;
   auto first = std::make_unique<Stranger>(mirror.io, mirror.leader.port());
-  first->frames->send(R"({"type":"hello","version":1,"name":"first"})");
+  first->frames->send(kHello);
+  first->frames->send(kMirror);
   REQUIRE(run_until(mirror.io, [&] { return first->num_bytes > 0; }));
   mirror.attach();
-  REQUIRE(run_until(mirror.io, [&] { return !mirror.standby->troubles.empty(); }));
-  CHECK_THAT(mirror.standby->troubles[0].what, Contains("first mirrors a:29400 already"));
+  REQUIRE(run_until(mirror.io, [&] { return !mirror.standby->lost.empty(); }));
+  CHECK_THAT(mirror.standby->lost[0].why, Contains("x mirrors a:29400 already"));
   first.reset();
   mirror.run_until_in_sync();
   CHECK(mirror.leader.deposed.empty());
 }
 
 TEST_CASE("Mirror: nonsense in place of a hello gets nothing") {
-  const std::string said =
-      GENERATE(as<std::string>(), "x", R"({"type":"ack","number":1})", std::string(5000, 'x'));
+  const std::string said = GENERATE(as<std::string>(), "x", kMirror, R"({"type":"ack","number":1})",
+                                    std::string(5000, 'x'));
   Mirror mirror;
   mirror.shelf->commit({{"jobs/1/job", "{}"}});
   Stranger stranger(mirror.io, mirror.leader.port());
@@ -384,17 +468,17 @@ TEST_CASE("Mirror: nonsense in place of a hello gets nothing") {
   CHECK(stranger.texts.empty());
   CHECK(stranger.num_bytes == 0);
   CHECK_FALSE(
-      mirror.lines.await("closed the connection of a standby that has not said who it is").empty());
+      mirror.lines.await("closed the connection of a ddprund that has not said who it is").empty());
 }
 
 TEST_CASE("Mirror: a standby that acknowledges what it was not sent is no standby") {
-  const std::string said =
-      GENERATE(as<std::string>(), R"({"type":"ack","number":2})", R"({"type":"got","bytes":99999})",
-               R"({"type":"hello","version":1,"name":"x"})", "{}");
+  const std::string said = GENERATE(as<std::string>(), R"({"type":"ack","number":2})",
+                                    R"({"type":"got","bytes":99999})", kHello, kMirror, "{}");
   Mirror mirror;
   mirror.shelf->commit({{"jobs/1/job", "{}"}});
   Stranger stranger(mirror.io, mirror.leader.port());
-  stranger.frames->send(R"({"type":"hello","version":1,"name":"x"})");
+  stranger.frames->send(kHello);
+  stranger.frames->send(kMirror);
   stranger.frames->send(said);
   REQUIRE(run_until(mirror.io, [&] { return stranger.is_over; }));
   REQUIRE(mirror.leader.standbys_lost.size() == 1);

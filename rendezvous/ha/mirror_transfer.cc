@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/ha/mirror_rows.h"
+#include "rendezvous/ha/mirror_transfer.h"
 
 #include <algorithm>
 #include <utility>

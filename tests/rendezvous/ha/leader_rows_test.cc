@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/ha/leader_rows.h"
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "tests/rendezvous/journal/rows.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::ha {
+namespace {
+
+using journal::Rows;
+using journal::testing::apply_batch;
+
+constexpr char kId[] = "0123456789abcdef0123456789abcdef";
+constexpr char kOther[] = "fedcba9876543210fedcba9876543210";
+
+TermRow term_row(const char* id, std::uint64_t number, const char* before) {
+  TermRow row;
+  row.term.id = id;
+  row.term.number = number;
+  row.line.emplace_back(id);
+  row.line.emplace_back(before);
+  return row;
+}
+
+SyncedWith synced_with(const TermRow& row) {
+  SyncedWith synced;
+  synced.term = row.term;
+  synced.line = row.line;
+  synced.leader = "a:1";
+  return synced;
+}
+
+const TermRow kTerm = term_row(kId, 9, kOther);
+const SyncedWith kSynced = synced_with(kTerm);
+
+TEST_CASE("Leader rows: each as the page has it, and back") {
+  const std::string line = R"("line":[")" + std::string(kId) + R"(",")" + kOther + R"("])";
+  CHECK(encode_term_row(kTerm) ==
+        R"({"id":")" + std::string(kId) + R"(","number":9,)" + line + "}");
+  CHECK(decode_term_row(encode_term_row(kTerm)) == kTerm);
+  CHECK(encode_standby_row("b:1") == R"({"name":"b:1"})");
+  CHECK(decode_standby_row(encode_standby_row("b:1")) == "b:1");
+  CHECK(encode_synced_row(kSynced) ==
+        R"({"id":")" + std::string(kId) + R"(","number":9,"leader":"a:1",)" + line + "}");
+  CHECK(decode_synced_row(encode_synced_row(kSynced)) == kSynced);
+  CHECK(encode_copy_row("a:1") == R"({"leader":"a:1"})");
+  CHECK(decode_copy_row(encode_copy_row("a:1")) == "a:1");
+  CHECK(encode_given_up_row({kOther}) == R"({"line":[")" + std::string(kOther) + R"("]})");
+  CHECK(decode_given_up_row(encode_given_up_row({kOther})) == TermLine{kOther});
+}
+
+TEST_CASE("Leader rows: nonsense is none of them") {
+  for (const std::string nonsense :
+       {"", "[]", "{}", R"({"name":1,"id":"x","number":1,"leader":1,"line":["x"]})"}) {
+    CHECK_FALSE(decode_term_row(nonsense));
+    CHECK_FALSE(decode_standby_row(nonsense));
+    CHECK_FALSE(decode_synced_row(nonsense));
+    CHECK_FALSE(decode_copy_row(nonsense));
+    CHECK_FALSE(decode_given_up_row(nonsense));
+  }
+  TermRow other_line = kTerm;
+  other_line.line = {kOther, kId};
+  CHECK_FALSE(decode_term_row(encode_term_row(other_line)));
+  other_line.line.assign(kMaxTermLine + 1, kId);
+  CHECK_FALSE(decode_term_row(encode_term_row(other_line)));
+}
+
+TEST_CASE("Leader rows: what they say together, and nobody leads with what makes no sense") {
+  const std::string term = encode_term_row(kTerm), synced = encode_synced_row(kSynced);
+  CHECK(read_leader_rows({{"jobs/1/job", "{}"}}).kind == RowsKind::kEmpty);
+
+  const LeaderRows leads = read_leader_rows({{kTermRow, term}});
+  CHECK(leads.kind == RowsKind::kLeads);
+  CHECK((leads.term == kTerm.term && leads.line == kTerm.line && !leads.has_standby));
+  CHECK(read_leader_rows({{kTermRow, term}, {kStandbyRow, "?"}}).has_standby);
+
+  const LeaderRows is_synced = read_leader_rows({{kSyncedRow, synced}, {kBeforeRow, "x"}});
+  CHECK(is_synced.kind == RowsKind::kSynced);
+  CHECK((is_synced.term == kSynced.term && is_synced.line == kSynced.line));
+  CHECK(is_synced.leader == "a:1");
+
+  const LeaderRows copy = read_leader_rows({{kCopyRow, encode_copy_row("a:1")}});
+  CHECK((copy.kind == RowsKind::kCopy && copy.leader == "a:1" && copy.line.empty()));
+
+  for (const Rows& rows : std::initializer_list<Rows>{{{kTermRow, "?"}},
+                                                      {{kSyncedRow, "?"}},
+                                                      {{kCopyRow, "?"}},
+                                                      {{kStandbyRow, encode_standby_row("b")}},
+                                                      {{kTermRow, term}, {kSyncedRow, synced}},
+                                                      {{kTermRow, term}, {kCopyRow, "?"}},
+                                                      {{kSyncedRow, synced}, {kStandbyRow, "b"}},
+                                                      {{kTermRow, term}, {kGivenUpRow, "?"}}}) {
+    CHECK(read_leader_rows(rows).kind == RowsKind::kCopy);
+  }
+}
+
+TEST_CASE("Leader rows: a standby's way from a copy to a term of its own") {
+  Rows rows;
+  apply_batch(term_begun(kTerm, rows), rows);
+  apply_batch(standby_came("b:1"), rows);
+  CHECK(read_leader_rows(rows).has_standby);
+  apply_batch(standby_left(), rows);
+  CHECK_FALSE(read_leader_rows(rows).has_standby);
+  apply_batch(standby_came("b:1"), rows);
+  apply_batch(term_given_up(kOther, {}), rows);
+  apply_batch(term_given_up(kId, {kOther, kId}), rows);
+  CHECK(read_leader_rows(rows).given_up == TermLine{kId, kOther});
+
+  apply_batch(copy_begun("a:1"), rows);
+  CHECK(read_leader_rows(rows).kind == RowsKind::kCopy);
+  CHECK(read_leader_rows(rows).given_up == TermLine{kId, kOther});
+  rows[kBeforeRow] = "the last batch's";
+  apply_batch(copy_synced(kSynced), rows);
+  CHECK(read_leader_rows(rows).kind == RowsKind::kSynced);
+  CHECK(read_leader_rows(rows).given_up.empty());
+  CHECK(rows.contains(kBeforeRow));
+
+  const TermRow next = term_row(kOther, 10, kId);
+  apply_batch(term_begun(next, rows), rows);
+  CHECK(rows == Rows{{kTermRow, encode_term_row(next)}});
+}
+
+}  // namespace
+}  // namespace ddprun::ha
