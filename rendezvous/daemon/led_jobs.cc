@@ -156,8 +156,7 @@ void LedJobs::add_to(DaemonStatus& status) const {
 
 std::optional<KeepingStatus> LedJobs::keeping() const {
   if (!journal_) return std::nullopt;
-  auto trouble = journal_->trouble();
-  if (!trouble && mirror_) trouble = mirror_->file_trouble();
+  const auto trouble = journal_->trouble();
   if (!trouble) return KeepingStatus{};
   return KeepingStatus{trouble->what,
                        std::chrono::duration_cast<milliseconds>(Clock::now() - trouble->since)};

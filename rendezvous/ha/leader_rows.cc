@@ -153,6 +153,17 @@ std::optional<TermLine> decode_given_up_row(std::string_view content) {
 
 // ---- all of them ----
 
+TermLine line_with(const TermLine& line, const TermLine& given_up) {
+  TermLine longer;
+  const auto add = [&](const std::string& id) {
+    if (longer.size() < kMaxTermLine && !has_term(longer, id)) longer.push_back(id);
+  };
+  if (!line.empty()) add(line.front());
+  for (const std::string& id : given_up) add(id);
+  for (const std::string& id : line) add(id);
+  return longer;
+}
+
 LeaderRows read_leader_rows(const Rows& rows) {
   const std::string *term = find(rows, kTermRow), *standby = find(rows, kStandbyRow),
                     *synced = find(rows, kSyncedRow), *copy = find(rows, kCopyRow),
@@ -165,7 +176,12 @@ LeaderRows read_leader_rows(const Rows& rows) {
   }
   if (copy != nullptr) return copy_of(decode_copy_row(*copy).value_or(""), its.given_up);
   const bool is_one_kind = (term != nullptr) != (synced != nullptr);
-  if (!is_one_kind && term == nullptr && standby == nullptr) return its;
+  if (!is_one_kind && term == nullptr && standby == nullptr) {
+    const bool has_others =
+        std::ranges::any_of(rows, [](const auto& row) { return !is_leader_row(row.first); });
+    if (has_others) its.kind = RowsKind::kLeads;
+    return its;
+  }
   if (!is_one_kind || (standby != nullptr && term == nullptr)) return copy_of({}, its.given_up);
   if (term != nullptr) {
     const auto row = decode_term_row(*term);
@@ -203,7 +219,11 @@ Batch term_given_up(const std::string& term_id, const TermLine& given_up) {
   return {{kGivenUpRow, encode_given_up_row(line)}};
 }
 
-Batch standby_came(std::string_view name) { return {{kStandbyRow, encode_standby_row(name)}}; }
+Batch line_grew(const TermRow& row) { return {{kTermRow, encode_term_row(row)}}; }
+
+Batch standby_came(std::string_view name, const TermRow& row) {
+  return {{kTermRow, encode_term_row(row)}, {kStandbyRow, encode_standby_row(name)}};
+}
 
 Batch standby_left() { return {{kStandbyRow, std::nullopt}}; }
 

@@ -55,10 +55,13 @@ std::optional<std::string> decode_copy_row(std::string_view content);
 std::string encode_given_up_row(const TermLine& line);
 std::optional<TermLine> decode_given_up_row(std::string_view content);
 
+// `line` with terms that a peer gave up, behind its own: at most kMaxTermLine of them.
+TermLine line_with(const TermLine& line, const TermLine& given_up);
+
 // All that they say.
 struct LeaderRows {
   RowsKind kind = RowsKind::kEmpty;
-  TermId term;               // of kLeads, kSynced
+  TermId term;               // of kLeads (empty: there was none yet), kSynced
   TermLine line;             // likewise; begins with `term`
   bool has_standby = false;  // kLeads: a standby may have taken over
   std::string leader;        // of kSynced, kCopy: its name, for people
@@ -67,7 +70,8 @@ struct LeaderRows {
   friend bool operator==(const LeaderRows&, const LeaderRows&) = default;
 };
 
-// Rows that make no sense, one by one or together, are a copy's: nobody leads with them.
+// Rows that make no sense, one by one or together, are a copy's: nobody leads with them. Where
+// there are others and none of these, who kept them was not one of a pair: kLeads, without a term.
 LeaderRows read_leader_rows(const journal::Rows& rows);
 
 // Changes of them, to be committed as one batch; rows that are not there are erased, too.
@@ -76,7 +80,10 @@ LeaderRows read_leader_rows(const journal::Rows& rows);
 journal::Batch term_begun(const TermRow& row, const journal::Rows& now);
 // It never leads in that term again; added to what it has given up before.
 journal::Batch term_given_up(const std::string& term_id, const TermLine& given_up);
-journal::Batch standby_came(std::string_view name);
+// The same term goes on from more terms.
+journal::Batch line_grew(const TermRow& row);
+// A standby may be told that it is in sync; `row` as the term is then.
+journal::Batch standby_came(std::string_view name, const TermRow& row);
 journal::Batch standby_left();
 // The rows are that leader's, but not all of them.
 journal::Batch copy_begun(std::string_view leader);

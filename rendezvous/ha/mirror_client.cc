@@ -137,6 +137,7 @@ class MirrorClient::Impl : public std::enable_shared_from_this<Impl> {
     if (frames_) frames_->close();
     frames_.reset();
     is_in_sync_ = false;
+    if (keeper_) keeper_->end();
   }
 
   FrameStream::Handlers frame_handlers(Session session) {

@@ -80,6 +80,8 @@ void MirrorDoor::greet(std::uint64_t number, int version, const PairState& their
   Caller& caller = callers_.at(number);
   const std::string shown = one_line(theirs.name);
   caller.name = shown.empty() ? "a ddprund without a name" : shown;
+  caller.theirs = theirs;
+  caller.theirs.name = caller.name;
   caller.place.reset();
   if (version != kMirrorVersion) {
     const Frames frames = caller.frames;
@@ -106,7 +108,7 @@ void MirrorDoor::let_mirror(std::uint64_t number) {
     return refuse(caller.frames, caller.name, concat(options_.state().name, " stands by"));
   }
   last_refusal_.clear();
-  server->adopt(caller.frames, caller.name);
+  server->adopt(caller.frames, caller.theirs);
 }
 
 void MirrorDoor::refuse(const Frames& frames, const std::string& name, const std::string& reason) {

@@ -51,6 +51,7 @@ class MirrorDoor : public std::enable_shared_from_this<MirrorDoor> {
     std::shared_ptr<void> place;
     std::unique_ptr<boost::asio::steady_timer> timer;
     std::string name;  // empty: it has not said hello
+    PairState theirs;
   };
 
   void received(std::uint64_t number, std::string_view text);

@@ -9,7 +9,6 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/ha/mirror_codec.h"
-#include "rendezvous/ha/mirror_door.h"
 
 namespace ddprun::ha {
 
@@ -28,6 +27,7 @@ MirrorServer::MirrorServer(boost::asio::io_context& io, MirrorServerOptions opti
     : io_(io),
       options_(std::move(options)),
       handlers_(std::move(handlers)),
+      line_(options_.line),
       watch_timer_(io),
       row_timer_(io) {}
 
@@ -63,6 +63,7 @@ void MirrorServer::start(journal::Journal& journal) {
 // A journal that was not told to anybody as shared has nobody who takes it over: it ends as one
 // that was alone, and what waits is written.
 void MirrorServer::stop() {
+  if (is_handed_over_) return;
   handlers_ = {};
   watch_timer_.cancel();
   row_timer_.cancel();
@@ -80,7 +81,8 @@ void MirrorServer::close() {
 
 // The standby ends the connection when it has heard it.
 void MirrorServer::hand_over(std::function<void()> done) {
-  DDPRUN_CHECK(journal_ == nullptr && !is_handed_over_);
+  DDPRUN_CHECK(!is_handed_over_);
+  stop();
   const bool is_there = current_ && current_->is_in_sync && !current_->frames->is_closed();
   if (!is_there) return boost::asio::post(io_, std::move(done));
   log_info("tells ", current_->name, " that the jobs are its own now");
@@ -97,6 +99,7 @@ void MirrorServer::hand_over(std::function<void()> done) {
   handlers.frame = [](std::string_view) {};
   handlers.ended = [end](const std::string&) { end(); };
   current_->frames->start(std::move(handlers));
+  link_->end(current_->session, "it has the jobs now");  // whatever is committed from now on
   current_->frames->send(mirror::encode(mirror::CalledMessage(mirror::Yours{})));
   row_timer_.expires_after(kHandOverLimit);
   row_timer_.async_wait([end](boost::system::error_code error) {
@@ -106,7 +109,8 @@ void MirrorServer::hand_over(std::function<void()> done) {
 
 // ---- the standby ----
 
-void MirrorServer::adopt(const Frames& frames, const std::string& name) {
+void MirrorServer::adopt(const Frames& frames, const PairState& theirs) {
+  const std::string& name = theirs.name;
   if (journal_ == nullptr) return refuse(frames, name, concat(options_.name, " stands by"));
   if (current_) {
     return refuse(frames, name, concat(current_->name, " mirrors ", options_.name, " already"));
@@ -124,6 +128,7 @@ void MirrorServer::adopt(const Frames& frames, const std::string& name) {
   current.frames = frames;
   current.name = name;
   current.last_heard = Clock::now();
+  current.given_up = theirs.given_up;
   FrameStream::Handlers handlers;
   const auto weak = weak_from_this();
   const Session session = current.session = link_->open(name);
@@ -203,7 +208,11 @@ void MirrorServer::caught_up(Session session) {
   });
   has_row_ = true;
   journal_->share(true);
-  journal_->commit(standby_came(current_->name), [weak, session] {
+  current_->line = line_with(line_, current_->given_up);
+  TermRow row;
+  row.term = options_.term;
+  row.line = current_->line;
+  journal_->commit(standby_came(current_->name, row), [weak, session] {
     if (const auto self = weak.lock()) self->row_is_kept(session);
   });
 }
@@ -212,7 +221,7 @@ void MirrorServer::row_is_kept(Session session) {
   if (!is_current(session) || journal_ == nullptr || !link_->sync(session)) return;
   row_timer_.cancel();
   current_->is_in_sync = true;
-  const mirror::CalledMessage in_sync = mirror::InSync{options_.term, options_.line};
+  const mirror::CalledMessage in_sync = mirror::InSync{options_.term, current_->line};
   current_->frames->send(mirror::encode(in_sync));
   log_info(current_->name, " mirrors this ddprund");
   if (const auto mirrored = handlers_.mirrored) mirrored(current_->name);
@@ -255,26 +264,6 @@ std::optional<MirrorServer::Standby> MirrorServer::standby() const {
   standby.name = current_->name;
   standby.is_in_sync = current_->is_in_sync;
   return standby;
-}
-
-void MirrorServer::take(const Frames& frames, std::shared_ptr<void> place) {
-  if (!door_) {
-    MirrorDoorOptions options;
-    options.state = [weak = weak_from_this()] {
-      PairState state;
-      const auto self = weak.lock();
-      if (!self) return state;
-      state.name = self->options_.name;
-      state.leads = true;
-      state.rows = RowsKind::kLeads;
-      state.term = self->options_.term;
-      state.line = self->options_.line;
-      return state;
-    };
-    door_ = std::make_shared<MirrorDoor>(io_, std::move(options));
-  }
-  door_->set_server(weak_from_this());
-  door_->take(frames, std::move(place));
 }
 
 }  // namespace ddprun::ha

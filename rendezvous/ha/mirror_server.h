@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/clock.h"
 #include "rendezvous/ha/leader_rows.h"
@@ -22,12 +23,10 @@
 
 namespace ddprun::ha {
 
-class MirrorDoor;
-
 struct MirrorServerOptions {
   std::string name;  // HOST:PORT, for people
   TermId term;       // the leader's
-  TermLine line;     // begins with it
+  TermLine line;     // begins with it; at first: see set_line()
   MirrorWriterOptions writer;
   std::chrono::milliseconds silence_limit{2'000};
   std::chrono::milliseconds row_limit{5'000};   // for kStandbyRow's commit
@@ -62,13 +61,17 @@ class MirrorServer : public std::enable_shared_from_this<MirrorServer> {
   // From here on standbys are taken in. The journal, over that writer, lives until stop().
   void start(journal::Journal& journal);
   // Who asked to mirror, after both said hello: is taken in, or refused by a line, and closed.
-  void adopt(const std::shared_ptr<membership::FrameStream>& frames, const std::string& name);
+  // What it has given up is in the leader's line, and that is kept, before it is in sync.
+  void adopt(const std::shared_ptr<membership::FrameStream>& frames, const PairState& theirs);
+  // The term's line is longer now: its owner has committed kTermRow with it.
+  void set_line(TermLine line) { line_ = std::move(line); }
   // The journal ends, right after this. Who was not in sync is closed; who is stays until
   // hand_over() or the end of this. No call of a handler follows.
   void stop();
-  // After the journal has ended: who is in sync is told that all is its own now. `done` is called
-  // once, from the io context: it has heard that, or went, or there is none, or 500 ms passed. Not
-  // where this object is destroyed before.
+  // As stop(); all that was committed is kept, and nothing is told to anybody any more. Who is in
+  // sync is told that all is its own now. `done` is called once, from the io context: it has heard
+  // that, or went, or there is none, or 500 ms passed. Not where this object is destroyed before.
+  // What is committed later is kept nowhere: journal::Deposed.
   void hand_over(std::function<void()> done);
 
   struct Standby {
@@ -76,10 +79,6 @@ class MirrorServer : public std::enable_shared_from_this<MirrorServer> {
     bool is_in_sync = false;
   };
   std::optional<Standby> standby() const;
-
-  // For a daemon that has no door of its own yet.
-  void take(const std::shared_ptr<membership::FrameStream>& frames, std::shared_ptr<void> place);
-  static std::optional<journal::JournalTrouble> file_trouble() { return std::nullopt; }
 
  private:
   using Frames = std::shared_ptr<membership::FrameStream>;
@@ -90,6 +89,8 @@ class MirrorServer : public std::enable_shared_from_this<MirrorServer> {
     Session session = 0;
     Clock::time_point last_heard{};
     bool is_in_sync = false;
+    TermLine given_up;  // by it
+    TermLine line;      // the leader's, with that: in_sync's
   };
 
   void refuse(const Frames& frames, const std::string& name, const std::string& reason);
@@ -107,12 +108,12 @@ class MirrorServer : public std::enable_shared_from_this<MirrorServer> {
   Handlers handlers_;
   std::shared_ptr<MirrorLink> link_;     // second owner: the writer
   journal::Journal* journal_ = nullptr;  // between start() and stop()
+  TermLine line_;
   std::unique_ptr<Current> current_;
   boost::asio::steady_timer watch_timer_, row_timer_;
   bool has_row_ = false;                  // kStandbyRow is in the journal, or on its way
   std::function<void()> is_handed_over_;  // set: that is under way
   std::string last_refusal_;              // each is said once in a row
-  std::shared_ptr<MirrorDoor> door_;      // take()'s
 };
 
 }  // namespace ddprun::ha

@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/ha/mirror_client.h"
+#include "rendezvous/ha/mirror_door.h"
 #include "rendezvous/ha/mirror_server.h"
 #include "rendezvous/ha/peer_caller.h"
 #include "tests/rendezvous/daemon/test_agent.h"
@@ -51,8 +52,20 @@ struct MirroredDaemon {
     its.silence_limit = 10s;
     its.writer.ack_limit = its.writer.last_step_limit = 10s;
     const auto server = std::make_shared<ha::MirrorServer>(io, its, ha::MirrorServer::Handlers());
-    options.peer_calls = [server](const auto& frames, std::shared_ptr<void> place) {
-      server->take(frames, std::move(place));
+    ha::MirrorDoorOptions meeting;
+    meeting.state = [] {
+      ha::PairState state;
+      state.name = "a:29400";
+      state.leads = true;
+      state.rows = ha::RowsKind::kLeads;
+      state.term = {kTerm, 1};
+      state.line = {kTerm};
+      return state;
+    };
+    const auto door = std::make_shared<ha::MirrorDoor>(io, std::move(meeting));
+    door->set_server(server);
+    options.peer_calls = [door](const auto& frames, std::shared_ptr<void> place) {
+      door->take(frames, std::move(place));
     };
     KeptJobs kept(server, open_journal(directory.path("leader")), {},
                   [this](const std::string& why) { deposed.push_back(why); });

@@ -71,7 +71,10 @@ TEST_CASE("Leader rows: nonsense is none of them") {
 
 TEST_CASE("Leader rows: what they say together, and nobody leads with what makes no sense") {
   const std::string term = encode_term_row(kTerm), synced = encode_synced_row(kSynced);
-  CHECK(read_leader_rows({{"jobs/1/job", "{}"}}).kind == RowsKind::kEmpty);
+  CHECK(read_leader_rows({}).kind == RowsKind::kEmpty);
+  CHECK(read_leader_rows({{kGivenUpRow, encode_given_up_row({kId})}}).kind == RowsKind::kEmpty);
+  const LeaderRows alone = read_leader_rows({{"jobs/1/job", "{}"}});  // of no pair
+  CHECK((alone.kind == RowsKind::kLeads && alone.term.id.empty() && !alone.has_standby));
 
   const LeaderRows leads = read_leader_rows({{kTermRow, term}});
   CHECK(leads.kind == RowsKind::kLeads);
@@ -98,14 +101,25 @@ TEST_CASE("Leader rows: what they say together, and nobody leads with what makes
   }
 }
 
+TEST_CASE("Leader rows: a line with what a peer gave up begins with its own term") {
+  CHECK(line_with({kId, kOther}, {}) == TermLine{kId, kOther});
+  const std::string third(32, 'a'), fourth(32, 'b');
+  CHECK(line_with({kId, kOther}, {third, kOther, fourth}) == TermLine{kId, third, kOther, fourth});
+  TermLine many;
+  for (int i = 0; i < 16; ++i) many.push_back(std::string(31, '0') + "0123456789abcdef"[i]);
+  const TermLine full = line_with(many, {third, fourth});
+  CHECK(full.size() == kMaxTermLine);
+  CHECK((full[0] == many[0] && full[1] == third && full[2] == fourth && full[3] == many[1]));
+}
+
 TEST_CASE("Leader rows: a standby's way from a copy to a term of its own") {
   Rows rows;
   apply_batch(term_begun(kTerm, rows), rows);
-  apply_batch(standby_came("b:1"), rows);
+  apply_batch(standby_came("b:1", kTerm), rows);
   CHECK(read_leader_rows(rows).has_standby);
   apply_batch(standby_left(), rows);
   CHECK_FALSE(read_leader_rows(rows).has_standby);
-  apply_batch(standby_came("b:1"), rows);
+  apply_batch(standby_came("b:1", kTerm), rows);
   apply_batch(term_given_up(kOther, {}), rows);
   apply_batch(term_given_up(kId, {kOther, kId}), rows);
   CHECK(read_leader_rows(rows).given_up == TermLine{kId, kOther});

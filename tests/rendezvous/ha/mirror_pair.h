@@ -186,7 +186,6 @@ class Leader {
     bool is_drained = false, is_done = false;
     journal->commit({}, [&] { is_drained = true; });
     REQUIRE(run_until(io_, [&] { return is_drained; }));
-    stop();
     server->hand_over([&] { is_done = true; });
     REQUIRE(run_until(io_, [&] { return is_done; }));
   }
@@ -309,6 +308,7 @@ class Standby {
   std::unique_ptr<PeerCaller> caller;
   std::optional<MirroredJournal> kept;
   bool stops_when_lost = false;
+  TermLine given_up;
   std::vector<std::string> copying;
   std::vector<SyncedWith> in_sync;
   std::vector<LostLeader> lost;
@@ -322,9 +322,10 @@ class Standby {
     options.last_pause = 20ms;
     options.attempt_limit = 10s;
     options.answer_limit = lease_;
-    options.state = [name = name_] {
+    options.state = [this] {
       PairState state;
-      state.name = name;
+      state.name = name_;
+      state.given_up = given_up;
       state.rows = RowsKind::kCopy;
       return state;
     };

@@ -68,7 +68,7 @@ TEST_CASE("Mirror: a standby has all rows but each side's own and those that are
   // A job that is won: its rows are committed anew.
   mirror.commit({{"jobs/7/job", "held"}, {"jobs/1/job", std::nullopt}}, 1);
   CHECK(mirror.shelf->rows().at("leader/standby") == R"({"name":"b:29400"})");
-  CHECK(mirror.shelf->rows().at("leader/term") == "mine");
+  CHECK(decode_term_row(mirror.shelf->rows().at("leader/term"))->term.id == kTerm);
 
   const MirroredJournal kept = mirror.standby->stop();
   CHECK(Standby::job_rows(kept) == Rows{{"jobs/7/job", "held"}, {"jobs/70/job", "not held"}});
@@ -76,6 +76,19 @@ TEST_CASE("Mirror: a standby has all rows but each side's own and those that are
   CHECK(kept.content.rows.at("leader/synced") == encode_synced_row(kSynced));
   CHECK_FALSE(kept.content.rows.contains("leader/term"));
   CHECK(kept.trouble.empty());
+}
+
+TEST_CASE("Mirror: what a standby gave up is in its leader's line before it is in sync") {
+  Mirror mirror;
+  const std::string grown(32, 'a'), given_up(32, 'b');
+  mirror.leader.server->set_line({kTerm, grown});
+  mirror.standby = std::make_unique<Standby>(mirror.io, mirror.leader.port());
+  mirror.standby->given_up = {given_up};
+  mirror.run_until_in_sync();
+  const TermLine line{kTerm, given_up, grown};
+  CHECK(mirror.standby->in_sync[0].line == line);
+  CHECK(decode_term_row(mirror.shelf->rows().at(kTermRow))->line == line);
+  CHECK(mirror.leader.met[0].given_up == TermLine{given_up});
 }
 
 TEST_CASE("Mirror: batches go on while the snapshot is made, and none is missing in it") {
