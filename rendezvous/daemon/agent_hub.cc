@@ -114,7 +114,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   } catch (const Error& error) {
     // An agent that hears nothing would come again and again with the same Join.
     if (is_first) {
-      found->second.frames->send(membership::encode(refusal(error.what(), ExitCode::kUsage)));
+      found->second.frames->send(encoded(refusal(error.what(), ExitCode::kUsage)));
     }
     drop(id, error.what());
     return;
@@ -200,6 +200,14 @@ membership::RendezvousEnvelope AgentHub::refusal(const std::string& reason, Exit
   membership::RendezvousEnvelope envelope;
   envelope.message = std::move(refused);
   return envelope;
+}
+
+std::string AgentHub::encoded(membership::RendezvousEnvelope envelope) const {
+  if (auto* refused = std::get_if<membership::Refused>(&envelope.message)) {
+    refused->term = options_.machine.term;
+    refused->line = line_;
+  }
+  return membership::encode(envelope);
 }
 
 void AgentHub::ended(ConnectionId id, const std::string& reason) {

@@ -58,6 +58,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   std::vector<membership::JobStatus> status() const;  // those that are held last
   std::size_t num_held() const { return held_ ? held_->num_held() : 0; }
   // As Daemon's.
+  std::size_t num_unsettled() const { return held_ ? held_->num_unsettled() : 0; }
+  void hear_peer(bool is_heard);
   bool has_won_any() const { return has_begun_round_ || (held_ && held_->has_won_any()); }
   void add_bases(const std::vector<std::string>& terms);
   const membership::JobTable& table() const { return table_; }
@@ -93,6 +95,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   void received_binary(ConnectionId id, std::string_view bytes);
   void tell_time(ConnectionId id, std::string_view ping);
   static membership::RendezvousEnvelope refusal(const std::string& reason, ExitCode code);
+  // As this rendezvous says it: with its terms, where it refuses.
+  std::string encoded(membership::RendezvousEnvelope envelope) const;
   void ended(ConnectionId id, const std::string& reason);
   void drop(ConnectionId id, const std::string& reason);
   void forget(std::unordered_map<ConnectionId, Agent>::iterator agent);
@@ -100,8 +104,10 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   void feed(membership::Event event);
   void feed_pending();
   void step(const membership::Event& event);
+  void step_table(const membership::Event& event);
+  bool is_sent_on(const membership::event::Message& message);
   void take_from_held(membership::HeldJobs::Outcome outcome);
-  void restore_rows(journal::Rows rows);
+  void restore_rows(journal::Rows rows, Clock::duration clock_shift);
   void keep_stores();
   void store_trouble(ConnectionId id, const std::string& why);
   void arm_turn();
@@ -116,8 +122,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
 
   Options options_;
   membership::JobTable table_;
-  std::optional<membership::HeldJobs> held_;  // nullopt: none ever were
-  Clock::duration clock_shift_{};             // of the rows that were restored, or are held
+  std::optional<membership::HeldJobs> held_;  // nullopt: there are no terms
+  std::vector<std::string> line_;             // that this one goes on from, newest first
   ProxiedStores stores_;
   boost::asio::steady_timer tick_timer_;
   std::optional<Clock::time_point> armed_for_;
@@ -135,6 +141,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   };
   std::deque<Unkept> unkept_;     // each waits for its commit, in their order
   bool has_begun_round_ = false;  // or gone on with one
+  bool hears_peer_ = true;
+  std::set<std::string> sent_on_;  // new agents, by run id and instance, since it is not heard
   bool feeding_ = false;
   bool stopped_ = false;
   std::function<void()> idle_done_;

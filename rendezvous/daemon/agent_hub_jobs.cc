@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "common/boot_id.h"
 #include "common/log.h"
 #include "rendezvous/daemon/agent_hub.h"
 #include "rendezvous/membership/codec.h"
@@ -13,6 +14,14 @@
 namespace ddprun::rendezvous {
 
 namespace asio = boost::asio;
+
+namespace {
+void append_new(std::vector<std::string>& line, const std::vector<std::string>& terms) {
+  for (const std::string& term : terms) {
+    if (std::ranges::count(line, term) == 0) line.push_back(term);
+  }
+}
+}  // namespace
 
 void AgentHub::feed(membership::Event event) {
   pending_.push_back(std::move(event));
@@ -37,21 +46,43 @@ void AgentHub::feed_pending() {
 }
 
 void AgentHub::step(const membership::Event& event) {
-  const Clock::time_point now = Clock::now();
   if (held_) {
-    auto outcome = held_->step(event, now);
+    auto outcome = held_->step(event, Clock::now());
     const bool passes = outcome.passes;
     take_from_held(std::move(outcome));
     if (!passes) return;
   }
-  settle(table_.step(event, now));
+  step_table(event);
+}
+
+void AgentHub::step_table(const membership::Event& event) {
+  const auto* message = std::get_if<membership::event::Message>(&event);
+  if (message == nullptr || !is_sent_on(*message)) {
+    return settle(table_.step(event, Clock::now()));
+  }
+  settle({membership::action::Close{message->connection}});
+}
+
+// The job may be at the other rendezvous, and begun: the agent's next endpoint may be that one.
+bool AgentHub::is_sent_on(const membership::event::Message& message) {
+  constexpr std::size_t kMostSentOn = 10'000;
+  const auto* join = std::get_if<membership::Join>(&message.envelope.message);
+  if (hears_peer_ || join == nullptr || sent_on_.size() >= kMostSentOn) return false;
+  if (!table_.would_begin(*join)) return false;
+  return sent_on_.insert(concat(join->run_id, '\0', join->instance)).second;
+}
+
+void AgentHub::hear_peer(bool is_heard) {
+  hears_peer_ = is_heard;
+  if (is_heard) sent_on_.clear();
+  if (held_) held_->hear_peer(is_heard);
 }
 
 void AgentHub::take_from_held(membership::HeldJobs::Outcome outcome) {
   table_.add_changes(std::move(outcome.changes));
   settle(std::move(outcome.actions));
-  if (!outcome.restored.empty()) restore_rows(std::move(outcome.restored));
-  for (auto& join : outcome.joins) settle(table_.step(std::move(join), Clock::now()));
+  for (auto& job : outcome.restored) restore_rows(std::move(job.rows), job.clock_shift);
+  for (auto& join : outcome.joins) step_table(std::move(join));
 }
 
 // Then nothing is said, not even what follows from no change, before it is known that nobody else
@@ -98,29 +129,33 @@ void AgentHub::when_kept(std::function<void()> done) {
 void AgentHub::restore(const journal::Content& content,
                        const std::optional<membership::Terms>& terms) {
   for (const std::string& loss : content.losses) log_error(loss);
-  clock_shift_ = content.clock_shift;
   journal::Rows rows = content.rows;
-  if (terms && !terms->bases.empty()) {
-    held_.emplace(*terms, rows, clock_shift_, Clock::now());
+  if (terms) {
+    line_ = terms->bases;
+    const membership::RowsClock clock{content.clock_shift, boot_id()};
+    held_.emplace(*terms, rows, clock, Clock::now());
     table_.reserve_numbers(held_->last_number());
   }
-  restore_rows(std::move(rows));
+  restore_rows(std::move(rows), content.clock_shift);
   if (held_) take_from_held(held_->begin());
   feed_pending();
 }
 
 void AgentHub::add_bases(const std::vector<std::string>& terms) {
+  std::vector<std::string> line = terms;  // the newest
+  append_new(line, line_);
+  line_ = std::move(line);
   if (held_) take_from_held(held_->add_bases(terms));
   feed_pending();
 }
 
-void AgentHub::restore_rows(journal::Rows rows) {
+void AgentHub::restore_rows(journal::Rows rows, Clock::duration clock_shift) {
   stores_.restore(rows, [&](std::uint64_t job, const std::string& why) {
     log_error("job number ", job, " of the journal is lost: ", why,
               "; its agents are refused and end with 75");
     table_.forget_rows(job, rows);
   });
-  settle(table_.restore(rows, clock_shift_, Clock::now()));
+  settle(table_.restore(rows, clock_shift, Clock::now()));
   stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
 }
 
@@ -134,7 +169,7 @@ void AgentHub::perform(const membership::Action& action) {
   namespace act = membership::action;
   if (const auto* send = std::get_if<act::Send>(&action)) {
     const auto found = agents_.find(send->connection);
-    if (found != agents_.end()) found->second.frames->send(membership::encode(send->envelope));
+    if (found != agents_.end()) found->second.frames->send(encoded(send->envelope));
   } else if (const auto* close = std::get_if<act::Close>(&action)) {
     const auto found = agents_.find(close->connection);
     if (found == agents_.end()) return;

@@ -312,6 +312,8 @@ std::size_t Daemon::num_held() const { return leads() ? impl_->jobs()->num_held(
 
 bool Daemon::has_won_any() const { return leads() && impl_->jobs()->has_won_any(); }
 
+void Daemon::hear_peer(bool is_heard) { led(impl_->jobs()).hear_peer(is_heard); }
+
 void Daemon::add_bases(const std::vector<std::string>& terms) {
   led(impl_->jobs()).add_bases(terms);
 }

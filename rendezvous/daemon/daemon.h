@@ -121,12 +121,18 @@ class Daemon {
 
   // ---- for the owner of a pair's daemon (docs/ha-standby.md); 0 and false where it stands by ----
 
-  // Jobs that are won, have begun a round and are not over; and those that are not won yet.
+  // Jobs that are won, have begun a round and are not over; and those that are not won yet, or that
+  // another one seems to have, while it may yet give them up.
   std::size_t num_begun() const;
   std::size_t num_held() const;
   // Since lead() the nodes of a job have followed it, or a round of one was begun or gone on with.
   bool has_won_any() const;
-  // The peer has given these terms up: nodes that follow one of them may follow this one. It leads.
+  // Whether the other one is heard; at first it is. While it isn't, it may have any job: a new
+  // agent for which a job would have to be begun is sent on, once, and taken when it comes again.
+  // It leads.
+  void hear_peer(bool is_heard);
+  // The peer has given these terms up: nodes that follow one of them may follow this one. What they
+  // went on from is in this one's line. It leads.
   void add_bases(const std::vector<std::string>& terms);
   // Rows leader/…, through the journal of the jobs; `done` as Journal::commit's, but not once it
   // leads no more. It leads, and keeps its jobs.

@@ -109,7 +109,9 @@ std::vector<std::string> LedJobs::live() const {
 
 std::size_t LedJobs::num_begun() const { return hub_->table().num_begun(); }
 
-std::size_t LedJobs::num_held() const { return hub_->num_held(); }
+std::size_t LedJobs::num_held() const { return hub_->num_unsettled(); }
+
+void LedJobs::hear_peer(bool is_heard) { hub_->hear_peer(is_heard); }
 
 bool LedJobs::has_won_any() const { return hub_->has_won_any(); }
 

@@ -41,6 +41,7 @@ class LedJobs {
   std::size_t num_begun() const;
   std::size_t num_held() const;
   bool has_won_any() const;
+  void hear_peer(bool is_heard);
   void add_bases(const std::vector<std::string>& terms);
   void keep(journal::Batch batch, std::function<void()> done);
   void end(std::function<void()> done);

@@ -141,6 +141,7 @@ void AgentMachine::Impl::mention(std::uint64_t round, AgentMessage message) {
 void AgentMachine::Impl::say_join() {
   Join join = join_;
   join.session = session_;
+  if (num_lives_ > 0) join.instance += concat("/", num_lives_);  // another node
   join.store_port = bound_port_;
   join.confirmed = channel_.acknowledged();
   joined_at_ = now_;
@@ -187,6 +188,7 @@ void AgentMachine::Impl::on(const agent_event::ClockSampled& event) {
 
 void AgentMachine::Impl::on(const agent_event::LinkDown& event) {
   const bool was_down = link_ == Link::kDown;
+  if (link_ == Link::kUp) welcome_until_ = now_;
   link_ = Link::kDown;
   welcome_deadline_.reset();
   if (exit_) {

@@ -23,6 +23,8 @@ class AgentMachine::Impl {
   using TimePoint = Clock::time_point;
   static constexpr std::chrono::milliseconds kPatience{2'000};
   static constexpr int kMostUntaken = 3;
+  // The rendezvous that knows this node may come back, where another one leads.
+  static constexpr std::chrono::milliseconds kOwnPatience{3'000};
 
   explicit Impl(AgentOptions options) : options_(std::move(options)), join_(options_.join) {}
 
@@ -51,7 +53,7 @@ class AgentMachine::Impl {
   void on(const agent_event::LinkMessage& event);
   void hear(const Welcome& welcome);
   bool fits(const Welcome& welcome, std::uint64_t ack);
-  void turn_down(const std::string& term);  // of a Welcome
+  void turn_down(const std::string& term);  // of a Welcome, or a Refused
   void hear(const Claim& claim);
   // Link::kOpen: from now on the rendezvous has so long to welcome this node.
   void await_welcome();
@@ -156,7 +158,9 @@ class AgentMachine::Impl {
   Workers workers_ = Workers::kNone;
   std::string session_;  // empty: not welcome yet
   TermRegister register_;
-  std::optional<std::string> turned_down_;  // the term of the last Welcome that was
+  int num_lives_ = 0;                       // how often it was start_over()
+  TimePoint welcome_until_{};               // when the last connection ended that was welcome
+  std::optional<std::string> turned_down_;  // the term of the last one that was
   bool embedded_ = false;                   // the rendezvous won't come back once gone
   std::uint64_t oldest_resent_ = 0;         // on the last connection; 0: nothing was
   int num_untaken_ = 0;        // connections in a row that ended before the rendezvous had it

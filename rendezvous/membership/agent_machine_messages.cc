@@ -209,10 +209,16 @@ void AgentMachine::Impl::hear(const JobEnd& end) {
 void AgentMachine::Impl::hear(const Refused& refused) {
   awaiting_job_end_ = false;
   if (exit_) return;
-  if (refused.again && round_ == 0) {
+  const bool is_foreign = !register_.allows(refused.term);
+  const bool is_heeded = register_.heeds(refused.term, refused.line);
+  // Nobody waits for a node that never had a round, and whose own rendezvous has gone for good, or
+  // for so long.
+  const bool is_alone = is_foreign && (is_heeded || now_ >= welcome_until_ + kOwnPatience);
+  if (round_ == 0 && (refused.again || is_alone)) {
     start_over(refused.message);
     return;
   }
+  if (!is_heeded) return turn_down(refused.term);
   // This node was given up: others may go on without it soon.
   if (!session_.empty()) stop_workers(options_.fence_grace);
   JobEnd end;
@@ -225,7 +231,8 @@ void AgentMachine::Impl::start_over(const std::string& why) {
   link_ = Link::kDown;
   welcome_deadline_.reset();
   session_.clear();
-  register_ = TermRegister();  // its votes were those of the session
+  register_ = TermRegister();  // its votes were those of the session, and nobody's from now on
+  ++num_lives_;
   embedded_ = false;
   waiting_text_.clear();
   if (last_told_ != why) tell(LogLevel::kInfo, why + "; trying again");

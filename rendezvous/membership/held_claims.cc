@@ -14,12 +14,20 @@ static std::vector<std::string> names_of(const Voters& voters) {
   return {voters.begin(), voters.end()};
 }
 
-HeldMark mark_of(const Terms& terms, const journal::Rows& rows, const JobState& state,
-                 const journal::Rows* before) {
+std::optional<HeldMark> mark_of(const Terms& terms, const RowsClock& clock,
+                                const journal::Rows& rows, const JobState& state,
+                                const journal::Rows* before) {
+  auto earlier = read_held_mark(rows);
+  if (!earlier && (terms.bases.empty() || terms.goes_on)) return std::nullopt;
   std::vector<std::string> bases = terms.bases;
   HeldMark mark;
-  if (auto earlier = read_held_mark(rows)) {
+  mark.clock_shift = clock.shift;
+  if (earlier) {
     mark = std::move(*earlier);
+    mark.is_incumbent = mark.is_incumbent && terms.is_incumbent;  // it may be another one's
+    // The journal's clock is that of who wrote the mark, unless that was this very run.
+    const bool is_shifted = !mark.boot.empty() && mark.boot == clock.boot;
+    if (!is_shifted) mark.clock_shift += clock.shift;
     for (std::string& base : mark.bases) {
       if (std::ranges::count(bases, base) == 0) bases.push_back(std::move(base));
     }
@@ -29,6 +37,7 @@ HeldMark mark_of(const Terms& terms, const journal::Rows& rows, const JobState& 
     if (before != nullptr) mark.voters.push_back(names_of(voters_of(read_job(*before, {}))));
   }
   mark.bases = std::move(bases);
+  mark.boot = clock.boot;
   return mark;
 }
 
@@ -51,13 +60,14 @@ const journal::Rows* rows_at(const std::map<std::uint64_t, journal::Rows>& jobs,
   return found == jobs.end() ? nullptr : &found->second;
 }
 
-journal::Batch held_marks(const Terms& terms, const journal::Rows& rows) {
+journal::Batch held_marks(const Terms& terms, const journal::Rows& rows, const RowsClock& clock) {
   journal::Batch batch;
   const auto before = jobs_before(terms);
   for (const auto& [number, of_job] : rows_by_job(rows)) {
     try {
-      const HeldMark mark = mark_of(terms, of_job, read_job(of_job, {}), rows_at(before, number));
-      if (!ballot_of(mark).is_won()) batch.push_back({held_key(number), held_row(mark)});
+      const auto mark =
+          mark_of(terms, clock, of_job, read_job(of_job, {}), rows_at(before, number));
+      if (mark && !ballot_of(*mark).is_won()) batch.push_back({held_key(number), held_row(*mark)});
     } catch (const std::exception&) {  // of JSON, too; whoever restores it says so
       continue;
     }

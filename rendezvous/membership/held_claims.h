@@ -19,9 +19,11 @@ const journal::Rows* rows_at(const std::map<std::uint64_t, journal::Rows>& jobs,
                              std::uint64_t number);
 
 // `rows` and `before` are those of one job, their keys without prefix; `before` may be null. As it
-// was claimed, where it was held. Throws as read_held_mark() and read_job().
-HeldMark mark_of(const Terms& terms, const journal::Rows& rows, const JobState& state,
-                 const journal::Rows* before);
+// was claimed, where it was held. nullopt: it needn't be held. Throws as read_held_mark() and
+// read_job().
+std::optional<HeldMark> mark_of(const Terms& terms, const RowsClock& clock,
+                                const journal::Rows& rows, const JobState& state,
+                                const journal::Rows* before);
 Ballot ballot_of(const HeldMark& mark);
 std::string held_key(std::uint64_t number);
 

@@ -37,9 +37,6 @@ std::map<std::uint64_t, journal::Rows> take_jobs(journal::Rows& rows) {
   return jobs;
 }
 
-// Of an agent process, whatever session it has.
-std::string agent_name(const Join& join) { return concat(join.run_id, '\0', join.instance); }
-
 NodeStatus node_status(const Node& node) {
   NodeStatus status;
   status.host = node.join.host;
@@ -51,22 +48,25 @@ NodeStatus node_status(const Node& node) {
 
 }  // namespace
 
-HeldJobs::HeldJobs(const Terms& terms, journal::Rows& rows, Clock::duration clock_shift,
-                   TimePoint now)
+HeldJobs::HeldJobs(const Terms& terms, journal::Rows& rows, const RowsClock& clock, TimePoint now)
     : own_(terms.own) {
-  DDPRUN_CHECK(!own_.empty() && !terms.bases.empty());
+  DDPRUN_CHECK(!own_.empty());
   const auto before = jobs_before(terms);
   for (auto& [number, of_job] : take_jobs(rows)) {
     last_number_ = std::max(last_number_, number);
     std::optional<JobState> state;
     try {
       const journal::Rows its_rows = rows_by_job(of_job)[number];
-      state = read_job(its_rows, clock_shift);
-      const HeldMark mark = mark_of(terms, its_rows, *state, rows_at(before, number));
-      take(number, std::move(of_job), mark, *state, now);
+      state = read_job(its_rows, clock.shift);
+      auto mark = mark_of(terms, clock, its_rows, *state, rows_at(before, number));
+      if (mark) {
+        take(number, std::move(of_job), std::move(*mark), *state, now);
+      } else {
+        take_unheld(number, std::move(of_job), terms, clock, *state);
+      }
     } catch (const std::exception& error) {  // of JSON, too
       if (!state) {
-        first_.restored.merge(of_job);  // the table says that it is lost
+        first_.restored.push_back({std::move(of_job), clock.shift});  // the table says it is lost
         continue;
       }
       log(first_, LogLevel::kError,
@@ -77,16 +77,15 @@ HeldJobs::HeldJobs(const Terms& terms, journal::Rows& rows, Clock::duration cloc
   }
 }
 
-void HeldJobs::take(std::uint64_t number, journal::Rows rows, const HeldMark& mark,
-                    const JobState& state, TimePoint now) {
+HeldJobs::HeldJob& HeldJobs::add(std::uint64_t number, journal::Rows rows, HeldMark mark,
+                                 const JobState& state) {
+  Ballot ballot = ballot_of(mark);
   HeldJob job{.run_id = state.run_id,
               .settings = state.settings,
               .round = state.round,
-              .bases = mark.bases,
-              .ballot = ballot_of(mark),
+              .mark = std::move(mark),
+              .ballot = std::move(ballot),
               .rows = std::move(rows)};
-  job.time_limit = state.timeouts.rendezvous_lost + state.timeouts.stop_grace;
-  job.until = now + job.time_limit;
   for (const auto& [id, node] : state.nodes) {
     const MemberName name{number, job.members.size()};
     by_session_[node.session] = name;
@@ -94,14 +93,31 @@ void HeldJobs::take(std::uint64_t number, journal::Rows rows, const HeldMark& ma
     job.members.push_back(
         {.session = node.session, .name = describe(node), .status = node_status(node)});
   }
-  HeldJob& held = jobs_.emplace(number, std::move(job)).first->second;
-  if (held.ballot.is_won()) return win(number, held, first_);
-  std::string row = held_row(mark);
-  held.rows[held_key(number)] = row;
-  first_.changes.push_back({held_key(number), std::move(row)});
+  return jobs_.emplace(number, std::move(job)).first->second;
+}
+
+void HeldJobs::take(std::uint64_t number, journal::Rows rows, HeldMark mark, const JobState& state,
+                    TimePoint now) {
+  HeldJob& job = add(number, std::move(rows), std::move(mark), state);
+  job.time_limit = state.timeouts.rendezvous_lost + state.timeouts.stop_grace;
+  job.until = now + job.time_limit;
+  if (job.ballot.is_won()) return win(number, job, first_);
+  put_mark(number, job, first_);
   log(first_, LogLevel::kInfo,
-      concat("job ", held.run_id, " is held until enough of its ", held.ballot.count().voters,
-             " nodes follow ", shown_term(own_), " after ", shown_term(held.bases.front())));
+      concat("job ", job.run_id, " is held until enough of its ", job.ballot.count().voters,
+             " nodes follow ", shown_term(own_), " after ", shown_term(job.mark.bases.front())));
+}
+
+// It is this rendezvous' own.
+void HeldJobs::take_unheld(std::uint64_t number, journal::Rows rows, const Terms& terms,
+                           const RowsClock& clock, const JobState& state) {
+  HeldMark mark;
+  mark.bases = terms.bases;
+  const Voters voters = voters_of(state);
+  mark.voters.emplace_back(voters.begin(), voters.end());
+  HeldJob& job = add(number, {}, std::move(mark), state);
+  job.state = State::kWon;
+  first_.restored.push_back({std::move(rows), clock.shift});
 }
 
 HeldJobs::Outcome HeldJobs::begin() { return std::exchange(first_, {}); }
@@ -131,173 +147,6 @@ HeldJobs::Outcome HeldJobs::step(const Event& event, TimePoint now) {
   return out;
 }
 
-HeldJobs::Outcome HeldJobs::add_bases(const std::vector<std::string>& terms) {
-  for (auto& [number, job] : jobs_) {
-    for (const std::string& term : terms) {
-      if (std::ranges::count(job.bases, term) == 0) job.bases.push_back(term);
-    }
-  }
-  return {};
-}
-
-bool HeldJobs::has_won_any() const {
-  return std::ranges::any_of(jobs_, [](const auto& entry) {
-    return entry.second.state == State::kWon && entry.second.ballot.count().voters > 0;
-  });
-}
-
-// ---- Joins ----
-
-std::optional<HeldJobs::MemberName> HeldJobs::member_of(const Join& join) const {
-  const auto& names = join.session.empty() ? by_agent_ : by_session_;
-  const auto found = names.find(join.session.empty() ? agent_name(join) : join.session);
-  return found == names.end() ? std::nullopt : std::optional(found->second);
-}
-
-// A new agent waits with a job of its name, or with one that has its port.
-std::optional<std::uint64_t> HeldJobs::job_for_new(const Join& join) const {
-  std::optional<std::uint64_t> with_port;
-  for (const auto& [number, job] : jobs_) {
-    if (!job.until) continue;
-    if (job.run_id == join.run_id) return number;
-    const bool has_port = job.state == State::kHeld && is_static(job.settings);
-    if (has_port && is_static(join.settings)) with_port = number;
-  }
-  return with_port;
-}
-
-void HeldJobs::join(const event::Message& message, const Join& join, TimePoint now, Outcome& out) {
-  if (!common_version(join)) return;  // the table says so
-  std::optional<std::size_t> member;
-  std::optional<std::uint64_t> number;
-  if (const auto name = member_of(join)) {
-    number = name->job;
-    member = name->index;
-  } else if (join.session.empty()) {
-    number = job_for_new(join);
-  }
-  if (!number) return;
-  const HeldJob& job = jobs_.at(*number);
-  const bool is_asked = member && !job.members[*member].granted;
-  if (job.state == State::kWon && !is_asked) return;
-  out.passes = false;
-  if (job.state == State::kStale || (is_asked && job.members[*member].denied)) {
-    out.actions.emplace_back(action::Close{message.connection});
-    return;
-  }
-  const Parked& parked = park(message, join, *number, member, now, out);
-  if (is_asked) ask(parked, out);
-}
-
-void HeldJobs::ask(const Parked& parked, Outcome& out) const {
-  RendezvousEnvelope envelope;
-  envelope.message = Claim{own_, jobs_.at(parked.job).bases[parked.asked]};
-  out.actions.emplace_back(action::Send{parked.join.connection, std::move(envelope)});
-}
-
-const HeldJobs::Parked& HeldJobs::park(const event::Message& message, const Join& join,
-                                       std::uint64_t job, std::optional<std::size_t> member,
-                                       TimePoint now, Outcome& out) {
-  const std::string agent = agent_name(join);
-  const auto earlier = parked_agents_.find(agent);
-  if (earlier != parked_agents_.end()) close(earlier->second, out);
-  const Ticket ticket = next_ticket_++;
-  parked_agents_[agent] = ticket;
-  by_connection_[message.connection] = ticket;
-  return parked_.emplace(ticket, Parked{message, agent, job, member, now + kParkLimit})
-      .first->second;
-}
-
-event::Message HeldJobs::unpark(Ticket ticket) {
-  const auto node = parked_.extract(ticket);
-  Parked& parked = node.mapped();
-  parked_agents_.erase(parked.agent);
-  by_connection_.erase(parked.join.connection);
-  return std::move(parked.join);
-}
-
-void HeldJobs::close(Ticket ticket, Outcome& out) {
-  out.actions.emplace_back(action::Close{unpark(ticket).connection});
-}
-
-std::vector<HeldJobs::Ticket> HeldJobs::parked_of(std::uint64_t job) const {
-  std::vector<Ticket> tickets;
-  for (const auto& [ticket, parked] : parked_) {
-    if (parked.job == job) tickets.push_back(ticket);
-  }
-  return tickets;
-}
-
-// ---- votes ----
-
-// A node that was away for a whole term still follows the one before that, and may leave it for
-// this one.
-bool HeldJobs::may_follow_yet(Parked& parked, const Vote& vote) const {
-  const std::vector<std::string>& bases = jobs_.at(parked.job).bases;
-  const auto older = bases.begin() + static_cast<std::ptrdiff_t>(parked.asked) + 1;
-  const auto found = std::find(older, bases.end(), vote.follows);
-  if (found == bases.end()) return false;
-  parked.asked = static_cast<std::size_t>(found - bases.begin());
-  return true;
-}
-
-void HeldJobs::vote(ConnectionId connection, const Vote& vote, Outcome& out) {
-  const auto found = by_connection_.find(connection);
-  if (found == by_connection_.end() || vote.term != own_) return;
-  const Ticket ticket = found->second;
-  Parked& parked = parked_.at(ticket);
-  if (!parked.member) return;  // it was not asked
-  HeldJob& job = jobs_.at(parked.job);
-  Member& member = job.members[*parked.member];
-  if (!vote.granted) {
-    if (may_follow_yet(parked, vote)) return ask(parked, out);
-    close(ticket, out);
-    return denied(job, member, vote, out);
-  }
-  member.granted = true;
-  job.ballot.grant(member.session);
-  if (job.state == State::kWon) {
-    out.joins.push_back(unpark(ticket));
-  } else if (job.state == State::kHeld && job.ballot.is_won()) {
-    win(parked.job, job, out);
-  }
-}
-
-void HeldJobs::denied(HeldJob& job, Member& member, const Vote& vote, Outcome& out) {
-  member.denied = true;
-  job.ballot.deny(member.session);
-  const std::string who =
-      concat("job ", job.run_id, ": ", member.name, " follows ", shown_term(vote.follows),
-             ", not this rendezvous' ", shown_term(own_));
-  if (job.state == State::kHeld && job.ballot.is_lost()) {
-    job.state = State::kStale;
-    log(out, LogLevel::kError,
-        concat(who, ": another rendezvous goes on with the job, its agents are sent there"));
-    const std::uint64_t number = by_session_.at(member.session).job;
-    for (const Ticket ticket : parked_of(number)) close(ticket, out);
-  } else if (!std::exchange(job.said_denied, true)) {
-    log(out, LogLevel::kWarning, who);
-  }
-}
-
-void HeldJobs::win(std::uint64_t number, HeldJob& job, Outcome& out) {
-  job.state = State::kWon;
-  job.until.reset();
-  const auto [granted, voters] = job.ballot.count();
-  if (voters > 0) {
-    log(out, LogLevel::kInfo,
-        concat("job ", job.run_id, " is won: ", granted, " of its ", voters, " nodes follow ",
-               shown_term(own_)));
-  }
-  erase_mark(number, job, out);
-  out.restored.merge(job.rows);
-  job.rows.clear();
-  for (const Ticket ticket : parked_of(number)) {
-    const auto& member = parked_.at(ticket).member;
-    if (!member || job.members[*member].granted) out.joins.push_back(unpark(ticket));
-  }
-}
-
 // ---- time ----
 
 void HeldJobs::tick(TimePoint now, Outcome& out) {
@@ -310,13 +159,17 @@ void HeldJobs::tick(TimePoint now, Outcome& out) {
   for (auto entry = jobs_.begin(); entry != jobs_.end();) {
     auto& [number, job] = *entry;
     const bool is_due = job.until && *job.until <= now;
-    if (is_due) erase_rows(job, out);
     if (is_due && job.state == State::kHeld) {
+      erase_rows(job, out);
       give_up(number, job, out);
       entry = jobs_.erase(entry);
       continue;
     }
-    if (is_due) job.until.reset();  // those that it has may come here for ever
+    if (is_due) {  // those that it has may come here for ever
+      erase_rows(job, out);
+      job.until.reset();
+      job.rows.clear();
+    }
     ++entry;
   }
 }
@@ -333,9 +186,14 @@ void HeldJobs::give_up(std::uint64_t number, HeldJob& job, Outcome& out) {
   for (const Ticket ticket : parked_of(number)) out.joins.push_back(unpark(ticket));
 }
 
-void HeldJobs::erase_rows(HeldJob& job, Outcome& out) {
+void HeldJobs::erase_rows(const HeldJob& job, Outcome& out) {
   for (const auto& [key, content] : job.rows) out.changes.push_back({key, std::nullopt});
-  job.rows.clear();
+}
+
+void HeldJobs::put_mark(std::uint64_t number, HeldJob& job, Outcome& out) {
+  std::string row = held_row(job.mark);
+  job.rows[held_key(number)] = row;
+  out.changes.push_back({held_key(number), std::move(row)});
 }
 
 void HeldJobs::erase_mark(std::uint64_t number, HeldJob& job, Outcome& out) {
@@ -358,6 +216,17 @@ std::size_t HeldJobs::num_held() const {
       jobs_, [](const auto& entry) { return entry.second.state == State::kHeld; }));
 }
 
+bool HeldJobs::has_won_any() const {
+  return std::ranges::any_of(jobs_, [](const auto& entry) {
+    return entry.second.state == State::kWon && entry.second.ballot.count().voters > 0;
+  });
+}
+
+std::size_t HeldJobs::num_unsettled() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      jobs_, [](const auto& entry) { return entry.second.until.has_value(); }));
+}
+
 std::vector<JobStatus> HeldJobs::status() const {
   std::vector<JobStatus> all;
   for (const auto& [number, job] : jobs_) {
@@ -378,6 +247,10 @@ std::vector<JobStatus> HeldJobs::status() const {
     }
   }
   return all;
+}
+
+std::string HeldJobs::agent_name(const Join& join) {
+  return concat(join.run_id, '\0', join.instance);
 }
 
 void HeldJobs::log(Outcome& out, LogLevel level, std::string text) {

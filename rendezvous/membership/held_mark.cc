@@ -10,6 +10,8 @@ static void each_field(Mark& mark, Fields& fields) {
   fields("bases", mark.bases);
   fields("is_incumbent", mark.is_incumbent);
   fields("voters", mark.voters);
+  fields("clock_shift", mark.clock_shift);
+  fields("boot", mark.boot);
 }
 
 std::string held_row(const HeldMark& mark) {

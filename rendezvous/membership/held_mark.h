@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "rendezvous/journal/row.h"
 
 namespace ddprun::membership {
@@ -15,6 +16,10 @@ struct HeldMark {
   std::vector<std::string> bases;  // newest first
   bool is_incumbent = false;
   std::vector<std::vector<std::string>> voters;  // one set or two
+  // The points in time in the job's rows, with this added, are of the monotonic clock of that run
+  // of that machine (common/boot_id.h).
+  Clock::duration clock_shift{};
+  std::string boot = {};
 
   friend bool operator==(const HeldMark&, const HeldMark&) = default;
 };

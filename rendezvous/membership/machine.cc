@@ -179,6 +179,12 @@ bool JobTable::has_job(std::uint64_t number) const {
   return std::ranges::any_of(jobs_, [&](const auto& job) { return job->number() == number; });
 }
 
+bool JobTable::would_begin(const Join& join) const {
+  return join.session.empty() && std::ranges::none_of(jobs_, [&](const auto& job) {
+           return job->state().run_id == join.run_id && (!job->ended() || job->knows(join));
+         });
+}
+
 std::size_t JobTable::num_begun() const {
   return static_cast<std::size_t>(std::ranges::count_if(
       jobs_, [](const auto& job) { return job->state().round > 0 && !job->ended(); }));

@@ -169,6 +169,8 @@ class JobTable {
   // nullopt: the connection is no member's of a round.
   std::optional<Seat> seat(ConnectionId connection) const;
   bool has_job(std::uint64_t number) const;
+  // Nobody of its job is here: it would be the first one.
+  bool would_begin(const Join& join) const;
   bool knows(ConnectionId connection) const { return connections_.contains(connection); }
   std::uint64_t num_dropped() const { return num_dropped_; }  // jobs that are no more, ever
 

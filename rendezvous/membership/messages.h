@@ -360,7 +360,12 @@ struct Refused {
   std::string message;
   int exit_code = 2;
   bool again = false;
+  // Of its leading, as Welcome's, and the terms that this one goes on from, newest first. To an
+  // agent that follows none of them it says nothing: another rendezvous may know it.
+  std::string term = {};
+  std::vector<std::string> line = {};
 };
+inline constexpr std::size_t kMaxTermLine = 16;  // of Refused; older ones are left out
 
 using RendezvousMessage = std::variant<Welcome, Waiting, StartRound, Preempt, StopRound, JobEnd,
                                        Refused, Inspect, HangVerdict, Record, Claim>;

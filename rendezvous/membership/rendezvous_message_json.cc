@@ -149,11 +149,20 @@ void put(json::object& out, const Refused& refused) {
   out["message"] = text(refused.message);
   out["exit_code"] = refused.exit_code;
   out["again"] = refused.again;
+  if (!refused.term.empty()) out["term"] = text(refused.term);
+  if (refused.line.empty()) return;
+  json::array line;
+  for (const std::string& term : refused.line) {
+    if (line.size() < kMaxTermLine) line.push_back(text(term));
+  }
+  out["line"] = std::move(line);
 }
 void get(const JsonFields& in, Refused& refused) {
   refused.message = in.clipped("message", kMaxShownBytes);
   refused.exit_code = in.small("exit_code", 0, 255);
   refused.again = in.boolean("again");
+  if (in.has("term")) refused.term = in.text("term");
+  if (in.has("line")) refused.line = in.texts("line", kMaxTermLine, kMaxShownBytes);
 }
 
 void put(json::object& out, const Inspect& inspect) {

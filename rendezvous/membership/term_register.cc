@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/term_register.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 
 namespace ddprun::membership {
+
+bool TermRegister::heeds(const std::string& term, const std::vector<std::string>& line) const {
+  return allows(term) || std::ranges::count(line, follows_) > 0;
+}
 
 void TermRegister::welcomed(const std::string& term) {
   DDPRUN_CHECK(allows(term));

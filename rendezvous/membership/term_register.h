@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "rendezvous/membership/messages.h"
 
@@ -16,6 +17,10 @@ class TermRegister {
 
   // Whether a Welcome of that term may be taken.
   bool allows(const std::string& term) const { return follows_.empty() || follows_ == term; }
+
+  // Whether a Refused of that term, by a rendezvous that goes on from `line`, is meant: it knows of
+  // all that this agent's own rendezvous knew.
+  bool heeds(const std::string& term, const std::vector<std::string>& line) const;
 
   // A Welcome that is allowed was taken.
   void welcomed(const std::string& term);

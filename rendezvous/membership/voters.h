@@ -29,9 +29,10 @@ class Ballot {
   // Of each set a quorum is needed; an empty one has it.
   Ballot(std::vector<Voters> sets, bool is_incumbent);
 
-  // Each for good, and once for each session; one that is no voter's changes nothing.
+  // Once for each session; one that is no voter's changes nothing. What is granted is for good.
   void grant(const std::string& session) { granted_.insert(session); }
   void deny(const std::string& session) { denied_.insert(session); }
+  void forget_denials() { denied_.clear(); }  // who denied is asked again
 
   bool is_won() const;
   // Whoever votes yet, it can't be won any more.

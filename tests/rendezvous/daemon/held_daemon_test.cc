@@ -2,15 +2,13 @@
 // Daemons that begin a term with the jobs of an earlier one, and shipped agents over real sockets.
 #include <algorithm>
 #include <array>
-#include <condition_variable>
-#include <mutex>
 
 #include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/daemon.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
+#include "tests/rendezvous/daemon/shelf.h"
 #include "tests/rendezvous/daemon/test_agent.h"
-#include "tests/rendezvous/journal/rows.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::rendezvous::testing {
@@ -18,46 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using ddprun::test::Contains;
-
-// A journal in memory; commits wait while it is shut.
-struct Shelf {
-  journal::Rows content() {
-    const std::lock_guard lock(mutex);
-    return rows;
-  }
-  void shut(bool on) {
-    const std::lock_guard lock(mutex);
-    is_shut = on;
-    changed.notify_all();
-  }
-  std::mutex mutex;
-  std::condition_variable changed;
-  journal::Rows rows;
-  bool is_shut = false;
-  int num_asked = 0;
-};
-
-class ShelfWriter : public journal::BatchWriter {
- public:
-  explicit ShelfWriter(std::shared_ptr<Shelf> shelf) : shelf_(std::move(shelf)) {}
-  void commit(const journal::Batch& batch) override {
-    std::unique_lock lock(shelf_->mutex);
-    ++shelf_->num_asked;
-    shelf_->changed.wait(lock, [this] { return !shelf_->is_shut || is_cancelled_; });
-    if (is_cancelled_) throw journal::Deposed("it ends");
-    journal::testing::apply_batch(batch, shelf_->rows);
-  }
-  void cancel() override {
-    const std::lock_guard lock(shelf_->mutex);
-    is_cancelled_ = true;
-    shelf_->changed.notify_all();
-  }
-  std::string name() const override { return "the shelf"; }
-
- private:
-  const std::shared_ptr<Shelf> shelf_;  // second owner: the test
-  bool is_cancelled_ = false;           // guarded by the shelf's mutex
-};
 
 std::uint16_t free_port() {
   return local_address(bind_endpoint({.host = "127.0.0.1", .port = 0}).front().get()).port();
@@ -174,6 +132,67 @@ TEST_CASE_METHOD(World, "Held: where its node follows another term, the job is t
   CHECK(all_succeed());
   CHECK(a.exit->verdict.exit_code == 0);
   CHECK(a.rounds.size() == 1);
+}
+
+TEST_CASE_METHOD(World, "Held: a stale job goes on here once the other one has given its term up") {
+  const auto shelf = std::make_shared<Shelf>();
+  auto first = daemon(ports[0], shelf, {.own = "t1"});
+  TestAgent& a = agent("a", 1);
+  REQUIRE(all_in_round(1));
+  first.reset();
+  const auto copy = std::make_shared<Shelf>();
+  copy->rows = shelf->content();
+  auto other = daemon(ports[1], copy, {.own = "t2", .bases = {"t1"}});
+  REQUIRE(logs("is back"));
+  other.reset();
+  const auto stale = daemon(ports[0], shelf, {.own = "t3", .bases = {"t1"}});
+  REQUIRE(logs("another rendezvous goes on with the job"));
+  CHECK(stale->num_held() == 1);
+  stale->add_bases({"t2"});
+  REQUIRE(logs("is won: 1 of its 1 nodes follow term t3"));
+  CHECK(stale->num_held() == 0);
+  CHECK(a.workers_live);
+  CHECK(all_succeed());
+  CHECK(a.exit->verdict.exit_code == 0);
+  CHECK(a.rounds.size() == 1);
+}
+
+TEST_CASE_METHOD(World, "Held: one that knows nothing of a node does not end it") {
+  const auto shelf = std::make_shared<Shelf>();
+  auto first = daemon(ports[0], shelf, {.own = "t1"});
+  TestAgent& a = agent("a", 1);
+  REQUIRE(all_in_round(1));
+  first.reset();
+  // It has lost its state, say.
+  const auto foreign = daemon(ports[0], std::make_shared<Shelf>(), {.own = "t9"});
+  CHECK(run_until(io, [&] {
+    return std::ranges::any_of(a.told, [](const std::string& text) {
+      return text.find("leads in term t9, this node follows term t1") != text.npos;
+    });
+  }));
+  const auto own = daemon(ports[1], shelf, {.own = "t2", .bases = {"t1"}});
+  REQUIRE(logs("is back"));
+  CHECK(a.workers_live);
+  CHECK(all_succeed());
+  CHECK(a.exit->verdict.exit_code == 0);
+}
+
+TEST_CASE_METHOD(World, "Held: where the other one is not heard a new agent is sent on once") {
+  const auto lonely = daemon(ports[0], std::make_shared<Shelf>(), {.own = "t2"});
+  lonely->hear_peer(false);
+  SECTION("the other one is there: the job is begun at that one") {
+    const auto other = daemon(ports[1], std::make_shared<Shelf>(), {.own = "t3"});
+    agent("a", 1);
+    REQUIRE(all_in_round(1));
+    CHECK(lonely->num_begun() == 0);
+    CHECK(other->num_begun() == 1);
+  }
+  SECTION("it is not: the job is begun here") {
+    agent("a", 2);
+    agent("b", 2);
+    REQUIRE(all_in_round(1));
+    CHECK(lonely->num_begun() == 1);
+  }
 }
 
 TEST_CASE_METHOD(World, "Held: a rendezvous of a foreign term is left for the one that is obeyed") {

@@ -17,10 +17,12 @@ struct Holder {
   explicit Holder(const journal::Rows& kept, bool is_incumbent = false,
                   std::optional<journal::Rows> rows_before = std::nullopt,
                   std::vector<std::string> bases = {"t1"}, const std::string& own = "t2")
-      : term(own),
-        journal(kept),
-        rows(kept),
-        jobs({own, std::move(bases), is_incumbent, std::move(rows_before)}, rows, {}, now) {
+      : Holder(kept, Terms{.own = own,
+                           .bases = std::move(bases),
+                           .is_incumbent = is_incumbent,
+                           .rows_before = std::move(rows_before)}) {}
+  Holder(const journal::Rows& kept, const Terms& terms, const RowsClock& clock = {})
+      : term(terms.own), journal(kept), rows(kept), jobs(terms, rows, clock, now) {
     take(jobs.begin());
   }
 
@@ -73,7 +75,12 @@ struct Holder {
       }
     }
     for (const auto& join : last.joins) through.push_back(name_at(join.connection));
-    num_restored += rows_by_job(last.restored).size();
+    restored.clear();
+    for (const auto& job : last.restored) {
+      restored.insert(job.rows.begin(), job.rows.end());
+      clock_shift = job.clock_shift;
+    }
+    num_restored += rows_by_job(restored).size();
     journal::testing::apply_batch(last.changes, journal);
   }
   std::string name_at(ConnectionId connection) const {
@@ -101,6 +108,8 @@ struct Holder {
   journal::Rows rows;  // what is nobody's
   HeldJobs jobs;
   HeldJobs::Outcome last;
+  journal::Rows restored;         // by it
+  Clock::duration clock_shift{};  // of the last one of these
   std::map<std::string, ConnectionId> connections;
   ConnectionId last_connection = 0;
   std::vector<ConnectionId> closed;
@@ -159,7 +168,7 @@ TEST_CASE("HeldJobs: with two sets of voters a quorum of each is needed") {
   h.joins("b");
   h.grants("b");
   REQUIRE(h.num_restored == 1);
-  CHECK(read_job(rows_by_job(h.last.restored).at(1), {}).round == 5);
+  CHECK(read_job(rows_by_job(h.restored).at(1), {}).round == 5);
 }
 
 TEST_CASE("HeldJobs: a job without voters goes on at once, but each of its agents is asked") {
@@ -305,7 +314,7 @@ TEST_CASE("HeldJobs: who begins anew claims what it has not won yet as before") 
   first.grants("b");
   CHECK(first.num_restored == 0);
   // It led in t2, but not this job.
-  const Terms terms{"t3", {"t2"}, true};
+  const Terms terms{.own = "t3", .bases = {"t2"}, .is_incumbent = true};
   Holder second(first.journal, true, std::nullopt, {"t2"}, "t3");
   CHECK(second.jobs.num_held() == 1);
   second.joins("c");
@@ -320,12 +329,12 @@ TEST_CASE("HeldJobs: who begins anew claims what it has not won yet as before") 
   CHECK(second.last.passes);
   SECTION("its mark is part of the commit that begins the term, too") {
     journal::Rows rows = after;
-    const Terms challenger{"t2", {"t1"}, false, before};
-    journal::testing::apply_batch(held_marks(challenger, rows), rows);
+    const Terms challenger{.own = "t2", .bases = {"t1"}, .rows_before = before};
+    journal::testing::apply_batch(held_marks(challenger, rows, {}), rows);
     CHECK(rows == first.journal);
-    journal::testing::apply_batch(held_marks(terms, rows), rows);
+    journal::testing::apply_batch(held_marks(terms, rows, {}), rows);
     CHECK(rows == second.journal);
-    CHECK(held_marks(terms, rows_of(job_state(0, {"a"}))).empty());
+    CHECK(held_marks(terms, rows_of(job_state(0, {"a"})), {}).empty());
   }
   SECTION("it is gone once the job is won") {
     Holder alone(rows_of(job_state(4, {"a"})));
@@ -333,7 +342,7 @@ TEST_CASE("HeldJobs: who begins anew claims what it has not won yet as before") 
     alone.joins("a");
     alone.grants("a");
     CHECK_FALSE(alone.journal.contains("jobs/1/held"));
-    CHECK_FALSE(alone.last.restored.contains("jobs/1/held"));
+    CHECK_FALSE(alone.restored.contains("jobs/1/held"));
   }
   SECTION("what is no mark loses the job, aloud") {
     journal::Rows rows = after;
@@ -370,7 +379,7 @@ TEST_CASE("HeldJobs: other jobs are not its affair") {
   Holder h(rows);
   CHECK(h.rows.size() == 2);
   CHECK(h.jobs.last_number() == 8);
-  CHECK(h.last.restored == journal::Rows{{"jobs/8/state", "nonsense"}});  // the table says so
+  CHECK(h.restored == journal::Rows{{"jobs/8/state", "nonsense"}});  // the table says so
   h.joins_anew("x", "another");
   CHECK(h.last.passes);
   Join unknown = h.join_of("x");
@@ -384,7 +393,7 @@ TEST_CASE("HeldJobs: other jobs are not its affair") {
     h.joins(name);
     h.grants(name);
   }
-  CHECK(h.last.restored.contains("stores/7/4/log/00000000000000000000"));
+  CHECK(h.restored.contains("stores/7/4/log/00000000000000000000"));
 }
 
 TEST_CASE("HeldJobs: a job with fixed ranks waits where a held one has the port") {
@@ -424,6 +433,158 @@ TEST_CASE("HeldJobs: they are shown with who has come") {
   CHECK(all[0].nodes[2].phase == "awaited");
 }
 
+TEST_CASE("HeldJobs: where the term goes on jobs are its own, but each of their nodes is asked") {
+  Holder h(rows_of(job_state(4, {"a", "b"})),
+           Terms{.own = "t2", .bases = {"t1", "t0"}, .is_incumbent = true, .goes_on = true});
+  CHECK(h.num_restored == 1);
+  CHECK(h.jobs.num_held() == 0);
+  CHECK(h.jobs.has_won_any());
+  CHECK_FALSE(h.journal.contains("jobs/1/held"));
+  h.joins("a");
+  CHECK_FALSE(h.last.passes);
+  h.denies("a", "t0");  // away for a whole term, and for this one's first process
+  REQUIRE(h.asked("a"));
+  CHECK(h.asked("a")->basis == "t0");
+  h.grants("a");
+  CHECK(h.through == Names{"a"});
+  CHECK_FALSE(h.jobs.next_deadline());
+}
+
+TEST_CASE(
+    "HeldJobs: a job with a mark is held by it, others go on at once where there is no basis") {
+  Holder first(rows_of(job_state(4, {"a", "b"})));
+  REQUIRE(first.journal.contains("jobs/1/held"));
+  journal::Rows rows = first.journal;
+  rows.merge(rows_of(job_state(2, {"c"}), 2));
+  for (const bool goes_on : {false, true}) {
+    Terms terms{.own = "t2", .is_incumbent = true, .goes_on = goes_on};
+    if (goes_on) terms.bases = {"t1"};
+    Holder second(rows, terms);
+    CHECK(second.jobs.num_held() == 1);
+    CHECK(rows_by_job(second.restored).size() == 1);
+    CHECK(rows_by_job(second.restored).contains(2));
+    second.joins("a");
+    REQUIRE(second.asked("a"));
+    CHECK(second.asked("a")->basis == "t1");
+    second.grants("a");
+    CHECK(second.jobs.num_held() == 1);  // no incumbent's half
+    second.joins("b");
+    second.grants("b");
+    CHECK(second.jobs.num_held() == 0);
+    const journal::Batch marks = held_marks(terms, rows, {});
+    REQUIRE(marks.size() == 1);
+    CHECK(marks[0].key == "jobs/1/held");
+  }
+}
+
+TEST_CASE("HeldJobs: an incumbent's mark is worth no more to whoever takes its rows over") {
+  Holder incumbent(rows_of(job_state(4, {"a", "b"})), true);
+  for (const bool is_incumbent : {false, true}) {
+    Holder next(incumbent.journal,
+                Terms{.own = "t3", .bases = {"t2", "t1"}, .is_incumbent = is_incumbent});
+    next.joins("a");
+    next.grants("a");
+    CHECK(next.num_restored == (is_incumbent ? 1 : 0));
+  }
+}
+
+TEST_CASE("HeldJobs: nodes that follow a term that was given up are asked with it") {
+  Holder h(rows_of(job_state(4, {"a", "b", "c"})));
+  h.joins("a");
+  h.denies("a", "t9");
+  h.joins("b");
+  CHECK(h.jobs.num_held() == 1);
+  h.take(h.jobs.add_bases({"t9"}));
+  CHECK_THAT(h.journal.at("jobs/1/held"), Contains("t9"));
+  h.denies("b", "t9");  // it was asked before that
+  REQUIRE(h.asked("b"));
+  CHECK(h.asked("b")->basis == "t9");
+  h.grants("b");
+  h.joins("a");
+  REQUIRE(h.asked("a"));
+  h.denies("a", "t9");
+  h.grants("a");
+  CHECK(h.num_restored == 1);
+  h.take(h.jobs.add_bases({"t8", "t2"}));  // won: its last node may follow that
+  h.joins("c");
+  h.denies("c", "t8");
+  REQUIRE(h.asked("c"));
+  CHECK(h.asked("c")->basis == "t8");
+  h.grants("c");
+  CHECK(h.through.back() == "c");
+}
+
+TEST_CASE("HeldJobs: a stale job is held again where the term of its nodes is given up in time") {
+  Holder h(rows_of(job_state(4, {"a", "b"})));
+  h.joins("a");
+  h.denies("a", "t9");
+  CHECK(h.jobs.num_held() == 0);
+  CHECK(h.jobs.num_unsettled() == 1);
+  CHECK(h.journal.contains("jobs/1/held"));
+  h.take(h.jobs.add_bases({"t1"}));  // no news
+  CHECK(h.jobs.num_held() == 0);
+  SECTION("in time") {
+    h.take(h.jobs.add_bases({"t9"}));
+    CHECK(h.jobs.num_held() == 1);
+    CHECK_THAT(h.logs.back(), Contains("job job is held again"));
+    for (const char* name : {"a", "b"}) {
+      h.joins(name);
+      REQUIRE(h.asked(name));
+      h.grants(name);
+    }
+    CHECK(h.num_restored == 1);
+  }
+  SECTION("too late") {
+    h.wait(100s);
+    CHECK(h.jobs.num_unsettled() == 0);
+    CHECK(h.journal.empty());
+    h.take(h.jobs.add_bases({"t9"}));
+    CHECK(h.jobs.num_held() == 0);
+    CHECK(h.journal.empty());
+  }
+}
+
+TEST_CASE("HeldJobs: a stale job's name stays closed while the other rendezvous is not heard") {
+  Holder h(rows_of(job_state(4, {"a"})));
+  h.jobs.hear_peer(false);
+  h.joins("a");
+  h.denies("a");
+  h.wait(100s);
+  h.joins_anew("new");
+  CHECK_FALSE(h.last.passes);
+  CHECK(h.is_closed("new"));
+  h.jobs.hear_peer(true);
+  h.joins_anew("new");
+  CHECK(h.last.passes);
+}
+
+// On another machine, or after its own was started anew, and twice.
+TEST_CASE("HeldJobs: points in time are right however often a job is held before it is won") {
+  const journal::Rows rows = rows_of(job_state(4, {"a"}));
+  const auto shift_of = [](const journal::Rows& kept, const std::string& own,
+                           const RowsClock& clock) {
+    Holder h(kept, Terms{.own = own, .bases = {"t1"}}, clock);
+    h.joins("a");
+    h.says("a", Vote{own, true, own});
+    REQUIRE(h.num_restored == 1);
+    return h.clock_shift;
+  };
+  const auto held_with = [](const journal::Rows& kept, const RowsClock& clock) {
+    return Holder(kept, Terms{.own = "t2", .bases = {"t1"}}, clock).journal;
+  };
+  CHECK(shift_of(rows, "t2", {5s, "boot 1"}) == 5s);
+  const journal::Rows held = held_with(rows, {5s, "boot 1"});
+  CHECK(shift_of(held, "t3", {0s, "boot 1"}) == 5s);
+  CHECK(shift_of(held, "t3", {5s, "boot 1"}) == 5s);  // its mark was kept, nothing else
+  CHECK(shift_of(held, "t3", {-2s, "boot 2"}) == 3s);
+  CHECK(shift_of(held_with(held, {-2s, "boot 2"}), "t3", {0s, "boot 2"}) == 3s);
+  CHECK(shift_of(held_with(rows, {5s, ""}), "t3", {1s, ""}) == 6s);  // it can't be read
+  // Of a mark without a clock, as an earlier version made them.
+  journal::Rows old = held;
+  old["jobs/1/held"] = R"({"bases":["t1"],"is_incumbent":false,"voters":[["a"]]})";
+  CHECK(shift_of(old, "t3", {7s, "boot 1"}) == 7s);
+}
+
 // The table that serves meanwhile.
 TEST_CASE("HeldJobs: a round goes on in a table that has begun another job in the meantime") {
   Script before(2, 1, journalled());
@@ -449,9 +610,9 @@ TEST_CASE("HeldJobs: a round goes on in a table that has begun another job in th
     join.session = before.agents[name].session;
     message.envelope.message = join;
     jobs.step(message, after.now);
-    won.merge(
-        jobs.step(event::Message{message.connection, {0, 0, Vote{"t2", true, "t2"}}, {}}, after.now)
-            .restored);
+    const auto voted = jobs.step(
+        event::Message{message.connection, {0, 0, Vote{"t2", true, "t2"}}, {}}, after.now);
+    for (const auto& job : voted.restored) won.insert(job.rows.begin(), job.rows.end());
   }
   REQUIRE_FALSE(won.empty());
   after.table.restore(won, {}, after.now);

@@ -33,6 +33,16 @@ TEST_CASE("TermRegister: who follows none grants any claim, and takes any welcom
   CHECK_FALSE(follows.allows(""));
 }
 
+TEST_CASE("TermRegister: a refusal is meant where it goes on from what is followed") {
+  TermRegister follows;
+  CHECK(follows.heeds("2", {}));
+  follows.welcomed("1");
+  CHECK(follows.heeds("1", {}));
+  CHECK(follows.heeds("3", {"2", "1"}));
+  CHECK_FALSE(follows.heeds("3", {"2"}));
+  CHECK_FALSE(follows.heeds("", {}));
+}
+
 struct TermNode : Node {
   void welcome_in(const std::string& term) {
     Welcome message;
@@ -44,6 +54,12 @@ struct TermNode : Node {
     say_join();
     welcome_in(term);
     start(1);
+  }
+  void refused_in(const std::string& term, std::vector<std::string> line = {}) {
+    Refused refused{"it is not known", 75};
+    refused.term = term;
+    refused.line = std::move(line);
+    hear(refused, false);
   }
   void come_to(std::uint16_t port) {
     (*this)(agent_event::LinkUp{"10.0.0.2", "10.0.0.1", {"head", port}});
@@ -153,6 +169,83 @@ TEST_CASE("AgentMachine: closed while its claim waits, it tries on with its work
   REQUIRE(node.last<agent_action::Connect>() != nullptr);
   CHECK(node.last<agent_action::Connect>()->timeout == 50s);
   CHECK(node.last<agent_action::StopWorkers>() == nullptr);
+}
+
+TEST_CASE("AgentMachine: who refuses it in a term that it does not follow is left, said once") {
+  TermNode node;
+  node.run_in("1");
+  node.lose_link();
+  node.come_to(29500);
+  node.actions.clear();
+  const std::string foreign = GENERATE("2", "");
+  node.refused_in(foreign);
+  CHECK(node.last<agent_action::CloseLink>() != nullptr);
+  REQUIRE(node.last<agent_action::Connect>() != nullptr);
+  CHECK(node.last<agent_action::StopWorkers>() == nullptr);
+  REQUIRE(node.last<agent_action::Tell>() != nullptr);
+  CHECK_THAT(node.last<agent_action::Tell>()->text, Contains("this node follows term 1"));
+  node.actions.clear();
+  node.come_to(29501);
+  node.refused_in(foreign);
+  CHECK(node.last<agent_action::Tell>() == nullptr);
+  node.come_to(29502);
+  node.actions.clear();
+  node.welcome_in("1");
+  CHECK(node.last<agent_action::SetKeepAlive>() != nullptr);
+}
+
+TEST_CASE("AgentMachine: who goes on from its term and refuses it is obeyed") {
+  TermNode node;
+  node.run_in("1");
+  node.lose_link();
+  node.come_to(29500);
+  node.actions.clear();
+  SECTION("its own rendezvous") { node.refused_in("1"); }
+  SECTION("another one") { node.refused_in("3", {"2", "1"}); }
+  REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
+  CHECK(node.last<agent_action::StopWorkers>()->grace == kFenceGrace);
+  node(agent_event::WorkersGone{1});
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
+  CHECK(node.last<agent_action::Exit>()->verdict.reason == "it is not known");
+}
+
+TEST_CASE("AgentMachine: one without a round begins anew where its rendezvous has gone for good") {
+  TermNode node;
+  node.say_join();
+  node.welcome_in("1");
+  node.lose_link();
+  node.come_to(29500);
+  node.actions.clear();
+  SECTION("who refuses it goes on from there") { node.refused_in("2", {"1"}); }
+  SECTION("it was not heard for 3 s") {
+    node.refused_in("2");
+    CHECK(node.last<agent_action::Tell>()->text.find("follows term 1") != std::string::npos);
+    node.pass(2999ms);
+    node.come_to(29500);
+    node.refused_in("2");
+    node.pass(1ms);
+    node.come_to(29500);
+    node.actions.clear();
+    node.refused_in("2");
+  }
+  CHECK(node.last<agent_action::Exit>() == nullptr);
+  REQUIRE(node.last<agent_action::Connect>() != nullptr);
+  node.actions.clear();
+  node.come_to(29500);
+  REQUIRE(node.said<Join>() != nullptr);
+  CHECK(node.said<Join>()->session.empty());
+  CHECK(node.said<Join>()->instance == "i/1");  // whose votes nobody counts twice
+  node.welcome_in("2");
+  CHECK(node.last<agent_action::SetKeepAlive>() != nullptr);
+}
+
+TEST_CASE("AgentMachine: who follows nobody is refused as ever") {
+  TermNode node;
+  node.say_join();
+  node.refused_in("2");
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
 }
 
 TEST_CASE("AgentMachine: as a new node it follows nobody yet") {

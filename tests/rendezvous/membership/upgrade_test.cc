@@ -171,6 +171,22 @@ TEST_CASE("Upgrade: what only a newer agent says needs no field that we know") {
   CHECK_FALSE(common_version(std::get<Join>(alone.message)));
 }
 
+TEST_CASE(
+    "Upgrade: a refusal of before there were terms is read, and obeyed where none is followed") {
+  const auto envelope = decode_rendezvous_message(
+      R"({"type":"refused","seq":0,"ack":0,"message":"no","exit_code":75,"again":false})");
+  const auto& refused = std::get<Refused>(envelope.message);
+  CHECK(refused.term.empty());
+  CHECK(refused.line.empty());
+  AgentNode node;
+  node.say_join();
+  node(agent_event::LinkMessage{envelope});
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
+  // And a rendezvous without terms says what it said then.
+  CHECK_THAT(encode(envelope), !Contains("term") && !Contains("line"));
+}
+
 TEST_CASE("Upgrade: a rendezvous that speaks another version ends the agent with one line") {
   AgentNode node;
   node.say_join();
