@@ -24,6 +24,8 @@ struct Content {
   Clock::duration clock_shift{};
   // What could not be read, one line each; empty: all was whole.
   std::vector<std::string> losses;
+  // The machine has ended since the last commits, which may be missing: they were not synced.
+  bool may_lack_end = false;
 };
 
 }  // namespace ddprun::journal

@@ -19,6 +19,12 @@
 
 namespace ddprun::journal {
 
+namespace {
+constexpr char kInMemory[] =
+    "; jobs go on in memory: what is decided from now on is lost if this ddprund ends before it "
+    "can write there again";
+}  // namespace
+
 class Journal::Shared {
  public:
   Shared(std::unique_ptr<BatchWriter> writer, std::function<void(std::function<void()>)> post,
@@ -92,8 +98,12 @@ void Journal::Shared::commit(Batch batch, std::function<void()> done) {
 
 void Journal::Shared::share(bool is_shared) {
   const std::lock_guard lock(mutex_);
-  is_shared_ = is_shared;
-  if (trouble_ && !is_shared) release(num_commits_);
+  const bool was_shared = is_shared_.exchange(is_shared);
+  if (trouble_ && was_shared && !is_shared) {
+    say(LogLevel::kError, concat(trouble_->what, kInMemory));
+    trouble_is_silence_ = false;
+    release(num_commits_);
+  }
   writer_wakes_.notify_one();
 }
 
@@ -194,9 +204,7 @@ void Journal::Shared::fail(const std::string& what) {
                                  "written there again"));
     return;
   }
-  say(LogLevel::kError, concat(what,
-                               "; jobs go on in memory: what is decided from now on is lost if "
-                               "this ddprund ends before it can write there again"));
+  say(LogLevel::kError, concat(what, kInMemory));
   release(num_commits_);
 }
 

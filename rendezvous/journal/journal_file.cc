@@ -39,6 +39,13 @@ constexpr Table kTables[] = {
      "commits INTEGER NOT NULL"},
 };
 
+// In the lock file.
+constexpr char kSynced[] = "synced", kNotSynced[] = "written", kMayLackEnd[] = "lacks";
+constexpr char kSyncAlways[] = "PRAGMA synchronous = FULL";
+// Syncs where the log is folded into the database only: a loss of power can cost the last commits,
+// never the rest.
+constexpr char kSyncLog[] = "PRAGMA synchronous = NORMAL";
+
 // What the file system is to blame for is none. A bit in the database's header can look like many
 // things: a format that can only be read, a schema that makes no sense.
 bool is_damage(int code) {
@@ -105,7 +112,14 @@ void JournalFile::lock(const fs::path& directory) {
   }
 }
 
-JournalFile::~JournalFile() = default;
+// Where its log is folded into it, that is synced.
+JournalFile::~JournalFile() {
+  if (!database_ || !is_loaded_) return;
+  close();
+  std::error_code error;
+  const bool has_log = fs::exists(path_.string() + "-wal", error) || error;
+  if (!has_log && !may_lack_end_) note(kSynced);
+}
 
 std::int64_t JournalFile::monotonic_ns() { return Clock::now().time_since_epoch().count(); }
 
@@ -164,10 +178,8 @@ void JournalFile::open(const fs::path& file) {
   if (code != SQLITE_OK) fail("open");
   run("PRAGMA locking_mode = EXCLUSIVE");
   run("PRAGMA journal_mode = WAL");
-  // NORMAL syncs where the log is folded into the database only: a loss of power can cost the last
-  // commits, never the rest.
-  run(durability_ == Durability::kDisk ? "PRAGMA synchronous = FULL"
-                                       : "PRAGMA synchronous = NORMAL");
+  run(durability_ == Durability::kDisk ? kSyncAlways : kSyncLog);
+  is_synced_ = false;
   run("PRAGMA journal_size_limit = 16777216");
   check_format();
   Statement check = statement("PRAGMA integrity_check(1)");
@@ -241,24 +253,40 @@ JournalFile::Content JournalFile::load() {
     if (!read_->losses.empty()) salvage();
   }
   Content content = *std::exchange(read_, std::nullopt);
-  // The log may have been cut off at its end, which SQLite takes for a commit that never was.
-  char text[64] = {};
-  if (::pread(lock_.get(), text, sizeof text - 1, 0) > 0) {
-    char* rest = nullptr;
-    std::strtol(text, &rest, 10);
-    const long long expected = std::strtoll(rest, nullptr, 10);
-    if (expected > commits_) {
-      content.losses.push_back(concat("the last ", expected - commits_,
-                                      " commits of the journal are missing: the disk lost them"));
-    }
-    commits_ = std::max<std::int64_t>(commits_, expected);
-  }
+  read_note(content);
+  is_loaded_ = true;
   note_commit();
   return content;
 }
 
+// "PID COMMITS BOOT HOW"; an older ddprund, which was no pair's, wrote the first two alone.
+void JournalFile::read_note(Content& content) {
+  char text[192] = {};
+  const bool is_there = ::pread(lock_.get(), text, sizeof text - 1, 0) > 0;
+  char* rest = nullptr;
+  std::strtol(text, &rest, 10);
+  const long long expected = std::strtoll(rest, &rest, 10);
+  // The log may have been cut off at its end, which SQLite takes for a commit that never was.
+  if (expected > commits_) {
+    content.losses.push_back(concat("the last ", expected - commits_,
+                                    " commits of the journal are missing: the disk lost them"));
+  }
+  commits_ = std::max<std::int64_t>(commits_, expected);
+  const std::string_view note(rest);
+  const bool is_whole = note.find(kSynced) != std::string_view::npos;
+  const bool is_of_boot = note.find(boot_) != std::string_view::npos;
+  const bool is_older = is_there && note.find_first_not_of(" \n") == std::string_view::npos;
+  may_lack_end_ = note.find(kMayLackEnd) != std::string_view::npos ||
+                  (!content.rows.empty() && !is_whole && !is_of_boot && !is_older);
+  content.may_lack_end = may_lack_end_;
+}
+
 void JournalFile::note_commit() {
-  const std::string text = concat(::getpid(), ' ', commits_, '\n');
+  note(may_lack_end_ ? kMayLackEnd : durability_ == Durability::kDisk ? kSynced : kNotSynced);
+}
+
+void JournalFile::note(const char* how) {
+  const std::string text = concat(::getpid(), ' ', commits_, ' ', boot_, ' ', how, '\n');
   if (::pwrite(lock_.get(), text.data(), text.size(), 0) < 0) return;  // the next one will tell
   (void)!::ftruncate(lock_.get(), static_cast<off_t>(text.size()));
 }
@@ -272,7 +300,10 @@ void JournalFile::commit(const Batch& batch, const ClockStamp& clock) {
 }
 
 void JournalFile::write(const Batch& batch, const ClockStamp& clock) {
+  const bool is_synced =
+      std::ranges::any_of(batch, [](const auto& row) { return is_always_synced(row.key); });
   try {
+    set_synced(is_synced);
     step(begin_);
     change(batch);
     end_commit(clock);
@@ -280,6 +311,13 @@ void JournalFile::write(const Batch& batch, const ClockStamp& clock) {
     abandon();
     throw;
   }
+}
+
+// Not inside a transaction.
+void JournalFile::set_synced(bool synced) {
+  if (synced == is_synced_) return;
+  if (durability_ != Durability::kDisk) run(synced ? kSyncAlways : kSyncLog);
+  is_synced_ = synced;
 }
 
 void JournalFile::change(const Batch& rows) {
@@ -304,6 +342,7 @@ void JournalFile::end_commit(const ClockStamp& clock) {
   step(put_clock_);
   step(commit_);
   ++commits_;
+  if (is_synced_) may_lack_end_ = false;  // whose rows they are is said anew
 }
 
 void JournalFile::abandon() {

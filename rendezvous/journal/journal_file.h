@@ -25,7 +25,7 @@ struct sqlite3_stmt;
 namespace ddprun::journal {
 
 enum class Durability {
-  kProcess,  // what was committed outlives this process' end, however it comes
+  kProcess,  // what was committed outlives this process' end, however it comes; row.h has more
   kDisk,     // and the machine's: fsync at each commit
 };
 
@@ -104,6 +104,9 @@ class JournalFile : public RowFile {
   void read_rows(sqlite3* database, Content& content) const;
   void read_clock(sqlite3* database, Content& content);
   void note_commit();
+  void note(const char* how);
+  void read_note(Content& content);
+  void set_synced(bool synced);
   void run(const char* sql);
   Statement statement(const char* sql) const;
   void step(Statement& statement);
@@ -111,9 +114,14 @@ class JournalFile : public RowFile {
 
   const std::filesystem::path path_;
   const Durability durability_;
-  UniqueFd lock_;  // has our pid and commits_, so that a log that lost its end is noticed
+  // Has our pid, commits_, boot_, and how they were written: so a log that lost its end, or may
+  // have, is noticed.
+  UniqueFd lock_;
   const std::string boot_;
   std::int64_t commits_ = 0;
+  bool is_loaded_ = false;
+  bool is_synced_ = false;     // the next commit, whatever durability_ is
+  bool may_lack_end_ = false;  // as Content has it
   std::unique_ptr<sqlite3, CloseDatabase> database_;
   Statement put_, erase_, put_clock_, begin_, commit_, rollback_, read_after_, read_row_;
   std::optional<Content> read_;  // for load(): it was read before

@@ -68,11 +68,13 @@ JournalFile::Content JournalFile::content() {
   Content content;
   read_clock(database_.get(), content);
   read_rows(database_.get(), content);
+  content.may_lack_end = may_lack_end_;
   return content;
 }
 
 void JournalFile::begin_anew() {
   if (!database_) reopen();
+  set_synced(true);  // it ends in whose rows they are
   step(begin_);
   run("DELETE FROM rows");
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddprun::journal {
@@ -18,5 +19,11 @@ struct RowChange {
 using Batch = std::vector<RowChange>;
 
 using Rows = std::map<std::string, std::string>;
+
+// A row that says whose the journal is (docs/ha-standby.md): a change of it outlives the machine's
+// end, whatever the Durability, and so does all that was committed before.
+inline bool is_always_synced(std::string_view key) {
+  return key.starts_with("leader/") && key != "leader/before";
+}
 
 }  // namespace ddprun::journal

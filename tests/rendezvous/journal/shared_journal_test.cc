@@ -11,6 +11,7 @@
 #include "rendezvous/journal/journal.h"
 #include "tests/rendezvous/journal/posts.h"
 #include "tests/support/catch.h"
+#include "tests/support/log_lines.h"
 
 namespace ddprun::journal {
 namespace {
@@ -205,8 +206,10 @@ TEST_CASE("Shared journal: one that is shared no more lets go who waits for a di
   growing.commit({{"a", "1"}}, 1);
   growing.posts.run_until([&] { return growing.journal.trouble().has_value(); });
   CHECK(growing.done.empty());
+  const test::LogLines lines;
   growing.journal.share(false);
   growing.posts.run_until([&] { return growing.done == std::vector{1}; });
+  CHECK_THAT(lines.await("jobs go on in memory"), test::Contains("the shelf: it is full"));
 }
 
 TEST_CASE("Shared journal: what hung before it became shared does not stand for what came after") {
