@@ -23,6 +23,11 @@ MirrorDoor::~MirrorDoor() {
   for (const auto& [number, caller] : callers_) caller.frames->close();
 }
 
+void MirrorDoor::set_server(const std::shared_ptr<MirrorServer>& server) {
+  server_ = server;
+  if (server) server->set_patience(patience_);
+}
+
 void MirrorDoor::take(const Frames& frames, std::shared_ptr<void> place) {
   if (callers_.size() >= options_.max_callers) {
     drop(callers_.begin()->first, "too many others came after it");

@@ -17,6 +17,7 @@
 
 #include "rendezvous/ha/mirror_server.h"
 #include "rendezvous/ha/pair_state.h"
+#include "rendezvous/ha/standby_patience.h"
 #include "rendezvous/membership/frame_stream.h"
 
 namespace ddprun::ha {
@@ -42,7 +43,7 @@ class MirrorDoor : public std::enable_shared_from_this<MirrorDoor> {
   void take(const std::shared_ptr<membership::FrameStream>& frames, std::shared_ptr<void> place);
   // Who takes in those that want to mirror, as long as it lives; null: nobody does, this side
   // stands by.
-  void set_server(std::weak_ptr<MirrorServer> server) { server_ = std::move(server); }
+  void set_server(const std::shared_ptr<MirrorServer>& server);
 
  private:
   using Frames = std::shared_ptr<membership::FrameStream>;
@@ -63,6 +64,8 @@ class MirrorDoor : public std::enable_shared_from_this<MirrorDoor> {
   boost::asio::io_context& io_;
   const MirrorDoorOptions options_;
   std::weak_ptr<MirrorServer> server_;
+  // Second owner: the server.
+  const std::shared_ptr<StandbyPatience> patience_ = std::make_shared<StandbyPatience>();
   std::map<std::uint64_t, Caller> callers_;
   std::uint64_t next_caller_ = 0;
   std::string last_refusal_;  // each is said once in a row

@@ -118,6 +118,9 @@ void MirrorServer::adopt(const Frames& frames, const PairState& theirs) {
   if (link_->stage() != MirrorLink::Stage::kAlone) {
     return refuse(frames, name, concat(options_.name, " begins another term; come again"));
   }
+  if (patience_->wait(Clock::now())) {
+    return refuse(frames, name, "it was lost while it was in sync; it may come again soon");
+  }
   if (const auto trouble = journal_->trouble()) {
     return refuse(frames, name, concat(kOwnTrouble, ": ", trouble->what));
   }
@@ -221,6 +224,7 @@ void MirrorServer::row_is_kept(Session session) {
   if (!is_current(session) || journal_ == nullptr || !link_->sync(session)) return;
   row_timer_.cancel();
   current_->is_in_sync = true;
+  patience_->is_in_sync(Clock::now());
   const mirror::CalledMessage in_sync = mirror::InSync{options_.term, current_->line};
   current_->frames->send(mirror::encode(in_sync));
   log_info(current_->name, " mirrors this ddprund");
@@ -247,6 +251,7 @@ void MirrorServer::ended(Session session, const MirrorEnd& end) {
                 end.was_synced ? "" : "; this ddprund goes on alone");
     frames->close();
   }
+  if (end.was_synced && !end.own_disk) patience_->was_lost(Clock::now());
   if (end.was_synced) {
     journal_->commit({}, [] {});  // and is told that it is deposed
   } else if (std::exchange(has_row_, false)) {

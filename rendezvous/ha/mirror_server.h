@@ -17,6 +17,7 @@
 #include "rendezvous/ha/leader_rows.h"
 #include "rendezvous/ha/mirror_link.h"
 #include "rendezvous/ha/mirror_writer.h"
+#include "rendezvous/ha/standby_patience.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/row_file.h"
 #include "rendezvous/membership/frame_stream.h"
@@ -63,6 +64,9 @@ class MirrorServer : public std::enable_shared_from_this<MirrorServer> {
   // Who asked to mirror, after both said hello: is taken in, or refused by a line, and closed.
   // What it has given up is in the leader's line, and that is kept, before it is in sync.
   void adopt(const std::shared_ptr<membership::FrameStream>& frames, const PairState& theirs);
+  // Who is kept out, and for how long; before the first adopt(). Without it each object has its
+  // own.
+  void set_patience(std::shared_ptr<StandbyPatience> patience) { patience_ = std::move(patience); }
   // The term's line is longer now: its owner has committed kTermRow with it.
   void set_line(TermLine line) { line_ = std::move(line); }
   // The journal ends, right after this. Who was not in sync is closed; who is stays until
@@ -113,7 +117,9 @@ class MirrorServer : public std::enable_shared_from_this<MirrorServer> {
   boost::asio::steady_timer watch_timer_, row_timer_;
   bool has_row_ = false;                  // kStandbyRow is in the journal, or on its way
   std::function<void()> is_handed_over_;  // set: that is under way
-  std::string last_refusal_;              // each is said once in a row
+  // Second owner: the door, over all terms.
+  std::shared_ptr<StandbyPatience> patience_ = std::make_shared<StandbyPatience>();
+  std::string last_refusal_;  // each is said once in a row
 };
 
 }  // namespace ddprun::ha

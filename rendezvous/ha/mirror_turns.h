@@ -18,6 +18,10 @@ class MirrorTurns {
     cancelled_ = true;
     changed_.notify_all();
   }
+  std::uint64_t num_waiting() {
+    const std::lock_guard lock(mutex_);
+    return next_ > now_ ? next_ - now_ - 1 : 0;
+  }
 
  private:
   friend class MirrorTurn;

@@ -120,6 +120,53 @@ class ShelfFile : public journal::RowFile {
   const std::shared_ptr<Shelf> shelf_;  // second owner: the test
 };
 
+// A port at which WebSockets are opened, as HttpSession does it, in short.
+class UpgradingPort {
+ public:
+  using Frames = std::shared_ptr<membership::FrameStream>;
+
+  UpgradingPort(boost::asio::io_context& io, std::function<void(const Frames&)> take)
+      : acceptor_(io, {boost::asio::ip::address_v4::loopback(), 0}), take_(std::move(take)) {
+    accept();
+  }
+  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  void close() {
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+  }
+
+ private:
+  struct Opening {
+    explicit Opening(tcp::socket socket)
+        : frames(std::make_shared<membership::FrameStream>(std::move(socket),
+                                                           membership::FrameStream::Limits())) {}
+    boost::beast::flat_buffer buffer;
+    boost::beast::http::request<boost::beast::http::string_body> request;
+    Frames frames;
+  };
+
+  void accept() {
+    acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
+      if (error) return;
+      socket.set_option(tcp::no_delay(true));
+      const auto opening = std::make_shared<Opening>(std::move(socket));
+      boost::beast::http::async_read(
+          opening->frames->wire(), opening->buffer, opening->request,
+          [opening, take = take_](boost::system::error_code broken, std::size_t) {
+            if (broken) return;
+            opening->frames->stream().async_accept(
+                opening->request, [opening, take](boost::system::error_code refused) {
+                  if (!refused) take(opening->frames);
+                });
+          });
+      accept();
+    });
+  }
+
+  tcp::acceptor acceptor_;
+  const std::function<void(const Frames&)> take_;
+};
+
 struct LeaderOptions {
   std::string name = "a:29400";
   std::function<std::vector<std::string>()> held = nullptr;
@@ -132,7 +179,7 @@ class Leader {
  public:
   Leader(boost::asio::io_context& io, std::unique_ptr<journal::RowFile> file,
          const LeaderOptions& options = {})
-      : io_(io), acceptor_(io, {boost::asio::ip::address_v4::loopback(), 0}) {
+      : io_(io) {
     MirrorServerOptions its;
     its.name = options.name;
     its.term = {kTerm, 4};
@@ -169,15 +216,15 @@ class Leader {
     meeting.met = [this](const PairState& theirs) { met.push_back(theirs); };
     door = std::make_shared<MirrorDoor>(io, std::move(meeting));
     door->set_server(server);
-    accept();
+    port_ = std::make_unique<UpgradingPort>(
+        io, [door = door](const UpgradingPort::Frames& frames) { door->take(frames, nullptr); });
   }
   Leader(boost::asio::io_context& io, const std::shared_ptr<Shelf>& shelf,
          const LeaderOptions& options = {})
       : Leader(io, std::make_unique<ShelfFile>(shelf), options) {}
   ~Leader() { stop(); }
   void stop() {
-    boost::system::error_code ignored;
-    acceptor_.close(ignored);
+    port_->close();
     server->stop();
     journal.reset();
   }
@@ -190,7 +237,7 @@ class Leader {
     REQUIRE(run_until(io_, [&] { return is_done; }));
   }
 
-  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  std::uint16_t port() const { return port_->port(); }
   // Number `number` of what is said: once the batch is kept.
   void commit(journal::Batch batch, int number) {
     journal->commit(std::move(batch), [this, number] { said.push_back(number); });
@@ -206,36 +253,8 @@ class Leader {
   std::vector<LostStandby> standbys_lost;
 
  private:
-  // As HttpSession does it, in short.
-  struct Opening {
-    explicit Opening(tcp::socket socket)
-        : frames(std::make_shared<membership::FrameStream>(std::move(socket),
-                                                           membership::FrameStream::Limits())) {}
-    boost::beast::flat_buffer buffer;
-    boost::beast::http::request<boost::beast::http::string_body> request;
-    std::shared_ptr<membership::FrameStream> frames;
-  };
-
-  void accept() {
-    acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
-      if (error) return;
-      socket.set_option(tcp::no_delay(true));
-      const auto opening = std::make_shared<Opening>(std::move(socket));
-      boost::beast::http::async_read(
-          opening->frames->wire(), opening->buffer, opening->request,
-          [opening, door = door](boost::system::error_code broken, std::size_t) {
-            if (broken) return;
-            opening->frames->stream().async_accept(
-                opening->request, [opening, door](boost::system::error_code refused) {
-                  if (!refused) door->take(opening->frames, nullptr);
-                });
-          });
-      accept();
-    });
-  }
-
   boost::asio::io_context& io_;
-  tcp::acceptor acceptor_;
+  std::unique_ptr<UpgradingPort> port_;
 };
 
 // A standby with a journal in a directory of its own, that mirrors whoever leads.
