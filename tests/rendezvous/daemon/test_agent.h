@@ -32,14 +32,14 @@ class TestAgent {
   TestAgent(boost::asio::io_context& io, std::uint16_t port, const membership::Join& join)
       : TestAgent(io, options(port, join)) {}
 
-  TestAgent(boost::asio::io_context& io, membership::AgentOptions options,
-            membership::LinkSecurity security = {})
+  TestAgent(boost::asio::io_context& io, const membership::AgentOptions& options,
+            const membership::LinkSecurity& security = {})
       : io_(io),
         timer_(io),
         machine_(options),
         link_(std::make_unique<membership::AgentLink>(
             io, options.endpoints, [this](const membership::AgentEvent& event) { feed(event); },
-            nullptr, std::move(security))) {
+            nullptr, security)) {
     feed(membership::agent_event::Start{});
   }
 
@@ -120,7 +120,7 @@ class TestAgent {
     }
   }
 
-  void post(membership::AgentEvent event) {
+  void post(const membership::AgentEvent& event) {
     boost::asio::post(io_, [this, event] {
       if (!killed_) feed(event);
     });
