@@ -121,7 +121,7 @@ class Daemon {
 
   // ---- for the owner of a pair's daemon (docs/ha-standby.md); 0 and false where it stands by ----
 
-  // Jobs that are won, have begun a round and are not over; and those that are not won yet, or that
+  // Jobs that are won and have begun a round, until all know their end; those not won yet, or that
   // another one seems to have, while it may yet give them up.
   std::size_t num_begun() const;
   std::size_t num_held() const;

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@
 #include "rendezvous/daemon/command_line.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/dropping_sink.h"
+#include "rendezvous/daemon/pair.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
@@ -62,12 +64,14 @@ void outlive_signals(boost::asio::signal_set& signals) {
   });
 }
 
-void say_end(int signal_number, const std::vector<std::string>& jobs, const DaemonFlags& flags) {
+// `others`: another one goes on with the jobs at once.
+void say_end(int signal_number, const std::vector<std::string>& jobs, const DaemonFlags& flags,
+             bool others) {
   std::string names;
   for (const std::string& job : jobs) names += (names.empty() ? "" : ", ") + job;
   if (jobs.empty()) {
     log_info("stopping: ", signal_name(signal_number));
-  } else if (flags.ha) {
+  } else if (others) {
     log_info("stopping: ", signal_name(signal_number), "; another ddprund goes on with: ", names);
   } else if (flags.state_directory) {
     log_warning("stopping: ", signal_name(signal_number),
@@ -119,6 +123,20 @@ ha::LeadershipOptions leadership_of(const DaemonFlags& flags, std::uint16_t port
   return leadership;
 }
 
+rendezvous::PairOptions pair_of(const DaemonFlags& flags, std::uint16_t port) {
+  rendezvous::PairOptions pair;
+  pair.directory = *flags.state_directory;
+  pair.durability = flags.durability;
+  pair.peer = *flags.peer;
+  pair.is_first = flags.is_first;
+  pair.lease = flags.ha_lease;
+  pair.name = flags.ha_name;
+  if (pair.name.empty()) pair.name = to_string(Endpoint{host_name(), port});
+  if (!flags.token_file.empty()) pair.security.token = Secret::from_file(flags.token_file);
+  if (flags.ha_tls.any()) pair.security.tls = security::make_client_context(flags.ha_tls);
+  return pair;
+}
+
 // Alone, or one of several.
 class Served {
  public:
@@ -131,6 +149,13 @@ class Served {
           io, std::move(listeners), std::move(options), std::move(leadership));
       return;
     }
+    if (flags.peer) {
+      auto listeners = bind(flags);
+      auto pair = pair_of(flags, addresses_.front().port());
+      pair_ = std::make_unique<rendezvous::Pair>(io, std::move(listeners), std::move(options),
+                                                 std::move(pair));
+      return;
+    }
     std::optional<rendezvous::KeptJobs> kept;
     if (flags.state_directory) kept.emplace(*flags.state_directory, flags.durability);
     daemon_ =
@@ -139,8 +164,12 @@ class Served {
 
   const std::vector<SocketAddress>& addresses() const { return addresses_; }
   std::vector<std::string> live_jobs() const {
-    return (candidate_ ? candidate_->daemon() : *daemon_).live_jobs();
+    return (candidate_ ? candidate_->daemon() : pair_ ? pair_->daemon() : *daemon_).live_jobs();
   }
+  // Another one goes on with them when this one ends.
+  bool has_others() const { return candidate_ || (pair_ && pair_->is_mirrored()); }
+  // Says to the other one what has to be said; then `done`.
+  void stop(std::function<void()> done) const { pair_ ? pair_->stop(std::move(done)) : done(); }
 
  private:
   std::vector<UniqueFd> bind(const DaemonFlags& flags) {
@@ -151,9 +180,10 @@ class Served {
   }
 
   std::vector<SocketAddress> addresses_;
-  // One of the two.
+  // One of them.
   std::unique_ptr<rendezvous::Daemon> daemon_;
   std::unique_ptr<rendezvous::Candidate> candidate_;
+  std::unique_ptr<rendezvous::Pair> pair_;
 };
 
 int serve(const DaemonFlags& flags) {
@@ -164,8 +194,8 @@ int serve(const DaemonFlags& flags) {
   const Served served(io, flags);
   signals.async_wait([&](boost::system::error_code error, int number) {
     if (error) return;
-    say_end(number, served.live_jobs(), flags);
-    io.stop();
+    say_end(number, served.live_jobs(), flags, served.has_others());
+    served.stop([&io] { io.stop(); });
   });
   // Said when all is in place: who waits for this line may connect, or end us, from then on.
   for (const SocketAddress& address : served.addresses()) {

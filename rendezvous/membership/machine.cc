@@ -186,8 +186,8 @@ bool JobTable::would_begin(const Join& join) const {
 }
 
 std::size_t JobTable::num_begun() const {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      jobs_, [](const auto& job) { return job->state().round > 0 && !job->ended(); }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(jobs_, [](const auto& job) { return job->state().round > 0; }));
 }
 
 std::vector<JobStatus> JobTable::status() const {

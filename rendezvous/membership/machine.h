@@ -177,7 +177,7 @@ class JobTable {
   std::vector<JobStatus> status() const;
   bool idle() const { return jobs_.empty(); }
   std::size_t num_jobs() const { return jobs_.size(); }
-  std::size_t num_begun() const;  // of those: a round has, and they are not over
+  std::size_t num_begun() const;  // of those: a round has; until their nodes know the end
   // The jobs that are over and gone from status(), for MachineOptions::keep_finished from their
   // ends, at most FinishedJobs::kMost; who ended first is first.
   const FinishedJobs& finished() const { return finished_; }

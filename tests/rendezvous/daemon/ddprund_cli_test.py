@@ -49,6 +49,22 @@ class CommandLine(harness.Case):
             with self.subTest(bad):
                 self.assertIn("--listen", self.refused("--listen", bad))
 
+    def test_wrong_flags_of_a_pair_are_named(self):
+        state = f"--state-dir={self.scratch()}"
+        for flags, said in (
+                (("--standby=b:1",), "--standby: the jobs are kept in --state-dir; give that, too"),
+                (("--standby-of=a",), "--standby-of: the jobs are kept in --state-dir; give that, too"),
+                ((state, "--standby=b", "--standby-of=a"), "--standby and --standby-of: give one"),
+                ((state, "--standby=b", "--ha=etcd://e:1"), "--standby: is without an etcd"),
+                ((state, "--standby=b:x"), '--standby: "b:x" is not HOST:PORT of the other ddprund'),
+                ((state, "--standby-of=:1"), '--standby-of: ":1" is not HOST:PORT'),
+                ((state, "--standby=b:0"), '--standby: "b:0" is not HOST:PORT'),
+                ((state, "--ha-lease=5s"), "--ha-lease: is for --ha, --standby and --standby-of"),
+                ((state, "--standby=b", "--ha-lease=1s"), '--ha-lease: "1s" is not 2s to 60s'),
+                ((state, "--standby=b", "--tls-cert=c", "--tls-key=k"), "give --ha-ca")):
+            with self.subTest(flags):
+                self.assertIn(said, self.refused(*flags))
+
     def test_a_port_alone_is_no_host_and_behind_a_colon_it_is_on_all_interfaces(self):
         port = harness.free_port()
         self.assertIn(f'"{port}" is no host; for a port on all interfaces give :{port}',

@@ -18,7 +18,8 @@ class HighAvailability(SeveralDaemons):
         self.addCleanup(lambda: self.etcd.stop())
 
     def flags_of(self, member):
-        return [f"--ha=etcd://{self.etcd.endpoint}/test", f"--ha-name={member.name}:29400"]
+        return [f"--ha=etcd://{self.etcd.endpoint}/test", f"--ha-name={member.name}:29400",
+                f"--ha-lease={LEASE}s"]
 
     def group(self, number=2, *flags):
         """ddprunds; the first one leads."""

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ddprund --standby and --standby-of: a pair without a third party; whoever of the two is lost, jobs go
+on and no worker notices (docs/ha-standby.md)."""
+import errno
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+
+from several_daemons import LEASE, PATIENCE, Member, SeveralDaemons, harness, wait_until
+
+# What a standby says of itself, and what ends that.
+IN_SYNC, NOT_ANY_MORE = "has all its jobs", ("is to lead", "lost its leader", "listening on")
+
+
+class PairOfDaemons(SeveralDaemons):
+    extra = ()
+
+    def setUp(self):
+        super().setUp()
+        self.ports = {name: harness.free_port() for name in "ab"}
+        self.prefixes = {}
+        self.states = {name: os.path.join(self.scratch(), "state") for name in "ab"}
+
+    def flags_of(self, member):
+        if member.name == "alone":
+            return [f"--state-dir={self.states['b']}"]
+        flag, other = ("--standby", "b") if member.name == "a" else ("--standby-of", "a")
+        return [f"--state-dir={self.states[member.name]}", f"--ha-name={member.name}:29400",
+                f"{flag}=127.0.0.1:{self.ports[other]}", f"--ha-lease={LEASE}s", *self.extra]
+
+    def member(self, name):
+        return Member(self, name, port=self.ports[name], prefix=self.prefixes.get(name, ()))
+
+    def pair(self):
+        """Both; a leads, b is in sync."""
+        a, b = self.member("a"), self.member("b")
+        self.wait_for_sync(b)
+        self.assertEqual((a.role(), b.role()), ("leader", "standby"))
+        return a, b
+
+    def wait_for_sync(self, standby, seconds=30):
+        def is_in_sync():
+            said = standby.log()
+            return IN_SYNC in said and said.rfind(IN_SYNC) > max(said.rfind(end) for end in NOT_ANY_MORE)
+        wait_until(is_in_sync, f"{standby.name} has all", seconds)
+
+    def stop(self, member):
+        member.process.terminate()
+        self.assertEqual(member.process.wait(20), 0)
+
+
+class Pair(PairOfDaemons):
+    def test_the_leader_is_killed_and_no_worker_notices(self):
+        """Its host is there and says that nothing listens: the standby need not wait."""
+        a, b = self.pair()
+        agents = self.agents([a, b])
+        pids = self.wait_for_round(1)
+        killed = time.monotonic()
+        a.kill()
+        self.wait_for_agents(b)
+        self.assertLess(time.monotonic() - killed, PATIENCE)
+        a.start()
+        self.wait_for_sync(a)
+        self.assertEqual(a.role(), "standby")
+        self.check_end(agents, pids)
+
+    def test_it_is_stopped_and_the_standby_leads_at_once(self):
+        a, b = self.pair()
+        agents = self.agents([a, b])
+        pids = self.wait_for_round(1)
+        stopped = time.monotonic()
+        self.stop(a)
+        self.wait_for_agents(b)
+        self.assertLess(time.monotonic() - stopped, PATIENCE)
+        self.assertIn("another ddprund goes on with: job", a.log())
+        self.assertIn("has handed over", b.log())
+        self.check_end(agents, pids)
+
+    def test_the_standby_is_killed_and_the_leader_goes_on(self):
+        a, b = self.pair()
+        agents = self.agents([a, b])
+        pids = self.wait_for_round(1)
+        b.kill()
+        wait_until(lambda: "begins a new term" in a.log(), "it knows")
+        self.wait_for_agents(a)
+        b.start()
+        self.wait_for_sync(b)
+        self.check_end(agents, pids)
+
+    def test_a_standby_that_leaves_ends_no_term(self):
+        a, b = self.pair()
+        agents = self.agents([a, b])
+        pids = self.wait_for_round(1)
+        self.stop(b)
+        b.start()
+        self.wait_for_sync(b)
+        self.assertNotIn("begins a new term", a.log())
+        self.assertEqual(a.log().count("leads, term"), 1)
+        self.check_end(agents, pids)
+
+    def test_each_is_killed_in_turn(self):
+        one, other = self.pair()
+        agents = self.agents([one, other])
+        pids = self.wait_for_round(1)
+        for _ in range(5):
+            one.kill()
+            self.wait_for_agents(other)
+            one.start()
+            self.wait_for_sync(one)
+            one, other = other, one
+        self.check_end(agents, pids)
+
+    def test_a_paused_leader_decides_nothing_any_more(self):
+        """Paused for longer than its lease, while a round ends: the other one decides, and it alone."""
+        a, b = self.pair()
+        agents = self.agents([a, b], "--max-restarts=1", failing=1)
+        pids = self.wait_for_round(1)
+        a.pause()
+        self.wait_for_agents(b)
+        self.assertEqual(self.pids(1), pids)
+        for pid in pids.values():
+            os.kill(pid, 0)  # none was stopped: the agents left in time
+        self.go(1)
+        self.wait_for_round(2)
+        a.go_on()
+        self.wait_for_sync(a)
+        self.assertIn("leads no more", a.log())
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(self.pids(3), {})
+
+    def test_both_are_killed_and_started_again(self):
+        a, b = self.pair()
+        agents = self.agents([a, b])
+        pids = self.wait_for_round(1)
+        a.kill()
+        b.kill()
+        a.start()
+        b.start()
+        leader = lambda: [each for each in (a, b) if each.role() == "leader"]  # noqa: E731
+        wait_until(lambda: len(leader()) == 1, "one of them leads", 30)
+        self.wait_for_agents(leader()[0])
+        self.check_end(agents, pids)
+
+    def test_a_leader_that_has_lost_its_disk_takes_no_jobs_along(self):
+        """It begins anew as the first of the pair, with nothing; the standby has the jobs."""
+        a, b = self.pair()
+        agents = self.agents([a, b])
+        pids = self.wait_for_round(1)
+        b.kill()
+        a.kill()
+        shutil.rmtree(self.states["a"])
+        a.start()
+        b.start()
+        self.wait_for_agents(b, 40)
+        self.wait_for_sync(a, 40)
+        self.check_end(agents, pids)
+
+    def test_who_has_a_copy_alone_never_leads_and_says_so(self):
+        a, b = self.pair()
+        self.stop(b)  # and so what it has is not all any more
+        a.kill()
+        b.start()
+        wait_until(lambda: "this one has not all of its jobs" in b.log(), "it says so")
+        time.sleep(LEASE + 1)  # for so long it must not lead: nothing tells when it doesn't
+        self.assertEqual(b.role(), "standby")
+        a.start()
+        self.wait_for_sync(b)
+        self.assertEqual(a.role(), "leader")
+
+    def test_a_journal_of_before_the_pair_is_what_the_pair_goes_on_with(self):
+        alone = Member(self, "alone", port=self.ports["b"])
+        wait_until(lambda: alone.get("/v1/status"), "it serves")
+        a_less = self.agents([alone])
+        pids = self.wait_for_round(1)
+        alone.kill()
+        a, b = self.member("a"), self.member("b")
+        self.wait_for_agents(b)
+        self.wait_for_sync(a)
+        self.check_end(a_less, pids)
+
+    def test_a_leader_whose_disk_is_full_hands_over(self):
+        disk = self.scratch()
+        script = f'mount -t tmpfs -o size=4m none {disk} && exec "$@"'
+        prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
+        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no tmpfs of our own")
+        self.states["a"] = os.path.join(disk, "state")
+        self.prefixes["a"] = prefix
+        a, b = self.pair()
+        agents = self.agents([a, b], "--max-restarts=1", failing=1)
+        self.wait_for_round(1)
+        inside = f"/proc/{a.process.pid}/root{disk}/filler"
+        with open(inside, "wb", buffering=0) as filler:
+            try:
+                while filler.write(b"x" * 4096):
+                    pass
+            except OSError as error:
+                self.assertEqual(error.errno, errno.ENOSPC)
+        self.go(1)  # what is decided now can't be kept there
+        self.wait_for_round(2)
+        self.assertEqual((a.role(), b.role()), ("standby", "leader"))
+        self.assertIn("its own disk fails", a.log())
+        os.truncate(inside, 0)
+        self.wait_for_sync(a, 100)
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+
+    def test_kills_stops_and_pauses_at_random_moments(self):
+        """Three rounds fail and are restarted while one of the two is killed, stopped or paused: each
+        round and rank once; at last one leads and the other one has all."""
+        seed = int(os.environ.get("DDPRUN_FAULT_SEED") or random.SystemRandom().randrange(10**6))
+        print(f"DDPRUN_FAULT_SEED={seed}", end=" ", file=sys.stderr, flush=True)
+        moments = random.Random(seed)
+        pair = self.pair()
+        agents = self.agents(pair, "--max-restarts=3", failing=3)
+        self.wait_for_round(1)
+        for number in (1, 2, 3, 4):
+            self.go(number)
+            time.sleep(moments.uniform(0, 0.05))
+            victim = moments.choice(pair)
+            how = moments.choice(("kill", "stop", "pause"))
+            if how == "kill":
+                victim.kill()
+            elif how == "stop":
+                self.stop(victim)
+            else:
+                victim.pause()
+            time.sleep(moments.uniform(0, LEASE + 2))
+            victim.go_on() if how == "pause" else victim.start()
+            if number == 4:
+                break
+            self.wait_for_round(number + 1)
+            # Two faults at once may leave nobody who has all.
+            wait_until(lambda: sorted(str(each.role()) for each in pair) == ["leader", "standby"],
+                       "one leads", 40)
+            self.wait_for_sync(next(each for each in pair if each.role() == "standby"), 100)
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text + "".join(each.log() for each in pair))
+        for number in (1, 2, 3, 4):
+            self.assertEqual(len(self.pids(number)), 4, f"round {number}")
+        self.assertEqual(self.pids(5), {})
+
+    def test_stores_behind_proxies_go_on_with_the_standby(self):
+        """Each ADD of both workers counts once, whoever leads."""
+        a, b = self.pair()
+        agents = self.counting_agents([a, b])
+        a.kill()
+        self.check_count(agents)
+
+
+class WithToken(PairOfDaemons):
+    def setUp(self):
+        super().setUp()
+        self.token = self.write(self.scratch(), "token", "a token for this test alone")
+        os.chmod(self.token, 0o600)
+        self.extra = (f"--token-file={self.token}",)
+
+    def test_a_pair_with_a_token(self):
+        a, b = self.member("a"), self.member("b")
+        self.wait_for_sync(b)
+        agents = self.agents([a, b], f"--token-file={self.token}")
+        pids = self.wait_for_round(1)
+        self.stop(a)
+        self.check_end(agents, pids)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random worlds of a pair (pair_world.h). What must hold: all that is said of a job is one line of
+// decisions, whoever says it; nobody whom its job still has is refused; once all are there and hear
+// each other one leads and the other one mirrors it, and every job goes on.
+#include <cstdint>
+#include <cstdlib>
+
+#include "tests/rendezvous/ha/pair_world.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::ha::testing {
+namespace {
+
+TEST_CASE("Pair: whatever happens to the two, a job goes on once, and with all", "[random]") {
+  const std::uint64_t num_worlds = std::getenv("DDPRUN_SOAK") != nullptr ? 200'000 : 1'500;
+  PairWorld::Seen all;
+  for (std::uint64_t seed = 1; seed <= num_worlds; ++seed) {
+    PairWorld world(seed);
+    if (const auto violation = world.run()) {
+      FAIL("seed " << seed << ": " << *violation << "\n" << world.story());
+    }
+    all.take_overs += world.seen().take_overs;
+    all.yields += world.seen().yields;
+    all.given_up += world.seen().given_up;
+    all.syncs += world.seen().syncs;
+    all.wins += world.seen().wins;
+    all.both_led += world.seen().both_led;
+  }
+  // The worlds are not trivial ones.
+  const int few = static_cast<int>(num_worlds / 20);
+  CAPTURE(all.take_overs, all.yields, all.given_up, all.syncs, all.wins, all.both_led);
+  CHECK(all.take_overs > few);
+  CHECK(all.yields > few);
+  CHECK(all.given_up > few);
+  CHECK(all.syncs > few);
+  CHECK(all.wins > few);
+  CHECK(all.both_led > few);
+}
+
+int num_caught(Bug bug) {
+  int num = 0;
+  for (std::uint64_t seed = 1; seed <= 2'000 && num < 2; ++seed) {
+    num += PairWorld(seed, bug).run().has_value() ? 1 : 0;
+  }
+  return num;
+}
+
+TEST_CASE("Pair: mistakes in the protocol are caught", "[random]") {
+  CHECK(num_caught(Bug::kCopyLeads) >= 2);
+  CHECK(num_caught(Bug::kGivesUpWhatItWon) >= 1);
+  CHECK(num_caught(Bug::kGoesOnBesideStandby) >= 2);
+  CHECK(num_caught(Bug::kSaysBeforeAck) >= 2);
+}
+
+}  // namespace
+}  // namespace ddprun::ha::testing
