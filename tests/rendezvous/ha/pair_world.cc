@@ -480,6 +480,7 @@ void PairWorld::settle() {
     }
   }
   go_on(20);
+  for (const auto& [name, agent] : agents_) may_be_lost_.insert(agent.job);
   now_ += 2 * kMostTime;
   pass({});
   go_on(60);

@@ -162,7 +162,7 @@ void PairWorld::answer(int side, const membership::event::Message& join) {
   }
   // Refused: for good by whom it follows, or where it follows nobody.
   const bool is_foreign = !agent->follows.allows(it.term.term.id);
-  if (!is_foreign && !ended_.contains(agent->job)) {
+  if (!is_foreign && !ended_.contains(agent->job) && !may_be_lost_.contains(agent->job)) {
     violate(concat(it.term.term.id, " refused an agent of job ", agent->job));
   }
   agent->is_done = !is_foreign;
