@@ -6,7 +6,7 @@
 #   scripts/test.sh [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--list]
 #     checks   arrows, coroutines, formatting (seconds; installs clang-format only)
 #     asan     build with AddressSanitizer and UBSan, tests without LibTorch
-#     tsan     build with ThreadSanitizer, the same tests
+#     tsan     build with ThreadSanitizer, the same tests but faults.*
 #     fuzz     each fuzzer for 20 s
 #     tidy     clang-tidy over the sources
 #     release  the release build and all tests, PyTorch's included
