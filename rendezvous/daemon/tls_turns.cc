@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/tls_turns.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <utility>
 
@@ -96,7 +97,7 @@ const TlsTurns::UnderWay& TlsTurns::first_to_go() const {
 
 Clock::time_point TlsTurns::time_to_go(const UnderWay& first) const {
   const bool is_brief = !fresh_.empty() && addresses_.at(first.address).num_under_way > 1;
-  return first.since + (is_brief ? options_.brief_turn : options_.turn);
+  return first.since + (is_brief ? std::min(options_.brief_turn, options_.turn) : options_.turn);
 }
 
 // Who says nothing would keep others out.

@@ -88,9 +88,8 @@ TEST_CASE("TlsTurns: who says nothing makes way for others, and only for them") 
   CHECK(t.ended_early.empty());
   t.come();
   t.io.restart();
-  run_until(t.io, [&] { return t.begun.size() == 3; });
+  REQUIRE(run_until(t.io, [&] { return t.begun.size() == 3; }));
   CHECK(t.ended_early.size() == 1);
-  CHECK(t.begun.size() == 3);
 }
 
 TEST_CASE("TlsTurns: one address has not all of them: others begin at once, whatever waits") {
@@ -122,17 +121,17 @@ TEST_CASE("TlsTurns: the address that has the most of them under way makes way f
   t.come("10.0.0.66");
   t.come("10.0.0.66");
   t.come("10.0.0.2");
-  run_until(t.io, [&] { return t.begun.size() == 4; });
+  REQUIRE(run_until(t.io, [&] { return t.begun.size() == 4; }));
   CHECK(t.ended_early == std::vector<std::string>{"10.0.0.66"});
 }
 
 TEST_CASE("TlsTurns: an address that has none need not wait long for one that has several") {
-  Turns t(3, 10s, 1000, 20ms);
+  Turns t(3, 1h, 1000, 20ms);
   for (int i = 0; i < 5; ++i) t.come("10.0.0.66");
   t.io.run_for(60ms);
   CHECK(t.ended_early.empty());  // they wait for each other alone
   t.come("10.0.0.1");
-  run_until(t.io, [&] { return t.begun.size() == 4; });
+  REQUIRE(run_until(t.io, [&] { return t.begun.size() == 4; }));
   CHECK(t.from.back() == "10.0.0.1");
   CHECK(t.ended_early.size() == 1);
 }

@@ -31,10 +31,10 @@ membership::AgentOptions agent_at(std::uint16_t port, int num_nodes = 1) {
 // What an agent with `token` says at the end.
 membership::JobEnd verdict_at(std::uint16_t port, std::shared_ptr<const Secret> token) {
   boost::asio::io_context io{1};
-  TestAgent agent(io, agent_at(port), {std::move(token), nullptr});
-  const auto begun = Clock::now();
+  membership::AgentOptions options = agent_at(port);
+  options.connect_timeout = 1h;  // it is not what ends it
+  TestAgent agent(io, options, {std::move(token), nullptr});
   REQUIRE(run_until(io, [&] { return agent.exit.has_value(); }));
-  CHECK(Clock::now() - begun < 3s);  // not the connect time-out
   CHECK(agent.rounds.empty());
   return agent.exit->verdict;
 }
@@ -106,11 +106,11 @@ TEST_CASE("Token: nothing that is said before the proof is heard") {
 
 TEST_CASE("Token: who says nothing is closed at the deadline") {
   DaemonOptions options = with_token();
-  options.handshake_timeout = 50ms;
+  options.handshake_timeout = 2500ms;
   ServedDaemon daemon(options);
   ServedDaemon::read_all(daemon.upgrade());
   daemon.stop();
-  CHECK_THAT(all_lines(), Contains("no proof of the token in 50 ms"));
+  CHECK_THAT(all_lines(), Contains("no proof of the token in 2500 ms"));
 }
 
 TEST_CASE("Token: of too many that have not proved it the oldest goes") {
