@@ -76,6 +76,8 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
   void say_well();
   bool wait(std::chrono::milliseconds time);
   bool has_io_beaten();
+  bool await_io();
+  void ask_io();
   template <typename Call>
   void tell(Call call);
 
@@ -111,8 +113,8 @@ void Leadership::Impl::run() {
       say_well();
       if (leader) {
         await_end_of(*leader);
-      } else if (const auto won = campaign()) {
-        hold(*won);
+      } else if (await_io()) {
+        if (const auto won = campaign()) hold(*won);
       }
     } catch (const std::exception& error) {
       if (wait(0ms)) return;
@@ -259,12 +261,26 @@ void Leadership::Impl::give_up(std::int64_t lease) {
 bool Leadership::Impl::has_io_beaten() {
   const std::lock_guard lock(mutex_);
   if (beat_asked_at_) return Clock::now() - *beat_asked_at_ < options_.lease;
+  ask_io();
+  return true;
+}
+
+// Who can't serve doesn't ask to lead. False: this object is being destroyed.
+bool Leadership::Impl::await_io() {
+  std::unique_lock lock(mutex_);
+  if (!beat_asked_at_) ask_io();
+  wakes_.wait(lock, [this] { return stopping_ || !beat_asked_at_; });
+  return !stopping_;
+}
+
+// With mutex_.
+void Leadership::Impl::ask_io() {
   beat_asked_at_ = Clock::now();
   asio::post(io_, [self = shared_from_this()] {
-    const std::lock_guard also(self->mutex_);
+    const std::lock_guard lock(self->mutex_);
     self->beat_asked_at_.reset();
+    self->wakes_.notify_all();
   });
-  return true;
 }
 
 void Leadership::Impl::say_trouble(const std::string& what) {

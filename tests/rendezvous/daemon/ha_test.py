@@ -170,7 +170,7 @@ class HighAvailability(SeveralDaemons):
                 (["--ha=etcd://a", "--state-dir=/tmp/x"], "leave one of the two out"),
                 (["--ha=etcd://a", "--ha-lease=1s"], "is not 2s to 60s"),
                 (["--ha=etcd://a", "--ha-name=x"], "is not HOST:PORT"),
-                (["--ha-lease=3s"], "give that, too"),
+                (["--ha-lease=3s"], "give one of them, too"),
                 (["--ha=etcd://a", "--ha-ca=/nowhere"], "/nowhere")):
             done = self.finish(self.start(*flags, "--listen=127.0.0.1:0", program=harness.DDPRUND))
             self.check_one_line(done, part)
