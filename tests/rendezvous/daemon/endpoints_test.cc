@@ -33,7 +33,7 @@ std::uint16_t dead_port() { return port_of(bind_endpoint(here(0))); }
 // A rendezvous whose io context stands still on demand: its host takes connections, nobody answers.
 class PausableDaemon {
  public:
-  explicit PausableDaemon(std::uint16_t port = 0, DaemonOptions options = {},
+  explicit PausableDaemon(std::uint16_t port = 0, const DaemonOptions& options = {},
                           std::optional<KeptJobs> kept = std::nullopt)
       : daemon_(io_, bind_endpoint(here(port)), options, std::move(kept)) {}
   std::uint16_t port() const { return daemon_.port(); }
@@ -92,7 +92,7 @@ struct World {
     return done();
   }
 
-  void start(int num_nodes, std::vector<Endpoint> endpoints,
+  void start(int num_nodes, const std::vector<Endpoint>& endpoints,
              std::chrono::milliseconds keep_alive = 1min) {
     for (int i = 0; i < num_nodes; ++i) {
       membership::Join join = make_join("node" + std::to_string(i), num_nodes);
