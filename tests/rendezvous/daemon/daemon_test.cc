@@ -17,7 +17,7 @@ using ddprun::test::Contains;
 using membership::Join;
 
 struct Fixture {
-  explicit Fixture(DaemonOptions options = {}) {
+  explicit Fixture(const DaemonOptions& options = {}) {
     set_log_level(LogLevel::kError);
     auto listeners = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
     daemon = std::make_unique<Daemon>(io, std::move(listeners), options);

@@ -64,8 +64,8 @@ struct MirroredDaemon {
     };
     const auto door = std::make_shared<ha::MirrorDoor>(io, std::move(meeting));
     door->set_server(server);
-    options.peer_calls = [door](const auto& frames, std::shared_ptr<void> place) {
-      door->take(frames, std::move(place));
+    options.peer_calls = [door](const auto& frames, const std::shared_ptr<void>& place) {
+      door->take(frames, place);
     };
     KeptJobs kept(server, open_journal(directory.path("leader")), {},
                   [this](const std::string& why) { deposed.push_back(why); });

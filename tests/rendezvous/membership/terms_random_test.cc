@@ -250,7 +250,7 @@ class TermsWorld {
     return nullptr;
   }
 
-  void take(int which, HeldJobs::Outcome outcome) {
+  void take(int which, const HeldJobs::Outcome& outcome) {
     Leader& leader = leaders_[which];
     journal::testing::apply_batch(outcome.changes, leader.journal);
     for (const Action& action : outcome.actions) {

@@ -103,8 +103,9 @@ TEST_CASE("Upgrade: of a row any field may be missing, and any other be there") 
   const std::set<std::string> essential = {"id",   "num_nodes", "run_id",   "instance",
                                            "type", "session",   "max_nodes"};
   int num_tried = 0;
-  for (const auto& [key, content] : whole) {
-    json::value row = json::parse(content);
+  for (const auto& entry : whole) {
+    const std::string& key = entry.first;  // for a lambda: no binding
+    json::value row = json::parse(entry.second);
     without_each_field(row, row, [&](const std::string& name) {
       if (essential.count(name) != 0) return;
       json::object changed = row.as_object();
