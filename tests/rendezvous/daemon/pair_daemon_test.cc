@@ -175,14 +175,20 @@ TEST_CASE("Pair's daemon: who calls has to prove the token, also while it stands
   DaemonOptions options = standing_by();
   options.token = secret_of("a token of some length");
   int num_calls = 0;
-  options.peer_calls = [&](const auto&, const auto&) { ++num_calls; };
+  options.peer_calls = [&](const auto& frames, const auto&) {
+    ++num_calls;
+    frames->close();
+  };
   World world(options);
   const auto call = [&](const std::string& token) {
     membership::LinkConnector connector(world.io, {"127.0.0.1", world.daemon->port()},
                                         {secret_of(token), nullptr}, ha::kMirrorPath);
     std::optional<bool> is_open;
     membership::LinkConnector::Handlers handlers;
-    handlers.opened = [&](const auto&) { is_open = true; };
+    handlers.opened = [&](const auto& frames) {
+      is_open = true;
+      frames->close();
+    };
     handlers.failed = [&](const auto&) { is_open = false; };
     connector.attempt(Clock::now() + 30s, std::move(handlers));
     REQUIRE(world.until([&] { return is_open.has_value(); }));
