@@ -33,16 +33,6 @@ constexpr milliseconds kDistrust{10'000};  // after its own disk has failed as a
 constexpr milliseconds kRowsMayLackEnd{100'000};
 constexpr milliseconds kStopLimit{2'000}, kLastWord{100};
 
-void put_into(const journal::Batch& batch, journal::Rows& rows) {
-  for (const auto& [key, content] : batch) {
-    if (content) {
-      rows[key] = *content;
-    } else {
-      rows.erase(key);
-    }
-  }
-}
-
 std::uint64_t jobs_not_over(const journal::Rows& rows) {
   std::uint64_t number = 0;
   for (const auto& [job, its_rows] : membership::rows_by_job(rows)) {
@@ -95,11 +85,10 @@ Pair::Pair(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonO
   know(content);
   if (rows_.kind == RowsKind::kLeads && rows_.term.id.empty()) {  // it was alone until now
     const std::string id = random_id();
-    file->commit(ha::term_begun({{id, 1}, {id}}, content.rows));
-    rows_ = {};
-    rows_.kind = RowsKind::kLeads;
-    rows_.term = {id, 1};
-    rows_.line = {id};
+    const journal::Batch begun = ha::term_begun({{id, 1}, {id}}, content.rows);
+    file->commit(begun);
+    journal::apply_batch(begun, content.rows);
+    rows_ = ha::read_leader_rows(content.rows);
   }
   const bool others_have_all = rows_.kind == RowsKind::kSynced || rows_.has_standby;
   if (content.may_lack_end && others_have_all) {
@@ -359,7 +348,7 @@ void Pair::begin(File file, journal::Content content, const journal::Batch& befo
   std::optional<journal::Rows> rows_before;
   if (rows_.kind == RowsKind::kSynced && !before.empty()) {
     rows_before = content.rows;
-    put_into(before, *rows_before);
+    journal::apply_batch(before, *rows_before);
   }
   const auto beginning = std::make_shared<Beginning>();
   beginning->plan = ha::plan_term(rows_, random_id(), std::move(rows_before));
@@ -391,7 +380,8 @@ void Pair::began(const std::shared_ptr<Beginning>& beginning) {
     distrust_disk(kReopenAfter);
     return stand_by(std::move(beginning->file));
   }
-  put_into(beginning->batch, beginning->content.rows);
+  journal::apply_batch(beginning->batch, beginning->content.rows);
+  rows_ = ha::read_leader_rows(beginning->content.rows);
   distrusts_disk_ = false;
   lead_with(*beginning);
 }
@@ -416,10 +406,6 @@ void Pair::lead_with(Beginning& beginning) {
   KeptJobs kept(server_, std::move(beginning.file), std::move(beginning.content), deposed);
   kept.terms = plan.terms;
   role_ = Role::kLeads;
-  rows_.kind = RowsKind::kLeads;
-  rows_.term = plan.row.term;
-  rows_.line = plan.row.line;
-  rows_.has_standby = false;
   has_led_ = true;
   goes_on_ = plan.goes_on;
   is_mirrored_ = was_in_sync_ = is_yours_ = false;

@@ -147,11 +147,7 @@ class MirrorKeeper::Impl {
         return found == rows.end() ? std::string() : found->second;
       };
       kept->before = before_ ? *before_ : mirror::rows_of(row_of(kBeforeRow));
-      if (left_) {
-        for (const auto& row : copy_begun(*left_)) {
-          row.content ? void(rows[row.key] = *row.content) : void(rows.erase(row.key));
-        }
-      }
+      if (left_) journal::apply_batch(copy_begun(*left_), rows);
       kept->synced = decode_synced_row(row_of(kSyncedRow));
     } catch (const std::exception& error) {
       kept->trouble = error.what();

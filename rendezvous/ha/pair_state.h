@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/membership/term_line.h"
+
 namespace ddprun::ha {
 
 // One span of leading.
@@ -21,7 +23,7 @@ struct TermId {
 
 // Ids of terms, newest first: those that one goes on from, its own before them.
 using TermLine = std::vector<std::string>;
-inline constexpr std::size_t kMaxTermLine = 16;
+using membership::kMaxTermLine;
 
 bool has_term(const TermLine& line, std::string_view id);
 

@@ -20,6 +20,17 @@ using Batch = std::vector<RowChange>;
 
 using Rows = std::map<std::string, std::string>;
 
+// Makes of `rows` what a journal with them has once `batch` is kept.
+inline void apply_batch(const Batch& batch, Rows& rows) {
+  for (const RowChange& change : batch) {
+    if (change.content) {
+      rows[change.key] = *change.content;
+    } else {
+      rows.erase(change.key);
+    }
+  }
+}
+
 // A row that says whose the journal is (docs/ha-standby.md): a change of it outlives the machine's
 // end, whatever the Durability, and so does all that was committed before.
 inline bool is_always_synced(std::string_view key) {

@@ -365,7 +365,6 @@ struct Refused {
   std::string term = {};
   std::vector<std::string> line = {};
 };
-inline constexpr std::size_t kMaxTermLine = 16;  // of Refused; older ones are left out
 
 using RendezvousMessage = std::variant<Welcome, Waiting, StartRound, Preempt, StopRound, JobEnd,
                                        Refused, Inspect, HangVerdict, Record, Claim>;

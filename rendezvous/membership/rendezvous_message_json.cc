@@ -10,6 +10,7 @@
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/failure_json.h"
 #include "rendezvous/membership/message_by_name.h"
+#include "rendezvous/membership/term_line.h"
 
 namespace ddprun::membership {
 namespace {

@@ -3,7 +3,6 @@
 """ddprund --state-dir: killed at any moment and started again, jobs go on and no worker notices."""
 import ctypes
 import datetime
-import errno
 import glob
 import http.server
 import json
@@ -18,21 +17,12 @@ import time
 import urllib.request
 import zlib
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
-import harness  # noqa: E402
-from harness import wait_until  # noqa: E402
-
-# A worker: a file per round and rank with its pid, then it waits for `go`, or fails where the round
-# is to fail.
-WORKER = ('echo $$ >> "$MEET/$DDPRUN_ROUND.$RANK"; '
-          'until [ -e "$MEET/go$DDPRUN_ROUND" ] || [ -e "$MEET/go" ]; do sleep 0.02; done; '
-          'if [ $DDPRUN_ROUND -le $FAILING ] && [ $RANK = $((DDPRUN_ROUND % 4)) ]; then exit 9; fi')
+from rounds_case import RoundsCase, harness, wait_until
 
 
-class Journal(harness.Case):
+class Journal(RoundsCase):
     def setUp(self):
-        self.meet = self.scratch()
+        super().setUp()
         self.state = os.path.join(self.scratch(), "state")
         self.port = harness.free_port()
         self.errors = os.path.join(self.meet, "ddprund")
@@ -66,28 +56,8 @@ class Journal(harness.Case):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=10) as answer:
             return json.load(answer)["jobs"]
 
-    def agents(self, *flags, count=2, failing=0, run_id="job"):
-        return [self.start(f"--rdzv-endpoint=127.0.0.1:{self.port}", "--nnodes=2",
-                           "--nproc_per_node=2", f"--rdzv-id={run_id}", *flags, "--", "/bin/sh", "-c",
-                           WORKER, MEET=self.meet, FAILING=str(failing)) for _ in range(count)]
-
-    def pids(self, round_number):
-        """Of the workers of a round, by rank; each rank was started once."""
-        found = {}
-        for path in glob.glob(os.path.join(self.meet, f"{round_number}.*")):
-            with open(path) as file:
-                lines = file.read().split()
-            if lines:
-                self.assertEqual(len(lines), 1, f"{path}: started more than once")
-                found[int(path.rpartition(".")[2])] = int(lines[0])
-        return found
-
-    def wait_for_round(self, number):
-        wait_until(lambda: len(self.pids(number)) == 4, f"the workers of round {number} run", 30)
-        return self.pids(number)
-
-    def go(self, round_number=""):
-        open(os.path.join(self.meet, f"go{round_number}"), "w").close()
+    def agents(self, *flags, **how):
+        return self.agents_at(f"127.0.0.1:{self.port}", *flags, **how)
 
     def test_killed_in_a_round_no_worker_notices(self):
         self.serve()
@@ -282,20 +252,10 @@ class Journal(harness.Case):
             self.assertEqual(self.finish(agent).returncode, 0)
 
     def test_a_full_disk_stops_no_job(self):
-        disk = self.scratch()
-        script = f'mount -t tmpfs -o size=1m none {disk} && exec "$@"'
-        prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
-        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
-            self.skipTest("no tmpfs of our own")
+        disk, prefix = self.small_disk("1m")
         self.state = os.path.join(disk, "state")
         self.serve(prefix=prefix)
-        inside = f"/proc/{self.daemon.pid}/root{disk}/filler"
-        with open(inside, "wb", buffering=0) as filler:
-            try:
-                while filler.write(b"x" * 4096):
-                    pass
-            except OSError as error:
-                self.assertEqual(error.errno, errno.ENOSPC)
+        inside = self.fill(self.daemon, disk)
         agents = self.agents("--max-restarts=1", failing=1)
         self.wait_for_round(1)
         wait_until(lambda: "jobs go on in memory" in self.log(), "it says that the disk is full")

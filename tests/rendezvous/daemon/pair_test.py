@@ -2,11 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddprund --standby and --standby-of: a pair without a third party; whoever of the two is lost, jobs go
 on and no worker notices (docs/ha-standby.md)."""
-import errno
 import os
 import random
 import shutil
-import subprocess
 import sys
 import time
 
@@ -186,23 +184,13 @@ class Pair(PairOfDaemons):
         self.check_end(a_less, pids)
 
     def test_a_leader_whose_disk_is_full_hands_over(self):
-        disk = self.scratch()
-        script = f'mount -t tmpfs -o size=4m none {disk} && exec "$@"'
-        prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
-        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
-            self.skipTest("no tmpfs of our own")
+        disk, prefix = self.small_disk("4m")
         self.states["a"] = os.path.join(disk, "state")
         self.prefixes["a"] = prefix
         a, b = self.pair()
         agents = self.agents([a, b], "--max-restarts=1", failing=1)
         self.wait_for_round(1)
-        inside = f"/proc/{a.process.pid}/root{disk}/filler"
-        with open(inside, "wb", buffering=0) as filler:
-            try:
-                while filler.write(b"x" * 4096):
-                    pass
-            except OSError as error:
-                self.assertEqual(error.errno, errno.ENOSPC)
+        inside = self.fill(a.process, disk)
         self.go(1)  # what is decided now can't be kept there
         self.wait_for_round(2)
         self.assertEqual((a.role(), b.role()), ("standby", "leader"))

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "common/log.h"
-#include "tests/rendezvous/journal/rows.h"
+#include "rendezvous/journal/row.h"
 #include "tests/rendezvous/store/all_requests.h"
 #include "tests/support/catch.h"
 
@@ -89,7 +89,7 @@ std::optional<membership::Seat> no_seat() { return std::nullopt; }
 
 // The journal has what changed; what follows from it is said.
 void keep(ProxiedStores& stores, journal::Rows& rows) {
-  journal::testing::apply_batch(stores.take_changes(), rows);
+  journal::apply_batch(stores.take_changes(), rows);
   stores.release(stores.take_marks());
 }
 
@@ -211,7 +211,7 @@ class World {
     if (uncommitted_.empty()) return;
     const auto [batch, marks] = std::move(uncommitted_.front());
     uncommitted_.pop_front();
-    journal::testing::apply_batch(batch, rows_);
+    journal::apply_batch(batch, rows_);
     stores_->release(marks);
   }
 

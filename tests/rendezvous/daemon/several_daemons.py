@@ -11,16 +11,8 @@ import sys
 import urllib.error
 import urllib.request
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
-import harness  # noqa: E402
-from harness import wait_until  # noqa: E402
+from rounds_case import RoundsCase, harness, wait_until
 
-# A worker: a file per round and rank with its pid, then it waits for `go`, or fails where the round
-# is to fail.
-WORKER = ('echo $$ >> "$MEET/$DDPRUN_ROUND.$RANK"; '
-          'until [ -e "$MEET/go$DDPRUN_ROUND" ] || [ -e "$MEET/go" ]; do sleep 0.02; done; '
-          'if [ $DDPRUN_ROUND -le $FAILING ] && [ $RANK = $((DDPRUN_ROUND % 4)) ]; then exit 9; fi')
 COUNTS = """
 import os, torch.distributed as d
 store = d.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
@@ -86,41 +78,18 @@ class Member:
         self.process.send_signal(signal.SIGCONT)
 
 
-class SeveralDaemons(harness.Case):
-    """`meet`: the directory in which workers say that they run."""
-
-    def setUp(self):
-        self.meet = self.scratch()
+class SeveralDaemons(RoundsCase):
+    ROUND_LIMIT = 40
 
     def agents(self, group, *flags, count=2, failing=0):
         endpoints = ",".join(f"127.0.0.1:{each.port}" for each in group)
-        return [self.start(f"--rdzv-endpoint={endpoints}", "--nnodes=2", "--nproc_per_node=2", "--rdzv-id=job",
-                           *flags, "--", "/bin/sh", "-c", WORKER, MEET=self.meet, FAILING=str(failing))
-                for _ in range(count)]
-
-    def pids(self, round_number):
-        """Of the workers of a round, by rank; each rank was started once."""
-        found = {}
-        for path in glob.glob(os.path.join(self.meet, f"{round_number}.*")):
-            with open(path) as file:
-                lines = file.read().split()
-            if lines:
-                self.assertEqual(len(lines), 1, f"{path}: started more than once")
-                found[int(path.rpartition(".")[2])] = int(lines[0])
-        return found
-
-    def wait_for_round(self, number):
-        wait_until(lambda: len(self.pids(number)) == 4, f"the workers of round {number} run", 40)
-        return self.pids(number)
+        return self.agents_at(endpoints, *flags, count=count, failing=failing)
 
     def wait_for_agents(self, leader, seconds=20):
         def both():
             jobs = (leader.get("/v1/jobs") or {}).get("jobs")
             return jobs and sum(node["connected"] for node in jobs[0]["nodes"]) == 2
         wait_until(both, f"both agents are at {leader.name}", seconds)
-
-    def go(self, round_number=""):
-        open(os.path.join(self.meet, f"go{round_number}"), "w").close()
 
     def check_end(self, agents, pids):
         """All went well, in round 1 alone."""

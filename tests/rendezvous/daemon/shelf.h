@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "rendezvous/journal/journal.h"
-#include "tests/rendezvous/journal/rows.h"
+#include "rendezvous/journal/row.h"
 
 namespace ddprun::rendezvous::testing {
 
@@ -39,7 +39,7 @@ class ShelfWriter : public journal::BatchWriter {
     ++shelf_->num_asked;
     shelf_->changed.wait(lock, [this] { return !shelf_->is_shut || is_cancelled_; });
     if (is_cancelled_) throw journal::Deposed("it ends");
-    journal::testing::apply_batch(batch, shelf_->rows);
+    journal::apply_batch(batch, shelf_->rows);
   }
   void cancel() override {
     const std::lock_guard lock(shelf_->mutex);

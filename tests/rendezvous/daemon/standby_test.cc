@@ -36,10 +36,7 @@ class ShelfWriter : public journal::BatchWriter {
   void commit(const journal::Batch& batch) override {
     const std::lock_guard lock(shelf_->mutex);
     if (shelf_->leader != number_) throw journal::Deposed("another one leads");
-    for (const auto& [key, content] : batch) {
-      shelf_->rows.erase(key);
-      if (content) shelf_->rows[key] = *content;
-    }
+    journal::apply_batch(batch, shelf_->rows);
   }
   std::string name() const override { return "the shelf"; }
 

@@ -9,18 +9,18 @@
 #include "common/log.h"
 #include "rendezvous/ha/etcd_journal.h"
 #include "rendezvous/ha/key_names.h"
+#include "rendezvous/journal/row.h"
 #include "tests/rendezvous/ha/model_store.h"
-#include "tests/rendezvous/journal/rows.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 
 namespace ddprun::ha::testing {
 namespace {
 
+using journal::apply_batch;
 using journal::Batch;
 using journal::Deposed;
 using journal::Rows;
-using journal::testing::apply_batch;
 
 constexpr char kPrefix[] = "p";
 // So small that a handful of short rows is a large batch, and 30 bytes are a large row.

@@ -15,8 +15,8 @@
 
 #include "common/log.h"
 #include "rendezvous/ha/key_names.h"
+#include "rendezvous/journal/row.h"
 #include "tests/rendezvous/ha/etcd_clients.h"
-#include "tests/rendezvous/journal/rows.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 
@@ -24,10 +24,10 @@ namespace ddprun::ha::testing {
 namespace {
 
 using namespace std::chrono_literals;
+using journal::apply_batch;
 using journal::Batch;
 using journal::Deposed;
 using journal::Rows;
-using journal::testing::apply_batch;
 using test::code_of;
 
 constexpr char kPrefix[] = "/jobs of ours";

@@ -5,14 +5,14 @@
 #include <initializer_list>
 #include <string>
 
-#include "tests/rendezvous/journal/rows.h"
+#include "rendezvous/journal/row.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::ha {
 namespace {
 
+using journal::apply_batch;
 using journal::Rows;
-using journal::testing::apply_batch;
 
 constexpr char kId[] = "0123456789abcdef0123456789abcdef";
 constexpr char kOther[] = "fedcba9876543210fedcba9876543210";

@@ -94,7 +94,7 @@ class CutRun {
     }
     // One ahead: what it was before is known of the rows that matter.
     CHECK(last_batch(rows) == last_batch(shelf_->rows()) + 1);
-    journal::testing::apply_batch(kept.before, rows);
+    journal::apply_batch(kept.before, rows);
     Rows theirs = shelf_->job_rows();
     for (Rows* each : {&rows, &theirs}) {
       std::erase_if(*each, [](const auto& row) { return !row.first.starts_with("jobs/"); });

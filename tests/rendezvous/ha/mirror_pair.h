@@ -26,7 +26,7 @@
 #include "rendezvous/ha/mirror_server.h"
 #include "rendezvous/ha/peer_caller.h"
 #include "rendezvous/journal/journal.h"
-#include "tests/rendezvous/journal/rows.h"
+#include "rendezvous/journal/row.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 
@@ -65,7 +65,7 @@ class Shelf {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !hangs_; });
     if (fails_) throw Error(ErrorCode::kSystem, "can't write the shelf: it is full");
-    journal::testing::apply_batch(batch, rows_);
+    journal::apply_batch(batch, rows_);
   }
   journal::Rows rows() {
     const std::lock_guard lock(mutex_);

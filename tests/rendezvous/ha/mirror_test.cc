@@ -117,7 +117,7 @@ TEST_CASE("Mirror: batches go on while the snapshot is made, and none is missing
       Batch batch{{"jobs/" + at + "/state", "new " + std::to_string(number)},
                   {"jobs/" + std::to_string(random() % 2500) + "/state", std::nullopt},
                   {"last", std::to_string(number)}};
-      journal::testing::apply_batch(batch, expected);
+      journal::apply_batch(batch, expected);
       leader.commit(std::move(batch), ++number);
     }
     return number == 400 && leader.has_said(400) && standby.client->is_in_sync();

@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "common/log.h"
-#include "tests/rendezvous/journal/rows.h"
+#include "rendezvous/journal/row.h"
 
 namespace ddprun::ha::testing {
 
-using journal::testing::apply_batch;
+using journal::apply_batch;
 
 namespace {
 

@@ -11,8 +11,8 @@
 
 #include "common/log.h"
 #include "rendezvous/journal/journal_file.h"
+#include "rendezvous/journal/row.h"
 #include "tests/rendezvous/journal/posts.h"
-#include "tests/rendezvous/journal/rows.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 
@@ -124,7 +124,7 @@ class TestDisk : public BatchWriter {
     state_->wakes.notify_all();
     state_->wakes.wait(lock, [&] { return !state_->hangs; });
     if (state_->fails) throw std::runtime_error("the disk is full");
-    testing::apply_batch(batch, state_->rows);
+    apply_batch(batch, state_->rows);
   }
   std::string name() const override { return "disk"; }
 

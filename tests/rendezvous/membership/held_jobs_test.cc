@@ -81,7 +81,7 @@ struct Holder {
       clock_shift = job.clock_shift;
     }
     num_restored += rows_by_job(restored).size();
-    journal::testing::apply_batch(last.changes, journal);
+    journal::apply_batch(last.changes, journal);
   }
   std::string name_at(ConnectionId connection) const {
     for (const auto& [name, at] : connections) {
@@ -330,9 +330,9 @@ TEST_CASE("HeldJobs: who begins anew claims what it has not won yet as before") 
   SECTION("its mark is part of the commit that begins the term, too") {
     journal::Rows rows = after;
     const Terms challenger{.own = "t2", .bases = {"t1"}, .rows_before = before};
-    journal::testing::apply_batch(held_marks(challenger, rows, {}), rows);
+    journal::apply_batch(held_marks(challenger, rows, {}), rows);
     CHECK(rows == first.journal);
-    journal::testing::apply_batch(held_marks(terms, rows, {}), rows);
+    journal::apply_batch(held_marks(terms, rows, {}), rows);
     CHECK(rows == second.journal);
     CHECK(held_marks(terms, rows_of(job_state(0, {"a"})), {}).empty());
   }

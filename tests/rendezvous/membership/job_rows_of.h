@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/journal/row.h"
 #include "rendezvous/membership/job_rows.h"
-#include "tests/rendezvous/journal/rows.h"
 
 namespace ddprun::membership::testing {
 
@@ -42,7 +42,7 @@ inline journal::Rows rows_of(JobState job, std::uint64_t number = 1) {
   journal::Batch batch;
   JobRows().collect(job, job_row_prefix(number), batch);
   journal::Rows rows;
-  journal::testing::apply_batch(batch, rows);
+  journal::apply_batch(batch, rows);
   return rows;
 }
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/journal/row.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/message_facts.h"
-#include "tests/rendezvous/journal/rows.h"
 
 namespace ddprun::membership::testing {
 namespace {
@@ -87,7 +87,7 @@ void RandomWorld::restart_rendezvous() {
 }
 
 void RandomWorld::keep(const journal::Batch& batch) {
-  journal::testing::apply_batch(batch, journal_);
+  journal::apply_batch(batch, journal_);
   check_kept();
 }
 

@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
+#include "rendezvous/journal/row.h"
 #include "rendezvous/membership/channel.h"
 #include "rendezvous/membership/machine.h"
-#include "tests/rendezvous/journal/rows.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::membership::testing {
@@ -98,7 +98,7 @@ class Script {
     now = until;
   }
   // The journal has what was decided until now.
-  void keep() { journal::testing::apply_batch(table.take_changes(), rows); }
+  void keep() { journal::apply_batch(table.take_changes(), rows); }
   // Another process that goes on with what was kept; its clock is ahead by `clock_shift`. The
   // agents' connections end: what they do next is theirs.
   std::unique_ptr<Script> restarted(const MachineOptions& options = journalled(),

@@ -252,7 +252,7 @@ class TermsWorld {
 
   void take(int which, const HeldJobs::Outcome& outcome) {
     Leader& leader = leaders_[which];
-    journal::testing::apply_batch(outcome.changes, leader.journal);
+    journal::apply_batch(outcome.changes, leader.journal);
     for (const Action& action : outcome.actions) {
       if (const auto* send = std::get_if<action::Send>(&action)) {
         if (Agent* agent = agent_at(send->connection)) {
