@@ -10,7 +10,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_G
   # GCC 12, optimising, takes "text" + std::string for a copy onto itself (GCC bug 105329).
   target_compile_options(ddprun_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
-target_compile_definitions(ddprun_flags INTERFACE _GNU_SOURCE DDPRUN_VERSION="${PROJECT_VERSION}")
+target_compile_definitions(ddprun_flags INTERFACE _GNU_SOURCE DDPRUN_VERSION="${PROJECT_VERSION}"
+                           BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION)  # rendezvous/asio
 if(DDPRUN_SANITIZE)
   target_compile_options(ddprun_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE}
                          -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -76,17 +77,28 @@ function(ddprun_test_options name)
   endif()
 endfunction()
 
-# ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [RUN_SERIAL])
-# COST: about how many seconds it takes, so that ctest starts the longest first; its own code is then
-# optimised like the rest. Each TEST_CASE becomes one ctest entry. A case that prints "SKIPPED: reason" counts as skipped.
+# ThreadSanitizer looks at what has threads: most of this tree is event loops of one thread each.
+if(DDPRUN_SANITIZE MATCHES "thread")
+  set(DDPRUN_THREADS_ONLY ON)
+endif()
+
+# ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [OPTIMIZED]
+#             [RUN_SERIAL])
+# COST: about how many seconds it takes, so that ctest starts the longest first. THREADS: what it tests
+# has several; others are not for ThreadSanitizer. OPTIMIZED: its own code is, like the rest. Each
+# TEST_CASE becomes one ctest entry. A case that prints "SKIPPED: reason" counts as skipped.
 function(ddprun_test name)
-  cmake_parse_arguments(ARG "RUN_SERIAL" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;OPTIMIZED" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ddprun::test_main ${ARG_DEPS})
-  if(NOT ARG_COST)
+  if(DDPRUN_THREADS_ONLY AND NOT ARG_THREADS)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    return()
+  endif()
+  if(NOT ARG_OPTIMIZED)
     ddprun_test_options(${name})
     if(DDPRUN_PRECOMPILE_HEADERS)
       target_precompile_headers(${name} REUSE_FROM ddprun_test_headers)
@@ -111,12 +123,15 @@ endfunction()
 find_program(DDPRUN_PYTHON python3 PATHS ${CMAKE_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
 find_program(DDPRUN_PYTHON python3)
 
-# ddprun_script_test(NAME SCRIPT file [ARGS a…] [LABELS l…] [TIMEOUT s] [RUN_SERIAL])
+# ddprun_script_test(NAME SCRIPT file [ARGS a…] [LABELS l…] [TIMEOUT s] [THREADS] [RUN_SERIAL])
 # One ctest entry for a Python (.py) or shell script. It finds the programs under test in
 # $DDPRUN_BIN_DIR, the source tree in $DDPRUN_SOURCE_DIR and the build's sanitizers in
 # $DDPRUN_SANITIZE; "SKIPPED: reason" in its output counts as skipped.
 function(ddprun_script_test name)
-  cmake_parse_arguments(ARG "RUN_SERIAL" "SCRIPT;TIMEOUT" "ARGS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS" "SCRIPT;TIMEOUT" "ARGS;LABELS" ${ARGN})
+  if(DDPRUN_THREADS_ONLY AND NOT ARG_THREADS)
+    return()
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()

@@ -16,6 +16,7 @@ MEMBERSHIP = STORE + ["rendezvous/journal", "rendezvous/store_server", "rendezvo
                       "rendezvous/membership"]
 ALLOWED = {
     "common": [],
+    "rendezvous/asio": [],
     "rendezvous/journal": ["common"],
     "rendezvous/store": ["common"],
     "rendezvous/store_server": STORE,
@@ -35,7 +36,7 @@ ALLOWED = {
 
 # Header pattern → (folders that may include it, why the others may not).
 EXTERNAL = [
-    (r"boost/(asio|beast)", ["rendezvous/store_server", "rendezvous/security",
+    (r"boost/(asio|beast)", ["rendezvous/asio", "rendezvous/store_server", "rendezvous/security",
                              "rendezvous/ha", "rendezvous/membership", "rendezvous/daemon",
                              "agent", "launcher", "ctl"],
      "the worker SDK, the store client and common/ use no Asio"),
