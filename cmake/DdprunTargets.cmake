@@ -47,12 +47,22 @@ if(ddprun_torch_jobs LESS 1)
 endif()
 set_property(GLOBAL PROPERTY JOB_POOLS torch=${ddprun_torch_jobs})
 
+# A build that is made once: Boost's headers are read, and what they instantiate is compiled, once for
+# several files. So names in anonymous namespaces differ within a folder: what has the same name
+# there is one thing and has one place, or wants a better name.
+function(ddprun_compile_together target)
+  if(DDPRUN_BUILD_ONCE)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()
+
 # ddprun_library(NAME SOURCES a.cc… DEPS lib…): one static library per folder, alias ddprun::NAME.
 function(ddprun_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   if(ARG_SOURCES)
     add_library(ddprun_${name} STATIC ${ARG_SOURCES})
     target_link_libraries(ddprun_${name} PUBLIC $<BUILD_INTERFACE:ddprun_flags> ${ARG_DEPS})
+    ddprun_compile_together(ddprun_${name})
   else()
     add_library(ddprun_${name} INTERFACE)
     target_link_libraries(ddprun_${name} INTERFACE $<BUILD_INTERFACE:ddprun_flags> ${ARG_DEPS})
@@ -65,6 +75,7 @@ function(ddprun_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ddprun_flags ${ARG_DEPS})
+  ddprun_compile_together(${name})
 endfunction()
 
 # Half of a build's time is Catch2's macros being optimised and instrumented, for nothing: what is
@@ -100,7 +111,7 @@ function(ddprun_test name)
   endif()
   if(NOT ARG_OPTIMIZED)
     ddprun_test_options(${name})
-    if(DDPRUN_PRECOMPILE_HEADERS)
+    if(DDPRUN_BUILD_ONCE)
       target_precompile_headers(${name} REUSE_FROM ddprun_test_headers)
     endif()
   endif()

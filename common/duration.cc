@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstdint>
 
+#include "common/log.h"
+
 namespace ddprun {
 
 std::optional<double> parse_decimal(std::string_view text) {
@@ -59,6 +61,11 @@ std::optional<milliseconds> parse_duration(std::string_view text) {
   }
   if (!seconds || *seconds > kMaxSeconds) return std::nullopt;
   return milliseconds(static_cast<std::int64_t>(*seconds * 1000));
+}
+
+std::string milliseconds_text(std::chrono::microseconds time) {
+  const auto tenths = (time.count() + 50) / 100;
+  return concat(tenths / 10, ".", tenths % 10, " ms");
 }
 
 }  // namespace ddprun

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Durations as people type them. Pure.
+// Durations as people type and read them. Pure.
 #pragma once
 
 #include <chrono>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace ddprun {
@@ -14,5 +15,8 @@ std::optional<double> parse_decimal(std::string_view text);
 // "90", "90s", "15m", "2h", "1d", and Slurm's "MM:SS", "HH:MM:SS", "D-HH:MM:SS". At most 1,000
 // days. nullopt: it is none.
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+// 12345 µs → "12.3 ms".
+std::string milliseconds_text(std::chrono::microseconds time);
 
 }  // namespace ddprun

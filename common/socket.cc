@@ -170,6 +170,14 @@ SocketAddress peer_address(int fd) {
   return address;
 }
 
+std::string peer_text(int fd) {
+  try {
+    return peer_address(fd).text();
+  } catch (const Error&) {
+    return "a peer that has gone";
+  }
+}
+
 int connect_once(const SocketAddress& address, Deadline deadline, UniqueFd* out) {
   UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return errno;

@@ -42,6 +42,7 @@ UniqueFd listen_on(const SocketAddress& address);
 
 SocketAddress local_address(int fd);
 SocketAddress peer_address(int fd);
+std::string peer_text(int fd);  // for a log; also where the peer has gone
 
 // A connected, close-on-exec, TCP_NODELAY socket in non-blocking mode (use the calls below).
 // Refused connections and unresolved names are retried with back-off until the deadline, since the

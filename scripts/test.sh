@@ -3,9 +3,10 @@
 # Everything that must pass before a change is merged. Installs what is missing, builds, runs the
 # tests; ends with ctest's summary of the release build and one line that says what happened.
 #
-#   scripts/test.sh [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--list]
+#   scripts/test.sh [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--thorough] [--list]
 #     checks   arrows, coroutines, formatting (seconds; installs clang-format only)
-#     asan     build with AddressSanitizer and UBSan, tests without LibTorch
+#     asan     build with AddressSanitizer and UBSan, tests without LibTorch; the slow ones only
+#              with --thorough
 #     tsan     build with ThreadSanitizer, the tests of what has threads
 #     fuzz     each fuzzer for 20 s
 #     tidy     clang-tidy over the sources
@@ -14,13 +15,14 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 parts=(checks asan tsan fuzz tidy release)
-only="" skip="" jobs=$(nproc)
+only="" skip="" jobs=$(nproc) slow='|slow'
 
-usage() { sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case $1 in
     --only=*|--skip=*|--jobs=*) flag=${1%%=*} value=${1#*=}; shift ;;
     --only|--skip|--jobs) flag=$1 value=${2:-}; shift; [ $# -eq 0 ] || shift ;;
+    --thorough) slow=""; shift; continue ;;
     --list) printf '%s\n' "${parts[@]}"; exit 0 ;;
     -h|--help) usage; exit 0 ;;
     *) echo "test: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
@@ -60,14 +62,14 @@ run_part() {
   fi
 }
 
-# Sanitizers' builds precompile what the tests include; the release build shows which file lacks an
+# Sanitizers' builds compile several files at a time; the release build shows which file lacks an
 # include of its own. ccache is better off without, and in CI, where nothing is built twice, it only
 # costs time.
-precompiled=-DDDPRUN_PRECOMPILE_HEADERS=ON ccache=()
+once=-DDDPRUN_BUILD_ONCE=ON ccache=()
 if [ -n "${CI:-}" ]; then
   ccache=(-DDDPRUN_CCACHE=OFF)
 elif [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || command -v ccache >/dev/null; then
-  precompiled=-DDDPRUN_PRECOMPILE_HEADERS=OFF
+  once=-DDDPRUN_BUILD_ONCE=OFF
 fi
 
 # Builds preset $1 with further cache entries in the rest. On a terminal ninja shows where it is;
@@ -129,12 +131,12 @@ part_checks() {
   return $status
 }
 part_asan() {
-  build asan -DDDPRUN_BUILD_BENCH=OFF "$precompiled" &&
+  build asan -DDDPRUN_BUILD_BENCH=OFF "$once" &&
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
-    UBSAN_OPTIONS=print_stacktrace=1 run_ctest asan -LE 'torch|gpu|once'
+    UBSAN_OPTIONS=print_stacktrace=1 run_ctest asan -LE "torch|gpu|once$slow"
 }
 part_tsan() {
-  build tsan -DDDPRUN_BUILD_BENCH=OFF "$precompiled" &&
+  build tsan -DDDPRUN_BUILD_BENCH=OFF "$once" &&
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan -LE 'torch|gpu|once'
 }
 part_fuzz() {

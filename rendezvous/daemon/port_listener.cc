@@ -23,14 +23,6 @@ constexpr unsigned char kTlsFirstByte = 0x16;
 // An alert of TLS: fatal, protocol_version. So that the peer knows at once.
 constexpr unsigned char kNoTlsAlert[] = {0x15, 3, 3, 0, 2, 2, 70};
 
-std::string peer_text(int fd) {
-  try {
-    return peer_address(fd).text();
-  } catch (const Error&) {
-    return "a peer that has gone";
-  }
-}
-
 bool is_letter(unsigned char byte) {
   return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
 }

@@ -12,14 +12,6 @@
 namespace ddprun::rendezvous {
 namespace {
 constexpr std::chrono::seconds kDropInterval{2};
-
-std::string peer_text(int fd) {
-  try {
-    return peer_address(fd).text();
-  } catch (const Error&) {
-    return "a peer that has gone";
-  }
-}
 }  // namespace
 
 RoundStores::RoundStores(boost::asio::io_context& io, store::StoreServerOptions options)

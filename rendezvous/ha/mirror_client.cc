@@ -23,8 +23,8 @@ using membership::FrameStream;
 using std::chrono::milliseconds;
 
 namespace {
-constexpr milliseconds kLeaveLimit{2'000};  // for its own disk
-constexpr milliseconds kFlushLimit{500};    // for its last word
+constexpr milliseconds kLeaveLimit{2'000};   // for its own disk
+constexpr milliseconds kLastWordLimit{500};  // for its last word
 }  // namespace
 
 class MirrorClient::Impl : public std::enable_shared_from_this<Impl> {
@@ -289,7 +289,7 @@ class MirrorClient::Impl : public std::enable_shared_from_this<Impl> {
   // Its last word.
   void say_leaves() {
     say(mirror::Leaves{});
-    frames_->close_when_sent(kFlushLimit);
+    frames_->close_when_sent(kLastWordLimit);
     frames_.reset();
   }
 

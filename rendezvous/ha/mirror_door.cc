@@ -13,7 +13,7 @@ namespace ddprun::ha {
 using membership::FrameStream;
 
 namespace {
-constexpr std::chrono::milliseconds kFlushLimit{1'000};  // for a refusal
+constexpr std::chrono::milliseconds kRefusalLimit{1'000};
 }  // namespace
 
 MirrorDoor::MirrorDoor(boost::asio::io_context& io, MirrorDoorOptions options)
@@ -120,7 +120,7 @@ void MirrorDoor::refuse(const Frames& frames, const std::string& name, const std
   const std::string line = concat("refused ", name, ": ", reason);
   if (std::exchange(last_refusal_, line) != line) log_warning(line);
   frames->send(mirror::encode(mirror::CalledMessage(mirror::Refused{reason})));
-  frames->close_when_sent(kFlushLimit);
+  frames->close_when_sent(kRefusalLimit);
 }
 
 }  // namespace ddprun::ha

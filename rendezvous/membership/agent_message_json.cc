@@ -20,7 +20,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;
-constexpr int kMaxInt = std::numeric_limits<int>::max();
 
 json::string text(std::string_view value, std::size_t max_bytes = kMaxShownBytes) {
   const std::string clean = clean_utf8(value, max_bytes);

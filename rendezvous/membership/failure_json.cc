@@ -13,7 +13,6 @@ namespace json = boost::json;
 
 constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;
 constexpr std::size_t kMaxLastLines = 20, kMaxTracebackLines = 24, kMaxLogFiles = 2;
-constexpr int kMaxInt = std::numeric_limits<int>::max();
 
 json::string text(std::string_view value, std::size_t max_bytes) {
   const std::string clean = clean_utf8(value, max_bytes);

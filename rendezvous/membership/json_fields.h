@@ -20,6 +20,8 @@ inline constexpr std::size_t kMaxLineBytes = 1024;  // of a worker's output, of 
 inline constexpr std::size_t kMaxNameBytes = 256;   // of a host
 inline constexpr std::size_t kMaxLabelBytes = 1024;
 
+inline constexpr int kMaxInt = std::numeric_limits<int>::max();  // for small()
+
 // Every getter throws Error(kProtocol) that names the field: missing, of another type, out of
 // range.
 class JsonFields {

@@ -17,7 +17,6 @@ constexpr std::size_t kMaxWchanBytes = 64;
 constexpr std::size_t kMaxWorkBytes = 128;
 constexpr std::size_t kMaxNoteBytes = 512;
 constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 50;
-constexpr int kMaxInt = std::numeric_limits<int>::max();
 
 // Short, and without control characters: they would be six times as long, and are shown to people.
 json::string text(std::string_view value, std::size_t max_bytes) {

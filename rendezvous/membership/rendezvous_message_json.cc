@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/rendezvous_message_json.h"
 
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -19,7 +18,6 @@ namespace json = boost::json;
 
 constexpr std::size_t kMaxVictims = 9;
 constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;
-constexpr int kMaxInt = std::numeric_limits<int>::max();
 
 json::string text(std::string_view value, std::size_t max_bytes = kMaxShownBytes) {
   const std::string clean = clean_utf8(value, max_bytes);

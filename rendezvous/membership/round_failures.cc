@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/duration.h"
 #include "common/log.h"
 #include "rendezvous/membership/verdicts.h"
 
@@ -11,12 +12,6 @@ namespace {
 
 using std::chrono::duration_cast;
 using std::chrono::microseconds;
-
-// 12345 µs → "12.3 ms".
-std::string milliseconds_text(microseconds time) {
-  const auto tenths = (time.count() + 50) / 100;
-  return concat(tenths / 10, ".", tenths % 10, " ms");
-}
 
 }  // namespace
 

@@ -3,14 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace ddprun::membership {
 namespace {
 
 namespace json = boost::json;
-
-constexpr int kMaxInt = std::numeric_limits<int>::max();
 
 struct Part {
   const char* name;

@@ -2,8 +2,8 @@
 #include "rendezvous/membership/stragglers.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "common/duration.h"
 #include "common/log.h"
 
 namespace ddprun::membership {
@@ -14,12 +14,6 @@ using std::chrono::microseconds;
 constexpr std::size_t kMaxNamed = 16;
 constexpr int kFactor = 2;  // × the median
 constexpr microseconds kLeastExcess{1'000};
-
-std::string milliseconds_text(microseconds time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f ms", static_cast<double>(time.count()) / 1000);
-  return text;
-}
 
 }  // namespace
 

@@ -14,20 +14,12 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "rendezvous/security/openssl_handles.h"
 
 namespace ddprun::security {
 namespace {
 
-template <auto kFree>
-struct Freer {
-  template <typename T>
-  void operator()(T* thing) const {
-    kFree(thing);
-  }
-};
-using Key = std::unique_ptr<EVP_PKEY, Freer<::EVP_PKEY_free>>;
 using Cert = std::unique_ptr<X509, Freer<::X509_free>>;
-using Bio = std::unique_ptr<BIO, Freer<::BIO_free_all>>;
 using Extension = std::unique_ptr<X509_EXTENSION, Freer<::X509_EXTENSION_free>>;
 using Number = std::unique_ptr<BIGNUM, Freer<::BN_free>>;
 

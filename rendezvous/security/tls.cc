@@ -23,6 +23,7 @@
 #include "common/log.h"
 #include "common/secret.h"
 #include "common/unique_fd.h"
+#include "rendezvous/security/openssl_handles.h"
 
 namespace ddprun::security {
 
@@ -76,15 +77,6 @@ TlsContext make_context(ssl::context::method method) {
   return context;
 }
 
-struct FreeKey {
-  void operator()(EVP_PKEY* key) const { ::EVP_PKEY_free(key); }
-};
-using Key = std::unique_ptr<EVP_PKEY, FreeKey>;
-
-struct FreeBio {
-  void operator()(BIO* bio) const { ::BIO_free_all(bio); }
-};
-
 // OpenSSL keeps private numbers there: locked, and left out of core dumps. Too late where something
 // else has begun with it, and not everywhere: then they are where other memory is.
 void set_up_secure_memory() {
@@ -105,7 +97,7 @@ Key read_key(const std::string& path) {
   if (!S_ISREG(info.st_mode) || size > kMaxKeyBytes) {
     refuse(concat("--tls-key=", path, ": there is nothing of the kind in it (PEM)"));
   }
-  const std::unique_ptr<BIO, FreeBio> text(::BIO_new(::BIO_s_secmem()));
+  const Bio text(::BIO_new(::BIO_s_secmem()));
   auto* bytes = static_cast<char*>(::OPENSSL_secure_zalloc(size + 1));
   const ssize_t got = ::read(file.get(), bytes, size);
   if (got > 0) ::BIO_write(text.get(), bytes, static_cast<int>(got));

@@ -27,3 +27,9 @@ TEST_CASE("Duration: a point in time is told in UTC") {
   CHECK(utc_text(WallTime()) == "1970-01-01T00:00:00Z");
   CHECK(utc_text(WallTime(1'763'781'307s)) == "2025-11-22T03:15:07Z");
 }
+
+TEST_CASE("Duration: milliseconds are shown with a tenth") {
+  CHECK(milliseconds_text(12'345us) == "12.3 ms");
+  CHECK(milliseconds_text(49us) == "0.0 ms");
+  CHECK(milliseconds_text(999'950us) == "1000.0 ms");
+}
