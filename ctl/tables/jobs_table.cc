@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "ctl/tables/page_text.h"
 #include "ctl/tables/tables.h"
 
 namespace ddprun::ctl {
@@ -14,10 +15,6 @@ namespace ddprun::ctl {
 namespace json = boost::json;
 
 namespace {
-
-std::string text_at(const json::value& object, const char* name) {
-  return one_line(std::string(object.at(name).as_string()));
-}
 
 struct Row {
   std::string id, phase, round, nodes;

@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "ctl/tables/page_text.h"
 #include "ctl/tables/tables.h"
 
 namespace ddprun::ctl {
@@ -14,10 +15,6 @@ namespace ddprun::ctl {
 namespace json = boost::json;
 
 namespace {
-
-std::string text_at(const json::value& object, const char* name) {
-  return one_line(std::string(object.at(name).as_string()));
-}
 
 std::uint64_t number_at(const json::value& object, const char* name) {
   return object.at(name).to_number<std::uint64_t>();
@@ -52,6 +49,16 @@ std::string role_text(const json::value& all) {
   const bool is_known = leader != nullptr && leader->is_string();
   if (role->as_string() == "leader") return "leader";
   return is_known ? "standby of " + text_at(all, "leader") : "standby; it knows no leader";
+}
+
+// Of one of a pair; an older page knows none.
+std::string peer_text(const json::value& peer) {
+  const bool in_sync = peer.at("in_sync").as_bool();
+  const char* how = in_sync                        ? "in sync"
+                    : peer.at("answers").as_bool() ? "answers, not in sync"
+                                                   : "no answer, not in sync";
+  const std::string says = text_at(peer, "says");
+  return concat(text_at(peer, "endpoint"), ": ", how, says.empty() ? "" : "; ", says);
 }
 
 std::string jobs_text(const json::value& jobs) {
@@ -96,6 +103,8 @@ std::string status_table(const std::string& page) {
          concat(number_at(all, "pid"), all.at("embedded").as_bool() ? ", a ddprun" : ", ddprund",
                 ", up ", time_text(all.at("uptime_seconds").to_number<double>())));
     if (const std::string role = role_text(all); !role.empty()) fact("role", role);
+    const json::value* peer = all.as_object().if_contains("peer");
+    if (peer != nullptr && !peer->is_null()) fact("peer", peer_text(*peer));
     for (const json::value& address : all.at("addresses").as_array()) {
       fact("listens on", one_line(std::string(address.as_string())));
     }

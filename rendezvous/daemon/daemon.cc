@@ -21,6 +21,7 @@
 #include "rendezvous/daemon/proof_gate.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/daemon/tls_turns.h"
+#include "rendezvous/ha/leader_rows.h"
 #include "rendezvous/ha/mirror_server.h"
 #include "rendezvous/store_server/file_limit.h"
 
@@ -37,6 +38,13 @@ constexpr std::chrono::milliseconds kRoundPatience{60'000};
 KeptJobs::KeptJobs(const std::filesystem::path& directory, journal::Durability durability) {
   auto file = std::make_unique<journal::JournalFile>(directory, durability);
   content = file->load();
+  // The other one of the pair may have gone on with these jobs.
+  if (ha::has_leader_rows(content.rows)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("--state-dir: ", directory.string(),
+                       " is of one of a pair: start it with the --standby or --standby-of that it "
+                       "had, or give another directory"));
+  }
   writer = std::move(file);
 }
 
@@ -106,6 +114,7 @@ class Daemon::Impl {
     status.uptime = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_);
     status.embedded = options_.embedded;
     if (options_.stands_by) status.role = RoleStatus{leads(), leader_};
+    if (options_.peer_status) status.peer = options_.peer_status();
     status.addresses = addresses_;
     status.token = options_.token != nullptr;
     status.tls = options_.tls != nullptr;

@@ -31,6 +31,8 @@ class MirrorServer;
 
 namespace ddprun::rendezvous {
 
+struct PeerStatus;  // daemon_status.h
+
 struct DaemonOptions {
   bool embedded = false;   // agents are told that it won't come back once gone
   bool stands_by = false;  // at first: there are others, and lead() says when it is this one's turn
@@ -57,11 +59,12 @@ struct DaemonOptions {
   // to make way its stream is closed. Null: that path isn't known.
   std::function<void(std::shared_ptr<membership::FrameStream> frames, std::shared_ptr<void> place)>
       peer_calls;
+  std::function<PeerStatus()> peer_status;  // for /v1/status; null: not one of a pair
 };
 
 // Where jobs outlive this process, and those that are there.
 struct KeptJobs {
-  // Throws Error where the directory can't be used (journal_file.h).
+  // Throws Error where the directory can't be used (journal_file.h), or is of one of a pair.
   KeptJobs(const std::filesystem::path& directory, journal::Durability durability);
   // Where others may take over (Journal, "shared"). `was_deposed` is called once, on the io thread.
   KeptJobs(std::unique_ptr<journal::BatchWriter> shared, journal::Content its_content,

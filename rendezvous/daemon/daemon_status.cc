@@ -49,6 +49,14 @@ json::object stores_object(const DaemonStatus& status) {
   return object;
 }
 
+json::value peer_value(const std::optional<PeerStatus>& peer) {
+  if (!peer) return nullptr;
+  return json::object{{"endpoint", peer->endpoint},
+                      {"answers", peer->answers},
+                      {"in_sync", peer->in_sync},
+                      {"says", peer->says}};
+}
+
 }  // namespace
 
 std::string status_to_json(const DaemonStatus& status) {
@@ -61,6 +69,7 @@ std::string status_to_json(const DaemonStatus& status) {
   if (status.role) all["role"] = status.role->leads ? "leader" : "standby";
   all["leader"] = nullptr;
   if (status.role && !status.role->leader.empty()) all["leader"] = status.role->leader;
+  all["peer"] = peer_value(status.peer);
   all["addresses"] = json::array(status.addresses.begin(), status.addresses.end());
   all["token"] = status.token;
   all["tls"] = status.tls;

@@ -27,11 +27,21 @@ struct RoleStatus {
   std::string leader;  // HOST:PORT of whom it stands by; empty: not known
 };
 
+// The other one of a pair (docs/ha-standby.md).
+struct PeerStatus {
+  std::string endpoint;  // where it is called
+  bool answers = false;
+  bool in_sync =
+      false;         // who stands by, this one or that, has all that the leader has told anybody
+  std::string says;  // the last line of the log about the pair: why it waits, what has to be done
+};
+
 struct DaemonStatus {
   int pid = 0;
   std::chrono::milliseconds uptime{0};
   bool embedded = false;               // in a ddprun
   std::optional<RoleStatus> role;      // nullopt: there are no others
+  std::optional<PeerStatus> peer;      // nullopt: not one of a pair
   std::vector<std::string> addresses;  // that it listens on
   bool token = false, tls = false;
   Gauge live_jobs, finished_jobs;

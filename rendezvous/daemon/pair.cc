@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/random_id.h"
+#include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/membership/job_rows.h"
 
 namespace ddprun::rendezvous {
@@ -105,6 +106,7 @@ Pair::Pair(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonO
   options.peer_calls = [door = door_](const auto& frames, const std::shared_ptr<void>& place) {
     door->take(frames, place);
   };
+  options.peer_status = [this] { return peer_status(); };
   daemon_ = std::make_unique<Daemon>(io, std::move(listeners), std::move(options));
   ha::PeerCallerOptions calls;
   calls.peer = options_.peer;
@@ -170,6 +172,15 @@ PairState Pair::state() const {
   return state;
 }
 
+PeerStatus Pair::peer_status() const {
+  PeerStatus status;
+  status.endpoint = to_string(options_.peer);
+  status.answers = is_in_sync_ || is_copying_ || answers_;
+  status.in_sync = is_in_sync_;
+  status.says = last_said_;
+  return status;
+}
+
 // ---- they meet ----
 
 void Pair::heard(const PairState& theirs) {
@@ -188,6 +199,7 @@ void Pair::heard(const PairState& theirs) {
 
 void Pair::met(const PairState& theirs, ha::Call call) {
   if (is_stopping_) return;
+  answers_ = true;
   away_.reset();
   alone_timer_.cancel();
   last_heard_ = Clock::now();
@@ -196,8 +208,8 @@ void Pair::met(const PairState& theirs, ha::Call call) {
   const Decision decision = ha::decide(state(), theirs, yielded_to_);
   switch (decision.move) {
     case PairMove::kWait:
-      return say(concat(role_ == Role::kLeads ? "leads on: " : "stands by: ", decision.why),
-                 decision.is_stuck);
+      return say(decision.is_stuck ? LogLevel::kError : LogLevel::kInfo,
+                 concat(role_ == Role::kLeads ? "leads on: " : "stands by: ", decision.why));
     case PairMove::kMirror:
       return mirror(theirs, std::move(call));
     case PairMove::kLead:
@@ -209,6 +221,7 @@ void Pair::met(const PairState& theirs, ha::Call call) {
 
 void Pair::away(const ha::Away& its) {
   if (is_stopping_) return;
+  answers_ = false;
   away_ = its;
   if (role_ == Role::kLeads) daemon_->hear_peer(false);
   consider_alone();
@@ -226,22 +239,22 @@ void Pair::consider_alone() {
   if (!patience) {
     const bool lacks = rows_.kind == RowsKind::kCopy;
     return say(
+        alone.is_refused || lacks ? LogLevel::kError : LogLevel::kInfo,
         concat("stands by: ", what,
-               lacks ? "; this one has not all of its jobs, and waits for it" : "; waits for it"),
-        alone.is_refused || lacks);
+               lacks ? "; this one has not all of its jobs, and waits for it" : "; waits for it"));
   }
   const auto due = last_heard_ + *patience;
   if (due <= Clock::now()) return lead(what);
-  say(concat("stands by: ", what), false);
+  say(LogLevel::kInfo, concat("stands by: ", what));
   alone_timer_.expires_at(due);
   alone_timer_.async_wait([this](boost::system::error_code error) {
     if (!error) consider_alone();
   });
 }
 
-void Pair::say(const std::string& what, bool is_stuck) {
-  if (what == std::exchange(last_said_, what)) return;
-  is_stuck ? log_error(what) : log_info(what);
+// Once, however often it is found so.
+void Pair::say(LogLevel level, const std::string& what) {
+  if (what != std::exchange(last_said_, what)) log_message(level, what);
 }
 
 // ---- it stands by ----
@@ -255,7 +268,7 @@ void Pair::stand_by(File file) {
   handlers.copying = [this](const std::string& leader) {
     is_copying_ = true;
     daemon_->stand_by(leader);
-    say(concat("mirrors ", leader, ": copying its jobs"), false);
+    say(LogLevel::kInfo, concat("mirrors ", leader, ": copying its jobs"));
   };
   handlers.in_sync = [this](const ha::SyncedWith& synced) {
     rows_ = {};
@@ -265,13 +278,12 @@ void Pair::stand_by(File file) {
     rows_.leader = synced.leader;
     num_jobs_ = 1;  // perhaps
     distrusts_disk_ = is_yours_ = false;
-    was_in_sync_ = true;
-    say(concat("mirrors ", synced.leader,
-               ": has all its jobs, and goes on with them when it is gone"),
-        false);
+    is_in_sync_ = was_in_sync_ = true;
+    say(LogLevel::kInfo, concat("mirrors ", synced.leader,
+                                ": has all its jobs, and goes on with them when it is gone"));
   };
   handlers.lost = [this](const ha::LostLeader& its) { post([this, its] { lost(its); }); };
-  handlers.trouble = [this](const std::string& what) { say(what, true); };
+  handlers.trouble = [this](const std::string& what) { say(LogLevel::kError, what); };
   client_ = std::make_unique<ha::MirrorClient>(io_, std::move(file), options, std::move(handlers));
   caller_->set_last_pause(kStandbyPause);
   caller_->call_now();
@@ -286,13 +298,14 @@ void Pair::mirror(const PairState& theirs, ha::Call call) {
 void Pair::lost(const ha::LostLeader& its) {
   if (role_ != Role::kStandsBy || is_stopping_) return;
   const bool had_begun = std::exchange(is_copying_, false);
+  is_in_sync_ = false;
   daemon_->stand_by("");
   last_heard_ = its.is_silence ? Clock::now() - options_.lease : Clock::now();
   is_yours_ = its.is_yours;
   if (its.was_in_sync && its.is_yours) return lead("its leader has handed over");
   if (its.was_in_sync && its.is_silence) return lead(its.why);
   if (its.was_in_sync) {
-    say(concat("lost its leader: ", its.why), false);
+    say(LogLevel::kInfo, concat("lost its leader: ", its.why));
     caller_->resume();
     return caller_->call_now();
   }
@@ -325,7 +338,7 @@ void Pair::lead(const std::string& why) {
   role_ = Role::kBegins;
   caller_->pause();
   alone_timer_.cancel();
-  log_info("is to lead: ", why);
+  say(LogLevel::kInfo, concat("is to lead: ", why));
   client_->stop([this](ha::MirroredJournal its) {
     const auto kept = std::make_shared<ha::MirroredJournal>(std::move(its));
     post([this, kept] {
@@ -334,7 +347,7 @@ void Pair::lead(const std::string& why) {
       if (kept->trouble.empty()) {
         return begin(std::move(kept->file), std::move(kept->content), kept->before);
       }
-      log_error("can't lead: its jobs can't be read: ", kept->trouble);
+      say(LogLevel::kError, concat("can't lead: its jobs can't be read: ", kept->trouble));
       kept->file.reset();
       reopen(false);
     });
@@ -376,7 +389,7 @@ void Pair::began(const std::shared_ptr<Beginning>& beginning) {
   begin_timer_.cancel();
   if (is_stopping_) return;
   if (!beginning->trouble.empty()) {
-    log_error("can't lead: ", beginning->trouble, "; tries again after 1 s");
+    say(LogLevel::kError, concat("can't lead: ", beginning->trouble, "; tries again after 1 s"));
     distrust_disk(kReopenAfter);
     return stand_by(std::move(beginning->file));
   }
@@ -394,9 +407,9 @@ void Pair::lead_with(Beginning& beginning) {
   options.line = plan.row.line;
   ha::MirrorServer::Handlers handlers;
   handlers.mirrored = [this](const std::string& standby) {
-    is_mirrored_ = rows_.has_standby = true;
+    is_in_sync_ = rows_.has_standby = true;
     caller_->pause();
-    say(concat("leads: ", standby, " mirrors it"), false);
+    say(LogLevel::kInfo, concat("leads: ", standby, " mirrors it"));
   };
   handlers.lost = [this](const ha::LostStandby& its) { post([this, its] { lost_standby(its); }); };
   server_ = std::make_shared<ha::MirrorServer>(io_, std::move(options), std::move(handlers));
@@ -408,8 +421,9 @@ void Pair::lead_with(Beginning& beginning) {
   role_ = Role::kLeads;
   has_led_ = true;
   goes_on_ = plan.goes_on;
-  is_mirrored_ = was_in_sync_ = is_yours_ = false;
-  log_info("leads, term ", plan.row.term.number, plan.goes_on ? ", as before" : "");
+  is_in_sync_ = was_in_sync_ = is_yours_ = false;
+  say(LogLevel::kInfo,
+      concat("leads, term ", plan.row.term.number, plan.goes_on ? ", as before" : ""));
   daemon_->lead(std::move(kept));
   door_->set_server(server_);
   caller_->set_last_pause(kLeaderPause);
@@ -420,7 +434,7 @@ void Pair::lead_with(Beginning& beginning) {
 
 void Pair::lost_standby(const ha::LostStandby& its) {
   if (role_ != Role::kLeads || is_stopping_) return;
-  is_mirrored_ = false;
+  is_in_sync_ = false;
   if (its.was_synced) return go_over(its.own_disk);
   rows_.has_standby = false;
   caller_->resume();
@@ -431,15 +445,16 @@ void Pair::lost_standby(const ha::LostStandby& its) {
 void Pair::go_over(bool own_disk) {
   if (role_ != Role::kLeads || is_stopping_) return;
   role_ = Role::kEnds;
-  is_mirrored_ = false;
+  is_in_sync_ = false;
   caller_->pause();
   door_->set_server(nullptr);
   daemon_->stand_by("", Stores::kKeep);
   const auto server = std::exchange(server_, nullptr);
   if (own_disk) server->hand_over([server] {});
   if (own_disk) distrust_disk(kDistrust);
-  log_warning(own_disk ? "leads no more: its own disk fails, and its standby goes on"
-                       : "begins a new term: its standby is lost, and may have taken over");
+  say(LogLevel::kWarning, own_disk
+                              ? "leads no more: its own disk fails, and its standby goes on"
+                              : "begins a new term: its standby is lost, and may have taken over");
   reopen(!own_disk);
 }
 
@@ -452,7 +467,7 @@ void Pair::reopen(bool begins) {
     know(content);
     stand_by(std::move(file));
   } catch (const Error& error) {
-    say(concat("stands by: ", error.what()), true);
+    say(LogLevel::kError, concat("stands by: ", error.what()));
     distrust_disk(2 * kReopenAfter);
     after(begin_timer_, kReopenAfter, [this, begins] { reopen(begins); });
   }
@@ -462,7 +477,8 @@ void Pair::yield(const PairState& theirs) {
   role_ = Role::kEnds;
   caller_->pause();
   door_->set_server(nullptr);
-  log_warning("leads no more: ", theirs.name, " leads, too, and this one has no jobs");
+  say(LogLevel::kWarning,
+      concat("leads no more: ", theirs.name, " leads, too, and this one has no jobs"));
   yielded_to_ = theirs.term.id;
   const auto end = while_alive([this, name = theirs.name] {
     post([this, name] {

@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/endpoint.h"
+#include "common/log.h"
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/ha/leader_rows.h"
@@ -51,7 +52,7 @@ class Pair {
 
   const Daemon& daemon() const { return *daemon_; }
   // A standby goes on with the jobs of this one.
-  bool is_mirrored() const { return role_ == Role::kLeads && is_mirrored_; }
+  bool is_mirrored() const { return role_ == Role::kLeads && is_in_sync_; }
 
   // Who leads hands over, who mirrors says that it leaves. `done` is called once, from the io
   // context, after 2 s at the latest; this object is to be destroyed then.
@@ -69,13 +70,14 @@ class Pair {
   using File = std::unique_ptr<journal::JournalFile>;
 
   ha::PairState state() const;
+  PeerStatus peer_status() const;
   void know(const journal::Content& content);
 
   void met(const ha::PairState& theirs, ha::Call call);
   void heard(const ha::PairState& theirs);
   void away(const ha::Away& away);
   void consider_alone();
-  void say(const std::string& what, bool is_stuck);
+  void say(LogLevel level, const std::string& what);
 
   void stand_by(File file);
   void stand_anew();
@@ -109,15 +111,16 @@ class Pair {
   ha::LeaderRows rows_;                       // of its journal
   std::uint64_t num_jobs_ = 0;                // in them, not over; standing by
   bool has_led_ = false, goes_on_ = false;    // this process; the term was begun by an earlier one
-  bool is_mirrored_ = false;                  // leads: a standby is in sync
+  bool is_in_sync_ = false;                   // with its standby, or its leader
   bool was_in_sync_ = false, is_yours_ = false;  // with the leader that it lost last
   bool distrusts_disk_ = false;                  // its journal can't be written
   bool is_copying_ = false;                      // a leader has taken it in
   bool is_stopping_ = false;
+  bool answers_ = false;
   std::string yielded_to_;
   std::optional<ha::Away> away_;  // nullopt: its last call was answered
   Clock::time_point last_heard_ = Clock::now();
-  std::string last_said_;
+  std::string last_said_;  // of the pair
 };
 
 }  // namespace ddprun::rendezvous

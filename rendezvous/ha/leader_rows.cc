@@ -95,6 +95,10 @@ bool is_line_of(const TermId& term, const TermLine& line) {
          std::ranges::all_of(line, [](const auto& id) { return is_term_id(id); });
 }
 
+bool has_leader_rows(const Rows& rows) {
+  return std::ranges::any_of(rows, [](const auto& row) { return is_leader_row(row.first); });
+}
+
 // ---- one row ----
 
 std::string encode_term_row(const TermRow& row) {

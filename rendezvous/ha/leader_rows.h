@@ -21,6 +21,7 @@ inline constexpr char kBeforeRow[] = "leader/before";
 inline constexpr char kGivenUpRow[] = "leader/given_up";
 
 inline bool is_leader_row(std::string_view key) { return key.starts_with(kLeaderRows); }
+bool has_leader_rows(const journal::Rows& rows);  // who keeps them is one of a pair
 
 // Its own term: it leads, or led last.
 struct TermRow {

@@ -97,6 +97,20 @@ TEST_CASE("status_table: a fact on each line, limits where there are some") {
         "journal         kept in /var/lib/ddprun/journal.db\n");
 }
 
+TEST_CASE("status_table: of a pair, the other one") {
+  const auto with = [](const std::string& peer) {
+    return status_table(R"({"peer":)" + peer + "," + std::string(kStatus).substr(1));
+  };
+  CHECK_THAT(
+      with(R"({"endpoint":"b:29400","answers":true,"in_sync":true,"says":"leads: b mirrors it"})"),
+      Contains("\npeer            b:29400: in sync; leads: b mirrors it\n"));
+  CHECK_THAT(with(R"({"endpoint":"b:29400","answers":true,"in_sync":false,"says":""})"),
+             Contains("\npeer            b:29400: answers, not in sync\n"));
+  CHECK_THAT(with(R"({"endpoint":"b:29400","answers":false,"in_sync":false,"says":"a\nb"})"),
+             Contains("\npeer            b:29400: no answer, not in sync; a\\nb\n"));
+  CHECK_THAT(with("null"), !Contains("peer"));
+}
+
 TEST_CASE("status_table: of several rendezvous, the role") {
   const auto with = [](const std::string& role) {
     return status_table("{" + role + std::string(kStatus).substr(1));

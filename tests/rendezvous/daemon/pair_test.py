@@ -5,6 +5,7 @@ on and no worker notices (docs/ha-standby.md)."""
 import os
 import random
 import shutil
+import subprocess
 import sys
 import time
 
@@ -38,6 +39,9 @@ class PairOfDaemons(SeveralDaemons):
         a, b = self.member("a"), self.member("b")
         self.wait_for_sync(b)
         self.assertEqual((a.role(), b.role()), ("leader", "standby"))
+        for each, other in ((a, b), (b, a)):
+            peer = each.get("/v1/status")["peer"]
+            self.assertEqual((peer["endpoint"], peer["in_sync"]), (f"127.0.0.1:{other.port}", True), peer)
         return a, b
 
     def wait_for_sync(self, standby, seconds=30):
@@ -165,7 +169,9 @@ class Pair(PairOfDaemons):
         self.stop(b)  # and so what it has is not all any more
         a.kill()
         b.start()
-        wait_until(lambda: "this one has not all of its jobs" in b.log(), "it says so")
+        wait_until(lambda: "this one has not all of its jobs" in b.get("/v1/status")["peer"]["says"], "it says so")
+        self.assertIn("this one has not all of its jobs", b.log())
+        self.assertFalse(b.get("/v1/status")["peer"]["answers"])
         time.sleep(LEASE + 1)  # for so long it must not lead: nothing tells when it doesn't
         self.assertEqual(b.role(), "standby")
         a.start()
@@ -182,6 +188,19 @@ class Pair(PairOfDaemons):
         self.wait_for_agents(b)
         self.wait_for_sync(a)
         self.check_end(a_less, pids)
+
+    def test_a_ddprund_that_is_of_no_pair_refuses_its_directory(self):
+        """The other one may have gone on with its jobs."""
+        a, b = self.pair()
+        for name, member in (("a", a), ("b", b)):
+            member.kill()
+            done = subprocess.run([harness.DDPRUND, "--listen=127.0.0.1:0", f"--state-dir={self.states[name]}"],
+                                  capture_output=True, text=True, timeout=30)
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+            self.assertIn("is of one of a pair: start it with the --standby or --standby-of", done.stderr)
+        a.start()
+        b.start()
+        self.wait_for_sync(b)  # it has lost nothing
 
     def test_a_leader_whose_disk_is_full_hands_over(self):
         disk, prefix = self.small_disk("4m")
