@@ -90,24 +90,29 @@ endfunction()
 
 # ThreadSanitizer looks at what has threads: most of this tree is event loops of one thread each.
 if(DDPRUN_SANITIZE MATCHES "thread")
-  set(DDPRUN_THREADS_ONLY ON)
+  add_custom_target(thread_tests)
 endif()
 
-# ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [OPTIMIZED]
-#             [RUN_SERIAL])
+# ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [LOGIC]
+#             [OPTIMIZED] [RUN_SERIAL])
 # COST: about how many seconds it takes, so that ctest starts the longest first. THREADS: what it tests
-# has several; others are not for ThreadSanitizer. OPTIMIZED: its own code is, like the rest. Each
-# TEST_CASE becomes one ctest entry. A case that prints "SKIPPED: reason" counts as skipped.
+# has several; others are not for ThreadSanitizer (target thread_tests). LOGIC: it neither waits nor
+# measures, so it says the same in each build (off with DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: its own code
+# is, like the rest. Each TEST_CASE becomes one ctest entry. A case that prints "SKIPPED: reason"
+# counts as skipped.
 function(ddprun_test name)
-  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;OPTIMIZED" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;LOGIC;OPTIMIZED" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ddprun::test_main ${ARG_DEPS})
-  if(DDPRUN_THREADS_ONLY AND NOT ARG_THREADS)
+  if((TARGET thread_tests AND NOT ARG_THREADS) OR (ARG_LOGIC AND NOT DDPRUN_TEST_LOGIC))
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
     return()
+  endif()
+  if(TARGET thread_tests)
+    add_dependencies(thread_tests ${name})
   endif()
   if(NOT ARG_OPTIMIZED)
     ddprun_test_options(${name})
@@ -140,7 +145,7 @@ find_program(DDPRUN_PYTHON python3)
 # $DDPRUN_SANITIZE; "SKIPPED: reason" in its output counts as skipped.
 function(ddprun_script_test name)
   cmake_parse_arguments(ARG "RUN_SERIAL;THREADS" "SCRIPT;TIMEOUT" "ARGS;LABELS" ${ARGN})
-  if(DDPRUN_THREADS_ONLY AND NOT ARG_THREADS)
+  if(TARGET thread_tests AND NOT ARG_THREADS)
     return()
   endif()
   if(NOT ARG_TIMEOUT)

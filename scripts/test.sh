@@ -5,24 +5,25 @@
 #
 #   scripts/test.sh [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--thorough] [--list]
 #     checks   arrows, coroutines, formatting (seconds; installs clang-format only)
-#     asan     build with AddressSanitizer and UBSan, tests without LibTorch; the slow ones only
-#              with --thorough
+#     asan     build with AddressSanitizer and UBSan, tests without LibTorch and, but with
+#              --thorough, without the slow ones
 #     tsan     build with ThreadSanitizer, the tests of what has threads
 #     fuzz     each fuzzer for 20 s
 #     tidy     clang-tidy over the sources
-#     release  the release build and all tests, PyTorch's included
+#     release  the release build and all tests, PyTorch's included; without --thorough those that
+#              neither wait nor measure are AddressSanitizer's alone
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 parts=(checks asan tsan fuzz tidy release)
-only="" skip="" jobs=$(nproc) slow='|slow'
+only="" skip="" jobs=$(nproc) slow='|slow' logic=-DDDPRUN_TEST_LOGIC=OFF
 
-usage() { sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '3,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case $1 in
     --only=*|--skip=*|--jobs=*) flag=${1%%=*} value=${1#*=}; shift ;;
     --only|--skip|--jobs) flag=$1 value=${2:-}; shift; [ $# -eq 0 ] || shift ;;
-    --thorough) slow=""; shift; continue ;;
+    --thorough) slow="" logic=-DDDPRUN_TEST_LOGIC=ON; shift; continue ;;
     --list) printf '%s\n' "${parts[@]}"; exit 0 ;;
     -h|--help) usage; exit 0 ;;
     *) echo "test: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
@@ -62,8 +63,7 @@ run_part() {
   fi
 }
 
-# Sanitizers' builds compile several files at a time; the release build shows which file lacks an
-# include of its own. ccache is better off without, and in CI, where nothing is built twice, it only
+# Several files are compiled at a time; clang-tidy shows which of them lacks an include. ccache is better off without, and in CI, where nothing is built twice, it only
 # costs time.
 once=-DDDPRUN_BUILD_ONCE=ON ccache=()
 if [ -n "${CI:-}" ]; then
@@ -72,11 +72,11 @@ elif [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || command -v ccache >/dev/null; 
   once=-DDDPRUN_BUILD_ONCE=OFF
 fi
 
-# Builds preset $1 with further cache entries in the rest. On a terminal ninja shows where it is;
+# Builds target $2 of preset $1 with further cache entries in the rest. On a terminal ninja shows where it is;
 # elsewhere it is quiet unless it fails.
 build() {
-  local preset=$1 log status=0
-  shift
+  local preset=$1 target=$2 log status=0
+  shift 2
   log=$(mktemp)
   if ! cmake --preset "$preset" -DDDPRUN_BUILD_TESTS=ON "${ccache[@]}" "$@" >"$log" 2>&1; then
     status=1
@@ -84,9 +84,9 @@ build() {
     sed -n 's/^-- \(ddprun \|  \)/  \1/p' "$log"
     if [ -t 1 ]; then
       : >"$log"
-      cmake --build "build/$preset" -j "$jobs" || status=1
+      cmake --build "build/$preset" -j "$jobs" --target "$target" || status=1
     else
-      cmake --build "build/$preset" -j "$jobs" >"$log" 2>&1 || status=1
+      cmake --build "build/$preset" -j "$jobs" --target "$target" >"$log" 2>&1 || status=1
     fi
   fi
   [ $status -eq 0 ] || { tail -n 80 "$log"; why+=("$preset: the build failed"); }
@@ -131,12 +131,12 @@ part_checks() {
   return $status
 }
 part_asan() {
-  build asan -DDDPRUN_BUILD_BENCH=OFF "$once" &&
+  build asan all -DDDPRUN_BUILD_BENCH=OFF "$once" &&
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
     UBSAN_OPTIONS=print_stacktrace=1 run_ctest asan -LE "torch|gpu|once$slow"
 }
 part_tsan() {
-  build tsan -DDDPRUN_BUILD_BENCH=OFF "$once" &&
+  build tsan thread_tests -DDDPRUN_BUILD_BENCH=OFF "$once" &&
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan -LE 'torch|gpu|once'
 }
 part_fuzz() {
@@ -145,9 +145,9 @@ part_fuzz() {
   return 1
 }
 part_tidy() {
-  cmake --preset release -DDDPRUN_BUILD_TESTS=ON >/dev/null && scripts/tidy.py --seconds 300
+  cmake --preset release -DDDPRUN_BUILD_TESTS=ON -DDDPRUN_BUILD_ONCE=OFF >/dev/null && scripts/tidy.py --seconds 150
 }
-part_release() { build release -DDDPRUN_BUILD_BENCH=ON && run_ctest release; }
+part_release() { build release all -DDDPRUN_BUILD_BENCH=ON "$once" "$logic" && run_ctest release; }
 
 # The checks alone need no PyTorch.
 level=checks

@@ -12,8 +12,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// A TOML string.
-std::string quoted(const std::string& text) {
+std::string toml_string(const std::string& text) {
   std::string result = "\"";
   for (const char letter : text) {
     if (letter == '"' || letter == '\\') result += '\\';
@@ -29,7 +28,7 @@ std::string toml_value(const Option& option, const std::string& text) {
       std::all_of(text.begin(), text.end(),
                   [](unsigned char letter) { return letter >= '0' && letter <= '9'; }) &&
       (text.size() == 1 || text[0] != '0');
-  return is_number ? text : quoted(one_line(text));
+  return is_number ? text : toml_string(one_line(text));
 }
 
 // Where the nodes meet has sources of its own (endpoint_discovery.h): those that speak of it.
@@ -37,7 +36,8 @@ std::string other_sources(const Option& option, const Environment& environment,
                           const std::vector<ConfigFile>& files) {
   std::string lines;
   const auto add = [&](const std::string& value, const std::string& origin) {
-    lines += underscored(option.name) + " = " + quoted(one_line(value)) + "  # " + origin + "\n";
+    lines +=
+        underscored(option.name) + " = " + toml_string(one_line(value)) + "  # " + origin + "\n";
   };
   const auto variable = [&](const char* name) {
     if (const auto value = find_variable(environment, name)) add(*value, name);

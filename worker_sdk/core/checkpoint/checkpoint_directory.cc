@@ -29,19 +29,19 @@ constexpr const char *kShardsKey = "shards", *kSaveKey = "save";
 constexpr int kMostShards = 1'000'000;
 constexpr std::chrono::seconds kPatience{5};  // with a process that was killed and is ending
 
-[[noreturn]] void reject(const std::string& why) { throw Error(ErrorCode::kProtocol, why); }
+[[noreturn]] void throw_unusable(const std::string& why) { throw Error(ErrorCode::kProtocol, why); }
 
 Safetensors decode(std::string_view bytes) {
   Safetensors content = decode_safetensors(bytes);
-  if (!content.has_checksum) reject("it has no checksum: no checkpoint of ddprun");
+  if (!content.has_checksum) throw_unusable("it has no checksum: no checkpoint of ddprun");
   return content;
 }
 
 // What has a checkpoint's name and is no file counts as damaged.
 std::string read_file(const std::string& path) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) reject("it is a directory");
-  if (const std::string link = dangling_link(path); !link.empty()) reject(link);
+  if (fs::is_directory(path, ignored)) throw_unusable("it is a directory");
+  if (const std::string link = dangling_link(path); !link.empty()) throw_unusable(link);
   return read_whole(path);
 }
 
@@ -124,19 +124,20 @@ void CheckpointDirectory::read(LoadedCheckpoint& loaded) const {
   const auto parsed = std::from_chars(count.data(), count.data() + count.size(), place.size);
   if (parsed.ec != std::errc() || parsed.ptr != count.data() + count.size() || place.size < 1 ||
       place.size > kMostShards || !parse_shard_name(shard_name(place))) {
-    reject("its number of shards is none");
+    throw_unusable("its number of shards is none");
   }
   loaded.num_shards = place.size;
   loaded.save = place.save;
   for (; place.rank < place.size; ++place.rank) {
-    if (::access(path_of(place).c_str(), F_OK) != 0) reject(shard_text(place) + " is missing");
+    if (::access(path_of(place).c_str(), F_OK) != 0)
+      throw_unusable(shard_text(place) + " is missing");
     try {
       Safetensors shard = decode(loaded.bytes.emplace_back(read_file(path_of(place))));
       std::move(shard.tensors.begin(), shard.tensors.end(),
                 std::back_inserter(loaded.content.tensors));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kProtocol) throw;
-      reject(concat(shard_text(place), ": ", error.what()));
+      throw_unusable(concat(shard_text(place), ": ", error.what()));
     }
   }
 }

@@ -12,12 +12,10 @@
 #include "common/socket.h"
 #include "worker_sdk/core/host/cluster_collectives.h"
 #include "worker_sdk/core/host/node_collectives.h"
+#include "worker_sdk/core/host/operation_io.h"
 
 namespace ddprun::host {
 namespace {
-
-// Bounds how late a failure of another rank is seen by a wait on a socket.
-constexpr auto kLook = std::chrono::milliseconds{20};
 
 void check_endpoints(const std::vector<PeerRecord>& records, const Topology& topology) {
   for (int rank = 0; rank < topology.size(); ++rank) {

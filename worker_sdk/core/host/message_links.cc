@@ -17,9 +17,6 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 16);
 
-// Bounds how late the wait for another thread's connection sees a failure.
-constexpr auto kLook = std::chrono::milliseconds{20};
-
 }  // namespace
 
 MessageLinks::MessageLinks(NodeGroup& group, ArrivalBook& arrivals, const Token& token,

@@ -12,8 +12,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Bounds how late a failure of another rank is seen by a wait on a socket.
-constexpr auto kLook = milliseconds{20};
 // Bounds the same while connecting, where nothing is looked at: news of a failure must reach the
 // caller within a second, the time below included.
 constexpr auto kConnectSlice = milliseconds{400};

@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <functional>
 #include <vector>
 
@@ -15,6 +16,9 @@
 #include "worker_sdk/core/host/node_group.h"
 
 namespace ddprun::host {
+
+// Bounds how late a failure of another rank is seen by who waits for something else.
+inline constexpr std::chrono::milliseconds kLook{20};
 
 class OperationIo {
  public:
