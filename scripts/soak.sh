@@ -59,10 +59,10 @@ row faults "kill -9 of a worker, warden or agent of a job on 3 hosts at a random
 n=$(count 1000)
 row leaders "kill -9 or a pause of a leader, a standby, a worker, warden or agent of a job on 3 hosts, $n times" \
   $((300 + 15 * n)) env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/ha_test.py
-n=$(count 100)
-row pair "one of a pair killed, stopped or paused at a random moment of each round, $n jobs; 100,000 random worlds of a pair" \
-  $((3600 + 60 * n)) bash -c "for ((i = 0; i < $n; ++i)); do $python -B tests/rendezvous/daemon/pair_test.py \
-  Pair.test_kills_stops_and_pauses_at_random_moments || exit; done; DDPRUN_SOAK=1 build/release/bin/pair_random_test"
+n=$(count 1000)
+row pair "that, where the two ddprunds are a pair, $n times; and 100,000 random worlds of a pair" \
+  $((3600 + 15 * n)) bash -c "DDPRUN_FAULT_KILLS=$n $python -B tests/faults/pair_test.py Random &&
+  DDPRUN_SOAK=1 build/release/bin/pair_random_test"
 n=$(count 600)
 row memory "jobs and keys come and go for $n s: ddprund's memory comes back to within 5 %, without and with a journal" \
   $((120 + 3 * n)) env DDPRUN_MEMORY_SECONDS="$n" "$python" -B tests/rendezvous/daemon/memory_test.py
