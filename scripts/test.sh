@@ -106,12 +106,14 @@ names_of_failed() {
 # A test that fails beside others is tried once more, alone: a machine that stood still for a second
 # is no reason to refuse a change. It is named on the last line then, and is a bug until shown
 # otherwise.
+# The tests that take long wait most of the time: with one more than there are cores these have enough
+# to do.
 run_ctest() {
   local preset=$1
   shift
   local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
                --no-tests=error)
-  "${ctest[@]}" -j "$jobs" "$@" && return 0
+  "${ctest[@]}" -j $((jobs + 1)) "$@" && return 0
   local names
   names=$(names_of_failed "$preset")
   printf '\ntest: once more, alone: %s\n' "$names"

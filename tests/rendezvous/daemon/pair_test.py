@@ -169,8 +169,8 @@ class Pair(PairOfDaemons):
         self.stop(b)  # and so what it has is not all any more
         a.kill()
         b.start()
-        wait_until(lambda: "this one has not all of its jobs" in b.get("/v1/status")["peer"]["says"], "it says so")
-        self.assertIn("this one has not all of its jobs", b.log())
+        wait_until(lambda: "this one has not all of its jobs" in b.log(), "it says so")
+        self.assertIn("this one has not all of its jobs", b.get("/v1/status")["peer"]["says"])
         self.assertFalse(b.get("/v1/status")["peer"]["answers"])
         time.sleep(LEASE + 1)  # for so long it must not lead: nothing tells when it doesn't
         self.assertEqual(b.role(), "standby")
@@ -192,15 +192,17 @@ class Pair(PairOfDaemons):
     def test_a_ddprund_that_is_of_no_pair_refuses_its_directory(self):
         """The other one may have gone on with its jobs."""
         a, b = self.pair()
-        for name, member in (("a", a), ("b", b)):
-            member.kill()
+        a.kill()
+        b.kill()
+        for name in "ab":
             done = subprocess.run([harness.DDPRUND, "--listen=127.0.0.1:0", f"--state-dir={self.states[name]}"],
                                   capture_output=True, text=True, timeout=30)
             self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
             self.assertIn("is of one of a pair: start it with the --standby or --standby-of", done.stderr)
         a.start()
         b.start()
-        self.wait_for_sync(b)  # it has lost nothing
+        wait_until(lambda: all((each.get("/v1/status") or {"peer": {"in_sync": False}})["peer"]["in_sync"]
+                               for each in (a, b)), "they are a pair again", 30)
 
     def test_a_leader_whose_disk_is_full_hands_over(self):
         disk, prefix = self.small_disk("4m")

@@ -4,11 +4,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -27,13 +23,13 @@
 #include "rendezvous/ha/peer_caller.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/row.h"
+#include "tests/rendezvous/ha/upgrading_port.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 
 namespace ddprun::ha::testing {
 
 using namespace std::chrono_literals;
-using boost::asio::ip::tcp;
 
 inline constexpr char kTerm[] = "0123456789abcdef0123456789abcdef";
 
@@ -120,53 +116,6 @@ class ShelfFile : public journal::RowFile {
   const std::shared_ptr<Shelf> shelf_;  // second owner: the test
 };
 
-// A port at which WebSockets are opened, as HttpSession does it, in short.
-class UpgradingPort {
- public:
-  using Frames = std::shared_ptr<membership::FrameStream>;
-
-  UpgradingPort(boost::asio::io_context& io, std::function<void(const Frames&)> take)
-      : acceptor_(io, {boost::asio::ip::address_v4::loopback(), 0}), take_(std::move(take)) {
-    accept();
-  }
-  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
-  void close() {
-    boost::system::error_code ignored;
-    acceptor_.close(ignored);
-  }
-
- private:
-  struct Opening {
-    explicit Opening(tcp::socket socket)
-        : frames(std::make_shared<membership::FrameStream>(std::move(socket),
-                                                           membership::FrameStream::Limits())) {}
-    boost::beast::flat_buffer buffer;
-    boost::beast::http::request<boost::beast::http::string_body> request;
-    Frames frames;
-  };
-
-  void accept() {
-    acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
-      if (error) return;
-      socket.set_option(tcp::no_delay(true));
-      const auto opening = std::make_shared<Opening>(std::move(socket));
-      boost::beast::http::async_read(
-          opening->frames->wire(), opening->buffer, opening->request,
-          [opening, take = take_](boost::system::error_code broken, std::size_t) {
-            if (broken) return;
-            opening->frames->stream().async_accept(
-                opening->request, [opening, take](boost::system::error_code refused) {
-                  if (!refused) take(opening->frames);
-                });
-          });
-      accept();
-    });
-  }
-
-  tcp::acceptor acceptor_;
-  const std::function<void(const Frames&)> take_;
-};
-
 struct LeaderOptions {
   std::string name = "a:29400";
   std::function<std::vector<std::string>()> held = nullptr;
@@ -178,47 +127,7 @@ struct LeaderOptions {
 class Leader {
  public:
   Leader(boost::asio::io_context& io, std::unique_ptr<journal::RowFile> file,
-         const LeaderOptions& options = {})
-      : io_(io) {
-    MirrorServerOptions its;
-    its.name = options.name;
-    its.term = {kTerm, 4};
-    its.line = {kTerm};
-    its.silence_limit = options.silence;
-    its.writer.held = options.held;
-    its.writer.ack_limit = options.ack;
-    its.writer.last_step_limit = 10s;
-    its.writer.page_bytes = options.page_bytes;
-    its.writer.catch_up_limit = options.catch_up;
-    its.file_limit = options.file;
-    MirrorServer::Handlers handlers;
-    handlers.mirrored = [this](const std::string& name) { mirrored_by.push_back(name); };
-    handlers.lost = [this](const LostStandby& lost) { standbys_lost.push_back(lost); };
-    server = std::make_shared<MirrorServer>(io, its, std::move(handlers));
-    journal::JournalOptions keeping;
-    keeping.deposed = [this](const std::string& why) { deposed.push_back(why); };
-    keeping.first_retry = 5ms;
-    keeping.last_retry = 20ms;
-    journal = std::make_unique<journal::Journal>(
-        server->make_writer(std::move(file)),
-        [&io](std::function<void()> call) { boost::asio::post(io, std::move(call)); }, keeping);
-    server->start(*journal);
-    MirrorDoorOptions meeting;
-    meeting.state = [name = options.name] {
-      PairState state;
-      state.name = name;
-      state.is_first = state.leads = true;
-      state.rows = RowsKind::kLeads;
-      state.term = {kTerm, 4};
-      state.line = {kTerm};
-      return state;
-    };
-    meeting.met = [this](const PairState& theirs) { met.push_back(theirs); };
-    door = std::make_shared<MirrorDoor>(io, std::move(meeting));
-    door->set_server(server);
-    port_ = std::make_unique<UpgradingPort>(
-        io, [door = door](const UpgradingPort::Frames& frames) { door->take(frames, nullptr); });
-  }
+         const LeaderOptions& options = {});
   Leader(boost::asio::io_context& io, const std::shared_ptr<Shelf>& shelf,
          const LeaderOptions& options = {})
       : Leader(io, std::make_unique<ShelfFile>(shelf), options) {}
@@ -229,13 +138,7 @@ class Leader {
     journal.reset();
   }
   // As a daemon that is ended: what waits is kept, then the standby has the jobs.
-  void hand_over() {
-    bool is_drained = false, is_done = false;
-    journal->commit({}, [&] { is_drained = true; });
-    REQUIRE(run_until(io_, [&] { return is_drained; }));
-    server->hand_over([&] { is_done = true; });
-    REQUIRE(run_until(io_, [&] { return is_done; }));
-  }
+  void hand_over();
 
   std::uint16_t port() const { return port_->port(); }
   // Number `number` of what is said: once the batch is kept.
@@ -267,46 +170,13 @@ class Standby {
   }
 
   // Again, with the journal that it has.
-  void start(std::uint16_t port) {
-    auto file = std::make_unique<journal::JournalFile>(directory.path("state"),
-                                                       journal::Durability::kProcess);
-    file->load();
-    MirrorClientOptions options;
-    options.lease = lease_;
-    options.ping_every = 20ms;
-    options.first_retry = options.last_retry = 20ms;
-    MirrorClient::Handlers handlers;
-    handlers.copying = [this](const std::string& leader) { copying.push_back(leader); };
-    handlers.in_sync = [this](const SyncedWith& synced) { in_sync.push_back(synced); };
-    handlers.lost = [this](const LostLeader& its) {
-      lost.push_back(its);
-      stops_when_lost ? stop_later() : caller->resume();
-    };
-    handlers.trouble = [this](const std::string& what) { troubles.push_back(what); };
-    client = std::make_unique<MirrorClient>(io_, std::move(file), options, std::move(handlers));
-    call(port);
-  }
+  void start(std::uint16_t port);
 
   // What it has when it takes nothing any more.
-  MirroredJournal stop() {
-    stop_later();
-    REQUIRE(run_until(io_, [this] { return kept.has_value(); }));
-    MirroredJournal its = std::move(*kept);
-    kept.reset();
-    client.reset();
-    return its;
-  }
-  void stop_later() {
-    caller.reset();
-    client->stop([this](MirroredJournal its) { kept = std::move(its); });
-  }
+  MirroredJournal stop();
+  void stop_later();
   // And it is the leader's no more.
-  void leave() {
-    bool is_done = false;
-    caller.reset();
-    client->leave([&] { is_done = true; });
-    REQUIRE(run_until(io_, [&] { return is_done; }));
-  }
+  void leave();
 
   // What it was told so far.
   void forget_the_past() {
@@ -335,26 +205,7 @@ class Standby {
   std::vector<Away> aways;
 
  private:
-  void call(std::uint16_t port) {
-    PeerCallerOptions options;
-    options.peer = {"127.0.0.1", port};
-    options.last_pause = 20ms;
-    options.attempt_limit = 10s;
-    options.answer_limit = lease_;
-    options.state = [this] {
-      PairState state;
-      state.name = name_;
-      state.given_up = given_up;
-      state.rows = RowsKind::kCopy;
-      return state;
-    };
-    PeerCaller::Handlers handlers;
-    handlers.met = [this](const PairState& theirs, Call call) {
-      if (theirs.leads && client->can_mirror()) client->mirror(call.mirror(), theirs.name);
-    };
-    handlers.away = [this](const Away& away) { aways.push_back(away); };
-    caller = std::make_unique<PeerCaller>(io_, std::move(options), std::move(handlers));
-  }
+  void call(std::uint16_t port);
 
   boost::asio::io_context& io_;
   const std::string name_;
