@@ -44,6 +44,7 @@ TEST_CASE("config file: what is wrong is named with file and line") {
   CHECK_THROWS_WITH(parse_config_file("preflight = true", "f"), Contains("preflight wants"));
   CHECK_THROWS_WITH(parse_config_file("hosts = \"a\"", "f"), Contains("hosts wants"));
   CHECK_THROWS_WITH(parse_config_file("nno\u0260des = 1", "f"), StartsWith("f:1: "));
+  CHECK_THROWS_WITH(parse_config_file("nnodes = 1\n[;x", "f"), StartsWith("f:2: "));
   CHECK_THROWS_WITH(parse_config_file("\n\nrdzv_endpont = \"a\"", "f"),
                     Contains("f:3: unknown key") && Contains("rdzv_endpoint?"));
 }

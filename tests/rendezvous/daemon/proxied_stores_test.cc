@@ -257,7 +257,7 @@ TEST_CASE("ProxiedStores: ends of connections and of the process lose and repeat
 
 TEST_CASE("ProxiedStores: rows of a job that is over are erased, missing ones are named") {
   std::vector<std::string> said;
-  ProxiedStores stores(options([&](auto, std::string message) { said.push_back(message); }));
+  ProxiedStores stores(options([&](auto, const std::string& message) { said.push_back(message); }));
   Node node;
   journal::Rows rows;
   for (int i = 0; i < 3; ++i) {
@@ -297,7 +297,7 @@ TEST_CASE("ProxiedStores: rows of a job that is over are erased, missing ones ar
 
 TEST_CASE("ProxiedStores: the next round ends the one before it, its rows and its connections") {
   std::vector<std::string> said;
-  ProxiedStores stores(options([&](auto, std::string message) { said.push_back(message); }));
+  ProxiedStores stores(options([&](auto, const std::string& message) { said.push_back(message); }));
   journal::Rows rows;
   std::array<Node, 2> nodes;
   for (std::uint64_t i = 0; i < 2; ++i) {
@@ -330,7 +330,7 @@ TEST_CASE("ProxiedStores: the next round ends the one before it, its rows and it
 
 TEST_CASE("ProxiedStores: who asks for too much a second waits, and all is answered") {
   std::vector<std::string> said;
-  auto slow = options([&](auto, std::string message) { said.push_back(message); });
+  auto slow = options([&](auto, const std::string& message) { said.push_back(message); });
   slow.of_job.requests = 100;
   ProxiedStores stores(slow);
   Node node;
@@ -362,7 +362,7 @@ TEST_CASE("ProxiedStores: who asks for too much a second waits, and all is answe
 TEST_CASE("ProxiedStores: where requests a second are limited each node and job gets its share") {
   auto slow = options([](auto, const std::string&) {});
   std::map<ProxiedStores::ConnectionId, std::string> said;
-  slow.send = [&](auto connection, std::string message) { said[connection] += message; };
+  slow.send = [&](auto connection, const std::string& message) { said[connection] += message; };
   slow.in_all.requests = 200;
   ProxiedStores stores(slow);
   std::array<Node, 3> nodes;
@@ -395,7 +395,7 @@ TEST_CASE("ProxiedStores: where requests a second are limited each node and job 
 TEST_CASE("ProxiedStores: what one job's stores have, and all jobs', is limited, for good") {
   journal::Rows rows;
   std::vector<std::string> said;
-  auto small = options([&](auto, std::string message) { said.push_back(message); });
+  auto small = options([&](auto, const std::string& message) { said.push_back(message); });
   small.of_job.keys = 3;
   small.in_all.connections = 2;
   auto stores = std::make_unique<ProxiedStores>(small);
@@ -428,7 +428,7 @@ TEST_CASE("ProxiedStores: what one job's stores have, and all jobs', is limited,
 
   // A ddprund with other limits makes the same of it.
   stores = std::make_unique<ProxiedStores>(
-      options([&](auto, std::string message) { said.push_back(message); }));
+      options([&](auto, const std::string& message) { said.push_back(message); }));
   stores->restore(rows, [](auto, const std::string& why) { FAIL(why); });
   CHECK(stores->usage().keys == 3);
   CHECK(stores->usage().connections == 3);  // two were refused, and not closed
@@ -444,7 +444,7 @@ TEST_CASE("ProxiedStores: what one job's stores have, and all jobs', is limited,
 
 TEST_CASE("ProxiedStores: a node that has replies which the journal lost is told so") {
   std::vector<std::string> said, troubles;
-  ProxiedStores before(options([&](auto, std::string message) { said.push_back(message); }));
+  ProxiedStores before(options([&](auto, const std::string& message) { said.push_back(message); }));
   Node node;
   for (int i = 0; i < 2; ++i) {
     before.received(1, seat_of(0), node.next_frame(), kNow);
@@ -452,8 +452,8 @@ TEST_CASE("ProxiedStores: a node that has replies which the journal lost is told
     node.hear(said.back());
     if (i == 0) node.ask(1, add_one("/k"));
   }
-  auto named = options([&](auto, std::string message) { said.push_back(message); });
-  named.trouble = [&](auto, std::string why) { troubles.push_back(why); };
+  auto named = options([&](auto, const std::string& message) { said.push_back(message); });
+  named.trouble = [&](auto, const std::string& why) { troubles.push_back(why); };
   ProxiedStores after(named);  // nothing of it was kept
   after.received(1, seat_of(0), node.next_frame(), kNow);
   REQUIRE(troubles.size() == 1);
