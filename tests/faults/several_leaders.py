@@ -51,8 +51,14 @@ class TwoDdprunds(fault_case.FaultCase):
         return next(line.split()[0] for line in self.output_of(self.candidates[index]).splitlines() if text in line)
 
     def await_leader(self, index=None):
-        wait_until(lambda: self.leader() in ((1, 2) if index is None else (index,)), "one leads", LEASE + PATIENCE)
-        return self.leader()
+        """Who it was when it was asked: it may be another one by now."""
+        found = []
+
+        def leads():
+            found[:] = [self.leader()]
+            return found[0] in ((1, 2) if index is None else (index,))
+        wait_until(leads, "one leads", LEASE + PATIENCE)
+        return found[0]
 
     def end(self):
         self.finish_job()
