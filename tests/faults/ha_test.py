@@ -6,8 +6,8 @@ import base64
 import json
 import sys
 
+import fault_case  # first: it says where the others are
 import etcd
-import fault_case
 from fault_case import PATIENCE
 from several_leaders import LEASE, LOST, PATIENCE_AFTER_LOSS, RandomHarm, TwoDdprunds
 

@@ -50,6 +50,14 @@ class PairOfDaemons(SeveralDaemons):
             return IN_SYNC in said and said.rfind(IN_SYNC) > max(said.rfind(end) for end in NOT_ANY_MORE)
         wait_until(is_in_sync, f"{standby.name} has all", seconds)
 
+    def wait_for_pair(self, members, seconds):
+        """One of them leads, and the other one has all; whoever it is."""
+        def is_one():
+            pages = [each.get("/v1/status") for each in members]
+            return (all(page and page["peer"]["in_sync"] for page in pages)
+                    and sorted(page["role"] for page in pages) == ["leader", "standby"])
+        wait_until(is_one, "they are a pair", seconds)
+
     def stop(self, member):
         member.process.terminate()
         self.assertEqual(member.process.wait(20), 0)
@@ -201,8 +209,7 @@ class Pair(PairOfDaemons):
             self.assertIn("is of one of a pair: start it with the --standby or --standby-of", done.stderr)
         a.start()
         b.start()
-        wait_until(lambda: all((each.get("/v1/status") or {"peer": {"in_sync": False}})["peer"]["in_sync"]
-                               for each in (a, b)), "they are a pair again", 30)
+        self.wait_for_pair((a, b), 30)
 
     def test_a_leader_whose_disk_is_full_hands_over(self):
         disk, prefix = self.small_disk("4m")
@@ -249,9 +256,7 @@ class Pair(PairOfDaemons):
                 break
             self.wait_for_round(number + 1)
             # Two faults at once may leave nobody who has all.
-            wait_until(lambda: sorted(str(each.role()) for each in pair) == ["leader", "standby"],
-                       "one leads", 40)
-            self.wait_for_sync(next(each for each in pair if each.role() == "standby"), 100)
+            self.wait_for_pair(pair, 100)
         for agent in agents:
             done = self.finish(agent)
             self.assertEqual(done.returncode, 0, done.text + "".join(each.log() for each in pair))
