@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the fuzzers with clang in build/fuzz and runs each for some seconds, from and into the corpus
-# that the tree keeps: `scripts/fuzz.sh [SECONDS]` (20). Fails when one finds something; the input
-# that does it is left in build/fuzz.
+# that the tree keeps: `scripts/fuzz.sh [SECONDS [SEED]]` (20, another one each time). Fails when one
+# finds something; the input that does it is left in build/fuzz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-20}
+seed=${2:-0}
 
 clang=$(command -v clang++-14 || command -v clang++ || true)
 if [ -z "$clang" ]; then
@@ -28,8 +29,8 @@ run_one() {
   kept=tests/fuzz/corpus/$name
   found=build/fuzz/corpus/$name
   mkdir -p "$found" "$kept"
-  timeout $((seconds + 60)) "$1" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
-    -print_final_stats=1 -artifact_prefix="build/fuzz/$name-" "$found" "$kept" \
+  timeout $((seconds + 60)) "$1" -max_total_time="$seconds" -seed="$seed" \
+    -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="build/fuzz/$name-" "$found" "$kept" \
     >"build/fuzz/$name.log" 2>&1 || {
     {
       echo "fuzz.sh: $name found something:"
@@ -40,14 +41,14 @@ run_one() {
         printf '%s, in base64: %s\n' "${input##*/}" "$(base64 -w 0 "$input")"
       done
     } >&2
-    what=$(grep -m 1 -E 'ERROR:|runtime error:|SUMMARY' "build/fuzz/$name.log")
+    what=$(grep -m 1 -E 'what\(\):|internal error|ERROR:|runtime error:|SUMMARY' "build/fuzz/$name.log")
     echo "$name: ${what:-see its log}" >>build/fuzz/found
     return 1
   }
   echo "fuzz.sh: $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "build/fuzz/$name.log") runs"
 }
 export -f run_one
-export seconds
+export seconds seed
 
 # One on each core. xargs ends with 123 when one of them has found something.
 printf '%s\0' build/fuzz/bin/*_fuzz | xargs -0 -n 1 -P "$(nproc)" bash -c 'run_one "$0"' || exit 1

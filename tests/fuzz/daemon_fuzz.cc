@@ -4,17 +4,22 @@
 // at once, after the upgrade to an agent's WebSocket (frames, proofs), or is checked as a proof or
 // an Authorization itself. What must hold beyond "no crash": the connection ends or waits, nothing
 // is admitted, no job is made of what has no token, and the daemon still answers.
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/daemon/daemon.h"
@@ -32,6 +37,8 @@ constexpr char kUpgrade[] =
     "GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
+constexpr std::uint32_t kClients = 250;
+
 struct Served {
   explicit Served(bool has_token)
       : token(has_token ? test::secret_of("a token of many bytes") : nullptr) {
@@ -40,37 +47,53 @@ struct Served {
     daemon = std::make_unique<rendezvous::Daemon>(
         io, rendezvous::bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}), options);
   }
-  // All that comes until the daemon has nothing to do; its end of the connection is closed then.
-  std::string say(tcp::socket& client, std::string_view bytes, bool and_end) {
-    boost::system::error_code error;
-    asio::write(client, asio::buffer(bytes.data(), bytes.size()), error);
-    if (and_end) client.shutdown(tcp::socket::shutdown_send, error);
-    return hear(client);
-  }
-  std::string hear(tcp::socket& client) {
+  // What the daemon says until it ends the connection: it has to, once the client has ended its
+  // side.
+  std::string say(tcp::socket& client, std::string_view bytes) {
     std::string all;
-    boost::system::error_code error;
-    client.non_blocking(true, error);
-    for (int idle = 0; idle < 3;) {
-      const std::size_t done = io.poll();
-      char buffer[4096];
-      const std::size_t got = client.read_some(asio::buffer(buffer), error);
-      all.append(buffer, got);
-      if (error && error != asio::error::would_block) break;
-      idle = done == 0 && got == 0 ? idle + 1 : 0;
-    }
-    client.non_blocking(false, error);
+    bool ended = false;
+    asio::async_write(client, asio::buffer(bytes), [&](auto...) {
+      boost::system::error_code error;
+      client.shutdown(tcp::socket::shutdown_send, error);
+    });
+    asio::async_read(client, asio::dynamic_buffer(all), [&](auto...) { ended = true; });
+    run_until(ended);
     return all;
   }
+  std::string upgrade(tcp::socket& client) {
+    std::string answer;
+    bool ended = false;
+    asio::async_write(client, asio::buffer(std::string_view(kUpgrade)), [](auto...) {});
+    asio::async_read_until(client, asio::dynamic_buffer(answer), "\r\n\r\n",
+                           [&](auto...) { ended = true; });
+    run_until(ended);
+    return answer;
+  }
+  // Each connection leaves a port in TIME_WAIT: one address has too few of them for some minutes of
+  // thousands a second, so the clients come from many.
   tcp::socket connect() {
-    tcp::socket client(clients);
-    client.connect({asio::ip::address_v4::loopback(), daemon->port()});
-    const linger at_once{1, 0};  // no TIME_WAIT: ports are not endless
-    ::setsockopt(client.native_handle(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    tcp::socket client(io);
+    client.open(tcp::v4());
+    const int with_connect = 1;
+    ::setsockopt(client.native_handle(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &with_connect,
+                 sizeof with_connect);
+    last_client = (last_client + 1) % kClients;
+    client.bind({asio::ip::address_v4(INADDR_LOOPBACK + last_client), 0});
+    bool connected = false;
+    client.async_connect({asio::ip::address_v4::loopback(), daemon->port()},
+                         [&](boost::system::error_code error) { connected = !error; });
+    run_until(connected);
     return client;
   }
+  // Nothing here blocks elsewhere: the fuzzer's own timer interrupts system calls.
+  void run_until(const bool& ended) {
+    const auto deadline = Clock::now() + std::chrono::seconds(5);
+    while (!ended && Clock::now() < deadline) io.run_one_until(deadline);
+    DDPRUN_CHECK(ended);
+  }
 
-  asio::io_context io{1}, clients{1};
+  asio::io_context io{1};
+  std::uint32_t last_client = 0;
   std::shared_ptr<const Secret> token;
   std::unique_ptr<rendezvous::Daemon> daemon;
 };
@@ -110,17 +133,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   {
     tcp::socket client = served.connect();
     if ((data[0] & 2) != 0) {
-      const std::string answer = served.say(client, kUpgrade, false);
-      DDPRUN_CHECK(answer.starts_with("HTTP/1.1 101"));
+      DDPRUN_CHECK(served.upgrade(client).starts_with("HTTP/1.1 101"));
     }
-    const std::string heard = served.say(client, bytes, true);
+    const std::string heard = served.say(client, bytes);
     if (has_token) DDPRUN_CHECK(heard.find("welcome") == heard.npos);
     if (has_token) DDPRUN_CHECK(heard.find("\"jobs\"") == heard.npos);
   }
   served.io.poll();
   if (has_token) DDPRUN_CHECK(served.daemon->jobs_json().find("run_id") == std::string::npos);
   tcp::socket client = served.connect();
-  const std::string health = served.say(client, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", false);
+  const std::string health = served.say(client, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
   DDPRUN_CHECK(health.starts_with("HTTP/1.1 200"));
   return 0;
 }

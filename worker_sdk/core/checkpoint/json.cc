@@ -155,11 +155,11 @@ class Parser {
   }
 
   bool read_hex(std::uint32_t& code) {
-    constexpr std::size_t kNumDigits = 4;
-    if (rest_.size() < kNumDigits) return false;
-    const auto parsed = std::from_chars(rest_.data(), rest_.data() + kNumDigits, code, 16);
-    if (parsed.ptr != rest_.data() + kNumDigits) return false;
-    rest_.remove_prefix(kNumDigits);
+    constexpr std::size_t kNumHexDigits = 4;
+    if (rest_.size() < kNumHexDigits) return false;
+    const auto parsed = std::from_chars(rest_.data(), rest_.data() + kNumHexDigits, code, 16);
+    if (parsed.ptr != rest_.data() + kNumHexDigits) return false;
+    rest_.remove_prefix(kNumHexDigits);
     return true;
   }
 
