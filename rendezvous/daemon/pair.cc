@@ -4,11 +4,8 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <exception>
-#include <mutex>
-#include <thread>
 #include <utility>
 
-#include "common/boot_id.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/random_id.h"
@@ -25,10 +22,6 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds kStandbyPause{500}, kLeaderPause{2'000};  // between calls, at most
-constexpr milliseconds kBeginLimit{2'000};  // for the commit of a term; then the other one may
-constexpr milliseconds kReopenAfter{1'000};
-constexpr milliseconds kDistrust{10'000};  // after its own disk has failed as a leader's
 // The rows may lack their end, after a loss of power: for so long the other one, whose rows don't,
 // had better go on with the jobs. By then no node waits for them any more.
 constexpr milliseconds kRowsMayLackEnd{100'000};
@@ -46,40 +39,17 @@ std::uint64_t jobs_not_over(const journal::Rows& rows) {
   return number;
 }
 
-void after(boost::asio::steady_timer& timer, milliseconds time, std::function<void()> call) {
-  timer.expires_after(time);
-  timer.async_wait([call = std::move(call)](boost::system::error_code error) {
-    if (!error) call();
-  });
-}
-
 }  // namespace
-
-// Second owners: what is posted, and the thread that keeps a term.
-struct Pair::Life {
-  std::mutex mutex;
-  boost::asio::io_context* io = nullptr;  // null: the Pair has gone; guarded by mutex for others
-};
-
-// A term that is being kept, on a thread of its own: the disk may hang.
-struct Pair::Beginning {
-  File file;
-  journal::Content content;
-  ha::TermPlan plan;
-  journal::Batch batch;
-  std::string trouble;
-};
 
 Pair::Pair(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options,
            PairOptions pair)
     : io_(io),
       options_(std::move(pair)),
-      life_(std::make_shared<Life>()),
       alone_timer_(io),
       disk_timer_(io),
       begin_timer_(io),
-      stop_timer_(io) {
-  life_->io = &io;
+      stop_timer_(io),
+      term_keeper_(io) {
   auto file = std::make_unique<journal::JournalFile>(options_.directory, options_.durability);
   journal::Content content = file->load();
   for (const std::string& loss : content.losses) log_warning(loss);
@@ -120,10 +90,7 @@ Pair::Pair(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonO
 }
 
 Pair::~Pair() {
-  {
-    const std::lock_guard lock(life_->mutex);
-    life_->io = nullptr;
-  }
+  life_.reset();
   caller_.reset();
   client_.reset();
   daemon_.reset();
@@ -132,13 +99,20 @@ Pair::~Pair() {
 }
 
 std::function<void()> Pair::while_alive(std::function<void()> call) {
-  return [life = life_, call = std::move(call)] {
-    if (life->io != nullptr) call();  // written by this thread alone
+  return [life = std::weak_ptr(life_), call = std::move(call)] {
+    if (life.lock()) call();
   };
 }
 
 void Pair::post(std::function<void()> call) {
   boost::asio::post(io_, while_alive(std::move(call)));
+}
+
+void Pair::after(boost::asio::steady_timer& timer, milliseconds time, std::function<void()> call) {
+  timer.expires_after(time);
+  timer.async_wait([call = std::move(call)](boost::system::error_code error) {
+    if (!error) call();
+  });
 }
 
 // ---- what it is, and what the other one is told ----
@@ -257,243 +231,7 @@ void Pair::say(LogLevel level, const std::string& what) {
   if (what != std::exchange(last_said_, what)) log_message(level, what);
 }
 
-// ---- it stands by ----
-
-void Pair::stand_by(File file) {
-  role_ = Role::kStandsBy;
-  is_copying_ = false;
-  ha::MirrorClientOptions options;
-  options.lease = options_.lease;
-  ha::MirrorClient::Handlers handlers;
-  handlers.copying = [this](const std::string& leader) {
-    is_copying_ = true;
-    daemon_->stand_by(leader);
-    say(LogLevel::kInfo, concat("mirrors ", leader, ": copying its jobs"));
-  };
-  handlers.in_sync = [this](const ha::SyncedWith& synced) {
-    rows_ = {};
-    rows_.kind = RowsKind::kSynced;
-    rows_.term = synced.term;
-    rows_.line = synced.line;
-    rows_.leader = synced.leader;
-    num_jobs_ = 1;  // perhaps
-    distrusts_disk_ = is_yours_ = false;
-    is_in_sync_ = was_in_sync_ = true;
-    say(LogLevel::kInfo, concat("mirrors ", synced.leader,
-                                ": has all its jobs, and goes on with them when it is gone"));
-  };
-  handlers.lost = [this](const ha::LostLeader& its) { post([this, its] { lost(its); }); };
-  handlers.trouble = [this](const std::string& what) { say(LogLevel::kError, what); };
-  client_ = std::make_unique<ha::MirrorClient>(io_, std::move(file), options, std::move(handlers));
-  caller_->set_last_pause(kStandbyPause);
-  caller_->call_now();
-}
-
-void Pair::mirror(const PairState& theirs, ha::Call call) {
-  if (!client_->can_mirror()) return;
-  was_in_sync_ = is_yours_ = false;
-  client_->mirror(call.mirror(), theirs.name);
-}
-
-void Pair::lost(const ha::LostLeader& its) {
-  if (role_ != Role::kStandsBy || is_stopping_) return;
-  const bool had_begun = std::exchange(is_copying_, false);
-  is_in_sync_ = false;
-  daemon_->stand_by("");
-  last_heard_ = its.is_silence ? Clock::now() - options_.lease : Clock::now();
-  is_yours_ = its.is_yours;
-  if (its.was_in_sync && its.is_yours) return lead("its leader has handed over");
-  if (its.was_in_sync && its.is_silence) return lead(its.why);
-  if (its.was_in_sync) {
-    say(LogLevel::kInfo, concat("lost its leader: ", its.why));
-    caller_->resume();
-    return caller_->call_now();
-  }
-  if (had_begun) return stand_anew();
-  caller_->resume();
-}
-
-// What its rows are now is in its file alone.
-void Pair::stand_anew() {
-  role_ = Role::kEnds;
-  client_->stop([this](ha::MirroredJournal its) {
-    const auto kept = std::make_shared<ha::MirroredJournal>(std::move(its));
-    post([this, kept] {
-      client_.reset();
-      if (is_stopping_) return;
-      if (!kept->trouble.empty()) {
-        kept->file.reset();
-        return reopen(false);
-      }
-      know(kept->content);
-      stand_by(std::move(kept->file));
-    });
-  });
-}
-
-// ---- it begins to lead ----
-
-void Pair::lead(const std::string& why) {
-  if (role_ != Role::kStandsBy || is_stopping_ || is_copying_) return;
-  role_ = Role::kBegins;
-  caller_->pause();
-  alone_timer_.cancel();
-  say(LogLevel::kInfo, concat("is to lead: ", why));
-  client_->stop([this](ha::MirroredJournal its) {
-    const auto kept = std::make_shared<ha::MirroredJournal>(std::move(its));
-    post([this, kept] {
-      client_.reset();
-      if (is_stopping_) return;
-      if (kept->trouble.empty()) {
-        return begin(std::move(kept->file), std::move(kept->content), kept->before);
-      }
-      say(LogLevel::kError, concat("can't lead: its jobs can't be read: ", kept->trouble));
-      kept->file.reset();
-      reopen(false);
-    });
-  });
-}
-
-void Pair::begin(File file, journal::Content content, const journal::Batch& before) {
-  role_ = Role::kBegins;
-  know(content);
-  if (rows_.kind == RowsKind::kCopy) return stand_by(std::move(file));
-  std::optional<journal::Rows> rows_before;
-  if (rows_.kind == RowsKind::kSynced && !before.empty()) {
-    rows_before = content.rows;
-    journal::apply_batch(before, *rows_before);
-  }
-  const auto beginning = std::make_shared<Beginning>();
-  beginning->plan = ha::plan_term(rows_, random_id(), std::move(rows_before));
-  if (!beginning->plan.goes_on) {
-    beginning->batch =
-        ha::rows_to_begin(beginning->plan, content.rows, {content.clock_shift, boot_id()});
-  }
-  beginning->file = std::move(file);
-  beginning->content = std::move(content);
-  if (beginning->batch.empty()) return began(beginning);
-  after(begin_timer_, kBeginLimit, [this] { distrusts_disk_ = true; });
-  const auto done = while_alive([this, beginning] { began(beginning); });
-  std::thread([beginning, done, life = life_] {
-    try {
-      beginning->file->commit(beginning->batch);
-    } catch (const std::exception& error) {
-      beginning->trouble = error.what();
-    }
-    const std::lock_guard lock(life->mutex);
-    if (life->io != nullptr) boost::asio::post(*life->io, done);
-  }).detach();
-}
-
-void Pair::began(const std::shared_ptr<Beginning>& beginning) {
-  begin_timer_.cancel();
-  if (is_stopping_) return;
-  if (!beginning->trouble.empty()) {
-    say(LogLevel::kError, concat("can't lead: ", beginning->trouble, "; tries again after 1 s"));
-    distrust_disk(kReopenAfter);
-    return stand_by(std::move(beginning->file));
-  }
-  journal::apply_batch(beginning->batch, beginning->content.rows);
-  rows_ = ha::read_leader_rows(beginning->content.rows);
-  distrusts_disk_ = false;
-  lead_with(*beginning);
-}
-
-void Pair::lead_with(Beginning& beginning) {
-  const ha::TermPlan& plan = beginning.plan;
-  ha::MirrorServerOptions options;
-  options.name = options_.name;
-  options.term = plan.row.term;
-  options.line = plan.row.line;
-  ha::MirrorServer::Handlers handlers;
-  handlers.mirrored = [this](const std::string& standby) {
-    is_in_sync_ = rows_.has_standby = true;
-    caller_->pause();
-    say(LogLevel::kInfo, concat("leads: ", standby, " mirrors it"));
-  };
-  handlers.lost = [this](const ha::LostStandby& its) { post([this, its] { lost_standby(its); }); };
-  server_ = std::make_shared<ha::MirrorServer>(io_, std::move(options), std::move(handlers));
-  std::erase_if(beginning.content.rows,
-                [](const auto& row) { return ha::is_leader_row(row.first); });
-  const auto deposed = [this](const std::string&) { post([this] { go_over(false); }); };
-  KeptJobs kept(server_, std::move(beginning.file), std::move(beginning.content), deposed);
-  kept.terms = plan.terms;
-  role_ = Role::kLeads;
-  has_led_ = true;
-  goes_on_ = plan.goes_on;
-  is_in_sync_ = was_in_sync_ = is_yours_ = false;
-  say(LogLevel::kInfo,
-      concat("leads, term ", plan.row.term.number, plan.goes_on ? ", as before" : ""));
-  daemon_->lead(std::move(kept));
-  door_->set_server(server_);
-  caller_->set_last_pause(kLeaderPause);
-  caller_->call_now();
-}
-
-// ---- it leads ----
-
-void Pair::lost_standby(const ha::LostStandby& its) {
-  if (role_ != Role::kLeads || is_stopping_) return;
-  is_in_sync_ = false;
-  if (its.was_synced) return go_over(its.own_disk);
-  rows_.has_standby = false;
-  caller_->resume();
-}
-
-// Its term is over: by a standby that is lost it begins the next one, by its own disk the standby
-// does.
-void Pair::go_over(bool own_disk) {
-  if (role_ != Role::kLeads || is_stopping_) return;
-  role_ = Role::kEnds;
-  is_in_sync_ = false;
-  caller_->pause();
-  door_->set_server(nullptr);
-  daemon_->stand_by("", Stores::kKeep);
-  const auto server = std::exchange(server_, nullptr);
-  if (own_disk) server->hand_over([server] {});
-  if (own_disk) distrust_disk(kDistrust);
-  say(LogLevel::kWarning, own_disk
-                              ? "leads no more: its own disk fails, and its standby goes on"
-                              : "begins a new term: its standby is lost, and may have taken over");
-  reopen(!own_disk);
-}
-
-// The journal that it had as a leader.
-void Pair::reopen(bool begins) {
-  try {
-    auto file = std::make_unique<journal::JournalFile>(options_.directory, options_.durability);
-    journal::Content content = file->load();
-    if (begins) return begin(std::move(file), std::move(content), {});
-    know(content);
-    stand_by(std::move(file));
-  } catch (const Error& error) {
-    say(LogLevel::kError, concat("stands by: ", error.what()));
-    distrust_disk(2 * kReopenAfter);
-    after(begin_timer_, kReopenAfter, [this, begins] { reopen(begins); });
-  }
-}
-
-void Pair::yield(const PairState& theirs) {
-  role_ = Role::kEnds;
-  caller_->pause();
-  door_->set_server(nullptr);
-  say(LogLevel::kWarning,
-      concat("leads no more: ", theirs.name, " leads, too, and this one has no jobs"));
-  yielded_to_ = theirs.term.id;
-  const auto end = while_alive([this, name = theirs.name] {
-    post([this, name] {
-      if (is_stopping_) return;
-      daemon_->stand_by(name);
-      server_.reset();
-      reopen(false);
-    });
-  });
-  // First it ends: then it is clear what it has decided.
-  daemon_->end_jobs(while_alive([this, end] {
-    if (goes_on_ || daemon_->has_won_any()) return end();
-    daemon_->keep(ha::term_given_up(rows_.term.id, rows_.given_up), end);
-  }));
-}
+// ---- it ends ----
 
 // The other one had better lead.
 void Pair::distrust_disk(milliseconds time) {

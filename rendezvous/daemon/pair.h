@@ -19,6 +19,7 @@
 #include "common/log.h"
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/daemon.h"
+#include "rendezvous/daemon/term_keeper.h"
 #include "rendezvous/ha/leader_rows.h"
 #include "rendezvous/ha/mirror_client.h"
 #include "rendezvous/ha/mirror_door.h"
@@ -65,8 +66,6 @@ class Pair {
     kLeads,     // has server_
     kEnds,      // led a moment ago
   };
-  struct Beginning;
-  struct Life;
   using File = std::unique_ptr<journal::JournalFile>;
 
   ha::PairState state() const;
@@ -86,8 +85,8 @@ class Pair {
 
   void lead(const std::string& why);
   void begin(File file, journal::Content content, const journal::Batch& before);
-  void began(const std::shared_ptr<Beginning>& beginning);
-  void lead_with(Beginning& beginning);
+  void began(KeptTerm& kept);
+  void lead_with(KeptTerm& kept);
   void lost_standby(const ha::LostStandby& lost);
   void go_over(bool own_disk);
   void reopen(bool begins);
@@ -97,11 +96,14 @@ class Pair {
   // Later, from the io context, unless this object has gone.
   void post(std::function<void()> call);
   std::function<void()> while_alive(std::function<void()> call);
+  static void after(boost::asio::steady_timer& timer, std::chrono::milliseconds time,
+                    std::function<void()> call);
 
   boost::asio::io_context& io_;
   const PairOptions options_;
-  const std::shared_ptr<Life> life_;
+  std::shared_ptr<bool> life_ = std::make_shared<bool>();  // null: this object is going
   boost::asio::steady_timer alone_timer_, disk_timer_, begin_timer_, stop_timer_;
+  TermKeeper term_keeper_;
   std::unique_ptr<Daemon> daemon_;
   std::shared_ptr<ha::MirrorDoor> door_;  // second owners: its connections
   std::unique_ptr<ha::PeerCaller> caller_;

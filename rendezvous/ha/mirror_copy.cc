@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/ha/mirror_copy.h"
 
-#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -71,7 +70,6 @@ void MirrorCopy::begin() {
   is_read_ = false;
   read_up_to_.clear();
   dirty_.clear();
-  held_ = options_.held ? options_.held() : std::vector<std::string>();
 }
 
 void MirrorCopy::end() {
@@ -92,7 +90,7 @@ std::size_t MirrorCopy::send_snapshot(Session session) {
       });
   for (Rows rows = next_page(); !rows.empty(); rows = next_page()) {
     for (const auto& [key, content] : rows) {
-      if (is_to_be_copied(key)) cutter.add(key, &content);
+      if (!is_leader_row(key)) cutter.add(key, &content);
     }
   }
   const Batch changes = [this] {
@@ -115,18 +113,11 @@ Rows MirrorCopy::next_page() {
   return rows;
 }
 
-bool MirrorCopy::is_to_be_copied(const std::string& key) const {
-  return !is_leader_row(key) && std::none_of(held_.begin(), held_.end(), [&](const auto& held) {
-    return key.starts_with(held);
-  });
-}
-
-// What was held when the copy began may be let go meanwhile.
 void MirrorCopy::note_changes(const Batch& batch) {
   if (!is_copying_) return;
   for (const RowChange& row : batch) {
     if (is_leader_row(row.key)) continue;
-    const bool will_be_read = !is_read_ && row.key > read_up_to_ && is_to_be_copied(row.key);
+    const bool will_be_read = !is_read_ && row.key > read_up_to_;
     if (!will_be_read) dirty_.insert(row.key);
   }
 }

@@ -45,7 +45,6 @@ class MirrorCopy {
   void end();
   std::size_t send_snapshot(MirrorLink::Session session);
   journal::Rows next_page();
-  bool is_to_be_copied(const std::string& key) const;
   journal::Batch take_changes();
   bool catch_up(MirrorLink::Session session);
 
@@ -56,10 +55,9 @@ class MirrorCopy {
 
   // Of the thread whose turn it is.
   bool is_copying_ = false;
-  bool is_read_ = false;           // to its end
-  std::string read_up_to_;         // name of the last row that was read
-  std::set<std::string> dirty_;    // names of rows that were changed since they were read
-  std::vector<std::string> held_;  // as of the copy's begin
+  bool is_read_ = false;         // to its end
+  std::string read_up_to_;       // name of the last row that was read
+  std::set<std::string> dirty_;  // names of rows that were changed since they were read
 };
 
 }  // namespace ddprun::ha

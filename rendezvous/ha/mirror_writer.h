@@ -18,10 +18,6 @@
 namespace ddprun::ha {
 
 struct MirrorWriterOptions {
-  // Rows that are not to be copied to a standby, by what their names begin with: of jobs that are
-  // held ("jobs/7/", "stores/7/"). Called on a thread of the journal's, once for each copy. Before
-  // the rows of such a job are committed anew, in one batch, it is told of no more.
-  std::function<std::vector<std::string>()> held;
   // For the acknowledgement of a batch, and of a snapshot; more for each 16 MiB in it.
   std::chrono::milliseconds ack_limit{2'000}, snapshot_limit{60'000}, limit_per_16_mib{1'000};
   // From the snapshot's acknowledgement on: rows that change faster than they can be sent.

@@ -11,7 +11,6 @@ Leader::Leader(boost::asio::io_context& io, std::unique_ptr<journal::RowFile> fi
   its.term = {kTerm, 4};
   its.line = {kTerm};
   its.silence_limit = options.silence;
-  its.writer.held = options.held;
   its.writer.ack_limit = options.ack;
   its.writer.last_step_limit = 10s;
   its.writer.page_bytes = options.page_bytes;

@@ -118,7 +118,6 @@ class ShelfFile : public journal::RowFile {
 
 struct LeaderOptions {
   std::string name = "a:29400";
-  std::function<std::vector<std::string>()> held = nullptr;
   std::size_t page_bytes = std::size_t{1} << 20;
   std::chrono::milliseconds silence = 10s, ack = 10s, catch_up = 60s, file = 10s;
 };

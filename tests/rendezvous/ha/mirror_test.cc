@@ -49,15 +49,9 @@ struct Mirror {
   std::unique_ptr<Standby> standby;
 };
 
-TEST_CASE("Mirror: a standby has all rows but each side's own and those that are held") {
-  LeaderOptions options;
-  options.held = [] { return std::vector<std::string>{"jobs/7/", "stores/7/"}; };
-  Mirror mirror(options);
-  mirror.shelf->commit({{"jobs/1/job", "{}"},
-                        {"jobs/7/job", "held"},
-                        {"stores/7/1/log/0", "held"},
-                        {"jobs/70/job", "not held"},
-                        {"leader/term", "mine"}});
+TEST_CASE("Mirror: a standby has all rows but each side's own") {
+  Mirror mirror;
+  mirror.shelf->commit({{"jobs/1/job", "{}"}, {"jobs/70/job", "copied"}, {"leader/term", "mine"}});
   mirror.attach();
   mirror.run_until_in_sync();
   CHECK(mirror.leader.journal->is_shared());
@@ -65,13 +59,12 @@ TEST_CASE("Mirror: a standby has all rows but each side's own and those that are
   CHECK(mirror.standby->copying == std::vector<std::string>{"a:29400"});
   REQUIRE(mirror.leader.server->standby());
   CHECK(mirror.leader.server->standby()->is_in_sync);
-  // A job that is won: its rows are committed anew.
-  mirror.commit({{"jobs/7/job", "held"}, {"jobs/1/job", std::nullopt}}, 1);
+  mirror.commit({{"jobs/7/job", "told"}, {"jobs/1/job", std::nullopt}}, 1);
   CHECK(mirror.shelf->rows().at("leader/standby") == R"({"name":"b:29400"})");
   CHECK(decode_term_row(mirror.shelf->rows().at("leader/term"))->term.id == kTerm);
 
   const MirroredJournal kept = mirror.standby->stop();
-  CHECK(Standby::job_rows(kept) == Rows{{"jobs/7/job", "held"}, {"jobs/70/job", "not held"}});
+  CHECK(Standby::job_rows(kept) == Rows{{"jobs/7/job", "told"}, {"jobs/70/job", "copied"}});
   CHECK(kept.synced == kSynced);
   CHECK(kept.content.rows.at("leader/synced") == encode_synced_row(kSynced));
   CHECK_FALSE(kept.content.rows.contains("leader/term"));

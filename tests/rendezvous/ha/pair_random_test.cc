@@ -33,16 +33,18 @@ TEST_CASE("Pair: whatever happens to the two, a job goes on once, and with all",
     all.syncs += world.seen().syncs;
     all.wins += world.seen().wins;
     all.both_led += world.seen().both_led;
+    all.no_term += world.seen().no_term;
   }
   // The worlds are not trivial ones.
   const int few = static_cast<int>(num_worlds / 40);
-  CAPTURE(all.take_overs, all.yields, all.given_up, all.syncs, all.wins, all.both_led);
+  CAPTURE(all.take_overs, all.yields, all.given_up, all.syncs, all.wins, all.both_led, all.no_term);
   CHECK(all.take_overs > few);
   CHECK(all.yields > few);
   CHECK(all.given_up > few);
   CHECK(all.syncs > few);
   CHECK(all.wins > few);
   CHECK(all.both_led > few);
+  CHECK(all.no_term > few);
 }
 
 int num_caught(Bug bug) {

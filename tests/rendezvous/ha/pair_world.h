@@ -40,6 +40,7 @@ class PairWorld {
 
   struct Seen {
     int take_overs = 0, yields = 0, given_up = 0, syncs = 0, wins = 0, both_led = 0, ended = 0;
+    int no_term = 0;  // could not be kept
   };
   const Seen& seen() const { return seen_; }
   // The last of what happened, a line each.
@@ -62,6 +63,7 @@ class PairWorld {
     std::optional<journal::Rows> before;  // the last batch; of kSynced
     // Of the process.
     bool is_up = false, leads = false, has_led = false, may_have_decided = false;
+    bool distrusts_disk = false;  // which can't be written
     std::string yielded_to;
     TermRow term;
     std::unique_ptr<membership::HeldJobs> held;
@@ -76,7 +78,7 @@ class PairWorld {
     bool is_cut = false, leader_knows = false, standby_knows = false, is_yours = false;
   };
 
-  // pair_world.cc: sides
+  // pair_world_sides.cc
   PairState state_of(int side) const;
   void start(int side);
   void die(int side);
@@ -90,8 +92,10 @@ class PairWorld {
   bool may_have_decided(int side) const;
   bool mirrors(int side) const;
   bool is_shared(int side) const;
-  bool is_led_by_one() const;
-  bool is_cut_off(const Agent& agent) const;
+  void stand_alone(int side, bool is_certain);
+
+  // pair_world_mirror.cc
+  static journal::Rows own_rows(const journal::Rows& rows, bool is_own);
   // Kept, and what follows may be said.
   bool commit(int side, const journal::Batch& batch);
   void keep(int side, const journal::Batch& batch);
@@ -102,9 +106,8 @@ class PairWorld {
   void stop_leader(int side);
   void stop_standby(int side);
   void lose_disk(int side);
-  void stand_alone(int side, bool is_certain);
 
-  // pair_world_jobs.cc: agents and jobs
+  // pair_world_jobs.cc
   void begin_jobs();
   void take(int side, const membership::HeldJobs::Outcome& outcome);
   void feed(int side, const membership::Event& event);
@@ -125,8 +128,11 @@ class PairWorld {
   static constexpr std::chrono::milliseconds kMostTime{60'000};
   void pass(std::chrono::milliseconds time);
 
+  // pair_world.cc
   void turn();
   void settle();
+  bool is_led_by_one() const;
+  bool is_cut_off(const Agent& agent) const;
   void violate(const std::string& what);
   void tell(int side, const std::string& what);
   int pick(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random_); }
