@@ -5,12 +5,12 @@
 #
 #   scripts/soak.sh [--only NAME] [--scale PERCENT] [--write] [--list]
 #     --scale 10   a tenth of each count
-#     --write      keep the table in docs/benchmarks.md, with machine and date
+#     --write      keep what was done in docs/benchmarks.md's table, with machine and date
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 only="" scale=100 write=no
-names=(restarts fuzz kills faults leaders pair memory train worlds repeat)
+names=(restarts fuzz kills faults leaders pair pair-worlds memory train worlds repeat)
 while [ $# -gt 0 ]; do
   case $1 in
     --only) only=${2:?--only needs a name}; shift 2 ;;
@@ -37,10 +37,10 @@ row() {
   timeout --kill-after=10 "$limit" "$@" >"$log/$name" 2>&1
   status=$?
   if [ $status -eq 0 ]; then
-    rows+=("| $what | every time | $((SECONDS - begin)) s |")
+    rows+=("| $name | $what | every time | $((SECONDS - begin)) s |")
   else
     failed=$((failed + 1))
-    rows+=("| $what | **failed** (exit status $status) | $((SECONDS - begin)) s |")
+    rows+=("| $name | $what | **failed** (exit status $status) | $((SECONDS - begin)) s |")
     tail -n 40 "$log/$name"
   fi
 }
@@ -60,9 +60,9 @@ n=$(count 1000)
 row leaders "kill -9 or a pause of a leader, a standby, a worker, warden or agent of a job on 3 hosts, $n times" \
   $((300 + 15 * n)) env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/ha_test.py
 n=$(count 1000)
-row pair "that, where the two ddprunds are a pair, $n times; and 100,000 random worlds of a pair" \
-  $((3600 + 15 * n)) bash -c "DDPRUN_FAULT_KILLS=$n $python -B tests/faults/pair_test.py Random &&
-  DDPRUN_SOAK=1 build/release/bin/pair_random_test"
+row pair "that, where the two ddprunds are a pair, $n times" \
+  $((300 + 15 * n)) env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/pair_test.py Random
+row pair-worlds "100,000 random worlds of a pair" 3600 env DDPRUN_SOAK=1 build/release/bin/pair_random_test
 n=$(count 600)
 row memory "jobs and keys come and go for $n s: ddprund's memory comes back to within 5 %, without and with a journal" \
   $((120 + 3 * n)) env DDPRUN_MEMORY_SECONDS="$n" "$python" -B tests/rendezvous/daemon/memory_test.py
@@ -76,20 +76,7 @@ n=$(count 20)
 row repeat "all tests without LibTorch, $n times" 3600 \
   ctest --test-dir build/release --no-tests=error -LE 'torch|gpu' --repeat until-fail:"$n" -j "$(nproc)"
 
-table=$(printf '%s\n' "| what | result | time |" "|---|---|---|" "${rows[@]}")
-printf '\n%s\n' "$table"
-if [ "$write" = yes ]; then
-  SOAK_TABLE=$table python3 -B - <<'PYTHON'
-import datetime, os, sys
-sys.path.insert(0, "bench")
-import measure, run
-date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-text = f"## Soak\n\nscripts/soak.sh, {date}. {measure.machine()}.\n\n{os.environ['SOAK_TABLE']}\n"
-with open(run.DOCUMENT, encoding="utf-8") as f:
-    document = run.replace(f.read(), "soak", text)
-with open(run.DOCUMENT, "w", encoding="utf-8") as f:
-    f.write(document)
-PYTHON
-fi
+printf '\n%s\n' '| row | what | result | time |' '|---|---|---|---|' "${rows[@]}"
+if [ "$write" = yes ]; then printf '%s\n' "${rows[@]}" | python3 -B bench/keep_soak.py || exit; fi
 echo "soak: ${#rows[@]} rows, $failed failed"
 [ $failed -eq 0 ]
