@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the fuzzers with clang in build/fuzz and runs each for some seconds, from and into the corpus
-# that the tree keeps: `scripts/fuzz.sh [SECONDS [SEED]]` (20, another one each time). Fails when one
-# finds something; the input that does it is left in build/fuzz.
+# that the tree keeps: `scripts/fuzz.sh [SECONDS [SEED [RUNS]]]` (20, 0: another one each time, 0).
+# Fails when one finds something, and leaves the input that does it in build/fuzz; or when all
+# together made fewer runs than RUNS.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-20}
 seed=${2:-0}
+least_runs=${3:-0}
 
 clang=$(command -v clang++-14 || command -v clang++ || true)
 if [ -z "$clang" ]; then
@@ -45,11 +47,20 @@ run_one() {
     echo "$name: ${what:-see its log}" >>build/fuzz/found
     return 1
   }
-  echo "fuzz.sh: $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "build/fuzz/$name.log") runs"
+  echo "fuzz.sh: $name: $(runs_in "build/fuzz/$name.log") runs"
 }
-export -f run_one
+runs_in() { sed -n 's/^stat::number_of_executed_units: *//p' "$1"; }
+export -f run_one runs_in
 export seconds seed
 
 # One on each core. xargs ends with 123 when one of them has found something.
 printf '%s\0' build/fuzz/bin/*_fuzz | xargs -0 -n 1 -P "$(nproc)" bash -c 'run_one "$0"' || exit 1
-echo "fuzz.sh: nothing found in $seconds s each"
+runs=0
+for program in build/fuzz/bin/*_fuzz; do
+  runs=$((runs + $(runs_in "build/fuzz/$(basename "$program").log")))
+done
+echo "fuzz.sh: nothing found in $seconds s each, $runs runs in all"
+if [ "$runs" -lt "$least_runs" ]; then
+  echo "fuzz.sh: $least_runs runs were asked for" >&2
+  exit 1
+fi
