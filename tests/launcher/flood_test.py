@@ -5,6 +5,7 @@ daemon's memory and descriptors stay bounded."""
 import itertools
 import os
 import resource
+import select
 import socket
 import ssl
 import subprocess
@@ -85,6 +86,39 @@ class Flood:
             connection.close()
 
 
+def trickle(ports_and_sayings, most_seconds):
+    """Connections that say the first part at once, hear the answer where that is a whole request, and say
+    one byte of the second each 0.2 s. When each was closed, in seconds; those that were not are left out."""
+    began = time.monotonic()
+    rest, ended = {}, {}
+    for name, port, first, then in ports_and_sayings:
+        connection = socket.create_connection(("127.0.0.1", port), 10)
+        connection.sendall(first)
+        if first.endswith(b"\r\n\r\n"):
+            connection.recv(1 << 16)
+        connection.setblocking(False)
+        rest[connection] = (name, iter(then))
+    while rest and time.monotonic() - began < most_seconds:
+        tick = time.monotonic() + 0.2
+        for connection, (_, then) in rest.items():
+            try:
+                connection.send(bytes([next(then)]))
+            except OSError:
+                pass  # seen below
+        while rest and (left := tick - time.monotonic()) > 0:
+            for connection in select.select(list(rest), [], [], left)[0]:
+                try:
+                    said = connection.recv(1 << 16)
+                except OSError:
+                    said = b""
+                if not said:
+                    ended[rest.pop(connection)[0]] = time.monotonic() - began
+                    connection.close()
+    for connection in rest:
+        connection.close()
+    return ended
+
+
 class FloodTest(harness.Case):
     def setUp(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -103,15 +137,20 @@ class FloodTest(harness.Case):
             if num_descriptors:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (num_descriptors, num_descriptors))
         with open(log, "w", encoding="utf-8") as out:
-            self.daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args], stderr=out,
-                                           env=harness.environment(), preexec_fn=limit)
+            daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0", *args], stderr=out,
+                                      env=harness.environment(), preexec_fn=limit)
+        self.daemon = daemon
         def end():
-            self.daemon.kill()
-            self.daemon.wait()
+            daemon.kill()
+            daemon.wait()
         self.addCleanup(end)
         self.said = lambda: open(log, encoding="utf-8").read()
         harness.wait_until(lambda: "listening on" in self.said(), "ddprund serves")
         return int(self.said().split("listening on 127.0.0.1:")[1].split()[0])
+
+    def peak(self):
+        with open(f"/proc/{self.daemon.pid}/status", encoding="utf-8") as file:
+            return int(file.read().split("VmHWM:")[1].split()[0]) << 10
 
     def resident(self):
         with open(f"/proc/{self.daemon.pid}/statm", encoding="utf-8") as file:
@@ -173,6 +212,49 @@ class FloodTest(harness.Case):
     def test_the_store_of_an_open_port_leaves_descriptors_for_agents(self):
         port = self.serve(num_descriptors=1024)
         self.withstand(port, [b"\0", b"\0\xce\xf7\x85\x3c"], [], 1000)
+
+    def test_who_trickles_is_closed_at_the_deadline(self):
+        security = f"--token-file={self.token_file}"
+        over_tls = self.serve(security, f"--tls-cert={self.certs}/server.pem", f"--tls-key={self.certs}/server.key")
+        tls_said = self.said
+        port = self.serve(security)
+        took = trickle((("a request", port, b"GET /healthz HTTP/1.1\r\n", b"X: " + b"x" * 1000),
+                        ("a proof", port, UPGRADE, b"\x81\xfe\x04\0mask" + b"x" * 1000),
+                        ("a hello", over_tls, b"", hello())), 16)
+        self.assertEqual(sorted(took), ["a hello", "a proof", "a request"], (took, self.said(), tls_said()))
+        for name, seconds in took.items():  # 10 s for each part, not since the last byte
+            self.assertGreater(seconds, 9, name)
+        self.assertIn("waited 10000 ms for a request", self.said())
+        self.assertIn("no proof of the token in 10000 ms", self.said())
+        self.assertIn("waited 10000 ms for a request", tls_said())
+
+    def test_a_header_of_a_megabyte_is_closed_at_once_and_is_in_no_memory(self):
+        port = self.serve(f"--token-file={self.token_file}")
+        header = b"GET /healthz HTTP/1.1\r\nX: " + b"x" * (1 << 20)
+
+        def closed_after(num):
+            connections = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(num)]
+            began = time.monotonic()
+            for connection in connections:
+                try:
+                    connection.sendall(header)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+            for connection in connections:
+                try:
+                    while connection.recv(1 << 16):
+                        pass
+                except ConnectionResetError:
+                    pass
+                connection.close()
+            return time.monotonic() - began
+
+        closed_after(1)  # what is made once is there
+        resident = self.resident()
+        self.assertLess(closed_after(8), 5)  # the deadline is 10 s
+        if not SANITIZED:
+            self.assertLess(self.peak() - resident, 1 << 20)
+        self.assertEqual(self.said().count("header limit"), 9, self.said())
 
 
 if __name__ == "__main__":

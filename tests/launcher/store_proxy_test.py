@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """--store=proxy: workers reach the round's store through their own node's ddprun."""
+import json
 import os
 import re
 import socket
@@ -9,6 +10,7 @@ import threading
 import time
 
 import harness
+import relay
 
 SH = ["sh", "-c", harness.SHOW]
 
@@ -57,73 +59,59 @@ print("sum", add(b"/sum", 0))
 """
 
 
-class Relay:
-    """Carries connections to a port of 127.0.0.1; cut() ends those that are open."""
+def established(port):
+    """The connections to whoever listens on it: the sockets at that end."""
+    num = 0
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/net/{table}", encoding="ascii") as file:
+            words = [line.split() for line in file.readlines()[1:]]
+        num += sum(int(each[1].rsplit(":", 1)[1], 16) == port and each[3] == "01" for each in words)
+    return num
 
-    def __init__(self, port):
-        self._to = port
-        self._open = set()
-        self._lock = threading.Lock()
-        self.num_cut = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
 
-    def _accept(self):
-        while True:
-            try:
-                one, _ = self._listener.accept()
-                other = socket.create_connection(("127.0.0.1", self._to))
-            except OSError:
-                return
-            with self._lock:
-                self._open |= {one, other}
-            for source, target in ((one, other), (other, one)):
-                threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
-
-    def _pump(self, source, target):
+def ping_as(user, address):
+    """What the store at `address` answers to a PING of a process of `user`: b"" where it closes."""
+    hear, say = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answer = b"not asked"
         try:
-            while data := source.recv(1 << 16):
-                target.sendall(data)
-        except OSError:
-            pass
-        with self._lock:
-            for each in (source, target):
-                self._open.discard(each)
-                self._shut(each)
-        source.close()
-
-    @staticmethod
-    def _shut(one):
-        try:
-            one.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-
-    def cut(self):
-        with self._lock:
-            self.num_cut += bool(self._open)
-            for each in self._open:
-                self._shut(each)
-
-    def close(self):
-        self._listener.close()
-        self.cut()
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            with socket.socket() as store:
+                store.settimeout(10)
+                store.connect(address)  # create_connection() imports what this user may not be able to read
+                try:
+                    store.sendall(b"\0\xce\xf7\x85\x3c\x0d1234")
+                    answer = store.recv(4)
+                except (BrokenPipeError, ConnectionResetError):
+                    answer = b""
+        except OSError as error:
+            answer = str(error).encode()
+        finally:
+            os.write(say, answer)
+            os._exit(0)
+    os.close(say)
+    with os.fdopen(hear, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return answer
 
 
 class OneHost(harness.Case):
     def test_each_request_counts_once_while_connections_are_cut(self):
         _, endpoint = self.ddprund()
-        relay = Relay(int(endpoint.rsplit(":", 1)[1]))
-        self.addCleanup(relay.close)
-        flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{relay.port}", "--rdzv-conf=is_host=0",
+        between = relay.Relay(int(endpoint.rsplit(":", 1)[1]))
+        self.addCleanup(between.close)
+        flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{between.port}", "--rdzv-conf=is_host=0",
                  "--rdzv-id=job", "--store=proxy", "--nproc_per_node=2"]
         running = [self.start(*flags, sys.executable, "-c", CLIENT, "500", "all") for _ in range(2)]
         ended = threading.Event()
 
         def keep_cutting():
             while not ended.wait(0.1):
-                relay.cut()
+                between.cut()
         cutter = threading.Thread(target=keep_cutting)
         cutter.start()
         try:
@@ -135,7 +123,7 @@ class OneHost(harness.Case):
         self.assertEqual([each.returncode for each in done], [0, 0], transcript)
         sums = re.findall(r"sum (\d+)", "".join(each.stdout for each in done))
         self.assertEqual(sums, ["2000"] * 4, transcript)
-        self.assertGreater(relay.num_cut, 2, transcript)
+        self.assertGreater(between.num_cut, 2, transcript)
 
     def test_each_request_counts_once_while_ddprund_is_killed(self):
         state, port = os.path.join(self.scratch(), "state"), harness.free_port()
@@ -193,6 +181,44 @@ class OneHost(harness.Case):
         self.assertGreater(time.monotonic() - began, 0.9)  # 50 at once, 50 in the next second
         for flag, what in (("--limits=nodes=3", "is not keys=N"), ("--job-limits=keys=many", "wants a number")):
             self.check_one_line(self.finish(self.start(flag, program=harness.DDPRUND), timeout=20), what)
+
+    def test_connections_of_the_rendezvous_grow_with_nodes_not_with_ranks(self):
+        code = CLIENT + """
+import time
+open(os.path.join(os.environ["MEET"], os.environ["RANK"]), "w").close()
+while not os.path.exists(os.path.join(os.environ["MEET"], "go")): time.sleep(0.02)
+"""
+        for nodes, per_node in ((1, 2), (1, 16), (2, 2)):
+            with self.subTest(nodes=nodes, per_node=per_node):
+                _, endpoint = self.ddprund()
+                meet, port, ranks = self.scratch(), int(endpoint.rsplit(":", 1)[1]), nodes * per_node
+                flags = [f"--nnodes={nodes}", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=is_host=0", "--rdzv-id=job",
+                         "--store=proxy", f"--nproc_per_node={per_node}"]
+                running = [self.start(*flags, sys.executable, "-c", code, "1", MEET=meet) for _ in range(nodes)]
+                harness.wait_until(lambda: len(os.listdir(meet)) == ranks, "all have used the store", harness.TIMEOUT)
+                harness.wait_until(lambda: established(port) == nodes, f"{nodes} connections, one of each node")
+                status = self.ddprunctl("status", "--json", f"--rdzv-endpoint={endpoint}")
+                used = json.loads(status.stdout)["stores"]
+                self.assertEqual((used["proxied"]["connections"], used["plain"]["connections"]), (ranks, 0), used)
+                self.write(meet, "go", "")
+                for done in map(self.finish, running):
+                    self.assertEqual(done.returncode, 0, done.text)
+
+    def test_processes_of_other_users_are_refused(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can become another user")
+        _, endpoint = self.ddprund()
+        go = os.path.join(self.scratch(), "go")
+        job = self.start(f"--rdzv-endpoint={endpoint}", "--store=proxy", "sh", "-c",
+                         f'echo "$MASTER_ADDR $MASTER_PORT"; until [ -e {go} ]; do sleep 0.02; done')
+        host, port = job.stdout.readline().split()
+        address = (host, int(port))
+        self.assertEqual([ping_as(user, address) for user in (0, 65534, 65534, 0)], [b"1234", b"", b"", b"1234"])
+        open(go, "w", encoding="ascii").close()
+        done = self.finish(job)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(done.stderr.count("refused a connection of user 65534: it is for user 0 alone (said once)"),
+                         1, done.text)
 
     def test_with_fixed_ranks(self):
         port = harness.free_port()

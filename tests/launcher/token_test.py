@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Jobs with a token: who has it joins, who hasn't is told, and its bytes are nowhere to be seen."""
+import base64
 import glob
 import os
 import resource
@@ -8,9 +9,39 @@ import signal
 import subprocess
 
 import harness
+import relay
 
 TOKEN = "a-token-that-is-to-be-found-nowhere-0123456789"
 SH = ["sh", "-c", harness.SHOW]
+
+
+def forms(secret):
+    """It, and what of it stands in hexadecimal digits or base64 of a longer text, wherever it is there."""
+    found = {secret, secret.hex().encode(), secret.hex().upper().encode()}
+    for skipped in range(3):
+        whole = secret[skipped:len(secret) - (len(secret) - skipped) % 3]
+        found |= {base64.b64encode(whole), base64.urlsafe_b64encode(whole)}
+    return found
+
+
+def unmasked(stream):
+    """What one side said, headers and the content of WebSocket's frames: clients' have random bytes on
+    them (RFC 6455, 5.3)."""
+    head, end, rest = stream.partition(b"\r\n\r\n")
+    if b"upgrade: websocket" not in head.lower():
+        return stream
+    said = head + end
+    while len(rest) >= 2:
+        size, at = rest[1] & 0x7F, 2
+        if size >= 126:
+            width = 2 if size == 126 else 8
+            size, at = int.from_bytes(rest[2:2 + width], "big"), 2 + width
+        mask = bytes(4)
+        if rest[1] & 0x80:
+            mask, at = rest[at:at + 4], at + 4
+        said += bytes(byte ^ mask[i % 4] for i, byte in enumerate(rest[at:at + size]))
+        rest = rest[at + size:]
+    return said
 
 
 class TokenCase(harness.Case):
@@ -20,6 +51,10 @@ class TokenCase(harness.Case):
     def refused(self, done, *parts):
         self.check_one_line(done, *parts)
         self.assertNotIn(TOKEN, done.text)
+
+    def check_free_of_it(self, content, where):
+        for form in forms(TOKEN.encode()):
+            self.assertFalse(form in content, f"{form} is in {where}")  # assertNotIn would show it all
 
 
 class OneHost(TokenCase):
@@ -86,10 +121,38 @@ class OneHost(TokenCase):
         said = self.finish(daemon).stderr
         self.assertRegex(said, r"refused a request of 127.0.0.1:\d+: its token is another one")
 
-    def test_its_bytes_are_in_no_argument_environment_report_or_plan(self):
+    def test_its_bytes_are_not_on_the_wire(self):
         path, place = self.token(), self.scratch()
-        daemon, endpoint = self.ddprund(f"--token-file={path}", "--verbose")
+        _, endpoint = self.ddprund(f"--token-file={path}")
+        between = relay.Relay(int(endpoint.rsplit(":", 1)[1]), records=True)
+        self.addCleanup(between.close)
+        there = [f"--rdzv-endpoint=127.0.0.1:{between.port}", f"--token-file={path}"]
+        jobs = [self.start(*there, "--nnodes=2", "--rdzv-id=a-job-to-be-found", "--rdzv-conf=is_host=0", "sh", "-c",
+                           f"echo ready; until [ -e {place}/go ]; do sleep 0.02; done; exit 3") for _ in range(2)]
+        for job in jobs:
+            self.assertEqual(job.stdout.readline(), "ready\n")
+        for page in ("jobs", "status"):
+            done = self.ddprunctl(page, *there)
+            self.assertEqual(done.returncode, 0, done.text)
+        self.write(place, "go", "")
+        for job in jobs:  # what failed is said there, too
+            done = self.finish(job)
+            self.assertNotEqual(done.returncode, 0, done.text)
+        between.close()
+        carried = [bytes(each) for each in between.carried]
+        plain = [unmasked(each) for each in carried]
+        everything = b"".join(plain)
+        for known in (b'"run_id":"a-job-to-be-found"', b"proof 1 ", b"GET /v1/jobs ", b"GET /v1/status ",
+                      b"Authorization: DDPRUN-HMAC 1 ", b'"type":"join"'):
+            self.assertTrue(known in everything, f"no {known} in {everything[:20_000]}")
+        for each in (*carried, *plain):
+            self.check_free_of_it(each, "what was said")
+
+    def test_its_bytes_are_in_no_argument_environment_report_plan_or_journal(self):
+        path, place = self.token(), self.scratch()
+        daemon, endpoint = self.ddprund(f"--token-file={path}", "--verbose", f"--state-dir={place}/state")
         flags = [f"--rdzv-endpoint={endpoint}", f"--token-file={path}", f"--report={place}/report.json",
+                 "--rdzv-id=a-job-to-be-found",
                  f"--event-log=file={place}/events", f"--log-dir={place}/logs", "--redirects=3",
                  "--shutdown-timeout=1"]
         plan = self.ddprun("--dry-run", "--json", *flags, *SH)
@@ -108,19 +171,30 @@ class OneHost(TokenCase):
             except OSError:
                 continue  # it has ended, or is another user's
             seen += path.encode() in text
-            self.assertNotIn(TOKEN.encode(), text, name)
+            self.check_free_of_it(text, name)
         self.assertGreaterEqual(seen, 3)  # ours are among them
+        self.check_files(f"{place}/state")
         job.send_signal(signal.SIGTERM)
         done = self.finish(job)
         daemon.terminate()
         said = self.finish(daemon)
         self.assertIn("joined", said.stderr)
         self.assertNotIn(TOKEN, done.text + said.text)
-        found = [os.path.join(at, name) for at, _, names in os.walk(place) for name in names]
+        found = self.check_files(place)
         self.assertTrue({"report.json", "events", "worker"} <= {os.path.basename(name) for name in found}, found)
+        self.check_files(f"{place}/state")
+
+    def check_files(self, place):
+        """It is in no file there, and the job's name is in one; their paths."""
+        found = [os.path.join(at, name) for at, _, names in os.walk(place) for name in names]
+        everything = b""
         for name in found:
             with open(name, "rb") as file:
-                self.assertNotIn(TOKEN.encode(), file.read(), name)
+                content = file.read()
+            everything += content
+            self.check_free_of_it(content, name)
+        self.assertIn(b"a-job-to-be-found", everything)
+        return found
 
     def test_its_bytes_are_in_no_core_file(self):
         with open("/proc/sys/kernel/core_pattern") as pattern:

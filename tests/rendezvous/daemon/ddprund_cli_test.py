@@ -3,6 +3,7 @@
 """ddprund's command line: help, version, bad flags, a port in use, and its clean end."""
 import fcntl
 import os
+import re
 import resource
 import signal
 import socket
@@ -74,6 +75,55 @@ class CommandLine(harness.Case):
         socket.create_connection(("127.0.0.2", port), 10).close()
         daemon.terminate()
         self.assertEqual(self.finish(daemon, timeout=10).returncode, 0)
+
+    def test_it_says_once_per_address_beyond_loopback_who_can_come_in(self):
+        certs, token = os.path.join(self.scratch(), "certs"), f"--token-file={self.token()}"
+        made = self.ddprunctl("make-certs", certs, "127.0.0.1")
+        self.assertEqual(made.returncode, 0, made.text)
+        client = [f"--tls-cert={certs}/client.pem", f"--tls-key={certs}/client.key"]
+        tls, to_tls = [f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key"], [f"--tls-ca={certs}/ca.pem"]
+        mutual = [*tls, *to_tls, "--tls-verify-client"]
+        open_to_all = ("warning: anyone who reaches {} can join jobs and read their keys: use it on a trusted "
+                       "network only, or with --token-file")
+        only = "info: only who proves to have "
+        for flags, of_clients, line in (
+                ([], [], open_to_all),
+                (tls, to_tls, open_to_all),
+                ([token], [token], only + "the token can join jobs at {}; what is said there can be read on the way"),
+                ([token, *tls], [token, *to_tls], only + "the token can join jobs at {}, over TLS"),
+                (mutual, [*to_tls, *client], only + "the certificate can join jobs at {}, over TLS"),
+                ([token, *mutual], [token, *to_tls, *client],
+                 only + "the token and the certificate can join jobs at {}, over TLS")):
+            for listen in ("0.0.0.0:0", "localhost:0"):
+                with self.subTest(flags=flags, listen=listen):
+                    daemon, endpoint = self.ddprund(f"--listen={listen}", *flags)
+                    port = endpoint.rsplit(":", 1)[1]
+                    for _ in range(2):  # not once more for those who come
+                        done = self.ddprun(f"--rdzv-endpoint=127.0.0.1:{port}", *of_clients, "true")
+                        self.assertEqual(done.returncode, 0, done.text)
+                    daemon.terminate()
+                    said = daemon.stderr.read()
+                    told = [each.split(" ", 1)[1] for each in said.splitlines() if " can join jobs " in each]
+                    expected = [] if "localhost" in listen else [line.format(endpoint)]
+                    self.assertEqual(told, expected, said)
+
+    def test_a_name_of_two_addresses_beyond_loopback_and_one_of_it_is_two_lines(self):
+        hosts = self.write(self.scratch(), "hosts", "10.77.0.1 many\n10.77.0.2 many\n127.0.0.1 many\n")
+        script = ('mount --bind "$0" /etc/hosts && ip link set lo up && ip address add 10.77.0.1/32 dev lo && '
+                  'ip address add 10.77.0.2/32 dev lo && exec "$@"')
+        inside = ["unshare", "--net", "--mount", "sh", "-c", script, hosts]
+        if subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no name spaces")
+        daemon = subprocess.Popen([*inside, harness.DDPRUND, "--listen=many:29400"], env=harness.environment(),
+                                  text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(self._end, daemon)
+        said = "".join(daemon.stderr.readline() for _ in range(5))  # three addresses, two of them with more
+        daemon.terminate()
+        said += daemon.stderr.read()
+        self.assertEqual(sorted(re.findall(r"anyone who reaches (\S+) can join jobs", said)),
+                         ["10.77.0.1:29400", "10.77.0.2:29400"], said)
+        self.assertEqual(sorted(re.findall(r"listening on (\S+)", said)),
+                         ["10.77.0.1:29400", "10.77.0.2:29400", "127.0.0.1:29400"], said)
 
     def test_a_hangup_and_a_schedulers_warning_do_not_end_it(self):
         daemon, _ = self.ddprund()

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TCP relay between processes of one host, for tests that cut connections or want to see them."""
+import socket
+import threading
+
+
+class Relay:
+    """Carries connections to a port of 127.0.0.1; cut() ends those that are open. `carried` has what each
+    direction of each connection has said, where it `records`."""
+
+    def __init__(self, port, records=False):
+        self._to = port
+        self._records = records
+        self.carried = []
+        self._open = set()
+        self._lock = threading.Lock()
+        self.num_cut = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                one, _ = self._listener.accept()
+                other = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:
+                return
+            with self._lock:
+                self._open |= {one, other}
+            for source, target in ((one, other), (other, one)):
+                threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
+
+    def _pump(self, source, target):
+        said = bytearray()
+        if self._records:
+            self.carried.append(said)
+        try:
+            while data := source.recv(1 << 16):
+                if self._records:
+                    said += data
+                target.sendall(data)
+        except OSError:
+            pass
+        with self._lock:
+            for each in (source, target):
+                self._open.discard(each)
+                self._shut(each)
+        source.close()
+
+    @staticmethod
+    def _shut(one):
+        try:
+            one.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def cut(self):
+        with self._lock:
+            self.num_cut += bool(self._open)
+            for each in self._open:
+                self._shut(each)
+
+    def close(self):
+        self._listener.close()
+        self.cut()
