@@ -69,7 +69,7 @@ Pair::Pair(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonO
     distrust_disk(kRowsMayLackEnd);
   }
   ha::MirrorDoorOptions door;
-  door.state = [this] { return state(); };
+  door.state = [this] { return ha::as_told(own_state()); };
   door.met = [this](const PairState& theirs) { heard(theirs); };
   door_ = std::make_shared<ha::MirrorDoor>(io, std::move(door));
   options.stands_by = true;
@@ -81,7 +81,7 @@ Pair::Pair(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonO
   ha::PeerCallerOptions calls;
   calls.peer = options_.peer;
   calls.security = options_.security;
-  calls.state = [this] { return state(); };
+  calls.state = [this] { return ha::as_told(own_state()); };
   ha::PeerCaller::Handlers handlers;
   handlers.met = [this](const PairState& theirs, ha::Call call) { met(theirs, std::move(call)); };
   handlers.away = [this](const ha::Away& its) { away(its); };
@@ -122,7 +122,7 @@ void Pair::know(const journal::Content& content) {
   num_jobs_ = jobs_not_over(content.rows);
 }
 
-PairState Pair::state() const {
+PairState Pair::own_state() const {
   PairState state;
   state.name = options_.name;
   state.is_first = options_.is_first;
@@ -130,7 +130,7 @@ PairState Pair::state() const {
   state.given_up = rows_.given_up;
   state.rows = rows_.kind;
   if (!state.leads && state.rows == RowsKind::kLeads && has_led_) state.rows = RowsKind::kSynced;
-  if (!state.leads && distrusts_disk_) state.rows = RowsKind::kCopy;
+  state.distrusts_disk = !state.leads && distrusts_disk_;
   if (state.rows == RowsKind::kLeads || state.rows == RowsKind::kSynced) {
     state.term = rows_.term;
     state.line = rows_.line;
@@ -179,7 +179,7 @@ void Pair::met(const PairState& theirs, ha::Call call) {
   last_heard_ = Clock::now();
   heard(theirs);
   if (role_ != Role::kStandsBy && role_ != Role::kLeads) return;
-  const Decision decision = ha::decide(state(), theirs, yielded_to_);
+  const Decision decision = ha::decide(own_state(), theirs, yielded_to_);
   switch (decision.move) {
     case PairMove::kWait:
       return say(decision.is_stuck ? LogLevel::kError : LogLevel::kInfo,
@@ -208,7 +208,7 @@ void Pair::consider_alone() {
   alone.is_certain = is_yours_ || (nothing_listens && was_in_sync_);
   alone.is_refused = away_->kind == ha::Away::Kind::kRefused;
   alone.lease = options_.lease;
-  const auto patience = ha::patience(state(), alone);
+  const auto patience = ha::patience(own_state(), alone);
   const std::string what = concat(to_string(options_.peer), " ", away_->what);
   if (!patience) {
     const bool lacks = rows_.kind == RowsKind::kCopy;

@@ -68,7 +68,7 @@ class Pair {
   };
   using File = std::unique_ptr<journal::JournalFile>;
 
-  ha::PairState state() const;
+  ha::PairState own_state() const;
   PeerStatus peer_status() const;
   void know(const journal::Content& content);
 

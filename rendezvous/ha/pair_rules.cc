@@ -120,10 +120,16 @@ Decision decide(const PairState& mine, const PairState& theirs, std::string_view
   if (mine.leads) {
     return theirs.leads ? both_lead(mine, theirs) : waits(concat(theirs.name, " stands by"));
   }
-  return theirs.leads ? other_leads(mine, theirs, yielded_to) : both_stand_by(mine, theirs);
+  Decision decision =
+      theirs.leads ? other_leads(mine, theirs, yielded_to) : both_stand_by(mine, theirs);
+  if (decision.move == PairMove::kLead && mine.distrusts_disk) {
+    return waits(concat(decision.why, "; its own disk can't be relied on yet"));
+  }
+  return decision;
 }
 
 std::optional<milliseconds> patience(const PairState& mine, const Alone& alone) {
+  if (mine.distrusts_disk) return std::nullopt;
   switch (mine.rows) {
     case RowsKind::kLeads:
       return milliseconds(0);

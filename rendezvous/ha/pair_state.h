@@ -46,8 +46,13 @@ struct PairState {
   std::uint64_t num_jobs = 0;
   std::uint64_t num_held = 0;  // leads: jobs that it has not won yet
   TermLine given_up;
+  // Stands by: its journal can't be written, or may lack its end. Not told (as_told()).
+  bool distrusts_disk = false;
 
   friend bool operator==(const PairState&, const PairState&) = default;
 };
+
+// What the other one is told: rows that are not to be led with yet are a copy.
+PairState as_told(PairState own);
 
 }  // namespace ddprun::ha

@@ -152,6 +152,26 @@ TEST_CASE("Pair rules: who has a copy never leads, who goes on from the other's 
   });
 }
 
+TEST_CASE(
+    "Pair rules: who distrusts its disk never leads, and follows nobody that it else wouldn't") {
+  for_all_pairs([](const PairState& first, const PairState& second, Kinship) {
+    for (const auto* each : {&first, &second}) {
+      const PairState &mine = *each, &theirs = each == &first ? second : first;
+      if (mine.leads) continue;
+      PairState careful = mine;
+      careful.distrusts_disk = true;
+      const PairMove usual = decide(mine, theirs, "").move;
+      const PairMove move = decide(careful, theirs, "").move;
+      CHECK(move == (usual == PairMove::kLead ? PairMove::kWait : usual));
+      CHECK_FALSE(patience(careful, {true, false, 3s}));
+      const PairState told = as_told(careful);
+      CHECK((told.rows == RowsKind::kCopy && told.line.empty() && told.term.id.empty()));
+      CHECK(told.num_jobs == mine.num_jobs);
+      CHECK(as_told(mine) == mine);
+    }
+  });
+}
+
 TEST_CASE("Pair rules: of two that lead one yields, if one can, and never one with jobs") {
   for_all_pairs([](const PairState& first, const PairState& second, Kinship) {
     if (!first.leads || !second.leads) return;

@@ -87,14 +87,20 @@ bool PairWorld::is_led_by_one() const {
 }
 
 // It has voted for a term that has decided something else, and lost this agent's job: what a vote
-// was for can't be taken back.
+// was for can't be taken back. Or others of its job have, for one side each.
 bool PairWorld::is_cut_off(const Agent& agent) const {
-  const std::string& follows = agent.follows.follows();
-  if (dead_terms_.contains(follows)) return true;
-  return std::ranges::any_of(sides_, [&](const Side& side) {
-    return side.leads && side.may_have_decided && side.term.term.id == follows &&
-           !side.won.contains(agent.job);
-  });
+  const auto is_lost_to = [&](const Side& side, const Agent& its) {
+    return side.leads && side.may_have_decided && side.term.term.id == its.follows.follows() &&
+           !side.won.contains(its.job);
+  };
+  const auto has_voted_for = [&](const Side& side) {
+    return std::ranges::any_of(agents_, [&](const auto& each) {
+      return each.second.job == agent.job && is_lost_to(side, each.second);
+    });
+  };
+  if (dead_terms_.contains(agent.follows.follows())) return true;
+  return std::ranges::any_of(sides_, [&](const Side& side) { return is_lost_to(side, agent); }) ||
+         std::ranges::all_of(sides_, has_voted_for);
 }
 
 // All are there and hear each other from now on.

@@ -22,11 +22,7 @@ PairState PairWorld::state_of(int side) const {
   state.line = rows.line;
   state.given_up = rows.given_up;
   if (state.rows == RowsKind::kLeads && it.has_led && !it.leads) state.rows = RowsKind::kSynced;
-  if (it.distrusts_disk && !it.leads) {
-    state.rows = RowsKind::kCopy;
-    state.term = {};
-    state.line.clear();
-  }
+  state.distrusts_disk = it.distrusts_disk && !it.leads;
   for (const std::uint64_t job : jobs_in(it.rows)) {
     // Who leads has to tell its nodes of its end yet.
     if (it.leads ? it.won.contains(job) : !is_over_in(it.rows, job)) ++state.num_jobs;
@@ -79,7 +75,7 @@ void PairWorld::call(int side) {
   const Side& it = sides_[side];
   if (!it.is_up || mirrors(side) || is_shared(side) || it.heard || !other.is_up) return;
   if (other.leads) heard_given_up(1 - side, read_leader_rows(it.rows).given_up);
-  if (other.is_up) sides_[side].heard = state_of(1 - side);
+  if (other.is_up) sides_[side].heard = as_told(state_of(1 - side));
 }
 
 void PairWorld::act(int side) {
