@@ -20,6 +20,7 @@ using membership::FrameStream;
 
 namespace {
 
+constexpr std::size_t kMaxJoinBytes = std::size_t{64} << 10;
 constexpr std::chrono::minutes kStoreLinger{10};  // workers that stop after their job's end
 
 std::string numeric(const asio::ip::address& address) {
@@ -78,6 +79,7 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcome
     if (error || found == self->agents_.end() || !found->second.join_timer) return;
     self->drop(id, concat("no Join in ", self->options_.join_timeout.count(), " ms"));
   });
+  frames->limit_messages(kMaxJoinBytes);
   FrameStream::Handlers handlers;
   handlers.frame = [self, id](std::string_view text) { self->received(id, text); };
   handlers.binary = [self, id](std::string_view bytes) { self->received_binary(id, bytes); };
@@ -104,6 +106,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   if (found == agents_.end()) return;
   const bool is_first = found->second.join_timer != nullptr;
   found->second.join_timer.reset();
+  if (is_first) found->second.frames->lift_limit();
   found->second.newcomer = Newcomer();
   unjoined_.erase(id);
   membership::event::Message message;

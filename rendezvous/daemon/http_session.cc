@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/http_session.h"
 
-#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/write.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream_base.hpp>
@@ -18,7 +18,8 @@ namespace websocket = boost::beast::websocket;
 
 namespace {
 constexpr std::uint32_t kMaxHeaderBytes = 8192;
-constexpr std::uint64_t kMaxBodyBytes = 65536;
+constexpr std::uint64_t kMaxBodyBytes = 1024;  // which nobody looks at
+constexpr std::size_t kMaxRequestBytes = kMaxHeaderBytes + kMaxBodyBytes, kReadBytes = 2048;
 constexpr char kAgentPath[] = "/v1/agent";
 }  // namespace
 
@@ -67,13 +68,28 @@ void HttpSession::read() {
   parser_.emplace();
   parser_->header_limit(kMaxHeaderBytes);
   parser_->body_limit(kMaxBodyBytes);
-  http::async_read(
-      wire_, buffer_, *parser_,
-      [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-        if (!error) {
-          self->answer();
-          return;
+  parser_->eager(true);
+  read_some();
+}
+
+// Not http::async_read: the parser's own limit is one of what it has not parsed yet, and it makes
+// many bytes of memory of each in small fields.
+void HttpSession::read_some() {
+  wire_.async_read_some(
+      buffer_.prepare(kReadBytes),
+      [self = shared_from_this()](boost::system::error_code error, std::size_t num_bytes) {
+        self->buffer_.commit(num_bytes);
+        self->num_read_ += num_bytes;
+        if (error == boost::asio::error::eof) {
+          error = self->num_read_ == 0 ? http::error::end_of_stream : http::error::partial_message;
         }
+        if (!error) {
+          self->buffer_.consume(self->parser_->put(self->buffer_.data(), error));
+          if (error == http::error::need_more) error = {};
+        }
+        if (!error && self->parser_->is_done()) return self->answer();
+        if (!error && self->num_read_ > kMaxRequestBytes) error = http::error::header_limit;
+        if (!error) return self->read_some();
         if (error != http::error::end_of_stream && error != boost::asio::error::operation_aborted) {
           log_warning("closed the connection of ", self->peer_, ": not a valid HTTP request (",
                       error.message(), ")");

@@ -69,6 +69,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
  private:
   void arm_timer(const char* waiting_for);
   void read();
+  void read_some();
   void answer();
   void answer_page(std::string_view target);
   void respond(boost::beast::http::status status, Page page);
@@ -80,6 +81,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   boost::asio::steady_timer timer_;
   std::string peer_;
   boost::beast::flat_buffer buffer_;
+  std::size_t num_read_ = 0;  // bytes
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   boost::beast::http::response<boost::beast::http::string_body> response_;
   std::shared_ptr<membership::FrameStream> frames_;  // second owner: its handshake

@@ -4,8 +4,9 @@
 #include <boost/asio/post.hpp>
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <utility>
+
+#include "common/quiet_thread.h"
 
 namespace ddprun::rendezvous {
 
@@ -25,7 +26,7 @@ TermKeeper::~TermKeeper() {
 
 void TermKeeper::keep(KeptTerm term, std::function<void(KeptTerm&)> done) {
   const auto kept = std::make_shared<KeptTerm>(std::move(term));
-  std::thread([kept, done = std::move(done), life = life_] {
+  start_quiet_thread("ddprund-term", [kept, done = std::move(done), life = life_] {
     try {
       kept->file->commit(kept->batch);
     } catch (const std::exception& error) {

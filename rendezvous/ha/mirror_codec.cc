@@ -115,7 +115,7 @@ Hello hello_in(const JsonFields& fields) {
   Hello hello;
   PairState& state = hello.state;
   hello.version = fields.small("version", 1, 1'000'000);
-  state.name = fields.clipped("name", kMaxNameBytes);
+  state.name = one_line(fields.clipped("name", kMaxNameBytes));
   if (hello.version != kMirrorVersion) return hello;
   state.is_first = fields.boolean("first");
   state.leads = fields.boolean("leads");

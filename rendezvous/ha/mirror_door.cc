@@ -67,7 +67,8 @@ void MirrorDoor::drop(std::uint64_t number, const std::string& why) {
 void MirrorDoor::received(std::uint64_t number, std::string_view text) {
   const auto caller = callers_.find(number);
   if (caller == callers_.end()) return;
-  const bool is_first = caller->second.name.empty();
+  const std::string name = caller->second.name;
+  const bool is_first = name.empty();
   try {
     const auto message = mirror::decode_caller_message(text);
     const auto* hello = std::get_if<mirror::Hello>(&message);
@@ -76,7 +77,7 @@ void MirrorDoor::received(std::uint64_t number, std::string_view text) {
     if (std::holds_alternative<mirror::Mirror>(message)) return let_mirror(number);
     throw Error(ErrorCode::kProtocol, "it says something else in place of mirror");
   } catch (const Error& error) {
-    if (!is_first) log_warning(caller->second.name, " makes no sense: ", error.what());
+    if (!is_first) log_warning(name, " makes no sense: ", error.what());
     drop(number, error.what());
   }
 }

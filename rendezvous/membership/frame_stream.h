@@ -49,6 +49,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   void start(Handlers handlers);
   // Of the next message.
   void limit_messages(std::size_t max_bytes) { stream_.read_message_max(max_bytes); }
+  void lift_limit() { stream_.read_message_max(limits_.max_message_bytes); }
   void send(std::string frame);
   void send_binary(std::string frame);
   // Does nothing while an earlier ping has not left yet.

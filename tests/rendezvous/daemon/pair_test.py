@@ -314,7 +314,7 @@ class WithTls(PairOfDaemons):
                              f"--tls-key={self.certs}/client.key")
         pids = self.wait_for_round(1)
         a.kill()
-        wait_until(lambda: "listening on" in b.log(), "b leads", 20)
+        wait_until(lambda: "leads, term 2" in b.log(), "b leads", 20)
         self.check_end(agents, pids)
 
     def test_an_authority_that_the_other_one_does_not_know_is_named(self):
