@@ -5,6 +5,8 @@
 #include <boost/beast/http/write.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream_base.hpp>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "common/log.h"
@@ -20,6 +22,7 @@ namespace {
 constexpr std::uint32_t kMaxHeaderBytes = 8192;
 constexpr std::uint64_t kMaxBodyBytes = 1024;  // which nobody looks at
 constexpr std::size_t kMaxRequestBytes = kMaxHeaderBytes + kMaxBodyBytes, kReadBytes = 2048;
+constexpr std::ptrdiff_t kMaxFields = 100;
 constexpr char kAgentPath[] = "/v1/agent";
 }  // namespace
 
@@ -75,27 +78,35 @@ void HttpSession::read() {
 // Not http::async_read: the parser's own limit is one of what it has not parsed yet, and it makes
 // many bytes of memory of each in small fields.
 void HttpSession::read_some() {
-  wire_.async_read_some(
-      buffer_.prepare(kReadBytes),
-      [self = shared_from_this()](boost::system::error_code error, std::size_t num_bytes) {
-        self->buffer_.commit(num_bytes);
-        self->num_read_ += num_bytes;
-        if (error == boost::asio::error::eof) {
-          error = self->num_read_ == 0 ? http::error::end_of_stream : http::error::partial_message;
-        }
-        if (!error) {
-          self->buffer_.consume(self->parser_->put(self->buffer_.data(), error));
-          if (error == http::error::need_more) error = {};
-        }
-        if (!error && self->parser_->is_done()) return self->answer();
-        if (!error && self->num_read_ > kMaxRequestBytes) error = http::error::header_limit;
-        if (!error) return self->read_some();
-        if (error != http::error::end_of_stream && error != boost::asio::error::operation_aborted) {
-          log_warning("closed the connection of ", self->peer_, ": not a valid HTTP request (",
-                      error.message(), ")");
-        }
-        self->finish();
-      });
+  const auto self = shared_from_this();
+  wire_.async_read_some(buffer_.prepare(kReadBytes),
+                        [self](boost::system::error_code error, std::size_t num_bytes) {
+                          self->took(error, num_bytes);
+                        });
+}
+
+void HttpSession::took(boost::system::error_code error, std::size_t num_bytes) {
+  buffer_.commit(num_bytes);
+  num_read_ += num_bytes;
+  if (error == boost::asio::error::eof) {
+    error = num_read_ == 0 ? http::error::end_of_stream : http::error::partial_message;
+  }
+  if (!error) {
+    buffer_.consume(parser_->put(buffer_.data(), error));
+    if (error == http::error::need_more) error = {};
+  }
+  if (!error) {
+    const auto& fields = parser_->get();
+    const auto num_fields = std::distance(fields.begin(), fields.end());
+    const bool is_too_long = num_read_ > kMaxRequestBytes || num_fields > kMaxFields;
+    if (is_too_long) error = http::error::header_limit;
+  }
+  if (!error) return parser_->is_done() ? answer() : read_some();
+  if (error != http::error::end_of_stream && error != boost::asio::error::operation_aborted) {
+    log_warning("closed the connection of ", peer_, ": not a valid HTTP request (", error.message(),
+                ")");
+  }
+  finish();
 }
 
 void HttpSession::answer() {

@@ -70,6 +70,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void arm_timer(const char* waiting_for);
   void read();
   void read_some();
+  void took(boost::system::error_code error, std::size_t num_bytes);
   void answer();
   void answer_page(std::string_view target);
   void respond(boost::beast::http::status status, Page page);

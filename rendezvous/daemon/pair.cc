@@ -48,6 +48,7 @@ Pair::Pair(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonO
       alone_timer_(io),
       disk_timer_(io),
       begin_timer_(io),
+      reopen_timer_(io),
       stop_timer_(io),
       term_keeper_(io) {
   auto file = std::make_unique<journal::JournalFile>(options_.directory, options_.durability);
@@ -110,7 +111,7 @@ void Pair::post(std::function<void()> call) {
 
 void Pair::after(boost::asio::steady_timer& timer, milliseconds time, std::function<void()> call) {
   timer.expires_after(time);
-  timer.async_wait([call = std::move(call)](boost::system::error_code error) {
+  timer.async_wait([call = while_alive(std::move(call))](boost::system::error_code error) {
     if (!error) call();
   });
 }
@@ -220,10 +221,9 @@ void Pair::consider_alone() {
   const auto due = last_heard_ + *patience;
   if (due <= Clock::now()) return lead(what);
   say(LogLevel::kInfo, concat("stands by: ", what));
-  alone_timer_.expires_at(due);
-  alone_timer_.async_wait([this](boost::system::error_code error) {
-    if (!error) consider_alone();
-  });
+  // A moment later: by then it is due.
+  const auto left = std::chrono::ceil<milliseconds>(due - Clock::now());
+  after(alone_timer_, left, [this] { consider_alone(); });
 }
 
 // Once, however often it is found so.
@@ -256,7 +256,7 @@ void Pair::stop(std::function<void()> done) {
   }
   if (role_ == Role::kStandsBy) {
     // Its last word leaves meanwhile: nobody tells when it has.
-    return client_->leave([this, once] { after(begin_timer_, kLastWord, once); });
+    return client_->leave([this, once] { after(stop_timer_, kLastWord, once); });
   }
   post(once);
 }

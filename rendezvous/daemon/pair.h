@@ -92,17 +92,19 @@ class Pair {
   void reopen(bool begins);
   void yield(const ha::PairState& theirs);
 
+  void begin_in_time();
   void distrust_disk(std::chrono::milliseconds time);
   // Later, from the io context, unless this object has gone.
   void post(std::function<void()> call);
   std::function<void()> while_alive(std::function<void()> call);
-  static void after(boost::asio::steady_timer& timer, std::chrono::milliseconds time,
-                    std::function<void()> call);
+  // Unless the timer is set anew, or this object has gone.
+  void after(boost::asio::steady_timer& timer, std::chrono::milliseconds time,
+             std::function<void()> call);
 
   boost::asio::io_context& io_;
   const PairOptions options_;
   std::shared_ptr<bool> life_ = std::make_shared<bool>();  // null: this object is going
-  boost::asio::steady_timer alone_timer_, disk_timer_, begin_timer_, stop_timer_;
+  boost::asio::steady_timer alone_timer_, disk_timer_, begin_timer_, reopen_timer_, stop_timer_;
   TermKeeper term_keeper_;
   std::unique_ptr<Daemon> daemon_;
   std::shared_ptr<ha::MirrorDoor> door_;  // second owners: its connections

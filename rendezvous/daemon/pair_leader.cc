@@ -32,6 +32,7 @@ void Pair::lead(const std::string& why) {
   role_ = Role::kBegins;
   caller_->pause();
   alone_timer_.cancel();
+  begin_in_time();
   say(LogLevel::kInfo, concat("is to lead: ", why));
   client_->stop([this](ha::MirroredJournal its) {
     const auto kept = std::make_shared<ha::MirroredJournal>(std::move(its));
@@ -43,8 +44,16 @@ void Pair::lead(const std::string& why) {
       }
       say(LogLevel::kError, concat("can't lead: its jobs can't be read: ", kept->trouble));
       kept->file.reset();
+      distrust_disk(kReopenAfter);
       reopen(false);
     });
+  });
+}
+
+// A disk that hangs: the other one may lead meanwhile.
+void Pair::begin_in_time() {
+  after(begin_timer_, kBeginLimit, [this] {
+    if (role_ == Role::kBegins) distrusts_disk_ = true;
   });
 }
 
@@ -65,7 +74,7 @@ void Pair::begin(File file, journal::Content content, const journal::Batch& befo
   kept.file = std::move(file);
   kept.content = std::move(content);
   if (kept.batch.empty()) return began(kept);
-  after(begin_timer_, kBeginLimit, [this] { distrusts_disk_ = true; });
+  begin_in_time();
   term_keeper_.keep(std::move(kept), [this](KeptTerm& its) { began(its); });
 }
 
@@ -174,7 +183,7 @@ void Pair::reopen(bool begins) {
   } catch (const Error& error) {
     say(LogLevel::kError, concat("stands by: ", error.what()));
     distrust_disk(2 * kReopenAfter);
-    after(begin_timer_, kReopenAfter, [this, begins] { reopen(begins); });
+    after(reopen_timer_, kReopenAfter, [this, begins] { reopen(begins); });
   }
 }
 
