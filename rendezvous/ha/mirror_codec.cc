@@ -115,7 +115,8 @@ Hello hello_in(const JsonFields& fields) {
   Hello hello;
   PairState& state = hello.state;
   hello.version = fields.small("version", 1, 1'000'000);
-  state.name = one_line(fields.clipped("name", kMaxNameBytes));
+  // Cut last: what makes it one line makes it longer.
+  state.name = clean_utf8(one_line(fields.text("name")), kMaxNameBytes);
   if (hello.version != kMirrorVersion) return hello;
   state.is_first = fields.boolean("first");
   state.leads = fields.boolean("leads");
