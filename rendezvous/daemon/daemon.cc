@@ -175,7 +175,6 @@ class Daemon::Impl {
       door_ = std::make_shared<security::HttpDoor>(options_.token);
       ProofGate::Options gate;
       gate.timeout = options_.handshake_timeout;
-      gate.max_message_bytes = options_.max_message_bytes;
       gate_ = std::make_shared<ProofGate>(io_, std::move(gate));
     }
 

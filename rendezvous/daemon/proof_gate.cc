@@ -58,7 +58,7 @@ void ProofGate::received(std::uint64_t number, std::string_view frame) {
   }
   const Waiting admitted = std::move(waiting_.extract(found).mapped());
   admitted.frames->send(verdict.reply);
-  admitted.frames->limit_messages(options_.max_message_bytes);
+  admitted.frames->lift_limit();
   admitted.admitted(admitted.frames);
 }
 

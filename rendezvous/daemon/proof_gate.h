@@ -23,8 +23,7 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
  public:
   using Frames = std::shared_ptr<membership::FrameStream>;
   struct Options {
-    std::chrono::milliseconds timeout{10'000};             // upgrade → proof
-    std::size_t max_message_bytes = std::size_t{1} << 20;  // of those that are admitted
+    std::chrono::milliseconds timeout{10'000};  // upgrade → proof
   };
   using Admitted = std::function<void(const Frames&)>;
 

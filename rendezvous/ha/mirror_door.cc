@@ -84,8 +84,7 @@ void MirrorDoor::received(std::uint64_t number, std::string_view text) {
 
 void MirrorDoor::greet(std::uint64_t number, int version, const PairState& theirs) {
   Caller& caller = callers_.at(number);
-  const std::string shown = one_line(theirs.name);
-  caller.name = shown.empty() ? "a ddprund without a name" : shown;
+  caller.name = theirs.name.empty() ? "a ddprund without a name" : theirs.name;
   caller.theirs = theirs;
   caller.theirs.name = caller.name;
   caller.place.reset();

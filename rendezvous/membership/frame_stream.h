@@ -47,8 +47,10 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
 
   // Where it was started before: who calls it takes over, from the next frame on.
   void start(Handlers handlers);
-  // Of the next message.
+  // Of each message from the next on: less than Limits has, of a peer that has not said yet who it
+  // is.
   void limit_messages(std::size_t max_bytes) { stream_.read_message_max(max_bytes); }
+  // Limits' again.
   void lift_limit() { stream_.read_message_max(limits_.max_message_bytes); }
   void send(std::string frame);
   void send_binary(std::string frame);

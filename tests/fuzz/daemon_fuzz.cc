@@ -2,7 +2,7 @@
 // Fuzzes what strangers can send to the rendezvous' port before they have proved anything: the
 // input's first byte chooses the daemon (nothing, a token), and whether the rest comes
 // at once, after the upgrade to an agent's WebSocket (frames, proofs), or is checked as a proof or
-// an Authorization itself. What must hold beyond "no crash": the connection ends or waits, nothing
+// an Authorization itself. What must hold beyond "no crash": the connection ends, nothing
 // is admitted, no job is made of what has no token, and the daemon still answers.
 #include <netinet/in.h>
 #include <sys/socket.h>

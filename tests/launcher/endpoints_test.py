@@ -86,10 +86,8 @@ class Endpoints(harness.Case):
         self.runs_at(self.mute(drops=True), self.ddprund()[1])
 
     def test_each_endpoints_certificate_is_for_its_own_host(self):
-        certs = os.path.join(self.scratch(), "certs")
-        done = self.ddprunctl("make-certs", certs, "127.0.0.1")
-        self.assertEqual(done.returncode, 0, done.text)
-        _, leader = self.ddprund(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key")
+        certs = self.certs("127.0.0.1")
+        _, leader = self.ddprund(*self.tls_server(certs))
         first = f"localhost:{harness.free_port()}"
         done = self.ddprun(at(first, leader), f"--tls-ca={certs}/ca.pem", "--rendezvous-timeout=20", *SHOW)
         self.assertEqual(done.returncode, 0, done.text)

@@ -125,11 +125,8 @@ class FloodTest(harness.Case):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         self.num = min(NUM, hard - 1000)
-        place = self.scratch()
         self.token_file = self.token()
-        self.certs = os.path.join(place, "certs")
-        made = self.ddprunctl("make-certs", self.certs, "127.0.0.1")
-        self.assertEqual(made.returncode, 0, made.text)
+        self.authority = self.certs()
 
     def serve(self, *args, num_descriptors=None):
         log = os.path.join(self.scratch(), "log")
@@ -205,9 +202,8 @@ class FloodTest(harness.Case):
         self.withstand(port, PLAIN, [f"--token-file={self.token_file}"], 1000)
 
     def test_over_tls(self):
-        port = self.serve(f"--token-file={self.token_file}", f"--tls-cert={self.certs}/server.pem",
-                          f"--tls-key={self.certs}/server.key")
-        self.withstand(port, TLS, [f"--token-file={self.token_file}", f"--tls-ca={self.certs}/ca.pem"], 5000)
+        port = self.serve(f"--token-file={self.token_file}", *self.tls_server(self.authority))
+        self.withstand(port, TLS, [f"--token-file={self.token_file}", f"--tls-ca={self.authority}/ca.pem"], 5000)
 
     def test_the_store_of_an_open_port_leaves_descriptors_for_agents(self):
         port = self.serve(num_descriptors=1024)
@@ -215,7 +211,7 @@ class FloodTest(harness.Case):
 
     def test_who_trickles_is_closed_at_the_deadline(self):
         security = f"--token-file={self.token_file}"
-        over_tls = self.serve(security, f"--tls-cert={self.certs}/server.pem", f"--tls-key={self.certs}/server.key")
+        over_tls = self.serve(security, *self.tls_server(self.authority))
         tls_said = self.said
         port = self.serve(security)
         took = trickle((("a request", port, b"GET /healthz HTTP/1.1\r\n", b"X: " + b"x" * 1000),

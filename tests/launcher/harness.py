@@ -157,6 +157,21 @@ class Case(unittest.TestCase):
 
     write = staticmethod(files.write)
 
+    def certs(self, *hosts):
+        """A directory as make-certs leaves it."""
+        place = os.path.join(self.scratch(), "certs")
+        made = self.ddprunctl("make-certs", place, *(hosts or ("127.0.0.1", "localhost")))
+        self.assertEqual(made.returncode, 0, made.text)
+        return place
+
+    @staticmethod
+    def tls_server(certs):
+        return [f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key"]
+
+    @staticmethod
+    def tls_client(certs):
+        return [f"--tls-cert={certs}/client.pem", f"--tls-key={certs}/client.key"]
+
     def token(self, text="a token that is long enough", mode=0o600):
         """The path of a new file for --token-file."""
         return self.write(self.scratch(), "token", text + "\n", mode)

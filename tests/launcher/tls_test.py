@@ -17,28 +17,11 @@ SH = ["sh", "-c", harness.SHOW]
 FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 
 
-class TlsCase(harness.Case):
-    def certs(self, *hosts):
-        """A directory as make-certs leaves it."""
-        place = os.path.join(self.scratch(), "certs")
-        done = self.ddprunctl("make-certs", place, *(hosts or ("127.0.0.1", "localhost")))
-        self.assertEqual(done.returncode, 0, done.text)
-        return place
-
-    @staticmethod
-    def server(certs):
-        return [f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key"]
-
-    @staticmethod
-    def client(certs):
-        return [f"--tls-cert={certs}/client.pem", f"--tls-key={certs}/client.key"]
-
-
-class OneHost(TlsCase):
+class OneHost(harness.Case):
     def test_a_job_and_a_page_over_tls(self):
         certs, token = self.certs(), self.token()
         for more in ([], [f"--token-file={token}"]):
-            _, endpoint = self.ddprund(*self.server(certs), *more)
+            _, endpoint = self.ddprund(*self.tls_server(certs), *more)
             port = endpoint.rsplit(":", 1)[1]
             for host in ("127.0.0.1", "localhost"):
                 done = self.ddprun(f"--rdzv-endpoint={host}:{port}", "--rdzv-conf=is_host=0",
@@ -50,14 +33,14 @@ class OneHost(TlsCase):
 
     def test_what_does_not_fit_is_one_line(self):
         certs, others = self.certs(), self.certs("another.example")
-        _, endpoint = self.ddprund(*self.server(certs))
+        _, endpoint = self.ddprund(*self.tls_server(certs))
         at = [f"--rdzv-endpoint={endpoint}"]
         self.check_one_line(self.ddprun(*at, *SH), f"the rendezvous at {endpoint} wants TLS: give this ddprun --tls-ca")
         self.check_one_line(self.ddprunctl("jobs", *at), "wants TLS: give --tls-ca")
         self.check_one_line(self.ddprun(*at, f"--tls-ca={others}/ca.pem", *SH),
                      "can't be trusted: its certificate is of an authority that --tls-ca does not have")
         self.check_one_line(self.ddprunctl("jobs", *at, f"--tls-ca={others}/ca.pem"), "an authority that --tls-ca does not have")
-        _, elsewhere = self.ddprund(*self.server(others))
+        _, elsewhere = self.ddprund(*self.tls_server(others))
         self.check_one_line(self.ddprun(f"--rdzv-endpoint={elsewhere}", f"--tls-ca={others}/ca.pem", *SH),
                      "its certificate is not for 127.0.0.1")
         _, plain = self.ddprund()
@@ -68,7 +51,7 @@ class OneHost(TlsCase):
         if not FAKETIME or os.environ.get("DDPRUN_SANITIZE"):
             self.skipTest("needs libfaketime, and no sanitizer")
         certs = self.certs()
-        _, endpoint = self.ddprund(*self.server(certs))
+        _, endpoint = self.ddprund(*self.tls_server(certs))
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem", *SH, LD_PRELOAD=FAKETIME[0],
                            FAKETIME="+400d", FAKETIME_DONT_FAKE_MONOTONIC="1")
         self.assertEqual(done.returncode, 2, done.text)
@@ -76,13 +59,13 @@ class OneHost(TlsCase):
 
     def test_clients_show_certificates_where_asked(self):
         certs, others = self.certs(), self.certs()
-        daemon, endpoint = self.ddprund(*self.server(certs), f"--tls-ca={certs}/ca.pem", "--tls-verify-client")
+        daemon, endpoint = self.ddprund(*self.tls_server(certs), f"--tls-ca={certs}/ca.pem", "--tls-verify-client")
         at = [f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem"]
-        done = self.ddprun(*at, *self.client(certs), *SH)
+        done = self.ddprun(*at, *self.tls_client(certs), *SH)
         self.assertEqual(done.returncode, 0, done.text)
-        self.assertEqual(self.ddprunctl("jobs", *at, *self.client(certs)).returncode, 0)
+        self.assertEqual(self.ddprunctl("jobs", *at, *self.tls_client(certs)).returncode, 0)
         self.check_one_line(self.ddprun(*at, *SH), "it wants a certificate of this side: --tls-cert and --tls-key")
-        self.check_one_line(self.ddprun(*at, *self.client(others), *SH),
+        self.check_one_line(self.ddprun(*at, *self.tls_client(others), *SH),
                      "it does not know the authority of this side's certificate (--tls-cert)")
         daemon.terminate()
         said = self.finish(daemon).stderr
@@ -99,18 +82,18 @@ class OneHost(TlsCase):
         os.chmod(encrypted, 0o600)
         for flags, why in (
                 ([f"--tls-cert={certs}/server.pem", f"--tls-key={encrypted}"], "is encrypted, and nobody is asked"),
-                ([*self.server(certs), f"--tls-ca={certs}/ca.pem"], "add --tls-verify-client, or leave it out"),
+                ([*self.tls_server(certs), f"--tls-ca={certs}/ca.pem"], "add --tls-verify-client, or leave it out"),
                 ([f"--tls-cert={certs}/server.pem"], "its key is missing (--tls-key)"),
                 ([f"--tls-cert={certs}/server.pem", f"--tls-key={others}/server.key"], "is not the key of"),
                 ([f"--tls-cert={certs}/server.key", f"--tls-key={certs}/server.key"], "nothing of the kind"),
                 ([f"--tls-cert={certs}/nothing", f"--tls-key={certs}/server.key"], f"--tls-cert={certs}/nothing"),
                 ([f"--tls-cert={certs}/server.pem", f"--tls-key={shown}"], f"chmod 600 {shown}"),
                 ([f"--tls-ca={certs}/ca.pem"], "--tls-cert and --tls-key"),
-                ([*self.server(certs), "--tls-verify-client"], "needs --tls-ca")):
+                ([*self.tls_server(certs), "--tls-verify-client"], "needs --tls-ca")):
             with self.subTest(flags):
                 daemon = self.start("--listen=127.0.0.1:0", *flags, program=harness.DDPRUND)
                 self.check_one_line(self.finish(daemon, timeout=20), why)
-        for flags, why in (([f"--tls-ca={certs}/server.key"], "--tls-ca="), (self.client(certs), "(--tls-ca)"),
+        for flags, why in (([f"--tls-ca={certs}/server.key"], "--tls-ca="), (self.tls_client(certs), "(--tls-ca)"),
                            ([f"--tls-ca={certs}/ca.pem", f"--tls-key={certs}/client.key"], "(--tls-cert)"),
                            ([f"--tls-ca={certs}/ca.pem"], "this node serves the rendezvous")):
             with self.subTest(flags):
@@ -143,7 +126,7 @@ class OneHost(TlsCase):
         def with_core():
             resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         try:
-            daemon, endpoint = self.ddprund(*self.server(certs), cwd=place, preexec_fn=with_core)
+            daemon, endpoint = self.ddprund(*self.tls_server(certs), cwd=place, preexec_fn=with_core)
         except subprocess.SubprocessError:
             self.skipTest("the limit of core files is 0 here")
         done = self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem")
@@ -166,7 +149,7 @@ class OneHost(TlsCase):
 
     def test_older_tls_and_plain_requests_get_nothing(self):
         certs = self.certs()
-        daemon, endpoint = self.ddprund(*self.server(certs))
+        daemon, endpoint = self.ddprund(*self.tls_server(certs))
         address = ("127.0.0.1", int(endpoint.rsplit(":", 1)[1]))
         old = ssl.create_default_context(cafile=f"{certs}/ca.pem")
         old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -186,7 +169,7 @@ class OneHost(TlsCase):
 
     def test_a_hello_that_never_ends_is_closed(self):
         certs = self.certs()
-        daemon, endpoint = self.ddprund(*self.server(certs))
+        daemon, endpoint = self.ddprund(*self.tls_server(certs))
         with socket.create_connection(("127.0.0.1", int(endpoint.rsplit(":", 1)[1])), 10) as slow:
             slow.sendall(b"\x16\x03\x01\x02\x00")
             slow.settimeout(20)
@@ -198,7 +181,7 @@ class OneHost(TlsCase):
 
     def test_one_who_has_a_certificate_and_sits_between_can_not_pass_the_proof_on(self):
         certs, token = self.certs(), self.token()
-        daemon, endpoint = self.ddprund(*self.server(certs), f"--token-file={token}")
+        daemon, endpoint = self.ddprund(*self.tls_server(certs), f"--token-file={token}")
         inside = ssl.create_default_context(cafile=f"{certs}/ca.pem")
         outside = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         outside.load_cert_chain(f"{certs}/server.pem", f"{certs}/server.key")
@@ -241,7 +224,7 @@ class OneHost(TlsCase):
         self.assertIn("its token is another one", said)
 
 
-class TwoHosts(TlsCase, harness.HostsCase):
+class TwoHosts(harness.HostsCase):
     def setUp(self):
         try:
             super().setUp()
@@ -252,12 +235,12 @@ class TwoHosts(TlsCase, harness.HostsCase):
         certs, token = self.certs(*(host.address for host in self.hosts)), self.token()
         self.check_whole(self.on_hosts(self.hosts, lambda h: [
             "--nnodes=2", "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].address}:29400",
-            "--rdzv-id=job", f"--token-file={token}", f"--tls-ca={certs}/ca.pem", *self.server(certs), *SH]),
+            "--rdzv-id=job", f"--token-file={token}", f"--tls-ca={certs}/ca.pem", *self.tls_server(certs), *SH]),
             proxied=True)
 
     def test_embedded_by_the_name_of_its_host(self):
         certs = self.certs(self.hosts[0].name)
-        at = ["--nnodes=2", "--rdzv-id=job", f"--tls-ca={certs}/ca.pem", *self.server(certs)]
+        at = ["--nnodes=2", "--rdzv-id=job", f"--tls-ca={certs}/ca.pem", *self.tls_server(certs)]
         self.check_whole(self.on_hosts(self.hosts, lambda h: [
             *at, "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].name}:29400", *SH]), proxied=True)
         by_address = [*at, f"--rdzv-endpoint={self.hosts[0].address}:29401", *SH]
@@ -283,7 +266,7 @@ class TwoHosts(TlsCase, harness.HostsCase):
         certs = self.certs(address)
         done = self.on_hosts(self.hosts, lambda h: [
             "--nnodes=2", f"--rdzv-endpoint=[{address}%{h.interface}]:29400", "--rdzv-id=job",
-            f"--tls-ca={certs}/ca.pem", *self.server(certs), *SH])
+            f"--tls-ca={certs}/ca.pem", *self.tls_server(certs), *SH])
         self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
         shown = harness.parse_shown("".join(each.stdout for each in done))
         self.assertEqual([w["rank"] for w in shown], ["0", "1"], self.transcript)
@@ -292,7 +275,7 @@ class TwoHosts(TlsCase, harness.HostsCase):
         certs = self.certs(*(host.address for host in self.hosts))
         done = self.on_hosts(self.hosts, lambda h: [
             "--nnodes=2", f"--rdzv-endpoint={self.hosts[0].address}:29400", "--rdzv-id=job",
-            "--max-restarts=1", f"--tls-ca={certs}/ca.pem", *self.server(certs), "sh", "-c",
+            "--max-restarts=1", f"--tls-ca={certs}/ca.pem", *self.tls_server(certs), "sh", "-c",
             f'[ $DDPRUN_ROUND = 2 ] || [ $RANK = 0 ] || exit 9; [ $DDPRUN_ROUND = 2 ] || exec sleep 600; {harness.SHOW}'])
         self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
         self.assertEqual({w["round"] for w in harness.parse_shown("".join(d.stdout for d in done))}, {"2"})

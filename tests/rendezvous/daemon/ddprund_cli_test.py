@@ -77,11 +77,8 @@ class CommandLine(harness.Case):
         self.assertEqual(self.finish(daemon, timeout=10).returncode, 0)
 
     def test_it_says_once_per_address_beyond_loopback_who_can_come_in(self):
-        certs, token = os.path.join(self.scratch(), "certs"), f"--token-file={self.token()}"
-        made = self.ddprunctl("make-certs", certs, "127.0.0.1")
-        self.assertEqual(made.returncode, 0, made.text)
-        client = [f"--tls-cert={certs}/client.pem", f"--tls-key={certs}/client.key"]
-        tls, to_tls = [f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key"], [f"--tls-ca={certs}/ca.pem"]
+        certs, token = self.certs(), f"--token-file={self.token()}"
+        client, tls, to_tls = self.tls_client(certs), self.tls_server(certs), [f"--tls-ca={certs}/ca.pem"]
         mutual = [*tls, *to_tls, "--tls-verify-client"]
         open_to_all = ("warning: anyone who reaches {} can join jobs and read their keys: use it on a trusted "
                        "network only, or with --token-file")
@@ -107,16 +104,21 @@ class CommandLine(harness.Case):
                     expected = [] if "localhost" in listen else [line.format(endpoint)]
                     self.assertEqual(told, expected, said)
 
-    def test_a_name_of_two_addresses_beyond_loopback_and_one_of_it_is_two_lines(self):
-        hosts = self.write(self.scratch(), "hosts", "10.77.0.1 many\n10.77.0.2 many\n127.0.0.1 many\n")
-        script = ('mount --bind "$0" /etc/hosts && ip link set lo up && ip address add 10.77.0.1/32 dev lo && '
-                  'ip address add 10.77.0.2/32 dev lo && exec "$@"')
+    def daemon_among(self, hosts, prepare, *args):
+        """In a network of its own, with `hosts` as /etc/hosts."""
+        script = f'mount --bind "$0" /etc/hosts && ip link set lo up && {prepare} && exec "$@"'
         inside = ["unshare", "--net", "--mount", "sh", "-c", script, hosts]
         if subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
             self.skipTest("no name spaces")
-        daemon = subprocess.Popen([*inside, harness.DDPRUND, "--listen=many:29400"], env=harness.environment(),
-                                  text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        daemon = subprocess.Popen([*inside, harness.DDPRUND, *args], env=harness.environment(), text=True,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(self._end, daemon)
+        return daemon
+
+    def test_a_name_of_two_addresses_beyond_loopback_and_one_of_it_is_two_lines(self):
+        hosts = self.write(self.scratch(), "hosts", "10.77.0.1 many\n10.77.0.2 many\n127.0.0.1 many\n")
+        daemon = self.daemon_among(hosts, "ip address add 10.77.0.1/32 dev lo && ip address add 10.77.0.2/32 dev lo",
+                                   "--listen=many:29400")
         said = "".join(daemon.stderr.readline() for _ in range(5))  # three addresses, two of them with more
         daemon.terminate()
         said += daemon.stderr.read()
@@ -263,15 +265,7 @@ class CommandLine(harness.Case):
     def test_localhost_is_served_where_the_kernel_has_no_ipv6(self):
         """As in a container: /etc/hosts has ::1, no interface has."""
         hosts = self.write(self.scratch(), "hosts", "127.0.0.1 localhost\n::1 localhost\n")
-        script = ('mount --bind "$0" /etc/hosts && ip link set lo up && '
-                  'sysctl -qw net.ipv6.conf.all.disable_ipv6=1 && exec "$@"')
-        inside = ["unshare", "--net", "--mount", "sh", "-c", script, hosts]
-        if subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
-            self.skipTest("no name spaces, or no IPv6 to turn off")
-        daemon = subprocess.Popen([*inside, harness.DDPRUND, "--listen=localhost:0"],
-                                  env=harness.environment(), text=True, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(self._end, daemon)
+        daemon = self.daemon_among(hosts, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1", "--listen=localhost:0")
         said = daemon.stderr.readline() + daemon.stderr.readline()
         self.assertRegex(said, r"can't listen on \[::1\]:\d+: .*\n.*listening on 127\.0\.0\.1:\d+")
 

@@ -292,26 +292,19 @@ class WithTls(PairOfDaemons):
     """Each is a server to its agents and to the other one, and the other one's client."""
     def setUp(self):
         super().setUp()
-        self.certs = self.make_certs()
-        self.extra = self.tls(self.certs)
-
-    def make_certs(self):
-        certs = os.path.join(self.scratch(), "certs")
-        done = self.ddprunctl("make-certs", certs, "127.0.0.1")
-        self.assertEqual(done.returncode, 0, done.text)
-        return certs
+        self.authority = self.certs()
+        self.extra = self.tls(self.authority)
 
     @staticmethod
     def tls(certs):
-        return (f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", f"--tls-ca={certs}/ca.pem",
+        return (*harness.Case.tls_server(certs), f"--tls-ca={certs}/ca.pem",
                 "--tls-verify-client", f"--ha-ca={certs}/ca.pem", f"--ha-cert={certs}/client.pem",
                 f"--ha-key={certs}/client.key")
 
     def test_a_pair_over_tls_that_asks_for_certificates(self):
         a, b = self.member("a"), self.member("b")
         self.wait_for_sync(b)
-        agents = self.agents([a, b], f"--tls-ca={self.certs}/ca.pem", f"--tls-cert={self.certs}/client.pem",
-                             f"--tls-key={self.certs}/client.key")
+        agents = self.agents([a, b], f"--tls-ca={self.authority}/ca.pem", *self.tls_client(self.authority))
         pids = self.wait_for_round(1)
         a.kill()
         wait_until(lambda: "leads, term 2" in b.log(), "b leads", 20)
@@ -320,7 +313,7 @@ class WithTls(PairOfDaemons):
     def test_an_authority_that_the_other_one_does_not_know_is_named(self):
         """Neither follows nor replaces who can't be trusted."""
         a = self.member("a")
-        self.extra = self.tls(self.make_certs())
+        self.extra = self.tls(self.certs())
         b = self.member("b")
         wait_until(lambda: "can't be trusted" in b.log(), "b says why")
         self.assertNotIn(IN_SYNC, b.log())

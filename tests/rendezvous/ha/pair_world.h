@@ -86,7 +86,7 @@ class PairWorld {
   void act(int side);
   void lead(int side);
   void yield(int side, const PairState& theirs);
-  void let_agents_go(int side);
+  void stop_leading(int side);
   void deposed(int side);
   void heard_given_up(int side, const TermLine& given_up);
   bool may_have_decided(int side) const;

@@ -63,12 +63,9 @@ bool PairWorld::commit(int side, const journal::Batch& batch) {
       return false;
     case 3:  // its own disk fails: the standby is told to go on
       session_.is_yours = true;
-      let_agents_go(side);
+      stop_leading(side);
       tell(side, "loses its disk's help, and says yours");
-      it.leads = false;
       it.distrusts_disk = true;
-      it.held.reset();
-      it.won.clear();
       cut();
       return false;
     default:

@@ -53,10 +53,8 @@ void PairWorld::start(int side) {
 void PairWorld::die(int side) {
   tell(side, "dies");
   Side& it = sides_[side];
-  let_agents_go(side);
-  it.is_up = it.leads = false;
-  it.held.reset();
-  it.won.clear();
+  stop_leading(side);
+  it.is_up = false;
   it.heard.reset();
   if (session_.stage == Stage::kNone) return;
   session_.is_cut = true;
@@ -64,10 +62,14 @@ void PairWorld::die(int side) {
   notice(1 - side);
 }
 
-void PairWorld::let_agents_go(int side) {
+void PairWorld::stop_leading(int side) {
   for (auto& [name, agent] : agents_) {
     if (agent.at == side) lose(agent);
   }
+  Side& it = sides_[side];
+  it.leads = false;
+  it.held.reset();
+  it.won.clear();
 }
 
 void PairWorld::call(int side) {
@@ -158,10 +160,7 @@ void PairWorld::yield(int side, const PairState& theirs) {
     apply_batch(term_given_up(it.term.term.id, read_leader_rows(it.rows).given_up), it.rows);
   }
   if (it.may_have_decided) dead_terms_.insert(it.term.term.id);
-  let_agents_go(side);
-  it.leads = false;
-  it.held.reset();
-  it.won.clear();
+  stop_leading(side);
   it.yielded_to = theirs.term.id;
 }
 
@@ -179,11 +178,7 @@ void PairWorld::deposed(int side) {
   tell(side, "is deposed");
   cut();
   session_.leader_knows = true;
-  let_agents_go(side);
-  Side& it = sides_[side];
-  it.leads = false;
-  it.held.reset();
-  it.won.clear();
+  stop_leading(side);
   lead(side);
 }
 
