@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/secret.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,7 +9,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "common/unique_fd.h"
+#include "common/regular_file.h"
 
 namespace ddprun {
 namespace {
@@ -28,7 +26,12 @@ std::string octal(mode_t mode) {
   return digits;
 }
 
-// Why others can read or change it; empty: they can't.
+bool is_space(std::uint8_t byte) {
+  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+}
+
+}  // namespace
+
 std::string openness(const std::string& path, const struct stat& info) {
   if (info.st_uid != ::geteuid() && info.st_uid != 0) {
     return concat("it belongs to user ", info.st_uid, ", who could change it: it must be ",
@@ -41,22 +44,6 @@ std::string openness(const std::string& path, const struct stat& info) {
                   "): chmod 600 ", path);
   }
   return {};
-}
-
-bool is_space(std::uint8_t byte) {
-  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
-}
-
-}  // namespace
-
-void check_is_hidden(const std::string& flag, const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) {
-    throw Error(ErrorCode::kInvalidArgument, concat(flag, "=", path, ": ", errno_text(errno)));
-  }
-  const std::string problem = openness(path, info);
-  if (problem.empty()) return;
-  throw Error(ErrorCode::kInvalidArgument, concat(flag, "=", path, ": ", problem));
 }
 
 Secret::Secret() {
@@ -83,17 +70,16 @@ Secret::~Secret() {
 }
 
 std::shared_ptr<const Secret> Secret::from_file(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd) refuse(path, errno_text(errno));
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) refuse(path, errno_text(errno));
-  if (!S_ISREG(info.st_mode)) refuse(path, "it is no regular file");
-  if (const std::string problem = openness(path, info); !problem.empty()) refuse(path, problem);
+  const RegularFile file = open_regular_file(path);
+  if (!file.fd) refuse(path, file.problem);
+  if (const std::string problem = openness(path, file.info); !problem.empty()) {
+    refuse(path, problem);
+  }
 
   const std::shared_ptr<Secret> secret(new Secret);
   std::size_t size = 0;
   while (size <= kMaxSecretBytes) {
-    const ssize_t got = ::read(fd.get(), secret->page_ + size, kMaxSecretBytes + 1 - size);
+    const ssize_t got = ::read(file.fd.get(), secret->page_ + size, kMaxSecretBytes + 1 - size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) refuse(path, errno_text(errno));
     if (got == 0) break;

@@ -2,6 +2,8 @@
 // A secret that was read from a file: kept in one place of memory, never printed, never copied.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -38,8 +40,8 @@ class Secret {
   std::size_t size_ = 0;
 };
 
-// Throws Error(kInvalidArgument) where the file at `path`, which `flag` names, could be read or
-// changed by others, as Secret::from_file has it.
-void check_is_hidden(const std::string& flag, const std::string& path);
+// Why others can read or change the file at `path`, whose stat() is `info`, as Secret::from_file
+// has it; empty: they can't.
+std::string openness(const std::string& path, const struct stat& info);
 
 }  // namespace ddprun

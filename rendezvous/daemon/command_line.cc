@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kShortestLease{2}, kLongestLease{60};
 CommandLine ends_with(ExitCode code) { return {std::nullopt, static_cast<int>(code)}; }
 
 CommandLine fail(const std::string& message) {
-  std::fprintf(stderr, "ddprund: %s\n", message.c_str());
+  std::fprintf(stderr, "ddprund: %s\n", one_line(message).c_str());
   return ends_with(ExitCode::kUsage);
 }
 
@@ -239,6 +239,7 @@ std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Text
 CommandLine parse_command_line(int argc, char** argv) {
   CLI::App app("ddprund: the rendezvous of distributed jobs (see docs/rendezvous.md)", "ddprund");
   DaemonFlags flags;
+  flags.ha_tls.flags = "--ha";
   Texts texts;
   add_rendezvous_options(app, flags, texts);
   add_ha_options(app, flags, texts);

@@ -29,7 +29,7 @@ struct DaemonFlags {
   bool is_first = false;  // of the pair: --standby, else --standby-of
   std::chrono::seconds ha_lease{0};
   std::string ha_name;        // empty: this host's name and the port
-  security::TlsFiles ha_tls;  // towards etcd
+  security::TlsFiles ha_tls;  // towards etcd, or the other one of the pair
   bool verbose = false;
 };
 

@@ -50,7 +50,7 @@ void set_up_log(bool verbose) {
 }
 
 int fail(const std::string& message, ExitCode code) {
-  std::fprintf(stderr, "ddprund: %s\n", message.c_str());
+  std::fprintf(stderr, "ddprund: %s\n", one_line(message).c_str());
   return static_cast<int>(code);
 }
 
@@ -134,6 +134,8 @@ rendezvous::PairOptions pair_of(const DaemonFlags& flags, std::uint16_t port) {
   if (pair.name.empty()) pair.name = to_string(Endpoint{host_name(), port});
   if (!flags.token_file.empty()) pair.security.token = Secret::from_file(flags.token_file);
   if (flags.ha_tls.any()) pair.security.tls = security::make_client_context(flags.ha_tls);
+  pair.security.program = "ddprund";
+  pair.security.ca_flag = "--ha-ca";
   return pair;
 }
 

@@ -50,6 +50,8 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
         token_(std::move(security.token)),
         tls_(std::move(security.tls)),
         certificate_host_(std::move(security.certificate_host)),
+        program_(std::move(security.program)),
+        ca_flag_(std::move(security.ca_flag)),
         io_(io),
         lookup_door_(std::make_shared<LookupDoor>()),
         timer_(io) {
@@ -201,7 +203,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
       return untrusted("ended TLS: " + trouble);
     }
     if (response_.find(security::kTlsHeader) != response_.end()) {
-      return untrusted("wants TLS: give this ddprun --tls-ca");
+      return untrusted(concat("wants TLS: give this ", program_, " ", ca_flag_));
     }
     const bool dropped = error == asio::error::eof || error == asio::error::connection_reset ||
                          error == asio::ssl::error::stream_truncated ||
@@ -233,7 +235,9 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     const auto header = response_[security::kChallengeHeader];
     const std::string_view challenge(header.data(), header.size());
     if (!token_ && challenge.empty()) return opened();
-    if (!token_) return untrusted("wants a token: give this ddprun its --token-file");
+    if (!token_) {
+      return untrusted(concat("wants a token: give this ", program_, " its --token-file"));
+    }
     const auto proof = std::make_shared<security::AgentProof>(token_, opening_->wire().binding());
     std::string answer;
     try {
@@ -291,6 +295,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   const std::shared_ptr<const Secret> token_;  // second owners: its other users; null: none
   const security::TlsContext tls_;             // likewise
   const std::string certificate_host_;         // empty: endpoint_'s
+  const std::string program_, ca_flag_;        // as LinkSecurity has it
 
   // io thread only.
   asio::io_context& io_;

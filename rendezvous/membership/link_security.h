@@ -16,6 +16,8 @@ struct LinkSecurity {
   security::TlsContext tls;
   std::string certificate_host =
       {};  // what the certificate must be for; empty: the endpoint's host
+  // What people are told to give whom, where the other side wants one of these.
+  std::string program = "ddprun", ca_flag = "--tls-ca";
 };
 
 }  // namespace ddprun::membership

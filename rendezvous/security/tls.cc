@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/security/tls.h"
 
-#include <fcntl.h>
 #include <malloc.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
@@ -9,21 +8,20 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/ssl/context.hpp>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/regular_file.h"
 #include "common/secret.h"
-#include "common/unique_fd.h"
 #include "rendezvous/security/openssl_handles.h"
+#include "rendezvous/security/tls_context.h"
 
 namespace ddprun::security {
 
@@ -50,6 +48,8 @@ namespace ssl = boost::asio::ssl;
 
 namespace {
 
+constexpr char kNothingOfTheKind[] = "there is nothing of the kind in it (PEM)";
+
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(ErrorCode::kInvalidArgument, what);
 }
@@ -58,9 +58,8 @@ std::string last_reason() {
   const unsigned long code = ::ERR_peek_error();  // the cause; what follows says where
   const char* reason = ::ERR_reason_error_string(code);
   std::string text = reason != nullptr ? reason : "it can't be read";
-  if (ERR_GET_LIB(code) == ERR_LIB_PEM && ERR_GET_REASON(code) == PEM_R_NO_START_LINE) {
-    text = "there is nothing of the kind in it (PEM)";
-  }
+  const bool is_no_pem = ERR_GET_LIB(code) == ERR_LIB_PEM;
+  if (is_no_pem && ERR_GET_REASON(code) == PEM_R_NO_START_LINE) text = kNothingOfTheKind;
   ::ERR_clear_error();
   return text;
 }
@@ -71,11 +70,30 @@ int give_no_password(char*, int, int, void* was_asked) {
   return -1;
 }
 
-TlsContext make_context(ssl::context::method method) {
-  auto context = std::make_shared<ssl::context>(method);
+TlsContext make_context(ssl::context::method method, const std::string& flags) {
+  auto context = std::make_shared<FlaggedContext>(method);
+  context->flags = flags;
   ::SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_3_VERSION);
   return context;
 }
+
+// A file, and the flag that names it.
+struct Given {
+  std::string flag, path;
+
+  [[noreturn]] void refuse_it(const std::string& why) const {
+    refuse(concat(flag, "=", path, ": ", why));
+  }
+  RegularFile open() const {
+    RegularFile file = open_regular_file(path);
+    if (!file.fd) refuse_it(file.problem);
+    return file;
+  }
+};
+
+Given cert_of(const TlsFiles& files) { return {files.flags + "-cert", files.cert}; }
+Given key_of(const TlsFiles& files) { return {files.flags + "-key", files.key}; }
+Given ca_of(const TlsFiles& files) { return {files.flags + "-ca", files.ca}; }
 
 // OpenSSL keeps private numbers there: locked, and left out of core dumps. Too late where something
 // else has begun with it, and not everywhere: then they are where other memory is.
@@ -85,21 +103,18 @@ void set_up_secure_memory() {
 }
 
 // Its text and its numbers are in secure memory alone.
-Key read_key(const std::string& path) {
+Key read_key(const Given& given) {
   set_up_secure_memory();
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat info {};
-  if (!file || ::fstat(file.get(), &info) != 0) {
-    refuse(concat("--tls-key=", path, ": ", errno_text(errno)));
+  const RegularFile file = given.open();
+  if (const std::string problem = openness(given.path, file.info); !problem.empty()) {
+    given.refuse_it(problem);
   }
   constexpr std::size_t kMaxKeyBytes = 32 << 10;
-  const auto size = static_cast<std::size_t>(info.st_size);
-  if (!S_ISREG(info.st_mode) || size > kMaxKeyBytes) {
-    refuse(concat("--tls-key=", path, ": there is nothing of the kind in it (PEM)"));
-  }
+  const auto size = static_cast<std::size_t>(file.info.st_size);
+  if (size > kMaxKeyBytes) given.refuse_it(kNothingOfTheKind);
   const Bio text(::BIO_new(::BIO_s_secmem()));
   auto* bytes = static_cast<char*>(::OPENSSL_secure_zalloc(size + 1));
-  const ssize_t got = ::read(file.get(), bytes, size);
+  const ssize_t got = ::read(file.fd.get(), bytes, size);
   if (got > 0) ::BIO_write(text.get(), bytes, static_cast<int>(got));
   ::OPENSSL_secure_clear_free(bytes, size + 1);
   bool was_asked = false;
@@ -107,43 +122,47 @@ Key read_key(const std::string& path) {
   if (key) return key;
   const std::string reason = last_reason();
   if (was_asked) {
-    refuse(concat("--tls-key=", path, ": is encrypted, and nobody is asked for its password: ",
-                  "openssl pkey -in ", path, " -out PLAIN makes one that isn't"));
+    given.refuse_it(concat("is encrypted, and nobody is asked for its password: openssl pkey -in ",
+                           given.path, " -out PLAIN makes one that isn't"));
   }
-  refuse(concat("--tls-key=", path, ": ", reason));
+  given.refuse_it(reason);
 }
 
 void load_own(SSL_CTX* context, const TlsFiles& files) {
-  if (files.key.empty()) refuse("--tls-cert=" + files.cert + ": its key is missing (--tls-key)");
-  check_is_hidden("--tls-key", files.key);
-  if (::SSL_CTX_use_certificate_chain_file(context, files.cert.c_str()) != 1) {
-    refuse(concat("--tls-cert=", files.cert, ": ", last_reason()));
+  const Given cert = cert_of(files), its_key = key_of(files);
+  if (its_key.path.empty()) cert.refuse_it(concat("its key is missing (", its_key.flag, ")"));
+  const Key key = read_key(its_key);
+  cert.open();
+  if (::SSL_CTX_use_certificate_chain_file(context, cert.path.c_str()) != 1) {
+    cert.refuse_it(last_reason());
   }
-  const Key key = read_key(files.key);
-  if (::SSL_CTX_use_PrivateKey(context, key.get()) != 1) {
-    const int why = ERR_GET_REASON(::ERR_peek_last_error());
-    const std::string reason = last_reason();
-    if (why == X509_R_KEY_VALUES_MISMATCH || why == X509_R_KEY_TYPE_MISMATCH) {
-      refuse(concat("--tls-key=", files.key, ": is not the key of ", files.cert));
-    }
-    refuse(concat("--tls-key=", files.key, ": ", reason));
+  // OpenSSL takes a key of another kind than the certificate's, for a certificate that may follow.
+  if (::X509_check_private_key(::SSL_CTX_get0_certificate(context), key.get()) != 1) {
+    ::ERR_clear_error();
+    its_key.refuse_it(concat("is not the key of ", cert.flag, "=", cert.path));
   }
+  if (::SSL_CTX_use_PrivateKey(context, key.get()) != 1) its_key.refuse_it(last_reason());
 }
 
 void load_authorities(SSL_CTX* context, const TlsFiles& files) {
-  if (::SSL_CTX_load_verify_locations(context, files.ca.c_str(), nullptr) != 1) {
-    refuse(concat("--tls-ca=", files.ca, ": ", last_reason()));
+  const Given given = ca_of(files);
+  given.open();
+  if (::SSL_CTX_load_verify_locations(context, given.path.c_str(), nullptr) != 1) {
+    given.refuse_it(last_reason());
   }
 }
 
 }  // namespace
 
 TlsContext make_server_context(const TlsFiles& files) {
-  if (files.cert.empty()) refuse("TLS: the rendezvous needs --tls-cert and --tls-key");
-  if (files.verify_client && files.ca.empty()) {
-    refuse("--tls-verify-client: needs --tls-ca, the authority of the clients' certificates");
+  if (files.cert.empty()) {
+    refuse(concat("TLS: the rendezvous needs ", cert_of(files).flag, " and ", key_of(files).flag));
   }
-  TlsContext context = make_context(ssl::context::tls_server);
+  if (files.verify_client && files.ca.empty()) {
+    refuse(concat("--tls-verify-client: needs ", ca_of(files).flag,
+                  ", the authority of the clients' certificates"));
+  }
+  TlsContext context = make_context(ssl::context::tls_server, files.flags);
   SSL_CTX* native = context->native_handle();
   load_own(native, files);
   ::SSL_CTX_set_num_tickets(native, 0);  // who resumed a session would not show a certificate again
@@ -157,11 +176,14 @@ TlsContext make_server_context(const TlsFiles& files) {
 }
 
 TlsContext make_client_context(const TlsFiles& files) {
-  if (files.ca.empty()) refuse("--tls-cert: the rendezvous' authority is missing (--tls-ca)");
-  if (files.cert.empty() && !files.key.empty()) {
-    refuse("--tls-key=" + files.key + ": its certificate is missing (--tls-cert)");
+  if (files.ca.empty()) {
+    const Given given = files.cert.empty() ? key_of(files) : cert_of(files);
+    given.refuse_it(concat("the other side's authority is missing (", ca_of(files).flag, ")"));
   }
-  TlsContext context = make_context(ssl::context::tls_client);
+  if (files.cert.empty() && !files.key.empty()) {
+    key_of(files).refuse_it(concat("its certificate is missing (", cert_of(files).flag, ")"));
+  }
+  TlsContext context = make_context(ssl::context::tls_client, files.flags);
   load_authorities(context->native_handle(), files);
   if (!files.cert.empty()) load_own(context->native_handle(), files);
   ::SSL_CTX_set_verify(context->native_handle(), SSL_VERIFY_PEER, nullptr);

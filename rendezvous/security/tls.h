@@ -5,19 +5,19 @@
 #include <memory>
 #include <string>
 
-namespace boost::asio::ssl {
-class context;
-}
-
 namespace ddprun::security {
 
-using TlsContext = std::shared_ptr<boost::asio::ssl::context>;  // owners: all that use it
+struct FlaggedContext;                               // tls_context.h
+using TlsContext = std::shared_ptr<FlaggedContext>;  // owners: all that use it
 
 struct TlsFiles {
   std::string cert;  // PEM: this side's certificate, then those between it and the authority
   std::string key;   // PEM; hidden from others, as a Secret's file
   std::string ca;    // PEM: authorities that the other side's certificate may come from
   bool verify_client = false;  // the server wants one of the client's
+  // What the flags begin with that name these: "--tls" for --tls-cert, --tls-key, --tls-ca. Each
+  // line about a file, or about who can't be trusted, names them so.
+  std::string flags = "--tls";
 
   bool any() const { return !cert.empty() || !key.empty() || !ca.empty() || verify_client; }
   bool operator==(const TlsFiles&) const = default;
@@ -28,7 +28,7 @@ struct TlsFiles {
 void wipe_what_is_freed();
 
 // Each throws Error(kInvalidArgument), one line that names flag and file: missing ones, what can't
-// be read, a key that isn't the certificate's.
+// be read or is no regular file, a key that isn't the certificate's.
 TlsContext make_server_context(const TlsFiles& files);
 TlsContext make_client_context(const TlsFiles& files);
 

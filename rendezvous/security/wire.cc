@@ -12,6 +12,7 @@
 
 #include "common/log.h"
 #include "common/random_id.h"
+#include "rendezvous/security/tls_context.h"
 
 namespace ddprun::security {
 
@@ -23,8 +24,9 @@ namespace {
 constexpr char kBindingLabel[] = "EXPORTER-Channel-Binding";
 constexpr std::size_t kBindingBytes = 32;
 
-// What the certificate of the other side lacks; empty: it is none of these.
-std::string certificate_trouble(long verdict, const std::string& host) {
+// What the certificate of the other side lacks; empty: it is none of these. `flags` as TlsFiles has
+// it.
+std::string certificate_trouble(long verdict, const std::string& host, const std::string& flags) {
   switch (verdict) {
     case X509_V_OK:
       return "";
@@ -42,29 +44,29 @@ std::string certificate_trouble(long verdict, const std::string& host) {
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
     case X509_V_ERR_CERT_SIGNATURE_FAILURE:
-      return "its certificate is of an authority that --tls-ca does not have";
+      return concat("its certificate is of an authority that ", flags, "-ca does not have");
     default:
       return concat("its certificate is refused: ", ::X509_verify_cert_error_string(verdict));
   }
 }
 
 // What the other side said before it ended the handshake.
-std::string alert_trouble(unsigned long code) {
+std::string alert_trouble(unsigned long code, const std::string& flags) {
   switch (ERR_GET_REASON(code)) {
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
-      return "it wants a certificate of this side: --tls-cert and --tls-key";
+      return concat("it wants a certificate of this side: ", flags, "-cert and ", flags, "-key");
     case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
-      return "it does not know the authority of this side's certificate (--tls-cert)";
+      return concat("it does not know the authority of this side's certificate (", flags, "-cert)");
     case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
-      return "this side's certificate (--tls-cert) has expired";
+      return concat("this side's certificate (", flags, "-cert) has expired");
     case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
     case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
-      return "it refused this side's certificate (--tls-cert)";
+      return concat("it refused this side's certificate (", flags, "-cert)");
     case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_UNSUPPORTED_PROTOCOL:
-      return "it speaks no TLS 1.3 there: is TLS on at both sides (--tls-cert there, --tls-ca "
-             "here)?";
+      return concat("it speaks no TLS 1.3 there: is TLS on at both sides (--tls-cert there, ",
+                    flags, "-ca here)?");
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
       return "it has no certificate, and --tls-verify-client wants one";
     default:
@@ -124,8 +126,9 @@ std::string Wire::tls_trouble(const error_code& error) const {
   if (!error || !state_ || !is_tls()) return {};
   if (error.category() != asio::error::get_ssl_category()) return {};
   SSL* ssl = state_->tls->native_handle();
-  std::string trouble = certificate_trouble(::SSL_get_verify_result(ssl), state_->host);
-  if (trouble.empty()) trouble = alert_trouble(static_cast<unsigned long>(error.value()));
+  const std::string& flags = state_->context->flags;
+  std::string trouble = certificate_trouble(::SSL_get_verify_result(ssl), state_->host, flags);
+  if (trouble.empty()) trouble = alert_trouble(static_cast<unsigned long>(error.value()), flags);
   return trouble.empty() ? concat("TLS failed: ", error.message()) : trouble;
 }
 

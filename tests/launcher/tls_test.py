@@ -84,9 +84,9 @@ class OneHost(harness.Case):
                 ([f"--tls-cert={certs}/server.pem", f"--tls-key={encrypted}"], "is encrypted, and nobody is asked"),
                 ([*self.tls_server(certs), f"--tls-ca={certs}/ca.pem"], "add --tls-verify-client, or leave it out"),
                 ([f"--tls-cert={certs}/server.pem"], "its key is missing (--tls-key)"),
-                ([f"--tls-cert={certs}/server.pem", f"--tls-key={others}/server.key"], "is not the key of"),
+                ([f"--tls-cert={certs}/server.pem", f"--tls-key={others}/server.key"], f"is not the key of --tls-cert={certs}/server.pem"),
                 ([f"--tls-cert={certs}/server.key", f"--tls-key={certs}/server.key"], "nothing of the kind"),
-                ([f"--tls-cert={certs}/nothing", f"--tls-key={certs}/server.key"], f"--tls-cert={certs}/nothing"),
+                ([f"--tls-cert={certs}/nothing", f"--tls-key={certs}/server.key"], f"--tls-cert={certs}/nothing: No such file"),
                 ([f"--tls-cert={certs}/server.pem", f"--tls-key={shown}"], f"chmod 600 {shown}"),
                 ([f"--tls-ca={certs}/ca.pem"], "--tls-cert and --tls-key"),
                 ([*self.tls_server(certs), "--tls-verify-client"], "needs --tls-ca")):
@@ -98,6 +98,47 @@ class OneHost(harness.Case):
                            ([f"--tls-ca={certs}/ca.pem"], "this node serves the rendezvous")):
             with self.subTest(flags):
                 self.check_one_line(self.ddprun("--standalone", *flags, *SH), why)
+
+    def rsa(self):
+        """A certificate with an RSA key, and that key."""
+        place = self.scratch()
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{place}/key", "-out",
+                        f"{place}/cert", "-days", "2", "-subj", "/CN=x"], check=True, capture_output=True)
+        os.chmod(f"{place}/key", 0o600)
+        return f"{place}/cert", f"{place}/key"
+
+    def test_a_key_that_is_not_the_certificates_is_refused_at_the_start_whatever_kinds_they_are(self):
+        certs, (rsa_cert, rsa_key) = self.certs(), self.rsa()
+        ec_cert, ec_key = f"{certs}/server.pem", f"{certs}/server.key"
+        for cert, key in ((rsa_cert, ec_key), (ec_cert, rsa_key), (ec_cert, f"{certs}/client.key")):
+            with self.subTest(cert=cert, key=key):
+                why = f"--tls-key={key}: is not the key of --tls-cert={cert}"
+                files = [f"--tls-cert={cert}", f"--tls-key={key}"]
+                daemon = self.start("--listen=127.0.0.1:0", *files, program=harness.DDPRUND)
+                self.check_one_line(self.finish(daemon, timeout=20), why)
+                files.append(f"--tls-ca={certs}/ca.pem")
+                self.check_one_line(self.ddprun("--standalone", *files, *SH), why)
+                self.check_one_line(self.ddprunctl("jobs", "--rdzv-endpoint=127.0.0.1:1", *files), why)
+        self.ddprund(f"--tls-cert={rsa_cert}", f"--tls-key={rsa_key}")
+
+    def test_what_is_no_regular_file_is_refused_and_nobody_waits_for_it(self):
+        certs, place = self.certs(), self.scratch()
+        fifo = f"{place}/fifo"
+        os.mkfifo(fifo, 0o600)
+        pipe = os.pipe()  # as a shell's <(…): its writer may never end it
+        self.addCleanup(lambda: [os.close(each) for each in pipe])
+        is_directory, is_pipe = "it is a directory, and no regular file", "it is a pipe, and no regular file"
+        for path, why in ((place, is_directory), (fifo, is_pipe), (f"/proc/{os.getpid()}/fd/{pipe[0]}", is_pipe),
+                          ("/dev/null", "it is no regular file")):
+            for flags in ([f"--tls-cert={path}", f"--tls-key={certs}/server.key"],
+                          [f"--tls-cert={certs}/server.pem", f"--tls-key={path}"],
+                          [*self.server(certs), "--tls-verify-client", f"--tls-ca={path}"],
+                          [f"--token-file={path}"]):
+                with self.subTest(flags=flags):
+                    daemon = self.start("--listen=127.0.0.1:0", *flags, program=harness.DDPRUND)
+                    self.check_one_line(self.finish(daemon, timeout=20), f"{path}: {why}")
+        with open(f"{certs}/server.pem", "rb") as file:  # a descriptor of a regular file is one
+            self.ddprund(f"--tls-cert=/proc/{os.getpid()}/fd/{file.fileno()}", f"--tls-key={certs}/server.key")
 
     def test_make_certs_overwrites_nothing_and_hides_keys(self):
         certs = self.certs()

@@ -66,6 +66,25 @@ class CommandLine(harness.Case):
             with self.subTest(flags):
                 self.assertIn(said, self.refused(*flags))
 
+    def test_files_of_the_other_side_are_named_by_their_own_flags(self):
+        certs = os.path.join(self.scratch(), "certs")
+        self.assertEqual(self.ddprunctl("make-certs", certs, "a").returncode, 0)
+        cert, key, ca = f"{certs}/client.pem", f"{certs}/client.key", f"--ha-ca={certs}/ca.pem"
+        for alone in ((f"--state-dir={self.scratch()}", "--standby=127.0.0.1:1"), ("--ha=etcd://127.0.0.1:1",)):
+            for flags, said in (
+                    (("--ha-ca=/nothing",), "--ha-ca=/nothing: No such file"),
+                    ((ca, "--ha-cert=/nothing", f"--ha-key={key}"), "--ha-cert=/nothing: No such file"),
+                    ((ca, f"--ha-cert={cert}", "--ha-key=/"), "--ha-key=/: it is a directory"),
+                    ((ca, f"--ha-cert={cert}"), f"--ha-cert={cert}: its key is missing (--ha-key)"),
+                    ((ca, f"--ha-key={key}"), f"--ha-key={key}: its certificate is missing (--ha-cert)"),
+                    ((ca, f"--ha-cert={cert}", f"--ha-key={certs}/server.key"),
+                     f"--ha-key={certs}/server.key: is not the key of --ha-cert={cert}"),
+                    ((f"--ha-cert={cert}", f"--ha-key={key}"), "authority is missing (--ha-ca)")):
+                with self.subTest(flags=(*alone, *flags)):
+                    line = self.refused("--listen=127.0.0.1:0", *alone, *flags)
+                    self.assertIn(said, line)
+                    self.assertNotIn("--tls", line)
+
     def test_a_port_alone_is_no_host_and_behind_a_colon_it_is_on_all_interfaces(self):
         port = harness.free_port()
         self.assertIn(f'"{port}" is no host; for a port on all interfaces give :{port}',

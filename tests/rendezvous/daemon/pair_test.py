@@ -316,6 +316,7 @@ class WithTls(PairOfDaemons):
         self.extra = self.tls(self.certs())
         b = self.member("b")
         wait_until(lambda: "can't be trusted" in b.log(), "b says why")
+        self.assertIn("its certificate is of an authority that --ha-ca does not have", b.log())
         self.assertNotIn(IN_SYNC, b.log())
         self.assertNotIn("is to lead", b.log())
 
