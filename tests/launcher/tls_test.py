@@ -132,7 +132,7 @@ class OneHost(harness.Case):
                           ("/dev/null", "it is no regular file")):
             for flags in ([f"--tls-cert={path}", f"--tls-key={certs}/server.key"],
                           [f"--tls-cert={certs}/server.pem", f"--tls-key={path}"],
-                          [*self.server(certs), "--tls-verify-client", f"--tls-ca={path}"],
+                          [*self.tls_server(certs), "--tls-verify-client", f"--tls-ca={path}"],
                           [f"--token-file={path}"]):
                 with self.subTest(flags=flags):
                     daemon = self.start("--listen=127.0.0.1:0", *flags, program=harness.DDPRUND)

@@ -67,8 +67,7 @@ class CommandLine(harness.Case):
                 self.assertIn(said, self.refused(*flags))
 
     def test_files_of_the_other_side_are_named_by_their_own_flags(self):
-        certs = os.path.join(self.scratch(), "certs")
-        self.assertEqual(self.ddprunctl("make-certs", certs, "a").returncode, 0)
+        certs = self.certs()
         cert, key, ca = f"{certs}/client.pem", f"{certs}/client.key", f"--ha-ca={certs}/ca.pem"
         for alone in ((f"--state-dir={self.scratch()}", "--standby=127.0.0.1:1"), ("--ha=etcd://127.0.0.1:1",)):
             for flags, said in (
