@@ -43,11 +43,12 @@ bool is_ignored(int signal_number) {
 
 }  // namespace
 
-Job::Job(JobPlan plan)
+Job::Job(JobPlan plan, ServiceManager manager)
     : plan_(std::move(plan)),
       begun_(Clock::now()),
       claim_(claim()),
       io_(1),
+      service_(io_, std::move(manager)),
       signals_(io_),
       patience_(io_),
       lifeline_(io_),
@@ -94,6 +95,7 @@ int Job::run() {
   wait_for_signal();
   wait_for_abandonment();
   plan_.config.preflight.empty() ? begin() : run_preflight();
+  service_.ready([this] { return status(); });
   io_.run();
   log_.reset();
   if (lifeline_.is_open()) lifeline_.release();
@@ -113,6 +115,14 @@ int Job::run() {
   for (const std::string& problem : records_->print()) log_warning(problem);
   if (!reported_) report(report_text());
   return exit_->verdict.exit_code;
+}
+
+// For systemd's.
+std::string Job::status() const {
+  const std::string job = "job " + plan_.config.rdzv_id;
+  if (exit_) return job + ": over";
+  if (agent_->node_rank() < 0) return job + ": waits for its nodes";
+  return concat(job, ": runs, node rank ", agent_->node_rank());
 }
 
 agent::ConsoleOptions Job::console_options() {
@@ -240,6 +250,7 @@ void Job::got_signal(int number) {
   if (exit_) return io_.stop();  // all is over but the farewell to the other nodes
   if (!signalled_) {
     signalled_ = true;
+    service_.stopping();
     tell(LogLevel::kWarning,
          concat("got ", signal_name(number), ": stopping the workers (SIGKILL after ",
                 plan_.config.shutdown_timeout.count() / 1000.0,

@@ -22,19 +22,21 @@
 #include "launcher/prepare.h"
 #include "launcher/report/job_records.h"
 #include "rendezvous/daemon/daemon.h"
+#include "rendezvous/daemon/service.h"
 
 namespace ddprun::launcher {
 
 class Job {
  public:
   // Takes the endpoint's port where this node serves it. Throws as claim_endpoint.
-  explicit Job(JobPlan plan);
+  Job(JobPlan plan, ServiceManager manager);
   ~Job();
 
   // Runs the job to its end and prints the report. Returns ddprun's exit status.
   int run();
 
  private:
+  std::string status() const;
   agent::ConsoleOptions console_options();
   EndpointClaim claim() const;
   void report(const std::string& text) const;
@@ -62,6 +64,7 @@ class Job {
   EndpointClaim claim_;
 
   boost::asio::io_context io_;
+  rendezvous::Service service_;
   boost::asio::signal_set signals_;
   boost::asio::steady_timer patience_;
   boost::asio::posix::stream_descriptor lifeline_;  // under a channel only

@@ -17,6 +17,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/service_manager.h"
 #include "common/standard_streams.h"
 #include "launcher/cli.h"
 #include "launcher/dry_run/dry_run_json.h"
@@ -61,14 +62,15 @@ int say(const DryRun& run, bool as_json) {
 }
 
 // One shell for all nodes.
-int run_on_hosts(const CommandLine& line, const Environment& environment) {
+int run_on_hosts(const CommandLine& line, const Environment& environment, ServiceManager manager) {
   FleetPlan plan = prepare_fleet(line, environment);
   if (!plan.problems.empty()) return refuse(plan.problems);
   for (const std::string& note : plan.notes) log_info(note);
   if (line.config.dry_run) {
     return say(dry_run_of_hosts(plan, line.config.json), line.config.json);
   }
-  return std::make_unique<HostsJob>(std::move(plan), environment, line.config)->run();
+  return std::make_unique<HostsJob>(std::move(plan), environment, line.config, std::move(manager))
+      ->run();
 }
 
 }  // namespace
@@ -79,6 +81,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
   set_log_sink(&log_to_stderr);
   try {
+    ServiceManager manager = ServiceManager::take_from_environment();
     Environment environment = current_environment();
     set_log_level(log_level(environment));
     if (argc == 2 && std::string_view(argv[1]) == kFromChannel) {
@@ -92,14 +95,14 @@ int main(int argc, char** argv) {
     if (line.action == CommandLine::Action::kPrintText) {
       return print(line.text);
     }
-    if (line.config.hosts.is_set()) return run_on_hosts(line, environment);
+    if (line.config.hosts.is_set()) return run_on_hosts(line, environment, std::move(manager));
     Preparation ready = prepare(std::move(line), std::move(environment), argv[0]);
     if (!ready.problems.empty()) return refuse(ready.problems);
     if (!ready.unfit.empty()) return refuse(ready.unfit, ExitCode::kRetryable);
     for (const std::string& note : ready.notes) log_info(note);
     if (ready.plan.config.dry_run) return say(dry_run_of_node(ready), ready.plan.config.json);
     ready.plan.channel = channel;
-    return std::make_unique<Job>(std::move(ready.plan))->run();
+    return std::make_unique<Job>(std::move(ready.plan), std::move(manager))->run();
   } catch (const Error& error) {
     return refuse({error.what()}, exit_code_for(error.code()));
   } catch (const std::exception& error) {

@@ -33,11 +33,13 @@ std::vector<std::string> names_of(const FleetPlan& plan) {
 
 }  // namespace
 
-HostsJob::HostsJob(FleetPlan plan, const Environment& environment, const LaunchConfig& config)
+HostsJob::HostsJob(FleetPlan plan, const Environment& environment, const LaunchConfig& config,
+                   ServiceManager manager)
     : plan_(std::move(plan)),
       environment_(to_strings(environment)),
       warnings_(config.preemption.signals),
       io_(1),
+      service_(io_, std::move(manager)),
       signals_(io_),
       halts_(io_),
       timer_(io_),
@@ -65,6 +67,7 @@ int HostsJob::run() {
   wait_for_signal();
   wait_for_halt();
   happened(fleet_event::Begin{});
+  service_.ready([this] { return concat("a job on ", nodes_.size(), " hosts"); });
   io_.run();
   input_.stop();
   signals_.clear();

@@ -16,13 +16,15 @@
 #include "launcher/hosts/input_feed.h"
 #include "launcher/hosts/node_channel.h"
 #include "launcher/hosts/own_lines.h"
+#include "rendezvous/daemon/service.h"
 
 namespace ddprun::launcher {
 
 class HostsJob {
  public:
   // `environment`: of the ssh processes. Precondition: the plan has no problems.
-  HostsJob(FleetPlan plan, const Environment& environment, const LaunchConfig& config);
+  HostsJob(FleetPlan plan, const Environment& environment, const LaunchConfig& config,
+           ServiceManager manager);
   ~HostsJob();
 
   // Runs the job to its end and prints the report. Returns ddprun's exit status.
@@ -59,6 +61,7 @@ class HostsJob {
   const std::vector<int> warnings_;  // signals: the job will be preempted
 
   boost::asio::io_context io_;
+  rendezvous::Service service_;
   boost::asio::signal_set signals_;
   boost::asio::signal_set halts_;  // SIGTSTP, SIGCONT
   boost::asio::steady_timer timer_;

@@ -25,6 +25,7 @@ class Candidate {
   Candidate& operator=(const Candidate&) = delete;
 
   const Daemon& daemon() const { return *daemon_; }
+  void set_security(PortSecurity security) { daemon_->set_security(std::move(security)); }
 
  private:
   void lead(ha::Term term);

@@ -55,7 +55,8 @@ ManPage man_page(const CLI::App& app) {
            "(--standby on one host, --standby-of on the other), or of several beside an etcd "
            "(--ha), another one goes on with them (ddprun --rdzv-endpoint=A,B).\n\nWithout "
            "one, a ddprun of the job serves the rendezvous itself. SIGTERM and "
-           "SIGINT end it."},
+           "SIGINT end it; SIGHUP makes it read the files of its token and certificates again. "
+           "It speaks systemd's protocols: notification, watchdog, socket activation."},
           {"Options", "", man_entries(app)},
           {"Exit status",
            " 0   ended by SIGTERM or SIGINT\n 2   a bad flag, or the address can't be used\n"

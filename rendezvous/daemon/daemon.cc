@@ -67,7 +67,7 @@ KeptJobs::KeptJobs(std::shared_ptr<ha::MirrorServer> its_mirror,
 class Daemon::Impl {
  public:
   Impl(boost::asio::io_context& io, DaemonOptions options)
-      : options_(std::move(options)), io_(io) {}
+      : options_(std::move(options)), security_{options_.token, options_.tls}, io_(io) {}
 
   void start(std::vector<UniqueFd> listeners, std::optional<KeptJobs> kept) {
     DDPRUN_CHECK(!listeners.empty());
@@ -107,6 +107,12 @@ class Daemon::Impl {
   }
 
   std::uint16_t port() const { return port_; }
+
+  void set_security(PortSecurity security) {
+    security_ = std::move(security);
+    if (security_.token) door_ = std::make_shared<security::HttpDoor>(security_.token);
+  }
+
   // `num_asking`: of the sessions, those whose request is this one.
   std::string status_json(std::size_t num_asking) const {
     DaemonStatus status;
@@ -116,8 +122,8 @@ class Daemon::Impl {
     if (options_.stands_by) status.role = RoleStatus{leads(), leader_};
     if (options_.peer_status) status.peer = options_.peer_status();
     status.addresses = addresses_;
-    status.token = options_.token != nullptr;
-    status.tls = options_.tls != nullptr;
+    status.token = security_.token != nullptr;
+    status.tls = security_.tls != nullptr;
     status.keep_finished = options_.keep_finished;
     status.newcomers = {newcomers_->size() - num_asking, options_.max_handshakes};
     status.silent = {listener_->num_silent()};
@@ -171,12 +177,12 @@ class Daemon::Impl {
     limits.max_descriptor = limit - reserve / 4;
     newcomers_ = std::make_shared<Newcomers>(io_, limits);
 
-    if (options_.token) {
-      door_ = std::make_shared<security::HttpDoor>(options_.token);
+    if (security_.token) {
       ProofGate::Options gate;
       gate.timeout = options_.handshake_timeout;
       gate_ = std::make_shared<ProofGate>(io_, std::move(gate));
     }
+    set_security(security_);
 
     TlsTurns::Options turns;
     turns.max_under_way = options_.max_tls_handshakes;
@@ -188,7 +194,7 @@ class Daemon::Impl {
     turns_ = std::make_shared<TlsTurns>(io_, newcomers_, std::move(turns));
 
     PortListener::Options port;
-    port.is_closed = options_.token || options_.tls;
+    port.is_closed = security_.token || security_.tls;
     port.first_byte_timeout = options_.handshake_timeout;
     port.max_store_descriptor = limit - reserve;
     const auto store = [this](UniqueFd connection, const Newcomer&) {
@@ -201,7 +207,7 @@ class Daemon::Impl {
       turns_->take(std::move(connection), std::move(newcomer));
     };
     listener_ = std::make_shared<PortListener>(io_, port, newcomers_, store, http,
-                                               options_.tls ? tls : PortListener::Take());
+                                               security_.tls ? tls : PortListener::Take());
     listener_->start(std::move(listeners));
   }
 
@@ -243,9 +249,9 @@ class Daemon::Impl {
       page(path, std::move(answer));
     };
     options.ended = [this, number](HttpSession&) { sessions_.erase(number); };
-    options.tls = options_.tls;
+    options.tls = security_.tls;
     options.is_tls = is_tls;
-    options.token = options_.token;
+    options.token = security_.token;
     options.door = door_;
     options.takes_peers = options_.peer_calls != nullptr;
     options.upgraded = [this, number](HttpSession&, HttpSession::Peer peer, const auto& frames,
@@ -272,6 +278,7 @@ class Daemon::Impl {
   }
 
   const DaemonOptions options_;
+  PortSecurity security_;  // options_' at first
   boost::asio::io_context& io_;
   const Clock::time_point started_ = Clock::now();
   std::uint16_t port_ = 0;
@@ -325,6 +332,8 @@ void Daemon::hear_peer(bool is_heard) { led(impl_->jobs()).hear_peer(is_heard); 
 void Daemon::add_bases(const std::vector<std::string>& terms) {
   led(impl_->jobs()).add_bases(terms);
 }
+
+void Daemon::set_security(PortSecurity security) { impl_->set_security(std::move(security)); }
 
 void Daemon::keep(journal::Batch batch, std::function<void()> done) {
   led(impl_->jobs()).keep(std::move(batch), std::move(done));

@@ -33,6 +33,12 @@ namespace ddprun::rendezvous {
 
 struct PeerStatus;  // daemon_status.h
 
+// As DaemonOptions have them.
+struct PortSecurity {
+  std::shared_ptr<const Secret> token;
+  security::TlsContext tls;
+};
+
 struct DaemonOptions {
   bool embedded = false;   // agents are told that it won't come back once gone
   bool stands_by = false;  // at first: there are others, and lead() says when it is this one's turn
@@ -111,6 +117,10 @@ class Daemon {
   Daemon& operator=(const Daemon&) = delete;
 
   std::uint16_t port() const;
+
+  // For connections from now on: those that are open stay. What was null stays null, and what was
+  // not is not.
+  void set_security(PortSecurity security);
 
   // One of several, of which one leads (docs/ha.md). Who stands by answers agents, and all pages
   // but /healthz and /v1/status, with 503 and kStandbyHeader; it has no store but those that it

@@ -8,25 +8,23 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
-#include "common/process_facts.h"
-#include "common/secret.h"
+#include "common/service_manager.h"
 #include "common/signal_names.h"
 #include "common/socket.h"
 #include "common/standard_streams.h"
-#include "rendezvous/daemon/candidate.h"
 #include "rendezvous/daemon/command_line.h"
-#include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/dropping_sink.h"
-#include "rendezvous/daemon/pair.h"
+#include "rendezvous/daemon/served.h"
+#include "rendezvous/daemon/service.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
@@ -102,100 +100,48 @@ void say_who_can_come_in(const SocketAddress& address, const DaemonFlags& flags)
   }
 }
 
-rendezvous::DaemonOptions options_of(const DaemonFlags& flags) {
-  rendezvous::DaemonOptions options;
-  options.keep_finished = flags.keep_finished;
-  options.job_limits = flags.job_limits;
-  options.limits = flags.limits;
-  if (!flags.token_file.empty()) options.token = Secret::from_file(flags.token_file);
-  if (flags.tls.any()) options.tls = security::make_server_context(flags.tls);
-  return options;
+std::string status_of(const rendezvous::Served& served) {
+  std::string addresses;
+  for (const SocketAddress& address : served.addresses()) {
+    addresses += concat(addresses.empty() ? "listening on " : ", ", address.text());
+  }
+  if (!served.leads()) return addresses + "; stands by";
+  const std::size_t num_jobs = served.live_jobs().size();
+  return concat(addresses, "; ", num_jobs, num_jobs == 1 ? " job" : " jobs");
 }
 
-ha::LeadershipOptions leadership_of(const DaemonFlags& flags, std::uint16_t port) {
-  ha::LeadershipOptions leadership;
-  leadership.etcd.endpoints = flags.ha->endpoints;
-  if (flags.ha_tls.any()) leadership.etcd.tls = security::make_client_context(flags.ha_tls);
-  leadership.prefix = flags.ha->prefix;
-  leadership.lease = flags.ha_lease;
-  leadership.name = flags.ha_name;
-  if (leadership.name.empty()) leadership.name = to_string(Endpoint{host_name(), port});
-  return leadership;
+void reload(rendezvous::Served& served, rendezvous::Service& service) {
+  service.reloading();
+  try {
+    log_info("got SIGHUP: ", served.reload() ? "the token and the certificates are read again"
+                                             : "no file to read again; serving on");
+  } catch (const Error& error) {
+    log_error("got SIGHUP: ", error.what(), "; what was read before stays in force");
+  }
+  service.reloaded();
 }
 
-rendezvous::PairOptions pair_of(const DaemonFlags& flags, std::uint16_t port) {
-  rendezvous::PairOptions pair;
-  pair.directory = *flags.state_directory;
-  pair.durability = flags.durability;
-  pair.peer = *flags.peer;
-  pair.is_first = flags.is_first;
-  pair.lease = flags.ha_lease;
-  pair.name = flags.ha_name;
-  if (pair.name.empty()) pair.name = to_string(Endpoint{host_name(), port});
-  if (!flags.token_file.empty()) pair.security.token = Secret::from_file(flags.token_file);
-  if (flags.ha_tls.any()) pair.security.tls = security::make_client_context(flags.ha_tls);
-  pair.security.program = "ddprund";
-  pair.security.ca_flag = "--ha-ca";
-  return pair;
+// A terminal that closes sends it, too: it never ends jobs.
+void reload_by_signal(boost::asio::signal_set& hang_up, rendezvous::Served& served,
+                      rendezvous::Service& service) {
+  hang_up.async_wait([&](boost::system::error_code error, int) {
+    if (error) return;
+    reload(served, service);
+    reload_by_signal(hang_up, served, service);
+  });
 }
 
-// Alone, or one of several.
-class Served {
- public:
-  Served(boost::asio::io_context& io, const DaemonFlags& flags) {
-    auto options = options_of(flags);
-    if (flags.ha) {
-      auto listeners = bind(flags);
-      auto leadership = leadership_of(flags, addresses_.front().port());
-      candidate_ = std::make_unique<rendezvous::Candidate>(
-          io, std::move(listeners), std::move(options), std::move(leadership));
-      return;
-    }
-    if (flags.peer) {
-      auto listeners = bind(flags);
-      auto pair = pair_of(flags, addresses_.front().port());
-      pair_ = std::make_unique<rendezvous::Pair>(io, std::move(listeners), std::move(options),
-                                                 std::move(pair));
-      return;
-    }
-    std::optional<rendezvous::KeptJobs> kept;
-    if (flags.state_directory) kept.emplace(*flags.state_directory, flags.durability);
-    daemon_ =
-        std::make_unique<rendezvous::Daemon>(io, bind(flags), std::move(options), std::move(kept));
-  }
-
-  const std::vector<SocketAddress>& addresses() const { return addresses_; }
-  std::vector<std::string> live_jobs() const {
-    return (candidate_ ? candidate_->daemon() : pair_ ? pair_->daemon() : *daemon_).live_jobs();
-  }
-  // Another one goes on with them when this one ends.
-  bool has_others() const { return candidate_ || (pair_ && pair_->is_mirrored()); }
-  // Says to the other one what has to be said; then `done`.
-  void stop(std::function<void()> done) const { pair_ ? pair_->stop(std::move(done)) : done(); }
-
- private:
-  std::vector<UniqueFd> bind(const DaemonFlags& flags) {
-    auto listeners = flags.listen.host.empty() ? rendezvous::bind_everywhere(flags.listen.port)
-                                               : rendezvous::bind_endpoint(flags.listen);
-    for (const UniqueFd& listener : listeners) addresses_.push_back(local_address(listener.get()));
-    return listeners;
-  }
-
-  std::vector<SocketAddress> addresses_;
-  // One of them.
-  std::unique_ptr<rendezvous::Daemon> daemon_;
-  std::unique_ptr<rendezvous::Candidate> candidate_;
-  std::unique_ptr<rendezvous::Pair> pair_;
-};
-
-int serve(const DaemonFlags& flags) {
+int serve(const DaemonFlags& flags, ServiceManager manager) {
   boost::asio::io_context io(1);
   boost::asio::signal_set signals(io, SIGTERM, SIGINT, SIGQUIT);
-  boost::asio::signal_set outlived(io, SIGHUP, SIGUSR1, SIGUSR2);
+  boost::asio::signal_set outlived(io, SIGUSR1, SIGUSR2), hang_up(io, SIGHUP);
   outlive_signals(outlived);
-  const Served served(io, flags);
+  rendezvous::Service service(io, std::move(manager));
+  rendezvous::Served served(io, flags, service.take_listeners());
+  reload_by_signal(hang_up, served, service);
   signals.async_wait([&](boost::system::error_code error, int number) {
     if (error) return;
+    service.stopping();
     say_end(number, served.live_jobs(), flags, served.has_others());
     served.stop([&io] { io.stop(); });
   });
@@ -204,6 +150,7 @@ int serve(const DaemonFlags& flags) {
     log_info("listening on ", address.text());
     if (!address.is_loopback()) say_who_can_come_in(address, flags);
   }
+  service.ready([&served] { return status_of(served); });
   io.run();
   return static_cast<int>(ExitCode::kOk);
 }
@@ -214,11 +161,17 @@ int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads any more must not end the jobs
+  ServiceManager manager;
+  try {
+    manager = ServiceManager::take_from_environment();
+  } catch (const Error& error) {
+    return fail(error.what(), exit_code_for(error.code()));
+  }
   const rendezvous::CommandLine asked = rendezvous::parse_command_line(argc, argv);
   if (!asked.flags) return asked.exit_status;
   set_up_log(asked.flags->verbose);
   try {
-    return serve(*asked.flags);
+    return serve(*asked.flags, std::move(manager));
   } catch (const Error& error) {
     return fail(error.what(), exit_code_for(error.code()));
   } catch (const std::exception& error) {

@@ -231,6 +231,11 @@ void Pair::say(LogLevel level, const std::string& what) {
   if (what != std::exchange(last_said_, what)) log_message(level, what);
 }
 
+void Pair::set_security(PortSecurity security, membership::LinkSecurity towards_peer) {
+  daemon_->set_security(std::move(security));
+  caller_->set_security(std::move(towards_peer));
+}
+
 // ---- it ends ----
 
 // The other one had better lead.

@@ -52,6 +52,8 @@ class Pair {
   Pair& operator=(const Pair&) = delete;
 
   const Daemon& daemon() const { return *daemon_; }
+  // As Daemon's; `towards_peer` from the next call on.
+  void set_security(PortSecurity security, membership::LinkSecurity towards_peer);
   // A standby goes on with the jobs of this one.
   bool is_mirrored() const { return role_ == Role::kLeads && is_in_sync_; }
 

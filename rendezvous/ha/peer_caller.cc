@@ -41,8 +41,14 @@ class PeerCaller::Impl : public std::enable_shared_from_this<Impl> {
       : options_(std::move(options)),
         handlers_(std::move(handlers)),
         last_pause_(options_.last_pause),
-        connector_(io, options_.peer, options_.security, kMirrorPath),
+        security_(options_.security),
+        io_(io),
         timer_(io) {}
+
+  void set_security(membership::LinkSecurity security) {
+    security_ = std::move(security);
+    is_connector_old_ = true;
+  }
 
   void pause() {
     drop();
@@ -85,7 +91,7 @@ class PeerCaller::Impl : public std::enable_shared_from_this<Impl> {
   // What belongs to it, and comes later, is nobody's.
   void drop() {
     ++call_;
-    connector_.cancel();
+    if (connector_) connector_->cancel();
     timer_.cancel();
     if (frames_) frames_->close();
     frames_.reset();
@@ -116,12 +122,15 @@ class PeerCaller::Impl : public std::enable_shared_from_this<Impl> {
 
   void call() {
     state_ = State::kCalls;
+    if (std::exchange(is_connector_old_, false)) {
+      connector_.emplace(io_, options_.peer, security_, kMirrorPath);
+    }
     LinkConnector::Handlers handlers;
     handlers.opened = guard(
         [](Impl& self, std::shared_ptr<FrameStream> stream) { self.opened(std::move(stream)); });
     handlers.failed =
         guard([](Impl& self, const ConnectFailure& failure) { self.failed(failure); });
-    connector_.attempt(Clock::now() + options_.attempt_limit, std::move(handlers));
+    connector_->attempt(Clock::now() + options_.attempt_limit, std::move(handlers));
   }
 
   void failed(const ConnectFailure& failure) {
@@ -208,8 +217,11 @@ class PeerCaller::Impl : public std::enable_shared_from_this<Impl> {
 
   Handlers handlers_;
   milliseconds last_pause_;
-  LinkConnector connector_;
-  asio::steady_timer timer_;  // until the next call; for its answer
+  membership::LinkSecurity security_;
+  asio::io_context& io_;
+  std::optional<LinkConnector> connector_;  // of the first call on
+  bool is_connector_old_ = true;            // security_ is newer
+  asio::steady_timer timer_;                // until the next call; for its answer
   State state_ = State::kPaused;
   std::uint64_t call_ = 0;               // counts them
   std::shared_ptr<FrameStream> frames_;  // second owner: its operations
@@ -228,6 +240,9 @@ PeerCaller::~PeerCaller() { impl_->destroy(); }
 void PeerCaller::pause() { impl_->pause(); }
 void PeerCaller::resume() { impl_->resume(); }
 void PeerCaller::call_now() { impl_->call_now(); }
+void PeerCaller::set_security(membership::LinkSecurity security) {
+  impl_->set_security(std::move(security));
+}
 void PeerCaller::set_last_pause(milliseconds last_pause) { impl_->set_last_pause(last_pause); }
 std::optional<Clock::time_point> PeerCaller::is_away_since() const {
   return impl_->is_away_since();

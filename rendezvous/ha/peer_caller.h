@@ -79,6 +79,8 @@ class PeerCaller {
   // At once; the pauses begin with the first one again. Does nothing while a call is under way.
   void call_now();
   void set_last_pause(std::chrono::milliseconds last_pause);
+  // From the next call on.
+  void set_security(membership::LinkSecurity security);
 
   // Since when its calls have heard nothing of the other one: its last hello, this object's begin,
   // or the last resume(). nullopt: the last call was answered, or none has ended since then.

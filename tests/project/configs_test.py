@@ -168,17 +168,20 @@ class SystemdUnit(Scratch):
     def unit_with_our_binary(self):
         binary = os.path.join(BIN, "ddprund")
         self.assertTrue(os.path.exists(binary), f"no {binary}: build it first")
-        text, count = re.subn(r"/usr/local/bin/ddprund\b(?= --listen)", binary, read("ddprund.service"))
+        text, count = re.subn(r"/usr/local/bin/ddprund\b(?= --listen)", binary, read("systemd/ddprund.service"))
         self.assertEqual(count, 1)
+        self.write("ddprund.socket", read("systemd/ddprund.socket"))
         return self.write("ddprund.service", text)
 
     def test_verifies(self):
         if not shutil.which("systemd-analyze"):
             self.skipTest("systemd-analyze is missing")
-        done = subprocess.run(["systemd-analyze", "verify", self.unit_with_our_binary()], timeout=60,
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertNotIn("ddprund.service:", done.stdout)
+        unit = self.unit_with_our_binary()
+        for each in (unit, unit.replace(".service", ".socket")):
+            done = subprocess.run(["systemd-analyze", "verify", "--man=no", each], timeout=60,
+                                  text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertNotRegex(done.stdout, r"ddprund\.(service|socket):")
 
     def test_exposure_is_low(self):
         if not shutil.which("systemd-analyze"):
@@ -189,8 +192,8 @@ class SystemdUnit(Scratch):
         self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_its_command_line_starts_the_daemon(self):
-        words = re.search(r"^ExecStart=\S+ (.*)$", read("ddprund.service"), re.M)[1]
-        arguments = words.replace("${DDPRUND_LISTEN}", "127.0.0.1:0").split()
+        words = re.search(r"^ExecStart=\S+ (.*)$", read("systemd/ddprund.service"), re.M)[1]
+        arguments = words.replace("${DDPRUND_LISTEN}", "127.0.0.1:0").replace("${STATE_DIRECTORY}", self.directory).split()
         daemon = subprocess.Popen([os.path.join(BIN, "ddprund"), *arguments], env=environment(),
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         line = daemon.stdout.readline()

@@ -147,7 +147,9 @@ class CommandLine(harness.Case):
 
     def test_a_hangup_and_a_schedulers_warning_do_not_end_it(self):
         daemon, _ = self.ddprund()
-        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        daemon.send_signal(signal.SIGHUP)
+        self.assertIn("got SIGHUP: no file to read again; serving on", daemon.stderr.readline())
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
             daemon.send_signal(number)
             self.assertIn(f"got {number.name}: serving on", daemon.stderr.readline())
         daemon.send_signal(signal.SIGQUIT)

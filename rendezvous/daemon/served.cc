@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/served.h"
+
+#include <optional>
+#include <utility>
+
+#include "common/log.h"
+#include "common/process_facts.h"
+#include "common/secret.h"
+#include "rendezvous/security/tls.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+PortSecurity port_security_of(const DaemonFlags& flags) {
+  PortSecurity security;
+  if (!flags.token_file.empty()) security.token = Secret::from_file(flags.token_file);
+  if (flags.tls.any()) security.tls = security::make_server_context(flags.tls);
+  return security;
+}
+
+membership::LinkSecurity link_security_of(const DaemonFlags& flags) {
+  membership::LinkSecurity security;
+  if (!flags.token_file.empty()) security.token = Secret::from_file(flags.token_file);
+  if (flags.ha_tls.any()) security.tls = security::make_client_context(flags.ha_tls);
+  security.program = "ddprund";
+  security.ca_flag = "--ha-ca";
+  return security;
+}
+
+DaemonOptions options_of(const DaemonFlags& flags) {
+  DaemonOptions options;
+  options.keep_finished = flags.keep_finished;
+  options.job_limits = flags.job_limits;
+  options.limits = flags.limits;
+  PortSecurity security = port_security_of(flags);
+  options.token = std::move(security.token);
+  options.tls = std::move(security.tls);
+  return options;
+}
+
+ha::LeadershipOptions leadership_of(const DaemonFlags& flags, std::uint16_t port) {
+  ha::LeadershipOptions leadership;
+  leadership.etcd.endpoints = flags.ha->endpoints;
+  if (flags.ha_tls.any()) leadership.etcd.tls = security::make_client_context(flags.ha_tls);
+  leadership.prefix = flags.ha->prefix;
+  leadership.lease = flags.ha_lease;
+  leadership.name = flags.ha_name;
+  if (leadership.name.empty()) leadership.name = to_string(Endpoint{host_name(), port});
+  return leadership;
+}
+
+PairOptions pair_of(const DaemonFlags& flags, std::uint16_t port) {
+  PairOptions pair;
+  pair.directory = *flags.state_directory;
+  pair.durability = flags.durability;
+  pair.peer = *flags.peer;
+  pair.is_first = flags.is_first;
+  pair.lease = flags.ha_lease;
+  pair.name = flags.ha_name;
+  if (pair.name.empty()) pair.name = to_string(Endpoint{host_name(), port});
+  pair.security = link_security_of(flags);
+  return pair;
+}
+
+}  // namespace
+
+Served::Served(boost::asio::io_context& io, const DaemonFlags& flags,
+               std::vector<UniqueFd> listeners)
+    : flags_(flags) {
+  auto options = options_of(flags);
+  if (flags.ha) {
+    auto own = bound(std::move(listeners));
+    auto leadership = leadership_of(flags, addresses_.front().port());
+    candidate_ =
+        std::make_unique<Candidate>(io, std::move(own), std::move(options), std::move(leadership));
+    return;
+  }
+  if (flags.peer) {
+    auto own = bound(std::move(listeners));
+    auto pair = pair_of(flags, addresses_.front().port());
+    pair_ = std::make_unique<Pair>(io, std::move(own), std::move(options), std::move(pair));
+    return;
+  }
+  std::optional<KeptJobs> kept;
+  if (flags.state_directory) kept.emplace(*flags.state_directory, flags.durability);
+  daemon_ = std::make_unique<Daemon>(io, bound(std::move(listeners)), std::move(options),
+                                     std::move(kept));
+}
+
+std::vector<UniqueFd> Served::bound(std::vector<UniqueFd> listeners) {
+  if (listeners.empty()) {
+    listeners = flags_.listen.host.empty() ? bind_everywhere(flags_.listen.port)
+                                           : bind_endpoint(flags_.listen);
+  }
+  for (const UniqueFd& listener : listeners) addresses_.push_back(local_address(listener.get()));
+  return listeners;
+}
+
+const Daemon& Served::daemon() const {
+  return candidate_ ? candidate_->daemon() : pair_ ? pair_->daemon() : *daemon_;
+}
+
+bool Served::reload() {
+  const bool calls_peer = pair_ && flags_.ha_tls.any();  // etcd's client keeps what it began with
+  if (flags_.token_file.empty() && !flags_.tls.any() && !calls_peer) return false;
+  PortSecurity security = port_security_of(flags_);
+  if (pair_) {
+    pair_->set_security(std::move(security), link_security_of(flags_));
+  } else if (candidate_) {
+    candidate_->set_security(std::move(security));
+  } else {
+    daemon_->set_security(std::move(security));
+  }
+  return true;
+}
+
+}  // namespace ddprun::rendezvous

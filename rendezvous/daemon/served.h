@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a ddprund serves by its flags: a Daemon alone, or as one of several. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/socket.h"
+#include "common/unique_fd.h"
+#include "rendezvous/daemon/candidate.h"
+#include "rendezvous/daemon/command_line.h"
+#include "rendezvous/daemon/daemon.h"
+#include "rendezvous/daemon/pair.h"
+
+namespace ddprun::rendezvous {
+
+class Served {
+ public:
+  // On `listeners`; none: on its own, by --listen. Throws Error: a file, a directory or the port
+  // can't be used.
+  Served(boost::asio::io_context& io, const DaemonFlags& flags, std::vector<UniqueFd> listeners);
+
+  // Reads the files of --token-file, --tls-… and --ha-… (of a pair) again, for connections from now
+  // on; false: there are none. Throws Error: one of them can't be used; nothing is changed then.
+  bool reload();
+
+  const std::vector<SocketAddress>& addresses() const { return addresses_; }
+  bool leads() const { return daemon().leads(); }
+  std::vector<std::string> live_jobs() const { return daemon().live_jobs(); }
+  // Another one goes on with them when this one ends.
+  bool has_others() const { return candidate_ || (pair_ && pair_->is_mirrored()); }
+  // Says to the other one what has to be said; then `done`.
+  void stop(std::function<void()> done) const { pair_ ? pair_->stop(std::move(done)) : done(); }
+
+ private:
+  std::vector<UniqueFd> bound(std::vector<UniqueFd> listeners);
+  const Daemon& daemon() const;
+
+  const DaemonFlags flags_;
+  std::vector<SocketAddress> addresses_;
+  // One of them.
+  std::unique_ptr<Daemon> daemon_;
+  std::unique_ptr<Candidate> candidate_;
+  std::unique_ptr<Pair> pair_;
+};
+
+}  // namespace ddprun::rendezvous

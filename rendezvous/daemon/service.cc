@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/service.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// -1: it is no socket.
+int socket_option(int fd, int option) {
+  int value = 0;
+  socklen_t size = sizeof(value);
+  return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
+}
+
+bool is_tcp_listener(int fd) {
+  const int domain = socket_option(fd, SO_DOMAIN);
+  return (domain == AF_INET || domain == AF_INET6) &&
+         socket_option(fd, SO_PROTOCOL) == IPPROTO_TCP && socket_option(fd, SO_ACCEPTCONN) == 1;
+}
+
+}  // namespace
+
+Service::Service(boost::asio::io_context& io, ServiceManager manager)
+    : manager_(std::move(manager)), watchdog_timer_(io) {
+  // Twice in each span: one that is late harms nobody.
+  if (manager_.watchdog_limit()) watchdog_period_ = *manager_.watchdog_limit() / 2;
+}
+
+std::vector<UniqueFd> Service::take_listeners() {
+  std::vector<UniqueFd> listeners;
+  for (auto& passed : manager_.take_sockets()) {
+    const int fd = passed.fd.get();
+    if (!is_tcp_listener(fd)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("the socket '", one_line(passed.name),
+                         "' that systemd passed is no TCP socket that listens: its .socket unit "
+                         "needs ListenStream=HOST:PORT and Accept=no"));
+    }
+    if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) {
+      throw_system_error("fcntl(O_NONBLOCK)", errno);
+    }
+    listeners.push_back(std::move(passed.fd));
+  }
+  return listeners;
+}
+
+void Service::ready(std::function<std::string()> status) {
+  status_ = std::move(status);
+  tell_ready();
+  wait_for_watchdog();
+}
+
+void Service::tell_ready() { manager_.tell(concat("READY=1\nSTATUS=", one_line(status_()))); }
+
+// systemd orders reloads by this clock; before version 253 it ignores it.
+void Service::reloading() {
+  const auto now = Clock::now().time_since_epoch();
+  manager_.tell(concat("RELOADING=1\nMONOTONIC_USEC=",
+                       std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
+}
+
+void Service::reloaded() { tell_ready(); }
+
+void Service::stopping() { manager_.tell("STOPPING=1\nSTATUS=stopping"); }
+
+void Service::wait_for_watchdog() {
+  if (!watchdog_period_) return;
+  watchdog_timer_.expires_after(*watchdog_period_);
+  watchdog_timer_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    manager_.tell(concat("WATCHDOG=1\nSTATUS=", one_line(status_())));
+    wait_for_watchdog();
+  });
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program of ours as a service of systemd (docs/systemd.md): says when it serves, reloads and
+// stops, and that its event loop runs. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/service_manager.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::rendezvous {
+
+class Service {
+ public:
+  Service(boost::asio::io_context& io, ServiceManager manager);
+
+  // Sockets that the manager listens on for us, non-blocking; none: bind one's own. Throws
+  // Error(kInvalidArgument): one of them is no listening TCP socket.
+  std::vector<UniqueFd> take_listeners();
+
+  // Once: all is in place. `status` is the line that `systemctl status` shows; asked again with
+  // each sign of life.
+  void ready(std::function<std::string()> status);
+  void reloading();
+  void reloaded();
+  void stopping();
+
+ private:
+  void tell_ready();
+  void wait_for_watchdog();
+
+  ServiceManager manager_;
+  boost::asio::steady_timer watchdog_timer_;
+  std::optional<std::chrono::microseconds> watchdog_period_;
+  std::function<std::string()> status_;
+};
+
+}  // namespace ddprun::rendezvous

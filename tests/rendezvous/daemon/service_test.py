@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ddprund and ddprun as services of systemd (docs/systemd.md): what they tell a manager, the sockets that
+they take from one, and what SIGHUP reads again."""
+import hashlib
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../launcher"))
+import harness  # noqa: E402
+from several_daemons import wait_until  # noqa: E402
+
+# Says whom the variables are for, as systemd does: the process that becomes the service.
+FOR_ITSELF = 'WATCHDOG_PID=$$ LISTEN_PID=$$; export WATCHDOG_PID LISTEN_PID; exec "$0" "$@"'
+
+
+class ServiceCase(harness.Case):
+    def setUp(self):
+        self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(self.manager.close)
+        self.notify_path = os.path.join(self.scratch(), "notify")
+        self.manager.bind(self.notify_path)
+        self.manager.settimeout(harness.TIMEOUT)
+
+    def told(self):
+        """The next datagram → its assignments."""
+        return dict(line.split("=", 1) for line in self.manager.recv(65536).decode().splitlines())
+
+    def service(self, program, *args, fds=(), **variables):
+        env = harness.environment(NOTIFY_SOCKET=self.notify_path, **variables)
+        if fds:
+            env["LISTEN_FDS"] = str(len(fds))
+        def place():
+            for i, fd in enumerate(fds):
+                os.dup2(fd, 3 + i)
+        process = subprocess.Popen(["sh", "-c", FOR_ITSELF, program, *args], env=env, preexec_fn=place, text=True,
+                                   pass_fds=[3 + i for i in range(len(fds))], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(self._end, process)
+        return process
+
+    def daemon(self, *args, **more):
+        """Serving."""
+        daemon = self.service(harness.DDPRUND, *args, **more)
+        told = self.told()
+        self.assertEqual(told["READY"], "1")
+        address = re.search(r"listening on (\S+?:\d+)", told["STATUS"])[1]
+        return daemon, address, told["STATUS"]
+
+    def job(self, address, *flags):
+        """Runs until somebody writes to self.gate."""
+        self.gate = os.path.join(self.scratch(), "gate")
+        os.mkfifo(self.gate)
+        job = self.start(f"--rdzv-endpoint={address}", *flags, "sh", "-c", 'echo up; cat "$0"', self.gate)
+        self.assertEqual(job.stdout.readline(), "up\n")
+        return job
+
+    def listener(self):
+        bound = socket.socket()
+        self.addCleanup(bound.close)
+        bound.bind(("127.0.0.1", 0))
+        bound.listen(16)
+        return bound, "{}:{}".format(*bound.getsockname())
+
+
+class Notifications(ServiceCase):
+    def test_it_is_ready_when_it_serves_and_says_that_it_stops(self):
+        daemon, address, status = self.daemon("--listen=127.0.0.1:0")
+        self.assertRegex(status, r"^listening on 127\.0\.0\.1:\d+; 0 jobs$")
+        socket.create_connection(address.split(":"), 10).close()
+        daemon.terminate()
+        self.assertEqual(self.told()["STOPPING"], "1")
+        self.assertEqual(self.finish(daemon).returncode, 0)
+
+    def test_a_manager_in_the_abstract_name_space(self):
+        self.manager.close()
+        self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(self.manager.close)
+        name = "ddprun-test-" + os.path.basename(os.path.dirname(self.notify_path))
+        self.manager.bind("\0" + name)
+        self.manager.settimeout(harness.TIMEOUT)
+        self.notify_path = "@" + name
+        self.daemon("--listen=127.0.0.1:0")
+
+    def test_a_start_that_fails_is_never_ready(self):
+        _, address = self.listener()
+        done = self.finish(self.service(harness.DDPRUND, f"--listen={address}"))
+        self.check_one_line(done, "in use by", code=done.returncode)
+        self.manager.setblocking(False)
+        self.assertRaises(BlockingIOError, self.manager.recv, 1)
+
+    def test_the_watchdog_hears_from_the_event_loop(self):
+        daemon, address, _ = self.daemon("--listen=127.0.0.1:0", WATCHDOG_USEC="300000")
+        for _ in range(3):
+            self.manager.settimeout(0.3 + 2)  # a slow machine's share
+            self.assertEqual(self.told()["WATCHDOG"], "1")
+        self.job(address)
+        wait_until(lambda: self.told()["STATUS"].endswith("; 1 job"), "the status names the job")
+        daemon.send_signal(signal.SIGSTOP)
+        wait_until(lambda: "T (stopped)" in open(f"/proc/{daemon.pid}/status").read(), "it stands still")
+        self.manager.setblocking(False)
+        while True:
+            try:
+                self.manager.recv(65536)
+            except BlockingIOError:
+                break
+        self.manager.settimeout(1)
+        self.assertRaises(TimeoutError, self.manager.recv, 1)
+        daemon.send_signal(signal.SIGCONT)
+
+    def test_without_a_limit_or_for_another_process_there_is_no_watchdog(self):
+        env = harness.environment(NOTIFY_SOCKET=self.notify_path, WATCHDOG_USEC="100000", WATCHDOG_PID="1")
+        daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0"], env=env, stderr=subprocess.DEVNULL)
+        self.addCleanup(lambda: (daemon.kill(), daemon.wait()))
+        self.assertEqual(self.told()["READY"], "1")
+        self.manager.settimeout(0.5)
+        self.assertRaises(TimeoutError, self.manager.recv, 1)
+
+    def test_what_makes_no_sense_is_one_line(self):
+        for variables, said in ((dict(WATCHDOG_USEC="soon"), "WATCHDOG_USEC='soon' is no number"),
+                                (dict(LISTEN_FDS="x"), "LISTEN_FDS='x' is no number"),
+                                (dict(LISTEN_FDS="99999"), "LISTEN_FDS=99999: at most"),
+                                (dict(LISTEN_FDS="7"), "is not open")):
+            with self.subTest(variables=variables):
+                done = self.finish(self.service(harness.DDPRUND, "--listen=127.0.0.1:0", **variables))
+                self.check_one_line(done, said)
+
+    def test_ddprun_speaks_to_its_manager_and_its_workers_cannot(self):
+        seen = os.path.join(self.scratch(), "env")
+        job = self.service(harness.DDPRUN, "--standalone", "sh", "-c", f'env >"{seen}.$RANK"; echo up; kill -STOP $$',
+                           WATCHDOG_USEC="400000", LISTEN_FDNAMES="x")
+        self.assertEqual(self.told()["READY"], "1")
+        self.assertEqual(job.stdout.readline(), "up\n")
+        wait_until(lambda: "runs, node rank 0" in self.told().get("STATUS", ""), "the status has the round")
+        with open(f"{seen}.0") as text:
+            variables = text.read()
+        self.assertIn("RANK=0\n", variables)
+        self.assertNotRegex(variables, "(?m)^(NOTIFY_SOCKET|WATCHDOG_|LISTEN_)")
+        job.terminate()
+        wait_until(lambda: "STOPPING" in self.told(), "it says that it stops")
+
+
+class Sockets(ServiceCase):
+    def test_the_port_that_the_manager_holds_outlives_it(self):
+        bound, address = self.listener()
+        daemon, served, _ = self.daemon("--listen=127.0.0.1:1", fds=[bound.fileno()])  # the socket's, not this one
+        self.assertEqual(served, address)
+        self.assertEqual(self.ddprun(f"--rdzv-endpoint={address}", "true").returncode, 0)
+        daemon.kill()
+        daemon.wait()
+        job = self.start(f"--rdzv-endpoint={address}", "true")  # it is not refused meanwhile
+        self.daemon(fds=[bound.fileno()])
+        done = self.finish(job)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertNotIn("refused", done.text)
+
+    def test_two_sockets(self):
+        first, second = self.listener(), self.listener()
+        _, _, status = self.daemon(fds=[first[0].fileno(), second[0].fileno()])
+        self.assertIn(f"listening on {first[1]}, {second[1]}", status)
+        for _, address in (first, second):
+            self.assertEqual(self.ddprun(f"--rdzv-endpoint={address}", "true").returncode, 0)
+
+    def test_the_first_connection_starts_it(self):
+        if not shutil.which("systemd-socket-activate"):
+            self.skipTest("systemd-socket-activate is missing")
+        port = harness.free_port()
+        activator = subprocess.Popen(["systemd-socket-activate", f"--listen=127.0.0.1:{port}", harness.DDPRUND],
+                                     env=harness.environment(), text=True, stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE)
+        self.addCleanup(self._end, activator)
+        self.assertIn("Listening on", activator.stderr.readline())
+        done = self.ddprun(f"--rdzv-endpoint=127.0.0.1:{port}", "true")
+        self.assertEqual(done.returncode, 0, done.text)
+
+    def test_a_socket_that_takes_no_connections_is_one_line(self):
+        datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        unbound, pair = socket.socket(), socket.socketpair()
+        with open("/dev/null") as file:
+            for other in (datagram, unbound, pair[0], file):
+                with self.subTest(other=other):
+                    done = self.finish(self.service(harness.DDPRUND, fds=[other.fileno()], LISTEN_FDNAMES="odd"))
+                    self.check_one_line(done, "the socket 'odd' that systemd passed is no TCP socket that listens")
+        for each in (datagram, unbound, *pair):
+            each.close()
+
+
+class Reload(ServiceCase):
+    def reload(self, daemon):
+        daemon.send_signal(signal.SIGHUP)
+        told = self.told()
+        self.assertEqual(told["RELOADING"], "1")
+        self.assertGreater(int(told["MONOTONIC_USEC"]), 0)
+        self.assertEqual(self.told()["READY"], "1")
+
+    def certificate_of(self, address):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), 10) as plain, context.wrap_socket(plain) as wrapped:
+            return hashlib.sha256(wrapped.getpeercert(binary_form=True)).hexdigest()
+
+    def test_new_certificates_are_for_new_connections(self):
+        certs = self.certs()
+        daemon, address, _ = self.daemon("--listen=127.0.0.1:0", *self.tls_server(certs))
+        before = self.certificate_of(address)
+        job = self.job(address, f"--tls-ca={certs}/ca.pem")
+        newer = self.certs()
+        for name in ("server.pem", "server.key"):
+            os.replace(f"{newer}/{name}", f"{certs}/{name}")
+        self.assertEqual(self.certificate_of(address), before)
+        self.reload(daemon)
+        self.assertNotEqual(self.certificate_of(address), before)
+        done = self.ddprun(f"--rdzv-endpoint={address}", f"--tls-ca={newer}/ca.pem", "true")
+        self.assertEqual(done.returncode, 0, done.text)
+        open(self.gate, "w").close()
+        done = self.finish(job)  # the job of before went on
+        self.assertEqual(done.returncode, 0, done.text)
+
+    def test_a_new_token(self):
+        token = self.token("the token of before, long enough")
+        daemon, address, _ = self.daemon("--listen=127.0.0.1:0", f"--token-file={token}")
+        newer = self.token("another token that is long enough")
+        shutil.copy(newer, token + ".new")
+        os.chmod(token + ".new", 0o600)
+        older = self.token("the token of before, long enough")
+        os.replace(token + ".new", token)
+        self.reload(daemon)
+        self.assertEqual(self.ddprun(f"--rdzv-endpoint={address}", f"--token-file={newer}", "true").returncode, 0)
+        self.assertEqual(self.ddprun(f"--rdzv-endpoint={address}", f"--token-file={older}", "true").returncode, 2)
+
+    def test_a_file_that_can_not_be_used_changes_nothing(self):
+        certs, token = self.certs(), self.token()
+        daemon, address, _ = self.daemon("--listen=127.0.0.1:0", f"--token-file={token}", *self.tls_server(certs))
+        before = self.certificate_of(address)
+        os.replace(f"{self.certs()}/server.pem", f"{certs}/server.pem")  # another key's
+        self.reload(daemon)
+        for line in iter(daemon.stderr.readline, ""):
+            if "SIGHUP" in line:
+                break
+        self.assertRegex(line, r"error: got SIGHUP: .*server\.(pem|key).*what was read before stays in force")
+        self.assertEqual(self.certificate_of(address), before)
+        flags = (f"--rdzv-endpoint={address}", f"--token-file={token}", f"--tls-ca={certs}/ca.pem")
+        self.assertEqual(self.ddprun(*flags, "true").returncode, 0)
+
+
+if __name__ == "__main__":
+    harness.main()
