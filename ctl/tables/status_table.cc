@@ -78,7 +78,23 @@ std::string server_text(const json::value& store) {
   return text;
 }
 
-std::string journal_text(const json::value& journal) {
+bool stands_by(const json::value& all) {
+  const json::value* role = all.as_object().if_contains("role");
+  return role != nullptr && role->is_string() && role->get_string() == "standby";
+}
+
+// A standby's is a copy, or, beside an etcd, none.
+std::string standbys_journal_text(const json::value& journal) {
+  if (journal.is_null()) return "none of its own: the jobs are the leader's";
+  const std::string path = text_at(journal, "path");
+  if (journal.at("kept").as_bool())
+    return concat("in ", path, ", the leader's jobs are copied to it");
+  return concat("takes no copy: ", text_at(journal, "trouble"), " (", path, ")");
+}
+
+std::string journal_text(const json::value& all) {
+  const json::value& journal = all.at("journal");
+  if (stands_by(all)) return standbys_journal_text(journal);
   if (journal.is_null()) return "none (--state-dir): jobs end with this process";
   const std::string path = text_at(journal, "path");
   if (journal.at("kept").as_bool()) return "kept in " + path;
@@ -123,7 +139,7 @@ std::string status_table(const std::string& page) {
     const json::value& rounds = stores.at("static_rounds");
     fact("static rounds", concat(of_limit(rounds, "number"), ": ", server_text(rounds)));
     fact("plain store", server_text(stores.at("plain")));
-    fact("journal", journal_text(all.at("journal")));
+    fact("journal", journal_text(all));
   } catch (const std::exception& error) {
     throw Error(ErrorCode::kProtocol,
                 concat("/v1/status is not what was expected: ", error.what()));

@@ -94,15 +94,16 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
       ->capture_default_str()
       ->multi_option_policy(kTakeLast);
   const auto add_limits = [&](const char* flag, StoreLimits& limits, const char* help) {
-    app.add_option_function<std::string>(
-           flag,
-           [flag, &limits](const std::string& text) {
-             const std::string wrong = set_limits(text, limits);
-             if (!wrong.empty()) throw CLI::ValidationError(flag, wrong);
-           },
-           help)
+    const auto set = [flag, &limits](const std::vector<std::string>& texts) {
+      for (const std::string& text :
+           texts) {  // what one of them names stays where another does not
+        const std::string wrong = set_limits(text, limits);
+        if (!wrong.empty()) throw CLI::ValidationError(flag, wrong);
+      }
+    };
+    app.add_option_function<std::vector<std::string>>(flag, set, help)
         ->type_name("LIMITS")
-        ->multi_option_policy(kTakeLast);
+        ->allow_extra_args(false);
   };
   add_limits("--job-limits", flags.job_limits,
              "What one job's workers may have in the rendezvous (--store=proxy): "

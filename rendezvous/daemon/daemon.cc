@@ -121,6 +121,10 @@ class Daemon::Impl {
     status.embedded = options_.embedded;
     if (options_.stands_by) status.role = RoleStatus{leads(), leader_};
     if (options_.peer_status) status.peer = options_.peer_status();
+    if (status.peer) {  // jobs_ says more where it leads
+      status.keeping = KeepingStatus{status.peer->trouble};
+      status.journal_path = status.peer->journal_path;
+    }
     status.addresses = addresses_;
     status.token = security_.token != nullptr;
     status.tls = security_.tls != nullptr;
@@ -149,6 +153,9 @@ class Daemon::Impl {
 
   // It has its place until `peer_calls` lets go of that.
   void admit_peer(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
+    boost::system::error_code gone;
+    const auto peer = frames->wire().socket().remote_endpoint(gone);
+    if (!gone) repeated_->forget(peer.address().to_string());
     newcomer.ended_by([frames](const std::string&) { frames->close(); });
     options_.peer_calls(frames, std::make_shared<Newcomer>(std::move(newcomer)));
   }
@@ -160,8 +167,8 @@ class Daemon::Impl {
       const ProofGate::Admitted admitted = [this, is_agent](const auto& known) {
         is_agent ? admit_agent(known, Newcomer()) : admit_peer(known, Newcomer());
       };
-      return gate_->take(frames, std::move(proof), std::move(newcomer),
-                         is_agent ? "agent" : "ddprund", admitted);
+      ProofGate::Who who{is_agent ? "agent" : "ddprund", is_agent ? nullptr : repeated_};
+      return gate_->take(frames, std::move(proof), std::move(newcomer), std::move(who), admitted);
     }
     is_agent ? admit_agent(frames, std::move(newcomer)) : admit_peer(frames, std::move(newcomer));
   }
@@ -176,6 +183,7 @@ class Daemon::Impl {
     limits.time_limit = options_.newcomer_timeout;
     limits.max_descriptor = limit - reserve / 4;
     newcomers_ = std::make_shared<Newcomers>(io_, limits);
+    if (options_.peer_calls) repeated_ = std::make_shared<RepeatedLines>();
 
     if (security_.token) {
       ProofGate::Options gate;
@@ -196,6 +204,7 @@ class Daemon::Impl {
     PortListener::Options port;
     port.is_closed = security_.token || security_.tls;
     port.first_byte_timeout = options_.handshake_timeout;
+    port.repeated = repeated_;
     port.max_store_descriptor = limit - reserve;
     const auto store = [this](UniqueFd connection, const Newcomer&) {
       if (leads() || (stores_ && stores_->has_round())) stores_->adopt(std::move(connection));
@@ -206,7 +215,7 @@ class Daemon::Impl {
     const PortListener::Take tls = [this](UniqueFd connection, Newcomer newcomer) {
       turns_->take(std::move(connection), std::move(newcomer));
     };
-    listener_ = std::make_shared<PortListener>(io_, port, newcomers_, store, http,
+    listener_ = std::make_shared<PortListener>(io_, std::move(port), newcomers_, store, http,
                                                security_.tls ? tls : PortListener::Take());
     listener_->start(std::move(listeners));
   }
@@ -254,6 +263,7 @@ class Daemon::Impl {
     options.token = security_.token;
     options.door = door_;
     options.takes_peers = options_.peer_calls != nullptr;
+    options.repeated = repeated_;
     options.upgraded = [this, number](HttpSession&, HttpSession::Peer peer, const auto& frames,
                                       auto proof) {
       upgraded(peer, frames, std::move(proof),
@@ -286,6 +296,7 @@ class Daemon::Impl {
   std::string leader_;                        // of whom this one stands by; empty: not known
   std::optional<RoundStores> stores_;         // set while it leads, and where they are kept
   std::unique_ptr<LedJobs> jobs_;             // set while it leads
+  std::shared_ptr<RepeatedLines> repeated_;   // second owners: whoever takes calls; null: no pair
   std::shared_ptr<security::HttpDoor> door_;  // second owners: the sessions; null: no token
   std::shared_ptr<ProofGate> gate_;           // likewise; null: no token
   std::shared_ptr<PortListener> listener_;    // likewise

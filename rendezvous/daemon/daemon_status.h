@@ -34,6 +34,8 @@ struct PeerStatus {
   bool in_sync =
       false;         // who stands by, this one or that, has all that the leader has told anybody
   std::string says;  // the last line of the log about the pair: why it waits, what has to be done
+  std::string journal_path;  // of this one; standing by: of its copy
+  std::string trouble;       // standing by: why the journal takes no copy now; empty: it does
 };
 
 struct DaemonStatus {

@@ -30,21 +30,26 @@ HttpSession::HttpSession(security::Wire wire, Options options)
     : options_(std::move(options)), wire_(std::move(wire)), timer_(wire_.get_executor()) {
   boost::system::error_code error;
   const auto peer = wire_.socket().remote_endpoint(error);
-  peer_ = concat(peer.address().to_string(), ":", peer.port());
+  address_ = peer.address().to_string();
+  peer_ = concat(address_, ":", peer.port());
 }
 
 HttpSession::~HttpSession() = default;
 
 void HttpSession::start() {
-  arm_timer("a request");
+  arm_timer(options_.is_tls ? "the TLS handshake" : "a request");
   if (!options_.is_tls) return read();
   wire_.async_accept_tls(
       options_.tls, [self = shared_from_this()](boost::system::error_code error) {
-        if (!error) return self->read();
-        const std::string trouble = self->wire_.tls_trouble(error);
-        if (error != boost::asio::error::operation_aborted) {
-          log_warning("closed the connection of ", self->peer_, ": no TLS (",
-                      trouble.empty() ? membership::describe_end(error) : trouble, ")");
+        if (!error) {
+          self->awaited_ = "a request";  // in the same time
+          return self->read();
+        }
+        std::string trouble = self->wire_.tls_trouble(error);
+        if (trouble.empty()) trouble = membership::describe_end(error);
+        const bool is_cut = error == boost::asio::error::operation_aborted;
+        if (!is_cut && self->is_new(trouble)) {
+          log_warning("closed the connection of ", self->peer_, ": no TLS (", trouble, ")");
         }
         self->finish();
       });
@@ -57,14 +62,19 @@ void HttpSession::stop() {
 }
 
 // Closing the socket ends whatever is under way.
-void HttpSession::arm_timer(const char* waiting_for) {
+void HttpSession::arm_timer(const char* awaited) {
+  awaited_ = awaited;
   timer_.expires_after(options_.timeout);
-  timer_.async_wait([self = shared_from_this(), waiting_for](boost::system::error_code error) {
+  timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
     if (error) return;
     log_warning("closed the connection of ", self->peer_, ": waited ",
-                self->options_.timeout.count(), " ms for ", waiting_for);
+                self->options_.timeout.count(), " ms for ", self->awaited_);
     self->finish();
   });
+}
+
+bool HttpSession::is_new(const std::string& line) const {
+  return !options_.repeated || options_.repeated->is_new(address_, line);
 }
 
 void HttpSession::read() {
@@ -119,7 +129,8 @@ void HttpSession::answer() {
   std::optional<std::string> leader;  // set: it is asked instead
   if (options_.stands_by && !is_own_page && peer != Peer::kPeer) leader = options_.stands_by();
   if (options_.tls && !options_.is_tls && path != kHealthPath) {
-    log_warning("refused a request of ", peer_, ": it speaks no TLS (--tls-ca)");
+    constexpr char kNoTls[] = "it speaks no TLS (--tls-ca)";
+    if (is_new(kNoTls)) log_warning("refused a request of ", peer_, ": ", kNoTls);
     response_.set(security::kTlsHeader, "1");
     respond(http::status::upgrade_required, {"text/plain", "this rendezvous speaks TLS alone\n"});
   } else if (leader) {

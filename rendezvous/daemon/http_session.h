@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/daemon/repeated_lines.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/security/http_proof.h"
 #include "rendezvous/security/proof.h"
@@ -49,7 +50,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     // Set and not nullopt: all but kHealthPath, kStatusPath and Peer::kPeer is answered with 503;
     // who leads, "" = not known.
     std::function<std::optional<std::string>()> stands_by;
-    bool takes_peers = false;  // else the path of Peer::kPeer isn't known
+    bool takes_peers = false;                 // else the path of Peer::kPeer isn't known
+    std::shared_ptr<RepeatedLines> repeated;  // second owners: its other users; null: all is said
     // Calls `answer` once, at once or later from the io context.
     std::function<void(std::string_view path, Answer answer)> page;
     // One of the two, once. upgraded: its stream isn't started; `this` session is done with it. It
@@ -67,7 +69,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void stop();  // closes; no call follows
 
  private:
-  void arm_timer(const char* waiting_for);
+  void arm_timer(const char* awaited);
+  bool is_new(const std::string& line) const;
   void read();
   void read_some();
   void took(boost::system::error_code error, std::size_t num_bytes);
@@ -80,7 +83,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Options options_;
   security::Wire wire_;
   boost::asio::steady_timer timer_;
-  std::string peer_;
+  std::string peer_, address_;  // HOST:PORT, HOST
+  const char* awaited_ = "";    // until timer_
   boost::beast::flat_buffer buffer_;
   std::size_t num_read_ = 0;  // bytes
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;

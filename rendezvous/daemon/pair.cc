@@ -52,6 +52,7 @@ Pair::Pair(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonO
       stop_timer_(io),
       term_keeper_(io) {
   auto file = std::make_unique<journal::JournalFile>(options_.directory, options_.durability);
+  journal_path_ = file->name();
   journal::Content content = file->load();
   for (const std::string& loss : content.losses) log_warning(loss);
   know(content);
@@ -153,6 +154,8 @@ PeerStatus Pair::peer_status() const {
   status.answers = is_in_sync_ || is_copying_ || answers_;
   status.in_sync = is_in_sync_;
   status.says = last_said_;
+  status.journal_path = journal_path_;
+  status.trouble = copy_trouble_;
   return status;
 }
 

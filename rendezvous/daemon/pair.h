@@ -127,6 +127,8 @@ class Pair {
   std::optional<ha::Away> away_;  // nullopt: its last call was answered
   Clock::time_point last_heard_ = Clock::now();
   std::string last_said_;  // of the pair
+  std::string journal_path_;
+  std::string copy_trouble_;  // standing by: why its journal takes no copy; empty: it does
 };
 
 }  // namespace ddprun::rendezvous

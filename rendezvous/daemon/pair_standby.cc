@@ -38,11 +38,15 @@ void Pair::stand_by(File file) {
     num_jobs_ = 1;  // perhaps
     distrusts_disk_ = is_yours_ = false;
     is_in_sync_ = was_in_sync_ = true;
+    copy_trouble_.clear();
     say(LogLevel::kInfo, concat("mirrors ", synced.leader,
                                 ": has all its jobs, and goes on with them when it is gone"));
   };
   handlers.lost = [this](const ha::LostLeader& its) { post([this, its] { lost(its); }); };
-  handlers.trouble = [this](const std::string& what) { say(LogLevel::kError, what); };
+  handlers.trouble = [this](const std::string& what) {
+    copy_trouble_ = what;
+    say(LogLevel::kError, what);
+  };
   client_ = std::make_unique<ha::MirrorClient>(io_, std::move(file), options, std::move(handlers));
   caller_->set_last_pause(kStandbyPause);
   caller_->call_now();

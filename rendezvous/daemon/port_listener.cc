@@ -31,7 +31,7 @@ bool is_letter(unsigned char byte) {
 
 PortListener::PortListener(asio::io_context& io, Options options,
                            std::shared_ptr<Newcomers> newcomers, Take store, Take http, Take tls)
-    : options_(options),
+    : options_(std::move(options)),
       io_(io),
       newcomers_(std::move(newcomers)),
       store_(std::move(store)),
@@ -165,11 +165,14 @@ void PortListener::dispatch(UniqueFd& waiting, Newcomer& its_newcomer) {
       [[maybe_unused]] const ssize_t sent =
           ::send(connection.get(), kNoTlsAlert, sizeof(kNoTlsAlert), MSG_DONTWAIT | MSG_NOSIGNAL);
     }
-    log_warning("closed the connection of ", peer_text(connection.get()), ": it speaks ",
-                first == kTlsFirstByte
-                    ? "TLS, which is off here"
-                    : concat("neither HTTP nor the store's protocol (first byte ",
-                             static_cast<int>(first), ")"));
+    const std::string why =
+        first == kTlsFirstByte
+            ? "it speaks TLS, which is off here"
+            : concat("it speaks neither HTTP nor the store's protocol (first byte ",
+                     static_cast<int>(first), ")");
+    const auto& repeated = options_.repeated;
+    if (repeated && !repeated->is_new(newcomer.address(), why)) return;
+    log_warning("closed the connection of ", peer_text(connection.get()), ": ", why);
   }
 }
 

@@ -19,7 +19,7 @@ ProofGate::ProofGate(asio::io_context& io, Options options)
     : options_(std::move(options)), io_(io) {}
 
 void ProofGate::take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
-                     Newcomer newcomer, const std::string& who, Admitted admitted) {
+                     Newcomer newcomer, Who who, Admitted admitted) {
   boost::system::error_code gone;
   const auto peer = frames->wire().socket().remote_endpoint(gone);
   if (gone || is_stopped_) return;
@@ -28,7 +28,9 @@ void ProofGate::take(const Frames& frames, std::unique_ptr<security::RendezvousP
   waiting.frames = frames;
   waiting.proof = std::move(proof);
   waiting.admitted = std::move(admitted);
-  waiting.peer = concat(who, " ", peer.address().to_string(), ":", peer.port());
+  waiting.who = std::move(who);
+  waiting.address = peer.address().to_string();
+  waiting.port = std::to_string(peer.port());
   waiting.timer = std::make_unique<asio::steady_timer>(io_, options_.timeout);
   const auto self = shared_from_this();
   newcomer.ended_by([self, number](const std::string& reason) {
@@ -66,7 +68,11 @@ void ProofGate::drop(std::uint64_t number, const std::string& reason, const std:
   const auto dropped = waiting_.extract(number);
   if (dropped.empty()) return;
   const Waiting& waiting = dropped.mapped();
-  log_warning("closed the connection of ", waiting.peer, ": ", reason);
+  const auto& repeated = waiting.who.repeated;
+  if (!repeated || repeated->is_new(waiting.address, reason)) {
+    log_warning("closed the connection of ", waiting.who.name, " ", waiting.address, ":",
+                waiting.port, ": ", reason);
+  }
   if (!reply.empty()) waiting.frames->send(reply);
   waiting.frames->close_when_sent(kFlushLimit);
 }

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/repeated_lines.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/security/proof.h"
 
@@ -25,14 +26,17 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // upgrade → proof
   };
+  struct Who {
+    std::string name;                         // "agent", …, for people
+    std::shared_ptr<RepeatedLines> repeated;  // second owners: its other users; null: all is said
+  };
   using Admitted = std::function<void(const Frames&)>;
 
   ProofGate(boost::asio::io_context& io, Options options);
 
-  // An upgraded stream, not started, that was told the challenge of `proof`; `who` is "agent", …,
-  // for people.
+  // An upgraded stream, not started, that was told the challenge of `proof`.
   void take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
-            Newcomer newcomer, const std::string& who, Admitted admitted);
+            Newcomer newcomer, Who who, Admitted admitted);
   void stop();  // closes what waits; no call follows
   std::size_t num_waiting() const { return waiting_.size(); }
 
@@ -41,7 +45,8 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
     Frames frames;  // second owner: its operations
     std::unique_ptr<security::RendezvousProof> proof;
     Newcomer newcomer;
-    std::string peer;
+    Who who;
+    std::string address, port;
     Admitted admitted;
     std::unique_ptr<boost::asio::steady_timer> timer;
   };

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/served.h"
 
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
 #include <optional>
 #include <utility>
 
+#include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/secret.h"
+#include "common/socket.h"
 #include "rendezvous/security/tls.h"
 
 namespace ddprun::rendezvous {
@@ -63,6 +67,23 @@ PairOptions pair_of(const DaemonFlags& flags, std::uint16_t port) {
   return pair;
 }
 
+// A pair with itself, as far as no name has to be looked up; else they find out when they meet.
+void refuse_itself(const DaemonFlags& flags, const std::vector<SocketAddress>& listeners) {
+  boost::system::error_code is_name;
+  boost::asio::ip::make_address(flags.peer->host, is_name);
+  if (is_name && flags.peer->host != "localhost") return;
+  for (const SocketAddress& peer : resolve(*flags.peer)) {
+    const bool is_own = std::ranges::any_of(listeners, [&peer](const SocketAddress& own) {
+      return own.text() == peer.text() ||
+             (own.is_any() && own.port() == peer.port() && is_local_address(peer));
+    });
+    if (!is_own) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                concat(flags.is_first ? "--standby" : "--standby-of", "=", to_string(*flags.peer),
+                       ": is this ddprund itself: name the other one of the pair"));
+  }
+}
+
 }  // namespace
 
 Served::Served(boost::asio::io_context& io, const DaemonFlags& flags,
@@ -78,6 +99,7 @@ Served::Served(boost::asio::io_context& io, const DaemonFlags& flags,
   }
   if (flags.peer) {
     auto own = bound(std::move(listeners));
+    refuse_itself(flags, addresses_);
     auto pair = pair_of(flags, addresses_.front().port());
     pair_ = std::make_unique<Pair>(io, std::move(own), std::move(options), std::move(pair));
     return;

@@ -110,6 +110,11 @@ bool can_yield(const PairState& mine, const PairState& theirs) {
 }
 
 Decision decide(const PairState& mine, const PairState& theirs, std::string_view yielded_to) {
+  if (mine.is_first == theirs.is_first && mine.name == theirs.name) {
+    return is_stuck(concat("what ", mine.is_first ? "--standby" : "--standby-of",
+                           " names is this ddprund itself, ", mine.name,
+                           " (or one of its --ha-name): name the other one"));
+  }
   if (mine.is_first == theirs.is_first) {
     return is_stuck(concat(theirs.name, " was started with ",
                            mine.is_first ? "--standby" : "--standby-of",

@@ -123,6 +123,22 @@ TEST_CASE("status_table: of several rendezvous, the role") {
   CHECK_THAT(with(R"("role":null,"leader":null,)"), !Contains("role"));
 }
 
+TEST_CASE("status_table: a standby's journal is a copy, or none of its own") {
+  const auto with = [](const std::string& journal) {
+    std::string text = kStatus;
+    text.resize(text.find(R"("journal":)"));
+    return status_table(R"({"role":"standby","leader":null,)" + text.substr(1) + R"("journal":)" +
+                        journal + "}");
+  };
+  CHECK_THAT(with(R"({"kept":true,"path":"/s/journal.db"})"),
+             Contains("journal         in /s/journal.db, the leader's jobs are copied to it\n"));
+  CHECK_THAT(
+      with(R"({"kept":false,"path":"/s/journal.db","trouble":"disk\nfull","trouble_seconds":0})"),
+      Contains("journal         takes no copy: disk\\nfull (/s/journal.db)\n"));
+  CHECK_THAT(with("null"),
+             Contains("journal         none of its own: the jobs are the leader's\n"));
+}
+
 TEST_CASE("status_table: an embedded rendezvous, no journal, a disk in trouble") {
   std::string text = kStatus;
   const auto put = [&](const std::string& from, const std::string& to) {

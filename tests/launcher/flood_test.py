@@ -222,7 +222,7 @@ class FloodTest(harness.Case):
             self.assertGreater(seconds, 9, name)
         self.assertIn("waited 10000 ms for a request", self.said())
         self.assertIn("no proof of the token in 10000 ms", self.said())
-        self.assertIn("waited 10000 ms for a request", tls_said())
+        self.assertIn("waited 10000 ms for the TLS handshake", tls_said())
 
     def test_a_header_of_a_megabyte_is_closed_at_once_and_is_in_no_memory(self):
         """One field of a megabyte, and as many fields as are in one."""

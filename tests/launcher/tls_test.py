@@ -218,7 +218,7 @@ class OneHost(harness.Case):
                 self.assertEqual(slow.recv(1), b"")
             except ConnectionResetError:
                 pass
-        self.assertIn("waited 10000 ms for a request", daemon.stderr.readline())
+        self.assertIn("waited 10000 ms for the TLS handshake", daemon.stderr.readline())
 
     def test_one_who_has_a_certificate_and_sits_between_can_not_pass_the_proof_on(self):
         certs, token = self.certs(), self.token()

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddprund's command line: help, version, bad flags, a port in use, and its clean end."""
 import fcntl
+import json
 import os
 import re
 import resource
@@ -65,6 +66,28 @@ class CommandLine(harness.Case):
                 ((state, "--standby=b", "--tls-cert=c", "--tls-key=k"), "give --ha-ca")):
             with self.subTest(flags):
                 self.assertIn(said, self.refused(*flags))
+
+    def test_what_is_refused_is_one_line_whatever_is_in_it(self):
+        self.assertIn(r'--ha-name: "a\nb:1" is not HOST:PORT',
+                      self.refused(f"--state-dir={self.scratch()}", "--standby=b:1", "--ha-name=a\nb:1"))
+
+    def test_a_pair_with_itself_is_named(self):
+        port = harness.free_port()
+        state = f"--state-dir={self.scratch()}"
+        for listen, itself in ((f"127.0.0.1:{port}", f"127.0.0.1:{port}"), (f"127.0.0.1:{port}", f"localhost:{port}"),
+                               (f":{port}", f"127.0.0.1:{port}"), (f":{port}", f"127.0.0.2:{port}")):
+            for flag in ("--standby", "--standby-of"):
+                with self.subTest(listen=listen, itself=itself, flag=flag):
+                    self.assertIn(f"{flag}={itself}: is this ddprund itself: name the other one of the pair",
+                                  self.refused(f"--listen={listen}", state, f"{flag}={itself}"))
+
+    def test_limits_given_twice_both_count(self):
+        _, endpoint = self.ddprund("--limits=keys=500,bytes=7k", "--limits=keys=5", "--limits=connections=3")
+        done = self.ddprunctl("status", "--json", f"--rdzv-endpoint={endpoint}")
+        stores = json.loads(done.stdout)["stores"]["proxied"]
+        self.assertEqual([stores[f"max_{name}"] for name in ("keys", "bytes", "connections")], [5, 7000, 3])
+        self.assertIn('--limits: "x" is not keys=N', self.refused("--limits=keys=5", "--limits=x"))
+        self.assertIn("takes no argument", self.refused("--limits", "keys=5", "keys=6"))
 
     def test_files_of_the_other_side_are_named_by_their_own_flags(self):
         certs = self.certs()

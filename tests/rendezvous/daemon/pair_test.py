@@ -13,6 +13,7 @@ from several_daemons import LEASE, PATIENCE, Member, SeveralDaemons, harness, wa
 
 # What a standby says of itself, and what ends that.
 IN_SYNC, NOT_ANY_MORE = "has all its jobs", ("is to lead", "lost its leader", "listening on")
+CALLS = 2  # s: in these they call each other several times; nothing tells when
 
 
 class PairOfDaemons(SeveralDaemons):
@@ -23,6 +24,11 @@ class PairOfDaemons(SeveralDaemons):
         self.ports = {name: harness.free_port() for name in "ab"}
         self.prefixes = {}
         self.states = {name: os.path.join(self.scratch(), "state") for name in "ab"}
+
+    def check_says_once(self, member, *texts):
+        """However often the other one calls."""
+        for text in texts:
+            self.assertEqual(member.log().count(text), 1, (text, member.log()))
 
     def flags_of(self, member):
         if member.name == "alone":
@@ -42,6 +48,8 @@ class PairOfDaemons(SeveralDaemons):
         for each, other in ((a, b), (b, a)):
             peer = each.get("/v1/status")["peer"]
             self.assertEqual((peer["endpoint"], peer["in_sync"]), (f"127.0.0.1:{other.port}", True), peer)
+            self.assertEqual(each.get("/v1/status")["journal"],
+                             {"kept": True, "path": f"{self.states[each.name]}/journal.db"})
         return a, b
 
     def wait_for_sync(self, standby, seconds=30):
@@ -275,9 +283,11 @@ class Pair(PairOfDaemons):
 class WithToken(PairOfDaemons):
     def setUp(self):
         super().setUp()
-        self.token = self.write(self.scratch(), "token", "a token for this test alone")
-        os.chmod(self.token, 0o600)
+        self.token = self.token_of("a token for this test alone")
         self.extra = (f"--token-file={self.token}",)
+
+    def token_of(self, text):
+        return self.write(self.scratch(), "token", text, 0o600)
 
     def test_a_pair_with_a_token(self):
         a, b = self.member("a"), self.member("b")
@@ -286,6 +296,22 @@ class WithToken(PairOfDaemons):
         pids = self.wait_for_round(1)
         self.stop(a)
         self.check_end(agents, pids)
+
+    def test_tokens_that_differ_are_said_once(self):
+        a = self.member("a")
+        other = self.token_of("another token than that")
+        extra, self.extra = self.extra, (f"--token-file={other}",)
+        b = self.member("b")
+        differs = "its token is another one"
+        for each in (a, b):
+            wait_until(lambda: each.log().count(differs) >= 2, f"{each.name} says so")
+        time.sleep(CALLS)
+        for each in (a, b):
+            self.check_says_once(each, f"refused this node: {differs}", "closed the connection of ddprund")
+        b.kill()
+        self.extra = extra
+        b.start()
+        self.wait_for_sync(b)
 
 
 class WithTls(PairOfDaemons):
@@ -319,6 +345,20 @@ class WithTls(PairOfDaemons):
         self.assertIn("its certificate is of an authority that --ha-ca does not have", b.log())
         self.assertNotIn(IN_SYNC, b.log())
         self.assertNotIn("is to lead", b.log())
+        wait_until(lambda: "no TLS (" in a.log() and "no TLS (" in b.log(), "they say it of each other")
+        time.sleep(CALLS)
+        for each in (a, b):
+            self.check_says_once(each, "closed the connection of", "can't be trusted")
+
+    def test_tls_at_one_of_them_alone_is_said_once(self):
+        a = self.member("a")
+        self.extra = ()
+        b = self.member("b")
+        wait_until(lambda: "it speaks no TLS (--tls-ca)" in a.log(), "a says so")
+        wait_until(lambda: "it speaks TLS, which is off here" in b.log(), "b says so")
+        time.sleep(CALLS)
+        self.check_says_once(a, "it speaks no TLS (--tls-ca)", "speaks no TLS 1.3 there")
+        self.check_says_once(b, "it speaks TLS, which is off here", "wants TLS: give this ddprund --ha-ca")
 
 
 if __name__ == "__main__":

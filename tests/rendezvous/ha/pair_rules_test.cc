@@ -295,6 +295,18 @@ TEST_CASE("Pair rules: two with the same flag wait, and name it") {
         "b:29400 was started with --standby, as this one: give one of the two --standby-of");
 }
 
+TEST_CASE("Pair rules: a side that meets itself waits, and says so") {
+  PairState mine;
+  mine.name = "a:29400";
+  mine.is_first = false;
+  const Decision decision = decide(mine, as_told(mine), "");
+  CHECK(decision.move == PairMove::kWait);
+  CHECK(decision.is_stuck);
+  CHECK(decision.why ==
+        "what --standby-of names is this ddprund itself, a:29400 (or one of its --ha-name): name "
+        "the other one");
+}
+
 TEST_CASE("Pair rules: alone, a side leads at once, after the lease, or never") {
   const auto of = [](RowsKind rows, bool is_first, bool is_certain, bool is_refused) {
     const PairState state = state_of({rows, false}, is_first, 0, 0);
