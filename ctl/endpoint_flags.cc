@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "ctl/fetch.h"
+#include "ctl/wait_notice.h"
 
 namespace ddprun::ctl {
 
@@ -92,7 +93,12 @@ std::string EndpointFlags::fetch_page(const std::string& target) const {
   if (!token_file_.empty()) options.token = Secret::from_file(token_file_);
   if (tls_.any()) options.tls = security::make_client_context(tls_);
   options.endpoint = endpoints.front();
-  return endpoints.size() == 1 ? fetch_one(options) : fetch_from_leader(options, endpoints);
+  const bool is_one = endpoints.size() == 1;
+  const auto most = is_one ? options.timeout : kEachOfSeveral;
+  const WaitNotice notice(concat("waiting for an answer of ", endpoint_, ", ",
+                                 std::chrono::duration_cast<std::chrono::seconds>(most).count(),
+                                 is_one ? " s at most" : " s at most for each"));
+  return is_one ? fetch_one(options) : fetch_from_leader(options, endpoints);
 }
 
 }  // namespace ddprun::ctl

@@ -18,6 +18,7 @@
 #include "common/name_lookup.h"
 #include "common/socket.h"
 #include "rendezvous/membership/standby_header.h"
+#include "rendezvous/security/http_bounds.h"
 #include "rendezvous/security/http_proof.h"
 
 namespace ddprun::ctl {
@@ -27,6 +28,7 @@ namespace http = boost::beast::http;
 using boost::asio::ip::tcp;
 
 constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxBufferedBytes = 128 << 10;  // of what is not parsed yet
 
 using Answer = http::response<http::string_body>;
 
@@ -59,11 +61,19 @@ class Exchange {
     });
     http::response_parser<http::string_body> parser;
     parser.body_limit(kMaxAnswerBytes);
-    boost::beast::flat_buffer buffer;
-    wait([&](auto done) {
-      http::async_read(wire_, buffer, parser,
-                       [done](boost::system::error_code error, std::size_t) { done(error); });
-    });
+    boost::beast::flat_buffer buffer(kMaxBufferedBytes);
+    std::size_t num_read = 0;
+    while (!parser.is_done()) {
+      wait([&](auto done) {
+        const auto took = [&, done](boost::system::error_code error, std::size_t num_bytes) {
+          num_read += num_bytes;
+          const bool is_too_long = security::is_header_too_long(parser, num_read);
+          if (!error && is_too_long) error = http::error::header_limit;
+          done(error);
+        };
+        http::async_read_some(wire_, buffer, parser, took);
+      });
+    }
     return parser.release();
   }
 

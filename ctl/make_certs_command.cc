@@ -9,6 +9,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 #include "common/error.h"
 #include "common/unique_fd.h"
@@ -25,10 +28,38 @@ struct Output {
   mode_t mode;
 };
 
-void write_new(const Output& output) {
+// All, or, where one can't be written, none: the directory is as it was.
+class NewFiles {
+ public:
+  explicit NewFiles(std::string directory) : directory_(std::move(directory)) {
+    std::error_code error;
+    made_directory_ = std::filesystem::create_directories(directory_, error);
+    if (error) throw_system_error("can't make " + directory_, error.value());
+  }
+  ~NewFiles() {
+    for (const std::string& path : paths_) ::unlink(path.c_str());
+    if (made_directory_) ::rmdir(directory_.c_str());
+  }
+  NewFiles(const NewFiles&) = delete;
+  NewFiles& operator=(const NewFiles&) = delete;
+
+  void write(const Output& output);
+  void keep() {
+    paths_.clear();
+    made_directory_ = false;
+  }
+
+ private:
+  const std::string directory_;
+  bool made_directory_ = false;
+  std::vector<std::string> paths_;
+};
+
+void NewFiles::write(const Output& output) {
   const UniqueFd fd(
       ::open(output.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, output.mode));
   if (!fd) throw_system_error("can't make " + output.path, errno);
+  paths_.push_back(output.path);
   std::size_t written = 0;
   while (written < output.text.size()) {
     const ssize_t size =
@@ -37,6 +68,8 @@ void write_new(const Output& output) {
     if (size > 0) written += static_cast<std::size_t>(size);
   }
   if (::fchmod(fd.get(), output.mode) != 0) throw_system_error("chmod " + output.path, errno);
+  // A file system may find out so late that it has no room.
+  if (::fsync(fd.get()) != 0) throw_system_error("can't write " + output.path, errno);
 }
 
 }  // namespace
@@ -71,9 +104,7 @@ ExitCode MakeCertsCommand::run() const {
   const auto authority = security::make_authority("ddprun lab authority", valid);
   const auto server = security::issue(authority, hosts_.front(), hosts_, valid);
   const auto client = security::issue(authority, "ddprun client", {}, valid);
-  std::error_code error;
-  std::filesystem::create_directories(directory_, error);
-  if (error) throw_system_error("can't make " + directory_, error.value());
+  NewFiles files(directory_);
   constexpr mode_t kOpen = 0644, kHidden = 0600;
   for (const Output& output : {Output{file("ca.pem"), authority.cert, kOpen},
                                {file("ca.key"), authority.key, kHidden},
@@ -81,8 +112,9 @@ ExitCode MakeCertsCommand::run() const {
                                {file("server.key"), server.key, kHidden},
                                {file("client.pem"), client.cert, kOpen},
                                {file("client.key"), client.key, kHidden}}) {
-    write_new(output);
+    files.write(output);
   }
+  files.keep();
   std::printf(
       "ddprund --tls-cert=%s --tls-key=%s   [--tls-ca=%s --tls-verify-client]\n"
       "ddprun --tls-ca=%s   [--tls-cert=%s --tls-key=%s]\n",

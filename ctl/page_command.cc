@@ -16,7 +16,8 @@ PageCommand::PageCommand(CLI::App& app, Page page)
 
 ExitCode PageCommand::run() const {
   const std::string page = endpoint_.fetch_page(page_.target);
-  const std::string text = json_ ? page : page_.table(page);
+  const std::string table = page_.table(page);  // throws where it is another page
+  const std::string& text = json_ ? page : table;
   std::fwrite(text.data(), 1, text.size(), stdout);
   return std::fflush(stdout) == 0 ? ExitCode::kOk : ExitCode::kOutputLost;
 }

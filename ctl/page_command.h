@@ -21,7 +21,8 @@ class PageCommand {
   PageCommand(CLI::App& app, Page page);
 
   bool chosen() const { return command_->parsed(); }
-  // Asks and prints. Throws as EndpointFlags::fetch_page() and the table.
+  // Asks and prints. Throws as EndpointFlags::fetch_page() and the table, also with --json: what
+  // is no such page is never printed.
   ExitCode run() const;
 
  private:

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "rendezvous/ha/mirror_codec.h"
 #include "rendezvous/membership/standby_header.h"
+#include "rendezvous/security/http_bounds.h"
 
 namespace ddprun::rendezvous {
 
@@ -19,10 +20,9 @@ namespace http = boost::beast::http;
 namespace websocket = boost::beast::websocket;
 
 namespace {
-constexpr std::uint32_t kMaxHeaderBytes = 8192;
+using security::kMaxHeaderBytes, security::kMaxHeaderFields;
 constexpr std::uint64_t kMaxBodyBytes = 1024;  // which nobody looks at
 constexpr std::size_t kMaxRequestBytes = kMaxHeaderBytes + kMaxBodyBytes, kReadBytes = 2048;
-constexpr std::ptrdiff_t kMaxFields = 100;
 constexpr char kAgentPath[] = "/v1/agent";
 }  // namespace
 
@@ -79,7 +79,7 @@ bool HttpSession::is_new(const std::string& line) const {
 
 void HttpSession::read() {
   parser_.emplace();
-  parser_->header_limit(kMaxHeaderBytes);
+  parser_->header_limit(static_cast<std::uint32_t>(kMaxHeaderBytes));
   parser_->body_limit(kMaxBodyBytes);
   parser_->eager(true);
   read_some();
@@ -106,10 +106,10 @@ void HttpSession::took(boost::system::error_code error, std::size_t num_bytes) {
     if (error == http::error::need_more) error = {};
   }
   if (!error) {
-    const auto& fields = parser_->get();
-    const auto num_fields = std::distance(fields.begin(), fields.end());
-    const bool is_too_long = num_read_ > kMaxRequestBytes || num_fields > kMaxFields;
-    if (is_too_long) error = http::error::header_limit;
+    const bool is_too_long = num_read_ > kMaxRequestBytes;
+    if (is_too_long || security::is_header_too_long(*parser_, num_read_)) {
+      error = http::error::header_limit;
+    }
   }
   if (!error) return parser_->is_done() ? answer() : read_some();
   if (error != http::error::end_of_stream && error != boost::asio::error::operation_aborted) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "rendezvous/security/http_bounds.h"
 
 namespace ddprun::ha {
 
@@ -112,6 +113,7 @@ void EtcdConnection::fail(const error_code& error) {
 
 void EtcdConnection::send(const std::string& path, const std::string& body, Deadline deadline) {
   parser_.emplace();
+  num_read_ = 0;
   parser_->body_limit(kMaxBodyBytes);
   const std::string head =
       concat("POST ", path, " HTTP/1.1\r\nHost: ", to_string(endpoint_),
@@ -123,11 +125,17 @@ void EtcdConnection::send(const std::string& path, const std::string& body, Dead
 
 // Not eager: that would wait for the next chunk of a stream before it shows this one.
 bool EtcdConnection::read_some(Deadline deadline) {
-  const auto error =
-      wait([&](auto done) { http::async_read_some(wire_, buffer_, *parser_, std::move(done)); },
-           deadline);
+  const auto begin = [this](auto done) {
+    const auto took = [this, done](error_code error, std::size_t num_bytes) {
+      num_read_ += num_bytes;
+      done(error);
+    };
+    http::async_read_some(wire_, buffer_, *parser_, took);
+  };
+  const auto error = wait(begin, deadline);
   if (!error) return false;
   if (*error) fail(*error);
+  if (security::is_header_too_long(*parser_, num_read_)) fail(http::error::header_limit);
   return true;
 }
 

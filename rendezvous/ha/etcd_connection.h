@@ -83,7 +83,9 @@ class EtcdConnection {
   const Endpoint endpoint_;
   const std::chrono::milliseconds silence_limit_;
   security::Wire wire_;
-  boost::beast::flat_buffer buffer_;
+  static constexpr std::size_t kMaxBufferedBytes = 128 << 10;
+  boost::beast::flat_buffer buffer_{kMaxBufferedBytes};  // of what is not parsed yet
+  std::size_t num_read_ = 0;                             // bytes of the answer
   std::optional<Parser> parser_;
   bool reusable_ = true;
   bool ended_unanswered_ = false;

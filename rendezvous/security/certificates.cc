@@ -122,6 +122,7 @@ Certificate issue(const Certificate& authority, const std::string& name,
   const Cert issuer(::PEM_read_bio_X509(cert_text.get(), nullptr, nullptr, nullptr));
   const Key signer(::PEM_read_bio_PrivateKey(key_text.get(), nullptr, nullptr, nullptr));
   need(issuer && signer, "reading the authority");
+  const std::string names = alternative_names(hosts);
   const Key key(::EVP_EC_gen("P-256"));
   need(key != nullptr, "making a key");
   const Cert cert = begin_certificate(key.get(), name, issuer.get(), valid);
@@ -132,7 +133,7 @@ Certificate issue(const Certificate& authority, const std::string& name,
   add_extension(cert.get(), issuer.get(), NID_subject_key_identifier, "hash");
   add_extension(cert.get(), issuer.get(), NID_authority_key_identifier, "keyid");
   if (!hosts.empty()) {
-    add_extension(cert.get(), issuer.get(), NID_subject_alt_name, alternative_names(hosts));
+    add_extension(cert.get(), issuer.get(), NID_subject_alt_name, names);
   }
   need(::X509_sign(cert.get(), signer.get(), ::EVP_sha256()) > 0, "signing");
   return to_pem(cert.get(), key.get());

@@ -6,7 +6,10 @@ import http.server
 import json
 import os
 import re
+import resource
 import signal
+import socket
+import subprocess
 import sys
 import threading
 
@@ -183,6 +186,66 @@ class Pages(harness.Case):
         self.assertRegex(self.shown("status", standby), f"(?m)^role +standby of {leader}$")
         self.assertNotIn("role", self.shown("status", leader))
         self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={dead},{dead}"), 2, f"has {dead} twice")
+
+    def test_what_is_no_such_page_is_never_printed(self):
+        for body in (b"<html>\x1b[2Jhello</html>", b"{}", b"[]", b"", b'{"jobs":7}'):
+            endpoint = self.serving(lambda path, body=body: (200, {}, body))
+            for command in ("jobs", "status"):
+                for flags in ([], ["--json"]):
+                    with self.subTest(body=body, command=command, flags=flags):
+                        self.refused(self.ddprunctl(command, f"--rdzv-endpoint={endpoint}", *flags), 70,
+                                     f"/v1/{command} is not what was expected")
+
+    def talking(self, talk):
+        """The endpoint of somebody who hands each connection to `talk`."""
+        listener = socket.create_server(("127.0.0.1", 0))
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    try:
+                        talk(connection)
+                    except OSError:
+                        pass
+        thread = threading.Thread(target=serve)
+        thread.start()
+        self.addCleanup(lambda: (listener.shutdown(socket.SHUT_RDWR), listener.close(), thread.join()))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+    def test_a_header_without_end_is_cut_off(self):
+        """Fields of four bytes, whose memory would be many times theirs; before a body, and behind it."""
+        for begin in (b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"):
+            def talk(connection, begin=begin):
+                connection.sendall(begin)
+                for _ in range(20_000):  # 80 MB
+                    connection.sendall(b"a:\r\n" * 1000)
+            endpoint = self.talking(talk)
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+            self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}"), 70,
+                         f"what listens at {endpoint} is not a ddprun rendezvous")
+            more = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - before
+            if not os.environ.get("DDPRUN_SANITIZE"):
+                self.assertLess(more, 64 << 10)  # KiB
+
+    def test_at_a_terminal_it_says_what_it_waits_for(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
+        terminal, inside = os.openpty()
+        self.addCleanup(os.close, terminal)
+        asks = subprocess.Popen([harness.DDPRUNCTL, "jobs", f"--rdzv-endpoint={endpoint}"], stderr=inside,
+                                env=harness.environment())
+        self.addCleanup(lambda: (asks.kill(), asks.wait()))
+        os.close(inside)
+        self.assertEqual(os.read(terminal, 1000).decode(),
+                         f"ddprunctl: waiting for an answer of {endpoint}, 10 s at most\r\n")
+        listener.accept()[0].close()
+        self.assertIn(f"{endpoint} ended the connection", os.read(terminal, 1000).decode())
+        self.assertEqual(asks.wait(20), 69)
 
     def test_an_older_rendezvous_is_named(self):
         class Old(http.server.BaseHTTPRequestHandler):

@@ -149,6 +149,21 @@ class OneHost(harness.Case):
         self.assertEqual(open(f"{certs}/server.pem", encoding="ascii").read(), before)
         self.check_one_line(self.ddprunctl("make-certs", f"{certs}/new", "a b"), '"a b" is no host name or address')
         self.assertFalse(os.path.exists(f"{certs}/new"))
+        for hosts in ([""], ["a", ""]):
+            self.check_one_line(self.ddprunctl("make-certs", f"{certs}/new", *hosts), '"" is no host name or address')
+            self.assertFalse(os.path.exists(f"{certs}/new"))
+
+    def test_make_certs_leaves_nothing_on_a_disk_that_is_full(self):
+        place = self.scratch()
+        script = ('mount -t tmpfs -o size=16k none "$0" && mkdir "$0/there" && "$1" make-certs "$0/there" a; '
+                  '"$1" make-certs "$0/new" a; ls -A "$0" "$0/there"')
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script, place, harness.DDPRUNCTL], text=True,
+                              capture_output=True, env=harness.environment())
+        if "mount:" in done.stderr or "unshare:" in done.stderr:
+            self.skipTest("no tmpfs of our own")
+        self.assertEqual(done.stdout, f"{place}:\nthere\n\n{place}/there:\n", done.stderr)
+        self.assertEqual([line.split(" can't write ")[0] for line in done.stderr.splitlines()], ["ddprunctl:"] * 2)
+        self.assertIn("No space left on device", done.stderr)
 
     def test_a_host_name_may_be_longer_than_a_common_name(self):
         long = "gpu01." + "very-long-name-of-a-rack." * 5 + "example"

@@ -139,6 +139,26 @@ TEST_CASE("EtcdClient: an answer without end is cut off", "[net]") {
   CHECK_THAT(what, test::Contains("an answer without end"));
 }
 
+TEST_CASE("EtcdClient: a header without end is cut off, before a body and behind it", "[net]") {
+  for (const std::string& begin : std::vector<std::string>{
+           std::string("HTTP/1.1 200 OK\r\n"),
+           std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")}) {
+    CAPTURE(begin);
+    std::atomic<int> num_sent{0};
+    FakeServer server([&](int fd) {
+      std::string fields;
+      for (int i = 0; i < 1'000; ++i) fields += "a:\r\n";
+      say(fd, begin);
+      for (; num_sent < 20'000; ++num_sent) say(fd, fields);
+    });
+    EtcdClient client(patient({server.endpoint()}));
+    std::string what;
+    CHECK(code_of([&] { client.get("k"); }, &what) == ErrorCode::kProtocol);
+    CHECK_THAT(what, test::Contains(": no HTTP: "));
+    CHECK(num_sent < 20'000);  // ends once the connection is closed; what is in buffers had left
+  }
+}
+
 TEST_CASE("EtcdClient: an answer that trickles ends with the call's time", "[net]") {
   FakeServer server([&](int fd) {
     say(fd, "HTTP/1.1 200 OK\r\n\r\n");
