@@ -16,6 +16,7 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/journal_log.h"
 #include "common/log.h"
 #include "common/service_manager.h"
 #include "common/signal_names.h"
@@ -39,8 +40,14 @@ void write_log(LogLevel level, std::string_view message) {
 }
 
 void set_up_log(bool verbose) {
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-      "ddprund", std::make_shared<rendezvous::DroppingSink>(STDERR_FILENO)));
+  auto journal = JournalLog::behind_stderr();
+  std::shared_ptr<rendezvous::DroppingSink> sink;
+  if (journal) {
+    sink = std::make_shared<rendezvous::JournalSink>(*std::move(journal));
+  } else {
+    sink = std::make_shared<rendezvous::DescriptorSink>(STDERR_FILENO);
+  }
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("ddprund", std::move(sink)));
   spdlog::set_level(spdlog::level::debug);  // common/log.h drops what is below its level
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l: %v");
   set_log_level(verbose ? LogLevel::kDebug : LogLevel::kInfo);
@@ -48,7 +55,12 @@ void set_up_log(bool verbose) {
 }
 
 int fail(const std::string& message, ExitCode code) {
-  std::fprintf(stderr, "ddprund: %s\n", one_line(message).c_str());
+  const auto journal = JournalLog::behind_stderr();
+  if (!journal ||
+      !journal->write(
+          {{"MESSAGE", one_line(message)}, {"PRIORITY", "3"}, {"SYSLOG_IDENTIFIER", "ddprund"}})) {
+    std::fprintf(stderr, "ddprund: %s\n", one_line(message).c_str());
+  }
   return static_cast<int>(code);
 }
 

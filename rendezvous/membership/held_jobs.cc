@@ -69,7 +69,7 @@ HeldJobs::HeldJobs(const Terms& terms, journal::Rows& rows, const RowsClock& clo
         first_.restored.push_back({std::move(of_job), clock.shift});  // the table says it is lost
         continue;
       }
-      log(first_, LogLevel::kError,
+      log(first_, LogLevel::kError, state->run_id,
           concat("job ", state->run_id, " is lost: who may go on with it can't be read: ",
                  error.what(), "; its agents are refused and end with 75"));
       for (const auto& [key, content] : of_job) first_.changes.push_back({key, std::nullopt});
@@ -103,7 +103,7 @@ void HeldJobs::take(std::uint64_t number, journal::Rows rows, HeldMark mark, con
   job.until = now + job.time_limit;
   if (job.ballot.is_won()) return win(number, job, first_);
   put_mark(number, job, first_);
-  log(first_, LogLevel::kInfo,
+  log(first_, LogLevel::kInfo, job.run_id,
       concat("job ", job.run_id, " is held until enough of its ", job.ballot.count().voters,
              " nodes follow ", shown_term(own_), " after ", shown_term(job.mark.bases.front())));
 }
@@ -176,7 +176,7 @@ void HeldJobs::tick(TimePoint now, Outcome& out) {
 
 void HeldJobs::give_up(std::uint64_t number, HeldJob& job, Outcome& out) {
   const auto [granted, voters] = job.ballot.count();
-  log(out, LogLevel::kError,
+  log(out, LogLevel::kError, job.run_id,
       concat(
           "job ", job.run_id, " is given up: ", granted, " of its ", voters, " nodes came within ",
           std::chrono::duration_cast<std::chrono::seconds>(job.time_limit).count(), " s to follow ",
@@ -253,8 +253,8 @@ std::string HeldJobs::agent_name(const Join& join) {
   return concat(join.run_id, '\0', join.instance);
 }
 
-void HeldJobs::log(Outcome& out, LogLevel level, std::string text) {
-  out.actions.emplace_back(action::Log{level, std::move(text)});
+void HeldJobs::log(Outcome& out, LogLevel level, const std::string& run_id, std::string text) {
+  out.actions.emplace_back(action::Log{level, std::move(text), run_id});
 }
 
 }  // namespace ddprun::membership

@@ -159,7 +159,7 @@ class HeldJobs {
   std::vector<Ticket> parked_of(std::uint64_t job) const;
   // Of an agent process, whatever session it has.
   static std::string agent_name(const Join& join);
-  static void log(Outcome& out, LogLevel level, std::string text);
+  static void log(Outcome& out, LogLevel level, const std::string& run_id, std::string text);
 
   const std::string own_;
   bool hears_peer_ = true;

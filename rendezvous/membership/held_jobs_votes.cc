@@ -136,12 +136,12 @@ void HeldJobs::denied(HeldJob& job, Member& member, const Vote& vote, Outcome& o
              ", not this rendezvous' ", shown_term(own_));
   if (job.state == State::kHeld && job.ballot.is_lost()) {
     job.state = State::kStale;
-    log(out, LogLevel::kError,
+    log(out, LogLevel::kError, job.run_id,
         concat(who, ": another rendezvous goes on with the job, its agents are sent there"));
     const std::uint64_t number = by_session_.at(member.session).job;
     for (const Ticket ticket : parked_of(number)) close(ticket, out);
   } else if (!std::exchange(job.said_denied, true)) {
-    log(out, LogLevel::kWarning, who);
+    log(out, LogLevel::kWarning, job.run_id, who);
   }
 }
 
@@ -150,7 +150,7 @@ void HeldJobs::win(std::uint64_t number, HeldJob& job, Outcome& out) {
   job.until.reset();
   const auto [granted, voters] = job.ballot.count();
   if (voters > 0) {
-    log(out, LogLevel::kInfo,
+    log(out, LogLevel::kInfo, job.run_id,
         concat("job ", job.run_id, " is won: ", granted, " of its ", voters, " nodes follow ",
                shown_term(own_)));
   }
@@ -178,7 +178,7 @@ HeldJobs::Outcome HeldJobs::add_bases(const std::vector<std::string>& terms) {
     job.ballot.forget_denials();
     if (job.state == State::kStale && job.until) {
       job.state = State::kHeld;
-      log(out, LogLevel::kInfo,
+      log(out, LogLevel::kInfo, job.run_id,
           concat("job ", job.run_id,
                  " is held again: another rendezvous has given up the term that it had it in"));
     }

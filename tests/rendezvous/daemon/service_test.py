@@ -3,6 +3,7 @@
 """ddprund and ddprun as services of systemd (docs/systemd.md): what they tell a manager, the sockets that
 they take from one, and what SIGHUP reads again."""
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -249,6 +250,76 @@ class Reload(ServiceCase):
         self.assertEqual(self.certificate_of(address), before)
         flags = (f"--rdzv-endpoint={address}", f"--token-file={token}", f"--tls-ca={certs}/ca.pem")
         self.assertEqual(self.ddprun(*flags, "true").returncode, 0)
+
+
+class Journal(ServiceCase):
+    """A real journald, in a mount name space of its own."""
+
+    JOURNALD = "/lib/systemd/systemd-journald"
+    PLACE = ("mount -t tmpfs none /run && mount -t tmpfs none /var/log && mkdir -p /run/systemd/journal /run/log/journal"
+             f" && echo placed && exec {JOURNALD}")
+    # As systemd starts a unit; its systemd-cat leaves JOURNAL_STREAM out before 254.
+    AS_UNIT = 'JOURNAL_STREAM=$(stat -Lc %d:%i /proc/self/fd/2) exec "$0" "$@"'
+
+    def setUp(self):
+        super().setUp()
+        if not (os.access(self.JOURNALD, os.X_OK) and shutil.which("journalctl")):
+            self.skipTest("systemd-journald is missing")
+        journald = subprocess.Popen(["unshare", "--mount", "--propagation=private", "sh", "-c", self.PLACE], text=True,
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.addCleanup(lambda: (journald.kill(), journald.communicate()))
+        said = journald.stdout.readline()
+        if said != "placed\n":
+            self.skipTest(f"no mount name space: {said.strip()}")
+        self.inside = ["nsenter", f"--mount=/proc/{journald.pid}/ns/mnt"]
+        wait_until(lambda: os.path.exists(f"/proc/{journald.pid}/root/run/systemd/journal/stdout"), "journald listens")
+
+    def entries(self, *matches):
+        subprocess.run([*self.inside, "journalctl", "--sync"], check=True, timeout=harness.TIMEOUT)
+        done = subprocess.run([*self.inside, "journalctl", "--directory=/run/log/journal", "--output=json", *matches],
+                              capture_output=True, text=True, timeout=harness.TIMEOUT)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def in_journal(self, *command):
+        env = harness.environment(NOTIFY_SOCKET=self.notify_path)
+        process = subprocess.Popen([*self.inside, "systemd-cat", "sh", "-c", self.AS_UNIT, *command], env=env,
+                                   stdin=subprocess.DEVNULL)
+        self.addCleanup(lambda: (process.kill(), process.wait()))
+        return process
+
+    def test_lines_of_the_log_are_entries_with_fields(self):
+        daemon = self.in_journal(harness.DDPRUND, "--listen=127.0.0.1:0")
+        address = re.search(r"listening on (\S+?:\d+)", self.told()["STATUS"])[1]
+        done = self.ddprun(f"--rdzv-endpoint={address}", "--rdzv-id=of-mine", "false")
+        self.assertEqual(done.returncode, 1, done.text)
+        daemon.terminate()
+        self.assertEqual(daemon.wait(harness.TIMEOUT), 0)
+        first, *_ = self.entries("SYSLOG_IDENTIFIER=ddprund")
+        self.assertEqual(first["MESSAGE"], f"listening on {address}")
+        self.assertEqual((first["PRIORITY"], first["_TRANSPORT"]), ("6", "journal"))
+        self.assertNotIn("DDPRUN_JOB_ID", first)
+        about = self.entries("DDPRUN_JOB_ID=of-mine")
+        self.assertIn("4", [entry["PRIORITY"] for entry in about])
+        self.assertTrue(all(entry["MESSAGE"].startswith("job of-mine: ") for entry in about), about)
+        self.assertEqual(self.entries("_TRANSPORT=stdout", "_COMM=ddprund"), [])  # nothing twice
+
+    def test_a_start_that_fails_is_an_error(self):
+        _, address = self.listener()
+        self.assertEqual(self.in_journal(harness.DDPRUND, f"--listen={address}").wait(harness.TIMEOUT), 2)
+        entry, = self.entries("SYSLOG_IDENTIFIER=ddprund")
+        self.assertIn("in use by", entry["MESSAGE"])
+        self.assertEqual(entry["PRIORITY"], "3")
+
+    def test_a_redirected_stderr_is_not_the_journal(self):
+        path = os.path.join(self.scratch(), "log")
+        line = f'exec 2>"{path}"; exec "$0" "$@"'
+        daemon = self.in_journal("sh", "-c", line, harness.DDPRUND, "--listen=127.0.0.1:0")
+        self.assertEqual(self.told()["READY"], "1")
+        daemon.terminate()
+        self.assertEqual(daemon.wait(harness.TIMEOUT), 0)
+        with open(path) as text:
+            self.assertRegex(text.readline(), r" info: listening on 127")
+        self.assertEqual(self.entries("SYSLOG_IDENTIFIER=ddprund"), [])
 
 
 if __name__ == "__main__":
