@@ -23,11 +23,14 @@ class DroppingSink : public spdlog::sinks::base_sink<std::mutex> {
   static constexpr double kWarningsPerSecond = 10;
 
  protected:
-  // Never waits; false: there is no room for it now.
-  virtual bool take(const spdlog::details::log_msg& message) = 0;
+  using Message = spdlog::details::log_msg;
+
+  // Never waits; false: there is no room now. `dropped` says how many were, and comes first; null:
+  // none.
+  virtual bool take(const Message* dropped, const Message& message) = 0;
 
  private:
-  void sink_it_(const spdlog::details::log_msg& message) final;
+  void sink_it_(const Message& message) final;
   void flush_() final {}
 
   std::uint64_t num_dropped_ = 0;
@@ -41,7 +44,7 @@ class DescriptorSink final : public DroppingSink {
   explicit DescriptorSink(int fd);
 
  private:
-  bool take(const spdlog::details::log_msg& message) override;
+  bool take(const Message* dropped, const Message& message) override;
 
   const int fd_;
   const std::size_t max_bytes_;
@@ -53,7 +56,8 @@ class JournalSink final : public DroppingSink {
   explicit JournalSink(JournalLog journal) : journal_(std::move(journal)) {}
 
  private:
-  bool take(const spdlog::details::log_msg& message) override;
+  bool take(const Message* dropped, const Message& message) override;
+  bool put(const Message& message) const;
 
   const JournalLog journal_;
 };
