@@ -32,6 +32,8 @@ def main():
         ran = job.returncode == 0 and job.stdout.count("worker") == 2
         if os.path.isdir(os.path.join(os.path.dirname(BIN), "share")):  # not where sanitizers are built in
             ran = ran and all(os.path.getsize(os.path.join(prefix, "share", name)) > 0 for name in PRINTED)
+        with open(os.path.join(prefix, "lib/systemd/system/ddprund.service"), encoding="utf-8") as unit:
+            ran = ran and f"ExecStart={prefix}/bin/ddprund " in unit.read()
         alias = os.path.join(prefix, "libexec/ddprun/alias/torchrun")
         with open(os.path.join(prefix, "t.py"), "w", encoding="utf-8") as f:
             f.write("print('by python')")

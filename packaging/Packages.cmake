@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# Debian packages `ddprun` (programs, manual pages, completions, units, /etc/ddprun) and
+# `libddprun-dev` (the SDK's headers and static libraries): `cpack -G DEB` in the build folder, see
+# docs/packages.md. `train` is not in them: its LibTorch comes from no Debian package.
+
+# Of packages alone: `cmake --install` writes below its prefix only.
+install(FILES configs/ddprun.toml DESTINATION /etc/ddprun COMPONENT package EXCLUDE_FROM_ALL)
+
+set(CPACK_PACKAGE_NAME ddprun)
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGE_VENDOR ddprun)
+# Before each package's own words.
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "launcher for distributed data-parallel training")
+set(CPACK_PACKAGE_CONTACT "The ddprun authors <maintainers@ddprun.invalid>")
+set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_GENERATOR DEB)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/debian_tree.cmake)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
+    GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+
+set(CPACK_COMPONENTS_ALL Unspecified package sdk)
+set(CPACK_COMPONENT_UNSPECIFIED_GROUP ddprun)
+set(CPACK_COMPONENT_PACKAGE_GROUP ddprun)
+set(CPACK_COMPONENT_SDK_GROUP libddprun-dev)
+set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS OFF)
+
+set(CPACK_DEBIAN_DDPRUN_PACKAGE_NAME ddprun)
+set(CPACK_DEBIAN_DDPRUN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_DDPRUN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_DDPRUN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_DDPRUN_DESCRIPTION "Starts one worker process for each GPU of each node, restarts a job whose
+worker or node failed, and says what went wrong first. PyTorch programs run
+under it unchanged, as under torchrun.
+
+Has the launcher ddprun, the rendezvous daemon ddprund with its systemd units,
+and ddprunctl, which shows what they do.")
+foreach(script postinst prerm postrm)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/debian/ddprun.${script} ${CMAKE_BINARY_DIR}/debian/${script} COPYONLY)
+  list(APPEND CPACK_DEBIAN_DDPRUN_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/debian/${script})
+endforeach()
+file(WRITE ${CMAKE_BINARY_DIR}/debian/conffiles "/etc/ddprun/ddprun.toml\n")
+list(APPEND CPACK_DEBIAN_DDPRUN_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/debian/conffiles)
+
+set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_NAME libddprun-dev)
+set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_DEPENDS "libstdc++-12-dev | libstdc++-dev")
+set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_RECOMMENDS "ddprun, cmake")
+set(CPACK_DEBIAN_LIBDDPRUN-DEV_DESCRIPTION "The worker SDK for C++ programs: communicators over NCCL or shared memory and
+sockets, data parallelism, data loaders and checkpoints, as static libraries
+with a CMake package: find_package(ddprun).")
+include(CPack)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# Run by cpack over each package's folders before they are packed: what Debian has elsewhere, or in
+# another form, than `cmake --install`.
+file(GLOB packages LIST_DIRECTORIES ON ${CPACK_TEMPORARY_DIRECTORY}/*)
+foreach(root IN LISTS packages)
+  if(NOT IS_DIRECTORY ${root}/usr)
+    continue()
+  endif()
+  cmake_path(GET root FILENAME package)
+  if(IS_DIRECTORY ${root}/usr/share/zsh/site-functions)  # zsh of Debian reads this one
+    file(RENAME ${root}/usr/share/zsh/site-functions ${root}/usr/share/zsh/vendor-completions)
+  endif()
+  set(doc ${root}/usr/share/doc/${package})
+  file(COPY ${CMAKE_CURRENT_LIST_DIR}/debian/copyright DESTINATION ${doc})
+  string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
+  file(WRITE ${doc}/changelog "ddprun (${CPACK_PACKAGE_VERSION}) unstable; urgency=low
+
+  * What has changed: the commits' messages.
+
+ -- ${CPACK_PACKAGE_CONTACT}  ${date}
+")
+  if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/debian/${package}.lintian-overrides)
+    file(COPY ${CMAKE_CURRENT_LIST_DIR}/debian/${package}.lintian-overrides
+         DESTINATION ${root}/usr/share/lintian/overrides)
+    file(RENAME ${root}/usr/share/lintian/overrides/${package}.lintian-overrides
+         ${root}/usr/share/lintian/overrides/${package})
+  endif()
+  file(GLOB pages ${root}/usr/share/man/man*/*.[0-9])
+  execute_process(COMMAND gzip -9nf ${pages} ${doc}/changelog COMMAND_ERROR_IS_FATAL ANY)
+endforeach()

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Debian packages (docs/packages.md): made by cpack, looked at by lintian, installed, run and removed in a copy of
+this machine's file system that is thrown away (an overlay in a mount name space)."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../.."))
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin"))
+BUILD = os.path.dirname(os.path.realpath(BIN))
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import files  # noqa: E402
+import runner  # noqa: E402
+
+TIMEOUT = 120
+NEEDED = ("ddprun", "ddprund", "ddprunctl", "ddprun-warden")
+# Of package ddprun, where Debian has them.
+PLACES = ("/usr/bin/ddprun", "/usr/bin/ddprund", "/usr/bin/ddprunctl", "/usr/libexec/ddprun/ddprun-warden",
+          "/usr/libexec/ddprun/alias/torchrun", "/usr/share/man/man1/ddprun.1.gz", "/usr/share/man/man8/ddprund.8.gz",
+          "/usr/share/man/man5/ddprun.toml.5.gz", "/usr/share/bash-completion/completions/ddprun",
+          "/usr/share/zsh/vendor-completions/_ddprun", "/usr/share/fish/vendor_completions.d/ddprun.fish",
+          "/usr/lib/systemd/system/ddprund.service", "/usr/lib/systemd/system/ddprund.socket",
+          "/etc/ddprun/ddprun.toml", "/usr/share/doc/ddprun/copyright")
+
+# $1: a folder of ours, $2: the packages'. The script for the new root comes on stdin.
+IN_OVERLAY = """set -e
+mount -t tmpfs none "$1"
+mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root" || exit 77
+mount --rbind /proc "$1/root/proc"
+mount --rbind /dev "$1/root/dev"
+mkdir -p "$1/root/packages"
+cp "$2"/*.deb "$1/root/packages"
+exec chroot "$1/root" sh -e
+"""
+
+
+def run(argv, **more):
+    return subprocess.run(argv, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT, **more)
+
+
+class Packages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        for tool in ("cpack", "dpkg-shlibdeps"):
+            if not shutil.which(tool):
+                raise unittest.SkipTest(f"{tool} is missing")
+        if not all(os.path.exists(os.path.join(BIN, name)) for name in NEEDED):
+            raise unittest.SkipTest("only a part of the tree is built")
+        if not os.path.isdir(os.path.join(BUILD, "share")):
+            raise unittest.SkipTest("sanitizers are built in")
+        directory = tempfile.TemporaryDirectory(prefix="ddprun-packages-")
+        cls.addClassCleanup(directory.cleanup)
+        cls.folder = directory.name
+        done = run(["cpack", "-G", "DEB", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", cls.folder])
+        if done.returncode != 0:
+            raise AssertionError(done.stdout)
+        cls.packages = sorted(name for name in os.listdir(cls.folder) if name.endswith(".deb"))
+
+    def package(self, name):
+        found, = (each for each in self.packages if each.startswith(name + "_"))
+        return os.path.join(self.folder, found)
+
+    def in_overlay(self, script):
+        """What `script` prints, run as root in a copy of this file system."""
+        place = files.scratch(self)
+        done = run(["unshare", "--mount", "--propagation=private", "sh", "-c", IN_OVERLAY, "sh", place, self.folder],
+                   input=script)
+        if done.returncode == 77 or "unshare:" in done.stdout:
+            self.skipTest(f"no overlay in a mount name space: {done.stdout.strip()}")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def test_there_are_two(self):
+        self.assertEqual([name.split("_")[0] for name in self.packages], ["ddprun", "libddprun-dev"])
+        for name in ("ddprun", "libddprun-dev"):
+            version = run(["dpkg-deb", "--field", self.package(name), "Version"]).stdout.strip()
+            self.assertEqual(run([os.path.join(BIN, "ddprun"), "--version"]).stdout.split()[1], version)
+
+    def test_lintian_finds_no_error(self):
+        if not shutil.which("lintian"):
+            self.skipTest("lintian is missing")
+        done = run(["lintian", "--allow-root", "--fail-on=error,warning",
+                    *(os.path.join(self.folder, each) for each in self.packages)])
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_installed_run_and_removed(self):
+        present = " ".join(PLACES)
+        said = self.in_overlay(f"""
+            dpkg --install /packages/ddprun_*.deb >/dev/null
+            for each in {present}; do test -e $each || echo "missing: $each"; done
+            cd /
+            ddprun --standalone --nproc_per_node=2 sh -c 'echo worker' 2>/dev/null
+            echo "daemon: $(ddprund --version)"
+            echo "units: $(grep -h ^ExecStart= /usr/lib/systemd/system/ddprund.service)"
+            systemd-analyze verify --man=no /usr/lib/systemd/system/ddprund.service /usr/lib/systemd/system/ddprund.socket 2>&1 |
+              grep ddprund || true
+            echo 'max_restarts = 3' >>/etc/ddprun/ddprun.toml
+            dpkg --install /packages/ddprun_*.deb >/dev/null  # an update leaves what was changed
+            echo "kept: $(tail -n 1 /etc/ddprun/ddprun.toml)"
+            mkdir -p /var/lib/private/ddprun
+            dpkg --remove ddprun >/dev/null
+            for each in {present}; do test ! -e $each || echo "left: $each"; done
+            dpkg --purge ddprun >/dev/null
+            for each in {present} /etc/ddprun /var/lib/private/ddprun; do test ! -e $each || echo "purged, but left: $each"; done
+        """)
+        lines = said.splitlines()
+        self.assertEqual([line for line in lines if "missing" in line], [], said)
+        self.assertEqual(sum(line.endswith("] worker") or line == "worker" for line in lines), 2, said)
+        self.assertIn("units: ExecStart=/usr/bin/ddprund ", said)
+        self.assertIn("kept: max_restarts = 3", lines)
+        self.assertEqual([line for line in lines if "left" in line], ["left: /etc/ddprun/ddprun.toml"], said)
+        self.assertNotIn("ddprund.service:", said)  # what systemd-analyze finds
+        self.assertNotIn("ddprund.socket:", said)
+
+    def test_a_program_is_built_with_the_sdk(self):
+        said = self.in_overlay(f"""
+            dpkg --install /packages/*.deb >/dev/null
+            cp -r '{SOURCE}/tests/project/outside' /outside
+            cat >/outside/CMakeLists.txt <<'END'
+cmake_minimum_required(VERSION 3.22)
+project(outside LANGUAGES CXX)
+find_package(ddprun REQUIRED)
+add_executable(sum sum.cc)
+target_link_libraries(sum PRIVATE ddprun::core)
+END
+            cmake -S /outside -B /outside/build >/dev/null
+            cmake --build /outside/build >/dev/null
+            cd /
+            ddprun --standalone --nproc_per_node=2 /outside/build/sum 2>/dev/null
+        """)
+        self.assertEqual(said.count(": the sum is 3"), 2, said)
+
+
+if __name__ == "__main__":
+    runner.main()
