@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All rows of bench/run.py, in the order of docs/benchmarks.md."""
 import allreduce_rows
+import doctor_rows
 import elastic_rows
 import gpu_rows
 import hang_rows
@@ -15,6 +16,6 @@ import train_rows
 
 
 def all_rows():
-    return (launcher_rows.rows() + output_rows.rows() + ssh_rows.rows() + elastic_rows.rows() + hang_rows.rows() + scale_rows.rows()
+    return (launcher_rows.rows() + output_rows.rows() + ssh_rows.rows() + elastic_rows.rows() + hang_rows.rows() + scale_rows.rows() + doctor_rows.rows()
             + store_rows.rows() + survival_rows.rows() + allreduce_rows.rows() + train_rows.rows()
             + sdk_rows.rows() + gpu_rows.rows())

@@ -45,7 +45,6 @@ Page without_standbys_status(Page page) {
 }
 
 std::string fetch_from_leader(FetchOptions options, const std::vector<Endpoint>& endpoints) {
-  options.timeout = kEachOfSeveral;
   options.is_patient = false;
   std::string answers;
   for (const Endpoint& endpoint : endpoints) {
@@ -69,7 +68,8 @@ std::string fetch_from_leader(FetchOptions options, const std::vector<Endpoint>&
 
 }  // namespace
 
-EndpointFlags::EndpointFlags(CLI::App& command) {
+EndpointFlags::EndpointFlags(CLI::App& command, Fallback fallback)
+    : endpoint_(fallback == Fallback::kThisHost ? "127.0.0.1:29400" : "") {
   command
       .add_option(
           "--rdzv-endpoint", endpoint_,
@@ -83,22 +83,46 @@ EndpointFlags::EndpointFlags(CLI::App& command) {
   command.add_option("--tls-key", tls_.key, "Its key (PEM), mode 600");
 }
 
-std::string EndpointFlags::fetch_page(const std::string& target) const {
+std::string EndpointFlags::problem() const {
+  const std::string problem = parse_endpoints(endpoint_, kDefaultRendezvousPort).problem;
+  return problem.empty() ? "" : concat("--rdzv-endpoint=", endpoint_, ": ", problem);
+}
+
+FetchOptions EndpointFlags::options_for(const std::string& target) const {
   FetchOptions options;
-  const auto [endpoints, problem] = parse_endpoints(endpoint_, kDefaultRendezvousPort);
-  if (!problem.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, concat("--rdzv-endpoint=", endpoint_, ": ", problem));
-  }
   options.target = target;
   if (!token_file_.empty()) options.token = Secret::from_file(token_file_);
   if (tls_.any()) options.tls = security::make_client_context(tls_);
-  options.endpoint = endpoints.front();
-  const bool is_one = endpoints.size() == 1;
-  const auto most = is_one ? options.timeout : kEachOfSeveral;
-  const WaitNotice notice(concat("waiting for an answer of ", endpoint_, ", ",
-                                 std::chrono::duration_cast<std::chrono::seconds>(most).count(),
+  return options;
+}
+
+std::vector<Endpoint> EndpointFlags::endpoints() const {
+  if (const std::string wrong = problem(); !wrong.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, wrong);
+  }
+  return parse_endpoints(endpoint_, kDefaultRendezvousPort).endpoints;
+}
+
+std::string EndpointFlags::fetch_page(const std::string& target) const {
+  const auto all = endpoints();
+  FetchOptions options = options_for(target);
+  options.endpoint = all.front();
+  const bool is_one = all.size() == 1;
+  if (!is_one) options.timeout = kEachOfSeveral;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options.timeout).count();
+  const WaitNotice notice(concat("waiting for an answer of ", endpoint_, ", ", seconds,
                                  is_one ? " s at most" : " s at most for each"));
-  return is_one ? fetch_one(options) : fetch_from_leader(options, endpoints);
+  return is_one ? fetch_one(options) : fetch_from_leader(options, all);
+}
+
+std::string EndpointFlags::fetch_page_within(std::chrono::milliseconds limit,
+                                             const std::string& target) const {
+  const auto all = endpoints();
+  FetchOptions options = options_for(target);
+  options.timeout = limit;
+  options.is_patient = false;
+  options.endpoint = all.front();
+  return all.size() == 1 ? fetch_one(options) : fetch_from_leader(options, all);
 }
 
 }  // namespace ddprun::ctl

@@ -3,23 +3,39 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <chrono>
 #include <string>
+#include <vector>
 
+#include "common/endpoint.h"
+#include "ctl/fetch.h"
 #include "rendezvous/security/tls.h"
 
 namespace ddprun::ctl {
 
 class EndpointFlags {
  public:
-  explicit EndpointFlags(CLI::App& command);
+  // Where none is given: that of this host, or none.
+  enum class Fallback { kThisHost, kNone };
+  explicit EndpointFlags(CLI::App& command, Fallback fallback = Fallback::kThisHost);
+
+  // As it was given; empty: none.
+  const std::string& text() const { return endpoint_; }
+  // Why it is none; empty: it is one.
+  std::string problem() const;
 
   // The body of the page "/v1/jobs", …. Of several endpoints, asked one after the other, that of
   // who leads. Throws as fetch() and Secret::from_file(), Error(kInvalidArgument) for an endpoint
   // that is none, Error(kUnavailable) where none leads: what each of them said.
   std::string fetch_page(const std::string& target) const;
+  // Likewise, within `limit` for each, without a second attempt, and without a word meanwhile.
+  std::string fetch_page_within(std::chrono::milliseconds limit, const std::string& target) const;
 
  private:
-  std::string endpoint_ = "127.0.0.1:29400", token_file_;
+  FetchOptions options_for(const std::string& target) const;
+  std::vector<Endpoint> endpoints() const;
+
+  std::string endpoint_, token_file_;
   security::TlsFiles tls_;
 };
 

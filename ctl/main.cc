@@ -11,6 +11,7 @@
 #include "common/man_entries.h"
 #include "common/man_page.h"
 #include "common/standard_streams.h"
+#include "ctl/doctor_command.h"
 #include "ctl/emulate_command.h"
 #include "ctl/make_certs_command.h"
 #include "ctl/page_command.h"
@@ -58,12 +59,14 @@ int main(int argc, char** argv) {
       app, {"status", "Tell how a rendezvous is: its jobs, agents, stores, journal.", "/v1/status",
             ctl::status_table});
   ctl::MakeCertsCommand make_certs(app);
+  ctl::DoctorCommand doctor(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    return fail(std::string(error.what()) + " (see ddprunctl --help)");
+    const int code = fail(std::string(error.what()) + " (see ddprunctl --help)");
+    return doctor.chosen() ? ctl::kDoctorUnknown : code;
   }
   if (print_man) {
     std::fputs(to_roff(man_page(app)).c_str(), stdout);
@@ -73,6 +76,7 @@ int main(int argc, char** argv) {
   try {
     if (jobs.chosen()) return static_cast<int>(jobs.run());
     if (status.chosen()) return static_cast<int>(status.run());
+    if (doctor.chosen()) return doctor.run();
     if (make_certs.chosen()) return static_cast<int>(make_certs.run());
     return static_cast<int>(emulate.run());
   } catch (const Error& error) {

@@ -118,6 +118,8 @@ class Daemon::Impl {
     DaemonStatus status;
     status.pid = ::getpid();
     status.uptime = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_);
+    status.time = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::system_clock::now().time_since_epoch());
     status.embedded = options_.embedded;
     if (options_.stands_by) status.role = RoleStatus{leads(), leader_};
     if (options_.peer_status) status.peer = options_.peer_status();

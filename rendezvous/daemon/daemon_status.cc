@@ -64,6 +64,7 @@ std::string status_to_json(const DaemonStatus& status) {
   all["version"] = DDPRUN_VERSION;
   all["pid"] = status.pid;
   all["uptime_seconds"] = seconds_of(status.uptime);
+  all["time_seconds"] = seconds_of(status.time);
   all["embedded"] = status.embedded;
   all["role"] = nullptr;
   if (status.role) all["role"] = status.role->leads ? "leader" : "standby";

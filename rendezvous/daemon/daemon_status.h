@@ -41,6 +41,7 @@ struct PeerStatus {
 struct DaemonStatus {
   int pid = 0;
   std::chrono::milliseconds uptime{0};
+  std::chrono::milliseconds time{0};   // this host's clock, since 1970
   bool embedded = false;               // in a ddprun
   std::optional<RoleStatus> role;      // nullopt: there are no others
   std::optional<PeerStatus> peer;      // nullopt: not one of a pair

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks: what each one judges, and why it matters. Pure. docs/doctor.md.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ctl/doctor/facts.h"
+#include "ctl/doctor/finding.h"
+#include "ctl/doctor/thresholds.h"
+
+namespace ddprun::doctor {
+
+struct Check {
+  const char* name;
+  const char* group;
+  const char* reads;  // what is looked at, for --list
+  const char* why;    // it matters
+  Outcome (*judge)(const Facts& facts, const Thresholds& thresholds);
+};
+
+// All there are, in the order of docs/doctor.md.
+const std::vector<Check>& check_table();
+
+// The check of that name; nullptr: there is none.
+const Check* find_check(const std::string& name);
+
+Finding run_check(const Check& check, const Facts& facts, const Thresholds& thresholds);
+
+// Names of checks and of groups, separated by ",", as --only and --skip have them. Throws
+// Error(kInvalidArgument) for an unknown one, with a suggestion; `flag` is for the message.
+std::vector<const Check*> parse_checks(const std::string& names, const std::string& flag);
+
+// Of a group, for check_table().
+std::vector<Check> sysctl_checks();
+std::vector<Check> limit_checks();
+std::vector<Check> memory_checks();
+std::vector<Check> cpu_checks();
+std::vector<Check> network_checks();
+std::vector<Check> disk_checks();
+std::vector<Check> environment_checks();
+std::vector<Check> gpu_checks();
+std::vector<Check> rdma_checks();
+std::vector<Check> endpoint_checks();
+
+}  // namespace ddprun::doctor

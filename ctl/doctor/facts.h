@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the checks of `ddprunctl doctor` judge: all that was seen of this node, as values. Gathering
+// starts no work on a GPU and changes nothing; what may block is asked in processes of its own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/environment.h"
+#include "ctl/doctor/readings.h"
+
+namespace ddprun::doctor {
+
+// What was asked of somebody who may keep silent.
+template <typename T>
+struct Asked {
+  std::string not_asked = "not asked";  // why; empty: asked
+  std::optional<T> answer;              // nullopt, although asked: none came in time
+};
+
+struct DirectorySpace {
+  std::string path;
+  int error = 0;  // errno
+  std::uint64_t total_bytes = 0, free_bytes = 0;
+  bool is_read_only = false;
+};
+
+struct NameAnswer {
+  std::string failure;                 // why there are no addresses
+  std::vector<std::string> addresses;  // numeric
+};
+
+// How this node would reach the rendezvous.
+struct RouteAnswer {
+  std::string failure;
+  std::string interface, address;  // "eth0", "10.0.0.1"
+};
+
+// What the rendezvous' status page says.
+struct EndpointAnswer {
+  std::string failure;
+  std::string version;
+  std::optional<double> skew_seconds;  // its clock before ours
+};
+
+struct GpuMemoryAnswer {
+  bool is_known = false;  // false: there is no NVML here, or it broke
+  std::string holders;    // "GPU 0: 12.0 GiB by pid 71"
+};
+
+struct Facts {
+  Readings files;
+  Environment environment;
+  uid_t uid = 0;
+  bool is_real_root = true;         // of this system, not a copy's
+  std::string host_name, endpoint;  // empty endpoint: none was given
+  std::set<std::string> interfaces;
+  std::optional<bool> is_clock_synchronised;  // nullopt: the kernel doesn't say
+  Asked<DirectorySpace> shared_memory, tmp_dir, state_dir, log_dir;
+  Asked<NameAnswer> own_name;
+  Asked<RouteAnswer> route;
+  Asked<EndpointAnswer> rendezvous;
+  Asked<bool> rdma;  // its files are among `files`
+  Asked<GpuMemoryAnswer> gpu_memory;
+  std::optional<std::string> kernel_log;  // nullopt: it can't be read
+};
+
+struct FactsOptions {
+  std::string root = "/";
+  std::string endpoint, log_dir, state_dir;
+  // Asks the rendezvous; called in a process of its own.
+  std::function<EndpointAnswer()> ask_endpoint;
+  std::uint64_t gpu_memory_bytes = 0;                // a holder of less isn't told of
+  std::function<bool(const char* check)> is_wanted;  // what no check wants isn't asked
+  std::chrono::milliseconds limit{500};              // for all that may block, together
+};
+
+// One thread. Never longer than about the limit.
+Facts gather_facts(const FactsOptions& options);
+
+// What this process reads itself: files that the kernel answers at once.
+void read_host_files(const Root& root, Readings& files);
+void read_network_files(const Root& root, Readings& files);
+void read_gpu_files(const Root& root, Readings& files);
+// An adapter's firmware may take its time.
+Readings read_rdma_files(const Root& root);
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/doctor/facts.h"
+
+namespace ddprun::doctor {
+namespace {
+
+constexpr const char* kHostFiles[] = {
+    "/proc/sys/net/core/rmem_max",
+    "/proc/sys/net/core/wmem_max",
+    "/proc/sys/net/core/somaxconn",
+    "/proc/sys/net/ipv4/tcp_rmem",
+    "/proc/sys/net/ipv4/tcp_wmem",
+    "/proc/sys/net/ipv4/tcp_window_scaling",
+    "/proc/sys/net/ipv4/tcp_sack",
+    "/proc/sys/net/ipv4/tcp_timestamps",
+    "/proc/sys/net/ipv4/tcp_fin_timeout",
+    "/proc/sys/net/ipv4/tcp_max_syn_backlog",
+    "/proc/sys/net/ipv4/tcp_syncookies",
+    "/proc/sys/net/ipv4/ip_local_port_range",
+    "/proc/sys/net/ipv4/ip_local_reserved_ports",
+    "/proc/sys/fs/file-max",
+    "/proc/sys/kernel/pid_max",
+    "/proc/sys/kernel/threads-max",
+    "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/kernel/core_pattern",
+    "/proc/sys/vm/swappiness",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/self/limits",
+    "/proc/self/status",
+    "/proc/self/cgroup",
+    "/proc/uptime",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+    "/sys/devices/system/clocksource/clocksource0/available_clocksource",
+    "/sys/fs/cgroup/cgroup.controllers",
+    "/etc/systemd/logind.conf",
+};
+
+void read_cgroup(const Root& root, Readings& files) {
+  for (const std::string& line : lines_in(files.text("/proc/self/cgroup").value_or(""))) {
+    if (!line.starts_with("0::")) continue;
+    const std::string own = "/sys/fs/cgroup" + (line == "0::/" ? "" : line.substr(3));
+    root.read_into(files, own + "/cgroup.controllers");
+    root.read_into(files, own + "/pids.max");
+  }
+}
+
+}  // namespace
+
+void read_host_files(const Root& root, Readings& files) {
+  for (const char* path : kHostFiles) root.read_into(files, path);
+  for (const std::string folder : {"/etc/systemd/logind.conf.d", "/run/systemd/logind.conf.d"}) {
+    for (const std::string& name : root.names(folder)) root.read_into(files, folder + "/" + name);
+  }
+  if (!root.names("/run/systemd/seats").empty()) files.set("/run/systemd/seats", {"there"});
+  const std::string system = "/sys/devices/system";
+  for (const std::string& name : root.names(system + "/cpu")) {
+    if (!name.starts_with("cpu") || name.find_first_of("0123456789") != 3) continue;
+    const std::string governor = system + "/cpu/" + name + "/cpufreq/scaling_governor";
+    if (Reading reading = root.read(governor); reading.error == 0) files.set(governor, reading);
+  }
+  for (const std::string& name : root.names(system + "/node")) {
+    if (name.starts_with("node")) root.read_into(files, system + "/node/" + name + "/cpulist");
+  }
+  read_cgroup(root, files);
+}
+
+void read_network_files(const Root& root, Readings& files) {
+  root.read_into(files, "/proc/net/route");
+  for (const std::string& name : root.names("/sys/class/net")) {
+    const std::string start = "/sys/class/net/" + name + "/";
+    for (const char* file : {"mtu", "operstate", "flags", "speed", "device/numa_node"}) {
+      root.read_into(files, start + file);
+    }
+  }
+}
+
+void read_gpu_files(const Root& root, Readings& files) {
+  const std::string devices = "/sys/bus/pci/devices/";
+  for (const std::string& name : root.names("/sys/bus/pci/devices")) {
+    const Reading vendor = root.read(devices + name + "/vendor");
+    if (vendor.text != "0x10de") continue;
+    for (const char* file : {"/vendor", "/class", "/numa_node", "/uevent"}) {
+      root.read_into(files, devices + name + file);
+    }
+  }
+  root.read_into(files, "/proc/driver/nvidia/version");
+  for (const std::string& name : root.names("/proc/driver/nvidia/gpus")) {
+    files.set("/proc/driver/nvidia/gpus/" + name, {});
+  }
+  for (const std::string& name : root.names("/dev")) {
+    if (name.starts_with("nvidia")) files.set("/dev/" + name, {});
+  }
+}
+
+Readings read_rdma_files(const Root& root) {
+  // A table has up to 256, of which all but the first few are empty.
+  constexpr int kMostGids = 16;
+  Readings files;
+  const std::string top = "/sys/class/infiniband";
+  for (const std::string& device : root.names(top)) {
+    root.read_into(files, top + "/" + device + "/device/numa_node");
+    const std::string ports = top + "/" + device + "/ports";
+    for (const std::string& port : root.names(ports)) {
+      const std::string start = ports + "/" + port + "/";
+      for (const char* file :
+           {"state", "phys_state", "rate", "link_layer", "counters/link_downed"}) {
+        root.read_into(files, start + file);
+      }
+      for (int i = 0; i < kMostGids; ++i) {
+        const std::string number = std::to_string(i);
+        const Reading gid = root.read(start + "gids/" + number);
+        if (gid.error != 0 || gid.text.find_first_not_of("0:") == std::string::npos) continue;
+        files.set(start + "gids/" + number, gid);
+        root.read_into(files, start + "gid_attrs/types/" + number);
+      }
+    }
+  }
+  return files;
+}
+
+}  // namespace ddprun::doctor

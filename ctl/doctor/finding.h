@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a check of `ddprunctl doctor` came to. docs/doctor.md has the checks by name.
+#pragma once
+
+#include <string>
+#include <utility>
+
+namespace ddprun::doctor {
+
+// In the order of how much a person has to do about it.
+enum class Verdict {
+  kOk,
+  kSkipped,  // there is nothing to look at here, or this user may not
+  kUnknown,  // no answer in time, or none that makes sense
+  kWarn,     // jobs run, slower or less safely than they could
+  kFail,     // jobs will fail
+};
+
+// "ok", "skipped", "unknown", "warn", "fail".
+const char* to_string(Verdict verdict);
+
+// What a check says of what it saw; the table of checks knows the rest.
+struct Outcome {
+  Verdict verdict = Verdict::kOk;
+  std::string seen;         // "4096"; of kSkipped and kUnknown: why nothing is known
+  std::string wanted = {};  // "at least 16 MiB"
+  std::string fix = {};     // a command or a step, where something is to be done
+};
+
+struct Finding {
+  std::string check, group;
+  Outcome outcome;
+  std::string why;  // it matters
+};
+
+inline Outcome ok(std::string seen, std::string wanted = {}) {
+  return {Verdict::kOk, std::move(seen), std::move(wanted), {}};
+}
+inline Outcome skipped(std::string reason) { return {Verdict::kSkipped, std::move(reason)}; }
+inline Outcome unknown(std::string reason) { return {Verdict::kUnknown, std::move(reason)}; }
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/doctor/judge.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun::doctor {
+
+std::string size_text(double bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
+  char text[48];
+  const bool is_whole = bytes == static_cast<double>(static_cast<long long>(bytes));
+  std::snprintf(text, sizeof text, is_whole ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return text;
+}
+
+Outcome not_known(const Readings& files, const std::string& path) {
+  const Reading* reading = files.find(path);
+  if (reading == nullptr || reading->error == ENOENT || reading->error == ENOTDIR) {
+    return skipped(path + " is not there: another kernel, or a container");
+  }
+  if (reading->error == EACCES || reading->error == EPERM) {
+    return skipped("this user may not read " + path);
+  }
+  if (reading->error != 0) return unknown(path + ": " + errno_text(reading->error));
+  return unknown(path + " has \"" + one_line(reading->text.substr(0, 40)) + "\"");
+}
+
+Outcome at_least(const Facts& facts, const std::string& path, double least,
+                 const std::string& setting) {
+  const auto seen = facts.files.number(path);
+  if (!seen) return not_known(facts.files, path);
+  const auto wanted = static_cast<long long>(least);
+  Outcome outcome = ok(std::to_string(*seen), concat("at least ", wanted));
+  if (*seen < wanted) {
+    outcome.verdict = Verdict::kWarn;
+    outcome.fix = concat("sysctl -w ", setting, "=", wanted);
+  }
+  return outcome;
+}
+
+std::vector<Link> links_up(const Readings& files) {
+  constexpr long kUp = 1, kLoopback = 8;  // IFF_UP, IFF_LOOPBACK
+  std::vector<Link> links;
+  for (const std::string& name : files.names_in("/sys/class/net")) {
+    const std::string start = "/sys/class/net/" + name + "/";
+    const long flags = std::strtol(files.text(start + "flags").value_or("0").c_str(), nullptr, 0);
+    const std::string state = files.text(start + "operstate").value_or("");
+    if ((flags & kUp) == 0 || (flags & kLoopback) != 0) continue;
+    if (state != "up" && state != "unknown") continue;
+    const int node = static_cast<int>(files.number(start + "device/numa_node").value_or(-1));
+    links.push_back({name, files.number(start + "mtu").value_or(0),
+                     std::max(0LL, files.number(start + "speed").value_or(0)), node});
+  }
+  return links;
+}
+
+long long fastest_link(const Readings& files) {
+  long long fastest = 0;
+  for (const Link& link : links_up(files)) fastest = std::max(fastest, link.speed_mbits);
+  return fastest;
+}
+
+std::vector<RdmaPort> rdma_ports(const Readings& files) {
+  std::vector<RdmaPort> ports;
+  const std::string top = "/sys/class/infiniband";
+  for (const std::string& device : files.names_in(top)) {
+    for (const std::string& port : files.names_in(top + "/" + device + "/ports")) {
+      const std::string start = top + "/" + device + "/ports/" + port;
+      const std::string state = files.text(start + "/state").value_or("");
+      const bool is_ethernet = files.text(start + "/link_layer").value_or("") == "Ethernet";
+      ports.push_back({device + " port " + port, start, is_ethernet,
+                       state.find("ACTIVE") != std::string::npos});
+    }
+  }
+  return ports;
+}
+
+std::vector<std::string> nvidia_gpus(const Readings& files) {
+  std::vector<std::string> gpus;
+  const std::string top = "/sys/bus/pci/devices";
+  for (const std::string& address : files.names_in(top)) {
+    const std::string start = top + "/" + address;
+    const std::string kind = files.text(start + "/class").value_or("");
+    const bool is_gpu = kind.starts_with("0x0300") || kind.starts_with("0x0302");
+    const std::string uevent = files.text(start + "/uevent").value_or("");
+    if (is_gpu && uevent.find("DRIVER=vfio-pci") == std::string::npos) gpus.push_back(address);
+  }
+  return gpus;
+}
+
+std::string list_text(const std::vector<std::string>& words, std::size_t most) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, words.size()); ++i) {
+    text += (i == 0 ? "" : ", ") + words[i];
+  }
+  if (words.size() > most) text += concat(" and ", words.size() - most, " more");
+  return text;
+}
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What several checks have in common. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ctl/doctor/facts.h"
+#include "ctl/doctor/finding.h"
+#include "ctl/doctor/thresholds.h"
+
+namespace ddprun::doctor {
+
+// "512 bytes", "64 KiB", "1.5 GiB".
+std::string size_text(double bytes);
+
+// Why nothing is known of a file: there is none here (skipped), or it can't be read (unknown).
+Outcome not_known(const Readings& files, const std::string& path);
+
+// Of what was asked and has no answer.
+template <typename T>
+Outcome no_answer(const Asked<T>& asked, const std::string& what) {
+  return asked.not_asked.empty() ? unknown(what + ": no answer within the deadline")
+                                 : skipped(asked.not_asked);
+}
+
+// A file with one number, which is to be at least `least`; `setting` is its name for sysctl(8).
+Outcome at_least(const Facts& facts, const std::string& path, double least,
+                 const std::string& setting);
+
+// A network interface that is up and not the loopback.
+struct Link {
+  std::string name;
+  long long mtu = 0, speed_mbits = 0;  // 0: not known
+  int numa_node = -1;
+};
+std::vector<Link> links_up(const Readings& files);
+
+// The fastest of them in Mb/s; 0: not known.
+long long fastest_link(const Readings& files);
+
+// A port of an RDMA adapter.
+struct RdmaPort {
+  std::string name;   // "mlx5_0 port 1"
+  std::string start;  // of its files' paths: "/sys/class/infiniband/mlx5_0/ports/1"
+  bool is_ethernet = false, is_active = false;
+};
+std::vector<RdmaPort> rdma_ports(const Readings& files);
+
+// PCI addresses of NVIDIA's GPUs that no virtual machine has.
+std::vector<std::string> nvidia_gpus(const Readings& files);
+
+// "a, b and 3 more".
+std::string list_text(const std::vector<std::string>& words, std::size_t most = 6);
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/doctor/probe.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <exception>
+#include <utility>
+
+#include "common/error.h"
+#include "common/socket.h"
+
+namespace ddprun::doctor {
+namespace {
+
+constexpr char kEndOfAnswer = '\x04';  // behind the last field's NUL
+
+void write_all(int fd, const std::string& text) {
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t size = ::write(fd, text.data() + written, text.size() - written);
+    if (size < 0 && errno != EINTR) return;
+    if (size > 0) written += static_cast<std::size_t>(size);
+  }
+}
+
+[[noreturn]] void answer_and_end(const std::function<Probe::Fields()>& question, int fd) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  try {
+    std::string text;
+    for (const std::string& field : question()) text.append(field).push_back('\0');
+    write_all(fd, text + kEndOfAnswer);
+  } catch (const std::exception&) {  // no answer: the parent sees the end of the pipe
+  }
+  ::_exit(0);
+}
+
+}  // namespace
+
+Probe::Probe(const std::function<Fields()>& question) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("pipe", errno);
+  answer_ = UniqueFd(ends[0]);
+  const UniqueFd writer(ends[1]);
+  // This program is small and has one thread: a copy of it costs less than another program.
+  pid_ = ::fork();
+  if (pid_ < 0) throw_system_error("fork", errno);
+  if (pid_ == 0) answer_and_end(question, writer.get());
+}
+
+Probe::Probe(Probe&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), answer_(std::move(other.answer_)) {}
+
+Probe::~Probe() {
+  if (pid_ < 0) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, WNOHANG);  // who can't end yet is init's
+}
+
+std::optional<Probe::Fields> Probe::answer(Deadline deadline) {
+  std::string text;
+  std::array<char, 16384> buffer;
+  while (wait_ready(answer_.get(), POLLIN, deadline)) {
+    const ssize_t size = ::read(answer_.get(), buffer.data(), buffer.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) break;
+    text.append(buffer.data(), static_cast<std::size_t>(size));
+  }
+  if (text.empty() || text.back() != kEndOfAnswer) return std::nullopt;
+  text.pop_back();
+  Fields fields;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\0', at);
+    fields.push_back(text.substr(at, end - at));
+    at = end == std::string::npos ? text.size() : end + 1;
+  }
+  return fields;
+}
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/doctor/readings.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <memory>
+#include <utility>
+
+#include "common/unique_fd.h"
+
+namespace ddprun::doctor {
+namespace {
+
+constexpr std::size_t kMaxReadingBytes = 64 << 10;
+constexpr char kSpaces[] = " \t\r\n";
+
+std::string without_end(std::string text) {
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  text.erase(text.find_last_not_of(kSpaces) + 1);
+  return text;
+}
+
+std::vector<std::string> parts_of(std::string_view text, std::string_view separators) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t size = std::min(text.find_first_of(separators), text.size());
+    if (size > 0) parts.emplace_back(text.substr(0, size));
+    text.remove_prefix(std::min(size + 1, text.size()));
+  }
+  return parts;
+}
+
+}  // namespace
+
+const Reading* Readings::find(const std::string& path) const {
+  const auto found = files_.find(path);
+  return found == files_.end() ? nullptr : &found->second;
+}
+
+std::optional<std::string> Readings::text(const std::string& path) const {
+  const Reading* reading = find(path);
+  if (reading == nullptr || reading->error != 0) return std::nullopt;
+  return reading->text;
+}
+
+std::optional<long long> Readings::number(const std::string& path) const {
+  const auto found = text(path);
+  const auto numbers = numbers_in(found.value_or(""));
+  return numbers.empty() ? std::nullopt : std::optional(numbers.front());
+}
+
+std::vector<std::string> Readings::names_in(const std::string& folder) const {
+  std::vector<std::string> names;
+  const std::string start = folder + "/";
+  for (auto at = files_.lower_bound(start); at != files_.end(); ++at) {
+    if (!at->first.starts_with(start)) break;
+    std::string name = at->first.substr(start.size());
+    name.resize(std::min(name.find('/'), name.size()));
+    if (names.empty() || names.back() != name) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+std::vector<std::string> Readings::to_fields() const {
+  std::vector<std::string> fields;
+  for (const auto& [path, reading] : files_) {
+    fields.insert(fields.end(), {path, std::to_string(reading.error), reading.text});
+  }
+  return fields;
+}
+
+Readings Readings::from_fields(const std::vector<std::string>& fields) {
+  Readings readings;
+  for (std::size_t i = 0; i + 2 < fields.size(); i += 3) {
+    const auto errors = numbers_in(fields[i + 1]);
+    readings.set(fields[i],
+                 {fields[i + 2], errors.empty() ? EPROTO : static_cast<int>(errors.front())});
+  }
+  return readings;
+}
+
+std::vector<long long> numbers_in(std::string_view text) {
+  std::vector<long long> numbers;
+  for (const std::string& word : words_in(text)) {
+    long long number = 0;
+    const char* end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(word.data(), end, number);
+    if (error == std::errc() && (stop == end || *stop == '.')) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+std::vector<std::string> words_in(std::string_view text) { return parts_of(text, kSpaces); }
+std::vector<std::string> lines_in(std::string_view text) { return parts_of(text, "\n"); }
+
+Root::Root(std::string path) : path_(std::move(path)) {
+  while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
+}
+
+Reading Root::read(const std::string& path) const {
+  const UniqueFd fd(::open(at(path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return {"", errno};
+  Reading reading;
+  std::array<char, 4096> buffer;
+  while (reading.text.size() < kMaxReadingBytes) {
+    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
+    if (size < 0) return {"", errno};
+    if (size == 0) break;
+    reading.text.append(buffer.data(), static_cast<std::size_t>(size));
+  }
+  reading.text = without_end(std::move(reading.text));
+  return reading;
+}
+
+void Root::read_into(Readings& readings, const std::string& path) const {
+  readings.set(path, read(path));
+}
+
+std::vector<std::string> Root::names(const std::string& folder) const {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(at(folder).c_str()),
+                                                 [](DIR* d) { return d ? ::closedir(d) : 0; });
+  std::vector<std::string> names;
+  while (const dirent* entry = open ? ::readdir(open.get()) : nullptr) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace ddprun::doctor

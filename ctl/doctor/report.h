@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `ddprunctl doctor` prints of its findings. Pure.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "common/wall_time.h"
+#include "ctl/doctor/checks.h"
+#include "ctl/doctor/finding.h"
+
+namespace ddprun::doctor {
+
+struct Report {
+  std::string host;
+  WallTime time;
+  double seconds = 0;  // that looking took
+  std::vector<Finding> findings;
+};
+
+// The worst: fail, then warn, then unknown; kOk where there is none of these.
+Verdict verdict_of(const std::vector<Finding>& findings);
+
+// As Nagios has it: 0 ok, 1 warn, 2 fail, 3 unknown.
+int exit_code_of(Verdict verdict);
+
+// The worst first, each with why it matters and what mends it; all that is well in a line, unless
+// `shows_all`.
+std::string to_table(const Report& report, bool shows_all);
+
+// docs/doctor.md has the keys.
+std::string to_json(const Report& report);
+
+// Every check and what it looks at, for --list.
+std::string list_of_checks();
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/doctor/thresholds.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/suggest.h"
+#include "common/toml.h"
+#include "ctl/doctor/readings.h"
+
+namespace ddprun::doctor {
+namespace {
+
+constexpr double kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
+
+[[noreturn]] void refuse(const std::string& path, const toml::source_region& where,
+                         const std::string& what) {
+  throw Error(ErrorCode::kInvalidArgument, concat(path, ":", where.begin.line, ": ", what));
+}
+
+std::vector<std::string> known_keys() {
+  std::vector<std::string> keys;
+  for (const Threshold& each : threshold_table()) keys.emplace_back(each.key);
+  return keys;
+}
+
+void take(const toml::table& table, const std::string& start, const std::string& path,
+          Thresholds& thresholds) {
+  const std::vector<std::string> known = known_keys();
+  for (const auto& [name, node] : table) {
+    const std::string key = start + std::string(name.str());
+    if (const toml::table* inner = node.as_table()) {
+      take(*inner, key + ".", path, thresholds);
+      continue;
+    }
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      refuse(path, name.source(), "unknown key " + key + did_you_mean(key, known));
+    }
+    const auto number = node.is_number() ? node.value<double>() : std::nullopt;
+    if (!number || !(*number >= 0)) {
+      refuse(path, node.source(), key + " wants a number of 0 or more");
+    }
+    thresholds.set(key, *number);
+  }
+}
+
+}  // namespace
+
+const std::vector<Threshold>& threshold_table() {
+  static const std::vector<Threshold> table = {
+      {"fast_link.from", 25'000, "Mb/s", "links as fast as this want large TCP buffers"},
+      {"rmem_max.warn", 16 * kMiB, "bytes", "less, with a fast link"},
+      {"wmem_max.warn", 16 * kMiB, "bytes", "less, with a fast link"},
+      {"tcp_rmem.warn", 16 * kMiB, "bytes", "a smaller largest one, with a fast link"},
+      {"tcp_wmem.warn", 16 * kMiB, "bytes", "a smaller largest one, with a fast link"},
+      {"somaxconn.warn", 4096, "connections", "less"},
+      {"tcp_max_syn_backlog.warn", 4096, "connections", "less"},
+      {"port_range.warn", 16'000, "ports", "fewer"},
+      {"file_max.warn", 388'067, "files", "less"},
+      {"open_files.warn", 65'536, "files", "a hard limit below it"},
+      {"open_files.fail", 4096, "files", "a hard limit below it"},
+      {"processes.warn", 16'384, "processes", "the smallest of the limits below it"},
+      {"shared_memory.fail", 64 * kMiB, "bytes", "a size of at most this"},
+      {"shared_memory.warn", 1 * kGiB, "bytes", "a size below it"},
+      {"shared_memory.free_warn", 10, "percent", "less is free"},
+      {"disk.fail", 1 * kGiB, "bytes", "less is free in a directory"},
+      {"disk.used_warn", 90, "percent", "more of its file system is used"},
+      {"mtu.fast_link", 100'000, "Mb/s", "links as fast as this want large frames"},
+      {"mtu.warn", 9000, "bytes", "less on such a link"},
+      {"gpu_xid.window", 7200, "seconds", "how far back errors count"},
+      {"gpu_memory.warn", 15 * kMiB, "bytes", "a process holds more of a GPU's memory"},
+      {"rdma_link_downed.warn", 5, "per day", "a link went down more often since the start"},
+      {"endpoint_clock.warn", 2, "seconds", "this clock and the rendezvous' differ by more"},
+  };
+  return table;
+}
+
+double Thresholds::at(const std::string& key) const {
+  if (const auto found = changed_.find(key); found != changed_.end()) return found->second;
+  for (const Threshold& each : threshold_table()) {
+    if (key == each.key) return each.value;
+  }
+  DDPRUN_CHECK(false);
+  return 0;
+}
+
+Thresholds Thresholds::parse(std::string_view text, const std::string& path) {
+  Thresholds thresholds;
+  try {
+    take(toml::parse(text, path), "", path, thresholds);
+  } catch (const toml::parse_error& error) {
+    refuse(path, error.source(), std::string(error.description()));
+  }
+  return thresholds;
+}
+
+Thresholds Thresholds::from_file(const std::string& path) {
+  const Reading reading = Root().read(path);
+  if (reading.error != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "can't read " + path + ": " + errno_text(reading.error));
+  }
+  return parse(reading.text, path);
+}
+
+}  // namespace ddprun::doctor

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// From which figures on a check warns or fails: defaults, and a cluster's own from a TOML file.
+// Pure, but for from_file().
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::doctor {
+
+struct Threshold {
+  const char* key;  // "open_files.warn": [open_files] warn = …
+  double value;     // the default
+  const char* unit;
+  const char* meaning;
+};
+
+// All there are, in the order of docs/doctor.md.
+const std::vector<Threshold>& threshold_table();
+
+class Thresholds {
+ public:
+  // `key` is one of the table's.
+  double at(const std::string& key) const;
+  void set(const std::string& key, double value) { changed_[key] = value; }
+
+  // Throws Error(kInvalidArgument) "path:line: what is wrong": not TOML, an unknown key (with a
+  // suggestion), a value that is no number or negative.
+  static Thresholds parse(std::string_view text, const std::string& path);
+  // Likewise, and where it can't be read.
+  static Thresholds from_file(const std::string& path);
+
+ private:
+  std::map<std::string, double> changed_;
+};
+
+}  // namespace ddprun::doctor
