@@ -36,7 +36,11 @@ constexpr std::chrono::milliseconds kRoundPatience{60'000};
 }  // namespace
 
 KeptJobs::KeptJobs(const std::filesystem::path& directory, journal::Durability durability) {
-  auto file = std::make_unique<journal::JournalFile>(directory, durability);
+  // A pair's is refused below, and must not look whole to whom it is given then.
+  const auto lost = [](const journal::Rows& left) {
+    return ha::has_leader_rows(left) ? ha::rows_lost() : journal::Batch();
+  };
+  auto file = std::make_unique<journal::JournalFile>(directory, durability, lost);
   content = file->load();
   // The other one of the pair may have gone on with these jobs.
   if (ha::has_leader_rows(content.rows)) {

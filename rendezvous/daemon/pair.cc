@@ -25,6 +25,9 @@ namespace {
 // The rows may lack their end, after a loss of power: for so long the other one, whose rows don't,
 // had better go on with the jobs. By then no node waits for them any more.
 constexpr milliseconds kRowsMayLackEnd{100'000};
+constexpr char kHasLostRows[] =
+    "this one's journal was damaged and lacks jobs, and waits for it; where that is gone for good, "
+    "the pair's first begins without those jobs with an empty --state-dir";
 constexpr milliseconds kStopLimit{2'000}, kLastWord{100};
 
 std::uint64_t jobs_not_over(const journal::Rows& rows) {
@@ -51,10 +54,9 @@ Pair::Pair(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonO
       reopen_timer_(io),
       stop_timer_(io),
       term_keeper_(io) {
-  auto file = std::make_unique<journal::JournalFile>(options_.directory, options_.durability);
+  File file = open_journal();
   journal_path_ = file->name();
   journal::Content content = file->load();
-  for (const std::string& loss : content.losses) log_warning(loss);
   know(content);
   if (rows_.kind == RowsKind::kLeads && rows_.term.id.empty()) {  // it was alone until now
     const std::string id = random_id();
@@ -119,7 +121,13 @@ void Pair::after(boost::asio::steady_timer& timer, milliseconds time, std::funct
 
 // ---- what it is, and what the other one is told ----
 
+Pair::File Pair::open_journal() const {
+  const auto lost = [](const journal::Rows&) { return ha::rows_lost(); };
+  return std::make_unique<journal::JournalFile>(options_.directory, options_.durability, lost);
+}
+
 void Pair::know(const journal::Content& content) {
+  for (const std::string& loss : content.losses) log_warning(loss);
   rows_ = ha::read_leader_rows(content.rows);
   num_jobs_ = jobs_not_over(content.rows);
 }
@@ -131,6 +139,7 @@ PairState Pair::own_state() const {
   state.leads = role_ == Role::kLeads;
   state.given_up = rows_.given_up;
   state.rows = rows_.kind;
+  state.has_lost_rows = rows_.are_lost;
   if (!state.leads && state.rows == RowsKind::kLeads && has_led_) state.rows = RowsKind::kSynced;
   state.distrusts_disk = !state.leads && distrusts_disk_;
   if (state.rows == RowsKind::kLeads || state.rows == RowsKind::kSynced) {
@@ -216,10 +225,11 @@ void Pair::consider_alone() {
   const std::string what = concat(to_string(options_.peer), " ", away_->what);
   if (!patience) {
     const bool lacks = rows_.kind == RowsKind::kCopy;
-    return say(
-        alone.is_refused || lacks ? LogLevel::kError : LogLevel::kInfo,
-        concat("stands by: ", what,
-               lacks ? "; this one has not all of its jobs, and waits for it" : "; waits for it"));
+    return say(alone.is_refused || lacks ? LogLevel::kError : LogLevel::kInfo,
+               concat("stands by: ", what, "; ",
+                      rows_.are_lost ? kHasLostRows
+                      : lacks        ? "this one has not all of its jobs, and waits for it"
+                                     : "waits for it"));
   }
   const auto due = last_heard_ + *patience;
   if (due <= Clock::now()) return lead(what);

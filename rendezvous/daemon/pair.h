@@ -72,6 +72,8 @@ class Pair {
 
   ha::PairState own_state() const;
   PeerStatus peer_status() const;
+  // Where rows of it are lost, the rest is a copy's from then on.
+  File open_journal() const;
   void know(const journal::Content& content);
 
   void met(const ha::PairState& theirs, ha::Call call);

@@ -175,7 +175,7 @@ void Pair::yield(const PairState& theirs) {
 // The journal that it had as a leader.
 void Pair::reopen(bool begins) {
   try {
-    auto file = std::make_unique<journal::JournalFile>(options_.directory, options_.durability);
+    File file = open_journal();
     journal::Content content = file->load();
     if (begins) return begin(std::move(file), std::move(content), {});
     know(content);

@@ -145,6 +145,14 @@ std::optional<std::string> decode_copy_row(std::string_view content) {
   return decode_name(content, kCopyRow, "leader");
 }
 
+std::string encode_copy_row_of_lost() { return R"({"leader":"","lost":true})"; }
+bool is_copy_row_of_lost(std::string_view content) {
+  return decode(
+             content, kCopyRow,
+             [](const JsonFields& fields) { return fields.has("lost") && fields.boolean("lost"); })
+      .value_or(false);
+}
+
 std::string encode_given_up_row(const TermLine& line) {
   json::object text;
   text["line"] = array_of(line);
@@ -178,7 +186,11 @@ LeaderRows read_leader_rows(const Rows& rows) {
     if (!line) return copy_of({}, {});
     its.given_up = *line;
   }
-  if (copy != nullptr) return copy_of(decode_copy_row(*copy).value_or(""), its.given_up);
+  if (copy != nullptr) {
+    LeaderRows copied = copy_of(decode_copy_row(*copy).value_or(""), its.given_up);
+    copied.are_lost = is_copy_row_of_lost(*copy);
+    return copied;
+  }
   const bool is_one_kind = (term != nullptr) != (synced != nullptr);
   if (!is_one_kind && term == nullptr && standby == nullptr) {
     const bool has_others =
@@ -238,6 +250,8 @@ Batch copy_begun(std::string_view leader) {
           {kSyncedRow, std::nullopt},
           {kBeforeRow, std::nullopt}};
 }
+
+Batch rows_lost() { return {{kCopyRow, encode_copy_row_of_lost()}}; }
 
 Batch copy_synced(const SyncedWith& synced) {
   return {{kSyncedRow, encode_synced_row(synced)},

@@ -53,6 +53,8 @@ std::string encode_synced_row(const SyncedWith& synced);
 std::optional<SyncedWith> decode_synced_row(std::string_view content);
 std::string encode_copy_row(std::string_view leader);
 std::optional<std::string> decode_copy_row(std::string_view content);
+std::string encode_copy_row_of_lost();
+bool is_copy_row_of_lost(std::string_view content);
 std::string encode_given_up_row(const TermLine& line);
 std::optional<TermLine> decode_given_up_row(std::string_view content);
 
@@ -66,6 +68,7 @@ struct LeaderRows {
   TermLine line;             // likewise; begins with `term`
   bool has_standby = false;  // kLeads: a standby may have taken over
   std::string leader;        // of kSynced, kCopy: its name, for people
+  bool are_lost = false;     // kCopy: for the journal was damaged
   TermLine given_up;
 
   friend bool operator==(const LeaderRows&, const LeaderRows&) = default;
@@ -88,6 +91,8 @@ journal::Batch standby_came(std::string_view name, const TermRow& row);
 journal::Batch standby_left();
 // The rows are that leader's, but not all of them.
 journal::Batch copy_begun(std::string_view leader);
+// Some of them are lost: a copy's. What the others say counts again once a person erases this one.
+journal::Batch rows_lost();
 // And now they are all. What the last batch replaced stays.
 journal::Batch copy_synced(const SyncedWith& synced);
 

@@ -141,6 +141,10 @@ class MirrorKeeper::Impl {
     const auto kept = std::make_shared<MirroredJournal>();
     try {
       kept->content = file_->content();
+      // Taken up again by its owner, as a damaged one.
+      if (!kept->content.losses.empty()) {
+        throw Error(ErrorCode::kSystem, kept->content.losses.front());
+      }
       journal::Rows& rows = kept->content.rows;
       const auto row_of = [&](const char* key) {
         const auto found = rows.find(key);

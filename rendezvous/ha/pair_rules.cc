@@ -61,10 +61,12 @@ Decision both_stand_by(const PairState& mine, const PairState& theirs) {
     if (mine.rows == RowsKind::kCopy || theirs.rows == RowsKind::kCopy) {
       const bool is_mine = mine.rows == RowsKind::kCopy;
       return is_stuck(concat(
-          is_mine ? "this one has a part of a leader's jobs only, " : "this one has no jobs, ",
+          mine.has_lost_rows ? "this one's journal was damaged and lacks jobs, "
+          : is_mine          ? "this one has a part of a leader's jobs only, "
+                             : "this one has no jobs, ",
           theirs.name, theirs.rows == RowsKind::kCopy ? " a part of them only" : " has none",
-          ": neither may lead; with the leader's --state-dir one of them can, and without any, "
-          "where those jobs are over, both"));
+          ": neither may lead; with the leader's whole --state-dir one of them can, and with empty "
+          "ones, where those jobs are over, both"));
     }
     return mine.is_first ? leads(concat("there are no jobs yet, at ", theirs.name, " neither"))
                          : waits(concat(theirs.name, " is to lead"));

@@ -48,6 +48,7 @@ struct PairState {
   TermLine given_up;
   // Stands by: its journal can't be written, or may lack its end. Not told (as_told()).
   bool distrusts_disk = false;
+  bool has_lost_rows = false;  // kCopy: for its journal was damaged; not told
 
   friend bool operator==(const PairState&, const PairState&) = default;
 };

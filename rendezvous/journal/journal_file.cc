@@ -84,8 +84,11 @@ void JournalFile::FinalizeStatement::operator()(sqlite3_stmt* statement) const {
   sqlite3_finalize(statement);
 }
 
-JournalFile::JournalFile(const fs::path& directory, Durability durability)
-    : path_(directory / "journal.db"), durability_(durability), boot_(boot_id()) {
+JournalFile::JournalFile(const fs::path& directory, Durability durability, RowsLost rows_lost)
+    : path_(directory / "journal.db"),
+      durability_(durability),
+      rows_lost_(std::move(rows_lost)),
+      boot_(boot_id()) {
   std::error_code error;
   if (fs::create_directories(directory, error)) {
     fs::permissions(directory, fs::perms::owner_all, error);
@@ -253,32 +256,38 @@ JournalFile::Content JournalFile::load() {
     if (!read_->losses.empty()) salvage();
   }
   Content content = *std::exchange(read_, std::nullopt);
-  read_note(content);
+  if (read_note(content)) keep_loss(content.rows);
   is_loaded_ = true;
   note_commit();
   return content;
 }
 
-// "PID COMMITS BOOT HOW"; an older ddprund, which was no pair's, wrote the first two alone.
-void JournalFile::read_note(Content& content) {
+// "PID COMMITS BOOT HOW SYNCED_COMMITS"; older ones wrote the first four, or two, alone. Whether
+// more is missing than the machine's end may cost.
+bool JournalFile::read_note(Content& content) {
   char text[192] = {};
   const bool is_there = ::pread(lock_.get(), text, sizeof text - 1, 0) > 0;
   char* rest = nullptr;
   std::strtol(text, &rest, 10);
   const long long expected = std::strtoll(rest, &rest, 10);
   // The log may have been cut off at its end, which SQLite takes for a commit that never was.
-  if (expected > commits_) {
+  const bool lacks_end = expected > commits_;
+  if (lacks_end) {
     content.losses.push_back(concat("the last ", expected - commits_,
                                     " commits of the journal are missing: the disk lost them"));
   }
-  commits_ = std::max<std::int64_t>(commits_, expected);
   const std::string_view note(rest);
+  const std::size_t last_space = note.rfind(' ');
+  synced_commits_ = last_space == note.npos ? 0 : std::strtoll(&note[last_space], nullptr, 10);
+  const bool lacks_synced = synced_commits_ > commits_;
+  commits_ = std::max<std::int64_t>(commits_, expected);
   const bool is_whole = note.find(kSynced) != std::string_view::npos;
   const bool is_of_boot = note.find(boot_) != std::string_view::npos;
   const bool is_older = is_there && note.find_first_not_of(" \n") == std::string_view::npos;
   may_lack_end_ = note.find(kMayLackEnd) != std::string_view::npos ||
                   (!content.rows.empty() && !is_whole && !is_of_boot && !is_older);
   content.may_lack_end = may_lack_end_;
+  return lacks_synced || (lacks_end && !may_lack_end_);
 }
 
 void JournalFile::note_commit() {
@@ -286,7 +295,8 @@ void JournalFile::note_commit() {
 }
 
 void JournalFile::note(const char* how) {
-  const std::string text = concat(::getpid(), ' ', commits_, ' ', boot_, ' ', how, '\n');
+  const std::string text =
+      concat(::getpid(), ' ', commits_, ' ', boot_, ' ', how, ' ', synced_commits_, '\n');
   if (::pwrite(lock_.get(), text.data(), text.size(), 0) < 0) return;  // the next one will tell
   (void)!::ftruncate(lock_.get(), static_cast<off_t>(text.size()));
 }
@@ -342,6 +352,7 @@ void JournalFile::end_commit(const ClockStamp& clock) {
   step(put_clock_);
   step(commit_);
   ++commits_;
+  if (is_synced_ || durability_ == Durability::kDisk) synced_commits_ = commits_;
   if (is_synced_) may_lack_end_ = false;  // whose rows they are is said anew
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,10 @@ enum class Durability {
   kDisk,     // and the machine's: fsync at each commit
 };
 
+// What is to be changed where rows were lost, by those that are left: kept before anybody is told
+// of them, so that no later start takes them for all.
+using RowsLost = std::function<Batch(const Rows& left)>;
+
 class JournalFile : public RowFile {
  public:
   using Content = journal::Content;
@@ -37,8 +42,10 @@ class JournalFile : public RowFile {
   // Error(kUnavailable): it can't be made or entered, or another process, named, has it.
   // Error(kUnsupported): a newer ddprund wrote it. One that is damaged is set aside under a name
   // that load() tells, once what can be read of it is in a new one. One that is there on a disk
-  // that is full or read-only is read all the same: see trouble().
-  JournalFile(const std::filesystem::path& directory, Durability durability);
+  // that is full or read-only is read all the same: see trouble(). `rows_lost` is asked where it is
+  // damaged, or has lost commits other than those that `durability` lets a machine's end cost.
+  JournalFile(const std::filesystem::path& directory, Durability durability,
+              RowsLost rows_lost = {});
   ~JournalFile() override;
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
@@ -100,12 +107,14 @@ class JournalFile : public RowFile {
   void read_copy(const std::string& why);
   void reopen();
   void make_anew(const Rows& rows);
+  Batch note_loss(Rows& rows) const;
+  void keep_loss(Rows& rows);
   std::filesystem::path set_aside();
   void read_rows(sqlite3* database, Content& content) const;
   void read_clock(sqlite3* database, Content& content);
   void note_commit();
   void note(const char* how);
-  void read_note(Content& content);
+  bool read_note(Content& content);
   void set_synced(bool synced);
   void run(const char* sql);
   Statement statement(const char* sql) const;
@@ -114,11 +123,12 @@ class JournalFile : public RowFile {
 
   const std::filesystem::path path_;
   const Durability durability_;
-  // Has our pid, commits_, boot_, and how they were written: so a log that lost its end, or may
-  // have, is noticed.
+  const RowsLost rows_lost_;
+  // Has our pid, commits_, boot_, how they were written, synced_commits_: so a log that lost its
+  // end, or may have, is noticed.
   UniqueFd lock_;
   const std::string boot_;
-  std::int64_t commits_ = 0;
+  std::int64_t commits_ = 0, synced_commits_ = 0;
   bool is_loaded_ = false;
   bool is_synced_ = false;     // the next commit, whatever durability_ is
   bool may_lack_end_ = false;  // as Content has it

@@ -92,9 +92,10 @@ void JournalFile::salvage() {
     read_rows(database_.get(), kept);
   }
   close();
-  owed_ = kept.rows;
   std::string said =
       concat("the journal was damaged, and ", kept.rows.size(), " rows could be read of it; ");
+  note_loss(kept.rows);
+  owed_ = kept.rows;
   try {
     make_anew(*owed_);
     said += concat("it is kept as ", aside_.string());
@@ -133,13 +134,37 @@ void JournalFile::read_copy(const std::string& why) {
         if (database_) read_clock(database_.get(), content);
         if (database_) read_rows(database_.get(), content);
       }
-      if (!content.losses.empty()) owed_ = content.rows;
+      if (!content.losses.empty()) {
+        note_loss(content.rows);
+        owed_ = content.rows;
+      }
       close();
     } catch (const fs::filesystem_error& error) {
       throw Error(ErrorCode::kUnavailable, concat(why, "; and ", error.what()));
     }
   }
   read_ = std::move(content);
+}
+
+Batch JournalFile::note_loss(Rows& rows) const {
+  Batch change = rows_lost_ ? rows_lost_(rows) : Batch();
+  apply_batch(change, rows);
+  return change;
+}
+
+// Of rows that are whole themselves. Where that can't be written nothing else is before it.
+void JournalFile::keep_loss(Rows& rows) {
+  const Batch change = note_loss(rows);
+  if (change.empty()) return;
+  if (database_) {
+    try {
+      return write(change, own_clock());
+    } catch (const Error& error) {
+      close();
+      trouble_ = error.what();
+    }
+  }
+  owed_ = rows;
 }
 
 void JournalFile::reopen() {

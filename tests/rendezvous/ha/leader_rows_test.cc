@@ -88,6 +88,7 @@ TEST_CASE("Leader rows: what they say together, and nobody leads with what makes
 
   const LeaderRows copy = read_leader_rows({{kCopyRow, encode_copy_row("a:1")}});
   CHECK((copy.kind == RowsKind::kCopy && copy.leader == "a:1" && copy.line.empty()));
+  CHECK_FALSE(copy.are_lost);
 
   for (const Rows& rows : std::initializer_list<Rows>{{{kTermRow, "?"}},
                                                       {{kSyncedRow, "?"}},
@@ -99,6 +100,28 @@ TEST_CASE("Leader rows: what they say together, and nobody leads with what makes
                                                       {{kTermRow, term}, {kGivenUpRow, "?"}}}) {
     CHECK(read_leader_rows(rows).kind == RowsKind::kCopy);
   }
+}
+
+TEST_CASE("Leader rows: whosever they were, where some are lost they are a copy's") {
+  CHECK(encode_copy_row_of_lost() == R"({"leader":"","lost":true})");
+  CHECK(decode_copy_row(encode_copy_row_of_lost()) == "");
+  CHECK_FALSE(is_copy_row_of_lost(R"({"leader":"","lost":1})"));
+  const Rows leads{{kTermRow, encode_term_row(kTerm)}, {kStandbyRow, encode_standby_row("b")}};
+  const Rows synced{{kSyncedRow, encode_synced_row(kSynced)},
+                    {kGivenUpRow, encode_given_up_row({kOther})}};
+  for (const Rows& before : std::initializer_list<Rows>{{}, leads, synced}) {
+    Rows rows = before;
+    apply_batch(rows_lost(), rows);
+    const LeaderRows read = read_leader_rows(rows);
+    CHECK((read.kind == RowsKind::kCopy && read.are_lost && read.line.empty()));
+    CHECK(read.given_up == read_leader_rows(before).given_up);
+    rows.erase(kCopyRow);  // a person decides
+    CHECK(rows == before);
+  }
+  Rows again = leads;
+  apply_batch(rows_lost(), again);
+  apply_batch(copy_begun("b:1"), again);
+  CHECK((again.size() == 1 && !read_leader_rows(again).are_lost));
 }
 
 TEST_CASE("Leader rows: a line with what a peer gave up begins with its own term") {

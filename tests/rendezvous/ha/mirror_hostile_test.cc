@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A leader that does not keep to the protocol of a mirror, and one whose standby can't keep up.
+#include <sqlite3.h>
+
+#include <boost/asio/post.hpp>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "rendezvous/ha/mirror_codec.h"
+#include "rendezvous/ha/mirror_keeper.h"
 #include "rendezvous/ha/mirror_turns.h"
 #include "rendezvous/ha/standby_patience.h"
 #include "tests/rendezvous/ha/frame_relay.h"
@@ -174,6 +181,28 @@ TEST_CASE(
   CHECK(rows.leader == "a:29400");
   CHECK(rows.given_up == TermLine{kTerm});
   CHECK(kept.content.rows.size() == 2);
+}
+
+TEST_CASE(
+    "Mirror: a standby's journal that was changed on its disk meanwhile is nothing to lead with") {
+  test::TempDirectory directory;
+  const std::string state = directory.path("state");
+  journal::JournalFile(state, journal::Durability::kProcess)
+      .commit({{"jobs/1/job", "{}"}, {"jobs/2/job", "{}"}});
+  sqlite3* database = nullptr;
+  REQUIRE(sqlite3_open((state + "/journal.db").c_str(), &database) == SQLITE_OK);
+  CHECK(sqlite3_exec(database, "UPDATE rows SET content = '[]' WHERE key = 'jobs/1/job'", nullptr,
+                     nullptr, nullptr) == SQLITE_OK);
+  sqlite3_close(database);
+  // Not loaded: at its start it was whole.
+  auto file = std::make_unique<journal::JournalFile>(state, journal::Durability::kProcess);
+  boost::asio::io_context io{1};
+  std::optional<MirroredJournal> kept;
+  const auto post = [&io](std::function<void()> call) { boost::asio::post(io, std::move(call)); };
+  MirrorKeeper keeper(std::move(file), post, {}, 20ms, 20ms);
+  keeper.stop([&kept](MirroredJournal its) { kept = std::move(its); });
+  REQUIRE(run_until(io, [&] { return kept.has_value(); }));
+  CHECK(kept->trouble == "row \"jobs/1/job\" was changed on the disk");
 }
 
 TEST_CASE("Mirror: a standby that can't keep up with what changes is left") {

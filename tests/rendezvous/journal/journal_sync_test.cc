@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 
 #include "rendezvous/journal/journal_file.h"
@@ -84,10 +85,13 @@ struct Killed {
   void set_note(const std::string& text) const {
     std::ofstream(directory.path("state/lock"), std::ios::trunc) << text;
   }
-  // PID COMMITS BOOT HOW
+  // PID COMMITS BOOT HOW SYNCED_COMMITS
   void reboot() const {
-    const std::size_t end = note.rfind(' '), begin = note.rfind(' ', end - 1);
-    set_note(note.substr(0, begin) + " another-boot" + note.substr(end));
+    std::istringstream words(note);
+    std::string pid, commits, boot, how, synced;
+    words >> pid >> commits >> boot >> how >> synced;
+    REQUIRE(words);
+    set_note(pid + ' ' + commits + " another-boot " + how + ' ' + synced + '\n');
   }
   bool may_lack_end() const {
     JournalFile file(directory.path("state"), Durability::kProcess);
