@@ -30,8 +30,15 @@ void write_all(int fd, const std::string& text) {
   }
 }
 
+// Who reads our output would wait for one that is stuck, too.
+void leave_standard_streams() {
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
+}
+
 [[noreturn]] void answer_and_end(const std::function<Probe::Fields()>& question, int fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  leave_standard_streams();
   try {
     std::string text;
     for (const std::string& field : question()) text.append(field).push_back('\0');

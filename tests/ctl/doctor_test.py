@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`ddprunctl doctor` as a process: exit status, JSON, thresholds, a rendezvous, and what never answers."""
+import ctypes
 import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -15,6 +18,48 @@ import harness  # noqa: E402
 
 PAGE = os.path.join(harness.SOURCE, "docs/doctor.md")
 FAKE_NVML = os.path.join(harness.BIN, "libddprun_fake_nvml.so")
+
+
+# Run in namespaces of their own, where the only name server is an address that nobody has.
+SILENT_NAMES = """ip link set lo up && ip route add 192.0.2.1/32 dev lo && hostname gpu07 &&
+    mount --bind "$1/resolv.conf" /etc/resolv.conf && mount --bind "$1/hosts" /etc/hosts || exit 77
+    exec "$2" doctor --json --only=host_name"""
+
+
+class SilentFileSystem:
+    """A mounted one (FUSE) whose server says who it is, and nothing afterwards."""
+
+    INIT, FORCE_AND_DETACH = 26, 1 | 2
+
+    def __init__(self, folder):
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._folder = folder.encode()
+        self._fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        options = f"fd={self._fd},rootmode=40000,user_id=0,group_id=0".encode()
+        if self._libc.mount(b"silent", self._folder, b"fuse", 0, options) != 0:
+            error = ctypes.get_errno()
+            os.close(self._fd)
+            raise OSError(error, os.strerror(error))
+        self.asked = threading.Event()  # about something that it won't answer
+        self._server = threading.Thread(target=self._serve)
+        self._server.start()
+
+    def _serve(self):
+        while True:
+            try:
+                _, operation, unique = struct.unpack_from("<IIQ", os.read(self._fd, 1 << 17))
+            except OSError:  # unmounted
+                return
+            if operation != self.INIT:
+                self.asked.set()
+                continue
+            answer = struct.pack("<IIIIHHI", 7, 31, 65536, 0, 12, 10, 65536).ljust(64, b"\0")
+            os.write(self._fd, struct.pack("<IiQ", 16 + len(answer), 0, unique) + answer)
+
+    def end(self):
+        self._libc.umount2(self._folder, self.FORCE_AND_DETACH)
+        self._server.join(10)
+        os.close(self._fd)
 
 
 class Doctor(harness.Case):
@@ -137,6 +182,29 @@ class Doctor(harness.Case):
             self.assertLess(time.monotonic() - began, 5)
             self.assertEqual(found["gpu_memory"]["verdict"], verdict)
             self.assertIn(says, found["gpu_memory"]["seen"])
+
+    def test_a_file_system_that_never_answers_is_unknown(self):
+        folder = self.scratch()
+        try:
+            silent = SilentFileSystem(folder)
+        except OSError as missing:
+            self.skipTest(f"a file system of our own: {missing}")
+        self.addCleanup(silent.end)
+        out, took = self.doctor("--only=log_dir,tmp_dir", "--log-dir", folder, code=3)
+        self.assertTrue(silent.asked.is_set())
+        self.assertRegex(out, r"(?m)^unknown log_dir +--log-dir: no answer within the deadline$")
+        self.assertRegex(out, r"(?m)^ok +1: tmp_dir$")
+        self.assertLess(took, 5)
+
+    def test_a_name_server_that_never_answers_is_unknown(self):
+        folder = self.root(**{"resolv.conf": "nameserver 192.0.2.1\n", "hosts": "127.0.0.1 localhost\n"})
+        done = subprocess.run(["unshare", "-mnu", "sh", "-c", SILENT_NAMES, "sh", folder, harness.DDPRUNCTL],
+                              text=True, capture_output=True, timeout=60, env=harness.environment())
+        if done.returncode not in (0, 1, 2, 3) or not done.stdout:
+            self.skipTest(f"no namespaces here: {done.stderr.strip()}")
+        page = json.loads(done.stdout)
+        self.assertEqual((page["exit_code"], page["findings"][0]["seen"]), (3, "gpu07: no answer within the deadline"))
+        self.assertLess(page["seconds"], 5)
 
     def test_the_page_has_every_check_and_every_threshold(self):
         with open(PAGE, encoding="utf-8") as f:
