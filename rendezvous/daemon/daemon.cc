@@ -31,7 +31,8 @@ using boost::asio::ip::tcp;
 
 namespace {
 constexpr int kMostReservedDescriptors = 1024;
-// Workers run on so long without a rendezvous (AgentOptions::rendezvous_lost_timeout).
+// Workers run on so long without a rendezvous (AgentOptions::rendezvous_lost_timeout), by default:
+// of a job whose time is longer a round's store on this port is over before they are.
 constexpr std::chrono::milliseconds kRoundPatience{60'000};
 }  // namespace
 

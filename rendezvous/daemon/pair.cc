@@ -22,9 +22,10 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// The rows may lack their end, after a loss of power: for so long the other one, whose rows don't,
-// had better go on with the jobs. By then no node waits for them any more.
-constexpr milliseconds kRowsMayLackEnd{100'000};
+// The rows may lack their end, after a loss of power: for so long at least the other one, whose
+// rows don't, had better go on with the jobs. By then no node of a job that has the default
+// time-outs waits for them any more.
+constexpr milliseconds kRowsMayLackEnd{100'000}, kSlack{10'000};
 constexpr char kHasLostRows[] =
     "this one's journal was damaged and lacks jobs, and waits for it; where that is gone for good, "
     "the pair's first begins without those jobs with an empty --state-dir";
@@ -40,6 +41,19 @@ std::uint64_t jobs_not_over(const journal::Rows& rows) {
     }
   }
   return number;
+}
+
+// By then none of a job in the rows does, either.
+milliseconds time_to_distrust(const journal::Rows& rows) {
+  milliseconds longest = kRowsMayLackEnd;
+  for (const auto& [job, its_rows] : membership::rows_by_job(rows)) {
+    try {
+      const auto its = membership::read_job(its_rows, {}).timeouts;
+      longest = std::max(longest, its.rendezvous_lost + its.stop_grace + kSlack);
+    } catch (const std::exception&) {  // nobody goes on with it
+    }
+  }
+  return longest;
 }
 
 }  // namespace
@@ -67,10 +81,12 @@ Pair::Pair(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonO
   }
   const bool others_have_all = rows_.kind == RowsKind::kSynced || rows_.has_standby;
   if (content.may_lack_end && others_have_all) {
+    const milliseconds time = time_to_distrust(content.rows);
     log_warning(
-        "this machine has ended since its last decisions, which may not be on its disk: the "
-        "other one had better go on with the jobs (--durability=disk keeps all)");
-    distrust_disk(kRowsMayLackEnd);
+        "this machine has ended since its last decisions, which may not be on its disk: for ",
+        std::chrono::ceil<std::chrono::seconds>(time).count(),
+        " s the other one had better go on with the jobs (--durability=disk keeps all)");
+    distrust_disk(time);
   }
   ha::MirrorDoorOptions door;
   door.state = [this] { return ha::as_told(own_state()); };

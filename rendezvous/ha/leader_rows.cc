@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
@@ -12,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/hex.h"
+#include "rendezvous/ha/term_line_json.h"
 #include "rendezvous/membership/json_fields.h"
 
 namespace ddprun::ha {
@@ -24,21 +24,6 @@ using membership::JsonFields;
 
 std::string shown_name(std::string_view name) {
   return membership::clean_utf8(name, membership::kMaxNameBytes);
-}
-
-json::array array_of(const TermLine& line) {
-  json::array ids;
-  for (const std::string& id : line) ids.emplace_back(id);
-  return ids;
-}
-
-// Throws Error(kProtocol), as all that reads fields.
-TermLine line_in(const JsonFields& fields) {
-  TermLine line = fields.texts("line", kMaxTermLine, membership::kMaxNameBytes);
-  if (!std::ranges::all_of(line, [](const auto& id) { return is_term_id(id); })) {
-    throw Error(ErrorCode::kProtocol, "an id is no term's");
-  }
-  return line;
 }
 
 TermId term_in(const JsonFields& fields) { return {fields.text("id"), fields.counter("number")}; }
@@ -105,13 +90,13 @@ std::string encode_term_row(const TermRow& row) {
   json::object text;
   text["id"] = row.term.id;
   text["number"] = membership::counter_value(row.term.number);
-  text["line"] = array_of(row.line);
+  text["line"] = json_of(row.line);
   return json::serialize(text);
 }
 
 std::optional<TermRow> decode_term_row(std::string_view content) {
   auto row = decode(content, kTermRow, [](const JsonFields& fields) {
-    return TermRow{term_in(fields), line_in(fields)};
+    return TermRow{term_in(fields), line_in(fields, "line")};
   });
   if (row && !is_line_of(row->term, row->line)) return std::nullopt;
   return row;
@@ -127,14 +112,14 @@ std::string encode_synced_row(const SyncedWith& synced) {
   text["id"] = synced.term.id;
   text["number"] = membership::counter_value(synced.term.number);
   text["leader"] = shown_name(synced.leader);
-  text["line"] = array_of(synced.line);
+  text["line"] = json_of(synced.line);
   return json::serialize(text);
 }
 
 std::optional<SyncedWith> decode_synced_row(std::string_view content) {
   auto synced = decode(content, kSyncedRow, [](const JsonFields& fields) {
     return SyncedWith{term_in(fields), fields.clipped("leader", membership::kMaxNameBytes),
-                      line_in(fields)};
+                      line_in(fields, "line")};
   });
   if (synced && !is_line_of(synced->term, synced->line)) return std::nullopt;
   return synced;
@@ -155,12 +140,13 @@ bool is_copy_row_of_lost(std::string_view content) {
 
 std::string encode_given_up_row(const TermLine& line) {
   json::object text;
-  text["line"] = array_of(line);
+  text["line"] = json_of(line);
   return json::serialize(text);
 }
 
 std::optional<TermLine> decode_given_up_row(std::string_view content) {
-  return decode(content, kGivenUpRow, line_in);
+  return decode(content, kGivenUpRow,
+                [](const JsonFields& fields) { return line_in(fields, "line"); });
 }
 
 // ---- all of them ----

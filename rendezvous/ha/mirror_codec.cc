@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
@@ -12,6 +11,7 @@
 #include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "rendezvous/ha/term_line_json.h"
 #include "rendezvous/membership/json_fields.h"
 
 namespace ddprun::ha::mirror {
@@ -60,12 +60,6 @@ json::object object_of(const TermId& id) {
   return term;
 }
 
-json::array array_of(const TermLine& line) {
-  json::array ids;
-  for (const std::string& id : line) ids.emplace_back(id);
-  return ids;
-}
-
 json::object object_of(const Hello& hello) {
   const PairState& state = hello.state;
   json::object text;
@@ -77,20 +71,12 @@ json::object object_of(const Hello& hello) {
   text["rows"] = kKinds.at(static_cast<std::size_t>(state.rows));
   if (is_of_term(state.rows)) {
     text["term"] = object_of(state.term);
-    text["line"] = array_of(state.line);
+    text["line"] = json_of(state.line);
   }
   text["jobs"] = counter_value(state.num_jobs);
   text["held"] = counter_value(state.num_held);
-  text["given_up"] = array_of(state.given_up);
+  text["given_up"] = json_of(state.given_up);
   return text;
-}
-
-TermLine line_in(const JsonFields& fields, const char* name) {
-  TermLine line = fields.texts(name, kMaxTermLine, kMaxNameBytes);
-  if (!std::ranges::all_of(line, [](const auto& id) { return is_term_id(id); })) {
-    fail(concat("\"", name, "\" has an id that is no term's"));
-  }
-  return line;
 }
 
 // With its line.
@@ -175,7 +161,7 @@ std::string encode(const CalledMessage& message) {
   } else if (const auto* in_sync = std::get_if<InSync>(&message)) {
     text["type"] = "in_sync";
     text["term"] = object_of(in_sync->term);
-    text["line"] = array_of(in_sync->line);
+    text["line"] = json_of(in_sync->line);
   } else {
     text["type"] = "yours";
   }

@@ -152,7 +152,6 @@ class MirrorKeeper::Impl {
       };
       kept->before = before_ ? *before_ : mirror::rows_of(row_of(kBeforeRow));
       if (left_) journal::apply_batch(copy_begun(*left_), rows);
-      kept->synced = decode_synced_row(row_of(kSyncedRow));
     } catch (const std::exception& error) {
       kept->trouble = error.what();
     }

@@ -26,7 +26,6 @@ struct MirroredJournal {
   // Applied to the content it makes it what it was before the last batch, of which it is not known
   // whether the leader has told anybody; rows of "jobs/" alone.
   journal::Batch before;
-  std::optional<SyncedWith> synced;
 };
 
 class MirrorKeeper {

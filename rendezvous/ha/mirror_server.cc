@@ -261,14 +261,4 @@ void MirrorServer::ended(Session session, const MirrorEnd& end) {
   if (const auto handler = handlers_.lost) handler(lost);
 }
 
-// ---- what is told of it ----
-
-std::optional<MirrorServer::Standby> MirrorServer::standby() const {
-  if (!current_) return std::nullopt;
-  Standby standby;
-  standby.name = current_->name;
-  standby.is_in_sync = current_->is_in_sync;
-  return standby;
-}
-
 }  // namespace ddprun::ha

@@ -78,12 +78,6 @@ class MirrorServer : public std::enable_shared_from_this<MirrorServer> {
   // What is committed later is kept nowhere: journal::Deposed.
   void hand_over(std::function<void()> done);
 
-  struct Standby {
-    std::string name;
-    bool is_in_sync = false;
-  };
-  std::optional<Standby> standby() const;
-
  private:
   using Frames = std::shared_ptr<membership::FrameStream>;
   using Session = MirrorLink::Session;

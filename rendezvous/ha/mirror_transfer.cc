@@ -7,12 +7,10 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "rendezvous/ha/row_head.h"
 
 namespace ddprun::ha::mirror {
 namespace {
-
-constexpr std::uint32_t kErased = 0xffffffff;
-constexpr std::size_t kHeadBytes = 8;  // two sizes
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kProtocol, what); }
 
@@ -22,19 +20,7 @@ std::string head_of(const std::string& key, const std::string* content) {
     throw Error(ErrorCode::kResourceExhausted,
                 concat("row \"", one_line(key.substr(0, 80)), "\" is too large for a mirror"));
   }
-  std::string head;
-  for (const std::uint32_t size :
-       {static_cast<std::uint32_t>(key.size()),
-        content == nullptr ? kErased : static_cast<std::uint32_t>(content->size())}) {
-    for (int shift = 24; shift >= 0; shift -= 8) head += static_cast<char>(size >> shift & 0xff);
-  }
-  return head;
-}
-
-std::uint32_t size_at(std::string_view bytes, std::size_t at) {
-  std::uint32_t size = 0;
-  for (std::size_t i = at; i < at + 4; ++i) size = size << 8 | static_cast<unsigned char>(bytes[i]);
-  return size;
+  return encode_head(key, content);
 }
 
 const std::string* content_of(const journal::RowChange& row) {
@@ -104,18 +90,19 @@ std::vector<journal::RowChange> RowReader::take(std::string_view bytes) {
   std::vector<journal::RowChange> rows;
   while (!bytes.empty()) {
     if (missing_ == 0) {
-      head_ += take_off(bytes, kHeadBytes - head_.size());
-      if (head_.size() < kHeadBytes) break;
-      const std::uint32_t key_bytes = size_at(head_, 0), content_bytes = size_at(head_, 4);
+      head_ += take_off(bytes, RowHead::kBytes - head_.size());
+      if (head_.size() < RowHead::kBytes) break;
+      const RowHead head = decode_head(head_);
       head_.clear();
-      is_erased_ = content_bytes == kErased;
-      const std::size_t num_content = is_erased_ ? 0 : content_bytes;
-      if (key_bytes == 0 || key_bytes > kMaxRowNameBytes) {
-        fail(concat("a row's name has ", key_bytes, " bytes"));
+      is_erased_ = head.is_erased;
+      if (head.num_key_bytes == 0 || head.num_key_bytes > kMaxRowNameBytes) {
+        fail(concat("a row's name has ", head.num_key_bytes, " bytes"));
       }
-      if (num_content > kMaxRowContentBytes) fail(concat("a row has ", num_content, " bytes"));
-      key_bytes_ = key_bytes;
-      missing_ = key_bytes + num_content;
+      if (head.num_content_bytes > kMaxRowContentBytes) {
+        fail(concat("a row has ", head.num_content_bytes, " bytes"));
+      }
+      key_bytes_ = head.num_key_bytes;
+      missing_ = key_bytes_ + head.num_content_bytes;
     }
     const std::string_view of_key = take_off(bytes, key_bytes_ - key_.size());
     key_ += of_key;

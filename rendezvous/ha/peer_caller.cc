@@ -58,7 +58,6 @@ class PeerCaller::Impl : public std::enable_shared_from_this<Impl> {
   void resume() {
     if (state_ != State::kPaused) return;
     away_.reset();
-    last_heard_ = Clock::now();
     call_later();
   }
 
@@ -68,11 +67,6 @@ class PeerCaller::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void set_last_pause(milliseconds last_pause) { last_pause_ = last_pause; }
-
-  std::optional<Clock::time_point> is_away_since() const {
-    if (!away_) return std::nullopt;
-    return last_heard_;
-  }
 
   void destroy() {
     handlers_ = {};
@@ -197,7 +191,6 @@ class PeerCaller::Impl : public std::enable_shared_from_this<Impl> {
     state_ = State::kHandled;
     timer_.cancel();
     away_.reset();
-    last_heard_ = Clock::now();
     Call call(std::exchange(frames_, nullptr),
               guard([](Impl& self, bool mirrors) { mirrors ? self.pause() : self.call_later(); }));
     const auto handler = handlers_.met;  // a copy: it may destroy this
@@ -227,7 +220,6 @@ class PeerCaller::Impl : public std::enable_shared_from_this<Impl> {
   std::shared_ptr<FrameStream> frames_;  // second owner: its operations
   milliseconds pause_{0};
   std::optional<Away> away_;  // as the last call had it
-  Clock::time_point last_heard_ = Clock::now();
 };
 
 PeerCaller::PeerCaller(asio::io_context& io, PeerCallerOptions options, Handlers handlers)
@@ -244,8 +236,5 @@ void PeerCaller::set_security(membership::LinkSecurity security) {
   impl_->set_security(std::move(security));
 }
 void PeerCaller::set_last_pause(milliseconds last_pause) { impl_->set_last_pause(last_pause); }
-std::optional<Clock::time_point> PeerCaller::is_away_since() const {
-  return impl_->is_away_since();
-}
 
 }  // namespace ddprun::ha

@@ -82,10 +82,6 @@ class PeerCaller {
   // From the next call on.
   void set_security(membership::LinkSecurity security);
 
-  // Since when its calls have heard nothing of the other one: its last hello, this object's begin,
-  // or the last resume(). nullopt: the last call was answered, or none has ended since then.
-  std::optional<Clock::time_point> is_away_since() const;
-
  private:
   class Impl;
   const std::shared_ptr<Impl> impl_;  // second owner: what is under way

@@ -8,13 +8,12 @@
 #include <utility>
 
 #include "common/log.h"
+#include "rendezvous/ha/row_head.h"
 
 namespace ddprun::ha {
 namespace {
 
 constexpr char kInline = 'v', kBlob = 'b';
-constexpr std::uint32_t kErased = 0xffffffff;
-constexpr std::size_t kSizeBytes = 4;
 
 std::uint32_t checksum_of(std::string_view bytes) {
   boost::crc_32_type crc;
@@ -34,19 +33,6 @@ bool read_number(std::string_view word, Number& number, int base = 10) {
   const char* end = word.data() + word.size();
   const auto [rest, error] = std::from_chars(word.data(), end, number, base);
   return error == std::errc() && rest == end && !word.empty();
-}
-
-void add_size(std::string& bytes, std::uint32_t size) {
-  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(size >> shift & 0xff);
-}
-
-std::uint32_t take_size(std::string_view& bytes) {
-  std::uint32_t size = 0;
-  for (std::size_t i = 0; i < kSizeBytes; ++i) {
-    size = size << 8 | static_cast<unsigned char>(bytes[i]);
-  }
-  bytes.remove_prefix(kSizeBytes);
-  return size;
 }
 
 }  // namespace
@@ -105,8 +91,7 @@ std::optional<StoredRow> decode_row(std::string_view value) {
 std::string encode_log(const journal::Batch& rows) {
   std::string bytes;
   for (const journal::RowChange& row : rows) {
-    add_size(bytes, static_cast<std::uint32_t>(row.key.size()));
-    add_size(bytes, row.content ? static_cast<std::uint32_t>(row.content->size()) : kErased);
+    bytes += encode_head(row.key, row.content ? &*row.content : nullptr);
     bytes += row.key;
     if (row.content) bytes += *row.content;
   }
@@ -116,15 +101,15 @@ std::string encode_log(const journal::Batch& rows) {
 std::optional<journal::Batch> decode_log(std::string_view bytes) {
   journal::Batch rows;
   while (!bytes.empty()) {
-    if (bytes.size() < 2 * kSizeBytes) return std::nullopt;
-    const std::size_t key_bytes = take_size(bytes);
-    const std::uint32_t content_bytes = take_size(bytes);
-    const std::size_t size = content_bytes == kErased ? 0 : content_bytes;
+    if (bytes.size() < RowHead::kBytes) return std::nullopt;
+    const RowHead head = decode_head(bytes);
+    bytes.remove_prefix(RowHead::kBytes);
+    const std::size_t key_bytes = head.num_key_bytes, size = head.num_content_bytes;
     if (bytes.size() < key_bytes + size) return std::nullopt;
     journal::RowChange& row = rows.emplace_back();
     row.key = bytes.substr(0, key_bytes);
     if (rows.size() > 1 && row.key <= rows[rows.size() - 2].key) return std::nullopt;
-    if (content_bytes != kErased) row.content = bytes.substr(key_bytes, size);
+    if (!head.is_erased) row.content = bytes.substr(key_bytes, size);
     bytes.remove_prefix(key_bytes + size);
   }
   return rows;

@@ -43,9 +43,16 @@ class PairDamage(PairOfDaemons):
         a, b = self.pair()
         agents = self.agents([a, b])
         pids = self.wait_for_round(1)
-        a.kill()
-        b.kill()
+        self.kill_both(a, b)
         return a, b, agents, pids
+
+    @staticmethod
+    def kill_both(a, b):
+        """At once: neither begins another term."""
+        for each in (b, a):
+            each.pause()
+        for each in (a, b):
+            each.kill()
 
     def check_waits(self, member, times=1):
         wait_until(lambda: member.log().count(SAYS) == times, f"{member.name} says so")
@@ -131,6 +138,24 @@ class PairDamage(PairOfDaemons):
         self.assertIn("is of one of a pair", done.stderr)
         a.start()
         self.check_waits(a)
+        b.start()
+        self.check_goes_on(b, a, agents, pids)
+
+    def test_after_its_machine_s_end_one_leaves_the_jobs_to_the_other_one(self):
+        """Their nodes wait for longer than by default."""
+        a, b = self.pair()
+        agents = self.agents([a, b], "--rendezvous-lost-timeout=200")
+        pids = self.wait_for_round(1)
+        self.kill_both(a, b)
+        path = os.path.join(self.states["a"], "lock")
+        with open(path) as file:
+            pid, commits, _, how, synced = file.read().split()
+        self.write(self.states["a"], "lock", f"{pid} {commits} another-boot {how} {synced}\n")
+        a.start()
+        wait_until(lambda: "may not be on its disk: for 240 s the other one" in a.log(), "it says so")
+        wait_until(lambda: a.role(), "it serves")
+        time.sleep(LEASE + 1)  # then it would lead: nothing tells when it doesn't
+        self.assertEqual(a.role(), "standby")
         b.start()
         self.check_goes_on(b, a, agents, pids)
 

@@ -75,7 +75,7 @@ class CutRun {
     CHECK(shelf_->rows().at(kStandbyRow) == encode_standby_row("b:29400"));
     const MirroredJournal kept = standby_.stop();
     CHECK(Standby::job_rows(kept) == shelf_->job_rows());
-    CHECK(kept.synced == synced_with_leader());
+    CHECK(Standby::synced_of(kept) == synced_with_leader());
   }
 
   void check_deposed() {

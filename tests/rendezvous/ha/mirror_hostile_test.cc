@@ -116,7 +116,7 @@ TEST_CASE("Mirror: in_sync counts after the snapshot alone, and once") {
   SECTION("before it") {
     Lost lost([](FrameStream& frames) { frames.send(in_sync()); });
     CHECK_THAT(lost.await().why, Contains("in_sync before its snapshot"));
-    CHECK_FALSE(lost.standby.stop().synced);
+    CHECK_FALSE(Standby::synced_of(lost.standby.stop()));
   }
   SECTION("inside of it") {
     Lost lost([](FrameStream& frames) {
@@ -124,7 +124,7 @@ TEST_CASE("Mirror: in_sync counts after the snapshot alone, and once") {
       frames.send(in_sync());
     });
     CHECK_THAT(lost.await().why, Contains("in_sync before its snapshot"));
-    CHECK_FALSE(lost.standby.stop().synced);
+    CHECK_FALSE(Standby::synced_of(lost.standby.stop()));
   }
   SECTION("twice") {
     const test::LogLines quiet;

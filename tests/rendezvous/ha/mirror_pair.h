@@ -191,6 +191,13 @@ class Standby {
     return rows;
   }
 
+  // With which leader these rows say that they are in sync.
+  static std::optional<SyncedWith> synced_of(const MirroredJournal& kept) {
+    const auto row = kept.content.rows.find(kSyncedRow);
+    if (row == kept.content.rows.end()) return std::nullopt;
+    return decode_synced_row(row->second);
+  }
+
   test::TempDirectory directory;
   std::unique_ptr<MirrorClient> client;
   std::unique_ptr<PeerCaller> caller;

@@ -57,15 +57,13 @@ TEST_CASE("Mirror: a standby has all rows but each side's own") {
   CHECK(mirror.leader.journal->is_shared());
   CHECK(mirror.leader.mirrored_by == std::vector<std::string>{"b:29400"});
   CHECK(mirror.standby->copying == std::vector<std::string>{"a:29400"});
-  REQUIRE(mirror.leader.server->standby());
-  CHECK(mirror.leader.server->standby()->is_in_sync);
   mirror.commit({{"jobs/7/job", "told"}, {"jobs/1/job", std::nullopt}}, 1);
   CHECK(mirror.shelf->rows().at("leader/standby") == R"({"name":"b:29400"})");
   CHECK(decode_term_row(mirror.shelf->rows().at("leader/term"))->term.id == kTerm);
 
   const MirroredJournal kept = mirror.standby->stop();
   CHECK(Standby::job_rows(kept) == Rows{{"jobs/7/job", "told"}, {"jobs/70/job", "copied"}});
-  CHECK(kept.synced == kSynced);
+  CHECK(Standby::synced_of(kept) == kSynced);
   CHECK(kept.content.rows.at("leader/synced") == encode_synced_row(kSynced));
   CHECK_FALSE(kept.content.rows.contains("leader/term"));
   CHECK(kept.trouble.empty());
@@ -240,7 +238,7 @@ TEST_CASE("Mirror: what the last batch replaced is known, also after a restart o
     REQUIRE(kept.before.size() == 2);
     CHECK((kept.before[0].key == "jobs/1/nodes/1" && !kept.before[0].content));
     CHECK((kept.before[1].key == "jobs/1/state" && kept.before[1].content == "1"));
-    CHECK(kept.synced == kSynced);
+    CHECK(Standby::synced_of(kept) == kSynced);
   }
 }
 
@@ -275,12 +273,11 @@ TEST_CASE("Mirror: a leader whose disk is full tells nobody, and its standby tha
   REQUIRE(mirror.leader.standbys_lost.size() == 1);
   CHECK(mirror.leader.standbys_lost[0].was_synced);
   CHECK(mirror.leader.standbys_lost[0].own_disk);
-  CHECK_FALSE(mirror.leader.server->standby());
   REQUIRE(mirror.standby->lost.size() == 1);
   CHECK(mirror.standby->lost[0].is_yours);
   CHECK(mirror.standby->lost[0].was_in_sync);
   const MirroredJournal& kept = *mirror.standby->kept;
-  CHECK(kept.synced == kSynced);
+  CHECK(Standby::synced_of(kept) == kSynced);
   // The batch of which it can't know whether anybody was told.
   CHECK(Standby::job_rows(kept) == Rows{{"jobs/1/state", "2"}});
   REQUIRE(kept.before.size() == 1);
@@ -323,7 +320,7 @@ TEST_CASE("Mirror: a leader that ends hands its jobs over, with all that it told
   REQUIRE(mirror.standby->lost.size() == 1);
   CHECK(mirror.standby->lost[0].is_yours);
   CHECK(mirror.standby->lost[0].was_in_sync);
-  CHECK(mirror.standby->kept->synced == kSynced);
+  CHECK(Standby::synced_of(*mirror.standby->kept) == kSynced);
   CHECK(Standby::job_rows(*mirror.standby->kept) == mirror.shelf->job_rows());
 }
 
@@ -360,7 +357,7 @@ TEST_CASE("Mirror: a standby that leaves has a copy, and its leader goes on alon
   CHECK(mirror.leader.deposed.empty());
   CHECK_FALSE(mirror.shelf->rows().contains(kStandbyRow));
   MirroredJournal kept = mirror.standby->stop();
-  CHECK_FALSE(kept.synced);
+  CHECK_FALSE(Standby::synced_of(kept));
   const LeaderRows rows = read_leader_rows(kept.content.rows);
   CHECK(rows.kind == RowsKind::kCopy);
   CHECK(rows.leader == "a:29400");
