@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/doctor_command.h"
 
+#include <sys/stat.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/json/parse.hpp>
@@ -25,8 +27,9 @@ namespace {
 
 using Chosen = std::vector<const doctor::Check*>;
 
-// Of the rendezvous, a little sooner than the limit of all, so that its own words arrive.
-constexpr std::chrono::milliseconds kEndpointLimit{400};
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
+}
 
 Chosen chosen_checks(const std::string& only, const std::string& skip) {
   Chosen chosen;
@@ -91,6 +94,11 @@ DoctorCommand::DoctorCommand(CLI::App& app)
   command_->add_option("--thresholds", thresholds_file_, "TOML file of figures (docs/doctor.md)");
   command_->add_option("--log-dir", log_dir_, "Where jobs' log files go: is there room?");
   command_->add_option("--state-dir", state_dir_, "Where ddprund keeps its journal: likewise");
+  command_
+      ->add_option("--timeout", timeout_seconds_,
+                   "Seconds for names, file systems, adapters, NVML and the rendezvous, together")
+      ->check(CLI::Range(0.01, 600.0))
+      ->capture_default_str();
   command_->add_option("--root", root_, "Read /proc, /sys, /dev and /etc below it")
       ->capture_default_str();
   command_->add_flag("--list", lists_, "Name the checks, and what each one reads");
@@ -114,6 +122,9 @@ int DoctorCommand::look() const {
                                             : doctor::Thresholds::from_file(thresholds_file_);
   doctor::FactsOptions options;
   options.root = root_;
+  if (struct stat info{}; ::stat(root_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    throw Error(ErrorCode::kInvalidArgument, "--root=" + root_ + ": there is no such directory");
+  }
   options.endpoint = endpoint_.text();
   if (!options.endpoint.empty()) {
     if (const std::string problem = endpoint_.problem(); !problem.empty()) {
@@ -127,10 +138,13 @@ int DoctorCommand::look() const {
     const doctor::Check* check = doctor::find_check(name);
     return std::find(checks.begin(), checks.end(), check) != checks.end();
   };
+  options.limit = milliseconds_of(timeout_seconds_);
+  // A little sooner than the limit of all, so that what is said of it arrives.
+  const auto endpoint_limit = milliseconds_of(timeout_seconds_ * 0.8);
   options.ask_endpoint = [&] {
     try {
       const double asked = wall_seconds();
-      const std::string page = endpoint_.fetch_page_within(kEndpointLimit, "/v1/status");
+      const std::string page = endpoint_.fetch_page_within(endpoint_limit, "/v1/status");
       return answer_of_page(page, (asked + wall_seconds()) / 2);
     } catch (const Error& error) {
       return doctor::EndpointAnswer{error.what(), {}, {}};

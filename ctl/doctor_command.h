@@ -24,6 +24,7 @@ class DoctorCommand {
   CLI::App* command_;
   EndpointFlags endpoint_;
   bool json_ = false, shows_all_ = false, lists_ = false;
+  double timeout_seconds_ = 0.5;
   std::string only_, skip_, thresholds_file_, root_ = "/", log_dir_, state_dir_;
 };
 
