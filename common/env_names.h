@@ -92,4 +92,11 @@ inline constexpr char kSlurmJobEndTime[] = "SLURM_JOB_END_TIME";     // seconds 
 inline constexpr char kSlurmTopologyAddr[] = "SLURM_TOPOLOGY_ADDR";  // switches and node, dotted
 inline constexpr char kSlurmTopologyAddrPattern[] = "SLURM_TOPOLOGY_ADDR_PATTERN";
 
+// PBS', of the job that ddprun runs in.
+inline constexpr char kPbsJobId[] = "PBS_JOBID";
+inline constexpr char kPbsNodeFile[] = "PBS_NODEFILE";   // a path: a host a line
+inline constexpr char kPbsTaskNumber[] = "PBS_TASKNUM";  // 1: the job's script
+// The kubelet's, in the pods of an Indexed Job: 0 = the first one.
+inline constexpr char kJobCompletionIndex[] = "JOB_COMPLETION_INDEX";
+
 }  // namespace ddprun::env

@@ -7,12 +7,14 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/suggest.h"
 #include "launcher/options/completion.h"
 #include "launcher/options/help_text.h"
 #include "launcher/options/man_pages.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
+#include "launcher/options/parse_value.h"
 #include "launcher/options/rdzv_conf.h"
 #include "launcher/options/show_config.h"
 #include "launcher/options/unknown_variables.h"
@@ -161,6 +163,27 @@ void settle(const OptionValues& given, LaunchConfig& config, std::vector<std::st
   }
 }
 
+// --nnodes where nobody gave it: all that the scheduler gave, less those that wait as spares.
+void add_nodes_of(const SchedulerStep& step, OptionValues& values,
+                  std::vector<std::string>& notes) {
+  for (const char* decides : {"nnodes", "standalone", "hosts", "hostfile"}) {
+    if (values.has(decides)) return;
+  }
+  if (step.num_hosts < 2) return;
+  if (!step.one_each) {
+    notes.push_back(
+        concat("this node alone, of ", step.num_hosts, " that the ", step.name,
+               " has: it runs not one ddprun on each; --nnodes=1 says that it is meant"));
+    return;
+  }
+  const OptionValue* spares = values.find("spares");
+  const int num_spares =
+      spares == nullptr ? 0 : parse_number(spares->text, step.num_hosts).value_or(0);
+  const int num_nodes = std::max(1, step.num_hosts - num_spares);
+  values.set("nnodes", {std::to_string(num_nodes), step.name});
+  notes.push_back(concat("--nnodes=", num_nodes, ", those of the ", step.name));
+}
+
 bool is_of_one_node(std::string_view option) {
   return option == "node-rank" || option == "local-addr" || option == "topology";
 }
@@ -203,8 +226,9 @@ std::string man_page(const std::string& name) {
 }  // namespace
 
 CommandLine parse_command_line(const std::vector<std::string>& args, const Environment& environment,
-                               const LoadConfigFiles& load) {
+                               const LoadConfigFiles& load, std::optional<SchedulerStep> step) {
   CommandLine result;
+  result.step = std::move(step);
   ArgumentParser parser(args);
   const OptionValues typed = parser.parse(result.problems);
   if (!result.problems.empty()) return result;
@@ -231,6 +255,7 @@ CommandLine parse_command_line(const std::vector<std::string>& args, const Envir
   }
   values.add_environment(environment);
   values.add(typed);
+  if (result.step) add_nodes_of(*result.step, values, result.config.notes);
   if (typed.has("show-config")) {
     result.text = show_config(values, environment, result.files);
     result.action = CommandLine::Action::kPrintText;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "launcher/config_file.h"
 #include "launcher/launch_config.h"
 #include "launcher/options/option_values.h"
+#include "launcher/scheduler_step.h"
 
 namespace ddprun::launcher {
 
@@ -22,6 +24,7 @@ struct CommandLine {
   LaunchConfig config;
   OptionValues values;                // as given, and by whom
   std::vector<ConfigFile> files;      // that were read, strongest one first
+  std::optional<SchedulerStep> step;  // as given
   std::vector<std::string> problems;  // not empty: print each and exit 2
 };
 
@@ -31,8 +34,10 @@ using LoadConfigFiles = std::function<std::vector<ConfigFile>(const std::string&
 
 // `args` without argv[0]. Every flag has two spellings, --a-b and --a_b, and may be abbreviated;
 // what follows PROGRAM is never looked at. A flag that is not given takes DDPRUN_<FLAG> from the
-// environment, else PET_<FLAG>, else what a file says.
+// environment, else PET_<FLAG>, else what a file says; --nnodes then that of the scheduler's
+// `step`.
 CommandLine parse_command_line(const std::vector<std::string>& args, const Environment& environment,
-                               const LoadConfigFiles& load = {});
+                               const LoadConfigFiles& load = {},
+                               std::optional<SchedulerStep> step = std::nullopt);
 
 }  // namespace ddprun::launcher

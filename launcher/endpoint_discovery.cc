@@ -2,13 +2,12 @@
 #include "launcher/endpoint_discovery.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/log.h"
-#include "launcher/nodelist.h"
+#include "launcher/stable_hash.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -16,27 +15,6 @@ namespace {
 // Fixed ranks: address and port are the job's alone, so the commands may differ. torchrun's name.
 constexpr char kStaticJobId[] = "none";
 constexpr char kTorchrunsMasterAddr[] = "127.0.0.1";  // where no other is given
-
-// FNV-1a: the same on every node and for ever.
-std::uint64_t hash_of(const std::string& text, std::uint64_t hash = 0xcbf29ce484222325u) {
-  for (const char letter : text) {
-    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
-  }
-  return hash;
-}
-
-// "<job>.<step>" when this process runs in a Slurm step, else empty.
-std::string slurm_step(const Environment& environment) {
-  const auto job = find_variable(environment, env::kSlurmJobId);
-  const auto step = find_variable(environment, env::kSlurmStepId);
-  if (!job || !step || !find_variable(environment, env::kSlurmStepNodelist)) return "";
-  return *job + "." + *step;
-}
-
-// Two steps may share a node: each has a port of its own, below the ephemeral ones.
-std::uint16_t slurm_port(const std::string& step) {
-  return static_cast<std::uint16_t>(kDefaultRendezvousPort + hash_of(step) % 3000);
-}
 
 std::string job_id(const DiscoveryInput& input, RendezvousMode mode) {
   const LaunchConfig& config = input.config;
@@ -46,13 +24,11 @@ std::string job_id(const DiscoveryInput& input, RendezvousMode mode) {
   }
   if (mode == RendezvousMode::kLocal) return input.random_id;
   if (mode == RendezvousMode::kStatic) return kStaticJobId;
-  if (const std::string step = slurm_step(input.environment); !step.empty()) {
-    return "slurm-" + step;
-  }
-  std::uint64_t hash = hash_of(config.program);
+  if (input.step) return input.step->job_id;
+  std::uint64_t hash = stable_hash(config.program);
   const std::string separator(1, '\0');
-  for (const std::string& arg : config.program_args) hash = hash_of(separator + arg, hash);
-  hash = hash_of(
+  for (const std::string& arg : config.program_args) hash = stable_hash(separator + arg, hash);
+  hash = stable_hash(
       separator + std::to_string(config.min_nodes) + ":" + std::to_string(config.max_nodes), hash);
   char text[32];
   std::snprintf(text, sizeof text, "%u-%012llx", input.user_id,
@@ -71,11 +47,11 @@ class Finder {
   Discovery find() {
     const LaunchConfig& config = input_.config;
     const bool alone = config.max_nodes == 1;
-    const bool found =
-        config.standalone ? take_local("--standalone")
-        : from_flags() || from_environment()
-            ? true
-            : (alone ? take_local("--nnodes=1") : from_slurm() || from_files() || from_node_rank());
+    const bool found = config.standalone ? take_local("--standalone")
+                       : from_flags() || from_environment()
+                           ? true
+                           : (alone ? take_local("--nnodes=1")
+                                    : from_scheduler() || from_files() || from_node_rank());
     if (!found) result_.nothing_found = true;
     if (result_.plan) {
       RendezvousPlan& plan = *result_.plan;
@@ -99,17 +75,16 @@ class Finder {
     return true;
   }
 
-  // Slurm's order of nodes counts where the step runs one ddprun on each.
+  // The scheduler's order of nodes counts where each of just these nodes runs one ddprun.
   std::optional<int> node_rank() const {
     const LaunchConfig& config = input_.config;
     if (config.node_rank) return config.node_rank;
-    if (slurm_step(input_.environment).empty()) return std::nullopt;
-    const auto node = find_variable(input_.environment, env::kSlurmNodeId);
-    const auto tasks = find_variable(input_.environment, env::kSlurmStepNumTasks);
-    if (!node || tasks != std::to_string(config.max_nodes)) return std::nullopt;
-    const auto hosts = expand_nodelist(*find_variable(input_.environment, env::kSlurmStepNodelist));
-    if (!hosts || static_cast<int>(hosts->size()) != config.max_nodes) return std::nullopt;
-    return std::atoi(node->c_str());
+    if (!input_.step || !input_.step->one_each) return std::nullopt;
+    const bool is_told = input_.step->num_hosts > 0;
+    const bool are_these = is_told ? input_.step->num_hosts == config.max_nodes
+                                   : config.min_nodes == config.max_nodes && config.spares == 0;
+    if (!are_these || input_.step->node_index.value_or(0) >= config.max_nodes) return std::nullopt;
+    return input_.step->node_index;
   }
 
   // True when `text` decides, be it by a plan or by a problem.
@@ -227,32 +202,24 @@ class Finder {
                 origin);
   }
 
-  bool from_slurm() {
-    const std::string step = slurm_step(input_.environment);
-    if (step.empty()) return false;
-    const std::string list = *find_variable(input_.environment, env::kSlurmStepNodelist);
-    const auto hosts = expand_nodelist(list);
-    if (!hosts || hosts->empty()) {
-      result_.looked_at.push_back("Slurm's " + std::string(env::kSlurmStepNodelist) + "=" + list +
-                                  " doesn't parse");
+  bool from_scheduler() {
+    if (!input_.step) return false;
+    const SchedulerStep& step = *input_.step;
+    if (!step.problem.empty()) {
+      result_.looked_at.push_back(step.problem);
       return false;
     }
-    const int num_nodes = static_cast<int>(hosts->size());
-    if (num_nodes < input_.config.min_nodes) {
-      result_.looked_at.push_back("the Slurm step " + step + " has only " +
-                                  std::to_string(num_nodes) + " node(s)");
+    if (step.num_hosts > 0 && step.num_hosts < input_.config.min_nodes) {
+      result_.looked_at.push_back(
+          concat("the ", step.name, " has only ", step.num_hosts, " node(s)"));
       return false;
     }
-    const std::string origin = "Slurm step " + step;
     if (input_.config.rdzv_backend == "static") {
-      const std::uint16_t port = input_.config.master_port.value_or(slurm_port(step));
-      return take(RendezvousMode::kStatic, hosts->front(), port, origin);
+      const std::uint16_t port = input_.config.master_port.value_or(step.port);
+      return take(RendezvousMode::kStatic, step.first_host, port, step.name);
     }
-    take(RendezvousMode::kElastic, hosts->front(), slurm_port(step), origin);
-    if (const auto node = find_variable(input_.environment, env::kSlurmNodeId);
-        node && result_.plan) {
-      result_.plan->is_host = *node == "0";
-    }
+    take(RendezvousMode::kElastic, step.first_host, step.port, step.name);
+    if (step.node_index && result_.plan) result_.plan->is_host = *step.node_index == 0;
     return true;
   }
 

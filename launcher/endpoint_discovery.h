@@ -11,6 +11,7 @@
 #include "common/environment.h"
 #include "launcher/config_file.h"
 #include "launcher/launch_config.h"
+#include "launcher/scheduler_step.h"
 
 namespace ddprun::launcher {
 
@@ -48,6 +49,7 @@ struct DiscoveryInput {
   const LaunchConfig& config;
   const Environment& environment;
   const std::vector<ConfigFile>& files;  // first one first
+  std::optional<SchedulerStep> step{};
   unsigned user_id = 0;
   std::string random_id;  // the job id where nobody else shall know it
 };

@@ -31,6 +31,7 @@
 #include "launcher/hosts/under_channel.h"
 #include "launcher/job.h"
 #include "launcher/prepare.h"
+#include "launcher/scheduler_step.h"
 #include "launcher/terminal_text.h"
 
 namespace {
@@ -90,7 +91,8 @@ int main(int argc, char** argv) {
     const auto channel = under_channel(environment);
     CommandLine line = parse_command_line(
         {argv + 1, argv + argc}, environment,
-        [&](const std::string& named) { return load_config_files(named, environment); });
+        [&](const std::string& named) { return load_config_files(named, environment); },
+        own_scheduler_step(environment));
     if (!line.problems.empty()) return refuse(line.problems);
     if (line.action == CommandLine::Action::kPrintText) {
       return print(line.text);

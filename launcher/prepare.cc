@@ -153,7 +153,8 @@ void check_own_parts(Preparation& result) {
                             "; install it beside ddprun or in ../libexec/ddprun");
 }
 
-void find_rendezvous(Preparation& result, const std::vector<ConfigFile>& files) {
+void find_rendezvous(Preparation& result, const std::vector<ConfigFile>& files,
+                     const std::optional<SchedulerStep>& step) {
   JobPlan& plan = result.plan;
   if (plan.config.max_nodes > 1) {
     plan.topology = topology_label(plan.config, plan.environment, files);
@@ -161,6 +162,7 @@ void find_rendezvous(Preparation& result, const std::vector<ConfigFile>& files) 
   const DiscoveryInput input{.config = plan.config,
                              .environment = plan.environment,
                              .files = files,
+                             .step = step,
                              .user_id = ::getuid(),
                              .random_id = plan.config.dry_run ? kDrawnAtStart : random_id()};
   const Discovery discovery = discover_endpoint(input);
@@ -247,7 +249,7 @@ Preparation prepare(CommandLine line, Environment environment, const std::string
     note_missing_ranks(result, line.values);
     find_placement(result);
   }
-  find_rendezvous(result, line.files);
+  find_rendezvous(result, line.files, line.step);
   read_secrets(result);
   LaunchConfig& settled = result.plan.config;
   if (settled.connect_timeout.count() == 0) settled.connect_timeout = settled.rendezvous_timeout;

@@ -20,11 +20,15 @@ struct Case {
 
 Discovery discover(Case given) {
   given.flags.emplace_back("train");
-  const CommandLine line = parse_command_line(given.flags, given.environment);
+  const auto step = scheduler_step({.environment = given.environment,
+                                    .host_name = "n02",
+                                    .read_file = [](const std::string&) { return std::nullopt; }});
+  const CommandLine line = parse_command_line(given.flags, given.environment, {}, step);
   REQUIRE(line.problems.empty());
   return discover_endpoint({.config = line.config,
                             .environment = given.environment,
                             .files = given.files,
+                            .step = line.step,
                             .user_id = 1000,
                             .random_id = "drawn"});
 }
@@ -53,7 +57,7 @@ const std::vector<ConfigFile> kFiles = {{"user.toml", "", {"h1", "h2"}},
 
 TEST_CASE("discovery: one node needs no endpoint") {
   CHECK(found({{"--standalone"}, {}, {}}) == "local 127.0.0.1:0 --standalone");
-  CHECK(found({{}, kSlurm, kFiles}) == "local 127.0.0.1:0 --nnodes=1");
+  CHECK(found({{"--nnodes=1"}, kSlurm, kFiles}) == "local 127.0.0.1:0 --nnodes=1");
   CHECK(discover({{}, {}, {}}).plan->job_id == "drawn");
 }
 
@@ -183,6 +187,17 @@ TEST_CASE("discovery: a Slurm step names the job, the owner and the ranks") {
   Environment other = kSlurm;
   other["SLURM_STEP_ID"] = "1";
   CHECK(discover({{"--nnodes=2"}, other, {}}).plan->endpoint.port != plan.endpoint.port);
+}
+
+TEST_CASE("discovery: without --nnodes a step's nodes are the job's") {
+  const Discovery told = discover({{}, kSlurm, {}});
+  CHECK(told.plan->origin == "Slurm step 77.0");
+  CHECK(told.plan->node_rank == 1);
+  CHECK(found({{"--nnodes=1"}, kSlurm, {}}) == "local 127.0.0.1:0 --nnodes=1");
+  CHECK(found({{"--standalone"}, kSlurm, {}}) == "local 127.0.0.1:0 --standalone");
+  Environment several = kSlurm;
+  several["SLURM_STEP_NUM_TASKS"] = "8";
+  CHECK(found({{}, several, {}}) == "local 127.0.0.1:0 --nnodes=1");
 }
 
 TEST_CASE("discovery: a Slurm step that doesn't fit is said") {

@@ -150,6 +150,14 @@ class Batch(unittest.TestCase):
         self.assertEqual(code, 13, output + self.slurm.logs())
         self.assertIn("rank 5", output)
 
+    def test_the_nodes_of_a_step_are_the_jobs(self):
+        done = self.slurm.run("srun", "-N2", "--ntasks-per-node=1", os.path.join(BIN, "ddprun"), "--nproc_per_node=2",
+                              "--no-python", "sh", "-c", 'echo "rank $RANK of $WORLD_SIZE on $(hostname)"')
+        self.assertEqual(done.returncode, 0, done.stdout + self.slurm.logs())
+        for rank in range(4):
+            self.assertIn(f"rank {rank} of 4 on node{rank // 2}", done.stdout)
+        self.assertIn("--nnodes=2, those of the Slurm step", done.stdout)
+
     def test_a_job_that_may_go_on_is_queued_again(self):
         code, output = self.submit('echo "run ${SLURM_RESTART_COUNT:-0} of rank $RANK with $1"\n'
                                    '[ "$SLURM_RESTART_COUNT" = 1 ] || exit 75\n')

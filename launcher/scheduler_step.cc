@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/scheduler_step.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <vector>
+
+#include "common/endpoint.h"
+#include "common/env_names.h"
+#include "common/log.h"
+#include "common/process_facts.h"
+#include "launcher/nodelist.h"
+#include "launcher/stable_hash.h"
+
+namespace ddprun::launcher {
+namespace {
+
+std::optional<int> number_in(const Environment& environment, const char* name) {
+  const auto text = find_variable(environment, name);
+  int number = 0;
+  if (!text) return std::nullopt;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+  const bool is_whole = error == std::errc{} && end == text->data() + text->size();
+  return is_whole && number >= 0 ? std::optional(number) : std::nullopt;
+}
+
+// Two jobs may share a node: each has a port of its own, below the ephemeral ones.
+std::uint16_t port_of(const std::string& job) {
+  return static_cast<std::uint16_t>(kDefaultRendezvousPort + stable_hash(job) % 3000);
+}
+
+std::optional<SchedulerStep> slurm_step(const Environment& environment) {
+  const auto job = find_variable(environment, env::kSlurmJobId);
+  const auto step = find_variable(environment, env::kSlurmStepId);
+  const auto list = find_variable(environment, env::kSlurmStepNodelist);
+  if (!job || !step || !list) return std::nullopt;
+  const std::string whole = *job + "." + *step;
+  SchedulerStep found{
+      .name = "Slurm step " + whole, .job_id = "slurm-" + whole, .port = port_of(whole)};
+  auto hosts = expand_nodelist(*list);
+  if (!hosts || hosts->empty()) {
+    found.problem = concat("Slurm's ", env::kSlurmStepNodelist, "=", *list, " doesn't parse");
+    return found;
+  }
+  found.first_host = hosts->front();
+  found.num_hosts = static_cast<int>(hosts->size());
+  found.one_each = number_in(environment, env::kSlurmStepNumTasks) == found.num_hosts;
+  found.node_index = number_in(environment, env::kSlurmNodeId);
+  return found;
+}
+
+std::string short_name(const std::string& host) { return host.substr(0, host.find('.')); }
+
+// The hosts of a PBS node file: one line for each slot.
+std::vector<std::string> hosts_in(const std::string& node_file) {
+  std::vector<std::string> hosts;
+  std::istringstream lines(node_file);
+  for (std::string host; lines >> host;) {
+    if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
+  }
+  return hosts;
+}
+
+std::optional<SchedulerStep> pbs_job(const SchedulerFacts& facts) {
+  const auto job = find_variable(facts.environment, env::kPbsJobId);
+  const auto path = find_variable(facts.environment, env::kPbsNodeFile);
+  if (!job || !path) return std::nullopt;
+  SchedulerStep found{.name = "PBS job " + *job, .job_id = "pbs-" + *job, .port = port_of(*job)};
+  const auto text = facts.read_file(*path);
+  const std::vector<std::string> hosts = hosts_in(text.value_or(""));
+  if (hosts.empty()) {
+    found.problem = concat(found.name, ": its ", env::kPbsNodeFile, "=", *path,
+                           text ? " names no host" : " can't be read on this node");
+    return found;
+  }
+  found.first_host = hosts.front();
+  found.num_hosts = static_cast<int>(hosts.size());
+  // The job's script is its first task, and runs on the first host alone; pbsdsh starts others.
+  found.one_each = number_in(facts.environment, env::kPbsTaskNumber).value_or(1) > 1;
+  const auto own = std::ranges::find_if(hosts, [&](const std::string& host) {
+    return short_name(host) == short_name(facts.host_name);
+  });
+  if (own != hosts.end()) found.node_index = static_cast<int>(own - hosts.begin());
+  return found;
+}
+
+// The name of `host` with its domain, by a hosts(5) file: the kubelet writes that of a pod whose
+// template has a subdomain. Empty: it has none.
+std::string qualified(const std::string& host, const std::string& hosts_file) {
+  std::istringstream lines(hosts_file);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    for (std::string word; words >> word;) {
+      if (word.starts_with(host + ".")) return word;
+    }
+  }
+  return "";
+}
+
+// Pods of an Indexed Job have the names JOB-INDEX, those of a JobSet SET-REPLICATED_JOB-JOB-INDEX.
+std::optional<SchedulerStep> indexed_job(const SchedulerFacts& facts) {
+  const auto index = number_in(facts.environment, env::kJobCompletionIndex);
+  const std::string& host = facts.host_name;
+  if (!index || !host.ends_with("-" + std::to_string(*index))) return std::nullopt;
+  const std::string job = host.substr(0, host.rfind('-'));
+  SchedulerStep found{.name = "Kubernetes Job " + job,
+                      .job_id = "job-" + job,
+                      .port = kDefaultRendezvousPort,
+                      .one_each = true,
+                      .node_index = index};
+  const std::string whole = qualified(host, facts.read_file("/etc/hosts").value_or(""));
+  if (whole.empty()) {
+    found.problem = found.name +
+                    ": its pods have no names in DNS; give the pod template a subdomain, and make "
+                    "a headless service of that name";
+    return found;
+  }
+  found.first_host = job + "-0" + whole.substr(host.size());
+  return found;
+}
+
+std::optional<std::string> content_of(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+}  // namespace
+
+std::optional<SchedulerStep> scheduler_step(const SchedulerFacts& facts) {
+  if (auto step = slurm_step(facts.environment)) return step;
+  if (auto job = pbs_job(facts)) return job;
+  return indexed_job(facts);
+}
+
+std::optional<SchedulerStep> own_scheduler_step(const Environment& environment) {
+  return scheduler_step(
+      {.environment = environment, .host_name = host_name(), .read_file = content_of});
+}
+
+}  // namespace ddprun::launcher
