@@ -11,53 +11,9 @@ import time
 
 import harness
 import relay
+from store_client import CLIENT, check_counts
 
 SH = ["sh", "-c", harness.SHOW]
-
-# A worker with a c10d client of its own: each ADD has to count once. Its last line is the sum. With
-# "all" each turn has an APPEND, a COMPARE_SET, a QUEUE_PUSH and a QUEUE_POP, too.
-CLIENT = r"""
-import os, socket, struct, sys
-store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 30)
-store.settimeout(60)
-store.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-string = lambda text: struct.pack("<Q", len(text)) + text
-def hear(size):
-    got = b""
-    while len(got) < size:
-        more = store.recv(size - len(got))
-        assert more, "the store closed the connection"
-        got += more
-    return got
-def add(key, number):
-    store.sendall(b"\4" + string(key) + struct.pack("<q", number))
-    return struct.unpack("<q", hear(8))[0]
-def value():
-    return hear(struct.unpack("<Q", hear(8))[0])
-def everything(turn):
-    mine, earlier, now = b"/mine" + os.environ["RANK"].encode(), b"%d" % (turn - 1), b"%d" % turn
-    store.sendall(b"\x09" + string(b"/text") + string(b"x"))
-    store.sendall(b"\2" + string(mine) + string(earlier if turn else b"") + string(now))
-    assert value() == now, "a COMPARE_SET took effect twice, or never"
-    store.sendall(b"\x0e" + string(b"/queue") + string(now) + b"\x0f" + string(b"/queue"))
-    assert struct.unpack("<q", hear(8))[0] > 0, "a QUEUE_POP took effect twice"
-    value()
-store.sendall(b"\0" + struct.pack("<I", 0x3C85F7CE))
-for turn in range(int(sys.argv[1])):
-    add(b"/sum", 1)
-    if sys.argv[2:] == ["all"]: everything(turn)
-print("begun", flush=True)
-if add(b"/here", 1) == int(os.environ["WORLD_SIZE"]): store.sendall(b"\1" + string(b"/all") + string(b"x"))
-store.sendall(b"\6" + struct.pack("<Q", 1) + string(b"/all"))
-assert hear(1) == b"\0"
-if sys.argv[2:] == ["all"]:
-    store.sendall(b"\3" + string(b"/text"))
-    assert len(value()) == add(b"/sum", 0), "an APPEND took effect twice, or never"
-    store.sendall(b"\x10" + string(b"/queue"))
-    assert struct.unpack("<q", hear(8))[0] == 0, "a QUEUE_PUSH took effect twice"
-print("sum", add(b"/sum", 0))
-"""
-
 
 def established(port):
     """The connections to whoever listens on it: the sockets at that end."""
@@ -121,8 +77,7 @@ class OneHost(harness.Case):
             cutter.join()
         transcript = "\n".join(each.text for each in done)
         self.assertEqual([each.returncode for each in done], [0, 0], transcript)
-        sums = re.findall(r"sum (\d+)", "".join(each.stdout for each in done))
-        self.assertEqual(sums, ["2000"] * 4, transcript)
+        self.assertEqual(check_counts(self, "".join(each.stdout for each in done), 4), 2000)
         self.assertGreater(between.num_cut, 2, transcript)
 
     def test_each_request_counts_once_while_ddprund_is_killed(self):
@@ -145,8 +100,7 @@ class OneHost(harness.Case):
         done = [self.finish(process) for process in running]
         transcript = "\n".join(each.text for each in done)
         self.assertEqual([each.returncode for each in done], [0, 0], transcript)
-        sums = re.findall(r"sum (\d+)", "".join(each.stdout for each in done))
-        self.assertEqual(sums, ["4000"] * 4, transcript)
+        self.assertEqual(check_counts(self, "".join(each.stdout for each in done), 4), 4000)
         self.assertGreater(num_killed, 2)
         self.assertEqual(transcript.count("begun"), 4, transcript)  # one round alone
 

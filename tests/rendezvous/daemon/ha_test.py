@@ -125,11 +125,25 @@ class HighAvailability(SeveralDaemons):
         self.etcd.call("/v3/maintenance/alarm", action="DEACTIVATE", memberID="0", alarm="NOSPACE")
         self.check_end(agents, pids)
 
-    def test_stores_behind_proxies_go_on_with_the_next_leader(self):
-        """Each ADD of both workers counts once, whoever leads."""
-        first, second = self.group()
-        agents = self.counting_agents([first, second])
-        first.kill()
+    def test_each_request_counts_once_while_the_leader_is_killed_again_and_again(self):
+        one, other = self.group()
+        agents = self.counting_agents([one, other])
+        for _ in range(3):
+            one.kill()
+            self.wait_for_requests(other)
+            one.start()
+            wait_until(lambda: one.role() == "standby", "it stands by", 30)
+            one, other = other, one
+        self.check_count(agents)
+
+    def test_each_request_counts_once_while_the_leader_is_paused(self):
+        """What it had heard and not told is told by nobody, and done by the other one."""
+        one, other = self.group()
+        agents = self.counting_agents([one, other])
+        one.pause()
+        self.wait_for_requests(other)
+        one.go_on()
+        wait_until(lambda: one.role() == "standby", "it stands by", 30)
         self.check_count(agents)
 
     def test_kills_and_pauses_at_random_moments(self):

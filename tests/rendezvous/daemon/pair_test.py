@@ -272,11 +272,25 @@ class Pair(PairOfDaemons):
             self.assertEqual(len(self.pids(number)), 4, f"round {number}")
         self.assertEqual(self.pids(5), {})
 
-    def test_stores_behind_proxies_go_on_with_the_standby(self):
-        """Each ADD of both workers counts once, whoever leads."""
-        a, b = self.pair()
-        agents = self.counting_agents([a, b])
-        a.kill()
+    def test_each_request_counts_once_while_the_leader_is_killed_again_and_again(self):
+        one, other = self.pair()
+        agents = self.counting_agents([one, other])
+        for _ in range(4):
+            one.kill()
+            self.wait_for_requests(other)
+            one.start()
+            self.wait_for_sync(one)
+            one, other = other, one
+        self.check_count(agents)
+
+    def test_each_request_counts_once_while_the_leader_is_paused(self):
+        """What it had heard and not told is told by nobody, and done by the other one."""
+        one, other = self.pair()
+        agents = self.counting_agents([one, other])
+        one.pause()
+        self.wait_for_requests(other)
+        one.go_on()
+        self.wait_for_sync(one)
         self.check_count(agents)
 
 

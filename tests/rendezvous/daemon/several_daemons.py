@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of several ddprunds of which one leads have in common: daemons that are killed, paused
 and started again, and a job whose workers say in files when they run."""
-import glob
-import importlib.util
 import json
 import os
 import signal
@@ -12,18 +10,8 @@ import urllib.error
 import urllib.request
 
 from rounds_case import RoundsCase, harness, wait_until
+from store_client import CLIENT, check_counts
 
-COUNTS = """
-import os, torch.distributed as d
-store = d.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-for i in range(200):
-    store.add("count", 1)
-    if i == 50: open(os.environ["MEET"] + "/half" + os.environ["RANK"], "w").close()
-if store.add("done", 1) == 2:
-    print("count", store.add("count", 0), flush=True)
-    store.set("all", "1")
-store.wait(["all"])
-"""
 LEASE = 3
 # Beyond it, on a machine that does other things, too; benchmarks have the figures.
 PATIENCE = 15 if os.environ.get("DDPRUN_SANITIZE") else 2.5
@@ -101,19 +89,29 @@ class SeveralDaemons(RoundsCase):
         self.assertEqual(self.pids(2), {})
 
     def counting_agents(self, group):
-        """Two nodes whose workers count to 400 together in a store behind proxies; when they are under
-        way."""
-        if importlib.util.find_spec("torch") is None:
-            self.skipTest("no PyTorch here: scripts/setup.sh full")
-        path = self.write(self.scratch(), "counts.py", COUNTS)
+        """Two nodes, each of whose two workers ADDs, APPENDs, COMPARE_SETs, QUEUE_PUSHes and QUEUE_POPs in a
+        store behind proxies, until go(); when they are under way."""
         endpoints = ",".join(f"127.0.0.1:{each.port}" for each in group)
-        agents = [self.start(f"--rdzv-endpoint={endpoints}", "--nnodes=2", "--store=proxy", "--rdzv-id=job",
-                             "--no-python", sys.executable, path, MEET=self.meet) for _ in range(2)]
-        wait_until(lambda: len(glob.glob(self.meet + "/half*")) > 0, "it counts", 60)
+        agents = [self.start(f"--rdzv-endpoint={endpoints}", "--nnodes=2", "--nproc_per_node=2", "--store=proxy",
+                             "--rdzv-id=job", "--no-python", sys.executable, "-c", CLIENT,
+                             f"until={self.meet}/go", "all") for _ in range(2)]
+        self.wait_for_requests(group[0])
         return agents
 
+    def wait_for_requests(self, leader):
+        """Until it has carried out some of these workers'."""
+        def bytes_used():  # it grows with each APPEND
+            return ((leader.get("/v1/status") or {}).get("stores") or {}).get("proxied", {}).get("bytes", 0)
+        wait_until(bytes_used, f"workers use the store at {leader.name}", 30)
+        before = bytes_used()
+        wait_until(lambda: bytes_used() > before, f"workers go on at {leader.name}", 30)
+
     def check_count(self, agents):
+        """Each request of each worker took effect once, in one round."""
+        self.go()
         done = [self.finish(agent) for agent in agents]
         for each in done:
             self.assertEqual(each.returncode, 0, each.text)
-        self.assertIn("count 400", "".join(each.stdout for each in done))
+        text = "".join(each.stdout for each in done)
+        self.assertEqual(text.count("begun"), 4, text)
+        check_counts(self, text, 4)
