@@ -128,13 +128,65 @@ class OneHost(harness.Case):
                       "(ddprund --job-limits=keys=N)", done.stderr)
         status = self.ddprunctl("status", f"--rdzv-endpoint={endpoint}")
         self.assertIn("of 10000000 keys", status.stdout, status.stderr)
-        _, endpoint = self.ddprund("--job-limits=requests=50")
+        daemon, endpoint = self.ddprund("--job-limits=requests=50")
         began = time.monotonic()
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", "--store=proxy", sys.executable, "-c", CLIENT, "100")
         self.assertEqual((done.returncode, done.stdout), (0, "begun\nsum 100\n"), done.text)
         self.assertGreater(time.monotonic() - began, 0.9)  # 50 at once, 50 in the next second
+        daemon.terminate()
+        said = self.finish(daemon).stderr
+        self.assertEqual(said.count("get more requests a second than the limit (--job-limits, --limits)"), 1, said)
         for flag, what in (("--limits=nodes=3", "is not keys=N"), ("--job-limits=keys=many", "wants a number")):
             self.check_one_line(self.finish(self.start(flag, program=harness.DDPRUND), timeout=20), what)
+
+    # What a worker that has three keys and one connection does until it is refused.
+    GREEDY = {
+        "keys": 'for i in range(3): add(b"/k%d" % i, 1)',
+        "bytes": 'set(b"/large", bytes(2 << 20)); add(b"/more", 1)',
+        "connections": 'first, store = store, socket.create_connection(store.getpeername(), 30); '
+                       'store.sendall(b"\\0" + struct.pack("<I", 0x3C85F7CE) + b"\\x0d1234"); hear(4)'}
+
+    def test_each_limit_is_one_line_where_it_is_hit_and_other_jobs_go_on(self):
+        for flag, name, limit, said in (
+                ("--job-limits", "keys", "5", "this job's stores in the rendezvous have 5 keys, the limit is 5"),
+                ("--job-limits", "bytes", "1M", r"this job's stores in the rendezvous have \d+ bytes, the limit is 1000000"),
+                ("--job-limits", "connections", "1", "this job's stores in the rendezvous have 1 connections, the limit is 1"),
+                ("--limits", "keys", "6", "all jobs' stores in the rendezvous have 6 keys, the limit is 6"),
+                ("--limits", "bytes", "1M", r"all jobs' stores in the rendezvous have \d+ bytes, the limit is 1000000"),
+                ("--limits", "connections", "2", "all jobs' stores in the rendezvous have 2 connections, the limit is 2")):
+            with self.subTest(flag=flag, name=name):
+                _, endpoint = self.ddprund(f"{flag}={name}={limit}")
+                at, go = [f"--rdzv-endpoint={endpoint}", "--store=proxy", sys.executable, "-c"], self.scratch() + "/go"
+                used = lambda: json.loads(self.ddprunctl(  # noqa: E731
+                    "status", "--json", f"--rdzv-endpoint={endpoint}").stdout)["stores"]["proxied"]["keys"]
+                calm = self.start("--rdzv-id=calm", *at, CLIENT, f"until={go}")
+                harness.wait_until(lambda: used() == 1, "the calm job has its key")
+                greedy = self.ddprun("--rdzv-id=greedy", *at, CLIENT + self.GREEDY[name] + '\nprint("not refused")', "0")
+                self.assertEqual(greedy.returncode, 1, greedy.text)
+                self.assertRegex(greedy.text, "the store closed the connection|Connection reset by peer")
+                told = re.findall(said + rf" \(ddprund {flag}={name}=N\)", greedy.stderr)
+                self.assertEqual(len(told), 1, greedy.text)
+                self.assertNotIn("not refused", greedy.stdout)
+                harness.wait_until(lambda: used() == 1, "what the greedy job had is gone")
+                self.write(os.path.dirname(go), "go", "")
+                done = self.finish(calm)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
+
+    def test_one_agent_more_than_the_limit_is_told_and_may_come_later(self):
+        daemon, endpoint = self.ddprund("--limits=connections=1")
+        at, go = [f"--rdzv-endpoint={endpoint}"], self.scratch() + "/go"
+        first = self.start(*at, "--rdzv-id=first", "sh", "-c", f"echo ready; until [ -e {go} ]; do sleep 0.02; done")
+        self.assertEqual(first.stdout.readline(), "ready\n")
+        why = "it has 1 agents, the limit (ddprund --limits=connections=N)"
+        for run_id in ("first", "second"):  # of this job, or of another one
+            self.check_one_line(self.ddprun(*at, f"--rdzv-id={run_id}", *SH), f"does not take this node's request: {why}", code=75)
+            line = next(line for line in daemon.stderr if "refused the agent" in line)
+            self.assertRegex(line, r"refused the agent 127.0.0.1:\d+: " + re.escape(why))
+        self.write(os.path.dirname(go), "go", "")
+        done = self.finish(first)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
+        done = self.ddprun(*at, "--rdzv-id=second", *SH)
+        self.assertEqual(done.returncode, 0, done.text)
 
     def test_connections_of_the_rendezvous_grow_with_nodes_not_with_ranks(self):
         code = CLIENT + """
