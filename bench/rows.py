@@ -9,6 +9,7 @@ import launcher_rows
 import output_rows
 import scale_rows
 import sdk_rows
+import service_rows
 import ssh_rows
 import store_rows
 import survival_rows
@@ -16,6 +17,6 @@ import train_rows
 
 
 def all_rows():
-    return (launcher_rows.rows() + output_rows.rows() + ssh_rows.rows() + elastic_rows.rows() + hang_rows.rows() + scale_rows.rows() + doctor_rows.rows()
+    return (launcher_rows.rows() + output_rows.rows() + ssh_rows.rows() + elastic_rows.rows() + hang_rows.rows() + scale_rows.rows() + doctor_rows.rows() + service_rows.rows()
             + store_rows.rows() + survival_rows.rows() + allreduce_rows.rows() + train_rows.rows()
             + sdk_rows.rows() + gpu_rows.rows())
