@@ -72,6 +72,35 @@ class OneHost(harness.Case):
         self.assertIn("it has no certificate, and --tls-verify-client wants one", said)
         self.assertIn("its certificate is of an authority that --tls-ca does not have", said)
 
+    def test_without_a_certificate_where_one_is_asked_only_healthz_is_answered_and_without_tls(self):
+        certs = self.certs()
+        mutual = [*self.tls_server(certs), f"--tls-ca={certs}/ca.pem", "--tls-verify-client"]
+        for more in ([], [f"--token-file={self.token()}"]):
+            daemon, endpoint = self.ddprund(*mutual, *more)
+            address = ("127.0.0.1", int(endpoint.rsplit(":", 1)[1]))
+
+            def ask(path, context=None):
+                """What is answered, "" where the connection is closed."""
+                with socket.create_connection(address, 10) as plain:
+                    try:
+                        asked = context.wrap_socket(plain, server_hostname="localhost") if context else plain
+                        with asked:
+                            asked.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                            return asked.recv(4096).decode()
+                    except OSError:
+                        return ""
+            without = ssl.create_default_context(cafile=f"{certs}/ca.pem")
+            having = ssl.create_default_context(cafile=f"{certs}/ca.pem")
+            having.load_cert_chain(f"{certs}/client.pem", f"{certs}/client.key")
+            for path in ("/healthz", "/v1/jobs", "/v1/status", "/v1/agent"):
+                with self.subTest(path=path, more=more):
+                    self.assertEqual(ask(path, without), "")
+                    is_open = path == "/healthz"
+                    self.assertIn(" 200 OK" if is_open else " 426 Upgrade Required", ask(path).split("\r\n")[0])
+                    answer = "426" if path == "/v1/agent" else "401" if more and not is_open else "200"
+                    self.assertIn(f" {answer} ", ask(path, having).split("\r\n")[0])
+            self.assertIsNone(daemon.poll())
+
     def test_bad_files_are_one_line(self):
         certs, others = self.certs(), self.certs()
         shown = self.write(self.scratch(), "shown.key", open(f"{certs}/server.key", encoding="ascii").read())

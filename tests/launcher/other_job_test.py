@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A node of one job, with the token, that speaks of another job's round, store and session: it is
+nobody there, and the other job goes on undisturbed."""
+import hashlib
+import hmac
+import json
+import os
+import socket
+import struct
+import sys
+
+import harness
+from store_client import CLIENT, check_counts
+
+JOIN = {"type": "join", "seq": 0, "ack": 0, "version": 1, "oldest_version": 1, "instance": "0" * 32, "session": "",
+        "settings": {"min_nodes": 1, "max_nodes": 1, "max_restarts": 1, "max_node_losses": 16, "max_preemptions": 16,
+                     "no_progress_restarts": 0, "exclude_after": 0, "spares": 0, "restart_on_join": False,
+                     "hang_action": "default", "rdzv_backend": "c10d", "store": "proxy"},
+        "timeouts": {"join_ms": 600000, "last_call_ms": 30000, "keep_alive_ms": 60000, "start_ms": 300000,
+                     "stop_grace_ms": 30000, "exit_barrier_ms": 3600000, "max_restart_delay_ms": 30000,
+                     "replacement_ms": 0, "rendezvous_lost_ms": 60000},
+        "num_workers": 1, "host": "forger", "pid": 1, "advertised_addr": "", "store_port": 1, "topology": "",
+        "program": "forger", "role": "default", "user_id": 0}
+UPGRADE = (b"GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+           b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
+TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
+FAILURE = {"global_rank": 0, "local_rank": 0, "node_rank": 0, "host": "forger", "pid": 1, "exit_code": 9, "signal": 0,
+           "note": "", "last_lines": ["forged"], "hung": False, "lasting": False, "died_at_us": 0, "clock_error_us": 0,
+           "ended_at": 0, "traceback": [], "error_file": "", "error_fields": "", "out_of_memory": "", "log_files": []}
+
+
+class Forger:
+    """An agent's connection that has proved the token, and what it says, frame by frame."""
+
+    def __init__(self, endpoint, token):
+        host, port = endpoint.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), 10)
+        self.socket.sendall(UPGRADE)
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += self.bytes(1)
+        of_rendezvous = bytes.fromhex(head.decode().split("DDPRUN-Challenge: 1 ")[1].split()[0])
+        mine = os.urandom(32)
+        proof = hmac.new(token, b"ddprun proof 1: agent\0" + of_rendezvous + mine, hashlib.sha256).hexdigest()
+        self.say(TEXT, f"proof 1 {mine.hex()} {proof}".encode())
+        assert self.hear()[1].startswith(b"proof 1 ")
+
+    def bytes(self, size):
+        got = b""
+        while len(got) < size:
+            more = self.socket.recv(size - len(got))
+            if not more:
+                raise ConnectionResetError
+            got += more
+        return got
+
+    def say(self, kind, content):
+        size = bytes([0x80 | len(content)]) if len(content) < 126 else b"\xfe" + struct.pack(">H", len(content))
+        self.socket.sendall(bytes([0x80 | kind]) + size + bytes(4) + content)
+
+    def hear(self):
+        kind, size = self.bytes(2)
+        size = struct.unpack(">H", self.bytes(2))[0] if size == 126 else size
+        return kind & 15, self.bytes(size)
+
+    def tell(self, message):
+        self.say(TEXT, json.dumps(message).encode())
+
+    def message(self, kind):
+        """The next one of that kind."""
+        while True:
+            opcode, content = self.hear()
+            if opcode == TEXT and json.loads(content)["type"] == kind:
+                return json.loads(content)
+
+    def lives(self):
+        """All that was said before is heard, and the connection goes on; else what was said last."""
+        last = ""
+        try:
+            self.say(PING, b"x")
+            while True:
+                kind, content = self.hear()
+                if kind == PONG and content == b"x":
+                    return True
+                last = content if kind == TEXT else last
+        except OSError:
+            return last
+
+    def store(self, round_number, request):
+        """A frame of a store's proxy with one request of one worker."""
+        item = struct.pack("<IBQ", 1, 0, len(request)) + request
+        self.say(BINARY, b"dps\1" + struct.pack("<QQQ", round_number, 0, 0) + item)
+
+
+def string(text):
+    return struct.pack("<Q", len(text)) + text
+
+
+# To the sum that the other job's workers count, and to what they append to.
+HARM = b"\4" + string(b"/sum") + struct.pack("<q", 10**6) + b"\x09" + string(b"/text") + string(b"forged")
+
+
+class OtherJob(harness.Case):
+    def forger(self, endpoint, token):
+        forger = Forger(endpoint, token)
+        self.addCleanup(forger.socket.close)
+        return forger
+
+    def test_a_node_of_one_job_is_nobody_in_another(self):
+        path, meet = self.token(), self.scratch()
+        with open(path, "rb") as file:
+            token = file.read().strip()
+        daemon, endpoint = self.ddprund(f"--token-file={path}")
+        code = ('import os, sys\nif os.environ["DDPRUN_ROUND"] == "1": sys.exit(3)\n'
+                'open(os.environ["MEET"] + "/begun" + os.environ["RANK"], "w").close()\n' + CLIENT)
+        other = self.start(f"--rdzv-endpoint={endpoint}", f"--token-file={path}", "--rdzv-id=theirs",
+                           "--max-restarts=1", "--nproc_per_node=2", "--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.05", sys.executable, "-c", code,
+                           f"until={meet}/go", "all", MEET=meet)
+        harness.wait_until(lambda: len(os.listdir(meet)) == 2, "the other job's workers run in round 2")
+
+        # In its own job it is a node of round 1.
+        forger = self.forger(endpoint, token)
+        forger.tell({**JOIN, "run_id": "mine"})
+        session = forger.message("welcome")["session"]
+        self.assertEqual(forger.message("start_round")["round"], 1)
+        for number in (1, 2, 3, 1 << 40):  # the first is its own: what it does there is done there
+            forger.store(number, HARM)
+        forger.tell({"type": "workers_running", "seq": 1, "ack": 1, "round": 2})
+        forger.tell({"type": "worker_failed", "seq": 2, "ack": 1, "round": 2, "failure": FAILURE})
+        forger.tell({"type": "worker_request", "seq": 3, "ack": 1, "round": 2, "request": "stop_job", "global_rank": 0,
+                     "reason": "forged", "exit_code": 9})
+        self.assertIs(forger.lives(), True)
+
+        # Its session is none of the other job's, nor does it become one's node by a second join.
+        thief = self.forger(endpoint, token)
+        thief.tell({**JOIN, "run_id": "theirs", "session": session})
+        self.assertIn("does not know this agent", str(thief.message("refused")))
+        forger.tell({**JOIN, "run_id": "theirs"})
+        self.assertIsNot(forger.lives(), True)
+
+        # Nor does one that waits there for a place speak for a node that has one.
+        guest = self.forger(endpoint, token)
+        guest.tell({**JOIN, "run_id": "theirs", "instance": "1" * 32, "settings": {**JOIN["settings"], "max_nodes": 2}})
+        guest.message("waiting")
+        guest.store(2, HARM)
+        self.assertIs(guest.lives(), True)
+
+        self.write(meet, "go", "")
+        done = self.finish(other)
+        self.assertEqual(done.returncode, 0, done.text)
+        check_counts(self, done.stdout, 2)
+        daemon.terminate()
+        said = self.finish(daemon).stderr
+        self.assertIn("job theirs: ended with exit code 0", said)
+        self.assertNotIn("job theirs: round 3", said)
+
+
+if __name__ == "__main__":
+    harness.main()
