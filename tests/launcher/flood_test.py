@@ -4,10 +4,12 @@
 daemon's memory and descriptors stay bounded."""
 import itertools
 import os
+import re
 import resource
 import select
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 import time
@@ -215,9 +217,10 @@ class FloodTest(harness.Case):
         tls_said = self.said
         port = self.serve(security)
         took = trickle((("a request", port, b"GET /healthz HTTP/1.1\r\n", b"X: " + b"x" * 1000),
+                        ("a body", port, b"POST /v1/jobs HTTP/1.1\r\nContent-Length: 1000\r\n\r", b"\n" + b"x" * 1000),
                         ("a proof", port, UPGRADE, b"\x81\xfe\x04\0mask" + b"x" * 1000),
                         ("a hello", over_tls, b"", hello())), 16)
-        self.assertEqual(sorted(took), ["a hello", "a proof", "a request"], (took, self.said(), tls_said()))
+        self.assertEqual(sorted(took), ["a body", "a hello", "a proof", "a request"], (took, self.said(), tls_said()))
         for name, seconds in took.items():  # 10 s for each part, not since the last byte
             self.assertGreater(seconds, 9, name)
         self.assertIn("waited 10000 ms for a request", self.said())
@@ -228,17 +231,35 @@ class FloodTest(harness.Case):
         """One field of a megabyte, and as many fields as are in one."""
         for fields in (b"X: " + b"x" * (1 << 20), b"a:\r\n" * (1 << 18)):
             with self.subTest(fields[:8]):
-                self.check_large_header(b"GET /healthz HTTP/1.1\r\n" + fields)
+                self.check_too_large(b"", b"GET /healthz HTTP/1.1\r\n" + fields, "header limit")
 
-    def check_large_header(self, header):
-        port = self.serve(f"--token-file={self.token_file}")
+    def test_a_body_or_a_first_message_that_is_too_large_is_closed_at_once_and_is_in_no_memory(self):
+        """Of 1 GiB, or of 2⁶² bytes, of which a megabyte comes."""
+        post, some, token = b"POST /v1/jobs HTTP/1.1\r\n", b"x" * (1 << 20), [f"--token-file={self.token_file}"]
+        frames = [first + struct.pack(">Q", 1 << 62) + b"mask" + some for first in (b"\x81\xff", b"\x82\xff")]
+        for first, then, said, flags in (
+                (b"", post + b"Content-Length: 1073741824\r\n\r\n" + some, "body limit", token),
+                (b"", post + b"Transfer-Encoding: chunked\r\n\r\n40000000\r\n" + some, "body limit", token),
+                (b"", post + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * (1 << 17), "limit", token),
+                *((UPGRADE, frame, "a message is larger than allowed", flags)
+                  for frame in frames for flags in (token, ["--verbose"]))):
+            with self.subTest(said=said, begin=then[:60], flags=flags):
+                self.check_too_large(first, then, said, flags)
+
+    def check_too_large(self, first, then, said, flags=None):
+        """Where `first` is said it is answered before `then` comes."""
+        port = self.serve(*([f"--token-file={self.token_file}"] if flags is None else flags))
 
         def closed_after(num):
             connections = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(num)]
+            for connection in connections:
+                connection.sendall(first)
+                if first:
+                    connection.recv(1 << 16)
             began = time.monotonic()
             for connection in connections:
                 try:
-                    connection.sendall(header)
+                    connection.sendall(then)
                 except (BrokenPipeError, ConnectionResetError):
                     pass
             for connection in connections:
@@ -255,7 +276,7 @@ class FloodTest(harness.Case):
         self.assertLess(closed_after(8), 5)  # the deadline is 10 s
         if not SANITIZED:
             self.assertLess(self.peak() - resident, 1 << 20)
-        self.assertEqual(self.said().count("header limit"), 9, self.said())
+        self.assertEqual(len(re.findall(f"connection of .*{said}", self.said())), 9, self.said())
 
 
 if __name__ == "__main__":
