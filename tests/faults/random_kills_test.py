@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""SIGKILL for workers, wardens and agents at random moments. DDPRUN_FAULT_KILLS=N: how many (50)."""
+"""SIGKILL for workers, wardens, agents and ddprund at random moments. DDPRUN_FAULT_KILLS=N: how many (50)."""
 import os
 
 import fault_case
@@ -11,21 +11,30 @@ LONGEST_PAUSE = 0.4  # seconds: rounds form, run and stop in that time
 
 
 class OneLongJob(fault_case.FaultCase):
-    """Three hosts and a ddprund. Killed agents are started again, as a scheduler would."""
+    """Three hosts and a ddprund that keeps its jobs in a journal. Killed agents, and ddprund, are started
+    again, as a scheduler would."""
 
     flags = ("--nnodes=1:3", "--nproc_per_node=2", "--max-restarts=100000", "--max-node-losses=100000",
-             "--max-restart-delay=0", "--on-join=restart", "--rdzv-conf=last_call_timeout=0.05")
+             "--max-restart-delay=0", "--on-join=restart",
+             # is_host: else who begins while ddprund is away serves in its place.
+             "--rdzv-conf=last_call_timeout=0.05,is_host=0")
 
     def test_goes_through_kills_at_random_moments(self):
-        daemon = self.daemon(0)
+        state = f"--state-dir={os.path.join(self.scratch(), 'state')}"
+        daemon = self.daemon(0, state)
         agents = [self.agent(host.index, *self.flags) for host in self.hosts]
         self.await_round(world=6)
         killed = 0
         while killed < KILLS // 2:
             self.pause()
             index = self.random.randrange(len(self.hosts))
-            what = self.random.choice(("worker", "warden", "agent"))
-            if what == "agent":
+            what = self.random.choice(("worker", "warden", "agent", "ddprund"))
+            if what == "ddprund":
+                daemon.kill()
+                daemon.wait()
+                self.pause()
+                daemon = self.daemon(0, state)
+            elif what == "agent":
                 agents[index].kill()
                 agents[index].wait()
                 self.pause()
