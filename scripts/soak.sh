@@ -55,7 +55,7 @@ n=$(count 10)
 row kills "a rank killed at a random moment of a collective, $((200 * n)) times" 3600 \
   ctest --test-dir build/release --no-tests=error -R '200 times' --repeat until-fail:"$n"
 n=$(count 1000)
-row faults "kill -9 of a worker, warden or agent of a job on 3 hosts at a random moment, $n times" $((120 + 3 * n)) \
+row faults "kill -9 of a worker, warden, agent or ddprund of a job on 3 hosts at a random moment, $n times" $((120 + 3 * n)) \
   env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/random_kills_test.py
 n=$(count 1000)
 row leaders "kill -9 or a pause of a leader, a standby, a worker, warden or agent of a job on 3 hosts, $n times" \

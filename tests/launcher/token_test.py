@@ -208,17 +208,29 @@ class OneHost(TokenCase):
             daemon, endpoint = self.ddprund(f"--token-file={path}", cwd=place, preexec_fn=with_core)
         except subprocess.SubprocessError:
             self.skipTest("the limit of core files is 0 here")
-        done = self.ddprun(f"--rdzv-endpoint={endpoint}", f"--token-file={path}", *SH)
-        self.assertEqual(done.returncode, 0, done.text)
-        daemon.send_signal(signal.SIGABRT)
-        daemon.wait(20)
-        cores = glob.glob(f"{place}/core*")
-        if not cores:
-            self.skipTest("the system writes no core file here")
-        with open(cores[0], "rb") as file:
-            core = file.read()
-        self.assertIn(path.encode(), core)  # the heap is in it
-        self.assertNotIn(TOKEN.encode(), core)
+        # A node's agent, and one that serves its job's rendezvous, too.
+        for which in (None, "ddprund", "itself"):
+            with self.subTest(which):
+                where, process = place, daemon
+                if which:
+                    where = self.scratch()
+                    at = "--standalone" if which == "itself" else f"--rdzv-endpoint={endpoint}"
+                    process = self.start(at, f"--token-file={path}", "sh", "-c", "echo ready; exec sleep 600",
+                                         cwd=where, preexec_fn=with_core)
+                    self.assertEqual(process.stdout.readline(), "ready\n")
+                else:
+                    done = self.ddprun(f"--rdzv-endpoint={endpoint}", f"--token-file={path}", *SH)
+                    self.assertEqual(done.returncode, 0, done.text)
+                    daemon, endpoint = self.ddprund(f"--token-file={path}")  # the agent's
+                process.send_signal(signal.SIGABRT)
+                process.wait(20)
+                cores = glob.glob(f"{where}/core*")
+                if not cores:
+                    self.skipTest("the system writes no core file here")
+                with open(cores[0], "rb") as file:
+                    core = file.read()
+                self.assertIn(path.encode(), core)  # the heap is in it
+                self.check_free_of_it(core, f"the core of {process.args}")
 
 
 class TwoHosts(TokenCase, harness.HostsCase):
