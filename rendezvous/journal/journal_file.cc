@@ -89,35 +89,45 @@ JournalFile::JournalFile(const fs::path& directory, Durability durability, RowsL
       durability_(durability),
       rows_lost_(std::move(rows_lost)),
       boot_(boot_id()) {
+  take_directory();
+  start();
+}
+
+void JournalFile::take_directory() {
+  const fs::path directory = path_.parent_path();
   std::error_code error;
   if (fs::create_directories(directory, error)) {
     fs::permissions(directory, fs::perms::owner_all, error);
   }
   lock(directory);
-  start();
 }
 
 void JournalFile::lock(const fs::path& directory) {
-  const fs::path file = directory / "lock";
-  lock_.reset(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock_) {
+  const fs::path file = directory / kLockName;
+  UniqueFd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock) {
     const int error = errno;
-    if (is_unwritable(error)) lock_.reset(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!lock_) {
+    if (is_unwritable(error)) lock.reset(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!lock) {
       throw Error(ErrorCode::kUnavailable,
                   concat("can't write to ", directory.string(), ": ", errno_text(error)));
     }
   }
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     throw Error(ErrorCode::kUnavailable,
-                concat(directory.string(), " is in use by ", holder_of(lock_.get()),
+                concat(directory.string(), " is in use by ", holder_of(lock.get()),
                        "; give each ddprund a directory of its own"));
   }
+  lock_ = std::move(lock);
 }
 
 // Where its log is folded into it, that is synced.
 JournalFile::~JournalFile() {
   if (!database_ || !is_loaded_) return;
+  if (!is_in_place()) {
+    leave_log();
+    return;
+  }
   close();
   std::error_code error;
   const bool has_log = fs::exists(path_.string() + "-wal", error) || error;
@@ -169,11 +179,13 @@ void JournalFile::step(Statement& statement) {
 
 void JournalFile::open(const fs::path& file) {
   // For our eyes only; SQLite's other files take its mode.
-  if (!UniqueFd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600))) {
+  const UniqueFd made(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!made) {
     const int error = errno;
     throw Error(is_unwritable(error) ? ErrorCode::kSystem : ErrorCode::kUnavailable,
                 concat("can't write to ", file.string(), ": ", errno_text(error)));
   }
+  place_ = place_of(made.get());
   sqlite3* opened = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
   const int code = sqlite3_open_v2(file.c_str(), &opened, flags, nullptr);
@@ -304,7 +316,8 @@ void JournalFile::note(const char* how) {
 void JournalFile::commit(const Batch& batch) { commit(batch, own_clock()); }
 
 void JournalFile::commit(const Batch& batch, const ClockStamp& clock) {
-  if (!database_) reopen();
+  if (database_ && !is_in_place()) leave_place();
+  if (!database_) reopen(clock);
   write(batch, clock);
   note_commit();
 }

@@ -53,8 +53,9 @@ class JournalFile : public RowFile {
   // Once, before the first commit().
   Content load();
 
-  // All of it, or nothing. Throws Error(kSystem): "disk is full", …; the same batch, or one that
-  // has it and more, may be tried again.
+  // All of it, or nothing. Throws Error: "disk is full", …; the same batch, or one that has it and
+  // more, may be tried again. Where the files were removed, moved or replaced since they were
+  // opened, new ones with all rows are made first, and a line of the log says so.
   void commit(const Batch& batch) override;
   // Likewise, with rows of another process' clock.
   void commit(const Batch& batch, const ClockStamp& clock);
@@ -87,7 +88,21 @@ class JournalFile : public RowFile {
   };
   using Statement = std::unique_ptr<sqlite3_stmt, FinalizeStatement>;
 
+  static constexpr char kLockName[] = "lock";
+
+  // Which file it is, whatever its name.
+  struct Place {
+    std::uint64_t device = 0, inode = 0;
+    bool operator==(const Place&) const = default;
+  };
+
+  void take_directory();
   void lock(const std::filesystem::path& directory);
+  static Place place_of(int fd);
+  static bool is_at(const std::filesystem::path& path, const Place& place);
+  bool is_in_place() const;
+  void leave_place();
+  void leave_log();
   void start();
   void open(const std::filesystem::path& file);
   void close();
@@ -105,8 +120,8 @@ class JournalFile : public RowFile {
   std::string checked_content(sqlite3_stmt* row) const;
   void salvage();
   void read_copy(const std::string& why);
-  void reopen();
-  void make_anew(const Rows& rows);
+  void reopen(const ClockStamp& clock);
+  void make_anew(const Rows& rows, const ClockStamp& clock);
   Batch note_loss(Rows& rows) const;
   void keep_loss(Rows& rows);
   std::filesystem::path set_aside();
@@ -133,6 +148,7 @@ class JournalFile : public RowFile {
   bool is_synced_ = false;     // the next commit, whatever durability_ is
   bool may_lack_end_ = false;  // as Content has it
   std::unique_ptr<sqlite3, CloseDatabase> database_;
+  Place place_;  // of database_
   Statement put_, erase_, put_clock_, begin_, commit_, rollback_, read_after_, read_row_;
   std::optional<Content> read_;  // for load(): it was read before
   std::optional<Rows> owed_;     // to be written to a new file: this one is damaged

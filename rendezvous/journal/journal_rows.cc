@@ -38,7 +38,7 @@ std::string JournalFile::checked_content(sqlite3_stmt* row) const {
 }
 
 Rows JournalFile::read_after(const std::string& key, std::size_t max_bytes) {
-  if (!database_) reopen();
+  if (!database_) reopen(own_clock());
   const Reading reading(read_after_.get(), key);
   Rows rows;
   std::size_t num_bytes = 0;
@@ -55,7 +55,7 @@ Rows JournalFile::read_after(const std::string& key, std::size_t max_bytes) {
 }
 
 std::optional<std::string> JournalFile::read(const std::string& key) {
-  if (!database_) reopen();
+  if (!database_) reopen(own_clock());
   const Reading reading(read_row_.get(), key);
   const int code = sqlite3_step(read_row_.get());
   if (code == SQLITE_DONE) return std::nullopt;
@@ -64,7 +64,7 @@ std::optional<std::string> JournalFile::read(const std::string& key) {
 }
 
 JournalFile::Content JournalFile::content() {
-  if (!database_) reopen();
+  if (!database_) reopen(own_clock());
   Content content;
   read_clock(database_.get(), content);
   read_rows(database_.get(), content);
@@ -73,7 +73,7 @@ JournalFile::Content JournalFile::content() {
 }
 
 void JournalFile::begin_anew() {
-  if (!database_) reopen();
+  if (!database_) reopen(own_clock());
   set_synced(true);  // it ends in whose rows they are
   step(begin_);
   run("DELETE FROM rows");

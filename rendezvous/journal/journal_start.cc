@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -97,7 +98,7 @@ void JournalFile::salvage() {
   note_loss(kept.rows);
   owed_ = kept.rows;
   try {
-    make_anew(*owed_);
+    make_anew(*owed_, own_clock());
     said += concat("it is kept as ", aside_.string());
     owed_.reset();
   } catch (const Error& error) {
@@ -167,10 +168,46 @@ void JournalFile::keep_loss(Rows& rows) {
   owed_ = rows;
 }
 
-void JournalFile::reopen() {
+JournalFile::Place JournalFile::place_of(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return {};
+  return {status.st_dev, status.st_ino};
+}
+
+// Also where nobody can say.
+bool JournalFile::is_at(const fs::path& path, const Place& place) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return Place{status.st_dev, status.st_ino} == place;
+}
+
+bool JournalFile::is_in_place() const {
+  return is_at(path_, place_) && is_at(path_.parent_path() / kLockName, place_of(lock_.get()));
+}
+
+// SQLite would write on, to files that no later start finds. What they have is still read.
+void JournalFile::leave_place() {
+  Content kept;
+  read_rows(database_.get(), kept);
+  if (!kept.losses.empty()) note_loss(kept.rows);
+  owed_ = std::move(kept.rows);
+  leave_log();
+  trouble_ = concat(path_.string(), " was removed, moved or replaced");
+  log_warning(trouble_, " while it was in use: a new one gets all that is known");
+}
+
+// A log at that path is another's by now: it is not deleted with ours.
+void JournalFile::leave_log() {
+  int keep = 1;
+  sqlite3_file_control(database_.get(), nullptr, SQLITE_FCNTL_PERSIST_WAL, &keep);
+  close();
+}
+
+void JournalFile::reopen(const ClockStamp& clock) {
   try {
     if (owed_) {
-      make_anew(*owed_);
+      if (!is_at(path_.parent_path() / kLockName, place_of(lock_.get()))) take_directory();
+      make_anew(*owed_, clock);
       owed_.reset();
     } else {
       open(path_);
@@ -183,14 +220,14 @@ void JournalFile::reopen() {
 }
 
 // Whole under another name first: whatever ends this process, one of the two is there.
-void JournalFile::make_anew(const Rows& rows) {
+void JournalFile::make_anew(const Rows& rows, const ClockStamp& clock) {
   const fs::path part = with(path_, ".part");
   std::error_code ignored;
   for (const char* suffix : kParts) fs::remove(with(part, suffix), ignored);
   Batch batch;
   for (const auto& [key, content] : rows) batch.push_back({key, content});
   open(part);
-  write(batch, own_clock());
+  write(batch, clock);
   run("PRAGMA wal_checkpoint(TRUNCATE)");
   close();  // its log goes with it
   std::error_code error;

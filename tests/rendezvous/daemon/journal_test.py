@@ -77,6 +77,26 @@ class Journal(RoundsCase):
         self.assertEqual(self.pids(1), pids)
         self.assertEqual(self.pids(2), {})
 
+    def test_a_directory_that_is_removed_while_it_serves_is_made_anew(self):
+        self.serve()
+        agents = self.agents()
+        pids = self.wait_for_round(1)
+        for gone in (shutil.rmtree, lambda state: os.rename(state, state + ".moved")):
+            gone(self.state)
+            done = self.ddprun(f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=another", "--no-python", "true")
+            self.assertEqual(done.returncode, 0, done.text)
+            self.assertTrue(os.path.exists(os.path.join(self.state, "journal.db")), self.log())
+        self.assertEqual(self.log().count("was removed, moved or replaced while it was in use"), 2, self.log())
+        self.kill()
+        self.serve()
+        wait_until(lambda: all(node["connected"] for node in self.jobs()[0]["nodes"]), "the agents are back")
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(self.pids(1), pids)
+        self.assertEqual(self.pids(2), {})
+
     def test_something_else_that_answers_meanwhile_ends_no_job(self):
         """A proxy whose server is away, or who took the port."""
         asked = []

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// A journal whose files are removed, moved or replaced while it is in use.
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "rendezvous/journal/journal_file.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_directory.h"
+
+namespace ddprun::journal {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TempDirectory;
+
+const Rows kBoth = {{"a", "1"}, {"b", "2"}};
+
+Rows rows_in(const std::string& directory) {
+  return JournalFile(directory, Durability::kProcess).load().rows;
+}
+
+// A journal with row a in the directory "state".
+struct InUse {
+  InUse() {
+    file.load();
+    file.commit({{"a", "1"}});
+  }
+  const TempDirectory directory;
+  const std::string state = directory.path("state");
+  JournalFile file{state, Durability::kProcess};
+};
+
+}  // namespace
+
+TEST_CASE("journal place: a directory that was removed is made anew, with all rows") {
+  InUse use;
+  fs::remove_all(use.state);
+  use.file.commit({{"b", "2"}});
+  CHECK((fs::status(use.state).permissions() & fs::perms::all) == fs::perms::owner_all);
+  CHECK(use.file.trouble().empty());
+  fs::copy(use.state, use.directory.path("taken"));  // as a kill leaves it
+  CHECK(rows_in(use.directory.path("taken")) == kBoth);
+}
+
+TEST_CASE("journal place: a directory that was moved stays as it was") {
+  InUse use;
+  fs::rename(use.state, use.directory.path("elsewhere"));
+  use.file.commit({{"b", "2"}});
+  CHECK(rows_in(use.directory.path("elsewhere")) == Rows{{"a", "1"}});
+  CHECK(use.file.content().rows == kBoth);
+}
+
+TEST_CASE("journal place: of a database or a lock that was removed alone the rest is kept") {
+  for (const char* name : {"journal.db", "lock"}) {
+    InUse use;
+    fs::remove(use.state + "/" + name);
+    use.file.commit({{"b", "2"}});
+    fs::copy(use.state, use.directory.path("taken"));
+    CHECK(rows_in(use.directory.path("taken")) == kBoth);
+  }
+}
+
+TEST_CASE("journal place: one that another process has by now is left alone") {
+  InUse use;
+  fs::rename(use.state, use.directory.path("elsewhere"));
+  JournalFile other(use.state, Durability::kProcess);
+  other.load();
+  other.commit({{"c", "3"}});
+  for (int again = 0; again < 2; ++again) {
+    CHECK_THAT(test::error_of([&] {
+                 use.file.commit({{"b", "2"}});
+               }).what(),
+               test::Contains("is in use by pid"));
+  }
+  other.commit({{"d", "4"}});
+  CHECK(other.content().rows == Rows{{"c", "3"}, {"d", "4"}});
+}
+
+TEST_CASE("journal place: once the other one is gone, its journal is set aside") {
+  InUse use;
+  fs::rename(use.state, use.directory.path("elsewhere"));
+  {
+    JournalFile other(use.state, Durability::kProcess);
+    other.load();
+    other.commit({{"c", "3"}});
+  }
+  use.file.commit({{"b", "2"}});
+  CHECK(use.file.content().rows == kBoth);
+  int num_aside = 0;
+  for (const auto& entry : fs::directory_iterator(use.state)) {
+    num_aside += entry.path().filename().string().starts_with("journal.db.damaged-");
+  }
+  CHECK(num_aside == 1);
+}
+
+TEST_CASE("journal place: at its end it deletes no log but its own") {
+  const TempDirectory directory;
+  const std::string state = directory.path("state");
+  {
+    JournalFile file(state, Durability::kProcess);
+    file.load();
+    file.commit({{"a", "1"}});
+    fs::rename(state, directory.path("elsewhere"));
+    fs::create_directory(state);
+    std::ofstream(state + "/journal.db") << "theirs";
+    std::ofstream(state + "/journal.db-wal") << "theirs";
+  }
+  CHECK(fs::file_size(state + "/journal.db-wal") == 6);
+}
+
+TEST_CASE("journal place: where no directory can be made the error is told, and later it goes on") {
+  InUse use;
+  fs::rename(use.state, use.directory.path("elsewhere"));
+  std::ofstream(use.state) << "a file";
+  CHECK(test::code_of([&] { use.file.commit({{"b", "2"}}); }));
+  CHECK_THAT(use.file.trouble(), test::Contains("was removed, moved or replaced"));
+  fs::remove(use.state);
+  use.file.commit({{"b", "2"}});
+  CHECK(use.file.trouble().empty());
+  CHECK(use.file.content().rows == kBoth);
+}
+
+}  // namespace ddprun::journal
