@@ -126,8 +126,8 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   const std::size_t joined = agents_.size() - unjoined_.size();
   if (is_first && join != nullptr && join->session.empty() &&
       joined > options_.in_all.connections) {
-    const std::string reason = concat("it has ", options_.in_all.connections,
-                                      " agents, the limit (ddprund --limits=connections=N)");
+    const std::string reason = concat("its limit of agents, ", options_.in_all.connections,
+                                      ", is reached (ddprund --limits=connections=N)");
     // Not at once, but as what the machine says: another rendezvous may lead by now.
     settle({membership::action::Log{LogLevel::kWarning,
                                     concat("refused the agent ", found->second.peer, ": ", reason)},

@@ -177,7 +177,7 @@ class OneHost(harness.Case):
         at, go = [f"--rdzv-endpoint={endpoint}"], self.scratch() + "/go"
         first = self.start(*at, "--rdzv-id=first", "sh", "-c", f"echo ready; until [ -e {go} ]; do sleep 0.02; done")
         self.assertEqual(first.stdout.readline(), "ready\n")
-        why = "it has 1 agents, the limit (ddprund --limits=connections=N)"
+        why = "its limit of agents, 1, is reached (ddprund --limits=connections=N)"
         for run_id in ("first", "second"):  # of this job, or of another one
             self.check_one_line(self.ddprun(*at, f"--rdzv-id={run_id}", *SH), f"does not take this node's request: {why}", code=75)
             line = next(line for line in daemon.stderr if "refused the agent" in line)
