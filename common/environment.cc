@@ -6,15 +6,25 @@
 #include <string_view>
 
 namespace ddprun {
+namespace {
+
+void add(std::string_view text, Environment& environment) {
+  const auto equals = text.find('=');
+  if (equals == std::string_view::npos) return;
+  environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+}
+
+}  // namespace
 
 Environment current_environment() {
   Environment environment;
-  for (char** entry = ::environ; entry && *entry; ++entry) {
-    const std::string_view text = *entry;
-    const auto equals = text.find('=');
-    if (equals == std::string_view::npos) continue;
-    environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
+  for (char** entry = ::environ; entry && *entry; ++entry) add(*entry, environment);
+  return environment;
+}
+
+Environment from_strings(const std::vector<std::string>& strings) {
+  Environment environment;
+  for (const std::string& text : strings) add(text, environment);
   return environment;
 }
 

@@ -17,6 +17,9 @@ Environment current_environment();
 // The variable's value; nullopt where it is unset or empty.
 std::optional<std::string> find_variable(const Environment& environment, const std::string& name);
 
+// Of "NAME=value" texts; one without "=" is none. Of a name that occurs twice the first one counts.
+Environment from_strings(const std::vector<std::string>& strings);
+
 // "NAME=value" for each variable, as execve(2) wants them.
 std::vector<std::string> to_strings(const Environment& environment);
 

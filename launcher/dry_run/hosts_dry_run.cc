@@ -28,15 +28,6 @@ std::optional<int> number(const std::string& text) {
   return value;
 }
 
-Environment to_map(const std::vector<std::string>& variables) {
-  Environment map;
-  for (const std::string& variable : variables) {
-    const std::size_t equals = variable.find('=');
-    map.emplace(variable.substr(0, equals), variable.substr(equals + 1));
-  }
-  return map;
-}
-
 class HostsDryRun {
  public:
   explicit HostsDryRun(const FleetPlan& fleet)
@@ -80,7 +71,7 @@ class HostsDryRun {
   // What the first host's ddprun makes of its arguments: the others' differ in place and number.
   void read_first_node() {
     const channel::Job job = job_at(fleet_, 0, kPlace, true);
-    node_.environment = to_map(job.environment);
+    node_.environment = from_strings(job.environment);
     for (const auto& [name, value] : node_.environment) result_.forwarded.push_back(name);
     CommandLine line = parse_command_line(job.arguments, node_.environment);
     for (const std::string& problem : line.problems) say_of_hosts(problem);

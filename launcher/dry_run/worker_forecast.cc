@@ -17,15 +17,6 @@ constexpr char kOther[] = ".";
 
 std::string name_of(const std::string& variable) { return variable.substr(0, variable.find('=')); }
 
-Environment to_map(const std::vector<std::string>& variables) {
-  Environment map;
-  for (const std::string& variable : variables) {
-    const std::string name = name_of(variable);
-    map.emplace(name, variable.substr(name.size() + 1));
-  }
-  return map;
-}
-
 }  // namespace
 
 WorkerForecaster::WorkerForecaster(WorkerScene scene, const RoundKnowledge& knowledge,
@@ -49,8 +40,8 @@ std::vector<std::string> WorkerForecaster::variables(const WorkerScene& scene,
 void WorkerForecaster::find_names(const membership::StartRound& round) {
   WorkerScene bare = scene_;
   bare.environment.inherited.clear();
-  const Environment own = to_map(variables(bare, round, 0));
-  const Environment all = to_map(variables(scene_, round, 0));
+  const Environment own = from_strings(variables(bare, round, 0));
+  const Environment all = from_strings(variables(scene_, round, 0));
   const Environment inherited = std::exchange(scene_.environment.inherited, {});
   for (const auto& [name, value] : inherited) {
     const auto found = all.find(name);
@@ -64,8 +55,8 @@ void WorkerForecaster::find_names(const membership::StartRound& round) {
 void WorkerForecaster::find_later(const RoundKnowledge& knowledge,
                                   const membership::StartRound& round) {
   const auto compare_with = [&](const std::vector<std::string>& other, const std::string& decided) {
-    const Environment others = to_map(other);
-    for (const auto& [name, value] : to_map(common_)) {
+    const Environment others = from_strings(other);
+    for (const auto& [name, value] : from_strings(common_)) {
       const auto found = others.find(name);
       if (found == others.end() || found->second != value) later_.emplace(name, decided);
     }
