@@ -84,7 +84,11 @@ std::optional<JournalLog> JournalLog::behind_stderr() {
   struct stat status {};
   if (stream == nullptr || ::fstat(STDERR_FILENO, &status) != 0) return std::nullopt;
   if (stream != concat(status.st_dev, ':', status.st_ino)) return std::nullopt;
-  return JournalLog();
+  try {
+    return JournalLog();
+  } catch (const Error&) {  // out of descriptors: that is said on stderr then
+    return std::nullopt;
+  }
 }
 
 JournalLog::JournalLog(std::string path)

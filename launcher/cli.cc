@@ -164,17 +164,23 @@ void settle(const OptionValues& given, LaunchConfig& config, std::vector<std::st
 }
 
 // --nnodes where nobody gave it: all that the scheduler gave, less those that wait as spares.
-void add_nodes_of(const SchedulerStep& step, OptionValues& values,
-                  std::vector<std::string>& notes) {
+// Returns the problem, empty: none.
+std::string add_nodes_of(const SchedulerStep& step, OptionValues& values,
+                         std::vector<std::string>& notes) {
   for (const char* decides : {"nnodes", "standalone", "hosts", "hostfile"}) {
-    if (values.has(decides)) return;
+    if (values.has(decides)) return {};
   }
-  if (step.num_hosts < 2) return;
+  // Each node by itself would run the whole job.
+  if (!step.problem.empty() && step.one_each && !step.may_be_alone) {
+    return step.problem +
+           "; give --nnodes and --rdzv-endpoint, or --nnodes=1, which is this node alone";
+  }
+  if (step.num_hosts < 2) return {};
   if (!step.one_each) {
     notes.push_back(
         concat("this node alone, of ", step.num_hosts, " that the ", step.name,
                " has: it runs not one ddprun on each; --nnodes=1 says that it is meant"));
-    return;
+    return {};
   }
   const OptionValue* spares = values.find("spares");
   const int num_spares =
@@ -182,6 +188,7 @@ void add_nodes_of(const SchedulerStep& step, OptionValues& values,
   const int num_nodes = std::max(1, step.num_hosts - num_spares);
   values.set("nnodes", {std::to_string(num_nodes), step.name});
   notes.push_back(concat("--nnodes=", num_nodes, ", those of the ", step.name));
+  return {};
 }
 
 bool is_of_one_node(std::string_view option) {
@@ -255,7 +262,10 @@ CommandLine parse_command_line(const std::vector<std::string>& args, const Envir
   }
   values.add_environment(environment);
   values.add(typed);
-  if (result.step) add_nodes_of(*result.step, values, result.config.notes);
+  if (result.step) {
+    std::string problem = add_nodes_of(*result.step, values, result.config.notes);
+    if (!problem.empty()) result.problems.push_back(std::move(problem));
+  }
   if (typed.has("show-config")) {
     result.text = show_config(values, environment, result.files);
     result.action = CommandLine::Action::kPrintText;

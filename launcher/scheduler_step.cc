@@ -40,6 +40,7 @@ std::optional<SchedulerStep> slurm_step(const Environment& environment) {
   const std::string whole = *job + "." + *step;
   SchedulerStep found{
       .name = "Slurm step " + whole, .job_id = "slurm-" + whole, .port = port_of(whole)};
+  found.one_each = number_in(environment, env::kSlurmStepNumTasks).value_or(1) > 1;
   auto hosts = expand_nodelist(*list);
   if (!hosts || hosts->empty()) {
     found.problem = concat("Slurm's ", env::kSlurmStepNodelist, "=", *list, " doesn't parse");
@@ -67,19 +68,19 @@ std::vector<std::string> hosts_in(const std::string& node_file) {
 std::optional<SchedulerStep> pbs_job(const SchedulerFacts& facts) {
   const auto job = find_variable(facts.environment, env::kPbsJobId);
   const auto path = find_variable(facts.environment, env::kPbsNodeFile);
-  if (!job || !path) return std::nullopt;
+  if (!job) return std::nullopt;
   SchedulerStep found{.name = "PBS job " + *job, .job_id = "pbs-" + *job, .port = port_of(*job)};
-  const auto text = facts.read_file(*path);
+  // The job's script is its first task, and runs on the first host alone; pbsdsh starts others.
+  found.one_each = number_in(facts.environment, env::kPbsTaskNumber).value_or(1) > 1;
+  const auto text = path ? facts.read_file(*path) : std::nullopt;
   const std::vector<std::string> hosts = hosts_in(text.value_or(""));
   if (hosts.empty()) {
-    found.problem = concat(found.name, ": its ", env::kPbsNodeFile, "=", *path,
+    found.problem = concat(found.name, ": its ", env::kPbsNodeFile, "=", path.value_or(""),
                            text ? " names no host" : " can't be read on this node");
     return found;
   }
   found.first_host = hosts.front();
   found.num_hosts = static_cast<int>(hosts.size());
-  // The job's script is its first task, and runs on the first host alone; pbsdsh starts others.
-  found.one_each = number_in(facts.environment, env::kPbsTaskNumber).value_or(1) > 1;
   const auto own = std::ranges::find_if(hosts, [&](const std::string& host) {
     return short_name(host) == short_name(facts.host_name);
   });
@@ -103,13 +104,14 @@ std::string qualified(const std::string& host, const std::string& hosts_file) {
 // Pods of an Indexed Job have the names JOB-INDEX, those of a JobSet SET-REPLICATED_JOB-JOB-INDEX.
 std::optional<SchedulerStep> indexed_job(const SchedulerFacts& facts) {
   const auto index = number_in(facts.environment, env::kJobCompletionIndex);
-  const std::string& host = facts.host_name;
+  const std::string host = short_name(facts.host_name);
   if (!index || !host.ends_with("-" + std::to_string(*index))) return std::nullopt;
   const std::string job = host.substr(0, host.rfind('-'));
   SchedulerStep found{.name = "Kubernetes Job " + job,
                       .job_id = "job-" + job,
                       .port = kDefaultRendezvousPort,
                       .one_each = true,
+                      .may_be_alone = true,
                       .node_index = index};
   const std::string whole = qualified(host, facts.read_file("/etc/hosts").value_or(""));
   if (whole.empty()) {
@@ -131,6 +133,7 @@ std::optional<std::string> content_of(const std::string& path) {
 }  // namespace
 
 std::optional<SchedulerStep> scheduler_step(const SchedulerFacts& facts) {
+  if (find_variable(facts.environment, env::kRunId)) return std::nullopt;
   if (auto step = slurm_step(facts.environment)) return step;
   if (auto job = pbs_job(facts)) return job;
   return indexed_job(facts);

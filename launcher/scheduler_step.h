@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a scheduler's environment says of the nodes that this ddprun is one of (docs/launcher.md,
-// "Where the nodes meet"): Slurm's step, a PBS job, an Indexed Job of Kubernetes. Pure.
+// "Where the nodes meet"): Slurm's step, a PBS job, an Indexed Job of Kubernetes.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,13 @@
 namespace ddprun::launcher {
 
 struct SchedulerStep {
-  std::string name;        // for people: "Slurm step 77.0"
-  std::string job_id;      // "slurm-77.0": no other job has it
-  std::string first_host;  // where the nodes meet; empty: `problem` says why that can't be told
-  std::uint16_t port = 0;  // there; jobs that may share a node differ
-  int num_hosts = 0;       // 0: not told
-  bool one_each = false;   // each host runs one ddprun
+  std::string name;           // for people: "Slurm step 77.0"
+  std::string job_id;         // "slurm-77.0": no other job has it
+  std::string first_host;     // where the nodes meet; empty: `problem` says why that can't be told
+  std::uint16_t port = 0;     // there; jobs that may share a node differ
+  int num_hosts = 0;          // 0: not told
+  bool one_each = false;      // each host runs one ddprun
+  bool may_be_alone = false;  // also one_each: a host's may be a job by itself
   std::optional<int> node_index;  // this host's place in the scheduler's order
   std::string problem;
 };
@@ -30,7 +31,8 @@ struct SchedulerFacts {
   std::function<std::optional<std::string>(const std::string& path)> read_file;
 };
 
-// nullopt: no scheduler that is known started this process.
+// nullopt: no scheduler that is known started this process, or a ddprun did, whose worker it is.
+// Pure.
 std::optional<SchedulerStep> scheduler_step(const SchedulerFacts& facts);
 
 // scheduler_step() of this process.

@@ -25,7 +25,7 @@ namespace {
 // The rows may lack their end, after a loss of power: for so long at least the other one, whose
 // rows don't, had better go on with the jobs. By then no node of a job that has the default
 // time-outs waits for them any more.
-constexpr milliseconds kRowsMayLackEnd{100'000}, kSlack{10'000};
+constexpr milliseconds kRowsMayLackEnd{100'000}, kSlack{10'000}, kLongestDistrust{900'000};
 constexpr char kHasLostRows[] =
     "this one's journal was damaged and lacks jobs, and waits for it; where that is gone for good, "
     "the pair's first begins without those jobs with an empty --state-dir";
@@ -43,7 +43,8 @@ std::uint64_t jobs_not_over(const journal::Rows& rows) {
   return number;
 }
 
-// By then none of a job in the rows does, either.
+// By then none of a job in the rows does, either, but where somebody gave it days: those don't keep
+// all others waiting.
 milliseconds time_to_distrust(const journal::Rows& rows) {
   milliseconds longest = kRowsMayLackEnd;
   for (const auto& [job, its_rows] : membership::rows_by_job(rows)) {
@@ -53,7 +54,7 @@ milliseconds time_to_distrust(const journal::Rows& rows) {
     } catch (const std::exception&) {  // nobody goes on with it
     }
   }
-  return longest;
+  return std::min(longest, kLongestDistrust);
 }
 
 }  // namespace

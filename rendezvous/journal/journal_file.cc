@@ -124,8 +124,13 @@ void JournalFile::lock(const fs::path& directory) {
 // Where its log is folded into it, that is synced.
 JournalFile::~JournalFile() {
   if (!database_ || !is_loaded_) return;
-  if (!is_in_place()) {
-    leave_log();
+  try {
+    if (!is_in_place()) {
+      leave_place();
+      reopen(own_clock());
+    }
+  } catch (const std::exception& error) {
+    log_error(error.what());
     return;
   }
   close();
@@ -178,14 +183,17 @@ void JournalFile::step(Statement& statement) {
 }
 
 void JournalFile::open(const fs::path& file) {
-  // For our eyes only; SQLite's other files take its mode.
-  const UniqueFd made(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!made) {
-    const int error = errno;
-    throw Error(is_unwritable(error) ? ErrorCode::kSystem : ErrorCode::kUnavailable,
-                concat("can't write to ", file.string(), ": ", errno_text(error)));
+  {
+    // For our eyes only; SQLite's other files take its mode. Closed before SQLite opens it: a close
+    // ends all locks that this process has of the file.
+    const UniqueFd made(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!made) {
+      const int error = errno;
+      throw Error(is_unwritable(error) ? ErrorCode::kSystem : ErrorCode::kUnavailable,
+                  concat("can't write to ", file.string(), ": ", errno_text(error)));
+    }
+    place_ = place_of(made.get());
   }
-  place_ = place_of(made.get());
   sqlite3* opened = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
   const int code = sqlite3_open_v2(file.c_str(), &opened, flags, nullptr);

@@ -189,6 +189,7 @@ bool JournalFile::is_in_place() const {
 void JournalFile::leave_place() {
   Content kept;
   read_rows(database_.get(), kept);
+  for (const std::string& loss : kept.losses) log_error(loss);
   if (!kept.losses.empty()) note_loss(kept.rows);
   owed_ = std::move(kept.rows);
   leave_log();

@@ -212,7 +212,7 @@ class Doctor(harness.Case):
             silent.bind(("127.0.0.1", 0))
             silent.listen()
             endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
-            out, took = self.doctor(f"--rdzv-endpoint={endpoint}", "--only=endpoint", "--timeout=3", code=2)
+            out, took = self.doctor(f"--rdzv-endpoint={endpoint}", "--only=endpoint", "--timeout=10", code=2)
             self.assertIn("did not answer in time", out)
             self.assertLess(took, 20)
 

@@ -43,7 +43,6 @@ LaunchConfig config_of(std::vector<std::string> flags, const Environment& enviro
 TEST_CASE("scheduler: no variables, or those of half a step, are none") {
   CHECK_FALSE(step_of({}, "n01"));
   CHECK_FALSE(step_of({{"SLURM_JOB_ID", "77"}}, "n01"));  // a batch script
-  CHECK_FALSE(step_of({{"PBS_JOBID", "12"}}, "n01"));
   CHECK_FALSE(step_of({{"JOB_COMPLETION_INDEX", "x"}}, "job-x"));
   CHECK_FALSE(step_of({{"JOB_COMPLETION_INDEX", "1"}}, "laptop"));
 }
@@ -72,6 +71,29 @@ TEST_CASE("scheduler: a PBS job's hosts are those of its node file") {
   CHECK(by_pbsdsh.node_index == 1);
   CHECK(by_pbsdsh.job_id == "pbs-12.head");
   CHECK(by_pbsdsh.port == script.port);
+}
+
+TEST_CASE("scheduler: in a worker of a ddprun the step is that ddprun's") {
+  Environment worker = kSlurm;
+  worker["TORCHELASTIC_RUN_ID"] = "slurm-77.0";
+  CHECK_FALSE(step_of(worker, "n03"));
+}
+
+TEST_CASE("scheduler: who can't tell the other nodes doesn't run the job alone by itself") {
+  const auto problems = [](std::vector<std::string> flags, const Environment& environment) {
+    flags.emplace_back("train");
+    return parse_command_line(flags, environment, {}, step_of(environment, "b")).problems;
+  };
+  const Environment task = {{"PBS_JOBID", "12.head"},
+                            {"PBS_TASKNUM", "3"}};  // as of Torque's pbsdsh
+  REQUIRE(problems({}, task).size() == 1);
+  CHECK_THAT(problems({}, task)[0], Contains("PBS_NODEFILE= can't be read on this node"));
+  CHECK(problems({"--nnodes=1"}, task).empty());
+  CHECK(problems({}, {{"PBS_JOBID", "12.head"}}).empty());  // the job's script
+  Environment step = kSlurm;
+  step["SLURM_STEP_NODELIST"] = "n[1-";
+  CHECK(problems({}, step).size() == 1);
+  CHECK(problems({}, {{"JOB_COMPLETION_INDEX", "1"}}).empty());
 }
 
 TEST_CASE("scheduler: a PBS node file that isn't here, or is empty, is said") {

@@ -257,7 +257,10 @@ class Journal(ServiceCase):
 
     JOURNALD = "/lib/systemd/systemd-journald"
     PLACE = ("mount -t tmpfs none /run && mount -t tmpfs none /var/log && mkdir -p /run/systemd/journal /run/log/journal"
+             " && mkdir -p /run/systemd/journald.conf.d && echo \"$0\" >/run/systemd/journald.conf.d/test.conf"
              f" && echo placed && exec {JOURNALD}")
+    # The kernel's own messages, and its auditing, are this machine's.
+    SETTINGS = "[Journal]\nAudit=no\nReadKMsg=no"
     # As systemd starts a unit; its systemd-cat leaves JOURNAL_STREAM out before 254.
     AS_UNIT = 'JOURNAL_STREAM=$(stat -Lc %d:%i /proc/self/fd/2) exec "$0" "$@"'
 
@@ -265,7 +268,8 @@ class Journal(ServiceCase):
         super().setUp()
         if not (os.access(self.JOURNALD, os.X_OK) and shutil.which("journalctl")):
             self.skipTest("systemd-journald is missing")
-        journald = subprocess.Popen(["unshare", "--mount", "--propagation=private", "sh", "-c", self.PLACE], text=True,
+        journald = subprocess.Popen(["unshare", "--mount", "--propagation=private", "sh", "-c", self.PLACE,
+                                     self.SETTINGS], text=True,
                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.addCleanup(lambda: (journald.kill(), journald.communicate()))
         said = journald.stdout.readline()

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A journal whose files are removed, moved or replaced while it is in use.
+#include <sqlite3.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -7,6 +10,7 @@
 #include "rendezvous/journal/journal_file.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/forked_child.h"
 #include "tests/support/temp_directory.h"
 
 namespace ddprun::journal {
@@ -95,7 +99,8 @@ TEST_CASE("journal place: once the other one is gone, its journal is set aside")
   CHECK(num_aside == 1);
 }
 
-TEST_CASE("journal place: at its end it deletes no log but its own") {
+TEST_CASE(
+    "journal place: what was removed is made anew at the end, too, and what is there is kept") {
   const TempDirectory directory;
   const std::string state = directory.path("state");
   {
@@ -107,7 +112,20 @@ TEST_CASE("journal place: at its end it deletes no log but its own") {
     std::ofstream(state + "/journal.db") << "theirs";
     std::ofstream(state + "/journal.db-wal") << "theirs";
   }
-  CHECK(fs::file_size(state + "/journal.db-wal") == 6);
+  CHECK(rows_in(state) == Rows{{"a", "1"}});
+  int num_theirs = 0;
+  for (const auto& entry : fs::directory_iterator(state)) num_theirs += entry.file_size() == 6;
+  CHECK(num_theirs == 2);
+}
+
+TEST_CASE("journal place: nobody else opens the database while it is in use") {
+  InUse use;
+  CHECK(test::run_forked([&] {
+          sqlite3* database = nullptr;
+          sqlite3_open((use.state + "/journal.db").c_str(), &database);
+          const int code = sqlite3_exec(database, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr);
+          ::_exit(code == SQLITE_BUSY ? 0 : 1);
+        }).status == 0);
 }
 
 TEST_CASE("journal place: where no directory can be made the error is told, and later it goes on") {
