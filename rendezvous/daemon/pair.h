@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -91,6 +92,8 @@ class Pair {
   void begin(File file, journal::Content content, const journal::Batch& before);
   void began(KeptTerm& kept);
   void lead_with(KeptTerm& kept);
+  // In the term of that number, of num_led_. What was posted in one may be heard in the next.
+  bool leads_in(std::uint64_t number) const { return role_ == Role::kLeads && num_led_ == number; }
   void lost_standby(const ha::LostStandby& lost);
   void go_over(bool own_disk);
   void reopen(bool begins);
@@ -118,7 +121,8 @@ class Pair {
   std::shared_ptr<ha::MirrorServer> server_;  // kLeads; second owner: the daemon
   ha::LeaderRows rows_;                       // of its journal
   std::uint64_t num_jobs_ = 0;                // in them, not over; standing by
-  bool has_led_ = false, goes_on_ = false;    // this process; the term was begun by an earlier one
+  std::uint64_t num_led_ = 0;                 // terms that this process has led in; the last one
+  bool goes_on_ = false;                      // was begun by an earlier process
   bool is_in_sync_ = false;                   // with its standby, or its leader
   bool was_in_sync_ = false, is_yours_ = false;  // with the leader that it lost last
   bool distrusts_disk_ = false;                  // its journal can't be written

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Pair that begins to lead, leads, and leads no more.
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -93,6 +94,7 @@ void Pair::began(KeptTerm& kept) {
 }
 
 void Pair::lead_with(KeptTerm& kept) {
+  const std::uint64_t number = ++num_led_;
   const ha::TermPlan& plan = kept.plan;
   ha::MirrorServerOptions options;
   options.name = options_.name;
@@ -104,14 +106,21 @@ void Pair::lead_with(KeptTerm& kept) {
     caller_->pause();
     say(LogLevel::kInfo, concat("leads: ", standby, " mirrors it"));
   };
-  handlers.lost = [this](const ha::LostStandby& its) { post([this, its] { lost_standby(its); }); };
+  handlers.lost = [this, number](const ha::LostStandby& its) {
+    post([this, number, its] {
+      if (leads_in(number)) lost_standby(its);
+    });
+  };
   server_ = std::make_shared<ha::MirrorServer>(io_, std::move(options), std::move(handlers));
   std::erase_if(kept.content.rows, [](const auto& row) { return ha::is_leader_row(row.first); });
-  const auto deposed = [this](const std::string&) { post([this] { go_over(false); }); };
+  const auto deposed = [this, number](const std::string&) {
+    post([this, number] {
+      if (leads_in(number)) go_over(false);
+    });
+  };
   KeptJobs jobs(server_, std::move(kept.file), std::move(kept.content), deposed);
   jobs.terms = plan.terms;
   role_ = Role::kLeads;
-  has_led_ = true;
   goes_on_ = plan.goes_on;
   is_in_sync_ = was_in_sync_ = is_yours_ = false;
   say(LogLevel::kInfo,
