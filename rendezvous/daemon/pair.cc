@@ -157,7 +157,8 @@ PairState Pair::own_state() const {
   state.given_up = rows_.given_up;
   state.rows = rows_.kind;
   state.has_lost_rows = rows_.are_lost;
-  if (!state.leads && state.rows == RowsKind::kLeads && num_led_ > 0) state.rows = RowsKind::kSynced;
+  if (!state.leads && state.rows == RowsKind::kLeads && num_led_ > 0)
+    state.rows = RowsKind::kSynced;
   state.distrusts_disk = !state.leads && distrusts_disk_;
   if (state.rows == RowsKind::kLeads || state.rows == RowsKind::kSynced) {
     state.term = rows_.term;

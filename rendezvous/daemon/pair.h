@@ -117,13 +117,13 @@ class Pair {
   std::shared_ptr<ha::MirrorDoor> door_;  // second owners: its connections
   std::unique_ptr<ha::PeerCaller> caller_;
   Role role_ = Role::kStandsBy;
-  std::unique_ptr<ha::MirrorClient> client_;  // kStandsBy
-  std::shared_ptr<ha::MirrorServer> server_;  // kLeads; second owner: the daemon
-  ha::LeaderRows rows_;                       // of its journal
-  std::uint64_t num_jobs_ = 0;                // in them, not over; standing by
-  std::uint64_t num_led_ = 0;                 // terms that this process has led in; the last one
-  bool goes_on_ = false;                      // was begun by an earlier process
-  bool is_in_sync_ = false;                   // with its standby, or its leader
+  std::unique_ptr<ha::MirrorClient> client_;     // kStandsBy
+  std::shared_ptr<ha::MirrorServer> server_;     // kLeads; second owner: the daemon
+  ha::LeaderRows rows_;                          // of its journal
+  std::uint64_t num_jobs_ = 0;                   // in them, not over; standing by
+  std::uint64_t num_led_ = 0;                    // terms that this process has led in; the last one
+  bool goes_on_ = false;                         // was begun by an earlier process
+  bool is_in_sync_ = false;                      // with its standby, or its leader
   bool was_in_sync_ = false, is_yours_ = false;  // with the leader that it lost last
   bool distrusts_disk_ = false;                  // its journal can't be written
   bool is_copying_ = false;                      // a leader has taken it in

@@ -276,7 +276,7 @@ class FloodTest(harness.Case):
         self.assertLess(closed_after(8), 5)  # the deadline is 10 s
         if not SANITIZED:
             self.assertLess(self.peak() - resident, 1 << 20)
-        self.assertEqual(len(re.findall(f"connection of .*{said}", self.said())), 9, self.said())
+        harness.wait_until(lambda: len(re.findall(f"connection of .*{said}", self.said())) == 9, "all are named")
 
 
 if __name__ == "__main__":
