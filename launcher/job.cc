@@ -166,8 +166,11 @@ agent::NodeAgentOptions Job::agent_options() const {
   options.connect_to = connect_to();
   // Where this node serves it connects to its own address.
   const bool is_one = plan_.rendezvous.others.empty();
-  options.security = {plan_.token, plan_.tls_client,
+  options.security = {plan_.token, plan_.tls,
                       is_one ? plan_.rendezvous.endpoint.host : std::string()};
+  options.security.leads_here = [this](int socket) {
+    return daemon_ && daemon_->await_own(socket);
+  };
   options.command = worker_command(plan_);
 
   membership::AgentOptions& machine = options.machine;
@@ -337,8 +340,8 @@ void Job::serve_rendezvous(std::vector<UniqueFd> listeners) {
   rendezvous::DaemonOptions options;
   options.embedded = true;
   options.token = plan_.token;
-  options.tls = plan_.tls_server;
-  if (plan_.tls_client && !options.tls) {
+  if (plan_.tls) options.tls = security::make_server_context(plan_.tls);
+  if (plan_.tls && !options.tls) {
     throw Error(
         ErrorCode::kInvalidArgument,
         concat("--tls-ca: this node serves the rendezvous at ",

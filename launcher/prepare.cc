@@ -191,8 +191,7 @@ void read_secrets(Preparation& result) {
     result.problems.push_back(concat("--token-file: ", error.what()));
   }
   try {
-    if (config.tls.any()) plan.tls_client = security::make_client_context(config.tls);
-    if (!config.tls.cert.empty()) plan.tls_server = security::make_server_context(config.tls);
+    if (config.tls.any()) plan.tls = security::make_client_context(config.tls);
   } catch (const Error& error) {
     result.problems.emplace_back(error.what());
   }

@@ -25,8 +25,7 @@ struct JobPlan {
   Environment environment;
   RendezvousPlan rendezvous;
   std::shared_ptr<const Secret> token;  // second owners: the agent, the rendezvous; null: none
-  security::TlsContext tls_client,
-      tls_server;  // null: without TLS; the latter also: no certificate
+  security::TlsContext tls;             // as a client; null: without TLS
   Program program;
   int num_workers = 1;
   agent::NodeNeeds needs;  // for the preflight

@@ -17,6 +17,7 @@
 #include "rendezvous/daemon/http_session.h"
 #include "rendezvous/daemon/led_jobs.h"
 #include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/own_connections.h"
 #include "rendezvous/daemon/port_listener.h"
 #include "rendezvous/daemon/proof_gate.h"
 #include "rendezvous/daemon/round_stores.h"
@@ -78,7 +79,9 @@ class Daemon::Impl {
     DDPRUN_CHECK(!listeners.empty());
     port_ = local_address(listeners.front().get()).port();
     for (const UniqueFd& listener : listeners) {
-      addresses_.push_back(local_address(listener.get()).text());
+      const SocketAddress address = local_address(listener.get());
+      addresses_.push_back(address.text());
+      own_.listens_at(address);
     }
     if (!options_.stands_by) begin(std::move(kept));
     open_port(std::move(listeners));
@@ -112,6 +115,7 @@ class Daemon::Impl {
   }
 
   std::uint16_t port() const { return port_; }
+  bool await_own(int socket) { return own_.await(socket); }
 
   void set_security(PortSecurity security) {
     security_ = std::move(security);
@@ -240,7 +244,9 @@ class Daemon::Impl {
       tcp::socket socket(io_, v6 ? tcp::v6() : tcp::v4(), fd.get());
       fd.release();
       socket.set_option(tcp::no_delay(true));
-      session = std::make_shared<HttpSession>(std::move(socket), session_options(number, is_tls));
+      HttpSession::Options options = session_options(number, is_tls);
+      if (!is_tls && own_.take(socket.native_handle())) options.tls = nullptr;
+      session = std::make_shared<HttpSession>(std::move(socket), std::move(options));
     } catch (const std::exception& error) {
       log_debug("a connection ended before its request: ", error.what());
       return;
@@ -300,6 +306,7 @@ class Daemon::Impl {
   const Clock::time_point started_ = Clock::now();
   std::uint16_t port_ = 0;
   std::vector<std::string> addresses_;
+  OwnConnections own_;
   std::string leader_;                        // of whom this one stands by; empty: not known
   std::optional<RoundStores> stores_;         // set while it leads, and where they are kept
   std::unique_ptr<LedJobs> jobs_;             // set while it leads
@@ -328,6 +335,7 @@ void Daemon::stand_by(const std::string& leader, Stores stores) { impl_->stand_b
 bool Daemon::leads() const { return impl_->leads(); }
 
 std::uint16_t Daemon::port() const { return impl_->port(); }
+bool Daemon::await_own(int socket) { return impl_->await_own(socket); }
 
 // What is asked of who leads alone.
 static LedJobs& led(LedJobs* jobs) {

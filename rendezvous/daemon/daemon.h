@@ -118,6 +118,10 @@ class Daemon {
 
   std::uint16_t port() const;
 
+  // `socket` is a connected one of this process. True: it leads to this daemon's port, where its
+  // other end is taken without TLS (own_connections.h).
+  bool await_own(int socket);
+
   // For connections from now on: those that are open stay. What was null stays null, and what was
   // not is not.
   void set_security(PortSecurity security);

@@ -52,6 +52,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
         certificate_host_(std::move(security.certificate_host)),
         program_(std::move(security.program)),
         ca_flag_(std::move(security.ca_flag)),
+        leads_here_(std::move(security.leads_here)),
         io_(io),
         lookup_door_(std::make_shared<LookupDoor>()),
         timer_(io) {
@@ -173,6 +174,11 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     if (!tls_) return upgrade();
     std::string host = certificate_host_.empty() ? endpoint_.host : certificate_host_;
     if (host.empty()) host = "127.0.0.1";
+    if (leads_here_ && leads_here_(opening_->wire().socket().native_handle())) {
+      // Other nodes would say it later, and only of themselves.
+      const std::string trouble = security::own_certificate_trouble(tls_, host);
+      return trouble.empty() ? upgrade() : untrusted("can't be trusted: " + trouble);
+    }
     opening_->wire().async_connect_tls(tls_, host, guard([this](boost::system::error_code error) {
                                          error ? tls_failed(error) : upgrade();
                                        }));
@@ -296,6 +302,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   const security::TlsContext tls_;             // likewise
   const std::string certificate_host_;         // empty: endpoint_'s
   const std::string program_, ca_flag_;        // as LinkSecurity has it
+  const std::function<bool(int)> leads_here_;  // likewise
 
   // io thread only.
   asio::io_context& io_;

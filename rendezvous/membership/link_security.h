@@ -2,6 +2,7 @@
 // What an agent proves to the rendezvous, and what it wants proved.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,8 @@ struct LinkSecurity {
       {};  // what the certificate must be for; empty: the endpoint's host
   // What people are told to give whom, where the other side wants one of these.
   std::string program = "ddprun", ca_flag = "--tls-ca";
+  // Whether the other end of a connected socket is in this process: then without TLS.
+  std::function<bool(int socket)> leads_here = {};
 };
 
 }  // namespace ddprun::membership

@@ -77,6 +77,13 @@ TlsContext make_context(ssl::context::method method, const std::string& flags) {
   return context;
 }
 
+TlsContext make_server(const std::string& flags) {
+  TlsContext context = make_context(ssl::context::tls_server, flags);
+  // Who resumed a session would not show a certificate again.
+  ::SSL_CTX_set_num_tickets(context->native_handle(), 0);
+  return context;
+}
+
 // A file, and the flag that names it.
 struct Given {
   std::string flag, path;
@@ -162,15 +169,27 @@ TlsContext make_server_context(const TlsFiles& files) {
     refuse(concat("--tls-verify-client: needs ", ca_of(files).flag,
                   ", the authority of the clients' certificates"));
   }
-  TlsContext context = make_context(ssl::context::tls_server, files.flags);
+  TlsContext context = make_server(files.flags);
   SSL_CTX* native = context->native_handle();
   load_own(native, files);
-  ::SSL_CTX_set_num_tickets(native, 0);  // who resumed a session would not show a certificate again
   if (files.verify_client) {
     load_authorities(native, files);
     ::SSL_CTX_set_verify(native, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
     static constexpr unsigned char kSessions[] = "ddprun";
     ::SSL_CTX_set_session_id_context(native, kSessions, sizeof(kSessions) - 1);
+  }
+  return context;
+}
+
+TlsContext make_server_context(const TlsContext& client) {
+  SSL_CTX* from = client->native_handle();
+  if (::SSL_CTX_get0_certificate(from) == nullptr) return nullptr;
+  TlsContext context = make_server(client->flags);
+  STACK_OF(X509)* chain = nullptr;
+  ::SSL_CTX_get0_chain_certs(from, &chain);
+  if (::SSL_CTX_use_cert_and_key(context->native_handle(), ::SSL_CTX_get0_certificate(from),
+                                 ::SSL_CTX_get0_privatekey(from), chain, 1) != 1) {
+    refuse(concat("TLS: ", last_reason()));
   }
   return context;
 }

@@ -32,4 +32,12 @@ void wipe_what_is_freed();
 TlsContext make_server_context(const TlsFiles& files);
 TlsContext make_client_context(const TlsFiles& files);
 
+// For who serves what it would be a client of: with the certificate and key of `client`, which are
+// read once (reading them is most of what a short job pays for TLS). Null: it has none.
+TlsContext make_server_context(const TlsContext& client);
+
+// What a client with this context would say of `client`'s own certificate, were it that of a server
+// on `host`, a name or an address. Empty: nothing. It has one.
+std::string own_certificate_trouble(const TlsContext& client, const std::string& host);
+
 }  // namespace ddprun::security

@@ -3,7 +3,6 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -12,6 +11,7 @@
 
 #include "common/log.h"
 #include "common/random_id.h"
+#include "rendezvous/security/certificate_check.h"
 #include "rendezvous/security/tls_context.h"
 
 namespace ddprun::security {
@@ -23,32 +23,6 @@ namespace {
 
 constexpr char kBindingLabel[] = "EXPORTER-Channel-Binding";
 constexpr std::size_t kBindingBytes = 32;
-
-// What the certificate of the other side lacks; empty: it is none of these. `flags` as TlsFiles has
-// it.
-std::string certificate_trouble(long verdict, const std::string& host, const std::string& flags) {
-  switch (verdict) {
-    case X509_V_OK:
-      return "";
-    case X509_V_ERR_CERT_HAS_EXPIRED:
-      return "its certificate has expired: renew it (or this machine's clock is wrong)";
-    case X509_V_ERR_CERT_NOT_YET_VALID:
-      return "its certificate is not valid yet: is this machine's clock right?";
-    case X509_V_ERR_HOSTNAME_MISMATCH:
-    case X509_V_ERR_IP_ADDRESS_MISMATCH:
-      return concat("its certificate is not for ", host,
-                    ": make one that names it, or use a name that it has");
-    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
-    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
-    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
-    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
-    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
-    case X509_V_ERR_CERT_SIGNATURE_FAILURE:
-      return concat("its certificate is of an authority that ", flags, "-ca does not have");
-    default:
-      return concat("its certificate is refused: ", ::X509_verify_cert_error_string(verdict));
-  }
-}
 
 // What the other side said before it ended the handshake.
 std::string alert_trouble(unsigned long code, const std::string& flags) {
@@ -74,20 +48,11 @@ std::string alert_trouble(unsigned long code, const std::string& flags) {
   }
 }
 
-// False: OpenSSL takes no such name.
 bool expect_certificate_for(SSL* ssl, const std::string& host) {
   error_code not_numeric;
-  asio::ip::address address = asio::ip::make_address(host, not_numeric);
-  if (not_numeric) {
-    return ::SSL_set_tlsext_host_name(ssl, host.c_str()) == 1 &&
-           ::SSL_set1_host(ssl, host.c_str()) == 1;
-  }
-  if (address.is_v6()) {  // "fe80::1%eth0": certificates know no interfaces
-    asio::ip::address_v6 plain = address.to_v6();
-    plain.scope_id(0);
-    address = plain;
-  }
-  return ::X509_VERIFY_PARAM_set1_ip_asc(::SSL_get0_param(ssl), address.to_string().c_str()) == 1;
+  asio::ip::make_address(host, not_numeric);
+  if (not_numeric && ::SSL_set_tlsext_host_name(ssl, host.c_str()) != 1) return false;
+  return expect_host(::SSL_get0_param(ssl), host);
 }
 
 }  // namespace
