@@ -232,6 +232,34 @@ UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
                                               " (tried for ", seconds, " s): ", last_failure));
 }
 
+bool is_of_one_connection(int accept_error) {
+  switch (accept_error) {
+    case EINTR:
+    case ECONNABORTED:
+    case EPROTO:
+    case ENOPROTOOPT:
+    case EOPNOTSUPP:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case ENONET:
+    case ETIMEDOUT:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string accept_trouble(int accept_error) {
+  const bool lacks_descriptors = accept_error == EMFILE || accept_error == ENFILE;
+  return concat(errno_text(accept_error),
+                lacks_descriptors
+                    ? "; goes on when others close (raise the limit of open files: ulimit -Hn, "
+                      "LimitNOFILE=; said once)"
+                    : "; tries again ten times a second (said once)");
+}
+
 UniqueFd accept_from(int listener, Deadline deadline) {
   for (;;) {
     const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);

@@ -65,6 +65,14 @@ UniqueFd connect_to_any(const std::vector<SocketAddress>& addresses, Clock::dura
 // Accepts one connection. Throws Error(kTimeout).
 UniqueFd accept_from(int listener, Deadline deadline);
 
+// What accept(2) failed with is of that one connection, which is gone (its own end says so): the
+// next one may be better. Else it is of this process or system.
+bool is_of_one_connection(int accept_error);
+
+// What is said of another one: what it is, and when it ends. Only lasts until others close, where
+// descriptors are what is missing.
+std::string accept_trouble(int accept_error);
+
 // Writes or reads exactly `size` bytes. Throws Error(kTimeout) or Error(kConnectionLost); after
 // either the stream's position is unknown: close it.
 void send_all(int fd, const void* data, std::size_t size, Deadline deadline);

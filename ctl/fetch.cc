@@ -29,6 +29,7 @@ using boost::asio::ip::tcp;
 
 constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxBufferedBytes = 128 << 10;  // of what is not parsed yet
+constexpr std::size_t kMostReason = 200;              // bytes that are shown of one
 
 using Answer = http::response<http::string_body>;
 
@@ -139,6 +140,11 @@ Page page_of(const FetchOptions& options, const Answer& answer) {
       answer.find(membership::kStandbyHeader) != answer.end()) {
     const auto leader = parse_endpoint(field(answer, membership::kStandbyHeader), 0);
     return {"", true, leader && !leader->host.empty() ? to_string(*leader) : ""};
+  }
+  if (answer.result() == http::status::service_unavailable) {
+    const std::string reason = answer.body().substr(0, kMostReason);
+    refuse(options, concat("can't answer now: ", one_line(reason.substr(0, reason.find('\n')))),
+           ErrorCode::kUnavailable);
   }
   if (answer.result() == http::status::not_found) {
     refuse(options, concat("knows no ", options.target, ": it is older than this ddprunctl"),

@@ -73,7 +73,10 @@ KeptJobs::KeptJobs(std::shared_ptr<ha::MirrorServer> its_mirror,
 class Daemon::Impl {
  public:
   Impl(boost::asio::io_context& io, DaemonOptions options)
-      : options_(std::move(options)), security_{options_.token, options_.tls}, io_(io) {}
+      : options_(std::move(options)),
+        security_{options_.token, options_.tls},
+        io_(io),
+        waiting_pages_(options_.waiting_pages) {}
 
   void start(std::vector<UniqueFd> listeners, std::optional<KeptJobs> kept) {
     DDPRUN_CHECK(!listeners.empty());
@@ -285,7 +288,7 @@ class Daemon::Impl {
     return options;
   }
 
-  void page(std::string_view path, HttpSession::Answer answer) const {
+  void page(std::string_view path, HttpSession::Answer answer) {
     constexpr char kJson[] = "application/json";
     if (path == kHealthPath) {
       return answer(HttpSession::Page{kJson, concat("{\"service\":\"", kServiceName,
@@ -294,10 +297,20 @@ class Daemon::Impl {
     // Told at once, whatever the disk does: nothing follows from it.
     if (path == kStatusPath) return answer(HttpSession::Page{kJson, status_json(1)});
     if (path != "/v1/jobs") return answer(std::nullopt);
+    if (waiting_pages_.is_full()) return answer(refused_page());
+    HttpSession::Page page{kJson, jobs_->json()};
+    auto place = waiting_pages_.admit(page.body.size());
+    if (!place) return answer(refused_page());
     // What nobody may act on yet is not shown either.
-    jobs_->when_kept([answer = std::move(answer), page = HttpSession::Page{kJson, jobs_->json()}] {
-      answer(page);
-    });
+    jobs_->when_kept([answer = std::move(answer), page = std::move(page),
+                      place = std::move(place)] { answer(page); });
+  }
+
+  HttpSession::Page refused_page() const {
+    return {"text/plain",
+            concat(waiting_pages_.num(),
+                   " requests wait already until the journal is written: ask again later\n"),
+            boost::beast::http::status::service_unavailable};
   }
 
   const DaemonOptions options_;
@@ -316,6 +329,7 @@ class Daemon::Impl {
   std::shared_ptr<PortListener> listener_;    // likewise
   std::shared_ptr<TlsTurns> turns_;           // likewise
   std::shared_ptr<Newcomers> newcomers_;      // second owners: its members
+  WaitingPages waiting_pages_;
   std::map<std::uint64_t, Session> sessions_;
   std::uint64_t next_session_ = 0;
 };
@@ -345,6 +359,10 @@ static LedJobs& led(LedJobs* jobs) {
 
 std::vector<std::string> Daemon::live_jobs() const {
   return leads() ? impl_->jobs()->live() : std::vector<std::string>();
+}
+
+std::string Daemon::journal_trouble() const {
+  return leads() ? impl_->jobs()->journal_trouble() : std::string();
 }
 
 std::size_t Daemon::num_begun() const { return leads() ? impl_->jobs()->num_begun() : 0; }

@@ -19,6 +19,7 @@
 #include "common/socket.h"
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/store_limits.h"
+#include "rendezvous/daemon/waiting_pages.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/held_jobs.h"
@@ -54,6 +55,7 @@ struct DaemonOptions {
   std::size_t max_tls_handshakes = 128;
   std::size_t max_tls_handshakes_per_address = 32;
   std::chrono::milliseconds tls_turn{2'000};
+  WaitingPages::Limits waiting_pages;  // for the journal; those beyond are refused
   // Agents prove that they have it, and there is no store on the port. Null: all are taken.
   std::shared_ptr<const Secret> token;
   security::TlsContext tls;         // null: off. Else nothing but /healthz is said without it
@@ -168,6 +170,9 @@ class Daemon {
 
   // Ids of the jobs here that have begun and not ended yet.
   std::vector<std::string> live_jobs() const;
+
+  // Why what is decided is not kept now; empty: it is, or need not be.
+  std::string journal_trouble() const;
 
   // The content of GET /v1/jobs, and of GET /v1/status.
   std::string jobs_json() const;

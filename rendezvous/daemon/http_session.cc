@@ -171,7 +171,8 @@ void HttpSession::answer_page(std::string_view target) {
   }
   options_.page(target, [self = shared_from_this()](std::optional<Page> page) {
     if (page) {
-      self->respond(http::status::ok, std::move(*page));
+      const http::status status = page->status;
+      self->respond(status, std::move(*page));
     } else {
       self->respond(http::status::not_found,
                     {"text/plain", "try /healthz, /v1/jobs or /v1/status\n"});

@@ -34,6 +34,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   struct Page {
     std::string content_type;
     std::string body;
+    boost::beast::http::status status = boost::beast::http::status::ok;
   };
   using Answer = std::function<void(std::optional<Page>)>;  // nullopt: 404
   enum class Peer {

@@ -139,6 +139,11 @@ void LedJobs::end(std::function<void()> done) {
   if (journal_) keep({}, say);
 }
 
+std::string LedJobs::journal_trouble() const {
+  const auto now = keeping();
+  return now ? now->trouble : std::string();
+}
+
 std::string LedJobs::json() const {
   return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
 }

@@ -47,6 +47,7 @@ class LedJobs {
   void end(std::function<void()> done);
   bool is_ending() const { return is_ending_; }
 
+  std::string journal_trouble() const;
   std::string json() const;
   void add_to(DaemonStatus& status) const;
   // As AgentHub::when_kept().

@@ -74,15 +74,21 @@ void outlive_signals(boost::asio::signal_set& signals) {
   });
 }
 
-// `others`: another one goes on with the jobs at once.
-void say_end(int signal_number, const std::vector<std::string>& jobs, const DaemonFlags& flags,
-             bool others) {
+void say_end(int signal_number, const rendezvous::Served& served, const DaemonFlags& flags) {
+  const std::vector<std::string> jobs = served.live_jobs();
+  const std::string trouble = served.journal_trouble();
   std::string names;
   for (const std::string& job : jobs) names += (names.empty() ? "" : ", ") + job;
   if (jobs.empty()) {
     log_info("stopping: ", signal_name(signal_number));
-  } else if (others) {
+  } else if (served.has_others()) {  // that go on with them at once
     log_info("stopping: ", signal_name(signal_number), "; another ddprund goes on with: ", names);
+  } else if (!trouble.empty()) {
+    log_warning(
+        "stopping: ", signal_name(signal_number), "; ", trouble,
+        "; that is tried once more; else these jobs go on from what was kept before, or end "
+        "with 75: ",
+        names);
   } else if (flags.state_directory) {
     log_warning("stopping: ", signal_name(signal_number),
                 "; jobs go on when a ddprund with this "
@@ -154,7 +160,7 @@ int serve(const DaemonFlags& flags, ServiceManager manager) {
   signals.async_wait([&](boost::system::error_code error, int number) {
     if (error) return;
     service.stopping();
-    say_end(number, served.live_jobs(), flags, served.has_others());
+    say_end(number, served, flags);
     served.stop([&io] { io.stop(); });
   });
   // Said when all is in place: who waits for this line may connect, or end us, from then on.

@@ -69,7 +69,7 @@ Pair::Pair(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonO
       reopen_timer_(io),
       stop_timer_(io),
       term_keeper_(io) {
-  File file = open_journal();
+  File file = opener()();
   journal_path_ = file->name();
   journal::Content content = file->load();
   know(content);
@@ -138,9 +138,11 @@ void Pair::after(boost::asio::steady_timer& timer, milliseconds time, std::funct
 
 // ---- what it is, and what the other one is told ----
 
-Pair::File Pair::open_journal() const {
-  const auto lost = [](const journal::Rows&) { return ha::rows_lost(); };
-  return std::make_unique<journal::JournalFile>(options_.directory, options_.durability, lost);
+std::function<Pair::File()> Pair::opener() const {
+  return [directory = options_.directory, durability = options_.durability] {
+    const auto lost = [](const journal::Rows&) { return ha::rows_lost(); };
+    return std::make_unique<journal::JournalFile>(directory, durability, lost);
+  };
 }
 
 void Pair::know(const journal::Content& content) {

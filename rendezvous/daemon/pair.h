@@ -73,8 +73,8 @@ class Pair {
 
   ha::PairState own_state() const;
   PeerStatus peer_status() const;
-  // Where rows of it are lost, the rest is a copy's from then on.
-  File open_journal() const;
+  // Opens its journal, on any thread. Where rows of it are lost, the rest is a copy's from then on.
+  std::function<File()> opener() const;
   void know(const journal::Content& content);
 
   void met(const ha::PairState& theirs, ha::Call call);
@@ -97,6 +97,7 @@ class Pair {
   void lost_standby(const ha::LostStandby& lost);
   void go_over(bool own_disk);
   void reopen(bool begins);
+  void reopened(bool begins, KeptTerm& its);
   void yield(const ha::PairState& theirs);
 
   void begin_in_time();

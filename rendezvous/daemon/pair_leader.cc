@@ -181,19 +181,22 @@ void Pair::yield(const PairState& theirs) {
   }));
 }
 
-// The journal that it had as a leader.
+// The journal that it had as a leader. Its disk may hang, and this thread must not.
 void Pair::reopen(bool begins) {
-  try {
-    File file = open_journal();
-    journal::Content content = file->load();
-    if (begins) return begin(std::move(file), std::move(content), {});
-    know(content);
-    stand_by(std::move(file));
-  } catch (const Error& error) {
-    say(LogLevel::kError, concat("stands by: ", error.what()));
+  term_keeper_.open(opener(), [this, begins](KeptTerm& its) { reopened(begins, its); });
+}
+
+void Pair::reopened(bool begins, KeptTerm& its) {
+  if (is_stopping_) return;
+  if (!its.trouble.empty()) {
+    its.file.reset();
+    say(LogLevel::kError, concat("stands by: ", its.trouble));
     distrust_disk(2 * kReopenAfter);
-    after(reopen_timer_, kReopenAfter, [this, begins] { reopen(begins); });
+    return after(reopen_timer_, kReopenAfter, [this, begins] { reopen(begins); });
   }
+  if (begins) return begin(std::move(its.file), std::move(its.content), {});
+  know(its.content);
+  stand_by(std::move(its.file));
 }
 
 }  // namespace ddprun::rendezvous

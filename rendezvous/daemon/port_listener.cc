@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <exception>
 #include <utility>
 
 #include "common/error.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int kAcceptsPerEvent = 64;
 constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::size_t kMostTroubles = 20;  // that are said
 constexpr unsigned char kStoreFirstByte = 0x00;
 constexpr unsigned char kTlsFirstByte = 0x16;
 // An alert of TLS: fatal, protocol_version. So that the peer knows at once.
@@ -55,37 +57,45 @@ void PortListener::stop() {
 void PortListener::accept_from(std::size_t listener) {
   listeners_[listener].async_wait(Descriptor::wait_read, [self = shared_from_this(), listener](
                                                              boost::system::error_code error) {
-    if (error || self->stopped_) return;
-    for (int i = 0; i < kAcceptsPerEvent; ++i) {
-      SocketAddress peer;
-      peer.length = sizeof peer.storage;
-      UniqueFd connection(::accept4(self->listeners_[listener].native_handle(),
-                                    reinterpret_cast<sockaddr*>(&peer.storage), &peer.length,
-                                    SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (connection) {
-        auto newcomer = self->newcomers_->admit(peer, connection);
-        if (!newcomer) {
-          connection.reset();
-          self->pause(listener, EMFILE);
-          return;
-        }
-        self->accepted(std::move(connection), std::move(*newcomer));
-        if (self->stopped_) return;
-      } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        self->pause(listener, errno);
-        return;
-      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-        break;
-      }  // Others: that one connection failed before it was accepted.
-    }
-    self->accept_from(listener);
+    if (self->stopped_) return;
+    const std::string trouble = error ? accept_trouble(error.value()) : self->accept_some(listener);
+    if (self->stopped_) return;
+    trouble.empty() ? self->accept_from(listener) : self->pause(listener, trouble);
   });
 }
 
-void PortListener::pause(std::size_t listener, int error_number) {
-  if (!std::exchange(said_out_of_descriptors_, true)) {
-    log_error("can't accept more connections now: ", errno_text(error_number),
-              "; goes on when others close (raise the limit of open files: ulimit -Hn; said once)");
+// Those that wait, up to a number that delays nobody; why no more can be accepted now, empty: they
+// can. Whatever it is, it ends neither the daemon nor the listener.
+std::string PortListener::accept_some(std::size_t listener) {
+  int last_error = 0, num_accepted = 0;
+  try {
+    for (int i = 0; i < kAcceptsPerEvent; ++i) {
+      SocketAddress peer;
+      peer.length = sizeof peer.storage;
+      UniqueFd connection(::accept4(listeners_[listener].native_handle(),
+                                    reinterpret_cast<sockaddr*>(&peer.storage), &peer.length,
+                                    SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!connection) {
+        last_error = errno;
+        if (last_error == EAGAIN || last_error == EWOULDBLOCK) return {};
+        if (is_of_one_connection(last_error)) continue;
+        return accept_trouble(last_error);
+      }
+      auto newcomer = newcomers_->admit(peer, connection);
+      if (!newcomer) return accept_trouble(EMFILE);
+      ++num_accepted;
+      accepted(std::move(connection), std::move(*newcomer));
+      if (stopped_) return {};
+    }
+  } catch (const std::exception& error) {
+    return concat(error.what(), "; tries again (said once)");
+  }
+  return num_accepted > 0 ? std::string() : accept_trouble(last_error);
+}
+
+void PortListener::pause(std::size_t listener, const std::string& trouble) {
+  if (said_troubles_.size() < kMostTroubles && said_troubles_.insert(trouble).second) {
+    log_error("can't accept more connections now: ", trouble);
   }
   const auto timer = std::make_shared<asio::steady_timer>(io_, kAcceptPause);
   timer->async_wait([self = shared_from_this(), timer, listener](boost::system::error_code error) {
@@ -97,11 +107,10 @@ void PortListener::accepted(UniqueFd connection, Newcomer newcomer) {
   // Most clients speak first and at once: then no event needs to be waited for.
   dispatch(connection, newcomer);
   if (!connection) return;
-  const auto silent = std::make_shared<Silent>(Silent{Descriptor(io_, connection.release()),
-                                                      std::move(newcomer),
-                                                      asio::steady_timer(io_),
-                                                      false,
-                                                      {}});
+  Descriptor descriptor(io_, connection.get());
+  connection.release();
+  const auto silent = std::make_shared<Silent>(
+      Silent{std::move(descriptor), std::move(newcomer), asio::steady_timer(io_), false, {}});
   silent->position = silent_.insert(silent_.end(), silent);
   silent->newcomer.ended_by(
       [self = shared_from_this(), weak = std::weak_ptr<Silent>(silent)](const std::string&) {

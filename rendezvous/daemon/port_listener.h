@@ -11,6 +11,8 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "common/unique_fd.h"
@@ -54,7 +56,8 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
 
   void accept_from(std::size_t listener);
   void accepted(UniqueFd connection, Newcomer newcomer);
-  void pause(std::size_t listener, int error_number);
+  std::string accept_some(std::size_t listener);
+  void pause(std::size_t listener, const std::string& trouble);
   void settle(Silent& silent);  // closes it unless it was released before
   // Leaves both where there is no byte yet.
   void dispatch(UniqueFd& connection, Newcomer& newcomer);
@@ -66,7 +69,7 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   Take store_, http_, tls_;
   std::vector<Descriptor> listeners_;
   std::list<std::shared_ptr<Silent>> silent_;  // oldest first
-  bool said_out_of_descriptors_ = false;
+  std::set<std::string> said_troubles_;
   bool said_no_store_descriptors_ = false;
   bool stopped_ = false;
 };

@@ -30,6 +30,8 @@ class Served {
   const std::vector<SocketAddress>& addresses() const { return addresses_; }
   bool leads() const { return daemon().leads(); }
   std::vector<std::string> live_jobs() const { return daemon().live_jobs(); }
+  // Why they are not kept now; empty: they are, or need not be.
+  std::string journal_trouble() const { return daemon().journal_trouble(); }
   // Another one goes on with them when this one ends.
   bool has_others() const { return candidate_ || (pair_ && pair_->is_mirrored()); }
   // Says to the other one what has to be said; then `done`.

@@ -25,10 +25,25 @@ TermKeeper::~TermKeeper() {
 }
 
 void TermKeeper::keep(KeptTerm term, std::function<void(KeptTerm&)> done) {
+  run(
+      std::move(term), [](KeptTerm& its) { its.file->commit(its.batch); }, std::move(done));
+}
+
+void TermKeeper::open(std::function<File()> make, std::function<void(KeptTerm&)> done) {
+  const auto work = [make = std::move(make)](KeptTerm& its) {
+    its.file = make();
+    its.content = its.file->load();
+  };
+  run({}, work, std::move(done));
+}
+
+void TermKeeper::run(KeptTerm term, std::function<void(KeptTerm&)> work,
+                     std::function<void(KeptTerm&)> done) {
   const auto kept = std::make_shared<KeptTerm>(std::move(term));
-  start_quiet_thread("ddprund-term", [kept, done = std::move(done), life = life_] {
+  start_quiet_thread("ddprund-term", [kept, work = std::move(work), done = std::move(done),
+                                      life = life_] {
     try {
-      kept->file->commit(kept->batch);
+      work(*kept);
     } catch (const std::exception& error) {
       kept->trouble = error.what();
     }

@@ -23,6 +23,8 @@ namespace {
 constexpr char kInMemory[] =
     "; jobs go on in memory: what is decided from now on is lost if this ddprund ends before it "
     "can write there again";
+constexpr char kUpToDate[] = " is written again, and up to date";
+constexpr std::chrono::milliseconds kCancelLimit{500};  // for a writer to notice
 }  // namespace
 
 class Journal::Shared {
@@ -64,6 +66,7 @@ class Journal::Shared {
   void fail(const std::string& what);
   void release(std::uint64_t up_to);
   void say(LogLevel level, std::string text);
+  void say_end(bool was_failing) const;
 
   const std::unique_ptr<BatchWriter> writer_;
   const std::string name_;
@@ -78,6 +81,7 @@ class Journal::Shared {
   Rows behind_;                    // not on disk, and not being written
   std::deque<Wait> waits_;         // in order; empty while trouble_ is set, unless it is shared
   std::uint64_t num_commits_ = 0;  // the last wait's number
+  std::optional<Clock::time_point> writing_since_;
   bool stopping_ = false, stopped_ = false;
   bool deposed_ = false;
   bool trouble_is_silence_ = false;  // what is the matter is said when it answers
@@ -144,6 +148,7 @@ void Journal::Shared::write(Lock& lock) {
   Batch batch;
   for (const auto& [key, content] : rows) batch.push_back({key, content});
   const Clock::time_point begun = Clock::now();
+  writing_since_ = begun;
   lock.unlock();
   std::string what;
   bool done = false, deposed = false;
@@ -157,6 +162,7 @@ void Journal::Shared::write(Lock& lock) {
     what = error.what();
   }
   lock.lock();
+  writing_since_.reset();
   if (deposed) return depose(what);
   if (!done) return could_not_write(std::move(rows), what);
   if (trouble_) wrote(Clock::now() - begun);
@@ -173,7 +179,7 @@ void Journal::Shared::wrote(Clock::duration time) {
   trouble_is_silence_ = false;
   well_since_ = Clock::now();
   watcher_wakes_.notify_one();
-  say(LogLevel::kInfo, concat(name_, " is written again, and up to date"));
+  say(LogLevel::kInfo, concat(name_, kUpToDate));
 }
 
 void Journal::Shared::could_not_write(Rows rows, const std::string& what) {
@@ -246,21 +252,41 @@ void Journal::Shared::say(LogLevel level, std::string text) {
   post_([level, text = std::move(text)] { log_message(level, text); });
 }
 
+// A write that is under way has what is left of its time, and the last one its own: a disk that is
+// known to hang is not waited for again.
 void Journal::Shared::stop(std::thread writer, std::thread watcher) {
   Lock lock(mutex_);
+  const Clock::time_point begun = Clock::now();
+  const bool was_failing = trouble_.has_value();
   stopping_ = true;
   writer_wakes_.notify_one();
   watcher_wakes_.notify_one();
   if (is_shared_) writer_->cancel();
-  const bool ended =
-      stopped_wakes_.wait_for(lock, options_.commit_limit, [this] { return stopped_; });
+  const auto limit = [&] {
+    const auto its = writing_since_.value_or(begun) + options_.commit_limit;
+    return is_shared_ ? std::max(its, begun + std::min(kCancelLimit, options_.commit_limit)) : its;
+  };
+  while (!stopped_ && Clock::now() < limit()) stopped_wakes_.wait_until(lock, limit());
+  const bool ended = stopped_;
   lock.unlock();
   watcher.join();
-  if (ended) {
-    writer.join();
-  } else {
+  if (!ended) {
     log_error("can't write ", name_, ": the disk hangs; what it has not taken is lost");
-    writer.detach();
+    return writer.detach();
+  }
+  writer.join();
+  say_end(was_failing);
+}
+
+// Where it is shared nobody has heard of what is not kept.
+void Journal::Shared::say_end(bool was_failing) const {
+  if (deposed_ || is_shared_) return;
+  if (!behind_.empty() && trouble_) {
+    const auto time = std::chrono::ceil<std::chrono::seconds>(Clock::now() - trouble_->since);
+    log_error(trouble_->what, "; what was decided in the last ", time.count(),
+              " s is not kept, and lost with this ddprund");
+  } else if (was_failing) {
+    log_info(name_, kUpToDate);
   }
 }
 

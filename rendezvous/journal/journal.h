@@ -65,7 +65,9 @@ class Journal {
   Journal(std::unique_ptr<BatchWriter> writer, std::function<void(std::function<void()>)> post,
           JournalOptions options = {});
   // Writes what waits, without calling anybody any more; not where it is shared: nobody has heard
-  // of it. A disk that hangs is left behind after commit_limit, with its thread.
+  // of it. A disk that hangs is left behind commit_limit after its write began, with its thread:
+  // this thread waits 2 * commit_limit at most, where one write hung and was done, and then the
+  // last one hangs. A line of the log says what is not kept.
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;

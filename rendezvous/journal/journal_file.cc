@@ -125,8 +125,8 @@ void JournalFile::lock(const fs::path& directory) {
 JournalFile::~JournalFile() {
   if (!database_ || !is_loaded_) return;
   try {
-    if (!is_in_place()) {
-      leave_place();
+    if (const std::string gone = out_of_place(); !gone.empty()) {
+      leave_place(gone);
       reopen(own_clock());
     }
   } catch (const std::exception& error) {
@@ -183,6 +183,7 @@ void JournalFile::step(Statement& statement) {
 }
 
 void JournalFile::open(const fs::path& file) {
+  log_place_ = {};
   {
     // For our eyes only; SQLite's other files take its mode. Closed before SQLite opens it: a close
     // ends all locks that this process has of the file.
@@ -223,6 +224,7 @@ void JournalFile::open(const fs::path& file) {
     run(concat("PRAGMA user_version = ", kFormat).c_str());
   }
   prepare();
+  log_place_ = place_at(file.string() + "-wal");  // SQLite has it open from here on
 }
 
 int JournalFile::number_of(const char* pragma) const {
@@ -324,8 +326,7 @@ void JournalFile::note(const char* how) {
 void JournalFile::commit(const Batch& batch) { commit(batch, own_clock()); }
 
 void JournalFile::commit(const Batch& batch, const ClockStamp& clock) {
-  if (database_ && !is_in_place()) leave_place();
-  if (!database_) reopen(clock);
+  take_place(clock);
   write(batch, clock);
   note_commit();
 }

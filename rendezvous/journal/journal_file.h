@@ -55,7 +55,8 @@ class JournalFile : public RowFile {
 
   // All of it, or nothing. Throws Error: "disk is full", …; the same batch, or one that has it and
   // more, may be tried again. Where the files were removed, moved or replaced since they were
-  // opened, new ones with all rows are made first, and a line of the log says so.
+  // opened, or read where they could not be, new ones with all rows are made first, and a line of
+  // the log says so.
   void commit(const Batch& batch) override;
   // Likewise, with rows of another process' clock.
   void commit(const Batch& batch, const ClockStamp& clock);
@@ -99,9 +100,11 @@ class JournalFile : public RowFile {
   void take_directory();
   void lock(const std::filesystem::path& directory);
   static Place place_of(int fd);
+  static Place place_at(const std::filesystem::path& path);
   static bool is_at(const std::filesystem::path& path, const Place& place);
-  bool is_in_place() const;
-  void leave_place();
+  std::string out_of_place() const;
+  void take_place(const ClockStamp& clock);
+  void leave_place(const std::string& gone);
   void leave_log();
   void start();
   void open(const std::filesystem::path& file);
@@ -121,6 +124,7 @@ class JournalFile : public RowFile {
   void salvage();
   void read_copy(const std::string& why);
   void reopen(const ClockStamp& clock);
+  void check_what_was_copied();
   void make_anew(const Rows& rows, const ClockStamp& clock);
   Batch note_loss(Rows& rows) const;
   void keep_loss(Rows& rows);
@@ -148,10 +152,13 @@ class JournalFile : public RowFile {
   bool is_synced_ = false;     // the next commit, whatever durability_ is
   bool may_lack_end_ = false;  // as Content has it
   std::unique_ptr<sqlite3, CloseDatabase> database_;
-  Place place_;  // of database_
+  Place place_, log_place_;  // of database_, or of what was read of it; the log's: none, not known
   Statement put_, erase_, put_clock_, begin_, commit_, rollback_, read_after_, read_row_;
   std::optional<Content> read_;  // for load(): it was read before
-  std::optional<Rows> owed_;     // to be written to a new file: this one is damaged
+  std::optional<Rows> owed_;     // to be written to a new file: this one is damaged, or gone
+  // Of files that could not be opened yet, and these: no other file is to get their inodes.
+  std::optional<Rows> copied_;
+  std::vector<UniqueFd> held_;
   std::string trouble_;
   std::filesystem::path aside_;  // where a damaged one is kept
 };

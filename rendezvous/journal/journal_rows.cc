@@ -73,7 +73,7 @@ JournalFile::Content JournalFile::content() {
 }
 
 void JournalFile::begin_anew() {
-  if (!database_) reopen(own_clock());
+  take_place(own_clock());
   set_synced(true);  // it ends in whose rows they are
   step(begin_);
   run("DELETE FROM rows");

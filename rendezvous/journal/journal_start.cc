@@ -114,6 +114,7 @@ void JournalFile::salvage() {
 void JournalFile::read_copy(const std::string& why) {
   close();
   trouble_ = why;
+  const Place place = place_at(path_), log_place = place_at(with(path_, "-wal"));
   Content content;
   std::error_code missing;
   if (fs::file_size(path_, missing) > 0 && !missing) {
@@ -143,6 +144,13 @@ void JournalFile::read_copy(const std::string& why) {
     } catch (const fs::filesystem_error& error) {
       throw Error(ErrorCode::kUnavailable, concat(why, "; and ", error.what()));
     }
+  }
+  place_ = place;
+  log_place_ = log_place;
+  copied_ = content.rows;
+  held_.clear();
+  for (const char* part : {"", "-wal"}) {
+    held_.emplace_back(::open(with(path_, part).c_str(), O_PATH | O_CLOEXEC));
   }
   read_ = std::move(content);
 }
@@ -174,6 +182,13 @@ JournalFile::Place JournalFile::place_of(int fd) {
   return {status.st_dev, status.st_ino};
 }
 
+// Of a file; else of none.
+JournalFile::Place JournalFile::place_at(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  return {status.st_dev, status.st_ino};
+}
+
 // Also where nobody can say.
 bool JournalFile::is_at(const fs::path& path, const Place& place) {
   struct stat status {};
@@ -181,20 +196,32 @@ bool JournalFile::is_at(const fs::path& path, const Place& place) {
   return Place{status.st_dev, status.st_ino} == place;
 }
 
-bool JournalFile::is_in_place() const {
-  return is_at(path_, place_) && is_at(path_.parent_path() / kLockName, place_of(lock_.get()));
+// The first of the files that is not where it was; empty: all are.
+std::string JournalFile::out_of_place() const {
+  const fs::path log = with(path_, "-wal"), lock = path_.parent_path() / kLockName;
+  if (!is_at(path_, place_)) return path_.string();
+  if (log_place_ != Place() && !is_at(log, log_place_)) return log.string();
+  if (!is_at(lock, place_of(lock_.get()))) return lock.string();
+  return {};
+}
+
+void JournalFile::take_place(const ClockStamp& clock) {
+  if (database_) {
+    if (const std::string gone = out_of_place(); !gone.empty()) leave_place(gone);
+  }
+  if (!database_) reopen(clock);
 }
 
 // SQLite would write on, to files that no later start finds. What they have is still read.
-void JournalFile::leave_place() {
+void JournalFile::leave_place(const std::string& gone) {
   Content kept;
   read_rows(database_.get(), kept);
   for (const std::string& loss : kept.losses) log_error(loss);
   if (!kept.losses.empty()) note_loss(kept.rows);
   owed_ = std::move(kept.rows);
   leave_log();
-  trouble_ = concat(path_.string(), " was removed, moved or replaced");
-  log_warning(trouble_, " while it was in use: a new one gets all that is known");
+  trouble_ = concat(gone, " was removed, moved or replaced");
+  log_warning(trouble_, " while it was in use: a new journal gets all that is known");
 }
 
 // A log at that path is another's by now: it is not deleted with ours.
@@ -206,6 +233,7 @@ void JournalFile::leave_log() {
 
 void JournalFile::reopen(const ClockStamp& clock) {
   try {
+    if (copied_ && !owed_) check_what_was_copied();
     if (owed_) {
       if (!is_at(path_.parent_path() / kLockName, place_of(lock_.get()))) take_directory();
       make_anew(*owed_, clock);
@@ -217,7 +245,28 @@ void JournalFile::reopen(const ClockStamp& clock) {
     close();
     throw;
   }
+  copied_.reset();
+  held_.clear();
   trouble_.clear();
+}
+
+// Where other files lie there by now they have not what is known here.
+void JournalFile::check_what_was_copied() {
+  const fs::path lock = path_.parent_path() / kLockName;
+  std::string gone;
+  if (place_ != Place()) {
+    gone = out_of_place();
+  } else if (!is_at(lock, place_of(lock_.get()))) {
+    gone = lock.string();
+  } else if (place_at(path_) != Place()) {  // where there was none
+    gone = path_.string();
+  }
+  if (gone.empty()) return;
+  owed_ = *copied_;
+  log_warning(
+      gone,
+      " was removed, moved or replaced while it could not be written: a new journal gets all "
+      "that is known");
 }
 
 // Whole under another name first: whatever ends this process, one of the two is there.

@@ -14,6 +14,7 @@ constexpr std::uint64_t kNoValue = ~std::uint64_t{0};
 
 std::string ProxiedStore::snapshot() const {
   std::string out;
+  out.reserve(total_bytes());  // it grows by copying else
   append_u64(kVersion, &out);
   append_u64(next_connection_, &out);
   // A thousand nodes may wait for one large value.

@@ -145,6 +145,8 @@ void StoreServer::Impl::take_events() {
 }
 
 void StoreServer::Impl::on_listener(std::size_t index) {
+  int last_error = 0;
+  bool has_accepted = false;
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
     SocketAddress peer;
     peer.length = sizeof peer.storage;
@@ -152,14 +154,15 @@ void StoreServer::Impl::on_listener(std::size_t index) {
                              &peer.length, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
       UniqueFd connection(fd);
+      has_accepted = true;
       if (is_welcome(fd)) add_connection(std::move(connection), peer);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return;
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      pause_accepting(errno);
-      return;
-    }  // Others: that one connection failed before it was accepted.
+      continue;
+    }
+    last_error = errno;
+    if (last_error == EAGAIN || last_error == EWOULDBLOCK) return;
+    if (!is_of_one_connection(last_error)) return pause_accepting(last_error);
   }
+  if (!has_accepted) pause_accepting(last_error);
 }
 
 void StoreServer::Impl::on_readable(Connection& connection) {
@@ -357,12 +360,9 @@ void StoreServer::Impl::account(Connection& connection) {
 }
 
 void StoreServer::Impl::pause_accepting(int error_number) {
-  if (!said_out_of_descriptors_) {
-    said_out_of_descriptors_ = true;
+  if (said_accept_errors_.insert(error_number).second) {
     log_error(options_.name, ": can't accept more than ", num_connections_,
-              " connections now: ", errno_text(error_number),
-              "; goes on when others close (raise the limit of open files: ulimit -Hn, "
-              "LimitNOFILE=; said once)");
+              " connections now: ", accept_trouble(error_number));
   }
   if (accepting_) {
     accepting_ = false;

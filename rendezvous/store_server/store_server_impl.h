@@ -104,7 +104,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   std::uint32_t next_generation_ = 1;
   std::set<uid_t> refused_users_;  // were named in the log
   bool accepting_ = true;
-  bool said_out_of_descriptors_ = false;
+  std::set<int> said_accept_errors_;
   bool sweeping_ = false;
 };
 

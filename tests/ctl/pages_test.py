@@ -187,6 +187,11 @@ class Pages(harness.Case):
         self.assertNotIn("role", self.shown("status", leader))
         self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={dead},{dead}"), 2, f"has {dead} twice")
 
+    def test_who_has_no_answer_now_is_told_why(self):
+        why = "256 requests wait already until the journal is written: ask again later"
+        busy = self.serving(lambda path: (503, {}, f"{why}\nand a second line".encode()))
+        self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={busy}"), 2, f"{busy} can't answer now: {why}\n")
+
     def test_what_is_no_such_page_is_never_printed(self):
         for body in (b"<html>\x1b[2Jhello</html>", b"{}", b"[]", b"", b'{"jobs":7}'):
             endpoint = self.serving(lambda path, body=body: (200, {}, body))

@@ -2,12 +2,15 @@
 // Agents (shipped machine and link, workers simulated) against a Daemon over real sockets.
 #include "rendezvous/daemon/daemon.h"
 
+#include <utility>
+
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/store/tcp_store.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"
+#include "tests/support/log_lines.h"
 
 namespace ddprun::rendezvous::testing {
 namespace {
@@ -190,6 +193,29 @@ TEST_CASE("Daemon: nodes that disagree are refused with both values") {
   REQUIRE(run_until(f.io, [&] { return b.exit.has_value(); }));
   CHECK(b.exit->verdict.exit_code == 2);
   CHECK_THAT(b.exit->verdict.reason, Contains("--max-restarts is 3 here, but 0 on a (127.0.0.1)"));
+}
+
+TEST_CASE("Daemon: versions that have nothing in common are one line on both sides") {
+  constexpr int kOurs = membership::kProtocolVersion;
+  for (const auto& [theirs, which] :
+       {std::pair{kOurs + 1, "ddprund (rendezvous)"}, std::pair{0, "ddprun (agent)"}}) {
+    Fixture f;
+    const test::LogLines log;
+    set_log_level(LogLevel::kInfo);
+    Join join = make_join("a", 1);
+    join.version = join.oldest_version = theirs;
+    TestAgent& a = f.start(join);
+    REQUIRE(run_until(f.io, [&] { return a.exit.has_value(); }));
+    set_log_level(LogLevel::kError);
+    const std::string line = concat("the ddprun at 127.0.0.1 speaks version ", theirs,
+                                    " of the control protocol, the rendezvous version ", kOurs,
+                                    ": install a newer ", which);
+    CHECK(a.exit->verdict.exit_code == 2);
+    CHECK_THAT(a.exit->verdict.reason, Contains(line) && !Contains("\n"));
+    CHECK(a.rounds.empty());
+    REQUIRE(log.all().size() == 1);
+    CHECK_THAT(log.all().front(), Contains(line));
+  }
 }
 
 TEST_CASE("Daemon: a surplus agent waits as spare and replaces a lost node") {

@@ -97,6 +97,40 @@ class Journal(RoundsCase):
         self.assertEqual(self.pids(1), pids)
         self.assertEqual(self.pids(2), {})
 
+    def test_a_log_that_is_removed_alone_while_it_serves_costs_nothing(self):
+        self.serve()
+        agents = self.agents()
+        pids = self.wait_for_round(1)
+        os.remove(os.path.join(self.state, "journal.db-wal"))
+        done = self.ddprun(f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=another", "--no-python", "true")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(self.log().count("journal.db-wal was removed, moved or replaced while it was in use"), 1,
+                         self.log())
+        self.kill()
+        self.serve()
+        wait_until(lambda: all(node["connected"] for node in self.jobs()[0]["nodes"]), "the agents are back")
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(self.pids(1), pids)
+        self.assertEqual(self.pids(2), {})
+
+    def test_a_log_that_is_removed_between_runs_is_missed_in_one_line(self):
+        self.serve()
+        agents = self.agents()
+        self.wait_for_round(1)
+        self.kill()
+        os.remove(os.path.join(self.state, "journal.db-wal"))
+        self.serve()
+        self.assertRegex(self.log(), r"the last \d+ commits of the journal are missing: the disk lost them")
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 75, done.text)
+        self.go()
+        for agent in self.agents(run_id="next"):  # and serves on
+            self.assertEqual(self.finish(agent).returncode, 0)
+
     def test_something_else_that_answers_meanwhile_ends_no_job(self):
         """A proxy whose server is away, or who took the port."""
         asked = []
@@ -287,6 +321,34 @@ class Journal(RoundsCase):
         for agent in agents:
             done = self.finish(agent)
             self.assertEqual(done.returncode, 0, done.text)
+
+    def test_sigterm_says_what_a_full_disk_has_not_taken(self):
+        disk, prefix = self.small_disk("1m")
+        self.state = os.path.join(disk, "state")
+        self.serve(prefix=prefix)
+        # A process of the same mounts, so that the disk outlives the daemon.
+        holder = subprocess.Popen(["nsenter", "-t", str(self.daemon.pid), "-m", "sleep", "600"])
+        self.addCleanup(lambda: (holder.kill(), holder.wait()))
+        mounts = lambda process: os.readlink(f"/proc/{process.pid}/ns/mnt")  # noqa: E731
+        wait_until(lambda: mounts(holder) == mounts(self.daemon), "the disk is held")
+        agents = self.agents("--max-restarts=1", failing=1)
+        self.wait_for_round(1)
+        inside = self.fill(self.daemon, disk).replace(str(self.daemon.pid), str(holder.pid))
+        self.go(1)
+        self.wait_for_round(2)
+        wait_until(lambda: "jobs go on in memory" in self.log(), "it says that the disk is full")
+        self.daemon.terminate()
+        self.assertEqual(self.daemon.wait(20), 0)
+        said = self.log().splitlines()[-2:]
+        self.assertRegex(said[0], r"stopping: SIGTERM; can't write .*disk is full.*; that is tried once more; else these "
+                                  r"jobs go on from what was kept before, or end with 75: job$")
+        self.assertRegex(said[1], r"can't write .*disk is full.*; what was decided in the last \d+ s is not kept, and "
+                                  r"lost with this ddprund$")
+        os.truncate(inside, 0)
+        self.serve(prefix=["nsenter", "-t", str(holder.pid), "-m"])
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 75, done.text)
 
     def keeping(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=20) as answer:

@@ -328,6 +328,32 @@ TEST_CASE("ProxiedStores: the next round ends the one before it, its rows and it
   CHECK(rows.empty());
 }
 
+// It may come back: nothing but its round's end says that it won't.
+TEST_CASE(
+    "ProxiedStores: what a node that vanishes waits for stays and counts until the round ends") {
+  ProxiedStores stores(options([](auto, const std::string&) {}));
+  journal::Rows rows;
+  Node vanishes;
+  stores.received(1, seat_of(0), vanishes.next_frame(), kNow);
+  vanishes.hear(encode_frame({kRound, 0, 0, {}}));
+  vanishes.ask(1, request_of_keys(Opcode::kWait, {"/k"}));
+  stores.received(1, seat_of(0), vanishes.next_frame(), kNow);
+  keep(stores, rows);
+  const std::size_t waiting = stores.usage().bytes;
+  CHECK(waiting > 0);
+  stores.closed(1);
+  CHECK_FALSE(stores.in_use());
+  Node other;
+  stores.received(2, seat_of(1), other.next_frame(), kNow);
+  keep(stores, rows);
+  CHECK(stores.usage().connections == 1);
+  CHECK(stores.usage().bytes == waiting);
+  stores.keep_only([](std::uint64_t) { return false; });
+  stores.closed(2);
+  CHECK(stores.usage().connections == 0);
+  CHECK(stores.usage().bytes == 0);
+}
+
 TEST_CASE("ProxiedStores: who asks for too much a second waits, and all is answered") {
   std::vector<std::string> said;
   auto slow = options([&](auto, const std::string& message) { said.push_back(message); });

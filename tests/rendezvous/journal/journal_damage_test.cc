@@ -214,5 +214,37 @@ TEST_CASE("journal damage: a log that lost its end is noticed") {
              Catch::Contains("the last 1 commits of the journal are missing"));
 }
 
+// What was folded into the database before is there.
+TEST_CASE("journal damage: a log that is gone is noticed, and the rest is kept") {
+  for (const bool has_folded : {false, true}) {
+    CAPTURE(has_folded);
+    TempDirectory live, copy;
+    Rows kept;
+    if (has_folded) {
+      JournalFile before(live.path("state"), Durability::kProcess);
+      before.load();
+      before.commit({{"before", "1"}});
+      kept["before"] = "1";
+    }
+    {
+      JournalFile file(live.path("state"), Durability::kProcess);
+      file.load();
+      for (int n = 1; n <= 10; ++n) file.commit({{"n", std::to_string(n)}});
+      std::filesystem::copy(live.path("state"), copy.path("state"),
+                            std::filesystem::copy_options::recursive);  // as a kill leaves it
+    }
+    REQUIRE(std::filesystem::remove(copy.path("state/journal.db-wal")));
+    JournalFile file(copy.path("state"), Durability::kProcess);
+    const JournalFile::Content content = file.load();
+    CHECK(content.rows == kept);
+    REQUIRE(content.losses.size() == 1);
+    CHECK_THAT(content.losses.front(),
+               Catch::Contains("the last 10 commits of the journal are missing"));
+    file.commit({{"after", "1"}});
+    kept["after"] = "1";
+    CHECK(file.content().rows == kept);
+  }
+}
+
 }  // namespace
 }  // namespace ddprun::journal

@@ -5,12 +5,15 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "rendezvous/journal/journal_file.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/forked_child.h"
+#include "tests/support/log_lines.h"
 #include "tests/support/temp_directory.h"
 
 namespace ddprun::journal {
@@ -56,14 +59,94 @@ TEST_CASE("journal place: a directory that was moved stays as it was") {
   CHECK(use.file.content().rows == kBoth);
 }
 
-TEST_CASE("journal place: of a database or a lock that was removed alone the rest is kept") {
-  for (const char* name : {"journal.db", "lock"}) {
+TEST_CASE(
+    "journal place: of a file that was removed alone the rest is kept, and it is named once") {
+  for (const char* name : {"journal.db", "journal.db-wal", "lock"}) {
+    CAPTURE(name);
     InUse use;
+    const test::LogLines log;
     fs::remove(use.state + "/" + name);
     use.file.commit({{"b", "2"}});
-    fs::copy(use.state, use.directory.path("taken"));
+    use.file.commit({{"b", "2"}});
+    CHECK(log.all() == std::vector<std::string>{use.state + "/" + name +
+                                                " was removed, moved or replaced while it was in "
+                                                "use: a new journal gets all that is known"});
+    fs::copy(use.state, use.directory.path("taken"));  // as a kill leaves it
     CHECK(rows_in(use.directory.path("taken")) == kBoth);
   }
+}
+
+TEST_CASE("journal place: a log that was replaced is no log of it, and is set aside") {
+  InUse use;
+  const std::string log = use.state + "/journal.db-wal";
+  fs::rename(log, log + ".moved");
+  std::ofstream(log) << "theirs";
+  use.file.commit({{"b", "2"}});
+  CHECK(use.file.content().rows == kBoth);
+  int num_theirs = 0;
+  for (const auto& entry : fs::directory_iterator(use.state)) num_theirs += entry.file_size() == 6;
+  CHECK(num_theirs == 1);
+}
+
+// A journal with row a that can be read and not opened: what SQLite takes for its log is in the
+// way.
+struct Unwritable {
+  Unwritable() {
+    {
+      JournalFile before(state, Durability::kProcess);
+      before.load();
+      before.commit({{"a", "1"}});
+    }
+    fs::create_directory(in_the_way);
+    file = std::make_unique<JournalFile>(state, Durability::kProcess);
+    REQUIRE_FALSE(file->trouble().empty());
+    REQUIRE(file->load().rows == Rows{{"a", "1"}});
+  }
+  int num_aside() const {
+    int number = 0;
+    for (const auto& entry : fs::directory_iterator(state)) {
+      number += entry.path().filename().string().starts_with("journal.db.damaged-");
+    }
+    return number;
+  }
+  const TempDirectory directory;
+  const std::string state = directory.path("state");
+  const std::string in_the_way = state + "/journal.db-wal";
+  std::unique_ptr<JournalFile> file;
+};
+
+TEST_CASE("journal place: what could not be opened at the start is gone on with where it is") {
+  Unwritable its;
+  fs::remove(its.in_the_way);
+  its.file->commit({{"b", "2"}});
+  CHECK(its.file->content().rows == kBoth);
+  CHECK(its.num_aside() == 0);
+}
+
+TEST_CASE("journal place: what was replaced since a start that could not open it is set aside") {
+  Unwritable its;
+  {
+    JournalFile other(its.directory.path("other"), Durability::kProcess);
+    other.load();
+    other.commit({{"c", "3"}});
+  }
+  fs::remove(its.in_the_way);
+  fs::remove(its.state + "/journal.db");
+  fs::copy(its.directory.path("other") + "/journal.db", its.state + "/journal.db");
+  const test::LogLines log;
+  its.file->commit({{"b", "2"}});
+  CHECK(its.file->content().rows == kBoth);
+  CHECK(its.num_aside() == 1);
+  CHECK_THAT(log.all().at(0), test::Contains("journal.db was removed, moved or replaced while it "
+                                             "could not be written"));
+}
+
+TEST_CASE("journal place: a directory that was removed since a start that could not open it") {
+  Unwritable its;
+  fs::remove_all(its.state);
+  its.file->commit({{"b", "2"}});
+  CHECK(its.file->trouble().empty());
+  CHECK(its.file->content().rows == kBoth);
 }
 
 TEST_CASE("journal place: one that another process has by now is left alone") {

@@ -185,6 +185,64 @@ TEST_CASE("Journal: a disk that hangs for ever does not keep its process from en
   set(*disk, &TestDisk::State::hangs, false);  // its thread ends
 }
 
+// A disk that fails, and one commit that it has not taken.
+struct Failing {
+  Failing() {
+    set(*disk, &TestDisk::State::fails, true);
+    JournalOptions options;
+    options.first_retry = std::chrono::hours(1);
+    options.last_retry = std::chrono::hours(1);
+    journal = std::make_unique<Journal>(std::make_unique<TestDisk>(disk), posts.post(), options);
+    bool done = false;
+    journal->commit({{"n", "1"}}, [&done] { done = true; });
+    posts.run_until([&done] { return done; });
+  }
+  const std::shared_ptr<TestDisk::State> disk = std::make_shared<TestDisk::State>();
+  Posts posts;
+  std::unique_ptr<Journal> journal;
+};
+
+TEST_CASE("Journal: at its end it says what a disk that fails has not taken") {
+  const LoggedLines log;
+  Failing its;
+  const std::size_t before = logged.size();
+  its.journal.reset();
+  REQUIRE(logged.size() == before + 1);
+  CHECK_THAT(logged.back(), Catch::Contains("the disk is full; what was decided in the last ") &&
+                                Catch::Contains(" s is not kept, and lost with this ddprund"));
+}
+
+TEST_CASE("Journal: at its end it tries once more, and says so where nothing is lost") {
+  const LoggedLines log;
+  Failing its;
+  set(*its.disk, &TestDisk::State::fails, false);
+  its.journal.reset();
+  CHECK(logged.back() == "disk is written again, and up to date");
+  CHECK(its.disk->rows == Rows{{"n", "1"}});
+}
+
+TEST_CASE("Journal: a disk that is known to hang is not waited for again at the end") {
+  for (const bool is_shared : {false, true}) {
+    CAPTURE(is_shared);
+    const auto disk = std::make_shared<TestDisk::State>();
+    const LoggedLines log;
+    JournalOptions options;
+    options.is_shared = is_shared;
+    options.commit_limit = std::chrono::milliseconds(2'000);
+    set(*disk, &TestDisk::State::hangs, true);
+    Posts posts;
+    auto journal =
+        std::make_unique<Journal>(std::make_unique<TestDisk>(disk), posts.post(), options);
+    journal->commit({{"n", "1"}}, [] {});
+    posts.run_until([&] { return journal->trouble().has_value(); });
+    const Clock::time_point begun = Clock::now();
+    journal.reset();
+    CHECK(Clock::now() - begun < std::chrono::milliseconds(1'500));
+    CHECK_THAT(logged.back(), Catch::Contains("the disk hangs; what it has not taken is lost"));
+    set(*disk, &TestDisk::State::hangs, false);  // its thread ends
+  }
+}
+
 TEST_CASE("Journal: a disk that fails is not tried with each batch") {
   const auto disk = std::make_shared<TestDisk::State>();
   Posts posts;

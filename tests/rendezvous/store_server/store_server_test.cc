@@ -3,7 +3,9 @@
 #include "rendezvous/store_server/store_server.h"
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/error.h"
 #include "rendezvous/store/tcp_store.h"
@@ -343,6 +345,30 @@ TEST_CASE("StoreServer: out of descriptors it says so once and goes on later", "
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+// As accept(2) has it of a listener that somebody has shut down: always at once.
+TEST_CASE("StoreServer: a listener that fails is said once, others are served, later it is",
+          "[net]") {
+  LogLines log;
+  ServerThread server;
+  UniqueFd listener = listen_on(resolve({"127.0.0.1", 0}).front());
+  const UniqueFd same(::dup(listener.get()));
+  server.on_io_thread([&] { server.server().listen(std::move(listener)); });
+  REQUIRE(::shutdown(same.get(), SHUT_RDWR) == 0);
+  REQUIRE(log.await("can't accept") != "");
+  const auto is_answered = [](const Endpoint& endpoint) {
+    const UniqueFd client = connect_to(endpoint, Deadline::after(10s));
+    const std::string hello = encoded({validate_request(), ping_request(9)});
+    send_all(client.get(), hello.data(), hello.size(), Deadline::after(10s));
+    char answer[4];
+    receive_all(client.get(), answer, sizeof answer, Deadline::after(10s));
+    return answer[0] == 9;
+  };
+  for (int i = 0; i < 3; ++i) CHECK(is_answered(server.endpoint()));
+  REQUIRE(::listen(same.get(), 10) == 0);  // at another port
+  CHECK(is_answered({"127.0.0.1", local_address(same.get()).port()}));
+  CHECK(log.all().size() == 1);
 }
 
 TEST_CASE("StoreServer: raises the soft limit of descriptors to the hard one", "[net]") {
