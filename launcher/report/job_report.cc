@@ -74,6 +74,11 @@ json::object failure_of(const membership::WorkerFailure& failure) {
       by_signal ? json::value(signal_name(failure.signal_number)) : json::value(nullptr);
   out["hung"] = failure.hung;
   out["out_of_memory"] = text_or_null(out_of_memory(failure));
+  const auto bytes = [](std::uint64_t number) {
+    return number > 0 ? json::value(number) : json::value(nullptr);
+  };
+  out["memory_peak_bytes"] = bytes(failure.memory_peak_bytes);
+  out["memory_limit_bytes"] = bytes(failure.memory_limit_bytes);
   out["note"] = text_or_null(failure.note);
   out["operation"] = text_or_null(failure.operation);
   out["flight_recorder"] = text_or_null(failure.flight_recorder);

@@ -97,6 +97,9 @@ struct WorkerFailure {
   std::string error_fields = {};
   // What is known of memory that ran out (agent/memory_kills.h), "ran out: …"; empty: nothing.
   std::string out_of_memory = {};
+  // As its own cgroup has it (docs/isolation.md); 0: not known, none.
+  std::uint64_t memory_peak_bytes = 0;
+  std::uint64_t memory_limit_bytes = 0;
   // What it was in, of the operations of its communicators: "rank 3 never came to all_reduce #127
   // (25.0 MiB float32, sum) of communicator 0; ranks 0–2 waited in it for 30.0 s"; empty: not
   // known.
