@@ -33,6 +33,16 @@ bool becomes_empty(const CgroupTree& tree, const std::string& directory, Deadlin
 
 }  // namespace
 
+void enter_supervisor(CgroupTree& tree, const std::string& directory, pid_t process) {
+  const std::string leaf = directory + "/" + kSupervisor, procs = leaf + "/cgroup.procs";
+  const int made = tree.make(leaf);
+  const bool is_there = made == 0 || made == EEXIST;
+  const int error = is_there ? tree.write(procs, std::to_string(process)) : made;
+  if (error == 0) return;
+  if (made == 0) tree.remove(leaf);
+  throw Error(ErrorCode::kSystem, concat("moving ddprun to ", procs, ": ", errno_text(error)));
+}
+
 WorkerCgroups::WorkerCgroups(std::shared_ptr<CgroupTree> tree, IsolationPlan plan, pid_t own)
     : tree_(std::move(tree)),
       plan_(std::move(plan)),
@@ -40,7 +50,10 @@ WorkerCgroups::WorkerCgroups(std::shared_ptr<CgroupTree> tree, IsolationPlan pla
       supervisor_(plan_.place.directory + "/" + kSupervisor) {
   end_leftovers();
   try {
-    if (plan_.place.needs_supervisor && !plan_.controllers.empty()) enter_supervisor();
+    if (plan_.place.needs_supervisor && !plan_.controllers.empty()) {
+      enter_supervisor(*tree_, plan_.place.directory, own_);
+      moved_ = true;
+    }
     enable_controllers();
   } catch (const Error&) {
     close();
@@ -48,21 +61,11 @@ WorkerCgroups::WorkerCgroups(std::shared_ptr<CgroupTree> tree, IsolationPlan pla
   }
 }
 
-void WorkerCgroups::enter_supervisor() {
-  const int made = tree_->make(supervisor_);
-  const std::string procs = supervisor_ + "/cgroup.procs";
-  const int error = made != 0 && made != EEXIST ? made : tree_->write(procs, std::to_string(own_));
-  if (error != 0) {
-    if (made == 0) tree_->remove(supervisor_);
-    throw Error(ErrorCode::kSystem, concat("moving ddprun to ", procs, ": ", errno_text(error)));
-  }
-  moved_ = true;
-}
-
+// Others may have taken them back since.
 void WorkerCgroups::enable_controllers() {
   const std::string& directory = plan_.place.directory;
   const std::string file = directory + "/cgroup.subtree_control";
-  const auto& known = plan_.place.enabled;
+  const auto known = words_of(tree_->read(file).value_or(""));
   for (const std::string& controller : plan_.controllers) {
     if (std::find(known.begin(), known.end(), controller) != known.end()) continue;
     if (const int error = tree_->write(file, "+" + controller); error != 0) {
@@ -93,6 +96,7 @@ void WorkerCgroups::end_leftovers() {
 }
 
 std::shared_ptr<RoundCgroup> WorkerCgroups::begin_round() {
+  enable_controllers();
   const std::string& directory = plan_.place.directory;
   const auto there = tree_->children(directory);
   std::string name;
@@ -102,18 +106,20 @@ std::shared_ptr<RoundCgroup> WorkerCgroups::begin_round() {
   return std::make_shared<RoundCgroup>(tree_, directory + "/" + name, plan_);
 }
 
+// What a ddprun in a supervisor's leaf has enabled stays: another one there may be about to use it.
 void WorkerCgroups::close() {
+  if (!moved_) return;
   const std::string& directory = plan_.place.directory;
   auto others = tree_->children(directory);
   std::erase(others, kSupervisor);
-  const auto pids = moved_ ? processes_in(*tree_, supervisor_) : std::vector<pid_t>();
+  const auto pids = processes_in(*tree_, supervisor_);
   const bool is_ours =
       std::all_of(pids.begin(), pids.end(), [&](pid_t pid) { return pid == own_; });
   if (!others.empty() || !is_ours) return;
   for (const std::string& controller : std::exchange(enabled_, {})) {
     tree_->write(directory + "/cgroup.subtree_control", "-" + controller);
   }
-  if (!std::exchange(moved_, false)) return;
+  moved_ = false;
   tree_->write(directory + "/cgroup.procs", std::to_string(own_));
   remove_cgroups(*tree_, supervisor_);
 }

@@ -27,14 +27,12 @@ class WorkerCgroups {
   // Throws as RoundCgroup. The one of the round before may be there still.
   std::shared_ptr<RoundCgroup> begin_round();
 
-  // Back to where ddprun was, unless others have come to depend on what was made here. No round's
-  // cgroup is in use any more.
+  // Back to where ddprun was when this moved it, unless others have come to depend on what was made
+  // here. No round's cgroup is in use any more.
   void close();
 
  private:
-  void enter_supervisor();
   void enable_controllers();
-  void leave_supervisor();
   void end_leftovers();
 
   const std::shared_ptr<CgroupTree> tree_;
@@ -42,8 +40,12 @@ class WorkerCgroups {
   const pid_t own_;
   const std::string supervisor_;
   bool moved_ = false;
-  std::vector<std::string> enabled_;  // by us
+  std::vector<std::string> enabled_;  // by this
   int num_rounds_ = 0;
 };
+
+// Moves a process into the leaf of `directory` that is for ddprun, made where it isn't there: what
+// it starts later is in it, and finds the place above by its name. Throws Error.
+void enter_supervisor(CgroupTree& tree, const std::string& directory, pid_t process);
 
 }  // namespace ddprun::agent

@@ -97,9 +97,6 @@ struct WorkerFailure {
   std::string error_fields = {};
   // What is known of memory that ran out (agent/memory_kills.h), "ran out: …"; empty: nothing.
   std::string out_of_memory = {};
-  // As its own cgroup has it (docs/isolation.md); 0: not known, none.
-  std::uint64_t memory_peak_bytes = 0;
-  std::uint64_t memory_limit_bytes = 0;
   // What it was in, of the operations of its communicators: "rank 3 never came to all_reduce #127
   // (25.0 MiB float32, sum) of communicator 0; ranks 0–2 waited in it for 30.0 s"; empty: not
   // known.
@@ -107,6 +104,9 @@ struct WorkerFailure {
   std::string flight_recorder = {};         // the file with its last operations, where that stays
   std::vector<std::string> log_files = {};  // those of its stdout and stderr; at most 2
   bool lasting = false;  // no restart mends it: its program is gone, or can't be executed
+  // As its own cgroup has it (docs/isolation.md); 0: not known, none.
+  std::uint64_t memory_peak_bytes = 0;
+  std::uint64_t memory_limit_bytes = 0;
 };
 
 // ---- agent → rendezvous ----

@@ -86,6 +86,20 @@ TEST_CASE("worker cgroups: at the end all is as it was") {
   CHECK(node.tree->children(kJob).empty());
 }
 
+TEST_CASE("worker cgroups: several ddprun may share a supervisor's leaf") {
+  LimitedNode node;
+  enter_supervisor(*node.tree, kJob, kOwn);
+  node.tree->put("/proc/self/cgroup", "0::/job.service/ddprun-supervisor\n");
+  WorkerCgroups first = node.cgroups(), second = node.cgroups();
+  first.begin_round();
+  first.close();  // the other one goes on
+  CHECK(second.begin_round()->counts_memory());
+  CHECK(node.text("ddprun-supervisor/cgroup.procs") == "100\n");
+  // Even where somebody took the controllers back.
+  REQUIRE(node.tree->write(kJob + "/cgroup.subtree_control", "-memory") == 0);
+  CHECK(second.begin_round()->counts_memory());
+}
+
 TEST_CASE("worker cgroups: what others have come to depend on stays") {
   LimitedNode node;
   WorkerCgroups cgroups = node.cgroups();
