@@ -35,6 +35,7 @@ WorkerMemory parse_worker_memory(const std::string& events, const std::string& p
   WorkerMemory memory;
   memory.num_at_limit = count_in(events, "oom");
   memory.num_killed = count_in(events, "oom_kill");
+  memory.num_ended_whole = count_in(events, "oom_group_kill");
   memory.peak_bytes = bytes_in(peak);
   memory.limit_bytes = bytes_in(max);
   return memory;
@@ -44,9 +45,12 @@ std::string explain_end(const WorkerMemory& memory, int signal_number) {
   if (memory.num_killed == 0) return {};
   const bool was_killed = signal_number == SIGKILL;
   const bool by_own_limit = memory.num_at_limit > 0;
+  const std::string who =
+      memory.num_ended_whole > 0
+          ? "all of it"
+          : concat(memory.num_killed, memory.num_killed == 1 ? " process" : " processes", " of it");
   std::string text = concat(
-      was_killed ? "" : "perhaps ", "ran out: the kernel's OOM killer killed ", memory.num_killed,
-      memory.num_killed == 1 ? " process" : " processes", " of it, ",
+      was_killed ? "" : "perhaps ", "ran out: the kernel's OOM killer killed ", who, ", ",
       by_own_limit ? "at its own limit" : "not at its own limit: at one above, or the machine's");
   text += " (";
   if (memory.peak_bytes) text += concat("peak ", size_text(*memory.peak_bytes), ", ");

@@ -10,9 +10,12 @@
 namespace ddprun::agent {
 
 struct WorkerMemory {
-  std::string events_file;                        // where the counts are from
-  std::uint64_t num_at_limit = 0;                 // memory.events: oom. Its own limit left no room
-  std::uint64_t num_killed = 0;                   // likewise: oom_kill, by whichever limit
+  std::string events_file;         // where the counts are from
+  std::uint64_t num_at_limit = 0;  // memory.events: oom. Its own limit left no room
+  std::uint64_t num_killed = 0;    // likewise: oom_kill, by whichever limit
+  // Likewise: oom_group_kill, Linux 5.17. Of what ended whole; then a process may count twice
+  // above.
+  std::uint64_t num_ended_whole = 0;
   std::optional<std::uint64_t> peak_bytes = {};   // Linux 5.19
   std::optional<std::uint64_t> limit_bytes = {};  // nullopt: none of its own
 };

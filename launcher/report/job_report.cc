@@ -18,7 +18,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int kVersion = 1;  // of the keys: grows when one is taken away or changes its meaning
+constexpr int kReportVersion =
+    1;  // of the keys: grows when one is taken away or changes its meaning
 constexpr std::size_t kMostRounds = 100;
 constexpr std::size_t kMostArguments = 1'000;
 
@@ -117,7 +118,7 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
                             Clock::time_point now,
                             const std::vector<std::string>& flight_recorders) const {
   json::object out;
-  out["version"] = kVersion;
+  out["version"] = kReportVersion;
   out["state"] = state_of(verdict);
   out["exit_code"] = verdict.exit_code;
   out["reason"] = text_or_null(verdict.reason);

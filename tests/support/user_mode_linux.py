@@ -21,7 +21,7 @@ def program():
     return found
 
 
-def run(script, scratch, environment, disk=None, memory="768M", timeout=90):
+def run(script, scratch, environment, disk=None, memory="768M", timeout=200):
     """Boots it, runs `script` (Python) as its only program, as `script user-mode-linux-guest FILE`, and returns what that
     wrote to FILE as JSON. `environment`: of the script. `disk`: a file that is its block device 98:0."""
     linux = program()

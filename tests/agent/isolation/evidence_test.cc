@@ -27,7 +27,7 @@ TEST_CASE("worker memory: killed at its own limit, with peak and limit") {
   CHECK(memory.peak_bytes == 67100672u);
   CHECK(memory.limit_bytes == 67108864u);
   CHECK(explain_end(memory, SIGKILL) ==
-        "ran out: the kernel's OOM killer killed 3 processes of it, at its own limit (peak 64.0 "
+        "ran out: the kernel's OOM killer killed all of it, at its own limit (peak 64.0 "
         "MiB, limit 64 MiB; /c/memory.events: oom 2, oom_kill 3)");
 }
 
