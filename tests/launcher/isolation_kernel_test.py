@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 import harness
 import user_mode_linux
@@ -143,7 +144,7 @@ class OnAKernel(harness.Case):
     @classmethod
     def setUpClass(cls):
         if os.environ.get("DDPRUN_SANITIZE"):
-            raise harness.unittest.SkipTest("the sanitizers want more addresses than this kernel's programs have")
+            cls.skip("the sanitizers want more addresses than this kernel's programs have")
         with tempfile.TemporaryDirectory(prefix="ddprun-test-") as scratch:
             disk = os.path.join(scratch, "disk")
             with open(disk, "wb") as f:
@@ -152,7 +153,12 @@ class OnAKernel(harness.Case):
             try:
                 cls.seen = user_mode_linux.run(__file__, scratch, passed, disk)
             except user_mode_linux.Unavailable as reason:
-                raise harness.unittest.SkipTest(str(reason))
+                cls.skip(reason)
+
+    @staticmethod
+    def skip(reason):
+        print(f"SKIPPED: {reason}")
+        raise unittest.SkipTest(str(reason))
 
     def ran(self, name, code=0):
         self.assertIn(name, self.seen)

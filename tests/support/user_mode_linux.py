@@ -4,6 +4,7 @@ with all its controllers, wherever those of this machine are. It needs no right 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -43,9 +44,13 @@ def run(script, scratch, environment, disk=None, memory="768M", timeout=200):
     try:
         said, _ = kernel.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        os.killpg(kernel.pid, 9)
+        os.killpg(kernel.pid, signal.SIGKILL)
         said, _ = kernel.communicate()
         said += f"\n(killed after {timeout} s)"
+    finally:
+        if kernel.poll() is None:
+            os.killpg(kernel.pid, signal.SIGKILL)
+            kernel.wait()
     try:
         with open(answer, encoding="utf-8") as f:
             return json.load(f)
