@@ -10,6 +10,7 @@
 #include "agent/operation_report.h"
 #include "agent/output/log_tree.h"
 #include "agent/output/log_writer.h"
+#include "common/log.h"
 
 namespace ddprun::agent {
 namespace {
@@ -28,7 +29,9 @@ Paths log_files(const std::string& directory, int local_rank) {
 }  // namespace
 
 void FailureDetails::begin_round(std::uint64_t round, const std::string& log_directory,
-                                 const std::string& directory) {
+                                 const std::string& directory,
+                                 std::shared_ptr<const RoundCgroup> cgroup) {
+  cgroup_ = std::move(cgroup);
   error_files_.begin_round(round, log_directory, directory);
   log_directory_ = log_directory;
   directory_ = directory;
@@ -57,6 +60,25 @@ std::vector<std::string> FailureDetails::flight_recorders() const {
   return files;
 }
 
+// Where its own cgroup counts, no other's count can be of it.
+void FailureDetails::add_memory(membership::WorkerFailure& failure) {
+  if (!cgroup_ || !cgroup_->counts_memory()) {
+    failure.out_of_memory = memory_kills_.explain(failure.signal_number);
+    return;
+  }
+  const WorkerMemory memory = cgroup_->memory_of(failure.local_rank);
+  failure.out_of_memory = explain_end(memory, failure.signal_number);
+  failure.memory_peak_bytes = memory.peak_bytes.value_or(0);
+  failure.memory_limit_bytes = memory.limit_bytes.value_or(0);
+}
+
+std::string FailureDetails::pids_note(const membership::WorkerFailure& failure) const {
+  const std::uint64_t refused = cgroup_ ? cgroup_->pids_refused(failure.local_rank) : 0;
+  if (refused == 0) return {};
+  return concat("its limit of processes and threads (--worker-pids) refused it one ", refused,
+                refused == 1 ? " time" : " times");
+}
+
 void FailureDetails::add_to(membership::WorkerFailure& failure, std::uint64_t round,
                             const std::vector<CommunicatorState>& communicators) {
   const auto failed = failed_operations_.find(failure.local_rank);
@@ -67,9 +89,10 @@ void FailureDetails::add_to(membership::WorkerFailure& failure, std::uint64_t ro
     failure.operation = whereabouts_text(communicators, Clock::now());
   }
   failure.ended_at = std::time(nullptr);
-  failure.out_of_memory = memory_kills_.explain(failure.signal_number);
+  add_memory(failure);
   WorkerError left = error_files_.read(round, failure.local_rank);
   if (failure.note.empty()) failure.note = std::move(left.message);
+  if (failure.note.empty()) failure.note = pids_note(failure);
   failure.traceback = std::move(left.traceback);
   failure.error_fields = std::move(left.fields);
   if (log_directory_.empty()) return;

@@ -7,10 +7,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "agent/error_files.h"
+#include "agent/isolation/round_cgroup.h"
 #include "agent/memory_kills.h"
 #include "agent/worker_line.h"
 #include "common/operation_facts.h"
@@ -26,9 +28,9 @@ class FailureDetails {
       : error_files_(num_workers, writer), writer_(writer) {}
 
   // Before the round's workers run, or with their place where they were prewarmed. The directories
-  // are as worker_error_file() has them.
+  // are as worker_error_file() has them. `cgroup`: the workers'; null: none of their own.
   void begin_round(std::uint64_t round, const std::string& log_directory,
-                   const std::string& directory);
+                   const std::string& directory, std::shared_ptr<const RoundCgroup> cgroup);
   void workers_run(const std::vector<pid_t>& pids) { memory_kills_.workers_run(pids); }
 
   // Empty: the worker has none.
@@ -50,6 +52,7 @@ class FailureDetails {
   ErrorFiles error_files_;
   LogWriter* const writer_;
   MemoryKills memory_kills_;
+  std::shared_ptr<const RoundCgroup> cgroup_;  // of the round; second owner: its group of workers
   std::string log_directory_;
   std::string directory_;  // goes with the round; empty: there is none
   // Of the round, by local rank.
@@ -57,6 +60,8 @@ class FailureDetails {
   std::map<int, std::string> records_;
 
   bool stays(const std::string& file) const;
+  void add_memory(membership::WorkerFailure& failure);
+  std::string pids_note(const membership::WorkerFailure& failure) const;
 };
 
 }  // namespace ddprun::agent

@@ -260,19 +260,27 @@ std::string NodeAgent::begin_logs(const membership::StartRound& round) {
 // A spare may have waited for days. The rendezvous then stops the round, in which nothing runs
 // here.
 bool NodeAgent::refuse_if_unfit() {
+  if (!undead_.empty()) {
+    refuse("processes of an earlier round can't be killed: " + undead_);
+    return true;
+  }
   if (!options_.needs) return false;
   auto problems = check_node(*options_.needs, gather_node_facts(*options_.needs));
   std::erase_if(problems,
                 [](const NodeProblem& each) { return each.verdict == NodeVerdict::kSaid; });
   if (problems.empty()) return false;
+  refuse("its preflight failed: " + to_text(problems));
+  return true;
+}
+
+void NodeAgent::refuse(const std::string& reason) {
   workers_.reset();  // of the round before
   if (parked_) parked_->dismiss();
   membership::WorkerRequest request;
   request.round = round_;
   request.global_rank = membership::kAgentItself;
-  request.reason = "its preflight failed: " + to_text(problems);
+  request.reason = reason;
   handle(event::WorkerAsks{std::move(request)});
-  return true;
 }
 
 void NodeAgent::start_workers(const membership::StartRound& round) {
@@ -284,13 +292,21 @@ void NodeAgent::start_workers(const membership::StartRound& round) {
   }
   group.log_directory = log_directory_;
   const std::string directory = group.socket_directory;
+  std::string problem;
+  try {
+    if (options_.cgroups) group.cgroup = options_.cgroups->begin_round();
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const std::shared_ptr<const RoundCgroup> cgroup = group.cgroup;
   workers_ = std::make_unique<WorkerGroup>(io_, console_, std::move(group), round.node_rank,
                                            group_events(round.round));
   watch(round);
   try {
+    if (!problem.empty()) throw Error(ErrorCode::kSystem, problem);
     workers_->launch_warden();  // first, so that it removes the directory if we are killed
     open_socket(round_, directory);
-    failure_details_.begin_round(round_, log_directory_, socket_ ? directory : "");
+    failure_details_.begin_round(round_, log_directory_, socket_ ? directory : "", cgroup);
     open_timers(round, socket_ ? directory : "");
     workers_->start(worker_specs(round));
   } catch (const Error& error) {
@@ -407,6 +423,13 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
   };
   events.fenced = [this, round] { handle(event::WorkersFenced{round}); };
   events.all_left = [this, round] { handle(event::WorkersLeft{round}); };
+  events.given_up = [this](const std::string& who) {
+    undead_ = who;
+    events_.tell(LogLevel::kError,
+                 concat("these processes were killed and don't end, ddprun goes on without them; "
+                        "this node takes no further round: ",
+                        who));
+  };
   events.all_gone = [this, round] {
     timers_.reset();
     socket_.reset();

@@ -18,6 +18,7 @@
 #include "agent/failure_details.h"
 #include "agent/gpu/gpu_memory.h"
 #include "agent/hang/hang_monitor.h"
+#include "agent/isolation/worker_cgroups.h"
 #include "agent/output/log_tree.h"
 #include "agent/parked_workers.h"
 #include "agent/preflight/node_facts.h"
@@ -47,6 +48,7 @@ struct NodeAgentOptions {
   // Checked before each round's workers are started: a node that is not fit asks to be left out.
   // nullopt: unchecked, there is no other node to take its place.
   std::optional<NodeNeeds> needs;
+  WorkerCgroups* cgroups = nullptr;  // of this node, outlives the agent; null: none
 };
 
 // What the agent tells its owner; called from the io context.
@@ -102,6 +104,7 @@ class NodeAgent {
   void on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line);
   void spawn(const membership::StartRound& round);
   bool refuse_if_unfit();
+  void refuse(const std::string& reason);
   std::string begin_logs(const membership::StartRound& round);
   std::vector<WorkerSpec> worker_specs(const membership::StartRound& round) const;
   void start_workers(const membership::StartRound& round);
@@ -139,6 +142,7 @@ class NodeAgent {
   boost::asio::steady_timer timer_;
   std::unique_ptr<WorkerGroup> workers_;
   std::unique_ptr<ParkedWorkers> parked_;              // set: a spare's, or being dismissed
+  std::shared_ptr<RoundCgroup> parked_cgroup_;         // of parked_; second owner: its group
   std::optional<membership::StartRound> spawn_later_;  // when parked_ has gone
   bool stop_later_ = false;                            // likewise: WorkersGone is due
   std::optional<Clock::time_point> leave_before_;      // set: round_'s workers are to leave
@@ -149,6 +153,7 @@ class NodeAgent {
   std::map<int, std::uint64_t> first_steps_;  // of round_, by local rank, as they are said
   bool reached_ = false;
   bool taken_in_ = false;           // by a rendezvous, as far as is known
+  std::string undead_;              // processes that can't be killed, of an earlier round
   std::function<void()> farewell_;  // set: all is over here, but the store is kept for others
 };
 

@@ -16,6 +16,11 @@ void NodeAgent::prewarm() {
   socket_.reset();
   ParkedWorkersOptions options{options_.workers, options_.environment, options_.command,
                                options_.socket_parent};
+  try {
+    if (options_.cgroups) parked_cgroup_ = options.group.cgroup = options_.cgroups->begin_round();
+  } catch (const Error& error) {
+    return parked_failed(error.what());
+  }
   ParkedWorkersEvents events;
   events.socket = socket_events();
   events.failed = [this](const std::string& why) { parked_failed(why); };
@@ -47,7 +52,7 @@ void NodeAgent::parked_gone() {
 
 // False: not all of them wait.
 bool NodeAgent::place_parked(const membership::StartRound& round) {
-  failure_details_.begin_round(round_, log_directory_, parked_->socket_directory());
+  failure_details_.begin_round(round_, log_directory_, parked_->socket_directory(), parked_cgroup_);
   open_timers(round, parked_->socket_directory());
   std::vector<std::vector<std::string>> environments;
   for (WorkerSpec& worker : worker_specs(round)) {

@@ -45,6 +45,9 @@ void explain_start_failure(const warden::Report& report, const WorkerSpec& worke
       failure.note = "could not be bound to CPUs " + cpus + ": " + why +
                      "; were they taken from this process since it started?";
       break;
+    case warden::Stage::kCgroup:
+      failure.note = "could not enter its cgroup: " + why + "; was it removed by somebody?";
+      break;
     case warden::Stage::kDirectory:
       failure.lasting = is_lasting(report.error_number);
       failure.note = "could not enter the directory " + worker.working_directory + ": " + why;

@@ -47,18 +47,25 @@ UniqueFd make_payload(const WardenSpawn& spawn, std::uint64_t* size) {
   return file;
 }
 
-// Two fds that posix_spawn's child must not lose to each other's numbers.
+// Fds that posix_spawn's child must not lose to each other's numbers.
 UniqueFd above_standard(UniqueFd fd) {
-  if (fd.get() > warden::kSocketFd) return fd;
-  UniqueFd higher(::fcntl(fd.get(), F_DUPFD_CLOEXEC, warden::kSocketFd + 1));
+  if (fd.get() > warden::kCgroupFd) return fd;
+  UniqueFd higher(::fcntl(fd.get(), F_DUPFD_CLOEXEC, warden::kCgroupFd + 1));
   if (!higher) throw_system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
   return higher;
 }
 
-pid_t spawn_warden(const std::string& path, std::string directory, int socket) {
+pid_t spawn_warden(const std::string& path, std::string directory, int socket,
+                   const RoundCgroup* cgroup) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, socket, warden::kSocketFd);
+  const UniqueFd cgroup_fd =
+      cgroup != nullptr ? above_standard(UniqueFd(::fcntl(cgroup->fd(), F_DUPFD_CLOEXEC, 0)))
+                        : UniqueFd();
+  if (cgroup_fd) {
+    posix_spawn_file_actions_adddup2(&actions, cgroup_fd.get(), warden::kCgroupFd);
+  }
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   // From its first instruction on no signal of the terminal or of a scheduler ends it.
@@ -67,7 +74,8 @@ pid_t spawn_warden(const std::string& path, std::string directory, int socket) {
   posix_spawnattr_setsigmask(&attributes, &all);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
   std::string name = "ddprun-warden";
-  char* argv[] = {name.data(), directory.empty() ? nullptr : directory.data(), nullptr};
+  std::string cgroup_name = cgroup_fd ? cgroup->name() : "";
+  char* argv[] = {name.data(), directory.data(), cgroup_fd ? cgroup_name.data() : nullptr, nullptr};
   char* envp[] = {nullptr};
   pid_t pid = -1;
   const int error = ::posix_spawn(&pid, path.c_str(), &actions, &attributes, argv, envp);
@@ -88,7 +96,8 @@ std::string WardenProcess::default_path() { return helper_program("ddprun-warden
 
 std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io,
                                                      const std::string& path,
-                                                     const std::string& directory, Events events) {
+                                                     const std::string& directory, Events events,
+                                                     const RoundCgroup* cgroup) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     throw_system_error("socketpair", errno);
@@ -99,7 +108,7 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
   ::fcntl(theirs.get(), F_SETFL, 0);
   // If the warden is killed, what the workers left comes to us (orphan_sweep.h).
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const pid_t pid = spawn_warden(path, directory, theirs.get());
+  const pid_t pid = spawn_warden(path, directory, theirs.get(), cgroup);
   UniqueFd pidfd = open_child_pidfd(pid, path);
   std::shared_ptr<WardenProcess> process(
       new WardenProcess(io, pid, std::move(ours), std::move(pidfd), std::move(events)));
@@ -154,7 +163,9 @@ void WardenProcess::spawn(const WardenSpawn& spawn) {
   static_assert(CpuSet::kMostCpus == warden::kCpuWords * 64);
   std::copy(spawn.cpus.words().begin(), spawn.cpus.words().end(), outgoing.request.cpus);
   outgoing.fds.push_back(make_payload(spawn, &outgoing.request.payload_bytes));
-  for (const int fd : {spawn.stdin_fd, spawn.stdout_fd, spawn.stderr_fd}) {
+  std::vector<int> given = {spawn.stdin_fd, spawn.stdout_fd, spawn.stderr_fd};
+  if (spawn.cgroup_fd >= 0) given.push_back(spawn.cgroup_fd);
+  for (const int fd : given) {
     UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
     if (!copy) throw_system_error("duplicating a worker's descriptor", errno);
     outgoing.fds.push_back(std::move(copy));
@@ -209,17 +220,17 @@ void WardenProcess::send_queued() {
 // False: no room now.
 bool WardenProcess::send_now(const Outgoing& outgoing) {
   iovec part{const_cast<warden::Request*>(&outgoing.request), sizeof outgoing.request};
-  alignas(cmsghdr) char control[CMSG_SPACE(warden::kNumSpawnFds * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(warden::kMostSpawnFds * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   if (!outgoing.fds.empty()) {
     message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    message.msg_controllen = CMSG_SPACE(outgoing.fds.size() * sizeof(int));
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(warden::kNumSpawnFds * sizeof(int));
+    header->cmsg_len = CMSG_LEN(outgoing.fds.size() * sizeof(int));
     for (std::size_t i = 0; i < outgoing.fds.size(); ++i) {
       const int fd = outgoing.fds[i].get();
       std::memcpy(CMSG_DATA(header) + i * sizeof(int), &fd, sizeof fd);

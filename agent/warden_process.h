@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/isolation/round_cgroup.h"
 #include "agent/warden/protocol.h"
 #include "common/clock.h"
 #include "common/cpu_set.h"
@@ -32,7 +33,8 @@ struct WardenSpawn {
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
-  CpuSet cpus;  // empty: those of the agent
+  CpuSet cpus;         // empty: those of the agent
+  int cgroup_fd = -1;  // the worker's own; −1: as the warden has it
 };
 
 class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
@@ -46,9 +48,11 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   static std::string default_path();
 
   // Starts the process in a session of its own. At its end it removes `directory` with the workers'
-  // socket in it (agent_socket.h); empty: nothing. Throws Error(kSystem) naming the file.
+  // socket in it (agent_socket.h), empty: nothing, and `cgroup`, which it kills (null: one that it
+  // makes for itself, where it may). Throws Error(kSystem) naming the file.
   static std::shared_ptr<WardenProcess> launch(boost::asio::io_context& io, const std::string& path,
-                                               const std::string& directory, Events events);
+                                               const std::string& directory, Events events,
+                                               const RoundCgroup* cgroup = nullptr);
   ~WardenProcess();
 
   pid_t pid() const { return pid_; }

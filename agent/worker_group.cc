@@ -14,6 +14,8 @@
 #include <optional>
 #include <utility>
 
+#include "agent/isolation/empty_wait.h"
+#include "agent/isolation/remaining_processes.h"
 #include "agent/orphan_sweep.h"
 #include "agent/start_failure.h"
 #include "agent/warden_process.h"
@@ -60,7 +62,8 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
         options_(std::move(options)),
         node_rank_(node_rank),
         events_(std::move(events)),
-        grace_timer_(io) {}
+        grace_timer_(io),
+        kill_timer_(io) {}
 
   void launch_warden();
   void start(std::vector<WorkerSpec> specs);
@@ -90,7 +93,11 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   void fail(Worker& worker, membership::WorkerFailure failure, Clock::time_point at);
   membership::WorkerFailure describe(const Worker& worker) const;
   void check_done();
+  void wait_for_the_killed(Clock::time_point killed_at, bool is_last);
+  std::string remaining() const;
+  void give_up(const std::string& who);
   void finish();
+  void finish_when_empty();
   template <typename Function>
   void later(Function function);
 
@@ -108,6 +115,8 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   std::shared_ptr<OrphanSweep> orphan_sweep_;  // likewise
   UniqueFd null_fd_;
   boost::asio::steady_timer grace_timer_;
+  boost::asio::steady_timer kill_timer_;
+  std::shared_ptr<EmptyWait> empty_wait_;        // second owner: its waits under way
   std::optional<Clock::time_point> kill_at_;     // set: stop() was called
   std::optional<Clock::time_point> stopped_at_;  // likewise: when, first
   std::size_t next_to_spawn_ = 0;
@@ -143,7 +152,8 @@ void WorkerGroup::Impl::launch_warden() {
   };
   const std::string path =
       options_.warden_path.empty() ? WardenProcess::default_path() : options_.warden_path;
-  warden_ = WardenProcess::launch(io_, path, options_.socket_directory, std::move(events));
+  warden_ = WardenProcess::launch(io_, path, options_.socket_directory, std::move(events),
+                                  options_.cgroup.get());
 }
 
 void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {
@@ -204,6 +214,7 @@ void WorkerGroup::Impl::spawn(std::size_t index) {
     if (!options_.cpus.empty()) {
       request.cpus = options_.cpus.at(static_cast<std::size_t>(worker.spec.local_rank));
     }
+    if (options_.cgroup) request.cgroup_fd = options_.cgroup->worker_fd(worker.spec.local_rank);
     warden_->spawn(request);
     worker.state = WorkerState::kStarting;
     ++num_unanswered_;
@@ -233,6 +244,7 @@ void WorkerGroup::Impl::stop(std::chrono::milliseconds grace, int signal_number)
   grace_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
     if (error || self->closed_ || self->finished_ || self->warden_gone_) return;
     self->warden_->request(RequestType::kKill);
+    self->wait_for_the_killed(Clock::now(), false);
   });
 }
 
@@ -273,8 +285,10 @@ std::vector<pid_t> WorkerGroup::Impl::pids() const {
 void WorkerGroup::Impl::close() {
   closed_ = true;
   grace_timer_.cancel();
+  kill_timer_.cancel();
   if (warden_) warden_->abandon();
   if (orphan_sweep_) orphan_sweep_->abandon();
+  if (empty_wait_) empty_wait_->abandon();
   for (Worker& worker : workers_) {
     if (worker.output) worker.output->abandon();
   }
@@ -371,9 +385,10 @@ void WorkerGroup::Impl::fail(Worker& worker, membership::WorkerFailure failure,
 
 void WorkerGroup::Impl::on_warden_gone(int wait_status) {
   const auto self = shared_from_this();
-  if (empty_) {  // it was told to end
+  if (finished_) return;  // it was given up
+  if (empty_) {           // it was told to end
     warden_gone_ = true;
-    return finish();
+    return finish_when_empty();
   }
   const std::string how = WIFSIGNALED(wait_status)
                               ? "was ended by " + signal_name(WTERMSIG(wait_status))
@@ -382,6 +397,7 @@ void WorkerGroup::Impl::on_warden_gone(int wait_status) {
                           std::to_string(warden_->pid()) + ") " + how +
                           "; its workers died with it";
   log_error("the workers' warden (pid ", warden_->pid(), ") ", how, ": its workers died with it");
+  if (options_.cgroup) options_.cgroup->kill();
   // warden_gone_ only when the sweep says that nothing of it is left.
   orphan_sweep_ = OrphanSweep::start(io_, [weak = weak_from_this()] {
     const auto impl = weak.lock();
@@ -406,14 +422,64 @@ void WorkerGroup::Impl::worker_lost(Worker& worker, const std::string& why) {
 // After stop(): ends the warden once it has nobody left, then says so.
 void WorkerGroup::Impl::check_done() {
   if (!kill_at_ || finished_) return;
-  if (!warden_ || warden_gone_) return finish();
+  if (!warden_ || warden_gone_) return finish_when_empty();
   if (empty_) warden_->hang_up();  // on_warden_gone follows
+}
+
+void WorkerGroup::Impl::wait_for_the_killed(Clock::time_point killed_at, bool is_last) {
+  kill_timer_.expires_at(killed_at + (is_last ? options_.kill_limit : options_.kill_notice));
+  kill_timer_.async_wait(
+      [self = shared_from_this(), killed_at, is_last](const boost::system::error_code& error) {
+        if (error || self->closed_ || self->finished_) return;
+        const std::string who = self->remaining();
+        if (is_last && !who.empty()) return self->give_up(who);
+        if (!who.empty()) {
+          log_warning("killed ", self->options_.kill_notice.count() / 1000.0,
+                      " s ago, but still there: ", who);
+        }
+        if (!is_last) self->wait_for_the_killed(killed_at, true);
+      });
+}
+
+// Empty: nobody.
+std::string WorkerGroup::Impl::remaining() const {
+  if (options_.cgroup) {
+    const CgroupTree& tree = options_.cgroup->tree();
+    const std::string who = to_text(tree, processes_in(tree, options_.cgroup->directory()));
+    return who.empty() ? "" : concat(who, " (", options_.cgroup->directory(), ")");
+  }
+  const RealCgroupTree tree;
+  return warden_ ? to_text(tree, processes_below(tree, warden_->pid())) : "";
+}
+
+// Its warden goes on killing them by itself.
+void WorkerGroup::Impl::give_up(const std::string& who) {
+  const auto self = shared_from_this();  // an event may destroy the group
+  if (events_.given_up) events_.given_up(who);
+  if (closed_) return;
+  if (warden_ && !warden_gone_) warden_->hang_up();
+  finish();
+}
+
+// The cgroup may hold what was never the warden's: somebody has put it there.
+void WorkerGroup::Impl::finish_when_empty() {
+  if (finished_ || empty_wait_) return;
+  if (!options_.cgroup || options_.cgroup->is_empty()) return finish();
+  options_.cgroup->kill();
+  empty_wait_ = EmptyWait::start(io_, options_.cgroup, Deadline::after(options_.kill_notice),
+                                 [weak = weak_from_this()](bool is_empty) {
+                                   const auto impl = weak.lock();
+                                   if (!impl || impl->closed_ || impl->finished_) return;
+                                   is_empty ? impl->finish() : impl->give_up(impl->remaining());
+                                 });
 }
 
 void WorkerGroup::Impl::finish() {
   if (finished_) return;
   finished_ = true;
   grace_timer_.cancel();
+  kill_timer_.cancel();
+  if (options_.cgroup) options_.cgroup->remove();
   for (Worker& worker : workers_) {
     if (worker.output) worker.output->close();
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "agent/console.h"
+#include "agent/isolation/round_cgroup.h"
 #include "agent/output/output_options.h"
 #include "common/clock.h"
 #include "common/cpu_set.h"
@@ -42,6 +43,12 @@ struct WorkerGroupOptions {
   std::string warden_path;
   // Of the round's AgentSocket: removed by the warden when no worker is left. Empty: none.
   std::string socket_directory;
+  // Of the workers, a leaf for each; null: none. Second owners: who looks at what it counted.
+  std::shared_ptr<RoundCgroup> cgroup;
+  // From SIGKILL on: processes that are still there are named, and later given up. A large process
+  // takes its time to die: GPU memory, and a terabyte of its own, have to be given back.
+  std::chrono::milliseconds kill_notice{10'000};
+  std::chrono::milliseconds kill_limit{120'000};
 };
 
 // What a group tells its owner; called from the io context, never from inside a WorkerGroup call.
@@ -59,6 +66,9 @@ struct WorkerGroupEvents {
   std::function<void()> all_left;
   // The lease ran out, and the warden kills the workers: as if stop(0) had been called then.
   std::function<void()> fenced;
+  // These didn't end though they were killed, and aren't waited for any more: all_gone follows all
+  // the same. May be empty.
+  std::function<void(const std::string& who)> given_up;
   // Once, after stop(): no process of the group is left, not even one that left its session. Output
   // has been handed to the console, which may still be writing it (Console::finish).
   std::function<void()> all_gone;

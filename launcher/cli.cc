@@ -54,7 +54,8 @@ class ArgumentParser {
     for (const auto& [name, option] : options_) {
       if (option->count() == 0) continue;
       std::string text = option->results().back();
-      if (find_option(name)->repeats) text = joined(option->results());
+      const Option& known = *find_option(name);
+      if (known.repeats) text = joined(option->results(), known.separator);
       values.set(name, {std::move(text), OptionValues::kCommandLine});
     }
     return values;
@@ -64,9 +65,9 @@ class ArgumentParser {
   std::size_t program_at() const { return program_at_; }
 
  private:
-  static std::string joined(const std::vector<std::string>& values) {
+  static std::string joined(const std::vector<std::string>& values, char separator) {
     std::string text = values.front();
-    for (std::size_t i = 1; i < values.size(); ++i) text += '\0' + values[i];
+    for (std::size_t i = 1; i < values.size(); ++i) text += separator + values[i];
     return text;
   }
 

@@ -60,6 +60,7 @@ Job::Job(JobPlan plan, ServiceManager manager)
     if (!nohup) signals_.add(number);
   }
   if (!claim_.listeners.empty()) serve_rendezvous(std::move(claim_.listeners));
+  make_cgroups();
   agent::NodeAgentEvents events;
   events.tell = [this](LogLevel level, const std::string& text) { tell(level, text); };
   events.unreached = [this](const std::string& why) { unreached(why); };
@@ -99,6 +100,7 @@ int Job::run() {
   io_.run();
   log_.reset();
   if (lifeline_.is_open()) lifeline_.release();
+  if (cgroups_) cgroups_->close();
   signals_.clear();  // no worker is left that one could do harm to: the next one ends ddprun
   agent::remove_leftover_directories(runtime_directory(plan_.environment));
   const auto file_patience = signalled_ ? kSignalledConsoleTimeout : kLogFileTimeout;
@@ -222,15 +224,29 @@ agent::NodeAgentOptions Job::agent_options() const {
   join.user_id = ::getuid();
 
   if (is_replaceable(config)) options.needs = plan_.needs;
+  options.cgroups = cgroups_.get();
   options.socket_parent = runtime_directory(plan_.environment);
   options.hang_limits = config.hang_limits;
   options.stacks_program = helper_program("ddprun-stacks");
   options.workers.several_workers = plan_.num_workers > 1 || plan_.channel;
   options.workers.output = config.output;
   options.workers.output.role_name = config.role;
-  options.workers.cpus = plan_.placement.cpus;
+  options.workers.cpus =
+      plan_.placement.cpus.empty() ? plan_.isolation.affinity : plan_.placement.cpus;
   options.environment = worker_environment_options(plan_);
   return options;
+}
+
+// Before this process has children, which would stay where it was.
+void Job::make_cgroups() {
+  if (!plan_.isolation.makes_cgroups) return;
+  try {
+    cgroups_ = std::make_unique<agent::WorkerCgroups>(std::make_shared<agent::RealCgroupTree>(),
+                                                      plan_.isolation, ::getpid());
+  } catch (const Error& error) {
+    if (plan_.config.worker_limits.required) throw;
+    tell(LogLevel::kWarning, concat("the workers have no limits: ", error.what()));
+  }
 }
 
 void Job::tell(LogLevel level, const std::string& text) {

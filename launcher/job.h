@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "agent/console.h"
+#include "agent/isolation/worker_cgroups.h"
 #include "agent/node_agent.h"
 #include "agent/preflight_command.h"
 #include "common/clock.h"
@@ -42,6 +43,7 @@ class Job {
   void report(const std::string& text) const;
   agent::NodeAgentOptions agent_options() const;
   void tell(LogLevel level, const std::string& text);
+  void make_cgroups();
   void wait_for_signal();
   void got_signal(int number);
   void wait_for_abandonment();
@@ -73,6 +75,7 @@ class Job {
   std::unique_ptr<JobRecords> records_;
   std::unique_ptr<ConsoleLog> log_;
   std::unique_ptr<rendezvous::Daemon> daemon_;
+  std::unique_ptr<agent::WorkerCgroups> cgroups_;  // null: none
   std::unique_ptr<agent::NodeAgent> agent_;
   std::unique_ptr<PreemptionWatch> preemption_;
   std::unique_ptr<agent::PreflightCommand> preflight_;  // null: none, or it was ended

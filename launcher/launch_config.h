@@ -12,6 +12,7 @@
 
 #include "agent/binding/binding_plan.h"
 #include "agent/hang/rank_sample.h"
+#include "agent/isolation/worker_limits.h"
 #include "agent/output/output_options.h"
 #include "launcher/handled_signals.h"
 #include "launcher/hosts/hosts_options.h"
@@ -76,6 +77,8 @@ struct LaunchConfig {
   agent::BindingMode binding = agent::BindingMode::kNone;
   bool show_binding = false;
   bool virtual_local_rank = false;
+
+  agent::WorkerLimits worker_limits;  // docs/isolation.md
 
   PreemptionOptions preemption;
   HandledSignals signals_to_handle;

@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
+#include "launcher/isolation.h"
 #include "launcher/num_workers.h"
 #include "launcher/output_setup.h"
 #include "launcher/paste_line.h"
@@ -137,6 +138,22 @@ void find_placement(Preparation& result) {
   for (std::string& note : plan.placement.notes) result.notes.push_back(std::move(note));
 }
 
+// What this node can't enforce another one may.
+void find_isolation(Preparation& result) {
+  JobPlan& plan = result.plan;
+  if (!plan.config.worker_limits.any()) return;
+  plan.isolation = plan_limits(plan.config, plan.num_workers, plan.placement.cpus);
+  for (const std::string& problem : plan.isolation.problems) result.problems.push_back(problem);
+  const std::string shortfall = plan.isolation.shortfall();
+  if (shortfall.empty()) return;
+  if (!plan.config.worker_limits.required) {
+    result.notes.push_back(shortfall);
+  } else {
+    auto& lines = is_replaceable(plan.config) ? result.unfit : result.problems;
+    lines.push_back("--worker-limits=required: " + shortfall);
+  }
+}
+
 // Workers may run in another directory than ddprun, and ddprun's own may be removed meanwhile.
 void check_temporary_directory(Preparation& result) {
   const std::string chosen = temporary_directory(result.plan.environment);
@@ -247,6 +264,7 @@ Preparation prepare(CommandLine line, Environment environment, const std::string
   if (result.plan.num_workers > 0) {
     note_missing_ranks(result, line.values);
     find_placement(result);
+    find_isolation(result);
   }
   find_rendezvous(result, line.files, line.step);
   read_secrets(result);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/isolation/isolation_plan.h"
 #include "agent/preflight/node_facts.h"
 #include "common/environment.h"
 #include "common/secret.h"
@@ -30,7 +31,8 @@ struct JobPlan {
   int num_workers = 1;
   agent::NodeNeeds needs;  // for the preflight
   Placement placement;
-  std::string topology;  // of a job of several nodes; empty: not known
+  agent::IsolationPlan isolation;  // of this node's workers
+  std::string topology;            // of a job of several nodes; empty: not known
 };
 
 struct Preparation {

@@ -111,6 +111,13 @@ void check_times(const LaunchConfig& config, std::vector<std::string>& problems)
   }
 }
 
+void check_limits(const LaunchConfig& config, std::vector<std::string>& problems) {
+  if (config.worker_limits.cpuset_source == agent::CpusetSource::kBinding &&
+      config.binding == agent::BindingMode::kNone) {
+    problems.emplace_back("--worker-cpuset=binding: of which plan? Give --numa-binding, too");
+  }
+}
+
 void check_program(const LaunchConfig& config, std::vector<std::string>& problems) {
   if (config.program.empty()) {
     problems.push_back("PROGRAM is missing: ddprun [flags] PROGRAM [args…] (ddprun --help)");
@@ -134,6 +141,7 @@ std::vector<std::string> validate(const LaunchConfig& config) {
   check_rendezvous(config, problems);
   check_hosts(config, problems);
   check_times(config, problems);
+  check_limits(config, problems);
   check_program(config, problems);
   return problems;
 }

@@ -23,7 +23,7 @@ level=minimal dry_run=no torch=yes
 packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev python3
           python3-venv ca-certificates)
 packages_full=(catch2 etcd-server iproute2 procps clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
-               dpkg-dev libfaketime lintian openssh-client openssh-server strace systemd fish mandoc zsh)
+               dpkg-dev libfaketime lintian openssh-client openssh-server strace systemd fish mandoc user-mode-linux zsh)
 packages_bench=(mpich dnsmasq-base)
 # Unpacked into .cache/slurm for tests/project/slurm_test.py, not installed: no service is set up.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)

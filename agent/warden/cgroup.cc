@@ -42,21 +42,21 @@ bool write_one(int directory, const char* file) {
   return done;
 }
 
-bool is_ours(const char* name) {
+bool is_a_wardens(const char* name) {
   const size_t prefix = sizeof kPrefix - 1;
   const size_t length = strlen(name);
   return strncmp(name, kPrefix, prefix) == 0 && length > prefix &&
          strspn(name + prefix, "0123456789") == length - prefix;
 }
 
-// Wardens' directories in this one.
+// Each directory in this one.
 template <typename Visit>
-void for_each_of_ours(int directory_fd, Visit visit) {
+void for_each_below(int directory_fd, Visit visit) {
   const int again = openat(directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* directory = again < 0 ? nullptr : fdopendir(again);
   if (!directory) return;
   while (const dirent* entry = readdir(directory)) {
-    if (is_ours(entry->d_name)) visit(entry->d_name);
+    if (entry->d_type == DT_DIR && entry->d_name[0] != '.') visit(entry->d_name);
   }
   closedir(directory);
 }
@@ -67,9 +67,9 @@ bool remove_directory(int parent, const char* name, int depth = 0) {
   for (int i = 0; i < kRemoveTries; ++i) {
     if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
     if (errno != EBUSY || depth == kMaxDepth) return false;
-    // Processes that are just ending, or what a ddprun among them has left.
+    // Processes that are just ending, or what they have made in it: all of it is ours.
     const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for_each_of_ours(fd, [&](const char* inner) { remove_directory(fd, inner, depth + 1); });
+    for_each_below(fd, [&](const char* inner) { remove_directory(fd, inner, depth + 1); });
     if (fd >= 0) close(fd);
     nanosleep(&pause, nullptr);
   }
@@ -88,7 +88,9 @@ void end_leftover(int parent, const char* name) {
 }
 
 void end_leftovers(int parent) {
-  for_each_of_ours(parent, [&](const char* name) { end_leftover(parent, name); });
+  for_each_below(parent, [&](const char* name) {
+    if (is_a_wardens(name)) end_leftover(parent, name);
+  });
 }
 
 // `text` up to a blank or the end of the line, copied; false: too long.
@@ -188,6 +190,11 @@ Cgroup::Cgroup() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
   unlinkat(parent_, name_, AT_REMOVEDIR);
+}
+
+Cgroup::Cgroup(int fd, const char* name)
+    : fd_(fd), parent_(openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  snprintf(name_, sizeof name_, "%s", name);
 }
 
 Cgroup::~Cgroup() {

@@ -13,7 +13,9 @@ class Cgroup {
   // it with no warden any more. Where that isn't possible (no cgroup v2, no permission, Linux
   // before 5.14) there is none, and nothing else differs.
   Cgroup();
-  ~Cgroup();  // removes it; it must be empty
+  // The agent has made it: `fd` is it, locked, and becomes this one's.
+  Cgroup(int fd, const char* name);
+  ~Cgroup();  // removes it, with what is in it; it must be empty of processes
   Cgroup(const Cgroup&) = delete;
   Cgroup& operator=(const Cgroup&) = delete;
 
@@ -26,7 +28,7 @@ class Cgroup {
  private:
   int fd_ = -1;      // locked (flock) as long as this warden lives
   int parent_ = -1;  // the directory that holds it
-  char name_[32] = {};
+  char name_[64] = {};
 };
 
 // The path of this process below its cgroup v2's root, as /proc/self/cgroup has it; pure. False

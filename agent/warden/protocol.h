@@ -9,13 +9,15 @@
 namespace ddprun::agent::warden {
 
 inline constexpr int kSocketFd = 3;  // the warden's end, in the warden
+inline constexpr int kCgroupFd = 4;  // the workers' cgroup, locked, where its name is an argument
 // The one file in the directory that is the warden's argument, if any: both go when it ends.
 inline constexpr char kSocketName[] = "agent.sock";
-inline constexpr uint32_t kVersion = 7;         // differs after a half-done installation
+inline constexpr uint32_t kVersion = 8;         // differs after a half-done installation
 inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
 
 enum class RequestType : uint32_t {
-  kSpawn = 1,   // with 4 descriptors: payload (memfd), stdin, stdout, stderr
+  // With 4 descriptors: payload (memfd), stdin, stdout, stderr; or 5: also the worker's cgroup.
+  kSpawn = 1,
   kSignal = 2,  // `signal_number` to every live worker's process group
   kStop = 3,    // `signal_number`, SIGCONT; then kEmpty is due. No kSpawn may follow
   kKill = 4,    // SIGKILL to every descendant until none is left; then kEmpty is due
@@ -39,6 +41,7 @@ struct Request {
 };
 
 inline constexpr int kNumSpawnFds = 4;
+inline constexpr int kMostSpawnFds = 5;
 
 enum class ReportType : uint32_t {
   kReady = 1,       // the warden is up: pid = its own
@@ -55,7 +58,8 @@ enum class Stage : uint32_t {
   kDirectory = 2,
   kExec = 3,
   kRequest = 4,
-  kCpus = 5
+  kCpus = 5,
+  kCgroup = 6,  // its own could not be entered
 };
 
 struct Report {

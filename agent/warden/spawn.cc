@@ -90,15 +90,27 @@ int bind_to_cpus(const uint64_t (&cpus)[kCpuWords]) {
   return 0;
 }
 
+// 0, or -1 with errno.
+int enter(int cgroup_fd) {
+  const int fd = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const bool done = write(fd, "0", 1) == 1;  // who writes
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return done ? 0 : -1;
+}
+
 [[noreturn]] void run_child(const Command& command, const Request& request,
-                            const int (&fds)[kNumSpawnFds], int pipe_fd, pid_t warden,
-                            pid_t agent) {
+                            const int (&fds)[kNumSpawnFds], int pipe_fd, pid_t warden, pid_t agent,
+                            int cgroup_to_enter) {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // Where Yama restricts tracing, what the agent starts may look at this worker's stack; nobody
   // else. Kept over the exec; an error elsewhere means nothing.
   prctl(PR_SET_PTRACER, static_cast<unsigned long>(agent));
   if (getppid() != warden) _exit(127);  // it died before the line above
+  if (cgroup_to_enter >= 0 && enter(cgroup_to_enter) != 0) fail(pipe_fd, Stage::kCgroup);
   for (int target = 0; target < 3; ++target) dup2(fds[target + 1], target);
   limit_open_files(request.max_open_files);
   if (bind_to_cpus(request.cpus) != 0) fail(pipe_fd, Stage::kCpus);
@@ -118,13 +130,16 @@ int bind_to_cpus(const uint64_t (&cpus)[kCpuWords]) {
 }
 
 // As fork(). The child is born in the cgroup: moving one there later waits for all CPUs (10 ms).
-pid_t fork_into(int cgroup_fd) {
-  if (cgroup_fd >= 0) {
+// Where the kernel, or a filter of system calls, has no such call, *is_born_there is false.
+pid_t fork_into(const SpawnCgroup& cgroup, bool* is_born_there) {
+  *is_born_there = false;
+  if (cgroup.fd >= 0) {
     clone_args arguments{};
     arguments.flags = CLONE_INTO_CGROUP;
     arguments.exit_signal = SIGCHLD;
-    arguments.cgroup = static_cast<uint64_t>(cgroup_fd);
+    arguments.cgroup = static_cast<uint64_t>(cgroup.fd);
     const long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
+    *is_born_there = pid >= 0;
     if (pid >= 0) return static_cast<pid_t>(pid);
   }
   return fork();
@@ -132,7 +147,8 @@ pid_t fork_into(int cgroup_fd) {
 
 }  // namespace
 
-SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds], int cgroup_fd) {
+SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds],
+                         const SpawnCgroup& cgroup) {
   SpawnResult result;
   Command command;
   const int problem = read_command(request, fds[0], &command);
@@ -144,8 +160,13 @@ SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds],
   } else {
     const pid_t warden = getpid();
     const pid_t agent = getppid();
-    result.pid = fork_into(cgroup_fd);
-    if (result.pid == 0) run_child(command, request, fds, ends[1], warden, agent);
+    bool is_born_there;
+    result.pid = fork_into(cgroup, &is_born_there);
+    if (result.pid == 0) {
+      // In the child of clone3 the call returned 0, too.
+      const int to_enter = cgroup.is_must && !is_born_there ? cgroup.fd : -1;
+      run_child(command, request, fds, ends[1], warden, agent, to_enter);
+    }
     if (result.pid < 0) result.error = {errno, Stage::kFork};
     close(ends[1]);
     if (result.pid > 0) {

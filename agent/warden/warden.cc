@@ -71,8 +71,11 @@ struct WarnedWorkers {
   }
 };
 
-Warden::Warden(int socket, int child_fd)
-    : socket_(socket), child_fd_(child_fd), deaths_fd_(epoll_create1(EPOLL_CLOEXEC)) {}
+Warden::Warden(int socket, int child_fd, const char* cgroup_name)
+    : socket_(socket),
+      child_fd_(child_fd),
+      deaths_fd_(epoll_create1(EPOLL_CLOEXEC)),
+      cgroup_(cgroup_name ? Cgroup(kCgroupFd, cgroup_name) : Cgroup()) {}
 
 Warden::~Warden() {
   close(deaths_fd_);
@@ -156,7 +159,7 @@ void Warden::handle_requests() {
 bool Warden::handle_request() {
   Request request{};
   iovec part{&request, sizeof request};
-  alignas(cmsghdr) char control[CMSG_SPACE(kNumSpawnFds * sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostSpawnFds * sizeof(int))];
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -173,7 +176,7 @@ bool Warden::handle_request() {
     shutdown(socket_, SHUT_RDWR);
     return false;
   }
-  int fds[kNumSpawnFds];
+  int fds[kMostSpawnFds];
   size_t num_fds = 0;
   for (cmsghdr* part_of = CMSG_FIRSTHDR(&message); part_of;
        part_of = CMSG_NXTHDR(&message, part_of)) {
@@ -185,10 +188,10 @@ bool Warden::handle_request() {
     case RequestType::kSpawn:
       if (mode_ != Mode::kServing) {
         report_not_started(request.worker, ECANCELED, Stage::kRequest);
-      } else if (num_fds != kNumSpawnFds) {
+      } else if (num_fds < kNumSpawnFds || (message.msg_flags & MSG_CTRUNC)) {
         report_not_started(request.worker, EMFILE, Stage::kRequest);  // no room for them here
       } else {
-        spawn(request, fds);
+        spawn(request, fds, num_fds == kMostSpawnFds ? fds[kNumSpawnFds] : -1);
       }
       break;
     case RequestType::kSignal:
@@ -222,7 +225,7 @@ bool Warden::handle_request() {
   return true;
 }
 
-void Warden::spawn(const Request& request, const int* fds) {
+void Warden::spawn(const Request& request, const int* fds, int own_cgroup_fd) {
   if (num_workers_ == capacity_) {
     const size_t wanted = capacity_ ? capacity_ * 2 : 64;
     void* grown = realloc(workers_, wanted * sizeof(Worker));
@@ -231,7 +234,9 @@ void Warden::spawn(const Request& request, const int* fds) {
     capacity_ = wanted;
   }
   const int four[kNumSpawnFds] = {fds[0], fds[1], fds[2], fds[3]};
-  const SpawnResult result = spawn_worker(request, four, cgroup_.fd());
+  const bool has_own = own_cgroup_fd >= 0;
+  const SpawnResult result =
+      spawn_worker(request, four, {has_own ? own_cgroup_fd : cgroup_.fd(), has_own});
   if (result.pid < 0) {
     return report_not_started(request.worker, result.error.error_number, result.error.stage);
   }

@@ -17,8 +17,9 @@ namespace ddprun::agent::warden {
 
 class Warden {
  public:
-  // `socket` is the agent's peer, `child_fd` a signalfd for SIGCHLD.
-  Warden(int socket, int child_fd);
+  // `socket` is the agent's peer, `child_fd` a signalfd for SIGCHLD. `cgroup_name`: of the workers'
+  // cgroup, which is descriptor kCgroupFd; null: the warden makes one where it may.
+  Warden(int socket, int child_fd, const char* cgroup_name);
   ~Warden();
   Warden(const Warden&) = delete;
   Warden& operator=(const Warden&) = delete;
@@ -37,7 +38,7 @@ class Warden {
 
   void handle_requests();
   bool handle_request();  // false: there is none now
-  void spawn(const Request& request, const int* fds);
+  void spawn(const Request& request, const int* fds, int own_cgroup_fd);
   void signal_workers(int signal_number);
   // Those that have a handler for it. Of a worker that has none (a shell that runs the program):
   // the nearest below it that do. The signal would end who has none.

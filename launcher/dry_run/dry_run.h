@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/isolation/isolation_plan.h"
 #include "launcher/dry_run/worker_forecast.h"
 #include "launcher/launch_config.h"
 
@@ -41,14 +42,15 @@ struct DryRun {
   std::string job_id;
   int num_nodes = 1;  // with ranks, at most
   std::optional<int> world_size;
-  std::vector<NodeDryRun> nodes;              // by node rank, spares last; not empty
-  int described = 0;                          // the node whose workers are shown in full
-  std::vector<ForecastVariable> environment;  // WorkerForecaster::common()
-  std::string run_directory;                  // of log files; empty: none
-  std::vector<std::string> removed;           // variables that a worker doesn't inherit
-  std::vector<std::string> forwarded;         // --hosts: names of variables that go to the hosts
-  std::vector<std::string> assumed;           // one line each: without it the ranks are others
-  std::vector<std::string> notes;             // that a run would tell
+  std::vector<NodeDryRun> nodes;                  // by node rank, spares last; not empty
+  int described = 0;                              // the node whose workers are shown in full
+  std::vector<ForecastVariable> environment;      // WorkerForecaster::common()
+  std::string run_directory;                      // of log files; empty: none
+  std::optional<agent::IsolationPlan> isolation;  // nullopt: decided on each node
+  std::vector<std::string> removed;               // variables that a worker doesn't inherit
+  std::vector<std::string> forwarded;  // --hosts: names of variables that go to the hosts
+  std::vector<std::string> assumed;    // one line each: without it the ranks are others
+  std::vector<std::string> notes;      // that a run would tell
 };
 
 }  // namespace ddprun::launcher

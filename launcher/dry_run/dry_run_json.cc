@@ -83,6 +83,25 @@ json::object to_object(const NodeDryRun& node) {
   return object;
 }
 
+json::object limits_object(const DryRun& run) {
+  json::object object;
+  for (const auto& [option, value] : agent::shown_limits(run.config.worker_limits)) {
+    auto& values = object.emplace(option, json::array()).first->value();
+    values.as_array().emplace_back(text(value));
+  }
+  if (object.empty()) return object;
+  object["required"] = run.config.worker_limits.required;
+  const bool is_known = run.isolation.has_value();
+  object["cgroup"] = is_known ? or_null(run.isolation->place.directory) : json::value(nullptr);
+  json::object unenforced;
+  for (const auto& each :
+       is_known ? run.isolation->unenforced : std::vector<agent::UnenforcedLimit>()) {
+    unenforced[each.option] = text(each.why);
+  }
+  object["not_enforced"] = is_known ? json::value(std::move(unenforced)) : json::value(nullptr);
+  return object;
+}
+
 }  // namespace
 
 std::string to_json(const DryRun& run) {
@@ -104,6 +123,7 @@ std::string to_json(const DryRun& run) {
   json::object limits;
   for (const NamedLimit& limit : limits_of(run.config)) limits[limit.option] = or_null(limit.value);
   object["limits"] = std::move(limits);
+  object["worker_limits"] = limits_object(run);
   object["log_directory"] = or_null(run.run_directory);
   put(run.environment, object);
   object["not_inherited"] = list(run.removed);

@@ -131,10 +131,30 @@ class Printer {
                   config.preflight_timeout.count() / 1000.0, " s at most: not run now"));
     }
     line("limits", limits_text());
+    say_worker_limits();
     if (!config.event_log.empty()) line("events", one_line(config.event_log));
     if (!run_.run_directory.empty()) line("log files", run_.run_directory + "/");
     if (!run_.forwarded.empty()) {
       line("forwarded", concat(run_.forwarded.size(), " variables of this shell (--env)"));
+    }
+  }
+
+  void say_worker_limits() {
+    const auto limits = agent::shown_limits(run_.config.worker_limits);
+    if (limits.empty()) return;
+    std::string text;
+    for (const auto& [option, value] : limits) {
+      text += concat(text.empty() ? "" : ", ", option, " ", value);
+    }
+    line("each worker", text + (run_.config.worker_limits.required ? " (required)" : ""));
+    if (!run_.isolation) {
+      line("", "enforced as each host can");
+    } else if (run_.isolation->makes_cgroups) {
+      line("", "cgroups are made in " + run_.isolation->place.directory);
+    }
+    for (const auto& each :
+         run_.isolation ? run_.isolation->unenforced : std::vector<agent::UnenforcedLimit>()) {
+      line("", concat(each.option, " can't be enforced here: ", each.why));
     }
   }
 

@@ -128,6 +128,7 @@ DryRun dry_run_of_node(const Preparation& ready) {
   result.job_id = meeting.job_id;
   result.num_nodes = plan.config.max_nodes;
   result.notes = ready.notes;
+  result.isolation = plan.isolation;
 
   const RoundKnowledge known = round_knowledge(plan);
   const auto rounds = forecast_rounds(known);

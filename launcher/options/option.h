@@ -28,9 +28,10 @@ struct Option {
   // something else than run a job, nor where the nodes meet: endpoint_discovery.h has an order of
   // its own for that.
   bool only_typed = false;
-  // Of a flag that is given more than once all values count: the setter gets them joined by zero
-  // bytes.
+  // Of a flag that is given more than once all values count: the setter gets them joined by
+  // `separator`.
   bool repeats = false;
+  char separator = '\0';
 
   bool is_switch() const { return value.empty(); }
 };

@@ -15,6 +15,7 @@ std::vector<Option> hosts_options();
 std::vector<Option> time_options();
 std::vector<Option> progress_options();  // hangs, preemption
 std::vector<Option> placement_options();
+std::vector<Option> limits_options();
 std::vector<Option> program_options();
 std::vector<Option> torchrun_options();
 std::vector<Option> output_options();

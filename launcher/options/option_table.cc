@@ -11,9 +11,9 @@ namespace ddprun::launcher {
 const std::vector<Option>& option_table() {
   static const std::vector<Option> table = [] {
     std::vector<Option> all;
-    for (auto part :
-         {size_options, meeting_options, hosts_options, time_options, progress_options,
-          placement_options, program_options, output_options, torchrun_options, other_options}) {
+    for (auto part : {size_options, meeting_options, hosts_options, time_options, progress_options,
+                      placement_options, limits_options, program_options, output_options,
+                      torchrun_options, other_options}) {
       for (Option& option : part()) all.push_back(std::move(option));
     }
     return all;

@@ -18,7 +18,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int kVersion = 1;  // of the keys: grows when one is taken away or changes its meaning
+constexpr int kReportVersion =
+    1;  // of the keys: grows when one is taken away or changes its meaning
 constexpr std::size_t kMostRounds = 100;
 constexpr std::size_t kMostArguments = 1'000;
 
@@ -74,6 +75,11 @@ json::object failure_of(const membership::WorkerFailure& failure) {
       by_signal ? json::value(signal_name(failure.signal_number)) : json::value(nullptr);
   out["hung"] = failure.hung;
   out["out_of_memory"] = text_or_null(out_of_memory(failure));
+  const auto bytes = [](std::uint64_t number) {
+    return number > 0 ? json::value(number) : json::value(nullptr);
+  };
+  out["memory_peak_bytes"] = bytes(failure.memory_peak_bytes);
+  out["memory_limit_bytes"] = bytes(failure.memory_limit_bytes);
   out["note"] = text_or_null(failure.note);
   out["operation"] = text_or_null(failure.operation);
   out["flight_recorder"] = text_or_null(failure.flight_recorder);
@@ -112,7 +118,7 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
                             Clock::time_point now,
                             const std::vector<std::string>& flight_recorders) const {
   json::object out;
-  out["version"] = kVersion;
+  out["version"] = kReportVersion;
   out["state"] = state_of(verdict);
   out["exit_code"] = verdict.exit_code;
   out["reason"] = text_or_null(verdict.reason);

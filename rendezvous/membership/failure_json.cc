@@ -49,6 +49,8 @@ json::object failure_object(const WorkerFailure& failure) {
   out["error_file"] = text(failure.error_file, kMaxShownBytes);
   out["error_fields"] = text(failure.error_fields, kMaxErrorFieldsBytes);
   out["out_of_memory"] = text(failure.out_of_memory, kMaxShownBytes);
+  if (failure.memory_peak_bytes > 0) out["memory_peak_bytes"] = failure.memory_peak_bytes;
+  if (failure.memory_limit_bytes > 0) out["memory_limit_bytes"] = failure.memory_limit_bytes;
   out["operation"] = text(failure.operation, kMaxLineBytes);
   out["flight_recorder"] = text(failure.flight_recorder, kMaxShownBytes);
   json::array files;
@@ -79,6 +81,12 @@ WorkerFailure read_failure(const JsonFields& in) {
   failure.error_file = in.clipped("error_file", kMaxShownBytes);
   failure.error_fields = in.clipped("error_fields", kMaxErrorFieldsBytes);
   failure.out_of_memory = in.clipped("out_of_memory", kMaxShownBytes);
+  const auto bytes = [&in](const char* name) -> std::uint64_t {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    return in.has(name) ? static_cast<std::uint64_t>(in.integer(name, 0, kMost)) : 0;
+  };
+  failure.memory_peak_bytes = bytes("memory_peak_bytes");
+  failure.memory_limit_bytes = bytes("memory_limit_bytes");
   if (in.has("operation")) failure.operation = in.clipped("operation", kMaxLineBytes);
   if (in.has("flight_recorder")) {
     failure.flight_recorder = in.clipped("flight_recorder", kMaxShownBytes);

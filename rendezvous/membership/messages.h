@@ -104,6 +104,9 @@ struct WorkerFailure {
   std::string flight_recorder = {};         // the file with its last operations, where that stays
   std::vector<std::string> log_files = {};  // those of its stdout and stderr; at most 2
   bool lasting = false;  // no restart mends it: its program is gone, or can't be executed
+  // As its own cgroup has it (docs/isolation.md); 0: not known, none.
+  std::uint64_t memory_peak_bytes = 0;
+  std::uint64_t memory_limit_bytes = 0;
 };
 
 // ---- agent → rendezvous ----

@@ -68,6 +68,7 @@ class GroupFixture {
     events.all_left = [this] { ++num_all_left; };
     events.all_gone = [this] { ++num_all_gone; };
     events.fenced = [this] { ++num_fenced; };
+    events.given_up = [this](const std::string& who) { given_up = who; };
     events.worker_failed = [this](membership::WorkerFailure failure, Clock::time_point at) {
       failed_at = at;
       failures.push_back(std::move(failure));
@@ -114,6 +115,7 @@ class GroupFixture {
   std::unique_ptr<WorkerGroup> group;
   std::vector<membership::WorkerFailure> failures;
   Clock::time_point failed_at{};  // the last of them
+  std::string given_up;
   int num_all_running = 0;
   int num_all_succeeded = 0;
   int num_all_left = 0;

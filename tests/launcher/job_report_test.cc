@@ -117,9 +117,12 @@ TEST_CASE("job report: the first failure, what another node sent is only data") 
   CHECK(out.at("last_lines").as_array().at(0) == "x\ty");
   CHECK(out.at("error_fields") == boost::json::parse("{\"a\":[1]}"));
   CHECK(out.at("pid").is_null());
+  CHECK(out.at("memory_peak_bytes").is_null());
+  failure.memory_peak_bytes = 4096;
   failure.hung = true;
   failure.error_fields = "]";
   out = parsed(report().text(end, false, 0, kBegun)).at("first_failure").as_object();
+  CHECK(out.at("memory_peak_bytes").to_number<int>() == 4096);
   CHECK(out.at("stack").as_array().size() == 1);
   CHECK(out.at("last_lines").as_array().empty());
   CHECK(out.at("error_fields").as_object().empty());

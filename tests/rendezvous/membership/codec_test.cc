@@ -80,6 +80,8 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
                       {5, 1, 1, "gpu01", 99, 7, 0, "note", {"one", "two"}, true, 123456789, 250}};
   failed.failure.operation = "rank 3 never came to barrier #4 of communicator 0";
   failed.failure.flight_recorder = "/logs/0/flight_recorder.json";
+  failed.failure.memory_peak_bytes = 67'100'672;
+  failed.failure.memory_limit_bytes = 67'108'864;
   RankReport foreign = full_report();
   foreign.foreign = true;
   foreign.limit_if_working.reset();

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cgroups (v2) in a directory of the test's own that answer as the kernel's do: a cgroup with
+// processes gives on no controllers, one that is made has the files of those that were given on,
+// one with processes or others below it can't be removed.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "agent/isolation/cgroup_place.h"
+#include "agent/isolation/cgroup_tree.h"
+
+namespace ddprun::test {
+
+class FakeCgroups : public agent::RealCgroupTree {
+ public:
+  static constexpr char kMount[] = "/sys/fs/cgroup";
+
+  // This process is in `own`, as /proc/self/cgroup has it.
+  FakeCgroups(const std::string& root, const std::string& own)
+      : agent::RealCgroupTree(root), root_(root) {
+    put("/proc/self/cgroup", "0::" + own + "\n");
+    put("/proc/self/mountinfo",
+        "31 23 0:28 / " + std::string(kMount) + " rw,nosuid shared:9 - cgroup2 cgroup2 rw\n");
+  }
+
+  // A file of the machine's.
+  void put(const std::string& path, const std::string& text) const {
+    const std::filesystem::path file = root_ + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  std::string text(const std::string& path) const { return read(path, nullptr).value_or("none"); }
+  bool exists(const std::string& path) const { return std::filesystem::exists(root_ + path); }
+
+  // One that somebody else has made; `path` with the mount. The machine's own has no cgroup.events.
+  void add(const std::string& path, const std::string& controllers, const std::string& pids = "") {
+    if (path != kMount) put(path + "/cgroup.events", "populated 0\nfrozen 0\n");
+    if (path != kMount) put(path + "/cgroup.type", "domain\n");
+    put(path + "/cgroup.controllers", controllers + "\n");
+    put(path + "/cgroup.subtree_control", "\n");
+    put(path + "/cgroup.procs", pids);
+    put(path + "/cgroup.kill", "");
+  }
+
+  int make(const std::string& directory) override {
+    const std::string parent = directory.substr(0, directory.rfind('/'));
+    if (const int error = agent::RealCgroupTree::make(directory); error != 0) return error;
+    const std::string given = text(parent + "/cgroup.subtree_control");
+    add(directory, given.substr(0, given.find('\n')));
+    static const std::map<std::string, std::vector<std::string>> files = {
+        {"memory",
+         {"memory.max", "memory.swap.max", "memory.oom.group", "memory.events", "memory.peak"}},
+        {"pids", {"pids.max", "pids.events"}},
+        {"cpuset", {"cpuset.cpus", "cpuset.cpus.effective"}},
+        {"io", {"io.max"}}};
+    for (const std::string& controller : agent::words_of(given)) {
+      for (const std::string& file : files.at(controller)) {
+        if (!lacking.contains(file)) put(directory + "/" + file, "");
+      }
+    }
+    return 0;
+  }
+
+  int write(const std::string& path, const std::string& value) override {
+    const std::string directory = path.substr(0, path.rfind('/'));
+    const std::string name = path.substr(path.rfind('/') + 1);
+    if (!exists(path)) return ENOENT;
+    if (const auto refused = refusals.find(name); refused != refusals.end()) return refused->second;
+    written.push_back(path + " " + value);
+    if (name == "cgroup.subtree_control") return give_on(directory, value);
+    if (name == "cgroup.procs") return move(directory, value);
+    const auto lie = lies.find(name);
+    put(path, (lie == lies.end() ? value : lie->second) + "\n");
+    if (name == "cpuset.cpus") {
+      const auto other = lies.find("cpuset.cpus.effective");
+      put(path + ".effective", (other == lies.end() ? value : other->second) + "\n");
+    }
+    return 0;
+  }
+
+  int remove(const std::string& directory) override {
+    if (!exists(directory)) return ENOENT;
+    if (!agent::words_of(text(directory + "/cgroup.procs")).empty()) return EBUSY;
+    if (!children(directory).empty()) return EBUSY;
+    std::filesystem::remove_all(root_ + directory);
+    return 0;
+  }
+
+  bool is_marked_delegated(const std::string& directory) const override {
+    return std::find(delegated.begin(), delegated.end(), directory) != delegated.end();
+  }
+  int may_write(const std::string& path) const override {
+    if (path == "/run/systemd/system") return exists(path) ? 0 : ENOENT;
+    return read_only;
+  }
+  std::string device_number(const std::string& path) const override {
+    const auto found = devices.find(path);
+    return found == devices.end() ? "" : found->second;
+  }
+
+  std::map<std::string, std::string> lies;     // file name → what it says after a write
+  std::map<std::string, int> refusals;         // file name → errno value of a write
+  std::map<std::string, bool> lacking;         // names of files that this kernel hasn't
+  std::vector<std::string> delegated;          // marked by systemd
+  std::map<std::string, std::string> devices;  // path → "8:0"
+  int read_only = 0;                           // errno value of each wish to write
+  std::vector<std::string> written;            // "path value"
+
+ private:
+  int give_on(const std::string& directory, const std::string& value) {
+    const std::string name = value.substr(1);
+    auto given = agent::words_of(text(directory + "/cgroup.subtree_control"));
+    const auto has = agent::words_of(text(directory + "/cgroup.controllers"));
+    if (std::find(has.begin(), has.end(), name) == has.end()) return ENOENT;
+    const bool is_top = directory == kMount;
+    if (!is_top && !agent::words_of(text(directory + "/cgroup.procs")).empty()) return EBUSY;
+    std::erase(given, name);
+    if (value.front() == '+') given.push_back(name);
+    std::string line;
+    for (const std::string& each : given) line += (line.empty() ? "" : " ") + each;
+    put(directory + "/cgroup.subtree_control", line + "\n");
+    return 0;
+  }
+
+  int move(const std::string& directory, const std::string& pid) {
+    if (!agent::words_of(text(directory + "/cgroup.subtree_control")).empty()) return EBUSY;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root_ + kMount)) {
+      if (entry.path().filename() != "cgroup.procs") continue;
+      const std::string path = entry.path().string().substr(root_.size());
+      auto pids = agent::words_of(text(path));
+      if (std::erase(pids, pid) == 0) continue;
+      std::string rest;
+      for (const std::string& each : pids) rest += each + "\n";
+      put(path, rest);
+    }
+    put(directory + "/cgroup.procs", text(directory + "/cgroup.procs") + pid + "\n");
+    return 0;
+  }
+
+  const std::string root_;
+};
+
+}  // namespace ddprun::test
