@@ -24,6 +24,7 @@
 #include "launcher/dry_run/dry_run_text.h"
 #include "launcher/dry_run/hosts_dry_run.h"
 #include "launcher/dry_run/node_dry_run.h"
+#include "launcher/gangs/run_gang.h"
 #include "launcher/hosts/channel_agent.h"
 #include "launcher/hosts/hosts_job.h"
 #include "launcher/hosts/prepare_fleet.h"
@@ -98,6 +99,13 @@ int main(int argc, char** argv) {
       return print(line.text);
     }
     if (line.config.hosts.is_set()) return run_on_hosts(line, environment, std::move(manager));
+    if (is_for_standing_agents(line, environment)) {
+      GangRequest request = prepare_gang(line, environment);
+      if (!request.problems.empty()) return refuse(request.problems);
+      for (const std::string& note : request.notes) log_info(note);
+      if (line.config.dry_run) return print(gang_to_text(request));
+      return run_gang(std::move(request), line.config);
+    }
     Preparation ready = prepare(std::move(line), std::move(environment), argv[0]);
     if (!ready.problems.empty()) return refuse(ready.problems);
     if (!ready.unfit.empty()) return refuse(ready.unfit, ExitCode::kRetryable);
