@@ -166,7 +166,7 @@ Page fetch(const FetchOptions& options) {
     probe.method = "GET";
     probe.body.clear();
     Page page = fetch(probe);
-    if (page.is_standby) return page;
+    if (page.is_standby || page.status >= 400) return page;
   }
   const Deadline deadline = Deadline::after(options.timeout);
   const Answer first = Exchange(options, deadline).ask("", !options.token);
