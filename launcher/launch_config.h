@@ -51,7 +51,7 @@ struct LaunchConfig {
   std::string local_addr;  // what peers are told to reach this node by
   std::string topology;    // "pod1.rack7": where this node stands
 
-  HostsOptions hosts;  // that this ddprun starts over ssh
+  HostsOptions hosts;            // that this ddprun starts over ssh
   bool standing_agents = false;  // those of the ddprund start the job (launcher/gangs)
 
   // Time limits.

@@ -35,7 +35,7 @@ void take_signals() {
   }
 }
 
-std::string joined(const std::vector<std::string>& names) {
+std::string names_in_line(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
@@ -138,7 +138,7 @@ void GangJob::say_phase() {
   if (state.phase == gangs::GangPhase::kQueued) {
     log_info("gang ", state.id, " is queued, ", before_, " before it: ", waits_for_);
   } else if (state.phase == gangs::GangPhase::kRunning) {
-    log_info("gang ", state.id, " runs on ", joined(reader_.nodes()));
+    log_info("gang ", state.id, " runs on ", names_in_line(reader_.nodes()));
   }
 }
 

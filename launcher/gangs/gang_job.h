@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job that standing agents run, from the shell in which it was typed: submits it, shows what its
-// nodes print, and ends as it does (docs/nodes.md). ddprun's root object then. Blocking, one thread.
+// nodes print, and ends as it does (docs/nodes.md). ddprun's root object then. Blocking, one
+// thread.
 #pragma once
 
 #include <chrono>

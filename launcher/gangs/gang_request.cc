@@ -47,7 +47,8 @@ class GangPlanner {
   GangRequest plan() {
     for (const char* option : kOtherWays) {
       if (!line_.values.has(option)) continue;
-      refuse(concat(line_.values.as_given(option), ": means nothing where standing agents run the "
+      refuse(concat(line_.values.as_given(option),
+                    ": means nothing where standing agents run the "
                     "job (--standing-agents): leave it out"));
     }
     find_queue();
@@ -110,12 +111,12 @@ class GangPlanner {
     spec.arguments.push_back(config_.program);
     spec.arguments.insert(spec.arguments.end(), config_.program_args.begin(),
                           config_.program_args.end());
-    for (std::string& variable :
-         forwarded_environment(environment_, config_.hosts.env)) {
+    for (std::string& variable : forwarded_environment(environment_, config_.hosts.env)) {
       if (is_text(variable)) {
         spec.environment.push_back(std::move(variable));
       } else {
-        result_.notes.push_back(concat("the variable ", one_line(variable.substr(0, variable.find('='))),
+        result_.notes.push_back(concat("the variable ",
+                                       one_line(variable.substr(0, variable.find('='))),
                                        " is no UTF-8 text, and stays here"));
       }
     }
@@ -129,8 +130,10 @@ class GangPlanner {
     if (const std::string wrong = gangs::check_spec(spec); !wrong.empty()) return refuse(wrong);
     const std::size_t bytes = gangs::gang_to_json(spec).size();
     if (bytes <= gangs::kMaxGangBytes) return;
-    refuse(concat("the command line and the environment have ", bytes, " bytes, and a gang has at "
-                  "most ", gangs::kMaxGangBytes, ": keep variables back with --env=-NAME"));
+    refuse(concat("the command line and the environment have ", bytes,
+                  " bytes, and a gang has at "
+                  "most ",
+                  gangs::kMaxGangBytes, ": keep variables back with --env=-NAME"));
   }
 
   const CommandLine& line_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A command line that standing agents run: whether it is one, and what is submitted (docs/nodes.md).
-// Pure.
+// A command line that standing agents run: whether it is one, and what is submitted
+// (docs/nodes.md). Pure.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ bool is_for_standing_agents(const CommandLine& line, const Environment& environm
 
 struct GangRequest {
   gangs::GangSpec spec;
-  std::vector<Endpoint> endpoints;  // where the queue is
+  std::vector<Endpoint> endpoints;    // where the queue is
   std::vector<std::string> problems;  // not empty: print each and exit 2
   std::vector<std::string> notes;
 };

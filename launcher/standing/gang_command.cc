@@ -13,9 +13,9 @@ namespace {
 
 // systemd.exec(5): of the service alone.
 constexpr std::array<std::string_view, 9> kOfService = {
-    "INVOCATION_ID",     "JOURNAL_STREAM",  "SYSTEMD_EXEC_PID",       "STATE_DIRECTORY",
-    "RUNTIME_DIRECTORY", "CACHE_DIRECTORY", "CONFIGURATION_DIRECTORY", "LOGS_DIRECTORY",
-    "CREDENTIALS_DIRECTORY"};
+    "INVOCATION_ID",           "JOURNAL_STREAM",    "SYSTEMD_EXEC_PID",
+    "STATE_DIRECTORY",         "RUNTIME_DIRECTORY", "CACHE_DIRECTORY",
+    "CONFIGURATION_DIRECTORY", "LOGS_DIRECTORY",    "CREDENTIALS_DIRECTORY"};
 
 bool is_of_agent(const std::string& name) {
   return name.starts_with("DDPRUN_") || name.starts_with("PET_") ||

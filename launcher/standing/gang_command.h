@@ -13,8 +13,7 @@ namespace ddprun::launcher {
 
 // `program`: this installation's ddprun.
 std::vector<std::string> gang_arguments(const gangs::StartPart& start,
-                                        const StandingOptions& options,
-                                        const std::string& program);
+                                        const StandingOptions& options, const std::string& program);
 
 // The agent's own variables, without those of ddprun's options and of its service; those of the
 // gang win.

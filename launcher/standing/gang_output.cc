@@ -78,8 +78,8 @@ GangOutput::Files GangOutput::open(const std::string& gang) const {
 }
 
 OutputAnswer GangOutput::read_now(const OutputRequest& request) const {
-  const auto most = static_cast<std::size_t>(
-      std::min<std::uint64_t>(request.most, gangs::kMaxOutputBytes));
+  const auto most =
+      static_cast<std::size_t>(std::min<std::uint64_t>(request.most, gangs::kMaxOutputBytes));
   const std::string path = folder(request.gang);
   OutputAnswer answer;
   answer.request = request.request;
@@ -96,10 +96,9 @@ void GangOutput::read(const OutputRequest& request, bool runs) {
   if (!gangs::is_gang_name(request.gang)) return;
   // The watch first: what is written between the two is seen.
   const bool may_wait = runs && request.wait_ms > 0 && waiting_.size() < kMaxWaiting;
-  const int watch =
-      may_wait ? ::inotify_add_watch(changes_.native_handle(), folder(request.gang).c_str(),
-                                     IN_MODIFY)
-               : -1;
+  const int watch = may_wait ? ::inotify_add_watch(changes_.native_handle(),
+                                                   folder(request.gang).c_str(), IN_MODIFY)
+                             : -1;
   const OutputAnswer answer = read_now(request);
   const bool has_some = !answer.out.empty() || !answer.err.empty() || !answer.reason.empty();
   if (watch >= 0) watched_[watch] = request.gang;
@@ -110,18 +109,18 @@ void GangOutput::read(const OutputRequest& request, bool runs) {
   waiting.watch = watch;
   const auto limit = std::clamp<std::int64_t>(request.wait_ms, 0, gangs::kMaxOutputWaitMs);
   waiting.timer = std::make_unique<asio::steady_timer>(io_, std::chrono::milliseconds(limit));
-  waiting.timer->async_wait([this, number, weak = std::weak_ptr<int>(alive_)](
-                                boost::system::error_code error) {
-    if (error || weak.expired()) return;
-    const auto found = waiting_.find(number);
-    if (found != waiting_.end()) finish(number, read_now(found->second.request));
-  });
+  waiting.timer->async_wait(
+      [this, number, weak = std::weak_ptr<int>(alive_)](boost::system::error_code error) {
+        if (error || weak.expired()) return;
+        const auto found = waiting_.find(number);
+        if (found != waiting_.end()) finish(number, read_now(found->second.request));
+      });
 }
 
 void GangOutput::await_changes() {
   changes_.async_read_some(
-      asio::buffer(buffer_), [this, weak = std::weak_ptr<int>(alive_)](
-                                 boost::system::error_code error, std::size_t size) {
+      asio::buffer(buffer_),
+      [this, weak = std::weak_ptr<int>(alive_)](boost::system::error_code error, std::size_t size) {
         if (error || weak.expired()) return;
         std::vector<std::string> changed;
         for (std::size_t at = 0; at + sizeof(inotify_event) <= size;) {

@@ -3,10 +3,10 @@
 // elsewhere (docs/nodes.md, "output"). io thread only.
 #pragma once
 
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -89,9 +89,9 @@ std::shared_ptr<GangProcess> GangProcess::start(boost::asio::io_context& io, Gan
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("pipe2", errno);
   const UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
-  const Prepared prepared{argv.data(),       envp.data(),        command.directory.c_str(),
-                          nothing.get(),     command.out.get(),  command.err.get(),
-                          write_end.get(),   ::getpid()};
+  const Prepared prepared{argv.data(),     envp.data(),       command.directory.c_str(),
+                          nothing.get(),   command.out.get(), command.err.get(),
+                          write_end.get(), ::getpid()};
   // Small, and of one thread that matters: a fork costs little, and shares nothing.
   const pid_t pid = ::fork();
   if (pid == 0) begin_gang(prepared);
@@ -109,8 +109,7 @@ std::shared_ptr<GangProcess> GangProcess::start(boost::asio::io_context& io, Gan
                 concat(what, ": ", size < 0 ? "?" : errno_text(error.error_number)));
   }
   UniqueFd pidfd = open_child_pidfd(pid, program);
-  std::shared_ptr<GangProcess> child(
-      new GangProcess(io, pid, std::move(pidfd), std::move(ended)));
+  std::shared_ptr<GangProcess> child(new GangProcess(io, pid, std::move(pidfd), std::move(ended)));
   child->wait_for_end();
   return child;
 }

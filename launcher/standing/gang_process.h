@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ddprun of a gang, as a child that doesn't outlive its standing agent: the kernel kills it with
-// the agent, and its warden kills the workers (docs/nodes.md). io thread only.
+// The ddprun of a gang, as a child that doesn't outlive its standing agent: the kernel kills it
+// with the agent, and its warden kills the workers (docs/nodes.md). io thread only.
 #pragma once
 
 #include <sys/types.h>

@@ -60,9 +60,10 @@ StandingAgent::StandingAgent(StandingOptions options, Environment environment,
     throw Error(ErrorCode::kInvalidArgument,
                 concat(program_, ": ", errno_text(errno), "; it runs the jobs"));
   }
-  output_.emplace(io_, options_.directory, options_.node, [this](const gangs::OutputAnswer& answer) {
-    if (link_) link_->send(answer);
-  });
+  output_.emplace(io_, options_.directory, options_.node,
+                  [this](const gangs::OutputAnswer& answer) {
+                    if (link_) link_->send(answer);
+                  });
   gangs::NodeLink::Handlers handlers;
   handlers.opened = [this] { say_hello(); };
   handlers.message = [this](const gangs::QueueMessage& message) { heard(message); };
@@ -137,8 +138,7 @@ void StandingAgent::start(const gangs::StartPart& start) {
   Part& part = known->second;
   if (!is_new) {
     if (!part.held.ended) return link_->send(gangs::PartStarted{start.gang});
-    return link_->send(
-        gangs::PartEnded{start.gang, part.held.exit_code, part.held.reason});
+    return link_->send(gangs::PartEnded{start.gang, part.held.exit_code, part.held.reason});
   }
   part.held.gang = start.gang;
   part.held.slots = start.slots;
@@ -177,8 +177,8 @@ void StandingAgent::stop(Part& part) {
 void StandingAgent::ended(const std::string& gang, int wait_status) {
   Part& part = parts_.at(gang);
   const bool is_killed = WIFSIGNALED(wait_status);
-  const int code = is_killed ? exit_status_for_signal(WTERMSIG(wait_status))
-                             : WEXITSTATUS(wait_status);
+  const int code =
+      is_killed ? exit_status_for_signal(WTERMSIG(wait_status)) : WEXITSTATUS(wait_status);
   log_info("gang ", gang, " has ended with ", code);
   end_part(part, code,
            is_killed ? concat("ddprun was ended by ", signal_name(WTERMSIG(wait_status))) : "");
@@ -222,8 +222,8 @@ void StandingAgent::leave() {
 // The ends of its gangs are said; for a moment it is waited that they are heard.
 void StandingAgent::finish_if_idle() {
   if (!is_leaving_) return;
-  const bool runs = std::ranges::any_of(
-      parts_, [](const auto& part) { return !part.second.held.ended; });
+  const bool runs =
+      std::ranges::any_of(parts_, [](const auto& part) { return !part.second.held.ended; });
   if (runs) return;
   if (parts_.empty() || !is_connected_) return io_.stop();
   end_timer_.expires_after(kLastWordsLimit);

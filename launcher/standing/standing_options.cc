@@ -73,8 +73,8 @@ void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) 
 }
 
 // What a file says, where no flag and no variable does.
-void add_files(const std::vector<ConfigFile>& files, StandingOptions& options,
-               StandingTexts& texts) {
+void add_config_files(const std::vector<ConfigFile>& files, StandingOptions& options,
+                      StandingTexts& texts) {
   const auto fill = [](std::string& text, const std::string& value) {
     if (text.empty()) text = value;
   };
@@ -89,7 +89,7 @@ void add_files(const std::vector<ConfigFile>& files, StandingOptions& options,
   }
 }
 
-std::string log_directory(const std::string& given, const Environment& environment) {
+std::string output_directory(const std::string& given, const Environment& environment) {
   if (!given.empty()) return std::filesystem::absolute(given).string();
   if (const auto state = find_variable(environment, "STATE_DIRECTORY")) return *state;
   if (const auto state = find_variable(environment, "XDG_STATE_HOME")) return *state + "/ddprun";
@@ -98,8 +98,8 @@ std::string log_directory(const std::string& given, const Environment& environme
 }
 
 // The problem, or empty.
-std::string settle(const StandingTexts& texts, const Environment& environment,
-                   StandingOptions& options) {
+std::string settle_standing(const StandingTexts& texts, const Environment& environment,
+                            StandingOptions& options) {
   if (texts.endpoint.empty()) {
     return "where is the ddprund? Give --rdzv-endpoint HOST:PORT, or rdzv_endpoint in "
            "/etc/ddprun/ddprun.toml";
@@ -119,7 +119,7 @@ std::string settle(const StandingTexts& texts, const Environment& environment,
     return concat("--name=", options.node, ": wants 1 to ", gangs::kMaxNameBytes,
                   " letters, digits, \".\", \"_\", \"-\"");
   }
-  options.directory = log_directory(texts.log_dir, environment);
+  options.directory = output_directory(texts.log_dir, environment);
   return options.directory.empty() ? "--log-dir: HOME is not set: where shall output go?" : "";
 }
 
@@ -144,8 +144,8 @@ StandingCommandLine parse_standing_command_line(int argc, char** argv,
     std::fputs(to_roff(standing_man_page(app)).c_str(), stdout);
     return {std::nullopt, static_cast<int>(ExitCode::kOk)};
   }
-  add_files(load_config_files(texts.config, environment), options, texts);
-  const std::string problem = settle(texts, environment, options);
+  add_config_files(load_config_files(texts.config, environment), options, texts);
+  const std::string problem = settle_standing(texts, environment, options);
   if (!problem.empty()) return standing_failure(problem);
   return {std::move(options), 0};
 }

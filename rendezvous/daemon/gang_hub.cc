@@ -107,8 +107,7 @@ void GangHub::take_hello(ConnectionId id, const gangs::NodeHello& hello) {
   const std::string trouble = trouble_of(hello);
   if (!trouble.empty()) return refuse(id, trouble);
   Agent& agent = agents_.at(id);
-  const auto owner =
-      owner_of(hello.user, hello.uid, agent.frames->wire().socket().native_handle());
+  const auto owner = owner_of(hello.user, hello.uid, agent.frames->wire().socket().native_handle());
   if (!owner) {
     return refuse(id, concat("it is no process of ", hello.user, " (uid ", hello.uid,
                              ") on this machine: without a token an agent has to be"));
@@ -175,8 +174,7 @@ std::optional<std::string> GangHub::owner_of(const std::string& user, std::int64
   return concat(user, "#", uid);
 }
 
-bool GangHub::ask(const std::string& node, const std::string& owner,
-                  gangs::OutputRequest request) {
+bool GangHub::ask(const std::string& node, const std::string& owner, gangs::OutputRequest request) {
   const auto found = queue_.nodes().find({node, owner});
   if (found == queue_.nodes().end() || !found->second.connection) return false;
   const auto agent = agents_.find(*found->second.connection);

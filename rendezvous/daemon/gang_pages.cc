@@ -79,9 +79,9 @@ void GangPages::submit(const HttpSession::Request& request, HttpSession::Answer 
   }
   const auto owner = hub_->owner_of(spec.user, spec.uid, request.socket);
   if (!owner) {
-    return answer(refusal_page(
-        403, concat("you are not ", spec.user, " (uid ", spec.uid,
-                    "), and without a token nobody submits for somebody else")));
+    return answer(
+        refusal_page(403, concat("you are not ", spec.user, " (uid ", spec.uid,
+                                 "), and without a token nobody submits for somebody else")));
   }
   const std::string id = spec.id;
   const Verdict verdict = hub_->submit(std::move(spec), *owner);
@@ -111,9 +111,8 @@ void GangPages::cancel(const GangQueue::Gang& gang, const HttpSession::Request& 
   }
   const std::string id = gang.state.id;
   hub_->cancel(id, gang.state.user);
-  hub_->when_kept([self = shared_from_this(), id, answer = std::move(answer)] {
-    answer(self->told(id, 200));
-  });
+  hub_->when_kept(
+      [self = shared_from_this(), id, answer = std::move(answer)] { answer(self->told(id, 200)); });
 }
 
 // ---- what jobs print ----
@@ -138,11 +137,10 @@ void GangPages::logs(const gangs::GangTarget& target, const GangQueue::Gang& gan
   const auto limit = std::chrono::milliseconds(wait_ms) +
                      (waiting.asked.empty() ? std::chrono::milliseconds(0) : kNodePatience);
   waiting.timer = std::make_unique<asio::steady_timer>(io_, limit);
-  waiting.timer->async_wait(
-      [weak = weak_from_this(), number](boost::system::error_code error) {
-        const auto self = weak.lock();
-        if (!error && self) self->finish(number);
-      });
+  waiting.timer->async_wait([weak = weak_from_this(), number](boost::system::error_code error) {
+    const auto self = weak.lock();
+    if (!error && self) self->finish(number);
+  });
 }
 
 void GangPages::ask_node(Waiting& waiting, std::uint64_t number, const gangs::OutputPlace& place,

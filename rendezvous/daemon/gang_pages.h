@@ -22,8 +22,7 @@ namespace ddprun::rendezvous {
 class GangPages : public std::enable_shared_from_this<GangPages> {
  public:
   // The hub's listener from now on, until stop().
-  static std::shared_ptr<GangPages> make(boost::asio::io_context& io,
-                                         std::shared_ptr<GangHub> hub);
+  static std::shared_ptr<GangPages> make(boost::asio::io_context& io, std::shared_ptr<GangHub> hub);
 
   // `answer` is called once, at once or later, unless stop() comes first.
   void ask(const HttpSession::Request& request, HttpSession::Answer answer);
@@ -37,9 +36,9 @@ class GangPages : public std::enable_shared_from_this<GangPages> {
   struct Waiting {
     std::string gang;
     HttpSession::Answer answer;
-    std::vector<gangs::NodeOutput> output;     // by node, as asked
+    std::vector<gangs::NodeOutput> output;       // by node, as asked
     std::map<std::uint64_t, std::size_t> asked;  // request → index of output; not answered yet
-    bool is_patient = false;                   // else all answers are waited for
+    bool is_patient = false;                     // else all answers are waited for
     std::unique_ptr<boost::asio::steady_timer> timer;
   };
 

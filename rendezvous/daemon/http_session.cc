@@ -188,9 +188,9 @@ void HttpSession::admit(std::string_view target) {
   const auto& request = parser_->get();
   const auto given = request[http::field::authorization], method = request.method_string();
   const std::string binding = wire_.binding();
-  admission_ = options_.door->check({given.data(), given.size()},
-                                    {{method.data(), method.size()}, target, binding},
-                                    Clock::now());
+  admission_ =
+      options_.door->check({given.data(), given.size()},
+                           {{method.data(), method.size()}, target, binding}, Clock::now());
 }
 
 // Else it has answered.
@@ -208,11 +208,10 @@ bool HttpSession::is_admitted(std::string_view target) {
     log_warning("refused a request of ", peer_, ": ", admission_.reason);
   }
   response_.set(http::field::www_authenticate, options_.door->challenge(Clock::now()));
-  respond(
-      http::status::unauthorized,
-      {"text/plain", concat(admission_.reason.empty() ? "this rendezvous wants a token"
-                                                      : admission_.reason,
-                            "\n")});
+  respond(http::status::unauthorized,
+          {"text/plain",
+           concat(admission_.reason.empty() ? "this rendezvous wants a token" : admission_.reason,
+                  "\n")});
   return false;
 }
 
@@ -220,10 +219,8 @@ void HttpSession::answer_page(std::string_view target) {
   if (!is_admitted(target)) return;
   const auto& request = parser_->get();
   const auto method = request.method_string();
-  const Request asked{{method.data(), method.size()},
-                      target,
-                      request.body(),
-                      wire_.socket().native_handle()};
+  const Request asked{
+      {method.data(), method.size()}, target, request.body(), wire_.socket().native_handle()};
   arm_timer("its answer");
   options_.page(asked, [self = shared_from_this()](std::optional<Page> page) {
     if (page) {

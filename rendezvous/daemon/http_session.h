@@ -56,8 +56,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     // Set and not nullopt: all but kHealthPath, kStatusPath and Peer::kPeer is answered with 503;
     // who leads, "" = not known.
     std::function<std::optional<std::string>()> stands_by;
-    bool takes_peers = false;                 // else the path of Peer::kPeer isn't known
-    bool takes_gangs = false;                 // likewise that of Peer::kNode, and the queue's pages
+    bool takes_peers = false;    // else the path of Peer::kPeer isn't known
+    bool takes_gangs = false;    // likewise that of Peer::kNode, and the queue's pages
     bool takes_uploads = false;  // without a token: bodies as large as a gang, of anybody
     std::shared_ptr<RepeatedLines> repeated;  // second owners: its other users; null: all is said
     // Calls `answer` once, at once or later from the io context.
@@ -98,8 +98,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::string peer_, address_;  // HOST:PORT, HOST
   const char* awaited_ = "";    // until timer_
   boost::beast::flat_buffer buffer_;
-  std::size_t num_read_ = 0;     // bytes
-  std::size_t most_to_read_;     // of them
+  std::size_t num_read_ = 0;  // bytes
+  std::size_t most_to_read_;  // of them
   bool has_header_ = false;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   boost::beast::http::response<boost::beast::http::string_body> response_;

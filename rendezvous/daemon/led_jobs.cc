@@ -93,8 +93,7 @@ void LedJobs::take(const std::shared_ptr<membership::FrameStream>& frames, Newco
   hub_->take(frames, std::move(newcomer));
 }
 
-void LedJobs::take_node(const std::shared_ptr<membership::FrameStream>& frames,
-                        Newcomer newcomer) {
+void LedJobs::take_node(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
   if (is_ending_) return frames->close();
   gangs_->take(frames, std::move(newcomer));
 }

@@ -66,7 +66,9 @@ bool is_gang_name(std::string_view text) {
   });
 }
 
-int slots_of(const GangSpec& spec) { return spec.slots != 0 ? spec.slots : number_in(spec.workers); }
+int slots_of(const GangSpec& spec) {
+  return spec.slots != 0 ? spec.slots : number_in(spec.workers);
+}
 
 std::string check_spec(const GangSpec& spec) {
   constexpr char kNameRule[] = "wants 1 to 64 letters, digits, \".\", \"_\", \"-\"";

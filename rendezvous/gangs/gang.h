@@ -14,8 +14,8 @@
 namespace ddprun::gangs {
 
 // Ranges of what anybody may say.
-inline constexpr std::size_t kMaxNameBytes = 64;       // of gangs, users, nodes
-inline constexpr std::size_t kMaxReasonBytes = 1024;   // for people
+inline constexpr std::size_t kMaxNameBytes = 64;      // of gangs, users, nodes
+inline constexpr std::size_t kMaxReasonBytes = 1024;  // for people
 inline constexpr int kMaxNodes = 10'000;
 inline constexpr int kMaxSlots = 65'536;
 inline constexpr std::int64_t kMaxStopMs = 86'400'000;
@@ -58,6 +58,8 @@ struct GangPart {
   bool is_over() const { return phase == PartPhase::kEnded || phase == PartPhase::kLost; }
 };
 
+inline constexpr int kNoExitCode = -1;  // of a gang of which no part has ended yet
+
 // What changes of a gang, but for its spec.
 struct GangState {
   std::string id, user, name;  // as in its spec, which is erased at its end
@@ -67,8 +69,8 @@ struct GangState {
   int slots = 0;  // of each node; 0: all
   GangPhase phase = GangPhase::kQueued;
   std::string cancelled;  // who did, for people; empty: nobody
-  int exit_code = 0;      // kEnded
-  std::string reason;     // for people: why it ended so; empty: nothing to tell
+  int exit_code = kNoExitCode;
+  std::string reason;  // for people: why it ended so; empty: nothing to tell
   // On the wall clock, ms since 1970; 0: not yet.
   std::int64_t submitted = 0, began = 0, over = 0;
   std::vector<GangPart> parts;

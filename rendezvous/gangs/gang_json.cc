@@ -28,7 +28,8 @@ constexpr std::array<PartPhase, 4> kPartPhases = {PartPhase::kGiven, PartPhase::
 
 template <typename Phase, std::size_t N>
 Phase phase_named(const std::string& name, const std::array<Phase, N>& all) {
-  const auto found = std::ranges::find_if(all, [&](Phase phase) { return name == to_string(phase); });
+  const auto found =
+      std::ranges::find_if(all, [&](Phase phase) { return name == to_string(phase); });
   if (found == all.end()) {
     throw Error(ErrorCode::kProtocol, concat("there is no phase \"", one_line(name), "\""));
   }
@@ -103,8 +104,8 @@ boost::json::object gang_object(const GangQueue& queue, const GangQueue::Gang& g
   object["name"] = membership::clean_utf8(state.name, kMaxReasonBytes);
   object["phase"] = to_string(state.phase);
   object["before"] = is_queued ? queue.num_before(gang) : 0;
-  object["reason"] = membership::clean_utf8(is_queued ? queue.waits_for(gang) : state.reason,
-                                            kMaxReasonBytes);
+  object["reason"] =
+      membership::clean_utf8(is_queued ? queue.waits_for(gang) : state.reason, kMaxReasonBytes);
   object["exit_code"] = state.phase == GangPhase::kEnded ? state.exit_code : 0;
   object["cancelled"] = membership::clean_utf8(state.cancelled, kMaxReasonBytes);
   object["changes"] = static_cast<std::int64_t>(gang.changes);

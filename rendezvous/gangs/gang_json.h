@@ -43,7 +43,7 @@ GangSpec parse_gang(std::string_view body);
 std::string gang_to_json(const GangSpec& spec);
 
 struct NodeOutput {
-  OutputPlace at;  // where it begins
+  OutputPlace at;        // where it begins
   std::string out, err;  // base64
   std::uint64_t out_next = 0, err_next = 0;
   std::string reason;

@@ -10,25 +10,7 @@
 namespace ddprun::gangs {
 namespace {
 
-constexpr int kRetryable = static_cast<int>(ExitCode::kRetryable);
-constexpr int kUnreachable = static_cast<int>(ExitCode::kRendezvousUnreachable);
 constexpr int kCancelled = exit_status_for_signal(15);
-constexpr int kNoneYet = -1;  // GangState::exit_code of a gang of which no part has ended
-
-// Nothing that another node could do changes it.
-bool could_not_begin(int exit_code) {
-  return exit_code == static_cast<int>(ExitCode::kUsage) || exit_code == kExitNotExecutable ||
-         exit_code == kExitNotFound;
-}
-
-// Of two that were said, the one that the gang ends with; `so_far` was said first.
-int merged(int so_far, int said) {
-  if (so_far == 0 || said == 0) return 0;
-  if (so_far == kNoneYet) return said;
-  const bool is_weak = so_far == kRetryable || so_far == kUnreachable;
-  const bool said_is_weak = said == kRetryable || said == kUnreachable;
-  return is_weak && !said_is_weak ? said : so_far;
-}
 
 std::string size_text(const GangState& gang) {
   std::string nodes = std::to_string(gang.min_nodes);
@@ -107,17 +89,17 @@ bool GangQueue::has_room(const Node& node, const GangState& gang) const {
 }
 
 std::size_t GangQueue::num_before(const Gang& gang) const {
-  return static_cast<std::size_t>(
-      std::count_if(gangs_.begin(), gangs_.lower_bound(gang.number), [](const auto& each) {
-        return each.second.state.phase == GangPhase::kQueued;
-      }));
+  return static_cast<std::size_t>(std::count_if(
+      gangs_.begin(), gangs_.lower_bound(gang.number),
+      [](const auto& each) { return each.second.state.phase == GangPhase::kQueued; }));
 }
 
 std::string GangQueue::waits_for(const Gang& gang) const {
   const GangState& state = gang.state;
   const auto fitting = candidates(state);
-  const std::string wanted = concat(size_text(state), " nodes of ", state.user, " with ",
-                                    state.slots == 0 ? "all" : std::to_string(state.slots), " slots free");
+  const std::string wanted =
+      concat(size_text(state), " nodes of ", state.user, " with ",
+             state.slots == 0 ? "all" : std::to_string(state.slots), " slots free");
   if (static_cast<int>(fitting.size()) < state.min_nodes) {
     return concat("waits for ", wanted, "; there are ", fitting.size(),
                   " that are large enough, were they free");
@@ -153,7 +135,7 @@ GangQueue::Verdict GangQueue::submit(GangSpec spec, const std::string& owner, Ga
   state.max_nodes = spec.max_nodes;
   state.workers = spec.workers;
   state.slots = slots_of(spec);
-  state.exit_code = kNoneYet;
+  state.exit_code = kNoExitCode;
   state.submitted = time.wall_ms;
   gang.spec = std::move(spec);
   out.push_back(gang_action::Log{
@@ -180,15 +162,14 @@ bool GangQueue::cancel(std::string_view id, const std::string& by, GangTime time
 
 // ---- nodes ----
 
-void GangQueue::node_came(ConnectionId connection, const NodeHello& hello,
-                          const std::string& owner, const std::string& address, GangTime time,
-                          GangActions& out) {
+void GangQueue::node_came(ConnectionId connection, const NodeHello& hello, const std::string& owner,
+                          const std::string& address, GangTime time, GangActions& out) {
   const NodeKey key{hello.node, owner};
   Node& node = nodes_[key];
   if (node.connection && node.instance != hello.instance) {
-    const std::string why = concat("an agent of ", hello.user, " for node ", hello.node,
-                                   " is connected from ", node.address,
-                                   ": stop that one, or give this one another --name");
+    const std::string why =
+        concat("an agent of ", hello.user, " for node ", hello.node, " is connected from ",
+               node.address, ": stop that one, or give this one another --name");
     out.push_back(gang_action::Log{LogLevel::kWarning, concat("refused ", address, ": ", why)});
     out.push_back(gang_action::Tell{connection, NodeRefused{why, false}});
     out.push_back(gang_action::Close{connection});
@@ -210,9 +191,9 @@ void GangQueue::node_came(ConnectionId connection, const NodeHello& hello,
   node.strays.clear();
   connections_[connection] = key;
   tell(node, Welcome{DDPRUN_VERSION, options_.silence.count()}, out);
-  out.push_back(gang_action::Log{LogLevel::kInfo,
-                                 concat("node ", node.name, " of ", node.user, " is here: ",
-                                        node.slots, " slots, ", address)});
+  out.push_back(
+      gang_action::Log{LogLevel::kInfo, concat("node ", node.name, " of ", node.user,
+                                               " is here: ", node.slots, " slots, ", address)});
   meet_parts(node, hello, time, out);
   begin_gangs(time, out);
 }
@@ -257,9 +238,9 @@ void GangQueue::node_gone(ConnectionId connection, GangTime time, GangActions& o
   node.connection.reset();
   node.away_until = time.now + options_.node_grace;
   connections_.erase(key);
-  out.push_back(gang_action::Log{
-      LogLevel::kInfo, concat("node ", node.name, " of ", node.user, " is away: it has ",
-                              options_.node_grace.count() / 1000, " s to come back")});
+  out.push_back(gang_action::Log{LogLevel::kInfo,
+                                 concat("node ", node.name, " of ", node.user, " is away: it has ",
+                                        options_.node_grace.count() / 1000, " s to come back")});
 }
 
 void GangQueue::part_started(ConnectionId connection, const std::string& gang_id, GangTime,
@@ -356,147 +337,13 @@ void GangQueue::begin(Gang& gang, const std::vector<const Node*>& nodes, GangTim
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     tell_start(gang, state.parts[i], *nodes[i], out);
   }
-  out.push_back(gang_action::Log{
-      LogLevel::kInfo, concat("gang ", state.id, " begins on ", names_of(state.parts))});
+  out.push_back(gang_action::Log{LogLevel::kInfo,
+                                 concat("gang ", state.id, " begins on ", names_of(state.parts))});
   changed(gang, out);
 }
 
 void GangQueue::allow_begin(bool is_allowed, GangTime time, GangActions& out) {
   if (!std::exchange(may_begin_, is_allowed)) begin_gangs(time, out);
-}
-
-// ---- parts and gangs end ----
-
-void GangQueue::end_part(Gang& gang, GangPart& part, int exit_code, const std::string& reason,
-                         GangTime time, GangActions& out) {
-  part.phase = PartPhase::kEnded;
-  part.exit_code = exit_code;
-  part.reason = reason;
-  const int so_far = gang.state.exit_code;
-  gang.state.exit_code = merged(so_far, exit_code);
-  if (gang.state.exit_code != so_far) {
-    gang.state.reason = exit_code == 0 ? ""
-                        : reason.empty()
-                            ? concat("ddprun on ", part.node, " ended with ", exit_code)
-                            : concat(part.node, ": ", reason);
-  }
-  after_part(gang, could_not_begin(exit_code), time, out);
-}
-
-void GangQueue::lose_part(Gang& gang, GangPart& part, const std::string& why, GangTime time,
-                          GangActions& out) {
-  part.phase = PartPhase::kLost;
-  part.reason = why;
-  if (gang.state.reason.empty() && gang.state.exit_code != 0) {
-    gang.state.reason = concat(part.node, ": ", why);
-  }
-  after_part(gang, false, time, out);
-}
-
-void GangQueue::after_part(Gang& gang, bool could_not_start, GangTime time, GangActions& out) {
-  GangState& state = gang.state;
-  const auto live = std::ranges::count_if(state.parts, [](const GangPart& part) {
-    return !part.is_over();
-  });
-  if (live == 0) {
-    const int code = state.exit_code == kNoneYet ? kRetryable : state.exit_code;
-    const std::string reason =
-        state.cancelled.empty() ? state.reason : "cancelled by " + state.cancelled;
-    return end(gang, code, reason, time, out);
-  }
-  changed(gang, out);
-  if (state.phase != GangPhase::kRunning || state.exit_code == 0 || live >= state.min_nodes) {
-    return;
-  }
-  if (could_not_start) return stop(gang, state.reason, out);
-  keep_earlier(gang.lonely_until, time.now + options_.lonely);
-}
-
-void GangQueue::stop(Gang& gang, const std::string& why, GangActions& out) {
-  gang.state.phase = GangPhase::kStopping;
-  gang.lonely_until.reset();
-  for (const GangPart& part : gang.state.parts) {
-    if (part.is_over()) continue;
-    const auto node = nodes_.find({part.node, gang.state.owner});
-    if (node != nodes_.end()) tell(node->second, StopPart{gang.state.id}, out);
-  }
-  out.push_back(gang_action::Log{LogLevel::kInfo,
-                                 concat("gang ", gang.state.id, " is stopped: ", why)});
-  changed(gang, out);
-}
-
-void GangQueue::end(Gang& gang, int exit_code, const std::string& reason, GangTime time,
-                    GangActions& out) {
-  GangState& state = gang.state;
-  state.phase = GangPhase::kEnded;
-  state.exit_code = exit_code;
-  state.reason = reason;
-  state.over = time.wall_ms;
-  --num_live_;
-  if (gang.spec) {
-    live_bytes_ -= size_of(*gang.spec);
-    if (!gang.is_new) erased_.push_back({gang_row(gang.number, kSpecRow), std::nullopt});
-    gang.spec.reset();
-  }
-  gang.lonely_until.reset();
-  gang.forget_at = time.now + options_.keep_finished;
-  out.push_back(gang_action::Log{
-      LogLevel::kInfo, concat("gang ", state.id, " has ended with ", exit_code,
-                              reason.empty() ? "" : ": ", one_line(reason))});
-  changed(gang, out);
-}
-
-// ---- time ----
-
-void GangQueue::tick(GangTime time, GangActions& out) {
-  std::vector<NodeKey> late;
-  for (const auto& [key, node] : nodes_) {
-    if (!node.connection && node.away_until <= time.now) late.push_back(key);
-  }
-  for (NodeKey& key : late) lose_node(std::move(key), time, out);
-  for (auto& [number, gang] : gangs_) {
-    if (!gang.lonely_until || *gang.lonely_until > time.now) continue;
-    stop(gang, concat("fewer than ", gang.state.min_nodes, " of its nodes are left"), out);
-  }
-  drop_old(time);
-  begin_gangs(time, out);
-}
-
-std::optional<Clock::time_point> GangQueue::next_deadline() const {
-  std::optional<Clock::time_point> next;
-  for (const auto& [key, node] : nodes_) {
-    if (!node.connection) keep_earlier(next, node.away_until);
-  }
-  for (const auto& [number, gang] : gangs_) {
-    keep_earlier(next, gang.lonely_until);
-    keep_earlier(next, gang.forget_at);
-  }
-  return next;
-}
-
-void GangQueue::drop_old(GangTime time) {
-  std::size_t num_ended = gangs_.size() - num_live_;
-  for (auto gang = gangs_.begin(); gang != gangs_.end();) {
-    const auto next = std::next(gang);
-    const auto& forget_at = gang->second.forget_at;
-    if (forget_at && (*forget_at <= time.now || num_ended > options_.max_gangs)) {
-      --num_ended;
-      erase(gang);
-    }
-    gang = next;
-  }
-}
-
-void GangQueue::erase(std::map<std::uint64_t, Gang>::iterator gang) {
-  erased_.push_back({gang_row(gang->first, kStateRow), std::nullopt});
-  numbers_.erase(gang->second.state.id);
-  gangs_.erase(gang);
-}
-
-void GangQueue::changed(Gang& gang, GangActions& out) {
-  ++gang.changes;
-  gang.is_changed = true;
-  out.push_back(gang_action::Changed{gang.state.id});
 }
 
 }  // namespace ddprun::gangs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of gangs: who comes, goes, submits and ends in, what is to be said to the nodes out. The
-// rules are in docs/nodes.md. Pure: no I/O, clock or thread.
+// The queue of gangs: who comes, goes, submits and ends in, what is to be said to the nodes out.
+// The rules are in docs/nodes.md. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <chrono>
@@ -53,10 +53,10 @@ using GangActions = std::vector<GangAction>;
 
 struct GangQueueOptions {
   std::chrono::milliseconds node_grace{60'000};  // connection lost → node lost
-  std::chrono::milliseconds lonely{60'000};      // fewer than MIN parts are left → the others stop
+  std::chrono::milliseconds lonely{60'000};  // fewer than MIN parts are left → the others stop
   std::chrono::milliseconds keep_finished{3'600'000};
-  std::chrono::milliseconds silence{5'000};  // as the agents are told
-  std::size_t max_gangs = 1'000;             // that have not ended; and as many that have
+  std::chrono::milliseconds silence{5'000};       // as the agents are told
+  std::size_t max_gangs = 1'000;                  // that have not ended; and as many that have
   std::size_t max_bytes = std::size_t{64} << 20;  // of those that have not
 };
 
@@ -107,8 +107,7 @@ class GangQueue {
   void node_gone(ConnectionId connection, GangTime time, GangActions& out);
   void part_started(ConnectionId connection, const std::string& gang, GangTime time,
                     GangActions& out);
-  void part_ended(ConnectionId connection, const PartEnded& ended, GangTime time,
-                  GangActions& out);
+  void part_ended(ConnectionId connection, const PartEnded& ended, GangTime time, GangActions& out);
   // False: whoever else may have begun a gang isn't heard; none is begun.
   void allow_begin(bool is_allowed, GangTime time, GangActions& out);
   void tick(GangTime time, GangActions& out);
@@ -141,8 +140,8 @@ class GangQueue {
   void tell_start(const Gang& gang, const GangPart& part, const Node& node, GangActions& out);
   void begin_gangs(GangTime time, GangActions& out);
   void begin(Gang& gang, const std::vector<const Node*>& nodes, GangTime time, GangActions& out);
-  void end_part(Gang& gang, GangPart& part, int exit_code, const std::string& reason,
-                GangTime time, GangActions& out);
+  void end_part(Gang& gang, GangPart& part, int exit_code, const std::string& reason, GangTime time,
+                GangActions& out);
   void lose_part(Gang& gang, GangPart& part, const std::string& why, GangTime time,
                  GangActions& out);
   void lose_node(NodeKey key, GangTime time, GangActions& out);
@@ -156,7 +155,7 @@ class GangQueue {
                     GangTime time, GangActions& out);
 
   GangQueueOptions options_;
-  std::map<std::uint64_t, Gang> gangs_;  // by number: the order of submission
+  std::map<std::uint64_t, Gang> gangs_;                        // by number: the order of submission
   std::map<std::string, std::uint64_t, std::less<>> numbers_;  // by id
   std::map<NodeKey, Node> nodes_;
   std::map<ConnectionId, NodeKey> connections_;

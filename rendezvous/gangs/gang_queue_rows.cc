@@ -47,7 +47,7 @@ T read_row(const std::string& text) {
 }
 
 // "gangs/17/state" → 17; 0: it is none.
-std::uint64_t number_in(std::string_view key) {
+std::uint64_t number_of_row(std::string_view key) {
   key.remove_prefix(std::string_view(kGangRows).size());
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
@@ -75,8 +75,8 @@ journal::Batch GangQueue::take_changes() {
 
 void GangQueue::restore(const journal::Rows& rows, GangTime time, GangActions& out) {
   const auto lost = [&](const std::string& key, const std::string& why) {
-    out.push_back(gang_action::Log{LogLevel::kError,
-                                   concat("row ", key, " of the journal is lost: ", why)});
+    out.push_back(
+        gang_action::Log{LogLevel::kError, concat("row ", key, " of the journal is lost: ", why)});
     erased_.push_back({key, std::nullopt});
   };
   for (auto row = rows.lower_bound(kNodeRows); row != rows.end(); ++row) {
@@ -97,7 +97,7 @@ void GangQueue::restore(const journal::Rows& rows, GangTime time, GangActions& o
   std::map<std::uint64_t, std::pair<const std::string*, const std::string*>> found;
   for (auto row = rows.lower_bound(kGangRows); row != rows.end(); ++row) {
     if (!row->first.starts_with(kGangRows)) break;
-    const std::uint64_t number = number_in(row->first);
+    const std::uint64_t number = number_of_row(row->first);
     next_number_ = std::max(next_number_, number + 1);
     if (number != 0 && row->first == gang_row(number, kSpecRow)) {
       found[number].first = &row->second;
@@ -127,9 +127,9 @@ void GangQueue::restore(const journal::Rows& rows, GangTime time, GangActions& o
     }
   }
   if (num_live_ > 0) {
-    out.push_back(gang_action::Log{
-        LogLevel::kInfo, concat("goes on with ", num_live_, " gangs; their nodes have ",
-                                options_.node_grace.count() / 1000, " s to come back")});
+    out.push_back(gang_action::Log{LogLevel::kInfo,
+                                   concat("goes on with ", num_live_, " gangs; their nodes have ",
+                                          options_.node_grace.count() / 1000, " s to come back")});
   }
 }
 

@@ -146,9 +146,9 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
       return down(error.what());
     }
     if (const auto* refused = std::get_if<NodeRefused>(&*message)) {
-      const std::string why = concat("the rendezvous at ",
-                                     to_string(connectors_[turns_.current()]->endpoint()),
-                                     " refused this agent: ", one_line(refused->reason));
+      const std::string why =
+          concat("the rendezvous at ", to_string(connectors_[turns_.current()]->endpoint()),
+                 " refused this agent: ", one_line(refused->reason));
       if (!refused->lasting || was_welcome_) return down(why);
       drop();
       return handlers_.failed(why);

@@ -52,10 +52,9 @@ class Exchange {
 
   // `has_body`: else only the challenge is asked for.
   Answer ask(const std::string& authorization, bool has_body) {
-    std::string request =
-        concat(options_.method, " ", options_.target, " HTTP/1.1\r\nHost: ",
-               to_string(options_.endpoint), "\r\n",
-               authorization.empty() ? "" : concat("Authorization: ", authorization, "\r\n"));
+    std::string request = concat(
+        options_.method, " ", options_.target, " HTTP/1.1\r\nHost: ", to_string(options_.endpoint),
+        "\r\n", authorization.empty() ? "" : concat("Authorization: ", authorization, "\r\n"));
     const std::string body = has_body ? options_.body : "";
     if (options_.method != "GET") request += concat("Content-Length: ", body.size(), "\r\n");
     request += "\r\n" + body;
@@ -140,8 +139,7 @@ Page page_of(const FetchOptions& options, const Answer& answer) {
   if (answer.find(security::kTlsHeader) != answer.end())
     refuse(options, "wants TLS: give --tls-ca");
   const unsigned status = answer.result_int();
-  if (status == 200 || status == 201 ||
-      (options.wants_refusals && status >= 400 && status < 500)) {
+  if (status == 200 || status == 201 || (options.wants_refusals && status >= 400 && status < 500)) {
     return {answer.body(), status, false, ""};
   }
   if (answer.result() == http::status::service_unavailable &&
@@ -181,9 +179,8 @@ Page fetch(const FetchOptions& options) {
   try {
     Exchange second(options, deadline);
     const std::string binding = second.binding();
-    const std::string given =
-        proof.answer(field(first, "WWW-Authenticate"),
-                     {options.method, options.target, binding}, options.body);
+    const std::string given = proof.answer(field(first, "WWW-Authenticate"),
+                                           {options.method, options.target, binding}, options.body);
     answer = second.ask(given, true);
     if (answer.result() == http::status::unauthorized) {
       refuse(options,

@@ -40,8 +40,7 @@ gangs::GangNews GangClient::cancel(const std::string& id) const {
   return gangs::parse_gang_page(ask("DELETE", concat(gangs::kGangsPath, "/", id)));
 }
 
-gangs::GangNews GangClient::logs(const std::string& id,
-                                 const std::vector<gangs::OutputPlace>& from,
+gangs::GangNews GangClient::logs(const std::string& id, const std::vector<gangs::OutputPlace>& from,
                                  std::optional<std::uint64_t> seen,
                                  std::chrono::milliseconds wait) const {
   return gangs::parse_gang_page(ask("GET", gangs::logs_target(id, from, seen, wait.count())));

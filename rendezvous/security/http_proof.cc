@@ -122,16 +122,14 @@ HttpDoor::Verdict HttpDoor::check(std::string_view authorization, const HttpRequ
     return from_hex(authorization.substr(kNonceHex + 1 + i * (kHex + 1), kHex), into);
   };
   Mac mac{};
-  if (!from_hex(authorization.substr(0, kNonceHex), verdict.nonce) ||
-      !code(0, verdict.of_client) || (has_body && !code(1, verdict.of_body)) ||
-      !code(num_codes - 1, mac)) {
+  if (!from_hex(authorization.substr(0, kNonceHex), verdict.nonce) || !code(0, verdict.of_client) ||
+      (has_body && !code(1, verdict.of_body)) || !code(num_codes - 1, mac)) {
     return refuse(kNoProof);
   }
   // The token first: who hasn't it learns nothing else, and leaves nothing in the table.
-  const Mac right =
-      has_body ? prove_request_with(*token_, verdict.nonce, verdict.of_client, request,
-                                    verdict.of_body)
-               : prove_request(*token_, verdict.nonce, verdict.of_client, request);
+  const Mac right = has_body ? prove_request_with(*token_, verdict.nonce, verdict.of_client,
+                                                  request, verdict.of_body)
+                             : prove_request(*token_, verdict.nonce, verdict.of_client, request);
   if (!is_same(mac, right)) {
     return refuse("its token is another one (compare the --token-file of both)");
   }

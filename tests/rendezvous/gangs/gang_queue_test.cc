@@ -40,7 +40,8 @@ TEST_CASE("GangQueue: slots are counted, and free when the agent says so") {
   CHECK(script.state("b") == "running on n1");
 }
 
-TEST_CASE("GangQueue: nobody overtakes a gang that would fit, and one that wouldn't holds nobody up") {
+TEST_CASE(
+    "GangQueue: nobody overtakes a gang that would fit, and one that wouldn't holds nobody up") {
   QueueScript script;
   script.came("n1", 4);
   script.came("n2", 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random worlds: agents that are killed and cut off, gangs that come, end and are cancelled, a queue
-// that is restarted from its rows at any moment, and what must be true all the time.
+// Random worlds: agents that are killed and cut off, gangs that come, end and are cancelled, a
+// queue that is restarted from its rows at any moment, and what must be true all the time.
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
@@ -140,8 +140,7 @@ class RandomWorld {
         if (earlier >= number || other.state.phase != GangPhase::kQueued) continue;
         std::set<std::string> fitting;
         for (const auto& [key, node] : queue_.nodes()) {
-          if (node.owner == other.state.owner &&
-              node.slots >= std::max(1, other.state.slots)) {
+          if (node.owner == other.state.owner && node.slots >= std::max(1, other.state.slots)) {
             fitting.insert(node.name);
           }
         }
@@ -330,8 +329,7 @@ class RandomWorld {
       must(gang.state.phase == GangPhase::kQueued, "a gang has not ended");
       int fitting = 0;
       for (const ModelAgent& agent : agents_) {
-        fitting += agent.owner == gang.state.owner &&
-                   agent.slots >= std::max(1, gang.state.slots);
+        fitting += agent.owner == gang.state.owner && agent.slots >= std::max(1, gang.state.slots);
       }
       must(fitting < gang.state.min_nodes, "a gang that would fit has not begun");
     }

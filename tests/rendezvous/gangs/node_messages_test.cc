@@ -37,8 +37,9 @@ TEST_CASE("Node messages: what is said is what is heard") {
 }
 
 TEST_CASE("Node messages: fields that are not known are skipped, other types are not") {
-  CHECK(std::get<PartStarted>(decode_node_message(R"({"type":"started","gang":"a","new":1})"))
-            .gang == "a");
+  CHECK(
+      std::get<PartStarted>(decode_node_message(R"({"type":"started","gang":"a","new":1})")).gang ==
+      "a");
   CHECK_THROWS_WITH(decode_node_message(R"({"type":"started","gang":1})"),
                     Contains("makes no sense"));
   CHECK_THROWS_WITH(decode_node_message(R"({"type":"dance"})"), Contains("no message \"dance\""));

@@ -43,8 +43,7 @@ class QueueScript {
   GangQueue::Verdict submit(const std::string& id, int min_nodes, const std::string& workers,
                             int max_nodes = 0, const std::string& owner = "alice") {
     GangActions out;
-    const auto verdict =
-        queue.submit(spec(id, min_nodes, workers, max_nodes), owner, time(), out);
+    const auto verdict = queue.submit(spec(id, min_nodes, workers, max_nodes), owner, time(), out);
     take(out);
     return verdict;
   }

@@ -58,8 +58,8 @@ TEST_CASE("HTTP proof: that of a request with a body is for this body, and for t
   // Under version 1, without a body's code, or with another one.
   CHECK_FALSE(talk.door.check(proof, {"GET", "/v1/gangs", ""}, talk.now).admitted);
   CHECK_FALSE(talk.door.check(proof, {"DELETE", "/v1/gangs", ""}, talk.now).admitted);
-  const std::string of_get = HttpProof(secret_of(kToken))
-                                 .answer(talk.door.challenge(talk.now), {"GET", "/v1/gangs", ""});
+  const std::string of_get =
+      HttpProof(secret_of(kToken)).answer(talk.door.challenge(talk.now), {"GET", "/v1/gangs", ""});
   CHECK_FALSE(talk.door.check(of_get, kPost, talk.now).admitted);
   std::string changed = proof;
   char& digit = changed[changed.size() - 100];
