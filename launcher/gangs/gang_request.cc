@@ -107,6 +107,12 @@ class GangPlanner {
     if (const auto conf = line_.values.find("rdzv-conf"); conf != nullptr) {
       spec.arguments.push_back("--rdzv-conf=" + conf->text);
     }
+    if (config_.spares > 0) {  // further nodes, of which the job takes its own
+      spec.arguments.push_back(concat("--nnodes=", spec.min_nodes));
+      if (spec.min_nodes != spec.max_nodes) spec.arguments.back() += concat(":", spec.max_nodes);
+      spec.min_nodes += config_.spares;
+      spec.max_nodes += config_.spares;
+    }
     spec.arguments.emplace_back("--");
     spec.arguments.push_back(config_.program);
     spec.arguments.insert(spec.arguments.end(), config_.program_args.begin(),

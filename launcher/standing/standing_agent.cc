@@ -17,6 +17,7 @@
 #include "common/secret.h"
 #include "common/signal_names.h"
 #include "launcher/standing/gang_command.h"
+#include "launcher/standing/supervisor_leaf.h"
 
 namespace ddprun::launcher {
 
@@ -82,6 +83,7 @@ StandingAgent::StandingAgent(StandingOptions options, Environment environment,
 StandingAgent::~StandingAgent() = default;
 
 int StandingAgent::run() {
+  if (const std::string why = enter_supervisor_leaf(); !why.empty()) log_warning(why);
   wait_for_signal();
   log_info("node ", options_.node, " of ", user_, ", ", options_.slots, " slots, stands at ",
            options_.endpoint_text);
