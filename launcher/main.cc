@@ -75,6 +75,15 @@ int run_on_hosts(const CommandLine& line, const Environment& environment, Servic
       ->run();
 }
 
+// The standing agents of a ddprund.
+int run_by_agents(const CommandLine& line, const Environment& environment) {
+  GangRequest request = prepare_gang(line, environment);
+  if (!request.problems.empty()) return refuse(request.problems);
+  for (const std::string& note : request.notes) log_info(note);
+  if (line.config.dry_run) return print(gang_to_text(request));
+  return run_gang(std::move(request), line.config);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -98,14 +107,8 @@ int main(int argc, char** argv) {
     if (line.action == CommandLine::Action::kPrintText) {
       return print(line.text);
     }
+    if (is_for_standing_agents(line, environment)) return run_by_agents(line, environment);
     if (line.config.hosts.is_set()) return run_on_hosts(line, environment, std::move(manager));
-    if (is_for_standing_agents(line, environment)) {
-      GangRequest request = prepare_gang(line, environment);
-      if (!request.problems.empty()) return refuse(request.problems);
-      for (const std::string& note : request.notes) log_info(note);
-      if (line.config.dry_run) return print(gang_to_text(request));
-      return run_gang(std::move(request), line.config);
-    }
     Preparation ready = prepare(std::move(line), std::move(environment), argv[0]);
     if (!ready.problems.empty()) return refuse(ready.problems);
     if (!ready.unfit.empty()) return refuse(ready.unfit, ExitCode::kRetryable);
