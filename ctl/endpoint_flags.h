@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/endpoint.h"
-#include "ctl/fetch.h"
+#include "rendezvous/pages/fetch.h"
 #include "rendezvous/security/tls.h"
 
 namespace ddprun::ctl {
@@ -32,7 +32,7 @@ class EndpointFlags {
   std::string fetch_page_within(std::chrono::milliseconds limit, const std::string& target) const;
 
  private:
-  FetchOptions options_for(const std::string& target) const;
+  pages::FetchOptions options_for(const std::string& target) const;
   std::vector<Endpoint> endpoints() const;
 
   std::string endpoint_, token_file_;

@@ -52,7 +52,8 @@ struct LaunchConfig {
   std::string local_addr;  // what peers are told to reach this node by
   std::string topology;    // "pod1.rack7": where this node stands
 
-  HostsOptions hosts;  // that this ddprun starts over ssh
+  HostsOptions hosts;            // that this ddprun starts over ssh
+  bool standing_agents = false;  // those of the ddprund start the job (launcher/gangs)
 
   // Time limits.
   std::chrono::milliseconds rendezvous_timeout{600'000};  // until all nodes have joined

@@ -24,6 +24,7 @@
 #include "launcher/dry_run/dry_run_text.h"
 #include "launcher/dry_run/hosts_dry_run.h"
 #include "launcher/dry_run/node_dry_run.h"
+#include "launcher/gangs/run_gang.h"
 #include "launcher/hosts/channel_agent.h"
 #include "launcher/hosts/hosts_job.h"
 #include "launcher/hosts/prepare_fleet.h"
@@ -74,6 +75,15 @@ int run_on_hosts(const CommandLine& line, const Environment& environment, Servic
       ->run();
 }
 
+// The standing agents of a ddprund.
+int run_by_agents(const CommandLine& line, const Environment& environment) {
+  GangRequest request = prepare_gang(line, environment);
+  if (!request.problems.empty()) return refuse(request.problems);
+  for (const std::string& note : request.notes) log_info(note);
+  if (line.config.dry_run) return print(gang_to_text(request));
+  return run_gang(std::move(request), line.config);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -97,6 +107,7 @@ int main(int argc, char** argv) {
     if (line.action == CommandLine::Action::kPrintText) {
       return print(line.text);
     }
+    if (is_for_standing_agents(line, environment)) return run_by_agents(line, environment);
     if (line.config.hosts.is_set()) return run_on_hosts(line, environment, std::move(manager));
     Preparation ready = prepare(std::move(line), std::move(environment), argv[0]);
     if (!ready.problems.empty()) return refuse(ready.problems);

@@ -76,7 +76,7 @@ void check_hosts(const LaunchConfig& config, std::vector<std::string>& problems)
       problems.emplace_back(
           "--include-hosts, --exclude-hosts: of which? Give --hosts or --hostfile");
     }
-    if (!config.hosts.env.empty()) {
+    if (!config.hosts.env.empty() && !config.standing_agents) {
       problems.emplace_back(
           "--env: is for the workers on the hosts of --hosts or --hostfile; without these, workers "
           "get this environment (env NAME=VALUE ddprun …)");

@@ -23,12 +23,28 @@ constexpr seconds kAgentPatience{10};     // beyond --shutdown-timeout: the agen
 constexpr seconds kLauncherPatience{20};  // likewise: the launcher's with its agents
 
 // Made anew for each node, or the launcher's own.
-constexpr std::array<std::string_view, 21> kNotForwarded = {
-    "hosts",         "hostfile",  "include-hosts",  "exclude-hosts", "ssh",
-    "remote-ddprun", "env",       "ssh-fanout",     "ssh-timeout",   "ssh-keep-alive",
-    "nnodes",        "node-rank", "nproc-per-node", "rdzv-id",       "rdzv-conf",
-    "rdzv-endpoint", "config",    "standalone",     "local-addr",    "dry-run",
-    "json"};
+constexpr std::array<std::string_view, 22> kNotForwarded = {"hosts",
+                                                            "hostfile",
+                                                            "include-hosts",
+                                                            "exclude-hosts",
+                                                            "ssh",
+                                                            "remote-ddprun",
+                                                            "env",
+                                                            "ssh-fanout",
+                                                            "ssh-timeout",
+                                                            "ssh-keep-alive",
+                                                            "nnodes",
+                                                            "node-rank",
+                                                            "nproc-per-node",
+                                                            "rdzv-id",
+                                                            "rdzv-conf",
+                                                            "rdzv-endpoint",
+                                                            "config",
+                                                            "standalone",
+                                                            "local-addr",
+                                                            "dry-run",
+                                                            "json",
+                                                            "standing-agents"};
 
 std::optional<int> number(const std::string& text) {
   int value = 0;

@@ -38,8 +38,8 @@ std::string read_file(const std::string& path, std::string& text) {
   }
 }
 
-// As the shell calls it where that is true: what lies behind links may be mounted elsewhere on
-// other hosts.
+}  // namespace
+
 std::string working_directory(const Environment& environment) {
   struct stat here {
   }, told{};
@@ -51,8 +51,6 @@ std::string working_directory(const Environment& environment) {
   std::array<char, PATH_MAX> buffer;
   return ::getcwd(buffer.data(), buffer.size()) != nullptr ? buffer.data() : "";
 }
-
-}  // namespace
 
 FleetPlan prepare_fleet(const CommandLine& line, const Environment& environment) {
   store::raise_file_limit();

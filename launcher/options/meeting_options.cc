@@ -54,6 +54,9 @@ std::vector<Option> meeting_options() {
        "where the nodes meet; the node that has HOST's address serves it (port 29400). Several, "
        "with commas between: a ddprund runs at each, one of which leads",
        kGroup, nonempty_text_to(&C::rdzv_endpoint), 0, true},
+      {"standing-agents", "", "",
+       "typed once: the standing agents (ddprun-agent) of the ddprund there start the job", kGroup,
+       switch_to(&C::standing_agents)},
       {"rdzv-id", "ID", "", "name of the job, the same on every node", kGroup,
        nonempty_text_to(&C::rdzv_id), 0, true},
       {"rdzv-backend", "c10d|static", "", "how ranks are given out", kGroup,

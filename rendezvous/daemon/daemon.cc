@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/daemon_status.h"
+#include "rendezvous/daemon/gang_pages.h"
 #include "rendezvous/daemon/http_session.h"
 #include "rendezvous/daemon/led_jobs.h"
 #include "rendezvous/daemon/newcomers.h"
@@ -22,6 +23,7 @@
 #include "rendezvous/daemon/proof_gate.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/daemon/tls_turns.h"
+#include "rendezvous/gangs/gang_json.h"
 #include "rendezvous/ha/leader_rows.h"
 #include "rendezvous/ha/mirror_server.h"
 #include "rendezvous/store_server/file_limit.h"
@@ -85,6 +87,7 @@ class Daemon::Impl {
       const SocketAddress address = local_address(listener.get());
       addresses_.push_back(address.text());
       own_.listens_at(address);
+      if (!address.is_loopback() && beyond_loopback_.empty()) beyond_loopback_ = address.text();
     }
     if (!options_.stands_by) begin(std::move(kept));
     open_port(std::move(listeners));
@@ -157,12 +160,31 @@ class Daemon::Impl {
  private:
   void begin(std::optional<KeptJobs> kept) {
     if (!stores_) stores_.emplace(io_, options_.store);
-    jobs_ = std::make_unique<LedJobs>(io_, options_, *stores_, std::move(kept));
+    jobs_ = std::make_unique<LedJobs>(io_, options_, *stores_, std::move(kept), gang_options());
+  }
+
+  std::optional<GangHub::Options> gang_options() const {
+    if (!options_.has_gangs) return std::nullopt;
+    GangHub::Options gangs;
+    gangs.queue.keep_finished = options_.keep_finished;
+    gangs.hello_timeout = options_.handshake_timeout;
+    gangs.asks_kernel = !security_.token;
+    if (!security_.token && !beyond_loopback_.empty()) {
+      gangs.refusal = concat(
+          "this ddprund takes no standing agents and no gangs: it listens at ", beyond_loopback_,
+          " without a token, so anybody could run commands on the nodes; give it --token-file");
+    }
+    return gangs;
   }
 
   void admit_agent(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
     if (!leads()) return frames->close();  // it led when the agent asked
     jobs_->take(frames, std::move(newcomer));
+  }
+
+  void admit_node(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
+    if (!leads() || jobs_->gangs() == nullptr) return frames->close();
+    jobs_->take_node(frames, std::move(newcomer));
   }
 
   // It has its place until `peer_calls` lets go of that.
@@ -176,15 +198,21 @@ class Daemon::Impl {
 
   void upgraded(HttpSession::Peer peer, const std::shared_ptr<membership::FrameStream>& frames,
                 std::unique_ptr<security::RendezvousProof> proof, Newcomer newcomer) {
-    const bool is_agent = peer == HttpSession::Peer::kAgent;
-    if (gate_) {
-      const ProofGate::Admitted admitted = [this, is_agent](const auto& known) {
-        is_agent ? admit_agent(known, Newcomer()) : admit_peer(known, Newcomer());
-      };
-      ProofGate::Who who{is_agent ? "agent" : "ddprund", is_agent ? nullptr : repeated_};
-      return gate_->take(frames, std::move(proof), std::move(newcomer), std::move(who), admitted);
-    }
-    is_agent ? admit_agent(frames, std::move(newcomer)) : admit_peer(frames, std::move(newcomer));
+    const auto admit = [this, peer](const auto& known, Newcomer place) {
+      switch (peer) {
+        case HttpSession::Peer::kAgent:
+          return admit_agent(known, std::move(place));
+        case HttpSession::Peer::kNode:
+          return admit_node(known, std::move(place));
+        case HttpSession::Peer::kPeer:
+          return admit_peer(known, std::move(place));
+      }
+    };
+    if (!gate_) return admit(frames, std::move(newcomer));
+    const bool is_peer = peer == HttpSession::Peer::kPeer;
+    ProofGate::Who who{is_peer ? "ddprund" : "agent", is_peer ? repeated_ : nullptr};
+    const ProofGate::Admitted admitted = [admit](const auto& known) { admit(known, Newcomer()); };
+    gate_->take(frames, std::move(proof), std::move(newcomer), std::move(who), admitted);
   }
 
   void open_port(std::vector<UniqueFd> listeners) {
@@ -270,8 +298,8 @@ class Daemon::Impl {
       if (leads() && !jobs_->is_ending()) return std::nullopt;
       return leader_;
     };
-    options.page = [this](std::string_view path, HttpSession::Answer answer) {
-      page(path, std::move(answer));
+    options.page = [this](const HttpSession::Request& request, HttpSession::Answer answer) {
+      page(request, std::move(answer));
     };
     options.ended = [this, number](HttpSession&) { sessions_.erase(number); };
     options.tls = security_.tls;
@@ -279,6 +307,8 @@ class Daemon::Impl {
     options.token = security_.token;
     options.door = door_;
     options.takes_peers = options_.peer_calls != nullptr;
+    options.takes_gangs = options_.has_gangs;
+    options.takes_uploads = options_.has_gangs && !security_.token && beyond_loopback_.empty();
     options.repeated = repeated_;
     options.upgraded = [this, number](HttpSession&, HttpSession::Peer peer, const auto& frames,
                                       auto proof) {
@@ -288,7 +318,8 @@ class Daemon::Impl {
     return options;
   }
 
-  void page(std::string_view path, HttpSession::Answer answer) {
+  void page(const HttpSession::Request& request, HttpSession::Answer answer) {
+    const std::string_view path = request.target;
     constexpr char kJson[] = "application/json";
     if (path == kHealthPath) {
       return answer(HttpSession::Page{kJson, concat("{\"service\":\"", kServiceName,
@@ -296,6 +327,10 @@ class Daemon::Impl {
     }
     // Told at once, whatever the disk does: nothing follows from it.
     if (path == kStatusPath) return answer(HttpSession::Page{kJson, status_json(1)});
+    if (options_.has_gangs && gangs::is_gangs_target(path)) {
+      if (jobs_ && jobs_->gangs() != nullptr) jobs_->gangs()->ask(request, std::move(answer));
+      return;  // it led when it was asked: the answer is dropped, and with it the session's wait
+    }
     if (path != "/v1/jobs") return answer(std::nullopt);
     if (waiting_pages_.is_full()) return answer(refused_page());
     HttpSession::Page page{kJson, jobs_->json()};
@@ -310,7 +345,7 @@ class Daemon::Impl {
     return {"text/plain",
             concat(waiting_pages_.num(),
                    " requests wait already until the journal is written: ask again later\n"),
-            boost::beast::http::status::service_unavailable};
+            503};
   }
 
   const DaemonOptions options_;
@@ -320,6 +355,7 @@ class Daemon::Impl {
   std::uint16_t port_ = 0;
   std::vector<std::string> addresses_;
   OwnConnections own_;
+  std::string beyond_loopback_;               // one of them that is; empty: none
   std::string leader_;                        // of whom this one stands by; empty: not known
   std::optional<RoundStores> stores_;         // set while it leads, and where they are kept
   std::unique_ptr<LedJobs> jobs_;             // set while it leads

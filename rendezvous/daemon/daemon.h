@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent), the pair's
-// other ddprund (WebSocket /v1/mirror) and HTTP (/healthz, /v1/jobs, /v1/status), told apart by a
-// connection's first byte. Embedded in ddprun, or ddprund's whole content. io thread only.
+// The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent), standing agents
+// (WebSocket /v1/node), the pair's other ddprund (WebSocket /v1/mirror) and HTTP (/healthz,
+// /v1/jobs, /v1/status, /v1/gangs), told apart by a connection's first byte. Embedded in ddprun, or
+// ddprund's whole content. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -43,6 +44,7 @@ struct PortSecurity {
 struct DaemonOptions {
   bool embedded = false;   // agents are told that it won't come back once gone
   bool stands_by = false;  // at first: there are others, and lead() says when it is this one's turn
+  bool has_gangs = false;  // a queue for standing agents (gang_hub.h)
   std::chrono::milliseconds keep_finished{0};  // how long GET /v1/jobs tells of a job that is over
   std::chrono::milliseconds reconnect_grace{150};       // connection lost → agent lost
   std::chrono::milliseconds handshake_timeout{10'000};  // accept → request read; upgrade → Join

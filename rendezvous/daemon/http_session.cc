@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "common/log.h"
+#include "rendezvous/gangs/gang_json.h"
+#include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/ha/mirror_codec.h"
 #include "rendezvous/membership/standby_header.h"
 #include "rendezvous/security/http_bounds.h"
@@ -27,7 +29,10 @@ constexpr char kAgentPath[] = "/v1/agent";
 }  // namespace
 
 HttpSession::HttpSession(security::Wire wire, Options options)
-    : options_(std::move(options)), wire_(std::move(wire)), timer_(wire_.get_executor()) {
+    : options_(std::move(options)),
+      wire_(std::move(wire)),
+      timer_(wire_.get_executor()),
+      most_to_read_(kMaxRequestBytes) {
   boost::system::error_code error;
   const auto peer = wire_.socket().remote_endpoint(error);
   address_ = peer.address().to_string();
@@ -80,8 +85,7 @@ bool HttpSession::is_new(const std::string& line) const {
 void HttpSession::read() {
   parser_.emplace();
   parser_->header_limit(static_cast<std::uint32_t>(kMaxHeaderBytes));
-  parser_->body_limit(kMaxBodyBytes);
-  parser_->eager(true);
+  parser_->body_limit(gangs::kMaxGangBytes);  // take_header() has the last word
   read_some();
 }
 
@@ -103,10 +107,11 @@ void HttpSession::took(boost::system::error_code error, std::size_t num_bytes) {
   }
   if (!error) {
     buffer_.consume(parser_->put(buffer_.data(), error));
+    if (!error && parser_->is_header_done() && !has_header_) take_header(error);
     if (error == http::error::need_more) error = {};
   }
   if (!error) {
-    const bool is_too_long = num_read_ > kMaxRequestBytes;
+    const bool is_too_long = num_read_ > most_to_read_;
     if (is_too_long || security::is_header_too_long(*parser_, num_read_)) {
       error = http::error::header_limit;
     }
@@ -119,11 +124,39 @@ void HttpSession::took(boost::system::error_code error, std::size_t num_bytes) {
   finish();
 }
 
+// Who may send how much is known before any of it is read.
+void HttpSession::take_header(boost::system::error_code& error) {
+  has_header_ = true;
+  std::uint64_t most = kMaxBodyBytes;
+  if (is_for_queue() && parser_->get().method() != http::verb::get) {
+    if (options_.door) admit({parser_->get().target().data(), parser_->get().target().size()});
+    if (options_.door ? admission_.admitted : options_.takes_uploads) {
+      most = gangs::kMaxGangBytes;
+      most_to_read_ = kMaxHeaderBytes + 2 * gangs::kMaxGangBytes;  // chunks have frames
+    }
+  }
+  const auto length = parser_->content_length();
+  if (length && *length > most) {
+    error = http::error::body_limit;
+    return;
+  }
+  parser_->body_limit(most);
+  parser_->eager(true);
+  if (!parser_->is_done()) buffer_.consume(parser_->put(buffer_.data(), error));
+}
+
+// Its pages are the only ones with other methods than GET.
+bool HttpSession::is_for_queue() const {
+  const auto target = parser_->get().target();
+  return options_.takes_gangs && gangs::is_gangs_target({target.data(), target.size()});
+}
+
 void HttpSession::answer() {
   const auto& request = parser_->get();
   const std::string_view path(request.target().data(), request.target().size());
   std::optional<Peer> peer;
   if (path == kAgentPath) peer = Peer::kAgent;
+  if (path == gangs::kNodePath && options_.takes_gangs) peer = Peer::kNode;
   if (path == ha::kMirrorPath && options_.takes_peers) peer = Peer::kPeer;
   const bool is_own_page = path == kHealthPath || path == kStatusPath;
   std::optional<std::string> leader;  // set: it is asked instead
@@ -142,36 +175,56 @@ void HttpSession::answer() {
     upgrade(*peer);
   } else if (peer) {
     respond(http::status::upgrade_required,
-            {"text/plain", *peer == Peer::kAgent ? "this path is for ddprun agents\n"
-                                                 : "this path is for a pair's other ddprund\n"});
-  } else if (request.method() != http::verb::get) {
+            {"text/plain", *peer == Peer::kPeer ? "this path is for a pair's other ddprund\n"
+                                                : "this path is for ddprun agents\n"});
+  } else if (request.method() != http::verb::get && !is_for_queue()) {
     respond(http::status::method_not_allowed, {"text/plain", "only GET is known here\n"});
   } else {
     answer_page(path);
   }
 }
 
-void HttpSession::answer_page(std::string_view target) {
-  if (options_.door && target != kHealthPath) {
-    const auto given = parser_->get()[http::field::authorization];
-    const Clock::time_point now = Clock::now();
-    const std::string binding = wire_.binding();
-    admission_ = options_.door->check({given.data(), given.size()}, {"GET", target, binding}, now);
-    if (!admission_.admitted) {
-      if (!admission_.reason.empty()) {
-        log_warning("refused a request of ", peer_, ": ", admission_.reason);
-      }
-      response_.set(http::field::www_authenticate, options_.door->challenge(now));
-      respond(http::status::unauthorized,
-              {"text/plain", concat(admission_.reason.empty() ? "this rendezvous wants a token"
-                                                              : admission_.reason,
-                                    "\n")});
-      return;
-    }
+void HttpSession::admit(std::string_view target) {
+  const auto& request = parser_->get();
+  const auto given = request[http::field::authorization], method = request.method_string();
+  const std::string binding = wire_.binding();
+  admission_ =
+      options_.door->check({given.data(), given.size()},
+                           {{method.data(), method.size()}, target, binding}, Clock::now());
+}
+
+// Else it has answered.
+bool HttpSession::is_admitted(std::string_view target) {
+  if (!options_.door || target == kHealthPath) return true;
+  const auto& request = parser_->get();
+  if (request.method() == http::verb::get) {
+    admit(target);
+  } else if (admission_.admitted && !options_.door->is_body(admission_, request.body())) {
+    admission_ = {};
+    admission_.reason = "its body is not the one that its proof is for";
   }
-  options_.page(target, [self = shared_from_this()](std::optional<Page> page) {
+  if (admission_.admitted) return true;
+  if (!admission_.reason.empty()) {
+    log_warning("refused a request of ", peer_, ": ", admission_.reason);
+  }
+  response_.set(http::field::www_authenticate, options_.door->challenge(Clock::now()));
+  respond(http::status::unauthorized,
+          {"text/plain",
+           concat(admission_.reason.empty() ? "this rendezvous wants a token" : admission_.reason,
+                  "\n")});
+  return false;
+}
+
+void HttpSession::answer_page(std::string_view target) {
+  if (!is_admitted(target)) return;
+  const auto& request = parser_->get();
+  const auto method = request.method_string();
+  const Request asked{
+      {method.data(), method.size()}, target, request.body(), wire_.socket().native_handle()};
+  arm_timer("its answer");
+  options_.page(asked, [self = shared_from_this()](std::optional<Page> page) {
     if (page) {
-      const http::status status = page->status;
+      const auto status = http::int_to_status(page->status);
       self->respond(status, std::move(*page));
     } else {
       self->respond(http::status::not_found,

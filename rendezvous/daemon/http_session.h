@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One HTTP connection on the daemon's port: answers one GET, or becomes the WebSocket of an agent,
-// or of a pair's other ddprund. io thread only.
+// One HTTP connection on the daemon's port: answers one request, or becomes the WebSocket of an
+// agent, of a standing agent, or of a pair's other ddprund. io thread only.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -34,11 +34,16 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   struct Page {
     std::string content_type;
     std::string body;
-    boost::beast::http::status status = boost::beast::http::status::ok;
+    unsigned status = 200;
+  };
+  struct Request {
+    std::string_view method, target, body;
+    int socket = -1;  // its connection's
   };
   using Answer = std::function<void(std::optional<Page>)>;  // nullopt: 404
   enum class Peer {
     kAgent,  // /v1/agent
+    kNode,   // gangs::kNodePath
     kPeer,   // ha::kMirrorPath
   };
   struct Options {
@@ -51,10 +56,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     // Set and not nullopt: all but kHealthPath, kStatusPath and Peer::kPeer is answered with 503;
     // who leads, "" = not known.
     std::function<std::optional<std::string>()> stands_by;
-    bool takes_peers = false;                 // else the path of Peer::kPeer isn't known
+    bool takes_peers = false;    // else the path of Peer::kPeer isn't known
+    bool takes_gangs = false;    // likewise that of Peer::kNode, and the queue's pages
+    bool takes_uploads = false;  // without a token: bodies as large as a gang, of anybody
     std::shared_ptr<RepeatedLines> repeated;  // second owners: its other users; null: all is said
     // Calls `answer` once, at once or later from the io context.
-    std::function<void(std::string_view path, Answer answer)> page;
+    std::function<void(const Request& request, Answer answer)> page;
     // One of the two, once. upgraded: its stream isn't started; `this` session is done with it. It
     // was told the challenge of `proof`, which is null without a token.
     std::function<void(HttpSession&, Peer, std::shared_ptr<membership::FrameStream>,
@@ -75,8 +82,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void read();
   void read_some();
   void took(boost::system::error_code error, std::size_t num_bytes);
+  void take_header(boost::system::error_code& error);
+  bool is_for_queue() const;
   void answer();
   void answer_page(std::string_view target);
+  bool is_admitted(std::string_view target);
+  void admit(std::string_view target);
   void respond(boost::beast::http::status status, Page page);
   void upgrade(Peer peer);
   void finish();
@@ -88,6 +99,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   const char* awaited_ = "";    // until timer_
   boost::beast::flat_buffer buffer_;
   std::size_t num_read_ = 0;  // bytes
+  std::size_t most_to_read_;  // of them
+  bool has_header_ = false;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   boost::beast::http::response<boost::beast::http::string_body> response_;
   std::shared_ptr<membership::FrameStream> frames_;  // second owner: its handshake

@@ -24,12 +24,18 @@ constexpr milliseconds kEndLimit{2'000};  // of what is to be kept at the end
 }  // namespace
 
 LedJobs::LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
-                 std::optional<KeptJobs> kept)
+                 std::optional<KeptJobs> kept, std::optional<GangHub::Options> gangs)
     : io_(io), options_(options), stores_(stores), end_timer_(io) {
   if (kept) open_journal(*kept);
   const auto terms = kept ? std::move(kept->terms) : std::nullopt;
   hub_ = std::make_shared<AgentHub>(io_, hub_options(terms));
   if (kept) hub_->restore(kept->content, terms);
+  if (gangs) {
+    gangs->journal = journal_.get();
+    gangs_ = std::make_shared<GangHub>(io_, *std::move(gangs));
+    gang_pages_ = GangPages::make(io_, gangs_);
+    if (kept) gangs_->restore(kept->content.rows);
+  }
   if (!kept || !kept->mirror) return;
   mirror_ = std::move(kept->mirror);
   mirror_->start(*journal_);
@@ -77,6 +83,7 @@ AgentHub::Options LedJobs::hub_options(const std::optional<membership::Terms>& t
 LedJobs::~LedJobs() {
   if (mirror_) mirror_->stop();
   mirror_.reset();
+  stop_gangs();
   hub_->stop();
   journal_.reset();
 }
@@ -84,6 +91,17 @@ LedJobs::~LedJobs() {
 void LedJobs::take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
   if (is_ending_) return frames->close();
   hub_->take(frames, std::move(newcomer));
+}
+
+void LedJobs::take_node(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
+  if (is_ending_) return frames->close();
+  gangs_->take(frames, std::move(newcomer));
+}
+
+void LedJobs::stop_gangs() {
+  if (!gangs_) return;
+  gang_pages_->stop();
+  gangs_->stop();
 }
 
 void LedJobs::when_idle(milliseconds timeout, Serve serve, std::function<void()> done) {
@@ -111,7 +129,10 @@ std::size_t LedJobs::num_begun() const { return hub_->table().num_begun(); }
 
 std::size_t LedJobs::num_held() const { return hub_->num_unsettled(); }
 
-void LedJobs::hear_peer(bool is_heard) { hub_->hear_peer(is_heard); }
+void LedJobs::hear_peer(bool is_heard) {
+  hub_->hear_peer(is_heard);
+  if (gangs_) gangs_->hear_peer(is_heard);
+}
 
 bool LedJobs::has_won_any() const { return hub_->has_won_any(); }
 
@@ -126,6 +147,7 @@ void LedJobs::keep(journal::Batch batch, std::function<void()> done) {
 
 void LedJobs::end(std::function<void()> done) {
   DDPRUN_CHECK(!std::exchange(is_ending_, true));
+  stop_gangs();
   hub_->stop();
   ended_ = std::move(done);
   const auto say = [this] {

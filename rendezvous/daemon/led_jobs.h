@@ -16,6 +16,8 @@
 #include "rendezvous/daemon/agent_hub.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/daemon_status.h"
+#include "rendezvous/daemon/gang_hub.h"
+#include "rendezvous/daemon/gang_pages.h"
 #include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/journal/journal.h"
@@ -25,15 +27,19 @@ namespace ddprun::rendezvous {
 
 class LedJobs {
  public:
-  // From here on this daemon decides. `options` and `stores` outlive it.
+  // From here on this daemon decides. `options` and `stores` outlive it. `gangs`: it has a queue of
+  // them, but for its journal.
   LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
-          std::optional<KeptJobs> kept);
+          std::optional<KeptJobs> kept, std::optional<GangHub::Options> gangs);
   ~LedJobs();  // closes every agent's connection; nothing is called any more
   LedJobs(const LedJobs&) = delete;
   LedJobs& operator=(const LedJobs&) = delete;
 
   // As AgentHub::take().
   void take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer);
+  // A standing agent's. There is a queue.
+  void take_node(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer);
+  GangPages* gangs() const { return gang_pages_.get(); }  // null: there is no queue
 
   // As Daemon's.
   void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done);
@@ -55,6 +61,7 @@ class LedJobs {
 
  private:
   void open_journal(KeptJobs& kept);
+  void stop_gangs();
   AgentHub::Options hub_options(const std::optional<membership::Terms>& terms);
   std::optional<KeepingStatus> keeping() const;
 
@@ -65,6 +72,8 @@ class LedJobs {
   int exit_code_ = 0;                          // of the job that ended last
   std::unique_ptr<journal::Journal> journal_;  // null: nothing is kept
   std::shared_ptr<AgentHub> hub_;              // second owner: its waits
+  std::shared_ptr<GangHub> gangs_;             // likewise; null: there is no queue
+  std::shared_ptr<GangPages> gang_pages_;      // likewise
   std::shared_ptr<ha::MirrorServer> mirror_;   // likewise; null: nobody may mirror the jobs
   bool is_ending_ = false;
   boost::asio::steady_timer end_timer_;

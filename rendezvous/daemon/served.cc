@@ -34,6 +34,7 @@ membership::LinkSecurity link_security_of(const DaemonFlags& flags) {
 
 DaemonOptions options_of(const DaemonFlags& flags) {
   DaemonOptions options;
+  options.has_gangs = true;
   options.keep_finished = flags.keep_finished;
   options.job_limits = flags.job_limits;
   options.limits = flags.limits;

@@ -16,7 +16,11 @@ constexpr std::string_view kRequestLabel = "ddprun http 1: request";
 constexpr std::string_view kAnswerLabel = "ddprun http 1: answer";
 constexpr std::string_view kStampLabel = "ddprun http 1: nonce";
 
-constexpr std::string_view kScheme = "DDPRUN-HMAC 1 ";
+// Version 2: of requests with a body.
+constexpr std::string_view kRequestLabel2 = "ddprun http 2: request";
+constexpr std::string_view kBodyLabel2 = "ddprun http 2: body";
+
+constexpr std::string_view kScheme = "DDPRUN-HMAC 1 ", kScheme2 = "DDPRUN-HMAC 2 ";
 constexpr std::size_t kRandomBytes = 16, kStampAt = 24;
 
 std::int64_t to_ms(Clock::time_point time) {
@@ -41,6 +45,21 @@ Mac prove_request(const Secret& token, const HttpNonce& nonce, const Nonce& of_c
                   const HttpRequest& request) {
   std::string text = begin_text(kRequestLabel, nonce, of_client);
   // Neither a method nor a target has spaces, so no two requests are the same text.
+  text.append(concat(request.method, " ", request.target, " ", request.binding));
+  return hmac_sha256(token.bytes(), text);
+}
+
+Mac prove_body(const Secret& token, const HttpNonce& nonce, const Nonce& of_client,
+               std::string_view body) {
+  std::string text = begin_text(kBodyLabel2, nonce, of_client);
+  text.append(body);
+  return hmac_sha256(token.bytes(), text);
+}
+
+Mac prove_request_with(const Secret& token, const HttpNonce& nonce, const Nonce& of_client,
+                       const HttpRequest& request, const Mac& of_body) {
+  std::string text = begin_text(kRequestLabel2, nonce, of_client);
+  text.append(of_body.begin(), of_body.end());
   text.append(concat(request.method, " ", request.target, " ", request.binding));
   return hmac_sha256(token.bytes(), text);
 }
@@ -90,19 +109,28 @@ HttpDoor::Verdict HttpDoor::check(std::string_view authorization, const HttpRequ
   };
   if (authorization.empty()) return verdict;
   constexpr std::size_t kNonceHex = 2 * sizeof(HttpNonce), kHex = 2 * sizeof(Nonce);
-  Mac mac{};
-  if (authorization.size() != kScheme.size() + kNonceHex + 1 + kHex + 1 + kHex ||
-      !authorization.starts_with(kScheme)) {
-    return refuse("its Authorization is no proof of the token");
+  const bool has_body = request.method != "GET";
+  const std::string_view scheme = has_body ? kScheme2 : kScheme;
+  const std::size_t num_codes = has_body ? 3 : 2;
+  constexpr char kNoProof[] = "its Authorization is no proof of the token";
+  if (authorization.size() != scheme.size() + kNonceHex + num_codes * (1 + kHex) ||
+      !authorization.starts_with(scheme)) {
+    return refuse(kNoProof);
   }
-  authorization.remove_prefix(kScheme.size());
-  if (!from_hex(authorization.substr(0, kNonceHex), verdict.nonce) ||
-      !from_hex(authorization.substr(kNonceHex + 1, kHex), verdict.of_client) ||
-      !from_hex(authorization.substr(kNonceHex + 1 + kHex + 1), mac)) {
-    return refuse("its Authorization is no proof of the token");
+  authorization.remove_prefix(scheme.size());
+  const auto code = [&](std::size_t i, auto& into) {
+    return from_hex(authorization.substr(kNonceHex + 1 + i * (kHex + 1), kHex), into);
+  };
+  Mac mac{};
+  if (!from_hex(authorization.substr(0, kNonceHex), verdict.nonce) || !code(0, verdict.of_client) ||
+      (has_body && !code(1, verdict.of_body)) || !code(num_codes - 1, mac)) {
+    return refuse(kNoProof);
   }
   // The token first: who hasn't it learns nothing else, and leaves nothing in the table.
-  if (!is_same(mac, prove_request(*token_, verdict.nonce, verdict.of_client, request))) {
+  const Mac right = has_body ? prove_request_with(*token_, verdict.nonce, verdict.of_client,
+                                                  request, verdict.of_body)
+                             : prove_request(*token_, verdict.nonce, verdict.of_client, request);
+  if (!is_same(mac, right)) {
     return refuse("its token is another one (compare the --token-file of both)");
   }
   const std::int64_t time = to_ms(now), end = end_of(verdict.nonce);
@@ -116,6 +144,11 @@ HttpDoor::Verdict HttpDoor::check(std::string_view authorization, const HttpRequ
   return verdict;
 }
 
+bool HttpDoor::is_body(const Verdict& admitted, std::string_view body) const {
+  return admitted.admitted &&
+         is_same(admitted.of_body, prove_body(*token_, admitted.nonce, admitted.of_client, body));
+}
+
 std::string HttpDoor::seal(const Verdict& admitted, unsigned status, std::string_view body) const {
   return to_hex(prove_answer(*token_, admitted.nonce, admitted.of_client, status, body));
 }
@@ -123,10 +156,17 @@ std::string HttpDoor::seal(const Verdict& admitted, unsigned status, std::string
 HttpProof::HttpProof(std::shared_ptr<const Secret> token)
     : token_(std::move(token)), own_(draw_nonce()) {}
 
-std::string HttpProof::answer(std::string_view challenge, const HttpRequest& request) {
+std::string HttpProof::answer(std::string_view challenge, const HttpRequest& request,
+                              std::string_view body) {
   if (!challenge.starts_with(kScheme) || !from_hex(challenge.substr(kScheme.size()), nonce_)) {
     throw Error(ErrorCode::kInvalidArgument,
                 concat("sent a challenge that can't be read: ", shown(challenge)));
+  }
+  if (request.method != "GET") {
+    const Mac of_body = prove_body(*token_, nonce_, own_, body);
+    const Mac mac = prove_request_with(*token_, nonce_, own_, request, of_body);
+    return concat(kScheme2, to_hex(nonce_), " ", to_hex(own_), " ", to_hex(of_body), " ",
+                  to_hex(mac));
   }
   const Mac mac = prove_request(*token_, nonce_, own_, request);
   return concat(kScheme, to_hex(nonce_), " ", to_hex(own_), " ", to_hex(mac));

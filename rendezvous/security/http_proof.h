@@ -21,7 +21,8 @@ namespace ddprun::security {
 
 inline constexpr char kAnswerHeader[] = "DDPRUN-Proof";
 
-// What a request asks for; the texts must outlive it.
+// What a request asks for; the texts must outlive it. The proof of a GET is of version 1, that of
+// all others of version 2, which covers a body, too.
 struct HttpRequest {
   std::string_view method, target;
   std::string_view binding;  // of the TLS session; empty without TLS
@@ -48,9 +49,13 @@ class HttpDoor {
     std::string reason;  // why not; empty where no proof was tried
     HttpNonce nonce{};   // of an admitted request, for seal()
     Nonce of_client{};
+    Mac of_body{};  // of version 2: for is_body()
   };
-  // `authorization`: that header, empty where there is none. Admits each nonce once.
+  // `authorization`: that header, empty where there is none. Admits each nonce once. The body needs
+  // not be there yet.
   Verdict check(std::string_view authorization, const HttpRequest& request, Clock::time_point now);
+  // The request was admitted, with this body.
+  bool is_body(const Verdict& admitted, std::string_view body) const;
 
   // The value of kAnswerHeader: `status` (200, …) and `body` are what this rendezvous says to that
   // request.
@@ -71,8 +76,10 @@ class HttpProof {
  public:
   explicit HttpProof(std::shared_ptr<const Secret> token);
 
-  // WWW-Authenticate of the 401 answer → Authorization of the second request.
-  std::string answer(std::string_view challenge, const HttpRequest& request);
+  // WWW-Authenticate of the 401 answer → Authorization of the second request. `body`: of one that
+  // is no GET.
+  std::string answer(std::string_view challenge, const HttpRequest& request,
+                     std::string_view body = {});
   // kAnswerHeader of the answer, its status and its body: it comes from who has the token.
   void check(std::string_view seal, unsigned status, std::string_view body) const;
 

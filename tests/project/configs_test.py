@@ -146,6 +146,14 @@ class TomlFile(Scratch):
         self.assertEqual(codes, [0, 0], output)
         self.assertEqual(output.count("store at 127.0.0.1"), 2, output)
 
+    def test_standing_agents(self):
+        text = self.with_key("standing_agents", self.with_key("rdzv_endpoint", read("ddprun.toml")))
+        self.write("ddprun/ddprun.toml", text.replace("rendezvous.example.com", "127.0.0.1"))
+        done = subprocess.run([os.path.join(BIN, "ddprun"), "--nnodes=2", "--dry-run", "train"], text=True, timeout=20,
+                              env=environment(XDG_CONFIG_HOME=self.directory), capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('"min_nodes":2', done.stdout)
+
     def test_options_by_their_names(self):
         text = self.with_key("hang_action", self.with_key("max_restarts", read("ddprun.toml")))
         self.write("ddprun/ddprun.toml", text)
@@ -160,7 +168,7 @@ class TomlFile(Scratch):
 
     def test_every_key_is_covered(self):
         self.assertEqual(re.findall(r"^#(\w+) = ", read("ddprun.toml"), flags=re.M),
-                         ["max_restarts", "hang_action", "rdzv_endpoint", "hosts", "token_file", "store",
+                         ["max_restarts", "hang_action", "rdzv_endpoint", "hosts", "standing_agents", "token_file", "store",
                           "tls_ca", "tls_cert", "tls_key", "topology", "preflight"])
 
 
@@ -177,11 +185,14 @@ class SystemdUnit(Scratch):
         if not shutil.which("systemd-analyze"):
             self.skipTest("systemd-analyze is missing")
         unit = self.unit_with_our_binary()
-        for each in (unit, unit.replace(".service", ".socket")):
+        agent, count = re.subn(r"/usr/local/bin/(ddprun-agent)\b(?= --slots)", os.path.join(BIN, r"\1"),
+                               read("systemd/ddprun-agent@.service"))
+        self.assertEqual(count, 1)
+        for each in (unit, unit.replace(".service", ".socket"), self.write("ddprun-agent@alice.service", agent)):
             done = subprocess.run(["systemd-analyze", "verify", "--man=no", each], timeout=60,
                                   text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             self.assertEqual(done.returncode, 0, done.stdout)
-            self.assertNotRegex(done.stdout, r"ddprund\.(service|socket):")
+            self.assertNotRegex(done.stdout, r"(ddprund|ddprun-agent@alice)\.(service|socket):")
 
     def test_exposure_is_low(self):
         if not shutil.which("systemd-analyze"):

@@ -16,7 +16,7 @@ from support import runner  # noqa: E402
 
 BIN = os.environ["DDPRUN_BIN_DIR"]
 PAGES = {("ddprun", "--print-man=ddprun"), ("ddprun", "--print-man=ddprun.toml"),
-         ("ddprund", "--print-man"), ("ddprunctl", "--print-man")}
+         ("ddprund", "--print-man"), ("ddprun-agent", "--print-man"), ("ddprunctl", "--print-man")}
 
 
 def output(*argv, **more):

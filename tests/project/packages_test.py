@@ -17,13 +17,14 @@ import files  # noqa: E402
 import runner  # noqa: E402
 
 TIMEOUT = 250
-NEEDED = ("ddprun", "ddprund", "ddprunctl", "ddprun-warden")
+NEEDED = ("ddprun", "ddprund", "ddprunctl", "ddprun-agent", "ddprun-warden")
 # Of package ddprun, where Debian has them.
-PLACES = ("/usr/bin/ddprun", "/usr/bin/ddprund", "/usr/bin/ddprunctl", "/usr/libexec/ddprun/ddprun-warden",
+PLACES = ("/usr/bin/ddprun", "/usr/bin/ddprund", "/usr/bin/ddprunctl", "/usr/bin/ddprun-agent", "/usr/libexec/ddprun/ddprun-warden",
           "/usr/libexec/ddprun/alias/torchrun", "/usr/share/man/man1/ddprun.1.gz", "/usr/share/man/man8/ddprund.8.gz",
           "/usr/share/man/man5/ddprun.toml.5.gz", "/usr/share/bash-completion/completions/ddprun",
           "/usr/share/zsh/vendor-completions/_ddprun", "/usr/share/fish/vendor_completions.d/ddprun.fish",
           "/usr/lib/systemd/system/ddprund.service", "/usr/lib/systemd/system/ddprund.socket",
+          "/usr/lib/systemd/system/ddprun-agent@.service", "/usr/share/man/man8/ddprun-agent.8.gz",
           "/etc/ddprun/ddprun.toml", "/usr/share/doc/ddprun/copyright")
 
 # $1: a folder of ours, $2: the packages'. The script for the new root comes on stdin.

@@ -51,6 +51,29 @@ TEST_CASE("HTTP proof: it is for one method, one page and one TLS session") {
   CHECK(talk.door.check(proof, kJobs, talk.now).admitted);  // the others used nothing up
 }
 
+TEST_CASE("HTTP proof: that of a request with a body is for this body, and for this method alone") {
+  Talk talk;
+  constexpr HttpRequest kPost{"POST", "/v1/gangs", ""};
+  const std::string proof = talk.client.answer(talk.door.challenge(talk.now), kPost, "run this");
+  // Under version 1, without a body's code, or with another one.
+  CHECK_FALSE(talk.door.check(proof, {"GET", "/v1/gangs", ""}, talk.now).admitted);
+  CHECK_FALSE(talk.door.check(proof, {"DELETE", "/v1/gangs", ""}, talk.now).admitted);
+  const std::string of_get =
+      HttpProof(secret_of(kToken)).answer(talk.door.challenge(talk.now), {"GET", "/v1/gangs", ""});
+  CHECK_FALSE(talk.door.check(of_get, kPost, talk.now).admitted);
+  std::string changed = proof;
+  char& digit = changed[changed.size() - 100];
+  digit = digit == '0' ? '1' : '0';
+  CHECK_FALSE(talk.door.check(changed, kPost, talk.now).admitted);
+  const auto admitted = talk.door.check(proof, kPost, talk.now);
+  REQUIRE(admitted.admitted);
+  CHECK(talk.door.is_body(admitted, "run this"));
+  CHECK_FALSE(talk.door.is_body(admitted, "run that"));
+  CHECK_FALSE(talk.door.is_body(admitted, ""));
+  CHECK_NOTHROW(talk.client.check(talk.door.seal(admitted, 201, "done"), 201, "done"));
+  CHECK_FALSE(talk.door.check(proof, kPost, talk.now).admitted);  // once
+}
+
 TEST_CASE("HTTP proof: a challenge ends, also for who has used it") {
   Talk talk;
   const std::string proof = talk.client.answer(talk.door.challenge(talk.now), kJobs);

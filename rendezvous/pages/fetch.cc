@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ctl/fetch.h"
+#include "rendezvous/pages/fetch.h"
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
@@ -21,7 +21,7 @@
 #include "rendezvous/security/http_bounds.h"
 #include "rendezvous/security/http_proof.h"
 
-namespace ddprun::ctl {
+namespace ddprun::pages {
 namespace {
 
 namespace http = boost::beast::http;
@@ -51,10 +51,14 @@ class Exchange {
 
   std::string binding() const { return wire_.binding(); }
 
-  Answer ask(const std::string& authorization) {
-    const std::string request = concat(
-        "GET ", options_.target, " HTTP/1.1\r\nHost: ", to_string(options_.endpoint), "\r\n",
-        authorization.empty() ? "" : concat("Authorization: ", authorization, "\r\n"), "\r\n");
+  // `has_body`: else only the challenge is asked for.
+  Answer ask(const std::string& authorization, bool has_body) {
+    std::string request = concat(
+        options_.method, " ", options_.target, " HTTP/1.1\r\nHost: ", to_string(options_.endpoint),
+        "\r\n", authorization.empty() ? "" : concat("Authorization: ", authorization, "\r\n"));
+    const std::string body = has_body ? options_.body : "";
+    if (options_.method != "GET") request += concat("Content-Length: ", body.size(), "\r\n");
+    request += "\r\n" + body;
     wait([&](auto done) {
       boost::asio::async_write(
           wire_, boost::asio::buffer(request),
@@ -135,11 +139,14 @@ std::string field(const Answer& answer, const char* name) {
 Page page_of(const FetchOptions& options, const Answer& answer) {
   if (answer.find(security::kTlsHeader) != answer.end())
     refuse(options, "wants TLS: give --tls-ca");
-  if (answer.result() == http::status::ok) return {answer.body(), false, ""};
+  const unsigned status = answer.result_int();
+  if (status == 200 || status == 201 || (options.wants_refusals && status >= 400 && status < 500)) {
+    return {answer.body(), status, false, ""};
+  }
   if (answer.result() == http::status::service_unavailable &&
       answer.find(membership::kStandbyHeader) != answer.end()) {
     const auto leader = parse_endpoint(field(answer, membership::kStandbyHeader), 0);
-    return {"", true, leader && !leader->host.empty() ? to_string(*leader) : ""};
+    return {"", 503, true, leader && !leader->host.empty() ? to_string(*leader) : ""};
   }
   if (answer.result() == http::status::service_unavailable) {
     const std::string reason = answer.body().substr(0, kMostReason);
@@ -147,7 +154,7 @@ Page page_of(const FetchOptions& options, const Answer& answer) {
            ErrorCode::kUnavailable);
   }
   if (answer.result() == http::status::not_found) {
-    refuse(options, concat("knows no ", options.target, ": it is older than this ddprunctl"),
+    refuse(options, concat("knows no ", options.target, ": it is older than this program"),
            ErrorCode::kProtocol);
   }
   refuse(options, concat("answered HTTP ", answer.result_int()), ErrorCode::kProtocol);
@@ -156,8 +163,17 @@ Page page_of(const FetchOptions& options, const Answer& answer) {
 }  // namespace
 
 Page fetch(const FetchOptions& options) {
+  // Who wants a token doesn't read a body before it has seen one: asked first, it says so.
+  constexpr std::size_t kReadAnyway = 512;
+  if (!options.token && options.body.size() > kReadAnyway) {
+    FetchOptions probe = options;
+    probe.method = "GET";
+    probe.body.clear();
+    Page page = fetch(probe);
+    if (page.is_standby || page.status >= 400) return page;
+  }
   const Deadline deadline = Deadline::after(options.timeout);
-  const Answer first = Exchange(options, deadline).ask("");
+  const Answer first = Exchange(options, deadline).ask("", !options.token);
   if (first.result() != http::status::unauthorized) {
     if (options.token && first.result() == http::status::ok)
       refuse(options, "has no token, but this side has one (--token-file)");
@@ -169,9 +185,9 @@ Page fetch(const FetchOptions& options) {
   try {
     Exchange second(options, deadline);
     const std::string binding = second.binding();
-    const std::string given =
-        proof.answer(field(first, "WWW-Authenticate"), {"GET", options.target, binding});
-    answer = second.ask(given);
+    const std::string given = proof.answer(field(first, "WWW-Authenticate"),
+                                           {options.method, options.target, binding}, options.body);
+    answer = second.ask(given, true);
     if (answer.result() == http::status::unauthorized) {
       refuse(options,
              "refused this request: its token is another one (compare the --token-file of "
@@ -186,4 +202,4 @@ Page fetch(const FetchOptions& options) {
   return page_of(options, answer);
 }
 
-}  // namespace ddprun::ctl
+}  // namespace ddprun::pages

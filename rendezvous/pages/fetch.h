@@ -5,16 +5,19 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/endpoint.h"
 #include "common/secret.h"
 #include "rendezvous/security/wire.h"
 
-namespace ddprun::ctl {
+namespace ddprun::pages {
 
 struct FetchOptions {
   Endpoint endpoint;
   std::string target;                         // "/v1/jobs"
+  std::string method = "GET", body;           // GET has no body
+  bool wants_refusals = false;                // an answer of 4xx is returned, with its text
   std::shared_ptr<const Secret> token;        // null: none
   security::TlsContext tls;                   // likewise
   std::chrono::milliseconds timeout{10'000};  // for all of it
@@ -23,6 +26,7 @@ struct FetchOptions {
 
 struct Page {
   std::string body;
+  unsigned status = 200;
   bool is_standby = false;  // it has no such page: one of several, and another one leads
   std::string leader;       // then: HOST:PORT as far as it knows; empty: it doesn't
 };
@@ -32,4 +36,10 @@ struct Page {
 // answer.
 Page fetch(const FetchOptions& options);
 
-}  // namespace ddprun::ctl
+// Of several endpoints, asked one after the other, that of who leads (a standby's own status is
+// passed over); `options` without an endpoint. Throws as fetch(), and Error(kUnavailable) where
+// none leads: what each of them said.
+std::string fetch_from_leader(const FetchOptions& options, const std::vector<Endpoint>& endpoints);
+Page ask_leader(FetchOptions options, const std::vector<Endpoint>& endpoints);
+
+}  // namespace ddprun::pages

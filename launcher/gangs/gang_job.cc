@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/gangs/gang_job.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "common/error.h"
+#include "common/exit_codes.h"
+#include "common/log.h"
+#include "launcher/terminal_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// A page waits so long for news: so late, at most, is a signal heard.
+constexpr std::chrono::milliseconds kPageWait{1'000};
+constexpr int kRetryMs = 200;
+constexpr std::chrono::hours kReaderPatience{24 * 365};  // output waits in the nodes' files
+
+volatile sig_atomic_t num_signals = 0, first_signal = 0;
+
+void count_signal(int number) {
+  if (num_signals == 0) first_signal = number;
+  num_signals = num_signals + 1;
+}
+
+void take_signals() {
+  struct sigaction action {};
+  action.sa_handler = count_signal;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    ::sigaction(number, &action, nullptr);
+  }
+}
+
+std::string names_in_line(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+bool is_away(const Error& error) {
+  return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout ||
+         error.code() == ErrorCode::kConnectionLost;
+}
+
+}  // namespace
+
+GangJob::GangJob(GangRequest request, pages::GangClientOptions client,
+                 std::chrono::milliseconds lost_timeout)
+    : request_(std::move(request)), client_(std::move(client)), lost_timeout_(lost_timeout) {}
+
+int GangJob::run() {
+  take_signals();
+  try {
+    take(client_.submit(request_.spec));
+  } catch (const Error& error) {
+    if (!is_away(error)) throw;
+    log_error(error.what());
+    return static_cast<int>(ExitCode::kRendezvousUnreachable);
+  }
+  while (!reader_.is_over()) {
+    if (look_at_signals() == Next::kLeave || follow() == Next::kLeave) return exit_status_;
+  }
+  return finish();
+}
+
+GangJob::Next GangJob::look_at_signals() {
+  if (num_signals == 0) return Next::kGoOn;
+  const std::string& id = request_.spec.id;
+  exit_status_ = exit_status_for_signal(first_signal);
+  if (num_signals > 1) {
+    log_info("gang ", id, " is left to end by itself");
+    return Next::kLeave;
+  }
+  if (has_cancelled_) return Next::kGoOn;
+  if (call([&] { client_.cancel(id); })) {
+    has_cancelled_ = true;
+    log_info("gang ", id, " is cancelled; once more leaves it to end by itself");
+  }
+  return lost_since_ && Clock::now() - *lost_since_ >= lost_timeout_ ? Next::kLeave : Next::kGoOn;
+}
+
+GangJob::Next GangJob::follow() {
+  const bool is_answered = call([this] {
+    take(client_.logs(request_.spec.id, reader_.places(), reader_.seen(), kPageWait));
+  });
+  if (is_answered || Clock::now() - *lost_since_ < lost_timeout_) return Next::kGoOn;
+  log_error("the ddprund is away for ", lost_timeout_.count() / 1000, " s: ", lost_why_, "; gang ",
+            request_.spec.id, " is left to itself");
+  exit_status_ = static_cast<int>(ExitCode::kRendezvousUnreachable);
+  return Next::kLeave;
+}
+
+// False: nobody answered.
+bool GangJob::call(const std::function<void()>& request) {
+  try {
+    request();
+    lost_since_.reset();
+    return true;
+  } catch (const Error& error) {
+    if (!is_away(error)) throw;
+    if (!lost_since_) {
+      lost_since_ = Clock::now();
+      log_warning("the ddprund is away: ", error.what(), "; trying on");
+    }
+    lost_why_ = error.what();
+    ::poll(nullptr, 0, kRetryMs);  // a signal ends it
+    return false;
+  }
+}
+
+void GangJob::take(const gangs::GangNews& news) {
+  waits_for_ = news.waits_for;
+  before_ = news.before;
+  show(reader_.take(news));
+  say_phase();
+}
+
+void GangJob::show(const std::vector<pages::GangReader::Piece>& pieces) {
+  if (!own_lines_ && !reader_.nodes().empty()) own_lines_.emplace(reader_.nodes());
+  for (const auto& piece : pieces) {
+    if (piece.is_err) {
+      const std::string text = own_lines_->pass(static_cast<int>(piece.node), piece.text);
+      write_within(STDERR_FILENO, text, kReaderPatience);
+    } else {
+      write_within(STDOUT_FILENO, piece.text, kReaderPatience);
+    }
+  }
+}
+
+void GangJob::say_phase() {
+  const gangs::GangState& state = reader_.state();
+  if (said_phase_ == state.phase) return;
+  said_phase_ = state.phase;
+  if (state.phase == gangs::GangPhase::kQueued) {
+    log_info("gang ", state.id, " is queued, ", before_, " before it: ", waits_for_);
+  } else if (state.phase == gangs::GangPhase::kRunning) {
+    log_info("gang ", state.id, " runs on ", names_in_line(reader_.nodes()));
+  }
+}
+
+int GangJob::finish() {
+  if (own_lines_) {
+    for (std::size_t i = 0; i < reader_.nodes().size(); ++i) {
+      write_within(STDERR_FILENO, own_lines_->end(static_cast<int>(i)), kReaderPatience);
+    }
+  }
+  for (const std::string& trouble : reader_.take_troubles()) log_warning(trouble);
+  const gangs::GangState& state = reader_.state();
+  if (!state.reason.empty()) {
+    log_error("gang ", state.id, " has ended with ", state.exit_code, ": ", state.reason);
+  }
+  if (has_cancelled_) return exit_status_for_signal(first_signal);
+  return state.exit_code;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What gangs print on this node: files in a directory of each gang, and who reads them from
+// elsewhere (docs/nodes.md, "output"). io thread only.
+#pragma once
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/unique_fd.h"
+#include "rendezvous/gangs/node_messages.h"
+
+namespace ddprun::launcher {
+
+class GangOutput {
+ public:
+  // `directory`: absolute; made where it is missing. `answer` is called once for each request, at
+  // once or later from the io context.
+  GangOutput(boost::asio::io_context& io, std::string directory, std::string node,
+             std::function<void(const gangs::OutputAnswer&)> answer);
+  ~GangOutput();  // no call follows
+
+  struct Files {
+    UniqueFd out, err;
+  };
+  // Of a gang that begins. Throws Error(kSystem).
+  Files open(const std::string& gang) const;
+
+  // `runs`: it may print more.
+  void read(const gangs::OutputRequest& request, bool runs);
+  // It prints no more: who waits for it is answered.
+  void ended(const std::string& gang);
+
+  static constexpr std::size_t kMaxWaiting = 1'000;
+
+ private:
+  struct Waiting {
+    gangs::OutputRequest request;
+    int watch = -1;
+    std::unique_ptr<boost::asio::steady_timer> timer;
+  };
+
+  std::string folder(const std::string& gang) const;
+  gangs::OutputAnswer read_now(const gangs::OutputRequest& request) const;
+  void await_changes();
+  void look(const std::string& gang);
+  void finish(std::uint64_t number, const gangs::OutputAnswer& answer);
+
+  const std::string directory_, node_;
+  const std::function<void(const gangs::OutputAnswer&)> answer_;
+  boost::asio::io_context& io_;
+  boost::asio::posix::stream_descriptor changes_;  // inotify(7)
+  alignas(8) std::array<char, 4096> buffer_;
+  std::map<std::uint64_t, Waiting> waiting_;
+  std::map<int, std::string> watched_;  // watch → gang
+  std::uint64_t next_number_ = 1;
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for waits that outlive this
+};
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// ddprun-agent: a node's standing agent.
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/environment.h"
+#include "common/error.h"
+#include "common/exit_codes.h"
+#include "common/log.h"
+#include "common/service_manager.h"
+#include "common/standard_streams.h"
+#include "launcher/standing/standing_agent.h"
+#include "launcher/standing/standing_options.h"
+
+namespace {
+
+using namespace ddprun;
+
+void say_line(LogLevel /*level*/, std::string_view message) {
+  std::fprintf(stderr, "ddprun-agent: %s\n", one_line(message).c_str());
+}
+
+int fail_with(const std::string& message, ExitCode code) {
+  say_line(LogLevel::kError, message);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  open_standard_streams();
+  std::signal(SIGPIPE, SIG_IGN);
+  set_log_sink(say_line);
+  try {
+    ServiceManager manager = ServiceManager::take_from_environment();
+    Environment environment = current_environment();
+    auto asked = launcher::parse_standing_command_line(argc, argv, environment);
+    if (!asked.options) return asked.exit_status;
+    set_log_level(asked.options->verbose ? LogLevel::kDebug : LogLevel::kInfo);
+    return std::make_unique<launcher::StandingAgent>(*std::move(asked.options),
+                                                     std::move(environment), std::move(manager))
+        ->run();
+  } catch (const Error& error) {
+    return fail_with(error.what(), exit_code_for(error.code()));
+  } catch (const std::exception& error) {
+    return fail_with("internal error: " + std::string(error.what()), ExitCode::kInternal);
+  }
+}

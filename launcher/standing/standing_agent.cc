@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/standing/standing_agent.h"
+
+#include <pwd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "common/error.h"
+#include "common/exit_codes.h"
+#include "common/log.h"
+#include "common/process_facts.h"
+#include "common/random_id.h"
+#include "common/secret.h"
+#include "common/signal_names.h"
+#include "launcher/standing/gang_command.h"
+#include "launcher/standing/supervisor_leaf.h"
+
+namespace ddprun::launcher {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::chrono::milliseconds kLastWordsLimit{1'000};  // ended was said → forget is heard
+
+std::string own_user() {
+  const passwd* entry = ::getpwuid(::geteuid());  // once, before there are threads
+  if (entry == nullptr || !gangs::is_gang_name(entry->pw_name)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("uid ", ::geteuid(), " has no user name that a gang can be for"));
+  }
+  return entry->pw_name;
+}
+
+membership::LinkSecurity security_of(const StandingOptions& options) {
+  membership::LinkSecurity security;
+  if (!options.token_file.empty()) security.token = Secret::from_file(options.token_file);
+  if (options.tls.any()) security.tls = security::make_client_context(options.tls);
+  security.program = "ddprun-agent";
+  return security;
+}
+
+}  // namespace
+
+StandingAgent::StandingAgent(StandingOptions options, Environment environment,
+                             ServiceManager manager)
+    : options_(std::move(options)),
+      environment_(std::move(environment)),
+      instance_(random_id()),
+      program_(own_folder() + "/ddprun"),
+      user_(own_user()),
+      io_(1),
+      service_(io_, std::move(manager)),
+      signals_(io_, SIGTERM, SIGINT),
+      end_timer_(io_) {
+  if (::access(program_.c_str(), X_OK) != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat(program_, ": ", errno_text(errno), "; it runs the jobs"));
+  }
+  output_.emplace(io_, options_.directory, options_.node,
+                  [this](const gangs::OutputAnswer& answer) {
+                    if (link_) link_->send(answer);
+                  });
+  gangs::NodeLink::Handlers handlers;
+  handlers.opened = [this] { say_hello(); };
+  handlers.message = [this](const gangs::QueueMessage& message) { heard(message); };
+  handlers.away = [this](const std::string& why) {
+    is_connected_ = false;
+    log_warning("the ddprund at ", options_.endpoint_text, " is away: ", why, "; trying on");
+  };
+  handlers.failed = [this](const std::string& why) {
+    log_error(why);
+    exit_status_ = static_cast<int>(ExitCode::kUsage);
+    leave();
+  };
+  link_.emplace(io_, options_.endpoints, security_of(options_), std::move(handlers));
+}
+
+StandingAgent::~StandingAgent() = default;
+
+int StandingAgent::run() {
+  if (const std::string why = enter_supervisor_leaf(); !why.empty()) log_warning(why);
+  wait_for_signal();
+  log_info("node ", options_.node, " of ", user_, ", ", options_.slots, " slots, stands at ",
+           options_.endpoint_text);
+  service_.ready([this] { return status(); });
+  io_.run();
+  return exit_status_;
+}
+
+std::string StandingAgent::status() const {
+  int used = 0;
+  for (const auto& [gang, part] : parts_) used += part.held.ended ? 0 : part.held.slots;
+  return concat(is_connected_ ? "connected to " : "looks for ", options_.endpoint_text, "; ", used,
+                " of ", options_.slots, " slots in use");
+}
+
+// ---- what is said and heard ----
+
+void StandingAgent::say_hello() {
+  gangs::NodeHello hello;
+  hello.version = DDPRUN_VERSION;
+  hello.instance = instance_;
+  hello.node = options_.node;
+  hello.user = user_;
+  hello.uid = ::geteuid();
+  hello.slots = options_.slots;
+  for (const auto& [gang, part] : parts_) hello.gangs.push_back(part.held);
+  link_->send(hello);
+}
+
+void StandingAgent::heard(const gangs::QueueMessage& message) {
+  if (std::holds_alternative<gangs::Welcome>(message)) {
+    is_connected_ = true;
+    log_info("connected to the ddprund at ", options_.endpoint_text);
+  } else if (const auto* begin = std::get_if<gangs::StartPart>(&message)) {
+    start(*begin);
+  } else if (const auto* end = std::get_if<gangs::StopPart>(&message)) {
+    const auto part = parts_.find(end->gang);
+    if (part != parts_.end()) stop(part->second);
+  } else if (const auto* forget = std::get_if<gangs::ForgetPart>(&message)) {
+    const auto part = parts_.find(forget->gang);
+    if (part != parts_.end() && part->second.held.ended) parts_.erase(part);
+    finish_if_idle();
+  } else if (const auto* request = std::get_if<gangs::OutputRequest>(&message)) {
+    const auto part = parts_.find(request->gang);
+    output_->read(*request, part != parts_.end() && !part->second.held.ended);
+  }
+}
+
+// ---- gangs ----
+
+void StandingAgent::start(const gangs::StartPart& start) {
+  if (!gangs::is_gang_name(start.gang)) return;
+  const auto [known, is_new] = parts_.try_emplace(start.gang);
+  Part& part = known->second;
+  if (!is_new) {
+    if (!part.held.ended) return link_->send(gangs::PartStarted{start.gang});
+    return link_->send(gangs::PartEnded{start.gang, part.held.exit_code, part.held.reason});
+  }
+  part.held.gang = start.gang;
+  part.held.slots = start.slots;
+  part.stop_time = std::chrono::milliseconds(start.stop_ms);
+  if (is_leaving_) {
+    return end_part(part, static_cast<int>(ExitCode::kRetryable), "its agent is being stopped");
+  }
+  try {
+    GangOutput::Files files = output_->open(start.gang);
+    GangCommand command;
+    command.argv = gang_arguments(start, options_, program_);
+    command.environment = gang_environment(start, environment_);
+    command.directory = start.directory;
+    command.out = std::move(files.out);
+    command.err = std::move(files.err);
+    part.process = GangProcess::start(
+        io_, std::move(command), [this, gang = start.gang](int status) { ended(gang, status); });
+  } catch (const Error& error) {
+    log_warning("gang ", start.gang, " can't begin: ", error.what());
+    return end_part(part, static_cast<int>(ExitCode::kUsage), error.what());
+  }
+  log_info("gang ", start.gang, " begins, ", start.slots, " slots");
+  link_->send(gangs::PartStarted{start.gang});
+}
+
+void StandingAgent::stop(Part& part) {
+  if (part.held.ended || std::exchange(part.is_stopping, true)) return;
+  log_info("gang ", part.held.gang, " is stopped");
+  part.process->signal(SIGTERM);
+  part.kill_timer = std::make_unique<asio::steady_timer>(io_, part.stop_time);
+  part.kill_timer->async_wait([process = part.process](boost::system::error_code error) {
+    if (!error) process->signal(SIGKILL);
+  });
+}
+
+void StandingAgent::ended(const std::string& gang, int wait_status) {
+  Part& part = parts_.at(gang);
+  const bool is_killed = WIFSIGNALED(wait_status);
+  const int code =
+      is_killed ? exit_status_for_signal(WTERMSIG(wait_status)) : WEXITSTATUS(wait_status);
+  log_info("gang ", gang, " has ended with ", code);
+  end_part(part, code,
+           is_killed ? concat("ddprun was ended by ", signal_name(WTERMSIG(wait_status))) : "");
+}
+
+void StandingAgent::end_part(Part& part, int exit_code, const std::string& reason) {
+  part.process.reset();
+  part.kill_timer.reset();
+  part.held.ended = true;
+  part.held.exit_code = exit_code;
+  part.held.reason = reason;
+  output_->ended(part.held.gang);
+  link_->send(gangs::PartEnded{part.held.gang, exit_code, reason});
+  finish_if_idle();
+}
+
+// ---- the end ----
+
+void StandingAgent::wait_for_signal() {
+  signals_.async_wait([this](boost::system::error_code error, int number) {
+    if (error) return;
+    if (is_leaving_) {  // at once
+      for (auto& [gang, part] : parts_) {
+        if (part.process) part.process->signal(SIGKILL);
+      }
+    } else {
+      log_info("stopping: ", signal_name(number), ", ", parts_.size(), " gangs");
+      leave();
+    }
+    wait_for_signal();
+  });
+}
+
+void StandingAgent::leave() {
+  is_leaving_ = true;
+  service_.stopping();
+  for (auto& [gang, part] : parts_) stop(part);
+  finish_if_idle();
+}
+
+// The ends of its gangs are said; for a moment it is waited that they are heard.
+void StandingAgent::finish_if_idle() {
+  if (!is_leaving_) return;
+  const bool runs =
+      std::ranges::any_of(parts_, [](const auto& part) { return !part.second.held.ended; });
+  if (runs) return;
+  if (parts_.empty() || !is_connected_) return io_.stop();
+  end_timer_.expires_after(kLastWordsLimit);
+  end_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) io_.stop();
+  });
+}
+
+}  // namespace ddprun::launcher

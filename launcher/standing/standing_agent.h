@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node's standing agent: runs a ddprun for each gang that it is given, says how it ended, and
+// lets others read what it prints (docs/nodes.md). ddprun-agent's root object. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/environment.h"
+#include "launcher/standing/gang_output.h"
+#include "launcher/standing/gang_process.h"
+#include "launcher/standing/standing_options.h"
+#include "rendezvous/daemon/service.h"
+#include "rendezvous/gangs/node_link.h"
+
+namespace ddprun::launcher {
+
+class StandingAgent {
+ public:
+  // Throws Error: a file or directory can't be used.
+  StandingAgent(StandingOptions options, Environment environment, ServiceManager manager);
+  ~StandingAgent();
+
+  // Until a signal ends it, or the rendezvous refuses it for good. Returns the exit status.
+  int run();
+
+ private:
+  struct Part {
+    gangs::HeldPart held;
+    std::shared_ptr<GangProcess> process;  // null: it has ended, or never began
+    std::chrono::milliseconds stop_time{0};
+    bool is_stopping = false;
+    std::unique_ptr<boost::asio::steady_timer> kill_timer;
+  };
+
+  void say_hello();
+  void heard(const gangs::QueueMessage& message);
+  void start(const gangs::StartPart& start);
+  void stop(Part& part);
+  void ended(const std::string& gang, int wait_status);
+  void end_part(Part& part, int exit_code, const std::string& reason);
+  void wait_for_signal();
+  void leave();
+  void finish_if_idle();
+  std::string status() const;
+
+  // Constant after construction.
+  const StandingOptions options_;
+  const Environment environment_;
+  const std::string instance_, program_, user_;
+
+  boost::asio::io_context io_;
+  rendezvous::Service service_;
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer end_timer_;
+  std::map<std::string, Part> parts_;  // by gang, until they are forgotten
+  std::optional<GangOutput> output_;
+  std::optional<gangs::NodeLink> link_;
+  bool is_connected_ = false;
+  bool is_leaving_ = false;
+  int exit_status_ = 0;
+};
+
+}  // namespace ddprun::launcher

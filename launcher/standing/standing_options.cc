@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/standing/standing_options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+
+#include "common/endpoint_list.h"
+#include "common/env_names.h"
+#include "common/error.h"
+#include "common/exit_codes.h"
+#include "common/log.h"
+#include "common/man_entries.h"
+#include "common/man_page.h"
+#include "common/process_facts.h"
+#include "launcher/config_file.h"
+#include "launcher/num_workers.h"
+#include "rendezvous/gangs/gang.h"
+
+namespace ddprun::launcher {
+namespace {
+
+struct StandingTexts {
+  std::string endpoint, slots = "auto", name, log_dir, config;
+  bool print_man = false;
+};
+
+StandingCommandLine standing_failure(const std::string& message) {
+  std::fprintf(stderr, "ddprun-agent: %s\n", one_line(message).c_str());
+  return {std::nullopt, static_cast<int>(ExitCode::kUsage)};
+}
+
+ManPage standing_man_page(const CLI::App& app) {
+  return {.name = "ddprun-agent",
+          .section = 8,
+          .summary = "a node's standing agent, which runs what is submitted to a ddprund",
+          .synopsis = "ddprun-agent [--rdzv-endpoint HOST:PORT] [--slots N|auto|gpu|cpu] [flags]",
+          .sections = {
+              {"Description",
+               "Holds a connection to ddprund(8), and runs a ddprun(1) for each job of its queue "
+               "that is given to this node, as the user that it runs as. What a job prints goes to "
+               "files. SIGTERM and SIGINT end it, and its jobs in order; killed, it leaves none "
+               "behind. What is not given here is read from ddprun.toml(5): rdzv_endpoint, "
+               "token_file, tls_ca, tls_cert, tls_key."},
+              {"Options", "", man_entries(app)},
+              {"Exit status",
+               " 0   ended by SIGTERM or SIGINT\n 2   a bad flag or configuration; the rendezvous "
+               "refused it\n 70  a fault of its own"},
+              {"See also", "ddprun(1), ddprund(8), ddprun.toml(5)"}}};
+}
+
+void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) {
+  constexpr auto kLast = CLI::MultiOptionPolicy::TakeLast;
+  const auto add = [&](const char* flag, std::string& text, const char* help) {
+    return app.add_option(flag, text, help)->multi_option_policy(kLast);
+  };
+  add("--rdzv-endpoint", texts.endpoint,
+      "HOST:PORT of the ddprund; of several, with commas between: the one that leads")
+      ->envname(env::kRdzvEndpoint);
+  add("--token-file", options.token_file, "Its token; mode 600")->envname(env::kTokenFile);
+  add("--tls-ca", options.tls.ca, "Authority of its certificate (PEM)");
+  add("--tls-cert", options.tls.cert, "This side's certificate (PEM), if it wants one");
+  add("--tls-key", options.tls.key, "Its key (PEM), mode 600");
+  add("--slots", texts.slots,
+      "N|auto|gpu|cpu: how many workers run here at once; auto: one per GPU, else per CPU")
+      ->capture_default_str();
+  add("--name", texts.name, "What this node is called; default: the host's name");
+  add("--log-dir", texts.log_dir,
+      "DIRECTORY for what jobs print; default: $STATE_DIRECTORY, else ~/.local/state/ddprun");
+  add("--config", texts.config, "FILE that is read beside ddprun.toml");
+  app.add_flag("--verbose", options.verbose, "More log lines");
+  app.add_flag("--print-man", texts.print_man, "Print the manual page, for man -l -");
+}
+
+// What a file says, where no flag and no variable does.
+void add_config_files(const std::vector<ConfigFile>& files, StandingOptions& options,
+                      StandingTexts& texts) {
+  const auto fill = [](std::string& text, const std::string& value) {
+    if (text.empty()) text = value;
+  };
+  for (const ConfigFile& file : files) {
+    fill(texts.endpoint, file.rdzv_endpoint);
+    for (const ConfigEntry& entry : file.options) {
+      if (entry.option == "token-file") fill(options.token_file, entry.value);
+      if (entry.option == "tls-ca") fill(options.tls.ca, entry.value);
+      if (entry.option == "tls-cert") fill(options.tls.cert, entry.value);
+      if (entry.option == "tls-key") fill(options.tls.key, entry.value);
+    }
+  }
+}
+
+std::string output_directory(const std::string& given, const Environment& environment) {
+  if (!given.empty()) return std::filesystem::absolute(given).string();
+  if (const auto state = find_variable(environment, "STATE_DIRECTORY")) return *state;
+  if (const auto state = find_variable(environment, "XDG_STATE_HOME")) return *state + "/ddprun";
+  const auto home = find_variable(environment, env::kHome);
+  return home ? *home + "/.local/state/ddprun" : "";
+}
+
+// The problem, or empty.
+std::string settle_standing(const StandingTexts& texts, const Environment& environment,
+                            StandingOptions& options) {
+  if (texts.endpoint.empty()) {
+    return "where is the ddprund? Give --rdzv-endpoint HOST:PORT, or rdzv_endpoint in "
+           "/etc/ddprun/ddprun.toml";
+  }
+  auto [endpoints, problem] = parse_endpoints(texts.endpoint, kDefaultRendezvousPort);
+  if (!problem.empty()) return concat("--rdzv-endpoint=", texts.endpoint, ": ", problem);
+  options.endpoints = std::move(endpoints);
+  options.endpoint_text = texts.endpoint;
+  const NumWorkers slots = num_workers(texts.slots, real_machine(), std::nullopt);
+  if (!slots.problem.empty()) return concat("--slots=", texts.slots, ": ", slots.problem);
+  if (slots.count > gangs::kMaxSlots) {
+    return concat("--slots=", texts.slots, ": at most ", gangs::kMaxSlots);
+  }
+  options.slots = slots.count;
+  options.node = texts.name.empty() ? host_name() : texts.name;
+  if (!gangs::is_gang_name(options.node)) {
+    return concat("--name=", options.node, ": wants 1 to ", gangs::kMaxNameBytes,
+                  " letters, digits, \".\", \"_\", \"-\"");
+  }
+  options.directory = output_directory(texts.log_dir, environment);
+  return options.directory.empty() ? "--log-dir: HOME is not set: where shall output go?" : "";
+}
+
+}  // namespace
+
+StandingCommandLine parse_standing_command_line(int argc, char** argv,
+                                                const Environment& environment) {
+  CLI::App app("ddprun-agent: runs, on this node, what is submitted to a ddprund (docs/nodes.md)",
+               "ddprun-agent");
+  app.set_version_flag("--version", "ddprun-agent " DDPRUN_VERSION);
+  StandingOptions options;
+  StandingTexts texts;
+  add_options(app, options, texts);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {
+    return {std::nullopt, app.exit(asked)};
+  } catch (const CLI::ParseError& error) {
+    return standing_failure(concat(error.what(), " (see ddprun-agent --help)"));
+  }
+  if (texts.print_man) {
+    std::fputs(to_roff(standing_man_page(app)).c_str(), stdout);
+    return {std::nullopt, static_cast<int>(ExitCode::kOk)};
+  }
+  add_config_files(load_config_files(texts.config, environment), options, texts);
+  const std::string problem = settle_standing(texts, environment, options);
+  if (!problem.empty()) return standing_failure(problem);
+  return {std::move(options), 0};
+}
+
+}  // namespace ddprun::launcher

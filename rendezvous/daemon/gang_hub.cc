@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/gang_hub.h"
+
+#include <algorithm>
+#include <boost/asio/ip/tcp.hpp>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/store_server/peer_user.h"
+
+namespace ddprun::rendezvous {
+
+namespace asio = boost::asio;
+using membership::FrameStream;
+
+GangHub::GangHub(asio::io_context& io, Options options)
+    : options_(std::move(options)), io_(io), queue_(options_.queue), tick_timer_(io) {}
+
+// ---- connections ----
+
+void GangHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcomer) {
+  boost::system::error_code gone;
+  const auto peer = frames->wire().socket().remote_endpoint(gone);
+  if (gone || stopped_) return;
+  const ConnectionId id = next_id_++;
+  Agent& agent = agents_[id];
+  agent.frames = frames;
+  agent.peer = concat(peer.address().to_string(), ":", peer.port());
+  agent.timer = std::make_unique<asio::steady_timer>(io_, options_.hello_timeout);
+  const auto self = shared_from_this();
+  newcomer.ended_by([self, id](const std::string& reason) {
+    self->drop(id, concat("no hello yet, and ", reason));
+  });
+  agent.newcomer = std::move(newcomer);
+  agent.timer->async_wait([self, id](boost::system::error_code error) {
+    if (error || !self->agents_.contains(id)) return;
+    self->drop(id, concat("no hello in ", self->options_.hello_timeout.count(), " ms"));
+  });
+  FrameStream::Handlers handlers;
+  handlers.frame = [self, id](std::string_view text) { self->received(id, text); };
+  handlers.ping = [self, id](std::string_view) {
+    const auto found = self->agents_.find(id);
+    if (found != self->agents_.end()) found->second.last_heard = Clock::now();
+  };
+  handlers.ended = [self, id](const std::string& reason) { self->ended(id, reason); };
+  frames->start(std::move(handlers));
+}
+
+void GangHub::received(ConnectionId id, std::string_view text) {
+  const auto found = agents_.find(id);
+  if (found == agents_.end()) return;
+  found->second.last_heard = Clock::now();
+  found->second.newcomer = Newcomer();
+  std::optional<gangs::NodeMessage> message;
+  try {
+    message = gangs::decode_node_message(text);
+  } catch (const Error& error) {
+    if (!found->second.is_in) return refuse(id, error.what());
+    return drop(id, error.what());
+  }
+  const auto* hello = std::get_if<gangs::NodeHello>(&*message);
+  if (found->second.is_in == (hello != nullptr)) {
+    return drop(id, hello != nullptr ? "a second hello" : "its first message is no hello");
+  }
+  if (hello != nullptr) return take_hello(id, *hello);
+  if (const auto* answer = std::get_if<gangs::OutputAnswer>(&*message)) {
+    if (listener_.output) listener_.output(*answer);
+    return;
+  }
+  feed([&](gangs::GangActions& out) {
+    if (const auto* started = std::get_if<gangs::PartStarted>(&*message)) {
+      queue_.part_started(id, started->gang, time(), out);
+    } else if (const auto* over = std::get_if<gangs::PartEnded>(&*message)) {
+      gangs::PartEnded said = *over;
+      said.exit_code = std::clamp(said.exit_code, 0, 255);
+      said.reason = one_line(said.reason.substr(0, gangs::kMaxReasonBytes));
+      queue_.part_ended(id, said, time(), out);
+    }
+  });
+}
+
+std::string GangHub::trouble_of(const gangs::NodeHello& hello) const {
+  if (!options_.refusal.empty()) return options_.refusal;
+  if (hello.protocol != gangs::kNodeProtocol) {
+    return concat("it speaks version ", hello.protocol, " of the standing agents' protocol, and ",
+                  "this ddprund version ", gangs::kNodeProtocol,
+                  ": install the same ddprun on all machines");
+  }
+  if (!gangs::is_gang_name(hello.node) || !gangs::is_gang_name(hello.user)) {
+    return "the name of its node or user is none: letters, digits, \".\", \"_\", \"-\"";
+  }
+  if (hello.slots < 1 || hello.slots > gangs::kMaxSlots) {
+    return concat("it has ", hello.slots, " slots: 1 to ", gangs::kMaxSlots, " are possible");
+  }
+  const bool are_gangs = std::ranges::all_of(hello.gangs, [](const gangs::HeldPart& part) {
+    return gangs::is_gang_name(part.gang) && part.slots >= 0 && part.slots <= gangs::kMaxSlots;
+  });
+  if (!are_gangs || hello.gangs.size() > gangs::kMaxGangsOfNode) return "its gangs are none";
+  if (queue_.nodes().size() >= options_.max_nodes) {
+    return concat("there are ", options_.max_nodes, " standing agents already");
+  }
+  return {};
+}
+
+void GangHub::take_hello(ConnectionId id, const gangs::NodeHello& hello) {
+  const std::string trouble = trouble_of(hello);
+  if (!trouble.empty()) return refuse(id, trouble);
+  Agent& agent = agents_.at(id);
+  const auto owner = owner_of(hello.user, hello.uid, agent.frames->wire().socket().native_handle());
+  if (!owner) {
+    return refuse(id, concat("it is no process of ", hello.user, " (uid ", hello.uid,
+                             ") on this machine: without a token an agent has to be"));
+  }
+  agent.is_in = true;
+  watch(id);
+  gangs::NodeHello said = hello;
+  for (gangs::HeldPart& part : said.gangs) {
+    part.exit_code = std::clamp(part.exit_code, 0, 255);
+    part.reason = one_line(part.reason.substr(0, gangs::kMaxReasonBytes));
+  }
+  feed([&](gangs::GangActions& out) {
+    queue_.node_came(id, said, *owner, agent.peer, time(), out);
+  });
+}
+
+void GangHub::refuse(ConnectionId id, const std::string& reason) {
+  const auto found = agents_.find(id);
+  if (found == agents_.end()) return;
+  found->second.frames->send(gangs::encode(gangs::NodeRefused{reason, true}));
+  drop(id, reason);
+}
+
+// Who has not been heard for so long is gone, whatever its connection says.
+void GangHub::watch(ConnectionId id) {
+  Agent& agent = agents_.at(id);
+  agent.timer->expires_at(agent.last_heard + options_.queue.silence);
+  agent.timer->async_wait([self = shared_from_this(), id](boost::system::error_code error) {
+    const auto found = self->agents_.find(id);
+    if (error || found == self->agents_.end()) return;
+    const auto silence = self->options_.queue.silence;
+    if (Clock::now() < found->second.last_heard + silence) return self->watch(id);
+    self->drop(id, concat("nothing was heard for ", silence.count(), " ms"));
+  });
+}
+
+void GangHub::ended(ConnectionId id, const std::string& reason) {
+  const auto found = agents_.find(id);
+  if (found == agents_.end()) return;
+  log_debug("the connection of standing agent ", found->second.peer, " ended: ", reason);
+  forget(id);
+}
+
+void GangHub::drop(ConnectionId id, const std::string& reason) {
+  const auto found = agents_.find(id);
+  if (found == agents_.end()) return;
+  log_warning("closed the connection of standing agent ", found->second.peer, ": ", reason);
+  found->second.frames->close_when_sent(kFlushLimit);
+  forget(id);
+}
+
+void GangHub::forget(ConnectionId id) {
+  const bool is_in = agents_.at(id).is_in;
+  agents_.erase(id);
+  if (!is_in) return;
+  feed([&](gangs::GangActions& out) { queue_.node_gone(id, time(), out); });
+}
+
+std::optional<std::string> GangHub::owner_of(const std::string& user, std::int64_t uid,
+                                             int socket) const {
+  if (!options_.asks_kernel) return user;
+  const auto peer = store::peer_user(socket);
+  if (!peer || (*peer != 0 && static_cast<std::int64_t>(*peer) != uid)) return std::nullopt;
+  return concat(user, "#", uid);
+}
+
+bool GangHub::ask(const std::string& node, const std::string& owner, gangs::OutputRequest request) {
+  const auto found = queue_.nodes().find({node, owner});
+  if (found == queue_.nodes().end() || !found->second.connection) return false;
+  const auto agent = agents_.find(*found->second.connection);
+  if (agent == agents_.end()) return false;
+  agent->second.frames->send(gangs::encode(gangs::QueueMessage(std::move(request))));
+  return true;
+}
+
+// ---- the queue ----
+
+void GangHub::restore(const journal::Rows& rows) {
+  feed([&](gangs::GangActions& out) { queue_.restore(rows, time(), out); });
+}
+
+gangs::GangQueue::Verdict GangHub::submit(gangs::GangSpec spec, const std::string& owner) {
+  auto verdict = gangs::GangQueue::Verdict::kTaken;
+  feed([&](gangs::GangActions& out) {
+    verdict = queue_.submit(std::move(spec), owner, time(), out);
+  });
+  return verdict;
+}
+
+bool GangHub::cancel(const std::string& id, const std::string& by) {
+  bool is_known = false;
+  feed([&](gangs::GangActions& out) { is_known = queue_.cancel(id, by, time(), out); });
+  return is_known;
+}
+
+void GangHub::hear_peer(bool is_heard) {
+  feed([&](gangs::GangActions& out) { queue_.allow_begin(is_heard, time(), out); });
+}
+
+void GangHub::feed(const std::function<void(gangs::GangActions&)>& event) {
+  if (stopped_) return;
+  gangs::GangActions actions;
+  event(actions);
+  settle(std::move(actions));
+  arm_tick();
+}
+
+// As AgentHub::settle().
+void GangHub::settle(gangs::GangActions actions) {
+  journal::Batch changes = queue_.take_changes();
+  if (options_.journal == nullptr) changes.clear();
+  const bool says_something = std::ranges::any_of(actions, [](const gangs::GangAction& action) {
+    return !std::holds_alternative<gangs::gang_action::Log>(action);
+  });
+  const bool may_be_deposed = options_.journal != nullptr && options_.journal->is_shared();
+  if (changes.empty() && unkept_.empty() && !(may_be_deposed && says_something)) {
+    for (const auto& action : actions) perform(action);
+    return;
+  }
+  if (changes.empty() && actions.empty()) return;
+  unkept_.push_back({std::move(actions), {}});
+  options_.journal->commit(std::move(changes), [self = shared_from_this()] { self->kept(); });
+}
+
+void GangHub::kept() {
+  if (stopped_ || unkept_.empty()) return;
+  const Unkept kept = std::move(unkept_.front());
+  unkept_.pop_front();
+  for (const auto& action : kept.actions) perform(action);
+  for (const auto& done : kept.then) done();
+}
+
+void GangHub::when_kept(std::function<void()> done) {
+  if (unkept_.empty()) return done();
+  unkept_.back().then.push_back(std::move(done));
+}
+
+void GangHub::perform(const gangs::GangAction& action) {
+  namespace act = gangs::gang_action;
+  if (const auto* tell = std::get_if<act::Tell>(&action)) {
+    const auto found = agents_.find(tell->connection);
+    if (found != agents_.end()) found->second.frames->send(gangs::encode(tell->message));
+  } else if (const auto* close = std::get_if<act::Close>(&action)) {
+    const auto found = agents_.find(close->connection);
+    if (found == agents_.end()) return;
+    found->second.frames->close_when_sent(kFlushLimit);
+    agents_.erase(found);  // the queue knows
+  } else if (const auto* changed = std::get_if<act::Changed>(&action)) {
+    if (listener_.changed) listener_.changed(changed->gang);
+  } else if (const auto* log = std::get_if<act::Log>(&action)) {
+    log_message(log->level, log->text);
+  }
+}
+
+void GangHub::arm_tick() {
+  const auto deadline = queue_.next_deadline();
+  if (deadline == armed_for_) return;
+  armed_for_ = deadline;
+  if (!deadline) {
+    tick_timer_.cancel();
+    return;
+  }
+  tick_timer_.expires_at(*deadline);
+  tick_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (error || self->stopped_) return;
+    self->armed_for_.reset();
+    self->feed([&](gangs::GangActions& out) { self->queue_.tick(time(), out); });
+  });
+}
+
+gangs::GangTime GangHub::time() {
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  return {Clock::now(), std::chrono::duration_cast<std::chrono::milliseconds>(wall).count()};
+}
+
+void GangHub::stop() {
+  stopped_ = true;
+  for (const auto& [id, agent] : agents_) agent.frames->close();
+  agents_.clear();
+  unkept_.clear();
+  tick_timer_.cancel();
+  listener_ = {};
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The standing agents' open connections and the queue of gangs behind them: frames become events,
+// what follows from them becomes frames, once it is kept in the journal (docs/nodes.md). io thread
+// only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "common/clock.h"
+#include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/gangs/gang_queue.h"
+#include "rendezvous/gangs/node_messages.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/membership/frame_stream.h"
+
+namespace ddprun::rendezvous {
+
+class GangHub : public std::enable_shared_from_this<GangHub> {
+ public:
+  struct Options {
+    gangs::GangQueueOptions queue;
+    std::chrono::milliseconds hello_timeout{10'000};  // upgrade → hello
+    // No token, and nobody but this machine's users: the kernel says who each one is.
+    bool asks_kernel = false;
+    std::string refusal;  // why nobody is taken; empty: they are
+    std::size_t max_nodes = 1'024;
+    journal::Journal* journal = nullptr;  // nullptr: none; else outlives this
+  };
+
+  // Gets each change of a gang, and each answer of a node about what a job printed.
+  struct Listener {
+    std::function<void(const std::string& gang)> changed;
+    std::function<void(const gangs::OutputAnswer& answer)> output;
+  };
+
+  GangHub(boost::asio::io_context& io, Options options);
+
+  void listen(Listener listener) { listener_ = std::move(listener); }
+
+  // An upgraded stream, not started. `newcomer` has its place until its first message.
+  void take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer);
+
+  // The gangs of an earlier process; before take().
+  void restore(const journal::Rows& rows);
+
+  // Whose agents somebody means who says that it is `user` with `uid`; nullopt: that isn't so.
+  // `socket`: its connection's.
+  std::optional<std::string> owner_of(const std::string& user, std::int64_t uid, int socket) const;
+
+  gangs::GangQueue::Verdict submit(gangs::GangSpec spec, const std::string& owner);
+  bool cancel(const std::string& id, const std::string& by);
+  // As Daemon's.
+  void hear_peer(bool is_heard);
+
+  // False: that node isn't connected.
+  bool ask(const std::string& node, const std::string& owner, gangs::OutputRequest request);
+
+  const gangs::GangQueue& queue() const { return queue_; }
+  const std::string& refusal() const { return options_.refusal; }
+  std::size_t num_nodes() const { return agents_.size(); }
+
+  // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
+  void when_kept(std::function<void()> done);
+
+  void stop();  // closes every connection; no call follows
+
+ private:
+  using ConnectionId = gangs::ConnectionId;
+  static constexpr std::chrono::milliseconds kFlushLimit{1'000};
+
+  struct Agent {
+    std::shared_ptr<membership::FrameStream> frames;  // second owner: its operations
+    std::string peer;
+    Newcomer newcomer;
+    bool is_in = false;  // it has said hello, and the queue knows it
+    Clock::time_point last_heard;
+    std::unique_ptr<boost::asio::steady_timer> timer;  // its hello, then its silence
+  };
+
+  void received(ConnectionId id, std::string_view text);
+  void take_hello(ConnectionId id, const gangs::NodeHello& hello);
+  std::string trouble_of(const gangs::NodeHello& hello) const;
+  void refuse(ConnectionId id, const std::string& reason);
+  void watch(ConnectionId id);
+  void ended(ConnectionId id, const std::string& reason);
+  void drop(ConnectionId id, const std::string& reason);
+  void forget(ConnectionId id);
+
+  // `event(out)`: what happens to the queue.
+  void feed(const std::function<void(gangs::GangActions&)>& event);
+  void settle(gangs::GangActions actions);
+  void kept();
+  void perform(const gangs::GangAction& action);
+  void arm_tick();
+  static gangs::GangTime time();
+
+  const Options options_;
+  boost::asio::io_context& io_;
+  gangs::GangQueue queue_;
+  Listener listener_;
+  boost::asio::steady_timer tick_timer_;
+  std::optional<Clock::time_point> armed_for_;
+  std::unordered_map<ConnectionId, Agent> agents_;
+  ConnectionId next_id_ = 1;
+  struct Unkept {
+    gangs::GangActions actions;
+    std::vector<std::function<void()>> then;
+  };
+  std::deque<Unkept> unkept_;  // each waits for its commit, in their order
+  bool stopped_ = false;
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The queue's pages under /v1/gangs: what is submitted, cancelled, told, and what jobs print, asked
+// of their nodes (docs/nodes.md). io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/daemon/gang_hub.h"
+#include "rendezvous/daemon/http_session.h"
+#include "rendezvous/gangs/gang_json.h"
+
+namespace ddprun::rendezvous {
+
+class GangPages : public std::enable_shared_from_this<GangPages> {
+ public:
+  // The hub's listener from now on, until stop().
+  static std::shared_ptr<GangPages> make(boost::asio::io_context& io, std::shared_ptr<GangHub> hub);
+
+  // `answer` is called once, at once or later, unless stop() comes first.
+  void ask(const HttpSession::Request& request, HttpSession::Answer answer);
+
+  void stop();
+
+  static constexpr std::size_t kMaxWaiting = 256;
+
+ private:
+  // Somebody who waits for what a job prints.
+  struct Waiting {
+    std::string gang;
+    HttpSession::Answer answer;
+    std::vector<gangs::NodeOutput> output;       // by node, as asked
+    std::map<std::uint64_t, std::size_t> asked;  // request → index of output; not answered yet
+    bool is_patient = false;                     // else all answers are waited for
+    std::unique_ptr<boost::asio::steady_timer> timer;
+  };
+
+  GangPages(boost::asio::io_context& io, std::shared_ptr<GangHub> hub);
+
+  void submit(const HttpSession::Request& request, HttpSession::Answer answer);
+  void cancel(const gangs::GangQueue::Gang& gang, const HttpSession::Request& request,
+              HttpSession::Answer answer);
+  void logs(const gangs::GangTarget& target, const gangs::GangQueue::Gang& gang,
+            HttpSession::Answer answer);
+  void ask_node(Waiting& waiting, std::uint64_t number, const gangs::OutputPlace& place,
+                const gangs::GangQueue::Gang& gang, std::int64_t wait_ms);
+  void answered(const gangs::OutputAnswer& answer);
+  void changed(const std::string& gang);
+  void finish(std::uint64_t number);
+  HttpSession::Page told(const std::string& id, unsigned status) const;
+
+  boost::asio::io_context& io_;
+  const std::shared_ptr<GangHub> hub_;  // second owner: its waits
+  std::map<std::uint64_t, Waiting> waiting_;
+  std::map<std::uint64_t, std::uint64_t> waits_for_;  // request → waiting_'s number
+  std::uint64_t next_number_ = 1, next_request_ = 1;
+};
+
+}  // namespace ddprun::rendezvous

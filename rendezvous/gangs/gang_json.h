@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pages of the queue: what is asked for and what is answered (docs/nodes.md). Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/gangs/gang_queue.h"
+
+namespace ddprun::gangs {
+
+inline constexpr char kGangsPath[] = "/v1/gangs";
+inline constexpr std::size_t kMaxGangBytes = std::size_t{1} << 20;  // of a submission
+inline constexpr std::size_t kMaxAskedNodes = 64;
+
+// Where a reader of a node's output has got to.
+struct OutputPlace {
+  std::string node;
+  std::uint64_t out = 0, err = 0;
+};
+
+// What a request is about.
+struct GangTarget {
+  std::string id;  // empty: all gangs
+  bool is_logs = false;
+  std::vector<OutputPlace> from;
+  std::optional<std::uint64_t> seen;
+  std::int64_t wait_ms = 0;
+};
+
+// kGangsPath itself, or what is below it; nullopt: it is no page of the queue.
+std::optional<GangTarget> parse_gang_target(std::string_view target);
+bool is_gangs_target(std::string_view target);
+// The other way: of a page of output.
+std::string logs_target(const std::string& id, const std::vector<OutputPlace>& from,
+                        std::optional<std::uint64_t> seen, std::int64_t wait_ms);
+
+// A submission. Throws Error(kInvalidArgument), one line.
+GangSpec parse_gang(std::string_view body);
+std::string gang_to_json(const GangSpec& spec);
+
+struct NodeOutput {
+  OutputPlace at;        // where it begins
+  std::string out, err;  // base64
+  std::uint64_t out_next = 0, err_next = 0;
+  std::string reason;
+};
+
+std::string gang_page(const GangQueue& queue, const GangQueue::Gang& gang);
+std::string gangs_page(const GangQueue& queue);
+std::string logs_page(const GangQueue& queue, const GangQueue::Gang& gang,
+                      const std::vector<NodeOutput>& output);
+
+// ---- what a reader of these pages finds in them; throw Error(kProtocol) ----
+
+struct GangNews {
+  GangState state;
+  std::size_t before = 0;  // queued gangs that came earlier
+  std::uint64_t changes = 0;
+  std::string waits_for;  // of one that is queued
+  std::vector<NodeOutput> output;
+};
+
+GangNews parse_gang_page(std::string_view body);
+std::vector<GangNews> parse_gangs_page(std::string_view body);
+
+}  // namespace ddprun::gangs

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/gangs/node_messages.h"
+
+#include <array>
+#include <exception>
+#include <type_traits>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/membership/row_fields.h"
+
+namespace ddprun::gangs {
+namespace {
+
+using membership::RowReader;
+using membership::RowWriter;
+
+template <typename Self, typename T>
+concept MessageOf = std::same_as<std::remove_const_t<Self>, T>;
+
+template <MessageOf<NodeHello> Self, typename Fields>
+void message_fields(Self& hello, Fields& fields) {
+  fields("protocol", hello.protocol);
+  fields("version", hello.version);
+  fields("instance", hello.instance);
+  fields("node", hello.node);
+  fields("user", hello.user);
+  fields("uid", hello.uid);
+  fields("slots", hello.slots);
+  fields("gangs", hello.gangs);
+}
+
+template <MessageOf<PartStarted> Self, typename Fields>
+void message_fields(Self& started, Fields& fields) {
+  fields("gang", started.gang);
+}
+
+template <MessageOf<PartEnded> Self, typename Fields>
+void message_fields(Self& ended, Fields& fields) {
+  fields("gang", ended.gang);
+  fields("exit_code", ended.exit_code);
+  fields("reason", ended.reason);
+}
+
+template <MessageOf<OutputAnswer> Self, typename Fields>
+void message_fields(Self& answer, Fields& fields) {
+  fields("request", answer.request);
+  fields("out", answer.out);
+  fields("err", answer.err);
+  fields("out_next", answer.out_next);
+  fields("err_next", answer.err_next);
+  fields("reason", answer.reason);
+}
+
+template <MessageOf<Welcome> Self, typename Fields>
+void message_fields(Self& welcome, Fields& fields) {
+  fields("version", welcome.version);
+  fields("silence_ms", welcome.silence_ms);
+}
+
+template <MessageOf<NodeRefused> Self, typename Fields>
+void message_fields(Self& refused, Fields& fields) {
+  fields("reason", refused.reason);
+  fields("lasting", refused.lasting);
+}
+
+template <MessageOf<StartPart> Self, typename Fields>
+void message_fields(Self& start, Fields& fields) {
+  fields("gang", start.gang);
+  fields("slots", start.slots);
+  fields("nodes", start.nodes);
+  fields("workers", start.workers);
+  fields("arguments", start.arguments);
+  fields("environment", start.environment);
+  fields("directory", start.directory);
+  fields("stop_ms", start.stop_ms);
+}
+
+template <MessageOf<StopPart> Self, typename Fields>
+void message_fields(Self& stop, Fields& fields) {
+  fields("gang", stop.gang);
+}
+
+template <MessageOf<ForgetPart> Self, typename Fields>
+void message_fields(Self& forget, Fields& fields) {
+  fields("gang", forget.gang);
+}
+
+template <MessageOf<OutputRequest> Self, typename Fields>
+void message_fields(Self& request, Fields& fields) {
+  fields("request", request.request);
+  fields("gang", request.gang);
+  fields("out", request.out);
+  fields("err", request.err);
+  fields("most", request.most);
+  fields("wait_ms", request.wait_ms);
+}
+
+// In the order of the variants.
+constexpr std::array<std::string_view, 4> kNodeTypes = {"hello", "started", "ended", "output"};
+constexpr std::array<std::string_view, 6> kQueueTypes = {"welcome", "refused", "start",
+                                                         "stop",    "forget",  "output"};
+
+template <typename Message, std::size_t N>
+std::string encode_as(const Message& message, const std::array<std::string_view, N>& types) {
+  static_assert(N == std::variant_size_v<Message>);
+  RowWriter writer;
+  writer("type", std::string(types[message.index()]));
+  std::visit([&writer](const auto& one) { message_fields(one, writer); }, message);
+  return writer.text();
+}
+
+template <typename Message, std::size_t I = 0, std::size_t N>
+Message decode_as(const std::string& type, RowReader& reader,
+                  const std::array<std::string_view, N>& types) {
+  if constexpr (I < N) {
+    if (type != types[I]) return decode_as<Message, I + 1>(type, reader, types);
+    std::variant_alternative_t<I, Message> one;
+    message_fields(one, reader);
+    return one;
+  }
+  throw Error(ErrorCode::kProtocol, concat("there is no message \"", one_line(type), "\""));
+}
+
+template <typename Message, std::size_t N>
+Message decode(std::string_view text, const std::array<std::string_view, N>& types) {
+  try {
+    RowReader reader(text, {});
+    std::string type;
+    reader("type", type);
+    return decode_as<Message>(type, reader, types);
+  } catch (const std::exception& error) {  // of JSON, too
+    throw Error(ErrorCode::kProtocol, concat("a message that makes no sense: ", error.what()));
+  }
+}
+
+}  // namespace
+
+std::string encode(const NodeMessage& message) { return encode_as(message, kNodeTypes); }
+std::string encode(const QueueMessage& message) { return encode_as(message, kQueueTypes); }
+
+NodeMessage decode_node_message(std::string_view text) {
+  return decode<NodeMessage>(text, kNodeTypes);
+}
+
+QueueMessage decode_queue_message(std::string_view text) {
+  return decode<QueueMessage>(text, kQueueTypes);
+}
+
+}  // namespace ddprun::gangs

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The protocol of /v1/node, between a standing agent and ddprund: one JSON object in each text
+// frame (docs/nodes.md has the grammar). Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/gangs/gang.h"
+
+namespace ddprun::gangs {
+
+inline constexpr char kNodePath[] = "/v1/node";
+inline constexpr int kNodeProtocol = 1;
+inline constexpr std::size_t kMaxOutputBytes = std::size_t{64} << 10;  // of a stream, at once
+inline constexpr std::int64_t kMaxOutputWaitMs = 5'000;
+inline constexpr std::size_t kMaxGangsOfNode = 10'000;
+
+// A gang that runs on the node, or has ended there.
+struct HeldPart {
+  std::string gang;
+  int slots = 0;
+  bool ended = false;
+  int exit_code = 0;
+  std::string reason;
+};
+
+template <typename Self, typename Fields>
+requires std::same_as<std::remove_const_t<Self>, HeldPart>
+void each_field(Self& part, Fields& fields) {
+  fields("gang", part.gang);
+  fields("slots", part.slots);
+  fields("ended", part.ended);
+  fields("exit_code", part.exit_code);
+  fields("reason", part.reason);
+}
+
+// ---- agent → ddprund ----
+
+struct NodeHello {
+  int protocol = kNodeProtocol;
+  std::string version, instance, node, user;
+  std::int64_t uid = -1;
+  int slots = 0;
+  std::vector<HeldPart> gangs;
+};
+struct PartStarted {
+  std::string gang;
+};
+struct PartEnded {
+  std::string gang;
+  int exit_code = 0;
+  std::string reason;
+};
+struct OutputAnswer {
+  std::uint64_t request = 0;
+  std::string out, err;  // base64
+  std::uint64_t out_next = 0, err_next = 0;
+  std::string reason;  // why there is none; empty: there is, or none yet
+};
+using NodeMessage = std::variant<NodeHello, PartStarted, PartEnded, OutputAnswer>;
+
+// ---- ddprund → agent ----
+
+struct Welcome {
+  std::string version;
+  std::int64_t silence_ms = 0;
+};
+struct NodeRefused {
+  std::string reason;
+  bool lasting = false;
+};
+struct StartPart {
+  std::string gang;
+  int slots = 0;
+  std::string nodes, workers;
+  std::vector<std::string> arguments, environment;
+  std::string directory;
+  std::int64_t stop_ms = 0;
+};
+struct StopPart {
+  std::string gang;
+};
+struct ForgetPart {
+  std::string gang;
+};
+struct OutputRequest {
+  std::uint64_t request = 0;
+  std::string gang;
+  std::uint64_t out = 0, err = 0;  // offsets
+  std::uint64_t most = 0;
+  std::int64_t wait_ms = 0;
+};
+using QueueMessage =
+    std::variant<Welcome, NodeRefused, StartPart, StopPart, ForgetPart, OutputRequest>;
+
+std::string encode(const NodeMessage& message);
+std::string encode(const QueueMessage& message);
+// Throw Error(kProtocol) that says what is wrong.
+NodeMessage decode_node_message(std::string_view text);
+QueueMessage decode_queue_message(std::string_view text);
+
+}  // namespace ddprun::gangs

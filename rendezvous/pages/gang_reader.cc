@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/pages/gang_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base64.h"
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun::pages {
+
+std::vector<GangReader::Piece> GangReader::take(const gangs::GangNews& news) {
+  std::vector<Piece> pieces;
+  const bool has_ended = news.state.phase == gangs::GangPhase::kEnded;
+  // What this page was asked with knew of all nodes, and that the gang had ended.
+  const bool knew_all = has_ended && state_.phase == gangs::GangPhase::kEnded && seen_;
+  bool has_more = false;
+  for (const gangs::NodeOutput& output : news.output) {
+    const auto place = std::ranges::find(places_, output.at.node, &gangs::OutputPlace::node);
+    if (place == places_.end()) {
+      throw Error(ErrorCode::kProtocol, concat("a node that nobody asked for: ", output.at.node));
+    }
+    const auto node = static_cast<std::size_t>(place - places_.begin());
+    has_more |= !output.out.empty() || !output.err.empty();
+    take_lines(node, false, output.out, false, pieces);
+    take_lines(node, true, output.err, false, pieces);
+    place->out = output.out_next;
+    place->err = output.err_next;
+    if (output.reason.empty() || std::ranges::count(said_, output.reason) != 0) continue;
+    said_.push_back(output.reason);
+    troubles_.push_back(output.reason);
+  }
+  state_ = news.state;
+  seen_ = news.changes;
+  for (const gangs::GangPart& part : state_.parts) {
+    if (std::ranges::count(nodes_, part.node) != 0) continue;
+    if (nodes_.size() == gangs::kMaxAskedNodes) break;
+    nodes_.push_back(part.node);
+    places_.push_back({part.node, 0, 0});
+    out_.emplace_back();
+    err_.emplace_back();
+  }
+  is_over_ = has_ended && (knew_all || places_.empty()) && !has_more;
+  if (!is_over_) return pieces;
+  for (std::size_t node = 0; node < nodes_.size(); ++node) {
+    take_lines(node, false, "", true, pieces);
+    take_lines(node, true, "", true, pieces);
+  }
+  return pieces;
+}
+
+void GangReader::take_lines(std::size_t node, bool is_err, const std::string& base64, bool to_end,
+                            std::vector<Piece>& pieces) {
+  const auto bytes = from_base64(base64);
+  if (!bytes) throw Error(ErrorCode::kProtocol, "output that is no base64");
+  std::string& held = (is_err ? err_ : out_)[node].held;
+  held += *bytes;
+  std::size_t end = held.rfind('\n');
+  end = end == std::string::npos ? 0 : end + 1;
+  if (to_end || held.size() - end > kMostHeld) end = held.size();
+  if (end == 0) return;
+  pieces.push_back({node, is_err, held.substr(0, end)});
+  held.erase(0, end);
+}
+
+std::vector<std::string> GangReader::take_troubles() { return std::exchange(troubles_, {}); }
+
+}  // namespace ddprun::pages

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads what the nodes of a gang print, from the begin to its end, over one page after the other.
+// Pure: pages in, whole lines out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/gangs/gang_json.h"
+
+namespace ddprun::pages {
+
+class GangReader {
+ public:
+  struct Piece {
+    std::size_t node = 0;  // in the order of the gang's parts
+    bool is_err = false;
+    std::string text;
+  };
+
+  // What the next page is asked with.
+  const std::vector<gangs::OutputPlace>& places() const { return places_; }
+  std::optional<std::uint64_t> seen() const { return seen_; }
+
+  // Whole lines, and what is longer than kMostHeld; at the end of the gang all. Throws
+  // Error(kProtocol).
+  std::vector<Piece> take(const gangs::GangNews& news);
+
+  // The gang has ended, and all that can be read was; what can't be read is in troubles().
+  bool is_over() const { return is_over_; }
+  const gangs::GangState& state() const { return state_; }
+  const std::vector<std::string>& nodes() const { return nodes_; }
+  // Of whom nothing can be read, and why; each once.
+  std::vector<std::string> take_troubles();
+
+  static constexpr std::size_t kMostHeld = std::size_t{64} << 10;
+
+ private:
+  struct Stream {
+    std::string held;
+  };
+  void take_lines(std::size_t node, bool is_err, const std::string& base64, bool to_end,
+                  std::vector<Piece>& pieces);
+
+  std::vector<std::string> nodes_;
+  std::vector<gangs::OutputPlace> places_;  // by node
+  std::vector<Stream> out_, err_;           // likewise
+  std::vector<std::string> troubles_, said_;
+  std::optional<std::uint64_t> seen_;
+  gangs::GangState state_;
+  bool is_over_ = false;
+};
+
+}  // namespace ddprun::pages

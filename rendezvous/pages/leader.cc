@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of several rendezvous the one that leads.
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "rendezvous/pages/fetch.h"
+
+namespace ddprun::pages {
+namespace {
+
+std::string standby_text(const Page& page) {
+  return page.leader.empty() ? "a standby" : "a standby of " + page.leader;
+}
+
+Page fetch_one(const FetchOptions& options) {
+  Page page = fetch(options);
+  if (!page.is_standby) return page;
+  throw Error(ErrorCode::kUnavailable,
+              concat("the rendezvous at ", to_string(options.endpoint), " is ", standby_text(page),
+                     ", which has no ", options.target, ": name all endpoints"));
+}
+
+// A standby has a status of its own.
+Page without_standbys_status(Page page) {
+  boost::system::error_code error;
+  const boost::json::value all = boost::json::parse(page.body, error);
+  const auto* object = error ? nullptr : all.if_object();
+  const auto* role = object == nullptr ? nullptr : object->if_contains("role");
+  if (role == nullptr || !role->is_string() || role->get_string() != "standby") return page;
+  const auto* leader = object->if_contains("leader");
+  const bool is_known = leader != nullptr && leader->is_string();
+  return {"", 503, true, is_known ? std::string(leader->get_string()) : ""};
+}
+
+}  // namespace
+
+Page ask_leader(FetchOptions options, const std::vector<Endpoint>& endpoints) {
+  if (endpoints.size() == 1) {
+    options.endpoint = endpoints.front();
+    return fetch_one(options);
+  }
+  options.is_patient = false;
+  std::string answers;
+  for (const Endpoint& endpoint : endpoints) {
+    options.endpoint = endpoint;
+    std::string what;
+    try {
+      Page page = without_standbys_status(fetch(options));
+      if (!page.is_standby) return page;
+      what = concat(to_string(endpoint), " is ", standby_text(page));
+    } catch (const Error& error) {
+      const bool is_away = error.code() == ErrorCode::kUnavailable ||
+                           error.code() == ErrorCode::kTimeout ||
+                           error.code() == ErrorCode::kConnectionLost;
+      if (!is_away) throw;
+      what = error.what();
+    }
+    answers += (answers.empty() ? "" : "; ") + what;
+  }
+  throw Error(ErrorCode::kUnavailable, "no rendezvous leads: " + answers);
+}
+
+std::string fetch_from_leader(const FetchOptions& options, const std::vector<Endpoint>& endpoints) {
+  return ask_leader(options, endpoints).body;
+}
+
+}  // namespace ddprun::pages

@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Standing agents (docs/nodes.md): a line typed once starts the job on nodes that have room; a queue, slots,
+cancelling, and what is killed meanwhile."""
+import getpass
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+
+import harness
+
+AGENT = os.path.join(harness.BIN, "ddprun-agent")
+SH = ["sh", "-c"]
+
+
+def gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+class StandingCase(harness.Case):
+    def setUp(self):
+        self.place = self.scratch()
+        self.token_file = self.token()
+        self.flags = [f"--token-file={self.token_file}"]
+
+    def queue(self, *args):
+        daemon, self.endpoint = self.ddprund(*self.flags, *args)
+        return daemon
+
+    def agent(self, name, slots=4, **more):
+        agent = self.start(f"--rdzv-endpoint={self.endpoint}", f"--name={name}", f"--slots={slots}",
+                           f"--log-dir={self.place}", *self.flags, program=AGENT, **more)
+        self.await_line(agent, "connected to")
+        return agent
+
+    def await_line(self, process, *parts):
+        for line in process.stderr:
+            if all(part in line for part in parts):
+                return line
+        self.fail(f"{process.args[0]} ended with {process.wait()} before it said {parts}")
+
+    def submit(self, *args, **more):
+        return self.start("--standing-agents", f"--rdzv-endpoint={self.endpoint}", *self.flags, *args, **more)
+
+    def gang_of(self, process):
+        """The id of what it has submitted."""
+        return self.await_line(process, "gang ").split("gang ")[1].split()[0]
+
+    def hold(self, name):
+        """A worker's program that says so, and ends when the test makes its file."""
+        path = os.path.join(self.place, name)
+        return path, f'echo "{name} runs"; until [ -e {path} ]; do sleep 0.02; done; echo "{name} is done"'
+
+    @staticmethod
+    def let_go(path):
+        with open(path, "w", encoding="utf-8"):
+            pass
+
+
+class OneHost(StandingCase):
+    def test_typed_once_it_runs_on_two_nodes_and_its_exit_code_is_the_job_s(self):
+        self.queue()
+        for name in ("n1", "n2"):
+            self.agent(name)
+        done = self.finish(self.submit("--nnodes=2", "--nproc_per_node=2", *SH,
+                                       harness.SHOW + '; echo "cwd=$PWD mine=$MINE" >&2; exit $((RANK == 3 ? 7 : 0))',
+                                       cwd=self.place, MINE="a b"))
+        self.assertEqual(done.returncode, 7, done.text)
+        workers = harness.parse_shown(done.stdout)
+        self.assertEqual([worker["rank"] for worker in workers], ["0", "1", "2", "3"], done.text)
+        self.assertEqual({worker["world"] for worker in workers}, {"4"})
+        self.assertEqual({worker["group"] for worker in workers}, {"0", "1"})
+        for rank in range(4):
+            self.assertIn(f"\n[{rank}] cwd={self.place} mine=a b\n", done.stderr)
+        self.assertIn("runs on n1, n2", done.stderr)
+        self.assertIn("has ended with 7", done.stderr)
+        self.assertIn("[0] rank=0", done.stdout)
+
+    def test_a_file_makes_the_bare_line_a_gang_and_nothing_else(self):
+        self.queue()
+        self.agent("n1")
+        self.agent("n2")
+        self.write(self.place, "ddprun/ddprun.toml",
+                   f'rdzv_endpoint = "{self.endpoint}"\ntoken_file = "{self.token_file}"\nstanding_agents = true\n')
+        done = self.ddprun("--nnodes=2", "--nproc_per_node=2", *SH, "echo $RANK of $WORLD_SIZE",
+                           XDG_CONFIG_HOME=self.place)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(sorted(done.stdout.splitlines()), [f"[{rank}] {rank} of 4" for rank in range(4)])
+        for more in (["--nnodes=1"], ["--standalone", "--nnodes=1"]):
+            done = self.ddprun(*more, *SH, "echo here", XDG_CONFIG_HOME=self.place)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "here\n", ""), done.text)
+
+    def test_first_come_first_served_with_slots_counted(self):
+        self.queue()
+        self.agent("n1", slots=2)
+        first, script = self.hold("first")
+        one = self.submit("--nproc_per_node=2", *SH, script)
+        self.assertIn("first runs", one.stdout.readline())
+        second, script = self.hold("second")
+        two = self.submit("--nproc_per_node=2", *SH, script)
+        self.await_line(two, "is queued, 0 before it: waits for 1 nodes")
+        three = self.submit("--nproc_per_node=1", *SH, "echo third")
+        self.await_line(three, "is queued, 1 before it")
+        self.let_go(first)
+        self.assertEqual(self.finish(one).returncode, 0)
+        self.assertIn("second runs", two.stdout.readline())
+        self.assertIsNone(three.poll())
+        self.let_go(second)
+        self.assertEqual(self.finish(two).returncode, 0)
+        done = self.finish(three)
+        self.assertEqual((done.returncode, done.stdout), (0, "third\n"), done.text)
+
+    def test_a_signal_cancels_what_runs_and_what_waits(self):
+        self.queue()
+        self.agent("n1", slots=1)
+        _, script = self.hold("held")
+        one = self.submit("--shutdown-timeout=5", *SH, f"echo $$; trap 'echo stopped; exit 9' TERM; {script}")
+        pid = int(one.stdout.readline())
+        two = self.submit(*SH, "true")
+        self.await_line(two, "is queued")
+        two.send_signal(signal.SIGTERM)
+        done = self.finish(two)
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
+        self.assertIn("cancelled by", done.stderr)
+        one.send_signal(signal.SIGINT)
+        done = self.finish(one)
+        self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
+        self.assertIn("stopped", done.stdout)
+        self.assertTrue(gone(pid))
+
+    def test_a_killed_agent_leaves_nothing_behind(self):
+        self.queue()
+        agent = self.agent("n1", slots=1)
+        _, script = self.hold("held")
+        job = self.submit(*SH, f"echo $$; {script}")
+        pid = int(job.stdout.readline())
+        agent.kill()
+        harness.wait_until(lambda: gone(pid), "the worker is gone")
+        agent.wait()
+        self.agent("n1", slots=1)
+        done = self.finish(job)
+        self.assertEqual(done.returncode, 75, done.text)
+        self.assertIn("n1: its agent was started anew", done.stderr)
+        done = self.finish(self.submit(*SH, "echo next"))
+        self.assertEqual((done.returncode, done.stdout), (0, "next\n"), done.text)
+
+    def test_a_killed_ddprund_keeps_its_queue(self):
+        state = f"--state-dir={self.place}/state"
+        daemon = self.queue(state)
+        self.agent("n1", slots=1)
+        first, script = self.hold("first")
+        one = self.submit(*SH, script)
+        self.assertIn("first runs", one.stdout.readline())
+        two = self.submit(*SH, "echo second")
+        self.await_line(two, "is queued")
+        daemon.kill()
+        daemon.wait()
+        self.let_go(first)  # it ends while nobody hears it
+        self.ddprund_again(state)
+        done = self.finish(one)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertIn("first is done", done.stdout)
+        done = self.finish(two)
+        self.assertEqual((done.returncode, done.stdout), (0, "second\n"), done.text)
+
+    def ddprund_again(self, *args):
+        return self.ddprund(*self.flags, *args, f"--listen={self.endpoint}")
+
+    def test_a_stopped_agent_ends_its_jobs_in_order(self):
+        self.queue()
+        agent = self.agent("n1", slots=1)
+        _, script = self.hold("held")
+        job = self.submit(*SH, f"trap 'echo saved; exit 0' TERM; {script}")
+        self.assertIn("held runs", job.stdout.readline())
+        agent.terminate()
+        self.assertEqual(self.finish(agent).returncode, 0)
+        done = self.finish(job)
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
+        self.assertIn("saved", done.stdout)
+
+    def test_as_a_service_of_systemd_it_speaks_for_itself_alone(self):
+        self.queue()
+        path = os.path.join(self.place, "notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(path)
+            manager.settimeout(20)
+            agent = self.agent("n1", slots=3, NOTIFY_SOCKET=path, WATCHDOG_USEC="1000000", INVOCATION_ID="1")
+            said = manager.recv(4096).decode()
+            self.assertIn("READY=1", said)
+            while f"connected to {self.endpoint}; 0 of 3 slots in use" not in said or "WATCHDOG=1" not in said:
+                said = manager.recv(4096).decode()
+            done = self.finish(self.submit(*SH, "env"))
+            self.assertEqual(done.returncode, 0, done.text)
+            for name in ("NOTIFY_SOCKET", "WATCHDOG_", "INVOCATION_ID"):
+                self.assertNotIn(name, done.stdout)
+            agent.terminate()
+            while "STOPPING=1" not in said:
+                said = manager.recv(4096).decode()
+
+    def test_what_can_not_begin_says_why(self):
+        self.queue()
+        self.agent("n1")
+        self.agent("n2")
+        place = self.scratch()
+        job = self.submit("--nnodes=2", "./no-such-program", cwd=place)
+        done = self.finish(job)
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertIn("no-such-program", done.stderr)
+
+    def test_options_that_mean_nothing_are_refused(self):
+        self.endpoint = "127.0.0.1:1"
+        for flag, nnodes in (("--rdzv-id=mine", 2), ("--node-rank=0", 2), ("--standalone", 1)):
+            with self.subTest(flag):
+                done = self.finish(self.submit(f"--nnodes={nnodes}", flag, *SH, "true"))
+                self.check_one_line(done, flag, "--standing-agents")
+        done = self.ddprun("--standing-agents", *SH, "true")
+        self.check_one_line(done, "where is the ddprund?")
+
+
+class Strangers(StandingCase):
+    """Who may run commands, and as whom."""
+
+    def request(self, method, target, body=None):
+        host, port = self.endpoint.split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        connection.request(method, target, body)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+    def spec(self, **more):
+        return json.dumps({"id": "stranger", "user": getpass.getuser(), "uid": os.getuid(), "directory": "/",
+                           "arguments": ["--", "sh", "-c", "true"], **more})
+
+    def test_without_the_token_nothing_is_submitted_and_no_agent_taken(self):
+        self.queue()
+        self.assertEqual(self.request("POST", "/v1/gangs", self.spec())[0], 401)
+        self.assertEqual(self.request("DELETE", "/v1/gangs/x")[0], 401)
+        other = self.token("another token, as long as that")
+        agent = self.start(f"--rdzv-endpoint={self.endpoint}", f"--token-file={other}", f"--log-dir={self.place}",
+                           program=AGENT)
+        done = self.finish(agent)
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertIn("its token is another one", done.stderr)
+
+    def test_an_open_port_beyond_loopback_has_no_gangs(self):
+        self.flags = []
+        daemon = self.start("--listen=0.0.0.0:0", program=harness.DDPRUND)
+        self.endpoint = "127.0.0.1:" + self.await_line(daemon, "listening on").split(":")[-1].strip()
+        status, text = self.request("POST", "/v1/gangs", self.spec())
+        self.assertEqual(status, 403, text)
+        self.assertIn("give it --token-file", text)
+        done = self.finish(self.submit(*SH, "true"))
+        self.check_one_line(done, "without a token", "--token-file")
+        agent = self.start(f"--rdzv-endpoint={self.endpoint}", f"--log-dir={self.place}", program=AGENT)
+        done = self.finish(agent)
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertIn("without a token", done.stderr)
+
+    def test_on_loopback_the_kernel_says_who_it_is(self):
+        self.flags = []
+        self.queue()
+        self.agent("n1")
+        done = self.finish(self.submit(*SH, "echo mine"))
+        self.assertEqual((done.returncode, done.stdout), (0, "mine\n"), done.text)
+        if os.getuid() != 0:
+            status, text = self.request("POST", "/v1/gangs", self.spec(uid=0, user="root"))
+            self.assertEqual(status, 403, text)
+            return
+        # Somebody else's process asks for us; we, root, may for anybody: no agent of theirs is here.
+        asked = subprocess.run(["setpriv", "--reuid=12345", "--clear-groups", "python3", "-c",
+                                "import http.client,sys\n"
+                                "c=http.client.HTTPConnection(sys.argv[1],timeout=20)\n"
+                                "c.request('POST','/v1/gangs',sys.argv[2])\n"
+                                "a=c.getresponse(); print(a.status, a.read().decode())",
+                                self.endpoint, self.spec()], text=True, capture_output=True, timeout=60, check=False)
+        if asked.returncode != 0:
+            print("SKIPPED: no process of another user can be made:", asked.stderr)
+            return
+        self.assertTrue(asked.stdout.startswith("403 "), asked.stdout)
+
+    def test_an_agent_takes_its_own_user_s_gangs_alone(self):
+        self.flags = []
+        self.queue()
+        self.agent("n1")
+        if os.getuid() != 0:
+            self.skipTest("only root submits for somebody else")
+        status, text = self.request("POST", "/v1/gangs", self.spec(user="somebody", uid=12345))
+        self.assertEqual(status, 201, text)
+        gang = json.loads(text)["gang"]
+        self.assertEqual(gang["phase"], "queued")
+        self.assertIn("nodes of somebody", gang["reason"])
+        self.assertEqual(self.request("DELETE", "/v1/gangs/stranger")[0], 200)
+
+    def test_what_is_no_gang_is_refused_with_the_reason(self):
+        self.flags = []
+        self.queue()
+        for body, status, why in ((self.spec(id="../x"), 400, '"id"'), ("{", 400, "no gang"),
+                                  (self.spec(directory="here"), 400, '"directory"'),
+                                  (self.spec(workers=[]), 400, "no gang")):
+            with self.subTest(body):
+                got, text = self.request("POST", "/v1/gangs", body)
+                self.assertEqual(got, status, text)
+                self.assertIn(why, text)
+        self.assertEqual(self.request("GET", "/v1/gangs/none")[0], 404)
+        self.assertEqual(self.request("PUT", "/v1/gangs", "{}")[0], 405)
+        status, text = self.request("POST", "/v1/gangs", self.spec(environment=["SECRET=hidden"]))
+        self.assertEqual(status, 201, text)
+        self.assertEqual(self.request("POST", "/v1/gangs", self.spec(environment=["SECRET=hidden"]))[0], 200)
+        self.assertEqual(self.request("POST", "/v1/gangs", self.spec(name="another"))[0], 409)
+        self.assertNotIn("hidden", self.request("GET", "/v1/gangs")[1])
+        self.assertEqual(self.request("DELETE", "/v1/gangs/stranger")[0], 200)
+
+
+if __name__ == "__main__":
+    harness.main()

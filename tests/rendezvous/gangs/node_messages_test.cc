@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/gangs/node_messages.h"
+
+#include "common/error.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::gangs {
+namespace {
+
+using ddprun::test::Contains;
+
+TEST_CASE("Node messages: what is said is what is heard") {
+  NodeHello hello;
+  hello.version = "1";
+  hello.node = "n1";
+  hello.user = "alice";
+  hello.uid = 1000;
+  hello.slots = 4;
+  hello.gangs = {{"a", 2, true, 9, "why"}};
+  const auto heard = std::get<NodeHello>(decode_node_message(encode(NodeMessage(hello))));
+  CHECK(heard.node == "n1");
+  CHECK(heard.uid == 1000);
+  REQUIRE(heard.gangs.size() == 1);
+  CHECK(heard.gangs[0].ended);
+  CHECK(heard.gangs[0].exit_code == 9);
+  const auto ended = decode_node_message(encode(NodeMessage(PartEnded{"a", 3, "no directory"})));
+  CHECK(std::get<PartEnded>(ended).reason == "no directory");
+  StartPart start;
+  start.gang = "a";
+  start.arguments = {"--", "train"};
+  start.environment = {"A=1"};
+  const auto begun = decode_queue_message(encode(QueueMessage(start)));
+  CHECK(std::get<StartPart>(begun).arguments == start.arguments);
+  const auto asked = decode_queue_message(encode(QueueMessage(OutputRequest{7, "a", 1, 2, 3, 4})));
+  CHECK(std::get<OutputRequest>(asked).request == 7);
+  CHECK(std::get<OutputRequest>(asked).err == 2);
+}
+
+TEST_CASE("Node messages: fields that are not known are skipped, other types are not") {
+  CHECK(
+      std::get<PartStarted>(decode_node_message(R"({"type":"started","gang":"a","new":1})")).gang ==
+      "a");
+  CHECK_THROWS_WITH(decode_node_message(R"({"type":"started","gang":1})"),
+                    Contains("makes no sense"));
+  CHECK_THROWS_WITH(decode_node_message(R"({"type":"dance"})"), Contains("no message \"dance\""));
+  CHECK_THROWS_AS(decode_node_message("[]"), Error);
+  CHECK_THROWS_AS(decode_queue_message("{"), Error);
+}
+
+}  // namespace
+}  // namespace ddprun::gangs
