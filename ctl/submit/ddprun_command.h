@@ -13,6 +13,7 @@ namespace ddprun::submit {
 struct CommandTraits {
   std::string ddprun = "ddprun";    // where it is, unless the job file says so
   std::string default_nodes = "1";  // for a job that says none; empty: then no --nnodes
+  bool says_nodes = true;           // else the scheduler adds --nnodes itself
   std::vector<std::string> flags;   // of the scheduler: before the job's own
 };
 
