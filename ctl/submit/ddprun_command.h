@@ -24,8 +24,4 @@ std::vector<std::string> ddprun_command(const JobFile& job, const CommandTraits&
 // "2", "2:4"; empty: the job says nothing.
 std::string nodes_text(const JobFile& job);
 
-// The words for a POSIX shell, as few of them quoted as need it.
-std::string shell_line(const std::vector<std::string>& words);
-std::string shell_word(const std::string& word);
-
 }  // namespace ddprun::submit

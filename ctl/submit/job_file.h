@@ -38,6 +38,7 @@ struct SlurmKeys {  // [to.slurm]
   std::string partition, account, qos, constraint, reservation, nodelist, exclude, memory;
   std::optional<int> cpus_per_node, gpus_per_node;
   bool exclusive = false;
+  std::chrono::seconds notice{120};  // so long before its time limit the job is told; 0: never
   std::vector<std::string> options;  // further ones of sbatch, as they are: "--comment=nightly"
   std::string setup;                 // lines of the batch script before the job: "module load cuda"
 };
@@ -53,14 +54,14 @@ struct KubernetesKeys {      // [to.kubernetes]
   std::map<std::string, std::string> node_selector, labels, volumes;  // volumes: claim → path
   std::vector<std::string> secrets;  // each one's keys become variables
   std::vector<std::string> image_pull_secrets;
-  std::optional<std::chrono::seconds> keep_finished;  // ttlSecondsAfterFinished
+  std::chrono::seconds keep_finished{86'400};  // ttlSecondsAfterFinished
 };
 
-struct SshKeys {                   // [to.ssh]
-  std::vector<std::string> hosts;  // "n[01-04]:8"; or
-  std::string hostfile;            // its path
-  std::string include, exclude;    // of these
-  std::string ssh;                 // a command line; empty: ssh
+struct SshKeys {                 // [to.ssh]
+  std::string hosts;             // "n[01-04]:8,gpu9"; or
+  std::string hostfile;          // its path
+  std::string include, exclude;  // of these
+  std::string ssh;               // a command line; empty: ssh
 };
 
 struct NodesKeys {                                              // [to.nodes]
@@ -70,13 +71,14 @@ struct NodesKeys {                                              // [to.nodes]
 
 struct JobFile {
   std::string path;  // for messages
+  std::string base;  // where relative paths begin: the directory of `submit`
   std::string name;
   std::vector<std::string> command;  // PROGRAM and its arguments
   int min_nodes = 0, max_nodes = 0;  // 0: not said
   int spares = 0;
   std::string workers_per_node;    // "4", "auto", "gpu", "cpu"; empty: not said
-  std::string directory;           // where it runs; absolute
-  std::string log_dir;             // where its output goes; absolute; empty: by the scheduler
+  std::string directory;           // where it runs; absolute; empty: not said
+  std::string log_dir;             // where its output goes; absolute; empty: not said
   std::string ddprun;              // its path on the nodes; empty: see docs/submit.md
   std::vector<std::string> flags;  // further ones of ddprun, as they are: "--hang-timeout=10m"
   std::map<std::string, std::string> environment;
@@ -87,6 +89,12 @@ struct JobFile {
   KubernetesKeys kubernetes;
   SshKeys ssh;
   NodesKeys nodes;
+
+  std::vector<std::string> places;  // tables of [to] that the file has: "slurm"
+
+  // Where it runs, and where its output goes, on a machine that has the paths of this one.
+  std::string work_directory() const { return directory.empty() ? base : directory; }
+  std::string output_directory() const { return log_dir.empty() ? work_directory() : log_dir; }
 
   // Relative paths are of `base`, an absolute directory. Throws Error(kInvalidArgument): all that
   // is wrong with it, a line "path:line: what" for each.
