@@ -31,7 +31,7 @@ class JobReader {
         const std::string why = known->set(node, job_.base, job_);
         if (!why.empty()) refuse(node.source(), key + " " + why);
       } else if (!begins_keys(key)) {
-        refuse(name.source(), "unknown key " + one_line(key) + did_you_mean(key, names()));
+        refuse(name.source(), "unknown key " + one_line(key) + did_you_mean(key, names_in(start)));
       } else if (const toml::table* inner = node.as_table()) {
         take(*inner, key + ".");
       } else {
@@ -66,8 +66,8 @@ class JobReader {
     return std::any_of(job_keys().begin(), job_keys().end(),
                        [&](const JobKey& key) { return key.name.starts_with(name + "."); });
   }
-  // All keys and tables.
-  static std::vector<std::string> names() {
+  // All keys and tables that begin with `start`.
+  static std::vector<std::string> names_in(const std::string& start) {
     std::vector<std::string> all;
     for (const JobKey& key : job_keys()) {
       std::string name = key.name.substr(0, key.name.find_last_not_of('.') + 1);
@@ -77,6 +77,7 @@ class JobReader {
       }
       all.push_back(std::move(name));
     }
+    std::erase_if(all, [&](const std::string& name) { return !name.starts_with(start); });
     return all;
   }
 

@@ -102,6 +102,10 @@ std::optional<JobRecord> read_record(const std::filesystem::path& directory) {
 
 }  // namespace
 
+RecordedProcess RecordedProcess::of(int pid) {
+  return {pid, ddprun::start_ticks(pid).value_or(0), ddprun::boot_id()};
+}
+
 bool RecordedProcess::is_alive() const {
   return boot_id == ddprun::boot_id() && ddprun::start_ticks(pid) == start_ticks;
 }

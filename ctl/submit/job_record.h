@@ -28,6 +28,8 @@ struct RecordedProcess {
   std::uint64_t start_ticks = 0;
   std::string boot_id;
 
+  // One that runs now.
+  static RecordedProcess of(int pid);
   // Whether it still runs on this machine.
   bool is_alive() const;
 };

@@ -101,7 +101,10 @@ const char* to_string(Phase phase) {
 
 JobState state_of_record(const JobRecord& record, const std::optional<RecordedExit>& exit,
                          bool was_cancelled, const std::string& forgotten) {
-  JobState state{.id = record.id, .name = record.name, .nodes = record.nodes};
+  JobState state;
+  state.id = record.id;
+  state.name = record.name;
+  state.nodes = record.nodes;
   state.submitted = record.submitted;
   if (exit) {
     state.exit_code = exit->code;
@@ -174,6 +177,10 @@ std::string states_json(const std::vector<JobState>& states) {
 }
 
 std::string state_json(const JobState& state) { return json::serialize(to_object(state)) + "\n"; }
+
+std::string id_json(const std::string& id) {
+  return json::serialize(json::object{{"id", id}}) + "\n";
+}
 
 std::string plan_text(const Plan& plan) {
   std::ostringstream text;

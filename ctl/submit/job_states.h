@@ -31,6 +31,7 @@ std::string states_table(const std::vector<JobState>& states);
 std::string state_text(const JobState& state);
 std::string states_json(const std::vector<JobState>& states);
 std::string state_json(const JobState& state);
+std::string id_json(const std::string& id);
 
 // What is submitted, and which ranks go where.
 std::string plan_text(const Plan& plan);

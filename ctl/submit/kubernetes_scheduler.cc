@@ -72,7 +72,7 @@ std::string owner_patch(const CreatedObject& job) {
 std::string cancel_patch() {
   // A deadline that is over: pods get SIGTERM and their time, the Job and its logs stay.
   return std::string(R"({"metadata":{"annotations":{")") + kCancelledAnnotation +
-         R"(":"true"}},"spec":{"activeDeadlineSeconds":1,"suspend":false}})";
+         R"(":"true"}},"spec":{"activeDeadlineSeconds":1}})";
 }
 
 }  // namespace
@@ -141,7 +141,8 @@ JobState KubernetesScheduler::status(const std::string& id) {
 
 void KubernetesScheduler::cancel(const std::string& id) {
   const KubernetesId which = parse_kubernetes_id(id);
-  if (is_over(status(id).phase)) return;
+  const Phase phase = status(id).phase;
+  if (is_over(phase)) return;
   const std::string place = "--namespace=" + which.kube_namespace;
   if (which.is_set) {
     run_kubectl({"delete", kJobSets, which.name, place, "--wait=false"});

@@ -18,7 +18,7 @@ class KubernetesScheduler : public Scheduler {
   // In kubectl's own context, in its namespace.
   std::vector<JobState> list() override;
   JobState status(const std::string& id) override;
-  // A Job stays, and can be looked at; a JobSet is deleted.
+  // A Job that runs stays, and can be looked at; one that waits, and a JobSet, is deleted.
   void cancel(const std::string& id) override;
   void logs(const std::string& id, bool follow, const LogView& view) override;
 };

@@ -77,7 +77,7 @@ class Reader {
   Reader(const ProgramCall& call, UniqueFd out, UniqueFd err)
       : call_(call), out_(std::move(out)), err_(std::move(err)) {}
 
-  // Until both ends are closed and it has ended. False: nobody wants more of it.
+  // Until it has ended, and all that it wrote is read. False: nobody wants more of it.
   bool read_all(int pidfd) {
     const Deadline deadline = Deadline::after(call_.limit);
     bool has_ended = false;
@@ -85,17 +85,18 @@ class Reader {
       std::array<pollfd, 3> polled = {pollfd{out_.get(), POLLIN, 0}, pollfd{err_.get(), POLLIN, 0},
                                       pollfd{has_ended ? -1 : pidfd, POLLIN, 0}};
       constexpr int kLookMs = 200;
-      const int wait = call_.view != nullptr ? kLookMs : deadline.poll_timeout_ms();
+      const int limit = call_.view != nullptr ? kLookMs : deadline.poll_timeout_ms();
+      const int wait = has_ended ? 0 : limit;
       const int ready = ::poll(polled.data(), polled.size(), wait);
       if (ready < 0 && errno != EINTR) throw_system_error("poll", errno);
+      // What it left behind may keep its ends open: nobody waits for that.
+      if (ready == 0 && has_ended) break;
       if (call_.view != nullptr && !call_.view->pause(std::chrono::milliseconds(0))) return false;
       if (call_.view == nullptr && ready == 0 && deadline.expired()) throw_timeout();
       if (ready <= 0) continue;
       if (polled[0].revents != 0) take(out_, end_.out, call_.view);
       if (polled[1].revents != 0) take(err_, end_.err, nullptr);
       has_ended = has_ended || polled[2].revents != 0;
-      // What it left behind may keep its ends open: nobody waits for that.
-      if (has_ended && ready == 1 && polled[2].revents != 0) break;
     }
     return true;
   }

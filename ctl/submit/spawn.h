@@ -16,7 +16,7 @@ struct SpawnCall {
   std::vector<std::string> argv;               // argv[0] is looked for in PATH where it has no "/"
   Environment environment;                     // besides ours; replaces what has the same name
   std::array<int, 3> descriptors{-1, -1, -1};  // become 0, 1, 2; the others are closed on exec
-  std::string directory;                       // where it starts; empty: here
+  std::string directory = {};                  // where it starts; empty: here
   bool own_session = false;  // the terminal's signals, and its end, don't reach it
 };
 

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "common/boot_id.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
@@ -94,7 +93,7 @@ void SshScheduler::start(const JobFile& job, const JobRecord& record) const {
                              .descriptors = {nothing.get(), log.get(), log.get()},
                              .directory = job.work_directory(),
                              .own_session = true});
-    records_.add_process(record.id, {pid, start_ticks(pid).value_or(0), boot_id()});
+    records_.add_process(record.id, RecordedProcess::of(pid));
   } catch (...) {
     std::filesystem::remove_all(records_.directory_of(record.id), error);
     throw;
