@@ -27,7 +27,10 @@ ProgramEnd run_slurm(std::vector<std::string> argv, std::string input = {}) {
 }
 
 [[noreturn]] void refuse_as_slurm(const std::string& program, const ProgramEnd& end) {
-  const std::string why = failure_text(end);
+  std::string why = failure_text(end);
+  for (const std::string& start : {program + ": ", std::string("error: ")}) {
+    if (why.starts_with(start)) why.erase(0, start.size());
+  }
   const bool is_away = why.find("nable to contact") != std::string::npos ||
                        why.find("onnection") != std::string::npos;
   throw Error(is_away ? ErrorCode::kConnectionLost : ErrorCode::kInvalidArgument,

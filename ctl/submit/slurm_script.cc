@@ -17,17 +17,17 @@ namespace {
 
 using std::chrono::seconds;
 
-// As a word of an #SBATCH line, which has no "$" and knows "\".
+// As a word of an #SBATCH line, which has no "$", and knows quotes.
 std::string sbatch_word(const std::string& text) {
-  constexpr std::string_view kPlain =
+  constexpr char kPlain[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%[]*&|!()";
-  std::string word;
+  if (text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "\"";
   for (const char letter : text) {
-    const bool is_ascii = static_cast<unsigned char>(letter) < 0x80;
-    if (is_ascii && kPlain.find(letter) == std::string_view::npos) word += '\\';
+    if (letter == '"' || letter == '\\') word += '\\';
     word += letter;
   }
-  return word;
+  return word + "\"";
 }
 
 // "%" begins a replacement in the name of an output file.

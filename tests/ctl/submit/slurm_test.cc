@@ -85,7 +85,7 @@ TEST_CASE("Slurm: words for sbatch and for the shell stay what they are") {
   const std::string script = script_of(
       "directory = \"/home/a b#c\"\nlog_dir = \"/logs/100%\"\n[environment]\nTEXT = \"it's "
       "$HOME\"\n");
-  CHECK_THAT(script, Contains("#SBATCH --chdir=/home/a\\ b\\#c\n"));
+  CHECK_THAT(script, Contains("#SBATCH --chdir=\"/home/a b#c\"\n"));
   CHECK_THAT(script, Contains("#SBATCH --output=/logs/100%%/digits-%j.log\n"));
   CHECK_THAT(script, Contains("export TEXT='it'\\''s $HOME'\n"));
   CHECK_THAT(script, Contains("exit_file=/logs/100%/digits-\"$SLURM_JOB_ID\".exit\n"));
