@@ -47,8 +47,9 @@ struct KubernetesKeys {      // [to.kubernetes]
   std::string kind = "job";  // "job" or "jobset"
   std::string image;         // required
   std::string image_pull_policy, service_account, priority_class, queue, context;
-  std::string kube_namespace;               // `namespace`
-  std::string cpus, memory, shared_memory;  // of a pod, in Kubernetes' notation
+  std::string kube_namespace;         // `namespace`
+  std::string cpus, memory;           // of a pod, in Kubernetes' notation
+  std::string shared_memory = "1Gi";  // likewise: of its /dev/shm
   std::optional<int> gpus_per_node;
   std::string gpu_resource = "nvidia.com/gpu";
   std::map<std::string, std::string> node_selector, labels, volumes;  // volumes: claim → path

@@ -80,8 +80,6 @@ json::object container_of(const JobFile& job) {
     sources.push_back(json::object{{"secretRef", json::object{{"name", name}}}});
   }
   if (!sources.empty()) container["envFrom"] = std::move(sources);
-  container["ports"] =
-      json::array{json::object{{"name", "rendezvous"}, {"containerPort", kDefaultRendezvousPort}}};
   json::object amounts;
   set_text(amounts, "cpu", job.kubernetes.cpus);
   set_text(amounts, "memory", job.kubernetes.memory);
@@ -210,7 +208,7 @@ json::object job_set(const JobFile& job, const std::string& name) {
   replicated["template"] = {{"metadata", json::object{{"labels", labels_of(job, name)}}},
                             {"spec", job_spec(job, name, true)}};
   json::object rule;
-  rule["name"] = "not-worth-retrying";
+  rule["name"] = "notWorthRetrying";
   rule["action"] = "FailJobSet";
   rule["onJobFailureReasons"] = json::array{"PodFailurePolicy", "DeadlineExceeded"};
   json::object spec;

@@ -146,6 +146,9 @@ void KubernetesScheduler::cancel(const std::string& id) {
   const std::string place = "--namespace=" + which.kube_namespace;
   if (which.is_set) {
     run_kubectl({"delete", kJobSets, which.name, place, "--wait=false"});
+  } else if (phase == Phase::kQueued) {
+    // A deadline doesn't end what a queue keeps suspended.
+    run_kubectl({"delete", "job", which.name, place, "--wait=false"});
   } else {
     run_kubectl({"patch", "job", which.name, place, "--type=merge", "--patch=" + cancel_patch()});
   }

@@ -61,6 +61,7 @@ TEST_CASE("Kubernetes: an Indexed Job whose pods find each other through a headl
   CHECK(indexed.at_pointer("/spec/completions") == 2);
   CHECK(indexed.at_pointer("/spec/parallelism") == 2);
   CHECK(pod_of(indexed).at("subdomain") == "digits-k3v9x");
+  CHECK(pod_of(indexed).at_pointer("/volumes/0/emptyDir/sizeLimit") == "1Gi");
   CHECK(indexed.at_pointer("/spec/template/metadata/labels") ==
         service.at_pointer("/metadata/labels"));
   CHECK(service.at_pointer("/spec/selector") ==
