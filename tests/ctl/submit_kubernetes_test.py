@@ -7,6 +7,7 @@ publishes); kubectl talks to tests/support/kube_api.py. scripts/setup.sh full ha
 """
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import files  # noqa: E402
 import kube_api  # noqa: E402
+import netns  # noqa: E402
 import runner  # noqa: E402
 
 CTL = os.path.join(BIN, "ddprunctl")
@@ -102,6 +104,56 @@ class Manifest(Case):
             self.assertEqual(JobsetV1alpha2JobSet.from_dict(document).to_dict()["spec"], document["spec"])
             template = document["spec"]["replicatedJobs"][0]["template"]
             validate.validate({"apiVersion": "batch/v1", "kind": "Job", **template}, "1.33", strict=True)
+
+
+class Pods(Case):
+    """Two hosts as the kubelet makes pods of an Indexed Job: their names, their variables, their hosts files."""
+
+    def setUp(self):
+        super().setUp()
+        try:
+            self.hosts = netns.Hosts(2)
+        except netns.Unavailable as reason:
+            self.skipTest(str(reason))
+        self.addCleanup(self.hosts.close)
+
+    def know(self, host, index):
+        """From now on `host` can resolve the pod's name."""
+        line = f"{self.hosts[index].address} digits-{index}.digits.vision.svc.cluster.local digits-{index}"
+        self.hosts[host].run(["sh", "-c", f"echo '{line}' >>/etc/hosts"], timeout=SECONDS, check=True)
+
+    def start_pod(self, index, command):
+        dropped = ("DDPRUN_", "PET_", "SLURM_", "MASTER_", "RANK", "WORLD_SIZE", "KUBERNETES")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+        process = self.hosts[index].popen(
+            ["unshare", "--uts", "sh", "-c", f"hostname digits-{index}; exec \"$@\"", "sh", *command], text=True,
+            env={**environment, "JOB_COMPLETION_INDEX": str(index), "PATH": f"{BIN}:{environment['PATH']}"},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_the_manifests_command_starts_the_job_also_where_dns_knows_the_first_pod_later(self):
+        path = files.write(self.directory, "job.toml", 'name = "digits"\nnodes = 2\nworkers_per_node = 2\n'
+                           'command = ["sh", "-c", "echo rank $RANK of $WORLD_SIZE"]\n' + LEAST)
+        shown = json.loads(self.ctl("submit", path, "--dry-run", "--json"))["text"]
+        words = re.search(r"command:\n((?: +- .*\n)+)", shown)[1].strip().splitlines()
+        command = [json.loads(word) if word.startswith('"') else word
+                   for word in (line.strip()[2:].replace("$$", "$") for line in words)]
+        self.know(1, 1)
+        late = self.start_pod(1, command)
+        said = ""
+        while "can't be resolved" not in said:
+            line = late.stderr.readline()
+            self.assertTrue(line, said)
+            said += line
+        self.know(1, 0)
+        self.know(0, 0)
+        first = self.start_pod(0, command)
+        outputs = [pod.communicate(timeout=SECONDS) for pod in (first, late)]
+        self.assertEqual([first.returncode, late.returncode], [0, 0], outputs)
+        for rank in range(4):
+            self.assertIn(f"rank {rank} of 4", outputs[rank // 2][0])
 
 
 @unittest.skipUnless(shutil.which("kubectl", path=PATH), "no kubectl here: scripts/setup.sh full unpacks it")

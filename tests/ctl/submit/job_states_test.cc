@@ -87,7 +87,7 @@ TEST_CASE("job states: out of what was kept of one that is forgotten") {
   CHECK(unknown.reason == "nobody knows");
 }
 
-TEST_CASE("job records: found again, the latest first; what is damaged is none") {
+TEST_CASE("job records: found again, the latest first, and what is damaged is none") {
   const ddprun::test::TempDirectory directory;
   const JobRecords records({{"XDG_STATE_HOME", directory.path()}});
   CHECK(records.all_of("ssh").empty());
