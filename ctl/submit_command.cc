@@ -2,9 +2,12 @@
 #include "ctl/submit_command.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <sstream>
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
@@ -17,6 +20,7 @@ namespace ddprun::ctl {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstLook{200}, kRarestLook{5'000};
+constexpr std::chrono::minutes kMostSilence{10};  // of a place that can't be reached
 
 int print_whole(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -27,17 +31,37 @@ void say(const std::string& line) {
   std::fprintf(stderr, "ddprunctl: %s\n", one_line(line).c_str());
 }
 
-// Asks, less and less often, until `enough` says so. nullopt: the user wants no more of it.
+// Asks, less and less often, until `enough` says so. nullopt: the user wants no more of it. A place
+// that is away meanwhile is asked again.
 template <typename Enough>
 std::optional<submit::JobState> ask_until(submit::Scheduler& scheduler, const std::string& id,
                                           Interrupts& interrupts, Enough enough) {
   auto pause = kFirstLook;
+  Deadline silence = Deadline::after(kMostSilence);
   for (;;) {
-    submit::JobState state = scheduler.status(id);
-    if (enough(state.phase)) return state;
+    try {
+      submit::JobState state = scheduler.status(id);
+      if (enough(state.phase)) return state;
+      silence = Deadline::after(kMostSilence);
+    } catch (const Error& error) {
+      // ^C ends what was asked, too.
+      if (interrupts.wait(std::chrono::milliseconds(0))) return std::nullopt;
+      if (!submit::may_pass(error) || silence.expired()) throw;
+    }
     if (interrupts.wait(pause)) return std::nullopt;
     pause = std::min(pause * 2, kRarestLook);
   }
+}
+
+// False: likewise.
+bool show_output(submit::Scheduler& scheduler, const std::string& id, Interrupts& interrupts,
+                 const submit::LogView& view) {
+  try {
+    scheduler.logs(id, true, view);
+  } catch (const Error&) {
+    if (!interrupts.wait(std::chrono::milliseconds(0))) throw;
+  }
+  return !interrupts.signal();
 }
 
 }  // namespace
@@ -107,8 +131,8 @@ int SubmitCommand::follow(submit::Scheduler& scheduler, const std::string& id) c
       .pause = [&](std::chrono::milliseconds limit) { return !interrupts.wait(limit); }};
   auto state =
       ask_until(scheduler, id, interrupts, [](Phase phase) { return phase != Phase::kQueued; });
+  if (state && !show_output(scheduler, id, interrupts, view)) state.reset();
   if (state) {
-    scheduler.logs(id, true, view);
     state = ask_until(scheduler, id, interrupts, [](Phase phase) {
       return submit::is_over(phase) || phase == Phase::kUnknown;
     });

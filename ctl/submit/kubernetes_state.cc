@@ -30,7 +30,7 @@ const json::value* find_in(const json::value& value, std::initializer_list<const
   return found;
 }
 
-std::string text_in(const json::value& value, std::initializer_list<const char*> keys) {
+std::string string_at(const json::value& value, std::initializer_list<const char*> keys) {
   const json::value* found = find_in(value, keys);
   return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
 }
@@ -60,19 +60,20 @@ struct PodFacts {
 };
 
 void add_pod(const json::value& pod, PodFacts& facts) {
-  if (const std::string node = text_in(pod, {"spec", "nodeName"}); !node.empty()) {
+  if (const std::string node = string_at(pod, {"spec", "nodeName"}); !node.empty()) {
     facts.nodes.insert(node);
   }
-  if (text_in(pod, {"status", "phase"}) == "Running") ++facts.num_running;
+  if (string_at(pod, {"status", "phase"}) == "Running") ++facts.num_running;
   for (const json::value& condition : list_in(pod, {"status", "conditions"})) {
-    if (text_in(condition, {"type"}) == "PodScheduled" &&
-        text_in(condition, {"status"}) == "False") {
-      facts.waits_for = text_in(condition, {"message"});
+    if (string_at(condition, {"type"}) == "PodScheduled" &&
+        string_at(condition, {"status"}) == "False") {
+      facts.waits_for = string_at(condition, {"message"});
     }
   }
   for (const json::value& container : list_in(pod, {"status", "containerStatuses"})) {
-    if (const std::string why = text_in(container, {"state", "waiting", "reason"}); !why.empty()) {
-      facts.waits_for = why + ": " + text_in(container, {"state", "waiting", "message"});
+    if (const std::string why = string_at(container, {"state", "waiting", "reason"});
+        !why.empty()) {
+      facts.waits_for = why + ": " + string_at(container, {"state", "waiting", "message"});
     }
     const json::value* code = find_in(container, {"state", "terminated", "exitCode"});
     if (code == nullptr || !code->is_number() || *code == 0) continue;
@@ -80,7 +81,7 @@ void add_pod(const json::value& pod, PodFacts& facts) {
       facts.has_retryable = true;
       continue;
     }
-    const std::string at = text_in(container, {"state", "terminated", "finishedAt"});
+    const std::string at = string_at(container, {"state", "terminated", "finishedAt"});
     if (!facts.first_code || at < facts.first_end) {
       facts.first_code = code->to_number<int>();
       facts.first_end = at;
@@ -91,17 +92,17 @@ void add_pod(const json::value& pod, PodFacts& facts) {
 // The condition `type` that is true; nullptr: it isn't.
 const json::value* condition_of(const json::value& job, const char* type) {
   for (const json::value& condition : list_in(job, {"status", "conditions"})) {
-    const bool is_true = text_in(condition, {"status"}) == "True";
-    if (is_true && text_in(condition, {"type"}) == type) return &condition;
+    const bool is_true = string_at(condition, {"status"}) == "True";
+    if (is_true && string_at(condition, {"type"}) == type) return &condition;
   }
   return nullptr;
 }
 
 void set_failure(const json::value& condition, const PodFacts& pods, JobState& state) {
   state.phase = Phase::kFailed;
-  state.ended = utc_in(text_in(condition, {"lastTransitionTime"}));
-  const std::string reason = text_in(condition, {"reason"});
-  state.reason = one_line(reason + ": " + text_in(condition, {"message"}));
+  state.ended = utc_in(string_at(condition, {"lastTransitionTime"}));
+  const std::string reason = string_at(condition, {"reason"});
+  state.reason = one_line(reason + ": " + string_at(condition, {"message"}));
   if (reason == "DeadlineExceeded") {
     state.exit_code = static_cast<int>(ExitCode::kTimeLimit);
   } else if (pods.first_code) {
@@ -112,20 +113,20 @@ void set_failure(const json::value& condition, const PodFacts& pods, JobState& s
 }
 
 JobState state_of(const json::value& job, const PodFacts& pods) {
-  const bool is_set = text_in(job, {"kind"}) == "JobSet";
+  const bool is_set = string_at(job, {"kind"}) == "JobSet";
   JobState state;
-  state.id = KubernetesId{text_in(job, {"metadata", "namespace"}),
-                          text_in(job, {"metadata", "name"}), is_set}
+  state.id = KubernetesId{string_at(job, {"metadata", "namespace"}),
+                          string_at(job, {"metadata", "name"}), is_set}
                  .text();
-  state.name = text_in(job, {"metadata", "labels", "app.kubernetes.io/name"});
+  state.name = string_at(job, {"metadata", "labels", "app.kubernetes.io/name"});
   state.nodes.assign(pods.nodes.begin(), pods.nodes.end());
-  state.submitted = utc_in(text_in(job, {"metadata", "creationTimestamp"}));
-  state.began = utc_in(text_in(job, {"status", "startTime"}));
+  state.submitted = utc_in(string_at(job, {"metadata", "creationTimestamp"}));
+  state.began = utc_in(string_at(job, {"status", "startTime"}));
   const char* success = is_set ? "Completed" : "Complete";
   if (const json::value* complete = condition_of(job, success)) {
     state.phase = Phase::kSucceeded;
     state.exit_code = 0;
-    state.ended = utc_in(text_in(*complete, {"lastTransitionTime"}));
+    state.ended = utc_in(string_at(*complete, {"lastTransitionTime"}));
   } else if (const json::value* failed = condition_of(job, "Failed")) {
     set_failure(*failed, pods, state);
   } else if (pods.num_running > 0) {
@@ -137,7 +138,7 @@ JobState state_of(const json::value& job, const PodFacts& pods) {
                                 : pods.waits_for);
   }
   const bool was_cancelled =
-      !text_in(job, {"metadata", "annotations", kCancelledAnnotation}).empty();
+      !string_at(job, {"metadata", "annotations", kCancelledAnnotation}).empty();
   if (was_cancelled && state.phase == Phase::kFailed) {
     state.phase = Phase::kCancelled;
     state.exit_code.reset();
@@ -184,18 +185,18 @@ std::vector<JobState> parse_kubernetes_list(std::string_view text) {
   }
   std::map<std::string, PodFacts> pods;  // by namespace and instance
   const auto instance_of = [](const json::value& object) {
-    return text_in(object, {"metadata", "namespace"}) + "/" +
-           text_in(object, {"metadata", "labels", kInstanceLabel});
+    return string_at(object, {"metadata", "namespace"}) + "/" +
+           string_at(object, {"metadata", "labels", kInstanceLabel});
   };
   for (const json::value& object : list_in(all, {"items"})) {
-    if (text_in(object, {"kind"}) == "Pod") add_pod(object, pods[instance_of(object)]);
+    if (string_at(object, {"kind"}) == "Pod") add_pod(object, pods[instance_of(object)]);
   }
   std::vector<JobState> states;
   for (const json::value& object : list_in(all, {"items"})) {
-    const std::string kind = text_in(object, {"kind"});
+    const std::string kind = string_at(object, {"kind"});
     // The Job of a JobSet has the set's name with more behind it.
-    const bool is_own = text_in(object, {"metadata", "name"}) ==
-                        text_in(object, {"metadata", "labels", kInstanceLabel});
+    const bool is_own = string_at(object, {"metadata", "name"}) ==
+                        string_at(object, {"metadata", "labels", kInstanceLabel});
     if (kind == "JobSet" || (kind == "Job" && is_own)) {
       states.push_back(state_of(object, pods[instance_of(object)]));
     }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/error.h"
 #include "common/wall_time.h"
 #include "ctl/submit/job_file.h"
 
@@ -54,6 +55,11 @@ struct LogView {
   // Waits for at most so long; false: no more is wanted.
   std::function<bool(std::chrono::milliseconds)> pause;
 };
+
+// Whether the same call may succeed later.
+inline bool may_pass(const Error& error) {
+  return error.code() == ErrorCode::kConnectionLost || error.code() == ErrorCode::kTimeout;
+}
 
 // Ids in arguments are the scheduler's own, without "slurm:". All but plan() throw
 // Error(kUnavailable) or Error(kTimeout) where it can't be reached, Error(kInvalidArgument) where

@@ -25,6 +25,7 @@ class SlurmScheduler : public Scheduler {
   void logs(const std::string& id, bool follow, const LogView& view) override;
 
  private:
+  JobState status_or_unknown(const JobRecord& record);
   // Of one that Slurm has forgotten: what sacct, then the job's own files say.
   JobState state_of_forgotten(const std::string& id) const;
 
