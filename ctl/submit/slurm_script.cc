@@ -69,14 +69,18 @@ std::optional<int> cpus_per_task(const JobFile& job) {
   return is_number ? std::optional(std::stoi(workers)) : std::nullopt;
 }
 
+// Slurm gives as many nodes as it can without a wait, down to the fewest.
+bool chooses_nodes(const JobFile& job) { return job.min_nodes < job.max_nodes; }
+
 // It may lose nodes and go on.
-bool survives_loss(const JobFile& job) { return job.spares > 0 || job.min_nodes < job.max_nodes; }
+bool survives_loss(const JobFile& job) { return job.spares > 0 || chooses_nodes(job); }
 
 void add_size(const JobFile& job, SbatchLines& lines) {
   const NodeCount count = nodes_wanted(job);
   const std::string least = std::to_string(count.least);
   lines.add("nodes", count.least == count.most ? least : least + "-" + std::to_string(count.most));
-  lines.add("ntasks-per-node", 1);
+  // Where Slurm may choose, tasks that are counted here would choose the fewest nodes.
+  if (!chooses_nodes(job)) lines.add("ntasks-per-node", 1);
   lines.add("cpus-per-task", cpus_per_task(job));
   lines.add("gpus-per-node", job.slurm.gpus_per_node);
   lines.add("mem", job.slurm.memory);
@@ -106,7 +110,7 @@ void add_sbatch_lines(const JobFile& job, SbatchLines& lines) {
 
 // The srun line: $SLURM_JOB_NUM_NODES is what Slurm gave, where it could choose.
 std::string step_line(const JobFile& job, const std::string& ddprun) {
-  const bool is_chosen = job.min_nodes < job.max_nodes;
+  const bool is_chosen = chooses_nodes(job);
   CommandTraits traits{
       .ddprun = ddprun, .default_nodes = "1", .says_nodes = !is_chosen, .flags = {}};
   constexpr seconds kUsualNotice{120}, kLeft{60};
@@ -118,6 +122,7 @@ std::string step_line(const JobFile& job, const std::string& ddprun) {
   const std::vector<std::string> words = ddprun_command(job, traits);
   std::string line = "srun --kill-on-bad-exit=0";
   if (survives_loss(job)) line += " --no-kill";
+  if (is_chosen) line += " --ntasks=\"$SLURM_JOB_NUM_NODES\" --ntasks-per-node=1";
   if (const auto cpus = cpus_per_task(job)) line += concat(" --cpus-per-task=", *cpus);
   line += " " + shell_quoted(words.front());
   if (is_chosen) {

@@ -43,10 +43,10 @@ class Submit(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr + self.slurm.logs())
         return done.stdout
 
-    def job(self, script, more="", name="digits"):
+    def job(self, script, more="", nodes="2"):
         """The path of a job file whose workers are `script`, on both nodes."""
-        text = (f'name = "{name}"\ncommand = {json.dumps(["sh", "-c", script])}\nnodes = 2\nworkers_per_node = 2\n'
-                f"{more}\n")
+        text = (f'name = "digits"\ncommand = {json.dumps(["sh", "-c", script])}\nnodes = {nodes}\n'
+                f"workers_per_node = 2\n{more}\n")
         return files.write(self.directory, f"{self.id()}.toml", text)
 
     def status(self, job):
@@ -90,6 +90,12 @@ class Submit(unittest.TestCase):
         shown = self.ctl("submit", path, "--to=slurm", "--wait", code=13)
         for rank in range(4):
             self.assertIn(f"rank {rank} of 4 on node{rank // 2}: it's $HOME", shown)
+
+    def test_with_min_and_max_the_job_has_what_slurm_gives(self):
+        path = self.job('echo "rank $RANK of $WORLD_SIZE"', nodes='"1:2"')
+        shown = self.ctl("submit", path, "--to=slurm", "--wait")
+        for rank in range(4):
+            self.assertIn(f"rank {rank} of 4", shown)
 
     def test_a_job_is_seen_from_the_queue_to_its_end_and_cancelled(self):
         path = self.job("echo here; exec sleep 100")

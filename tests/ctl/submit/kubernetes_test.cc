@@ -207,6 +207,18 @@ TEST_CASE("Kubernetes: a failed job has the code that ended it, and one that was
   CHECK(late.exit_code == 124);
 }
 
+TEST_CASE("Kubernetes: a JobSet is its own, and the Job that its controller made of it is none") {
+  const auto states = parse_kubernetes_list(
+      R"({"items": [{"kind": "JobSet", "metadata": {"namespace": "n", "name": "a-k3v9x", "labels":
+          {"app.kubernetes.io/instance": "a-k3v9x"}}, "status": {"conditions":
+          [{"type": "Completed", "status": "True"}]}},
+          {"kind": "Job", "metadata": {"namespace": "n", "name": "a-k3v9x-nodes-0", "labels":
+          {"app.kubernetes.io/instance": "a-k3v9x"}}, "status": {}}]})");
+  REQUIRE(states.size() == 1);
+  CHECK(states[0].id == "kubernetes:n/jobset/a-k3v9x");
+  CHECK(states[0].phase == Phase::kSucceeded);
+}
+
 TEST_CASE("Kubernetes: what is no list, and what is no id, is one line") {
   CHECK_THROWS(parse_kubernetes_list("Error from server"));
   CHECK_THROWS(parse_kubernetes_list("[]"));

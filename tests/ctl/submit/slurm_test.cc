@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The batch script, the map of ranks, and what Slurm's programs say.
+#include <fstream>
+#include <iterator>
+
 #include "common/exit_codes.h"
 #include "ctl/submit/rank_map.h"
 #include "ctl/submit/slurm_output.h"
@@ -23,7 +26,10 @@ std::string script_of(const std::string& more) {
 }
 
 TEST_CASE("Slurm: the script of the page") {
-  CHECK_THAT(script_of("nodes = 2\nworkers_per_node = 4\n"),
+  const std::string script = script_of("nodes = 2\nworkers_per_node = 4\n");
+  std::ifstream page(DDPRUN_SOURCE_DIR "/docs/submit.md");
+  CHECK_THAT(std::string(std::istreambuf_iterator<char>(page), {}), Contains(script));
+  CHECK_THAT(script,
              Equals("#!/bin/bash\n"
                     "# digits, by ddprunctl " DDPRUN_VERSION " from job.toml\n"
                     "#SBATCH --job-name=digits\n"
@@ -53,8 +59,11 @@ TEST_CASE(
   const std::string script = script_of("nodes = \"2:4\"\nspares = 1\n");
   CHECK_THAT(script, Contains("#SBATCH --nodes=3-5\n"));
   CHECK_THAT(script, Contains("#SBATCH --no-kill\n"));
-  CHECK_THAT(script, Contains("srun --kill-on-bad-exit=0 --no-kill /usr/bin/ddprun "
-                              "--nnodes=2:$((SLURM_JOB_NUM_NODES - 1)) --spares=1 train"));
+  CHECK_THAT(script, !Contains("#SBATCH --ntasks"));
+  CHECK_THAT(script,
+             Contains("srun --kill-on-bad-exit=0 --no-kill --ntasks=\"$SLURM_JOB_NUM_NODES\" "
+                      "--ntasks-per-node=1 /usr/bin/ddprun "
+                      "--nnodes=2:$((SLURM_JOB_NUM_NODES - 1)) --spares=1 train"));
 }
 
 TEST_CASE("Slurm: each key is an option, and what a place of its own says comes last") {
