@@ -12,11 +12,12 @@ import sdk_rows
 import service_rows
 import ssh_rows
 import store_rows
+import submit_rows
 import survival_rows
 import train_rows
 
 
 def all_rows():
-    return (launcher_rows.rows() + output_rows.rows() + ssh_rows.rows() + elastic_rows.rows() + hang_rows.rows() + scale_rows.rows() + doctor_rows.rows() + service_rows.rows()
+    return (launcher_rows.rows() + output_rows.rows() + ssh_rows.rows() + elastic_rows.rows() + hang_rows.rows() + scale_rows.rows() + doctor_rows.rows() + submit_rows.rows() + service_rows.rows()
             + store_rows.rows() + survival_rows.rows() + allreduce_rows.rows() + train_rows.rows()
             + sdk_rows.rows() + gpu_rows.rows())

@@ -13,8 +13,10 @@
 #include "common/standard_streams.h"
 #include "ctl/doctor_command.h"
 #include "ctl/emulate_command.h"
+#include "ctl/job_commands.h"
 #include "ctl/make_certs_command.h"
 #include "ctl/page_command.h"
+#include "ctl/submit_command.h"
 #include "ctl/tables/tables.h"
 
 namespace {
@@ -29,7 +31,7 @@ int fail(const std::string& message, ExitCode code = ExitCode::kUsage) {
 ManPage man_page(const CLI::App& app) {
   ManPage page{.name = "ddprunctl",
                .section = 1,
-               .summary = "look at, and try, ddprun's rendezvous",
+               .summary = "submit jobs, look at and try ddprun's rendezvous, check nodes",
                .synopsis = "ddprunctl COMMAND [flags]",
                .sections = {{"Options", "", man_entries(app)}}};
   for (const CLI::App* command : app.get_subcommands({})) {
@@ -45,7 +47,7 @@ ManPage man_page(const CLI::App& app) {
 int main(int argc, char** argv) {
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
-  CLI::App app("ddprunctl: looks at, and tries, ddprun's rendezvous (see docs/emulate.md)",
+  CLI::App app("ddprunctl: submits jobs, looks at and tries ddprun's rendezvous, checks nodes",
                "ddprunctl");
   app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);
   app.require_subcommand(0, 1);
@@ -58,6 +60,8 @@ int main(int argc, char** argv) {
   ctl::PageCommand status(
       app, {"status", "Tell how a rendezvous is: its jobs, agents, stores, journal.", "/v1/status",
             ctl::status_table});
+  ctl::SubmitCommand submit(app);
+  ctl::JobCommands submitted(app, jobs, status);
   ctl::MakeCertsCommand make_certs(app);
   ctl::DoctorCommand doctor(app);
   try {
@@ -74,6 +78,8 @@ int main(int argc, char** argv) {
   }
   if (app.get_subcommands().empty()) return fail("which command? See ddprunctl --help");
   try {
+    if (submit.chosen()) return submit.run();
+    if (submitted.chosen()) return submitted.run();
     if (jobs.chosen()) return static_cast<int>(jobs.run());
     if (status.chosen()) return static_cast<int>(status.run());
     if (doctor.chosen()) return doctor.run();

@@ -21,6 +21,10 @@ class PageCommand {
   PageCommand(CLI::App& app, Page page);
 
   bool chosen() const { return command_->parsed(); }
+  CLI::App& command() const { return *command_; }
+  const EndpointFlags& endpoint() const { return endpoint_; }
+  bool json() const { return json_; }
+
   // Asks and prints. Throws as EndpointFlags::fetch_page() and the table, also with --json: what
   // is no such page is never printed.
   ExitCode run() const;

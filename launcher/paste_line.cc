@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "common/endpoint.h"
+#include "common/shell_words.h"
 #include "common/socket.h"
 
 namespace ddprun::launcher {
@@ -39,21 +40,6 @@ std::string first_interface() {
 }
 
 }  // namespace
-
-std::string shell_quoted(const std::string& word) {
-  constexpr char kPlain[] =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char letter : word) {
-    if (letter == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += letter;
-    }
-  }
-  return quoted + "'";
-}
 
 std::string no_endpoint_message(const LaunchConfig& config, const std::string& address,
                                 const std::vector<std::string>& looked_at) {

@@ -9,9 +9,6 @@
 
 namespace ddprun::launcher {
 
-// `word` so that a POSIX shell reads it back as one word. Pure.
-std::string shell_quoted(const std::string& word);
-
 // Several lines: what is missing, the command for each node with `address` (this host's) filled in,
 // the other ways, and what was found but could not be used. Pure.
 std::string no_endpoint_message(const LaunchConfig& config, const std::string& address,

@@ -11,8 +11,8 @@
 #include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/log.h"
+#include "common/nodelist.h"
 #include "common/process_facts.h"
-#include "launcher/nodelist.h"
 #include "launcher/stable_hash.h"
 
 namespace ddprun::launcher {

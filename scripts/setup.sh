@@ -25,8 +25,11 @@ packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl
 packages_full=(catch2 etcd-server iproute2 procps clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
                dpkg-dev libfaketime lintian openssh-client openssh-server strace systemd fish mandoc user-mode-linux zsh)
 packages_bench=(mpich dnsmasq-base)
-# Unpacked into .cache/slurm for tests/project/slurm_test.py, not installed: no service is set up.
+# Unpacked into .cache for tests, not installed: no service is set up, and a kubectl that is here stays.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)
+packages_kubernetes=(kubernetes-client)
+# Schemas of Kubernetes' objects, and JobSet's: what `ddprunctl submit` makes is checked against them.
+wheels_full=(kubernetes-validate kubeflow-trainer-api)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -71,9 +74,9 @@ missing_wheels() {
     echo "torch==$kTorch"
     return
   fi
-  .venv/bin/python3 - "$kTorch" "$level" <<'PYTHON'
+  .venv/bin/python3 - "$kTorch" "$level" "${wheels_full[@]}" <<'PYTHON'
 import importlib.metadata as metadata, re, sys
-wanted, level = sys.argv[1:]
+wanted, level, *wheels_full = sys.argv[1:]
 def version(name):
     try:
         return metadata.version(name)
@@ -88,6 +91,8 @@ elif level == "minimal":
 else:
     needed = {re.match(r"[A-Za-z0-9._-]+", r)[0] for r in metadata.requires("torch")
               if "extra ==" not in r} | {"numpy", "safetensors"}
+    if level != "gpu":
+        needed |= set(wheels_full)
     print("\n".join(sorted(n for n in needed if not version(n))))
 PYTHON
 }
@@ -154,6 +159,7 @@ install_wheels() {
   if has_all || [ "$level" = gpu ]; then
     say "installing into .venv: torch $kTorch with all of its wheels, numpy, safetensors (about 3 GB to fetch)"
     pip_install "torch==$kTorch" "numpy>=2,<3" safetensors
+    ! has_all || pip_install "${wheels_full[@]}"
     return
   fi
   if [[ $wheels == torch==* ]]; then
@@ -169,35 +175,43 @@ install_wheels() {
   fi
 }
 
-missing_slurm() { has_all && [ "$release" = debian12 ] && [ ! -d .cache/slurm ]; }
+missing_unpacked() { has_all && [ "$release" = debian12 ] && { [ ! -d .cache/slurm ] || [ ! -d .cache/kubernetes ]; }; }
 
-unpack_slurm() {
-  say "unpacking into .cache/slurm: ${packages_slurm[*]}"
-  local directory package
+# unpack NAME PACKAGE…: into .cache/NAME, unless that is there.
+unpack() {
+  local name=$1 directory package
+  shift
+  [ ! -d ".cache/$name" ] || return 0
+  say "unpacking into .cache/$name: $*"
   directory=$(mktemp -d)
-  if (cd "$directory" && apt-get -qq download "${packages_slurm[@]}") 2>"$directory/why"; then
+  if (cd "$directory" && apt-get -qq download "$@") 2>"$directory/why"; then
     mkdir -p .cache
-    for package in "$directory"/*.deb; do dpkg -x "$package" "$directory/slurm"; done
-    mv "$directory/slurm" .cache/slurm
+    for package in "$directory"/*.deb; do dpkg -x "$package" "$directory/unpacked"; done
+    mv "$directory/unpacked" ".cache/$name"
   else
-    say "Slurm's packages could not be fetched; its test will skip: $(tail -n 1 "$directory/why")"
+    say "packages of $name could not be fetched; tests with it will skip: $(tail -n 1 "$directory/why")"
   fi
   rm -rf "$directory"
 }
 
+unpack_all() {
+  unpack slurm "${packages_slurm[@]}"
+  unpack kubernetes "${packages_kubernetes[@]}"
+}
+
 mapfile -t need_packages < <(missing_packages)
 wheels=$(missing_wheels)
-if [ ${#need_packages[@]} -eq 0 ] && [ -z "$wheels" ] && ! missing_slurm; then
+if [ ${#need_packages[@]} -eq 0 ] && [ -z "$wheels" ] && ! missing_unpacked; then
   say "nothing to install ($level)"
   exit 0
 fi
 [ ${#need_packages[@]} -eq 0 ] || say "missing Debian packages: ${need_packages[*]}"
 [ -z "$wheels" ] || say "missing in .venv: ${wheels//$'\n'/ }"
-! missing_slurm || say "missing in .cache: Slurm, unpacked for a test (3 MB to fetch)"
+! missing_unpacked || say "missing in .cache: Slurm or kubectl, unpacked for tests (11 MB to fetch)"
 [ "$dry_run" = no ] || exit 1
 [ ${#need_packages[@]} -eq 0 ] || install_packages "${need_packages[@]}"
 [ -z "$wheels" ] || install_wheels
-! missing_slurm || unpack_slurm
+! missing_unpacked || unpack_all
 
 mapfile -t need_packages < <(missing_packages)
 wheels=$(missing_wheels)

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "common/log.h"
-#include "launcher/paste_line.h"
+#include "common/shell_words.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "common/endpoint.h"
 #include "common/log.h"
-#include "launcher/nodelist.h"
+#include "common/nodelist.h"
 
 namespace ddprun::launcher {
 namespace {

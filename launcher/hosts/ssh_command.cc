@@ -7,8 +7,8 @@
 #include <array>
 
 #include "common/log.h"
+#include "common/shell_words.h"
 #include "common/signal_names.h"
-#include "launcher/paste_line.h"
 
 namespace ddprun::launcher {
 namespace {

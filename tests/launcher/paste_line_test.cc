@@ -6,14 +6,6 @@
 using namespace ddprun::launcher;
 using ddprun::test::Contains;
 
-TEST_CASE("paste line: words are quoted so that a shell reads them back") {
-  CHECK(shell_quoted("--nnodes=2") == "--nnodes=2");
-  CHECK(shell_quoted("a b") == "'a b'");
-  CHECK(shell_quoted("") == "''");
-  CHECK(shell_quoted("it's") == "'it'\\''s'");
-  CHECK(shell_quoted("$HOME") == "'$HOME'");
-}
-
 TEST_CASE("paste line: the command as typed, with this host's address") {
   LaunchConfig config;
   config.max_nodes = 2;

@@ -1,16 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""configs/train.sbatch under a real Slurm: slurmctld and two slurmd on two hosts of netns.py.
-
-scripts/setup.sh full unpacks Debian's Slurm into .cache/slurm, where nothing of it is installed; a
-Slurm in the system's own folders is used where there is one. Needs root (slurmd starts as root).
-"""
+"""configs/train.sbatch under a real Slurm (tests/support/slurm.py) of two nodes."""
 import os
 import re
-import shutil
-import subprocess
 import sys
-import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -20,96 +13,7 @@ sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import netns  # noqa: E402
 import runner  # noqa: E402
 import files  # noqa: E402
-
-UNPACKED = os.path.join(SOURCE, ".cache/slurm")
-CONFIGURATION = """ClusterName=test
-SlurmctldHost=node0
-AuthType=auth/none
-AuthInfo=cred_expire=5
-CredType=cred/none
-PluginDir={plugins}
-SlurmUser=root
-SlurmdUser=root
-StateSaveLocation={directory}/state
-SlurmdSpoolDir={directory}/%n
-SlurmctldPidFile={directory}/slurmctld.pid
-SlurmdPidFile={directory}/%n.pid
-SlurmctldLogFile={directory}/slurmctld.log
-SlurmdLogFile={directory}/%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-MpiDefault=none
-JobAcctGatherType=jobacct_gather/none
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
-SlurmdParameters=config_overrides
-NodeName=node[0-1] CPUs=4 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-"""
-
-
-class Slurm:
-    """One controller and two nodes. Everything that they write is in `directory`."""
-
-    def __init__(self, hosts, directory):
-        self.hosts, self.directory = hosts, directory
-        root = UNPACKED if os.path.isdir(UNPACKED) else "/"
-        libraries = os.path.join(root, "usr/lib/x86_64-linux-gnu")
-        plugins = os.path.join(libraries, "slurm-wlm")
-        self._sbin, self._bin = os.path.join(root, "usr/sbin"), os.path.join(root, "usr/bin")
-        for name in ("state", "node0", "node1"):
-            os.mkdir(os.path.join(directory, name))
-        with open(os.path.join(directory, "slurm.conf"), "w") as f:
-            f.write(CONFIGURATION.format(plugins=plugins, directory=directory))
-        own = {k: v for k, v in os.environ.items()
-               if not k.startswith(("SLURM_", "DDPRUN_RDZV", "PET_", "MASTER_", "RANK", "WORLD_SIZE"))}
-        self.environment = {**own, "SLURM_CONF": os.path.join(directory, "slurm.conf"),
-                            "LD_LIBRARY_PATH": f"{libraries}:{plugins}",
-                            "PATH": f"{self._bin}:{BIN}:{own.get('PATH', '')}"}
-        self._start(hosts[0], [self._program("slurmctld"), "-D"])
-        for host in hosts:
-            self._start(host, [self._program("slurmd"), "-D", "-N", host.name,
-                               "-d", self._program("slurmstepd")])
-
-    def _program(self, name):
-        return os.path.join(self._sbin, name + "-wlm")
-
-    def _start(self, host, argv):
-        host.popen(argv, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
-
-    def run(self, *argv, timeout=60, **kwargs):
-        return self.hosts[0].run([os.path.join(self._bin, argv[0]), *argv[1:]], timeout=timeout,
-                                 env=self.environment, text=True, stdout=subprocess.PIPE,
-                                 stderr=subprocess.STDOUT, **kwargs)
-
-    def wait_until_idle(self, seconds=20):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if self.run("sinfo", "--noheader", "--format=%T %D").stdout.strip() == "idle 2":
-                return True
-            time.sleep(0.1)
-        return False
-
-    def logs(self):
-        text = ""
-        for name in ("slurmctld.log", "node0.log", "node1.log"):
-            path = os.path.join(self.directory, name)
-            if os.path.exists(path):
-                with open(path, errors="replace") as f:
-                    text += f"-- {name}\n" + "".join(f.readlines()[-15:])
-        return text
-
-
-def why_not():
-    if os.geteuid() != 0:
-        return "slurmd starts as root only"
-    if not os.path.isdir(UNPACKED) and not os.path.exists("/usr/sbin/slurmctld-wlm"):
-        return "no Slurm here: scripts/setup.sh full unpacks it"
-    if not shutil.which("ip"):
-        return "the program 'ip' is missing"
-    return None
+import slurm  # noqa: E402
 
 
 class Batch(unittest.TestCase):
@@ -117,7 +21,7 @@ class Batch(unittest.TestCase):
         self.directory = files.scratch(self)
         self.hosts = netns.Hosts(2)
         self.addCleanup(self.hosts.close)
-        self.slurm = Slurm(self.hosts, self.directory)
+        self.slurm = slurm.Slurm(self.hosts, self.directory)
         if not self.slurm.wait_until_idle():
             print(self.slurm.logs())
             self.skipTest("Slurm did not come up on this machine")
@@ -170,7 +74,7 @@ class Batch(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    reason = why_not()
+    reason = slurm.why_not()
     if reason:
         print(f"SKIPPED: {reason}")
         sys.exit(0)

@@ -11,6 +11,13 @@ def scratch(case):
     return made.name
 
 
+def scratch_of_class(cls):
+    """Likewise, for all tests of a class; in its setUpClass()."""
+    made = tempfile.TemporaryDirectory(prefix="ddprun-test-")
+    cls.addClassCleanup(made.cleanup)
+    return made.name
+
+
 def write(folder, name, text, mode=0o644):
     """Makes folder/name, and the folders on the way; its path."""
     path = os.path.join(folder, name)

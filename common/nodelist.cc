@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/nodelist.h"
+#include "common/nodelist.h"
 
 #include <charconv>
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 constexpr std::size_t kMostHosts = 100'000;
@@ -86,4 +86,4 @@ std::optional<std::vector<std::string>> expand_nodelist(std::string_view text) {
   return hosts;
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/nodelist.h"
+#include "common/nodelist.h"
 
 #include "tests/support/catch.h"
 
-using ddprun::launcher::expand_nodelist;
+using ddprun::expand_nodelist;
 using Hosts = std::vector<std::string>;
 
 TEST_CASE("nodelist: Slurm's spellings") {

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/schedulers.h"
+
+#include "common/environment.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "ctl/submit/flag_check.h"
+#include "ctl/submit/job_states.h"
+#include "ctl/submit/kubernetes_scheduler.h"
+#include "ctl/submit/slurm_scheduler.h"
+#include "ctl/submit/ssh_scheduler.h"
+
+namespace ddprun::ctl {
+
+std::unique_ptr<submit::Scheduler> make_scheduler(const std::string& place,
+                                                  const EndpointFlags& /*endpoint*/) {
+  if (place == "slurm") {
+    return std::make_unique<submit::SlurmScheduler>(current_environment(), submit::ddprun_beside());
+  }
+  if (place == "ssh") {
+    return std::make_unique<submit::SshScheduler>(current_environment(), submit::ddprun_beside());
+  }
+  if (place == "kubernetes") return std::make_unique<submit::KubernetesScheduler>();
+  throw Error(ErrorCode::kUnsupported, "--to " + one_line(place) + " is not known");
+}
+
+NamedJob find_job(const std::string& job, const std::string& place, const EndpointFlags& endpoint) {
+  if (const auto id = submit::parse_job_id(job)) {
+    if (!place.empty() && place != id->place) {
+      throw Error(ErrorCode::kInvalidArgument, one_line(job) + " is not a job of --to " + place);
+    }
+    return {make_scheduler(id->place, endpoint), id->id};
+  }
+  if (place.empty() || job.empty()) {
+    std::string known;
+    for (const std::string& each : submit::place_names()) {
+      known += (known.empty() ? "" : ", ") + each + ":…";
+    }
+    throw Error(ErrorCode::kInvalidArgument,
+                "\"" + one_line(job) + "\" is no job's id (" + known + "); or say --to");
+  }
+  return {make_scheduler(place, endpoint), job};
+}
+
+}  // namespace ddprun::ctl

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job as a file says it (docs/submit.md has the keys): what runs, on how many nodes, within which
+// limits, and what a scheduler wants to know beside that. Pure, but for from_file().
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::submit {
+
+// [limits]. Of one worker, but for `time`, which is the job's. Empty: none.
+struct Limits {
+  std::string memory;  // "8G"
+  std::string pids;    // "512"
+  std::string cpuset;  // "0-3,8"
+  std::string io;      // as --worker-io has it
+  std::optional<std::chrono::seconds> time;
+};
+
+// [restarts]. Unset: ddprun's own default.
+struct Restarts {
+  std::optional<int> max_restarts, max_node_losses, max_preemptions;
+  std::optional<int> no_progress_restarts, exclude_after;
+  int requeues = 20;  // how often the scheduler runs a job again that ended with 75
+};
+
+// [preflight]: before a node joins.
+struct Preflight {
+  std::string command;                          // for /bin/sh; empty: none
+  std::optional<std::chrono::seconds> timeout;  // unset: ddprun's default
+};
+
+struct SlurmKeys {  // [to.slurm]
+  std::string partition, account, qos, constraint, reservation, nodelist, exclude, memory;
+  std::optional<int> cpus_per_node, gpus_per_node;
+  bool exclusive = false;
+  std::chrono::seconds notice{120};  // so long before its time limit the job is told; 0: never
+  std::vector<std::string> options;  // further ones of sbatch, as they are: "--comment=nightly"
+  std::string setup;                 // lines of the batch script before the job: "module load cuda"
+};
+
+struct KubernetesKeys {      // [to.kubernetes]
+  std::string kind = "job";  // "job" or "jobset"
+  std::string image;         // required
+  std::string image_pull_policy, service_account, priority_class, queue, context;
+  std::string kube_namespace;         // `namespace`
+  std::string cpus, memory;           // of a pod, in Kubernetes' notation
+  std::string shared_memory = "1Gi";  // likewise: of its /dev/shm
+  std::optional<int> gpus_per_node;
+  std::string gpu_resource = "nvidia.com/gpu";
+  std::map<std::string, std::string> node_selector, labels, volumes;  // volumes: claim → path
+  std::vector<std::string> secrets;  // each one's keys become variables
+  std::vector<std::string> image_pull_secrets;
+  std::chrono::seconds keep_finished{86'400};  // ttlSecondsAfterFinished
+};
+
+struct SshKeys {                 // [to.ssh]
+  std::string hosts;             // "n[01-04]:8,gpu9"; or
+  std::string hostfile;          // its path
+  std::string include, exclude;  // of these
+  std::string ssh;               // a command line; empty: ssh
+};
+
+struct NodesKeys {                                              // [to.nodes]
+  std::string endpoint, token_file, tls_ca, tls_cert, tls_key;  // as ddprun's flags of these names
+  std::optional<int> slots_per_node;                            // unset: one for each worker
+};
+
+struct JobFile {
+  std::string path;  // for messages
+  std::string base;  // where relative paths begin: the directory of `submit`
+  std::string name;
+  std::vector<std::string> command;  // PROGRAM and its arguments
+  int min_nodes = 0, max_nodes = 0;  // 0: not said
+  int spares = 0;
+  std::string workers_per_node;    // "4", "auto", "gpu", "cpu"; empty: not said
+  std::string directory;           // where it runs; absolute; empty: not said
+  std::string log_dir;             // where its output goes; absolute; empty: not said
+  std::string ddprun;              // its path on the nodes; empty: see docs/submit.md
+  std::vector<std::string> flags;  // further ones of ddprun, as they are: "--hang-timeout=10m"
+  std::map<std::string, std::string> environment;
+  Limits limits;
+  Restarts restarts;
+  Preflight preflight;
+  SlurmKeys slurm;
+  KubernetesKeys kubernetes;
+  SshKeys ssh;
+  NodesKeys nodes;
+
+  std::vector<std::string> places;  // tables of [to] that the file has: "slurm"
+
+  // Where it runs, and where its output goes, on a machine that has the paths of this one.
+  std::string work_directory() const { return directory.empty() ? base : directory; }
+  std::string output_directory() const { return log_dir.empty() ? work_directory() : log_dir; }
+
+  // Relative paths are of `base`, an absolute directory. Throws Error(kInvalidArgument): all that
+  // is wrong with it, a line "path:line: what" for each.
+  static JobFile parse(std::string_view text, const std::string& path, const std::string& base);
+  // Likewise, relative to the current directory; and where it can't be read.
+  static JobFile from_file(const std::string& path);
+};
+
+}  // namespace ddprun::submit

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/submit/job_keys.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "common/duration.h"
+#include "common/log.h"
+
+namespace ddprun::submit {
+namespace {
+
+using Setter = decltype(JobKey::set);
+using std::chrono::seconds;
+constexpr int kMostNodes = 100'000;
+constexpr int kMostCount = 1'000'000;
+
+// A text of one line, that is something.
+std::optional<std::string> line_in(const toml::node& value) {
+  const auto* text = value.as_string();
+  if (text == nullptr || text->get().empty()) return std::nullopt;
+  const std::string& line = text->get();
+  const bool is_line =
+      std::none_of(line.begin(), line.end(), [](unsigned char letter) { return letter < ' '; });
+  return is_line ? std::optional(line) : std::nullopt;
+}
+
+constexpr char kLine[] = "wants a text of one line";
+
+template <typename Field>
+Setter line_key(Field field) {
+  return [field](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    const auto text = line_in(value);
+    if (!text) return kLine;
+    field(job) = *text;
+    return {};
+  };
+}
+
+// Any text without a zero byte: a program's argument, lines of a script.
+std::optional<std::string> any_text_in(const toml::node& value) {
+  const auto* text = value.as_string();
+  if (text == nullptr || text->get().find('\0') != std::string::npos) return std::nullopt;
+  return text->get();
+}
+
+template <typename Field>
+Setter text_key(Field field) {
+  return [field](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    const auto text = any_text_in(value);
+    if (!text) return "wants a text";
+    field(job) = *text;
+    return {};
+  };
+}
+
+std::string absolute(const std::string& path, const std::string& base) {
+  return path.starts_with('/') ? path : base + "/" + path;
+}
+
+template <typename Field>
+Setter path_key(Field field) {
+  return [field](const toml::node& value, const std::string& base, JobFile& job) -> std::string {
+    const auto text = line_in(value);
+    if (!text) return "wants a path";
+    field(job) = absolute(*text, base);
+    return {};
+  };
+}
+
+template <typename Field>
+Setter texts_key(Field field) {
+  return [field](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    constexpr char kTexts[] = "wants texts: [\"one\", \"two\"]";
+    const toml::array* array = value.as_array();
+    if (array == nullptr || array->empty()) return kTexts;
+    std::vector<std::string> list;
+    for (const toml::node& each : *array) {
+      const auto text = any_text_in(each);
+      if (!text) return kTexts;
+      list.push_back(*text);
+    }
+    field(job) = std::move(list);
+    return {};
+  };
+}
+
+// Texts that become one list with commas.
+template <typename Field>
+Setter joined_key(Field field) {
+  return [field](const toml::node& value, const std::string& base, JobFile& job) -> std::string {
+    std::vector<std::string> list;
+    const Setter take = texts_key([&list](JobFile&) -> auto& { return list; });
+    if (std::string why = take(value, base, job); !why.empty()) return why;
+    std::string all;
+    for (const std::string& each : list) all += (all.empty() ? "" : ",") + each;
+    field(job) = all;
+    return {};
+  };
+}
+
+template <typename Field>
+Setter number_key(Field field, int least = 0, int most = kMostCount) {
+  return [=](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    const auto* whole = value.as_integer();
+    if (whole == nullptr || whole->get() < least || whole->get() > most) {
+      return concat("wants a number from ", least, " to ", most);
+    }
+    field(job) = static_cast<int>(whole->get());
+    return {};
+  };
+}
+
+template <typename Field>
+Setter switch_key(Field field) {
+  return [field](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    const auto* on = value.as_boolean();
+    if (on == nullptr) return "wants true or false";
+    field(job) = on->get();
+    return {};
+  };
+}
+
+template <typename Field>
+Setter time_key(Field field, seconds least = seconds(1)) {
+  return [=](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    std::optional<seconds> found;
+    if (const auto* whole = value.as_integer()) {
+      found = seconds(whole->get());
+    } else if (const auto* text = value.as_string()) {
+      const auto parsed = parse_duration(text->get());
+      if (parsed) found = std::chrono::ceil<seconds>(*parsed);
+    }
+    constexpr seconds kMost = std::chrono::days(1'000);
+    if (!found || *found < least || *found > kMost) {
+      return concat("wants a time of ", least.count(), " s or more: 3600, \"90m\", \"12h\"");
+    }
+    field(job) = *found;
+    return {};
+  };
+}
+
+// What its user may write as a text or as a number, and Slurm or ddprun reads.
+std::optional<std::string> text_or_number(const toml::node& value) {
+  if (const auto* whole = value.as_integer()) return std::to_string(whole->get());
+  if (const auto* decimal = value.as_floating_point()) return concat(decimal->get());
+  return any_text_in(value);
+}
+
+template <typename Field>
+Setter figure_key(Field field) {
+  return [field](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    if (value.is_string() && !line_in(value)) return kLine;
+    const auto text = text_or_number(value);
+    if (!text) return "wants a text or a number";
+    field(job) = *text;
+    return {};
+  };
+}
+
+bool is_variable(std::string_view name) {
+  const auto fits = [](char letter, bool is_first) {
+    return letter == '_' || (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z') ||
+           (!is_first && letter >= '0' && letter <= '9');
+  };
+  if (name.empty() || !fits(name.front(), true)) return false;
+  return std::all_of(name.begin(), name.end(), [&](char letter) { return fits(letter, false); });
+}
+
+// A table of names of the user's own: [environment], labels, volumes.
+template <typename Field>
+Setter names_key(Field field, bool are_variables = false) {
+  return [=](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    const toml::table* table = value.as_table();
+    if (table == nullptr) return "wants a table of texts";
+    for (const auto& [name, each] : *table) {
+      const std::string key(name.str());
+      const auto text = are_variables ? text_or_number(each) : line_in(each);
+      if (are_variables && !is_variable(key)) {
+        return "wants names of letters, digits and _, not \"" + one_line(key) + "\"";
+      }
+      if (!text) return "wants a text for " + one_line(key);
+      field(job)[key] = *text;
+    }
+    return {};
+  };
+}
+
+std::string set_name(const toml::node& value, const std::string&, JobFile& job) {
+  const std::string name = line_in(value).value_or("");
+  const auto fits = [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || letter == '.' || letter == '_' || letter == '-';
+  };
+  constexpr std::size_t kMost = 63;
+  if (name.empty() || name.size() > kMost || !std::all_of(name.begin(), name.end(), fits) ||
+      std::isalnum(static_cast<unsigned char>(name.front())) == 0) {
+    return "wants at most 63 letters, digits, \".\", \"_\" and \"-\", a letter or digit first";
+  }
+  job.name = name;
+  return {};
+}
+
+std::optional<int> whole_number(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_whole = error == std::errc() && end == text.data() + text.size();
+  return is_whole && value >= 1 && value <= kMostNodes ? std::optional(value) : std::nullopt;
+}
+
+std::string set_nodes(const toml::node& value, const std::string&, JobFile& job) {
+  const std::string text = text_or_number(value).value_or("");
+  const std::size_t colon = text.find(':');
+  const auto least = whole_number(text.substr(0, colon));
+  const auto most = colon == std::string::npos ? least : whole_number(text.substr(colon + 1));
+  if (!least || !most || *most < *least) return "wants N or \"MIN:MAX\" with 1 ≤ MIN ≤ MAX";
+  job.min_nodes = *least;
+  job.max_nodes = *most;
+  return {};
+}
+
+std::string set_workers(const toml::node& value, const std::string&, JobFile& job) {
+  const std::string text = text_or_number(value).value_or("");
+  if (text != "auto" && text != "gpu" && text != "cpu" && !whole_number(text)) {
+    return "wants a number from 1 on, \"auto\", \"gpu\" or \"cpu\"";
+  }
+  job.workers_per_node = text;
+  return {};
+}
+
+std::string set_kind(const toml::node& value, const std::string&, JobFile& job) {
+  const std::string text = line_in(value).value_or("");
+  if (text != "job" && text != "jobset") return "wants \"job\" or \"jobset\"";
+  job.kubernetes.kind = text;
+  return {};
+}
+
+// What a lambda has to name a field: FIELD(slurm.partition).
+#define FIELD(name) \
+  [](JobFile & job) -> auto& { return job.name; }
+
+std::vector<JobKey> job_and_limits() {
+  return {
+      {"name", set_name},
+      {"command", texts_key(FIELD(command))},
+      {"nodes", set_nodes},
+      {"spares", number_key(FIELD(spares), 0, kMostNodes)},
+      {"workers_per_node", set_workers},
+      {"directory", path_key(FIELD(directory))},
+      {"log_dir", path_key(FIELD(log_dir))},
+      {"ddprun", line_key(FIELD(ddprun))},
+      {"flags", texts_key(FIELD(flags))},
+      {"environment.", names_key(FIELD(environment), true)},
+      {"limits.memory", figure_key(FIELD(limits.memory))},
+      {"limits.pids", figure_key(FIELD(limits.pids))},
+      {"limits.cpuset", figure_key(FIELD(limits.cpuset))},
+      {"limits.io", figure_key(FIELD(limits.io))},
+      {"limits.time", time_key(FIELD(limits.time))},
+      {"restarts.max_restarts", number_key(FIELD(restarts.max_restarts))},
+      {"restarts.max_node_losses", number_key(FIELD(restarts.max_node_losses))},
+      {"restarts.max_preemptions", number_key(FIELD(restarts.max_preemptions))},
+      {"restarts.no_progress_restarts", number_key(FIELD(restarts.no_progress_restarts))},
+      {"restarts.exclude_after", number_key(FIELD(restarts.exclude_after))},
+      {"restarts.requeues", number_key(FIELD(restarts.requeues))},
+      {"preflight.command", line_key(FIELD(preflight.command))},
+      {"preflight.timeout", time_key(FIELD(preflight.timeout))},
+  };
+}
+
+std::vector<JobKey> keys_of_places() {
+  return {
+      {"to.slurm.partition", line_key(FIELD(slurm.partition))},
+      {"to.slurm.account", line_key(FIELD(slurm.account))},
+      {"to.slurm.qos", line_key(FIELD(slurm.qos))},
+      {"to.slurm.constraint", line_key(FIELD(slurm.constraint))},
+      {"to.slurm.reservation", line_key(FIELD(slurm.reservation))},
+      {"to.slurm.nodelist", line_key(FIELD(slurm.nodelist))},
+      {"to.slurm.exclude", line_key(FIELD(slurm.exclude))},
+      {"to.slurm.memory", figure_key(FIELD(slurm.memory))},
+      {"to.slurm.cpus_per_node", number_key(FIELD(slurm.cpus_per_node), 1)},
+      {"to.slurm.gpus_per_node", number_key(FIELD(slurm.gpus_per_node), 1)},
+      {"to.slurm.exclusive", switch_key(FIELD(slurm.exclusive))},
+      {"to.slurm.notice", time_key(FIELD(slurm.notice), seconds(0))},
+      {"to.slurm.options", texts_key(FIELD(slurm.options))},
+      {"to.slurm.setup", text_key(FIELD(slurm.setup))},
+      {"to.kubernetes.image", line_key(FIELD(kubernetes.image))},
+      {"to.kubernetes.kind", set_kind},
+      {"to.kubernetes.namespace", line_key(FIELD(kubernetes.kube_namespace))},
+      {"to.kubernetes.context", line_key(FIELD(kubernetes.context))},
+      {"to.kubernetes.image_pull_policy", line_key(FIELD(kubernetes.image_pull_policy))},
+      {"to.kubernetes.image_pull_secrets", texts_key(FIELD(kubernetes.image_pull_secrets))},
+      {"to.kubernetes.service_account", line_key(FIELD(kubernetes.service_account))},
+      {"to.kubernetes.priority_class", line_key(FIELD(kubernetes.priority_class))},
+      {"to.kubernetes.queue", line_key(FIELD(kubernetes.queue))},
+      {"to.kubernetes.cpus", figure_key(FIELD(kubernetes.cpus))},
+      {"to.kubernetes.memory", figure_key(FIELD(kubernetes.memory))},
+      {"to.kubernetes.gpus_per_node", number_key(FIELD(kubernetes.gpus_per_node), 1)},
+      {"to.kubernetes.gpu_resource", line_key(FIELD(kubernetes.gpu_resource))},
+      {"to.kubernetes.shared_memory", figure_key(FIELD(kubernetes.shared_memory))},
+      {"to.kubernetes.secrets", texts_key(FIELD(kubernetes.secrets))},
+      {"to.kubernetes.volumes.", names_key(FIELD(kubernetes.volumes))},
+      {"to.kubernetes.labels.", names_key(FIELD(kubernetes.labels))},
+      {"to.kubernetes.node_selector.", names_key(FIELD(kubernetes.node_selector))},
+      {"to.kubernetes.keep_finished", time_key(FIELD(kubernetes.keep_finished), seconds(0))},
+      {"to.ssh.hosts", joined_key(FIELD(ssh.hosts))},
+      {"to.ssh.hostfile", path_key(FIELD(ssh.hostfile))},
+      {"to.ssh.include", joined_key(FIELD(ssh.include))},
+      {"to.ssh.exclude", joined_key(FIELD(ssh.exclude))},
+      {"to.ssh.ssh", line_key(FIELD(ssh.ssh))},
+      {"to.nodes.endpoint", line_key(FIELD(nodes.endpoint))},
+      {"to.nodes.token_file", path_key(FIELD(nodes.token_file))},
+      {"to.nodes.tls_ca", path_key(FIELD(nodes.tls_ca))},
+      {"to.nodes.tls_cert", path_key(FIELD(nodes.tls_cert))},
+      {"to.nodes.tls_key", path_key(FIELD(nodes.tls_key))},
+      {"to.nodes.slots_per_node", number_key(FIELD(nodes.slots_per_node), 1)},
+  };
+}
+
+#undef FIELD
+
+}  // namespace
+
+const std::vector<JobKey>& job_keys() {
+  static const std::vector<JobKey> keys = [] {
+    std::vector<JobKey> all = job_and_limits();
+    for (JobKey& key : keys_of_places()) all.push_back(std::move(key));
+    return all;
+  }();
+  return keys;
+}
+
+}  // namespace ddprun::submit

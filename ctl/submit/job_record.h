@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is kept of a job that was submitted from here, beside what its scheduler knows: a directory
+// PLACE-ID in $XDG_STATE_HOME/ddprun/jobs, for this user only. docs/submit.md has its files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/environment.h"
+#include "common/wall_time.h"
+
+namespace ddprun::submit {
+
+struct JobRecord {
+  std::string id, name;  // with the place: "slurm:4711"
+  std::string host;      // where it was submitted
+  WallTime submitted{};
+  std::string log, exit_file;  // paths
+  std::vector<std::string> nodes, command;
+};
+
+// A process that may have been followed by another one of the same number.
+struct RecordedProcess {
+  int pid = 0;
+  std::uint64_t start_ticks = 0;
+  std::string boot_id;
+
+  // One that runs now.
+  static RecordedProcess of(int pid);
+  // Whether it still runs on this machine.
+  bool is_alive() const;
+};
+
+class JobRecords {
+ public:
+  // Errors of the calls below, where they throw: Error(kSystem) naming the path.
+  explicit JobRecords(const Environment& environment);
+
+  std::filesystem::path directory_of(const std::string& id) const;
+
+  // Makes the directory, and job.json in it, whole or not at all. Throws.
+  void add(const JobRecord& record) const;
+  // nullopt: none, or it can't be read.
+  std::optional<JobRecord> find(const std::string& id) const;
+  // Those of "slurm" or "ssh", the latest first.
+  std::vector<JobRecord> all_of(const std::string& place) const;
+
+  // That somebody asked for its end. Throws.
+  void mark_cancelled(const std::string& id) const;
+  bool is_cancelled(const std::string& id) const;
+
+  void add_process(const std::string& id, const RecordedProcess& process) const;  // throws
+  std::optional<RecordedProcess> process_of(const std::string& id) const;
+
+ private:
+  std::filesystem::path root_;
+};
+
+// What a file of an exit code says, and when it was written. nullopt: it isn't there, or is none.
+struct RecordedExit {
+  int code = 0;
+  WallTime at{};
+};
+std::optional<RecordedExit> read_exit_file(const std::string& path);
+
+}  // namespace ddprun::submit

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/submit/job_states.h"
+
+#include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <csignal>
+#include <iomanip>
+#include <sstream>
+
+#include "common/exit_codes.h"
+#include "common/log.h"
+
+namespace ddprun::submit {
+
+namespace json = boost::json;
+
+namespace {
+
+std::string time_text(const std::optional<WallTime>& at) { return at ? utc_text(*at) : ""; }
+
+json::value time_value(const std::optional<WallTime>& at) {
+  return at ? json::value(utc_text(*at)) : json::value(nullptr);
+}
+
+template <typename Number>
+json::value number_value(const std::optional<Number>& number) {
+  return number ? json::value(*number) : json::value(nullptr);
+}
+
+// "n1, n2, … (7 in all)".
+std::string nodes_line(const std::vector<std::string>& nodes, std::size_t most) {
+  std::string line;
+  for (std::size_t i = 0; i < std::min(nodes.size(), most); ++i) {
+    line += (i == 0 ? "" : ",") + one_line(nodes[i]);
+  }
+  return nodes.size() > most ? concat(line, ",… (", nodes.size(), ")") : line;
+}
+
+json::object to_object(const JobState& state) {
+  json::object all;
+  all["id"] = state.id;
+  all["name"] = state.name;
+  all["phase"] = to_string(state.phase);
+  all["exit_code"] = number_value(state.exit_code);
+  json::array nodes;
+  for (const std::string& node : state.nodes) nodes.emplace_back(node);
+  all["nodes"] = std::move(nodes);
+  all["submitted"] = time_value(state.submitted);
+  all["began"] = time_value(state.began);
+  all["ended"] = time_value(state.ended);
+  all["reason"] = state.reason;
+  return all;
+}
+
+void print_row(std::ostream& table, const std::vector<std::string>& cells) {
+  constexpr int kWidths[] = {28, 20, 10, 5, 21, 21, 16};
+  std::ostringstream line;
+  line << std::left;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (i > 0) line << ' ';
+    line << std::setw(i < std::size(kWidths) ? kWidths[i] : 0) << cells[i];
+  }
+  std::string text = line.str();
+  text.erase(text.find_last_not_of(' ') + 1);
+  table << text << '\n';
+}
+
+std::string ranks_text(const RankRow& row) {
+  if (row.num_workers == 0) return "spare";
+  if (!row.num_workers) {
+    return row.first_global_rank ? concat("ranks from ", *row.first_global_rank, " on")
+                                 : "ranks by its workers";
+  }
+  if (!row.first_global_rank) return concat(*row.num_workers, " workers");
+  const int last = *row.first_global_rank + *row.num_workers - 1;
+  if (*row.num_workers == 1) return concat("rank ", last);
+  return concat("ranks ", *row.first_global_rank, "-", last);
+}
+
+}  // namespace
+
+const char* to_string(Phase phase) {
+  switch (phase) {
+    case Phase::kQueued:
+      return "queued";
+    case Phase::kRunning:
+      return "running";
+    case Phase::kSucceeded:
+      return "succeeded";
+    case Phase::kFailed:
+      return "failed";
+    case Phase::kCancelled:
+      return "cancelled";
+    case Phase::kUnknown:
+      return "unknown";
+  }
+  return "unknown";
+}
+
+JobState state_of_record(const JobRecord& record, const std::optional<RecordedExit>& exit,
+                         bool was_cancelled, const std::string& forgotten) {
+  JobState state;
+  state.id = record.id;
+  state.name = record.name;
+  state.nodes = record.nodes;
+  state.submitted = record.submitted;
+  if (exit) {
+    state.exit_code = exit->code;
+    state.ended = exit->at;
+    const Phase if_not = was_cancelled ? Phase::kCancelled : Phase::kFailed;
+    state.phase = exit->code == 0 ? Phase::kSucceeded : if_not;
+  } else {
+    state.phase = was_cancelled ? Phase::kCancelled : Phase::kUnknown;
+    state.reason = forgotten;
+  }
+  return state;
+}
+
+int exit_code_of(const JobState& state) {
+  if (state.phase == Phase::kSucceeded) return 0;
+  if (state.exit_code && *state.exit_code != 0) return *state.exit_code;
+  return state.phase == Phase::kCancelled ? exit_status_for_signal(SIGTERM) : 1;
+}
+
+const std::vector<std::string>& place_names() {
+  static const std::vector<std::string> names = {"slurm", "kubernetes", "ssh", "nodes"};
+  return names;
+}
+
+std::optional<JobId> parse_job_id(const std::string& text) {
+  for (const std::string& place : place_names()) {
+    if (text.starts_with(place + ":") && text.size() > place.size() + 1) {
+      return JobId{place, text.substr(place.size() + 1)};
+    }
+  }
+  return std::nullopt;
+}
+
+std::string states_table(const std::vector<JobState>& states) {
+  if (states.empty()) return "no jobs\n";
+  std::ostringstream table;
+  print_row(table, {"JOB", "NAME", "PHASE", "EXIT", "SUBMITTED", "ENDED", "NODES", "WHY"});
+  for (const JobState& state : states) {
+    print_row(table,
+              {one_line(state.id), one_line(state.name), to_string(state.phase),
+               state.exit_code ? std::to_string(*state.exit_code) : "", time_text(state.submitted),
+               time_text(state.ended), nodes_line(state.nodes, 2), one_line(state.reason)});
+  }
+  return table.str();
+}
+
+std::string state_text(const JobState& state) {
+  std::ostringstream text;
+  const auto print = [&](const char* name, const std::string& value) {
+    if (!value.empty()) text << std::left << std::setw(11) << name << one_line(value) << '\n';
+  };
+  print("job", state.id);
+  print("name", state.name);
+  print("phase", to_string(state.phase));
+  print("exit code", state.exit_code ? std::to_string(*state.exit_code) : "");
+  print("why", state.reason);
+  print("nodes", nodes_line(state.nodes, 64));
+  print("submitted", time_text(state.submitted));
+  print("began", time_text(state.began));
+  print("ended", time_text(state.ended));
+  return text.str();
+}
+
+std::string states_json(const std::vector<JobState>& states) {
+  json::array jobs;
+  for (const JobState& state : states) jobs.push_back(to_object(state));
+  json::object all;
+  all["jobs"] = std::move(jobs);
+  return json::serialize(all) + "\n";
+}
+
+std::string state_json(const JobState& state) { return json::serialize(to_object(state)) + "\n"; }
+
+std::string id_json(const std::string& id) {
+  return json::serialize(json::object{{"id", id}}) + "\n";
+}
+
+std::string plan_text(const Plan& plan) {
+  std::ostringstream text;
+  text << "# " << plan.how << ":\n" << plan.text << (plan.text.ends_with('\n') ? "" : "\n");
+  text << "# ranks:\n";
+  for (const RankRow& row : plan.ranks) {
+    text << std::left << std::setw(24) << one_line(row.node) << ' ' << ranks_text(row) << '\n';
+  }
+  for (const std::string& note : plan.notes) text << "# " << one_line(note) << '\n';
+  return text.str();
+}
+
+std::string plan_json(const std::string& place, const Plan& plan) {
+  json::object all;
+  all["to"] = place;
+  all["how"] = plan.how;
+  all["text"] = plan.text;
+  json::array ranks;
+  for (const RankRow& row : plan.ranks) {
+    json::object each;
+    each["node"] = row.node;
+    each["node_rank"] = row.node_rank;
+    each["first_global_rank"] = number_value(row.first_global_rank);
+    each["num_workers"] = number_value(row.num_workers);
+    ranks.push_back(std::move(each));
+  }
+  all["ranks"] = std::move(ranks);
+  json::array notes;
+  for (const std::string& note : plan.notes) notes.emplace_back(note);
+  all["notes"] = std::move(notes);
+  return json::serialize(all) + "\n";
+}
+
+}  // namespace ddprun::submit

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job's state out of what was kept of it, for a person, and as an exit code. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ctl/submit/job_record.h"
+#include "ctl/submit/scheduler.h"
+
+namespace ddprun::submit {
+
+// Of a job that runs no more: `exit`, where it left one; `forgotten` is the reason where it didn't.
+JobState state_of_record(const JobRecord& record, const std::optional<RecordedExit>& exit,
+                         bool was_cancelled, const std::string& forgotten);
+
+// What `submit --wait` ends with for a job that is over.
+int exit_code_of(const JobState& state);
+
+// Names in ids: "slurm:4711" → slurm and 4711. nullopt: it begins with none of the places.
+struct JobId {
+  std::string place, id;
+};
+std::optional<JobId> parse_job_id(const std::string& text);
+// "slurm", "kubernetes", "ssh", "nodes".
+const std::vector<std::string>& place_names();
+
+// A line for each job; all that is known of one; as JSON.
+std::string states_table(const std::vector<JobState>& states);
+std::string state_text(const JobState& state);
+std::string states_json(const std::vector<JobState>& states);
+std::string state_json(const JobState& state);
+std::string id_json(const std::string& id);
+
+// What is submitted, and which ranks go where.
+std::string plan_text(const Plan& plan);
+std::string plan_json(const std::string& place, const Plan& plan);
+
+}  // namespace ddprun::submit

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A scheduler's own program, run and waited for. Blocking.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "common/environment.h"
+#include "ctl/submit/scheduler.h"
+
+namespace ddprun::submit {
+
+struct ProgramCall {
+  std::vector<std::string> argv;            // argv[0] is looked for in PATH where it has no "/"
+  std::string input;                        // its standard input
+  Environment environment;                  // besides ours
+  std::chrono::milliseconds limit{60'000};  // then it is killed
+  const LogView* view = nullptr;  // shows what it prints, as it comes, until it or the view ends
+};
+
+struct ProgramEnd {
+  int status = 0;        // its exit status, or 128 + signal
+  std::string out, err;  // what it printed; with `view` no `out`
+};
+
+// Throws Error: kUnavailable where there is no such program, kTimeout naming it. With `view` there
+// is no limit; one whose view has ended is killed, and its status is 0.
+ProgramEnd run_program(const ProgramCall& call);
+
+// What it said of its failure: the last line of `err`, else of `out`, else its status.
+std::string failure_text(const ProgramEnd& end);
+
+}  // namespace ddprun::submit

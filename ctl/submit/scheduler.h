@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// One interface to what jobs are submitted to (docs/submit.md): Slurm, Kubernetes, a set of hosts
+// over ssh, standing agents. Blocking, each call with a deadline of its own; one thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+#include "common/wall_time.h"
+#include "ctl/submit/job_file.h"
+
+namespace ddprun::submit {
+
+enum class Phase { kQueued, kRunning, kSucceeded, kFailed, kCancelled, kUnknown };
+
+// "queued", "running", …
+const char* to_string(Phase phase);
+// Nothing happens to the job any more.
+constexpr bool is_over(Phase phase) {
+  return phase == Phase::kSucceeded || phase == Phase::kFailed || phase == Phase::kCancelled;
+}
+
+struct JobState {
+  std::string id;  // with the scheduler's name: "slurm:123"
+  std::string name;
+  Phase phase = Phase::kUnknown;
+  std::optional<int> exit_code;    // of one that is over, as far as it is known
+  std::vector<std::string> nodes;  // that it has, or had; empty: not known
+  std::optional<WallTime> submitted, began, ended;
+  std::string reason;  // why it waits, or ended so: one line; empty: nothing to tell
+};
+
+// Which ranks are where; numbers that only the nodes know are unset.
+struct RankRow {
+  std::string node;  // a host, or its place: "node 0 of the step"
+  int node_rank = 0;
+  std::optional<int> first_global_rank, num_workers;
+};
+
+struct Plan {
+  std::string how;   // one line: what it is given to: "sbatch --parsable, over standard input"
+  std::string text;  // exactly what is given to it
+  std::vector<RankRow> ranks;
+  std::vector<std::string> notes;  // of what is taken for granted, or means nothing there
+};
+
+// Who looks at a job's output.
+struct LogView {
+  std::function<void(std::string_view)> show;
+  // Waits for at most so long; false: no more is wanted.
+  std::function<bool(std::chrono::milliseconds)> pause;
+};
+
+// Whether the same call may succeed later.
+inline bool may_pass(const Error& error) {
+  return error.code() == ErrorCode::kConnectionLost || error.code() == ErrorCode::kTimeout;
+}
+
+// Ids in arguments are the scheduler's own, without "slurm:". All but plan() throw
+// Error(kUnavailable) or Error(kTimeout) where it can't be reached, Error(kInvalidArgument) where
+// it refuses, or knows no such job: one line, with what it said.
+class Scheduler {
+ public:
+  virtual ~Scheduler() = default;
+
+  // "slurm": what --to and ids have.
+  virtual const char* name() const = 0;
+
+  // What submit() would do. No side effect. Throws Error(kInvalidArgument): what this job lacks for
+  // this scheduler, a line for each.
+  virtual Plan plan(const JobFile& job) = 0;
+
+  // Returns its id, without "slurm:". Throws as plan(), too.
+  virtual std::string submit(const JobFile& job) = 0;
+
+  // This user's jobs of ddprun, live ones first, then those that are over, as far as it tells.
+  virtual std::vector<JobState> list() = 0;
+  virtual JobState status(const std::string& id) = 0;
+
+  // Asks for its end; doesn't wait for it. Of a job that is over: nothing.
+  virtual void cancel(const std::string& id) = 0;
+
+  // Shows what there is of its output; with `follow` until it is over, or pause() says so.
+  virtual void logs(const std::string& id, bool follow, const LogView& view) = 0;
+};
+
+}  // namespace ddprun::submit

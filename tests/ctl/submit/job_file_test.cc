@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The job file, and the command line that it means.
+#include "ctl/submit/job_file.h"
+
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+
+#include "common/shell_words.h"
+#include "ctl/submit/ddprun_command.h"
+#include "ctl/submit/job_keys.h"
+#include "tests/support/catch.h"
+#include "tests/support/errors.h"
+
+namespace ddprun::submit {
+namespace {
+
+using ddprun::test::Contains;
+
+constexpr char kLeast[] = "name = \"digits\"\ncommand = [\"train\", \"--epochs=5\"]\n";
+
+JobFile job_of(const std::string& more) {
+  return JobFile::parse(kLeast + more, "job.toml", "/home/ada");
+}
+
+std::string why_not(const std::string& more) {
+  return ddprun::test::error_of([&] { job_of(more); }).what();
+}
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(std::string(DDPRUN_SOURCE_DIR) + "/" + path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string command_of(const JobFile& job) { return shell_line(ddprun_command(job, {})); }
+
+TEST_CASE("job file: the least of it, and what is left out") {
+  const JobFile job = job_of("");
+  CHECK(job.name == "digits");
+  CHECK(job.command == std::vector<std::string>{"train", "--epochs=5"});
+  CHECK(job.max_nodes == 0);
+  CHECK(job.workers_per_node.empty());
+  CHECK(job.work_directory() == "/home/ada");
+  CHECK(job.output_directory() == "/home/ada");
+  CHECK(job.restarts.requeues == 20);
+  CHECK(job.places.empty());
+  CHECK(command_of(job) == "ddprun --nnodes=1 train --epochs=5");
+}
+
+TEST_CASE("job file: all problems at once, in the order of its lines, with the nearest key") {
+  const std::string why = ddprun::test::error_of([&] {
+                            JobFile::parse(
+                                "worker_per_node = 4\nnodes = \"4:2\"\n[limit]\nmemory = \"8G\"\n"
+                                "[to.slurm]\npartitoin = \"gpu\"\nexclusive = 1\n",
+                                "job.toml", "/");
+                          }).what();
+  CHECK(why ==
+        "job.toml: it has no name: name = \"digits\"\n"
+        "job.toml: it has no command: command = [\"train\", \"--epochs=5\"]\n"
+        "job.toml:1: unknown key worker_per_node (did you mean workers_per_node?)\n"
+        "job.toml:2: nodes wants N or \"MIN:MAX\" with 1 ≤ MIN ≤ MAX\n"
+        "job.toml:3: unknown key limit (did you mean limits?)\n"
+        "job.toml:6: unknown key to.slurm.partitoin (did you mean to.slurm.partition?)\n"
+        "job.toml:7: to.slurm.exclusive wants true or false");
+}
+
+TEST_CASE("job file: what is no TOML is told with its line") {
+  CHECK_THAT(why_not("nodes = \n"), Contains("job.toml:3: "));
+}
+
+TEST_CASE("job file: a value of another kind says what is wanted") {
+  CHECK_THAT(why_not("nodes = 0"), Contains("job.toml:3: nodes wants N"));
+  CHECK_THAT(why_not("nodes = true"), Contains("nodes wants N"));
+  CHECK_THAT(why_not("workers_per_node = \"many\""), Contains("wants a number from 1 on"));
+  CHECK_THAT(why_not("spares = -1"), Contains("spares wants a number from 0 to 100000"));
+  CHECK_THAT(why_not("flags = [\"4\"]"), Contains("flags: \"4\" is none"));
+  CHECK_THAT(why_not("flags = \"--x\""), Contains("wants texts"));
+  CHECK_THAT(why_not("[environment]\n\"A-B\" = \"x\""), Contains("wants names of letters"));
+  CHECK_THAT(why_not("[environment]\nA = true"), Contains("wants a text for A"));
+  CHECK_THAT(why_not("limits = 3"), Contains("limits is a table: [limits]"));
+  CHECK_THAT(why_not("limits.time = \"soon\""), Contains("wants a time of 1 s or more"));
+  CHECK_THAT(why_not("log_dir = \"a\\nb\""), Contains("log_dir wants a path"));
+  CHECK_THAT(why_not("to.ssh.hosts = [\"a\"]\nto.ssh.hostfile = \"b\""), Contains("one of them"));
+  CHECK_THAT(why_not("to.kubernetes.kind = \"pod\""), Contains("\"job\" or \"jobset\""));
+  for (const char* name : {"", "-x", "a b", "a/b"}) {
+    CHECK_THAT(ddprun::test::error_of([&] {
+                 JobFile::parse(std::string("command = [\"x\"]\nname = \"") + name + "\"",
+                                "job.toml", "/");
+               }).what(),
+               Contains("name wants at most 63"));
+  }
+}
+
+TEST_CASE("job file: each flag of ddprun, in the order of the page") {
+  const JobFile job = job_of(
+      "nodes = \"2:4\"\nspares = 1\nworkers_per_node = \"gpu\"\nlog_dir = \"logs\"\n"
+      "flags = [\"--hang-timeout=10m\"]\nlimits = {memory = \"8G\", pids = 512, cpuset = \"0-3\", "
+      "io = \"x y\", time = \"1h\"}\n"
+      "preflight = {command = \"check it\", timeout = 5}\n[restarts]\nmax_restarts = 3\n"
+      "max_node_losses = 4\nmax_preemptions = 5\nno_progress_restarts = 6\nexclude_after = 7\n"
+      "[environment]\nTOKEN = \"hidden\"\nOMP_NUM_THREADS = 4\n");
+  CHECK(command_of(job) ==
+        "ddprun --nnodes=2:4 --spares=1 --nproc-per-node=gpu --worker-memory=8G --worker-pids=512 "
+        "--worker-cpuset=0-3 '--worker-io=x y' --max-restarts=3 --max-node-losses=4 "
+        "--max-preemptions=5 --no-progress-restarts=6 --exclude-after=7 '--preflight=check it' "
+        "--preflight-timeout=5 --log-dir=/home/ada/logs --tee=3 --hang-timeout=10m train "
+        "--epochs=5");
+  CHECK(job.environment ==
+        std::map<std::string, std::string>{{"OMP_NUM_THREADS", "4"}, {"TOKEN", "hidden"}});
+  CHECK(job.limits.time == std::chrono::hours(1));
+}
+
+TEST_CASE("job file: a program whose name begins with a dash is no flag") {
+  const JobFile job = JobFile::parse("name = \"x\"\ncommand = [\"-x\"]", "job.toml", "/");
+  CHECK(command_of(job) == "ddprun --nnodes=1 -- -x");
+}
+
+// "[to.slurm]" and "#partition = …" → "to.slurm.partition".
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_CASE("job file: the example is one, and so with each of its comments that is a key") {
+  const std::string example = file_text("configs/job.toml");
+  CHECK(JobFile::parse(example, "job.toml", "/").places.size() == 4);
+  std::vector<std::string> lines = lines_of(example);
+  const std::regex key(R"(^#?(\w+) = .*$)"), table(R"(^\[([\w.]+)\].*$)");
+  std::set<std::string> names;
+  std::string inside;
+  for (std::string& line : lines) {
+    std::smatch parts;
+    if (std::regex_match(line, parts, table)) inside = parts[1].str() + ".";
+    if (!std::regex_match(line, parts, key)) continue;
+    names.insert(inside + parts[1].str());
+    if (parts[1] == "hostfile") continue;  // with hosts it is one too many
+    const std::string before = line;
+    if (line.front() == '#') line.erase(0, 1);
+    std::string all;
+    for (const std::string& each : lines) all += each + "\n";
+    INFO(line);
+    CHECK_NOTHROW(JobFile::parse(all, "job.toml", "/"));
+    line = before;
+  }
+  for (const JobKey& each : job_keys()) {
+    const bool is_there = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return each.name.ends_with('.') ? name.starts_with(each.name) : name == each.name;
+    });
+    INFO(each.name);
+    CHECK(is_there);
+  }
+}
+
+TEST_CASE("job file: docs/submit.md has a row for each key") {
+  const std::vector<std::string> page = lines_of(file_text("docs/submit.md"));
+  for (const JobKey& key : job_keys()) {
+    // In the section of its place, without "to.PLACE.".
+    std::string name = key.name, section = "## The job file";
+    if (name.starts_with("to.")) {
+      const std::size_t dot = name.find('.', 3);
+      section = "### `[" + name.substr(0, dot) + "]`";
+      name = name.substr(dot + 1);
+    }
+    const std::string wanted = name.ends_with('.') ? "`" + name : "`" + name + "`";
+    bool is_inside = false, is_there = false;
+    for (const std::string& line : page) {
+      if (line.starts_with("## ") || line.starts_with("### ")) is_inside = line == section;
+      const std::string cell = line.substr(0, line.find(" | "));
+      is_there = is_there ||
+                 (is_inside && line.starts_with("| ") && cell.find(wanted) != std::string::npos);
+    }
+    INFO(key.name);
+    CHECK(is_there);
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::submit

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ddprunctl submit --to ssh: jobs that are detached from whoever submitted them, over real sshds."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, "../..")))
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin"))
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import files  # noqa: E402
+import netns  # noqa: E402
+import runner  # noqa: E402
+import sshd  # noqa: E402
+
+CTL = os.path.join(BIN, "ddprunctl")
+PORT = 2222
+SECONDS = 60  # that anything may take on a machine under load
+
+
+class Submit(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.keys = sshd.Keys()
+        cls.addClassCleanup(cls.keys.close)
+        cls.keys.client_config(f"Host *\n  Port {PORT}\n")
+        cls.hosts = netns.Hosts(2)
+        cls.addClassCleanup(cls.hosts.close)
+        for host in cls.hosts:
+            cls.addClassCleanup(sshd.Server(cls.keys, host.address, PORT, host=host).close)
+
+    def setUp(self):
+        self.directory = files.scratch(self)
+        dropped = ("DDPRUN_RDZV", "PET_", "SLURM_", "MASTER_", "RANK", "WORLD_SIZE")
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+        self.environment["XDG_STATE_HOME"] = os.path.join(self.directory, "state")
+
+    def run_ctl(self, *arguments):
+        return self.hosts[0].run([CTL, *arguments], env=self.environment, cwd=self.directory, text=True,
+                                 timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def ctl(self, *arguments, code=0):
+        done = self.run_ctl(*arguments)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout
+
+    def job(self, script, more="", hosts='hosts = ["node[0-1]:2"]'):
+        ssh = " ".join(self.keys.ssh_words())
+        return files.write(self.directory, "job.toml",
+                           f'name = "digits"\ncommand = {json.dumps(["sh", "-c", script])}\n{more}\n'
+                           f'[to.ssh]\n{hosts}\nssh = "{ssh}"\n')
+
+    def status(self, job):
+        return json.loads(self.ctl("status", "--json", job))
+
+    def wait_until(self, probe, what):
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            if probe():
+                return
+            time.sleep(0.05)
+        self.fail(f"not within {SECONDS} s: {what}")
+
+    def wait_for_text(self, job, text):
+        self.wait_until(lambda: text in self.ctl("logs", job), f"{text!r} in the log")
+
+    def wait_for_end(self, job):
+        self.wait_until(lambda: self.status(job)["phase"] != "running", f"the end of {job}")
+        return self.status(job)
+
+    def test_a_job_goes_on_after_the_shell_that_submitted_it(self):
+        path = self.job('echo "rank $RANK of $WORLD_SIZE on $(hostname): $HUSH"; '
+                        'until [ -e go ]; do sleep 0.05; done', '[environment]\nHUSH = "s3cret"\n')
+        shell = self.hosts[0].popen(["sh", "-c", '"$@"; exec sleep 1000', "sh", CTL, "submit", path],
+                                    env=self.environment, cwd=self.directory, text=True, start_new_session=True,
+                                    stdout=subprocess.PIPE)
+        job = shell.stdout.readline().strip()
+        self.assertRegex(job, r"^ssh:digits-\w{5}$")
+        os.killpg(shell.pid, signal.SIGHUP)  # what the end of a terminal does
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.communicate()
+        for rank in range(4):
+            self.wait_for_text(job, f"rank {rank} of 4 on node{rank // 2}: s3cret")
+        state = self.status(job)
+        self.assertEqual((state["phase"], state["nodes"]), ("running", ["node0", "node1"]))
+        for pid in os.listdir("/proc"):
+            if pid.isdigit():
+                try:
+                    with open(f"/proc/{pid}/cmdline", "rb") as f:
+                        self.assertNotIn(b"s3cret", f.read(), "on a command line")
+                except OSError:
+                    pass
+        files.write(self.directory, "go", "")
+        state = self.wait_for_end(job)
+        self.assertEqual((state["phase"], state["exit_code"]), ("succeeded", 0))
+        self.assertIn(job, self.ctl("jobs", "--to", "ssh"))
+
+    def test_wait_ends_with_the_jobs_exit_code_and_the_log_goes_where_it_is_told(self):
+        path = self.job('[ $RANK != 3 ] || exit 13; exec sleep 1000', 'log_dir = "logs"')
+        shown = self.ctl("submit", path, "--wait", code=13)
+        self.assertIn("rank 3", shown)
+        job = json.loads(self.ctl("jobs", "--to=ssh", "--json"))["jobs"][0]
+        self.assertEqual((job["phase"], job["exit_code"]), ("failed", 13))
+        with open(os.path.join(self.directory, "logs", job["id"].split(":")[1] + ".log")) as f:
+            self.assertEqual(f.read(), shown)
+
+    def test_a_cancelled_job_may_save(self):
+        job = self.ctl("submit", self.job("trap 'echo saved; exit 1' TERM; echo here; sleep 1000 & wait")).strip()
+        self.wait_for_text(job, "here")
+        self.ctl("cancel", job)
+        state = self.wait_for_end(job)
+        self.assertEqual((state["phase"], state["exit_code"]), ("cancelled", 143))
+        self.assertIn("saved", self.ctl("logs", job))
+        self.ctl("cancel", job)  # of one that is over: nothing
+
+    def test_a_launcher_that_was_killed_is_not_taken_for_running(self):
+        job = self.ctl("submit", self.job("echo here; exec sleep 1000")).strip()
+        self.wait_for_text(job, "here")
+        directory = os.path.join(self.directory, "state/ddprun/jobs", job.replace(":", "-"))
+        with open(os.path.join(directory, "process")) as f:
+            group = int(f.read().split()[0])
+        os.killpg(group, signal.SIGKILL)
+        state = self.wait_for_end(job)
+        self.assertEqual((state["phase"], state["exit_code"]), ("unknown", None))
+        self.assertIn("killed", state["reason"])
+        self.assertEqual(self.run_ctl("cancel", job).returncode, 2)
+
+    def test_a_dry_run_has_the_map_of_ranks_of_each_hosts_file_and_no_effect(self):
+        ranks = [("node0", 0, 3), ("node1", 3, 1)]
+        for text in ("node0 slots=3 max-slots=4\nnode1 slots=1\n", "node0:3\nnode1:1\n", "node0 slots=3\nnode1\tslots = 1\n"):
+            files.write(self.directory, "hosts.txt", text)
+            path = self.job("true", hosts='hostfile = "hosts.txt"')
+            shown = json.loads(self.ctl("submit", path, "--dry-run", "--json"))
+            self.assertEqual([(r["node"], r["first_global_rank"], r["num_workers"]) for r in shown["ranks"]], ranks)
+        self.assertIn(f"--hostfile={self.directory}/hosts.txt", shown["text"])
+        self.assertFalse(os.path.exists(os.path.join(self.directory, "state")))
+
+    def test_what_is_wrong_with_the_hosts_is_told_with_its_line_and_nothing_is_left(self):
+        files.write(self.directory, "hosts.txt", "node0 slots=3\nnode1 slots=none\n")
+        done = self.run_ctl("submit", self.job("true", hosts='hostfile = "hosts.txt"'))
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("hosts.txt:2", done.stderr)
+        self.assertEqual(self.ctl("jobs", "--to", "ssh"), "no jobs\n")
+        done = self.run_ctl("submit", self.job("true", 'directory = "nowhere"'))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("nowhere", done.stderr)
+        self.assertEqual(self.ctl("jobs", "--to", "ssh"), "no jobs\n")
+
+    def test_what_is_no_job_is_one_line(self):
+        for arguments, said in ((["status", "ssh:none"], "ddprunctl jobs --to ssh"), (["logs", "7"], "say --to"),
+                                (["status", "ssh:x", "--to=slurm"], "not a job of --to slurm")):
+            done = self.run_ctl(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(said, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1)
+
+
+if __name__ == "__main__":
+    sshd.keys_or_skip().close()
+    netns.hosts_or_skip(1).close()
+    runner.main()

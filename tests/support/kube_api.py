@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""As much of a Kubernetes API server as kubectl needs to create, get, patch, delete and show logs.
+
+    with kube_api.Server(directory) as server:         # server.config: a kubeconfig
+        subprocess.run(["kubectl", "create", "-f", "-"], env={"KUBECONFIG": server.config, …})
+        server.objects["jobs"]["digits-k3v9x"]["status"] = {…}   # what a controller would say
+
+It stores what it gets, and nothing happens by itself: the test is controller, scheduler and kubelet.
+"""
+import http.server
+import json
+import os
+import threading
+import urllib.parse
+import uuid
+
+NAMESPACE = "vision"
+RESOURCES = {"services": ("v1", "Service"), "pods": ("v1", "Pod"), "jobs": ("batch/v1", "Job")}
+
+
+def _merge(old, patch):
+    for key, value in patch.items():
+        if isinstance(value, dict) and isinstance(old.get(key), dict):
+            _merge(old[key], value)
+        else:
+            old[key] = value
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def _answer(self, body, status=200, kind="application/json"):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _refuse(self, status, reason, message):
+        self._answer({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason,
+                      "message": message, "code": status}, status)
+
+    def _handle(self):
+        url = urllib.parse.urlparse(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        parts = url.path.strip("/").split("/")
+        fixed = {"/version": {"major": "1", "minor": "33", "gitVersion": "v1.33.0"},
+                 "/api": {"kind": "APIVersions", "versions": ["v1"]},
+                 "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [{
+                     "name": "batch", "versions": [{"groupVersion": "batch/v1", "version": "v1"}],
+                     "preferredVersion": {"groupVersion": "batch/v1", "version": "v1"}}]},
+                 "/api/v1": self._list_of_resources("v1"), "/apis/batch/v1": self._list_of_resources("batch/v1")}
+        if url.path in fixed:
+            return self._answer(fixed[url.path])
+        if url.path == "/openapi/v2":  # an empty document, in protobuf: nothing is known to be wrong
+            return self._answer(b"", kind="application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
+        if "namespaces" not in parts:
+            return self._refuse(404, "NotFound", "the server could not find the requested resource")
+        rest = parts[parts.index("namespaces") + 2:]
+        with self.server.lock:
+            return self._on_objects(self.server.objects.get(rest[0], {}), rest, query, body)
+
+    def _list_of_resources(self, version):
+        verbs = ["create", "delete", "get", "list", "patch"]
+        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": [
+            {"name": name, "singularName": kind.lower(), "namespaced": True, "kind": kind, "verbs": verbs}
+            for name, (of, kind) in RESOURCES.items() if of == version]}
+
+    def _on_objects(self, objects, rest, query, body):
+        resource, name = rest[0], rest[1] if len(rest) > 1 else None
+        if self.command == "POST":
+            made = json.loads(body)
+            made["metadata"].update(namespace=NAMESPACE, uid=str(uuid.uuid4()), creationTimestamp="2027-01-15T08:00:00Z")
+            if made["metadata"]["name"] in objects:
+                return self._refuse(409, "AlreadyExists", f"{resource} already exists")
+            objects[made["metadata"]["name"]] = made
+            return self._answer(made, 201)
+        if name is None:
+            wanted = [pair.split("=", 1) for pair in query.get("labelSelector", "").split(",") if pair]
+            items = [o for o in objects.values()
+                     if all(o["metadata"].get("labels", {}).get(k) == v for k, v in wanted)]
+            version, kind = RESOURCES[resource]
+            return self._answer({"kind": kind + "List", "apiVersion": version, "metadata": {}, "items": items})
+        if name not in objects:
+            return self._refuse(404, "NotFound", f'{resource} "{name}" not found')
+        if rest[2:] == ["log"]:
+            return self._answer(self.server.logs.get(name, "").encode(), kind="text/plain")
+        if self.command == "PATCH":
+            _merge(objects[name], json.loads(body))
+        elif self.command == "DELETE":
+            del objects[name]
+            return self._answer({"kind": "Status", "apiVersion": "v1", "status": "Success"})
+        return self._answer(objects[name])
+
+    do_GET = do_POST = do_PATCH = do_DELETE = _handle
+
+
+class Server:
+    def __init__(self, directory):
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server.daemon_threads = True
+        self._server.lock = threading.Lock()
+        self.objects = self._server.objects = {name: {} for name in RESOURCES}
+        self.logs = self._server.logs = {}
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.config = os.path.join(directory, "kubeconfig")
+        cluster = {"server": f"http://127.0.0.1:{self._server.server_port}"}
+        with open(self.config, "w") as f:
+            json.dump({"apiVersion": "v1", "kind": "Config", "current-context": "test", "users": [],
+                       "clusters": [{"name": "test", "cluster": cluster}],
+                       "contexts": [{"name": "test", "context": {"cluster": "test", "namespace": NAMESPACE}}]}, f)
+
+    def add_pod(self, job, index, text, **status):
+        """A pod of the Job `job`, as its controller and a kubelet would have it."""
+        name = f"{job}-{index}"
+        labels = self.objects["jobs"][job]["spec"]["template"]["metadata"]["labels"]
+        self.objects["pods"][name] = {
+            "kind": "Pod", "apiVersion": "v1", "status": status,
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels, "uid": name},
+            "spec": {"nodeName": f"host{index}", "containers": [{"name": "ddprun", "image": "i"}]}}
+        self.logs[name] = text
+
+    def stop(self):
+        """Nobody listens any more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def close(self):
+        if self._thread.is_alive():
+            self.stop()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
