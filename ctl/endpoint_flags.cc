@@ -2,11 +2,13 @@
 #include "ctl/endpoint_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
@@ -44,11 +46,18 @@ Page without_standbys_status(Page page) {
   return {"", true, is_known ? std::string(leader->get_string()) : ""};
 }
 
-std::string fetch_from_leader(FetchOptions options, const std::vector<Endpoint>& endpoints) {
+// Each has options.timeout at most, and an even share of what is left of the time of all.
+std::string fetch_from_leader(FetchOptions options, const std::vector<Endpoint>& endpoints,
+                              Deadline deadline) {
   options.is_patient = false;
   std::string answers;
+  const std::chrono::milliseconds most = options.timeout;
+  auto num_left = static_cast<int>(endpoints.size());
   for (const Endpoint& endpoint : endpoints) {
     options.endpoint = endpoint;
+    const auto share =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()) / num_left--;
+    options.timeout = std::min(most, share);
     std::string what;
     try {
       Page page = without_standbys_status(fetch(options));
@@ -112,7 +121,8 @@ std::string EndpointFlags::fetch_page(const std::string& target) const {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options.timeout).count();
   const WaitNotice notice(concat("waiting for an answer of ", endpoint_, ", ", seconds,
                                  is_one ? " s at most" : " s at most for each"));
-  return is_one ? fetch_one(options) : fetch_from_leader(options, all);
+  const auto for_all = options.timeout * static_cast<int>(all.size());
+  return is_one ? fetch_one(options) : fetch_from_leader(options, all, Deadline::after(for_all));
 }
 
 std::string EndpointFlags::fetch_page_within(std::chrono::milliseconds limit,
@@ -122,7 +132,8 @@ std::string EndpointFlags::fetch_page_within(std::chrono::milliseconds limit,
   options.timeout = limit;
   options.is_patient = false;
   options.endpoint = all.front();
-  return all.size() == 1 ? fetch_one(options) : fetch_from_leader(options, all);
+  return all.size() == 1 ? fetch_one(options)
+                         : fetch_from_leader(options, all, Deadline::after(limit));
 }
 
 }  // namespace ddprun::ctl

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprunctl: the operator's tool.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -59,7 +60,7 @@ int main(int argc, char** argv) {
       app, {"status", "Tell how a rendezvous is: its jobs, agents, stores, journal.", "/v1/status",
             ctl::status_table});
   ctl::MakeCertsCommand make_certs(app);
-  ctl::DoctorCommand doctor(app);
+  ctl::DoctorCommand doctor(app, {argv + std::min(argc, 2), argv + argc});
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/environment.h"
+#include "ctl/doctor/packages.h"
 #include "ctl/doctor/readings.h"
 
 namespace ddprun::doctor {
@@ -67,8 +68,9 @@ struct Facts {
   Asked<NameAnswer> own_name;
   Asked<RouteAnswer> route;
   Asked<EndpointAnswer> rendezvous;
-  Asked<bool> rdma;  // its files are among `files`
+  Asked<bool> rdma, link_speeds;  // their files are among `files`
   Asked<GpuMemoryAnswer> gpu_memory;
+  WorkerPackages packages;
   std::optional<std::string> kernel_log;  // nullopt: it can't be read
 };
 
@@ -91,5 +93,6 @@ void read_network_files(const Root& root, Readings& files);
 void read_gpu_files(const Root& root, Readings& files);
 // An adapter's firmware may take its time.
 Readings read_rdma_files(const Root& root);
+Readings read_link_speeds(const Root& root);
 
 }  // namespace ddprun::doctor

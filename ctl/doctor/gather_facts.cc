@@ -130,19 +130,23 @@ Facts gather_facts(const FactsOptions& options) {
           ? reason_against(is_real, options.endpoint, "no --rdzv-endpoint")
           : "no --rdzv-endpoint",
       [&] { return endpoint_fields(options.ask_endpoint()); }, endpoint_of_fields);
+  const auto read_more = [&](const Probe::Fields& fields) {
+    facts.files.add(Readings::from_fields(fields));
+    return true;
+  };
   Question<bool> rdma(
       facts.rdma, root.names("/sys/class/infiniband").empty() ? "no RDMA adapter here" : "",
-      [&] { return read_rdma_files(root).to_fields(); },
-      [&](const Probe::Fields& fields) {
-        facts.files.add(Readings::from_fields(fields));
-        return true;
-      });
+      [&] { return read_rdma_files(root).to_fields(); }, read_more);
+  Question<bool> link_speeds(
+      facts.link_speeds, root.names("/sys/class/net").empty() ? "no interface here" : "",
+      [&] { return read_link_speeds(root).to_fields(); }, read_more);
 
   read_host_files(root, facts.files);
   read_network_files(root, facts.files);
   read_gpu_files(root, facts.files);
   for (const std::string& each : root.names("/sys/class/net")) facts.interfaces.insert(each);
   if (facts.files.text("/proc/driver/nvidia/version")) facts.kernel_log = read_kernel_log(root);
+  facts.packages = find_packages(root, package_prefixes(facts.environment, own_folder()));
   if (is_real) {
     timex time{};
     if (const int state = ::adjtimex(&time); state >= 0) {
@@ -161,6 +165,7 @@ Facts gather_facts(const FactsOptions& options) {
   route.wait(deadline);
   rendezvous.wait(deadline);
   rdma.wait(deadline);
+  link_speeds.wait(deadline);
   return facts;
 }
 

@@ -73,6 +73,13 @@ const std::vector<Threshold>& threshold_table() {
       {"gpu_memory.warn", 15 * kMiB, "bytes", "a process holds more of a GPU's memory"},
       {"rdma_link_downed.warn", 5, "per day", "a link went down more often since the start"},
       {"endpoint_clock.warn", 2, "seconds", "this clock and the rendezvous' differ by more"},
+      {"latency.factor", 5, "", "a round trip takes so many times the median"},
+      {"latency.least", 0.0005, "seconds", "and longer by more than this"},
+      {"bandwidth.factor", 2, "", "a way has less than the median divided by this"},
+      {"bandwidth.least", 0, "Mb/s", "or less than this"},
+      {"bandwidth.bytes", 64 * kMiB, "bytes", "what is sent to see it, each way"},
+      {"bandwidth.seconds", 1, "seconds", "or for how long"},
+      {"node_clocks.warn", 0.1, "seconds", "a node's clock differs from the others' by more"},
   };
   return table;
 }

@@ -216,6 +216,23 @@ class Doctor(harness.Case):
             self.assertIn("did not answer in time", out)
             self.assertLess(took, 20)
 
+    def silent_endpoint(self):
+        """Of somebody who listens and never says a word."""
+        silent = socket.socket()
+        self.addCleanup(silent.close)
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        return f"127.0.0.1:{silent.getsockname()[1]}"
+
+    def test_several_endpoints_share_the_time_so_that_silent_ones_hide_no_other(self):
+        _, endpoint = self.ddprund()
+        silent = [self.silent_endpoint() for _ in range(2)]
+        flags = ("--only=endpoint", "--timeout=6")
+        self.doctor(f"--rdzv-endpoint={','.join([*silent, endpoint])}", *flags, code=0)
+        out, took = self.doctor(f"--rdzv-endpoint={','.join(silent)}", "--only=endpoint", "--timeout=2", code=2)
+        self.assertEqual(out.count("did not answer in time"), 2, out)
+        self.assertLess(took, 15)
+
     def test_an_nvml_that_never_answers_is_unknown(self):
         if not os.path.exists(FAKE_NVML):
             self.skipTest("libddprun_fake_nvml is not built")
@@ -247,6 +264,25 @@ class Doctor(harness.Case):
         self.assertRegex(out, r"(?m)^unknown log_dir +--log-dir: no answer within the deadline$")
         self.assertRegex(out, r"(?m)^ok +1: tmp_dir$")
         self.assertLess(took, 20)
+
+    def test_a_network_adapter_that_hides_its_speed_is_unknown(self):
+        folder = self.scratch()
+        try:
+            silent = SilentFileSystem(folder)
+        except OSError as missing:
+            self.skipTest(f"a file system of our own: {missing}")
+        self.addCleanup(silent.end)
+        device = "sys__class__net__eth0__"
+        root = self.root(**{device + "mtu": "1500", device + "operstate": "up", device + "flags": "0x1003",
+                            "proc__sys__net__core__rmem_max": "212992"})
+        os.symlink(os.path.join(folder, "speed"), os.path.join(root, "sys/class/net/eth0/speed"))
+        began = time.monotonic()
+        found = self.found("--root", root, "--only=mtu,rmem_max,tcp_fin_timeout", "--timeout=2", code=3)
+        self.assertLess(time.monotonic() - began, 20)
+        self.assertTrue(silent.asked.is_set())
+        for name in ("mtu", "rmem_max"):
+            self.assertEqual((found[name]["verdict"], found[name]["seen"]),
+                             ("unknown", "the speed of the network adapters: no answer within the deadline"))
 
     def test_a_name_server_that_never_answers_is_unknown(self):
         folder = self.root(**{"resolv.conf": "nameserver 192.0.2.1\n", "hosts": "127.0.0.1 localhost\n"})
