@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/env_names.h"
 #include "common/environment.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
@@ -32,17 +33,23 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
 }
 
-// `of_nodes`: those that compare nodes, too.
-Chosen chosen_checks(const std::string& only, const std::string& skip, bool of_nodes) {
+// What `skip` or the file of thresholds names is left out. `of_nodes`: with those that compare
+// nodes; `of_ranks`: with those of the full tier.
+Chosen chosen_checks(const std::string& only, const std::string& skip,
+                     const doctor::Thresholds& thresholds, bool of_nodes, bool of_ranks) {
   Chosen chosen;
   if (!only.empty()) chosen = doctor::parse_checks(only, "--only");
-  const Chosen left_out = skip.empty() ? Chosen() : doctor::parse_checks(skip, "--skip");
+  Chosen left_out = skip.empty() ? Chosen() : doctor::parse_checks(skip, "--skip");
+  if (!thresholds.skip().empty()) {
+    const Chosen more = doctor::parse_checks(thresholds.skip(), "skip of the thresholds");
+    left_out.insert(left_out.end(), more.begin(), more.end());
+  }
   Chosen result;
   for (const doctor::Check& check : doctor::check_table()) {
     const auto is_in = [&](const Chosen& names) {
       return std::find(names.begin(), names.end(), &check) != names.end();
     };
-    if (check.is_of_nodes() && !of_nodes) continue;
+    if ((check.is_of_nodes() && !of_nodes) || (check.is_of_all_ranks && !of_ranks)) continue;
     if ((only.empty() || is_in(chosen)) && !is_in(left_out)) result.push_back(&check);
   }
   return result;
@@ -66,6 +73,8 @@ doctor::EndpointAnswer answer_of_page(const std::string& page, double our_second
   }
   return answer;
 }
+
+constexpr double kStandardSeconds = 30, kFullSeconds = 120;
 
 double wall_seconds() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -96,16 +105,23 @@ DoctorCommand::DoctorCommand(CLI::App& app, std::vector<std::string> typed)
       typed_(std::move(typed)),
       endpoint_(*command_, EndpointFlags::Fallback::kNone) {
   command_
-      ->add_option("--tier", tier_,
-                   "quick: this node; standard: all nodes of a job, and the ways between them")
+      ->add_option(
+          "--tier", tier_,
+          "quick: this node; standard: all nodes of a job, and the ways between them; full: "
+          "their collectives, too")
       ->capture_default_str();
   command_->add_option("--hosts", hosts_,
                        "Run on these hosts, over ssh: as ddprun --hosts; --tier=standard");
   command_
-      ->add_option("--deadline", deadline_seconds_,
-                   "Seconds until all is said of several nodes: who is late is left out")
-      ->check(CLI::Range(1.0, 3600.0))
-      ->capture_default_str();
+      ->add_option(
+          "--gate", gate_,
+          "fail, warn: only a line with what is at least as bad, and exit status 2; else 0")
+      ->check(CLI::IsMember({"fail", "warn"}));
+  command_
+      ->add_option(
+          "--deadline", deadline_seconds_,
+          "Seconds until all is said of several nodes: who is late is left out (30; full: 120)")
+      ->check(CLI::Range(1.0, 3600.0));
   command_->add_flag("-v,--all,--verbose", shows_all_, "Show what is well, too");
   command_->add_flag("--json", json_, "All findings, as one JSON object");
   command_->add_option("--only", only_, "Only these checks or groups: NAME,…");
@@ -135,17 +151,24 @@ int DoctorCommand::run() const {
 DoctorCommand::Tier DoctorCommand::tier() const {
   if (tier_ == "quick") return Tier::kQuick;
   if (tier_ == "standard") return Tier::kStandard;
-  throw Error(ErrorCode::kInvalidArgument, "--tier=" + tier_ + ": must be quick or standard" +
-                                               did_you_mean(tier_, {"quick", "standard"}));
+  if (tier_ == "full") return Tier::kFull;
+  throw Error(ErrorCode::kInvalidArgument, "--tier=" + tier_ + ": must be quick, standard or full" +
+                                               did_you_mean(tier_, {"quick", "standard", "full"}));
 }
 
 int DoctorCommand::look() const {
   const bool is_quick = tier() == Tier::kQuick;
   if (lists_) {
-    return print_text(doctor::list_of_checks(chosen_checks(only_, skip_, !is_quick)), 0);
+    const Chosen checks = chosen_checks(only_, skip_, thresholds_of(thresholds_file_), !is_quick,
+                                        tier() == Tier::kFull);
+    return print_text(doctor::list_of_checks(checks), 0);
   }
   if (struct stat info{}; ::stat(root_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     throw Error(ErrorCode::kInvalidArgument, "--root=" + root_ + ": there is no such directory");
+  }
+  if (!gate_.empty() && (!is_quick || !hosts_.empty())) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--gate is for one node: not with --hosts or another --tier");
   }
   if (!hosts_.empty()) go_to_hosts();
   return is_quick ? look_at_this_node() : look_at_all_nodes();
@@ -203,24 +226,31 @@ int DoctorCommand::print(const doctor::Report& report, const std::string& table,
 
 int DoctorCommand::look_at_this_node() const {
   const auto begin = Clock::now();
-  const Chosen checks = chosen_checks(only_, skip_, false);
   const doctor::Thresholds thresholds = thresholds_of(thresholds_file_);
+  const Chosen checks = chosen_checks(only_, skip_, thresholds, false, false);
   const doctor::Facts facts = gather(checks, thresholds);
   doctor::Report report{facts.host_name, std::chrono::system_clock::now(), 0, {}};
   for (const doctor::Check* check : checks) {
     report.findings.push_back(doctor::run_check(*check, facts, thresholds));
   }
   report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  if (!gate_.empty()) {
+    const std::string line = doctor::gate_line(report, doctor::verdict_named(gate_));
+    return line.empty() ? 0 : print_text(line, doctor::exit_code_of(doctor::Verdict::kFail));
+  }
   return print(report, doctor::to_table(report, shows_all_), doctor::to_json(report));
 }
 
 int DoctorCommand::look_at_all_nodes() const {
   NodesDoctorOptions options;
   options.begun = Clock::now();
-  options.checks = chosen_checks(only_, skip_, true);
+  const bool is_full = tier() == Tier::kFull;
   options.thresholds = thresholds_of(thresholds_file_);
+  options.checks = chosen_checks(only_, skip_, options.thresholds, true, is_full);
   options.tier = tier_;
-  options.limit = milliseconds_of(deadline_seconds_);
+  options.limit = milliseconds_of(deadline_seconds_ > 0 ? deadline_seconds_
+                                  : is_full             ? kFullSeconds
+                                                        : kStandardSeconds);
   const Environment environment = current_environment();
   const auto place = doctor::find_place(environment);
   if (!place) {
@@ -230,7 +260,10 @@ int DoctorCommand::look_at_all_nodes() const {
                     "ddprun --nnodes=N … ddprunctl doctor --tier=" +
                     tier_);
   }
-  if (place->local_rank != 0) return 0;
+  if (place->local_rank != 0) {
+    join_as_rank(options, *place);
+    return 0;
+  }
   const doctor::Facts facts = gather(options.checks, options.thresholds);
   std::vector<doctor::Finding> findings;
   for (const doctor::Check* check : options.checks) {

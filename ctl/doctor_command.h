@@ -25,7 +25,7 @@ class DoctorCommand {
   int run() const;
 
  private:
-  enum class Tier { kQuick, kStandard };
+  enum class Tier { kQuick, kStandard, kFull };
 
   Tier tier() const;
   int look() const;
@@ -40,8 +40,8 @@ class DoctorCommand {
   const std::vector<std::string> typed_;
   EndpointFlags endpoint_;
   bool json_ = false, shows_all_ = false, lists_ = false;
-  double timeout_seconds_ = 0.5, deadline_seconds_ = 30;
-  std::string tier_ = "quick", hosts_, only_, skip_, thresholds_file_, root_ = "/", log_dir_,
+  double timeout_seconds_ = 0.5, deadline_seconds_ = 0;
+  std::string tier_ = "quick", hosts_, gate_, only_, skip_, thresholds_file_, root_ = "/", log_dir_,
               state_dir_;
 };
 

@@ -17,6 +17,7 @@
 #include "common/process_facts.h"
 #include "common/unique_fd.h"
 #include "ctl/doctor/judge.h"
+#include "ctl/doctor/nodes/collective.h"
 #include "ctl/doctor/nodes/node_exchange.h"
 #include "ctl/doctor/nodes/nodes_report.h"
 #include "ctl/doctor/questions.h"
@@ -82,11 +83,21 @@ NodesReport look_at_nodes(const NodesDoctorOptions& options, const doctor::Place
   store_options.timeout = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
   store::TcpStore store(place.store, store_options);
   NodesReport result;
+  const auto num_bytes = static_cast<std::uint64_t>(options.thresholds.at("all_reduce.bytes"));
+  const bool tries_collectives = wants_any(options.checks, {"all_reduce", "all_reduce_nccl"});
   if (place.node_rank != 0) {
     doctor::answer_rank_0(store, place, std::move(sheet), exchange);
+    if (tries_collectives) join_collectives(store, place, num_bytes, deadline);
     return result;
   }
-  const doctor::NodesFacts nodes = gather_nodes(store, place, std::move(sheet), exchange);
+  doctor::NodesFacts nodes = gather_nodes(store, place, std::move(sheet), exchange);
+  nodes.world_size = place.world_size;
+  if (tries_collectives) {
+    const bool all_answer = nodes.reaches.size() == static_cast<std::size_t>(place.num_nodes);
+    lead_collectives(store, place, num_bytes,
+                     all_answer ? "" : "not all nodes answer, and the others would wait for them",
+                     deadline, nodes);
+  }
   result.is_told = true;
   doctor::Report& report = result.report;
   report.host = concat(place.num_nodes, place.num_nodes == 1 ? " node" : " nodes");
@@ -104,6 +115,16 @@ NodesReport look_at_nodes(const NodesDoctorOptions& options, const doctor::Place
   result.table = doctor::nodes_table(report, nodes, shows_all);
   result.json = doctor::nodes_json(report, nodes);
   return result;
+}
+
+void join_as_rank(const NodesDoctorOptions& options, const doctor::Place& place) {
+  if (!wants_any(options.checks, {"all_reduce", "all_reduce_nccl"})) return;
+  const Deadline deadline(options.begun + options.limit);
+  store::TcpStoreOptions store_options;
+  store_options.timeout = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
+  store::TcpStore store(place.store, store_options);
+  const auto num_bytes = static_cast<std::uint64_t>(options.thresholds.at("all_reduce.bytes"));
+  doctor::join_collectives(store, place, num_bytes, deadline);
 }
 
 void run_on_hosts(const std::string& hosts, const std::vector<std::string>& flags) {

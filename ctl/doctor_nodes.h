@@ -34,6 +34,9 @@ NodesReport look_at_nodes(const NodesDoctorOptions& options, const doctor::Place
                           const doctor::Facts& facts, std::vector<doctor::Finding> findings,
                           bool shows_all);
 
+// The part of a node's further workers: their ranks in the collectives. Throws likewise.
+void join_as_rank(const NodesDoctorOptions& options, const doctor::Place& place);
+
 // Becomes `ddprun --hosts=HOSTS … ddprunctl doctor` with `flags`, which come back only where that
 // can't be started: throws Error.
 [[noreturn]] void run_on_hosts(const std::string& hosts, const std::vector<std::string>& flags);

@@ -28,6 +28,7 @@ ALLOWED = {
     "launcher": MEMBERSHIP + ["rendezvous/daemon", "agent"],
     "ctl": MEMBERSHIP + ["agent/gpu"],
     "worker_sdk/core": STORE,
+    "worker_sdk/check": STORE + ["worker_sdk/core"],
     "worker_sdk/ddp": STORE + ["worker_sdk/core"],
     "worker_sdk/torch": STORE + ["worker_sdk/core", "worker_sdk/ddp"],
     "worker_sdk/parallel": STORE + ["worker_sdk/core", "worker_sdk/ddp"],

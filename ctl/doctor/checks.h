@@ -22,6 +22,8 @@ struct Check {
   Outcome (*judge)(const Facts& facts, const Thresholds& thresholds);
   Outcome (*judge_nodes)(const NodesFacts& nodes, const Thresholds& thresholds) = nullptr;
 
+  bool is_of_all_ranks = false;  // of the full tier only
+
   bool is_of_nodes() const { return judge_nodes != nullptr; }
 };
 
@@ -47,9 +49,12 @@ std::vector<Check> network_checks();
 std::vector<Check> disk_checks();
 std::vector<Check> environment_checks();
 std::vector<Check> gpu_checks();
+std::vector<Check> gpu_state_checks();
+std::vector<Check> nccl_checks();
 std::vector<Check> rdma_checks();
 std::vector<Check> endpoint_checks();
 std::vector<Check> ways_checks();
 std::vector<Check> nodes_checks();
+std::vector<Check> collective_checks();
 
 }  // namespace ddprun::doctor

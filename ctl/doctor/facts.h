@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/gpu/gpu_reading.h"
 #include "common/environment.h"
 #include "ctl/doctor/packages.h"
 #include "ctl/doctor/readings.h"
@@ -56,6 +57,11 @@ struct GpuMemoryAnswer {
   std::string holders;    // "GPU 0: 12.0 GiB by pid 71"
 };
 
+struct GpuStateAnswer {
+  bool is_known = false;  // likewise
+  std::vector<agent::GpuReading> readings;
+};
+
 struct Facts {
   Readings files;
   Environment environment;
@@ -70,6 +76,7 @@ struct Facts {
   Asked<EndpointAnswer> rendezvous;
   Asked<bool> rdma, link_speeds;  // their files are among `files`
   Asked<GpuMemoryAnswer> gpu_memory;
+  Asked<GpuStateAnswer> gpu_state;
   WorkerPackages packages;
   std::optional<std::string> kernel_log;  // nullopt: it can't be read
 };

@@ -43,10 +43,11 @@ WorkerPackages packages_in(const Root& root, const std::string& folder) {
       found.torch = version;
       found.folder = folder;
     }
-    for (const char* package : {"nvidia_nccl_cu11", "nvidia_nccl_cu12", "nvidia_nccl_cu13"}) {
-      if (std::string version = version_in(name, package); !version.empty()) {
-        found.nccl = std::move(version);
-      }
+    for (const std::string cuda : {"11", "12", "13"}) {
+      std::string version = version_in(name, "nvidia_nccl_cu" + cuda);
+      if (version.empty()) continue;
+      found.nccl = std::move(version);
+      found.nccl_cuda = cuda;
     }
   }
   if (!found.torch.empty()) {

@@ -14,6 +14,7 @@ namespace ddprun::doctor {
 struct WorkerPackages {
   std::string folder;             // "/opt/venv/lib/python3.11/site-packages"; empty: no PyTorch
   std::string torch, cuda, nccl;  // "2.11.0+cu128", "12.8", "2.27.5"; empty: not known
+  std::string nccl_cuda;          // "12": of the CUDA that this NCCL is for
 };
 
 // Where a worker's packages may be, the first one that counts first: the environment of

@@ -115,6 +115,25 @@ std::string to_table(const Report& report, bool shows_all) {
   return table.str() + summary(report);
 }
 
+std::string gate_line(const Report& report, Verdict from) {
+  std::vector<std::string> parts;
+  for (const Verdict verdict : {Verdict::kFail, Verdict::kWarn}) {
+    for (const Finding& finding : report.findings) {
+      const Outcome& outcome = finding.outcome;
+      if (outcome.verdict != verdict || verdict < from) continue;
+      parts.push_back(concat(finding.check, ": ", outcome.seen,
+                             outcome.wanted.empty() ? "" : "; wanted: " + outcome.wanted));
+    }
+  }
+  constexpr std::size_t kMostParts = 3;
+  std::string line;
+  for (std::size_t i = 0; i < std::min(kMostParts, parts.size()); ++i) {
+    line += (i == 0 ? "" : " — ") + parts[i];
+  }
+  if (parts.size() > kMostParts) line += concat(" and ", parts.size() - kMostParts, " more");
+  return line.empty() ? "" : one_line(line) + "\n";
+}
+
 json::object report_object(const Report& report) {
   json::object page;
   page["version"] = DDPRUN_VERSION;

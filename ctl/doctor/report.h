@@ -31,6 +31,9 @@ int exit_code_of(Verdict verdict);
 // `shows_all`.
 std::string to_table(const Report& report, bool shows_all);
 
+// What is at least as bad as `from`, the worst first, as one line; empty: nothing is.
+std::string gate_line(const Report& report, Verdict from);
+
 // docs/doctor.md has the keys.
 std::string to_json(const Report& report);
 boost::json::object report_object(const Report& report);

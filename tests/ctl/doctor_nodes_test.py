@@ -115,6 +115,19 @@ class DoctorOfNodes(harness.Case):
         self.assertEqual(done.returncode, 2, self.transcript)
         self.assertRegex(done.stdout, r"(?m)^fail    nodes +node 2 gave no answer in time; ")
 
+    def test_the_full_tier_sums_over_all_ranks(self):
+        self.write(os.path.dirname(self.thresholds), "doctor.toml", LITTLE + "[all_reduce]\nbytes = 1048576\n")
+        hosts, self.hosts = self.hosts, self.hosts[:2]
+        self.addCleanup(setattr, self, "hosts", hosts)
+        flags = ["doctor", "--tier=full", "--timeout=10", f"--thresholds={self.thresholds}", "--json",
+                 "--only=nodes,collectives"]
+        done = self.look(on_host=lambda host: ["--nproc-per-node=2", "--log-line-prefix-template=",
+                                               harness.DDPRUNCTL, *flags])
+        page, found = self.page_of(done)
+        self.assertEqual((page["tier"], found["all_reduce"]["verdict"]), ("full", "ok"), self.transcript)
+        self.assertRegex(found["all_reduce"]["seen"], r"^1 MiB over 4 ranks: .* bus bandwidth$")
+        self.assertIn(found["all_reduce_nccl"]["verdict"], ("skipped", "ok"))  # as the machine has GPUs
+
     def test_hosts_are_reached_over_ssh(self):
         keys = sshd.Keys()
         self.addCleanup(keys.close)

@@ -252,6 +252,32 @@ class Doctor(harness.Case):
             self.assertEqual(found["gpu_memory"]["verdict"], verdict)
             self.assertIn(says, found["gpu_memory"]["seen"])
 
+    def test_what_nvml_says_of_the_gpus_state(self):
+        if not os.path.exists(FAKE_NVML):
+            self.skipTest("libddprun_fake_nvml is not built")
+        processes, state = self.write(self.scratch(), "list", ""), os.path.join(self.scratch(), "state")
+        good = {"compute_mode": 0, "persistence": 1, "ecc_corrected": 7, "ecc_uncorrected": 0, "remap_pending": 0,
+                "remap_failed": 0, "slowdown": 4, "nvlinks_active": 12, "nvlinks_inactive": 0}
+
+        def found(code, **bad):
+            with open(state, "w") as f:
+                f.write("-1 cuda 12080\n")
+                for device in (0, 1):
+                    for key, value in {**good, **(bad if device else {})}.items():
+                        f.write(f"{device} {key} {value}\n")
+            return self.found("--only=gpu", PATIENT, code=code, DDPRUN_NVML_LIBRARY=FAKE_NVML, FAKE_NVML_LIST=processes,
+                              FAKE_NVML_STATE=state)
+
+        names = ("gpu_compute_mode", "gpu_persistence", "gpu_ecc", "gpu_row_remap", "gpu_throttle", "gpu_nvlink")
+        well = found(0)
+        self.assertEqual({well[name]["verdict"] for name in names}, {"ok"}, well)
+        self.assertEqual(well["gpu_nvlink"]["seen"], "12 active on each GPU")
+        ill = found(2, compute_mode=2, persistence=0, ecc_uncorrected=1, remap_pending=1, slowdown=0x48,
+                    nvlinks_active=11, nvlinks_inactive=1)
+        self.assertEqual([ill[name]["verdict"] for name in names], ["fail", "warn", "fail", "fail", "warn", "fail"], ill)
+        for name in names:
+            self.assertTrue(ill[name]["seen"].startswith("GPU 1: "), ill[name])
+
     def test_a_file_system_that_never_answers_is_unknown(self):
         folder = self.scratch()
         try:

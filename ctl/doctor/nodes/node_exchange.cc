@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/name_lookup.h"
 #include "common/random_id.h"
+#include "ctl/doctor/nodes/awaiting.h"
 #include "ctl/doctor/nodes/pair_plan.h"
 #include "ctl/doctor/nodes/peer_protocol.h"
 #include "ctl/doctor/nodes/peer_server.h"
@@ -45,33 +46,6 @@ std::string result_key(std::size_t step, int rank) {
 constexpr milliseconds kRank0Patience{5'000};
 
 Deadline earlier(Deadline one, Deadline other) { return one.at() < other.at() ? one : other; }
-
-std::string await_key(store::Store& store, const std::string& key, Deadline deadline) {
-  store.set_timeout(std::chrono::ceil<milliseconds>(deadline.remaining()) + milliseconds(1));
-  return store.get(key);
-}
-
-// What each node has set by the deadline, by node.
-std::map<int, std::string> await_all(store::Store& store, const std::map<int, std::string>& keys,
-                                     Deadline deadline) {
-  std::map<int, std::string> values;
-  std::vector<std::string> names;
-  for (const auto& [rank, key] : keys) names.push_back(key);
-  if (names.empty()) return values;
-  bool are_there = true;
-  try {
-    store.set_timeout(std::chrono::ceil<milliseconds>(deadline.remaining()) + milliseconds(1));
-    store.wait(names);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kTimeout) throw;
-    are_there = false;
-  }
-  store.set_timeout(kTransport * 5);
-  for (const auto& [rank, key] : keys) {
-    if (are_there || store.check({key})) values[rank] = store.get(key);
-  }
-  return values;
-}
 
 // "0 10.0.0.1 40123\n…": who takes part, and where.
 std::string peers_text(const std::vector<NodeSheet>& sheets) {

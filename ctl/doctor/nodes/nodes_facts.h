@@ -9,12 +9,23 @@
 
 namespace ddprun::doctor {
 
+// A backend's all-reduce, of a rank.
+struct RankCollective {
+  int global_rank = 0, node_rank = 0;
+  std::string backend;  // "host", "nccl"
+  double num_bytes = 0, seconds = 0;
+  std::string failure;
+};
+
 struct NodesFacts {
   int num_nodes = 0;
   // Each by node rank; those that didn't answer in time are missing.
   std::vector<NodeSheet> sheets;
   std::vector<NodeReach> reaches;
   std::vector<PairMeasure> pairs;
+  int world_size = 0;
+  std::vector<RankCollective> collectives;
+  std::string no_collectives;      // why none was tried
   std::vector<std::string> notes;  // what could not be looked at, and why
 
   const NodeSheet* sheet(int node_rank) const;

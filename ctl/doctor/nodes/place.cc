@@ -9,7 +9,7 @@
 namespace ddprun::doctor {
 namespace {
 
-int count_of(const Environment& environment, const char* name, int least) {
+int place_number(const Environment& environment, const char* name, int least) {
   const std::string text = find_variable(environment, name).value_or("");
   int value = 0;
   const char* end = text.data() + text.size();
@@ -29,11 +29,13 @@ std::optional<Place> find_place(const Environment& environment) {
   if (!address || !host || !find_variable(environment, env::kRank)) return std::nullopt;
   Place place;
   const bool is_virtual = find_variable(environment, env::kTrueLocalRank).has_value();
-  place.local_rank = count_of(environment, is_virtual ? env::kTrueLocalRank : env::kLocalRank, 0);
-  place.node_rank = count_of(environment, env::kGroupRank, 0);
-  place.num_nodes = count_of(environment, env::kGroupWorldSize, 1);
-  place.world_size = count_of(environment, env::kWorldSize, 1);
-  const int port = count_of(environment, env::kMasterPort, 1);
+  place.local_rank =
+      place_number(environment, is_virtual ? env::kTrueLocalRank : env::kLocalRank, 0);
+  place.global_rank = place_number(environment, env::kRank, 0);
+  place.node_rank = place_number(environment, env::kGroupRank, 0);
+  place.num_nodes = place_number(environment, env::kGroupWorldSize, 1);
+  place.world_size = place_number(environment, env::kWorldSize, 1);
+  const int port = place_number(environment, env::kMasterPort, 1);
   place.store = {*host, static_cast<std::uint16_t>(port)};
   place.address = *address;
   place.round = find_variable(environment, env::kRound).value_or("1");

@@ -12,7 +12,7 @@ namespace ddprun::doctor {
 
 struct Place {
   int local_rank = 0, node_rank = 0, num_nodes = 1;
-  int world_size = 1;
+  int global_rank = 0, world_size = 1;
   Endpoint store;       // of the round
   std::string address;  // numeric: this node, as peers reach it
   std::string round;    // tells the keys of this round from another's

@@ -7,6 +7,7 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "ctl/doctor/nodes/collective.h"
 #include "ctl/doctor/nodes/host_ranges.h"
 #include "ctl/doctor/nodes/nodes_report.h"
 #include "ctl/doctor/nodes/outliers.h"
@@ -140,7 +141,7 @@ TEST_CASE("doctor: names of many hosts are few words") {
 TEST_CASE("doctor: nodes that are alike and reach each other are well") {
   const NodesFacts nodes = healthy(3);
   for (const Check& check : check_table()) {
-    if (!check.is_of_nodes()) continue;
+    if (!check.is_of_nodes() || check.is_of_all_ranks) continue;
     const Outcome outcome = check.judge_nodes(nodes, {});
     INFO(check.name << ": " << outcome.seen);
     CHECK((outcome.verdict == Verdict::kOk || outcome.seen == "no node tells it"));
@@ -244,6 +245,29 @@ TEST_CASE("doctor: the node whose clock is off is named, also where it is the fi
 
 Finding finding_of(const std::string& check, Verdict verdict, const std::string& seen) {
   return {check, "limits", {verdict, seen, "more", "raise it"}, "why"};
+}
+
+TEST_CASE("doctor: the ranks' sums: bus bandwidth, who failed, and why none was tried") {
+  CHECK(parse_collectives("0\nhost 67108864 50000000\nnccl failed: no adapter\n?").size() == 2);
+  CHECK(parse_collectives("host 1 0\nmpi 1 2\n").empty());
+  NodesFacts nodes = healthy(2);
+  nodes.world_size = 4;
+  for (int rank = 0; rank < 4; ++rank) {
+    nodes.collectives.push_back({rank, rank / 2, "host", 64 << 20, 0.1, ""});
+  }
+  CHECK(judged_nodes("all_reduce", nodes).seen == "64 MiB over 4 ranks: 8.1 Gb/s bus bandwidth");
+  CHECK(judged_nodes("all_reduce", nodes).verdict == Verdict::kOk);
+  CHECK(judged_nodes("all_reduce_nccl", nodes).verdict == Verdict::kSkipped);
+  Thresholds least;
+  least.set("all_reduce.least", 10'000);
+  CHECK(find_check("all_reduce")->judge_nodes(nodes, least).verdict == Verdict::kWarn);
+  nodes.collectives[3] = {3, 1, "host", 0, 0, "rank 2 did not come"};
+  const Outcome failed = judged_nodes("all_reduce", nodes);
+  CHECK(failed.verdict == Verdict::kFail);
+  CHECK(failed.seen == "rank 3 on gpu1: rank 2 did not come");
+  CHECK(failed.nodes == std::vector<int>{1});
+  nodes.no_collectives = "not all nodes answer";
+  CHECK(judged_nodes("all_reduce", nodes).verdict == Verdict::kUnknown);
 }
 
 TEST_CASE("doctor: the same finding on many nodes is one line with their names") {
