@@ -68,8 +68,9 @@ std::function<void(std::string)> NodeAgent::store_sender() {
   return [this](std::string message) { link_.send_binary(std::move(message)); };
 }
 
-void NodeAgent::start() {
-  boost::asio::post(io_, [this] { handle(event::Start{}); });
+void NodeAgent::start(const std::string& unfit) {
+  unfit_ = unfit;
+  boost::asio::post(io_, [this] { handle(event::Start{unfit_}); });
 }
 
 // `directory` is empty: none can be made.
@@ -260,19 +261,27 @@ std::string NodeAgent::begin_logs(const membership::StartRound& round) {
 // A spare may have waited for days. The rendezvous then stops the round, in which nothing runs
 // here.
 bool NodeAgent::refuse_if_unfit() {
+  if (!unfit_.empty()) {  // an old rendezvous doesn't heed what the join said
+    ask_to_be_excluded(unfit_);
+    return true;
+  }
   if (!options_.needs) return false;
   auto problems = check_node(*options_.needs, gather_node_facts(*options_.needs));
   std::erase_if(problems,
                 [](const NodeProblem& each) { return each.verdict == NodeVerdict::kSaid; });
   if (problems.empty()) return false;
+  ask_to_be_excluded(to_text(problems));
+  return true;
+}
+
+void NodeAgent::ask_to_be_excluded(const std::string& why) {
   workers_.reset();  // of the round before
   if (parked_) parked_->dismiss();
   membership::WorkerRequest request;
   request.round = round_;
   request.global_rank = membership::kAgentItself;
-  request.reason = "its preflight failed: " + to_text(problems);
+  request.reason = "its preflight failed: " + why;
   handle(event::WorkerAsks{std::move(request)});
-  return true;
 }
 
 void NodeAgent::start_workers(const membership::StartRound& round) {

@@ -72,8 +72,9 @@ class NodeAgent {
   NodeAgent(const NodeAgent&) = delete;
   NodeAgent& operator=(const NodeAgent&) = delete;
 
-  // Begins; everything after this happens in the io context.
-  void start();
+  // Begins; everything after this happens in the io context. `unfit`: why this node can't run its
+  // workers, for the others; the rendezvous keeps it out.
+  void start(const std::string& unfit = "");
 
   // A signal that ddprun itself got: the first one ends the job in order, a second one at once.
   void signal(int number);
@@ -102,6 +103,7 @@ class NodeAgent {
   void on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line);
   void spawn(const membership::StartRound& round);
   bool refuse_if_unfit();
+  void ask_to_be_excluded(const std::string& why);
   std::string begin_logs(const membership::StartRound& round);
   std::vector<WorkerSpec> worker_specs(const membership::StartRound& round) const;
   void start_workers(const membership::StartRound& round);

@@ -126,7 +126,8 @@ DoctorCommand::DoctorCommand(CLI::App& app, std::vector<std::string> typed)
   command_->add_flag("--json", json_, "All findings, as one JSON object");
   command_->add_option("--only", only_, "Only these checks or groups: NAME,…");
   command_->add_option("--skip", skip_, "Not these checks or groups: NAME,…");
-  command_->add_option("--thresholds", thresholds_file_, "TOML file of figures (docs/doctor.md)");
+  command_->add_option("--thresholds", thresholds_file_, "TOML file of figures (docs/doctor.md)")
+      ->envname(env::kDoctorThresholds);
   command_->add_option("--log-dir", log_dir_, "Where jobs' log files go: is there room?");
   command_->add_option("--state-dir", state_dir_, "Where ddprund keeps its journal: likewise");
   command_
