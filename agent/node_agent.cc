@@ -68,8 +68,9 @@ std::function<void(std::string)> NodeAgent::store_sender() {
   return [this](std::string message) { link_.send_binary(std::move(message)); };
 }
 
-void NodeAgent::start() {
-  boost::asio::post(io_, [this] { handle(event::Start{}); });
+void NodeAgent::start(const std::string& unfit) {
+  unfit_ = unfit;
+  boost::asio::post(io_, [this] { handle(event::Start{unfit_}); });
 }
 
 // `directory` is empty: none can be made.
@@ -262,6 +263,10 @@ std::string NodeAgent::begin_logs(const membership::StartRound& round) {
 bool NodeAgent::refuse_if_unfit() {
   if (!undead_.empty()) {
     refuse("processes of an earlier round can't be killed: " + undead_);
+    return true;
+  }
+  if (!unfit_.empty()) {  // an old rendezvous doesn't heed what the join said
+    refuse("its preflight failed: " + unfit_);
     return true;
   }
   if (!options_.needs) return false;

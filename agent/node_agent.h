@@ -74,8 +74,9 @@ class NodeAgent {
   NodeAgent(const NodeAgent&) = delete;
   NodeAgent& operator=(const NodeAgent&) = delete;
 
-  // Begins; everything after this happens in the io context.
-  void start();
+  // Begins; everything after this happens in the io context. `unfit`: why this node can't run its
+  // workers, for the others; the rendezvous keeps it out.
+  void start(const std::string& unfit = "");
 
   // A signal that ddprun itself got: the first one ends the job in order, a second one at once.
   void signal(int number);

@@ -11,7 +11,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kGrace{1'000};  // from SIGTERM to SIGKILL
 
-std::string describe(const membership::WorkerFailure& failure) {
+std::string describe(const membership::WorkerFailure& failure, int verdict_code) {
+  const bool is_verdict = verdict_code != 0 && failure.signal_number == 0 &&
+                          failure.exit_code == verdict_code && !failure.last_lines.empty();
+  if (is_verdict) return failure.last_lines.back();
   std::string text = failure.signal_number != 0
                          ? "was killed by " + signal_name(failure.signal_number)
                          : "failed with exit code " + std::to_string(failure.exit_code);
@@ -20,11 +23,11 @@ std::string describe(const membership::WorkerFailure& failure) {
   return text;
 }
 
-WorkerGroupEvents group_events(const std::function<void(std::string)>& ended,
+WorkerGroupEvents group_events(int verdict_code, const std::function<void(std::string)>& ended,
                                std::function<void()> all_gone) {
   WorkerGroupEvents events;
-  events.worker_failed = [ended](const membership::WorkerFailure& failure, Clock::time_point) {
-    ended(describe(failure));
+  events.worker_failed = [=](const membership::WorkerFailure& failure, Clock::time_point) {
+    ended(describe(failure, verdict_code));
   };
   events.all_succeeded = [ended] { ended(""); };
   events.all_gone = std::move(all_gone);
@@ -40,8 +43,9 @@ PreflightCommand::PreflightCommand(boost::asio::io_context& io, Console& console
       done_(std::move(done)),
       limit_(io),
       group_(io, console, {}, -1,
-             group_events([this](std::string problem) { ended(std::move(problem)); },
-                          [this] { done_(problem_); })) {}
+             group_events(
+                 options_.verdict_code, [this](std::string problem) { ended(std::move(problem)); },
+                 [this] { done_(problem_); })) {}
 
 void PreflightCommand::start() {
   WorkerSpec spec;

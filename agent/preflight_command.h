@@ -20,6 +20,8 @@ struct PreflightCommandOptions {
   std::string command;                   // for /bin/sh -c
   std::vector<std::string> environment;  // "NAME=value", complete
   std::chrono::milliseconds limit{60'000};
+  // With this exit code its last line alone says what is wrong; 0: with none.
+  int verdict_code = 0;
 };
 
 class PreflightCommand {

@@ -54,6 +54,9 @@ inline constexpr char kDebug[] = "DDPRUN_DEBUG";  // "collectives": compare call
 // Read by ddprun: the file to load in place of the NVML that a search would find.
 inline constexpr char kNvmlLibrary[] = "DDPRUN_NVML_LIBRARY";
 
+// Read by ddprunctl doctor: a file of thresholds, where no flag names one.
+inline constexpr char kDoctorThresholds[] = "DDPRUN_DOCTOR_THRESHOLDS";
+
 // Read by NCCL: where its RAS service listens.
 inline constexpr char kNcclRasAddr[] = "NCCL_RAS_ADDR";
 

@@ -10,17 +10,19 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/env_names.h"
+#include "common/environment.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
-#include "common/process_facts.h"
-#include "ctl/doctor/checks.h"
-#include "ctl/doctor/facts.h"
-#include "ctl/doctor/report.h"
-#include "ctl/doctor/thresholds.h"
+#include "common/suggest.h"
+#include "ctl/doctor/nodes/job_end.h"
+#include "ctl/doctor/nodes/place.h"
+#include "ctl/doctor_nodes.h"
 
 namespace ddprun::ctl {
 namespace {
@@ -31,15 +33,23 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
 }
 
-Chosen chosen_checks(const std::string& only, const std::string& skip) {
+// What `skip` or the file of thresholds names is left out. `of_nodes`: with those that compare
+// nodes; `of_ranks`: with those of the full tier.
+Chosen chosen_checks(const std::string& only, const std::string& skip,
+                     const doctor::Thresholds& thresholds, bool of_nodes, bool of_ranks) {
   Chosen chosen;
   if (!only.empty()) chosen = doctor::parse_checks(only, "--only");
-  const Chosen left_out = skip.empty() ? Chosen() : doctor::parse_checks(skip, "--skip");
+  Chosen left_out = skip.empty() ? Chosen() : doctor::parse_checks(skip, "--skip");
+  if (!thresholds.skip().empty()) {
+    const Chosen more = doctor::parse_checks(thresholds.skip(), "skip of the thresholds");
+    left_out.insert(left_out.end(), more.begin(), more.end());
+  }
   Chosen result;
   for (const doctor::Check& check : doctor::check_table()) {
     const auto is_in = [&](const Chosen& names) {
       return std::find(names.begin(), names.end(), &check) != names.end();
     };
+    if ((check.is_of_nodes() && !of_nodes) || (check.is_of_all_ranks && !of_ranks)) continue;
     if ((only.empty() || is_in(chosen)) && !is_in(left_out)) result.push_back(&check);
   }
   return result;
@@ -64,6 +74,8 @@ doctor::EndpointAnswer answer_of_page(const std::string& page, double our_second
   return answer;
 }
 
+constexpr double kStandardSeconds = 30, kFullSeconds = 120;
+
 double wall_seconds() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();
@@ -74,6 +86,10 @@ std::string default_state_dir() {
   return of_unit != nullptr && *of_unit != '\0' ? of_unit : "/var/lib/ddprun";
 }
 
+doctor::Thresholds thresholds_of(const std::string& file) {
+  return file.empty() ? doctor::Thresholds() : doctor::Thresholds::from_file(file);
+}
+
 int print_text(const std::string& text, int code) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   return std::fflush(stdout) == 0 ? code : static_cast<int>(ExitCode::kOutputLost);
@@ -81,17 +97,37 @@ int print_text(const std::string& text, int code) {
 
 }  // namespace
 
-DoctorCommand::DoctorCommand(CLI::App& app)
+DoctorCommand::DoctorCommand(CLI::App& app, std::vector<std::string> typed)
     : command_(app.add_subcommand(
           "doctor",
           "Tell whether this node is fit for jobs, and what would mend it. Changes "
           "nothing, asks no GPU for work. Exit status 0 ok, 1 warn, 2 fail, 3 unknown.")),
+      typed_(std::move(typed)),
       endpoint_(*command_, EndpointFlags::Fallback::kNone) {
+  command_
+      ->add_option(
+          "--tier", tier_,
+          "quick: this node; standard: all nodes of a job, and the ways between them; full: "
+          "their collectives, too")
+      ->capture_default_str();
+  command_->add_option("--hosts", hosts_,
+                       "Run on these hosts, over ssh: as ddprun --hosts; --tier=standard");
+  command_
+      ->add_option(
+          "--gate", gate_,
+          "fail, warn: only a line with what is at least as bad, and exit status 2; else 0")
+      ->check(CLI::IsMember({"fail", "warn"}));
+  command_
+      ->add_option(
+          "--deadline", deadline_seconds_,
+          "Seconds until all is said of several nodes: who is late is left out (30; full: 120)")
+      ->check(CLI::Range(1.0, 3600.0));
   command_->add_flag("-v,--all,--verbose", shows_all_, "Show what is well, too");
   command_->add_flag("--json", json_, "All findings, as one JSON object");
   command_->add_option("--only", only_, "Only these checks or groups: NAME,…");
   command_->add_option("--skip", skip_, "Not these checks or groups: NAME,…");
-  command_->add_option("--thresholds", thresholds_file_, "TOML file of figures (docs/doctor.md)");
+  command_->add_option("--thresholds", thresholds_file_, "TOML file of figures (docs/doctor.md)")
+      ->envname(env::kDoctorThresholds);
   command_->add_option("--log-dir", log_dir_, "Where jobs' log files go: is there room?");
   command_->add_option("--state-dir", state_dir_, "Where ddprund keeps its journal: likewise");
   command_
@@ -113,18 +149,49 @@ int DoctorCommand::run() const {
   }
 }
 
+DoctorCommand::Tier DoctorCommand::tier() const {
+  if (tier_ == "quick") return Tier::kQuick;
+  if (tier_ == "standard") return Tier::kStandard;
+  if (tier_ == "full") return Tier::kFull;
+  throw Error(ErrorCode::kInvalidArgument, "--tier=" + tier_ + ": must be quick, standard or full" +
+                                               did_you_mean(tier_, {"quick", "standard", "full"}));
+}
+
 int DoctorCommand::look() const {
-  if (lists_) return print_text(doctor::list_of_checks(), 0);
-  const auto begin = Clock::now();
-  const Chosen checks = chosen_checks(only_, skip_);
-  const doctor::Thresholds thresholds = thresholds_file_.empty()
-                                            ? doctor::Thresholds()
-                                            : doctor::Thresholds::from_file(thresholds_file_);
-  doctor::FactsOptions options;
-  options.root = root_;
+  const bool is_quick = tier() == Tier::kQuick;
+  if (lists_) {
+    const Chosen checks = chosen_checks(only_, skip_, thresholds_of(thresholds_file_), !is_quick,
+                                        tier() == Tier::kFull);
+    return print_text(doctor::list_of_checks(checks), 0);
+  }
   if (struct stat info{}; ::stat(root_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     throw Error(ErrorCode::kInvalidArgument, "--root=" + root_ + ": there is no such directory");
   }
+  if (!gate_.empty() && (!is_quick || !hosts_.empty())) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--gate is for one node: not with --hosts or another --tier");
+  }
+  if (!hosts_.empty()) go_to_hosts();
+  return is_quick ? look_at_this_node() : look_at_all_nodes();
+}
+
+void DoctorCommand::go_to_hosts() const {
+  std::vector<std::string> flags;
+  for (std::size_t i = 0; i < typed_.size(); ++i) {
+    if (typed_[i] == "--hosts") {
+      ++i;
+    } else if (!typed_[i].starts_with("--hosts=")) {
+      flags.push_back(typed_[i]);
+    }
+  }
+  if (command_->count("--tier") == 0) flags.emplace_back("--tier=standard");
+  run_on_hosts(hosts_, flags);
+}
+
+doctor::Facts DoctorCommand::gather(const Chosen& checks,
+                                    const doctor::Thresholds& thresholds) const {
+  doctor::FactsOptions options;
+  options.root = root_;
   options.endpoint = endpoint_.text();
   if (!options.endpoint.empty()) {
     if (const std::string problem = endpoint_.problem(); !problem.empty()) {
@@ -143,21 +210,75 @@ int DoctorCommand::look() const {
   const auto endpoint_limit = milliseconds_of(timeout_seconds_ * 0.8);
   options.ask_endpoint = [&] {
     try {
-      const double asked = wall_seconds();
       const std::string page = endpoint_.fetch_page_within(endpoint_limit, "/v1/status");
-      return answer_of_page(page, (asked + wall_seconds()) / 2);
+      return answer_of_page(page, wall_seconds());  // it was written a moment ago
     } catch (const Error& error) {
       return doctor::EndpointAnswer{error.what(), {}, {}};
     }
   };
-  const doctor::Facts facts = doctor::gather_facts(options);
+  return doctor::gather_facts(options);
+}
+
+int DoctorCommand::print(const doctor::Report& report, const std::string& table,
+                         const std::string& json) const {
+  return print_text(json_ ? json : table,
+                    doctor::exit_code_of(doctor::verdict_of(report.findings)));
+}
+
+int DoctorCommand::look_at_this_node() const {
+  const auto begin = Clock::now();
+  const doctor::Thresholds thresholds = thresholds_of(thresholds_file_);
+  const Chosen checks = chosen_checks(only_, skip_, thresholds, false, false);
+  const doctor::Facts facts = gather(checks, thresholds);
   doctor::Report report{facts.host_name, std::chrono::system_clock::now(), 0, {}};
   for (const doctor::Check* check : checks) {
     report.findings.push_back(doctor::run_check(*check, facts, thresholds));
   }
   report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  return print_text(json_ ? doctor::to_json(report) : doctor::to_table(report, shows_all_),
-                    doctor::exit_code_of(doctor::verdict_of(report.findings)));
+  if (!gate_.empty()) {
+    const std::string line = doctor::gate_line(report, doctor::verdict_named(gate_));
+    return line.empty() ? 0 : print_text(line, doctor::exit_code_of(doctor::Verdict::kFail));
+  }
+  return print(report, doctor::to_table(report, shows_all_), doctor::to_json(report));
+}
+
+int DoctorCommand::look_at_all_nodes() const {
+  NodesDoctorOptions options;
+  options.begun = Clock::now();
+  const bool is_full = tier() == Tier::kFull;
+  options.thresholds = thresholds_of(thresholds_file_);
+  options.checks = chosen_checks(only_, skip_, options.thresholds, true, is_full);
+  options.tier = tier_;
+  options.limit = milliseconds_of(deadline_seconds_ > 0 ? deadline_seconds_
+                                  : is_full             ? kFullSeconds
+                                                        : kStandardSeconds);
+  const Environment environment = current_environment();
+  const auto place = doctor::find_place(environment);
+  if (!place) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--tier=" + tier_ +
+                    " looks at all nodes of a job: give --hosts=…, or start it on each node with "
+                    "ddprun --nnodes=N … ddprunctl doctor --tier=" +
+                    tier_);
+  }
+  if (place->local_rank != 0) {
+    join_as_rank(options, *place);
+    return 0;
+  }
+  const doctor::Facts facts = gather(options.checks, options.thresholds);
+  std::vector<doctor::Finding> findings;
+  for (const doctor::Check* check : options.checks) {
+    if (check->is_of_nodes()) continue;
+    findings.push_back(doctor::run_check(*check, facts, options.thresholds));
+  }
+  const NodesReport told = look_at_nodes(options, *place, facts, std::move(findings), shows_all_);
+  if (!told.is_told) return 0;
+  const int code = print(told.report, told.table, told.json);
+  if (code != 0) {
+    const std::string verdict = doctor::to_string(doctor::verdict_of(told.report.findings));
+    doctor::end_job(environment, *place, "ddprunctl doctor: " + verdict, code);
+  }
+  return code;
 }
 
 }  // namespace ddprun::ctl

@@ -69,6 +69,7 @@ std::string EndpointFlags::fetch_page_within(std::chrono::milliseconds limit,
   pages::FetchOptions options = options_for(target);
   options.timeout = limit;
   options.is_patient = false;
+  options.limit = limit;
   return pages::fetch_from_leader(options, all);
 }
 

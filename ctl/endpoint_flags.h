@@ -28,7 +28,8 @@ class EndpointFlags {
   // who leads. Throws as fetch() and Secret::from_file(), Error(kInvalidArgument) for an endpoint
   // that is none, Error(kUnavailable) where none leads: what each of them said.
   std::string fetch_page(const std::string& target) const;
-  // Likewise, within `limit` for each, without a second attempt, and without a word meanwhile.
+  // Likewise, within `limit` for all of them, which share it, without a second attempt, and without
+  // a word meanwhile.
   std::string fetch_page_within(std::chrono::milliseconds limit, const std::string& target) const;
 
  private:

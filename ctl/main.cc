@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprunctl: the operator's tool.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -63,7 +64,7 @@ int main(int argc, char** argv) {
   ctl::SubmitCommand submit(app);
   ctl::JobCommands submitted(app, jobs, status);
   ctl::MakeCertsCommand make_certs(app);
-  ctl::DoctorCommand doctor(app);
+  ctl::DoctorCommand doctor(app, {argv + std::min(argc, 2), argv + argc});
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {

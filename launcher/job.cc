@@ -18,6 +18,7 @@
 #include "common/signal_names.h"
 #include "launcher/failure_report.h"
 #include "launcher/own_error_file.h"
+#include "launcher/paste_line.h"
 #include "launcher/terminal_text.h"
 #include "launcher/worker_settings.h"
 
@@ -95,7 +96,7 @@ int Job::run() {
   if (!claim_.note.empty()) tell(LogLevel::kInfo, claim_.note);
   wait_for_signal();
   wait_for_abandonment();
-  plan_.config.preflight.empty() ? begin() : run_preflight();
+  plan_.config.preflight_doctor == DoctorGate::kOff ? run_preflight() : run_doctor();
   service_.ready([this] { return status(); });
   io_.run();
   log_.reset();
@@ -299,26 +300,60 @@ void Job::wait_for_abandonment() {
 
 void Job::begin() {
   lose_patience();
-  agent_->start();
+  agent_->start(unfit_);
 }
 
-// Other nodes meet meanwhile, also where this node serves the rendezvous.
-void Job::run_preflight() {
+agent::PreflightCommandOptions Job::preflight_options(std::string command) const {
   agent::PreflightCommandOptions options;
-  options.command = plan_.config.preflight;
+  options.command = std::move(command);
   options.limit = plan_.config.preflight_timeout;
   Environment environment = plan_.environment;
   environment[env::kLocalWorldSize] = std::to_string(plan_.num_workers);
   environment[env::kRunId] = plan_.rendezvous.job_id;
   options.environment = to_strings(environment);
+  return options;
+}
+
+// The others are told why this node stays out; where there are none, it ends. Whether the
+// rendezvous answers is seen soon enough, and this node may be about to serve it.
+void Job::run_doctor() {
+  constexpr int kFailed = 2;  // as Nagios has it
+  const bool from_warn = plan_.config.preflight_doctor == DoctorGate::kWarn;
+  auto options =
+      preflight_options(concat("exec ", shell_quoted(doctor_program()),
+                               " doctor --skip=endpoint --gate=", from_warn ? "warn" : "fail"));
+  options.verdict_code = kFailed;
+  preflight_ = std::make_unique<agent::PreflightCommand>(
+      io_, console_, std::move(options), [this](const std::string& problem) {
+        if (problem.empty()) {
+          boost::asio::post(io_, [this] { run_preflight(); });
+        } else if (is_replaceable(plan_.config)) {
+          unfit_ = "doctor: " + problem;
+          begin();
+        } else {
+          stay_out("preflight: doctor: " + problem);
+        }
+      });
+  preflight_->start();
+}
+
+void Job::stay_out(const std::string& reason) {
+  membership::agent_action::Exit exit;
+  exit.local = true;
+  exit.verdict.exit_code = static_cast<int>(ExitCode::kRetryable);
+  exit.verdict.reason = reason;
+  finish(exit);
+}
+
+// Other nodes meet meanwhile, also where this node serves the rendezvous.
+void Job::run_preflight() {
+  if (exit_ || signalled_) return;
+  if (plan_.config.preflight.empty()) return begin();
+  auto options = preflight_options(plan_.config.preflight);
   preflight_ = std::make_unique<agent::PreflightCommand>(
       io_, console_, std::move(options), [this](const std::string& problem) {
         if (problem.empty()) return begin();
-        membership::agent_action::Exit exit;
-        exit.local = true;
-        exit.verdict.exit_code = static_cast<int>(ExitCode::kRetryable);
-        exit.verdict.reason = concat("preflight \"", plan_.config.preflight, "\" ", problem);
-        finish(exit);
+        stay_out(concat("preflight \"", plan_.config.preflight, "\" ", problem));
       });
   preflight_->start();
 }
@@ -417,6 +452,9 @@ void Job::finish(const membership::agent_action::Exit& exit) {
     if (!problem.empty()) tell(LogLevel::kWarning, problem);
   }
   if (!exit.verdict.summary.empty()) tell(LogLevel::kInfo, exit.verdict.summary);
+  for (const std::string& node : exit.verdict.excluded) {
+    tell(LogLevel::kWarning, "left out of the job: " + node);
+  }
   if (!daemon_) {
     io_.stop();
     return;

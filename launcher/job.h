@@ -48,7 +48,10 @@ class Job {
   void got_signal(int number);
   void wait_for_abandonment();
   void begin();
+  void run_doctor();
   void run_preflight();
+  agent::PreflightCommandOptions preflight_options(std::string command) const;
+  void stay_out(const std::string& reason);
   void unreached(const std::string& why);
   std::vector<Endpoint> connect_to() const;
   void say_what_is_waited_for();
@@ -81,6 +84,7 @@ class Job {
   std::unique_ptr<agent::PreflightCommand> preflight_;  // null: none, or it was ended
   std::optional<membership::agent_action::Exit> exit_;
   std::string why_unreached_;  // the last attempt to reach the rendezvous; empty: none has failed
+  std::string unfit_;          // why this node stays out of the job, for the others
   bool impatient_ = false;     // patience_ is over
   bool signalled_ = false;
   bool reported_ = false;

@@ -22,6 +22,9 @@
 
 namespace ddprun::launcher {
 
+// From which verdict of `ddprunctl doctor` on a node stays out.
+enum class DoctorGate { kOff, kFail, kWarn };
+
 struct LaunchConfig {
   // Size of the job.
   int min_nodes = 1;  // --nnodes=N or MIN:MAX
@@ -87,6 +90,7 @@ struct LaunchConfig {
   std::string report;     // a file for the job's end as JSON; "-": stdout; empty: none
 
   // Before this node joins (docs/preflight.md).
+  DoctorGate preflight_doctor = DoctorGate::kOff;
   std::string preflight;  // a command for /bin/sh; empty: none
   std::chrono::milliseconds preflight_timeout{60'000};
 

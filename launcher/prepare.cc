@@ -96,6 +96,14 @@ void check_report(Preparation& result) {
     result.problems.push_back("--report=" + path + " can't be written: " + problem);
 }
 
+void check_doctor(Preparation& result) {
+  if (result.plan.config.preflight_doctor == DoctorGate::kOff) return;
+  const std::string program = doctor_program();
+  if (::access(program.c_str(), X_OK) == 0) return;
+  result.problems.push_back("--preflight-doctor: " + program + ": " + errno_text(errno) +
+                            "; install ddprunctl beside ddprun");
+}
+
 // In a job of one node there is no other to take its place: what is wrong is only said.
 void check_fitness(Preparation& result) {
   JobPlan& plan = result.plan;
@@ -238,6 +246,8 @@ std::string runtime_directory(const Environment& environment) {
   return use_memory ? kMemory : temporary_directory(environment);
 }
 
+std::string doctor_program() { return helper_program("ddprunctl"); }
+
 bool is_replaceable(const LaunchConfig& config) {
   return config.max_nodes > 1 || config.spares > 0;
 }
@@ -272,6 +282,7 @@ Preparation prepare(CommandLine line, Environment environment, const std::string
   if (settled.connect_timeout.count() == 0) settled.connect_timeout = settled.rendezvous_timeout;
   if (result.problems.empty()) find_output(result, argv0, line.values.as_given("log-dir"));
   if (result.problems.empty()) check_report(result);
+  check_doctor(result);
   if (result.problems.empty()) check_fitness(result);
   return result;
 }

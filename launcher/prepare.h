@@ -50,6 +50,9 @@ std::string temporary_directory(const Environment& environment);
 // removing one takes a tenth of the time; /tmp where that can't be written.
 std::string runtime_directory(const Environment& environment);
 
+// ddprunctl, for --preflight-doctor.
+std::string doctor_program();
+
 // Another node may take this one's place in the job.
 bool is_replaceable(const LaunchConfig& config);
 

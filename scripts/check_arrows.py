@@ -31,6 +31,7 @@ ALLOWED = {
     "launcher": MEMBERSHIP + ["rendezvous/gangs", "rendezvous/pages", "rendezvous/daemon", "agent"],
     "ctl": MEMBERSHIP + ["rendezvous/gangs", "rendezvous/pages", "agent/gpu"],
     "worker_sdk/core": STORE,
+    "worker_sdk/check": STORE + ["worker_sdk/core"],
     "worker_sdk/ddp": STORE + ["worker_sdk/core"],
     "worker_sdk/torch": STORE + ["worker_sdk/core", "worker_sdk/ddp"],
     "worker_sdk/parallel": STORE + ["worker_sdk/core", "worker_sdk/ddp"],

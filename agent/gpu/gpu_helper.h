@@ -19,6 +19,7 @@ namespace ddprun::agent {
 enum class GpuRequest : char {
   kProcesses = 'p',    // "DEVICE PID BYTES" lines: compute processes of all GPUs
   kUtilisation = 'u',  // "PID PERCENT" lines: shares of GPU time since it was last asked
+  kReadings = 'r',     // "DEVICE KEY VALUE" lines (gpu_reading.h): the state of all GPUs
 };
 inline constexpr char kGpuAnswerEnd[] = ".\n";  // a line of its own
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent/gpu/gpu_process.h"
+#include "agent/gpu/gpu_reading.h"
 
 namespace ddprun::agent {
 
@@ -26,6 +27,9 @@ class Nvml {
   // second, at first), on each GPU that it uses. A GPU that can't say (MIG, a driver that is too
   // old) is left out.
   std::vector<std::pair<unsigned, unsigned>> shares();
+
+  // The state of all GPUs. What a GPU, or this driver, can't say is left out.
+  std::vector<GpuReading> readings() const;
 
  private:
   using Device = void*;

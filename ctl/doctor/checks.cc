@@ -13,7 +13,8 @@ std::vector<Check> all_checks() {
   std::vector<Check> all;
   for (const auto& group :
        {sysctl_checks(), limit_checks(), memory_checks(), cpu_checks(), network_checks(),
-        disk_checks(), environment_checks(), gpu_checks(), rdma_checks(), endpoint_checks()}) {
+        disk_checks(), environment_checks(), gpu_checks(), gpu_state_checks(), nccl_checks(),
+        rdma_checks(), endpoint_checks(), ways_checks(), nodes_checks(), collective_checks()}) {
     all.insert(all.end(), group.begin(), group.end());
   }
   return all;
@@ -35,6 +36,10 @@ const Check* find_check(const std::string& name) {
 
 Finding run_check(const Check& check, const Facts& facts, const Thresholds& thresholds) {
   return {check.name, check.group, check.judge(facts, thresholds), check.why};
+}
+
+Finding run_check(const Check& check, const NodesFacts& nodes, const Thresholds& thresholds) {
+  return {check.name, check.group, check.judge_nodes(nodes, thresholds), check.why};
 }
 
 std::vector<const Check*> parse_checks(const std::string& names, const std::string& flag) {

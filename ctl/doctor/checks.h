@@ -8,16 +8,23 @@
 
 #include "ctl/doctor/facts.h"
 #include "ctl/doctor/finding.h"
+#include "ctl/doctor/nodes/nodes_facts.h"
 #include "ctl/doctor/thresholds.h"
 
 namespace ddprun::doctor {
 
+// A check of a node, or, with `judge_nodes`, of all nodes of a job together.
 struct Check {
   const char* name;
   const char* group;
   const char* reads;  // what is looked at, for --list
   const char* why;    // it matters
   Outcome (*judge)(const Facts& facts, const Thresholds& thresholds);
+  Outcome (*judge_nodes)(const NodesFacts& nodes, const Thresholds& thresholds) = nullptr;
+
+  bool is_of_all_ranks = false;  // of the full tier only
+
+  bool is_of_nodes() const { return judge_nodes != nullptr; }
 };
 
 // All there are, in the order of docs/doctor.md.
@@ -27,6 +34,7 @@ const std::vector<Check>& check_table();
 const Check* find_check(const std::string& name);
 
 Finding run_check(const Check& check, const Facts& facts, const Thresholds& thresholds);
+Finding run_check(const Check& check, const NodesFacts& nodes, const Thresholds& thresholds);
 
 // Names of checks and of groups, separated by ",", as --only and --skip have them. Throws
 // Error(kInvalidArgument) for an unknown one, with a suggestion; `flag` is for the message.
@@ -41,7 +49,12 @@ std::vector<Check> network_checks();
 std::vector<Check> disk_checks();
 std::vector<Check> environment_checks();
 std::vector<Check> gpu_checks();
+std::vector<Check> gpu_state_checks();
+std::vector<Check> nccl_checks();
 std::vector<Check> rdma_checks();
 std::vector<Check> endpoint_checks();
+std::vector<Check> ways_checks();
+std::vector<Check> nodes_checks();
+std::vector<Check> collective_checks();
 
 }  // namespace ddprun::doctor

@@ -13,7 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "agent/gpu/gpu_reading.h"
 #include "common/environment.h"
+#include "ctl/doctor/packages.h"
 #include "ctl/doctor/readings.h"
 
 namespace ddprun::doctor {
@@ -55,6 +57,11 @@ struct GpuMemoryAnswer {
   std::string holders;    // "GPU 0: 12.0 GiB by pid 71"
 };
 
+struct GpuStateAnswer {
+  bool is_known = false;  // likewise
+  std::vector<agent::GpuReading> readings;
+};
+
 struct Facts {
   Readings files;
   Environment environment;
@@ -67,8 +74,10 @@ struct Facts {
   Asked<NameAnswer> own_name;
   Asked<RouteAnswer> route;
   Asked<EndpointAnswer> rendezvous;
-  Asked<bool> rdma;  // its files are among `files`
+  Asked<bool> rdma, link_speeds;  // their files are among `files`
   Asked<GpuMemoryAnswer> gpu_memory;
+  Asked<GpuStateAnswer> gpu_state;
+  WorkerPackages packages;
   std::optional<std::string> kernel_log;  // nullopt: it can't be read
 };
 
@@ -91,5 +100,6 @@ void read_network_files(const Root& root, Readings& files);
 void read_gpu_files(const Root& root, Readings& files);
 // An adapter's firmware may take its time.
 Readings read_rdma_files(const Root& root);
+Readings read_link_speeds(const Root& root);
 
 }  // namespace ddprun::doctor

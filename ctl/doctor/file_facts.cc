@@ -69,10 +69,18 @@ void read_network_files(const Root& root, Readings& files) {
   root.read_into(files, "/proc/net/route");
   for (const std::string& name : root.names("/sys/class/net")) {
     const std::string start = "/sys/class/net/" + name + "/";
-    for (const char* file : {"mtu", "operstate", "flags", "speed", "device/numa_node"}) {
+    for (const char* file : {"mtu", "operstate", "flags", "device/numa_node"}) {
       root.read_into(files, start + file);
     }
   }
+}
+
+Readings read_link_speeds(const Root& root) {
+  Readings files;
+  for (const std::string& name : root.names("/sys/class/net")) {
+    root.read_into(files, "/sys/class/net/" + name + "/speed");
+  }
+  return files;
 }
 
 void read_gpu_files(const Root& root, Readings& files) {

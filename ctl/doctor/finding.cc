@@ -19,4 +19,11 @@ const char* to_string(Verdict verdict) {
   return "unknown";
 }
 
+Verdict verdict_named(std::string_view name) {
+  for (const Verdict each : {Verdict::kOk, Verdict::kSkipped, Verdict::kWarn, Verdict::kFail}) {
+    if (name == to_string(each)) return each;
+  }
+  return Verdict::kUnknown;
+}
+
 }  // namespace ddprun::doctor

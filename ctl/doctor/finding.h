@@ -3,7 +3,9 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace ddprun::doctor {
 
@@ -18,6 +20,8 @@ enum class Verdict {
 
 // "ok", "skipped", "unknown", "warn", "fail".
 const char* to_string(Verdict verdict);
+// The inverse; kUnknown for any other text.
+Verdict verdict_named(std::string_view name);
 
 // What a check says of what it saw; the table of checks knows the rest.
 struct Outcome {
@@ -25,12 +29,15 @@ struct Outcome {
   std::string seen;         // "4096"; of kSkipped and kUnknown: why nothing is known
   std::string wanted = {};  // "at least 16 MiB"
   std::string fix = {};     // a command or a step, where something is to be done
+  // Of several nodes: whom it concerns, by node rank. Empty: all of them.
+  std::vector<int> nodes = {};
 };
 
 struct Finding {
   std::string check, group;
   Outcome outcome;
-  std::string why;  // it matters
+  std::string why;         // it matters
+  std::string where = {};  // of one node's check on several: "gpu[01-30]", "all nodes"
 };
 
 inline Outcome ok(std::string seen, std::string wanted = {}) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <memory>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/process_facts.h"
+#include "ctl/doctor/checks.h"
 #include "ctl/doctor/facts.h"
 #include "ctl/doctor/probe.h"
 #include "ctl/doctor/questions.h"
@@ -58,23 +60,44 @@ std::optional<std::string> read_kernel_log(const Root& root) {
   return text;
 }
 
-void ask_gpus(Asked<GpuMemoryAnswer>& asked, std::uint64_t least_bytes, Deadline deadline) {
+GpuMemoryAnswer memory_answer(const std::optional<std::string>& lines, std::uint64_t least_bytes) {
+  GpuMemoryAnswer answer;
+  answer.is_known = lines.has_value();
+  std::vector<agent::GpuProcess> holders;
+  for (const std::string& line : lines_in(lines.value_or(""))) {
+    const auto process = agent::parse_gpu_process(line);
+    if (process && (process->bytes == 0 || process->bytes > least_bytes)) {
+      holders.push_back(*process);
+    }
+  }
+  answer.holders = agent::describe(holders, 4);
+  return answer;
+}
+
+GpuStateAnswer state_answer(const std::optional<std::string>& lines) {
+  GpuStateAnswer answer;
+  answer.is_known = lines.has_value();
+  for (const std::string& line : lines_in(lines.value_or(""))) {
+    if (const auto reading = agent::parse_gpu_reading(line)) answer.readings.push_back(*reading);
+  }
+  return answer;
+}
+
+// One question after the other, of one process.
+void ask_gpus(Facts& facts, std::uint64_t least_bytes, Deadline deadline) {
+  using Lines = std::optional<std::string>;
   boost::asio::io_context io;
   const auto helper = agent::GpuHelper::start(io, helper_program("ddprun-gpus"));
-  asked.not_asked = helper ? "" : "no NVIDIA driver here, or ddprun-gpus is missing";
+  const char* reason = helper ? "" : "no NVIDIA driver here, or ddprun-gpus is missing";
+  facts.gpu_memory.not_asked = facts.gpu_state.not_asked = reason;
   if (!helper) return;
-  helper->ask(agent::GpuRequest::kProcesses, [&](const std::optional<std::string>& lines) {
-    asked.answer.emplace();
-    asked.answer->is_known = lines.has_value();
-    std::vector<agent::GpuProcess> holders;
-    for (const std::string& line : lines_in(lines.value_or(""))) {
-      const auto process = agent::parse_gpu_process(line);
-      if (process && (process->bytes == 0 || process->bytes > least_bytes)) {
-        holders.push_back(*process);
-      }
-    }
-    asked.answer->holders = agent::describe(holders, 4);
+  const auto told_state = [&](const Lines& lines) {
+    facts.gpu_state.answer = state_answer(lines);
     io.stop();
+  };
+  helper->ask(agent::GpuRequest::kProcesses, [&](const Lines& lines) {
+    facts.gpu_memory.answer = memory_answer(lines, least_bytes);
+    boost::asio::post(io, [&] { helper->ask(agent::GpuRequest::kReadings, told_state); });
   });
   io.run_until(deadline.at());
 }
@@ -130,29 +153,37 @@ Facts gather_facts(const FactsOptions& options) {
           ? reason_against(is_real, options.endpoint, "no --rdzv-endpoint")
           : "no --rdzv-endpoint",
       [&] { return endpoint_fields(options.ask_endpoint()); }, endpoint_of_fields);
+  const auto read_more = [&](const Probe::Fields& fields) {
+    facts.files.add(Readings::from_fields(fields));
+    return true;
+  };
   Question<bool> rdma(
       facts.rdma, root.names("/sys/class/infiniband").empty() ? "no RDMA adapter here" : "",
-      [&] { return read_rdma_files(root).to_fields(); },
-      [&](const Probe::Fields& fields) {
-        facts.files.add(Readings::from_fields(fields));
-        return true;
-      });
+      [&] { return read_rdma_files(root).to_fields(); }, read_more);
+  Question<bool> link_speeds(
+      facts.link_speeds, root.names("/sys/class/net").empty() ? "no interface here" : "",
+      [&] { return read_link_speeds(root).to_fields(); }, read_more);
 
   read_host_files(root, facts.files);
   read_network_files(root, facts.files);
   read_gpu_files(root, facts.files);
   for (const std::string& each : root.names("/sys/class/net")) facts.interfaces.insert(each);
   if (facts.files.text("/proc/driver/nvidia/version")) facts.kernel_log = read_kernel_log(root);
+  facts.packages = find_packages(root, package_prefixes(facts.environment, own_folder()));
   if (is_real) {
     timex time{};
     if (const int state = ::adjtimex(&time); state >= 0) {
       facts.is_clock_synchronised = state != TIME_ERROR && (time.status & STA_UNSYNC) == 0;
     }
   }
-  facts.gpu_memory.not_asked = "not asked of another root";
-  if (is_real && wants("gpu_memory")) {
-    ask_gpus(facts.gpu_memory, options.gpu_memory_bytes, deadline);
-  }
+  facts.gpu_memory.not_asked = facts.gpu_state.not_asked = "not asked of another root";
+  const auto wants_gpus = [&] {
+    for (const Check& check : gpu_state_checks()) {
+      if (wants(check.name)) return true;
+    }
+    return wants("gpu_memory");
+  };
+  if (is_real && wants_gpus()) ask_gpus(facts, options.gpu_memory_bytes, deadline);
   shm.wait(deadline);
   tmp_dir.wait(deadline);
   state_dir.wait(deadline);
@@ -161,6 +192,7 @@ Facts gather_facts(const FactsOptions& options) {
   route.wait(deadline);
   rendezvous.wait(deadline);
   rdma.wait(deadline);
+  link_speeds.wait(deadline);
   return facts;
 }
 

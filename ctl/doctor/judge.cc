@@ -21,6 +21,24 @@ std::string size_text(double bytes) {
   return text;
 }
 
+std::string rate_text(double bits_per_second) {
+  char text[48];
+  if (bits_per_second >= 0.9995e9) {
+    std::snprintf(text, sizeof text, "%.1f Gb/s", bits_per_second / 1e9);
+  } else {
+    std::snprintf(text, sizeof text, bits_per_second >= 1e7 ? "%.0f Mb/s" : "%.1f Mb/s",
+                  bits_per_second / 1e6);
+  }
+  return text;
+}
+
+bool is_virtual_interface(const std::string& name) {
+  for (const char* start : {"docker", "virbr", "br-", "veth", "cni", "flannel", "cali", "vnet"}) {
+    if (name.starts_with(start)) return true;
+  }
+  return name == "lo";
+}
+
 Outcome not_known(const Readings& files, const std::string& path) {
   const Reading* reading = files.find(path);
   if (reading == nullptr || reading->error == ENOENT || reading->error == ENOTDIR) {
@@ -68,6 +86,10 @@ long long fastest_link(const Readings& files) {
   return fastest;
 }
 
+Outcome no_speeds() {
+  return unknown("the speed of the network adapters: no answer within the deadline");
+}
+
 std::vector<RdmaPort> rdma_ports(const Readings& files) {
   std::vector<RdmaPort> ports;
   const std::string top = "/sys/class/infiniband";
@@ -81,6 +103,17 @@ std::vector<RdmaPort> rdma_ports(const Readings& files) {
     }
   }
   return ports;
+}
+
+// "NVRM version: NVIDIA UNIX … Kernel Module  550.54.15  Tue …" → "550.54.15".
+std::string driver_version(const Readings& files) {
+  const std::string text = files.text("/proc/driver/nvidia/version").value_or("");
+  for (const std::string& word : words_in(text.substr(0, text.find('\n')))) {
+    const bool is_version = word.find('.') != std::string::npos &&
+                            word.find_first_not_of("0123456789.") == std::string::npos;
+    if (is_version) return word;
+  }
+  return one_line(text.substr(0, 60));
 }
 
 std::vector<std::string> nvidia_gpus(const Readings& files) {

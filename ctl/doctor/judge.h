@@ -15,6 +15,12 @@ namespace ddprun::doctor {
 // "512 bytes", "64 KiB", "1.5 GiB".
 std::string size_text(double bytes);
 
+// "940 Mb/s", "23.5 Gb/s".
+std::string rate_text(double bits_per_second);
+
+// The loopback, and those of Docker, libvirt and the like: by its name.
+bool is_virtual_interface(const std::string& name);
+
 // Why nothing is known of a file: there is none here (skipped), or it can't be read (unknown).
 Outcome not_known(const Readings& files, const std::string& path);
 
@@ -39,6 +45,11 @@ std::vector<Link> links_up(const Readings& files);
 
 // The fastest of them in Mb/s; 0: not known.
 long long fastest_link(const Readings& files);
+// Their speeds were asked for, and no answer came in time.
+inline bool hides_speeds(const Facts& facts) {
+  return facts.link_speeds.not_asked.empty() && !facts.link_speeds.answer;
+}
+Outcome no_speeds();
 
 // A port of an RDMA adapter.
 struct RdmaPort {
@@ -47,6 +58,9 @@ struct RdmaPort {
   bool is_ethernet = false, is_active = false;
 };
 std::vector<RdmaPort> rdma_ports(const Readings& files);
+
+// Of NVIDIA's loaded driver: "550.54.15"; "" where there is none.
+std::string driver_version(const Readings& files);
 
 // PCI addresses of NVIDIA's GPUs that no virtual machine has.
 std::vector<std::string> nvidia_gpus(const Readings& files);

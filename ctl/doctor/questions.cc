@@ -26,21 +26,6 @@ std::uint64_t number_field(const Probe::Fields& fields, std::size_t at) {
   return std::strtoull(field(fields, at).c_str(), nullptr, 10);
 }
 
-std::string interface_of(const std::string& address) {
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return "";
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
-  for (const ifaddrs* each = all; each; each = each->ifa_next) {
-    const int family = each->ifa_addr ? each->ifa_addr->sa_family : AF_UNSPEC;
-    if (family != AF_INET && family != AF_INET6) continue;
-    SocketAddress own;
-    own.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::memcpy(&own.storage, each->ifa_addr, own.length);
-    if (own.host_text() == address) return each->ifa_name;
-  }
-  return "";
-}
-
 }  // namespace
 
 Probe::Fields look_at_directory(const std::string& path) {
@@ -95,6 +80,21 @@ Probe::Fields look_up_route(const std::string& endpoint) {
 
 RouteAnswer route_of_fields(const Probe::Fields& fields) {
   return {field(fields, 0), field(fields, 1), field(fields, 2)};
+}
+
+std::string interface_of(const std::string& address) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
+  for (const ifaddrs* each = all; each; each = each->ifa_next) {
+    const int family = each->ifa_addr ? each->ifa_addr->sa_family : AF_UNSPEC;
+    if (family != AF_INET && family != AF_INET6) continue;
+    SocketAddress own;
+    own.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&own.storage, each->ifa_addr, own.length);
+    if (own.host_text() == address) return each->ifa_name;
+  }
+  return "";
 }
 
 Probe::Fields endpoint_fields(const EndpointAnswer& answer) {

@@ -20,6 +20,9 @@ NameAnswer name_of_fields(const Probe::Fields& fields);
 Probe::Fields look_up_route(const std::string& endpoint);
 RouteAnswer route_of_fields(const Probe::Fields& fields);
 
+// The interface that has the numeric address; "" where none has.
+std::string interface_of(const std::string& address);
+
 Probe::Fields endpoint_fields(const EndpointAnswer& answer);
 EndpointAnswer endpoint_of_fields(const Probe::Fields& fields);
 

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "common/log.h"
-#include "common/utf8.h"
+#include "ctl/doctor/json_value.h"
 
 namespace ddprun::doctor {
 namespace {
@@ -32,7 +32,8 @@ void print_finding(std::ostream& table, const Finding& finding) {
   const Outcome& outcome = finding.outcome;
   const std::string indent(kVerdictWidth + kNameWidth, ' ');
   table << std::left << std::setw(kVerdictWidth) << to_string(outcome.verdict)
-        << std::setw(kNameWidth - 1) << finding.check << ' ' << outcome.seen;
+        << std::setw(kNameWidth - 1) << finding.check << ' '
+        << (finding.where.empty() ? "" : finding.where + ": ") << outcome.seen;
   const bool is_trouble = urgency(outcome.verdict) >= urgency(Verdict::kWarn);
   if (!outcome.wanted.empty()) table << (is_trouble ? "; wanted: " : "; wanted ") << outcome.wanted;
   table << '\n';
@@ -68,18 +69,6 @@ std::string summary(const Report& report) {
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.2f s)\n", report.seconds);
   return line.str() + seconds;
-}
-
-// JSON is UTF-8, and a path or a host's name may be anything.
-json::string text_value(const std::string& text) {
-  const std::string line = one_line(text);
-  std::string valid;
-  for (std::string_view rest = line; !rest.empty();) {
-    const std::size_t length = utf8_length(rest);
-    valid += length == 0 ? std::string_view(kReplacementCharacter) : rest.substr(0, length);
-    rest.remove_prefix(std::max<std::size_t>(length, 1));
-  }
-  return json::string(valid);
 }
 
 }  // namespace
@@ -126,12 +115,31 @@ std::string to_table(const Report& report, bool shows_all) {
   return table.str() + summary(report);
 }
 
-std::string to_json(const Report& report) {
+std::string gate_line(const Report& report, Verdict from) {
+  std::vector<std::string> parts;
+  for (const Verdict verdict : {Verdict::kFail, Verdict::kWarn}) {
+    for (const Finding& finding : report.findings) {
+      const Outcome& outcome = finding.outcome;
+      if (outcome.verdict != verdict || verdict < from) continue;
+      parts.push_back(concat(finding.check, ": ", outcome.seen,
+                             outcome.wanted.empty() ? "" : "; wanted: " + outcome.wanted));
+    }
+  }
+  constexpr std::size_t kMostParts = 3;
+  std::string line;
+  for (std::size_t i = 0; i < std::min(kMostParts, parts.size()); ++i) {
+    line += (i == 0 ? "" : " — ") + parts[i];
+  }
+  if (parts.size() > kMostParts) line += concat(" and ", parts.size() - kMostParts, " more");
+  return line.empty() ? "" : one_line(line) + "\n";
+}
+
+json::object report_object(const Report& report) {
   json::object page;
   page["version"] = DDPRUN_VERSION;
-  page["host"] = text_value(report.host);
+  page["host"] = json_value(report.host);
   page["time"] = utc_text(report.time);
-  page["tier"] = "quick";
+  page["tier"] = report.tier;
   page["verdict"] = to_string(verdict_of(report.findings));
   page["exit_code"] = exit_code_of(verdict_of(report.findings));
   page["seconds"] = report.seconds;
@@ -143,25 +151,19 @@ std::string to_json(const Report& report) {
   page["counts"] = std::move(counts);
   json::array findings;
   for (const Finding& finding : report.findings) {
-    json::object each;
-    each["check"] = finding.check;
-    each["group"] = finding.group;
-    each["verdict"] = to_string(finding.outcome.verdict);
-    each["seen"] = text_value(finding.outcome.seen);
-    each["wanted"] = text_value(finding.outcome.wanted);
-    each["why"] = finding.why;
-    each["fix"] = text_value(finding.outcome.fix);
-    findings.push_back(std::move(each));
+    findings.push_back(finding_object(finding));
   }
   page["findings"] = std::move(findings);
-  return json::serialize(page) + "\n";
+  return page;
 }
 
-std::string list_of_checks() {
+std::string to_json(const Report& report) { return json::serialize(report_object(report)) + "\n"; }
+
+std::string list_of_checks(const std::vector<const Check*>& checks) {
   std::ostringstream list;
-  for (const Check& check : check_table()) {
-    list << std::left << std::setw(kNameWidth) << check.name << std::setw(12) << check.group
-         << check.reads << '\n';
+  for (const Check* check : checks) {
+    list << std::left << std::setw(kNameWidth) << check->name << std::setw(12) << check->group
+         << check->reads << '\n';
   }
   return list.str();
 }

@@ -2,6 +2,7 @@
 // What `ddprunctl doctor` prints of its findings. Pure.
 #pragma once
 
+#include <boost/json/object.hpp>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -13,10 +14,11 @@
 namespace ddprun::doctor {
 
 struct Report {
-  std::string host;
+  std::string host;  // of several nodes: how many
   WallTime time;
   double seconds = 0;  // that looking took
   std::vector<Finding> findings;
+  std::string tier = "quick";
 };
 
 // The worst: fail, then warn, then unknown; kOk where there is none of these.
@@ -29,10 +31,14 @@ int exit_code_of(Verdict verdict);
 // `shows_all`.
 std::string to_table(const Report& report, bool shows_all);
 
+// What is at least as bad as `from`, the worst first, as one line; empty: nothing is.
+std::string gate_line(const Report& report, Verdict from);
+
 // docs/doctor.md has the keys.
 std::string to_json(const Report& report);
+boost::json::object report_object(const Report& report);
 
-// Every check and what it looks at, for --list.
-std::string list_of_checks();
+// Each of them and what it looks at, for --list.
+std::string list_of_checks(const std::vector<const Check*>& checks);
 
 }  // namespace ddprun::doctor

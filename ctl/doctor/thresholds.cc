@@ -26,11 +26,27 @@ std::vector<std::string> known_keys() {
   return keys;
 }
 
+constexpr char kSkip[] = "skip";
+
+void take_skip(const toml::node& node, const std::string& path, Thresholds& thresholds) {
+  const toml::array* names = node.as_array();
+  if (names == nullptr) refuse(path, node.source(), "skip wants names of checks: [\"gpu_xid\"]");
+  for (const toml::node& each : *names) {
+    const auto name = each.value<std::string>();
+    if (!name) refuse(path, each.source(), "skip wants names of checks: [\"gpu_xid\"]");
+    thresholds.skip_too(*name);
+  }
+}
+
 void take(const toml::table& table, const std::string& start, const std::string& path,
           Thresholds& thresholds) {
   const std::vector<std::string> known = known_keys();
   for (const auto& [name, node] : table) {
     const std::string key = start + std::string(name.str());
+    if (key == kSkip) {
+      take_skip(node, path, thresholds);
+      continue;
+    }
     if (const toml::table* inner = node.as_table()) {
       take(*inner, key + ".", path, thresholds);
       continue;
@@ -71,8 +87,18 @@ const std::vector<Threshold>& threshold_table() {
       {"mtu.warn", 9000, "bytes", "less on such a link"},
       {"gpu_xid.window", 7200, "seconds", "how far back errors count"},
       {"gpu_memory.warn", 15 * kMiB, "bytes", "a process holds more of a GPU's memory"},
+      {"gpu_ecc.warn", 20'000'000, "errors", "more were corrected since the driver was loaded"},
       {"rdma_link_downed.warn", 5, "per day", "a link went down more often since the start"},
       {"endpoint_clock.warn", 2, "seconds", "this clock and the rendezvous' differ by more"},
+      {"latency.factor", 5, "", "a round trip takes so many times the median"},
+      {"latency.least", 0.0005, "seconds", "and longer by more than this"},
+      {"bandwidth.factor", 2, "", "a way has less than the median divided by this"},
+      {"bandwidth.least", 0, "Mb/s", "or less than this"},
+      {"bandwidth.bytes", 64 * kMiB, "bytes", "what is sent to see it, each way"},
+      {"bandwidth.seconds", 1, "seconds", "or for how long"},
+      {"all_reduce.bytes", 64 * kMiB, "bytes", "that every rank sums"},
+      {"all_reduce.least", 0, "Mb/s", "less bus bandwidth"},
+      {"node_clocks.warn", 0.1, "seconds", "a node's clock differs from the others' by more"},
   };
   return table;
 }

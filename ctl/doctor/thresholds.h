@@ -25,6 +25,9 @@ class Thresholds {
   // `key` is one of the table's.
   double at(const std::string& key) const;
   void set(const std::string& key, double value) { changed_[key] = value; }
+  // Checks and groups that are left out: `skip = ["gpu_xid", "rdma"]`, joined by ",".
+  const std::string& skip() const { return skip_; }
+  void skip_too(const std::string& name) { skip_ += (skip_.empty() ? "" : ",") + name; }
 
   // Throws Error(kInvalidArgument) "path:line: what is wrong": not TOML, an unknown key (with a
   // suggestion), a value that is no number or negative.
@@ -34,6 +37,7 @@ class Thresholds {
 
  private:
   std::map<std::string, double> changed_;
+  std::string skip_;
 };
 
 }  // namespace ddprun::doctor

@@ -120,6 +120,10 @@ std::string to_json(const DryRun& run) {
   object["world_size"] = or_null(run.world_size);
   object["assumed"] = list(run.assumed);
   object["preflight"] = or_null(run.config.preflight);
+  const DoctorGate gate = run.config.preflight_doctor;
+  object["preflight_doctor"] = or_null(gate == DoctorGate::kOff    ? std::string()
+                                       : gate == DoctorGate::kFail ? "fail"
+                                                                   : "warn");
   json::object limits;
   for (const NamedLimit& limit : limits_of(run.config)) limits[limit.option] = or_null(limit.value);
   object["limits"] = std::move(limits);

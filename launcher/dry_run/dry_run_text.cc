@@ -125,6 +125,9 @@ class Printer {
                                             : "given out when the nodes meet");
     line("size", size_text());
     for (const std::string& what : run_.assumed) line("", "if " + what);
+    if (config.preflight_doctor != DoctorGate::kOff) {
+      line("doctor", "ddprunctl doctor, before a node joins: not run now");
+    }
     if (!config.preflight.empty()) {
       line("preflight",
            concat(word_text(config.preflight), ", before a node joins, ",

@@ -63,7 +63,7 @@ std::map<std::string, std::string> OptionValues::of_any_machine() const {
   std::map<std::string, std::string> given;
   for (const auto& [name, value] : values_) {
     const bool is_in_file = value.origin.find(':') != std::string::npos;
-    if (is_in_file && (name == "topology" || name == "preflight")) continue;
+    if (is_in_file && (name == "topology" || name.starts_with("preflight"))) continue;
     given[name] = value.text;
   }
   return given;

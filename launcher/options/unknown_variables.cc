@@ -14,13 +14,24 @@ namespace ddprun::launcher {
 namespace {
 
 // DDPRUN_<name>s that are no option's.
-constexpr std::array<std::string_view, 16> kOthers = {
-    env::kTrueLocalRank,     env::kRound,         env::kNodeAddr,
-    env::kMasterNodeAddr,    env::kAgentSocket,   env::kTerminalColumns,
-    env::kNcclLibrary,       env::kCudartLibrary, env::kFlightRecorderSize,
-    env::kFlightRecorderDir, env::kDebug,         env::kNvmlLibrary,
-    env::kRdzvEndpoint,      env::kRdzvId,        env::kConfig,
+constexpr std::array<std::string_view, 17> kOthers = {
+    env::kTrueLocalRank,
+    env::kRound,
+    env::kNodeAddr,
+    env::kMasterNodeAddr,
+    env::kAgentSocket,
+    env::kTerminalColumns,
+    env::kNcclLibrary,
+    env::kCudartLibrary,
+    env::kFlightRecorderSize,
+    env::kFlightRecorderDir,
+    env::kDebug,
+    env::kNvmlLibrary,
+    env::kRdzvEndpoint,
+    env::kRdzvId,
+    env::kConfig,
     env::kUnderChannel,
+    env::kDoctorThresholds,
 };
 
 }  // namespace

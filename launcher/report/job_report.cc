@@ -139,6 +139,7 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
   const auto& failure = verdict.first_failure;
   out["first_failure"] = failure ? json::value(failure_of(*failure)) : json::value(nullptr);
   out["victims"] = texts_of(verdict.victims, verdict.victims.size());
+  out["excluded"] = texts_of(verdict.excluded, verdict.excluded.size());
 
   json::array rounds;
   for (const Round& round : rounds_) {

@@ -20,8 +20,10 @@ namespace ddprun::membership {
 // ---- events ----
 namespace agent_event {
 
-// Once, first.
-struct Start {};
+// Once, first. `unfit`: why this node can't run its workers; empty: it can, as far as it knows.
+struct Start {
+  std::string unfit = {};
+};
 // The connection is open, nothing was said yet. Addresses are numeric: ours, the rendezvous'.
 struct LinkUp {
   std::string local_address;

@@ -141,6 +141,7 @@ void AgentMachine::Impl::mention(std::uint64_t round, AgentMessage message) {
 void AgentMachine::Impl::say_join() {
   Join join = join_;
   join.session = session_;
+  join.unfit = unfit_;
   if (num_lives_ > 0) join.instance += concat("/", num_lives_);  // another node
   join.store_port = bound_port_;
   join.confirmed = channel_.acknowledged();
@@ -148,7 +149,8 @@ void AgentMachine::Impl::say_join() {
   emit(Send{channel_.plain(std::move(join))});
 }
 
-void AgentMachine::Impl::on(const agent_event::Start&) {
+void AgentMachine::Impl::on(const agent_event::Start& event) {
+  unfit_ = event.unfit;
   reach_deadline_ = now_ + options_.connect_timeout;
   patience_until_ = now_ + kPatience;
   emit(Connect{options_.connect_timeout});

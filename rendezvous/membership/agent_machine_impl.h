@@ -150,6 +150,7 @@ class AgentMachine::Impl {
 
   const AgentOptions options_;
   const Join join_;
+  std::string unfit_;  // as Start had it
 
   TimePoint now_{};
   std::vector<AgentAction> out_;

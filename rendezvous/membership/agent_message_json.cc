@@ -96,6 +96,7 @@ void put(json::object& out, const Join& join) {
   if (join.node_rank) out["node_rank"] = *join.node_rank;
   out["num_workers"] = join.num_workers;
   out["host"] = text(join.host, kMaxNameBytes);
+  if (!join.unfit.empty()) out["unfit"] = text(join.unfit);
   out["pid"] = join.pid;
   out["advertised_addr"] = text(join.advertised_addr);
   out["store_port"] = join.store_port;
@@ -149,6 +150,7 @@ void get(const JsonFields& in, Join& join) {
   join.pid = in.integer("pid", 0, std::numeric_limits<std::int64_t>::max());
   join.advertised_addr = in.text("advertised_addr");
   join.store_port = in.port("store_port");
+  if (in.has("unfit")) join.unfit = in.clipped("unfit", kMaxShownBytes);
   join.topology = in.clipped("topology", kMaxLabelBytes);
   join.program = in.clipped("program", kMaxLabelBytes);
   join.role = in.clipped("role", kMaxLabelBytes);

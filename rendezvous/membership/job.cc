@@ -331,6 +331,10 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
     verdict.summary += concat(verdict.summary.empty() ? "" : "; ", "slow: ", lagging.front());
     if (lagging.size() > 1) verdict.summary += concat(" and ", lagging.size() - 1, " more");
   }
+  for (const auto& [key, reason] : state_.excluded) {
+    if (verdict.excluded.size() == kMaxShownNodes) break;
+    verdict.excluded.push_back(concat(key, ": ", reason));
+  }
   if (options_.keep_finished.count() > 0) state_.record = finished_job(state_, verdict, now);
   state_.deadlines.linger = now + options_.end_linger;
   std::vector<NodeId> gone;

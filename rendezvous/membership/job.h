@@ -48,6 +48,12 @@ class Job {
   const JobState& state() const { return state_; }
   bool ended() const { return state_.phase == JobPhase::kEnded; }
   bool empty() const { return state_.nodes.empty(); }
+  // Nobody is in it, and nobody will hear of what is known of it: a job whose first nodes were
+  // unfit waits for the others, to tell them.
+  bool is_over() const {
+    const bool waits = awaits_first_round() && !state_.excluded.empty() && state_.deadlines.join;
+    return empty() && !waits;
+  }
   // Whether `join` comes from an agent that this job has taken in already.
   bool knows(const Join& join) const;
   bool awaits_first_round() const {
@@ -102,6 +108,7 @@ class Job {
   void round_failed(Node* node, const WorkerFailure& failure, TimePoint now, Actions& out);
   void count_progress(const std::string& reason);
   void exclude(Node& node, const std::string& reason, Actions& out);
+  void keep_out(const Join& join, const ConnectionFacts& facts, Actions& out);
   void dismiss(Node& node, Actions& out);
   void node_finished(Node& node, TimePoint now, Actions& out);
   void end(JobEnd verdict, TimePoint now, Actions& out);

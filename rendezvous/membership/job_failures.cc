@@ -92,6 +92,13 @@ void Job::exclude(Node& node, const std::string& reason, Actions& out) {
   }
 }
 
+// It has found itself that it is unfit, before it was taken in: that costs the job nothing.
+void Job::keep_out(const Join& join, const ConnectionFacts& facts, Actions& out) {
+  const std::string key = node_key(join, facts);
+  state_.excluded[key] = "its preflight failed: " + join.unfit;
+  log(out, LogLevel::kWarning, concat(key, " is kept out: its preflight failed: ", join.unfit));
+}
+
 // An excluded node has no worker any more.
 void Job::dismiss(Node& node, Actions& out) {
   if (!node.left)

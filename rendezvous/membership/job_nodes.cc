@@ -31,6 +31,7 @@ bool Job::join(ConnectionId connection, const ConnectionFacts& facts, const Agen
     come_back(state_.nodes.edit(id), connection, facts, envelope, now, out);
     return true;
   }
+  if (!join.unfit.empty()) keep_out(join, facts, out);
   if (const auto refused = admission(state_, join, facts)) {
     log(out, LogLevel::kWarning,
         concat("refused ", join.host, " (", facts.peer_addr, "): ", refused->message));

@@ -150,13 +150,13 @@ Job* JobTable::job_of(ConnectionId connection) {
 
 void JobTable::drop_finished() {
   for (const auto& job : jobs_) {
-    if (!job->empty()) continue;
+    if (!job->is_over()) continue;
     std::erase_if(connections_, [&](const auto& entry) { return entry.second == job.get(); });
     if (options_.journalled) job->erase_rows(erased_);
     if (job->state().record) finished_.add(job->number(), *job->state().record);
     ++num_dropped_;
   }
-  std::erase_if(jobs_, [](const auto& job) { return job->empty(); });
+  std::erase_if(jobs_, [](const auto& job) { return job->is_over(); });
 }
 
 Job& JobTable::add(std::unique_ptr<Job> job) { return *jobs_.emplace_back(std::move(job)); }

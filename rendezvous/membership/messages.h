@@ -134,6 +134,9 @@ struct Join {
   std::uint32_t user_id = 0;     // of this ddprun, as it says itself: jobs are told apart by it
   // The last of its own numbers that the rendezvous has confirmed: one that knows less has lost it.
   std::uint64_t confirmed = 0;
+  // Why its node can't run its workers (docs/preflight.md): it is kept out, and the others are
+  // told. Empty: it is fit, as far as it knows.
+  std::string unfit = {};
 };
 
 // What both speak; nullopt: nothing. `join` may have no more than its versions.
@@ -355,7 +358,10 @@ struct JobEnd {
   std::string summary = {};  // of several rounds: where the job's time went (ledger.h); else empty
   std::vector<std::string> victims =
       {};  // who failed after first_failure, one line each, at most 9
+  // Nodes that were kept out or left out, each with why, one line each, at most kMaxShownNodes.
+  std::vector<std::string> excluded = {};
 };
+inline constexpr std::size_t kMaxShownNodes = 16;
 
 // Not taken in: print the message, exit with exit_code. `again`: this rendezvous is about to end,
 // and the next one on its endpoint may take the agent in; connect anew, as a new member.

@@ -134,6 +134,12 @@ void put(json::object& out, const JobEnd& end) {
     if (victims.size() < kMaxVictims) victims.push_back(text(line));
   }
   out["victims"] = std::move(victims);
+  if (end.excluded.empty()) return;
+  json::array excluded;
+  for (const std::string& line : end.excluded) {
+    if (excluded.size() < kMaxShownNodes) excluded.push_back(text(line));
+  }
+  out["excluded"] = std::move(excluded);
 }
 void get(const JsonFields& in, JobEnd& end) {
   end.exit_code = in.small("exit_code", 0, 255);
@@ -142,6 +148,7 @@ void get(const JsonFields& in, JobEnd& end) {
   end.rounds = in.counter("rounds");
   end.summary = in.clipped("summary", kMaxShownBytes);
   end.victims = in.texts("victims", kMaxVictims, kMaxShownBytes);
+  if (in.has("excluded")) end.excluded = in.texts("excluded", kMaxShownNodes, kMaxShownBytes);
 }
 
 void put(json::object& out, const Refused& refused) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of several rendezvous the one that leads.
+#include <algorithm>
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <utility>
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/pages/fetch.h"
@@ -37,6 +39,7 @@ Page without_standbys_status(Page page) {
 
 }  // namespace
 
+// Each has options.timeout at most, and an even share of what is left of the time of all.
 Page ask_leader(FetchOptions options, const std::vector<Endpoint>& endpoints) {
   if (endpoints.size() == 1) {
     options.endpoint = endpoints.front();
@@ -44,8 +47,15 @@ Page ask_leader(FetchOptions options, const std::vector<Endpoint>& endpoints) {
   }
   options.is_patient = false;
   std::string answers;
+  const std::chrono::milliseconds most = options.timeout;
+  auto num_left = static_cast<int>(endpoints.size());
+  const Deadline deadline =
+      Deadline::after(options.limit.count() > 0 ? options.limit : most * num_left);
   for (const Endpoint& endpoint : endpoints) {
     options.endpoint = endpoint;
+    const auto share =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()) / num_left--;
+    options.timeout = std::min(most, share);
     std::string what;
     try {
       Page page = without_standbys_status(fetch(options));

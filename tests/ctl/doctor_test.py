@@ -216,6 +216,23 @@ class Doctor(harness.Case):
             self.assertIn("did not answer in time", out)
             self.assertLess(took, 20)
 
+    def silent_endpoint(self):
+        """Of somebody who listens and never says a word."""
+        silent = socket.socket()
+        self.addCleanup(silent.close)
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        return f"127.0.0.1:{silent.getsockname()[1]}"
+
+    def test_several_endpoints_share_the_time_so_that_silent_ones_hide_no_other(self):
+        _, endpoint = self.ddprund()
+        silent = [self.silent_endpoint() for _ in range(2)]
+        flags = ("--only=endpoint", "--timeout=6")
+        self.doctor(f"--rdzv-endpoint={','.join([*silent, endpoint])}", *flags, code=0)
+        out, took = self.doctor(f"--rdzv-endpoint={','.join(silent)}", "--only=endpoint", "--timeout=2", code=2)
+        self.assertEqual(out.count("did not answer in time"), 2, out)
+        self.assertLess(took, 15)
+
     def test_an_nvml_that_never_answers_is_unknown(self):
         if not os.path.exists(FAKE_NVML):
             self.skipTest("libddprun_fake_nvml is not built")
@@ -235,6 +252,32 @@ class Doctor(harness.Case):
             self.assertEqual(found["gpu_memory"]["verdict"], verdict)
             self.assertIn(says, found["gpu_memory"]["seen"])
 
+    def test_what_nvml_says_of_the_gpus_state(self):
+        if not os.path.exists(FAKE_NVML):
+            self.skipTest("libddprun_fake_nvml is not built")
+        processes, state = self.write(self.scratch(), "list", ""), os.path.join(self.scratch(), "state")
+        good = {"compute_mode": 0, "persistence": 1, "ecc_corrected": 7, "ecc_uncorrected": 0, "remap_pending": 0,
+                "remap_failed": 0, "slowdown": 4, "nvlinks_active": 12, "nvlinks_inactive": 0}
+
+        def found(code, **bad):
+            with open(state, "w") as f:
+                f.write("-1 cuda 12080\n")
+                for device in (0, 1):
+                    for key, value in {**good, **(bad if device else {})}.items():
+                        f.write(f"{device} {key} {value}\n")
+            return self.found("--only=gpu", PATIENT, code=code, DDPRUN_NVML_LIBRARY=FAKE_NVML, FAKE_NVML_LIST=processes,
+                              FAKE_NVML_STATE=state)
+
+        names = ("gpu_compute_mode", "gpu_persistence", "gpu_ecc", "gpu_row_remap", "gpu_throttle", "gpu_nvlink")
+        well = found(0)
+        self.assertEqual({well[name]["verdict"] for name in names}, {"ok"}, well)
+        self.assertEqual(well["gpu_nvlink"]["seen"], "12 active on each GPU")
+        ill = found(2, compute_mode=2, persistence=0, ecc_uncorrected=1, remap_pending=1, slowdown=0x48,
+                    nvlinks_active=11, nvlinks_inactive=1)
+        self.assertEqual([ill[name]["verdict"] for name in names], ["fail", "warn", "fail", "fail", "warn", "fail"], ill)
+        for name in names:
+            self.assertTrue(ill[name]["seen"].startswith("GPU 1: "), ill[name])
+
     def test_a_file_system_that_never_answers_is_unknown(self):
         folder = self.scratch()
         try:
@@ -247,6 +290,25 @@ class Doctor(harness.Case):
         self.assertRegex(out, r"(?m)^unknown log_dir +--log-dir: no answer within the deadline$")
         self.assertRegex(out, r"(?m)^ok +1: tmp_dir$")
         self.assertLess(took, 20)
+
+    def test_a_network_adapter_that_hides_its_speed_is_unknown(self):
+        folder = self.scratch()
+        try:
+            silent = SilentFileSystem(folder)
+        except OSError as missing:
+            self.skipTest(f"a file system of our own: {missing}")
+        self.addCleanup(silent.end)
+        device = "sys__class__net__eth0__"
+        root = self.root(**{device + "mtu": "1500", device + "operstate": "up", device + "flags": "0x1003",
+                            "proc__sys__net__core__rmem_max": "212992"})
+        os.symlink(os.path.join(folder, "speed"), os.path.join(root, "sys/class/net/eth0/speed"))
+        began = time.monotonic()
+        found = self.found("--root", root, "--only=mtu,rmem_max,tcp_fin_timeout", "--timeout=2", code=3)
+        self.assertLess(time.monotonic() - began, 20)
+        self.assertTrue(silent.asked.is_set())
+        for name in ("mtu", "rmem_max"):
+            self.assertEqual((found[name]["verdict"], found[name]["seen"]),
+                             ("unknown", "the speed of the network adapters: no answer within the deadline"))
 
     def test_a_name_server_that_never_answers_is_unknown(self):
         folder = self.root(**{"resolv.conf": "nameserver 192.0.2.1\n", "hosts": "127.0.0.1 localhost\n"})

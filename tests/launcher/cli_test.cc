@@ -368,6 +368,10 @@ TEST_CASE("command line: --preflight, given and empty it is none, whatever a fil
   CHECK(config.preflight == "check --quick");
   CHECK(config.preflight_timeout == 1500ms);
   CHECK(parse({"--preflight=", "x"}).config.preflight == "");
+  CHECK(parse({"x"}).config.preflight_doctor == DoctorGate::kOff);
+  CHECK(parse({"--preflight-doctor=warn", "x"}).config.preflight_doctor == DoctorGate::kWarn);
+  CHECK_THAT(only_problem({"--preflight-doctor=yes", "x"}),
+             Contains("--preflight-doctor=yes: must be off, fail or warn"));
   CHECK(parse({"x"}).config.preflight.empty());
   CHECK_THAT(only_problem({"--preflight-timeout=0", "x"}),
              Contains("--preflight-timeout=0: must be"));

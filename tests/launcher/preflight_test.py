@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A node is checked before it joins, and before each round: one that is not fit stays out."""
+import json
 import os
 import re
 import signal
@@ -46,6 +47,30 @@ class OneNode(harness.Case):
         self.assertEqual(done.returncode, 0, done.text)
         self.assertIn("preflight: directory: no file can be made in /no/such/folder", done.stderr)
 
+    def doctor_file(self, text=""):
+        """Thresholds by which this machine passes, but for what `text` says."""
+        groups = ["cpu", "memory", "network", "disk", "cgroup", "environment", "gpu", "rdma", "sysctl"]
+        return self.write(self.scratch(), "doctor.toml", f"skip = {groups}\n{text}")
+
+    def test_alone_a_node_that_the_doctor_finds_unfit_ends_and_says_why(self):
+        flags = ("--standalone", "--preflight-doctor=fail")
+        done = self.ddprun(*flags, "--preflight=echo checked >&2", "echo", "worked",
+                           DDPRUN_DOCTOR_THRESHOLDS=self.doctor_file())
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "worked\n", "checked\n"), done.text)
+        done = self.ddprun(*flags, "--preflight=echo checked >&2", "echo", "worked",
+                           DDPRUN_DOCTOR_THRESHOLDS=self.doctor_file("open_files.fail = 1e15\n"))
+        self.assertEqual((done.returncode, done.stdout), (75, ""), done.text)
+        self.assertIn("ddprun: preflight: doctor: open_files: soft ", done.stderr)
+        self.assertNotIn("checked", done.stderr)
+        warns = self.doctor_file("open_files.warn = 1e15\n")
+        done = self.ddprun(*flags, "echo", "worked", DDPRUN_DOCTOR_THRESHOLDS=warns)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
+        done = self.ddprun("--standalone", "--preflight-doctor=warn", "true", DDPRUN_DOCTOR_THRESHOLDS=warns)
+        self.assertEqual(done.returncode, 75, done.text)
+        done = self.ddprun(*flags, "true", DDPRUN_DOCTOR_THRESHOLDS="/no/such/file")
+        self.assertEqual(done.returncode, 75, done.text)
+        self.assertIn("failed with exit code 3; its last line: ddprunctl: can't read /no/such/file", done.stderr)
+
     def test_one_of_several_does_not_join(self):
         done = self.ddprun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}", "true",
                            TMPDIR="/no/such/folder", timeout=20)
@@ -81,6 +106,36 @@ class SeveralNodes(harness.HostsCase):
         for process in (first, good):
             process.terminate()
             self.finish(process)
+
+    def test_a_node_that_the_doctor_finds_unfit_leaves_its_reason_with_all_and_a_spare_is_taken(self):
+        fit, unfit = OneNode.doctor_file(self), OneNode.doctor_file(self, "open_files.fail = 1e15\n")
+        reports = [os.path.join(self.scratch(), "report.json") for _ in range(3)]
+
+        def begin(index):
+            return self.start(f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", "--rdzv-id=job", "--no-python",
+                              "--nnodes=2", "--spares=1", "--preflight-doctor=fail",
+                              f"--report={reports[index]}", "sh", "-c", harness.SHOW, host=self.hosts[index],
+                              DDPRUN_DOCTOR_THRESHOLDS=unfit if index == 1 else fit)
+
+        first = begin(0)
+        self.await_line(first.stderr, "waiting for nodes")
+        bad = self.finish(begin(1), timeout=30)
+        good = begin(2)
+        done = [self.finish(process, timeout=30) for process in (first, good)]
+        transcript = "\n".join(each.text for each in (bad, *done))
+        self.assertEqual([each.returncode for each in done], [0, 0], transcript)
+        self.assertEqual((bad.returncode, bad.stdout), (75, ""), transcript)
+        why = "its preflight failed: doctor: open_files: soft "
+        self.assertIn(why, bad.stderr)
+        for each, path in zip(done, (reports[0], reports[2])):
+            self.assertIn(f"left out of the job: node1 ({self.hosts[1].address}): {why}", each.stderr, transcript)
+            with open(path) as f:
+                report = json.load(f)
+            self.assertEqual((report["state"], len(report["excluded"])), ("succeeded", 1), report)
+            self.assertIn(why, report["excluded"][0])
+            self.assertEqual(report["rounds"], 1)  # it cost the job nothing
+        with open(reports[1]) as f:
+            self.assertIn(why, json.load(f)["reason"])
 
     def test_a_spare_that_went_bad_leaves_and_the_next_spare_is_taken(self):
         folder = os.path.join(self.scratch(), "tmp")

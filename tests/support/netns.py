@@ -209,6 +209,14 @@ class Host:
         for process in self._started:
             process.wait()
 
+    def enter_switch(self, *argv):
+        """`argv` as a command that runs where the other end of its cable, `port`, is."""
+        return self._switch.enter() + list(argv)
+
+    @property
+    def port(self):
+        return self._port
+
     def unplug(self):
         """The end of its cable."""
         if self.cable:

@@ -14,21 +14,11 @@ namespace {
 constexpr char kDriverVersion[] = "/proc/driver/nvidia/version";
 constexpr char kNoGpu[] = "no NVIDIA GPU here";
 
-// "NVRM version: NVIDIA UNIX … Kernel Module  550.54.15  Tue …" → "550.54.15".
-std::string driver_version(const std::string& text) {
-  for (const std::string& word : words_in(text.substr(0, text.find('\n')))) {
-    const bool is_version = word.find('.') != std::string::npos &&
-                            word.find_first_not_of("0123456789.") == std::string::npos;
-    if (is_version) return word;
-  }
-  return one_line(text.substr(0, 60));
-}
-
 Outcome judge_gpu_driver(const Facts& facts, const Thresholds&) {
   const std::size_t num_gpus = nvidia_gpus(facts.files).size();
   const auto version = facts.files.text(kDriverVersion);
   if (!version && num_gpus == 0) return skipped(kNoGpu);
-  if (version) return ok(driver_version(*version), "loaded");
+  if (version) return ok(driver_version(facts.files), "loaded");
   return {Verdict::kFail,
           concat(num_gpus, num_gpus == 1 ? " NVIDIA GPU is" : " NVIDIA GPUs are",
                  " on the PCI bus, and no driver is loaded"),

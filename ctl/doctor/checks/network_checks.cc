@@ -9,19 +9,12 @@
 namespace ddprun::doctor {
 namespace {
 
-bool is_virtual(const std::string& name) {
-  for (const char* start : {"docker", "virbr", "br-", "veth", "cni", "flannel", "cali", "vnet"}) {
-    if (name.starts_with(start)) return true;
-  }
-  return name == "lo";
-}
-
 Outcome judge_mtu(const Facts& facts, const Thresholds& limits) {
   std::vector<std::string> seen, small, fixes;
   std::map<long long, int> speeds;  // MTU of links of one speed
   bool differs = false;
   for (const Link& link : links_up(facts.files)) {
-    if (is_virtual(link.name) || link.mtu == 0) continue;
+    if (is_virtual_interface(link.name) || link.mtu == 0) continue;
     seen.push_back(concat(link.name, " ", link.mtu));
     if (link.speed_mbits > 0) {
       const auto [at, is_new] = speeds.emplace(link.speed_mbits, static_cast<int>(link.mtu));
@@ -33,6 +26,7 @@ Outcome judge_mtu(const Facts& facts, const Thresholds& limits) {
     fixes.push_back(concat("ip link set ", link.name, " mtu ", limits.at("mtu.warn")));
   }
   if (seen.empty()) return skipped("no interface is up");
+  if (hides_speeds(facts)) return no_speeds();
   Outcome outcome = ok(list_text(seen), concat("at least ", limits.at("mtu.warn"),
                                                " on the fastest links, the same on equal ones"));
   if (small.empty() && !differs) return outcome;
@@ -63,7 +57,7 @@ Outcome judge_route_choice(const Facts& facts) {
     outcome.verdict = Verdict::kFail;
     outcome.seen = one_line(route.failure);
     outcome.fix = "is --rdzv-endpoint right? ip route get ADDRESS shows the route";
-  } else if (is_virtual(route.interface)) {
+  } else if (is_virtual_interface(route.interface)) {
     outcome.verdict = Verdict::kWarn;
     outcome.fix = "name the rendezvous by an address that other nodes reach, or add a route";
   }
@@ -82,7 +76,7 @@ Outcome judge_interface(const Facts& facts, const Thresholds&) {
     outcome.fix =
         "give one of them a smaller metric, and NCCL_SOCKET_IFNAME and "
         "GLOO_SOCKET_IFNAME a name";
-  } else if (is_virtual(names.front())) {
+  } else if (is_virtual_interface(names.front())) {
     outcome.verdict = Verdict::kWarn;
     outcome.fix = "ip route replace default via GATEWAY dev INTERFACE";
   }

@@ -22,6 +22,9 @@ Outcome judge_buffer(const Facts& facts, const Thresholds& limits, const std::st
   if (numbers.empty()) return not_known(facts.files, path);
   const auto wanted = static_cast<long long>(limits.at(key));
   const std::string seen = size_text(static_cast<double>(numbers.back()));
+  if (static_cast<double>(numbers.back()) < limits.at(key) && hides_speeds(facts)) {
+    return no_speeds();
+  }
   if (!has_fast_link(facts, limits)) {
     return ok(seen + "; no link is known to be fast", "the kernel's own");
   }

@@ -2,7 +2,8 @@
 // NVML for tests: two GPUs, whose processes the file FAKE_NVML_LIST has ("DEVICE PID BYTES" lines),
 // read at each call; FAKE_NVML_LIST.read tells that one was, for both. Where the file says "hang"
 // it does; "broken": nvmlInit fails. FAKE_NVML_USE likewise has "DEVICE PID PERCENT" lines: what
-// each process uses a GPU for, all the time.
+// each process uses a GPU for, all the time. FAKE_NVML_STATE has "DEVICE KEY VALUE" lines, as
+// ddprun-gpus prints them; what it doesn't have no GPU can tell.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -25,9 +26,60 @@ std::string list() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+constexpr int kNotSupported = 3;
+
+int state(const char* key, long long* value, void* device = nullptr) {
+  const char* path = std::getenv("FAKE_NVML_STATE");
+  std::ifstream lines(path != nullptr ? path : "/dev/null");
+  const auto wanted = static_cast<long long>(reinterpret_cast<std::size_t>(device)) - 1;
+  long long index = 0, number = 0;
+  std::string name;
+  while (lines >> index >> name >> number) {
+    if (index != wanted || name != key) continue;
+    *value = number;
+    return 0;
+  }
+  return kNotSupported;
+}
+
+template <typename Number>
+int state_of(void* device, const char* key, Number* to) {
+  long long value = 0;
+  const int status = state(key, &value, device);
+  if (status == 0) *to = static_cast<Number>(value);
+  return status;
+}
+
 }  // namespace
 
 extern "C" {
+
+int nvmlSystemGetCudaDriverVersion_v2(int* version) { return state_of(nullptr, "cuda", version); }
+int nvmlDeviceGetComputeMode(void* device, unsigned* mode) {
+  return state_of(device, "compute_mode", mode);
+}
+int nvmlDeviceGetPersistenceMode(void* device, unsigned* mode) {
+  return state_of(device, "persistence", mode);
+}
+int nvmlDeviceGetTotalEccErrors(void* device, unsigned type, unsigned, unsigned long long* count) {
+  return state_of(device, type == 0 ? "ecc_corrected" : "ecc_uncorrected", count);
+}
+int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncorrected,
+                              unsigned* pending, unsigned* failed) {
+  *corrected = *uncorrected = 0;
+  const int status = state_of(device, "remap_pending", pending);
+  return status != 0 ? status : state_of(device, "remap_failed", failed);
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
+  return state_of(device, "slowdown", reasons);
+}
+int nvmlDeviceGetNvLinkState(void* device, unsigned link, unsigned* is_active) {
+  unsigned active = 0, inactive = 0;
+  if (state_of(device, "nvlinks_active", &active) != 0) return kNotSupported;
+  state_of(device, "nvlinks_inactive", &inactive);
+  *is_active = link < active ? 1 : 0;
+  return link < active + inactive ? 0 : 2;
+}
 
 int nvmlInit_v2() { return list() == "broken" ? 9 : 0; }
 int nvmlShutdown() { return 0; }

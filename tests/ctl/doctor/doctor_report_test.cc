@@ -51,7 +51,7 @@ TEST_CASE("doctor: what is wrong in a file of thresholds is said with its line")
 }
 
 TEST_CASE("doctor: checks are chosen by name and by group, and each has a name of its own") {
-  CHECK(parse_checks("mtu,gpu", "--only").size() == 5);
+  CHECK(parse_checks("mtu,gpu", "--only").size() == 12);
   const auto wrong = ddprun::test::error_of([] { parse_checks("rmem_mx", "--only"); });
   CHECK_THAT(wrong.what(),
              Contains("--only: there is no check \"rmem_mx\" (did you mean rmem_max?)"));
@@ -87,6 +87,24 @@ TEST_CASE("doctor: the table has the worst first, and the rest in a line, unless
   CHECK_THAT(table, Contains("why: why\n"));
   CHECK_THAT(table, Contains("gpu07: fail (1 fail, 1 warn, 1 unknown, 1 ok, 1 skipped, 0.01 s)\n"));
   CHECK_THAT(to_table(report, true), Contains("ok      rmem_max              seen"));
+}
+
+TEST_CASE("doctor: the gate's line has what is as bad as it says, the worst first, or nothing") {
+  using enum Verdict;
+  CHECK(gate_line(report_of({kOk, kWarn, kUnknown, kSkipped}), kFail) == "");
+  CHECK(gate_line(report_of({kOk, kWarn, kUnknown}), kWarn) ==
+        "wmem_max: seen\xff; wanted: wanted\n");
+  CHECK_THAT(gate_line(report_of({kWarn, kFail}), kWarn),
+             Contains("wmem_max") && Contains(" — rmem"));
+  CHECK_THAT(gate_line(report_of({kFail, kFail, kFail, kFail, kFail}), kFail),
+             Contains(" and 2 more\n"));
+}
+
+TEST_CASE("doctor: a file of thresholds may leave checks out") {
+  const auto thresholds = Thresholds::parse("skip = [\"mtu\", \"gpu\"]", "doctor.toml");
+  CHECK(thresholds.skip() == "mtu,gpu");
+  CHECK_THAT(refusal("skip = \"mtu\""), Contains("doctor.toml:1: skip wants names of checks"));
+  CHECK_THAT(refusal("skip = [1]"), Contains("skip wants names of checks"));
 }
 
 TEST_CASE("doctor: the JSON page has every finding, whatever was seen") {

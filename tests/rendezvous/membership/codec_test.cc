@@ -44,6 +44,7 @@ Join full_join() {
   join.program = "train";
   join.role = "trainer";
   join.user_id = 1000;
+  join.unfit = "doctor: open_files: soft 1024";
   return join;
 }
 
@@ -170,6 +171,7 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
                                     "/l/flight_recorder.json",
                                     {"/l/stdout.log", "/l/stderr.log"}};
   end.victims = {"rank 3 …", "and 2 more"};
+  end.excluded = {"gpu02 (10.0.0.3): its preflight failed: no room"};
   StartRound start{2, 1, 1, 2, 4, 8, 3, 5, "10.0.0.2", "10.0.0.1", "10.0.0.1", 40001, true};
   const std::vector<RendezvousMessage> messages = {
       Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), true, 123},

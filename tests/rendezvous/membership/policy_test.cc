@@ -371,6 +371,38 @@ TEST_CASE("Policy: an agent that finds its node unfit asks for the same, in its 
   CHECK(j.last<JobEnd>("2")->exit_code == 75);
 }
 
+TEST_CASE("Policy: a node that comes unfit is kept out at no cost, and all hear why") {
+  Script j(2, 0);
+  j.settings.max_node_losses = 0;
+  Join unfit = j.make_join("1");
+  unfit.unfit = "doctor: open_files: soft 1024";
+  j.join("1", unfit);  // the first one: the job waits for the others to tell them
+  REQUIRE(j.last<Refused>("1") != nullptr);
+  CHECK(j.last<Refused>("1")->exit_code == 75);
+  CHECK_THAT(j.last<Refused>("1")->message,
+             Contains("is excluded: its preflight failed: doctor: open_files: soft 1024"));
+  CHECK(j.table.status().size() == 1);
+  for (const char* name : {"2", "3"}) j.join(name);
+  REQUIRE(j.round("2") == 1);
+  for (const char* name : {"2", "3"}) j.says(name, WorkersRunning{1});
+  for (const char* name : {"2", "3"}) j.says(name, WorkersSucceeded{1});
+  REQUIRE(j.last<JobEnd>("3") != nullptr);
+  CHECK(j.last<JobEnd>("3")->exit_code == 0);
+  REQUIRE(j.last<JobEnd>("3")->excluded.size() == 1);
+  CHECK_THAT(j.last<JobEnd>("3")->excluded.front(),
+             Contains("its preflight failed: doctor: open_files"));
+}
+
+TEST_CASE("Policy: a job of which only unfit nodes were heard is forgotten when its time is over") {
+  Script j(2, 0);
+  Join unfit = j.make_join("1");
+  unfit.unfit = "no room";
+  j.join("1", unfit);
+  CHECK(j.table.status().size() == 1);
+  j.wait(std::chrono::duration_cast<std::chrono::seconds>(unfit.timeouts.join) + 1s);
+  CHECK(j.table.status().empty());
+}
+
 TEST_CASE("Policy: excluding nodes is bounded by --max-node-losses and by --nnodes") {
   Script j(2, 0);
   std::string expected;

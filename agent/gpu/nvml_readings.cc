@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of Nvml about the state of the GPUs: asked once by who checks a node.
+#include <dlfcn.h>
+
+#include "agent/gpu/nvml.h"
+
+namespace ddprun::agent {
+namespace {
+
+constexpr int kAnswered = 0;  // nvmlReturn_t
+constexpr unsigned kMostLinks = 18;
+constexpr unsigned kCorrected = 0, kUncorrected = 1, kSinceLoaded = 0;
+
+// nullptr: this driver doesn't have it.
+template <typename Function>
+Function* find_call(void* library, const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(library, name));
+}
+
+}  // namespace
+
+std::vector<GpuReading> Nvml::readings() const {
+  std::vector<GpuReading> found;
+  int index = -1;
+  const auto add = [&](const char* key, auto value) {
+    found.push_back({index, key, static_cast<long long>(value)});
+  };
+  if (auto* ask = find_call<int(int*)>(library_, "nvmlSystemGetCudaDriverVersion_v2")) {
+    if (int version = 0; ask(&version) == kAnswered) add(kGpuCudaVersion, version);
+  }
+  unsigned num_devices = 0;
+  if (count_(&num_devices) != kAnswered) return found;
+  for (unsigned i = 0; i < num_devices; ++i) {
+    Device device = nullptr;
+    if (handle_(i, &device) != kAnswered) continue;
+    index = static_cast<int>(i);
+    const auto ask_number = [&](const char* name, const char* key) {
+      auto* ask = find_call<int(Device, unsigned*)>(library_, name);
+      if (unsigned value = 0; ask != nullptr && ask(device, &value) == kAnswered) add(key, value);
+    };
+    ask_number("nvmlDeviceGetComputeMode", kGpuComputeMode);
+    ask_number("nvmlDeviceGetPersistenceMode", kGpuPersistence);
+    if (auto* ask = find_call<int(Device, unsigned, unsigned, unsigned long long*)>(
+            library_, "nvmlDeviceGetTotalEccErrors")) {
+      unsigned long long count = 0;
+      if (ask(device, kCorrected, kSinceLoaded, &count) == kAnswered) add(kGpuEccCorrected, count);
+      if (ask(device, kUncorrected, kSinceLoaded, &count) == kAnswered) {
+        add(kGpuEccUncorrected, count);
+      }
+    }
+    if (auto* ask = find_call<int(Device, unsigned*, unsigned*, unsigned*, unsigned*)>(
+            library_, "nvmlDeviceGetRemappedRows")) {
+      unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
+      if (ask(device, &corrected, &uncorrected, &pending, &failed) == kAnswered) {
+        add(kGpuRemapPending, pending);
+        add(kGpuRemapFailed, failed);
+      }
+    }
+    for (const char* name :
+         {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"}) {
+      auto* ask = find_call<int(Device, unsigned long long*)>(library_, name);
+      unsigned long long reasons = 0;
+      if (ask == nullptr || ask(device, &reasons) != kAnswered) continue;
+      add(kGpuSlowdown, reasons);
+      break;
+    }
+    if (auto* ask =
+            find_call<int(Device, unsigned, unsigned*)>(library_, "nvmlDeviceGetNvLinkState")) {
+      unsigned num_active = 0, num_inactive = 0;
+      for (unsigned link = 0; link < kMostLinks; ++link) {
+        unsigned is_active = 0;
+        if (ask(device, link, &is_active) != kAnswered) continue;  // there is no such link
+        ++(is_active != 0 ? num_active : num_inactive);
+      }
+      add(kGpuLinksActive, num_active);
+      add(kGpuLinksInactive, num_inactive);
+    }
+  }
+  return found;
+}
+
+}  // namespace ddprun::agent
