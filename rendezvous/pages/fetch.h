@@ -21,7 +21,7 @@ struct FetchOptions {
   std::shared_ptr<const Secret> token;        // null: none
   security::TlsContext tls;                   // likewise
   std::chrono::milliseconds timeout{10'000};  // for all of it
-  std::chrono::milliseconds limit{0};  // of several endpoints: for all; 0: only that of each
+  std::chrono::milliseconds limit{0};         // of several endpoints: for all; 0: only that of each
   bool is_patient = true;  // a connection that is refused is tried again meanwhile
 };
 
