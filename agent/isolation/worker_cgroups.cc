@@ -113,14 +113,17 @@ void WorkerCgroups::close() {
   auto others = tree_->children(directory);
   std::erase(others, kSupervisor);
   const auto pids = processes_in(*tree_, supervisor_);
-  const bool is_ours =
-      std::all_of(pids.begin(), pids.end(), [&](pid_t pid) { return pid == own_; });
+  auto family = processes_below(*tree_, own_);  // helpers that are about to end
+  family.push_back(own_);
+  const bool is_ours = std::all_of(pids.begin(), pids.end(), [&](pid_t pid) {
+    return std::find(family.begin(), family.end(), pid) != family.end();
+  });
   if (!others.empty() || !is_ours) return;
   for (const std::string& controller : std::exchange(enabled_, {})) {
     tree_->write(directory + "/cgroup.subtree_control", "-" + controller);
   }
   moved_ = false;
-  tree_->write(directory + "/cgroup.procs", std::to_string(own_));
+  for (const pid_t pid : pids) tree_->write(directory + "/cgroup.procs", std::to_string(pid));
   remove_cgroups(*tree_, supervisor_);
 }
 

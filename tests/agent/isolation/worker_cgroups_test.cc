@@ -86,6 +86,21 @@ TEST_CASE("worker cgroups: at the end all is as it was") {
   CHECK(node.tree->children(kJob).empty());
 }
 
+TEST_CASE("worker cgroups: helpers that still end go back, too, a stranger doesn't") {
+  LimitedNode node;
+  WorkerCgroups cgroups = node.cgroups();
+  node.tree->put("/proc/100/task/100/children", "101 ");
+  node.tree->put("/proc/101/stat",
+                 "101 (ddprun-gpus) S 100 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n");
+  node.tree->put(kJob + "/ddprun-supervisor/cgroup.procs", "100\n101\n102\n");
+  cgroups.close();
+  CHECK(node.text("ddprun-supervisor/cgroup.procs") == "100\n101\n102\n");
+  node.tree->put(kJob + "/ddprun-supervisor/cgroup.procs", "100\n101\n");
+  cgroups.close();
+  CHECK(node.text("cgroup.procs") == "100\n101\n");
+  CHECK(node.tree->children(kJob).empty());
+}
+
 TEST_CASE("worker cgroups: several ddprun may share a supervisor's leaf") {
   LimitedNode node;
   enter_supervisor(*node.tree, kJob, kOwn);
