@@ -190,6 +190,7 @@ class HostsCase(Case):
         """Every rank ran once, all agree, and nobody was told a loopback address, but of its own
         node's store where it is `proxied`."""
         self.assertEqual([each.returncode for each in done], [0] * num_nodes, self.transcript)
+        self.assertNotIn("can join jobs", self.transcript)  # what ddprund says of its port
         workers = parse_shown("".join(each.stdout for each in done))
         world = num_nodes * per_node
         self.assertEqual([w["rank"] for w in workers], [str(r) for r in range(world)], self.transcript)

@@ -119,6 +119,22 @@ class OneHost(harness.Case):
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", token, "--store=direct", *SH)
         self.check_one_line(done, "--store=direct with --token-file")
 
+    def test_with_tls_alone_it_is_the_default_too_and_direct_is_refused(self):
+        certs = self.certs()
+        tls = f"--tls-ca={certs}/ca.pem"
+        _, endpoint = self.ddprund(*self.tls_server(certs))
+        done = self.ddprun(f"--rdzv-endpoint={endpoint}", tls, "--nproc_per_node=2", sys.executable, "-c",
+                           CLIENT + 'print("store", *store.getpeername())', "5")
+        self.assertEqual((done.returncode, done.stdout.count("sum 10\n")), (0, 2), done.text)
+        stores = re.findall(r"store (\S+) (\d+)", done.stdout)
+        self.assertEqual(len(set(stores)), 1, done.text)
+        self.assertEqual(stores[0][0], "127.0.0.1", done.text)
+        for more in ([], self.tls_server(certs)):
+            done = self.ddprun(f"--rdzv-endpoint={endpoint}", tls, *more, "--store=direct", *SH)
+            self.check_one_line(done, "--store=direct with --tls-ca: everybody who reaches node rank 0 could use")
+        done = self.ddprun("--standalone", tls, *self.tls_server(certs), "--store=direct", *SH)  # that serves it itself
+        self.check_one_line(done, "--store=direct with --tls-ca")
+
     def test_limits_are_told_to_whom_they_hit(self):
         _, endpoint = self.ddprund("--job-limits=keys=1")
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", "--store=proxy", sys.executable, "-c", CLIENT, "5")

@@ -9,9 +9,12 @@ import socket
 import ssl
 import stat
 import subprocess
+import sys
 import threading
 
 import harness
+import relay
+from store_client import CLIENT
 
 SH = ["sh", "-c", harness.SHOW]
 FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
@@ -30,6 +33,75 @@ class OneHost(harness.Case):
                 self.assertIn("rank=0", done.stdout)
             done = self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem", *more)
             self.assertEqual(done.returncode, 0, done.text)
+
+    def test_what_is_said_is_not_on_the_wire(self):
+        """By agents, by their workers to the store, by ddprunctl; without TLS each of these words is there."""
+        certs, token = self.certs(), self.token("a-token-to-be-found-nowhere")
+        worker = CLIENT + ('set(b"a-key-to-be-found", b"a-value-to-be-found"); add(b"/more", 1)\n'
+                           'sys.exit("a-report-to-be-found")\n')
+        words = [b"a-job-to-be-found", b"a-key-to-be-found", b"a-value-to-be-found", b"a-report-to-be-found",
+                 socket.gethostname().encode(), sys.executable.encode(), b'"type":"join"', b"/v1/agent", b"proof 1 ",
+                 b"GET /v1/jobs ", b"Authorization: DDPRUN-HMAC", b'"run_id":']
+        for server, client in (([], []), (self.tls_server(certs), [f"--tls-ca={certs}/ca.pem"])):
+            _, endpoint = self.ddprund(*server, f"--token-file={token}")
+            between = relay.Relay(int(endpoint.rsplit(":", 1)[1]), records=True)
+            self.addCleanup(between.close)
+            there = [f"--rdzv-endpoint=127.0.0.1:{between.port}", f"--token-file={token}", *client]
+            done = self.ddprun(*there, "--rdzv-id=a-job-to-be-found", "--rdzv-conf=is_host=0", sys.executable, "-c",
+                               worker, "3")
+            self.assertEqual(done.returncode, 1, done.text)
+            self.assertIn("a-report-to-be-found", done.stderr)
+            for page in ("jobs", "status"):
+                done = self.ddprunctl(page, *there)
+                self.assertEqual(done.returncode, 0, done.text)
+            between.close()
+            carried = [bytes(each) for each in between.carried]
+            everything = b"".join(carried) + b"".join(map(relay.unmasked, carried))
+            self.assertGreater(len(everything), 10_000)
+            found = [word for word in words if word in everything]
+            self.assertEqual(found, [] if client else words, f"TLS: {bool(client)}")
+            if client:
+                self.assertEqual({each[:2] for each in carried if each}, {b"\x16\x03"})
+
+    def job_that_waits(self, endpoint, *flags):
+        """It runs when this returns; the file at the path lets it end."""
+        place = self.scratch()
+        job = self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-conf=is_host=0", *flags, "sh", "-c",
+                         f"echo $DDPRUN_ROUND; until [ -e {place}/go ]; do sleep 0.02; done")
+        self.assertEqual(job.stdout.readline(), "1\n")
+        return job, place
+
+    def test_a_byte_that_is_changed_on_the_way_ends_that_connection_alone(self):
+        certs = self.certs()
+        daemon, endpoint = self.ddprund(*self.tls_server(certs), "--verbose")
+        between = relay.Relay(int(endpoint.rsplit(":", 1)[1]))
+        self.addCleanup(between.close)
+        job, place = self.job_that_waits(f"127.0.0.1:{between.port}", f"--tls-ca={certs}/ca.pem")
+        between.change_a_byte()
+        harness.wait_until(between.has_changed_it, "something is said")
+        self.assertIn("the rendezvous is back", next(line for line in job.stderr if "is back" in line))
+        self.write(place, "go", "")
+        done = self.finish(job)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.text)  # no other round
+        self.assertIsNone(daemon.poll())
+
+    def test_another_authoritys_in_its_place_ends_no_job(self):
+        certs, others, state, port = self.certs(), self.certs(), self.scratch() + "/state", harness.free_port()
+        at = f"--listen=127.0.0.1:{port}"
+        daemon, endpoint = self.ddprund(at, *self.tls_server(certs), f"--state-dir={state}")
+        job, place = self.job_that_waits(endpoint, f"--tls-ca={certs}/ca.pem")
+        daemon.kill()
+        daemon.wait()
+        other, _ = self.ddprund(at, *self.tls_server(others))
+        for _ in range(2):  # it comes again
+            self.assertIn("no TLS (", next(line for line in other.stderr if "closed the connection" in line))
+        other.kill()
+        other.wait()
+        self.ddprund(at, *self.tls_server(certs), f"--state-dir={state}")
+        self.assertIn("the rendezvous is back", next(line for line in job.stderr if "is back" in line))
+        self.write(place, "go", "")
+        done = self.finish(job)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.text)
 
     def test_what_does_not_fit_is_one_line(self):
         certs, others = self.certs(), self.certs("another.example")

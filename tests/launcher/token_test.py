@@ -24,26 +24,6 @@ def forms(secret):
     return found
 
 
-def unmasked(stream):
-    """What one side said, headers and the content of WebSocket's frames: clients' have random bytes on
-    them (RFC 6455, 5.3)."""
-    head, end, rest = stream.partition(b"\r\n\r\n")
-    if b"upgrade: websocket" not in head.lower():
-        return stream
-    said = head + end
-    while len(rest) >= 2:
-        size, at = rest[1] & 0x7F, 2
-        if size >= 126:
-            width = 2 if size == 126 else 8
-            size, at = int.from_bytes(rest[2:2 + width], "big"), 2 + width
-        mask = bytes(4)
-        if rest[1] & 0x80:
-            mask, at = rest[at:at + 4], at + 4
-        said += bytes(byte ^ mask[i % 4] for i, byte in enumerate(rest[at:at + size]))
-        rest = rest[at + size:]
-    return said
-
-
 class TokenCase(harness.Case):
     def token(self, text=TOKEN, mode=0o600):
         return super().token(text, mode)
@@ -140,7 +120,7 @@ class OneHost(TokenCase):
             self.assertNotEqual(done.returncode, 0, done.text)
         between.close()
         carried = [bytes(each) for each in between.carried]
-        plain = [unmasked(each) for each in carried]
+        plain = [relay.unmasked(each) for each in carried]
         everything = b"".join(plain)
         for known in (b'"run_id":"a-job-to-be-found"', b"proof 1 ", b"GET /v1/jobs ", b"GET /v1/status ",
                       b"Authorization: DDPRUN-HMAC 1 ", b'"type":"join"'):

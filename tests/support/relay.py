@@ -12,6 +12,7 @@ class Relay:
         self._to = port
         self._records = records
         self.carried = []
+        self._changes_next = False
         self._open = set()
         self._lock = threading.Lock()
         self.num_cut = 0
@@ -39,6 +40,10 @@ class Relay:
             while data := source.recv(1 << 16):
                 if self._records:
                     said += data
+                with self._lock:
+                    changes, self._changes_next = self._changes_next, False
+                if changes:
+                    data = data[:-1] + bytes([data[-1] ^ 1])
                 target.sendall(data)
         except OSError:
             pass
@@ -55,6 +60,13 @@ class Relay:
         except OSError:
             pass
 
+    def change_a_byte(self):
+        """The last one of what is carried next, in either direction."""
+        self._changes_next = True
+
+    def has_changed_it(self):
+        return not self._changes_next
+
     def cut(self):
         with self._lock:
             self.num_cut += bool(self._open)
@@ -64,3 +76,23 @@ class Relay:
     def close(self):
         self._listener.close()
         self.cut()
+
+
+def unmasked(stream):
+    """What one side said, headers and the content of WebSocket's frames: clients' have random bytes on
+    them (RFC 6455, 5.3)."""
+    head, end, rest = stream.partition(b"\r\n\r\n")
+    if b"upgrade: websocket" not in head.lower():
+        return stream
+    said = head + end
+    while len(rest) >= 2:
+        size, at = rest[1] & 0x7F, 2
+        if size >= 126:
+            width = 2 if size == 126 else 8
+            size, at = int.from_bytes(rest[2:2 + width], "big"), 2 + width
+        mask = bytes(4)
+        if rest[1] & 0x80:
+            mask, at = rest[at:at + 4], at + 4
+        said += bytes(byte ^ mask[i % 4] for i, byte in enumerate(rest[at:at + size]))
+        rest = rest[at + size:]
+    return said

@@ -42,6 +42,20 @@ class HighAvailability(SeveralDaemons):
         wait_until(lambda: (first.get("/v1/status") or {}).get("leader") == "c1:29400", "it knows who leads")
         self.check_end(agents, pids)
 
+    def test_the_leader_is_killed_and_the_job_goes_on_over_tls_with_the_next_one(self):
+        certs = self.certs()
+        token = f"--token-file={self.token()}"
+        flags = [*self.tls_server(certs), token]
+        members = []
+        for name, says in (("c0", "leads, epoch"), ("c1", "stands by: c0:29400 leads")):
+            members.append(Member(self, name, *flags))
+            wait_until(lambda: says in members[-1].log(), f"{name}: {says}", 30)
+        agents = self.agents(members, token, f"--tls-ca={certs}/ca.pem")
+        pids = self.wait_for_round(1)
+        members[0].kill()
+        wait_until(lambda: "leads, epoch" in members[1].log(), "the next one leads", 30)
+        self.check_end(agents, pids)
+
     def test_a_leader_that_is_stopped_gives_it_back_at_once(self):
         first, second = self.group()
         agents = self.agents([first, second])
