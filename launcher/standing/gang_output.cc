@@ -102,7 +102,10 @@ void GangOutput::read(const OutputRequest& request, bool runs) {
   const OutputAnswer answer = read_now(request);
   const bool has_some = !answer.out.empty() || !answer.err.empty() || !answer.reason.empty();
   if (watch >= 0) watched_[watch] = request.gang;
-  if (watch < 0 || has_some) return answer_(answer);
+  if (watch < 0 || has_some) {
+    end_watch(watch);
+    return answer_(answer);
+  }
   const std::uint64_t number = next_number_++;
   Waiting& waiting = waiting_[number];
   waiting.request = request;
@@ -160,14 +163,17 @@ void GangOutput::ended(const std::string& gang) {
 
 void GangOutput::finish(std::uint64_t number, const OutputAnswer& answer) {
   const auto done = waiting_.extract(number);
-  const int watch = done.mapped().watch;
-  const bool is_last = std::ranges::none_of(
-      waiting_, [watch](const auto& each) { return each.second.watch == watch; });
-  if (is_last) {
-    ::inotify_rm_watch(changes_.native_handle(), watch);
-    watched_.erase(watch);
-  }
+  end_watch(done.mapped().watch);
   answer_(answer);
+}
+
+// Where nobody else waits for it.
+void GangOutput::end_watch(int watch) {
+  const bool is_used = std::ranges::any_of(
+      waiting_, [watch](const auto& each) { return each.second.watch == watch; });
+  if (watch < 0 || is_used) return;
+  ::inotify_rm_watch(changes_.native_handle(), watch);
+  watched_.erase(watch);
 }
 
 }  // namespace ddprun::launcher

@@ -50,6 +50,7 @@ class GangOutput {
   gangs::OutputAnswer read_now(const gangs::OutputRequest& request) const;
   void await_changes();
   void look(const std::string& gang);
+  void end_watch(int watch);
   void finish(std::uint64_t number, const gangs::OutputAnswer& answer);
 
   const std::string directory_, node_;
