@@ -146,6 +146,7 @@ class NodeAgent {
   std::shared_ptr<RoundCgroup> parked_cgroup_;         // of parked_; second owner: its group
   std::optional<membership::StartRound> spawn_later_;  // when parked_ has gone
   bool stop_later_ = false;                            // likewise: WorkersGone is due
+  std::string unfit_;                                  // as start() had it
   std::optional<Clock::time_point> leave_before_;      // set: round_'s workers are to leave
   std::unique_ptr<HangMonitor> monitor_;  // of workers_, while they are not being stopped
   std::uint64_t round_ = 0;               // of workers_

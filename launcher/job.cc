@@ -460,7 +460,8 @@ void Job::finish(const membership::agent_action::Exit& exit) {
     return;
   }
   std::vector<std::string> jobs;
-  if (!exit.local && !signalled_) jobs = daemon_->live_jobs();
+  // Unfit itself, it serves those that are fit.
+  if ((!exit.local || !unfit_.empty()) && !signalled_) jobs = daemon_->live_jobs();
   // What follows here concerns others, and may take long.
   if (!plan_.channel && (!jobs.empty() || plan_.config.max_nodes > 1)) report_now();
   if (!jobs.empty()) say_what_goes_on(jobs);

@@ -18,6 +18,11 @@ std::string shown(const Option& option, const OptionValue& value) {
   return value.origin + ": " + underscored(option.name) + " = " + value.text;
 }
 
+// In a file it speaks of the machine that has the file.
+bool is_of_this_machine(const std::string& option) {
+  return option == "topology" || option == "preflight" || option == "preflight-doctor";
+}
+
 }  // namespace
 
 std::string variable_of(const std::string& prefix, const Option& option) {
@@ -63,7 +68,7 @@ std::map<std::string, std::string> OptionValues::of_any_machine() const {
   std::map<std::string, std::string> given;
   for (const auto& [name, value] : values_) {
     const bool is_in_file = value.origin.find(':') != std::string::npos;
-    if (is_in_file && (name == "topology" || name.starts_with("preflight"))) continue;
+    if (is_in_file && is_of_this_machine(name)) continue;
     given[name] = value.text;
   }
   return given;
