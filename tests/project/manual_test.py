@@ -83,7 +83,7 @@ class Completions(unittest.TestCase):
     def check(self, complete):
         """`complete(line)`: the words that the shell offers at its end."""
         self.assertEqual(complete("ddprun --max-rest"), {"--max-restarts", "--max-restart-delay"})
-        self.assertEqual(complete("ddprun --nnodes 2 --stand"), {"--standalone"})
+        self.assertEqual(complete("ddprun --nnodes 2 --standal"), {"--standalone"})
         self.assertEqual(complete("ddprun --on-join w"), {"wait"})
         self.assertEqual(complete("ddprun --config bet"), {"beta.toml"})
         self.assertEqual(complete("ddprun -m --nnodes 2 alp"), {"alpha.py"})
@@ -145,7 +145,7 @@ class Completions(unittest.TestCase):
         os.write(terminal, f"PS1='%%'; unsetopt zle_bracketed_paste; setopt no_always_last_prompt; autoload -U "
                            f"compinit; compinit -u -D; source {path}; compdef _ddprun ddprun; echo rea''dy\n".encode())
         read_until("ready")
-        for typed, completed in (("ddprun --stand\t", "ddprun --standalone "),
+        for typed, completed in (("ddprun --standal\t", "ddprun --standalone "),
                                  ("ddprun --on-join=re\t", "--on-join=restart"),
                                  ("ddprun --nnodes 2 alp\t", "alpha.py"),
                                  ("ddprun --nnodes 2 alpha.py bet\t", "beta.toml")):
