@@ -52,6 +52,22 @@ std::vector<Endpoint> EndpointFlags::endpoints() const {
   return parse_endpoints(endpoint_, kDefaultRendezvousPort).endpoints;
 }
 
+pages::GangClientOptions EndpointFlags::queue_of(const std::string& endpoint,
+                                                 const std::string& token_file,
+                                                 const security::TlsFiles& tls) const {
+  pages::GangClientOptions options;
+  options.endpoints =
+      endpoint.empty() ? endpoints() : parse_endpoints(endpoint, kDefaultRendezvousPort).endpoints;
+  if (options.endpoints.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, concat("endpoint = \"", endpoint, "\": is none"));
+  }
+  const std::string& token = token_file.empty() ? token_file_ : token_file;
+  const security::TlsFiles& files = tls.any() ? tls : tls_;
+  if (!token.empty()) options.token = Secret::from_file(token);
+  if (files.any()) options.tls = security::make_client_context(files);
+  return options;
+}
+
 std::string EndpointFlags::fetch_page(const std::string& target) const {
   const auto all = endpoints();
   pages::FetchOptions options = options_for(target);

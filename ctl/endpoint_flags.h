@@ -9,6 +9,7 @@
 
 #include "common/endpoint.h"
 #include "rendezvous/pages/fetch.h"
+#include "rendezvous/pages/gang_client.h"
 #include "rendezvous/security/tls.h"
 
 namespace ddprun::ctl {
@@ -23,6 +24,10 @@ class EndpointFlags {
   const std::string& text() const { return endpoint_; }
   // Why it is none; empty: it is one.
   std::string problem() const;
+
+  // As a job file's [to.nodes] has them, where it says any of them; else the flags.
+  pages::GangClientOptions queue_of(const std::string& endpoint, const std::string& token_file,
+                                    const security::TlsFiles& tls) const;
 
   // The body of the page "/v1/jobs", …. Of several endpoints, asked one after the other, that of
   // who leads. Throws as fetch() and Secret::from_file(), Error(kInvalidArgument) for an endpoint

@@ -7,13 +7,14 @@
 #include "ctl/submit/flag_check.h"
 #include "ctl/submit/job_states.h"
 #include "ctl/submit/kubernetes_scheduler.h"
+#include "ctl/submit/nodes_scheduler.h"
 #include "ctl/submit/slurm_scheduler.h"
 #include "ctl/submit/ssh_scheduler.h"
 
 namespace ddprun::ctl {
 
 std::unique_ptr<submit::Scheduler> make_scheduler(const std::string& place,
-                                                  const EndpointFlags& /*endpoint*/) {
+                                                  const EndpointFlags& endpoint) {
   if (place == "slurm") {
     return std::make_unique<submit::SlurmScheduler>(current_environment(), submit::ddprun_beside());
   }
@@ -21,6 +22,16 @@ std::unique_ptr<submit::Scheduler> make_scheduler(const std::string& place,
     return std::make_unique<submit::SshScheduler>(current_environment(), submit::ddprun_beside());
   }
   if (place == "kubernetes") return std::make_unique<submit::KubernetesScheduler>();
+  if (place == "nodes") {
+    const auto find_queue = [&endpoint](const submit::NodesKeys& keys) {
+      security::TlsFiles tls;
+      tls.ca = keys.tls_ca;
+      tls.cert = keys.tls_cert;
+      tls.key = keys.tls_key;
+      return endpoint.queue_of(keys.endpoint, keys.token_file, tls);
+    };
+    return std::make_unique<submit::NodesScheduler>(current_environment(), find_queue);
+  }
   throw Error(ErrorCode::kUnsupported, "--to " + one_line(place) + " is not known");
 }
 

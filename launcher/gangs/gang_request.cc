@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "common/env_names.h"
+#include "common/forwarded_environment.h"
 #include "common/log.h"
 #include "common/utf8.h"
 #include "launcher/endpoint_discovery.h"
 #include "launcher/hosts/fleet_plan.h"
-#include "launcher/hosts/forwarded_environment.h"
 #include "rendezvous/gangs/gang_json.h"
 
 namespace ddprun::launcher {

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "common/env_names.h"
+#include "common/forwarded_environment.h"
 #include "common/log.h"
-#include "launcher/hosts/forwarded_environment.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/hosts/ssh_command.h"
 

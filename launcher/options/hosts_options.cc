@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/hosts/hosts_options.h"
 
+#include "common/forwarded_environment.h"
 #include "launcher/hosts/channel_codec.h"
-#include "launcher/hosts/forwarded_environment.h"
 #include "launcher/options/option_groups.h"
 #include "launcher/options/parse_value.h"
 

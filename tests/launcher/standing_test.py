@@ -70,8 +70,9 @@ class OneHost(StandingCase):
         for name in ("n1", "n2"):
             self.agent(name)
         done = self.finish(self.submit("--nnodes=2", "--nproc_per_node=2", *SH,
-                                       harness.SHOW + '; echo "cwd=$PWD mine=$MINE" >&2; exit $((RANK == 3 ? 7 : 0))',
-                                       cwd=self.place, MINE="a b"))
+                                       harness.SHOW + '; echo "cwd=$PWD mine=$MINE" >&2; ' + harness.MEET +
+                                       "; exit $((RANK == 3 ? 7 : 0))",
+                                       cwd=self.place, MINE="a b", MEET=self.scratch()))
         self.assertEqual(done.returncode, 7, done.text)
         workers = harness.parse_shown(done.stdout)
         self.assertEqual([worker["rank"] for worker in workers], ["0", "1", "2", "3"], done.text)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/hosts/forwarded_environment.h"
+#include "common/forwarded_environment.h"
 #include "launcher/hosts/own_lines.h"
 #include "launcher/hosts/ssh_command.h"
 #include "tests/support/catch.h"

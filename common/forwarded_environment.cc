@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/hosts/forwarded_environment.h"
+#include "common/forwarded_environment.h"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 // The other host, its login and its terminal have their own.
@@ -65,4 +65,4 @@ std::string check_env_wish(const std::string& wish) {
   return is_name ? "" : "wants NAME, NAME=VALUE or -NAME";
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -7,7 +7,7 @@
 
 #include "common/environment.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 
 // All variables but those of the machine, the login session and the terminal (HOME, HOSTNAME, PWD,
 // DISPLAY, SSH_…, XDG_…: docs/ssh.md), and ddprun's own options: as with srun, Hydra and Horovod.
@@ -19,4 +19,4 @@ std::vector<std::string> forwarded_environment(const Environment& environment,
 // "" or what is wrong with one value of --env.
 std::string check_env_wish(const std::string& wish);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

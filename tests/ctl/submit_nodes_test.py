@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`ddprunctl submit --to nodes`: a job file for real standing agents, from the dry run to the logs."""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "launcher"))
+import harness  # noqa: E402
+
+AGENT = os.path.join(harness.BIN, "ddprun-agent")
+
+JOB = """
+name = "mnist"
+command = ["sh", "-c", "{script}"]
+nodes = 2
+workers_per_node = 2
+directory = "{place}"
+[environment]
+SECRET = "hidden"
+[to.nodes]
+endpoint = "{endpoint}"
+token_file = "{token}"
+"""
+
+
+class Nodes(harness.Case):
+    def setUp(self):
+        self.place = self.scratch()
+        self.token_file = self.token()
+        _, self.endpoint = self.ddprund(f"--token-file={self.token_file}")
+        self.flags = [f"--rdzv-endpoint={self.endpoint}", f"--token-file={self.token_file}"]
+        for name in ("n1", "n2"):
+            agent = self.start(*self.flags, f"--name={name}", "--slots=2", f"--log-dir={self.place}", program=AGENT)
+            for line in agent.stderr:
+                if "connected to" in line:
+                    break
+
+    def job_file(self, script):
+        return self.write(self.place, "job.toml", JOB.format(
+            script=script, place=self.place, endpoint=self.endpoint, token=self.token_file))
+
+    def test_submitted_shown_and_cancelled(self):
+        path = self.job_file("echo rank $RANK has $SECRET; exec sleep 600")
+        dry = self.ddprunctl("submit", path, "--dry-run")
+        self.assertEqual(dry.returncode, 0, dry.text)
+        self.assertIn("/v1/gangs", dry.stdout)
+        self.assertNotIn("hidden", dry.stdout)
+        done = self.ddprunctl("submit", path)
+        self.assertEqual(done.returncode, 0, done.text)
+        job = done.stdout.strip()
+        self.assertRegex(job, r"^nodes:mnist-\w{5}$")
+        harness.wait_until(lambda: self.ddprunctl("logs", job, *self.flags).stdout.count("has hidden") == 4,
+                           "all ranks have said something")
+        state = json.loads(self.ddprunctl("status", job, "--json", *self.flags).stdout)
+        self.assertEqual((state["phase"], sorted(state["nodes"])), ("running", ["n1", "n2"]))
+        listed = json.loads(self.ddprunctl("jobs", "--to", "nodes", "--json", *self.flags).stdout)["jobs"]
+        self.assertEqual([each["id"] for each in listed], [job])
+        self.assertEqual(self.ddprunctl("cancel", job, *self.flags).returncode, 0)
+        harness.wait_until(lambda: "cancelled" in self.ddprunctl("status", job, "--json", *self.flags).stdout,
+                           "it is cancelled")
+
+    def test_waited_for_it_ends_with_the_job_s_exit_code(self):
+        done = self.ddprunctl("submit", self.job_file("echo rank $RANK; exit $((RANK == 3 ? 5 : 0))"), "--wait",
+                              *self.flags)
+        self.assertEqual(done.returncode, 5, done.text)
+        self.assertIn("rank 3\n", done.stdout)  # others may be stopped before they say something
+
+    def test_what_the_queue_does_not_know(self):
+        done = self.ddprunctl("status", "nodes:none", *self.flags)
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertIn("no gang none", done.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()
