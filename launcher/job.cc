@@ -15,6 +15,7 @@
 #include "common/exit_codes.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
+#include "common/shell_words.h"
 #include "common/signal_names.h"
 #include "launcher/failure_report.h"
 #include "launcher/own_error_file.h"
