@@ -155,12 +155,11 @@ class Submit(unittest.TestCase):
         self.assertRegex(done.stderr, r"^ddprunctl: sbatch: Batch job submission failed: Invalid partition.*\n$")
 
     def test_what_ddprun_would_refuse_is_never_queued(self):
-        path = self.job("true", 'flags = ["--hang-timeuot=5"]\nlimits.memory = "plenty"')
+        path = self.job("true", 'flags = ["--hang-timeuot=5"]')
         done = self.hosts[0].run([CTL, "submit", path, "--to=slurm"], env=self.slurm.environment, text=True,
                                  timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("--hang-timeout", done.stderr)
-        self.assertIn("--worker-memory=plenty", done.stderr)
 
     def test_zz_slurm_may_forget_a_job(self):
         """The last one: the controller begins anew, without a memory and without accounting."""
