@@ -267,7 +267,7 @@ class Pages(harness.Case):
             done = self.ddprunctl("status", f"--rdzv-endpoint={endpoint}")
             old.shutdown()
             thread.join()
-        self.refused(done, 70, f"the rendezvous at {endpoint} knows no /v1/status: it is older than this ddprunctl")
+        self.refused(done, 70, f"the rendezvous at {endpoint} knows no /v1/status: it is older than this program")
 
 
 if __name__ == "__main__":
