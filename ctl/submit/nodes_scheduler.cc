@@ -125,8 +125,8 @@ std::vector<JobState> NodesScheduler::list() {
   for (const gangs::GangNews& news : pages::GangClient(find_queue_({})).list()) {
     if (news.state.user == user) states.push_back(state_of(news));
   }
-  std::ranges::stable_partition(states,
-                                [](const JobState& state) { return !is_over(state.phase); });
+  std::stable_partition(states.begin(), states.end(),
+                        [](const JobState& state) { return !is_over(state.phase); });
   return states;
 }
 

@@ -134,7 +134,7 @@ void GangOutput::await_changes() {
           if (found != watched_.end()) changed.push_back(found->second);
         }
         std::ranges::sort(changed);
-        changed.erase(std::ranges::unique(changed).begin(), changed.end());
+        changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
         for (const std::string& gang : changed) look(gang);
         await_changes();
       });
