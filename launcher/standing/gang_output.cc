@@ -92,8 +92,8 @@ OutputAnswer GangOutput::read_now(const OutputRequest& request) const {
   return answer;
 }
 
-void GangOutput::read(const OutputRequest& request, bool runs) {
-  if (!gangs::is_gang_name(request.gang)) return;
+bool GangOutput::read(const OutputRequest& request, bool runs) {
+  if (!gangs::is_gang_name(request.gang)) return false;
   // The watch first: what is written between the two is seen.
   const bool may_wait = runs && request.wait_ms > 0 && waiting_.size() < kMaxWaiting;
   const int watch = may_wait ? ::inotify_add_watch(changes_.native_handle(),
@@ -104,7 +104,8 @@ void GangOutput::read(const OutputRequest& request, bool runs) {
   if (watch >= 0) watched_[watch] = request.gang;
   if (watch < 0 || has_some) {
     end_watch(watch);
-    return answer_(answer);
+    answer_(answer);
+    return !runs && !has_some;
   }
   const std::uint64_t number = next_number_++;
   Waiting& waiting = waiting_[number];
@@ -118,6 +119,7 @@ void GangOutput::read(const OutputRequest& request, bool runs) {
         const auto found = waiting_.find(number);
         if (found != waiting_.end()) finish(number, read_now(found->second.request));
       });
+  return false;
 }
 
 void GangOutput::await_changes() {

@@ -32,8 +32,8 @@ class GangOutput {
   // Of a gang that begins. Throws Error(kSystem).
   Files open(const std::string& gang) const;
 
-  // `runs`: it may print more.
-  void read(const gangs::OutputRequest& request, bool runs);
+  // `runs`: it may print more. True: it never does, and all was read before.
+  bool read(const gangs::OutputRequest& request, bool runs);
   // It prints no more: who waits for it is answered.
   void ended(const std::string& gang);
 

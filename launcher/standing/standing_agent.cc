@@ -125,10 +125,13 @@ void StandingAgent::heard(const gangs::QueueMessage& message) {
   } else if (const auto* forget = std::get_if<gangs::ForgetPart>(&message)) {
     const auto part = parts_.find(forget->gang);
     if (part != parts_.end() && part->second.held.ended) parts_.erase(part);
+    if (!is_leaving_) unread_.erase(forget->gang);
     finish_if_idle();
   } else if (const auto* request = std::get_if<gangs::OutputRequest>(&message)) {
     const auto part = parts_.find(request->gang);
-    output_->read(*request, part != parts_.end() && !part->second.held.ended);
+    const bool is_read = output_->read(*request, part != parts_.end() && !part->second.held.ended);
+    is_read ? void(unread_.erase(request->gang)) : void(unread_.insert(request->gang));
+    finish_if_idle();
   }
 }
 
@@ -221,13 +224,14 @@ void StandingAgent::leave() {
   finish_if_idle();
 }
 
-// The ends of its gangs are said; for a moment it is waited that they are heard.
+// The ends of its gangs are said; for a moment it is waited that they are heard, and that who
+// follows one has read its last words.
 void StandingAgent::finish_if_idle() {
   if (!is_leaving_) return;
   const bool runs =
       std::ranges::any_of(parts_, [](const auto& part) { return !part.second.held.ended; });
   if (runs) return;
-  if (parts_.empty() || !is_connected_) return io_.stop();
+  if ((parts_.empty() && unread_.empty()) || !is_connected_) return io_.stop();
   end_timer_.expires_after(kLastWordsLimit);
   end_timer_.async_wait([this](boost::system::error_code error) {
     if (!error) io_.stop();

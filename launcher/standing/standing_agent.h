@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "common/environment.h"
@@ -59,6 +60,7 @@ class StandingAgent {
   boost::asio::signal_set signals_;
   boost::asio::steady_timer end_timer_;
   std::map<std::string, Part> parts_;  // by gang, until they are forgotten
+  std::set<std::string> unread_;       // gangs of whose output somebody hasn't read the end
   std::optional<GangOutput> output_;
   std::optional<gangs::NodeLink> link_;
   bool is_connected_ = false;
