@@ -20,6 +20,8 @@ if(DDPRUN_SANITIZE)
     # This one check opens a pipe to look at memory, and so reports errors in the tests that run out
     # of descriptors on purpose.
     target_compile_options(ddprun_flags INTERFACE -fno-sanitize=vptr)
+    # A quarter of the compiler's time, for what AddressSanitizer sees as soon as memory is touched.
+    target_compile_options(ddprun_flags INTERFACE -fno-sanitize=object-size,pointer-overflow)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       # GCC's data for these two is most of a program: 2.4 million relocations at each start. Null is
       # what AddressSanitizer finds, too; clang's build of the fuzzers checks both.
@@ -94,19 +96,22 @@ if(DDPRUN_SANITIZE MATCHES "thread")
 endif()
 
 # ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [LOGIC]
-#             [OPTIMIZED] [RUN_SERIAL])
+#             [OPTIMIZED] [SEPARATE] [RUN_SERIAL])
 # COST: about how many seconds it takes, so that ctest starts the longest first. THREADS: what it tests
 # has several; others are not for ThreadSanitizer (target thread_tests). LOGIC: it neither waits nor
 # measures, so it says the same in each build (off with DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: its own code
-# is, like the rest. Each TEST_CASE becomes one ctest entry. A case that prints "SKIPPED: reason"
-# counts as skipped.
+# is, like the rest. SEPARATE: names of its files collide, so each is compiled alone. Each TEST_CASE
+# becomes one ctest entry. A case that prints "SKIPPED: reason" counts as skipped.
 function(ddprun_test name)
-  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;LOGIC;OPTIMIZED" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;LOGIC;OPTIMIZED;SEPARATE" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ddprun::test_main ${ARG_DEPS})
+  if(NOT ARG_SEPARATE)
+    ddprun_compile_together(${name})
+  endif()
   if((TARGET thread_tests AND NOT ARG_THREADS) OR (ARG_LOGIC AND NOT DDPRUN_TEST_LOGIC))
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
     return()

@@ -4,7 +4,6 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/write.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
-#include <boost/beast/websocket/stream_base.hpp>
 #include <cstddef>
 #include <iterator>
 #include <utility>
@@ -258,27 +257,28 @@ void HttpSession::upgrade(Peer peer) {
   }
   arm_timer("the WebSocket handshake");
   frames_ = std::make_shared<membership::FrameStream>(std::move(wire_), options_.frames);
+  std::function<void(membership::FrameStream::Response&)> add_challenge;
   if (options_.token) {
     proof_ = std::make_unique<security::RendezvousProof>(options_.token, frames_->wire().binding());
-    const auto add_challenge = [text = proof_->challenge()](websocket::response_type& answer) {
+    add_challenge = [text = proof_->challenge()](membership::FrameStream::Response& answer) {
       answer.set(security::kChallengeHeader, text);
     };
-    frames_->stream().set_option(websocket::stream_base::decorator(add_challenge));
   }
-  frames_->stream().async_accept(parser_->get(), [self = shared_from_this(), frames = frames_,
-                                                  peer](boost::system::error_code error) {
-    self->timer_.cancel();
-    if (self->frames_ == nullptr) return;  // stopped or timed out
-    if (error) {
-      log_warning("closed the connection of ", self->peer_, ": ", error.message());
-      self->finish();
-      return;
-    }
-    self->frames_.reset();
-    const auto upgraded = std::exchange(self->options_.upgraded, nullptr);
-    const auto ended = std::exchange(self->options_.ended, nullptr);
-    if (upgraded) upgraded(*self, peer, frames, std::move(self->proof_));
-  });
+  frames_->async_accept(
+      parser_->get(), std::move(add_challenge),
+      [self = shared_from_this(), frames = frames_, peer](boost::system::error_code error) {
+        self->timer_.cancel();
+        if (self->frames_ == nullptr) return;  // stopped or timed out
+        if (error) {
+          log_warning("closed the connection of ", self->peer_, ": ", error.message());
+          self->finish();
+          return;
+        }
+        self->frames_.reset();
+        const auto upgraded = std::exchange(self->options_.upgraded, nullptr);
+        const auto ended = std::exchange(self->options_.ended, nullptr);
+        if (upgraded) upgraded(*self, peer, frames, std::move(self->proof_));
+      });
 }
 
 void HttpSession::finish() {

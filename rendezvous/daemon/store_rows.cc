@@ -27,6 +27,13 @@ bool read_number(std::string_view* text, std::uint64_t* number) {
   return true;
 }
 
+std::uint64_t number_at_end(std::string_view key) {
+  std::uint64_t number = 0;
+  key.remove_prefix(key.rfind('/') + 1);
+  std::from_chars(key.data(), key.data() + key.size(), number);
+  return number;
+}
+
 }  // namespace
 
 StoreRows::StoreRows(std::uint64_t job, std::uint64_t round)
@@ -49,11 +56,16 @@ void StoreRows::add(const store::ProxiedStore::Turn& turn, journal::Batch& batch
   content += turn.bytes;
   log_bytes_ += kRowBytes + turn.bytes.size();
   batch.push_back({key("log", num_log_rows_++), std::move(content)});
+  num_kept_rows_ = std::max(num_kept_rows_, num_log_rows_);
 }
 
 void StoreRows::replace(std::string_view snapshot, journal::Batch& batch) {
   if (is_erased_) return;
-  erase_log(batch);
+  // As many stay as the next log may need, no more. None of the first log: without the snapshot,
+  // which a disk may lose, it would look like all there is.
+  erase_log(snapshot_ == 0 ? 0 : num_log_rows_, batch);
+  num_log_rows_ = 0;
+  log_bytes_ = 0;
   ++snapshot_;
   base_bytes_ = snapshot.size();
   std::size_t piece = 0;
@@ -70,15 +82,14 @@ void StoreRows::replace(std::string_view snapshot, journal::Batch& batch) {
   num_pieces_ = piece;
 }
 
-void StoreRows::erase_log(journal::Batch& batch) {
-  for (; num_log_rows_ > 0; --num_log_rows_) {
-    batch.push_back({key("log", num_log_rows_ - 1), std::nullopt});
+void StoreRows::erase_log(std::uint64_t from, journal::Batch& batch) {
+  for (; num_kept_rows_ > from; --num_kept_rows_) {
+    batch.push_back({key("log", num_kept_rows_ - 1), std::nullopt});
   }
-  log_bytes_ = 0;
 }
 
 void StoreRows::erase(journal::Batch& batch) {
-  erase_log(batch);
+  erase_log(0, batch);
   for (; num_pieces_ > 0; --num_pieces_) {
     batch.push_back({key("base", num_pieces_ - 1), std::nullopt});
   }
@@ -110,12 +121,14 @@ void StoreRows::restore(const journal::Rows& rows, store::ProxiedStore& store) {
   if (num_pieces_ > 0) store.restore(base);
   const std::string log = prefix_ + "log/";
   for (auto row = rows.lower_bound(log); row != rows.end() && row->first.starts_with(log); ++row) {
-    if (row->first != key("log", num_log_rows_)) {
+    store::SnapshotReader in(row->second);
+    const std::uint64_t number = in.integer();
+    num_kept_rows_ = number_at_end(row->first) + 1;
+    if (number < snapshot_) continue;
+    check_snapshot(number);
+    if (row->first != key("log", num_log_rows_++)) {
       throw Error(ErrorCode::kProtocol, "rows of its store are missing");
     }
-    ++num_log_rows_;
-    store::SnapshotReader in(row->second);
-    check_snapshot(in.integer());
     store::ProxiedStore::Turn turn;
     turn.node = in.integer();
     turn.position = in.integer();

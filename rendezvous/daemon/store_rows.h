@@ -3,7 +3,9 @@
 // it took effect, and from time to time a snapshot in place of all that came before. Rows:
 //   stores/JOB/ROUND/base/PIECE   a snapshot's number, from 1, and the snapshot
 //   stores/JOB/ROUND/log/NUMBER   the number of the snapshot before it (0: none), and a turn;
-//                                 numbers begin at 0 after each snapshot
+//                                 numbers begin at 0 after each snapshot: rows are replaced, not
+//                                 erased, which costs a journal less. One with the number of an
+//                                 earlier snapshot is left over, and means nothing.
 // Pure.
 #pragma once
 
@@ -49,12 +51,13 @@ class StoreRows {
   static constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 
   std::string key(std::string_view kind, std::uint64_t number) const;
-  void erase_log(journal::Batch& batch);
+  void erase_log(std::uint64_t from, journal::Batch& batch);
 
   const std::string prefix_;
   std::uint64_t snapshot_ = 0;  // its number; 0: none
   std::uint64_t num_log_rows_ = 0;
-  std::size_t num_pieces_ = 0;  // of the snapshot
+  std::uint64_t num_kept_rows_ = 0;  // of the log, those that are left over included
+  std::size_t num_pieces_ = 0;       // of the snapshot
   std::size_t log_bytes_ = 0, base_bytes_ = 0;
   bool is_erased_ = false;
 };

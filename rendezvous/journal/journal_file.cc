@@ -88,6 +88,7 @@ JournalFile::JournalFile(const fs::path& directory, Durability durability, RowsL
     : path_(directory / "journal.db"),
       durability_(durability),
       rows_lost_(std::move(rows_lost)),
+      pid_(::getpid()),
       boot_(boot_id()) {
   take_directory();
   start();
@@ -119,6 +120,7 @@ void JournalFile::lock(const fs::path& directory) {
                        "; give each ddprund a directory of its own"));
   }
   lock_ = std::move(lock);
+  note_bytes_ = 0;
 }
 
 // Where its log is folded into it, that is synced.
@@ -258,7 +260,10 @@ void JournalFile::close() {
 }
 
 void JournalFile::prepare() {
-  put_ = statement("INSERT OR REPLACE INTO rows(key, content, checksum) VALUES(?1, ?2, ?3)");
+  // In its place, where REPLACE would erase and insert, and write two pages more.
+  put_ = statement(
+      "INSERT INTO rows(key, content, checksum) VALUES(?1, ?2, ?3) ON CONFLICT(key) DO UPDATE SET "
+      "content = excluded.content, checksum = excluded.checksum");
   erase_ = statement("DELETE FROM rows WHERE key = ?1");
   put_clock_ = statement(
       "INSERT OR REPLACE INTO clock(id, boot, monotonic_ns, commits) VALUES(1, ?1, ?2, ?3)");
@@ -318,8 +323,9 @@ void JournalFile::note_commit() {
 
 void JournalFile::note(const char* how) {
   const std::string text =
-      concat(::getpid(), ' ', commits_, ' ', boot_, ' ', how, ' ', synced_commits_, '\n');
+      concat(pid_, ' ', commits_, ' ', boot_, ' ', how, ' ', synced_commits_, '\n');
   if (::pwrite(lock_.get(), text.data(), text.size(), 0) < 0) return;  // the next one will tell
+  if (std::exchange(note_bytes_, text.size()) == text.size()) return;
   (void)!::ftruncate(lock_.get(), static_cast<off_t>(text.size()));
 }
 

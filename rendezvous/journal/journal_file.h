@@ -146,6 +146,8 @@ class JournalFile : public RowFile {
   // Has our pid, commits_, boot_, how they were written, synced_commits_: so a log that lost its
   // end, or may have, is noticed.
   UniqueFd lock_;
+  std::size_t note_bytes_ = 0;  // in it; 0: not known
+  const int pid_;
   const std::string boot_;
   std::int64_t commits_ = 0, synced_commits_ = 0;
   bool is_loaded_ = false;

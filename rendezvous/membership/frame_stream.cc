@@ -4,8 +4,11 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/role.hpp>
 #include <boost/beast/websocket/error.hpp>
+#include <boost/beast/websocket/stream.hpp>
 #include <utility>
 
 #include "common/log.h"
@@ -15,47 +18,79 @@ namespace ddprun::membership {
 namespace asio = boost::asio;
 namespace websocket = boost::beast::websocket;
 
+struct FrameStream::Beast {
+  explicit Beast(security::Wire wire)
+      : stream(std::move(wire)), close_timer(stream.get_executor()) {}
+  websocket::stream<security::Wire, false> stream;
+  asio::steady_timer close_timer;
+  boost::beast::flat_buffer incoming;
+};
+
 FrameStream::FrameStream(security::Wire wire, Limits limits)
-    : limits_(limits), stream_(std::move(wire)), close_timer_(stream_.get_executor()) {
-  stream_.read_message_max(limits.max_message_bytes);
-  stream_.auto_fragment(false);
-  stream_.text(true);
+    : limits_(limits), beast_(std::make_unique<Beast>(std::move(wire))) {
+  lift_limit();
+  beast_->stream.auto_fragment(false);
+  beast_->stream.text(true);
 }
+
+FrameStream::~FrameStream() = default;
+
+security::Wire& FrameStream::wire() { return beast_->stream.next_layer(); }
+
+void FrameStream::async_handshake(Response& response, const std::string& host,
+                                  const std::string& path, Upgraded done) {
+  beast_->stream.async_handshake(response, host, path, std::move(done));
+}
+
+void FrameStream::async_accept(const Request& request, std::function<void(Response&)> headers,
+                               Upgraded done) {
+  if (headers) {
+    beast_->stream.set_option(websocket::stream_base::decorator(
+        [headers = std::move(headers)](Response& answer) { headers(answer); }));
+  }
+  beast_->stream.async_accept(request, std::move(done));
+}
+
+void FrameStream::limit_messages(std::size_t max_bytes) {
+  beast_->stream.read_message_max(max_bytes);
+}
+void FrameStream::lift_limit() { limit_messages(limits_.max_message_bytes); }
 
 void FrameStream::start(Handlers handlers) {
   if (closed_ || closing_) return;
   handlers_ = std::make_shared<const Handlers>(std::move(handlers));
   if (std::exchange(started_, true)) return;
-  stream_.control_callback([this](websocket::frame_type kind, boost::beast::string_view payload) {
-    const auto current = handlers_;
-    if (!current) return;
-    if (kind == websocket::frame_type::ping && current->ping) {
-      current->ping(std::string_view(payload.data(), payload.size()));
-    }
-    if (kind == websocket::frame_type::pong && current->pong) {
-      current->pong(std::string_view(payload.data(), payload.size()));
-    }
-  });
+  beast_->stream.control_callback(
+      [this](websocket::frame_type kind, boost::beast::string_view payload) {
+        const auto current = handlers_;
+        if (!current) return;
+        if (kind == websocket::frame_type::ping && current->ping) {
+          current->ping(std::string_view(payload.data(), payload.size()));
+        }
+        if (kind == websocket::frame_type::pong && current->pong) {
+          current->pong(std::string_view(payload.data(), payload.size()));
+        }
+      });
   read_next();
 }
 
 void FrameStream::read_next() {
-  stream_.async_read(
-      incoming_, [self = shared_from_this()](boost::system::error_code error, std::size_t) {
+  beast_->stream.async_read(
+      beast_->incoming, [self = shared_from_this()](boost::system::error_code error, std::size_t) {
         if (self->closed_) return;
         if (error) {
           self->end(describe_end(error));
           return;
         }
         if (const auto current = self->handlers_) {
-          const bool is_text = self->stream_.got_text();
+          const bool is_text = self->beast_->stream.got_text();
           if (!is_text && !current->binary) return self->end("it sent a binary frame");
-          const auto data = self->incoming_.cdata();
+          const auto data = self->beast_->incoming.cdata();
           const std::string_view bytes(static_cast<const char*>(data.data()), data.size());
           is_text ? current->frame(bytes) : current->binary(bytes);
         }
         if (self->closed_) return;
-        self->incoming_.consume(self->incoming_.size());
+        self->beast_->incoming.consume(self->beast_->incoming.size());
         self->read_next();
       });
 }
@@ -68,7 +103,7 @@ void FrameStream::queue(Frame frame) {
   outgoing_bytes_ += frame.bytes.size();
   outgoing_.push_back(std::move(frame));
   if (outgoing_bytes_ > limits_.max_queued_bytes) {
-    asio::post(stream_.get_executor(), [self = shared_from_this()] {
+    asio::post(beast_->stream.get_executor(), [self = shared_from_this()] {
       self->end(concat("it does not read: ", self->outgoing_bytes_, " bytes wait for it"));
     });
     return;
@@ -83,26 +118,27 @@ void FrameStream::write_next() {
     return;
   }
   writing_ = true;
-  stream_.binary(outgoing_.front().is_binary);
-  stream_.async_write(asio::buffer(outgoing_.front().bytes),
-                      [self = shared_from_this()](boost::system::error_code error, std::size_t) {
-                        self->writing_ = false;
-                        if (self->closed_) return;
-                        if (error) {
-                          self->end(describe_end(error));
-                          return;
-                        }
-                        self->outgoing_bytes_ -= self->outgoing_.front().bytes.size();
-                        self->outgoing_.pop_front();
-                        self->write_next();
-                      });
+  beast_->stream.binary(outgoing_.front().is_binary);
+  beast_->stream.async_write(
+      asio::buffer(outgoing_.front().bytes),
+      [self = shared_from_this()](boost::system::error_code error, std::size_t) {
+        self->writing_ = false;
+        if (self->closed_) return;
+        if (error) {
+          self->end(describe_end(error));
+          return;
+        }
+        self->outgoing_bytes_ -= self->outgoing_.front().bytes.size();
+        self->outgoing_.pop_front();
+        self->write_next();
+      });
 }
 
 void FrameStream::ping(const std::string& payload) {
   if (closed_ || closing_ || pinging_) return;
   pinging_ = true;
   const websocket::ping_data data(payload.c_str());
-  stream_.async_ping(data, [self = shared_from_this()](boost::system::error_code error) {
+  beast_->stream.async_ping(data, [self = shared_from_this()](boost::system::error_code error) {
     self->pinging_ = false;
     if (!self->closed_ && error) self->end(describe_end(error));
   });
@@ -112,7 +148,7 @@ void FrameStream::pong(const std::string& payload) {
   if (closed_ || closing_ || pinging_) return;
   pinging_ = true;
   const websocket::ping_data data(payload.c_str());
-  stream_.async_pong(data, [self = shared_from_this()](boost::system::error_code error) {
+  beast_->stream.async_pong(data, [self = shared_from_this()](boost::system::error_code error) {
     self->pinging_ = false;
     if (!self->closed_ && error) self->end(describe_end(error));
   });
@@ -126,8 +162,8 @@ void FrameStream::close_when_sent(std::chrono::milliseconds timeout) {
     close();
     return;
   }
-  close_timer_.expires_after(timeout);
-  close_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+  beast_->close_timer.expires_after(timeout);
+  beast_->close_timer.async_wait([self = shared_from_this()](boost::system::error_code error) {
     if (!error) self->close();
   });
 }
@@ -136,7 +172,7 @@ void FrameStream::close() {
   if (closed_) return;
   closed_ = true;
   handlers_.reset();
-  close_timer_.cancel();
+  beast_->close_timer.cancel();
   wire().close();
 }
 

@@ -3,9 +3,8 @@
 // binary ones (a store proxy's) in, a bounded queue of them out, pings. io thread only.
 #pragma once
 
-#include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/websocket/stream.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <cstddef>
 #include <deque>
@@ -22,7 +21,9 @@ namespace ddprun::membership {
 // after the first owner has let go.
 class FrameStream : public std::enable_shared_from_this<FrameStream> {
  public:
-  using Stream = boost::beast::websocket::stream<security::Wire, false>;
+  using Request = boost::beast::http::request<boost::beast::http::string_body>;
+  using Response = boost::beast::http::response<boost::beast::http::string_body>;
+  using Upgraded = std::function<void(boost::system::error_code)>;
 
   // Called from the io context, never from inside a call of this class, and not after close() or
   // close_when_sent().
@@ -40,18 +41,23 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   };
 
   FrameStream(security::Wire wire, Limits limits);
+  ~FrameStream();
 
-  // For the handshake, before start().
-  Stream& stream() { return stream_; }
-  security::Wire& wire() { return stream_.next_layer(); }
+  security::Wire& wire();
+  // One of the two comes before start(); this object must live until `done` is called.
+  // `response`: what the other side answered, also where it refuses.
+  void async_handshake(Response& response, const std::string& host, const std::string& path,
+                       Upgraded done);
+  // `request` has been read. `headers` adds to the answer; empty: nothing.
+  void async_accept(const Request& request, std::function<void(Response&)> headers, Upgraded done);
 
   // Where it was started before: who calls it takes over, from the next frame on.
   void start(Handlers handlers);
   // Of each message from the next on: less than Limits has, of a peer that has not said yet who it
   // is.
-  void limit_messages(std::size_t max_bytes) { stream_.read_message_max(max_bytes); }
+  void limit_messages(std::size_t max_bytes);
   // Limits' again.
-  void lift_limit() { stream_.read_message_max(limits_.max_message_bytes); }
+  void lift_limit();
   void send(std::string frame);
   void send_binary(std::string frame);
   // Does nothing while an earlier ping has not left yet.
@@ -64,6 +70,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   void close();
 
  private:
+  struct Beast;  // its stream is in one file alone: no other takes longer to compile
   struct Frame {
     std::string bytes;
     bool is_binary = false;
@@ -75,9 +82,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   void end(const std::string& reason);
 
   const Limits limits_;
-  Stream stream_;
-  boost::asio::steady_timer close_timer_;
-  boost::beast::flat_buffer incoming_;
+  const std::unique_ptr<Beast> beast_;
   std::deque<Frame> outgoing_;  // the first one is being written
   std::size_t outgoing_bytes_ = 0;
   std::shared_ptr<const Handlers> handlers_;  // second owner: the call that is under way

@@ -194,9 +194,8 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
 
   void upgrade() {
     response_ = {};
-    opening_->stream().async_handshake(
-        response_, to_string(endpoint_), path_,
-        guard([this](boost::system::error_code error) { upgraded(error); }));
+    opening_->async_handshake(response_, to_string(endpoint_), path_,
+                              guard([this](boost::system::error_code error) { upgraded(error); }));
   }
 
   void upgraded(boost::system::error_code error) {
@@ -312,7 +311,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   std::size_t num_failures_ = 0;          // in a row
   Handlers handlers_;                     // of the attempt under way
   std::shared_ptr<FrameStream> opening_;  // second owner: its handlers
-  websocket::response_type response_;
+  FrameStream::Response response_;
   bool awaits_name_ = false;  // the attempt under way has no addresses yet
   bool looking_up_ = false;   // a look-up is under way, for this attempt or an earlier one
 };

@@ -8,6 +8,9 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <optional>
+#include <utility>
 
 #include "common/log.h"
 #include "common/random_id.h"
@@ -56,6 +59,32 @@ bool expect_certificate_for(SSL* ssl, const std::string& host) {
 }
 
 }  // namespace
+
+struct Wire::State {
+  explicit State(asio::ip::tcp::socket its) : socket(std::move(its)) {}
+  asio::ip::tcp::socket socket;
+  TlsContext context;
+  std::optional<asio::ssl::stream<asio::ip::tcp::socket&>> tls;
+  std::string host;  // as async_connect_tls has it
+};
+
+Wire::Wire(asio::ip::tcp::socket socket) : state_(std::make_unique<State>(std::move(socket))) {}
+Wire::Wire(Wire&&) noexcept = default;
+Wire& Wire::operator=(Wire&&) noexcept = default;
+Wire::~Wire() = default;
+
+asio::ip::tcp::socket& Wire::socket() { return state_->socket; }
+bool Wire::is_tls() const { return state_->tls.has_value(); }
+
+void Wire::begin_read(const FewBuffers<asio::mutable_buffer>& into, Moved done) {
+  state_->tls ? state_->tls->async_read_some(into, std::move(done))
+              : state_->socket.async_read_some(into, std::move(done));
+}
+
+void Wire::begin_write(const FewBuffers<asio::const_buffer>& from, Moved done) {
+  state_->tls ? state_->tls->async_write_some(from, std::move(done))
+              : state_->socket.async_write_some(from, std::move(done));
+}
 
 void Wire::async_accept_tls(const TlsContext& context, Handshaken done) {
   state_->context = context;

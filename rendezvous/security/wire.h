@@ -3,15 +3,16 @@
 // way. io thread only.
 #pragma once
 
+#include <array>
+#include <boost/asio/any_completion_handler.hpp>
 #include <boost/asio/async_result.hpp>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/role.hpp>
 #include <boost/beast/websocket/teardown.hpp>
+#include <cstddef>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -24,18 +25,20 @@ class Wire {
   using executor_type = boost::asio::ip::tcp::socket::executor_type;
   using Handshaken = std::function<void(boost::system::error_code)>;
 
-  Wire(boost::asio::ip::tcp::socket socket)  // NOLINT: a socket is a wire without TLS
-      : state_(std::make_unique<State>(std::move(socket))) {}
+  Wire(boost::asio::ip::tcp::socket socket);  // NOLINT: a socket is a wire without TLS
+  Wire(Wire&&) noexcept;
+  Wire& operator=(Wire&&) noexcept;
+  ~Wire();
 
-  executor_type get_executor() { return state_->socket.get_executor(); }
-  boost::asio::ip::tcp::socket& socket() { return state_->socket; }
+  executor_type get_executor() { return socket().get_executor(); }
+  boost::asio::ip::tcp::socket& socket();
 
   // From here on TLS. The client expects a certificate of `host`, a name or an address. `done` may
   // be dropped: this object must live until it is called. Closing the socket ends the handshake.
   void async_accept_tls(const TlsContext& context, Handshaken done);
   void async_connect_tls(const TlsContext& context, const std::string& host, Handshaken done);
 
-  bool is_tls() const { return state_->tls.has_value(); }
+  bool is_tls() const;
   // Bytes that only the two ends of this TLS session know (RFC 9266, tls-exporter), to tie a proof
   // to it; empty without TLS.
   std::string binding() const;
@@ -46,33 +49,52 @@ class Wire {
   // Ends whatever is under way.
   void close();
 
+  // As Asio's streams have them.
   template <typename Buffers, typename Token>
   auto async_read_some(const Buffers& buffers, Token&& token) {
-    const auto begin = [](auto handler, State* state, const auto& into) {
-      state->tls ? state->tls->async_read_some(into, std::move(handler))
-                 : state->socket.async_read_some(into, std::move(handler));
-    };
     return boost::asio::async_initiate<Token, void(boost::system::error_code, std::size_t)>(
-        begin, token, state_.get(), buffers);
+        [](Moved done, Wire* wire, const FewBuffers<boost::asio::mutable_buffer>& into) {
+          wire->begin_read(into, std::move(done));
+        },
+        token, this, FewBuffers<boost::asio::mutable_buffer>(buffers));
   }
   template <typename Buffers, typename Token>
   auto async_write_some(const Buffers& buffers, Token&& token) {
-    const auto begin = [](auto handler, State* state, const auto& from) {
-      state->tls ? state->tls->async_write_some(from, std::move(handler))
-                 : state->socket.async_write_some(from, std::move(handler));
-    };
     return boost::asio::async_initiate<Token, void(boost::system::error_code, std::size_t)>(
-        begin, token, state_.get(), buffers);
+        [](Moved done, Wire* wire, const FewBuffers<boost::asio::const_buffer>& from) {
+          wire->begin_write(from, std::move(done));
+        },
+        token, this, FewBuffers<boost::asio::const_buffer>(buffers));
   }
 
  private:
-  struct State {
-    explicit State(boost::asio::ip::tcp::socket its) : socket(std::move(its)) {}
-    boost::asio::ip::tcp::socket socket;
-    TlsContext context;
-    std::optional<boost::asio::ssl::stream<boost::asio::ip::tcp::socket&>> tls;
-    std::string host;  // as async_connect_tls has it
+  struct State;
+  // One type for all handlers: the operations of a socket and of a TLS stream are compiled here
+  // alone, not in each file that reads or writes, where they were most of its time.
+  using Moved = boost::asio::any_completion_handler<void(boost::system::error_code, std::size_t)>;
+
+  // The first ones of a sequence that aren't empty: who reads or writes some bytes needs no more.
+  template <typename Buffer>
+  class FewBuffers {
+   public:
+    template <typename Sequence>
+    explicit FewBuffers(const Sequence& all) {
+      const auto end = boost::asio::buffer_sequence_end(all);
+      for (auto it = boost::asio::buffer_sequence_begin(all); it != end && size_ < kMost; ++it) {
+        if (const Buffer buffer(*it); buffer.size() > 0) buffers_[size_++] = buffer;
+      }
+    }
+    const Buffer* begin() const { return buffers_.data(); }
+    const Buffer* end() const { return buffers_.data() + size_; }
+
+   private:
+    static constexpr std::size_t kMost = 8;
+    std::array<Buffer, kMost> buffers_;
+    std::size_t size_ = 0;
   };
+
+  void begin_read(const FewBuffers<boost::asio::mutable_buffer>& into, Moved done);
+  void begin_write(const FewBuffers<boost::asio::const_buffer>& from, Moved done);
 
   std::unique_ptr<State> state_;  // null: moved from
 };

@@ -28,7 +28,7 @@ JobReport report() {
                    kBegun, kBegunWall);
 }
 
-membership::StartRound round(int number) {
+membership::StartRound round_number(int number) {
   membership::StartRound start;
   start.round = static_cast<std::uint64_t>(number);
   start.restart_count = number - 1;
@@ -56,9 +56,9 @@ membership::JobEnd ended_with(int exit_code) {
 
 TEST_CASE("job report: rounds of this node, with their times") {
   JobReport job = report();
-  job.round_began(round(1), kBegun + seconds(2));
+  job.round_began(round_number(1), kBegun + seconds(2));
   job.workers_run(kBegun + seconds(3));
-  job.round_began(round(2), kBegun + seconds(10));
+  job.round_began(round_number(2), kBegun + seconds(10));
   membership::JobEnd end = ended_with(0);
   end.rounds = 2;
   const auto out =
@@ -82,7 +82,7 @@ TEST_CASE("job report: rounds of this node, with their times") {
 
 TEST_CASE("job report: a long job's rounds are bounded") {
   JobReport job = report();
-  for (int i = 1; i <= 1000; ++i) job.round_began(round(i), kBegun);
+  for (int i = 1; i <= 1000; ++i) job.round_began(round_number(i), kBegun);
   const auto out = parsed(job.text(ended_with(0), true, -1, kBegun));
   const auto& here = out.at("written_by").as_object();
   CHECK(here.at("rounds").as_array().size() == 100);

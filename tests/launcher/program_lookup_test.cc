@@ -32,28 +32,28 @@ struct FakeFiles : FileSystem {
   std::map<std::string, std::string> files_;
 };
 
-const FakeFiles kFiles({{"train.py", "r"},
-                        {"tool.py", "rx"},
-                        {"-odd.py", "r"},
-                        {"notes", "r"},
-                        {"secret", ""},
-                        {"src", "rxd"},
-                        {"pkg", "rxd"},
-                        {"pkg/__main__.py", "r"},
-                        {"/dev/stdin", "ro"},
-                        {"/opt/ddprun/train", "rx"},
-                        {"/usr/bin/true", "rx"},
-                        {"/usr/bin/src", "rx"},
-                        {"/usr/bin/python3", "rx"},
-                        {"/usr/bin/torchrun", "rx"},
-                        {"/usr/bin/tool", "rx"},
-                        {"/venv/bin/ddprun", "rx"},
-                        {"/venv/bin/python3", "rx"},
-                        {"/venv/bin/../pyvenv.cfg", "r"},
-                        {"/conda/bin/torchrun", "rx"},
-                        {"/conda/bin/python3", "rx"},
-                        {"/conda/bin/../conda-meta", "rxd"},
-                        {"/opt/python", "rx"}});
+const FakeFiles kOnPath({{"train.py", "r"},
+                         {"tool.py", "rx"},
+                         {"-odd.py", "r"},
+                         {"notes", "r"},
+                         {"secret", ""},
+                         {"src", "rxd"},
+                         {"pkg", "rxd"},
+                         {"pkg/__main__.py", "r"},
+                         {"/dev/stdin", "ro"},
+                         {"/opt/ddprun/train", "rx"},
+                         {"/usr/bin/true", "rx"},
+                         {"/usr/bin/src", "rx"},
+                         {"/usr/bin/python3", "rx"},
+                         {"/usr/bin/torchrun", "rx"},
+                         {"/usr/bin/tool", "rx"},
+                         {"/venv/bin/ddprun", "rx"},
+                         {"/venv/bin/python3", "rx"},
+                         {"/venv/bin/../pyvenv.cfg", "r"},
+                         {"/conda/bin/torchrun", "rx"},
+                         {"/conda/bin/python3", "rx"},
+                         {"/conda/bin/../conda-meta", "rxd"},
+                         {"/opt/python", "rx"}});
 
 Program find(const std::string& name, Argv args = {}, bool module = false, bool no_python = false,
              const std::string& argv0 = "ddprun", const std::string& python_exec = "",
@@ -68,7 +68,7 @@ Program find(const std::string& name, Argv args = {}, bool module = false, bool 
                            .own_folder = "/opt/ddprun",
                            .path = path,
                            .python_exec = python_exec};
-  return find_program(query, kFiles);
+  return find_program(query, kOnPath);
 }
 
 }  // namespace
@@ -120,7 +120,7 @@ TEST_CASE("program: -m, --no-python, --run-path, PYTHON_EXEC and torchrun's name
   config.run_path = config.no_python = true;
   const ProgramQuery query{
       .config = config, .argv0 = "", .own_folder = "", .path = "/usr/bin", .python_exec = ""};
-  CHECK(find_program(query, kFiles).argv == Argv{"/usr/bin/python3", "-u", "/usr/bin/tool"});
+  CHECK(find_program(query, kOnPath).argv == Argv{"/usr/bin/python3", "-u", "/usr/bin/tool"});
 }
 
 TEST_CASE("program: one -- behind PROGRAM is the parser's where torchrun would run it") {

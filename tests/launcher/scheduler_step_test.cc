@@ -23,11 +23,11 @@ std::optional<SchedulerStep> step_of(const Environment& environment, const std::
   return scheduler_step({.environment = environment, .host_name = host_name, .read_file = read});
 }
 
-const Environment kSlurm = {{"SLURM_JOB_ID", "77"},
-                            {"SLURM_STEP_ID", "0"},
-                            {"SLURM_STEP_NODELIST", "n[01-04]"},
-                            {"SLURM_STEP_NUM_TASKS", "4"},
-                            {"SLURM_NODEID", "2"}};
+const Environment kSlurmStep = {{"SLURM_JOB_ID", "77"},
+                                {"SLURM_STEP_ID", "0"},
+                                {"SLURM_STEP_NODELIST", "n[01-04]"},
+                                {"SLURM_STEP_NUM_TASKS", "4"},
+                                {"SLURM_NODEID", "2"}};
 const Environment kPbs = {{"PBS_JOBID", "12.head"}, {"PBS_NODEFILE", "/nodes"}};
 const Environment kPod = {{"JOB_COMPLETION_INDEX", "10"}};
 
@@ -48,7 +48,7 @@ TEST_CASE("scheduler: no variables, or those of half a step, are none") {
 }
 
 TEST_CASE("scheduler: Slurm's step") {
-  const SchedulerStep step = *step_of(kSlurm, "anything");
+  const SchedulerStep step = *step_of(kSlurmStep, "anything");
   CHECK(step.name == "Slurm step 77.0");
   CHECK(step.job_id == "slurm-77.0");
   CHECK(step.first_host == "n01");
@@ -74,7 +74,7 @@ TEST_CASE("scheduler: a PBS job's hosts are those of its node file") {
 }
 
 TEST_CASE("scheduler: in a worker of a ddprun the step is that ddprun's") {
-  Environment worker = kSlurm;
+  Environment worker = kSlurmStep;
   worker["TORCHELASTIC_RUN_ID"] = "slurm-77.0";
   CHECK_FALSE(step_of(worker, "n03"));
 }
@@ -90,7 +90,7 @@ TEST_CASE("scheduler: who can't tell the other nodes doesn't run the job alone b
   CHECK_THAT(problems({}, task)[0], Contains("PBS_NODEFILE= can't be read on this node"));
   CHECK(problems({"--nnodes=1"}, task).empty());
   CHECK(problems({}, {{"PBS_JOBID", "12.head"}}).empty());  // the job's script
-  Environment step = kSlurm;
+  Environment step = kSlurmStep;
   step["SLURM_STEP_NODELIST"] = "n[1-";
   CHECK(problems({}, step).size() == 1);
   CHECK(problems({}, {{"JOB_COMPLETION_INDEX", "1"}}).empty());
@@ -118,18 +118,18 @@ TEST_CASE("scheduler: an Indexed Job without a headless service is said") {
 }
 
 TEST_CASE("scheduler: --nnodes is the step's, less the spares, where nobody says otherwise") {
-  CHECK(config_of({}, kSlurm).max_nodes == 4);
-  CHECK(config_of({"--spares=1"}, kSlurm).max_nodes == 3);
-  CHECK(config_of({"--nnodes=2"}, kSlurm).max_nodes == 2);
-  CHECK(config_of({"--standalone"}, kSlurm).max_nodes == 1);
-  CHECK(config_of({"--hosts=a,b"}, kSlurm).max_nodes == 1);
-  Environment theirs = kSlurm;
+  CHECK(config_of({}, kSlurmStep).max_nodes == 4);
+  CHECK(config_of({"--spares=1"}, kSlurmStep).max_nodes == 3);
+  CHECK(config_of({"--nnodes=2"}, kSlurmStep).max_nodes == 2);
+  CHECK(config_of({"--standalone"}, kSlurmStep).max_nodes == 1);
+  CHECK(config_of({"--hosts=a,b"}, kSlurmStep).max_nodes == 1);
+  Environment theirs = kSlurmStep;
   theirs["PET_NNODES"] = "3";
   CHECK(config_of({}, theirs).max_nodes == 3);
 }
 
 TEST_CASE("scheduler: of a step with several tasks a node this node is alone, and that is told") {
-  Environment tasks = kSlurm;
+  Environment tasks = kSlurmStep;
   tasks["SLURM_STEP_NUM_TASKS"] = "16";
   const LaunchConfig config = config_of({}, tasks);
   CHECK(config.max_nodes == 1);

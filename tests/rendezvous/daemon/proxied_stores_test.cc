@@ -295,6 +295,60 @@ TEST_CASE("ProxiedStores: rows of a job that is over are erased, missing ones ar
   CHECK(node.replies[1].size() == 4 * 8);
 }
 
+TEST_CASE("ProxiedStores: a log takes the rows of the one before the last snapshot") {
+  std::vector<std::string> said;
+  ProxiedStores stores(options([&](auto, const std::string& message) { said.push_back(message); }));
+  Node node;
+  journal::Rows rows;
+  std::size_t num_snapshots = 0, num_erased = 0, most_rows = 0;
+  const auto set = [&](int number) {
+    node.ask(1,
+             request_of(Opcode::kSet, "/value", std::string(50'000, 'x') + std::to_string(number)));
+    do {
+      stores.received(1, seat_of(0), node.next_frame(), kNow);
+      const journal::Batch changes = stores.take_changes();
+      for (const auto& change : changes) {
+        num_snapshots += change.key.ends_with("base/00000000000000000000");
+        num_erased += !change.content && num_snapshots > 1;
+      }
+      journal::apply_batch(changes, rows);
+      stores.release(stores.take_marks());
+      for (const std::string& message : std::exchange(said, {})) node.hear(message);
+    } while (!node.all_heard());
+    most_rows = std::max(most_rows, rows.size());
+  };
+  int number = 0;
+  while (num_snapshots < 4) set(++number);
+  CHECK(num_erased == 0);  // of what is as long each time
+  for (int i = 0; i < 3; ++i) set(++number);
+  CHECK(rows.size() == most_rows);
+  CHECK(most_rows < 100);
+
+  const auto restored = [](const journal::Rows& kept, std::string* why) {
+    auto made = std::make_unique<ProxiedStores>(options([](auto, const std::string&) {}));
+    made->restore(kept, [&](std::uint64_t, const std::string& text) { *why = text; });
+    return made;
+  };
+  std::string why;
+  const auto again = restored(rows, &why);
+  CHECK(why.empty());
+  CHECK(again->usage().bytes == stores.usage().bytes);
+  again->keep_only([](std::uint64_t) { return false; });
+  journal::Rows left = rows;
+  journal::apply_batch(again->take_changes(), left);
+  CHECK(left.empty());  // those that mean nothing, too
+
+  journal::Rows without = rows;
+  without.erase(without.begin());  // the snapshot
+  restored(without, &why);
+  CHECK(why == "rows of its store are missing");
+  without = rows;
+  without.erase(std::next(without.begin()));  // the first of the log
+  why.clear();
+  restored(without, &why);
+  CHECK(why == "rows of its store are missing");
+}
+
 TEST_CASE("ProxiedStores: the next round ends the one before it, its rows and its connections") {
   std::vector<std::string> said;
   ProxiedStores stores(options([&](auto, const std::string& message) { said.push_back(message); }));

@@ -40,10 +40,10 @@ void UpgradingPort::accept() {
         opening->frames->wire(), opening->buffer, opening->request,
         [opening, take = take_](boost::system::error_code broken, std::size_t) {
           if (broken) return;
-          opening->frames->stream().async_accept(
-              opening->request, [opening, take](boost::system::error_code refused) {
-                if (!refused) take(opening->frames);
-              });
+          opening->frames->async_accept(opening->request, nullptr,
+                                        [opening, take](boost::system::error_code refused) {
+                                          if (!refused) take(opening->frames);
+                                        });
         });
     accept();
   });

@@ -338,13 +338,13 @@ class TermsWorld {
 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kWorlds = 300;  // each takes eight times as long
+constexpr std::uint64_t kTermWorlds = 300;  // each takes eight times as long
 #else
-constexpr std::uint64_t kWorlds = 2'000;
+constexpr std::uint64_t kTermWorlds = 2'000;
 #endif
 
 TEST_CASE("Terms: whoever claims what, in any order: one goes on, and knows all", "[random]") {
-  const std::uint64_t num_worlds = std::getenv("DDPRUN_SOAK") != nullptr ? 100'000 : kWorlds;
+  const std::uint64_t num_worlds = std::getenv("DDPRUN_SOAK") != nullptr ? 100'000 : kTermWorlds;
   int num_wins = 0, num_losses = 0;
   for (std::uint64_t seed = 1; seed <= num_worlds; ++seed) {
     TermsWorld world(seed);

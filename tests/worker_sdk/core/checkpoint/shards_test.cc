@@ -42,8 +42,8 @@ std::size_t num_files(const std::string& path) {
       std::distance(fs::directory_iterator(path), fs::directory_iterator()));
 }
 
-std::vector<std::string> warnings;
-void keep_warning(LogLevel, std::string_view text) { warnings.emplace_back(text); }
+std::vector<std::string> shard_warnings;
+void keep_shard_warning(LogLevel, std::string_view text) { shard_warnings.emplace_back(text); }
 
 }  // namespace
 
@@ -112,12 +112,13 @@ TEST_CASE("shards: one that is missing or torn puts the step aside, and nothing 
     } else {
       fs::resize_file(shard, fs::file_size(shard) - 1);
     }
-    warnings.clear();
-    set_log_sink(keep_warning);
+    shard_warnings.clear();
+    set_log_sink(keep_shard_warning);
     CHECK(directory.newest()->step == 1);
-    REQUIRE(warnings.size() == 1);
-    CHECK(contains(warnings[0], directory.path_of(2) + " is damaged (the shard of rank 1 of 3"));
-    CHECK(contains(warnings[0], missing ? " is missing)" : ": it is cut off: "));
+    REQUIRE(shard_warnings.size() == 1);
+    CHECK(contains(shard_warnings[0],
+                   directory.path_of(2) + " is damaged (the shard of rank 1 of 3"));
+    CHECK(contains(shard_warnings[0], missing ? " is missing)" : ": it is cut off: "));
     const std::size_t before = num_files(temp.path());
     CHECK(CheckpointDirectory(temp.path()).newest()->step == 1);
     CHECK(num_files(temp.path()) == before);
@@ -130,7 +131,7 @@ TEST_CASE("shards: a file that lies about them is put aside", "[proc]") {
     CheckpointDirectory directory(temp.path());
     directory.write(1, {}, {});
     directory.write(2, {{"shards", count}, {"save", kSave}}, {});
-    set_log_sink(keep_warning);
+    set_log_sink(keep_shard_warning);
     CHECK(directory.newest()->step == 1);
   }
 }
