@@ -16,13 +16,6 @@
 namespace ddprun::launcher {
 namespace {
 
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  for (std::string& each : strings) result.push_back(each.data());
-  result.push_back(nullptr);
-  return result;
-}
-
 pid_t spawn(ChildCommand command) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -45,8 +38,8 @@ pid_t spawn(ChildCommand command) {
   int flags = POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK;
   if (command.own_session) flags |= POSIX_SPAWN_SETSID;
   posix_spawnattr_setflags(&attributes, static_cast<short>(flags));
-  const std::vector<char*> argv = pointers(command.argv);
-  const std::vector<char*> envp = pointers(command.environment);
+  const std::vector<char*> argv = exec_pointers(command.argv);
+  const std::vector<char*> envp = exec_pointers(command.environment);
   pid_t pid = -1;
   const int error =
       ::posix_spawnp(&pid, argv.front(), &actions, &attributes, argv.data(), envp.data());
@@ -61,10 +54,23 @@ pid_t spawn(ChildCommand command) {
 
 }  // namespace
 
+std::vector<char*> exec_pointers(std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (std::string& each : strings) result.push_back(each.data());
+  result.push_back(nullptr);
+  return result;
+}
+
 std::shared_ptr<ChildProcess> ChildProcess::start(boost::asio::io_context& io, ChildCommand command,
                                                   std::function<void(int)> ended) {
   const std::string program = command.argv.front();
   const pid_t pid = spawn(std::move(command));
+  return adopt(io, pid, program, std::move(ended));
+}
+
+std::shared_ptr<ChildProcess> ChildProcess::adopt(boost::asio::io_context& io, pid_t pid,
+                                                  const std::string& program,
+                                                  std::function<void(int)> ended) {
   UniqueFd pidfd = open_child_pidfd(pid, program);
   std::shared_ptr<ChildProcess> child(
       new ChildProcess(io, pid, std::move(pidfd), std::move(ended)));

@@ -22,11 +22,19 @@ struct ChildCommand {
   bool own_session = false;              // the terminal's signals don't reach it
 };
 
+// As execve() takes them: up to a null pointer. They point into `strings`.
+std::vector<char*> exec_pointers(std::vector<std::string>& strings);
+
 class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
  public:
   // Waits until it is executed. All signals have their default action, none is blocked. `ended` is
   // called once from the io context, when it is reaped. Throws Error(kSystem) naming the program.
   static std::shared_ptr<ChildProcess> start(boost::asio::io_context& io, ChildCommand command,
+                                             std::function<void(int wait_status)> ended);
+  // A child of this process that was started in another way and that nobody else reaps. `ended`: as
+  // start()'s. Throws as open_child_pidfd(), naming `program`; then the child is gone.
+  static std::shared_ptr<ChildProcess> adopt(boost::asio::io_context& io, pid_t pid,
+                                             const std::string& program,
                                              std::function<void(int wait_status)> ended);
 
   // Nothing where it has ended.

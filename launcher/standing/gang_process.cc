@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/child_pidfd.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -24,13 +23,6 @@ struct GangStartError {
   int error_number;
   GangStage stage;
 };
-
-std::vector<char*> words_of(std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  for (std::string& each : strings) result.push_back(each.data());
-  result.push_back(nullptr);
-  return result;
-}
 
 // All that a child touches, made before there is one.
 struct Prepared {
@@ -79,26 +71,24 @@ int await_exec(int report, GangStartError& error) {
 
 }  // namespace
 
-std::shared_ptr<GangProcess> GangProcess::start(boost::asio::io_context& io, GangCommand command,
-                                                std::function<void(int)> ended) {
+std::shared_ptr<ChildProcess> start_gang(boost::asio::io_context& io, GangCommand command,
+                                         std::function<void(int)> ended) {
   const std::string program = command.argv.front();
-  const std::vector<char*> argv = words_of(command.argv), envp = words_of(command.environment);
+  const std::vector<char*> argv = exec_pointers(command.argv);
+  const std::vector<char*> envp = exec_pointers(command.environment);
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  int ends[2];
   if (!nothing) throw_system_error("/dev/null", errno);
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("pipe2", errno);
-  const UniqueFd read_end(ends[0]);
-  UniqueFd write_end(ends[1]);
-  const Prepared prepared{argv.data(),     envp.data(),       command.directory.c_str(),
-                          nothing.get(),   command.out.get(), command.err.get(),
-                          write_end.get(), ::getpid()};
+  Pipe report = make_pipe();
+  const Prepared prepared{
+      argv.data(),       envp.data(),       command.directory.c_str(), nothing.get(),
+      command.out.get(), command.err.get(), report.write_end.get(),    ::getpid()};
   // Small, and of one thread that matters: a fork costs little, and shares nothing.
   const pid_t pid = ::fork();
   if (pid == 0) begin_gang(prepared);
   if (pid < 0) throw_system_error("fork", errno);
-  write_end.reset();
+  report.write_end.reset();
   GangStartError error{};
-  const int size = await_exec(read_end.get(), error);
+  const int size = await_exec(report.read_end.get(), error);
   if (size != 0) {
     while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
@@ -108,35 +98,7 @@ std::shared_ptr<GangProcess> GangProcess::start(boost::asio::io_context& io, Gan
     throw Error(ErrorCode::kInvalidArgument,
                 concat(what, ": ", size < 0 ? "?" : errno_text(error.error_number)));
   }
-  UniqueFd pidfd = open_child_pidfd(pid, program);
-  std::shared_ptr<GangProcess> child(new GangProcess(io, pid, std::move(pidfd), std::move(ended)));
-  child->wait_for_end();
-  return child;
-}
-
-GangProcess::GangProcess(boost::asio::io_context& io, pid_t pid, UniqueFd pidfd,
-                         std::function<void(int)> ended)
-    : pid_(pid), pidfd_(io, pidfd.release()), ended_(std::move(ended)) {}
-
-// The handler keeps this object until the process is reaped.
-void GangProcess::wait_for_end() {
-  pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                    [self = shared_from_this()](const boost::system::error_code& error) {
-                      if (error) return;
-                      int status = 0;
-                      // Asio may wake us for another one's end, whose pidfd had this number.
-                      if (::waitpid(self->pid_, &status, WNOHANG) == 0) {
-                        return self->wait_for_end();
-                      }
-                      self->pid_ = 0;
-                      boost::system::error_code ignored;
-                      self->pidfd_.close(ignored);
-                      if (const auto ended = std::exchange(self->ended_, nullptr)) ended(status);
-                    });
-}
-
-void GangProcess::signal(int number) {
-  if (pid_ != 0) ::kill(pid_, number);
+  return ChildProcess::adopt(io, pid, program, std::move(ended));
 }
 
 }  // namespace ddprun::launcher

@@ -3,16 +3,14 @@
 // with the agent, and its warden kills the workers (docs/nodes.md). io thread only.
 #pragma once
 
-#include <sys/types.h>
-
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "common/unique_fd.h"
+#include "launcher/hosts/child_process.h"
 
 namespace ddprun::launcher {
 
@@ -23,25 +21,10 @@ struct GangCommand {
   UniqueFd out, err;  // its stdout and stderr; its stdin is empty
 };
 
-class GangProcess : public std::enable_shared_from_this<GangProcess> {
- public:
-  // Waits until it is executed: own session, default signals, ended with this process, and with
-  // another oom_score_adj than a daemon's. `ended` is called once from the io context, when it is
-  // reaped. Throws Error(kInvalidArgument) that says what it can't: enter the directory, execute.
-  static std::shared_ptr<GangProcess> start(boost::asio::io_context& io, GangCommand command,
-                                            std::function<void(int wait_status)> ended);
-
-  // Nothing where it has ended.
-  void signal(int number);
-
- private:
-  GangProcess(boost::asio::io_context& io, pid_t pid, UniqueFd pidfd,
-              std::function<void(int)> ended);
-  void wait_for_end();
-
-  pid_t pid_;  // 0: reaped
-  boost::asio::posix::stream_descriptor pidfd_;
-  std::function<void(int)> ended_;
-};
+// Waits until it is executed: own session, default signals, ended with this process, and with
+// another oom_score_adj than a daemon's. `ended`: as ChildProcess::start()'s. Throws
+// Error(kInvalidArgument) that says what it can't: enter the directory, execute.
+std::shared_ptr<ChildProcess> start_gang(boost::asio::io_context& io, GangCommand command,
+                                         std::function<void(int wait_status)> ended);
 
 }  // namespace ddprun::launcher

@@ -159,8 +159,8 @@ void StandingAgent::start(const gangs::StartPart& start) {
     command.directory = start.directory;
     command.out = std::move(files.out);
     command.err = std::move(files.err);
-    part.process = GangProcess::start(
-        io_, std::move(command), [this, gang = start.gang](int status) { ended(gang, status); });
+    part.process = start_gang(io_, std::move(command),
+                              [this, gang = start.gang](int status) { ended(gang, status); });
   } catch (const Error& error) {
     log_warning("gang ", start.gang, " can't begin: ", error.what());
     return end_part(part, static_cast<int>(ExitCode::kUsage), error.what());

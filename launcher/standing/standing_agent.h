@@ -33,7 +33,7 @@ class StandingAgent {
  private:
   struct Part {
     gangs::HeldPart held;
-    std::shared_ptr<GangProcess> process;  // null: it has ended, or never began
+    std::shared_ptr<ChildProcess> process;  // null: it has ended, or never began
     std::chrono::milliseconds stop_time{0};
     bool is_stopping = false;
     std::unique_ptr<boost::asio::steady_timer> kill_timer;
