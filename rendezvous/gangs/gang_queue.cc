@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/exit_codes.h"
+#include "rendezvous/gangs/gang_placing.h"
 #include "rendezvous/gangs/gang_rows.h"
 
 namespace ddprun::gangs {
@@ -57,35 +58,7 @@ GangPart* GangQueue::part_at(Gang& gang, const Node& node) {
 }
 
 int GangQueue::used_slots(const std::string& name) const {
-  int used = 0;
-  for (auto node = nodes_.lower_bound({name, ""}); node != nodes_.end(); ++node) {
-    if (node->first.first != name) break;
-    for (const auto& [gang, slots] : node->second.strays) used += slots;
-  }
-  for (const auto& [number, gang] : gangs_) {
-    for (const GangPart& part : gang.state.parts) {
-      if (part.node == name && !part.is_over()) used += part.slots;
-    }
-  }
-  return used;
-}
-
-bool GangQueue::is_candidate(const Node& node, const GangState& gang) const {
-  return node.owner == gang.owner && node.slots >= std::max(1, gang.slots);
-}
-
-std::vector<const GangQueue::Node*> GangQueue::candidates(const GangState& gang) const {
-  std::vector<const Node*> found;
-  for (const auto& [key, node] : nodes_) {
-    if (is_candidate(node, gang)) found.push_back(&node);
-  }
-  return found;
-}
-
-bool GangQueue::has_room(const Node& node, const GangState& gang) const {
-  if (!node.connection) return false;
-  const int used = used_slots(node.name);
-  return gang.slots == 0 ? used == 0 : node.slots - used >= gang.slots;
+  return GangPlacing(nodes_, gangs_).used_slots(name);
 }
 
 std::size_t GangQueue::num_before(const Gang& gang) const {
@@ -96,7 +69,7 @@ std::size_t GangQueue::num_before(const Gang& gang) const {
 
 std::string GangQueue::waits_for(const Gang& gang) const {
   const GangState& state = gang.state;
-  const auto fitting = candidates(state);
+  const auto fitting = GangPlacing(nodes_, gangs_).fitting(state);
   const std::string wanted =
       concat(size_text(state), " nodes of ", state.user, " with ",
              state.slots == 0 ? "all" : std::to_string(state.slots), " slots free");
@@ -303,22 +276,11 @@ void GangQueue::tell_start(const Gang& gang, const GangPart& part, const Node& n
 
 void GangQueue::begin_gangs(GangTime time, GangActions& out) {
   if (!may_begin_) return;
-  std::set<std::string> held;  // names of nodes that an earlier gang waits for
+  GangPlacing placing(nodes_, gangs_);
   for (auto& [number, gang] : gangs_) {
     if (gang.state.phase != GangPhase::kQueued) continue;
-    const auto fitting = candidates(gang.state);
-    const auto least = static_cast<std::size_t>(gang.state.min_nodes);
-    if (fitting.size() < least) continue;
-    std::vector<const Node*> ready;
-    for (const Node* node : fitting) {
-      if (!held.contains(node->name) && has_room(*node, gang.state)) ready.push_back(node);
-    }
-    if (ready.size() < least) {
-      for (const Node* node : fitting) held.insert(node->name);
-      continue;
-    }
-    ready.resize(std::min(ready.size(), static_cast<std::size_t>(gang.state.max_nodes)));
-    begin(gang, ready, time, out);
+    const auto nodes = placing.place(gang.state);
+    if (nodes) begin(gang, *nodes, time, out);
   }
 }
 

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -130,9 +129,6 @@ class GangQueue {
  private:
   Gang* find_gang(std::string_view id);
   static GangPart* part_at(Gang& gang, const Node& node);
-  bool is_candidate(const Node& node, const GangState& gang) const;
-  std::vector<const Node*> candidates(const GangState& gang) const;
-  bool has_room(const Node& node, const GangState& gang) const;
   Node* at_connection(ConnectionId connection);
 
   void meet_parts(Node& node, const NodeHello& hello, GangTime time, GangActions& out);

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which nodes a gang gets, and which it holds.
+#include "rendezvous/gangs/gang_placing.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+namespace ddprun::gangs {
+namespace {
+
+using Names = std::vector<std::string>;
+
+Names names_of(const std::vector<const GangPlacing::Node*>& nodes) {
+  Names names;
+  for (const auto* node : nodes) names.push_back(node->name);
+  return names;
+}
+
+// Nodes and gangs, as a queue has them.
+struct PlacingWorld {
+  void node(const std::string& name, int slots, const std::string& owner = "alice") {
+    GangQueue::Node& node = nodes[{name, owner}];
+    node.name = name;
+    node.owner = owner;
+    node.slots = slots;
+    node.connection = nodes.size();
+  }
+  void runs(const std::string& node, int slots) {
+    const std::uint64_t number = gangs.size() + 1;
+    gangs[number].state.parts.push_back(
+        {.node = node, .slots = slots, .phase = PartPhase::kRuns, .exit_code = 0, .reason = {}});
+  }
+  static GangState wants(int min_nodes, int max_nodes, int slots) {
+    GangState gang;
+    gang.owner = "alice";
+    gang.min_nodes = min_nodes;
+    gang.max_nodes = max_nodes;
+    gang.slots = slots;
+    return gang;
+  }
+
+  std::map<GangQueue::NodeKey, GangQueue::Node> nodes;
+  std::map<std::uint64_t, GangQueue::Gang> gangs;
+};
+
+TEST_CASE("GangPlacing: the first nodes by name, as many as there are up to the most") {
+  PlacingWorld world;
+  for (const char* name : {"n3", "n1", "n2"}) world.node(name, 4);
+  GangPlacing placing(world.nodes, world.gangs);
+  CHECK(names_of(*placing.place(PlacingWorld::wants(1, 2, 4))) == Names{"n1", "n2"});
+  CHECK(names_of(*placing.place(PlacingWorld::wants(1, 9, 0))) == Names{"n1", "n2", "n3"});
+}
+
+TEST_CASE("GangPlacing: what is fitting is of its owner and large enough, away or in use") {
+  PlacingWorld world;
+  world.node("away", 4);
+  world.nodes.at({"away", "alice"}).connection.reset();
+  world.node("of-bob", 4, "bob");
+  world.node("small", 1);
+  world.node("used", 4);
+  world.runs("used", 4);
+  const GangPlacing placing(world.nodes, world.gangs);
+  CHECK(names_of(placing.fitting(PlacingWorld::wants(1, 1, 2))) == Names{"away", "used"});
+}
+
+TEST_CASE("GangPlacing: slots in use are those of all users, of parts not over and of strays") {
+  PlacingWorld world;
+  world.node("n1", 8);
+  world.node("n1", 8, "bob");
+  world.runs("n1", 2);
+  world.runs("n1", 100);
+  world.gangs.at(2).state.parts[0].phase = PartPhase::kEnded;
+  world.nodes.at({"n1", "bob"}).strays["stray"] = 3;
+  GangPlacing placing(world.nodes, world.gangs);
+  CHECK(placing.used_slots("n1") == 5);
+  CHECK(placing.place(PlacingWorld::wants(1, 1, 3)));
+  CHECK_FALSE(placing.place(PlacingWorld::wants(1, 1, 4)));
+}
+
+TEST_CASE("GangPlacing: who waits holds what would fit, who can't ever begin holds nothing") {
+  PlacingWorld world;
+  world.node("n1", 4);
+  world.node("n2", 4);
+  world.node("small", 1);
+  world.runs("n1", 4);
+  GangPlacing placing(world.nodes, world.gangs);
+  CHECK_FALSE(placing.place(PlacingWorld::wants(3, 3, 4)));  // there are two
+  CHECK(placing.place(PlacingWorld::wants(1, 1, 4)));
+  CHECK_FALSE(placing.place(PlacingWorld::wants(2, 2, 4)));  // n1 is in use
+  CHECK_FALSE(placing.place(PlacingWorld::wants(1, 1, 4)));  // n2 is held
+  CHECK(names_of(*placing.place(PlacingWorld::wants(1, 1, 1))) == Names{"small"});
+}
+
+}  // namespace
+}  // namespace ddprun::gangs
