@@ -48,7 +48,8 @@ AgentHub::AgentHub(asio::io_context& io, Options options)
            .trouble = [this](ConnectionId id, const std::string& why) { store_trouble(id, why); }}),
       tick_timer_(io),
       idle_timer_(io),
-      turn_timer_(io) {}
+      turn_timer_(io),
+      unkept_(options_.journal) {}
 
 void AgentHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcomer) {
   auto& socket = frames->wire().socket();
@@ -186,14 +187,15 @@ void AgentHub::drop_stores_of_finished() {
 void AgentHub::keep_stores() {
   auto marks = stores_.take_marks();
   journal::Batch changes = stores_.take_changes();
-  const bool waits = !changes.empty() || !unkept_.empty() || (may_be_deposed() && !marks.empty());
-  if (options_.journal == nullptr || !waits) return stores_.release(marks);
+  if (!unkept_.must_wait(changes, !marks.empty())) return stores_.release(marks);
   if (changes.empty() && marks.empty()) return;
-  const auto self = shared_from_this();
-  unkept_.push_back({{}, {[this, marks = std::move(marks)] {
-                       if (!stopped_) stores_.release(marks);
-                     }}});
-  options_.journal->commit(std::move(changes), [self] { self->kept(); });
+  unkept_.add(
+      std::move(changes),
+      [this, marks = std::move(marks)] {
+        feed_pending();
+        if (!stopped_) stores_.release(marks);
+      },
+      shared_from_this());
 }
 
 membership::RendezvousEnvelope AgentHub::refusal(const std::string& reason, ExitCode code) {
@@ -243,7 +245,7 @@ void AgentHub::stop() {
   agents_.clear();
   unjoined_.clear();
   pending_.clear();
-  unkept_.clear();
+  unkept_.stop();
   tick_timer_.cancel();
   idle_timer_.cancel();
   turn_timer_.cancel();

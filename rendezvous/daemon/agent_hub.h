@@ -15,11 +15,13 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/exit_codes.h"
 #include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/daemon/proxied_stores.h"
+#include "rendezvous/daemon/unkept_actions.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/membership/frame_stream.h"
@@ -68,7 +70,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   ProxiedStores::Usage store_usage() const { return stores_.usage(); }
 
   // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
-  void when_kept(std::function<void()> done);
+  void when_kept(std::function<void()> done) { unkept_.when_kept(std::move(done)); }
 
   // The jobs of an earlier process, from its journal; before take(). Where it led in another term
   // than this one, its jobs are held until enough of their nodes follow this one (held_jobs.h).
@@ -112,9 +114,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   void store_trouble(ConnectionId id, const std::string& why);
   void arm_turn();
   void drop_stores_of_finished();
-  bool may_be_deposed() const;
   void settle(membership::Actions actions);
-  void kept();
+  void perform(const membership::Actions& actions);
   void perform(const membership::Action& action);
   void arm_tick();
   void check_idle();
@@ -135,11 +136,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   std::set<ConnectionId> unjoined_;  // of agents_: nothing was received yet
   ConnectionId next_id_ = 1;
   std::deque<membership::Event> pending_;  // events that carrying out actions caused
-  struct Unkept {
-    membership::Actions actions;
-    std::vector<std::function<void()>> then;
-  };
-  std::deque<Unkept> unkept_;     // each waits for its commit, in their order
+  UnkeptActions unkept_;
   bool has_begun_round_ = false;  // or gone on with one
   bool hears_peer_ = true;
   std::set<std::string> sent_on_;  // new agents, by run id and instance, since it is not heard

@@ -85,14 +85,6 @@ void AgentHub::take_from_held(membership::HeldJobs::Outcome outcome) {
   for (auto& join : outcome.joins) step_table(std::move(join));
 }
 
-// Then nothing is said, not even what follows from no change, before it is known that nobody else
-// decides by now.
-bool AgentHub::may_be_deposed() const {
-  return options_.journal != nullptr && options_.journal->is_shared();
-}
-
-// What the actions follow from is kept first. Nothing overtakes: what changes nothing waits, too,
-// while something before it does.
 void AgentHub::settle(membership::Actions actions) {
   journal::Batch changes;
   if (options_.journal != nullptr) changes = table_.take_changes();
@@ -102,28 +94,19 @@ void AgentHub::settle(membership::Actions actions) {
   const bool says_something = std::ranges::any_of(actions, [](const membership::Action& action) {
     return !std::holds_alternative<membership::action::Log>(action);
   });
-  const bool waits = !changes.empty() || !unkept_.empty() || (may_be_deposed() && says_something);
-  if (!waits) {
-    for (const auto& action : actions) perform(action);
-    return;
-  }
+  if (!unkept_.must_wait(changes, says_something)) return perform(actions);
   if (changes.empty() && actions.empty()) return;
-  unkept_.push_back({std::move(actions), {}});
-  options_.journal->commit(std::move(changes), [self = shared_from_this()] { self->kept(); });
+  unkept_.add(
+      std::move(changes),
+      [this, actions = std::move(actions)] {
+        perform(actions);
+        feed_pending();
+      },
+      shared_from_this());
 }
 
-void AgentHub::kept() {
-  if (stopped_ || unkept_.empty()) return;
-  const Unkept kept = std::move(unkept_.front());
-  unkept_.pop_front();
-  for (const auto& action : kept.actions) perform(action);
-  feed_pending();
-  for (const auto& done : kept.then) done();
-}
-
-void AgentHub::when_kept(std::function<void()> done) {
-  if (unkept_.empty()) return done();
-  unkept_.back().then.push_back(std::move(done));
+void AgentHub::perform(const membership::Actions& actions) {
+  for (const auto& action : actions) perform(action);
 }
 
 void AgentHub::restore(const journal::Content& content,

@@ -15,7 +15,11 @@ namespace asio = boost::asio;
 using membership::FrameStream;
 
 GangHub::GangHub(asio::io_context& io, Options options)
-    : options_(std::move(options)), io_(io), queue_(options_.queue), tick_timer_(io) {}
+    : options_(std::move(options)),
+      io_(io),
+      queue_(options_.queue),
+      tick_timer_(io),
+      unkept_(options_.journal) {}
 
 // ---- connections ----
 
@@ -215,34 +219,20 @@ void GangHub::feed(const std::function<void(gangs::GangActions&)>& event) {
   arm_tick();
 }
 
-// As AgentHub::settle().
 void GangHub::settle(gangs::GangActions actions) {
   journal::Batch changes = queue_.take_changes();
-  if (options_.journal == nullptr) changes.clear();
   const bool says_something = std::ranges::any_of(actions, [](const gangs::GangAction& action) {
     return !std::holds_alternative<gangs::gang_action::Log>(action);
   });
-  const bool may_be_deposed = options_.journal != nullptr && options_.journal->is_shared();
-  if (changes.empty() && unkept_.empty() && !(may_be_deposed && says_something)) {
-    for (const auto& action : actions) perform(action);
-    return;
-  }
+  if (!unkept_.must_wait(changes, says_something)) return perform(actions);
   if (changes.empty() && actions.empty()) return;
-  unkept_.push_back({std::move(actions), {}});
-  options_.journal->commit(std::move(changes), [self = shared_from_this()] { self->kept(); });
+  unkept_.add(
+      std::move(changes), [this, actions = std::move(actions)] { perform(actions); },
+      shared_from_this());
 }
 
-void GangHub::kept() {
-  if (stopped_ || unkept_.empty()) return;
-  const Unkept kept = std::move(unkept_.front());
-  unkept_.pop_front();
-  for (const auto& action : kept.actions) perform(action);
-  for (const auto& done : kept.then) done();
-}
-
-void GangHub::when_kept(std::function<void()> done) {
-  if (unkept_.empty()) return done();
-  unkept_.back().then.push_back(std::move(done));
+void GangHub::perform(const gangs::GangActions& actions) {
+  for (const auto& action : actions) perform(action);
 }
 
 void GangHub::perform(const gangs::GangAction& action) {
@@ -287,7 +277,7 @@ void GangHub::stop() {
   stopped_ = true;
   for (const auto& [id, agent] : agents_) agent.frames->close();
   agents_.clear();
-  unkept_.clear();
+  unkept_.stop();
   tick_timer_.cancel();
   listener_ = {};
 }

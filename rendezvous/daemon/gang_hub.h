@@ -8,7 +8,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,10 +15,11 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <vector>
+#include <utility>
 
 #include "common/clock.h"
 #include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/unkept_actions.h"
 #include "rendezvous/gangs/gang_queue.h"
 #include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/journal/journal.h"
@@ -72,7 +72,7 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
   std::size_t num_nodes() const { return agents_.size(); }
 
   // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
-  void when_kept(std::function<void()> done);
+  void when_kept(std::function<void()> done) { unkept_.when_kept(std::move(done)); }
 
   void stop();  // closes every connection; no call follows
 
@@ -101,7 +101,7 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
   // `event(out)`: what happens to the queue.
   void feed(const std::function<void(gangs::GangActions&)>& event);
   void settle(gangs::GangActions actions);
-  void kept();
+  void perform(const gangs::GangActions& actions);
   void perform(const gangs::GangAction& action);
   void arm_tick();
   static gangs::GangTime time();
@@ -114,11 +114,7 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
   std::optional<Clock::time_point> armed_for_;
   std::unordered_map<ConnectionId, Agent> agents_;
   ConnectionId next_id_ = 1;
-  struct Unkept {
-    gangs::GangActions actions;
-    std::vector<std::function<void()>> then;
-  };
-  std::deque<Unkept> unkept_;  // each waits for its commit, in their order
+  UnkeptActions unkept_;
   bool stopped_ = false;
 };
 
