@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <utility>
 
 #include "common/log.h"
 #include "ctl/doctor/checks.h"
@@ -43,45 +44,42 @@ Outcome state_known(const Facts& facts, const char* key) {
   return ok("");
 }
 
+// What is `fine`; with a line for each GPU that isn't: `verdict`, and what is to be done.
+Outcome unless_found(Outcome fine, const std::vector<std::string>& lines, Verdict verdict,
+                     const char* fix) {
+  if (lines.empty()) return fine;
+  return {verdict, list_text(lines, 8), std::move(fine.wanted), fix};
+}
+
 Outcome judge_compute_mode(const Facts& facts, const Thresholds&) {
   constexpr long long kProhibited = 2;
-  Outcome outcome = state_known(facts, agent::kGpuComputeMode);
-  if (outcome.verdict != Verdict::kOk) return outcome;
-  outcome = ok("default", "default: several processes may use a GPU");
+  const Outcome known = state_known(facts, agent::kGpuComputeMode);
+  if (known.verdict != Verdict::kOk) return known;
   bool is_closed = false;
   const auto odd = gpus_with(facts, agent::kGpuComputeMode, [&](const agent::GpuReading& each) {
     if (each.value == 0) return std::string();
     is_closed = is_closed || each.value == kProhibited;
     return std::string(each.value == kProhibited ? "prohibited" : "exclusive");
   });
-  if (odd.empty()) return outcome;
-  outcome.verdict = is_closed ? Verdict::kFail : Verdict::kWarn;
-  outcome.seen = list_text(odd, 8);
-  outcome.fix = "nvidia-smi -i DEVICE -c DEFAULT";
-  return outcome;
+  return unless_found(ok("default", "default: several processes may use a GPU"), odd,
+                      is_closed ? Verdict::kFail : Verdict::kWarn,
+                      "nvidia-smi -i DEVICE -c DEFAULT");
 }
 
 Outcome judge_persistence(const Facts& facts, const Thresholds&) {
-  Outcome outcome = state_known(facts, agent::kGpuPersistence);
-  if (outcome.verdict != Verdict::kOk) return outcome;
-  outcome = ok("on", "on");
+  const Outcome known = state_known(facts, agent::kGpuPersistence);
+  if (known.verdict != Verdict::kOk) return known;
   const auto off = gpus_with(facts, agent::kGpuPersistence, [](const agent::GpuReading& each) {
     return std::string(each.value == 0 ? "off" : "");
   });
-  if (off.empty()) return outcome;
-  outcome.verdict = Verdict::kWarn;
-  outcome.seen = list_text(off, 8);
-  outcome.fix = "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1";
-  return outcome;
+  return unless_found(ok("on", "on"), off, Verdict::kWarn,
+                      "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1");
 }
 
 Outcome judge_ecc(const Facts& facts, const Thresholds& limits) {
-  Outcome outcome = state_known(facts, agent::kGpuEccUncorrected);
-  if (outcome.verdict != Verdict::kOk) return outcome;
+  const Outcome known = state_known(facts, agent::kGpuEccUncorrected);
+  if (known.verdict != Verdict::kOk) return known;
   const double most = limits.at("gpu_ecc.warn");
-  outcome =
-      ok("none that could not be corrected", concat("none that could not be corrected, at most ",
-                                                    static_cast<long long>(most), " that were"));
   const auto bad = gpus_with(facts, agent::kGpuEccUncorrected, [](const agent::GpuReading& each) {
     return each.value == 0 ? std::string() : concat(each.value, " not corrected");
   });
@@ -89,19 +87,17 @@ Outcome judge_ecc(const Facts& facts, const Thresholds& limits) {
     const bool is_many = static_cast<double>(each.value) > most;
     return is_many ? concat(each.value, " corrected") : std::string();
   });
-  if (bad.empty() && many.empty()) return outcome;
-  outcome.verdict = bad.empty() ? Verdict::kWarn : Verdict::kFail;
-  outcome.seen = list_text(bad.empty() ? many : bad, 8);
-  outcome.fix =
+  return unless_found(
+      ok("none that could not be corrected", concat("none that could not be corrected, at most ",
+                                                    static_cast<long long>(most), " that were")),
+      bad.empty() ? many : bad, bad.empty() ? Verdict::kWarn : Verdict::kFail,
       "take the node out; nvidia-smi -q -d ECC, then nvidia-smi --gpu-reset; if they come again: "
-      "replace the GPU";
-  return outcome;
+      "replace the GPU");
 }
 
 Outcome judge_row_remap(const Facts& facts, const Thresholds&) {
-  Outcome outcome = state_known(facts, agent::kGpuRemapPending);
-  if (outcome.verdict != Verdict::kOk) return outcome;
-  outcome = ok("none waits, none has failed", "none waits, none has failed");
+  const Outcome known = state_known(facts, agent::kGpuRemapPending);
+  if (known.verdict != Verdict::kOk) return known;
   auto bad = gpus_with(facts, agent::kGpuRemapFailed, [](const agent::GpuReading& each) {
     return std::string(each.value == 0 ? "" : "no spare row was left");
   });
@@ -109,18 +105,14 @@ Outcome judge_row_remap(const Facts& facts, const Thresholds&) {
     return std::string(each.value == 0 ? "" : "rows wait for a reset");
   });
   bad.insert(bad.end(), waits.begin(), waits.end());
-  if (bad.empty()) return outcome;
-  outcome.verdict = Verdict::kFail;
-  outcome.seen = list_text(bad, 8);
-  outcome.fix =
-      "nvidia-smi --gpu-reset -i DEVICE, with no job on it; no spare row: replace the GPU";
-  return outcome;
+  return unless_found(
+      ok("none waits, none has failed", "none waits, none has failed"), bad, Verdict::kFail,
+      "nvidia-smi --gpu-reset -i DEVICE, with no job on it; no spare row: replace the GPU");
 }
 
 Outcome judge_throttle(const Facts& facts, const Thresholds&) {
-  Outcome outcome = state_known(facts, agent::kGpuSlowdown);
-  if (outcome.verdict != Verdict::kOk) return outcome;
-  outcome = ok("none is slowed down", "no GPU is slowed down by heat, a power brake or hardware");
+  const Outcome known = state_known(facts, agent::kGpuSlowdown);
+  if (known.verdict != Verdict::kOk) return known;
   const auto slow = gpus_with(facts, agent::kGpuSlowdown, [](const agent::GpuReading& each) {
     std::string why;
     const auto add = [&](long long bit, const char* text) {
@@ -131,35 +123,30 @@ Outcome judge_throttle(const Facts& facts, const Thresholds&) {
     if (why.empty()) add(agent::kSlowdownOfHardware, "hardware");
     return why.empty() ? why : "slowed down by " + why;
   });
-  if (slow.empty()) return outcome;
-  outcome.verdict = Verdict::kWarn;
-  outcome.seen = list_text(slow, 8);
-  outcome.fix = "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER; fans, air, power supplies";
-  return outcome;
+  return unless_found(
+      ok("none is slowed down", "no GPU is slowed down by heat, a power brake or hardware"), slow,
+      Verdict::kWarn, "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER; fans, air, power supplies");
 }
 
 // A GPU all of whose links are down may have no bridge; one that has some, or less than its peers,
 // has lost them.
 Outcome judge_nvlink(const Facts& facts, const Thresholds&) {
-  Outcome outcome = state_known(facts, agent::kGpuLinksActive);
-  if (outcome.verdict != Verdict::kOk) return outcome;
+  const Outcome known = state_known(facts, agent::kGpuLinksActive);
+  if (known.verdict != Verdict::kOk) return known;
   long long most = 0;
   for (const agent::GpuReading& each : facts.gpu_state.answer->readings) {
     if (each.key == agent::kGpuLinksActive) most = std::max(most, each.value);
   }
   if (most == 0) return skipped("no NVLink is in use here");
-  outcome = ok(concat(most, " active on each GPU"), "all links active, as many on each GPU");
   const auto bad = gpus_with(facts, agent::kGpuLinksActive, [&](const agent::GpuReading& each) {
     const auto inactive = reading_of(facts, each.device, agent::kGpuLinksInactive).value_or(0);
     if (each.value == most && inactive == 0) return std::string();
     return concat(each.value, " active, ", inactive, " inactive");
   });
-  if (bad.empty()) return outcome;
-  outcome.verdict = Verdict::kFail;
-  outcome.seen = list_text(bad, 8);
-  outcome.fix =
-      "nvidia-smi nvlink -s; systemctl status nvidia-fabricmanager; dmesg | grep -i nvlink";
-  return outcome;
+  return unless_found(
+      ok(concat(most, " active on each GPU"), "all links active, as many on each GPU"), bad,
+      Verdict::kFail,
+      "nvidia-smi nvlink -s; systemctl status nvidia-fabricmanager; dmesg | grep -i nvlink");
 }
 
 // "12.8" → 12; 0: none.
