@@ -18,6 +18,7 @@ namespace {
 // A page waits so long for news: so late, at most, is a signal heard.
 constexpr std::chrono::milliseconds kPageWait{1'000};
 constexpr int kRetryMs = 200;
+constexpr std::chrono::seconds kSubmitLimit{10};         // for a ddprund that isn't there yet
 constexpr std::chrono::hours kReaderPatience{24 * 365};  // output waits in the nodes' files
 
 volatile sig_atomic_t num_signals = 0, first_signal = 0;
@@ -54,31 +55,61 @@ GangJob::GangJob(GangRequest request, pages::GangClientOptions client,
 
 int GangJob::run() {
   take_signals();
-  try {
-    take(client_.submit(request_.spec));
-  } catch (const Error& error) {
-    if (!is_away(error)) throw;
-    log_error(error.what());
-    return static_cast<int>(ExitCode::kRendezvousUnreachable);
-  }
+  if (submit() == Next::kLeave) return exit_status_;
   while (!reader_.is_over()) {
     if (look_at_signals() == Next::kLeave || follow() == Next::kLeave) return exit_status_;
   }
   return finish();
 }
 
+GangJob::Next GangJob::submit() {
+  const Deadline deadline = Deadline::after(kSubmitLimit);
+  bool may_be_there = false;
+  while (true) {
+    try {
+      take(client_.submit(request_.spec));
+      return Next::kGoOn;
+    } catch (const Error& error) {
+      if (!is_away(error)) throw;
+      if (lost_why_.empty()) log_warning("the ddprund is away: ", error.what(), "; trying on");
+      lost_why_ = error.what();
+      may_be_there |= error.code() != ErrorCode::kUnavailable;  // it was asked
+    }
+    if (num_signals > 0) {
+      exit_status_ = exit_status_for_signal(first_signal);
+      if (may_be_there && !call([this] { client_.cancel(request_.spec.id); })) {
+        log_warning("gang ", request_.spec.id, " may have been submitted");
+      }
+      return Next::kLeave;
+    }
+    if (deadline.expired()) {
+      log_error(lost_why_);
+      exit_status_ = static_cast<int>(ExitCode::kRendezvousUnreachable);
+      return Next::kLeave;
+    }
+    ::poll(nullptr, 0, kRetryMs);  // a signal ends it
+  }
+}
+
+// Two signals that come as one, as of timeout(1), which sends it to a group, too, are one: the
+// second one counts that comes after it was said what it does.
 GangJob::Next GangJob::look_at_signals() {
-  if (num_signals == 0) return Next::kGoOn;
+  const int seen = num_signals;
+  if (seen == 0) return Next::kGoOn;
   const std::string& id = request_.spec.id;
   exit_status_ = exit_status_for_signal(first_signal);
-  if (num_signals > 1) {
+  bool is_asked_to_leave = seen > num_signals_said_;
+  if (!has_cancelled_) {
+    has_cancelled_ = call([&] { client_.cancel(id); });
+    is_asked_to_leave = !has_cancelled_ && seen > 1;
+    if (has_cancelled_) {
+      num_signals_said_ = num_signals;
+      log_info("gang ", id, " is cancelled; once more leaves it to end by itself");
+    }
+  }
+  if (is_asked_to_leave) {
     log_info("gang ", id, " is left to end by itself");
     return Next::kLeave;
-  }
-  if (has_cancelled_) return Next::kGoOn;
-  if (call([&] { client_.cancel(id); })) {
-    has_cancelled_ = true;
-    log_info("gang ", id, " is cancelled; once more leaves it to end by itself");
   }
   return lost_since_ && Clock::now() - *lost_since_ >= lost_timeout_ ? Next::kLeave : Next::kGoOn;
 }

@@ -29,6 +29,7 @@ class GangJob {
  private:
   enum class Next { kGoOn, kLeave };
 
+  Next submit();
   Next look_at_signals();
   Next follow();
   bool call(const std::function<void()>& request);
@@ -48,7 +49,8 @@ class GangJob {
   std::optional<Clock::time_point> lost_since_;
   std::string lost_why_;
   bool has_cancelled_ = false;
-  int exit_status_ = 0;  // where it leaves the gang to itself
+  int num_signals_said_ = 0;  // before it was said that it is cancelled
+  int exit_status_ = 0;       // where it leaves the gang to itself
 };
 
 }  // namespace ddprun::launcher

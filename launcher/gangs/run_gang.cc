@@ -39,6 +39,7 @@ std::string gang_to_text(const GangRequest& request) {
 int run_gang(GangRequest request, const LaunchConfig& config) {
   pages::GangClientOptions client;
   client.endpoints = request.endpoints;
+  client.is_patient = false;  // GangJob is, and hears signals meanwhile
   if (!config.token_file.empty()) client.token = Secret::from_file(config.token_file);
   if (config.tls.any()) client.tls = security::make_client_context(config.tls);
   return std::make_unique<GangJob>(std::move(request), std::move(client),

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/inotify.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,6 +49,19 @@ std::string read_from(const std::string& path, std::uint64_t offset, std::size_t
   return bytes;
 }
 
+// Each gang that came here would fail, and the next one, too.
+void require_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  std::string why = error ? concat("can't make ", path, ": ", error.message()) : "";
+  if (why.empty() && ::access(path.c_str(), W_OK | X_OK) != 0) {
+    why = concat("can't write to ", path, ": ", errno_text(errno));
+  }
+  if (!why.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, why + " (--log-dir, or $STATE_DIRECTORY)");
+  }
+}
+
 }  // namespace
 
 GangOutput::GangOutput(asio::io_context& io, std::string directory, std::string node,
@@ -57,6 +71,7 @@ GangOutput::GangOutput(asio::io_context& io, std::string directory, std::string 
       answer_(std::move(answer)),
       io_(io),
       changes_(io) {
+  require_folder(directory_ + "/gangs");
   const int fd = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   if (fd < 0) throw_system_error("inotify_init1", errno);
   changes_.assign(fd);
@@ -75,6 +90,32 @@ GangOutput::Files GangOutput::open(const std::string& gang) const {
   std::filesystem::create_directories(path, error);
   if (error) throw Error(ErrorCode::kSystem, concat("can't make ", path, ": ", error.message()));
   return {append_to(path + kOutName), append_to(path + kErrName)};
+}
+
+void GangOutput::remove_older_than(std::chrono::milliseconds time,
+                                   const std::function<bool(const std::string&)>& runs) const {
+  namespace fs = std::filesystem;
+  const fs::file_time_type oldest = fs::file_time_type::clock::now() - time;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_ + "/gangs", error)) {
+    const std::string gang = entry.path().filename().string();
+    const fs::path mine = entry.path() / node_;  // others may keep theirs beside it
+    if (runs(gang) || !fs::is_directory(mine, error)) continue;
+    const auto is_new = [&](const char* name) {
+      const auto written = fs::last_write_time(mine.string() + name, error);
+      return !error && written > oldest;
+    };
+    if (is_new(kOutName) || is_new(kErrName)) continue;
+    fs::remove_all(mine, error);
+    if (error) log_warning("can't remove ", mine.string(), ": ", error.message());
+    fs::remove(entry.path(), error);  // where it is empty
+  }
+}
+
+std::string GangOutput::trouble() const {
+  struct statvfs disk {};
+  const bool is_full = ::statvfs(directory_.c_str(), &disk) == 0 && disk.f_bavail == 0;
+  return is_full ? concat("no space is left on the disk of ", directory_) : "";
 }
 
 OutputAnswer GangOutput::read_now(const OutputRequest& request) const {

@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,7 +22,7 @@ namespace ddprun::launcher {
 class GangOutput {
  public:
   // `directory`: absolute; made where it is missing. `answer` is called once for each request, at
-  // once or later from the io context.
+  // once or later from the io context. Throws Error(kInvalidArgument): no file can be made there.
   GangOutput(boost::asio::io_context& io, std::string directory, std::string node,
              std::function<void(const gangs::OutputAnswer&)> answer);
   ~GangOutput();  // no call follows
@@ -31,6 +32,14 @@ class GangOutput {
   };
   // Of a gang that begins. Throws Error(kSystem).
   Files open(const std::string& gang) const;
+
+  // Removes what gangs printed here that `runs` is false of, and that was written last longer ago
+  // than `time`.
+  void remove_older_than(std::chrono::milliseconds time,
+                         const std::function<bool(const std::string& gang)>& runs) const;
+
+  // What keeps gangs from printing more; empty: nothing.
+  std::string trouble() const;
 
   // `runs`: it may print more. True: it never does, and all was read before.
   bool read(const gangs::OutputRequest& request, bool runs);

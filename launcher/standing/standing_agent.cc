@@ -84,6 +84,7 @@ StandingAgent::~StandingAgent() = default;
 
 int StandingAgent::run() {
   if (const std::string why = enter_supervisor_leaf(); !why.empty()) log_warning(why);
+  remove_old_output();
   wait_for_signal();
   log_info("node ", options_.node, " of ", user_, ", ", options_.slots, " slots, stands at ",
            options_.endpoint_text);
@@ -151,6 +152,7 @@ void StandingAgent::start(const gangs::StartPart& start) {
   if (is_leaving_) {
     return end_part(part, static_cast<int>(ExitCode::kRetryable), "its agent is being stopped");
   }
+  remove_old_output();
   try {
     GangOutput::Files files = output_->open(start.gang);
     GangCommand command;
@@ -169,6 +171,14 @@ void StandingAgent::start(const gangs::StartPart& start) {
   link_->send(gangs::PartStarted{start.gang});
 }
 
+void StandingAgent::remove_old_output() const {
+  if (!options_.keep_output) return;
+  output_->remove_older_than(*options_.keep_output, [this](const std::string& gang) {
+    const auto part = parts_.find(gang);
+    return part != parts_.end() && !part->second.held.ended;
+  });
+}
+
 void StandingAgent::stop(Part& part) {
   if (part.held.ended || std::exchange(part.is_stopping, true)) return;
   log_info("gang ", part.held.gang, " is stopped");
@@ -184,9 +194,14 @@ void StandingAgent::ended(const std::string& gang, int wait_status) {
   const bool is_killed = WIFSIGNALED(wait_status);
   const int code =
       is_killed ? exit_status_for_signal(WTERMSIG(wait_status)) : WEXITSTATUS(wait_status);
-  log_info("gang ", gang, " has ended with ", code);
-  end_part(part, code,
-           is_killed ? concat("ddprun was ended by ", signal_name(WTERMSIG(wait_status))) : "");
+  std::string reason;
+  if (is_killed) {
+    reason = concat("ddprun was ended by ", signal_name(WTERMSIG(wait_status)));
+  } else if (const std::string trouble = code == 0 ? "" : output_->trouble(); !trouble.empty()) {
+    reason = concat("ddprun ended with ", code, ": ", trouble);  // where its own words would be
+  }
+  log_info("gang ", gang, " has ended with ", code, reason.empty() ? "" : ": ", reason);
+  end_part(part, code, reason);
 }
 
 void StandingAgent::end_part(Part& part, int exit_code, const std::string& reason) {

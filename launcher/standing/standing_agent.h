@@ -42,6 +42,7 @@ class StandingAgent {
   void say_hello();
   void heard(const gangs::QueueMessage& message);
   void start(const gangs::StartPart& start);
+  void remove_old_output() const;
   void stop(Part& part);
   void ended(const std::string& gang, int wait_status);
   void end_part(Part& part, int exit_code, const std::string& reason);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "common/duration.h"
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
@@ -21,7 +22,7 @@ namespace ddprun::launcher {
 namespace {
 
 struct StandingTexts {
-  std::string endpoint, slots = "auto", name, log_dir, config;
+  std::string endpoint, slots = "auto", name, log_dir, keep_output = "30d", config;
   bool print_man = false;
 };
 
@@ -67,6 +68,9 @@ void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) 
   add("--name", texts.name, "What this node is called; default: the host's name");
   add("--log-dir", texts.log_dir,
       "DIRECTORY for what jobs print; default: $STATE_DIRECTORY, else ~/.local/state/ddprun");
+  add("--keep-output", texts.keep_output,
+      "DURATION|forever: what a job printed is removed so long after it last did")
+      ->capture_default_str();
   add("--config", texts.config, "FILE that is read beside ddprun.toml");
   app.add_flag("--verbose", options.verbose, "More log lines");
   app.add_flag("--print-man", texts.print_man, "Print the manual page, for man -l -");
@@ -118,6 +122,13 @@ std::string settle_standing(const StandingTexts& texts, const Environment& envir
   if (!gangs::is_gang_name(options.node)) {
     return concat("--name=", options.node, ": wants 1 to ", gangs::kMaxNameBytes,
                   " letters, digits, \".\", \"_\", \"-\"");
+  }
+  if (texts.keep_output != "forever") {
+    options.keep_output = parse_duration(texts.keep_output);
+    if (!options.keep_output) {
+      return concat("--keep-output=", texts.keep_output,
+                    ": wants a duration (90m, 30d) or forever");
+    }
   }
   options.directory = output_directory(texts.log_dir, environment);
   return options.directory.empty() ? "--log-dir: HOME is not set: where shall output go?" : "";

@@ -2,6 +2,7 @@
 // The command line of ddprun-agent, what ddprun.toml adds to it, and its manual page.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,8 +19,9 @@ struct StandingOptions {
   std::string token_file;           // empty: none
   security::TlsFiles tls;
   int slots = 1;
-  std::string node;       // its name
-  std::string directory;  // where output goes; absolute
+  std::string node;                                      // its name
+  std::string directory;                                 // where output goes; absolute
+  std::optional<std::chrono::milliseconds> keep_output;  // after a gang's end; nullopt: for ever
   bool verbose = false;
 };
 

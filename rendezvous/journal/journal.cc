@@ -285,7 +285,7 @@ void Journal::Shared::say_end(bool was_failing) const {
     const auto time = std::chrono::ceil<std::chrono::seconds>(Clock::now() - trouble_->since);
     log_error(trouble_->what, "; what was decided in the last ", time.count(),
               " s is not kept, and lost with this ddprund");
-  } else if (was_failing) {
+  } else if (was_failing && !trouble_) {
     log_info(name_, kUpToDate);
   }
 }

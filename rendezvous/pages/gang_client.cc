@@ -17,6 +17,7 @@ std::string GangClient::ask(const std::string& method, const std::string& target
   options.token = options_.token;
   options.tls = options_.tls;
   options.timeout = options_.timeout;
+  options.is_patient = options_.is_patient;
   Page page = ask_leader(std::move(options), options_.endpoints);
   if (page.status < 300) return std::move(page.body);
   std::string why = page.body.substr(0, page.body.find('\n'));

@@ -20,6 +20,7 @@ struct GangClientOptions {
   std::shared_ptr<const Secret> token;  // second owners: other users; null: none
   security::TlsContext tls;             // likewise
   std::chrono::milliseconds timeout{10'000};
+  bool is_patient = true;  // as FetchOptions has it
 };
 
 // Throws as fetch(), and Error(kInvalidArgument) with what the queue said where it refuses.

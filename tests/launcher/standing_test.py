@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Standing agents (docs/nodes.md): a line typed once starts the job on nodes that have room; a queue, slots,
 cancelling, and what is killed meanwhile."""
+import contextlib
 import getpass
 import http.client
 import json
@@ -135,6 +136,76 @@ class OneHost(StandingCase):
         self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
         self.assertIn("stopped", done.stdout)
         self.assertTrue(gone(pid))
+
+    def test_signals_that_come_as_one_cancel_and_a_later_one_leaves(self):
+        self.queue()
+        self.agent("n1", slots=1)
+        path, script = self.hold("held")
+        one = self.submit(*SH, script)
+        self.assertEqual(one.stdout.readline(), "held runs\n")
+        two = self.submit(*SH, "true")
+        self.await_line(two, "is queued")
+        os.kill(two.pid, signal.SIGSTOP)  # so that both are there when it looks
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+            os.kill(two.pid, number)
+        done = self.finish(two)
+        self.assertIn("cancelled by", done.stderr)
+        self.let_go(path)
+        self.assertEqual(self.finish(one).returncode, 0)
+
+    def test_a_signal_ends_the_wait_for_a_ddprund_that_is_not_there(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # and nobody listens
+            self.endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
+            job = self.submit(*SH, "true")
+            self.await_line(job, "the ddprund is away", "trying on")
+            job.terminate()
+            done = self.finish(job)
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
+
+    def test_an_agent_whose_output_can_not_be_kept_says_so(self):
+        self.queue()
+        agent = self.start(f"--rdzv-endpoint={self.endpoint}", "--log-dir=/dev/null", *self.flags, program=AGENT)
+        done = self.finish(agent)
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertIn("can't make /dev/null/gangs: Not a directory (--log-dir", done.stderr)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", self.place], stderr=subprocess.DEVNULL,
+                          check=False).returncode != 0:
+            self.skipTest("no small disk can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", self.place], check=False)
+        self.agent("n1")
+        with open(os.path.join(self.place, "full"), "wb", buffering=0) as full:
+            with contextlib.suppress(OSError):
+                while True:
+                    full.write(bytes(1024))
+        done = self.finish(self.submit(*SH, "echo a; exit 3", cwd="/"))
+        self.assertNotEqual(done.returncode, 0, done.text)
+        self.assertIn(self.place, done.stderr)
+
+    def test_old_output_is_removed_and_what_runs_is_kept(self):
+        self.queue()
+        agent = self.agent("n1", slots=1)
+        self.assertEqual(self.finish(self.submit(*SH, "echo first")).returncode, 0)
+        first, = os.listdir(os.path.join(self.place, "gangs"))
+        path, script = self.hold("held")
+        held = self.submit(*SH, script)
+        self.assertEqual(held.stdout.readline(), "held runs\n")
+        second, = set(os.listdir(os.path.join(self.place, "gangs"))) - {first}
+        for gang in (first, second):
+            for name in ("stdout", "stderr"):
+                os.utime(os.path.join(self.place, "gangs", gang, "n1", name), (1, 1))
+        self.agent("n2", slots=1)
+        self.assertEqual(self.finish(self.submit(*SH, "echo third")).returncode, 0)
+        self.assertIn(first, os.listdir(os.path.join(self.place, "gangs")))  # another node's
+        self.let_go(path)
+        self.assertEqual(self.finish(held).returncode, 0)
+        os.utime(os.path.join(self.place, "gangs", second, "n1", "stdout"), None)
+        agent.terminate()
+        self.finish(agent)
+        self.agent("n1", slots=1)
+        left = os.listdir(os.path.join(self.place, "gangs"))
+        self.assertNotIn(first, left)
+        self.assertIn(second, left)
 
     def test_a_killed_agent_leaves_nothing_behind(self):
         self.queue()
