@@ -76,6 +76,17 @@ std::string holder_of(int lock) {
   return pid > 0 ? concat("pid ", pid) : "another process";
 }
 
+// Its files are for our eyes only; who may write here can put others in their place.
+void warn_of_others(const fs::path& directory) {
+  struct stat status {};
+  if (::stat(directory.c_str(), &status) != 0) return;
+  const bool is_theirs = status.st_uid != ::geteuid() && status.st_uid != 0;
+  if (!is_theirs && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
+  log_warning(directory.string(), is_theirs ? " is another user's" : " can be written to by others",
+              ", who can change what jobs go on with: give ddprund a directory of its own "
+              "(chmod 700)");
+}
+
 }  // namespace
 
 void JournalFile::CloseDatabase::operator()(sqlite3* database) const { sqlite3_close_v2(database); }
@@ -99,7 +110,11 @@ void JournalFile::take_directory() {
   std::error_code error;
   if (fs::create_directories(directory, error)) {
     fs::permissions(directory, fs::perms::owner_all, error);
+  } else if (error) {
+    throw Error(ErrorCode::kUnavailable,
+                concat("can't make ", directory.string(), ": ", error.message()));
   }
+  warn_of_others(directory);
   lock(directory);
 }
 

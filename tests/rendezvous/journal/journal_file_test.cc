@@ -10,6 +10,7 @@
 
 #include <random>
 
+#include "common/log.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_directory.h"
@@ -120,7 +121,21 @@ TEST_CASE("JournalFile: a directory that can't be written is named") {
   const std::string below_a_file = directory.path("file") + "/state";
   ::close(::creat(directory.path("file").c_str(), 0600));
   const std::string what = refusal([&] { JournalFile(below_a_file, Durability::kProcess); });
-  CHECK_THAT(what, Catch::Contains("can't write to " + below_a_file));
+  CHECK_THAT(what, Catch::Contains("can't make " + below_a_file + ": Not a directory"));
+}
+
+TEST_CASE("JournalFile: a directory that others can write to is taken with a warning") {
+  static std::vector<std::string> said;
+  said.clear();
+  set_log_sink([](LogLevel, std::string_view line) { said.emplace_back(line); });
+  TempDirectory directory;
+  { const JournalFile file(directory.path(), Durability::kProcess); }
+  CHECK(said.empty());
+  REQUIRE(::chmod(directory.path().c_str(), 0777) == 0);
+  { const JournalFile file(directory.path(), Durability::kProcess); }
+  set_log_sink([](LogLevel, std::string_view) {});
+  REQUIRE(said.size() == 1);
+  CHECK_THAT(said[0], Catch::Contains("can be written to by others"));
 }
 
 TEST_CASE("JournalFile: a newer format is refused, and left as it is") {

@@ -221,6 +221,24 @@ TEST_CASE("Journal: at its end it tries once more, and says so where nothing is 
   CHECK(its.disk->rows == Rows{{"n", "1"}});
 }
 
+namespace {
+class NeverWritten : public BatchWriter {
+ public:
+  void commit(const Batch&) override { throw std::runtime_error(trouble()); }
+  std::string name() const override { return "disk"; }
+  std::string trouble() const override { return "the disk is full"; }
+};
+}  // namespace
+
+TEST_CASE(
+    "Journal: one that was never written is not up to date at its end, without any row, too") {
+  const LoggedLines log;
+  logged.clear();
+  Posts posts;
+  Journal(std::make_unique<NeverWritten>(), posts.post());
+  for (const std::string& line : logged) CHECK_THAT(line, !Catch::Contains("up to date"));
+}
+
 TEST_CASE("Journal: a disk that is known to hang is not waited for again at the end") {
   for (const bool is_shared : {false, true}) {
     CAPTURE(is_shared);
