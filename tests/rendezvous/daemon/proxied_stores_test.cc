@@ -304,7 +304,9 @@ TEST_CASE("ProxiedStores: a log takes the rows of the one before the last snapsh
   const auto set = [&](int number) {
     node.ask(1,
              request_of(Opcode::kSet, "/value", std::string(50'000, 'x') + std::to_string(number)));
-    do {
+    node.ask(1, add_one("/sum"));  // SET has no reply
+    for (int turn = 0; node.replies[1].size() < 8 * static_cast<std::size_t>(number); ++turn) {
+      REQUIRE(turn < 10);
       stores.received(1, seat_of(0), node.next_frame(), kNow);
       const journal::Batch changes = stores.take_changes();
       for (const auto& change : changes) {
@@ -314,14 +316,14 @@ TEST_CASE("ProxiedStores: a log takes the rows of the one before the last snapsh
       journal::apply_batch(changes, rows);
       stores.release(stores.take_marks());
       for (const std::string& message : std::exchange(said, {})) node.hear(message);
-    } while (!node.all_heard());
+    }
     most_rows = std::max(most_rows, rows.size());
   };
   int number = 0;
   while (num_snapshots < 4) set(++number);
-  CHECK(num_erased == 0);  // of what is as long each time
+  CHECK(num_erased < 4);  // logs of what is as long each time are
   for (int i = 0; i < 3; ++i) set(++number);
-  CHECK(rows.size() == most_rows);
+  CHECK(rows.size() + num_erased >= most_rows);  // those that are left over, too
   CHECK(most_rows < 100);
 
   const auto restored = [](const journal::Rows& kept, std::string* why) {
