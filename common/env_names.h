@@ -84,6 +84,9 @@ inline constexpr char kXdgConfigHome[] = "XDG_CONFIG_HOME";
 inline constexpr char kSshConnection[] = "SSH_CONNECTION";
 // Set by that agent for its ddprun: which descriptors it has.
 inline constexpr char kUnderChannel[] = "DDPRUN_UNDER_CHANNEL";
+// Set by ddprunctl submit for the ddprun of a job over ssh: the job's id, by which ddprunctl knows
+// its processes again (docs/submit.md).
+inline constexpr char kSubmittedAs[] = "DDPRUN_SUBMITTED_AS";
 
 // Slurm's, of the step that ddprun runs in.
 inline constexpr char kSlurmJobId[] = "SLURM_JOB_ID";

@@ -15,7 +15,9 @@
 
 #include "common/boot_id.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/process_facts.h"
+#include "common/process_stat.h"
 
 namespace ddprun::submit {
 
@@ -34,7 +36,11 @@ std::filesystem::path records_root(const Environment& environment) {
 std::optional<std::string> text_in(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  try {
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  } catch (const std::ios_base::failure&) {  // a directory, a broken disk
+    return std::nullopt;
+  }
 }
 
 // Whole or not at all.
@@ -42,11 +48,14 @@ void write_whole(const std::filesystem::path& path, const std::string& text) {
   const std::filesystem::path part = path.string() + ".part";
   std::ofstream file(part);
   file << text << std::flush;
+  int problem = file ? 0 : errno;
   file.close();
   std::error_code error;
   if (file) std::filesystem::rename(part, path, error);
   if (!file || error) {
-    throw_system_error("writing " + path.string(), error ? error.value() : errno);
+    if (problem == 0) problem = error ? error.value() : errno;
+    std::filesystem::remove(part, error);
+    throw_system_error("writing " + path.string(), problem);
   }
 }
 
@@ -90,13 +99,22 @@ JobRecord record_in(const std::string& text) {
   return record;
 }
 
-std::optional<JobRecord> read_record(const std::filesystem::path& directory) {
-  const auto text = text_in(directory / "job.json");
+// nullopt: there is none, or, with `problem`, it can't be read.
+std::optional<JobRecord> read_record(const std::filesystem::path& directory, std::string* problem) {
+  const std::filesystem::path path = directory / "job.json";
+  problem->clear();
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) return std::nullopt;
+  const auto text = text_in(path);
+  *problem = "its record " + path.string() +
+             (text ? " is damaged, or of another version" : " can't be read");
   if (!text) return std::nullopt;
   try {
-    return record_in(*text);
+    JobRecord record = record_in(*text);
+    problem->clear();
+    return record;
   } catch (const std::exception&) {
-    return std::nullopt;  // of another version, or damaged
+    return std::nullopt;
   }
 }
 
@@ -107,8 +125,12 @@ RecordedProcess RecordedProcess::of(int pid) {
 }
 
 bool RecordedProcess::is_alive() const {
-  return boot_id == ddprun::boot_id() && ddprun::start_ticks(pid) == start_ticks;
+  ProcessStat stat;
+  return is_of_this_boot() && read_process_stat(pid, &stat) && stat.start_ticks == start_ticks &&
+         stat.state != 'Z' && stat.state != 'X';
 }
+
+bool RecordedProcess::is_of_this_boot() const { return boot_id == ddprun::boot_id(); }
 
 JobRecords::JobRecords(const Environment& environment) : root_(records_root(environment)) {}
 
@@ -124,23 +146,39 @@ void JobRecords::add(const JobRecord& record) const {
   std::error_code error;
   std::filesystem::create_directories(root_, error);
   if (error) throw_system_error("making " + root_.string(), error.value());
-  if (::mkdir(directory.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    throw_system_error("making " + directory.string(), errno);
+  const bool is_new = ::mkdir(directory.c_str(), S_IRWXU) == 0;
+  if (!is_new && errno != EEXIST) throw_system_error("making " + directory.string(), errno);
+  try {
+    write_whole(directory / "job.json", to_json(record));
+  } catch (const Error&) {
+    if (is_new) std::filesystem::remove_all(directory, error);
+    throw;
   }
-  write_whole(directory / "job.json", to_json(record));
 }
 
 std::optional<JobRecord> JobRecords::find(const std::string& id) const {
-  auto record = read_record(directory_of(id));
+  std::string problem;
+  auto record = read_record(directory_of(id), &problem);
   return record && record->id == id ? record : std::nullopt;
+}
+
+std::string JobRecords::problem_of(const std::string& id) const {
+  std::string problem;
+  read_record(directory_of(id), &problem);
+  return problem;
 }
 
 std::vector<JobRecord> JobRecords::all_of(const std::string& place) const {
   std::vector<JobRecord> records;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(root_, error)) {
-    if (auto record = read_record(entry.path()); record && record->id.starts_with(place + ":")) {
-      records.push_back(std::move(*record));
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(place + "-")) continue;
+    std::string problem;
+    auto record = read_record(entry.path(), &problem);
+    if (record && record->id.starts_with(place + ":")) records.push_back(std::move(*record));
+    if (!problem.empty()) {
+      log_warning(place, ":", name.substr(place.size() + 1), " is left out: ", problem);
     }
   }
   std::sort(records.begin(), records.end(), [](const JobRecord& a, const JobRecord& b) {
@@ -170,6 +208,8 @@ std::optional<RecordedProcess> JobRecords::process_of(const std::string& id) con
   text >> process.pid >> process.start_ticks >> process.boot_id;
   return text && process.pid > 0 ? std::optional(process) : std::nullopt;
 }
+
+std::string unfinished_exit_file(const std::string& exit_file) { return exit_file + ".part"; }
 
 std::optional<RecordedExit> read_exit_file(const std::string& path) {
   std::istringstream text(text_in(path).value_or(""));

@@ -30,8 +30,9 @@ struct RecordedProcess {
 
   // One that runs now.
   static RecordedProcess of(int pid);
-  // Whether it still runs on this machine.
+  // Whether it still runs on this machine. One that ended, and that nobody has reaped, doesn't.
   bool is_alive() const;
+  bool is_of_this_boot() const;
 };
 
 class JobRecords {
@@ -45,7 +46,10 @@ class JobRecords {
   void add(const JobRecord& record) const;
   // nullopt: none, or it can't be read.
   std::optional<JobRecord> find(const std::string& id) const;
-  // Those of "slurm" or "ssh", the latest first.
+  // Why a record that is there can't be read: one line. Empty: it can, or there is none.
+  std::string problem_of(const std::string& id) const;
+  // Those of "slurm" or "ssh", the latest first. One that can't be read is left out, with a
+  // warning.
   std::vector<JobRecord> all_of(const std::string& place) const;
 
   // That somebody asked for its end. Throws.
@@ -59,6 +63,9 @@ class JobRecords {
   std::filesystem::path root_;
 };
 
+// What an exit code is written to, before that is renamed to `exit_file`: where it stays, there was
+// no room for it.
+std::string unfinished_exit_file(const std::string& exit_file);
 // What a file of an exit code says, and when it was written. nullopt: it isn't there, or is none.
 struct RecordedExit {
   int code = 0;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,12 +11,14 @@
 #include <filesystem>
 #include <utility>
 
+#include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/shell_words.h"
 #include "common/unique_fd.h"
 #include "ctl/submit/drawn_suffix.h"
+#include "ctl/submit/job_processes.h"
 #include "ctl/submit/job_states.h"
 #include "ctl/submit/log_tail.h"
 #include "ctl/submit/run_program.h"
@@ -42,6 +45,21 @@ Plan ask_launcher(const JobFile& job, std::vector<std::string> command) {
   const std::size_t last = end.err.find_last_not_of('\n');
   throw Error(ErrorCode::kInvalidArgument,
               last == std::string::npos ? failure_text(end) : end.err.substr(0, last + 1));
+}
+
+// Of one that runs no more, and left no exit code.
+const char* why_without_code(const JobRecord& record) {
+  std::error_code error;
+  return std::filesystem::exists(unfinished_exit_file(record.exit_file), error)
+             ? "its exit code could not be written: is the disk full?"
+             : "its launcher was killed, or the machine was restarted";
+}
+
+// Of one that runs.
+const char* why_running(bool has_launcher, bool was_cancelled) {
+  if (has_launcher) return was_cancelled ? "asked to end" : "";
+  return was_cancelled ? "asked to end; its launcher was killed: nobody will know its exit code"
+                       : "its launcher was killed, its ddprun runs on: ddprunctl cancel ends it";
 }
 
 }  // namespace
@@ -78,7 +96,7 @@ std::string SshScheduler::submit(const JobFile& job) {
   return id;
 }
 
-void SshScheduler::start(const JobFile& job, const JobRecord& record) const {
+void SshScheduler::start(const JobFile& job, const JobRecord& record) {
   std::error_code error;
   try {
     if (!job.log_dir.empty()) std::filesystem::create_directories(job.log_dir, error);
@@ -88,13 +106,21 @@ void SshScheduler::start(const JobFile& job, const JobRecord& record) const {
     }
     const UniqueFd nothing = open_or_throw("/dev/null", O_RDONLY);
     const UniqueFd log = open_or_throw(record.log, O_WRONLY | O_CREAT | O_APPEND);
-    const pid_t pid = spawn({.argv = ssh_supervisor(ssh_command(job, ddprun_), record.exit_file),
-                             .environment = job.environment,
-                             .descriptors = {nothing.get(), log.get(), log.get()},
-                             .directory = job.work_directory(),
-                             .own_session = true});
-    records_.add_process(record.id, RecordedProcess::of(pid));
+    Environment environment = job.environment;
+    environment[env::kSubmittedAs] = record.id;
+    launcher_ = spawn({.argv = ssh_supervisor(ssh_command(job, ddprun_), record.exit_file),
+                       .environment = environment,
+                       .descriptors = {nothing.get(), log.get(), log.get()},
+                       .directory = job.work_directory(),
+                       .own_session = true});
+    records_.add_process(record.id, RecordedProcess::of(launcher_));
   } catch (...) {
+    // What nobody could find again doesn't run.
+    if (launcher_ > 0) {
+      ::kill(-launcher_, SIGKILL);
+      ::waitpid(launcher_, nullptr, 0);
+      launcher_ = -1;
+    }
     std::filesystem::remove_all(records_.directory_of(record.id), error);
     throw;
   }
@@ -102,26 +128,36 @@ void SshScheduler::start(const JobFile& job, const JobRecord& record) const {
 
 JobRecord SshScheduler::record_of(const std::string& id) const {
   if (auto record = records_.find("ssh:" + id)) return *record;
+  if (const std::string problem = records_.problem_of("ssh:" + id); !problem.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "ssh:" + one_line(id) + ": " + problem);
+  }
   throw Error(ErrorCode::kInvalidArgument, "ssh:" + one_line(id) +
                                                " is no job that was submitted from this home "
                                                "directory (ddprunctl jobs --to ssh)");
 }
 
+// Where submit() waits for the job's end, nobody else does.
+void SshScheduler::reap_launcher() {
+  if (launcher_ > 0 && ::waitpid(launcher_, nullptr, WNOHANG) == launcher_) launcher_ = -1;
+}
+
 JobState SshScheduler::status(const std::string& id) {
+  reap_launcher();
   const JobRecord record = record_of(id);
   const bool was_cancelled = records_.is_cancelled(record.id);
   const auto process = records_.process_of(record.id);
   const bool is_here = record.host == host_name();
   // Asked before the exit code is looked for, which comes before the process ends.
-  const bool is_alive = is_here && process && process->is_alive();
+  const bool has_launcher = is_here && process && process->is_alive();
+  const bool is_alive = has_launcher || (is_here && process && process->is_of_this_boot() &&
+                                         !job_processes(process->pid, record.id).empty());
   const auto exit = read_exit_file(record.exit_file);
-  JobState state = state_of_record(record, exit, was_cancelled,
-                                   "its launcher was killed, or the machine was restarted");
+  JobState state = state_of_record(record, exit, was_cancelled, why_without_code(record));
   state.began = record.submitted;
   if (exit) return state;
   if (is_alive) {
     state.phase = Phase::kRunning;
-    state.reason = was_cancelled ? "asked to end" : "";
+    state.reason = why_running(has_launcher, was_cancelled);
   } else if (!is_here) {
     state.phase = Phase::kUnknown;
     state.reason = "its launcher runs, or ran, on " + record.host + ": ask there";
@@ -146,9 +182,12 @@ void SshScheduler::cancel(const std::string& id) {
     throw Error(ErrorCode::kInvalidArgument, state.id + ": " + state.reason);
   }
   records_.mark_cancelled(state.id);
-  // The launcher and the shell that waits for it are one process group.
+  // ddprun and the shell that waits for it are one process group.
   const auto process = records_.process_of(state.id);
-  if (process && ::kill(-process->pid, SIGTERM) != 0 && errno != ESRCH) {
+  if (!process) return;
+  if (!process->is_alive()) {
+    end_processes(job_processes(process->pid, state.id));
+  } else if (::kill(-process->pid, SIGTERM) != 0 && errno != ESRCH) {
     throw_system_error("kill", errno);
   }
 }

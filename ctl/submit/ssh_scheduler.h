@@ -3,6 +3,8 @@
 // directory of its own (job_record.h). docs/submit.md, "ssh".
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -27,10 +29,12 @@ class SshScheduler : public Scheduler {
 
  private:
   JobRecord record_of(const std::string& id) const;
-  void start(const JobFile& job, const JobRecord& record) const;
+  void start(const JobFile& job, const JobRecord& record);
+  void reap_launcher();
 
   const JobRecords records_;
   const std::string ddprun_;
+  pid_t launcher_ = -1;  // that submit() started, our child until it ends; -1: none
 };
 
 }  // namespace ddprun::submit

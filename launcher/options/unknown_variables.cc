@@ -14,24 +14,13 @@ namespace ddprun::launcher {
 namespace {
 
 // DDPRUN_<name>s that are no option's.
-constexpr std::array<std::string_view, 17> kOthers = {
-    env::kTrueLocalRank,
-    env::kRound,
-    env::kNodeAddr,
-    env::kMasterNodeAddr,
-    env::kAgentSocket,
-    env::kTerminalColumns,
-    env::kNcclLibrary,
-    env::kCudartLibrary,
-    env::kFlightRecorderSize,
-    env::kFlightRecorderDir,
-    env::kDebug,
-    env::kNvmlLibrary,
-    env::kRdzvEndpoint,
-    env::kRdzvId,
-    env::kConfig,
-    env::kUnderChannel,
-    env::kDoctorThresholds,
+constexpr std::array<std::string_view, 18> kOthers = {
+    env::kTrueLocalRank,     env::kRound,         env::kNodeAddr,
+    env::kMasterNodeAddr,    env::kAgentSocket,   env::kTerminalColumns,
+    env::kNcclLibrary,       env::kCudartLibrary, env::kFlightRecorderSize,
+    env::kFlightRecorderDir, env::kDebug,         env::kNvmlLibrary,
+    env::kRdzvEndpoint,      env::kRdzvId,        env::kConfig,
+    env::kUnderChannel,      env::kSubmittedAs,   env::kDoctorThresholds,
 };
 
 }  // namespace

@@ -130,6 +130,54 @@ class Submit(unittest.TestCase):
         self.assertIn("killed", state["reason"])
         self.assertEqual(self.run_ctl("cancel", job).returncode, 2)
 
+    def record(self, job):
+        return os.path.join(self.directory, "state/ddprun/jobs", job.replace(":", "-"))
+
+    def launcher(self, job):
+        with open(os.path.join(self.record(job), "process")) as f:
+            return int(f.read().split()[0])
+
+    def test_who_waits_for_a_job_whose_launcher_is_killed_is_told_that_its_end_is_not_known(self):
+        waiting = self.hosts[0].popen([CTL, "submit", self.job("echo here; exec sleep 1000"), "--wait"],
+                                      env=self.environment, cwd=self.directory, text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(waiting.communicate)
+        self.addCleanup(waiting.kill)
+        job = waiting.stderr.readline().split()[-1]  # "ddprunctl: submitted ssh:…"
+        self.wait_for_text(job, "here")
+        os.killpg(self.launcher(job), signal.SIGKILL)
+        _, said = waiting.communicate(timeout=SECONDS)
+        self.assertEqual(waiting.returncode, 1, said)
+        self.assertIn(f"{job} unknown: its launcher was killed", said)
+
+    def test_what_a_killed_launcher_leaves_is_seen_and_can_be_ended(self):
+        job = self.ctl("submit", self.job("trap 'echo saved; exit 1' TERM; echo here; sleep 1000 & wait")).strip()
+        self.wait_for_text(job, "here")
+        os.kill(self.launcher(job), signal.SIGKILL)  # the shell alone
+        self.wait_until(lambda: "its ddprun runs on" in self.status(job)["reason"], "the shell's end is seen")
+        self.assertEqual(self.status(job)["phase"], "running")
+        self.ctl("cancel", job)
+        state = self.wait_for_end(job)
+        self.assertEqual((state["phase"], state["exit_code"]), ("cancelled", None))
+        self.assertIn("saved", self.ctl("logs", job))
+
+    def test_an_exit_code_for_which_there_was_no_room_is_told_as_that(self):
+        job = self.ctl("submit", self.job("echo here; until [ -e go ]; do sleep 0.05; done")).strip()
+        os.symlink("/dev/full", os.path.join(self.record(job), "exit.part"))
+        files.write(self.directory, "go", "")
+        state = self.wait_for_end(job)
+        self.assertEqual((state["phase"], state["exit_code"]), ("unknown", None))
+        self.assertIn("could not be written: is the disk full?", state["reason"])
+
+    def test_a_record_that_cannot_be_read_is_left_out_with_a_line(self):
+        os.makedirs(os.path.join(self.record("ssh:bad-22222"), "job.json"))
+        done = self.run_ctl("jobs", "--to", "ssh")
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (0, "no jobs\n", 1))
+        self.assertIn("ssh:bad-22222 is left out: ", done.stderr)
+        done = self.run_ctl("status", "ssh:bad-22222")
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1))
+        self.assertIn("ssh-bad-22222/job.json can't be read", done.stderr)
+
     def test_a_dry_run_has_the_map_of_ranks_of_each_hosts_file_and_no_effect(self):
         ranks = [("node0", 0, 3), ("node1", 3, 1)]
         for text in ("node0 slots=3 max-slots=4\nnode1 slots=1\n", "node0:3\nnode1:1\n", "node0 slots=3\nnode1\tslots = 1\n"):

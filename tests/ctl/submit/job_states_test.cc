@@ -2,11 +2,23 @@
 // States for people, as JSON and as exit codes; hosts over ssh; what is kept of a job.
 #include "ctl/submit/job_states.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
+#include "common/env_names.h"
 #include "common/shell_words.h"
+#include "common/unique_fd.h"
+#include "ctl/submit/job_processes.h"
 #include "ctl/submit/run_program.h"
+#include "ctl/submit/spawn.h"
 #include "ctl/submit/ssh_plan.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -113,7 +125,31 @@ TEST_CASE("job records: found again, the latest first, and what is damaged is no
   CHECK(records.is_cancelled(record.id));
   std::ofstream(records.directory_of(record.id) / "job.json") << "{";
   CHECK_FALSE(records.find(record.id).has_value());
+  CHECK_THAT(records.problem_of(record.id), Contains("job.json is damaged"));
   CHECK(records.all_of("ssh").size() == 1);
+  std::filesystem::remove(records.directory_of(record.id) / "job.json");
+  CHECK(records.problem_of(record.id).empty());
+  std::filesystem::create_directory(records.directory_of(record.id) / "job.json");
+  CHECK_FALSE(records.find(record.id).has_value());
+  CHECK_THAT(records.problem_of(record.id), Contains("job.json can't be read"));
+  CHECK(records.all_of("ssh").size() == 1);
+}
+
+TEST_CASE("job records: of one that could not be written nothing is left") {
+  const ddprun::test::TempDirectory directory;
+  const JobRecords records({{"XDG_STATE_HOME", directory.path()}});
+  JobRecord record;
+  record.id = "ssh:a-k3v9x";
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit none{0, before.rlim_max};
+  const auto action = std::signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &none) == 0);
+  const std::string why = ddprun::test::error_of([&] { records.add(record); }).what();
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, action);
+  CHECK_THAT(why, Contains("job.json") && Contains("File too large"));
+  CHECK(std::filesystem::is_empty(directory.path("ddprun/jobs")));
 }
 
 TEST_CASE("job records: a process of another start, or another boot, is another one") {
@@ -136,6 +172,48 @@ TEST_CASE("job records: a process of another start, or another boot, is another 
   self = RecordedProcess::of(::getpid());
   self.boot_id += "0";
   CHECK_FALSE(self.is_alive());
+}
+
+TEST_CASE("job records: a process that ended, and that nobody has reaped, doesn't run") {
+  const pid_t child =
+      spawn({.argv = {"sleep", "1000"}, .environment = {}, .descriptors = {-1, -1, -1}});
+  const RecordedProcess process = RecordedProcess::of(child);
+  CHECK(process.is_alive());
+  ::kill(child, SIGKILL);
+  siginfo_t info{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
+  CHECK_FALSE(process.is_alive());
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+}
+
+// A group of two, the first of which leads it. Neither is amid an exec, where a process has no
+// variables for a moment.
+TEST_CASE("job processes: those that are left of a job's group, and no other's") {
+  std::array<int, 2> input{}, said{};
+  REQUIRE(::pipe2(input.data(), O_CLOEXEC) == 0);
+  REQUIRE(::pipe2(said.data(), O_CLOEXEC) == 0);
+  const UniqueFd in_end(input[0]), in(input[1]), out(said[0]), out_end(said[1]);
+  const pid_t leader = spawn({.argv = {"/bin/sh", "-c", "sh -c 'echo here; read line; :'; :"},
+                              .environment = {{env::kSubmittedAs, "ssh:a-k3v9x"}},
+                              .descriptors = {in_end.get(), out_end.get(), -1},
+                              .directory = {},
+                              .own_session = true});
+  char letter = 0;
+  REQUIRE(::read(out.get(), &letter, 1) == 1);
+  CHECK(job_processes(leader, "ssh:a-k3v9x").size() == 2);
+  CHECK(job_processes(leader, "ssh:a-k3v9").empty());
+  CHECK(job_processes(::getpgrp(), "ssh:a-k3v9x").empty());
+  ::kill(leader, SIGKILL);
+  siginfo_t info{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(leader), &info, WEXITED | WNOWAIT) == 0);
+  const auto left = job_processes(leader, "ssh:a-k3v9x");
+  REQUIRE(left.size() == 1);
+  end_processes(left);
+  pollfd ended{left.front().get(), POLLIN, 0};
+  CHECK(::poll(&ended, 1, 60'000) == 1);
+  CHECK_NOTHROW(end_processes(left));  // it has ended
+  CHECK(job_processes(leader, "ssh:a-k3v9x").empty());
+  REQUIRE(::waitpid(leader, nullptr, 0) == leader);
 }
 
 TEST_CASE("ssh: the launcher's command, with names of variables and no values") {
@@ -163,6 +241,15 @@ TEST_CASE("ssh: the shell that waits leaves the exit code, also of one that a si
                .environment = {}});
   CHECK(read_exit_file(file)->code == 143);
   CHECK_FALSE(read_exit_file(directory.path("none")).has_value());
+}
+
+TEST_CASE("ssh: an exit code for which there is no room stays unfinished") {
+  const ddprun::test::TempDirectory directory;
+  const std::string file = directory.path("exit");
+  std::filesystem::create_symlink("/dev/full", unfinished_exit_file(file));
+  run_program({.argv = ssh_supervisor({"true"}, file), .input = {}, .environment = {}});
+  CHECK_FALSE(read_exit_file(file).has_value());
+  CHECK(std::filesystem::exists(unfinished_exit_file(file)));
 }
 
 TEST_CASE("run_program: its input, its output, its end, and one that isn't there") {
