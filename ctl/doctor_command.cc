@@ -23,6 +23,7 @@
 #include "ctl/doctor/nodes/job_end.h"
 #include "ctl/doctor/nodes/place.h"
 #include "ctl/doctor_nodes.h"
+#include "ctl/standard_output.h"
 
 namespace ddprun::ctl {
 namespace {
@@ -88,11 +89,6 @@ std::string default_state_dir() {
 
 doctor::Thresholds thresholds_of(const std::string& file) {
   return file.empty() ? doctor::Thresholds() : doctor::Thresholds::from_file(file);
-}
-
-int print_text(const std::string& text, int code) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return std::fflush(stdout) == 0 ? code : static_cast<int>(ExitCode::kOutputLost);
 }
 
 }  // namespace
@@ -162,7 +158,7 @@ int DoctorCommand::look() const {
   if (lists_) {
     const Chosen checks = chosen_checks(only_, skip_, thresholds_of(thresholds_file_), !is_quick,
                                         tier() == Tier::kFull);
-    return print_text(doctor::list_of_checks(checks), 0);
+    return print_or_tell(doctor::list_of_checks(checks), 0);
   }
   if (struct stat info{}; ::stat(root_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     throw Error(ErrorCode::kInvalidArgument, "--root=" + root_ + ": there is no such directory");
@@ -221,8 +217,8 @@ doctor::Facts DoctorCommand::gather(const Chosen& checks,
 
 int DoctorCommand::print(const doctor::Report& report, const std::string& table,
                          const std::string& json) const {
-  return print_text(json_ ? json : table,
-                    doctor::exit_code_of(doctor::verdict_of(report.findings)));
+  return print_or_tell(json_ ? json : table,
+                       doctor::exit_code_of(doctor::verdict_of(report.findings)));
 }
 
 int DoctorCommand::look_at_this_node() const {
@@ -237,7 +233,7 @@ int DoctorCommand::look_at_this_node() const {
   report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   if (!gate_.empty()) {
     const std::string line = doctor::gate_line(report, doctor::verdict_named(gate_));
-    return line.empty() ? 0 : print_text(line, doctor::exit_code_of(doctor::Verdict::kFail));
+    return line.empty() ? 0 : print_or_tell(line, doctor::exit_code_of(doctor::Verdict::kFail));
   }
   return print(report, doctor::to_table(report, shows_all_), doctor::to_json(report));
 }

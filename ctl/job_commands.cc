@@ -2,19 +2,23 @@
 #include "ctl/job_commands.h"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 
+#include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/log.h"
 #include "ctl/interrupts.h"
 #include "ctl/schedulers.h"
+#include "ctl/standard_output.h"
 #include "ctl/submit/job_states.h"
 
 namespace ddprun::ctl {
 namespace {
 
-int print_all(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return static_cast<int>(std::fflush(stdout) == 0 ? ExitCode::kOk : ExitCode::kOutputLost);
+// What a command ends with that failed with both, in this order.
+int joined_code(int before, int now) {
+  return before == 0 || before == now ? now : static_cast<int>(ExitCode::kUsage);
 }
 
 }  // namespace
@@ -53,38 +57,47 @@ int JobCommands::run() const {
 
 int JobCommands::show_jobs(const PageCommand& command) const {
   const auto states = make_scheduler(place_, command.endpoint())->list();
-  return print_all(command.json() ? submit::states_json(states) : submit::states_table(states));
+  return print_or_tell(command.json() ? submit::states_json(states) : submit::states_table(states));
 }
 
 int JobCommands::show_status() const {
   const NamedJob job = find_job(job_, place_, status_.endpoint());
   const submit::JobState state = job.scheduler->status(job.id);
-  return print_all(status_.json() ? submit::state_json(state) : submit::state_text(state));
+  return print_or_tell(status_.json() ? submit::state_json(state) : submit::state_text(state));
 }
 
 int JobCommands::show_logs() const {
   const NamedJob job = find_job(job_, place_, logs_endpoint_);
   Interrupts interrupts;
-  bool is_lost = false;
+  int lost = 0;  // errno
   const submit::LogView view{
       .show =
           [&](std::string_view text) {
-            std::fwrite(text.data(), 1, text.size(), stdout);
-            is_lost = std::fflush(stdout) != 0;
+            const bool is_whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+            if (!is_whole || std::fflush(stdout) != 0) lost = errno;
           },
       .pause =
-          [&](std::chrono::milliseconds limit) { return !is_lost && !interrupts.wait(limit); }};
+          [&](std::chrono::milliseconds limit) { return lost == 0 && !interrupts.wait(limit); }};
   job.scheduler->logs(job.id, follow_, view);
-  if (is_lost) return static_cast<int>(ExitCode::kOutputLost);
+  if (lost != 0) {
+    tell_lost_output(lost);
+    return static_cast<int>(ExitCode::kOutputLost);
+  }
   return interrupts.signal() ? exit_status_for_signal(*interrupts.signal()) : 0;
 }
 
 int JobCommands::cancel() const {
+  int code = 0;
   for (const std::string& each : jobs_to_cancel_) {
-    const NamedJob job = find_job(each, place_, cancel_endpoint_);
-    job.scheduler->cancel(job.id);
+    try {
+      const NamedJob job = find_job(each, place_, cancel_endpoint_);
+      job.scheduler->cancel(job.id);
+    } catch (const Error& error) {  // the others are asked all the same
+      std::fprintf(stderr, "ddprunctl: %s\n", one_line(error.what()).c_str());
+      code = joined_code(code, static_cast<int>(exit_code_for(error.code())));
+    }
   }
-  return 0;
+  return code;
 }
 
 }  // namespace ddprun::ctl

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <sstream>
 
 #include "common/error.h"
 #include "common/exit_codes.h"
@@ -17,6 +18,7 @@
 #include "ctl/job_commands.h"
 #include "ctl/make_certs_command.h"
 #include "ctl/page_command.h"
+#include "ctl/standard_output.h"
 #include "ctl/submit_command.h"
 #include "ctl/tables/tables.h"
 
@@ -68,14 +70,17 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
-    return app.exit(asked);
+    std::ostringstream text;
+    const int code = app.exit(asked, text, text);
+    return ctl::print_or_tell(text.str(), code);
   } catch (const CLI::ParseError& error) {
-    const int code = fail(std::string(error.what()) + " (see ddprunctl --help)");
+    std::string command;
+    for (const CLI::App* each : app.get_subcommands()) command = " " + each->get_name();
+    const int code = fail(std::string(error.what()) + " (see ddprunctl" + command + " --help)");
     return doctor.chosen() ? ctl::kDoctorUnknown : code;
   }
   if (print_man) {
-    std::fputs(to_roff(man_page(app)).c_str(), stdout);
-    return static_cast<int>(ExitCode::kOk);
+    return ctl::print_or_tell(to_roff(man_page(app)));
   }
   if (app.get_subcommands().empty()) return fail("which command? See ddprunctl --help");
   try {

@@ -2,8 +2,9 @@
 #include "ctl/page_command.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <utility>
+
+#include "ctl/standard_output.h"
 
 namespace ddprun::ctl {
 
@@ -18,8 +19,7 @@ ExitCode PageCommand::run() const {
   const std::string page = endpoint_.fetch_page(page_.target);
   const std::string table = page_.table(page);  // throws where it is another page
   const std::string& text = json_ ? page : table;
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return std::fflush(stdout) == 0 ? ExitCode::kOk : ExitCode::kOutputLost;
+  return static_cast<ExitCode>(print_or_tell(text));
 }
 
 }  // namespace ddprun::ctl

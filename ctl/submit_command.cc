@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <optional>
 #include <sstream>
@@ -13,6 +14,7 @@
 #include "common/log.h"
 #include "ctl/interrupts.h"
 #include "ctl/schedulers.h"
+#include "ctl/standard_output.h"
 #include "ctl/submit/flag_check.h"
 #include "ctl/submit/job_states.h"
 
@@ -21,11 +23,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirstLook{200}, kRarestLook{5'000};
 constexpr std::chrono::minutes kMostSilence{10};  // of a place that can't be reached
-
-int print_whole(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return static_cast<int>(std::fflush(stdout) == 0 ? ExitCode::kOk : ExitCode::kOutputLost);
-}
 
 void say(const std::string& line) {
   std::fprintf(stderr, "ddprunctl: %s\n", one_line(line).c_str());
@@ -106,7 +103,7 @@ int SubmitCommand::submit(const submit::JobFile& job) const {
   if (place != "ssh") submit::check_flags(job, submit::ddprun_beside());  // it asks for all
   if (dry_run_) {
     const submit::Plan plan = scheduler->plan(job);
-    return print_whole(json_ ? submit::plan_json(place, plan) : submit::plan_text(plan));
+    return print_or_tell(json_ ? submit::plan_json(place, plan) : submit::plan_text(plan));
   }
   const std::string id = scheduler->submit(job);
   const std::string whole = place + ":" + id;
@@ -114,19 +111,22 @@ int SubmitCommand::submit(const submit::JobFile& job) const {
     say("submitted " + whole);
     return follow(*scheduler, id);
   }
-  return print_whole(json_ ? submit::id_json(whole) : whole + "\n");
+  return print_or_tell(json_ ? submit::id_json(whole) : whole + "\n", 0, whole + " is submitted");
 }
 
 int SubmitCommand::follow(submit::Scheduler& scheduler, const std::string& id) const {
   using submit::Phase;
   const std::string whole = std::string(scheduler.name()) + ":" + id;
   std::FILE* to = json_ ? stderr : stdout;
+  bool is_lost = false;
   Interrupts interrupts;
   const submit::LogView view{
       .show =
-          [to](std::string_view text) {
-            std::fwrite(text.data(), 1, text.size(), to);
-            std::fflush(to);
+          [&](std::string_view text) {
+            const bool is_whole = std::fwrite(text.data(), 1, text.size(), to) == text.size();
+            if ((is_whole && std::fflush(to) == 0) || is_lost) return;
+            is_lost = true;  // the job's end is still waited for
+            tell_lost_output(errno);
           },
       .pause = [&](std::chrono::milliseconds limit) { return !interrupts.wait(limit); }};
   auto state =
@@ -143,7 +143,8 @@ int SubmitCommand::follow(submit::Scheduler& scheduler, const std::string& id) c
     return exit_status_for_signal(interrupts.signal().value_or(SIGINT));
   }
   if (json_) {
-    if (const int code = print_whole(submit::state_json(*state)); code != 0) return code;
+    const std::string news = concat(whole, " is over: ", submit::to_string(state->phase));
+    if (const int code = print_or_tell(submit::state_json(*state), 0, news); code != 0) return code;
   } else if (state->phase != Phase::kSucceeded) {
     say(whole + " " + submit::to_string(state->phase) +
         (state->reason.empty() ? "" : ": " + state->reason));

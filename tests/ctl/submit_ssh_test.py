@@ -161,6 +161,15 @@ class Submit(unittest.TestCase):
         self.assertEqual((state["phase"], state["exit_code"]), ("cancelled", None))
         self.assertIn("saved", self.ctl("logs", job))
 
+    def test_each_of_several_jobs_is_cancelled_whatever_is_wrong_with_others(self):
+        job = self.ctl("submit", self.job("echo here; exec sleep 1000")).strip()
+        self.wait_for_text(job, "here")
+        done = self.run_ctl("cancel", "ssh:none", "nonsense", job)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 2), done.stderr)
+        self.assertIn("ssh:none", done.stderr)
+        self.assertIn("nonsense", done.stderr)
+        self.assertEqual(self.wait_for_end(job)["phase"], "cancelled")
+
     def test_an_exit_code_for_which_there_was_no_room_is_told_as_that(self):
         job = self.ctl("submit", self.job("echo here; until [ -e go ]; do sleep 0.05; done")).strip()
         os.symlink("/dev/full", os.path.join(self.record(job), "exit.part"))
@@ -177,6 +186,28 @@ class Submit(unittest.TestCase):
         done = self.run_ctl("status", "ssh:bad-22222")
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1))
         self.assertIn("ssh-bad-22222/job.json can't be read", done.stderr)
+
+    def test_output_that_nobody_could_take_is_told_with_the_job_that_was_submitted(self):
+        def to_full(*arguments):
+            with open("/dev/full", "w") as full:
+                done = self.hosts[0].run([CTL, *arguments], env=self.environment, cwd=self.directory, text=True,
+                                         timeout=SECONDS, stdout=full, stderr=subprocess.PIPE)
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (74, 1), done.stderr)
+            self.assertIn("can't write to standard output: No space left on device", done.stderr)
+            return done.stderr
+
+        said = to_full("submit", self.job("true"))
+        job = json.loads(self.ctl("jobs", "--to=ssh", "--json"))["jobs"][0]["id"]
+        self.assertIn(f"{job} is submitted", said)
+        self.wait_for_end(job)
+        to_full("jobs", "--to", "ssh")
+        to_full("status", job)
+        to_full("doctor", "--list")
+
+    def test_a_flag_that_is_none_names_the_help_of_its_command(self):
+        done = self.run_ctl("submit", "--wiat")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("(see ddprunctl submit --help)", done.stderr)
 
     def test_a_dry_run_has_the_map_of_ranks_of_each_hosts_file_and_no_effect(self):
         ranks = [("node0", 0, 3), ("node1", 3, 1)]
