@@ -2,6 +2,9 @@
 // Every environment variable that ddprun reads or sets for its workers, spelled once.
 #pragma once
 
+#include <array>
+#include <string_view>
+
 namespace ddprun::env {
 
 // torchrun's, set for each worker.
@@ -40,6 +43,13 @@ inline constexpr char kMasterNodeAddr[] = "DDPRUN_MASTER_NODE_ADDR";  // node ra
 inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";
 // Width of our terminal, with several workers on the node; unset where there is no terminal.
 inline constexpr char kTerminalColumns[] = "DDPRUN_TERMINAL_COLUMNS";
+
+// Of those above, what a worker never has from its user: set by ddprun, or taken away.
+inline constexpr std::array<std::string_view, 22> kOfWorkers = {
+    kRank,         kLocalRank,      kTrueLocalRank,  kGroupRank,     kRoleRank,   kRoleName,
+    kWorldSize,    kLocalWorldSize, kGroupWorldSize, kRoleWorldSize, kMasterAddr, kMasterPort,
+    kRestartCount, kMaxRestarts,    kRunId,          kUseAgentStore, kErrorFile,  kSignalsToHandle,
+    kRound,        kNodeAddr,       kMasterNodeAddr, kAgentSocket};
 
 // Read by the worker SDK: the file to load instead of the one that a search would find.
 inline constexpr char kNcclLibrary[] = "DDPRUN_NCCL_LIBRARY";

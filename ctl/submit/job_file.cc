@@ -28,8 +28,7 @@ class JobReader {
       const std::string key = start + std::string(name.str());
       if (start == "to.") job_.places.push_back(key.substr(start.size()));
       if (const JobKey* known = find_key(key)) {
-        const std::string why = known->set(node, job_.base, job_);
-        if (!why.empty()) refuse(node.source(), key + " " + why);
+        take_value(*known, key, node);
       } else if (!begins_keys(key)) {
         refuse(name.source(), "unknown key " + one_line(key) + did_you_mean(key, names_in(start)));
       } else if (const toml::table* inner = node.as_table()) {
@@ -52,6 +51,21 @@ class JobReader {
   }
 
  private:
+  void take_value(const JobKey& known, const std::string& key, const toml::node& node) {
+    const toml::table* table = node.as_table();
+    if (!known.set_entry) {
+      const std::string why = known.set(node, job_.base, job_);
+      if (!why.empty()) refuse(node.source(), key + " " + why);
+    } else if (table == nullptr) {
+      refuse(node.source(), key + " wants a table of texts");
+    } else {
+      for (const auto& [name, each] : *table) {
+        const std::string why = known.set_entry(std::string(name.str()), each, job_);
+        if (!why.empty()) refuse(name.source(), key + " " + why);
+      }
+    }
+  }
+
   void refuse(const toml::source_region& where, const std::string& what) {
     lines_.emplace_back(where.begin.line, concat(job_.path, ":", where.begin.line, ": ", what));
   }
@@ -85,16 +99,33 @@ class JobReader {
   std::vector<std::pair<std::uint32_t, std::string>> lines_;  // line number, what is wrong
 };
 
-void check_whole(const JobFile& job, JobReader& reader) {
-  if (job.name.empty()) reader.refuse("it has no name: name = \"digits\"");
-  if (job.command.empty()) {
+// Flags of ddprun with which it prints something in place of a job, also shortened: what is
+// ambiguous ddprun refuses, too.
+bool runs_nothing(const std::string& flag) {
+  if (flag == "-h") return true;
+  if (!flag.starts_with("--") || flag.size() == 2) return false;
+  std::string name = flag.substr(2, flag.find('=') - 2);
+  std::replace(name.begin(), name.end(), '_', '-');
+  constexpr std::array<std::string_view, 7> kPrinting = {
+      "help", "version", "dry-run", "json", "show-config", "print-man", "print-completion"};
+  return !name.empty() &&
+         std::any_of(kPrinting.begin(), kPrinting.end(),
+                     [&](std::string_view printing) { return printing.starts_with(name); });
+}
+
+// `table`: what the file has, also where it is wrong, and has a line of its own.
+void check_whole(const JobFile& job, const toml::table& table, JobReader& reader) {
+  if (!table.contains("name")) reader.refuse("it has no name: name = \"digits\"");
+  if (!table.contains("command")) {
     reader.refuse("it has no command: command = [\"train\", \"--epochs=5\"]");
-  } else if (job.command.front().empty()) {
+  } else if (!job.command.empty() && job.command.front().empty()) {
     reader.refuse("command has no program: its first text is empty");
   }
   for (const std::string& flag : job.flags) {
     if (!flag.starts_with('-')) {
       reader.refuse("flags: \"" + one_line(flag) + "\" is none; a value follows \"=\"");
+    } else if (runs_nothing(flag)) {
+      reader.refuse("flags: with \"" + one_line(flag) + "\" ddprun runs nothing");
     }
   }
   if (!job.ssh.hosts.empty() && !job.ssh.hostfile.empty()) {
@@ -134,7 +165,7 @@ JobFile JobFile::parse(std::string_view text, const std::string& path, const std
   }
   JobReader reader(job);
   reader.take(table, "");
-  check_whole(job, reader);
+  check_whole(job, table, reader);
   reader.throw_if_refused();
   return job;
 }

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "common/duration.h"
+#include "common/endpoint_list.h"
+#include "common/env_names.h"
 #include "common/log.h"
 
 namespace ddprun::submit {
@@ -171,23 +173,28 @@ bool is_variable(std::string_view name) {
   return std::all_of(name.begin(), name.end(), [&](char letter) { return fits(letter, false); });
 }
 
-// A table of names of the user's own: [environment], labels, volumes.
+std::string set_variable(const std::string& name, const toml::node& value, JobFile& job) {
+  if (!is_variable(name)) {
+    return "wants names of letters, digits and _, not \"" + one_line(name) + "\"";
+  }
+  if (std::find(env::kOfWorkers.begin(), env::kOfWorkers.end(), name) != env::kOfWorkers.end()) {
+    return "can't have " + name + ": ddprun itself sets it for each worker";
+  }
+  const auto text = text_or_number(value);
+  if (!text) return "wants a text for " + name;
+  job.environment[name] = *text;
+  return {};
+}
+
+// A table of names of the user's own: labels, volumes.
 template <typename Field>
-Setter names_key(Field field, bool are_variables = false) {
-  return [=](const toml::node& value, const std::string&, JobFile& job) -> std::string {
-    const toml::table* table = value.as_table();
-    if (table == nullptr) return "wants a table of texts";
-    for (const auto& [name, each] : *table) {
-      const std::string key(name.str());
-      const auto text = are_variables ? text_or_number(each) : line_in(each);
-      if (are_variables && !is_variable(key)) {
-        return "wants names of letters, digits and _, not \"" + one_line(key) + "\"";
-      }
-      if (!text) return "wants a text for " + one_line(key);
-      field(job)[key] = *text;
-    }
-    return {};
-  };
+JobKey names_key(const char* key, Field field) {
+  return {key, {}, [field](const std::string& name, const toml::node& value, JobFile& job) {
+            const auto text = line_in(value);
+            if (!text) return "wants a text for " + one_line(name);
+            field(job)[name] = *text;
+            return std::string();
+          }};
 }
 
 std::string set_name(const toml::node& value, const std::string&, JobFile& job) {
@@ -216,7 +223,9 @@ std::string set_nodes(const toml::node& value, const std::string&, JobFile& job)
   const std::size_t colon = text.find(':');
   const auto least = whole_number(text.substr(0, colon));
   const auto most = colon == std::string::npos ? least : whole_number(text.substr(colon + 1));
-  if (!least || !most || *most < *least) return "wants N or \"MIN:MAX\" with 1 ≤ MIN ≤ MAX";
+  if (!least || !most || *most < *least) {
+    return concat("wants N or \"MIN:MAX\" with 1 ≤ MIN ≤ MAX ≤ ", kMostNodes);
+  }
   job.min_nodes = *least;
   job.max_nodes = *most;
   return {};
@@ -225,7 +234,7 @@ std::string set_nodes(const toml::node& value, const std::string&, JobFile& job)
 std::string set_workers(const toml::node& value, const std::string&, JobFile& job) {
   const std::string text = text_or_number(value).value_or("");
   if (text != "auto" && text != "gpu" && text != "cpu" && !whole_number(text)) {
-    return "wants a number from 1 on, \"auto\", \"gpu\" or \"cpu\"";
+    return concat("wants a number from 1 to ", kMostNodes, ", \"auto\", \"gpu\" or \"cpu\"");
   }
   job.workers_per_node = text;
   return {};
@@ -235,6 +244,15 @@ std::string set_kind(const toml::node& value, const std::string&, JobFile& job) 
   const std::string text = line_in(value).value_or("");
   if (text != "job" && text != "jobset") return "wants \"job\" or \"jobset\"";
   job.kubernetes.kind = text;
+  return {};
+}
+
+std::string set_endpoint(const toml::node& value, const std::string&, JobFile& job) {
+  const auto text = line_in(value);
+  if (!text) return kLine;
+  const std::string problem = parse_endpoints(*text, kDefaultRendezvousPort).problem;
+  if (!problem.empty()) return concat("= \"", *text, "\": ", problem);
+  job.nodes.endpoint = *text;
   return {};
 }
 
@@ -253,7 +271,7 @@ std::vector<JobKey> job_and_limits() {
       {"log_dir", path_key(FIELD(log_dir))},
       {"ddprun", line_key(FIELD(ddprun))},
       {"flags", texts_key(FIELD(flags))},
-      {"environment.", names_key(FIELD(environment), true)},
+      {"environment.", {}, set_variable},
       {"limits.memory", figure_key(FIELD(limits.memory))},
       {"limits.pids", figure_key(FIELD(limits.pids))},
       {"limits.cpuset", figure_key(FIELD(limits.cpuset))},
@@ -301,16 +319,16 @@ std::vector<JobKey> keys_of_places() {
       {"to.kubernetes.gpu_resource", line_key(FIELD(kubernetes.gpu_resource))},
       {"to.kubernetes.shared_memory", figure_key(FIELD(kubernetes.shared_memory))},
       {"to.kubernetes.secrets", texts_key(FIELD(kubernetes.secrets))},
-      {"to.kubernetes.volumes.", names_key(FIELD(kubernetes.volumes))},
-      {"to.kubernetes.labels.", names_key(FIELD(kubernetes.labels))},
-      {"to.kubernetes.node_selector.", names_key(FIELD(kubernetes.node_selector))},
+      names_key("to.kubernetes.volumes.", FIELD(kubernetes.volumes)),
+      names_key("to.kubernetes.labels.", FIELD(kubernetes.labels)),
+      names_key("to.kubernetes.node_selector.", FIELD(kubernetes.node_selector)),
       {"to.kubernetes.keep_finished", time_key(FIELD(kubernetes.keep_finished), seconds(0))},
       {"to.ssh.hosts", joined_key(FIELD(ssh.hosts))},
       {"to.ssh.hostfile", path_key(FIELD(ssh.hostfile))},
       {"to.ssh.include", joined_key(FIELD(ssh.include))},
       {"to.ssh.exclude", joined_key(FIELD(ssh.exclude))},
       {"to.ssh.ssh", line_key(FIELD(ssh.ssh))},
-      {"to.nodes.endpoint", line_key(FIELD(nodes.endpoint))},
+      {"to.nodes.endpoint", set_endpoint},
       {"to.nodes.token_file", path_key(FIELD(nodes.token_file))},
       {"to.nodes.tls_ca", path_key(FIELD(nodes.tls_ca))},
       {"to.nodes.tls_cert", path_key(FIELD(nodes.tls_cert))},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/env_names.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -89,6 +90,21 @@ TEST_CASE("worker environment: torchrun's variables and DDPRUN_*, with this work
     CHECK(value(environment, name) == expected_value);
   }
   CHECK(environment.size() == expected.size());
+}
+
+TEST_CASE("worker environment: of the names that are ddprun's nothing is the user's") {
+  WorkerEnvironmentOptions options;
+  for (const std::string_view name : env::kOfWorkers) {
+    options.inherited[std::string(name)] = "the user's";
+  }
+  for (const std::string& each : worker_environment(options, third_round(), 0, {})) {
+    CAPTURE(each);
+    CHECK_FALSE(each.ends_with("=the user's"));
+    const std::string name = each.substr(0, each.find('='));
+    const bool is_listed =
+        std::find(env::kOfWorkers.begin(), env::kOfWorkers.end(), name) != env::kOfWorkers.end();
+    CHECK((is_listed || name == env::kNcclAsyncErrorHandling));
+  }
 }
 
 TEST_CASE("worker environment: what the user set is kept, a single worker keeps its threads") {

@@ -7,6 +7,7 @@
 #include <regex>
 #include <set>
 
+#include "common/log.h"
 #include "common/shell_words.h"
 #include "ctl/submit/ddprun_command.h"
 #include "ctl/submit/job_keys.h"
@@ -16,6 +17,7 @@
 namespace ddprun::submit {
 namespace {
 
+using Catch::Matchers::Equals;
 using ddprun::test::Contains;
 
 constexpr char kLeast[] = "name = \"digits\"\ncommand = [\"train\", \"--epochs=5\"]\n";
@@ -59,7 +61,7 @@ TEST_CASE("job file: all problems at once, in the order of its lines, with the n
         "job.toml: it has no name: name = \"digits\"\n"
         "job.toml: it has no command: command = [\"train\", \"--epochs=5\"]\n"
         "job.toml:1: unknown key worker_per_node (did you mean workers_per_node?)\n"
-        "job.toml:2: nodes wants N or \"MIN:MAX\" with 1 ≤ MIN ≤ MAX\n"
+        "job.toml:2: nodes wants N or \"MIN:MAX\" with 1 ≤ MIN ≤ MAX ≤ 100000\n"
         "job.toml:3: unknown key limit (did you mean limits?)\n"
         "job.toml:6: unknown key to.slurm.partitoin (did you mean to.slurm.partition?)\n"
         "job.toml:7: to.slurm.exclusive wants true or false");
@@ -71,8 +73,9 @@ TEST_CASE("job file: what is no TOML is told with its line") {
 
 TEST_CASE("job file: a value of another kind says what is wanted") {
   CHECK_THAT(why_not("nodes = 0"), Contains("job.toml:3: nodes wants N"));
+  CHECK_THAT(why_not("nodes = 1000000"), Contains("MAX ≤ 100000"));
   CHECK_THAT(why_not("nodes = true"), Contains("nodes wants N"));
-  CHECK_THAT(why_not("workers_per_node = \"many\""), Contains("wants a number from 1 on"));
+  CHECK_THAT(why_not("workers_per_node = \"many\""), Contains("wants a number from 1 to 100000"));
   CHECK_THAT(why_not("spares = -1"), Contains("spares wants a number from 0 to 100000"));
   CHECK_THAT(why_not("flags = [\"4\"]"), Contains("flags: \"4\" is none"));
   CHECK_THAT(why_not("flags = \"--x\""), Contains("wants texts"));
@@ -82,14 +85,47 @@ TEST_CASE("job file: a value of another kind says what is wanted") {
   CHECK_THAT(why_not("limits.time = \"soon\""), Contains("wants a time of 1 s or more"));
   CHECK_THAT(why_not("log_dir = \"a\\nb\""), Contains("log_dir wants a path"));
   CHECK_THAT(why_not("to.ssh.hosts = [\"a\"]\nto.ssh.hostfile = \"b\""), Contains("one of them"));
+  CHECK_THAT(why_not("[to.nodes]\nendpoint = \":::\""),
+             Contains("job.toml:4: to.nodes.endpoint = \":::\": "));
   CHECK_THAT(why_not("to.kubernetes.kind = \"pod\""), Contains("\"job\" or \"jobset\""));
   for (const char* name : {"", "-x", "a b", "a/b"}) {
-    CHECK_THAT(ddprun::test::error_of([&] {
-                 JobFile::parse(std::string("command = [\"x\"]\nname = \"") + name + "\"",
-                                "job.toml", "/");
-               }).what(),
-               Contains("name wants at most 63"));
+    CHECK_THAT(
+        ddprun::test::error_of([&] {
+          JobFile::parse(std::string("command = [\"x\"]\nname = \"") + name + "\"", "job.toml",
+                         "/");
+        }).what(),
+        Equals("job.toml:2: name wants at most 63 letters, digits, \".\", \"_\" and \"-\", a "
+               "letter or digit first"));
   }
+  CHECK(ddprun::test::error_of([] {
+          JobFile::parse("name = \"x\"\ncommand = \"train\"", "job.toml", "/");
+        }).what() == std::string("job.toml:2: command wants texts: [\"one\", \"two\"]"));
+}
+
+TEST_CASE(
+    "job file: all problems of [environment], each with its line, and the workers' own names") {
+  CHECK(why_not("[environment]\nA = 1\n\"A-B\" = \"x\"\nRANK = 3\nB = true\n"
+                "MASTER_ADDR = \"n1\"\nDDPRUN_ROUND = 1") ==
+        "job.toml:5: environment wants names of letters, digits and _, not \"A-B\"\n"
+        "job.toml:6: environment can't have RANK: ddprun itself sets it for each worker\n"
+        "job.toml:7: environment wants a text for B\n"
+        "job.toml:8: environment can't have MASTER_ADDR: ddprun itself sets it for each worker\n"
+        "job.toml:9: environment can't have DDPRUN_ROUND: ddprun itself sets it for each worker");
+  CHECK(why_not("environment = 3") == "job.toml:3: environment wants a table of texts");
+  CHECK(why_not("[to.kubernetes.labels]\na = 1\nb = 2") ==
+        "job.toml:4: to.kubernetes.labels wants a text for a\n"
+        "job.toml:5: to.kubernetes.labels wants a text for b");
+  CHECK(job_of("[environment]\nOMP_NUM_THREADS = 4\nCUDA_VISIBLE_DEVICES = \"0\"")
+            .environment.size() == 2);
+}
+
+TEST_CASE("job file: flags with which ddprun would print something, and run nothing") {
+  for (const char* flag : {"-h", "--help", "--version", "--dry-run", "--dry_run", "--dry",
+                           "--show-config", "--print-man=ddprun", "--print-completion=bash"}) {
+    CHECK(why_not(concat("flags = [\"", flag, "\"]")) ==
+          concat("job.toml: flags: with \"", flag, "\" ddprun runs nothing"));
+  }
+  CHECK_NOTHROW(job_of("flags = [\"--verbose\", \"-r\", \"--\", \"--hang-timeout=10m\"]"));
 }
 
 TEST_CASE("job file: each flag of ddprun, in the order of the page") {
