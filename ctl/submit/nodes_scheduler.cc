@@ -61,7 +61,10 @@ JobState state_of(const gangs::GangNews& news) {
   state.submitted = wall_time(gang.submitted);
   state.began = wall_time(gang.began);
   state.ended = wall_time(gang.over);
-  state.reason = gang.phase == gangs::GangPhase::kQueued ? news.waits_for : gang.reason;
+  const bool is_ending = gang.phase == gangs::GangPhase::kStopping && !gang.cancelled.empty();
+  state.reason = gang.phase == gangs::GangPhase::kQueued ? news.waits_for
+                 : is_ending                             ? "asked to end"
+                                                         : gang.reason;
   return state;
 }
 

@@ -60,6 +60,17 @@ class Nodes(harness.Case):
         harness.wait_until(lambda: "cancelled" in self.ddprunctl("status", job, "--json", *self.flags).stdout,
                            "it is cancelled")
 
+    def test_a_job_that_is_asked_to_end_is_said_to_be(self):
+        path = self.job_file("trap 'until [ -e go ]; do sleep 0.05; done; exit 1' TERM; echo rank $RANK waits; sleep 600 & wait")
+        job = self.ddprunctl("submit", path).stdout.strip()
+        harness.wait_until(lambda: self.ddprunctl("logs", job, *self.flags).stdout.count(" waits") == 4, "all ranks wait")
+        self.assertEqual(self.ddprunctl("cancel", job, *self.flags).returncode, 0)
+        state = json.loads(self.ddprunctl("status", job, "--json", *self.flags).stdout)
+        self.assertEqual((state["phase"], state["reason"]), ("running", "asked to end"))
+        self.write(self.place, "go", "")
+        harness.wait_until(lambda: '"cancelled"' in self.ddprunctl("status", job, "--json", *self.flags).stdout,
+                           "it is cancelled")
+
     def test_waited_for_it_ends_with_the_job_s_exit_code(self):
         done = self.ddprunctl("submit", self.job_file("echo rank $RANK; exit $((RANK == 3 ? 5 : 0))"), "--wait",
                               *self.flags)
