@@ -187,6 +187,34 @@ class Submit(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1))
         self.assertIn("ssh-bad-22222/job.json can't be read", done.stderr)
 
+    def test_a_job_for_whose_record_there_is_no_room_does_not_run_and_leaves_nothing(self):
+        path = self.job("exec sleep 1000")
+        state = self.environment["XDG_STATE_HOME"]
+        os.mkdir(state)
+        script = ('mount -t tmpfs -o nr_inodes="$1" tmpfs "$2" && shift && "$2" submit "$3"; echo "code $?"; '
+                  'find "$1" -name "ssh-*"')
+        for files_at_most in (3, 4, 5, 6):  # of 7: 3 directories, the job's, job.json, log, process
+            done = self.hosts[0].run(["unshare", "-m", "sh", "-c", script, "sh", str(files_at_most), state, CTL, path],
+                                     env=self.environment, cwd=self.directory, text=True, timeout=SECONDS,
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.assertRegex(done.stdout, r"\Acode [1-9]\d*\n\Z", done.stderr)
+            self.assertIn("No space left on device", done.stderr)
+            self.wait_until(lambda: not self.started_here(), "the end of what was started")
+
+    # Processes of this test's jobs, on this machine.
+    def started_here(self):
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as f:
+                    variables = f.read().split(b"\0")
+            except OSError:
+                continue
+            has_state = f"XDG_STATE_HOME={self.environment['XDG_STATE_HOME']}".encode() in variables
+            if has_state and any(each.startswith(b"DDPRUN_SUBMITTED_AS=") for each in variables):
+                found.append(pid)
+        return found
+
     def test_output_that_nobody_could_take_is_told_with_the_job_that_was_submitted(self):
         def to_full(*arguments):
             with open("/dev/full", "w") as full:
