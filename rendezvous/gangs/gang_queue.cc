@@ -242,7 +242,7 @@ void GangQueue::part_ended(ConnectionId connection, const PartEnded& ended, Gang
   begin_gangs(time, out);
 }
 
-void GangQueue::lose_node(NodeKey key, GangTime time, GangActions& out) {
+void GangQueue::lose_node(const NodeKey& key, GangTime time, GangActions& out) {
   const auto lost = nodes_.extract(key);
   const Node& node = lost.mapped();
   out.push_back(gang_action::Log{LogLevel::kWarning, concat("node ", node.name, " of ", node.user,

@@ -140,7 +140,7 @@ class GangQueue {
                 GangActions& out);
   void lose_part(Gang& gang, GangPart& part, const std::string& why, GangTime time,
                  GangActions& out);
-  void lose_node(NodeKey key, GangTime time, GangActions& out);
+  void lose_node(const NodeKey& key, GangTime time, GangActions& out);
   void after_part(Gang& gang, bool could_not_start, GangTime time, GangActions& out);
   void stop(Gang& gang, const std::string& why, GangActions& out);
   void end(Gang& gang, int exit_code, const std::string& reason, GangTime time, GangActions& out);

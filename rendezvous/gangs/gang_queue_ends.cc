@@ -118,7 +118,7 @@ void GangQueue::tick(GangTime time, GangActions& out) {
   for (const auto& [key, node] : nodes_) {
     if (!node.connection && node.away_until <= time.now) late.push_back(key);
   }
-  for (NodeKey& key : late) lose_node(std::move(key), time, out);
+  for (const NodeKey& key : late) lose_node(key, time, out);
   for (auto& [number, gang] : gangs_) {
     if (!gang.lonely_until || *gang.lonely_until > time.now) continue;
     stop(gang, concat("fewer than ", gang.state.min_nodes, " of its nodes are left"), out);
