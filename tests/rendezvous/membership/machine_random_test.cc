@@ -9,7 +9,7 @@ namespace ddprun::membership::testing {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kWorlds = 20'000;  // each takes eight times as long
+constexpr std::uint64_t kWorlds = 5'000;  // each takes eight times as long
 #else
 constexpr std::uint64_t kWorlds = 100'000;
 #endif
