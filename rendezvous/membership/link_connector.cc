@@ -210,10 +210,10 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     if (response_.find(security::kTlsHeader) != response_.end()) {
       return untrusted(concat("wants TLS: give this ", program_, " ", ca_flag_));
     }
-    const bool dropped = error == asio::error::eof || error == asio::error::connection_reset ||
-                         error == asio::ssl::error::stream_truncated ||
-                         error == websocket::error::closed ||
-                         error == boost::beast::http::error::end_of_stream;
+    const bool dropped =
+        error == asio::error::eof || error == asio::error::connection_reset ||
+        error == asio::error::broken_pipe || error == asio::ssl::error::stream_truncated ||
+        error == websocket::error::closed || error == boost::beast::http::error::end_of_stream;
     if (dropped) return failed("it took the connection and dropped it", is_anyone_taken_for_it());
     // With TLS it has shown a certificate; with a token alone it has shown nothing.
     if (is_standby()) return end({Kind::kStandby, leader(), tls_ || !token_});

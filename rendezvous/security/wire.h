@@ -88,7 +88,7 @@ class Wire {
     const Buffer* end() const { return buffers_.data() + size_; }
 
    private:
-    static constexpr std::size_t kMost = 8;
+    static constexpr std::size_t kMost = 64;  // Asio's own limit
     std::array<Buffer, kMost> buffers_;
     std::size_t size_ = 0;
   };

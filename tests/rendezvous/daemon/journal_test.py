@@ -486,7 +486,7 @@ class Journal(RoundsCase):
     def test_bad_flags(self):
         for flags, what in ((["--durability=ram"], '"ram" is neither process nor disk'),
                             (["--state-dir", ""], "no directory given"), (["--token-file", ""], "no file given"),
-                            (["--state-dir=/proc/none"], "can't write to /proc/none")):
+                            (["--state-dir=/proc/none"], "can't make /proc/none")):
             with self.subTest(flags):
                 done = self.finish(self.start("--listen=127.0.0.1:0", *flags, program=harness.DDPRUND), timeout=20)
                 self.check_one_line(done, what)
