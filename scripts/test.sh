@@ -149,7 +149,7 @@ part_fuzz() {
   return 1
 }
 part_tidy() {
-  cmake --preset release -DDDPRUN_BUILD_TESTS=ON -DDDPRUN_BUILD_ONCE=OFF >/dev/null && scripts/tidy.py --seconds 150
+  cmake --preset release -DDDPRUN_BUILD_TESTS=ON -DDDPRUN_BUILD_ONCE=OFF >/dev/null && scripts/tidy.py --seconds 100
 }
 part_release() { build release all -DDDPRUN_BUILD_BENCH=ON "$once" "$logic" && run_ctest release; }
 

@@ -62,7 +62,7 @@ class FindPackage(unittest.TestCase):
 
     def configure(self, prefix, *options, status=0):
         return run(["cmake", "-S", self.source, "-B", os.path.join(self.directory, "build"), "-G", "Ninja",
-                    "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_PREFIX_PATH={prefix}", *options], status)
+                    "-DCMAKE_BUILD_TYPE=", f"-DCMAKE_PREFIX_PATH={prefix}", *options], status)
 
     def build_and_run(self, program):
         build = os.path.join(self.directory, "build")

@@ -195,7 +195,7 @@ class JournalKill(RoundsCase):
     def test_killed_again_while_it_begins_anew(self):
         for again_at in range(1, 40, STEP):
             for is_half in (False, True):
-                self.assertEqual(self.run_job(40 + 2 * again_at, again_at=again_at, is_half=is_half), 2)
+                self.assertEqual(self.run_job(40 + again_at, again_at=again_at, is_half=is_half), 2)
 
 
 if __name__ == "__main__":
