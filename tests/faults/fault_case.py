@@ -95,9 +95,11 @@ class FaultCase(harness.Case):
             wait_until(lambda: any(n > after and world in (None, size) for n, size in self.rounds().items()),
                        f"a round after {after} with world size {world or 'any'}", seconds)
         except AssertionError as late:
-            said = "\n---\n".join(self.output_of(each) for each in self.launched)
-            self.fail(f"seed {self.seed}: {late}; there were {self.rounds()}\n{said}")
+            self.fail(f"seed {self.seed}: {late}; there were {self.rounds()}\n{self.all_said()}")
         return time.monotonic() - begin
+
+    def all_said(self):
+        return "\n---\n".join(self.output_of(each) for each in self.launched)
 
     def finish_job(self):
         open(os.path.join(self.meet, "finish"), "w").close()

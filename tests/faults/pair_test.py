@@ -80,7 +80,27 @@ class CutOff(PairCase):
 
 
 class Random(PairCase, RandomHarm):
-    pass
+    """Who takes over needs more than half of a job's nodes (docs/ha-standby.md, "What a pair can't know"): when one was
+    killed, the next one, and who leads, have time until all are there again."""
+    before_loss = None  # the last round before an agent was killed
+
+    def await_nodes(self):
+        if self.before_loss is not None:
+            self.await_round(after=self.before_loss, world=6, seconds=60 + PATIENCE_AFTER_LOSS)
+        self.before_loss = None
+
+    def harm_agent(self):
+        self.await_nodes()
+        self.before_loss = self.last_round()
+        super().harm_agent()
+
+    def harm_candidate(self, index):
+        self.await_nodes()
+        super().harm_candidate(index)
+
+    def harm_paused_leader(self):
+        self.await_nodes()
+        super().harm_paused_leader()
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class RandomHarm:
             getattr(self, "harm_" + what.replace(" ", "_"))()
             for host, agent in zip(self.hosts, self.agents):
                 self.assertIsNone(agent.poll(), f"seed {self.seed}: {host.name} gave up after: {what}\n"
-                                  f"{self.output_of(agent) if agent.poll() is not None else ''}")
+                                  f"{self.all_said() if agent.poll() is not None else ''}")
             self.check_one_rank_0()
         self.await_round(after=self.last_round() - 1, world=6, seconds=60 + PATIENCE_AFTER_LOSS)
         self.end()

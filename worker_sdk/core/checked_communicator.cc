@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/operation_facts.h"
 #include "worker_sdk/core/flight_recorder.h"
+#include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun {
 namespace {
@@ -66,6 +67,18 @@ class CheckedCommunicator final : public Communicator {
     compare(CollectiveKind::kAllocate,
             {.data = nullptr, .count = size_bytes, .dtype = DType::kUInt8}, ReduceOp::kSum, -1, {});
     return checked_->allocate(size_bytes);
+  }
+  std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
+                                      const SplitOptions& options) override {
+    auto group = checked_->split(ranks, options);
+    WorkerProgress* const progress = group->progress();
+    const std::size_t number =
+        progress != nullptr ? progress->recorder().communicators().size() - 1 : 0;
+    const auto split_side = [&](const std::shared_ptr<WorkerProgress>&) {
+      return side_->split(ranks, options);
+    };
+    return std::make_unique<CheckedCommunicator>(std::move(group),
+                                                 static_cast<std::uint32_t>(number), split_side);
   }
   void abort(std::string_view reason) override {
     checked_->abort(reason);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "worker_sdk/core/tensor_view.h"
 
@@ -46,6 +47,11 @@ struct CallOptions {
   // all_reduce of float32 (sum, average) where narrows(): elements travel as float16 or bfloat16,
   // are added as float32, and the results are such numbers. An average is divided first.
   std::optional<DType> wire{};
+};
+
+struct SplitOptions {
+  std::string name;  // of the groups, in messages and keys: "tp"; not empty
+  std::optional<std::chrono::milliseconds> init_timeout{};  // default: the communicator's
 };
 
 // Memory that this communicator moves without a copy (host: the node's shared arena; nccl:
@@ -122,6 +128,16 @@ class Communicator {
   // Throws kInvalidArgument for more than there can be, and nothing has happened. Any other error
   // (kResourceExhausted, kSystem: no memory, no descriptors) ends the communicator on every rank.
   virtual std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) = 0;
+
+  // The communicator of a group of these ranks: ranks[i] becomes rank i of it; this rank is among
+  // them. Collective: every rank of this communicator calls it with its own group, which shares no
+  // rank with another one, and splits of one name in the same order. Host: waits for the ranks of
+  // its own group only; nccl (ncclCommSplit): for all. Has this one's backend, deadlines and
+  // stream, and lives on without it; the abort of one is not the other's. Errors say which group
+  // and ranks of the job they are about. Throws kInvalidArgument for ranks that can't be, and what
+  // Session::make_communicator throws.
+  virtual std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
+                                              const SplitOptions& options) = 0;
 
   // Ends every operation under way and to come with kAborted, here and (as kPeerLost) on the other
   // ranks. Any thread; idempotent; never blocks.

@@ -164,6 +164,7 @@ std::unique_ptr<Communicator> Session::make_host(const std::string& prefix,
   host_options.progress = progress;
   host_options.timeout = options.timeout;
   host_options.init_timeout = options.init_timeout;
+  host_options.split_store = store_;
   return host::make_host_communicator(*store_, host_options);
 }
 
@@ -179,6 +180,7 @@ std::unique_ptr<Communicator> Session::make_nccl(const std::string& prefix,
   nccl_options.current_stream = options.current_stream;
   nccl_options.blocking_wait = options.blocking_wait;
   nccl_options.connect_store = connect_;
+  nccl_options.split_store = store_;
   nccl_options.progress = progress_;
   nccl::check_cuda(*libraries_.cuda, libraries_.cuda->set_device(env_.device), env_.rank,
                    "cudaSetDevice");

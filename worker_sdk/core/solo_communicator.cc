@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "worker_sdk/core/check_parts.h"
 #include "worker_sdk/core/large_memory.h"
+#include "worker_sdk/core/rank_group.h"
 
 namespace ddprun {
 namespace {
@@ -60,6 +61,12 @@ class SoloCommunicator : public Communicator {
   void barrier(const CallOptions&) override { done(); }
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
     return std::make_unique<HostBuffer>(size_bytes);
+  }
+  std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
+                                      const SplitOptions& options) override {
+    int place = 0;
+    make_group({}, 0, 1, ranks, options, &place);
+    return make_solo_communicator();
   }
   void abort(std::string_view) override { aborted_ = true; }
 

@@ -51,6 +51,9 @@ class RecordingCommunicator : public Communicator {
   WorkPtr send(TensorView, int, const CallOptions&) override { return unexpected(); }
   WorkPtr recv(TensorView, int, const CallOptions&) override { return unexpected(); }
   void barrier(const CallOptions&) override { unexpected(); }
+  std::unique_ptr<Communicator> split(const std::vector<int>&, const SplitOptions&) override {
+    throw Error(ErrorCode::kInvalidArgument, "this one is never split");
+  }
   void abort(std::string_view) override { ++num_aborts; }
 
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {

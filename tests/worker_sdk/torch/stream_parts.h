@@ -74,6 +74,10 @@ class ToldOfStreams final : public Communicator {
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
     return real_.allocate(size_bytes);
   }
+  std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
+                                      const SplitOptions& options) override {
+    return real_.split(ranks, options);
+  }
   void abort(std::string_view reason) override { real_.abort(reason); }
 
   CurrentStream told;

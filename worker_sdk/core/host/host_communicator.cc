@@ -138,6 +138,20 @@ class HostCommunicator final : public Communicator {
     return buffer;
   }
 
+  std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
+                                      const SplitOptions& options) override {
+    HostCommunicatorOptions its = options_;
+    its.group = make_group(options_.group, rank(), size(), ranks, options, &its.rank);
+    its.size = static_cast<int>(ranks.size());
+    its.key_prefix = its.group.key(options_.key_prefix, num_splits_[options.name]++);
+    if (options.init_timeout) its.init_timeout = *options.init_timeout;
+    if (!its.split_store) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "this communicator was made without a store to split it by");
+    }
+    return make_host_communicator(*its.split_store, its);
+  }
+
   void abort(std::string_view reason) override {
     {
       const std::lock_guard lock(failure_mutex_);
@@ -256,7 +270,9 @@ class HostCommunicator final : public Communicator {
   [[noreturn]] void end_with(const Error& error) {
     tell_others(error);
     const std::lock_guard lock(failure_mutex_);
-    if (!failure_) failure_ = std::make_exception_ptr(error);
+    if (!failure_) {
+      failure_ = std::make_exception_ptr(Error(error.code(), options_.group.prefix() + error.what()));
+    }
     failed_.store(true, std::memory_order_release);
     std::rethrow_exception(failure_);
   }
@@ -337,6 +353,7 @@ class HostCommunicator final : public Communicator {
 
   // Caller's thread only.
   std::uint32_t num_collectives_ = 0;
+  std::map<std::string, int> num_splits_;  // by name
 
   std::atomic<int> num_open_{0};  // issued and not ended
   std::atomic<bool> failed_{false};
@@ -362,7 +379,12 @@ std::unique_ptr<Communicator> make_host_communicator(store::Store& store,
                        " sockets and chunks of ", options.chunk_bytes,
                        " bytes is not possible (1 … 64 sockets, chunks from 1024 bytes)"));
   }
-  return std::make_unique<HostCommunicator>(store, options);
+  try {
+    return std::make_unique<HostCommunicator>(store, options);
+  } catch (const Error& error) {
+    if (options.group.ranks.empty()) throw;
+    throw Error(error.code(), options.group.prefix() + error.what());
+  }
 }
 
 }  // namespace ddprun::host

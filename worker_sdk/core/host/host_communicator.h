@@ -10,6 +10,7 @@
 
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/rank_group.h"
 
 namespace ddprun::host {
 
@@ -28,6 +29,11 @@ struct HostCommunicatorOptions {
 
   // Counts operations; second owner: the session. Null: they are not counted.
   std::shared_ptr<WorkerProgress> progress{};
+
+  // Where the ranks of a split() meet, on the caller's thread; second owner: the session. Null:
+  // split() throws Error(kInvalidArgument).
+  std::shared_ptr<store::Store> split_store{};
+  RankGroup group{};  // of this communicator, where it is one of a split
 };
 
 // Collective over the `size` ranks that share `key_prefix`. Ranks meet through `store`, which is

@@ -201,6 +201,20 @@ std::unique_ptr<CommBuffer> NcclCommunicator::allocate(std::size_t size_bytes) {
   return buffer;
 }
 
+std::unique_ptr<Communicator> NcclCommunicator::split(const std::vector<int>& ranks,
+                                                      const SplitOptions& options) {
+  NcclOptions its = options_;
+  its.group = make_group(options_.group, rank(), size(), ranks, options, &its.rank);
+  its.size = static_cast<int>(ranks.size());
+  its.key_prefix = its.group.key(options_.key_prefix, num_splits_[options.name]++);
+  if (options.init_timeout) its.init_timeout = *options.init_timeout;
+  if (!its.split_store) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "this communicator was made without a store to split it by");
+  }
+  return create(cuda_, nccl_, *its.split_store, its);
+}
+
 void NcclCommunicator::abort(std::string_view reason) {
   const std::string message =
       "rank " + std::to_string(options_.rank) + " was aborted: " + std::string(reason);

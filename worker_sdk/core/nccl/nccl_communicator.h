@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -59,6 +60,9 @@ class NcclCommunicator : public Communicator {
   // caller's current stream (NcclBuffer). Throws Error(kResourceExhausted) when the device is full.
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override;
 
+  std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
+                                      const SplitOptions& options) override;
+
   void abort(std::string_view reason) override;
 
  private:
@@ -103,6 +107,8 @@ class NcclCommunicator : public Communicator {
   Stream stream_ = nullptr;
   Event caller_ready_ = nullptr;    // what the caller's stream held when an operation started
   void* barrier_memory_ = nullptr;  // one element on the device
+
+  std::map<std::string, int> num_splits_;  // by name; caller's thread only
 
   std::mutex launch_mutex_;
   std::uint64_t num_operations_ = 0;  // Guarded by launch_mutex_

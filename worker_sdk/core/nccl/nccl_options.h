@@ -10,6 +10,7 @@
 
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/rank_group.h"
 #include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun::nccl {
@@ -74,6 +75,11 @@ struct NcclOptions {
 
   // Counts operations; second owner: the session. Null: they are not counted.
   std::shared_ptr<WorkerProgress> progress{};
+
+  // Where the ranks of a split() meet, on the caller's thread; second owner: the session. Null:
+  // split() throws Error(kInvalidArgument).
+  std::shared_ptr<store::Store> split_store{};
+  RankGroup group{};  // of this communicator, where it is one of a split
 
   int max_ranks_per_root = 128;  // more ranks: several unique ids (NCCL ≥ 2.23)
 };

@@ -49,9 +49,9 @@ inline std::vector<std::string> run_world(const WorldOptions& world,
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        const auto own_store = store.clone();
-        const auto communicator =
-            make_host_communicator(*own_store, options_of(world, static_cast<int>(rank)));
+        HostCommunicatorOptions options = options_of(world, static_cast<int>(rank));
+        options.split_store = store.clone();
+        const auto communicator = make_host_communicator(*options.split_store, options);
         body(*communicator);
       } catch (const std::exception& error) {
         errors[rank] = error.what();

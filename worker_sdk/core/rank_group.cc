@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/rank_group.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::size_t kMostShown = 16;
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMostShown); ++i) {
+    text += (text.empty() ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  return text + (ranks.size() > kMostShown ? ", …" : "");
+}
+
+std::string problem_of(int rank, int size, const std::vector<int>& ranks, const std::string& name) {
+  if (name.empty()) return "a group of ranks needs a name";
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end()) return concat("rank ", *twice, " is twice in it");
+  if (!sorted.empty() && sorted.front() < 0) return concat("no rank ", sorted.front());
+  if (!sorted.empty() && sorted.back() >= size) {
+    return concat("no rank ", sorted.back(), " among ", size);
+  }
+  if (!std::binary_search(sorted.begin(), sorted.end(), rank)) {
+    return concat("rank ", rank, ", which asks for it, is not in it");
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string RankGroup::prefix() const {
+  if (ranks.empty()) return "";
+  std::vector<int> own(ranks.size());
+  std::iota(own.begin(), own.end(), 0);
+  return concat("group ", name, " (its ranks ", list(own), " are the job's ", list(ranks), "): ");
+}
+
+std::string RankGroup::key(const std::string& parent_prefix, int count) const {
+  return concat(parent_prefix, "split/", name, "/", count, "/", ranks.front(), "/");
+}
+
+RankGroup make_group(const RankGroup& parent, int rank, int size, const std::vector<int>& ranks,
+                     const SplitOptions& options, int* place) {
+  const std::string problem = problem_of(rank, size, ranks, options.name);
+  if (!problem.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("group ", options.name, " of ranks ", list(ranks), ": ", problem));
+  }
+  RankGroup group{.name = options.name, .ranks = {}};
+  for (const int each : ranks) {
+    group.ranks.push_back(parent.ranks.empty() ? each
+                                               : parent.ranks[static_cast<std::size_t>(each)]);
+  }
+  *place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  return group;
+}
+
+}  // namespace ddprun
