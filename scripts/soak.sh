@@ -33,6 +33,12 @@ row() {
   local name=$1 what=$2 limit=$3 begin=$SECONDS status
   shift 3
   [ -z "$only" ] || [ "$only" = "$name" ] || return 0
+  local program
+  for program in "$@"; do
+    case $program in
+      build/*) [ -x "$program" ] || { echo "soak: $name: no $program: build it with cmake -DDDPRUN_TEST_LOGIC=ON" >&2; exit 2; } ;;
+    esac
+  done
   echo "soak: $name: $what"
   timeout --kill-after=10 "$limit" "$@" >"$log/$name" 2>&1
   status=$?
