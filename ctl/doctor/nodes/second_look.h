@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which pairs of nodes are measured once more before anybody is blamed: a moment's noise, of another
-// job or a busy CPU, is no slow cable. Pure. docs/doctor.md.
+// Which pairs of nodes are measured once more before anybody is blamed: a moment's noise, of
+// another job or a busy CPU, is no slow cable. Pure. docs/doctor.md.
 #pragma once
 
 #include <vector>
