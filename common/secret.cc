@@ -98,4 +98,12 @@ std::shared_ptr<const Secret> Secret::from_file(const std::string& path) {
   return secret;
 }
 
+std::shared_ptr<const Secret> Secret::from_flag(const char* flag, const std::string& path) {
+  try {
+    return from_file(path);
+  } catch (const Error& error) {
+    throw Error(error.code(), concat(flag, ": ", error.what()));
+  }
+}
+
 }  // namespace ddprun

@@ -24,6 +24,8 @@ class Secret {
   // or of root, and hidden from others: mode 0600 or less, or 0640 where it is root's. Throws
   // Error(kInvalidArgument), one line that names the file and what to do.
   static std::shared_ptr<const Secret> from_file(const std::string& path);
+  // The same; the message begins with the flag that named the file: "--token-file".
+  static std::shared_ptr<const Secret> from_flag(const char* flag, const std::string& path);
 
   Secret(const Secret&) = delete;
   Secret& operator=(const Secret&) = delete;

@@ -75,6 +75,8 @@ NodesReport look_at_nodes(const NodesDoctorOptions& options, const doctor::Place
   exchange.pair.num_bytes = static_cast<std::uint64_t>(options.thresholds.at("bandwidth.bytes"));
   exchange.pair.time = std::chrono::nanoseconds(
       static_cast<long long>(options.thresholds.at("bandwidth.seconds") * 1e9));
+  exchange.slow_factor = options.thresholds.at("bandwidth.factor");
+  exchange.least_bits_per_second = options.thresholds.at("bandwidth.least") * 1e6;
   exchange.measures_pairs = wants_any(options.checks, {"latency", "bandwidth", "full_frames"});
   exchange.looks_up_names = wants_any(options.checks, {"node_names"});
   doctor::NodeSheet sheet = make_sheet(place, facts, std::move(findings));

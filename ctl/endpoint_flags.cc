@@ -40,7 +40,7 @@ std::string EndpointFlags::problem() const {
 pages::FetchOptions EndpointFlags::options_for(const std::string& target) const {
   pages::FetchOptions options;
   options.target = target;
-  if (!token_file_.empty()) options.token = Secret::from_file(token_file_);
+  if (!token_file_.empty()) options.token = Secret::from_flag("--token-file", token_file_);
   if (tls_.any()) options.tls = security::make_client_context(tls_);
   return options;
 }
@@ -63,7 +63,8 @@ pages::GangClientOptions EndpointFlags::queue_of(const std::string& endpoint,
   }
   const std::string& token = token_file.empty() ? token_file_ : token_file;
   const security::TlsFiles& files = tls.any() ? tls : tls_;
-  if (!token.empty()) options.token = Secret::from_file(token);
+  const char* flag = token_file.empty() ? "--token-file" : "to.nodes.token_file";
+  if (!token.empty()) options.token = Secret::from_flag(flag, token);
   if (files.any()) options.tls = security::make_client_context(files);
   return options;
 }

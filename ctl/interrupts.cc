@@ -6,28 +6,56 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <iterator>
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/exit_codes.h"
 #include "common/socket.h"
 
 namespace ddprun::ctl {
 
+namespace {
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+}  // namespace
+
 Interrupts::Interrupts() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  sigemptyset(&kept_);
+  for (const int number : kSignals) {
     struct sigaction now {};
     // What was to be ignored (nohup) stays so.
     if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) continue;
-    sigaddset(&signals, number);
+    sigaddset(&kept_, number);
   }
-  fd_.reset(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  fd_.reset(::signalfd(-1, &kept_, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) throw_system_error("signalfd", errno);
-  ::sigprocmask(SIG_BLOCK, &signals, &before_);
+  ::sigprocmask(SIG_BLOCK, &kept_, &before_);
 }
 
 Interrupts::~Interrupts() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+void Interrupts::end_in(const std::function<void()>& call) const {
+  struct Open {
+    explicit Open(const sigset_t& signals) : signals(signals) {
+      struct sigaction ends {};
+      ends.sa_handler = [](int number) { ::_exit(exit_status_for_signal(number)); };
+      for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+        if (sigismember(&signals, kSignals[i]) == 1) ::sigaction(kSignals[i], &ends, &before[i]);
+      }
+      ::sigprocmask(SIG_UNBLOCK, &signals, nullptr);
+    }
+    ~Open() {
+      ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+      for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+        if (sigismember(&signals, kSignals[i]) == 1) ::sigaction(kSignals[i], &before[i], nullptr);
+      }
+    }
+    const sigset_t& signals;
+    struct sigaction before[std::size(kSignals)]{};
+  };
+  const Open open(kept_);
+  call();
+}
 
 bool Interrupts::wait(std::chrono::milliseconds limit) {
   if (signal_) return true;

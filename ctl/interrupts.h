@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <optional>
 
 #include "common/unique_fd.h"
@@ -18,13 +19,17 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
+  // Calls what may wait for long, and leaves nothing behind where it is cut off: one that comes
+  // meanwhile, or came before, ends the process at once, with 128 and its number.
+  void end_in(const std::function<void()>& call) const;
+
   // Waits for at most so long; true: one has come, now or before.
   bool wait(std::chrono::milliseconds limit);
   // Its number.
   std::optional<int> signal() const { return signal_; }
 
  private:
-  sigset_t before_{};
+  sigset_t before_{}, kept_{};
   UniqueFd fd_;
   std::optional<int> signal_;
 };

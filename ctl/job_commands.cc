@@ -77,7 +77,8 @@ int JobCommands::show_logs() const {
             if (!is_whole || std::fflush(stdout) != 0) lost = errno;
           },
       .pause =
-          [&](std::chrono::milliseconds limit) { return lost == 0 && !interrupts.wait(limit); }};
+          [&](std::chrono::milliseconds limit) { return lost == 0 && !interrupts.wait(limit); },
+      .call = [&](const std::function<void()>& call) { interrupts.end_in(call); }};
   job.scheduler->logs(job.id, follow_, view);
   if (lost != 0) {
     tell_lost_output(lost);

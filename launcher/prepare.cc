@@ -211,9 +211,10 @@ void read_secrets(Preparation& result) {
   const LaunchConfig& config = plan.config;
   if (config.token_file.empty() && !config.tls.any()) return;
   try {
-    if (!config.token_file.empty()) plan.token = Secret::from_file(config.token_file);
+    if (!config.token_file.empty())
+      plan.token = Secret::from_flag("--token-file", config.token_file);
   } catch (const Error& error) {
-    result.problems.push_back(concat("--token-file: ", error.what()));
+    result.problems.emplace_back(error.what());
   }
   try {
     if (config.tls.any()) plan.tls = security::make_client_context(config.tls);

@@ -147,7 +147,9 @@ void NodesScheduler::logs(const std::string& id, bool follow, const LogView& vie
   for (bool has_more = true; !reader.is_over() && (follow || has_more);) {
     const bool asked_any = !reader.places().empty();
     const auto wait = follow ? kPageWait : std::chrono::milliseconds(0);
-    const auto news = client.logs(id, reader.places(), reader.seen(), wait);
+    gangs::GangNews news;
+    const auto ask = [&] { news = client.logs(id, reader.places(), reader.seen(), wait); };
+    view.call ? view.call(ask) : ask();
     const auto pieces = reader.take(news);
     for (const auto& piece : pieces) view.show(piece.text);
     has_more = !pieces.empty() || (!asked_any && !reader.places().empty());

@@ -54,6 +54,9 @@ struct LogView {
   std::function<void(std::string_view)> show;
   // Waits for at most so long; false: no more is wanted.
   std::function<bool(std::chrono::milliseconds)> pause;
+  // Makes a call that may wait for long, and leaves nothing behind where it is cut off by the end
+  // of the process. Empty: it is just made.
+  std::function<void(const std::function<void()>&)> call = {};
 };
 
 // Whether the same call may succeed later.

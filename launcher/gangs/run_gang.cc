@@ -40,7 +40,8 @@ int run_gang(GangRequest request, const LaunchConfig& config) {
   pages::GangClientOptions client;
   client.endpoints = request.endpoints;
   client.is_patient = false;  // GangJob is, and hears signals meanwhile
-  if (!config.token_file.empty()) client.token = Secret::from_file(config.token_file);
+  if (!config.token_file.empty())
+    client.token = Secret::from_flag("--token-file", config.token_file);
   if (config.tls.any()) client.tls = security::make_client_context(config.tls);
   return std::make_unique<GangJob>(std::move(request), std::move(client),
                                    config.rendezvous_lost_timeout)

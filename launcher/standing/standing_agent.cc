@@ -38,7 +38,8 @@ std::string own_user() {
 
 membership::LinkSecurity security_of(const StandingOptions& options) {
   membership::LinkSecurity security;
-  if (!options.token_file.empty()) security.token = Secret::from_file(options.token_file);
+  if (!options.token_file.empty())
+    security.token = Secret::from_flag("--token-file", options.token_file);
   if (options.tls.any()) security.tls = security::make_client_context(options.tls);
   security.program = "ddprun-agent";
   return security;

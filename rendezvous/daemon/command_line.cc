@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "common/log.h"
 #include "common/man_entries.h"
 #include "common/man_page.h"
+#include "common/standard_output.h"
 #include "common/suggest.h"
 
 namespace ddprun::rendezvous {
@@ -252,15 +254,16 @@ CommandLine parse_command_line(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
-    return {std::nullopt, app.exit(asked)};
+    std::ostringstream text;
+    app.exit(asked, text, text);
+    return {std::nullopt, print_what_was_asked("ddprund", text.str())};
   } catch (const CLI::ExtrasError&) {
     return fail_unknown(app, app.remaining().front());
   } catch (const CLI::ParseError& error) {
     return fail(std::string(error.what()) + " (see ddprund --help)");
   }
   if (texts.print_man) {
-    std::fputs(to_roff(man_page(app)).c_str(), stdout);
-    return ends_with(ExitCode::kOk);
+    return {std::nullopt, print_what_was_asked("ddprund", to_roff(man_page(app)))};
   }
   const auto endpoint = parse_endpoint(texts.listen, kDefaultRendezvousPort);
   if (!endpoint) return fail("--listen: \"" + texts.listen + "\" is not HOST:PORT");

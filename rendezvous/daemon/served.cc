@@ -18,14 +18,16 @@ namespace {
 
 PortSecurity port_security_of(const DaemonFlags& flags) {
   PortSecurity security;
-  if (!flags.token_file.empty()) security.token = Secret::from_file(flags.token_file);
+  if (!flags.token_file.empty())
+    security.token = Secret::from_flag("--token-file", flags.token_file);
   if (flags.tls.any()) security.tls = security::make_server_context(flags.tls);
   return security;
 }
 
 membership::LinkSecurity link_security_of(const DaemonFlags& flags) {
   membership::LinkSecurity security;
-  if (!flags.token_file.empty()) security.token = Secret::from_file(flags.token_file);
+  if (!flags.token_file.empty())
+    security.token = Secret::from_flag("--token-file", flags.token_file);
   if (flags.ha_tls.any()) security.tls = security::make_client_context(flags.ha_tls);
   security.program = "ddprund";
   security.ca_flag = "--ha-ca";

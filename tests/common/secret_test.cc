@@ -45,6 +45,15 @@ TEST_CASE("Secret: a file's content without the white space around it") {
   CHECK(text_of(*Secret::from_file(path)).size() == kMaxSecretBytes);
 }
 
+TEST_CASE("Secret: the flag that named a bad file is told") {
+  const test::TempDirectory directory;
+  const std::string path = directory.path("token");
+  CHECK_THROWS_WITH(Secret::from_flag("--token-file", path),
+                    Contains("--token-file: can't take the secret in " + path));
+  write_secret_file(path, "0123456789abcdef");
+  CHECK(text_of(*Secret::from_flag("--token-file", path)) == "0123456789abcdef");
+}
+
 TEST_CASE("Secret: a file that gives no secret is refused, and it is said what to do") {
   const test::TempDirectory directory;
   const std::string path = directory.path("token");

@@ -88,6 +88,9 @@ class DoctorOfNodes(harness.Case):
         self.assertEqual(found["bandwidth"]["verdict"], "warn", self.transcript)
         self.assertEqual(found["bandwidth"]["nodes"], [0], self.transcript)
         self.assertIn("node0 with everybody: sends ", found["bandwidth"]["seen"])
+        # Nobody is blamed for one bad moment: its ways were measured again, and theirs alone.
+        self.assertEqual({(pair["from"], pair["to"]): pair["times"] for pair in page["pairs"]},
+                         {(0, 1): 2, (0, 2): 2, (1, 2): 1}, self.transcript)
         self.assertEqual(found["node_mtu"]["verdict"], "warn", self.transcript)
         self.assertEqual(found["node_mtu"]["seen"], "1500 on node[0,2]; 1400 on node1")
         self.assertEqual(found["node_mtu"]["nodes"], [1])

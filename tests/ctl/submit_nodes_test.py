@@ -3,6 +3,8 @@
 """`ddprunctl submit --to nodes`: a job file for real standing agents, from the dry run to the logs."""
 import json
 import os
+import signal
+import socket
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "launcher"))
@@ -76,6 +78,27 @@ class Nodes(harness.Case):
                               *self.flags)
         self.assertEqual(done.returncode, 5, done.text)
         self.assertIn("rank 3\n", done.stdout)  # others may be stopped before they say something
+
+    def test_a_signal_ends_the_wait_for_the_logs_of_a_ddprund_that_is_silent(self):
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with self.subTest(number):
+                    logs = self.start("logs", "nodes:x-12345", f"--rdzv-endpoint=127.0.0.1:{mute.getsockname()[1]}",
+                                      program=harness.DDPRUNCTL)
+                    mute.settimeout(20)
+                    connection, _ = mute.accept()
+                    with connection:
+                        self.assertTrue(connection.recv(1))
+                        logs.send_signal(number)
+                        done = self.finish(logs, timeout=5)
+                    self.assertEqual((done.returncode, done.stdout + done.stderr), (128 + number, ""))
+
+    def test_a_bad_token_is_named_with_its_flag_or_its_key(self):
+        done = self.ddprunctl("logs", "nodes:x-12345", self.flags[0], "--token-file=/none")
+        self.check_one_line(done, "--token-file: can't take the secret in /none: ")
+        self.token_file = "/none"
+        done = self.ddprunctl("submit", self.job_file("true"))
+        self.check_one_line(done, "to.nodes.token_file: can't take the secret in /none: ")
 
     def test_what_the_queue_does_not_know(self):
         done = self.ddprunctl("status", "nodes:none", *self.flags)

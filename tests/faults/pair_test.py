@@ -2,23 +2,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pair of ddprunds (--standby, --standby-of) on hosts of their own: each of the two is killed, paused
 and cut off at random moments, and so are agents and workers (several_leaders.py)."""
+import itertools
 import json
 import os
+import subprocess
 import sys
 
 import fault_case
 from fault_case import PATIENCE, PORT, wait_until
 from several_leaders import LEASE, LOST, PATIENCE_AFTER_LOSS, RandomHarm, TwoDdprunds
 
-GET_STATUS = """
-import sys, urllib.request
+# Each line of its input is a URL; for each one a line with the page, empty where there is none.
+FETCH_PAGES = """
+import http.client, sys, urllib.request
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-print(opener.open(sys.argv[1], timeout=2).read().decode())
+for url in sys.stdin:
+    try:
+        page = opener.open(url.strip(), timeout=2).read().decode()
+    except (OSError, http.client.HTTPException):
+        page = ""
+    print(page.strip(), flush=True)
 """
 
 
 class PairCase(TwoDdprunds):
     def begin_candidates(self):
+        self.fetchers = {}
         self.states = {index: os.path.join(self.scratch(), "state") for index in (1, 2)}
         for index in (1, 2):
             self.begin_candidate(index)
@@ -29,12 +38,19 @@ class PairCase(TwoDdprunds):
         self.begin_ddprund(index, f"{flag}={self.hosts[3 - index].address}:{PORT}",
                            f"--state-dir={self.states[index]}")
 
+    def page(self, index, path):
+        """None: it doesn't answer, or not with that page."""
+        if index not in self.fetchers:
+            self.fetchers[index] = self.hosts[index].popen([sys.executable, "-c", FETCH_PAGES], text=True,
+                                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.addCleanup(self.fetchers[index].communicate)
+        self.fetchers[index].stdin.write(f"http://{self.hosts[index].address}:{PORT}{path}\n")
+        self.fetchers[index].stdin.flush()
+        text = self.fetchers[index].stdout.readline()
+        return json.loads(text) if text.strip() else None
+
     def status(self, index):
-        """None: it doesn't answer."""
-        done = self.hosts[index].run([sys.executable, "-c", GET_STATUS,
-                                      f"http://{self.hosts[index].address}:{PORT}/v1/status"],
-                                     capture_output=True, text=True)
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        return self.page(index, "/v1/status")
 
     def leads(self, index):
         status = self.status(index)
@@ -47,6 +63,10 @@ class PairCase(TwoDdprunds):
         """The other one leads, or has all that this one has told anybody."""
         status = self.status(index)
         return status is not None and (status["role"] == "standby" or status["peer"]["in_sync"])
+
+    def end_what_decides(self):
+        for fetcher in self.fetchers.values():
+            fetcher.communicate(timeout=PATIENCE)
 
     def await_sync(self, leader, seconds=PATIENCE):
         def is_in_sync():
@@ -80,23 +100,40 @@ class CutOff(PairCase):
 
 
 class Random(PairCase, RandomHarm):
-    """Who takes over needs more than half of a job's nodes (docs/ha-standby.md, "What a pair can't know"): when one was
-    killed, the next one, and who leads, have time until all are there again."""
-    before_loss = None  # the last round before an agent was killed
+    """Who takes over needs more than half of the nodes of a job's live round, as it was before the last batch of rows and
+    after it (docs/ha-standby.md, "Why no job is decided by two"). So after a node or a ddprund was lost, no node and no
+    leader is harmed before a round without the lost node works, and all three are there. That need not be a larger
+    round: --on-join=restart may leave a node that came back waiting beside it for minutes."""
+    is_settled = True
 
     def await_nodes(self):
-        if self.before_loss is not None:
-            self.await_round(after=self.before_loss, world=6, seconds=60 + PATIENCE_AFTER_LOSS)
-        self.before_loss = None
+        if not self.is_settled:
+            try:
+                wait_until(self.is_whole, "a round works, and all nodes are there", PATIENCE_AFTER_LOSS)
+            except AssertionError as late:
+                self.fail(f"seed {self.seed}: {late}; {self.jobs(1)} {self.jobs(2)}\n{self.all_said()}")
+        self.is_settled = False
+
+    def is_whole(self):
+        return any(job["phase"] == "running" and job["round"] in self.rounds() and
+                   [node["connected"] for node in job["nodes"]] == [True] * len(self.agents)
+                   for job in itertools.chain.from_iterable(map(self.jobs, (1, 2))))
+
+    def jobs(self, index):
+        """As its standby has them, too, if that is in sync: the page is answered then."""
+        return (self.page(index, "/v1/jobs") or {"jobs": []})["jobs"]
 
     def harm_agent(self):
         self.await_nodes()
-        self.before_loss = self.last_round()
         super().harm_agent()
 
-    def harm_candidate(self, index):
+    def harm_leader(self):
         self.await_nodes()
-        super().harm_candidate(index)
+        super().harm_leader()
+
+    def harm_standby(self):
+        self.is_settled = False  # its leader begins a new term
+        super().harm_standby()
 
     def harm_paused_leader(self):
         self.await_nodes()

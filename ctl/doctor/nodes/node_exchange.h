@@ -17,6 +17,8 @@ namespace ddprun::doctor {
 struct ExchangeOptions {
   Deadline deadline;  // of all
   PairLimits pair;
+  // What would be a finding is measured again: see pairs_to_repeat().
+  double slow_factor = 0, least_bits_per_second = 0;
   bool measures_pairs = true, looks_up_names = true;  // what no check wants isn't done
 };
 

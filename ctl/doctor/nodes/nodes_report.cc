@@ -172,6 +172,7 @@ std::string nodes_json(const Report& report, const NodesFacts& nodes) {
     pair["round_trip_seconds"] = each.round_trip_seconds;
     pair["bits_per_second"] = each.out_bits_per_second;
     pair["bits_per_second_back"] = each.in_bits_per_second;
+    pair["times"] = each.times;
     pairs.push_back(std::move(pair));
   }
   page["nodes"] = std::move(all);

@@ -13,6 +13,7 @@
 #include "ctl/doctor/nodes/outliers.h"
 #include "ctl/doctor/nodes/pair_plan.h"
 #include "ctl/doctor/nodes/place.h"
+#include "ctl/doctor/nodes/second_look.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 
@@ -127,6 +128,33 @@ TEST_CASE("doctor: a node that is slow with everybody is told from a way that is
   CHECK(find_outliers({{0, 1, 2.1}, {1, 0, 1}}, 2, 0).ways.size() == 1);  // of two: the direction
   CHECK(find_outliers({{0, 1, 2.1}, {1, 0, 1}}, 2, 5).ways.empty());      // too small to matter
   CHECK(find_outliers({}, 2, 0).usual == 0);
+}
+
+TEST_CASE("doctor: what would be a finding is measured again, and its better figures count") {
+  NodesFacts nodes = healthy(4);
+  CHECK(pairs_to_repeat(nodes.pairs, 2, 0).empty());
+  nodes.pairs[0].in_bits_per_second = 9e9;   // 0 – 1, one direction
+  nodes.pairs[5].out_bits_per_second = 9e9;  // 2 – 3
+  nodes.pairs[1].failure = "no answer in time";
+  CHECK(pairs_to_repeat(nodes.pairs, 2, 0) == std::vector<NodePair>{{0, 1}, {2, 3}});
+  CHECK(pairs_to_repeat(nodes.pairs, 4, 0).empty());
+  CHECK(pairs_to_repeat(nodes.pairs, 4, 10e9) == std::vector<NodePair>{{0, 1}, {2, 3}});
+  CHECK(pairs_to_repeat(nodes.pairs, 4, 30e9).size() == 5);  // all that sent something
+
+  const std::vector<Step> steps = steps_for({{0, 1}, {0, 2}, {2, 3}, {1, 3}});
+  CHECK(steps == std::vector<Step>{{{0, 1}, {2, 3}}, {{0, 2}, {1, 3}}});
+
+  const PairMeasure first{0, 1, "", 200e-6, 18e9, 1e9, "vanish"};
+  const PairMeasure better = better_of(first, {1, 0, "", 100e-6, 17e9, 16e9, ""});
+  CHECK(better.from == 0);
+  CHECK(better.out_bits_per_second == 18e9);
+  CHECK(better.in_bits_per_second == 17e9);  // as the other side sends
+  CHECK(better.round_trip_seconds == 100e-6);
+  CHECK(better.frames == "vanish");
+  CHECK(better.times == 2);
+  const PairMeasure none = better_of(first, {0, 1, "no answer in time", 0, 0, 0, ""});
+  CHECK(none.failure.empty());
+  CHECK(none.in_bits_per_second == 1e9);
 }
 
 TEST_CASE("doctor: names of many hosts are few words") {

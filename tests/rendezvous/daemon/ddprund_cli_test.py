@@ -40,6 +40,36 @@ class CommandLine(harness.Case):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertRegex(done.stdout, r"^ddprund \d+\.\d+\.\d+")
 
+    def test_what_was_asked_for_and_can_not_be_written_is_told(self):
+        for flag in ("--help", "--version", "--print-man"):
+            with self.subTest(flag), open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([harness.DDPRUND, flag], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+                self.assertEqual((done.returncode, done.stderr),
+                                 (74, "ddprund: can't write to stdout: No space left on device\n"))
+
+    def test_a_token_that_can_not_be_taken_is_named_with_its_flag(self):
+        self.assertTrue(self.refused("--listen=127.0.0.1:0", "--token-file=/none").startswith(
+            "ddprund: --token-file: can't take the secret in /none: "))
+
+    def test_with_too_few_descriptors_it_says_so_or_serves(self):
+        """Whichever of those that it needs is the one too many."""
+        refused = 0
+        for most in range(4, 12):
+            with self.subTest(most):
+                def few(most=most):
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+                daemon = self.start("--listen=127.0.0.1:0", program=harness.DDPRUND, preexec_fn=few)
+                first = daemon.stderr.readline()
+                if "listening on" in first:
+                    daemon.terminate()
+                done = self.finish(daemon, timeout=20)
+                if "listening on" not in first:
+                    refused += 1
+                    self.assertEqual(done.returncode, 2, first)
+                    self.assertRegex(first, r"^ddprund: .*ulimit -n")
+                    self.assertEqual(done.stderr, "", first)
+        self.assertGreater(refused, 0)
+
     def test_an_unknown_flag_gets_a_suggestion(self):
         self.assertIn("unknown flag --lisen (did you mean --listen?)", self.refused("--lisen=x:1"))
 

@@ -118,7 +118,9 @@ TEST_CASE("Mirror: batches go on while the snapshot is made, and none is missing
 
 TEST_CASE("Mirror: rows that are larger than what may be under way at once") {
   Mirror mirror;
-  const std::string big(9 * 1024 * 1024 + 7, 'b'), bigger(40 * 1024 * 1024, 'c');
+  // Both leave in many parts, and no transfer fits into the window.
+  const std::string big(kMirrorWindowBytes + kMirrorWindowBytes / 4 + 7, 'b');
+  const std::string bigger(2 * kMirrorWindowBytes, 'c');
   mirror.shelf->commit({{"stores/1/1/base/0", big}, {"a", "1"}});
   mirror.attach();
   mirror.run_until_in_sync();
