@@ -5,6 +5,7 @@ on and no worker notices (docs/ha-standby.md)."""
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -363,6 +364,34 @@ class WithTls(PairOfDaemons):
         time.sleep(CALLS)
         for each in (a, b):
             self.check_says_once(each, "closed the connection of", "can't be trusted")
+
+    def test_sighup_reads_what_it_calls_the_other_one_with_again(self):
+        """b's authority, then its certificate, are another lab's until they are replaced."""
+        a = self.member("a")
+        mine, other = self.scratch(), self.certs()
+        for name in ("ca.pem", "client.pem", "client.key"):
+            shutil.copy(f"{other}/{name}", f"{mine}/{name}")
+        self.extra = (*self.tls(self.authority)[:4], f"--ha-ca={mine}/ca.pem", f"--ha-cert={mine}/client.pem",
+                      f"--ha-key={mine}/client.key")
+        b = self.member("b")
+        wait_until(lambda: "its certificate is of an authority that --ha-ca does not have" in b.log(), "b says why", 30)
+
+        def replace(*names):
+            count = b.log().count("got SIGHUP: the token and the certificates are read again")
+            for name in names:
+                shutil.copy(f"{self.authority}/{name}", f"{mine}/{name}.new")
+                os.replace(f"{mine}/{name}.new", f"{mine}/{name}")
+            b.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: b.log().count("got SIGHUP: the token and the certificates are read again") > count,
+                       "b reads them", 30)
+
+        replace("ca.pem")
+        wait_until(lambda: "it does not know the authority of this side's certificate (--ha-cert)" in b.log(),
+                   "a refuses b's certificate", 30)
+        self.assertIn("its certificate is of an authority that --tls-ca does not have", a.log())
+        self.assertNotIn(IN_SYNC, b.log())
+        replace("client.pem", "client.key")
+        self.wait_for_sync(b)
 
     def test_tls_at_one_of_them_alone_is_said_once(self):
         a = self.member("a")
