@@ -59,6 +59,7 @@ std::vector<std::string> ddprun_command(const JobFile& job, const CommandTraits&
   words.add("nproc-per-node", job.workers_per_node);
   add_limits(job, words);
   add_restarts(job.restarts, words);
+  words.add("preflight-doctor", job.preflight.doctor);
   words.add("preflight", job.preflight.command);
   if (job.preflight.timeout) {
     words.add("preflight-timeout", std::to_string(job.preflight.timeout->count()));

@@ -31,6 +31,7 @@ struct Restarts {
 // [preflight]: before a node joins.
 struct Preflight {
   std::string command;                          // for /bin/sh; empty: none
+  std::string doctor;                           // "off", "fail", "warn"; empty: not said
   std::optional<std::chrono::seconds> timeout;  // unset: ddprun's default
 };
 

@@ -247,6 +247,15 @@ std::string set_kind(const toml::node& value, const std::string&, JobFile& job) 
   return {};
 }
 
+std::string set_doctor(const toml::node& value, const std::string&, JobFile& job) {
+  const std::string text = line_in(value).value_or("");
+  if (text != "off" && text != "fail" && text != "warn") {
+    return "wants \"off\", \"fail\" or \"warn\"";
+  }
+  job.preflight.doctor = text;
+  return {};
+}
+
 std::string set_endpoint(const toml::node& value, const std::string&, JobFile& job) {
   const auto text = line_in(value);
   if (!text) return kLine;
@@ -283,6 +292,7 @@ std::vector<JobKey> job_and_limits() {
       {"restarts.no_progress_restarts", number_key(FIELD(restarts.no_progress_restarts))},
       {"restarts.exclude_after", number_key(FIELD(restarts.exclude_after))},
       {"restarts.requeues", number_key(FIELD(restarts.requeues))},
+      {"preflight.doctor", set_doctor},
       {"preflight.command", line_key(FIELD(preflight.command))},
       {"preflight.timeout", time_key(FIELD(preflight.timeout))},
   };

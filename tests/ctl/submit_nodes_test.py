@@ -9,6 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "launcher"))
 import harness  # noqa: E402
+import relay  # noqa: E402
 
 AGENT = os.path.join(harness.BIN, "ddprun-agent")
 
@@ -61,6 +62,41 @@ class Nodes(harness.Case):
         self.assertEqual(self.ddprunctl("cancel", job, *self.flags).returncode, 0)
         harness.wait_until(lambda: "cancelled" in self.ddprunctl("status", job, "--json", *self.flags).stdout,
                            "it is cancelled")
+
+    def test_a_dry_run_is_what_is_posted_and_its_ranks_are_those_that_run(self):
+        between = relay.Relay(int(self.endpoint.rsplit(":", 1)[1]), records=True)
+        self.addCleanup(between.close)
+        path = self.write(self.place, "job.toml", JOB.format(
+            script="echo rank $RANK of node $GROUP_RANK", place=self.place, endpoint=f"127.0.0.1:{between.port}",
+            token=self.token_file) + "[limits]\npids = 900\ntime = 600\n[restarts]\nmax_restarts = 2\n")
+        dry = self.ddprunctl("submit", path, "--dry-run", "--json", FROM_HERE="forwarded")
+        self.assertEqual(dry.returncode, 0, dry.text)
+        self.assertEqual(between.carried, [])  # nobody was asked
+        plan = json.loads(dry.stdout)
+        shown = json.loads(plan["text"])
+        done = self.ddprunctl("submit", path, FROM_HERE="forwarded")
+        self.assertEqual(done.returncode, 0, done.text)
+        posts = [bytes(said[said.index(b"POST /v1/gangs "):]) for said in between.carried if b"POST /v1/gangs " in said]
+        sent = json.loads(posts[-1].partition(b"\r\n\r\n")[2])  # with the proof of the token; before it came the challenge
+        job = done.stdout.strip()
+        self.assertEqual(f"nodes:{sent['id']}", job)
+        # What is drawn at submission; and values, which a plan doesn't show.
+        self.assertEqual(shown["id"], sent["id"][:-5] + "xxxxx")
+        names = [variable.partition("=")[0] for variable in sent["environment"]]
+        self.assertEqual(shown["environment"], names)
+        self.assertIn("SECRET=hidden", sent["environment"])
+        for key in ("id", "environment"):
+            del shown[key], sent[key]
+        self.assertEqual(shown, sent)
+        for flag in ("--worker-pids=900", "--time-limit=600", "--max-restarts=2"):
+            self.assertIn(flag, sent["arguments"])
+        harness.wait_until(lambda: '"succeeded"' in self.ddprunctl("status", job, "--json", *self.flags).stdout,
+                           "it has ended")
+        said = self.ddprunctl("logs", job, *self.flags).stdout
+        for row in plan["ranks"]:
+            for rank in range(row["first_global_rank"], row["first_global_rank"] + row["num_workers"]):
+                self.assertIn(f"rank {rank} of node {row['node_rank']}\n", said)
+        self.assertEqual(said.count("of node"), sum(row["num_workers"] for row in plan["ranks"]))
 
     def test_a_job_that_is_asked_to_end_is_said_to_be(self):
         path = self.job_file("trap 'until [ -e go ]; do sleep 0.05; done; exit 1' TERM; echo rank $RANK waits; sleep 600 & wait")

@@ -3,6 +3,7 @@
 """ddprunctl submit --to ssh: jobs that are detached from whoever submitted them, over real sshds."""
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -246,6 +247,24 @@ class Submit(unittest.TestCase):
             self.assertEqual([(r["node"], r["first_global_rank"], r["num_workers"]) for r in shown["ranks"]], ranks)
         self.assertIn(f"--hostfile={self.directory}/hosts.txt", shown["text"])
         self.assertFalse(os.path.exists(os.path.join(self.directory, "state")))
+
+    def test_a_dry_run_is_the_command_line_that_runs_and_its_ranks_are_those_that_run(self):
+        path = self.job('echo "rank $RANK on $(hostname)"; until [ -e go ]; do sleep 0.05; done', '[environment]\nA = "b c"\n'
+                        '[limits]\ntime = "1h"\n[restarts]\nmax_restarts = 2\n', hosts='hosts = ["node0:3", "node1:1"]')
+        shown = json.loads(self.ctl("submit", path, "--dry-run", "--json"))
+        job = self.ctl("submit", path).strip()
+        for row in shown["ranks"]:
+            for rank in range(row["first_global_rank"], row["first_global_rank"] + row["num_workers"]):
+                self.wait_for_text(job, f"rank {rank} on {row['node']}")
+        self.assertEqual(sum(row["num_workers"] for row in shown["ranks"]), self.ctl("logs", job).count(" on node"))
+        launcher = self.launcher(job)
+        with open(f"/proc/{launcher}/task/{launcher}/children") as f:
+            ddprun, = f.read().split()
+        with open(f"/proc/{ddprun}/cmdline") as f:
+            self.assertEqual(f.read().split("\0")[:-1], shlex.split(shown["text"]))
+        self.assertEqual(os.readlink(f"/proc/{ddprun}/cwd"), shown["how"].rpartition(" in ")[2])
+        files.write(self.directory, "go", "")
+        self.assertEqual(self.wait_for_end(job)["phase"], "succeeded")
 
     def test_what_is_wrong_with_the_hosts_is_told_with_its_line_and_nothing_is_left(self):
         files.write(self.directory, "hosts.txt", "node0 slots=3\nnode1 slots=none\n")

@@ -67,6 +67,19 @@ class Discovery(Daemon, harness.HostsCase):
         self.assertEqual({w["group"]: w["node"] for w in workers},
                          {str(h.index): h.address for h in self.hosts})
 
+    def test_pbs_job_by_its_node_file(self):
+        """As pbsdsh starts it on each host, one line of the file for each slot."""
+        nodes = self.write(self.scratch(), "nodes", "".join(f"{host.name}\n" * 2 for host in self.hosts))
+        pbs = {"PBS_JOBID": "4712.head", "PBS_NODEFILE": nodes}
+        done = self.on_hosts(self.hosts, lambda h: LINE[1:], lambda h: {**pbs, "PBS_TASKNUM": str(h.index + 2)})
+        workers = self.check_whole(done)
+        self.assertEqual({w["id"] for w in workers}, {"pbs-4712.head"})
+        self.assertEqual({w["group"]: w["node"] for w in workers},
+                         {str(h.index): h.address for h in self.hosts})
+        done, = self.on_hosts([self.hosts[1]], lambda h: LINE[1:],
+                              lambda h: {**pbs, "PBS_NODEFILE": "/nowhere", "PBS_TASKNUM": "3"})
+        self.check_one_line(done, "PBS job 4712.head: its PBS_NODEFILE=/nowhere can't be read on this node")
+
     def test_user_file_against_a_daemon(self):
         listen = self.serve()
         folder = self.scratch()

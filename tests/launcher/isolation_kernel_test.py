@@ -21,6 +21,19 @@ FORKS = ("import os, time\npids = []\ntry:\n    while True:\n        pid = os.fo
 SHOW = 'd=/sys/fs/cgroup$(sed s/^0:://p -n /proc/self/cgroup); echo "$RANK in $d"; for f in %s; do echo "$RANK $f $(cat $d/$f)"; done'
 
 
+JOB = """name = "limited"
+command = ["sh", "-c", {script}]
+workers_per_node = 2
+[limits]
+memory = "64M"
+pids = 25
+cpuset = "0"
+io = "98:0:wbps=2M"
+[to.nodes]
+endpoint = "127.0.0.1:29400"
+"""
+
+
 class Guest:
     """What is done in the other kernel."""
 
@@ -41,7 +54,10 @@ class Guest:
         self.seen[name] = kept
 
     def run(self):
+        with open(f"{ROOT}/cgroup.controllers", encoding="utf-8") as f:
+            self.seen["controllers"] = f.read().split()
         self.limits_at_the_top()
+        self.of_a_job_file()
         self.ends()
         self.in_a_unit()
         self.without()
@@ -52,6 +68,27 @@ class Guest:
                     "--worker-io=98:0:rbps=1M,wiops=30", "sh", "-c", script)
         self.ddprun("rounds", "--max-restarts=1", "--max-restart-delay=0", "--worker-pids=20", "sh", "-c",
                     "grep ^0:: /proc/self/cgroup; ls -d /sys/fs/cgroup/ddprun-round*; exit $((3 - 3 * TORCHELASTIC_RESTART_COUNT))")
+
+    def of_a_job_file(self):
+        """Submitted to a standing agent in a unit's place."""
+        unit = make("agent", None)
+        write(f"{ROOT}/cgroup.subtree_control", "+io")
+        os.mkdir(f"{unit}/ddprun-supervisor")
+        job = "/run/job.toml"
+        write(job, JOB.format(script=json.dumps(SHOW % "memory.max memory.swap.max pids.max io.max")))
+        env = {**harness.environment(), "USER": "root"}
+        with open("/run/daemon.log", "w", encoding="utf-8") as log:
+            daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:29400"], env=env, stderr=log)
+            agent = subprocess.Popen([os.path.join(harness.BIN, "ddprun-agent"), "--rdzv-endpoint=127.0.0.1:29400",
+                                      "--name=here", "--slots=2", "--log-dir=/run"], env=env, stderr=log,
+                                     preexec_fn=lambda: enter(f"{unit}/ddprun-supervisor", None))
+        done = subprocess.run([harness.DDPRUNCTL, "submit", job, "--wait"], env=env, text=True, capture_output=True,
+                              timeout=60)
+        agent.terminate()
+        agent.wait(30)
+        daemon.kill()
+        daemon.wait()
+        self.seen["job_file"] = {"code": done.returncode, "out": done.stdout, "err": done.stderr, "left": children(unit)}
 
     def ends(self):
         self.ddprun("out_of_memory", "--nproc-per-node=2", "--worker-memory=48M", "--no-python", sys.executable, "-c",
@@ -179,6 +216,18 @@ class OnAKernel(harness.Case):
             self.assertRegex(done["out"], rf"{rank} in {ROOT}/ddprun-round-\d+-1/worker-{rank}\n")
             self.assertRegex(done["out"], rf"(?m)^(\[{rank}\] )?0::/ddprun-round-\d+-1/worker-{rank}$")  # of a child
         self.assertEqual(done["err"].count("enforced"), 0, self.text)
+
+    def test_limits_of_a_job_file_are_those_of_its_workers_cgroups(self):
+        done = self.ran("job_file")
+        for rank in (0, 1):
+            for wanted in ("memory.max 67108864", "memory.swap.max 0", "pids.max 25",
+                           "io.max 98:0 rbps=max wbps=2097152 riops=max wiops=max"):
+                self.assertIn(f"{rank} {wanted}\n", done["out"], self.text)
+            self.assertRegex(done["out"], rf"{rank} in {ROOT}/agent/ddprun-round-\d+-1/worker-{rank}\n")
+        # This kernel has no cpuset; the other ones can be enforced.
+        self.assertEqual("--worker-cpuset can't be enforced" in done["out"], "cpuset" not in self.seen["controllers"])
+        self.assertNotRegex(done["out"], "--worker-(memory|pids|io)[^;]* can't be enforced")
+        self.assertEqual(done["left"], ["ddprun-supervisor"], self.text)
 
     def test_nothing_is_left_of_a_job(self):
         for name in ("limits", "rounds", "out_of_memory", "child", "by_hand", "forks", "unit", "above", "user", "after_crash"):

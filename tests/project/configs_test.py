@@ -194,6 +194,17 @@ class SystemdUnit(Scratch):
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertNotRegex(done.stdout, r"(ddprund|ddprun-agent@alice)\.(service|socket):")
 
+    def test_units_ask_for_what_the_page_says(self):
+        """Without these lines they verify, and jobs find out: no leaves for workers, no memory for RDMA, no watchdog."""
+        for name, wanted in (
+                ("ddprund.service", {"Type": "notify", "WatchdogSec": "30s", "DynamicUser": "yes",
+                                     "LimitNOFILE": "1048576", "StateDirectory": "ddprun"}),
+                ("ddprun-agent@.service", {"Type": "notify", "WatchdogSec": "30s", "User": "%i", "Delegate": "yes",
+                                           "LimitMEMLOCK": "infinity", "LimitNOFILE": "1048576", "TasksMax": "infinity",
+                                           "KillMode": "mixed", "OOMPolicy": "continue"})):
+            lines = re.findall(r"^(\w+)=(.*)$", read(f"systemd/{name}"), re.M)
+            self.assertEqual({key: value for key, value in lines if key in wanted}, wanted, name)
+
     def test_exposure_is_low(self):
         if not shutil.which("systemd-analyze"):
             self.skipTest("systemd-analyze is missing")

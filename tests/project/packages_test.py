@@ -119,6 +119,54 @@ class Packages(unittest.TestCase):
         self.assertNotIn("ddprund.service:", said)  # what systemd-analyze finds
         self.assertNotIn("ddprund.socket:", said)
 
+    def test_a_service_manager_is_asked_for_what_an_update_and_a_removal_need_and_no_more(self):
+        """Where systemd runs, which here is told by the directory that it makes; what is asked of it is kept."""
+        said = self.in_overlay("""
+            mkdir -p /run/systemd/system
+            mv /usr/bin/systemctl /usr/bin/systemctl.real
+            cat >/usr/bin/systemctl <<'END'
+#!/bin/sh
+echo "systemctl $*" >>/asked
+# Links are really removed; whom one may ask over the bus isn't here.
+for word; do case $word in disable) SYSTEMD_OFFLINE=1 exec systemctl.real "$@" ;; esac; done
+END
+            cat >/usr/bin/deb-systemd-invoke <<'END'
+#!/bin/sh
+echo "deb-systemd-invoke $*" >>/asked
+END
+            chmod 755 /usr/bin/systemctl /usr/bin/deb-systemd-invoke
+            links() { find /etc/systemd/system -name 'ddprun*'; }
+            step() { sed "s/^/$1: /" /asked; : >/asked; }
+            dpkg --install /packages/ddprun_*.deb >/dev/null
+            step installed
+            links | sed 's/^/enabled by itself: /'
+            SYSTEMD_OFFLINE=1 systemctl.real --quiet enable ddprund.socket ddprund.service ddprun-agent@alice.service
+            echo "enabled: $(links | wc -l)"
+            dpkg --install /packages/ddprun_*.deb >/dev/null
+            step updated
+            echo "enabled: $(links | wc -l)"
+            dpkg --remove ddprun >/dev/null
+            step removed
+            links | sed 's/^/left: /'
+        """)
+        asked = {}
+        for line in said.splitlines():
+            step, _, what = line.partition(": ")
+            asked.setdefault(step, []).append(what)
+        self.assertEqual(asked["installed"], ["systemctl daemon-reload"], said)
+        # Agents run jobs: no update touches them.
+        self.assertEqual(sorted(set(asked["updated"])),
+                         ["deb-systemd-invoke try-restart ddprund.service", "systemctl daemon-reload"], said)
+        self.assertEqual(asked["updated"][-2:],
+                         ["systemctl daemon-reload", "deb-systemd-invoke try-restart ddprund.service"], said)
+        self.assertEqual(asked["removed"],
+                         ["deb-systemd-invoke stop ddprund.socket ddprund.service ddprun-agent@*.service",
+                          "systemctl --quiet disable ddprund.socket ddprund.service ddprun-agent@.service",
+                          "systemctl daemon-reload"], said)
+        self.assertEqual(asked["enabled"], ["3", "3"], said)
+        self.assertNotIn("enabled by itself", asked)
+        self.assertNotIn("left", asked)
+
     def test_a_program_is_built_with_the_sdk(self):
         said = self.in_overlay(f"""
             dpkg --install /packages/*.deb >/dev/null
@@ -134,8 +182,16 @@ END
             cmake --build /outside/build >/dev/null
             cd /
             ddprun --standalone --nproc_per_node=2 /outside/build/sum 2>/dev/null
+            dpkg -L libddprun-dev >/had
+            echo "had: $(grep -c '[.]h$' /had) headers"
+            dpkg --purge libddprun-dev >/dev/null
+            while read -r each; do if [ -f "$each" ]; then echo "left: $each"; fi; done </had
+            test ! -e /usr/include/ddprun || echo "left: /usr/include/ddprun"
+            ddprun --version >/dev/null || echo "left: no ddprun"
         """)
         self.assertEqual(said.count(": the sum is 3"), 2, said)
+        self.assertRegex(said, r"had: [1-9]\d* headers")
+        self.assertNotIn("left: ", said)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,18 @@
 """A TCP relay between processes of one host, for tests that cut connections or want to see them."""
 import socket
 import threading
+import time
 
 
 class Relay:
     """Carries connections to a port of 127.0.0.1; cut() ends those that are open. `carried` has what each
-    direction of each connection has said, where it `records`."""
+    direction of each connection has said, where it `records`. What is said arrives `late` seconds
+    later, in either direction."""
 
-    def __init__(self, port, records=False):
+    def __init__(self, port, records=False, late=0):
         self._to = port
         self._records = records
+        self._late = late
         self.carried = []
         self._changes_next = False
         self._open = set()
@@ -44,6 +47,8 @@ class Relay:
                     changes, self._changes_next = self._changes_next, False
                 if changes:
                     data = data[:-1] + bytes([data[-1] ^ 1])
+                if self._late:
+                    time.sleep(self._late)
                 target.sendall(data)
         except OSError:
             pass

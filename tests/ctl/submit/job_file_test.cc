@@ -83,6 +83,8 @@ TEST_CASE("job file: a value of another kind says what is wanted") {
   CHECK_THAT(why_not("[environment]\nA = true"), Contains("wants a text for A"));
   CHECK_THAT(why_not("limits = 3"), Contains("limits is a table: [limits]"));
   CHECK_THAT(why_not("limits.time = \"soon\""), Contains("wants a time of 1 s or more"));
+  CHECK_THAT(why_not("preflight.doctor = true"),
+             Contains("preflight.doctor wants \"off\", \"fail\" or \"warn\""));
   CHECK_THAT(why_not("log_dir = \"a\\nb\""), Contains("log_dir wants a path"));
   CHECK_THAT(why_not("to.ssh.hosts = [\"a\"]\nto.ssh.hostfile = \"b\""), Contains("one of them"));
   CHECK_THAT(why_not("[to.nodes]\nendpoint = \":::\""),
@@ -133,15 +135,16 @@ TEST_CASE("job file: each flag of ddprun, in the order of the page") {
       "nodes = \"2:4\"\nspares = 1\nworkers_per_node = \"gpu\"\nlog_dir = \"logs\"\n"
       "flags = [\"--hang-timeout=10m\"]\nlimits = {memory = \"8G\", pids = 512, cpuset = \"0-3\", "
       "io = \"x y\", time = \"1h\"}\n"
-      "preflight = {command = \"check it\", timeout = 5}\n[restarts]\nmax_restarts = 3\n"
-      "max_node_losses = 4\nmax_preemptions = 5\nno_progress_restarts = 6\nexclude_after = 7\n"
+      "preflight = {doctor = \"fail\", command = \"check it\", timeout = 5}\n"
+      "[restarts]\nmax_restarts = 3\nmax_node_losses = 4\nmax_preemptions = "
+      "5\nno_progress_restarts = 6\nexclude_after = 7\n"
       "[environment]\nTOKEN = \"hidden\"\nOMP_NUM_THREADS = 4\n");
   CHECK(command_of(job) ==
         "ddprun --nnodes=2:4 --spares=1 --nproc-per-node=gpu --worker-memory=8G --worker-pids=512 "
         "--worker-cpuset=0-3 '--worker-io=x y' --max-restarts=3 --max-node-losses=4 "
-        "--max-preemptions=5 --no-progress-restarts=6 --exclude-after=7 '--preflight=check it' "
-        "--preflight-timeout=5 --log-dir=/home/ada/logs --tee=3 --hang-timeout=10m train "
-        "--epochs=5");
+        "--max-preemptions=5 --no-progress-restarts=6 --exclude-after=7 --preflight-doctor=fail "
+        "'--preflight=check it' --preflight-timeout=5 --log-dir=/home/ada/logs --tee=3 "
+        "--hang-timeout=10m train --epochs=5");
   CHECK(job.environment ==
         std::map<std::string, std::string>{{"OMP_NUM_THREADS", "4"}, {"TOKEN", "hidden"}});
   CHECK(job.limits.time == std::chrono::hours(1));

@@ -9,6 +9,7 @@ import time
 
 from several_daemons import LEASE, PATIENCE, Member, SeveralDaemons, harness, wait_until
 import etcd
+import relay
 
 
 class HighAvailability(SeveralDaemons):
@@ -16,9 +17,10 @@ class HighAvailability(SeveralDaemons):
         super().setUp()
         self.etcd = etcd.Etcd(self.scratch()).start().wait()
         self.addCleanup(lambda: self.etcd.stop())
+        self.endpoint = self.etcd.endpoint  # where ddprunds look for it
 
     def flags_of(self, member):
-        return [f"--ha=etcd://{self.etcd.endpoint}/test", f"--ha-name={member.name}:29400",
+        return [f"--ha=etcd://{self.endpoint}/test", f"--ha-name={member.name}:29400",
                 f"--ha-lease={LEASE}s"]
 
     def group(self, number=2, *flags):
@@ -128,6 +130,49 @@ class HighAvailability(SeveralDaemons):
         for agent in agents:
             self.assertEqual(self.finish(agent).returncode, 0)
         self.assertEqual(first.log().count("leads, epoch") + second.log().count("leads, epoch"), 1)
+
+    def test_etcd_stands_still_for_longer_than_the_lease_while_a_round_ends(self):
+        """Whoever leads afterwards decides, and it alone."""
+        group = self.group()
+        agents = self.agents(group, "--max-restarts=1", failing=1)
+        pids = self.wait_for_round(1)
+        paused = time.monotonic()
+        self.etcd.pause()
+        self.go(1)
+        wait_until(lambda: "leads no more" in group[0].log(), "it has let go of what it can't renew", LEASE + PATIENCE)
+        time.sleep(max(0, paused + LEASE + 1.5 - time.monotonic()))  # the length of the pause
+        self.assertEqual([each.role() for each in group], ["standby", "standby"])
+        self.assertEqual((self.pids(1), self.pids(2)), (pids, {}))  # nobody was told
+        self.etcd.go_on()
+        self.wait_for_round(2)
+        self.check_rounds(agents, group, 2)
+
+    def test_each_answer_of_etcd_takes_300_ms(self):
+        """A round fails, the leader is killed in the next one: decisions take longer, each is made once."""
+        between = relay.Relay(self.etcd.port, late=0.15)
+        self.addCleanup(between.close)
+        self.endpoint = f"127.0.0.1:{between.port}"
+        group = self.group()
+        agents = self.agents(group, "--max-restarts=2", failing=2)
+        self.wait_for_round(1)
+        self.go(1)
+        self.wait_for_round(2)
+        self.assertEqual(sum(each.log().count("leads, epoch") for each in group), 1)  # the lease was renewed in time
+        self.go(2)
+        group[0].kill()
+        self.wait_for_round(3)
+        self.check_rounds(agents, group[1:], 3)
+
+    def check_rounds(self, agents, group, last):
+        """The job ends well in round `last`; each rank of each round ran once, and one daemon leads."""
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text + "".join(each.log() for each in group))
+        for number in range(1, last + 1):
+            self.assertEqual(len(self.pids(number)), 4, f"round {number}")
+        self.assertEqual(self.pids(last + 1), {})
+        self.assertEqual([each.role() for each in group].count("leader"), 1)
 
     def test_etcd_that_takes_nothing_more_is_said(self):
         first, = self.group(1)

@@ -5,6 +5,9 @@ on and no worker notices (docs/ha-standby.md)."""
 import os
 import random
 import shutil
+import signal
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -363,6 +366,71 @@ class WithTls(PairOfDaemons):
         time.sleep(CALLS)
         for each in (a, b):
             self.check_says_once(each, "closed the connection of", "can't be trusted")
+
+    def ask(self, member, path, *certificate, over_tls=True):
+        """The answer's header; "" where the connection is closed without one."""
+        context = ssl.create_default_context(cafile=f"{self.authority}/ca.pem")
+        if certificate:
+            context.load_cert_chain(*certificate)
+        with socket.create_connection(("127.0.0.1", member.port), 10) as plain:
+            try:
+                asked = context.wrap_socket(plain, server_hostname="localhost") if over_tls else plain
+                with asked:
+                    asked.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                    return asked.recv(4096).decode().partition("\r\n\r\n")[0].lower()
+            except OSError:
+                return ""
+
+    def test_a_standby_that_asks_for_certificates_tells_nobody_else_who_leads(self):
+        """Where none is asked for, whoever comes is told."""
+        a, b = self.member("a"), self.member("b")
+        self.wait_for_sync(b)
+        with_one = self.ask(b, "/v1/jobs", f"{self.authority}/client.pem", f"{self.authority}/client.key")
+        self.assertIn(" 503 ", with_one)
+        self.assertIn("ddprun-standby: a:29400", with_one)
+        stranger = self.certs()
+        for path in ("/v1/jobs", "/v1/agent", "/v1/mirror", "/v1/status"):
+            with self.subTest(path=path):
+                self.assertEqual(self.ask(b, path), "")
+                self.assertEqual(self.ask(b, path, f"{stranger}/client.pem", f"{stranger}/client.key"), "")
+                plain = self.ask(b, path, over_tls=False)
+                self.assertIn(" 426 ", plain)
+                self.assertNotIn("ddprun-standby", plain)
+        self.assertEqual((a.process.poll(), b.process.poll()), (None, None))
+        b.process.terminate()
+        self.assertEqual(b.process.wait(20), 0)
+        self.extra = self.extra[:2] + self.extra[4:]  # all but --tls-ca, --tls-verify-client
+        open_one = self.member("b")
+        self.wait_for_sync(open_one)
+        wait_until(lambda: "ddprun-standby" in self.ask(open_one, "/v1/jobs"), "it says who leads", 30)
+
+    def test_sighup_reads_what_it_calls_the_other_one_with_again(self):
+        """b's authority, then its certificate, are another lab's until they are replaced."""
+        a = self.member("a")
+        mine, other = self.scratch(), self.certs()
+        for name in ("ca.pem", "client.pem", "client.key"):
+            shutil.copy(f"{other}/{name}", f"{mine}/{name}")
+        self.extra = (*self.tls(self.authority)[:4], f"--ha-ca={mine}/ca.pem", f"--ha-cert={mine}/client.pem",
+                      f"--ha-key={mine}/client.key")
+        b = self.member("b")
+        wait_until(lambda: "its certificate is of an authority that --ha-ca does not have" in b.log(), "b says why", 30)
+
+        def replace(*names):
+            count = b.log().count("got SIGHUP: the token and the certificates are read again")
+            for name in names:
+                shutil.copy(f"{self.authority}/{name}", f"{mine}/{name}.new")
+                os.replace(f"{mine}/{name}.new", f"{mine}/{name}")
+            b.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: b.log().count("got SIGHUP: the token and the certificates are read again") > count,
+                       "b reads them", 30)
+
+        replace("ca.pem")
+        wait_until(lambda: "it does not know the authority of this side's certificate (--ha-cert)" in b.log(),
+                   "a refuses b's certificate", 30)
+        self.assertIn("its certificate is of an authority that --tls-ca does not have", a.log())
+        self.assertNotIn(IN_SYNC, b.log())
+        replace("client.pem", "client.key")
+        self.wait_for_sync(b)
 
     def test_tls_at_one_of_them_alone_is_said_once(self):
         a = self.member("a")

@@ -225,6 +225,26 @@ class Reload(ServiceCase):
         done = self.finish(job)  # the job of before went on
         self.assertEqual(done.returncode, 0, done.text)
 
+    def test_a_new_authority_of_clients_is_for_new_connections(self):
+        certs, newer = self.certs(), self.certs()
+        clients = os.path.join(self.scratch(), "clients.pem")
+        shutil.copy(f"{certs}/ca.pem", clients)
+        daemon, address, _ = self.daemon("--listen=127.0.0.1:0", *self.tls_server(certs), "--tls-verify-client",
+                                         f"--tls-ca={clients}")
+        known, stranger = ([f"--rdzv-endpoint={address}", f"--tls-ca={certs}/ca.pem", *self.tls_client(of)]
+                           for of in (certs, newer))
+        job = self.job(address, *known[1:])
+        self.assertEqual(self.ddprun(*stranger, "true").returncode, 2)
+        shutil.copy(f"{newer}/ca.pem", clients + ".new")
+        os.replace(clients + ".new", clients)
+        self.reload(daemon)
+        done = self.ddprun(*stranger, "true")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(self.ddprun(*known, "true").returncode, 2)
+        open(self.gate, "w").close()
+        done = self.finish(job)  # the job of before went on
+        self.assertEqual(done.returncode, 0, done.text)
+
     def test_a_new_token(self):
         token = self.token("the token of before, long enough")
         daemon, address, _ = self.daemon("--listen=127.0.0.1:0", f"--token-file={token}")
