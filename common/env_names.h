@@ -67,8 +67,10 @@ inline constexpr char kNvmlLibrary[] = "DDPRUN_NVML_LIBRARY";
 // Read by ddprunctl doctor: a file of thresholds, where no flag names one.
 inline constexpr char kDoctorThresholds[] = "DDPRUN_DOCTOR_THRESHOLDS";
 
-// Read by NCCL: where its RAS service listens.
+// Read by NCCL: where its RAS service listens; whether the device keeps the order in which a thread
+// launches on several communicators (1; NCCL ≥ 2.26).
 inline constexpr char kNcclRasAddr[] = "NCCL_RAS_ADDR";
+inline constexpr char kNcclLaunchOrderImplicit[] = "NCCL_LAUNCH_ORDER_IMPLICIT";
 
 // Read by the launcher.
 inline constexpr char kRdzvEndpoint[] = "DDPRUN_RDZV_ENDPOINT";

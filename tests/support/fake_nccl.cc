@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults, set-up and end, memory and texts; the operations are in fake_nccl_operations.cc.
+// Faults, set-up and end, memory and texts; the operations are in fake_nccl_operations.cc, splits
+// in fake_nccl_split.cc.
 #include "tests/support/fake_nccl.h"
 
 #include <cstdlib>
@@ -84,6 +85,11 @@ void FakeNccl::release_hangs() {
   Lock lock(mutex_);
   ++num_hang_releases_;
   changed_.notify_all();
+}
+
+int FakeNccl::num_hanging() const {
+  Lock lock(mutex_);
+  return num_hanging_;
 }
 
 void FakeNccl::hang_aborts() {
@@ -174,9 +180,11 @@ bool FakeNccl::hang_if_told(Lock& lock, int number, const std::string& function,
   const int num_releases = num_hang_releases_;
   if (rank != nullptr) rank->stuck = !abort_frees;
   changed_.notify_all();
+  ++num_hanging_;
   changed_.wait(lock, [&] {
     return num_hang_releases_ != num_releases || (abort_frees && rank != nullptr && rank->aborted);
   });
+  --num_hanging_;
   if (rank != nullptr) rank->stuck = false;
   return true;
 }
@@ -239,13 +247,18 @@ Result FakeNccl::join(Comm* comm, int size, const std::string& key, int rank) {
   if (group.joined[static_cast<std::size_t>(rank)]) return Result::kInvalidUsage;  // id used twice
   group.joined[static_cast<std::size_t>(rank)] = true;
   ++group.num_joined;
+  *comm = make_comm(found->second, rank);
+  return Result::kInProgress;
+}
+
+Comm FakeNccl::make_comm(const std::shared_ptr<Group>& group, int rank) {
   auto made = std::make_shared<Rank>();
-  made->group = found->second;
+  made->group = group;
   made->rank = rank;
   made->polls_left = in_progress_polls_;
-  *comm = reinterpret_cast<Comm>(made.get());
-  comms_[*comm] = made;
-  return Result::kInProgress;
+  const auto comm = reinterpret_cast<Comm>(made.get());
+  comms_[comm] = std::move(made);
+  return comm;
 }
 
 Result FakeNccl::comm_async_error(Comm comm, Result* state) {
@@ -262,14 +275,18 @@ Result FakeNccl::comm_async_error(Comm comm, Result* state) {
   const auto injected = async_errors_.find(rank->rank);
   if (injected != async_errors_.end()) {
     *state = injected->second;
+  } else if (rank->failed != Result::kSuccess) {
+    *state = rank->failed;
   } else if (rank->group->error != Result::kSuccess) {
     *state = rank->group->error;
-  } else if (!rank->group->complete() || (rank->finalizing && rank->num_running > 0)) {
-    // still connecting, or still flushing
+  } else if (!rank->group->complete() || (rank->finalizing && rank->num_running > 0) ||
+             (rank->split && !rank->split->done)) {
+    // still connecting, still flushing, or still splitting
   } else if (rank->polls_left > 0) {
     --rank->polls_left;
   } else {
     rank->in_progress = false;
+    rank->split = nullptr;
     *state = Result::kSuccess;
   }
   return Result::kSuccess;
@@ -308,6 +325,10 @@ Result FakeNccl::comm_abort(Comm comm) {
   rank->aborted = true;
   changed_.notify_all();
   changed_.wait(lock, [&] { return !rank->busy || rank->stuck; });
+  if (rank->split && !rank->split->done) {
+    *rank->split->places.at(rank->rank).made = make_half_made(rank->rank);
+    leave_split(*rank);
+  }
   registered_.erase(comm);
   comms_.erase(comm);
   return Result::kSuccess;

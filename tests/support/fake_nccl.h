@@ -17,9 +17,10 @@
 
 namespace ddprun::test {
 
-// As the real one: init and collectives wait for every rank; an id is good for one communicator; a
-// communicator takes one thread at a time and no call while one is in progress; abort makes the
-// operations under way pass with rubbish in their buffers. Faults are set by the test. Any thread.
+// As the real one: init, splits and collectives wait for every rank; an id is good for one
+// communicator; a communicator takes one thread at a time and no call while one is in progress;
+// abort makes the operations under way pass with rubbish in their buffers. Faults are set by the
+// test. Any thread.
 class FakeNccl : public nccl::NcclApi {
  public:
   explicit FakeNccl(std::shared_ptr<FakeCuda> cuda) : cuda_(std::move(cuda)) {}
@@ -29,7 +30,8 @@ class FakeNccl : public nccl::NcclApi {
 
   // Each call with a communicator answers kInProgress, as do this many polls after it.
   void set_in_progress_polls(int num_polls);
-  // The next call of `function` on this rank returns `result` and does nothing else.
+  // The next call of `function` on this rank returns `result` and does nothing else. Of
+  // "comm_split_later": it begins, and fails afterwards.
   void fail_next(int rank, const std::string& function, nccl::Result result);
   // What comm_async_error says from now on, on every communicator of this rank.
   void inject_async_error(int rank, nccl::Result error);
@@ -40,6 +42,7 @@ class FakeNccl : public nccl::NcclApi {
   // Likewise, but no abort frees it, nor waits for it.
   void hang_next_for_good(int rank, const std::string& function);
   void release_hangs();
+  int num_hanging() const;  // calls inside
   // comm_abort blocks until release_aborts().
   void hang_aborts();
   void release_aborts();
@@ -67,6 +70,7 @@ class FakeNccl : public nccl::NcclApi {
   bool has_init_rank_scalable() override;
   nccl::Result comm_init_rank_scalable(nccl::Comm* comm, int size, int rank,
                                        const nccl::UniqueId* ids, int num_ids) override;
+  nccl::Result comm_split(nccl::Comm comm, int color, int key, nccl::Comm* made) override;
   nccl::Result comm_async_error(nccl::Comm comm, nccl::Result* state) override;
   nccl::Result comm_finalize(nccl::Comm comm) override;
   nccl::Result comm_destroy(nccl::Comm comm) override;
@@ -98,10 +102,15 @@ class FakeNccl : public nccl::NcclApi {
   struct Slot;   // one collective, as its ranks arrive
   struct Group;  // the ranks of one unique id
   struct Rank;   // one ncclComm_t
+  struct Split;  // one comm_split, as its ranks arrive
   class Entry;   // a call inside a communicator
   using Lock = std::unique_lock<std::mutex>;
 
   nccl::Result join(nccl::Comm* comm, int size, const std::string& key, int rank);
+  void finish(Split& split);
+  nccl::Comm make_comm(const std::shared_ptr<Group>& group, int rank);
+  nccl::Comm make_half_made(int rank);  // good for comm_abort only
+  static void leave_split(Rank& rank);
   nccl::Result launch(const char* function, nccl::Comm comm, nccl::Stream stream, Call call);
   void run(const std::shared_ptr<Rank>& rank, std::uint64_t seq, const Call& call);
   void run_collective(Lock& lock, Rank& rank, std::uint64_t seq, const Call& call);
@@ -121,6 +130,7 @@ class FakeNccl : public nccl::NcclApi {
   std::map<std::pair<int, std::string>, nccl::Result> faults_;
   std::map<std::pair<int, std::string>, bool> hangs_;  // whether an abort frees it
   int num_hang_releases_ = 0;
+  int num_hanging_ = 0;
   std::map<int, nccl::Result> async_errors_;
   std::map<void*, std::size_t> buffers_;
   std::multiset<const void*> in_use_;  // by operations on streams that have not ended

@@ -33,11 +33,22 @@ struct FakeNccl::Slot {
   bool dead = false;  // a rank left by abort: never done
 };
 
+struct FakeNccl::Split {
+  struct Place {
+    int color = 0;
+    int key = 0;
+    nccl::Comm* made = nullptr;
+  };
+  std::map<int, Place> places;  // by rank of the parent
+  bool done = false;
+};
+
 struct FakeNccl::Group {
   int size = 0;
   int num_joined = 0;
   std::vector<bool> joined;
   std::map<std::uint64_t, std::shared_ptr<Slot>> slots;
+  std::map<std::uint64_t, std::shared_ptr<Split>> splits;
   struct Letter {
     Call call;
     bool taken = false;
@@ -52,9 +63,12 @@ struct FakeNccl::Rank {
   std::shared_ptr<Group> group;
   int rank = 0;
   std::uint64_t num_calls = 0;
-  int num_running = 0;      // tasks on streams
-  int polls_left = 0;       // kInProgress answers to give
-  bool in_progress = true;  // until a poll has said otherwise
+  std::uint64_t num_splits = 0;
+  std::shared_ptr<Split> split;                  // under way; second owner: the group
+  nccl::Result failed = nccl::Result::kSuccess;  // what its last split ended with
+  int num_running = 0;                           // tasks on streams
+  int polls_left = 0;                            // kInProgress answers to give
+  bool in_progress = true;                       // until a poll has said otherwise
   bool finalizing = false;
   bool aborted = false;
   bool busy = false;   // a thread is inside

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/log.h"
 #include "common/operation_facts.h"
 #include "worker_sdk/core/flight_recorder.h"
+#include "worker_sdk/core/rank_group.h"
 #include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun {
@@ -19,15 +21,42 @@ namespace {
 // A call as the ranks compare it.
 using Call = std::array<std::uint64_t, 2>;
 
+// What the communicators that compare are told of: the communicator of a group tells it as its
+// parent does, whose record of operations it shares.
+class Side {
+ public:
+  Side() {
+    progress_->on_operation_failed([missing = missing_](const OperationFailure& failure) {
+      const std::lock_guard lock(missing->mutex);
+      missing->ranks = failure.missing;
+    });
+  }
+
+  const std::shared_ptr<WorkerProgress>& progress() const { return progress_; }
+  std::vector<int> take_missing() {
+    const std::lock_guard lock(missing_->mutex);
+    return std::exchange(missing_->ranks, {});
+  }
+
+ private:
+  struct Missing {
+    std::mutex mutex;
+    std::vector<int> ranks;  // Guarded by mutex: of the last comparison that failed
+  };
+
+  const std::shared_ptr<Missing> missing_ = std::make_shared<Missing>();  // second owner: the call
+  // Second owners: the communicators, which tell nobody but us.
+  const std::shared_ptr<WorkerProgress> progress_ = std::make_shared<WorkerProgress>(0);
+};
+
 class CheckedCommunicator final : public Communicator {
  public:
   CheckedCommunicator(std::unique_ptr<Communicator> checked, std::uint32_t number,
                       const SideMaker& make_side)
-      : checked_(std::move(checked)), number_(number) {
-    side_progress_->on_operation_failed(
-        [this](const OperationFailure& failure) { missing_ = failure.missing; });
-    side_ = make_side(side_progress_);
-  }
+      : checked_(std::move(checked)),
+        number_(number),
+        told_(std::make_shared<Side>()),
+        side_(make_side(told_->progress())) {}
 
   int rank() const override { return checked_->rank(); }
   int size() const override { return checked_->size(); }
@@ -70,15 +99,15 @@ class CheckedCommunicator final : public Communicator {
   }
   std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
                                       const SplitOptions& options) override {
-    auto group = checked_->split(ranks, options);
-    WorkerProgress* const progress = group->progress();
+    int place = 0;
+    RankGroup its = make_group(group_, rank(), size(), ranks, options, &place);
+    auto checked = checked_->split(ranks, options);
+    WorkerProgress* const progress = checked->progress();
     const std::size_t number =
         progress != nullptr ? progress->recorder().communicators().size() - 1 : 0;
-    const auto split_side = [&](const std::shared_ptr<WorkerProgress>&) {
-      return side_->split(ranks, options);
-    };
-    return std::make_unique<CheckedCommunicator>(std::move(group),
-                                                 static_cast<std::uint32_t>(number), split_side);
+    return std::unique_ptr<CheckedCommunicator>(
+        new CheckedCommunicator(std::move(checked), static_cast<std::uint32_t>(number), *this,
+                                side_->split(ranks, options), std::move(its)));
   }
   void abort(std::string_view reason) override {
     checked_->abort(reason);
@@ -86,6 +115,16 @@ class CheckedCommunicator final : public Communicator {
   }
 
  private:
+  // Of a group of `parent`'s ranks.
+  CheckedCommunicator(std::unique_ptr<Communicator> checked, std::uint32_t number,
+                      const CheckedCommunicator& parent, std::unique_ptr<Communicator> side,
+                      RankGroup group)
+      : checked_(std::move(checked)),
+        number_(number),
+        group_(std::move(group)),
+        told_(parent.told_),
+        side_(std::move(side)) {}
+
   OperationFacts facts_of(const Call& call) const {
     OperationFacts facts;
     unpack_facts(call[0], facts);
@@ -114,11 +153,11 @@ class CheckedCommunicator final : public Communicator {
           {.data = call.data(), .count = call.size(), .dtype = DType::kInt64},
           {.data = all.data(), .count = call.size() * all.size(), .dtype = DType::kInt64},
           blocking);
-    } catch (const Error& error) {
+    } catch (const Error& error) {  // which names the group already
       end_with(
           mine,
           Error(error.code(), concat(text_of(mine), " (DDPRUN_DEBUG=collectives): ", error.what())),
-          begun);
+          begun, "");
     }
     for (std::size_t other = 1; other < all.size(); ++other) {
       if (all[other] == all[0]) continue;
@@ -128,31 +167,31 @@ class CheckedCommunicator final : public Communicator {
                             text_of(facts_of(all[other])), " where rank 0 called ",
                             text_of(facts_of(all[0])),
                             "; every rank must make the same calls in the same order")),
-               begun);
+               begun, group_.prefix());
     }
   }
 
   [[noreturn]] void end_with(const OperationFacts& facts, const Error& error,
-                             Clock::time_point begun) {
+                             Clock::time_point begun, const std::string& prefix) {
     checked_->abort(error.what());
-    if (progress() != nullptr && !std::exchange(told_, true)) {
+    const std::vector<int> missing = told_->take_missing();
+    if (progress() != nullptr && !std::exchange(is_told_, true)) {
       progress()->operation_failed(
-          facts, error, missing_, size(),
+          facts, error, missing, size(),
           std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun));
     }
-    throw Error(error);
+    throw Error(error.code(), prefix + error.what());
   }
 
   const std::unique_ptr<Communicator> checked_;
   const std::uint32_t number_;
-  // Second owner: side_. It tells nobody but us.
-  const std::shared_ptr<WorkerProgress> side_progress_ = std::make_shared<WorkerProgress>(0);
-  std::unique_ptr<Communicator> side_;
+  const RankGroup group_{};
+  const std::shared_ptr<Side> told_;  // second owners: the communicators of groups
+  const std::unique_ptr<Communicator> side_;
 
   // Caller's thread only.
   std::uint64_t num_compared_ = 0;
-  std::vector<int> missing_;
-  bool told_ = false;
+  bool is_told_ = false;
 };
 
 }  // namespace

@@ -135,7 +135,8 @@ class Communicator {
   // its own group only; nccl (ncclCommSplit): for all. Has this one's backend, deadlines and
   // stream, and lives on without it; the abort of one is not the other's. Errors say which group
   // and ranks of the job they are about. Throws kInvalidArgument for ranks that can't be, and what
-  // Session::make_communicator throws.
+  // Session::make_communicator throws; nccl: a split that failed once it had begun ends this
+  // communicator, too.
   virtual std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
                                               const SplitOptions& options) = 0;
 

@@ -47,7 +47,11 @@ std::string RankGroup::prefix() const {
 }
 
 std::string RankGroup::key(const std::string& parent_prefix, int count) const {
-  return concat(parent_prefix, "split/", name, "/", count, "/", ranks.front(), "/");
+  return concat(split_key(parent_prefix, name, count), ranks.front(), "/");
+}
+
+std::string split_key(const std::string& parent_prefix, const std::string& name, int count) {
+  return concat(parent_prefix, "split/", name, "/", count, "/");
 }
 
 RankGroup make_group(const RankGroup& parent, int rank, int size, const std::vector<int>& ranks,

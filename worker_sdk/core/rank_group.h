@@ -16,9 +16,13 @@ struct RankGroup {
   // "group tp (its ranks 0, 1 are the job's 4, 5): "; of many the first. Empty for no group.
   std::string prefix() const;
 
-  // What begins the names of its keys, fresh for each split of a name: `count` were made before.
+  // What begins the names of its keys: split_key(), and its first rank.
   std::string key(const std::string& parent_prefix, int count) const;
 };
+
+// What begins the names of the keys of a split, fresh for each of a name: `count` were made before.
+// The same for all ranks of the communicator that is split.
+std::string split_key(const std::string& parent_prefix, const std::string& name, int count);
 
 // The group that `rank` of a communicator of `size` ranks, which is `parent` itself, asks for.
 // `place` is its rank there. Throws Error(kInvalidArgument): a rank that isn't one, or is there

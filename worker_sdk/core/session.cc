@@ -71,6 +71,8 @@ std::unique_ptr<Session> Session::from_env(const SessionOptions& options) {
   const std::string ras_address = nccl::ras_address(env.run_id, env.master);
   constexpr int kKeepWhatIsSet = 0;
   ::setenv(env::kNcclRasAddr, ras_address.c_str(), kKeepWhatIsSet);
+  // Communicators of groups (Communicator::split) can't wait for each other crosswise then.
+  ::setenv(env::kNcclLaunchOrderImplicit, "1", kKeepWhatIsSet);
   // The first connection waits for a store that is starting, the later ones know that it runs.
   auto connect = [master = env.master, timeout = options.connect_timeout]() mutable {
     return connect_to_store(master, std::exchange(timeout, kSideConnectTimeout));

@@ -110,7 +110,7 @@ struct Fakes {
   std::shared_ptr<test::FakeNccl> nccl;
 };
 
-TEST_CASE("Session: from_env reads the environment and reaches the store") {
+TEST_CASE("Session: from_env reads the environment, reaches the store and sets what NCCL is told") {
   ServerThread server;
   const std::string port = std::to_string(server.endpoint().port);
   const std::vector<std::pair<const char*, const char*>> variables = {
@@ -119,14 +119,19 @@ TEST_CASE("Session: from_env reads the environment and reaches the store") {
       {env::kRound, "7"},     {env::kMasterAddr, "127.0.0.1"}, {env::kMasterPort, port.c_str()}};
   for (const auto& [name, value] : variables) ::setenv(name, value, 1);
   ::unsetenv(env::kNcclRasAddr);
+  ::unsetenv(env::kNcclLaunchOrderImplicit);
   const auto session = Session::from_env();
   CHECK(session->env().round == 7);
   const std::string ras_address = nccl::ras_address("none", session->env().master);
   CHECK(std::string(::getenv(env::kNcclRasAddr)) == ras_address);
+  CHECK(std::string(::getenv(env::kNcclLaunchOrderImplicit)) == "1");
   ::setenv(env::kNcclRasAddr, "localhost:4444", 1);
+  ::setenv(env::kNcclLaunchOrderImplicit, "0", 1);
   Session::from_env();
   CHECK(std::string(::getenv(env::kNcclRasAddr)) == "localhost:4444");  // the user's own stays
+  CHECK(std::string(::getenv(env::kNcclLaunchOrderImplicit)) == "0");
   ::unsetenv(env::kNcclRasAddr);
+  ::unsetenv(env::kNcclLaunchOrderImplicit);
   session->store().set("answer", "42");
   store::TcpStore direct(server.endpoint());
   CHECK(direct.get("ddprun/7/user/answer") == "42");

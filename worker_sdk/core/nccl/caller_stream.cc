@@ -12,13 +12,14 @@ void CallerStream::follow(const CurrentStream& current) {
   if (!current_) current_ = current;
 }
 
+CurrentStream CallerStream::current() const {
+  const std::lock_guard lock(mutex_);
+  return current_;
+}
+
 Stream CallerStream::on(int device) const {
-  CurrentStream current;
-  {
-    const std::lock_guard lock(mutex_);
-    current = current_;
-  }
-  return current ? static_cast<Stream>(current(device)) : nullptr;
+  const CurrentStream stream = current();
+  return stream ? static_cast<Stream>(stream(device)) : nullptr;
 }
 
 }  // namespace ddprun::nccl

@@ -18,6 +18,9 @@ class CallerStream {
   // No effect where one is known.
   void follow(const CurrentStream& current);
 
+  // Empty where none is known.
+  CurrentStream current() const;
+
   // The calling thread's on `device`; nullptr, the legacy default stream, where none is known.
   // Throws what the function throws.
   Stream on(int device) const;

@@ -21,6 +21,12 @@ void default_hung_abort(std::string_view message) {
   _exit(static_cast<int>(ExitCode::kRetryable));
 }
 
+// A split under way hands over what it half made when the abort of its parent has ended it.
+void abort_with_child(NcclApi& nccl, Comm comm, const Comm* child) {
+  nccl.comm_abort(comm);
+  if (child != nullptr && *child != nullptr) nccl.comm_abort(*child);
+}
+
 // ncclCommFinalize, and the flush that it began. kInProgress: the deadline passed, or the gate was
 // closed.
 Result flush(NcclApi& nccl, CommGate& gate, Deadline deadline) {
@@ -50,7 +56,10 @@ bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, CommGate& gate,
   const auto begun = Clock::now();
   std::string what = "ncclCommAbort";
   std::string although;
-  if (returns_before(deadline, [nccl, comm] { nccl->comm_abort(comm); })) {
+  const auto abort = [nccl, comm, child = gate.take_child()] {
+    abort_with_child(*nccl, comm, child.get());
+  };
+  if (returns_before(deadline, abort)) {
     const auto last = Deadline::after(leaving_time(options));
     if (gate.empties_before(Deadline(std::max(deadline.at(), last.at())))) return true;
     what = "a call that was inside NCCL";

@@ -11,9 +11,9 @@
 
 namespace ddprun::nccl {
 
-// ncclCommAbort before the deadline; then whoever is still inside `gate`, which has been closed,
-// has to leave NCCL before it, too, or in leaving_time() where that is later. Else
-// options.on_hung_abort. False: it hangs.
+// ncclCommAbort, also of what a split that had not ended has half made, before the deadline; then
+// whoever is still inside `gate`, which has been closed, has to leave NCCL before it, too, or in
+// leaving_time() where that is later. Else options.on_hung_abort. False: it hangs.
 bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, CommGate& gate,
                 const NcclOptions& options, Deadline deadline);
 

@@ -28,4 +28,19 @@ bool CommGate::empties_before(Deadline deadline) {
   return left_.wait_until(lock, deadline.at(), [this] { return num_inside_ == 0; });
 }
 
+void CommGate::begin_split(std::shared_ptr<Comm> child) {
+  std::lock_guard lock(mutex_);
+  child_ = std::move(child);
+}
+
+bool CommGate::end_split() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(child_, nullptr) != nullptr;
+}
+
+std::shared_ptr<Comm> CommGate::take_child() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(child_, nullptr);
+}
+
 }  // namespace ddprun::nccl

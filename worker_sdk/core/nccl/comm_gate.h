@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Owner of the ncclComm_t: lets callers in until the watchdog takes the handle away to end it, so
-// that no NCCL call starts on a communicator that is being freed.
+// that no NCCL call starts on a communicator that is being freed. Likewise of one that a split of
+// it is making.
 #pragma once
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 
 #include "common/clock.h"
@@ -37,11 +39,21 @@ class CommGate {
   // Whether nobody is inside, at the deadline at the latest.
   bool empties_before(Deadline deadline);
 
+  // From now on NCCL may write at `child` the handle of a communicator that it makes of this one:
+  // whoever aborts this one has that one to abort afterwards. One at a time.
+  void begin_split(std::shared_ptr<Comm> child);
+  // It is made: the caller's. False: take_child() came first.
+  bool end_split();
+  // What a split under way writes to; null: none is. NCCL is done with it when this one's abort has
+  // returned.
+  std::shared_ptr<Comm> take_child();
+
  private:
   std::mutex mutex_;
   std::condition_variable left_;
-  Comm comm_;           // Guarded by mutex_
-  int num_inside_ = 0;  // Guarded by mutex_
+  Comm comm_;                    // Guarded by mutex_
+  int num_inside_ = 0;           // Guarded by mutex_
+  std::shared_ptr<Comm> child_;  // Guarded by mutex_; second owner: the call that splits
 };
 
 }  // namespace ddprun::nccl

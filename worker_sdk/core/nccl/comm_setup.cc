@@ -1,29 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/nccl/comm_setup.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <functional>
 #include <utility>
 #include <vector>
 
-#include "common/bounded_call.h"
 #include "common/exit_bound.h"
 #include "rendezvous/store/store_timeout.h"
-#include "worker_sdk/core/nccl/async_query.h"
 #include "worker_sdk/core/nccl/comm_end.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/errors.h"
-#include "worker_sdk/core/nccl/pause.h"
 #include "worker_sdk/core/nccl/peer_board.h"
+#include "worker_sdk/core/nccl/setup_steps.h"
 
 namespace ddprun::nccl {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr milliseconds kBriefLook{2'000};  // for a request whose answer is there already
 
 // A root's value: 'I' and the id, or 'E' and why there is none.
 constexpr char kHasId = 'I';
@@ -35,30 +29,6 @@ std::string root_key(const NcclOptions& options, int root) {
 
 int root_rank(const NcclOptions& options, int root, int num_roots) {
   return static_cast<int>(static_cast<long long>(root) * options.size / num_roots);
-}
-
-// NCCL and CUDA are second owners of themselves: a call may be left behind.
-struct Libraries {
-  std::shared_ptr<CudaApi> cuda;
-  std::shared_ptr<NcclApi> nccl;
-};
-
-// `call` on a thread that is left behind where it doesn't return before the deadline: then
-// Error(kTimeout). It must own all that it touches.
-Result call_before(Deadline deadline, const Libraries& libraries, const NcclOptions& options,
-                   const std::string& what, std::function<Result(NcclApi&)> call) {
-  const auto begun = Clock::now();
-  const auto result = std::make_shared<Result>(Result::kInternalError);
-  const auto body = [libraries, device = options.device, result, call = std::move(call)] {
-    libraries.cuda->set_device(device);
-    *result = call(*libraries.nccl);
-  };
-  if (returns_before(deadline, body)) return *result;
-  bound_exit(options.exit_timeout);
-  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - begun);
-  throw Error(ErrorCode::kTimeout, "rank " + std::to_string(options.rank) + ": " + what +
-                                       " did not return within " + std::to_string(waited.count()) +
-                                       " ms: NCCL, the GPU or its network hangs");
 }
 
 UniqueId fresh_id(const Libraries& libraries, const NcclOptions& options, Deadline deadline) {
@@ -114,27 +84,15 @@ int num_roots_for(NcclApi& nccl, const NcclOptions& options) {
   return (options.size + options.max_ranks_per_root - 1) / options.max_ranks_per_root;
 }
 
-Error init_timed_out(PeerBoard& board, const NcclOptions& options) {
-  std::string message = "rank " + std::to_string(options.rank) + ": NCCL set-up of " +
-                        std::to_string(options.size) + " ranks did not end within " +
-                        std::to_string(options.init_timeout.count()) + " ms";
-  const auto missing = board.not_waiting(0);
-  message += missing.empty() ? "; all ranks came, so look at the network between the nodes "
-                               "(NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME)"
-                             : "; never came: rank " + list_ranks(missing);
-  return {ErrorCode::kTimeout, message};
-}
-
-std::vector<UniqueId> collect_ids_or_name_missing(store::Store& store, PeerBoard& board,
-                                                  const NcclOptions& options, int num_roots,
-                                                  Deadline deadline) {
+std::vector<UniqueId> collect_ids_or_name_missing(store::Store& store, const SetUp& setup,
+                                                  int num_roots) {
   try {
-    return collect_ids(store, options, num_roots, deadline);
+    return collect_ids(store, setup.options, num_roots, setup.deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
   }
   store.set_timeout(kBriefLook);
-  throw init_timed_out(board, options);
+  throw timed_out(setup);
 }
 
 // Begins a communicator, which set_up_comm then owns, in `comm`.
@@ -164,29 +122,6 @@ void begin_init(const Libraries& libraries, const NcclOptions& options,
   throw nccl_error(*libraries.nccl, nullptr, result, options.rank, "ncclCommInitRank");
 }
 
-// Polls until NCCL's init has ended well; throws otherwise.
-void wait_for_init(const std::shared_ptr<NcclApi>& nccl, const std::shared_ptr<CommGate>& gate,
-                   PeerBoard& board, Deadline deadline, const NcclOptions& options) {
-  AsyncQuery query(nccl, gate, options.rank, "NCCL set-up", options.query_timeout);
-  Pause pause;
-  auto next_look = Deadline::after(options.peer_check_interval);
-  for (;;) {
-    const auto answer = query.ask();
-    if (answer && answer->error) throw Error(*answer->error);
-    if (answer && answer->state == Result::kSuccess) return;
-    if (deadline.expired()) throw init_timed_out(board, options);
-    if (next_look.expired()) {
-      if (const auto notice = board.gave_up()) {
-        throw Error(ErrorCode::kPeerLost,
-                    "rank " + std::to_string(options.rank) + ": NCCL set-up: rank " +
-                        std::to_string(notice->rank) + " gave up: " + notice->reason);
-      }
-      next_look = Deadline::after(options.peer_check_interval);
-    }
-    pause.take(deadline);
-  }
-}
-
 }  // namespace
 
 Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<NcclApi>& nccl,
@@ -194,6 +129,7 @@ Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<Ncc
   const auto deadline = Deadline::after(options.init_timeout);
   const store::StoreTimeout limit(store, deadline);
   PeerBoard board(store, options.key_prefix, options.rank, options.size);
+  const SetUp setup{options, "NCCL set-up", deadline, options.init_timeout, board};
   const Libraries libraries{cuda, nccl};
   Comm comm = nullptr;
   std::shared_ptr<CommGate> gate;  // second owner: a query
@@ -201,11 +137,11 @@ Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<Ncc
     board.post_waiting(0);  // operation 0 is the set-up
     const int num_roots = num_roots_for(*nccl, options);
     publish_ids(libraries, store, options, num_roots, deadline);
-    const auto ids = collect_ids_or_name_missing(store, board, options, num_roots, deadline);
+    const auto ids = collect_ids_or_name_missing(store, setup, num_roots);
     begin_init(libraries, options, ids, deadline, &comm);
     gate = std::make_shared<CommGate>(comm);
     store.set_timeout(kBriefLook);
-    wait_for_init(nccl, gate, board, deadline, options);
+    wait_until_ready(nccl, gate, setup);
     return comm;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kConnectionLost) {

@@ -63,7 +63,7 @@ std::optional<Error> Failure::get() const {
 }
 
 void Failure::throw_if_set() const {
-  if (const auto error = get()) throw Error(*error);
+  if (const auto error = get()) throw Error(error->code(), prefix_ + error->what());
 }
 
 DeviceGuard::DeviceGuard(CudaApi& cuda, int device, int rank) : cuda_(cuda) {

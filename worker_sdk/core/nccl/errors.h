@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -28,14 +29,18 @@ void check_cuda(CudaApi& cuda, CudaResult result, int rank, std::string_view wha
 // Why a communicator ended: set once, read by every thread that uses it.
 class Failure {
  public:
+  // `prefix`: what throw_if_set() says before the reason (RankGroup::prefix()).
+  explicit Failure(std::string prefix = "") : prefix_(std::move(prefix)) {}
+
   // False: it had failed before; the first reason stays. `since`: when it happened.
   bool set(const Error& error, Clock::time_point since = Clock::now());
   bool is_set() const;
-  std::optional<Error> get() const;
+  std::optional<Error> get() const;                // without the prefix: for the other ranks
   std::optional<Clock::time_point> since() const;  // nullopt: it has not failed
   void throw_if_set() const;
 
  private:
+  const std::string prefix_;
   mutable std::mutex mutex_;
   std::optional<Error> error_;  // Guarded by mutex_
   Clock::time_point since_{};   // likewise

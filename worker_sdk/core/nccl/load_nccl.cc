@@ -109,6 +109,12 @@ class LoadedNccl : public NcclApi {
                                               num_ids, raw_ids, &config));
   }
 
+  Result comm_split(Comm comm, int color, int key, Comm* made) override {
+    ncclConfig_t* const as_its_parents = nullptr;
+    return from_nccl(
+        ncclCommSplit(raw(comm), color, key, reinterpret_cast<ncclComm_t*>(made), as_its_parents));
+  }
+
   Result comm_async_error(Comm comm, Result* state) override {
     ncclResult_t raw_state = ncclSuccess;
     const ncclResult_t result = ncclCommGetAsyncError(raw(comm), &raw_state);
@@ -199,6 +205,7 @@ class LoadedNccl : public NcclApi {
   DDPRUN_NCCL_REQUIRED(ncclGetVersion);
   DDPRUN_NCCL_REQUIRED(ncclGetUniqueId);
   DDPRUN_NCCL_REQUIRED(ncclCommInitRankConfig);
+  DDPRUN_NCCL_REQUIRED(ncclCommSplit);
   DDPRUN_NCCL_REQUIRED(ncclCommGetAsyncError);
   DDPRUN_NCCL_REQUIRED(ncclCommFinalize);
   DDPRUN_NCCL_REQUIRED(ncclCommDestroy);

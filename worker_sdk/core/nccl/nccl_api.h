@@ -55,6 +55,11 @@ class NcclApi {
   virtual bool has_init_rank_scalable() = 0;
   virtual Result comm_init_rank_scalable(Comm* comm, int size, int rank, const UniqueId* ids,
                                          int num_ids) = 0;
+  // The ranks of one color, ordered by key, then by rank, become a communicator with `comm`'s
+  // configuration, which shares nothing with it. *made is written when comm_async_error(comm) says
+  // kSuccess, or, of one that is only good for comm_abort, when it says an error or
+  // comm_abort(comm) has returned.
+  virtual Result comm_split(Comm comm, int color, int key, Comm* made) = 0;
   virtual Result comm_async_error(Comm comm, Result* state) = 0;
   virtual Result comm_finalize(Comm comm) = 0;
   virtual Result comm_destroy(Comm comm) = 0;

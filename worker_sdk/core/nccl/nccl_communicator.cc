@@ -10,6 +10,7 @@
 #include "worker_sdk/core/check_parts.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
+#include "worker_sdk/core/nccl/comm_split.h"
 #include "worker_sdk/core/nccl/nccl_buffer.h"
 #include "worker_sdk/core/nccl/nccl_work.h"
 
@@ -43,8 +44,18 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::create(std::shared_ptr<CudaA
   check_options(options);
   DeviceGuard guard(*cuda, options.device, options.rank);
   Comm comm = set_up_comm(cuda, nccl, store, options);
-  return std::unique_ptr<NcclCommunicator>(
-      new NcclCommunicator(std::move(cuda), std::move(nccl), options, comm));
+  return over(std::move(cuda), std::move(nccl), options, comm);
+}
+
+std::unique_ptr<NcclCommunicator> NcclCommunicator::over(std::shared_ptr<CudaApi> cuda,
+                                                         std::shared_ptr<NcclApi> nccl,
+                                                         const NcclOptions& options, Comm comm) {
+  try {
+    return std::unique_ptr<NcclCommunicator>(
+        new NcclCommunicator(std::move(cuda), std::move(nccl), options, comm));
+  } catch (const Error& error) {
+    throw Error(error.code(), options.group.prefix() + error.what());
+  }
 }
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
@@ -52,7 +63,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_pt
     : cuda_(std::move(cuda)),
       nccl_(std::move(nccl)),
       options_(std::move(options)),
-      failure_(std::make_shared<Failure>()),
+      failure_(std::make_shared<Failure>(options_.group.prefix())),
       gate_(std::make_shared<CommGate>(comm)),
       events_(std::make_shared<EventPool>(cuda_, options_.rank)),
       caller_(std::make_shared<CallerStream>(options_.current_stream)),
@@ -183,9 +194,13 @@ std::unique_ptr<CommBuffer> NcclCommunicator::allocate(std::size_t size_bytes) {
   {
     std::lock_guard lock(launch_mutex_);
     failure_->throw_if_set();
-    DeviceGuard guard(*cuda_, options_.device, options_.rank);
-    buffer = std::make_unique<NcclBuffer>(cuda_, nccl_, gate_, drain_, options_.device,
-                                          options_.rank, size_bytes);
+    try {
+      DeviceGuard guard(*cuda_, options_.device, options_.rank);
+      buffer = std::make_unique<NcclBuffer>(cuda_, nccl_, gate_, drain_, options_.device,
+                                            options_.rank, size_bytes);
+    } catch (const Error& error) {
+      throw in_group(error);
+    }
   }
   CudaResult zeroed = kCudaSuccess;
   const auto operation =
@@ -195,7 +210,7 @@ std::unique_ptr<CommBuffer> NcclCommunicator::allocate(std::size_t size_bytes) {
               return Result::kSuccess;
             });
   if (zeroed != kCudaSuccess) {
-    throw cuda_error(*cuda_, zeroed, options_.rank, "zeroing a buffer");
+    throw in_group(cuda_error(*cuda_, zeroed, options_.rank, "zeroing a buffer"));
   }
   wait_on_host(*operation, *failure_);
   return buffer;
@@ -205,14 +220,33 @@ std::unique_ptr<Communicator> NcclCommunicator::split(const std::vector<int>& ra
                                                       const SplitOptions& options) {
   NcclOptions its = options_;
   its.group = make_group(options_.group, rank(), size(), ranks, options, &its.rank);
-  its.size = static_cast<int>(ranks.size());
-  its.key_prefix = its.group.key(options_.key_prefix, num_splits_[options.name]++);
-  if (options.init_timeout) its.init_timeout = *options.init_timeout;
-  if (!its.split_store) {
+  if (!options_.split_store) {
     throw Error(ErrorCode::kInvalidArgument,
                 "this communicator was made without a store to split it by");
   }
-  return create(cuda_, nccl_, *its.split_store, its);
+  its.size = static_cast<int>(ranks.size());
+  its.current_stream = caller_->current();
+  if (options.init_timeout) its.init_timeout = *options.init_timeout;
+  const int count = num_splits_[options.name]++;
+  its.key_prefix = its.group.key(options_.key_prefix, count);
+  const SplitPart part{.name = options.name,
+                       .prefix = split_key(options_.key_prefix, options.name, count),
+                       .color = *std::min_element(ranks.begin(), ranks.end()),
+                       .key = its.rank,
+                       .timeout = its.init_timeout};
+  const DeviceGuard guard(*cuda_, options_.device, options_.rank);
+  return over(cuda_, nccl_, its, split_comm(part));
+}
+
+Comm NcclCommunicator::split_comm(const SplitPart& part) {
+  std::lock_guard lock(launch_mutex_);
+  failure_->throw_if_set();
+  try {
+    return nccl::split_comm({cuda_, nccl_}, *options_.split_store, {options_, gate_, failure_},
+                            part);
+  } catch (const Error& error) {
+    fail(error);  // NCCL takes nothing but an abort of a communicator whose split has not ended
+  }
 }
 
 void NcclCommunicator::abort(std::string_view reason) {
@@ -308,46 +342,47 @@ void NcclCommunicator::throw_gone() {
               "rank " + std::to_string(options_.rank) + ": the communicator is being destroyed");
 }
 
+Error NcclCommunicator::in_group(const Error& error) const {
+  return {error.code(), options_.group.prefix() + error.what()};
+}
+
+Error NcclCommunicator::refused(const char* operation, const std::string& problem) const {
+  return in_group({ErrorCode::kInvalidArgument,
+                   "rank " + std::to_string(options_.rank) + ": " + operation + ": " + problem});
+}
+
 void NcclCommunicator::check_buffer(const char* operation, const TensorView& buffer) const {
   const Device expected{Device::Kind::kCuda, options_.device};
-  std::string problem;
   if (buffer.device != expected) {
-    problem =
-        "the buffer is on " +
-        (buffer.device.kind == Device::Kind::kCpu ? std::string("the CPU")
-                                                  : "GPU " + std::to_string(buffer.device.index)) +
-        ", the communicator on GPU " + std::to_string(options_.device);
-  } else if (!buffer.is_possible()) {
-    problem = "no buffer has " + std::to_string(buffer.count) + " elements";
-  } else if (buffer.data == nullptr && buffer.count > 0) {
-    problem = "the buffer has no memory";
-  } else {
-    return;
+    const std::string where = buffer.device.kind == Device::Kind::kCpu
+                                  ? std::string("the CPU")
+                                  : "GPU " + std::to_string(buffer.device.index);
+    throw refused(operation, "the buffer is on " + where + ", the communicator on GPU " +
+                                 std::to_string(options_.device));
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              "rank " + std::to_string(options_.rank) + ": " + operation + ": " + problem);
+  if (!buffer.is_possible()) {
+    throw refused(operation, "no buffer has " + std::to_string(buffer.count) + " elements");
+  }
+  if (buffer.data == nullptr && buffer.count > 0) {
+    throw refused(operation, "the buffer has no memory");
+  }
 }
 
 void NcclCommunicator::check_rank(const char* operation, const char* role, int rank) const {
   if (rank >= 0 && rank < options_.size) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "rank " + std::to_string(options_.rank) + ": " + operation + ": " + role + " " +
-                  std::to_string(rank) + " is not a rank below " + std::to_string(options_.size));
+  throw refused(operation, std::string(role) + " " + std::to_string(rank) +
+                               " is not a rank below " + std::to_string(options_.size));
 }
 
 void NcclCommunicator::check_peer(const char* operation, int peer) const {
   check_rank(operation, "peer", peer);
-  if (peer != options_.rank) return;
-  throw Error(ErrorCode::kInvalidArgument, "rank " + std::to_string(options_.rank) + ": " +
-                                               operation + ": the peer is this rank itself");
+  if (peer == options_.rank) throw refused(operation, "the peer is this rank itself");
 }
 
 void NcclCommunicator::check_parts(const char* operation, const TensorView& part,
                                    const TensorView& whole) const {
   const std::string problem = parts_problem(part, whole, options_.rank, options_.size);
-  if (problem.empty()) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "rank " + std::to_string(options_.rank) + ": " + operation + ": " + problem);
+  if (!problem.empty()) throw refused(operation, problem);
 }
 
 OperationFacts NcclCommunicator::facts(CollectiveKind kind, const TensorView& buffer, ReduceOp op,

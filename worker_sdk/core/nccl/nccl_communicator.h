@@ -22,11 +22,13 @@
 
 namespace ddprun::nccl {
 
+struct SplitPart;
+
 // As Communicator says, and: buffers are on options.device. Work::wait() orders the caller's
 // current stream behind the operation and returns at once (blocking_wait: when the result is
 // there); an error that comes later is thrown by the next call. Any failure ends the communicator
-// on this rank, and the others are told. Calls from several threads at a time are serialised, their
-// order is then undefined.
+// on this rank, and the others are told; so does a split that NCCL has begun and that fails. Calls
+// from several threads at a time are serialised, their order is then undefined.
 class NcclCommunicator : public Communicator {
  public:
   // Collective. The store is used during this call only; its time-out is restored. Throws
@@ -68,6 +70,11 @@ class NcclCommunicator : public Communicator {
  private:
   using Launch = std::function<Result(Comm comm, Stream stream)>;
 
+  // Takes `comm`. Errors begin with the group.
+  static std::unique_ptr<NcclCommunicator> over(std::shared_ptr<CudaApi> cuda,
+                                                std::shared_ptr<NcclApi> nccl,
+                                                const NcclOptions& options, Comm comm);
+
   NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
                    NcclOptions options, Comm comm);
 
@@ -81,11 +88,16 @@ class NcclCommunicator : public Communicator {
   // The same as a Work, waited for unless async.
   WorkPtr start_work(OperationFacts facts, const std::string& what, const CallOptions& options,
                      const Launch& launch);
+  // nccl::split_comm, before which no operation starts here; a failure is set and thrown.
+  Comm split_comm(const SplitPart& part);
   // Waits while NCCL answers kInProgress; a failure is set and thrown.
   void settle(Result result, std::string_view what);
   [[noreturn]] void fail(const Error& error);
   [[noreturn]] void throw_gone();  // the watchdog has taken the ncclComm_t
 
+  Error in_group(const Error& error) const;  // the same, with the group before its text
+  // Error(kInvalidArgument), with the group, this rank and the operation's name before `problem`.
+  Error refused(const char* operation, const std::string& problem) const;
   void check_buffer(const char* operation, const TensorView& buffer) const;
   void check_rank(const char* operation, const char* role, int rank) const;
   void check_peer(const char* operation, int peer) const;

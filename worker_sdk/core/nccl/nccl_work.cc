@@ -42,7 +42,7 @@ void NcclWork::wait() {
     order_caller_behind();
   } catch (const Error& error) {
     context_.failure->set(error);  // the watchdog ends the communicator and tells the others
-    throw;
+    context_.failure->throw_if_set();
   }
   if (context_.blocking_wait) wait_on_host(*operation_, *context_.failure);
 }

@@ -24,6 +24,7 @@ inline std::unique_ptr<Communicator> join_checked(Rig& rig, const NcclOptions& o
     side.timeout = options.timeout;
     side.init_timeout = options.init_timeout;
     side.progress = progress;
+    side.split_store = store.clone();
     return host::make_host_communicator(store, side);
   };
   return make_checked_communicator(NcclCommunicator::create(rig.cuda, rig.nccl, store, options), 0,

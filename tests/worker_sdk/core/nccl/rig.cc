@@ -70,6 +70,7 @@ NcclOptions Rig::options(int rank, int size) const {
   options.connect_store = [connection = std::make_shared<SharedStore>(store)] {
     return connection->clone();
   };
+  options.split_store = std::make_shared<SharedStore>(store);
   return options;
 }
 
