@@ -17,10 +17,13 @@ namespace ddprun {
 namespace {
 
 using torch::autograd::Function;
+using torch_adapter::all_reduced;
+using torch_adapter::gathered;
 using torch_adapter::PendingTensor;
 using torch_adapter::start_all_reduce;
 using torch_adapter::start_gather;
 using torch_adapter::start_sum_scatter;
+using torch_adapter::sum_scattered;
 
 using MaybeTensor = std::optional<at::Tensor>;
 
@@ -55,7 +58,7 @@ struct ColumnLinear : Function<ColumnLinear> {
     context->saved_data["sequence"] = is_sequence;
     context->saved_data["bias"] = bias.has_value();
     context->save_for_backward({input, weight});  // of a sequence the part alone
-    const at::Tensor whole = is_sequence ? start_gather(input, *group).wait() : input;
+    const at::Tensor whole = is_sequence ? gathered(input, *group) : input;
     return at::linear(whole, weight, bias);
   }
 
@@ -89,8 +92,7 @@ struct RowLinear : Function<RowLinear> {
     context->saved_data["bias"] = bias.has_value();
     context->save_for_backward({input, weight});
     const at::Tensor summand = at::linear(input, weight);
-    at::Tensor sum = is_sequence ? start_sum_scatter(summand, *group).wait()
-                                 : start_all_reduce(summand, *group).wait();
+    at::Tensor sum = is_sequence ? sum_scattered(summand, *group) : all_reduced(summand, *group);
     if (bias) sum.add_(*bias);
     return sum;
   }

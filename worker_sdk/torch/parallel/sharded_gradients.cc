@@ -8,7 +8,6 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <utility>
 
 #include "worker_sdk/torch/parallel/sharded_layer.h"
 #include "worker_sdk/torch/parallel/tensor_collectives.h"
@@ -21,7 +20,7 @@ double reduced(double value, ReduceOp op, at::Device device, Communicator& group
   if (group.size() == 1) return value;
   const at::Tensor number =
       at::full({1}, value, at::TensorOptions().dtype(at::kDouble).device(device));
-  return torch_adapter::start_all_reduce(number, group, op).wait().item<double>();
+  return torch_adapter::all_reduced(number, group, op).item<double>();
 }
 
 // The sum of the p-th powers, or the largest absolute value.
@@ -50,15 +49,15 @@ at::Device device_of(const GradientParts& gradients) {
 void sum_gradients(const std::vector<at::Tensor>& parameters, Communicator& group) {
   if (group.size() == 1) return;
   const c10::NoGradGuard no_grad;
-  std::map<std::pair<at::ScalarType, at::Device>, std::vector<at::Tensor>> kinds;
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
   for (at::Tensor parameter : parameters) {
     if (!parameter.grad().defined()) parameter.mutable_grad() = at::zeros_like(parameter);
-    kinds[{parameter.scalar_type(), parameter.device()}].push_back(parameter.grad());
+    by_dtype[parameter.grad().scalar_type()].push_back(parameter.grad());
   }
-  for (const auto& [kind, gradients] : kinds) {
+  for (const auto& [dtype, gradients] : by_dtype) {
     std::vector<at::Tensor> flat;
     for (const at::Tensor& each : gradients) flat.push_back(each.reshape({-1}));
-    const at::Tensor sum = torch_adapter::start_all_reduce(at::cat(flat), group).wait();
+    const at::Tensor sum = torch_adapter::all_reduced(at::cat(flat), group);
     std::int64_t offset = 0;
     for (const at::Tensor& each : gradients) {
       each.copy_(sum.narrow(0, offset, each.numel()).view(each.sizes()));

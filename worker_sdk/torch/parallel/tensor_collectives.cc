@@ -15,8 +15,6 @@
 namespace ddprun::torch_adapter {
 namespace {
 
-constexpr CallOptions kStarted{.async = true};
-
 TensorView view_of(const at::Tensor& dense) {
   return {.data = dense.mutable_data_ptr(),
           .count = static_cast<std::size_t>(dense.numel()),
@@ -34,6 +32,38 @@ void check_has_first_dimension(const at::Tensor& tensor) {
   if (tensor.dim() > 0) return;
   throw Error(ErrorCode::kInvalidArgument,
               "tensor parallel: a tensor without dimensions has no parts: give it one");
+}
+
+PendingTensor all_reduce(const at::Tensor& tensor, Communicator& group, ReduceOp op, bool async) {
+  const at::Tensor result = tensor.contiguous();
+  const TensorView view = view_of(result);
+  if (view.count == 0) return {result, {}, nullptr};
+  group.follow_stream(current_torch_stream);
+  return {result, {}, group.all_reduce(view, op, {.async = async})};
+}
+
+PendingTensor all_gather(const at::Tensor& part, Communicator& group, bool async) {
+  check_has_first_dimension(part);
+  const at::Tensor dense = part.contiguous();
+  const at::Tensor whole =
+      at::empty(with_first(dense, dense.size(0) * group.size()), dense.options());
+  const TensorView view = view_of(dense);
+  if (view.count == 0) return {whole, {}, nullptr};
+  group.follow_stream(current_torch_stream);
+  return {whole, dense, group.all_gather(view, view_of(whole), {.async = async})};
+}
+
+PendingTensor reduce_scatter(const at::Tensor& whole, Communicator& group, bool async) {
+  check_has_first_dimension(whole);
+  check_shareable(whole.size(0), group, "a sequence of length");
+  const at::Tensor dense = whole.contiguous();
+  const at::Tensor part =
+      at::empty(with_first(dense, dense.size(0) / group.size()), dense.options());
+  const TensorView view = view_of(part);
+  if (view.count == 0) return {part, {}, nullptr};
+  group.follow_stream(current_torch_stream);
+  return {part, dense,
+          group.reduce_scatter(view_of(dense), view, ReduceOp::kSum, {.async = async})};
 }
 
 }  // namespace
@@ -63,40 +93,33 @@ at::Tensor PendingTensor::wait() {
   return std::move(result_);
 }
 
-PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group, ReduceOp op) {
-  at::Tensor sum = tensor.contiguous();
-  const TensorView view = view_of(sum);
-  if (view.count == 0) return {sum, {}, nullptr};
-  group.follow_stream(current_torch_stream);
-  return {sum, {}, group.all_reduce(view, op, kStarted)};
+at::Tensor all_reduced(const at::Tensor& tensor, Communicator& group, ReduceOp op) {
+  return all_reduce(tensor, group, op, /*async=*/false).wait();
+}
+
+at::Tensor gathered(const at::Tensor& part, Communicator& group) {
+  return all_gather(part, group, /*async=*/false).wait();
+}
+
+at::Tensor sum_scattered(const at::Tensor& whole, Communicator& group) {
+  return reduce_scatter(whole, group, /*async=*/false).wait();
+}
+
+PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group) {
+  return all_reduce(tensor, group, ReduceOp::kSum, /*async=*/true);
 }
 
 PendingTensor start_gather(const at::Tensor& part, Communicator& group) {
-  check_has_first_dimension(part);
-  const at::Tensor dense = part.contiguous();
-  const at::Tensor whole =
-      at::empty(with_first(dense, dense.size(0) * group.size()), dense.options());
-  const TensorView view = view_of(dense);
-  if (view.count == 0) return {whole, {}, nullptr};
-  group.follow_stream(current_torch_stream);
-  return {whole, dense, group.all_gather(view, view_of(whole), kStarted)};
+  return all_gather(part, group, /*async=*/true);
 }
 
 PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group) {
-  check_has_first_dimension(whole);
-  check_shareable(whole.size(0), group, "a sequence of length");
-  const at::Tensor dense = whole.contiguous();
-  const at::Tensor part =
-      at::empty(with_first(dense, dense.size(0) / group.size()), dense.options());
-  const TensorView view = view_of(part);
-  if (view.count == 0) return {part, {}, nullptr};
-  group.follow_stream(current_torch_stream);
-  return {part, dense, group.reduce_scatter(view_of(dense), view, ReduceOp::kSum, kStarted)};
+  return reduce_scatter(whole, group, /*async=*/true);
 }
 
 at::Tensor gather(const at::Tensor& part, std::int64_t dim, Communicator& group) {
   check_has_first_dimension(part);
-  const at::Tensor parts = start_gather(part.unsqueeze(0), group).wait();
+  const at::Tensor parts = gathered(part.unsqueeze(0), group);
   const std::int64_t at = dim < 0 ? dim + part.dim() : dim;
   std::vector<std::int64_t> sizes = part.sizes().vec();
   sizes.at(static_cast<std::size_t>(at)) *= group.size();

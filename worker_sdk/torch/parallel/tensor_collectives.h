@@ -34,11 +34,16 @@ class PendingTensor {
 // bfloat16 (else Error(kUnsupported)).
 
 // The sum (or another reduction) over the group; in place where `tensor` is contiguous.
-PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group,
-                               ReduceOp op = ReduceOp::kSum);
+at::Tensor all_reduced(const at::Tensor& tensor, Communicator& group, ReduceOp op = ReduceOp::kSum);
 // All ranks' tensors, one behind the other along the first dimension.
-PendingTensor start_gather(const at::Tensor& part, Communicator& group);
+at::Tensor gathered(const at::Tensor& part, Communicator& group);
 // This rank's part, by the first dimension, of the sum. Error(kInvalidArgument): as own_part().
+at::Tensor sum_scattered(const at::Tensor& whole, Communicator& group);
+
+// The same, under way when they return: for what else there is to compute meanwhile. Without that
+// the ones above are faster, they wake no thread.
+PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group);
+PendingTensor start_gather(const at::Tensor& part, Communicator& group);
 PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group);
 
 // All ranks' tensors, one behind the other along `dim`.

@@ -14,17 +14,17 @@ namespace ddprun {
 namespace {
 
 using torch::autograd::Function;
+using torch_adapter::all_reduced;
 using torch_adapter::gather;
+using torch_adapter::gathered;
 using torch_adapter::own_part;
-using torch_adapter::start_all_reduce;
-using torch_adapter::start_gather;
-using torch_adapter::start_sum_scatter;
+using torch_adapter::sum_scattered;
 
 constexpr const char* kPart = "a dimension of size";
 
 // Whoever made a tensor may still need it: what is summed in place is a copy.
 at::Tensor sum_of(const at::Tensor& tensor, Communicator& group) {
-  return start_all_reduce(tensor.clone(at::MemoryFormat::Contiguous), group).wait();
+  return all_reduced(tensor.clone(at::MemoryFormat::Contiguous), group);
 }
 
 at::Tensor copy_of_part(const at::Tensor& whole, std::int64_t dim, const Communicator& group) {
@@ -81,20 +81,20 @@ struct GatherFromRegion : Function<GatherFromRegion> {
 struct GatherSequence : Function<GatherSequence> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Communicator* group) {
     keep_group(context, group);
-    return start_gather(x, *group).wait();
+    return gathered(x, *group);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {start_sum_scatter(gradients[0], kept_group(context)).wait(), {}};
+    return {sum_scattered(gradients[0], kept_group(context)), {}};
   }
 };
 
 struct ReduceScatterSequence : Function<ReduceScatterSequence> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Communicator* group) {
     keep_group(context, group);
-    return start_sum_scatter(x, *group).wait();
+    return sum_scattered(x, *group);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {start_gather(gradients[0], kept_group(context)).wait(), {}};
+    return {gathered(gradients[0], kept_group(context)), {}};
   }
 };
 
