@@ -163,5 +163,25 @@ def _shaped_rows():
     return [plain, bf16]
 
 
+DTENSOR = "PyTorch's tensor parallel, gloo"
+
+
+def _tensor_parallel_row():
+    def ours():
+        launcher = [measure.program("ddprun"), "--standalone", "--nproc_per_node=2", "--log-line-prefix-template="]
+        program = measure.program("tensor_parallel_bench", "configure with LibTorch: scripts/setup.sh minimal")
+        return {STEP_MS: measure.json_of(launcher + [program, "40"], OMP_NUM_THREADS="1")["step_ms"]}
+
+    def theirs():
+        launcher = measure.torchrun() + ["--standalone", "--nproc_per_node=2"]
+        twin = os.path.join(measure.HERE, "sdk/tensor_parallel.py")
+        return {STEP_MS: measure.json_of(launcher + [twin, "40"], OMP_NUM_THREADS="1")["step_ms"]}
+
+    return Row("tensor-parallel", "a step of two linear layers (1,024 → 4,096 → 1,024), 64 rows, shared by 2 ranks of one thread",
+               {OURS: ours, DTENSOR: theirs}, [Goal(STEP_MS, 0.8, DTENSOR)],
+               note="forward, backward and SGD; the peer is `parallelize_module` with `ColwiseParallel` and `RowwiseParallel`; both "
+                    "move 256 KiB twice; medians of 40 steps after 5")
+
+
 def rows():
-    return [_resnet_row(), _scaling_row(), *_shaped_rows(), _checkpoint_row(), _adamw_row()]
+    return [_resnet_row(), _scaling_row(), _tensor_parallel_row(), *_shaped_rows(), _checkpoint_row(), _adamw_row()]

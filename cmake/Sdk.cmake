@@ -40,6 +40,11 @@ set(ddprun_public_torch_headers
   worker_sdk/torch/load_cuda.h
   worker_sdk/torch/named_tensor.h
   worker_sdk/torch/output_tensors.h
+  worker_sdk/torch/parallel/parallel_conv.h
+  worker_sdk/torch/parallel/parallel_linear.h
+  worker_sdk/torch/parallel/sharded_gradients.h
+  worker_sdk/torch/parallel/sharded_layer.h
+  worker_sdk/torch/parallel/tensor_parallel.h
   worker_sdk/torch/pinned_loader.h
   worker_sdk/torch/rng_state.h
   worker_sdk/torch/tensor_exchange.h
@@ -48,7 +53,7 @@ set(ddprun_public_torch_headers
 set(ddprun_sdk_libraries common store checkpoint communicator core_host core_nccl core ddp)
 set(ddprun_sdk_headers ${ddprun_public_headers})
 if(DDPRUN_TORCH_FOUND)
-  list(APPEND ddprun_sdk_libraries torch)
+  list(APPEND ddprun_sdk_libraries torch torch_parallel)
   list(APPEND ddprun_sdk_headers ${ddprun_public_torch_headers})
 endif()
 

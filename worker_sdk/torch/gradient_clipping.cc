@@ -8,14 +8,20 @@
 #include "common/log.h"
 
 namespace ddprun {
+namespace {
+
+void check_max_norm(const ClipOptions& options) {
+  if (options.max_norm >= 0) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("clipping: max_norm is ", options.max_norm, ": it must not be negative"));
+}
+
+}  // namespace
 
 at::Tensor clip_gradient_norm(const std::vector<at::Tensor>& gradients,
                               const ClipOptions& options) {
   const c10::NoGradGuard no_grad;
-  if (!(options.max_norm >= 0)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("clipping: max_norm is ", options.max_norm, ": it must not be negative"));
-  }
+  check_max_norm(options);
   if (gradients.empty()) return at::zeros({}, at::kFloat);
   const at::Device device = gradients.front().device();
   std::vector<at::Tensor> norms = at::_foreach_norm(gradients, options.norm_type);
@@ -23,17 +29,24 @@ at::Tensor clip_gradient_norm(const std::vector<at::Tensor>& gradients,
   for (const at::Tensor& norm : norms) dtype = at::promote_types(dtype, norm.scalar_type());
   for (at::Tensor& norm : norms) norm = norm.to(device, dtype);
   const at::Tensor total = at::linalg_vector_norm(at::stack(norms), options.norm_type);
-  if (options.error_if_nonfinite && !at::isfinite(total).item<bool>()) {
+  clip_to_norm(gradients, total, options);
+  return total;
+}
+
+void clip_to_norm(const std::vector<at::Tensor>& gradients, const at::Tensor& norm,
+                  const ClipOptions& options) {
+  const c10::NoGradGuard no_grad;
+  check_max_norm(options);
+  if (options.error_if_nonfinite && !at::isfinite(norm).item<bool>()) {
     throw Error(
         ErrorCode::kInvalidArgument,
-        concat("the norm of the gradients is ", total.item<double>(), ": they can't be clipped"));
+        concat("the norm of the gradients is ", norm.item<double>(), ": they can't be clipped"));
   }
-  const at::Tensor scale = (options.max_norm / (total + 1e-6)).clamp_max(1.0);
-  if (device.is_cpu() && scale.item<double>() == 1) return total;  // saves a pass
+  const at::Tensor scale = (options.max_norm / (norm + 1e-6)).clamp_max(1.0);
+  if (norm.device().is_cpu() && scale.item<double>() == 1) return;  // saves a pass
   for (const at::Tensor& gradient : gradients) {
     gradient.mul_(scale.to(gradient.device()));
   }
-  return total;
 }
 
 }  // namespace ddprun

@@ -21,4 +21,8 @@ struct ClipOptions {
 // or nan and error_if_nonfinite is set. Nothing was changed then.
 at::Tensor clip_gradient_norm(const std::vector<at::Tensor>& gradients, const ClipOptions& options);
 
+// The same with a norm that the caller knows: of gradients that other ranks have, too.
+void clip_to_norm(const std::vector<at::Tensor>& gradients, const at::Tensor& norm,
+                  const ClipOptions& options);
+
 }  // namespace ddprun

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch::nn::Linear, shared by the ranks of a group: by output features, or by input features. A
+// column layer's output is a row layer's input, with one sum over the group behind the pair
+// (docs/tensor-parallel.md).
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "worker_sdk/core/communicator.h"
+#include "worker_sdk/torch/parallel/sharded_layer.h"
+
+namespace ddprun {
+
+// `weight` and `bias` are this rank's parts of what a torch::nn::Linear of the whole size draws:
+// every rank draws the whole layer and keeps its part, so with the same seed on all ranks a group
+// of any size begins with the same model, bit for bit. While it is constructed a layer takes its
+// whole memory; `draw` false leaves the weights undefined numbers, until load_full().
+//
+// Forward takes any number of leading dimensions, is collective and, within an Autocast, computes
+// in its type. Gradients of parts are complete after backward; so is the row layer's bias, which is
+// the same on all ranks, as is its gradient. `group` outlives the layer and its graphs. Errors:
+// tensor_parallel.h's. A group of one computes what torch::nn::Linear does. clone() is not offered.
+
+struct ColumnParallelOptions {
+  std::int64_t in_features = 0, out_features = 0;  // of the whole layer
+  bool bias = true;
+  bool gather_output = false;  // every rank gets the whole output instead of its part
+  // The input is this rank's part of a sequence, along the first dimension; the output is of the
+  // whole sequence. A gradient of the input then is of the part, too.
+  bool sequence_parallel = false;
+  bool draw = true;
+};
+
+// Weight: out_features / size × in_features. The input is the same on every rank (or its part of a
+// sequence); the output is this rank's part of the features.
+class ColumnParallelLinearImpl : public torch::nn::Module, public ShardedLayer {
+ public:
+  // Not collective. Error(kInvalidArgument): sizes that are not positive, or that the group can't
+  // share evenly.
+  ColumnParallelLinearImpl(const ColumnParallelOptions& options, Communicator& group);
+
+  at::Tensor forward(const at::Tensor& input);
+
+  // This rank's parts of a whole layer's weight and bias (undefined where there is none). Not
+  // collective. Error(kInvalidArgument): another shape; nothing was changed.
+  void load_full(const at::Tensor& full_weight, const at::Tensor& full_bias);
+
+  // The whole layer's, on every rank, without a graph. Collective.
+  at::Tensor full_weight();
+  at::Tensor full_bias();
+
+  std::vector<ShardedParameter> sharded_parameters() const override;
+
+  at::Tensor weight, bias;
+
+ private:
+  const ColumnParallelOptions options_;
+  Communicator& group_;
+};
+TORCH_MODULE(ColumnParallelLinear);
+
+struct RowParallelOptions {
+  std::int64_t in_features = 0, out_features = 0;  // of the whole layer
+  bool bias = true;
+  bool input_is_parallel = true;  // false: the input is whole, and the layer takes its part
+  // The output is this rank's part of the sequence, along the first dimension.
+  bool sequence_parallel = false;
+  bool draw = true;
+};
+
+// Weight: out_features × in_features / size. Bias: whole, added once, after the sum.
+class RowParallelLinearImpl : public torch::nn::Module, public ShardedLayer {
+ public:
+  RowParallelLinearImpl(const RowParallelOptions& options, Communicator& group);
+
+  at::Tensor forward(const at::Tensor& input);
+
+  void load_full(const at::Tensor& full_weight, const at::Tensor& full_bias);
+  at::Tensor full_weight();
+  at::Tensor full_bias();
+  std::vector<ShardedParameter> sharded_parameters() const override;
+
+  at::Tensor weight, bias;
+
+ private:
+  const RowParallelOptions options_;
+  Communicator& group_;
+};
+TORCH_MODULE(RowParallelLinear);
+
+}  // namespace ddprun

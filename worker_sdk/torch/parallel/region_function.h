@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the autograd functions of this folder share. Heavy: for their sources alone.
+#pragma once
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cstdint>
+
+#include "common/error.h"
+#include "worker_sdk/core/communicator.h"
+
+namespace ddprun {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+inline void keep_group(AutogradContext* context, Communicator* group) {
+  context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
+}
+
+// Called first in every backward. What a collective does is in no graph: a second derivative would
+// lack it.
+inline Communicator& kept_group(AutogradContext* context) {
+  if (at::GradMode::is_enabled()) {
+    throw Error(ErrorCode::kUnsupported,
+                "tensor parallel: there are no second derivatives: call backward() without "
+                "create_graph");
+  }
+  return *reinterpret_cast<Communicator*>(context->saved_data["group"].toInt());
+}
+
+}  // namespace ddprun

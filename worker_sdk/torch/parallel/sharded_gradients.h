@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of a model of which each rank of a group has a part: the sums that are left to do after
+// backward, and clipping by the norm of them all. docs/tensor-parallel.md has the table of what
+// each gradient needs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "worker_sdk/core/communicator.h"
+#include "worker_sdk/torch/gradient_clipping.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace ddprun {
+
+// Sums the gradients of these parameters over the group, in place: of those that worked on this
+// rank's part of a sequence, as a layer norm between sequence-parallel layers does. Once per step,
+// after the last backward; before or after the average over data-parallel ranks. A parameter
+// without a gradient counts as zeros, and gets the sum. Collective, with the same parameters on
+// every rank. Error(kUnsupported): a dtype that can't be summed.
+void sum_gradients(const std::vector<at::Tensor>& parameters, Communicator& group);
+
+// The present gradients of a model, by who has them.
+struct GradientParts {
+  std::vector<at::Tensor> sharded;     // each rank of the group has another part
+  std::vector<at::Tensor> replicated;  // the same on each rank of the group
+};
+GradientParts gradient_parts(const torch::nn::Module& model);
+
+// The norm of all gradients of all parts as one vector: those of `group` (tensor parallel), and,
+// where `stages` is given, of its ranks, which have other layers (pipeline). A float64 on the CPU,
+// the same on all of them. Collective.
+at::Tensor gradient_norm(const GradientParts& gradients, double norm_type, Communicator& group,
+                         Communicator* stages = nullptr);
+
+// clip_gradient_norm() with that norm: every rank scales what it has by the same number.
+at::Tensor clip_gradient_norm(const GradientParts& gradients, const ClipOptions& options,
+                              Communicator& group, Communicator* stages = nullptr);
+
+}  // namespace ddprun

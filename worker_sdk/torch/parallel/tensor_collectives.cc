@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/torch/parallel/tensor_collectives.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "worker_sdk/torch/current_stream.h"
+#include "worker_sdk/torch/tensor_exchange.h"
+
+namespace ddprun::torch_adapter {
+namespace {
+
+TensorView view_of(const at::Tensor& dense) {
+  return {.data = dense.mutable_data_ptr(),
+          .count = static_cast<std::size_t>(dense.numel()),
+          .dtype = dtype_of(dense, "a tensor that a tensor-parallel group exchanges"),
+          .device = comm_device_of(dense)};
+}
+
+std::vector<std::int64_t> with_first(const at::Tensor& tensor, std::int64_t first) {
+  std::vector<std::int64_t> sizes = tensor.sizes().vec();
+  sizes.front() = first;
+  return sizes;
+}
+
+void check_has_first_dimension(const at::Tensor& tensor) {
+  if (tensor.dim() > 0) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "tensor parallel: a tensor without dimensions has no parts: give it one");
+}
+
+PendingTensor all_reduce(const at::Tensor& tensor, Communicator& group, ReduceOp op, bool async) {
+  const at::Tensor result = tensor.contiguous();
+  const TensorView view = view_of(result);
+  if (view.count == 0) return {result, {}, nullptr};
+  group.follow_stream(current_torch_stream);
+  return {result, {}, group.all_reduce(view, op, {.async = async})};
+}
+
+PendingTensor all_gather(const at::Tensor& part, Communicator& group, bool async) {
+  check_has_first_dimension(part);
+  const at::Tensor dense = part.contiguous();
+  const at::Tensor whole =
+      at::empty(with_first(dense, dense.size(0) * group.size()), dense.options());
+  const TensorView view = view_of(dense);
+  if (view.count == 0) return {whole, {}, nullptr};
+  group.follow_stream(current_torch_stream);
+  return {whole, dense, group.all_gather(view, view_of(whole), {.async = async})};
+}
+
+PendingTensor reduce_scatter(const at::Tensor& whole, Communicator& group, bool async) {
+  check_has_first_dimension(whole);
+  check_shareable(whole.size(0), group, "a sequence of length");
+  const at::Tensor dense = whole.contiguous();
+  const at::Tensor part =
+      at::empty(with_first(dense, dense.size(0) / group.size()), dense.options());
+  const TensorView view = view_of(part);
+  if (view.count == 0) return {part, {}, nullptr};
+  group.follow_stream(current_torch_stream);
+  return {part, dense,
+          group.reduce_scatter(view_of(dense), view, ReduceOp::kSum, {.async = async})};
+}
+
+}  // namespace
+
+PendingTensor::PendingTensor(at::Tensor result, at::Tensor source, WorkPtr work)
+    : result_(std::move(result)), source_(std::move(source)), work_(std::move(work)) {}
+
+PendingTensor::~PendingTensor() {
+  if (work_ && !work_->is_completed()) {
+    new std::pair<at::Tensor, at::Tensor>(std::move(result_), std::move(source_));
+  }
+}
+
+PendingTensor::PendingTensor(PendingTensor&& other) noexcept { *this = std::move(other); }
+
+PendingTensor& PendingTensor::operator=(PendingTensor&& other) noexcept {
+  std::swap(result_, other.result_);
+  std::swap(source_, other.source_);
+  std::swap(work_, other.work_);
+  return *this;
+}
+
+at::Tensor PendingTensor::wait() {
+  if (work_) work_->wait();
+  work_.reset();
+  source_.reset();
+  return std::move(result_);
+}
+
+at::Tensor all_reduced(const at::Tensor& tensor, Communicator& group, ReduceOp op) {
+  return all_reduce(tensor, group, op, /*async=*/false).wait();
+}
+
+at::Tensor gathered(const at::Tensor& part, Communicator& group) {
+  return all_gather(part, group, /*async=*/false).wait();
+}
+
+at::Tensor sum_scattered(const at::Tensor& whole, Communicator& group) {
+  return reduce_scatter(whole, group, /*async=*/false).wait();
+}
+
+PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group) {
+  return all_reduce(tensor, group, ReduceOp::kSum, /*async=*/true);
+}
+
+PendingTensor start_gather(const at::Tensor& part, Communicator& group) {
+  return all_gather(part, group, /*async=*/true);
+}
+
+PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group) {
+  return reduce_scatter(whole, group, /*async=*/true);
+}
+
+at::Tensor gather(const at::Tensor& part, std::int64_t dim, Communicator& group) {
+  check_has_first_dimension(part);
+  const at::Tensor parts = gathered(part.unsqueeze(0), group);
+  const std::int64_t at = dim < 0 ? dim + part.dim() : dim;
+  std::vector<std::int64_t> sizes = part.sizes().vec();
+  sizes.at(static_cast<std::size_t>(at)) *= group.size();
+  return parts.movedim(0, at).reshape(sizes);
+}
+
+at::Tensor own_part(const at::Tensor& whole, std::int64_t dim, const Communicator& group,
+                    const char* what) {
+  check_has_first_dimension(whole);
+  check_shareable(whole.size(dim), group, what);
+  const std::int64_t length = whole.size(dim) / group.size();
+  return whole.narrow(dim, group.rank() * length, length);
+}
+
+void check_shareable(std::int64_t size, const Communicator& group, const char* what) {
+  if (size >= 0 && size % group.size() == 0) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("tensor parallel: ", what, " ", size, " can't be shared evenly by the ",
+                     group.size(), " ranks of the group: use a multiple of ", group.size()));
+}
+
+}  // namespace ddprun::torch_adapter
