@@ -13,9 +13,9 @@ namespace ddprun {
 
 // Collective: after it each parameter's gradient is the average over the ranks. Parameters in the
 // same order, of the same shapes and dtypes on every rank; a gradient that is undefined counts as
-// zeros and is defined then. Takes the gradients' size once more in memory meanwhile, and moves them
-// in buckets of the size that suits the backend. Throws Error(kUnsupported) for dtypes that can't
-// be averaged, and the communicator's errors.
+// zeros and is defined then. Takes the gradients' size once more in memory meanwhile, and moves
+// them in buckets of the size that suits the backend. Throws Error(kUnsupported) for dtypes that
+// can't be averaged, and the communicator's errors.
 void average_gradients(const std::vector<at::Tensor>& parameters, Communicator& communicator);
 
 }  // namespace ddprun

@@ -36,8 +36,8 @@ struct PipelineOptions {
 //   optimizer.step();  // over this stage's parameters
 class Pipeline {
  public:
-  // A part of a batch, or what the stage before made of one → what goes to the stage after: float32,
-  // float64, float16 or bfloat16, of any shape, on the communicator's kind of device.
+  // A part of a batch, or what the stage before made of one → what goes to the stage after:
+  // float32, float64, float16 or bfloat16, of any shape, on the communicator's kind of device.
   using Stage = std::function<at::Tensor(const at::Tensor& input)>;
 
   // The mean loss, one number, of the last stage's output for the batch's samples part.first …
