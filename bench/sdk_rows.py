@@ -102,6 +102,28 @@ def _scaling_row():
                note="2 ÷ 1.25 = 1.6 × the samples per second; medians of 40 steps after 5")
 
 
+OVER_IDEAL = "step ÷ ideal"
+PIPELINING = "torch.distributed.pipelining, gloo"
+
+
+def _pipeline_row():
+    def ours():
+        program = measure.program("pipeline_bench", "configure with LibTorch: scripts/setup.sh minimal")
+        launcher = [measure.program("ddprun"), "--standalone", "--nproc_per_node=2", "--log-line-prefix-template="]
+        found = measure.json_of([*launcher, program, "20"], OMP_NUM_THREADS="1")
+        return {STEP_MS: found["step_ms"], OVER_IDEAL: found["step_ms"] / found["ideal_ms"]}
+
+    def theirs():
+        launcher = measure.torchrun() + ["--standalone", "--nproc_per_node=2"]
+        return {STEP_MS: measure.json_of([*launcher, os.path.join(measure.HERE, "sdk/pipeline_peer.py"), "20"],
+                                         OMP_NUM_THREADS="1")["step_ms"]}
+
+    return Row("pipeline", "a step of an MLP of 6 × 1024 × 1024 in 2 stages by 1F1B, 512 rows in 8 micro-batches, 2 ranks of one thread",
+               {OURS: ours, PIPELINING: theirs}, [Goal(OVER_IDEAL, 1.15), Goal(STEP_MS, 0.9, PIPELINING)],
+               note="ideal: the same micro-batches through both stages on one rank, measured in the same run in turn with the "
+                    "pipeline's steps (on both ranks at once), ÷ 2, × (1 + 1/8) for the bubble; medians of 20 steps after 3")
+
+
 NUM_HOSTS, RATE_MBIT, PORT = 4, 1000, 29400
 # What each host sends in a ring all-reduce of the MLP's gradients, and how long the cable takes for it.
 LINE_MS = 2 * (NUM_HOSTS - 1) / NUM_HOSTS * 6_550_878 * 4 * 8 / (RATE_MBIT * 1e6) * 1000
@@ -184,4 +206,5 @@ def _tensor_parallel_row():
 
 
 def rows():
-    return [_resnet_row(), _scaling_row(), _tensor_parallel_row(), *_shaped_rows(), _checkpoint_row(), _adamw_row()]
+    return [_resnet_row(), _scaling_row(), _tensor_parallel_row(), *_shaped_rows(), _pipeline_row(), _checkpoint_row(),
+            _adamw_row()]

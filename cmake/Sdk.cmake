@@ -27,7 +27,10 @@ set(ddprun_public_headers
   worker_sdk/ddp/lr_schedule.h
   worker_sdk/ddp/prefetcher.h
   worker_sdk/ddp/reducer.h
-  worker_sdk/ddp/step_statistics.h)
+  worker_sdk/ddp/step_statistics.h
+  worker_sdk/parallel/micro_batches.h
+  worker_sdk/parallel/pipeline_schedule.h
+  worker_sdk/parallel/pipeline_timeline.h)
 set(ddprun_public_torch_headers
   worker_sdk/torch/autocast.h
   worker_sdk/torch/checkpoint.h
@@ -40,8 +43,10 @@ set(ddprun_public_torch_headers
   worker_sdk/torch/load_cuda.h
   worker_sdk/torch/named_tensor.h
   worker_sdk/torch/output_tensors.h
+  worker_sdk/torch/parallel/average_gradients.h
   worker_sdk/torch/parallel/parallel_conv.h
   worker_sdk/torch/parallel/parallel_linear.h
+  worker_sdk/torch/parallel/pipeline.h
   worker_sdk/torch/parallel/sharded_gradients.h
   worker_sdk/torch/parallel/sharded_layer.h
   worker_sdk/torch/parallel/tensor_parallel.h
@@ -50,7 +55,7 @@ set(ddprun_public_torch_headers
   worker_sdk/torch/tensor_exchange.h
   worker_sdk/torch/update_rule.h)
 
-set(ddprun_sdk_libraries common store checkpoint communicator core_host core_nccl core ddp)
+set(ddprun_sdk_libraries common store checkpoint communicator core_host core_nccl core ddp parallel)
 set(ddprun_sdk_headers ${ddprun_public_headers})
 if(DDPRUN_TORCH_FOUND)
   list(APPEND ddprun_sdk_libraries torch torch_parallel)

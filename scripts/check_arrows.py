@@ -33,8 +33,9 @@ ALLOWED = {
     "worker_sdk/core": STORE,
     "worker_sdk/check": STORE + ["worker_sdk/core"],
     "worker_sdk/ddp": STORE + ["worker_sdk/core"],
-    "worker_sdk/torch": STORE + ["worker_sdk/core", "worker_sdk/ddp"],
-    "worker_sdk/torch/parallel": STORE + ["worker_sdk/core", "worker_sdk/ddp", "worker_sdk/torch"],
+    "worker_sdk/torch": STORE + ["worker_sdk/core", "worker_sdk/ddp", "worker_sdk/parallel"],
+    "worker_sdk/torch/parallel": STORE + ["worker_sdk/core", "worker_sdk/ddp", "worker_sdk/parallel",
+                                          "worker_sdk/torch"],
     "worker_sdk/parallel": STORE + ["worker_sdk/core", "worker_sdk/ddp"],
     "examples": STORE + ["worker_sdk"],
 }

@@ -9,11 +9,11 @@
 #include <memory>
 #include <vector>
 
-#include "examples/train/micro_batches.h"
 #include "examples/train/optimization.h"
 #include "examples/train/options.h"
 #include "examples/train/own_tensors.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/parallel/micro_batches.h"
 #include "worker_sdk/torch/checkpoint.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 

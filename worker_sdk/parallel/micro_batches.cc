@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/train/micro_batches.h"
+#include "worker_sdk/parallel/micro_batches.h"
 
 #include <algorithm>
 
-namespace ddprun::train {
+namespace ddprun {
 
 std::vector<MicroBatch> split_batch(std::int64_t count, int num_parts) {
   const std::int64_t parts = std::min<std::int64_t>(count, num_parts);
@@ -11,9 +11,10 @@ std::vector<MicroBatch> split_batch(std::int64_t count, int num_parts) {
   for (std::int64_t part = 0; part < parts; ++part) {
     const std::int64_t first = count * part / parts;
     const std::int64_t size = count * (part + 1) / parts - first;
-    result.push_back({first, size, static_cast<double>(size) / static_cast<double>(count)});
+    const double weight = static_cast<double>(size) / static_cast<double>(count);
+    result.push_back({first, size, weight, static_cast<int>(part)});
   }
   return result;
 }
 
-}  // namespace ddprun::train
+}  // namespace ddprun

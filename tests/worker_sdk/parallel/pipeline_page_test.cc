@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What docs/pipeline.md shows is what there is.
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "tests/support/catch.h"
+#include "worker_sdk/parallel/pipeline_timeline.h"
+
+using namespace ddprun;
+using ddprun::test::Contains;
+
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(DDPRUN_SOURCE_DIR "/" + path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("docs/pipeline.md: its drawing is what draw_pipeline gives") {
+  CHECK_THAT(text_of("docs/pipeline.md"),
+             Contains("```\n" + draw_pipeline(PipelineKind::k1F1B, 4, 8) + "```\n"));
+}
+
+TEST_CASE("docs/pipeline.md: its first example is lines of the program") {
+  const std::string page = text_of("docs/pipeline.md");
+  const std::string program = text_of("examples/minimal_pipeline/main.cc");
+  const std::size_t begin = page.find("```cpp\n") + 7;
+  std::stringstream example(page.substr(begin, page.find("```", begin) - begin));
+  int num_lines = 0;
+  for (std::string line; std::getline(example, line);) {
+    if (line == "…") continue;
+    CHECK_THAT(program, Contains(line.substr(line.find_first_not_of(' '))));
+    ++num_lines;
+  }
+  CHECK(num_lines >= 8);
+}

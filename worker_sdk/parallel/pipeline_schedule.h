@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// In which order a stage of a pipeline works on a batch's micro-batches: what each stage has of the
+// model, and how the parts move, is worker_sdk/torch/parallel/pipeline.h (docs/pipeline.md).
+// Pure: no I/O, clock or thread.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace ddprun {
+
+// Both idle (p - 1) / m of a step, p stages and m micro-batches. kGpipe (Huang et al., 2019): all
+// forwards, then all backwards. k1F1B (Narayanan et al., 2019, "PipeDream-Flush"): as soon as it
+// can a stage does a backward after each forward, and so keeps fewer activations.
+enum class PipelineKind { kGpipe, k1F1B };
+
+const char* to_string(PipelineKind kind);  // "gpipe", "1f1b"
+
+// Throws Error(kInvalidArgument) for another text.
+PipelineKind parse_pipeline_kind(std::string_view text);
+
+// Activations go from stage s to s + 1, their gradients back.
+struct PipelineOperation {
+  enum class Kind {
+    kReceiveActivation,  // from the stage before
+    kForward,
+    kSendActivation,   // to the stage after
+    kReceiveGradient,  // from the stage after
+    kBackward,
+    kSendGradient  // to the stage before
+  };
+  Kind kind = Kind::kForward;
+  int micro_batch = 0;
+
+  friend bool operator==(const PipelineOperation&, const PipelineOperation&) = default;
+};
+
+const char* to_string(PipelineOperation::Kind kind);
+
+// What stage `stage` of `num_stages` does, in its order. Micro-batches go forward, and backward, in
+// theirs. If all stages run these, no stage waits for ever as long as one message from each stage
+// to each neighbour may be under way. Throws Error(kInvalidArgument) for a stage that there is not,
+// and numbers below 1.
+std::vector<PipelineOperation> pipeline_schedule(PipelineKind kind, int stage, int num_stages,
+                                                 int num_micro_batches);
+
+// Forwards only, for evaluation. Throws as above.
+std::vector<PipelineOperation> forward_schedule(int stage, int num_stages, int num_micro_batches);
+
+// The most micro-batches that are forwarded and not yet backwarded at once on this stage:
+// min(num_stages - stage, num_micro_batches) with k1F1B, all with kGpipe. Throws as above.
+int max_live_activations(PipelineKind kind, int stage, int num_stages, int num_micro_batches);
+
+}  // namespace ddprun
