@@ -114,9 +114,15 @@ int run(const Options& options, Clock::time_point start) {
                                         worker.communicator->size() == 1 ? " rank" : " ranks",
                                         ", backend ", worker.communicator->backend())
                                : "train: no launcher (WORLD_SIZE is not set): one rank alone");
+  std::optional<Mesh> mesh;
+  if (!options.parallel.empty()) {
+    mesh.emplace(*worker.communicator, MeshLayout::parse(options.parallel, layout_axes()));
+    progress.line(concat("train: laid out as ", mesh->layout().text()));
+  }
   const Place place{.communicator = *worker.communicator,
                     .session = worker.session.get(),
-                    .device = worker.env.device};
+                    .device = worker.env.device,
+                    .mesh = mesh ? &*mesh : nullptr};
   std::optional<Summary> summary = run_training(options, data, place, progress);
   if (!summary) return static_cast<int>(ExitCode::kRetryable);
   summary->data_dir = data_dir;

@@ -6,7 +6,10 @@
 #include <cmath>
 #include <optional>
 
+#include "examples/train/compute_device.h"
 #include "examples/train/net.h"
+#include "examples/train/parallel_model.h"
+#include "examples/train/training_state.h"
 #include "worker_sdk/torch/hook_state.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
@@ -34,6 +37,7 @@ DdpOptions ddp_options(const Options& options, std::shared_ptr<CommHook> hook) {
 Model::Model(const Options& options, Communicator& communicator, c10::Device device,
              std::uint64_t steps_per_epoch)
     : communicator_(communicator),
+      seed_(options.seed),
       device_(device),
       net_(make_net(options, device)),
       own_(options, net_->named_buffers().keys()),
@@ -48,6 +52,10 @@ Model::~Model() = default;
 DdpBase& Model::ddp() { return *ddp_; }
 
 void Model::begin_training() { net_->train(); }
+
+void Model::begin_step(std::uint64_t step) {
+  seed_generator(device_, step_seed(seed_, communicator_.rank(), step));
+}
 
 at::Tensor Model::evaluate(const at::Tensor& pixels) {
   const torch::NoGradGuard no_grad;
@@ -112,6 +120,14 @@ bool Model::is_finite() const {
   std::vector<std::uint8_t> finite{std::isfinite(sum.item<double>())};
   torch_adapter::reduce_bytes(finite, ReduceOp::kMin, communicator_, device_);
   return finite.front() == 1;
+}
+
+std::unique_ptr<TrainedModel> make_model(const Options& options, const Place& place,
+                                         c10::Device device, std::uint64_t steps_per_epoch) {
+  if (place.mesh) {
+    return std::make_unique<ParallelModel>(options, *place.mesh, device, steps_per_epoch);
+  }
+  return std::make_unique<Model>(options, place.communicator, device, steps_per_epoch);
 }
 
 }  // namespace ddprun::train

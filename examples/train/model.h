@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The net that is trained, with the averaging of its gradients and its optimiser: what a
-// checkpoint holds. No torch header here.
+// The whole net on every rank, with the averaging of its gradients and its optimiser. No torch
+// header here.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,60 +9,42 @@
 #include <memory>
 #include <vector>
 
-#include "examples/train/optimization.h"
-#include "examples/train/options.h"
-#include "examples/train/own_tensors.h"
+#include "examples/train/trained_model.h"
 #include "worker_sdk/core/communicator.h"
-#include "worker_sdk/parallel/micro_batches.h"
-#include "worker_sdk/torch/checkpoint.h"
-#include "worker_sdk/torch/distributed_data_parallel.h"
 
 namespace ddprun::train {
 
 struct NetImpl;
 
-// One thread.
-class Model {
+class Model : public TrainedModel {
  public:
-  // Collective: the same weights on all ranks, a function of the seed. The references outlive this
-  // object. Errors as DistributedDataParallel's.
   Model(const Options& options, Communicator& communicator, c10::Device device,
         std::uint64_t steps_per_epoch);
-  ~Model();
+  ~Model() override;
 
-  // Dropout does its work from here on until evaluate().
-  void begin_training();
-
-  // The mean loss of N × 1 × 28 × 28 `pixels` and N `labels`, a scalar; each parameter has the
-  // average of its gradient over all ranks, the parts added up. Collective: as many parts on each.
+  void begin_training() override;
+  void begin_step(std::uint64_t step) override;
   at::Tensor backward(const at::Tensor& pixels, const at::Tensor& labels,
-                      const std::vector<MicroBatch>& parts);
+                      const std::vector<MicroBatch>& parts) override;
+  // Of this rank's net alone.
+  at::Tensor evaluate(const at::Tensor& pixels) override;
 
-  // N × 1 × 28 × 28 → N × 10 log-probabilities, of this rank's model alone, without dropout.
-  at::Tensor evaluate(const at::Tensor& pixels);
+  DdpBase& ddp() override;
+  Optimization& optimization() override { return *optimization_; }
 
-  DdpBase& ddp();
-  Optimization& optimization() { return *optimization_; }
-
-  // Changed in place by steps. Those to save are collective, and of this moment.
-  std::vector<NamedTensor> tensors_to_load();
-  std::vector<NamedTensor> tensors_to_save();
-
-  // Which of them are this rank's alone.
-  const OwnTensors& own_tensors() const { return own_; }
-
-  // The optimiser's state of rank `root` becomes every rank's, but for what is a rank's own.
-  // Collective.
-  void broadcast_optimizer(int root);
-
-  // All parameters of all ranks are. Collective; the same on all.
-  bool is_finite() const;
+  std::vector<NamedTensor> tensors_to_load() override;
+  void loaded() override {}
+  std::vector<NamedTensor> tensors_to_save() override;
+  const OwnTensors& own_tensors() const override { return own_; }
+  void broadcast_optimizer(int root) override;
+  bool is_finite() const override;
 
  private:
   std::vector<NamedTensor> tensors_without_hook();
 
   // Constant after construction.
   Communicator& communicator_;
+  const std::uint64_t seed_;
   const c10::Device device_;
   const std::shared_ptr<NetImpl> net_;  // LibTorch's modules know no other owner
   const OwnTensors own_;

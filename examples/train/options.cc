@@ -10,11 +10,13 @@
 #include <map>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/process_facts.h"
+#include "worker_sdk/core/mesh_layout.h"
 
 namespace ddprun::train {
 namespace {
@@ -89,6 +91,32 @@ void check_own_tensors(const Options& options) {
     throw CLI::ValidationError(ignores ? "--ignore-parameters" : "--no-broadcast-buffers",
                                "with --checkpoint-dir give --checkpoint-sharded, too: every rank "
                                "saves what is its own");
+  }
+}
+
+std::string check_layout(const std::string& text) {
+  try {
+    MeshLayout::parse(text, layout_axes());
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// What a net of which each rank has a part can't do.
+void check_parallel(const Options& options) {
+  if (options.parallel.empty()) return;
+  const std::pair<const char*, bool> others[] = {
+      {"--clip-norm", options.clip_norm > 0},
+      {"--amp", options.amp != AmpChoice::kOff},
+      {"--compress", options.compression.kind != Compression::Kind::kNone},
+      {"--uneven-inputs=join", options.uneven_inputs == UnevenInputs::kJoin},
+      {"--find-unused-parameters", options.find_unused_parameters},
+      {"--static-graph", options.static_graph},
+      {"--ignore-parameters", !options.ignore_parameters.empty()},
+      {"--batch-norm", options.batch_norm}};
+  for (const auto& [flag, is_given] : others) {
+    if (is_given) throw CLI::ValidationError("--parallel", concat("not with ", flag));
   }
 }
 
@@ -178,6 +206,11 @@ const char* to_string(ScheduleChoice choice) { return name_of(kSchedules, choice
 const char* to_string(UnevenInputs choice) { return name_of(kUnevenInputs, choice); }
 const char* to_string(AmpChoice choice) { return name_of(kAmps, choice); }
 
+const std::vector<std::string>& layout_axes() {
+  static const std::vector<std::string> axes{kPipelineAxis, kDataAxis, kTensorAxis};
+  return axes;
+}
+
 std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   Options options;
   std::string backend = to_string(options.backend);
@@ -202,6 +235,11 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   app.add_option("--accumulate", options.accumulate,
                  "Forwards and backwards per step, each of a part of the rank's images")
       ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--parallel", options.parallel,
+                 "Lay the ranks out: pipeline stages, images, features, as in pp2xtp2 or dp4")
+      ->type_name("LAYOUT")
+      ->check(check_layout, "")
+      ->default_str("");
   app.add_option("--uneven-inputs", uneven_inputs,
                  "Where the ranks don't divide the images: see some twice, drop some, or join")
       ->check(CLI::IsMember(kUnevenInputs));
@@ -285,16 +323,17 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
                                  "fp16 needs all ranks in each step, --uneven-inputs=join "
                                  "lets some run out: use --amp=bf16, or pad");
     }
+    options.uneven_inputs = kUnevenInputs.at(uneven_inputs);
+    options.compression = parse_compression(compression);
     options.broadcast_buffers = !own_buffers;
     check_own_tensors(options);
+    check_parallel(options);
   } catch (const CLI::ParseError& error) {
     exit_status =
         app.exit(error) == 0 ? static_cast<int>(ExitCode::kOk) : static_cast<int>(ExitCode::kUsage);
     return std::nullopt;
   }
   options.backend = *parse_backend_choice(backend);
-  options.uneven_inputs = kUnevenInputs.at(uneven_inputs);
-  options.compression = parse_compression(compression);
   options.operation_timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(std::round(operation_seconds * 1e3)));
   return options;

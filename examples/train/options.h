@@ -35,6 +35,7 @@ struct Options {
   int num_epochs = 5;
   int batch_size = 64;  // samples per step of all ranks together: the same training on any number
   int accumulate = 1;   // forwards and backwards that each step's samples are divided into
+  std::string parallel{};  // layout of the ranks, as "tp2xdp2"; empty: each has the whole net
   UnevenInputs uneven_inputs = UnevenInputs::kPad;
   bool find_unused_parameters = false;  // DdpOptions'; this net needs neither
   bool static_graph = false;
@@ -65,6 +66,10 @@ struct Options {
   std::chrono::milliseconds loader_delay{0};  // that each batch takes longer to make
   std::string json_file;                      // where rank 0 writes the summary; empty: nowhere
 };
+
+// The axes of --parallel: stages of layers, images, features; all of them, outermost first.
+inline constexpr char kPipelineAxis[] = "pp", kDataAxis[] = "dp", kTensorAxis[] = "tp";
+const std::vector<std::string>& layout_axes();
 
 // nullopt: nothing to do (--help), or wrong usage, which has been printed; the process' exit status
 // is then in `exit_status`.

@@ -2,15 +2,26 @@
 // Where this process stands in its job.
 #pragma once
 
+#include "examples/train/options.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/mesh.h"
 #include "worker_sdk/core/session.h"
 
 namespace ddprun::train {
 
 struct Place {
-  Communicator& communicator;
+  Communicator& communicator;  // all ranks
   Session* session = nullptr;  // null: no launcher
   int device = 0;
+  Mesh* mesh = nullptr;  // null: without --parallel, every rank has the whole net
+
+  // The ranks that share the images, each with a part of every batch.
+  Communicator& data_ranks() const { return mesh ? mesh->along(kDataAxis) : communicator; }
+
+  // Of the ranks that have the same images.
+  bool is_first_of_its_images() const {
+    return !mesh || (mesh->coordinate(kPipelineAxis) == 0 && mesh->coordinate(kTensorAxis) == 0);
+  }
 };
 
 }  // namespace ddprun::train

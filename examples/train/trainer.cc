@@ -22,12 +22,14 @@ double seconds_since(Clock::time_point start) {
 Trainer::Trainer(const Options& options, const DataSet& data, const Place& place,
                  c10::Device device, Progress& progress)
     : options_(options),
-      communicator_(place.communicator),
+      world_(place.communicator),
+      data_ranks_(place.data_ranks()),
+      counts_images_(place.is_first_of_its_images()),
       session_(place.session),
       progress_(progress),
       device_(device),
       data_(options, data, place, device),
-      model_(options, communicator_, device, data_.steps_per_epoch()) {}
+      model_(make_model(options, place, device, data_.steps_per_epoch())) {}
 
 double Trainer::loading_seconds() {
   return std::chrono::duration<double>(data_.loader().waited()).count();
@@ -38,21 +40,22 @@ void Trainer::resume(const DataSet& data) {
   state_.run = identity_of(options_, data);
   state_.num_threads = compute_threads();
   checkpoint_ =
-      std::make_unique<TrainingCheckpoint>(options_, communicator_, device_, model_.own_tensors());
-  const auto saved = checkpoint_->load(state_.run, model_.tensors_to_load());
+      std::make_unique<TrainingCheckpoint>(options_, world_, device_, model_->own_tensors());
+  const auto saved = checkpoint_->load(state_.run, model_->tensors_to_load());
   if (!saved) {
     return progress_.line("train: no checkpoint in " + options_.checkpoint_dir + ": begins anew");
   }
-  if (device_.is_cpu() && communicator_.rank() == 0 && saved->num_threads > 0 &&
+  if (device_.is_cpu() && world_.rank() == 0 && saved->num_threads > 0 &&
       saved->num_threads != state_.num_threads) {
     log_warning("the checkpoint is of a run with --threads ", saved->num_threads, ", this one has ",
                 state_.num_threads,
                 ": it goes on, but doesn't end bit for bit where that one would have");
   }
+  model_->loaded();
   const TrainingState here = std::exchange(state_, *saved);
   state_.run = here.run;
   state_.num_threads = here.num_threads;
-  if (!state_.gradient_order.empty()) model_.ddp().set_gradient_order(state_.gradient_order);
+  if (!state_.gradient_order.empty()) model_->set_gradient_order(state_.gradient_order);
   const std::size_t epoch = state_.epochs.size() + 1;
   progress_.line(
       epoch > static_cast<std::size_t>(options_.num_epochs)
@@ -75,7 +78,7 @@ bool Trainer::asked_to_leave() {
 
 // Before a save: it would push good ones out.
 void Trainer::check_finite() const {
-  if (model_.is_finite()) return;
+  if (model_->is_finite()) return;
   throw Error(ErrorCode::kInvalidArgument,
               concat("the training has diverged: after step ", state_.step, " weights are ",
                      "infinite or not a number; try a lower --lr, --clip-norm or --warmup-steps",
@@ -88,21 +91,21 @@ void Trainer::save_within(const Share& share) {
   check_finite();
   set_phase(ProgressPhase::kCheckpoint);
   Totals all = share.totals.copy();
-  all.sum_over_ranks(communicator_);
+  all.sum_over_ranks(data_ranks_);
   TrainingState state = state_;
-  state.samples = share.done * communicator_.size();
+  state.samples = share.done * data_ranks_.size();
   state.loss_sum = all.loss_sum();
   state.seconds += seconds_since(share.start);
-  state.gradient_order = model_.ddp().gradient_order();
-  checkpoint_->save(state, model_.tensors_to_save());
+  state.gradient_order = model_->gradient_order();
+  checkpoint_->save(state, model_->tensors_to_save());
 }
 
 // At an epoch's end.
 void Trainer::save() {
   if (!checkpoint_) return;
   set_phase(ProgressPhase::kCheckpoint);
-  state_.gradient_order = model_.ddp().gradient_order();
-  checkpoint_->save(state_, model_.tensors_to_save());
+  state_.gradient_order = model_->gradient_order();
+  checkpoint_->save(state_, model_->tensors_to_save());
 }
 
 void Trainer::finish_saving() {
@@ -114,23 +117,23 @@ void Trainer::finish_saving() {
 bool Trainer::run_epoch() {
   EpochResult result{.epoch = static_cast<int>(state_.epochs.size()) + 1};
   // With a number of ranks that doesn't divide them a few samples are seen twice.
-  const std::int64_t first = state_.samples / communicator_.size();
+  const std::int64_t first = state_.samples / data_ranks_.size();
   Share share{.totals = Totals(device_), .start = Clock::now(), .first = first, .done = first};
-  if (communicator_.rank() == 0) {  // what was done before a checkpoint counts once
+  if (data_ranks_.rank() == 0) {  // what was done before a checkpoint counts once
     share.totals.add_loss(state_.loss_sum);
     share.totals.add_samples(state_.samples);
   }
   if (!train(share)) return false;
   share.totals.add_samples(share.done - share.first);
-  share.totals.sum_over_ranks(communicator_);  // of samples: the sampler's padding included
+  share.totals.sum_over_ranks(data_ranks_);  // of samples: the sampler's padding included
   result.train_loss = share.totals.loss();
   result.seconds = state_.seconds + seconds_since(share.start);
   result.samples_per_second = share.totals.samples() / result.seconds;
 
   check_finite();
   set_phase(ProgressPhase::kEvaluate);
-  const auto forward = [this](const at::Tensor& pixels) { return model_.evaluate(pixels); };
-  const Totals testing = evaluate(forward, data_.test_images(), communicator_);
+  const auto forward = [this](const at::Tensor& pixels) { return model_->evaluate(pixels); };
+  const Totals testing = evaluate(forward, data_.test_images(), data_ranks_);
   result.test_loss = testing.loss();
   result.test_accuracy = testing.accuracy();
 
@@ -143,14 +146,14 @@ bool Trainer::run_epoch() {
 
 bool Trainer::train(Share& share) {
   const auto epoch = static_cast<int>(state_.epochs.size());
-  model_.begin_training();
+  model_->begin_training();
   data_.loader().set_epoch(static_cast<std::uint64_t>(epoch), share.first);
   ProgressState shown{.epoch = epoch + 1, .num_epochs = options_.num_epochs};
   shown.step = static_cast<int>(data_.num_batches(share.first));
   shown.num_steps =
       shown.step + static_cast<int>(data_.num_batches(data_.num_samples() - share.first));
   std::optional<DdpBase::Join> join;
-  if (options_.uneven_inputs == UnevenInputs::kJoin) join.emplace(model_.ddp());
+  if (options_.uneven_inputs == UnevenInputs::kJoin) join.emplace(model_->ddp());
   while (share.done < data_.num_samples()) {
     // In a step that not all ranks have, nothing happens that needs all.
     const bool common = share.done < data_.num_common_samples();
@@ -176,7 +179,7 @@ void Trainer::shadow_others(DdpBase::Join& join) {
     session_->progress().begin_step(state_.step + result.num_shadowed);
   }
   state_.step += result.num_shadowed;
-  model_.broadcast_optimizer(result.source_rank);
+  model_->broadcast_optimizer(result.source_rank);
 }
 
 // Of a batch that begins at this epoch's sample `done`. Every rank goes forward equally often,
@@ -192,11 +195,11 @@ void Trainer::train_step(Share& share, ProgressState& shown) {
   const PinnedLoader::Batch batch = *data_.loader().next();
   const at::Tensor &pixels = batch[0], &labels = batch[1];
   const std::int64_t count = labels.size(0);
-  model_.ddp().waited_for_data(Clock::now() - start);
-  seed_generator(device_, step_seed(options_.seed, communicator_.rank(), state_.step));
-  model_.ddp().zero_grad();
-  const at::Tensor loss = model_.backward(pixels, labels, parts_of(count, share.done));
-  model_.optimization().step(state_.step, static_cast<int>(state_.epochs.size()));
+  model_->ddp().waited_for_data(Clock::now() - start);
+  model_->begin_step(state_.step);
+  model_->ddp().zero_grad();
+  const at::Tensor loss = model_->backward(pixels, labels, parts_of(count, share.done));
+  model_->optimization().step(state_.step, static_cast<int>(state_.epochs.size()));
   share.totals.add_mean_loss(loss, count);
 
   ++state_.step;
@@ -208,9 +211,9 @@ void Trainer::train_step(Share& share, ProgressState& shown) {
     last_loss_ = shown.loss = loss.item<double>();
     loss_due_ = start + kLossInterval;
   }
-  if (session_) session_->progress().report(last_loss_, static_cast<std::uint64_t>(count));
+  if (session_) session_->progress().report(last_loss_, counts_images_ ? static_cast<std::uint64_t>(count) : 0);
   if (!is_shown) return;
-  shown.samples_per_second = static_cast<double>(share.done - share.first) * communicator_.size() /
+  shown.samples_per_second = static_cast<double>(share.done - share.first) * data_ranks_.size() /
                              seconds_since(share.start);
   progress_.update(shown);
 }

@@ -9,10 +9,10 @@
 
 #include "common/clock.h"
 #include "examples/train/evaluation.h"
-#include "examples/train/model.h"
 #include "examples/train/options.h"
 #include "examples/train/place.h"
 #include "examples/train/progress.h"
+#include "examples/train/trained_model.h"
 #include "examples/train/training_checkpoint.h"
 #include "examples/train/training_data.h"
 #include "examples/train/training_state.h"
@@ -38,7 +38,7 @@ class Trainer {
   void finish_saving();
 
   const TrainingState& state() const { return state_; }
-  DdpBase& ddp() { return model_.ddp(); }
+  DdpBase& ddp() { return model_->ddp(); }
   // That the training waited for its batches.
   double loading_seconds();
 
@@ -61,12 +61,14 @@ class Trainer {
   void set_phase(ProgressPhase phase);
 
   const Options& options_;
-  Communicator& communicator_;
-  Session* const session_;  // null: no launcher
+  Communicator& world_;        // all ranks
+  Communicator& data_ranks_;   // those that share the images
+  const bool counts_images_;   // of those with the same images this one reports them
+  Session* const session_;     // null: no launcher
   Progress& progress_;
   const c10::Device device_;
   TrainingData data_;
-  Model model_;
+  const std::unique_ptr<TrainedModel> model_;
   std::unique_ptr<TrainingCheckpoint> checkpoint_;  // null: --checkpoint-dir isn't given
   TrainingState state_;
   double last_loss_ = 0;  // that was computed

@@ -25,12 +25,12 @@ SamplerOptions sampler_options(const Options& options) {
 
 TrainingData::TrainingData(const Options& options, const DataSet& data, const Place& place,
                            c10::Device device)
-    : num_ranks_(place.communicator.size()),
+    : num_ranks_(place.data_ranks().size()),
       sampling_(sampler_options(options)),
       batch_size_((options.batch_size + num_ranks_ - 1) / num_ranks_),
       train_images_(data.train, image_device(options, device)),
       test_images_(data.test, device),
-      sampler_(train_images_.count(), num_ranks_, place.communicator.rank(), sampling_),
+      sampler_(train_images_.count(), num_ranks_, place.data_ranks().rank(), sampling_),
       common_samples_(sampling_.uneven ? train_images_.count() / num_ranks_ : sampler_.size()),
       loader_(make_loader(options, place, device)) {
   if (common_samples_ > 0) return;

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the training loop asks of the net that it trains, whichever way its parts lie on the ranks.
+// No torch header here.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "examples/train/optimization.h"
+#include "examples/train/options.h"
+#include "examples/train/own_tensors.h"
+#include "examples/train/place.h"
+#include "worker_sdk/parallel/micro_batches.h"
+#include "worker_sdk/torch/checkpoint.h"
+#include "worker_sdk/torch/distributed_data_parallel.h"
+
+namespace ddprun::train {
+
+// One thread. All calls but ddp(), optimization() and own_tensors() are collective.
+class TrainedModel {
+ public:
+  virtual ~TrainedModel() = default;
+
+  // Dropout does its work from here on until evaluate().
+  virtual void begin_training() = 0;
+
+  // Before each backward: `step` were done before. What dropout drops is a function of it.
+  virtual void begin_step(std::uint64_t step) = 0;
+
+  // The mean loss of this rank's N × 1 × 28 × 28 `pixels` and N `labels`, a scalar; each parameter
+  // has the average of its gradient over all ranks that have it, the parts added up. As many parts
+  // on each.
+  virtual at::Tensor backward(const at::Tensor& pixels, const at::Tensor& labels,
+                              const std::vector<MicroBatch>& parts) = 0;
+
+  // N × 1 × 28 × 28 → N × 10 log-probabilities, without dropout.
+  virtual at::Tensor evaluate(const at::Tensor& pixels) = 0;
+
+  // Averages over the ranks that share the images.
+  virtual DdpBase& ddp() = 0;
+  virtual Optimization& optimization() = 0;
+
+  // What a checkpoint has: whole tensors, the same names and shapes however the net is laid out.
+  // Those to load are written to, then loaded() takes what this rank needs of them.
+  virtual std::vector<NamedTensor> tensors_to_load() = 0;
+  virtual void loaded() = 0;
+  virtual std::vector<NamedTensor> tensors_to_save() = 0;
+
+  // DdpBase's, where they say something for whoever goes on from a checkpoint; else empty, and no
+  // effect.
+  virtual std::vector<std::string> gradient_order() { return ddp().gradient_order(); }
+  virtual void set_gradient_order(const std::vector<std::string>& names) {
+    ddp().set_gradient_order(names);
+  }
+
+  // Which of them are this rank's alone.
+  virtual const OwnTensors& own_tensors() const = 0;
+
+  // The optimiser's state of rank `root` becomes every rank's, but for what is a rank's own.
+  virtual void broadcast_optimizer(int root) = 0;
+
+  // All parameters of all ranks are. The same on all.
+  virtual bool is_finite() const = 0;
+};
+
+// The same weights on any number of ranks, a function of the seed. The references outlive it.
+// Throws what DistributedDataParallel does; Error(kInvalidArgument) for a layout that can't be.
+std::unique_ptr<TrainedModel> make_model(const Options& options, const Place& place,
+                                         c10::Device device, std::uint64_t steps_per_epoch);
+
+}  // namespace ddprun::train
