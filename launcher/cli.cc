@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 #include "common/env_names.h"
 #include "common/error.h"
@@ -256,7 +257,8 @@ CommandLine parse_command_line(const std::vector<std::string>& args, const Envir
       result.files =
           load(named ? named->text : find_variable(environment, env::kConfig).value_or(""));
     } catch (const Error& error) {
-      result.problems.emplace_back(error.what());
+      std::istringstream lines(error.what());
+      for (std::string line; std::getline(lines, line);) result.problems.push_back(line);
       return result;
     }
     values.add_files(result.files);

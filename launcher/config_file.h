@@ -27,15 +27,15 @@ struct ConfigFile {
   bool is_hidden = false;                 // this user can't enter its directory: nothing is known
 };
 
-// Pure. Throws Error(kInvalidArgument) "path:line: what is wrong": not TOML, a key of another type,
-// an unknown key (with a suggestion).
+// Pure. Throws Error(kInvalidArgument), a line "path:line: what is wrong" for each: not TOML, a key
+// of another type, an unknown key (with a suggestion).
 ConfigFile parse_config_file(std::string_view text, const std::string& path);
 
 // The files that there are, strongest one first: `named` (which must be there; empty: none), then
 // $XDG_CONFIG_HOME/ddprun/ddprun.toml (default ~/.config), then /etc/ddprun/ddprun.toml. Throws as
-// parse_config_file, and where a file can't be read; one that may be there, in a directory that
-// this user can't enter (HOME is still another user's: a container's, sudo's), is empty and
-// is_hidden.
+// parse_config_file, the lines of all files, and where a file can't be read; one that may be there,
+// in a directory that this user can't enter (HOME is still another user's: a container's, sudo's),
+// is empty and is_hidden.
 std::vector<ConfigFile> load_config_files(const std::string& named, const Environment& environment);
 
 }  // namespace ddprun::launcher

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 
 #include "common/duration.h"
 #include "common/endpoint_list.h"
@@ -14,6 +15,7 @@
 #include "common/man_entries.h"
 #include "common/man_page.h"
 #include "common/process_facts.h"
+#include "common/standard_output.h"
 #include "launcher/config_file.h"
 #include "launcher/num_workers.h"
 #include "rendezvous/gangs/gang.h"
@@ -147,15 +149,23 @@ StandingCommandLine parse_standing_command_line(int argc, char** argv,
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
-    return {std::nullopt, app.exit(asked)};
+    std::ostringstream text;
+    app.exit(asked, text, text);
+    return {std::nullopt, print_what_was_asked("ddprun-agent", text.str())};
   } catch (const CLI::ParseError& error) {
     return standing_failure(concat(error.what(), " (see ddprun-agent --help)"));
   }
   if (texts.print_man) {
-    std::fputs(to_roff(standing_man_page(app)).c_str(), stdout);
-    return {std::nullopt, static_cast<int>(ExitCode::kOk)};
+    return {std::nullopt, print_what_was_asked("ddprun-agent", to_roff(standing_man_page(app)))};
   }
-  add_config_files(load_config_files(texts.config, environment), options, texts);
+  try {
+    add_config_files(load_config_files(texts.config, environment), options, texts);
+  } catch (const Error& error) {
+    std::istringstream lines(error.what());
+    StandingCommandLine failed;
+    for (std::string line; std::getline(lines, line);) failed = standing_failure(line);
+    return failed;
+  }
   const std::string problem = settle_standing(texts, environment, options);
   if (!problem.empty()) return standing_failure(problem);
   return {std::move(options), 0};

@@ -227,6 +227,15 @@ class BadInput(harness.Case):
         self.assertIn(f"{path}:2: unknown key rdzv_endpont (did you mean rdzv_endpoint?)",
                       self.refused("--nnodes=2", "true", XDG_CONFIG_HOME=folder))
 
+    def test_all_that_is_wrong_in_config_files_is_told(self):
+        folder = self.scratch()
+        path = self.write(folder, "ddprun/ddprun.toml", "zz = 1\nhosts = 3\n")
+        named = self.write(folder, "named.toml", "yy = 1\n")
+        done = self.ddprun(f"--config={named}", "true", XDG_CONFIG_HOME=folder)
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertEqual(done.stderr, f"ddprun: {named}:1: unknown key yy\nddprun: {path}:1: unknown key zz\n"
+                                      f'ddprun: {path}:2: hosts wants ["host1", "host2"]\n')
+
     def test_a_config_file_that_never_ends_is_not_read(self):
         folder = self.scratch()
         path = os.path.join(folder, "ddprun", "ddprun.toml")

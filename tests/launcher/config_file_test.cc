@@ -38,6 +38,15 @@ TEST_CASE("config file: options by their names, with the line that gives them") 
   CHECK_THROWS_WITH(parse_config_file("help = true", "f"), Contains("unknown key help"));
 }
 
+TEST_CASE("config file: all that is wrong is told, in the order of the file, a line for each") {
+  CHECK_THROWS_WITH(parse_config_file("zz = 1\nhosts = 3\nnnodes = 2\n\"a\\nb\" = 1\n"
+                                      "rdzv_endpoint = 7\nmax_restarts = [1]",
+                                      "f"),
+                    StartsWith("f:1: unknown key zz\nf:2: hosts wants ") &&
+                        Contains("\nf:4: unknown key a\\nb\nf:5: rdzv_endpoint wants ") &&
+                        Contains("\nf:6: max_restarts wants "));
+}
+
 TEST_CASE("config file: what is wrong is named with file and line") {
   CHECK_THROWS_WITH(parse_config_file("\nrdzv_endpoint = head", "f"), StartsWith("f:2: "));
   CHECK_THROWS_WITH(parse_config_file("rdzv_endpoint = 7", "f"), StartsWith("f:1: rdzv_"));

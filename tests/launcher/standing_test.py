@@ -286,6 +286,22 @@ class OneHost(StandingCase):
         self.assertEqual(done.returncode, 2, done.text)
         self.assertIn("no-such-program", done.stderr)
 
+    def test_what_an_agent_was_asked_for_and_can_not_write_is_told(self):
+        for flag in ("--help", "--version", "--print-man"):
+            with self.subTest(flag), open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([AGENT, flag], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+                self.assertEqual((done.returncode, done.stderr),
+                                 (74, "ddprun-agent: can't write to stdout: No space left on device\n"))
+
+    def test_an_agent_names_the_flag_of_a_bad_token_and_all_bad_keys_of_a_file(self):
+        done = self.finish(self.start("--rdzv-endpoint=127.0.0.1:1", "--token-file=/none", program=AGENT))
+        self.check_one_line(done, "ddprun-agent: --token-file: can't take the secret in /none: ")
+        bad = self.write(self.place, "bad.toml", "zz = 1\nhosts = 3\n")
+        done = self.finish(self.start("--rdzv-endpoint=127.0.0.1:1", f"--config={bad}", program=AGENT))
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertEqual(done.stderr, f"ddprun-agent: {bad}:1: unknown key zz\n"
+                                      f'ddprun-agent: {bad}:2: hosts wants ["host1", "host2"]\n')
+
     def test_options_that_mean_nothing_are_refused(self):
         self.endpoint = "127.0.0.1:1"
         for flag, nnodes in (("--rdzv-id=mine", 2), ("--node-rank=0", 2), ("--standalone", 1)):
