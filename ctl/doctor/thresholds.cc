@@ -85,6 +85,7 @@ const std::vector<Threshold>& threshold_table() {
       {"disk.used_warn", 90, "percent", "more of its file system is used"},
       {"mtu.fast_link", 100'000, "Mb/s", "links as fast as this want large frames"},
       {"mtu.warn", 9000, "bytes", "less on such a link"},
+      {"gpu_count.least", 0, "GPUs", "fewer answer"},
       {"gpu_xid.window", 7200, "seconds", "how far back errors count"},
       {"gpu_memory.warn", 15 * kMiB, "bytes", "a process holds more of a GPU's memory"},
       {"gpu_ecc.warn", 20'000'000, "errors", "more were corrected since the driver was loaded"},

@@ -51,7 +51,7 @@ TEST_CASE("doctor: what is wrong in a file of thresholds is said with its line")
 }
 
 TEST_CASE("doctor: checks are chosen by name and by group, and each has a name of its own") {
-  CHECK(parse_checks("mtu,gpu", "--only").size() == 12);
+  CHECK(parse_checks("mtu,gpu", "--only").size() == 13);
   const auto wrong = ddprun::test::error_of([] { parse_checks("rmem_mx", "--only"); });
   CHECK_THAT(wrong.what(),
              Contains("--only: there is no check \"rmem_mx\" (did you mean rmem_max?)"));
