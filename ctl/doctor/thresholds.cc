@@ -52,7 +52,7 @@ void take(const toml::table& table, const std::string& start, const std::string&
       continue;
     }
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      refuse(path, name.source(), "unknown key " + key + did_you_mean(key, known));
+      refuse(path, name.source(), "unknown key " + one_line(key) + did_you_mean(key, known));
     }
     const auto number = node.is_number() ? node.value<double>() : std::nullopt;
     if (!number || !(*number >= 0)) {
@@ -118,7 +118,7 @@ Thresholds Thresholds::parse(std::string_view text, const std::string& path) {
   try {
     take(toml::parse(text, path), "", path, thresholds);
   } catch (const toml::parse_error& error) {
-    refuse(path, error.source(), std::string(error.description()));
+    refuse(path, error.source(), one_line(error.description()));  // it quotes the file as it is
   }
   return thresholds;
 }

@@ -40,6 +40,7 @@ TEST_CASE("doctor: a file of thresholds changes what it names, in both of TOML's
 }
 
 TEST_CASE("doctor: what is wrong in a file of thresholds is said with its line") {
+  CHECK(refusal("\"a\\nb\" = 1").find('\n') == std::string::npos);
   CHECK(refusal("\n[open_files]\nwarm = 1\n") ==
         "doctor.toml:3: unknown key open_files.warm (did you mean open_files.warn?)");
   CHECK_THAT(refusal("open_files.warn = \"many\""), Contains("open_files.warn wants a number"));
