@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds ddprun on a machine with NVIDIA GPUs and runs what needs one: the tests labelled gpu, with
-# several ranks on one GPU too; NCCL's bus bandwidth; a training step beside PyTorch's. Installs
-# what is missing (scripts/setup.sh gpu); a few minutes on 16 cores once that is there.
+# several ranks on one GPU too; what `ddprunctl doctor` finds out about the GPUs; NCCL's bus
+# bandwidth; a training step beside PyTorch's. Installs what is missing (scripts/setup.sh gpu); a few
+# minutes on 16 cores once that is there.
 #
 #   scripts/gpu_check.sh [--torch DIR] [--no-setup] [PRESET]     PRESET: release (default), dev, asan
 #     --torch DIR   the `torch` folder of another CUDA PyTorch than .venv's, whose python3 must be the
@@ -21,7 +22,7 @@ while [ $# -gt 0 ]; do
     --torch=*) torch_dir=${1#*=} ;;
     --no-setup) setup=no ;;
     release|dev|asan) preset=$1 ;;
-    -h|--help) sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '3,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) echo "gpu_check: unknown argument '$1' (--help)" >&2; exit 2 ;;
   esac
   shift
@@ -58,7 +59,7 @@ has_target() { grep -q "bin/$1:\| bin/$1 " "build/$preset/build.ninja"; }
 build() {
   cmake --preset "$preset" -DDDPRUN_WITH_CUDA=ON -DDDPRUN_BUILD_TESTS=ON -DDDPRUN_BUILD_BENCH=ON \
     -U DDPRUN_TORCH_DIR "-DDDPRUN_TORCH_ROOT=$torch_dir" || return 1
-  local target targets=(ddprun nccl_communicator_gpu_test nccl_pair_worker nccl_bandwidth)
+  local target targets=(ddprun ddprunctl ddprun-gpus nccl_communicator_gpu_test nccl_pair_worker nccl_bandwidth)
   for target in step_bench gpu_worker; do
     if has_target $target; then targets+=($target); fi
   done
@@ -106,6 +107,27 @@ if [ "${number:-0}" -ge 23003 ]; then
     timeout 180 "$bin/nccl_communicator_gpu_test"
 fi
 run "2 ranks share GPU 0 (a host id each): sums, streams, debug mode" shared_by_host_id
+
+# What the driver and NVML say of this machine is its own affair (a warning is no failure here); that
+# each check finds it out is ours.
+doctor_looks() {
+  local page
+  page=$(timeout 90 "$bin/ddprunctl" doctor --only=gpu,nccl --timeout=30 --json)
+  [ -n "$page" ] || { echo "no answer (status $?)"; return 1; }
+  "$python" - "$num_gpus" "$page" <<'EOF'
+import json, sys
+found = {each["check"]: each for each in json.loads(sys.argv[2])["findings"]}
+wrong = [name for name, each in found.items()
+         if each["verdict"] == "unknown" or "can't be used" in each["seen"]
+         or (name == "gpu_driver" and each["verdict"] == "skipped")]
+if not found["gpu_count"]["seen"].startswith(f"{sys.argv[1]} answer"):
+    wrong.append("gpu_count")
+for name, each in found.items():
+    print(f"{each['verdict']:8}{name:20}{each['seen']}")
+sys.exit(f"not found out: {', '.join(wrong)}" if wrong else 0)
+EOF
+}
+run "ddprunctl doctor: what the driver and NVML say" doctor_looks
 
 if [ "$num_gpus" -gt 1 ]; then
   run "bus bandwidth, one rank per GPU" launch "$num_gpus" "$bin/nccl_bandwidth"

@@ -52,7 +52,7 @@ void take(const toml::table& table, const std::string& start, const std::string&
       continue;
     }
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      refuse(path, name.source(), "unknown key " + key + did_you_mean(key, known));
+      refuse(path, name.source(), "unknown key " + one_line(key) + did_you_mean(key, known));
     }
     const auto number = node.is_number() ? node.value<double>() : std::nullopt;
     if (!number || !(*number >= 0)) {
@@ -85,6 +85,7 @@ const std::vector<Threshold>& threshold_table() {
       {"disk.used_warn", 90, "percent", "more of its file system is used"},
       {"mtu.fast_link", 100'000, "Mb/s", "links as fast as this want large frames"},
       {"mtu.warn", 9000, "bytes", "less on such a link"},
+      {"gpu_count.least", 0, "GPUs", "fewer answer"},
       {"gpu_xid.window", 7200, "seconds", "how far back errors count"},
       {"gpu_memory.warn", 15 * kMiB, "bytes", "a process holds more of a GPU's memory"},
       {"gpu_ecc.warn", 20'000'000, "errors", "more were corrected since the driver was loaded"},
@@ -117,7 +118,7 @@ Thresholds Thresholds::parse(std::string_view text, const std::string& path) {
   try {
     take(toml::parse(text, path), "", path, thresholds);
   } catch (const toml::parse_error& error) {
-    refuse(path, error.source(), std::string(error.description()));
+    refuse(path, error.source(), one_line(error.description()));  // it quotes the file as it is
   }
   return thresholds;
 }

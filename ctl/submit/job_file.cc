@@ -160,8 +160,9 @@ JobFile JobFile::parse(std::string_view text, const std::string& path, const std
   try {
     table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
-    throw Error(ErrorCode::kInvalidArgument, concat(path, ":", error.source().begin.line, ": ",
-                                                    std::string(error.description())));
+    // It quotes the file as it is.
+    throw Error(ErrorCode::kInvalidArgument,
+                concat(path, ":", error.source().begin.line, ": ", one_line(error.description())));
   }
   JobReader reader(job);
   reader.take(table, "");

@@ -277,6 +277,11 @@ class Doctor(harness.Case):
         self.assertEqual([ill[name]["verdict"] for name in names], ["fail", "warn", "fail", "fail", "warn", "fail"], ill)
         for name in names:
             self.assertTrue(ill[name]["seen"].startswith("GPU 1: "), ill[name])
+        self.assertEqual((well["gpu_count"]["verdict"], well["gpu_count"]["seen"]), ("ok", "2 answer NVML"))
+        thresholds = self.write(self.scratch(), "doctor.toml", "gpu_count.least = 4\n")
+        few = self.found("--only=gpu_count", PATIENT, f"--thresholds={thresholds}", code=2, DDPRUN_NVML_LIBRARY=FAKE_NVML,
+                         FAKE_NVML_LIST=processes, FAKE_NVML_STATE=state)["gpu_count"]
+        self.assertEqual((few["verdict"], few["seen"], few["wanted"]), ("fail", "2 answer NVML", "at least 4"))
 
     def test_a_file_system_that_never_answers_is_unknown(self):
         folder = self.scratch()

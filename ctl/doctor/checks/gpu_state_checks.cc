@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "common/log.h"
@@ -49,6 +50,30 @@ Outcome unless_found(Outcome fine, const std::vector<std::string>& lines, Verdic
                      const char* fix) {
   if (lines.empty()) return fine;
   return {verdict, list_text(lines, 8), std::move(fine.wanted), fix};
+}
+
+// A GPU that fell off the bus stays in the driver's list; NVML doesn't open it any more.
+Outcome judge_count(const Facts& facts, const Thresholds& limits) {
+  if (!facts.gpu_state.answer) return no_answer(facts.gpu_state, "the NVIDIA driver");
+  std::set<int> devices;
+  for (const agent::GpuReading& each : facts.gpu_state.answer->readings) {
+    if (each.device >= 0) devices.insert(each.device);
+  }
+  const double least = limits.at("gpu_count.least");
+  const bool is_known = facts.gpu_state.answer->is_known;
+  if (least == 0 && !is_known) return skipped("NVML can't be used here");
+  if (least == 0 && devices.empty()) return skipped("no GPU answers NVML");
+  const auto count = static_cast<double>(devices.size());
+  Outcome outcome =
+      ok(is_known ? concat(devices.size(), count == 1 ? " answers NVML" : " answer NVML")
+                  : "none: NVML can't be used here",
+         least == 0 ? "any number: gpu_count.least isn't set" : concat("at least ", least));
+  if (count >= least) return outcome;
+  outcome.verdict = Verdict::kFail;
+  outcome.fix =
+      "nvidia-smi -L; dmesg | grep -i -e nvrm -e xid; lspci | grep -i nvidia; in a container "
+      "--gpus=all";
+  return outcome;
 }
 
 Outcome judge_compute_mode(const Facts& facts, const Thresholds&) {
@@ -193,6 +218,8 @@ std::vector<Check> gpu_state_checks() {
   return {
       {"gpu_cuda", kGroup, "names in site-packages, the driver's CUDA version",
        "a worker whose CUDA is newer than the driver's sees no GPU", judge_cuda},
+      {"gpu_count", kGroup, "NVML: GPUs that answer",
+       "a node with fewer GPUs than the others has no place for all of its workers", judge_count},
       {"gpu_compute_mode", kGroup, "NVML", "a second process on an exclusive GPU fails",
        judge_compute_mode},
       {"gpu_persistence", kGroup, "NVML",

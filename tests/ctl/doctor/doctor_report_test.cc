@@ -40,6 +40,7 @@ TEST_CASE("doctor: a file of thresholds changes what it names, in both of TOML's
 }
 
 TEST_CASE("doctor: what is wrong in a file of thresholds is said with its line") {
+  CHECK(refusal("\"a\\nb\" = 1").find('\n') == std::string::npos);
   CHECK(refusal("\n[open_files]\nwarm = 1\n") ==
         "doctor.toml:3: unknown key open_files.warm (did you mean open_files.warn?)");
   CHECK_THAT(refusal("open_files.warn = \"many\""), Contains("open_files.warn wants a number"));
@@ -51,7 +52,7 @@ TEST_CASE("doctor: what is wrong in a file of thresholds is said with its line")
 }
 
 TEST_CASE("doctor: checks are chosen by name and by group, and each has a name of its own") {
-  CHECK(parse_checks("mtu,gpu", "--only").size() == 12);
+  CHECK(parse_checks("mtu,gpu", "--only").size() == 13);
   const auto wrong = ddprun::test::error_of([] { parse_checks("rmem_mx", "--only"); });
   CHECK_THAT(wrong.what(),
              Contains("--only: there is no check \"rmem_mx\" (did you mean rmem_max?)"));

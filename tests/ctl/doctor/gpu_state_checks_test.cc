@@ -55,6 +55,30 @@ TEST_CASE("doctor: each reading of a GPU has its verdict, with the GPU's number"
   CHECK(judged("gpu_row_remap", used_up).seen == "GPU 0: no spare row was left");
 }
 
+TEST_CASE("doctor: fewer GPUs than a node is said to have fail, without a number any will do") {
+  using enum Verdict;
+  const Facts two = with_readings(
+      {{-1, "cuda", 12080}, {0, "compute_mode", 0}, {0, "slowdown", 4}, {1, "compute_mode", 0}});
+  CHECK(judged("gpu_count", two).seen == "2 answer NVML");
+  CHECK(judged("gpu_count", two).verdict == kOk);
+  const auto of = [](double least) {
+    Thresholds thresholds;
+    thresholds.set("gpu_count.least", least);
+    return thresholds;
+  };
+  CHECK(judged("gpu_count", two, of(2)).verdict == kOk);
+  const Outcome lost = judged("gpu_count", two, of(8));
+  CHECK(lost.verdict == kFail);
+  CHECK(lost.wanted == "at least 8");
+  CHECK_THAT(lost.fix, Contains("nvidia-smi -L"));
+  Facts none = two;  // a driver that doesn't answer isn't a node without GPUs
+  none.gpu_state.answer = GpuStateAnswer{};
+  CHECK(judged("gpu_count", none, of(1)).seen == "none: NVML can't be used here");
+  CHECK(judged("gpu_count", none, of(1)).verdict == kFail);
+  none.gpu_state.answer.reset();
+  CHECK(judged("gpu_count", none, of(1)).verdict == kUnknown);
+}
+
 TEST_CASE("doctor: a GPU with fewer NVLinks than its peers fails, none at all is nothing") {
   using enum Verdict;
   const auto links = [](long long first, long long second, long long inactive) {

@@ -246,6 +246,19 @@ TEST_CASE("doctor: what differs between nodes is said with who has what") {
   CHECK(judged_nodes("nccl_versions", nodes).verdict == Verdict::kOk);
   nodes.sheets[1].versions["ddprun"] = "1.2.1";
   CHECK(judged_nodes("ddprun_versions", nodes).verdict == Verdict::kWarn);
+  for (const char* what : {"driver", "cuda", "nccl", "torch"}) {
+    const std::string check = std::string(what) + "_versions";
+    INFO(check);
+    for (NodeSheet& each : nodes.sheets) each.versions[what] = "12.8";
+    CHECK(judged_nodes(check, nodes).verdict == Verdict::kOk);
+    nodes.sheets[1].versions[what] = "13.0";
+    nodes.sheets[2].versions.erase(what);  // who has none of it differs from nobody
+    const Outcome differs = judged_nodes(check, nodes);
+    CHECK(differs.verdict == Verdict::kWarn);
+    CHECK(differs.seen == "12.8 on gpu[0,3]; 13.0 on gpu1");
+    CHECK(differs.nodes == std::vector<int>{1});
+    CHECK_THAT(differs.fix, Contains(what));
+  }
   nodes.sheets[2].interface = "docker0";
   CHECK_THAT(judged_nodes("node_interfaces", nodes).seen, Contains("gpu2 is reached over docker0"));
   nodes.sheets[2].interface = "eth0";

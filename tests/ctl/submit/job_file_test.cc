@@ -72,6 +72,7 @@ TEST_CASE("job file: what is no TOML is told with its line") {
 }
 
 TEST_CASE("job file: a value of another kind says what is wanted") {
+  CHECK_THAT(why_not("nodes = n\t"), Contains("job.toml:3: ") && Contains("'n\\t'"));
   CHECK_THAT(why_not("nodes = 0"), Contains("job.toml:3: nodes wants N"));
   CHECK_THAT(why_not("nodes = 1000000"), Contains("MAX ≤ 100000"));
   CHECK_THAT(why_not("nodes = true"), Contains("nodes wants N"));
