@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -20,7 +21,9 @@
 #include "worker_sdk/core/backend_agreement.h"
 #include "worker_sdk/core/mesh.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
+#include "worker_sdk/core/nccl/comm_split.h"
 #include "worker_sdk/core/nccl/nccl_communicator.h"
+#include "worker_sdk/core/rank_group.h"
 
 namespace ddprun::test {
 namespace {
@@ -153,9 +156,42 @@ TEST_CASE("large start: each rank asks the store as often, however many ranks th
   }
 }
 
-// Each rank makes its world and the communicators of all axes; those that have ids to give first.
+const std::vector<std::string> kAxes{"tp", "dp", "pp"};
+
+// One rank's world and the communicators of all axes, as a program makes them.
+void make_mesh(World& world, const MeshLayout& layout, int rank,
+               const std::shared_ptr<store::Store>& connection) {
+  const auto whole = nccl::NcclCommunicator::create(world.cuda, world.nccl, *connection,
+                                                    world.options(rank, connection));
+  Mesh mesh(*whole, layout);
+  for (const std::string& axis : kAxes) {
+    const Communicator& group = mesh.along(axis);
+    expect(group.size() == layout.size_of(axis), "the group's size");
+    expect(group.rank() == layout.coordinate(rank, axis), "this rank's place");
+  }
+}
+
+// The same without the threads that watch each communicator.
+void split_mesh(World& world, const MeshLayout& layout, int rank,
+                const std::shared_ptr<store::Store>& connection) {
+  const nccl::NcclOptions options = world.options(rank, connection);
+  const nccl::Comm whole = nccl::set_up_comm(world.cuda, world.nccl, *connection, options);
+  const nccl::SplitParent parent{options, std::make_shared<nccl::CommGate>(whole),
+                                 std::make_shared<nccl::Failure>()};
+  for (const std::string& axis : kAxes) {
+    nccl::SplitPart part{.name = axis,
+                         .prefix = split_key(options.key_prefix, axis, 0),
+                         .timeout = options.init_timeout};
+    const std::vector<int> ranks = layout.group_of(rank, {axis});
+    make_group({}, rank, world.size, ranks, {.name = axis}, &part.key);
+    part.color = ranks.front();
+    world.nccl->comm_destroy(nccl::split_comm({world.cuda, world.nccl}, *connection, parent, part));
+  }
+  world.nccl->comm_destroy(whole);
+}
+
 void make_meshes(World& world, const MeshLayout& layout) {
-  std::vector<int> order;
+  std::vector<int> order;  // those that have ids to give first
   for (const bool are_roots : {true, false}) {
     for (int rank = 0; rank < world.size; ++rank) {
       if ((rank % kRanksPerRoot == 0) == are_roots) order.push_back(rank);
@@ -163,14 +199,7 @@ void make_meshes(World& world, const MeshLayout& layout) {
   }
   run_ranks(world, world.size / kRanksPerRoot + 4, order,
             [&](int rank, const std::shared_ptr<store::Store>& connection) {
-              const auto whole = nccl::NcclCommunicator::create(world.cuda, world.nccl, *connection,
-                                                                world.options(rank, connection));
-              Mesh mesh(*whole, layout);
-              for (const char* axis : {"tp", "dp", "pp"}) {
-                const Communicator& group = mesh.along(axis);
-                expect(group.size() == layout.size_of(axis), "the group's size");
-                expect(group.rank() == layout.coordinate(rank, axis), "this rank's place");
-              }
+              (world.size == kFew ? make_mesh : split_mesh)(world, layout, rank, connection);
             });
 }
 
@@ -185,7 +214,7 @@ TEST_CASE("large start: the communicators of a mesh cost a rank one request each
     std::vector<int> num_groups(3);
     for (const auto& [split_and_color, keys] : world.nccl->keys_of()) {
       const auto split = static_cast<std::size_t>(split_and_color.first);
-      const int expected = layout.size_of(std::vector{"tp", "dp", "pp"}.at(split));
+      const int expected = layout.size_of(kAxes.at(split));
       CHECK(static_cast<int>(keys.size()) == expected);
       CHECK(*keys.rbegin() == expected - 1);
       ++num_groups[split];
