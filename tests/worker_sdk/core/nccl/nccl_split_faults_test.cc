@@ -61,18 +61,16 @@ TEST_CASE("NcclCommunicator split: a rank that does not come is named in time, t
   std::barrier all_have_seen(3);
   rig.run_communicators(3, [&](NcclCommunicator& world, Stream) {
     if (world.rank() == 2) return all_have_seen.arrive_and_wait();
+    const bool is_first = world.rank() == 0;
+    if (is_first) rig.store.clone()->get("round1/comm0/split/tp/0/waiting/0");  // rank 1 is there
     const auto begin = Clock::now();
-    const Error error = error_of_split(world, {world.rank()}, milliseconds(300));
-    expect(Clock::now() - begin < milliseconds(5'000), "in its time");
-    if (error.code() == ErrorCode::kTimeout) {
-      expect(contains(error.what(),
-                      ": split tp of 3 ranks did not end within 300 ms; never came: "
-                      "rank 2"),
-             error.what());
-    } else {  // the other one's deadline passed first
-      expect(error.code() == ErrorCode::kPeerLost, error.what());
-      expect(contains(error.what(), "never came: rank 2"), error.what());
-    }
+    const Error error =
+        error_of_split(world, {world.rank()}, milliseconds(is_first ? 300 : 30'000));
+    expect(Clock::now() - begin < milliseconds(10'000), "in its time, or when it is told");
+    expect(error.code() == (is_first ? ErrorCode::kTimeout : ErrorCode::kPeerLost), error.what());
+    expect(contains(error.what(),
+                    "rank 0: split tp of 3 ranks did not end within 300 ms; never came: rank 2"),
+           error.what());
     expect_ended(world, error);
     all_have_seen.arrive_and_wait();
   });
@@ -207,7 +205,10 @@ TEST_CASE("NcclCommunicator: errors of a group name it and its ranks of the job,
       both.arrive_and_wait();
     } else {
       both.arrive_and_wait();  // the other one has given up
-      const Error told = error_of([&] { group->all_reduce(array.view(), ReduceOp::kSum); });
+      const Error told = error_of([&] {
+        // The first one may still meet the other's, which its abort lets pass a moment later.
+        for (int i = 0; i < 2; ++i) group->all_reduce(array.view(), ReduceOp::kSum);
+      });
       expect(told.code() == ErrorCode::kPeerLost, told.what());
       expect(std::string(told.what()).find(prefix + "rank 1: ") == 0, told.what());
       expect(num_times(told.what(), "group tp") == 1, told.what());
