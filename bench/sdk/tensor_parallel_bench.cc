@@ -66,7 +66,7 @@ void run(int num_steps, bool by_functions) {
     const Clock::time_point start = Clock::now();
     const torch::Tensor loss = torch::mse_loss(forward(), target);
     optimizer.zero_grad();
-    x.mutable_grad() = {};
+    x.mutable_grad() = torch::Tensor();
     loss.backward();
     optimizer.step();
     if (step < 0) continue;
