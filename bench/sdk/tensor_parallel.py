@@ -25,7 +25,7 @@ def main(num_steps):
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     torch.manual_seed(1)
-    net = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(inplace=True), nn.Linear(HIDDEN, WIDTH))
+    net = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH))
     x = torch.randn(BATCH, WIDTH).requires_grad_()
     target = torch.randn(BATCH, WIDTH)
     net = parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})

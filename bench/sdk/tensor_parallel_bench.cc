@@ -55,9 +55,9 @@ void run(int num_steps, bool by_functions) {
   const torch::Tensor target = torch::randn({kBatch, kWidth});
   FlatOptimizer optimizer({{trainable_parameters(*net), SgdRule{.lr = 0.05}}});
   const auto forward = [&] {
-    if (!by_functions) return net->row(net->column(x).relu_());
+    if (!by_functions) return net->row(net->column(x).relu());
     const torch::Tensor hidden =
-        torch::linear(copy_to_region(x, *group), net->column->weight, net->column->bias).relu_();
+        torch::linear(copy_to_region(x, *group), net->column->weight, net->column->bias).relu();
     return reduce_from_region(torch::linear(hidden, net->row->weight), *group) + net->row->bias;
   };
   std::vector<double> step_ms;
@@ -66,7 +66,7 @@ void run(int num_steps, bool by_functions) {
     const Clock::time_point start = Clock::now();
     const torch::Tensor loss = torch::mse_loss(forward(), target);
     optimizer.zero_grad();
-    x.mutable_grad() = {};
+    x.mutable_grad() = torch::Tensor();
     loss.backward();
     optimizer.step();
     if (step < 0) continue;

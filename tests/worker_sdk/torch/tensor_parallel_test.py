@@ -61,13 +61,14 @@ class Example(unittest.TestCase):
             with open(os.path.join(ranks.SOURCE, *path), encoding="utf-8") as f:
                 return f.read()
 
-        def words(text):
-            return " ".join(text.replace("ddprun::", "").split())
+        def without_spaces(text):
+            return "".join(text.replace("ddprun::", "").split())
+
         blocks = re.findall(r"```cpp\n(.*?)```", read("docs", "tensor-parallel.md"), re.DOTALL)
         self.assertTrue(blocks)
-        program = words(read("tests", "worker_sdk", "torch", "tensor_parallel_worker.cc"))
+        program = without_spaces(read("tests", "worker_sdk", "torch", "tensor_parallel_worker.cc"))
         for block in blocks:
-            self.assertIn(words(block), program)
+            self.assertTrue(without_spaces(block) in program, f"not in tensor_parallel_worker.cc:\n{block}")
 
 
 if __name__ == "__main__":

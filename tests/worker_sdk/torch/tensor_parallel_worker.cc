@@ -3,7 +3,8 @@
 //
 //   tensor_parallel_worker MODE [ARGUMENT]
 //
-// exits with 0 where all of the mode's checks hold.
+// exits with 0 where all of its checks hold. One long program: each that includes LibTorch costs
+// as much to compile as all of this.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -50,7 +51,7 @@ torch::Tensor own(const torch::Tensor& whole, std::int64_t dim, const Communicat
 }
 
 struct Shape {
-  bool bias = true, gather_output = false, sequence = false, input_is_parallel = true;
+  bool bias = true, gather_output = false, sequence = false;
 };
 
 std::string to_text(const Shape& shape, at::IntArrayRef sizes, torch::Dtype dtype) {
@@ -440,7 +441,7 @@ float train(Communicator& world) {
   torch::manual_seed(1);  // the same on every rank
   FeedForward net(group);
   DistributedDataParallel ddp(*net, mesh.along("dp"));
-  FlatOptimizer optimizer({{trainable_parameters(*net), SgdRule{.lr = 0.05}}}, &ddp);
+  FlatOptimizer optimizer({{trainable_parameters(*net), SgdRule{.lr = 1}}}, &ddp);
   float last = 0;
   for (int step = 0; step < 50; ++step) {
     // Ranks of one tensor-parallel group read the same samples.
@@ -479,7 +480,7 @@ bool run(Communicator& world, const std::string& mode, const std::string& argume
   } else if (mode == "save" || mode == "load") {
     check_layouts(world, mode, argument);
   } else if (mode == "example") {
-    expect(train(world) < 0.3, "the loss falls");  // it begins above 0.4
+    expect(train(world) < 0.1, "the loss falls");  // it begins at 0.47
   } else if (mode == "until_error") {
     run_until_error(world);
   } else {
