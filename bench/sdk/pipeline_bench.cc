@@ -25,8 +25,8 @@ using namespace ddprun;
 
 namespace {
 
-constexpr int kWarmUpSteps = 3, kLayersPerStage = 3;
-constexpr std::int64_t kWidth = 1024, kRows = 512;
+constexpr int kWarmUpSteps = 3, kLayersPerStage = 6;
+constexpr std::int64_t kWidth = 768, kRows = 512;
 
 torch::nn::Sequential stage_of_mlp() {
   torch::nn::Sequential layers;
@@ -52,7 +52,7 @@ void run(int num_steps, int num_micro_batches) {
   for (int i = 0; i < num_stages; ++i) net.push_back(stage_of_mlp());
   const torch::Tensor x = torch::randn({kRows, kWidth}), y = torch::randn({kRows, kWidth});
 
-  const torch::nn::Sequential& own = net[static_cast<std::size_t>(communicator->rank())];
+  torch::nn::Sequential& own = net[static_cast<std::size_t>(communicator->rank())];
   Pipeline pipeline([&](const torch::Tensor& input) { return own->forward(input); }, *communicator,
                     {.num_micro_batches = num_micro_batches});
   const auto loss_of = [&](const torch::Tensor& output, const MicroBatch& part) {
@@ -61,7 +61,7 @@ void run(int num_steps, int num_micro_batches) {
   const auto alone = [&] {
     for (const MicroBatch& part : split_batch(kRows, num_micro_batches)) {
       torch::Tensor value = x.narrow(0, part.first, part.count);
-      for (const auto& stage : net) value = stage->forward(value);
+      for (auto& stage : net) value = stage->forward(value);
       (loss_of(value, part) * part.weight).backward();
     }
   };

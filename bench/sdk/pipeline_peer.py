@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-WARM_UP_STEPS, LAYERS_PER_STAGE, WIDTH, ROWS = 3, 3, 1024, 512
+WARM_UP_STEPS, LAYERS_PER_STAGE, WIDTH, ROWS = 3, 6, 768, 512
 
 
 def stage_of_mlp():
