@@ -44,8 +44,10 @@ class Model {
   DdpBase& ddp();
   Optimization& optimization() { return *optimization_; }
 
-  // Changed in place by steps. Those to save are collective, and of this moment.
+  // Changed in place by steps. Those to save are collective, and of this moment; both with --zero.
+  // loaded(): there is something new in those to load.
   std::vector<NamedTensor> tensors_to_load();
+  void loaded(const std::vector<NamedTensor>& tensors);
   std::vector<NamedTensor> tensors_to_save();
 
   // Which of them are this rank's alone.
