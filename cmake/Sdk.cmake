@@ -20,6 +20,7 @@ set(ddprun_public_headers
   worker_sdk/core/worker_env.h
   worker_sdk/core/worker_progress.h
   worker_sdk/ddp/bucket_plan.h
+  worker_sdk/ddp/bucket_shards.h
   worker_sdk/ddp/comm_hook.h
   worker_sdk/ddp/distributed_sampler.h
   worker_sdk/ddp/hooks/compression.h
@@ -28,6 +29,7 @@ set(ddprun_public_headers
   worker_sdk/ddp/prefetcher.h
   worker_sdk/ddp/reducer.h
   worker_sdk/ddp/step_statistics.h
+  worker_sdk/ddp/zero_stage.h
   worker_sdk/parallel/micro_batches.h
   worker_sdk/parallel/pipeline_schedule.h
   worker_sdk/parallel/pipeline_timeline.h)
@@ -52,6 +54,7 @@ set(ddprun_public_torch_headers
   worker_sdk/torch/parallel/tensor_parallel.h
   worker_sdk/torch/pinned_loader.h
   worker_sdk/torch/rng_state.h
+  worker_sdk/torch/sharded_optimizer.h
   worker_sdk/torch/tensor_exchange.h
   worker_sdk/torch/update_rule.h)
 

@@ -29,7 +29,8 @@ DdpOptions ddp_options(const Options& options, std::shared_ptr<CommHook> hook) {
           .comm_hook = std::move(hook),
           .find_unused_parameters = options.find_unused_parameters,
           .static_graph = options.static_graph,
-          .ignored = options.ignore_parameters};
+          .ignored = options.ignore_parameters,
+          .zero = options.zero};
 }
 
 }  // namespace
@@ -95,6 +96,8 @@ std::vector<NamedTensor> Model::tensors_to_load() {
   for (NamedTensor& each : hook_tensors(*hook_)) tensors.push_back(std::move(each));
   return tensors;
 }
+
+void Model::loaded(const std::vector<NamedTensor>& tensors) { optimization_->loaded(tensors); }
 
 std::vector<NamedTensor> Model::tensors_to_save() {
   std::vector<NamedTensor> tensors = tensors_without_hook();

@@ -33,7 +33,7 @@ class Model : public TrainedModel {
   Optimization& optimization() override { return *optimization_; }
 
   std::vector<NamedTensor> tensors_to_load() override;
-  void loaded() override {}
+  void loaded(const std::vector<NamedTensor>& tensors) override;
   std::vector<NamedTensor> tensors_to_save() override;
   const OwnTensors& own_tensors() const override { return own_; }
   void broadcast_optimizer(int root) override;

@@ -12,6 +12,7 @@
 #include "worker_sdk/ddp/lr_schedule.h"
 #include "worker_sdk/torch/flat_optimizer.h"
 #include "worker_sdk/torch/gradient_clipping.h"
+#include "worker_sdk/torch/sharded_optimizer.h"
 
 namespace ddprun::train {
 
@@ -19,8 +20,10 @@ class Optimization::Algorithm {
  public:
   virtual ~Algorithm() = default;
   virtual std::vector<at::Tensor> gradients() = 0;
+  virtual void clip(const ClipOptions& options) { clip_gradient_norm(gradients(), options); }
   virtual void step(double lr) = 0;
   virtual std::vector<NamedTensor> named_tensors() = 0;
+  virtual void loaded(const std::vector<NamedTensor>&) {}
 };
 
 class Optimization::AdadeltaAlgorithm : public Algorithm {
@@ -109,13 +112,53 @@ class Optimization::FlatAlgorithm : public Algorithm {
   FlatOptimizer flat_;
 };
 
-Optimization::Optimization(const Options& options, torch::nn::Module& module, const DdpBase& ddp,
+class Optimization::ShardedAlgorithm : public Algorithm {
+ public:
+  ShardedAlgorithm(const Options& options, torch::nn::Module& module, DdpBase& ddp)
+      : prefix_(concat(to_string(options.optimizer), ".")),
+        sharded_(groups_of(options, module), ddp) {}
+
+  std::vector<at::Tensor> gradients() override { return sharded_.gradients(); }
+  void clip(const ClipOptions& options) override { sharded_.clip_gradient_norm(options); }
+
+  void step(double lr) override {
+    sharded_.set_lr(lr);
+    sharded_.step();
+  }
+
+  std::vector<NamedTensor> named_tensors() override {
+    std::vector<NamedTensor> tensors;
+    for (const NamedState& state : sharded_.state()) {
+      tensors.push_back({concat(prefix_, state.parameter, ".", state.name), state.tensor});
+    }
+    return tensors;
+  }
+
+  void loaded(const std::vector<NamedTensor>& tensors) override {
+    std::vector<NamedState> state;
+    for (const auto& [name, tensor] : tensors) {
+      if (!name.starts_with(prefix_)) continue;
+      const std::size_t end = name.rfind('.');
+      state.push_back({name.substr(prefix_.size(), end - prefix_.size()),
+                       std::string_view(name).substr(end + 1), tensor});
+    }
+    sharded_.load_state(state);
+  }
+
+ private:
+  const std::string prefix_;
+  ShardedOptimizer sharded_;
+};
+
+Optimization::Optimization(const Options& options, torch::nn::Module& module, DdpBase& ddp,
                            Communicator& communicator, c10::Device device,
                            std::uint64_t steps_per_epoch)
     : options_(options), device_(device), steps_per_epoch_(steps_per_epoch) {
   if (options.amp == AmpChoice::kFp16) scaler_.emplace(device, &communicator);
   if (options.optimizer == OptimizerChoice::kAdadelta) {
     algorithm_ = std::make_unique<AdadeltaAlgorithm>(options, module);
+  } else if (options.zero != ZeroStage::kOff) {
+    algorithm_ = std::make_unique<ShardedAlgorithm>(options, module, ddp);
   } else {
     algorithm_ = std::make_unique<FlatAlgorithm>(options, module, ddp);
   }
@@ -149,13 +192,13 @@ at::Tensor Optimization::scaled(const at::Tensor& loss) const {
 void Optimization::step(std::uint64_t step, int epoch) {
   const bool finite = !scaler_ || scaler_->unscale(algorithm_->gradients());
   if (finite) {
-    if (options_.clip_norm > 0) {
-      clip_gradient_norm(algorithm_->gradients(), {.max_norm = options_.clip_norm});
-    }
+    if (options_.clip_norm > 0) algorithm_->clip({.max_norm = options_.clip_norm});
     algorithm_->step(lr_at(step, epoch));
   }
   if (scaler_) scaler_->update();
 }
+
+void Optimization::loaded(const std::vector<NamedTensor>& tensors) { algorithm_->loaded(tensors); }
 
 std::vector<NamedTensor> Optimization::named_tensors() {
   std::vector<NamedTensor> tensors = algorithm_->named_tensors();

@@ -29,7 +29,7 @@ class Optimization {
  public:
   // The references outlive this object. `device`: the module's. `steps_per_epoch`: for the cosine's
   // length.
-  Optimization(const Options& options, torch::nn::Module& module, const DdpBase& ddp,
+  Optimization(const Options& options, torch::nn::Module& module, DdpBase& ddp,
                Communicator& communicator, c10::Device device, std::uint64_t steps_per_epoch);
   ~Optimization();
 
@@ -43,8 +43,10 @@ class Optimization {
   // `epoch` whole epochs.
   void step(std::uint64_t step, int epoch);
 
-  // All that a checkpoint needs of it, changed in place by step(): ask anew for each.
+  // All that a checkpoint needs of it, changed in place by step(): ask anew for each. With --zero
+  // collective, and copies: loaded() takes what was written into them.
   std::vector<NamedTensor> named_tensors();
+  void loaded(const std::vector<NamedTensor>& tensors);
 
   // The learning rate of that step.
   double lr_at(std::uint64_t step, int epoch) const;
@@ -53,6 +55,7 @@ class Optimization {
   class Algorithm;
   class AdadeltaAlgorithm;
   class FlatAlgorithm;
+  class ShardedAlgorithm;
 
   const Options& options_;
   const c10::Device device_;

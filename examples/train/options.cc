@@ -108,6 +108,7 @@ void check_parallel(const Options& options) {
   if (options.parallel.empty()) return;
   const std::pair<const char*, bool> others[] = {
       {"--clip-norm", options.clip_norm > 0},
+      {"--zero", options.zero != ZeroStage::kOff},
       {"--amp", options.amp != AmpChoice::kOff},
       {"--compress", options.compression.kind != Compression::Kind::kNone},
       {"--uneven-inputs=join", options.uneven_inputs == UnevenInputs::kJoin},
@@ -118,6 +119,22 @@ void check_parallel(const Options& options) {
   for (const auto& [flag, is_given] : others) {
     if (is_given) throw CLI::ValidationError("--parallel", concat("not with ", flag));
   }
+}
+
+// What needs every rank's whole averages, or a step of some ranks alone.
+void check_zero(const Options& options, const std::string& uneven_inputs,
+                const std::string& compression) {
+  if (options.zero == ZeroStage::kOff) return;
+  const auto refuse = [](bool is_set, const char* what) {
+    if (is_set) throw CLI::ValidationError("--zero", what);
+  };
+  refuse(options.optimizer == OptimizerChoice::kAdadelta,
+         "is not for adadelta, whose state every rank has: give --optimizer=sgd, adam or adamw");
+  refuse(compression != "none", "not with --compress");
+  refuse(options.find_unused_parameters, "not with --find-unused-parameters");
+  refuse(options.static_graph, "not with --static-graph");
+  refuse(!options.ignore_parameters.empty(), "not with --ignore-parameters");
+  refuse(uneven_inputs == "join", "not with --uneven-inputs=join: use pad or drop");
 }
 
 template <typename Choice>
@@ -157,6 +174,9 @@ class OptimizerFlags {
             ->default_str("");
     number(app, "--clip-norm", options.clip_norm, "Scale gradients down to this norm (0: never)")
         ->check(check_not_negative, "");
+    app.add_option("--zero", zero_,
+                   "Divide among the ranks: the optimiser's state (1), gradients, too (2)")
+        ->check(CLI::Range(0, 2));
     app.add_option("--schedule", schedule_, "How the learning rate falls")
         ->check(CLI::IsMember(kSchedules));
     gamma_ = number(app, "--gamma", options.gamma,
@@ -172,6 +192,7 @@ class OptimizerFlags {
   void settle() {
     options_.optimizer = kOptimizers.at(optimizer_);
     options_.schedule = kSchedules.at(schedule_);
+    options_.zero = static_cast<ZeroStage>(zero_);
     options_.amp = kAmps.at(amp_);
     if (*momentum_ && options_.optimizer != OptimizerChoice::kSgd) {
       throw CLI::ValidationError("--momentum", "is sgd's: give --optimizer=sgd, too");
@@ -194,6 +215,7 @@ class OptimizerFlags {
 
   Options& options_;
   std::string optimizer_ = to_string(options_.optimizer);
+  int zero_ = static_cast<int>(options_.zero);
   std::string schedule_ = to_string(options_.schedule);
   std::string amp_ = to_string(options_.amp);
   CLI::Option *lr_, *momentum_, *weight_decay_, *gamma_;
@@ -328,6 +350,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
     options.broadcast_buffers = !own_buffers;
     check_own_tensors(options);
     check_parallel(options);
+    check_zero(options, uneven_inputs, compression);
   } catch (const CLI::ParseError& error) {
     exit_status =
         app.exit(error) == 0 ? static_cast<int>(ExitCode::kOk) : static_cast<int>(ExitCode::kUsage);

@@ -11,6 +11,7 @@
 
 #include "worker_sdk/core/backend_choice.h"
 #include "worker_sdk/ddp/hooks/compression.h"
+#include "worker_sdk/ddp/zero_stage.h"
 
 namespace ddprun::train {
 
@@ -43,10 +44,11 @@ struct Options {
   bool broadcast_buffers = true;                 // DdpOptions'; false: each rank's own, too
   bool batch_norm = false;                       // after each convolution: the net has buffers
   OptimizerChoice optimizer = OptimizerChoice::kAdadelta;
-  double lr = 1.0;          // the highest; default: default_lr() of the optimiser
-  double momentum = 0.9;    // sgd's
-  double weight_decay = 0;  // sgd's, adam's, adamw's; of weights, not of biases
-  double clip_norm = 0;     // gradients are scaled down to this norm; 0: never
+  double lr = 1.0;                   // the highest; default: default_lr() of the optimiser
+  double momentum = 0.9;             // sgd's
+  double weight_decay = 0;           // sgd's, adam's, adamw's; of weights, not of biases
+  double clip_norm = 0;              // gradients are scaled down to this norm; 0: never
+  ZeroStage zero = ZeroStage::kOff;  // DdpOptions'; not adadelta's
   ScheduleChoice schedule = ScheduleChoice::kExponential;
   double gamma = 0.7;               // exponential: lr is multiplied by it after each epoch
   AmpChoice amp = AmpChoice::kOff;  // what forward computes in; fp16 with a GradScaler

@@ -174,14 +174,10 @@ std::vector<NamedTensor> ParallelModel::own_parts() {
   return parts;
 }
 
-std::vector<NamedTensor> ParallelModel::tensors_to_load() {
-  staged_ = whole_.make(own_parts());
-  return staged_;
-}
+std::vector<NamedTensor> ParallelModel::tensors_to_load() { return whole_.make(own_parts()); }
 
-void ParallelModel::loaded() {
-  whole_.scatter(staged_, own_parts());
-  staged_.clear();
+void ParallelModel::loaded(const std::vector<NamedTensor>& tensors) {
+  whole_.scatter(tensors, own_parts());
 }
 
 std::vector<NamedTensor> ParallelModel::tensors_to_save() { return whole_.gather(own_parts()); }

@@ -37,7 +37,7 @@ class ParallelModel : public TrainedModel {
   Optimization& optimization() override { return *optimization_; }
 
   std::vector<NamedTensor> tensors_to_load() override;
-  void loaded() override;
+  void loaded(const std::vector<NamedTensor>& tensors) override;
   std::vector<NamedTensor> tensors_to_save() override;
   // Another layout has other buckets.
   std::vector<std::string> gradient_order() override { return {}; }
@@ -69,7 +69,6 @@ class ParallelModel : public TrainedModel {
   std::unique_ptr<Pipeline> pipeline_;  // null: one stage
 
   std::uint64_t step_ = 0;
-  std::vector<NamedTensor> staged_;  // whole tensors that a checkpoint is being loaded into
 };
 
 }  // namespace ddprun::train

@@ -47,7 +47,7 @@ class TrainedModel {
   // What a checkpoint has: whole tensors, the same names and shapes however the net is laid out.
   // Those to load are written to, then loaded() takes what this rank needs of them.
   virtual std::vector<NamedTensor> tensors_to_load() = 0;
-  virtual void loaded() = 0;
+  virtual void loaded(const std::vector<NamedTensor>& tensors) = 0;
   virtual std::vector<NamedTensor> tensors_to_save() = 0;
 
   // DdpBase's, where they say something for whoever goes on from a checkpoint; else empty, and no

@@ -41,21 +41,23 @@ void Trainer::resume(const DataSet& data) {
   state_.num_threads = compute_threads();
   checkpoint_ =
       std::make_unique<TrainingCheckpoint>(options_, world_, device_, model_->own_tensors());
-  const auto saved = checkpoint_->load(state_.run, model_->tensors_to_load());
+  const std::vector<NamedTensor> tensors = model_->tensors_to_load();
+  const auto saved = checkpoint_->load(state_.run, tensors);
   if (!saved) {
     return progress_.line("train: no checkpoint in " + options_.checkpoint_dir + ": begins anew");
   }
+  model_->loaded(tensors);
   if (device_.is_cpu() && world_.rank() == 0 && saved->num_threads > 0 &&
       saved->num_threads != state_.num_threads) {
     log_warning("the checkpoint is of a run with --threads ", saved->num_threads, ", this one has ",
                 state_.num_threads,
                 ": it goes on, but doesn't end bit for bit where that one would have");
   }
-  model_->loaded();
   const TrainingState here = std::exchange(state_, *saved);
   state_.run = here.run;
   state_.num_threads = here.num_threads;
-  if (!state_.gradient_order.empty()) model_->set_gradient_order(state_.gradient_order);
+  const bool has_order = !state_.gradient_order.empty() && options_.zero == ZeroStage::kOff;
+  if (has_order) model_->set_gradient_order(state_.gradient_order);
   const std::size_t epoch = state_.epochs.size() + 1;
   progress_.line(
       epoch > static_cast<std::size_t>(options_.num_epochs)

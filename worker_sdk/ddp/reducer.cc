@@ -2,20 +2,29 @@
 #include "worker_sdk/ddp/reducer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/ddp/bucket_shards.h"
 #include "worker_sdk/ddp/hook_pipeline.h"
 
 namespace ddprun {
+namespace {
+
+// One is filled while the other's gradients are on their way.
+constexpr std::size_t kNumPlaces = 2;
+
+}  // namespace
 
 Reducer::Reducer(Communicator& communicator, std::vector<ParameterSpec> parameters,
-                 const BucketLimits& limits)
+                 const BucketLimits& limits, ReducerSharding sharding)
     : communicator_(communicator),
       parameters_(std::move(parameters)),
-      limits_(limits_for(communicator.backend(), limits)) {
+      limits_(limits_for(communicator.backend(), limits)),
+      sharding_(std::move(sharding)) {
   for (const ParameterSpec& parameter : parameters_) {
     if (!(parameter.device == parameters_.front().device)) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -23,8 +32,41 @@ Reducer::Reducer(Communicator& communicator, std::vector<ParameterSpec> paramete
                          parameters_.front().name, ": move the model to one device first"));
     }
   }
+  if (sharding_.stage != ZeroStage::kOff) {
+    divide();
+    return;
+  }
   arena_ = communicator_.allocate(std::max<std::size_t>(arena_bytes(parameters_), 1));
   adopt(plan_without_order(parameters_));
+}
+
+// Buckets for good, for what a rank has of the optimiser's state goes with its part of them.
+void Reducer::divide() {
+  DDPRUN_CHECK(sharding_.stage != ZeroStage::kGradients || sharding_.collect);
+  order_.resize(parameters_.size());
+  std::iota(order_.rbegin(), order_.rend(), std::size_t{0});
+  rebuilt_ = true;
+  plan_ = plan_by_arrival(parameters_, order_, limits_);
+  const auto num_ranks = static_cast<std::size_t>(communicator_.size());
+  layout_ = lay_out_for(parameters_, plan_, num_ranks);
+  std::size_t place_bytes[kNumPlaces] = {};
+  std::size_t all_bytes = 0;
+  for (std::size_t b = 0; b < plan_.size(); ++b) {
+    const BucketLayout::Bucket& bucket = layout_.buckets[b];
+    const std::size_t size_bytes = bucket.count * size_of(bucket.dtype);
+    place_bytes[b % kNumPlaces] = std::max(place_bytes[b % kNumPlaces], size_bytes);
+    shard_at_.push_back(all_bytes / num_ranks);
+    all_bytes += size_bytes;
+  }
+  if (sharding_.stage == ZeroStage::kGradients) {
+    for (std::size_t b = 0; b < plan_.size(); ++b) {
+      places_.push_back(b % kNumPlaces == 0 ? 0 : place_bytes[0]);
+    }
+    shards_ = communicator_.allocate(std::max<std::size_t>(all_bytes / num_ranks, 1));
+    all_bytes = place_bytes[0] + place_bytes[1];
+  }
+  arena_ = communicator_.allocate(std::max<std::size_t>(all_bytes, 1));
+  start_iteration();
 }
 
 Reducer::~Reducer() {
@@ -85,7 +127,9 @@ void Reducer::start_iteration() {
 
 TensorView Reducer::gradient(std::size_t index) const {
   const ParameterSpec& parameter = parameters_[index];
-  return {.data = static_cast<std::byte*>(arena_->data()) + layout_.slots[index].offset_bytes,
+  const BucketLayout::Slot& slot = layout_.slots[index];
+  const std::size_t within = slot.offset_bytes - layout_.buckets[slot.bucket].offset_bytes;
+  return {.data = static_cast<std::byte*>(bucket(slot.bucket).data) + within,
           .count = parameter.count,
           .dtype = parameter.dtype,
           .device = parameter.device};
@@ -93,10 +137,23 @@ TensorView Reducer::gradient(std::size_t index) const {
 
 TensorView Reducer::bucket(std::size_t number) const {
   const BucketLayout::Bucket& bucket = layout_.buckets[number];
-  return {.data = static_cast<std::byte*>(arena_->data()) + bucket.offset_bytes,
+  const std::size_t place = places_.empty() ? bucket.offset_bytes : places_[number];
+  return {.data = static_cast<std::byte*>(arena_->data()) + place,
           .count = bucket.count,
           .dtype = bucket.dtype,
           .device = bucket.device};
+}
+
+TensorView Reducer::shard(std::size_t number) const {
+  DDPRUN_CHECK(sharding_.stage != ZeroStage::kOff);
+  TensorView part = shard_of(bucket(number), static_cast<std::size_t>(communicator_.rank()),
+                             static_cast<std::size_t>(communicator_.size()));
+  if (shards_) part.data = static_cast<std::byte*>(shards_->data()) + shard_at_[number];
+  return part;
+}
+
+std::size_t Reducer::size_bytes() const {
+  return arena_->size_bytes() + (shards_ ? shards_->size_bytes() : 0);
 }
 
 void Reducer::mark_ready(std::size_t index) {
@@ -120,13 +177,22 @@ void Reducer::launch_complete_buckets() {
   for (std::size_t b = works_.size(); b < plan_.size() && num_missing_[b] == 0; ++b) {
     const TensorView view = bucket(b);
     current_.buckets.push_back({.size_bytes = view.size_bytes(), .launched = Clock::now()});
-    if (pipeline_) {
-      works_.push_back(pipeline_->launch(b));
-      continue;
-    }
-    works_.push_back(communicator_.all_reduce(view, ReduceOp::kAverage, {.async = true}));
-    traffic_.uncompressed_bytes = traffic_.sent_bytes += view.size_bytes();
+    works_.push_back(launch(b));
+    if (!pipeline_) traffic_.uncompressed_bytes = traffic_.sent_bytes += view.size_bytes();
   }
+}
+
+WorkPtr Reducer::launch(std::size_t number) {
+  if (pipeline_) return pipeline_->launch(number);
+  if (sharding_.stage == ZeroStage::kOff) {
+    return communicator_.all_reduce(bucket(number), ReduceOp::kAverage, {.async = true});
+  }
+  if (sharding_.stage == ZeroStage::kGradients) {
+    if (number >= kNumPlaces) works_[number - kNumPlaces]->wait();  // its place is free then
+    sharding_.collect(number);
+  }
+  return communicator_.reduce_scatter(bucket(number), shard(number), ReduceOp::kAverage,
+                                      {.async = true});
 }
 
 void Reducer::finalize(std::string_view advice) {
@@ -153,6 +219,7 @@ void Reducer::take_back(std::size_t index) {
 }
 
 void Reducer::rebuild(std::span<const std::size_t> arrival) {
+  DDPRUN_CHECK(sharding_.stage == ZeroStage::kOff);
   adopt(plan_by_arrival(parameters_, arrival, limits_));
   order_.assign(arrival.begin(), arrival.end());
   rebuilt_ = true;

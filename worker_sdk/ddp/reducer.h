@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,10 +18,19 @@
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/ddp/bucket_plan.h"
 #include "worker_sdk/ddp/comm_hook.h"
+#include "worker_sdk/ddp/zero_stage.h"
 
 namespace ddprun {
 
 class HookPipeline;
+
+// How the averages are shared out (docs/zero.md). Off: every rank has all, as above.
+struct ReducerSharding {
+  ZeroStage stage = ZeroStage::kOff;
+  // kGradients: called when bucket `number` and all before it are complete: copies its gradients to
+  // where Reducer::gradient() says, for them to be sent.
+  std::function<void(std::size_t number)> collect{};
+};
 
 // When each thing happened in the last finished iteration, for reports and for the proof of
 // overlap.
@@ -43,13 +53,17 @@ struct IterationTrace {
 // An iteration: mark_ready() once for each parameter, then finalize(). Between iterations, or
 // before the first, rebuild(). Every rank does the same with the same parameters.
 //
+// With a ReducerSharding each bucket is reduce-scattered, not all-reduced: this rank's shard() of
+// it holds averages, the rest of the bucket nothing of use. Buckets are then formed once, the last
+// parameters first, and with kGradients they take turns in two pieces of memory.
+//
 // After an error of the communicator the reducer is of no further use.
 class Reducer {
  public:
   // Collective: allocates the gradients' memory, zeroed. `communicator` must outlive the reducer.
   // All parameters lie on one device; else Error(kInvalidArgument) naming one that does not.
   Reducer(Communicator& communicator, std::vector<ParameterSpec> parameters,
-          const BucketLimits& limits = {});
+          const BucketLimits& limits = {}, ReducerSharding sharding = {});
   // In the middle of an iteration (backward threw): all-reduces under way are ended first by
   // Communicator::abort(), for the memory they work on goes.
   ~Reducer();
@@ -63,16 +77,26 @@ class Reducer {
   // Of all iterations since the hook was set.
   const GradientTraffic& traffic() const;
 
-  // Where parameter `index`'s gradient lies: `count` elements. Moves only in rebuild().
+  // Where parameter `index`'s gradient lies: `count` elements. Moves only in rebuild(). kGradients:
+  // other buckets' gradients lie there, too, at other times.
   TensorView gradient(std::size_t index) const;
 
   // The buckets in launch order, padding included. They move only in rebuild().
   std::size_t num_buckets() const { return layout_.buckets.size(); }
   TensorView bucket(std::size_t number) const;
   const BucketPlan& plan() const { return plan_; }
+  const BucketLayout& layout() const { return layout_; }
+  const std::vector<ParameterSpec>& parameters() const { return parameters_; }
 
-  // The gradient is in its slot. Once a bucket and all before it are complete, its all-reduce
-  // (average) is issued, asynchronously. Error(kInvalidArgument): marked twice in one iteration.
+  // Where this rank's part of the averages of bucket `number` lies. With a ReducerSharding only.
+  TensorView shard(std::size_t number) const;
+
+  // Of all memory for gradients.
+  std::size_t size_bytes() const;
+
+  // The gradient is in its slot (kGradients: can be collected). Once a bucket and all before it are
+  // complete, its all-reduce (average) is issued, asynchronously. Error(kInvalidArgument): marked
+  // twice in one iteration.
   void mark_ready(std::size_t index);
 
   // Some are marked, and finalize() has not ended the iteration.
@@ -91,6 +115,7 @@ class Reducer {
   void take_back(std::size_t index);
 
   // True after the first finalize(), until rebuild().
+  // Never with a ReducerSharding.
   bool wants_rebuild() const { return !first_arrival_.empty() && !rebuilt_; }
 
   // The order in which this rank's gradients became ready in the first iteration.
@@ -100,7 +125,8 @@ class Reducer {
   const std::vector<std::size_t>& order() const { return rebuilt_ ? order_ : first_arrival_; }
 
   // Buckets anew by `arrival`, a permutation of all indices that must be the same on all ranks:
-  // rank 0's first_arrival(), or that of a run before. The slots' contents are lost.
+  // rank 0's first_arrival(), or that of a run before. The slots' contents are lost. Not with a
+  // ReducerSharding.
   void rebuild(std::span<const std::size_t> arrival);
 
   // Of the last finished iteration.
@@ -108,6 +134,8 @@ class Reducer {
 
  private:
   void adopt(BucketPlan plan);
+  void divide();
+  WorkPtr launch(std::size_t number);
   void start_iteration();
   std::vector<GradBucket> hook_buckets() const;
   void launch_complete_buckets();
@@ -117,7 +145,11 @@ class Reducer {
   Communicator& communicator_;
   std::vector<ParameterSpec> parameters_;
   BucketLimits limits_;
+  const ReducerSharding sharding_;
   std::unique_ptr<CommBuffer> arena_;
+  // kGradients; where in the arena each bucket lies, where in shards_ its shard; bytes.
+  std::unique_ptr<CommBuffer> shards_;
+  std::vector<std::size_t> places_, shard_at_;
 
   // Changed by rebuild().
   BucketPlan plan_;

@@ -30,7 +30,7 @@ void DdpBase::Impl::on_gradient(std::size_t index) {
     if (!usage_->learning()) mark_unused(usage_->unused());
   }
   if (!defined && usage_->mode() != UsageMode::kAll) return;  // the same as not to be reached
-  put_into_slot(index);
+  if (options_.zero != ZeroStage::kGradients) put_into_slot(index);
   if (usage_->on_gradient(index)) reducer_->mark_ready(index);
 }
 
@@ -49,6 +49,19 @@ void DdpBase::Impl::put_into_slot(std::size_t index) {
     slots_[index].copy_(gradient);
   }
   gradient = slots_[index];
+}
+
+// ZeRO-2: until its bucket is sent a gradient lies where autograd put it, and nowhere after.
+void DdpBase::Impl::collect_bucket(std::size_t number) {
+  for (const std::size_t index : reducer_->plan()[number]) {
+    put_into_slot(index);
+    parameters_[index].mutable_grad().reset();
+  }
+}
+
+// What averages there are lies in the shards: nobody is to take this rank's own for them.
+void DdpBase::Impl::forget_gradients() {
+  for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
 }
 
 // They contribute what they have, from earlier backwards, or zeros. What they have stays theirs
@@ -89,6 +102,10 @@ void DdpBase::Impl::end_backward() {
   scale_averages();
   settle_unused(used);
   usage_->end_iteration();
+  if (options_.zero != ZeroStage::kOff) {
+    forget_gradients();
+    has_averages_ = true;
+  }
   if (WorkerProgress* progress = communicator_.progress()) {
     if (parts) progress->add_parts(*parts);
     progress->end_counted_step();

@@ -42,6 +42,15 @@ class DdpBase::Impl {
   void set_comm_hook(std::shared_ptr<CommHook> hook);
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
+  // For the ShardedOptimizer, of which there is one at a time.
+  Communicator& communicator() { return communicator_; }
+  c10::Device device() const { return device_; }
+  const std::vector<std::string>& names() const { return names_; }
+  ZeroStage zero() const { return options_.zero; }
+  bool has_averages() const { return has_averages_; }
+  void set_has_optimizer(bool has) { has_optimizer_ = has; }
+  bool has_optimizer() const { return has_optimizer_; }
+
  private:
   std::vector<ParameterSpec> trainable_parameters(const torch_adapter::ModelState& state);
   void make_slots();
@@ -50,6 +59,9 @@ class DdpBase::Impl {
   void install_hook(std::size_t index);
   void on_gradient(std::size_t index);
   void check_still_as_wrapped() const;
+  void check_shards_are_used() const;
+  void collect_bucket(std::size_t number);
+  void forget_gradients();
   void put_into_slot(std::size_t index);
   void mark_unused(const std::vector<std::size_t>& indices);
   void end_backward_later();
@@ -89,6 +101,10 @@ class DdpBase::Impl {
   bool averages_ = true;                       // the coming backward does
   bool sends_buffers_ = true;                  // the coming forward does
   std::vector<std::uint8_t> statically_used_;  // static_graph: on any rank; empty: not known yet
+
+  // DdpOptions::zero
+  bool has_optimizer_ = false;
+  bool has_averages_ = false;  // since the last zero_grad(), in the reducer's shards
 
   std::optional<JoinOptions> join_;  // of the scope that is open
   double scale_ = 1;                 // on the coming averages

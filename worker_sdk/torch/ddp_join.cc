@@ -17,6 +17,10 @@ void DdpBase::Impl::begin_join(const JoinOptions& options) {
     throw Error(ErrorCode::kInvalidArgument,
                 "DdpBase::join: the one before has not ended: a scope can't be inside another");
   }
+  if (options_.zero != ZeroStage::kOff) {
+    throw Error(ErrorCode::kUnsupported,
+                "DdpBase::join: not with DdpOptions::zero, whose updates need every rank");
+  }
   join_ = options;
 }
 

@@ -35,7 +35,21 @@ std::vector<ModelEntry> entries_of(const DdpOptions& options) {
   const auto on = [](bool value) { return std::string(value ? "on" : "off"); };
   return {{"option find_unused_parameters", on(options.find_unused_parameters)},
           {"option static_graph", on(options.static_graph)},
-          {"option broadcast_buffers", on(options.broadcast_buffers)}};
+          {"option broadcast_buffers", on(options.broadcast_buffers)},
+          {"option zero", to_string(options.zero)}};
+}
+
+void refuse_with_zero(bool is_set, const char* what) {
+  if (!is_set) return;
+  throw Error(ErrorCode::kUnsupported, concat("DdpOptions::zero: not with ", what,
+                                              ": it needs whole averages on every rank"));
+}
+
+void check_zero(const DdpOptions& options) {
+  if (options.zero == ZeroStage::kOff) return;
+  refuse_with_zero(options.comm_hook != nullptr, "comm_hook");
+  refuse_with_zero(options.find_unused_parameters, "find_unused_parameters");
+  refuse_with_zero(options.static_graph, "static_graph");
 }
 
 }  // namespace
@@ -65,10 +79,12 @@ DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
   ignored_ = state.ignored_parameters;
   if (!state_.empty()) device_ = state_.front().device();
   check_same_model(state, entries_of(options_), communicator_, device_);
+  check_zero(options_);
   const std::vector<ParameterSpec> trainable = trainable_parameters(state);
   check_nobody_averages();
   broadcast_tensors(state_, 0, communicator_, device_);
-  reducer_.emplace(communicator_, trainable, options_.buckets);
+  reducer_.emplace(communicator_, trainable, options_.buckets,
+                   ReducerSharding{options_.zero, [this](std::size_t b) { collect_bucket(b); }});
   usage_.emplace(mode_of(options_), names_);
   if (usage_->mode() == UsageMode::kFindUnused) {
     // The order of arrival changes with the graph: buckets for good, the last parameters first.

@@ -55,9 +55,28 @@ void DdpBase::Impl::check_still_as_wrapped() const {
   }
 }
 
+// The same on all ranks.
+void DdpBase::Impl::check_shards_are_used() const {
+  if (options_.zero == ZeroStage::kOff) return;
+  if (!has_optimizer_) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "DdpOptions::zero needs a ShardedOptimizer, made before the first forward: no other "
+        "one finds gradients");
+  }
+  if (has_averages_) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "DdpOptions::zero: the averages of the backward before are still there: call "
+        "zero_grad() after each step; to add gradients up, all backwards but the last go in "
+        "no_sync");
+  }
+}
+
 void DdpBase::Impl::before_forward() {
   const bool with_gradients = c10::GradMode::is_enabled();
   if (with_gradients) check_still_as_wrapped();
+  if (with_gradients) check_shards_are_used();
   int buffers_from = 0;
   if (join_) {
     const bool averaged = with_gradients && no_sync_depth_ == 0;
@@ -119,6 +138,11 @@ void DdpBase::Impl::set_gradient_order(const std::vector<std::string>& names) {
                 "DdpBase::set_gradient_order: not within a join, whose other ranks may have run "
                 "out");
   }
+  if (options_.zero != ZeroStage::kOff) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "DdpBase::set_gradient_order: not with DdpOptions::zero, whose buckets are formed "
+                "once");
+  }
   std::string lines;
   for (const std::string& name : names) lines += name + '\n';
   broadcast_bytes(lines, 0, communicator_, device_);
@@ -152,6 +176,9 @@ void DdpBase::Impl::set_comm_hook(std::shared_ptr<CommHook> hook) {
         ErrorCode::kInvalidArgument,
         "DdpBase::register_comm_hook: not within a join, whose other ranks may have run out");
   }
+  if (options_.zero != ZeroStage::kOff) {
+    throw Error(ErrorCode::kUnsupported, "DdpBase::register_comm_hook: not with DdpOptions::zero");
+  }
   reducer_->set_hook(std::move(hook));
 }
 
@@ -159,6 +186,7 @@ void DdpBase::Impl::zero_grad() {
   for (auto* tensors : {&parameters_, &ignored_}) {
     for (at::Tensor& parameter : *tensors) parameter.mutable_grad().reset();
   }
+  has_averages_ = false;
 }
 
 DdpBase::DdpBase(torch::nn::Module& module, Communicator& communicator, const DdpOptions& options)
@@ -183,6 +211,9 @@ void DdpBase::set_gradient_order(const std::vector<std::string>& names) {
   impl_->set_gradient_order(names);
 }
 const std::vector<at::Tensor>& DdpBase::parameters() const { return impl_->parameters(); }
+
+std::size_t DdpBase::gradient_bytes() const { return impl_->reducer().size_bytes(); }
+ZeroStage DdpBase::zero() const { return impl_->zero(); }
 
 std::vector<TensorView> DdpBase::gradient_buckets() const {
   std::vector<TensorView> buckets;

@@ -16,6 +16,7 @@
 #include "worker_sdk/ddp/comm_hook.h"
 #include "worker_sdk/ddp/reducer.h"
 #include "worker_sdk/ddp/step_statistics.h"
+#include "worker_sdk/ddp/zero_stage.h"
 #include "worker_sdk/torch/output_tensors.h"
 
 namespace torch::nn {
@@ -43,6 +44,10 @@ struct DdpOptions {
   // Parameters and buffers, by name, that are each rank's own: neither compared nor sent nor
   // averaged.
   std::vector<std::string> ignored{};
+  // Each rank gets only its part of the averages and updates only that part of the parameters, by a
+  // ShardedOptimizer (docs/zero.md). Parameters have no gradient after an averaged backward. Not
+  // with comm_hook, find_unused_parameters, static_graph or a join (Error(kUnsupported)).
+  ZeroStage zero = ZeroStage::kOff;
 };
 
 // For ranks with different numbers of batches.
@@ -90,7 +95,7 @@ class DdpBase {
   // of them. It costs a message of a byte per forward.
   class Join {
    public:
-    // Error(kInvalidArgument): there is one already.
+    // Error(kInvalidArgument): there is one already. Error(kUnsupported): with DdpOptions::zero.
     explicit Join(DdpBase& ddp, const JoinOptions& options = {});
     // Without finish(), as where an exception leaves the scope, the other ranks are not told.
     ~Join();
@@ -115,7 +120,7 @@ class DdpBase {
   void zero_grad();
 
   // As DdpOptions::comm_hook, between a backward and the next forward; null: none any more.
-  // Collective. Error(kInvalidArgument): within a join.
+  // Collective. Error(kInvalidArgument): within a join. Error(kUnsupported): with DdpOptions::zero.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
   // Bytes that this rank gave to collectives for its gradients since the hook was registered.
@@ -142,7 +147,8 @@ class DdpBase {
   // the same options and backend give the same buckets. Between a backward and the next forward,
   // also before the first; gradients then lie elsewhere. Collective; rank 0's `names` count.
   // Error(kInvalidArgument) on every rank, and nothing is changed, where they are not exactly the
-  // parameters whose gradients are averaged, or within a join.
+  // parameters whose gradients are averaged, within a join, or with DdpOptions::zero, whose buckets
+  // are formed once.
   void set_gradient_order(const std::vector<std::string>& names);
 
   // The parameters whose gradients are averaged, in bucket_plan()'s numbering.
@@ -151,11 +157,16 @@ class DdpBase {
   // The memory of the buckets, padding (zeros) included. Moves where bucket_plan() changes.
   std::vector<TensorView> gradient_buckets() const;
 
+  // Of all memory that this object has for gradients, and what DdpOptions said.
+  std::size_t gradient_bytes() const;
+  ZeroStage zero() const;
+
   // Call before a forward that does not go through forward() or operator(): sends buffers, and
   // once, in the second averaged iteration, forms the final buckets: gradients then lie elsewhere.
   // Collective. Error(kInvalidArgument): a parameter was cast, moved or unfrozen since it was
   // wrapped (the message names it), the backward before threw, or a rank has run out of inputs
-  // where a join ends then. Else the communicator's errors.
+  // where a join ends then; with DdpOptions::zero, there is no ShardedOptimizer, or averages were
+  // not forgotten since (zero_grad()). Else the communicator's errors.
   void before_forward();
 
   // Call after such a forward, with all tensors that the loss may be made from, of any shape, where
@@ -170,6 +181,7 @@ class DdpBase {
   DdpBase& operator=(const DdpBase&) = delete;
 
  private:
+  friend class ShardedOptimizer;
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
-#include <sys/mman.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -14,40 +13,18 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "worker_sdk/core/large_memory.h"
 #include "worker_sdk/ddp/flat_runs.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
-#include "worker_sdk/torch/tensor_exchange.h"
+#include "worker_sdk/torch/flat_memory.h"
 #include "worker_sdk/torch/update_rule_impl.h"
 
 namespace ddprun {
+
+using namespace torch_adapter;
+
 namespace {
 
 constexpr const char* kAdvice = ": make the optimiser after the model is on its device";
-
-// The strides that a parameter keeps in flat memory: its own where they leave no gaps.
-std::vector<std::int64_t> dense_strides(const at::Tensor& tensor) {
-  if (tensor.is_non_overlapping_and_dense()) return tensor.strides().vec();
-  std::vector<std::int64_t> strides(static_cast<std::size_t>(tensor.dim()));
-  std::int64_t next = 1;
-  for (std::size_t i = strides.size(); i-- > 0;) {
-    strides[i] = next;
-    next *= tensor.size(static_cast<std::int64_t>(i));
-  }
-  return strides;
-}
-
-// Zeros; on the CPU in memory that may lie in huge pages, for each step goes through all of it.
-at::Tensor flat_memory(std::int64_t count, const at::TensorOptions& options) {
-  if (!options.device().is_cpu()) return at::zeros({count}, options);
-  const std::size_t size_bytes = static_cast<std::size_t>(count) * options.dtype().itemsize();
-  const auto give_back = [size_bytes](void* data) { ::munmap(data, size_bytes); };
-  return at::from_blob(map_large_memory(size_bytes), {count}, give_back, options);
-}
-
-at::Tensor piece_of(const at::Tensor& flat, std::size_t offset, std::int64_t count) {
-  return flat.narrow(0, static_cast<std::int64_t>(offset), count);
-}
 
 std::uintptr_t address_of(const at::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
@@ -67,10 +44,12 @@ std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module) {
 }
 
 FlatOptimizer::FlatOptimizer(std::vector<ParameterGroup> groups, const DdpBase* ddp) : ddp_(ddp) {
-  for (const ParameterGroup& group : groups) {
-    check_rule(group.rule);
-    rules_.push_back(group.rule);
+  if (ddp_ && ddp_->zero() != ZeroStage::kOff) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "FlatOptimizer: with DdpOptions::zero no rank has whole averages: use a "
+                "ShardedOptimizer");
   }
+  for (const ParameterGroup& group : groups) rules_.push_back(group.rule);
   add_items(std::move(groups));
   steps_ = at::zeros({static_cast<std::int64_t>(items_.size())}, at::kFloat);
   if (ddp_) plan_ = ddp_->bucket_plan();
@@ -78,35 +57,19 @@ FlatOptimizer::FlatOptimizer(std::vector<ParameterGroup> groups, const DdpBase* 
 }
 
 void FlatOptimizer::add_items(std::vector<ParameterGroup> groups) {
-  std::unordered_map<const void*, std::size_t> group_of;
-  std::set<std::string> names;
   std::vector<std::pair<at::ScalarType, at::Device>> kinds;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    for (NamedTensor& parameter : groups[g].parameters) {
-      const at::Tensor& tensor = parameter.tensor;
-      const auto [known, is_new] = group_of.emplace(tensor.unsafeGetTensorImpl(), g);
-      if (!is_new && known->second != g) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    "parameter " + parameter.name + " is in two groups of the optimiser");
-      }
-      if (!is_new || tensor.numel() == 0) continue;
-      if (!names.insert(parameter.name).second) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    "two parameters of the optimiser are named " + parameter.name);
-      }
-      torch_adapter::dtype_of(tensor, "parameter " + parameter.name);
-      const std::pair kind(tensor.scalar_type(), tensor.device());
-      const auto place = std::find(kinds.begin(), kinds.end(), kind);
-      const auto storage = static_cast<std::size_t>(place - kinds.begin());
-      if (place == kinds.end()) {
-        kinds.push_back(kind);
-        storages_.emplace_back();
-      }
-      Storage& home = storages_[storage];
-      home.items.push_back(items_.size());
-      home.num_states = std::max(home.num_states, state_names(rules_[g]).size());
-      items_.push_back({.parameter = std::move(parameter), .group = g, .storage = storage});
+  for (auto& [parameter, group] : grouped_parameters(std::move(groups))) {
+    const std::pair kind(parameter.tensor.scalar_type(), parameter.tensor.device());
+    const auto place = std::find(kinds.begin(), kinds.end(), kind);
+    const auto storage = static_cast<std::size_t>(place - kinds.begin());
+    if (place == kinds.end()) {
+      kinds.push_back(kind);
+      storages_.emplace_back();
     }
+    Storage& home = storages_[storage];
+    home.items.push_back(items_.size());
+    home.num_states = std::max(home.num_states, state_names(rules_[group]).size());
+    items_.push_back({.parameter = std::move(parameter), .group = group, .storage = storage});
   }
 }
 

@@ -49,7 +49,7 @@ class FlatOptimizer {
  public:
   // `ddp`: averages the parameters' gradients; must outlive this object. Null: none, each gradient
   // lies where autograd puts it. Error(kInvalidArgument): a parameter twice in different groups or
-  // two of one name, an option that torch.optim refuses.
+  // two of one name, an option that torch.optim refuses, `ddp` has DdpOptions::zero.
   explicit FlatOptimizer(std::vector<ParameterGroup> groups, const DdpBase* ddp = nullptr);
 
   // Updates each parameter that has a gradient; those without one are left alone, their state, too.

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 constexpr std::size_t kTravelsAloneBytes = 1 << 20;
+constexpr std::int64_t kStagingBytes = 64 << 20;  // that those which travel together take
 
 std::int64_t size_of(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
@@ -34,6 +35,23 @@ TensorView bytes_of(const at::Tensor& dense) {
           .count = dense.nbytes(),
           .dtype = DType::kUInt8,
           .device = comm_device_of(dense)};
+}
+
+// `size` bytes with their padding.
+void broadcast_together(const std::vector<at::Tensor>& tensors, std::int64_t size, int root,
+                        Communicator& communicator, c10::Device device) {
+  const at::Tensor staging = empty_bytes(size, device);
+  std::vector<at::Tensor> places;
+  std::int64_t offset = 0;
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor place = staging.narrow(0, offset, size_of(tensor));
+    places.push_back(place.view(tensor.scalar_type()).view(tensor.sizes()));
+    offset += padded_size_of(tensor);
+    if (communicator.rank() == root) places.back().copy_(tensor);
+  }
+  communicator.broadcast(bytes_of(staging), root);
+  if (communicator.rank() == root) return;
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(places[i]);
 }
 
 at::Tensor bytes_from(const void* data, std::size_t size, c10::Device device) {
@@ -67,12 +85,19 @@ Device comm_device_of(const at::TensorBase& tensor) {
   return {};
 }
 
+TensorView view_of(const at::Tensor& contiguous) {
+  return {.data = contiguous.mutable_data_ptr(),
+          .count = static_cast<std::size_t>(contiguous.numel()),
+          .dtype = dtype_of(contiguous, "a tensor of the optimiser"),
+          .device = comm_device_of(contiguous)};
+}
+
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communicator& communicator,
                        c10::Device device) {
   if (communicator.size() == 1 || tensors.empty()) return;
   const c10::NoGradGuard no_grad;
-  std::vector<at::Tensor> small;
-  std::int64_t small_bytes = 0;
+  std::vector<at::Tensor> together;
+  std::int64_t size = 0;
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() == 0) continue;
     const bool is_large = tensor.nbytes() >= kTravelsAloneBytes;
@@ -80,22 +105,14 @@ void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communi
       communicator.broadcast(bytes_of(tensor), root);
       continue;
     }
-    small.push_back(tensor);
-    small_bytes += padded_size_of(tensor);
+    together.push_back(tensor);
+    size += padded_size_of(tensor);
+    if (size < kStagingBytes) continue;
+    broadcast_together(together, size, root, communicator, device);
+    together.clear();
+    size = 0;
   }
-  if (small.empty()) return;
-  const at::Tensor staging = empty_bytes(small_bytes, device);
-  std::vector<at::Tensor> places;
-  std::int64_t offset = 0;
-  for (const at::Tensor& tensor : small) {
-    const at::Tensor place = staging.narrow(0, offset, size_of(tensor));
-    places.push_back(place.view(tensor.scalar_type()).view(tensor.sizes()));
-    offset += padded_size_of(tensor);
-    if (communicator.rank() == root) places.back().copy_(tensor);
-  }
-  communicator.broadcast(bytes_of(staging), root);
-  if (communicator.rank() == root) return;
-  for (std::size_t i = 0; i < small.size(); ++i) small[i].copy_(places[i]);
+  if (!together.empty()) broadcast_together(together, size, root, communicator, device);
 }
 
 void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c10::Device device) {

@@ -16,6 +16,7 @@ namespace ddprun::torch_adapter {
 // Error(kUnsupported) naming `what` for dtypes that the communicators can't average.
 DType dtype_of(const at::TensorBase& tensor, const std::string& what);
 Device comm_device_of(const at::TensorBase& tensor);
+TensorView view_of(const at::Tensor& contiguous);
 
 // After: every rank's tensors hold root's values. Any dtype, device and layout but sparse; sizes,
 // dtypes and strides are the same on all ranks. Small tensors, and those that are not on `device`

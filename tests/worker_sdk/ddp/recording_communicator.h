@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A communicator of one real rank whose peers are imagined: it records each all-reduce and
-// completes it only when the test says so. Pure: no thread, no memory but its own.
+// reduce-scatter and completes it only when the test says so. Pure: no thread, no memory but its
+// own.
 #pragma once
 
 #include <cstring>
@@ -33,6 +34,7 @@ class RecordingCommunicator : public Communicator {
     ReduceOp op;
     bool async;
     std::shared_ptr<RecordingWork> work;  // the other owner: the caller
+    TensorView output{};                  // reduce_scatter's; else null
   };
 
   int rank() const override { return 0; }
@@ -40,13 +42,15 @@ class RecordingCommunicator : public Communicator {
   std::string_view backend() const override { return "recording"; }
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    calls.push_back({buffer, op, options.async, std::make_shared<RecordingWork>()});
+    calls.push_back({buffer, op, options.async, std::make_shared<RecordingWork>(), {}});
     return calls.back().work;
   }
   WorkPtr broadcast(TensorView, int, const CallOptions&) override { return unexpected(); }
   WorkPtr all_gather(TensorView, TensorView, const CallOptions&) override { return unexpected(); }
-  WorkPtr reduce_scatter(TensorView, TensorView, ReduceOp, const CallOptions&) override {
-    return unexpected();
+  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
+                         const CallOptions& options) override {
+    calls.push_back({input, op, options.async, std::make_shared<RecordingWork>(), output});
+    return calls.back().work;
   }
   WorkPtr send(TensorView, int, const CallOptions&) override { return unexpected(); }
   WorkPtr recv(TensorView, int, const CallOptions&) override { return unexpected(); }
@@ -81,7 +85,7 @@ class RecordingCommunicator : public Communicator {
   };
 
   static WorkPtr unexpected() {
-    throw Error(ErrorCode::kUnsupported, "the reducer called something else than all_reduce");
+    throw Error(ErrorCode::kUnsupported, "the reducer called what it should not");
   }
 };
 

@@ -164,3 +164,88 @@ TEST_CASE("Reducer: a model without parameters needs no communication") {
   CHECK(communicator.calls.empty());
   CHECK_FALSE(reducer.wants_rebuild());
 }
+
+namespace {
+
+// Rank 0 of 2; four parameters of 100 floats, buckets of one each, the last first.
+struct ShardedFixture {
+  explicit ShardedFixture(ZeroStage stage)
+      : reducer(communicator,
+                {{.name = "a", .count = 100},
+                 {.name = "b", .count = 100},
+                 {.name = "c", .count = 100},
+                 {.name = "d", .count = 100}},
+                {.first_bytes = 400, .cap_bytes = 400},
+                {stage, [this](std::size_t number) { collect(number); }}) {}
+
+  void collect(std::size_t number) {
+    collected.push_back(number);
+    // What is still on its way must not be written over.
+    for (std::size_t b = 0; b < communicator.calls.size(); ++b) {
+      const auto& call = communicator.calls[b];
+      if (call.view.data == reducer.bucket(number).data) CHECK(call.work->waited);
+    }
+  }
+
+  RecordingCommunicator communicator;
+  std::vector<std::size_t> collected;
+  Reducer reducer;
+};
+
+}  // namespace
+
+TEST_CASE("Reducer, ZeRO: buckets are there at once, for good, the last parameters first") {
+  for (const ZeroStage stage : {ZeroStage::kOptimizer, ZeroStage::kGradients}) {
+    ShardedFixture f(stage);
+    CHECK(f.reducer.plan() == BucketPlan{{3}, {2}, {1}, {0}});
+    CHECK(f.reducer.order() == std::vector<std::size_t>{3, 2, 1, 0});
+    for (const std::size_t index : {1, 3, 2, 0}) f.reducer.mark_ready(index);
+    f.reducer.finalize();
+    CHECK_FALSE(f.reducer.wants_rebuild());
+  }
+}
+
+TEST_CASE("Reducer, ZeRO-1: each bucket is reduce-scattered in its place once it is complete") {
+  ShardedFixture f(ZeroStage::kOptimizer);
+  f.reducer.mark_ready(2);
+  CHECK(f.communicator.calls.empty());
+  f.reducer.mark_ready(3);
+  REQUIRE(f.communicator.calls.size() == 2);
+  for (std::size_t b = 0; b < 2; ++b) {
+    const auto& call = f.communicator.calls[b];
+    CHECK(call.view.data == f.reducer.bucket(b).data);
+    CHECK(call.op == ReduceOp::kAverage);
+    CHECK(call.async);
+    CHECK(call.output.data == call.view.data);  // rank 0's part is the first
+    CHECK(call.output.count * 2 == call.view.count);
+    CHECK(call.output.data == f.reducer.shard(b).data);
+  }
+  CHECK(f.reducer.bucket(0).data != f.reducer.bucket(2).data);
+  CHECK(f.collected.empty());
+}
+
+TEST_CASE(
+    "Reducer, ZeRO-2: buckets take turns in two places, each waited for before it is reused") {
+  ShardedFixture f(ZeroStage::kGradients);
+  CHECK(f.reducer.bucket(0).data == f.reducer.bucket(2).data);
+  CHECK(f.reducer.bucket(0).data != f.reducer.bucket(1).data);
+  CHECK(f.reducer.gradient(3).data == f.reducer.bucket(0).data);
+  // 100 floats in 7 lines of 64 bytes, 8 for two ranks: two places and the shards of four.
+  CHECK(f.reducer.size_bytes() == 2 * 512 + 4 * 256);
+  f.reducer.mark_ready(3);
+  f.reducer.mark_ready(2);
+  REQUIRE(f.communicator.calls.size() == 2);
+  CHECK_FALSE(f.communicator.calls[0].work->waited);
+  f.reducer.mark_ready(1);
+  CHECK(f.communicator.calls[0].work->waited);
+  CHECK_FALSE(f.communicator.calls[1].work->waited);
+  f.reducer.mark_ready(0);
+  f.reducer.finalize();
+  CHECK(f.collected == std::vector<std::size_t>{0, 1, 2, 3});
+  for (std::size_t b = 0; b < 4; ++b) {
+    CHECK(f.communicator.calls[b].output.data == f.reducer.shard(b).data);
+    for (std::size_t other = 0; other < b; ++other) {
+      CHECK(f.reducer.shard(b).data != f.reducer.shard(other).data);
+    }
+  }
+}

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""train --zero: the training without it, from and to its checkpoints; what doesn't go with it."""
+import os
+import re
+import subprocess
+
+import checkpoints
+import harness
+from checkpoints import TRAIN, tensors_of
+from train_modes_test import write_some_digits
+
+DDPRUN = [os.path.join(harness.BIN, "ddprun"), "--standalone"]
+
+
+class Zero(harness.Case):
+    def train(self, *args, ranks=2, code=0):
+        launcher = DDPRUN + [f"--nproc_per_node={ranks}"] if ranks else []
+        done = subprocess.run(launcher + [TRAIN, "--threads=1", *args], text=True, timeout=120, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, code, done.stdout)
+        return done.stdout
+
+    def setUp(self):
+        super().setUp()
+        self.data = self.scratch()
+        write_some_digits(self.data, 129)  # three steps each epoch
+
+    def saved_by(self, legs, *flags):
+        """The tensors after jobs that each go on with the next stage of `legs` for so many epochs, and what was printed."""
+        directory, text, epochs = self.scratch(), "", 0
+        for stage, more in legs:
+            epochs += more
+            text += self.train(f"--data={self.data}", "--checkpoint-dir", directory, f"--epochs={epochs}",
+                               f"--zero={stage}", *flags)
+        return tensors_of(directory, 3 * epochs), text
+
+    def test_it_ends_bit_for_bit_where_training_without_does_whatever_the_stages_before_were(self):
+        for order, flags in ("012", ["--optimizer=adamw", "--accumulate=2"]), (
+                "120", ["--optimizer=sgd", "--amp=bf16", "--batch-norm", "--checkpoint-sharded"]):
+            with self.subTest(flags=flags):
+                plain, _ = self.saved_by([(0, 3)], *flags)
+                found, text = self.saved_by([(stage, 1) for stage in order], *flags)
+                self.assertEqual(text.count("goes on from step"), 2)
+                self.assertEqual(sorted(found), sorted(plain))
+                self.assertEqual([name for name in plain if found[name] != plain[name]], [])
+
+    def test_clipping_and_a_scaler_come_to_the_same_loss(self):
+        losses = {}
+        for stage in (0, 1, 2):
+            _, text = self.saved_by([(stage, 1)], "--optimizer=adam", "--clip-norm=0.5", "--amp=fp16")
+            losses[stage] = float(re.search(r"epoch 1/1 +loss ([0-9.]+)", text)[1])
+        self.assertAlmostEqual(losses[1], losses[0], delta=1e-3)
+        self.assertAlmostEqual(losses[2], losses[0], delta=1e-3)
+
+    def test_options_that_do_not_fit_are_wrong_usage(self):
+        for args, part in ((["--zero=1"], "--zero: is not for adadelta"),
+                           (["--zero=3", "--optimizer=sgd"], "--zero"),
+                           (["--compress=fp16"], "--zero: not with --compress"),
+                           (["--find-unused-parameters"], "not with --find-unused-parameters"),
+                           (["--static-graph"], "not with --static-graph"),
+                           (["--ignore-parameters=fc1.bias"], "not with --ignore-parameters"),
+                           (["--uneven-inputs=join"], "not with --uneven-inputs=join")):
+            flags = args if "--zero" in args[0] else ["--zero=1", "--optimizer=sgd", *args]
+            with self.subTest(args=args):
+                self.assertIn(part, self.train(*flags, ranks=0, code=2))
+
+    def test_another_stage_on_one_rank_is_refused_by_name(self):
+        script = f'exec "$0" --threads=1 --optimizer=sgd --epochs=1 --data={self.data} --zero=$((1 + RANK))'
+        done = subprocess.run(DDPRUN + ["--nproc_per_node=2", "sh", "-c", script, TRAIN], text=True, timeout=120,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("rank 1: option zero is 2, on rank 0 it is 1", done.stdout)
+
+
+if __name__ == "__main__":
+    checkpoints.skip_without_train()
+    harness.main()

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who has which part of the buckets where the ranks divide them (docs/zero.md): rank r of W the
+// r-th of W equal parts of each bucket. Parts begin where they happen to, in the middle of a
+// parameter, too. Pure: no I/O, clock or thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "worker_sdk/ddp/bucket_plan.h"
+
+namespace ddprun {
+
+// lay_out() with buckets that divide into `num_ranks` parts, each a multiple of kGradientAlignment.
+BucketLayout lay_out_for(std::span<const ParameterSpec> parameters, const BucketPlan& plan,
+                         std::size_t num_ranks);
+
+// Part `rank` of `num_ranks` of a bucket of such a layout.
+TensorView shard_of(const TensorView& bucket, std::size_t rank, std::size_t num_ranks);
+
+// What a rank's part of a bucket has of one parameter.
+struct ShardPiece {
+  std::size_t parameter = 0;
+  std::size_t first = 0;   // element of the parameter, in its memory order
+  std::size_t count = 0;   // > 0
+  std::size_t offset = 0;  // element of the part where it begins
+
+  friend bool operator==(const ShardPiece&, const ShardPiece&) = default;
+};
+
+// By bucket, in memory order.
+std::vector<std::vector<ShardPiece>> pieces_of(std::span<const ParameterSpec> parameters,
+                                               const BucketPlan& plan, const BucketLayout& layout,
+                                               std::size_t rank, std::size_t num_ranks);
+
+}  // namespace ddprun

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What data-parallel ranks divide among themselves instead of each holding all of it: ZeRO's stages
+// (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC
+// 2020). docs/zero.md.
+#pragma once
+
+#include <cstdint>
+
+namespace ddprun {
+
+enum class ZeroStage : std::uint8_t {
+  kOff = 0,        // every rank has all
+  kOptimizer = 1,  // each updates 1 / W of the parameters, and has that part of the state
+  kGradients = 2,  // and keeps that part of the gradients alone
+};
+
+// "0", "1", "2".
+inline const char* to_string(ZeroStage stage) {
+  return stage == ZeroStage::kOff ? "0" : stage == ZeroStage::kOptimizer ? "1" : "2";
+}
+
+}  // namespace ddprun

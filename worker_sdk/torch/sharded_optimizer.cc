@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/torch/sharded_optimizer.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "worker_sdk/ddp/flat_runs.h"
+#include "worker_sdk/torch/ddp_impl.h"
+#include "worker_sdk/torch/flat_memory.h"
+#include "worker_sdk/torch/tensor_exchange.h"
+#include "worker_sdk/torch/update_rule_impl.h"
+
+namespace ddprun {
+
+using namespace torch_adapter;
+
+namespace {
+
+constexpr std::size_t kNoItem = std::numeric_limits<std::size_t>::max();
+
+}  // namespace
+
+void ShardedOptimizer::refuse(const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + why);
+}
+
+ShardedOptimizer::ShardedOptimizer(std::vector<ParameterGroup> groups, DdpBase& ddp) : ddp_(ddp) {
+  DdpBase::Impl& impl = *ddp_.impl_;
+  if (impl.zero() == ZeroStage::kOff) refuse("needs DdpOptions::zero; without it FlatOptimizer");
+  if (impl.has_optimizer()) refuse("there is one for this DistributedDataParallel already");
+  for (const ParameterGroup& group : groups) rules_.push_back(group.rule);
+  add_items(std::move(groups));
+  steps_ = at::zeros({static_cast<std::int64_t>(items_.size())}, at::kFloat);
+  buckets_.resize(ddp_.bucket_plan().size());
+  for (std::size_t number = 0; number < buckets_.size(); ++number) lay_out(number);
+  impl.set_has_optimizer(true);
+}
+
+ShardedOptimizer::~ShardedOptimizer() { ddp_.impl_->set_has_optimizer(false); }
+
+void ShardedOptimizer::add_items(std::vector<ParameterGroup> groups) {
+  std::unordered_map<const void*, std::size_t> index_of;
+  for (const at::Tensor& parameter : ddp_.parameters()) {
+    index_of.emplace(parameter.unsafeGetTensorImpl(), index_of.size());
+  }
+  item_of_.assign(index_of.size(), kNoItem);
+  for (auto& [parameter, group] : grouped_parameters(std::move(groups))) {
+    const auto found = index_of.find(parameter.tensor.unsafeGetTensorImpl());
+    if (found == index_of.end()) {
+      refuse("the gradient of " + parameter.name +
+             " is not averaged: leave it to an optimiser of "
+             "its own");
+    }
+    item_of_[found->second] = items_.size();
+    items_.push_back({.parameter = std::move(parameter), .group = group});
+  }
+}
+
+// The bucket's parameters into memory that is laid out as their gradients are.
+void ShardedOptimizer::lay_out(std::size_t number) {
+  const c10::NoGradGuard no_grad;
+  DdpBase::Impl& impl = *ddp_.impl_;
+  const Reducer& reducer = impl.reducer();
+  const auto rank = static_cast<std::size_t>(impl.communicator().rank());
+  const auto num_ranks = static_cast<std::size_t>(impl.communicator().size());
+  const BucketLayout& layout = reducer.layout();
+  const std::vector<std::size_t>& indices = reducer.plan()[number];
+  Bucket& bucket = buckets_[number];
+
+  const at::TensorOptions options =
+      impl.parameters()[indices.front()].options().requires_grad(false);
+  const std::size_t count = layout.buckets[number].count, part = count / num_ranks;
+  bucket.all = flat_memory(static_cast<std::int64_t>(count), options);
+  bucket.values = piece_of(bucket.all, rank * part, part);
+  bucket.gradients =
+      at::from_blob(reducer.shard(number).data, {static_cast<std::int64_t>(part)}, options);
+  bucket.pieces = pieces_of(reducer.parameters(), reducer.plan(), layout, rank, num_ranks)[number];
+  std::size_t num_states = 0;
+  for (const std::size_t index : indices) {
+    at::Tensor tensor = impl.parameters()[index];
+    const std::size_t offset =
+        (layout.slots[index].offset_bytes - layout.buckets[number].offset_bytes) /
+        tensor.element_size();
+    const at::Tensor place = bucket.all.as_strided(tensor.sizes(), dense_strides(tensor),
+                                                   static_cast<std::int64_t>(offset));
+    place.copy_(tensor);
+    tensor.set_data(place);
+    if (item_of_[index] == kNoItem) continue;
+    Item& item = items_[item_of_[index]];
+    item.bucket = number;
+    item.offset = offset;
+    item.data = tensor.const_data_ptr();
+    bucket.items.push_back(item_of_[index]);
+    num_states = std::max(num_states, state_names(rules_[item.group]).size());
+  }
+  for (std::size_t s = 0; s < num_states; ++s) {
+    bucket.states[s] = flat_memory(static_cast<std::int64_t>(part), options);
+  }
+}
+
+void ShardedOptimizer::check_in_place() const {
+  for (const Item& item : items_) {
+    if (item.parameter.tensor.const_data_ptr() == item.data) continue;
+    refuse("parameter " + item.parameter.name +
+           " was moved or replaced: make the optimiser after the model is on its device");
+  }
+}
+
+// Of this rank's part: pieces side by side with one group and number of updates are one array.
+void ShardedOptimizer::form_batches(Bucket& bucket) {
+  bucket.batches.clear();
+  std::vector<FlatPiece> pieces;
+  const auto base = reinterpret_cast<std::uintptr_t>(bucket.gradients.const_data_ptr());
+  for (const ShardPiece& each : bucket.pieces) {
+    const std::size_t item = item_of_[each.parameter];
+    FlatPiece piece{.offset = each.offset, .count = each.count, .bucket = 0};
+    if (item != kNoItem) {
+      piece.gradient = base + each.offset * bucket.gradients.element_size();
+      piece.group = items_[item].group;
+      piece.num_updates = static_cast<std::uint64_t>(steps()[item]);
+    }
+    pieces.push_back(piece);
+  }
+  for (const FlatRun& run : find_runs(pieces, bucket.gradients.element_size())) {
+    const FlatPiece& first = pieces[run.first_piece];
+    const bool is_first = first.num_updates == 0;
+    const auto fits = [&](const Batch& batch) {
+      return batch.group == first.group && batch.is_first == is_first;
+    };
+    auto batch = std::find_if(bucket.batches.begin(), bucket.batches.end(), fits);
+    if (batch == bucket.batches.end()) {
+      Batch& added = bucket.batches.emplace_back();
+      added.group = first.group;
+      added.is_first = is_first;
+      batch = bucket.batches.end() - 1;
+    }
+    batch->values.push_back(piece_of(bucket.values, run.offset, run.count));
+    batch->gradients.push_back(piece_of(bucket.gradients, run.offset, run.count));
+    for (std::size_t s = 0; s < kMaxStates && bucket.states[s].defined(); ++s) {
+      batch->states[s].push_back(piece_of(bucket.states[s], run.offset, run.count));
+    }
+    const std::size_t item = item_of_[bucket.pieces[run.first_piece].parameter];
+    batch->steps.push_back(steps_[static_cast<std::int64_t>(item)]);
+  }
+}
+
+float* ShardedOptimizer::steps() const { return steps_.mutable_data_ptr<float>(); }
+
+void ShardedOptimizer::update(Bucket& bucket) {
+  if (bucket.batches.empty()) form_batches(bucket);
+  for (const std::size_t item : bucket.items) {
+    ++steps()[item];
+    // What autograd saved of the parameter is out of date now: it notices.
+    items_[item].parameter.tensor.unsafeGetTensorImpl()->bump_version();
+  }
+  bool any_first = false;
+  for (Batch& batch : bucket.batches) {
+    any_first |= batch.is_first;
+    std::vector<at::Tensor> on_device = batch.steps;
+    const at::Device device = batch.values.front().device();
+    if (!device.is_cpu()) {
+      for (at::Tensor& step : on_device) {
+        step = at::full({}, step.item<float>(), step.options().device(device));
+      }
+    }
+    apply_rule(rules_[batch.group], {.values = batch.values,
+                                     .gradients = batch.gradients,
+                                     .states = batch.states,
+                                     .steps = on_device,
+                                     .is_first = batch.is_first});
+  }
+  if (any_first) bucket.batches.clear();
+}
+
+void ShardedOptimizer::step() {
+  const c10::NoGradGuard no_grad;
+  DdpBase::Impl& impl = *ddp_.impl_;
+  check_in_place();
+  if (!impl.has_averages()) return;
+  // A bucket's new values are on their way while the next one is updated.
+  std::vector<WorkPtr> works;
+  for (Bucket& bucket : buckets_) {
+    update(bucket);
+    works.push_back(impl.communicator().all_gather(view_of(bucket.values), view_of(bucket.all),
+                                                   {.async = true}));
+  }
+  for (const WorkPtr& work : works) work->wait();
+}
+
+void ShardedOptimizer::zero_grad() { ddp_.zero_grad(); }
+
+void ShardedOptimizer::set_lr(double lr) {
+  for (std::size_t group = 0; group < rules_.size(); ++group) set_lr(group, lr);
+}
+
+void ShardedOptimizer::set_lr(std::size_t group, double lr) {
+  if (!std::isfinite(lr) || lr < 0) {
+    refuse(concat("lr is ", lr, ": it must be a number and not negative"));
+  }
+  std::visit([lr](auto& rule) { rule.lr = lr; }, rules_.at(group));
+}
+
+std::vector<at::Tensor> ShardedOptimizer::gradients() {
+  std::vector<at::Tensor> all;
+  if (!ddp_.impl_->has_averages()) return all;
+  for (const Bucket& bucket : buckets_) {
+    for (const ShardPiece& piece : bucket.pieces) {
+      if (item_of_[piece.parameter] == kNoItem) continue;
+      all.push_back(piece_of(bucket.gradients, piece.offset, piece.count));
+    }
+  }
+  return all;
+}
+
+std::size_t ShardedOptimizer::state_bytes() const {
+  std::size_t bytes = 0;
+  for (const Bucket& bucket : buckets_) {
+    for (const at::Tensor& state : bucket.states) bytes += state.defined() ? state.nbytes() : 0;
+  }
+  return bytes;
+}
+
+}  // namespace ddprun

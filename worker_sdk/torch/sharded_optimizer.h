@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// FlatOptimizer for DdpOptions::zero: each rank updates its part of every bucket and has that part
+// of the optimiser's state alone; then the ranks send each other the new parameters.
+// FlatOptimizer's results; docs/zero.md explains it. No torch header needed here.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "worker_sdk/ddp/bucket_shards.h"
+#include "worker_sdk/torch/flat_optimizer.h"
+#include "worker_sdk/torch/gradient_clipping.h"
+#include "worker_sdk/torch/named_tensor.h"
+#include "worker_sdk/torch/update_rule.h"
+
+namespace ddprun {
+
+class DdpBase;
+
+// One thread at a time: the one that runs forward and backward. From construction on the
+// parameters' values lie in memory of this object (which outlives it where a parameter does): move,
+// cast or replace them before, not after. After an error of the communicator parameters may be of
+// two steps: leave the program.
+class ShardedOptimizer {
+ public:
+  // Every rank gives the same groups, of parameters whose gradients `ddp` averages; those that are
+  // in none stay as they are. `ddp` has DdpOptions::zero, must outlive this object and has no other
+  // one. Error(kInvalidArgument) where this doesn't hold, and as FlatOptimizer.
+  ShardedOptimizer(std::vector<ParameterGroup> groups, DdpBase& ddp);
+  ~ShardedOptimizer();
+  ShardedOptimizer(const ShardedOptimizer&) = delete;
+  ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
+
+  // Updates all parameters by the averages of the last backward; nothing happens where there are
+  // none since zero_grad(). Collective. Error(kInvalidArgument): a parameter was moved since
+  // construction. Else the communicator's errors.
+  void step();
+
+  // Forgets all gradients.
+  void zero_grad();
+
+  // As FlatOptimizer's.
+  void set_lr(double lr);
+  void set_lr(std::size_t group, double lr);
+
+  // This rank's part of the averages there are, one tensor for each parameter that it has a part
+  // of: for GradScaler::unscale(), which asks the other ranks. Other ranks' lists are others.
+  std::vector<at::Tensor> gradients();
+
+  // ddprun::clip_gradient_norm() over all ranks' parts together: the same norm on all, and the same
+  // as without ZeRO but for rounding. Norms of order p > 0 and infinity (where nan counts as
+  // infinite), else Error(kInvalidArgument). Collective: one number is reduced.
+  at::Tensor clip_gradient_norm(const ClipOptions& options);
+
+  // FlatOptimizer::state() as the ranks have it together, one tensor after the other, each valid
+  // within its call: at most a bucket is in memory. Collective; by bucket.
+  void for_each_state(const std::function<void(const NamedState&)>& use);
+
+  // The same as a list of copies on the CPU, in the groups' order, on every rank: what a checkpoint
+  // saves. It is the memory that ZeRO saves: drop it soon. Collective.
+  std::vector<NamedState> state();
+
+  // Takes this rank's part of what state() or FlatOptimizer::state() gave, of any number of ranks.
+  // Error(kInvalidArgument), and nothing was changed: a tensor is missing, unknown, there twice or
+  // of another shape.
+  void load_state(const std::vector<NamedState>& state);
+
+  // Of the state that this rank has, padding included.
+  std::size_t state_bytes() const;
+
+ private:
+  static constexpr std::size_t kMaxStates = 3;
+
+  struct Item {
+    NamedTensor parameter;
+    std::size_t group = 0;
+    std::size_t bucket = 0;
+    std::size_t offset = 0;  // elements, in the bucket
+    const void* data = nullptr;
+  };
+  // Runs that one fused call updates.
+  struct Batch {
+    std::size_t group = 0;
+    bool is_first = false;
+    std::vector<at::Tensor> values, gradients, steps;
+    std::vector<at::Tensor> states[kMaxStates];
+  };
+  struct Bucket {
+    at::Tensor all;                  // every parameter's values, as the gradients lie
+    at::Tensor values, gradients;    // this rank's part
+    at::Tensor states[kMaxStates];   // likewise; undefined: no rule here keeps as many
+    std::vector<ShardPiece> pieces;  // what it has of which parameter
+    std::vector<Batch> batches;      // empty: to be formed
+    std::vector<std::size_t> items;  // of all ranks' parts
+  };
+
+  using StateByName = std::map<std::string, at::Tensor>;  // "fc1.weight.exp_avg"
+
+  [[noreturn]] static void refuse(const std::string& why);
+  void add_items(std::vector<ParameterGroup> groups);
+  void lay_out(std::size_t number);
+  void check_in_place() const;
+  void form_batches(Bucket& bucket);
+  void update(Bucket& bucket);
+  void check_state(const StateByName& given) const;
+  at::Tensor place_in(const at::Tensor& flat, const Item& item) const;
+  float* steps() const;
+
+  // Constant after construction.
+  DdpBase& ddp_;
+  std::vector<Item> items_;
+  std::vector<std::size_t> item_of_;  // by ddp_'s number of a parameter; kNoItem
+
+  std::vector<UpdateRule> rules_;  // by group
+  std::vector<Bucket> buckets_;
+  at::Tensor steps_;  // by item: updates it has had, float32 on the CPU; the same on all ranks
+};
+
+}  // namespace ddprun
