@@ -16,6 +16,7 @@ set(ddprun_public_headers
   worker_sdk/core/communicator.h
   worker_sdk/core/session.h
   worker_sdk/core/solo_communicator.h
+  worker_sdk/core/spawn.h
   worker_sdk/core/tensor_view.h
   worker_sdk/core/worker_env.h
   worker_sdk/core/worker_progress.h
