@@ -34,8 +34,7 @@ class FirstFailure {
   std::exception_ptr failure_;  // guarded by mutex_; read when the threads have ended
 };
 
-WorkerEnv environment_of(int rank, int num_ranks, const Endpoint& master,
-                         const std::string& run_id) {
+WorkerEnv place_of(int rank, int num_ranks, const Endpoint& master, const std::string& run_id) {
   WorkerEnv env;
   env.rank = env.local_rank = env.device = rank;
   env.world_size = env.local_world_size = num_ranks;
@@ -45,7 +44,7 @@ WorkerEnv environment_of(int rank, int num_ranks, const Endpoint& master,
   return env;
 }
 
-std::string text_of(const std::exception_ptr& failure) {
+std::string words_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
@@ -55,9 +54,9 @@ std::string text_of(const std::exception_ptr& failure) {
   }
 }
 
-void run_rank(WorkerEnv env,
-              const std::function<void(Session& session, Communicator& communicator)>& body,
-              const RankThreadOptions& options, FirstFailure& failure) {
+void run_thread(WorkerEnv env,
+                const std::function<void(Session& session, Communicator& communicator)>& body,
+                const RankThreadOptions& options, FirstFailure& failure) {
   try {
     const auto connect = [master = env.master] {
       return std::make_unique<store::TcpStore>(master);
@@ -69,7 +68,7 @@ void run_rank(WorkerEnv env,
     } catch (...) {
       failure.keep(std::current_exception());
       // No process ends by which the others could know it.
-      communicator->abort(text_of(std::current_exception()));
+      communicator->abort(words_of(std::current_exception()));
     }
   } catch (...) {
     failure.keep(std::current_exception());
@@ -97,7 +96,7 @@ void run_rank_threads(int num_ranks,
   try {
     for (int rank = 0; rank < num_ranks; ++rank) {
       threads.push_back(start_quiet_thread("ddprun-rank", [&, rank] {
-        run_rank(environment_of(rank, num_ranks, store.endpoint(), run_id), body, options, failure);
+        run_thread(place_of(rank, num_ranks, store.endpoint(), run_id), body, options, failure);
       }));
     }
   } catch (...) {

@@ -30,7 +30,7 @@ namespace ddprun {
 namespace {
 
 constexpr int kFailed = 1;
-constexpr int kMaxRanks = 4096;  // of one machine
+constexpr int kMaxSpawned = 4096;  // of one machine
 
 // A rank finds its own call by counting.
 std::atomic<int> num_calls{0};
@@ -91,8 +91,8 @@ void check_call(const std::function<void(int)>& function, int num_ranks,
                   "and call spawn() outside of its ranks"));
   }
   if (!function) refuse("there is no function to run");
-  if (num_ranks < 1 || num_ranks > kMaxRanks) {
-    refuse(concat(num_ranks, " ranks: give 1 to ", kMaxRanks));
+  if (num_ranks < 1 || num_ranks > kMaxSpawned) {
+    refuse(concat(num_ranks, " ranks: give 1 to ", kMaxSpawned));
   }
   for (const std::string_view name : env::kOfWorkers) {
     if (options.environment.contains(std::string(name))) {

@@ -17,6 +17,7 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/local_store.h"
 #include "worker_sdk/core/session.h"
 
 using namespace ddprun;
@@ -104,6 +105,11 @@ void run(std::string_view mode) {
     std::thread other([] { spawn([](int rank) { say("thread " + std::to_string(rank)); }, 2); });
     other.join();
     return;
+  }
+  if (mode == "serve") {  // a store, for programs that a test starts as ranks by itself
+    const LocalStore store;
+    say(std::to_string(store.endpoint().port));
+    wait_for_signals();
   }
   if (mode == "handler") {
     if (std::getenv(env::kRank)) return spawn(tell_pid_and_wait, 2);
