@@ -33,6 +33,12 @@ class Model {
   // Dropout does its work from here on until evaluate().
   void begin_training();
 
+  // Dropout's random numbers of the coming step.
+  void seed_dropout(std::uint64_t seed);
+
+  // True: from now on backward() computes this rank's own gradients, and is not collective.
+  void set_alone(bool alone) { alone_ = alone; }
+
   // The mean loss of N × 1 × 28 × 28 `pixels` and N `labels`, a scalar; each parameter has the
   // average of its gradient over all ranks, the parts added up. Collective: as many parts on each.
   at::Tensor backward(const at::Tensor& pixels, const at::Tensor& labels,
@@ -47,6 +53,10 @@ class Model {
   // Changed in place by steps. Those to save are collective, and of this moment.
   std::vector<NamedTensor> tensors_to_load();
   std::vector<NamedTensor> tensors_to_save();
+
+  // What a step changes: parameters; the optimiser's state and buffers, floating point both.
+  std::vector<NamedTensor> parameters();
+  std::vector<NamedTensor> rest_of_state();
 
   // Which of them are this rank's alone.
   const OwnTensors& own_tensors() const { return own_; }
@@ -69,6 +79,8 @@ class Model {
   const std::shared_ptr<CommHook> hook_;  // second owner: ddp_; null: --compress=none
   const std::unique_ptr<DistributedDataParallel<NetImpl>> ddp_;
   const std::unique_ptr<Optimization> optimization_;
+
+  bool alone_ = false;
 };
 
 }  // namespace ddprun::train

@@ -15,6 +15,7 @@
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/process_facts.h"
+#include "examples/train/mode_flags.h"
 
 namespace ddprun::train {
 namespace {
@@ -223,6 +224,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   app.add_flag("--batch-norm", options.batch_norm,
                "Batch normalization after each convolution: the net has buffers then");
   OptimizerFlags optimizer_flags(app, options);
+  ModeFlags mode_flags(app, options);
   app.add_option("--seed", options.seed, "Seed of weights, order of images and dropout")
       ->check(check_seed, "");
   app.add_option("--threads", options.num_threads,
@@ -287,14 +289,15 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
     }
     options.broadcast_buffers = !own_buffers;
     check_own_tensors(options);
+    options.uneven_inputs = kUnevenInputs.at(uneven_inputs);
+    options.compression = parse_compression(compression);
+    mode_flags.settle();
   } catch (const CLI::ParseError& error) {
     exit_status =
         app.exit(error) == 0 ? static_cast<int>(ExitCode::kOk) : static_cast<int>(ExitCode::kUsage);
     return std::nullopt;
   }
   options.backend = *parse_backend_choice(backend);
-  options.uneven_inputs = kUnevenInputs.at(uneven_inputs);
-  options.compression = parse_compression(compression);
   options.operation_timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(std::round(operation_seconds * 1e3)));
   return options;

@@ -13,6 +13,7 @@
 #include "examples/train/options.h"
 #include "examples/train/place.h"
 #include "examples/train/progress.h"
+#include "examples/train/synchronization.h"
 #include "examples/train/training_checkpoint.h"
 #include "examples/train/training_data.h"
 #include "examples/train/training_state.h"
@@ -39,6 +40,7 @@ class Trainer {
 
   const TrainingState& state() const { return state_; }
   DdpBase& ddp() { return model_.ddp(); }
+  SyncReport sync_report() const { return sync_->report(); }
   // That the training waited for its batches.
   double loading_seconds();
 
@@ -67,6 +69,7 @@ class Trainer {
   const c10::Device device_;
   TrainingData data_;
   Model model_;
+  const std::unique_ptr<Synchronization> sync_;
   std::unique_ptr<TrainingCheckpoint> checkpoint_;  // null: --checkpoint-dir isn't given
   TrainingState state_;
   double last_loss_ = 0;  // that was computed
