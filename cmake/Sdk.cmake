@@ -14,11 +14,14 @@ set(ddprun_public_headers
   worker_sdk/core/backend_choice.h
   worker_sdk/core/checkpoint/safetensors.h
   worker_sdk/core/communicator.h
+  worker_sdk/core/rank_threads.h
   worker_sdk/core/session.h
   worker_sdk/core/solo_communicator.h
+  worker_sdk/core/spawn.h
   worker_sdk/core/tensor_view.h
   worker_sdk/core/worker_env.h
   worker_sdk/core/worker_progress.h
+  worker_sdk/ddp/async_parameters.h
   worker_sdk/ddp/bucket_plan.h
   worker_sdk/ddp/bucket_shards.h
   worker_sdk/ddp/comm_hook.h
@@ -43,6 +46,7 @@ set(ddprun_public_torch_headers
   worker_sdk/torch/grad_scaler.h
   worker_sdk/torch/gradient_clipping.h
   worker_sdk/torch/load_cuda.h
+  worker_sdk/torch/model_averager.h
   worker_sdk/torch/named_tensor.h
   worker_sdk/torch/output_tensors.h
   worker_sdk/torch/parallel/average_gradients.h

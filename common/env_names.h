@@ -51,6 +51,9 @@ inline constexpr std::array<std::string_view, 22> kOfWorkers = {
     kRestartCount, kMaxRestarts,    kRunId,          kUseAgentStore, kErrorFile,  kSignalsToHandle,
     kRound,        kNodeAddr,       kMasterNodeAddr, kAgentSocket};
 
+// Set by spawn() for its ranks (docs/spawn.md): "<call> <rank> <descriptor>".
+inline constexpr char kSpawn[] = "DDPRUN_SPAWN";
+
 // Read by the worker SDK: the file to load instead of the one that a search would find.
 inline constexpr char kNcclLibrary[] = "DDPRUN_NCCL_LIBRARY";
 inline constexpr char kCudartLibrary[] = "DDPRUN_CUDART_LIBRARY";

@@ -14,6 +14,7 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/torch/load_cuda.h"
 
 namespace ddprun::train {
 
@@ -35,6 +36,10 @@ void set_compute_threads(int num_threads, int local_world_size) {
 }
 
 int compute_threads() { return at::get_num_threads(); }
+
+int num_visible_gpus() {
+  return load_cuda().empty() ? static_cast<int>(torch::cuda::device_count()) : 0;
+}
 
 void seed_generator(c10::Device device, std::uint64_t seed) {
   at::Generator generator = at::globalContext().defaultGenerator(device);

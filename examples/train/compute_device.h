@@ -14,6 +14,9 @@ void set_compute_threads(int num_threads, int local_world_size);
 
 int compute_threads();
 
+// 0 where LibTorch's CUDA can't be loaded, too.
+int num_visible_gpus();
+
 // The default generator of `device` (dropout) begins anew from `seed`.
 void seed_generator(c10::Device device, std::uint64_t seed);
 

@@ -2,25 +2,24 @@
 #include "examples/train/dropout_masks.h"
 
 #include <ATen/ATen.h>
-
-#include "examples/train/compute_device.h"
+#include <ATen/CPUGeneratorImpl.h>
 
 namespace ddprun::train {
 namespace {
 
 constexpr double kKeptFeatures = 0.75, kKeptHidden = 0.5;
 
-at::Tensor draw(at::IntArrayRef shape, double kept) {
-  return at::empty(shape, at::kFloat).bernoulli_(kept).div_(kept);
+at::Tensor draw(at::IntArrayRef shape, double kept, const at::Generator& generator) {
+  return at::empty(shape, at::kFloat).bernoulli_(kept, generator).div_(kept);
 }
 
 }  // namespace
 
 DropoutMasks draw_dropout_masks(std::uint64_t seed, std::int64_t num_samples, std::int64_t first,
                                 std::int64_t stride) {
-  seed_generator(c10::kCPU, seed);
-  const at::Tensor features = draw({num_samples, 64, 12, 12}, kKeptFeatures);
-  const at::Tensor hidden = draw({num_samples, 128}, kKeptHidden);
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  const at::Tensor features = draw({num_samples, 64, 12, 12}, kKeptFeatures, generator);
+  const at::Tensor hidden = draw({num_samples, 128}, kKeptHidden, generator);
   if (stride == 1) return {features, hidden};
   const at::Tensor own = at::arange(first, num_samples, stride, at::kLong);
   return {features.index_select(0, own), hidden.index_select(0, own)};

@@ -23,6 +23,7 @@
 #include "examples/train/idx_file.h"
 #include "examples/train/options.h"
 #include "examples/train/training.h"
+#include "worker_sdk/core/rank_threads.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/core/solo_communicator.h"
 #include "worker_sdk/torch/current_stream.h"
@@ -97,32 +98,22 @@ Worker join_job(const Options& options) {
   return worker;
 }
 
-int run(const Options& options, Clock::time_point start) {
-  const std::string data_dir = options.data_dir.empty() ? shipped_data_dir() : options.data_dir;
-  const DataSet data = read_data_set(data_dir);
-  Session::wait_for_place();  // under --prewarm: until then there is no RANK and no WORLD_SIZE
-  // Before the ranks meet: the others then wait for rank 0, and aren't told that it is lost.
-  if (is_rank_zero() && !options.json_file.empty()) check_writable(options.json_file);
-  const Worker worker = join_job(options);
-  const int rank = worker.communicator->rank();
+// One rank's whole training. Its exit status.
+int train_as(const Options& options, const DataSet& data, const std::string& data_dir,
+             const Place& place, const WorkerEnv& env, Clock::time_point start) {
+  const Communicator& communicator = place.communicator;
+  const int rank = communicator.rank();
   Progress progress(stdout, terminal_columns(), rank != 0);
-  set_compute_threads(options.num_threads, worker.env.local_world_size);
+  set_compute_threads(options.num_threads, env.local_world_size);
 
   progress.line(concat("train: ", data.train.count, " images, ", data.test.count, " to test, from ",
                        data_dir));
-  progress.line(worker.session ? concat("train: ", worker.communicator->size(),
-                                        worker.communicator->size() == 1 ? " rank" : " ranks",
-                                        ", backend ", worker.communicator->backend())
-                               : "train: no launcher (WORLD_SIZE is not set): one rank alone");
-  std::optional<Mesh> mesh;
-  if (!options.parallel.empty()) {
-    mesh.emplace(*worker.communicator, MeshLayout::parse(options.parallel, layout_axes()));
-    progress.line(concat("train: laid out as ", mesh->layout().text()));
-  }
-  const Place place{.communicator = *worker.communicator,
-                    .session = worker.session.get(),
-                    .device = worker.env.device,
-                    .mesh = mesh ? &*mesh : nullptr};
+  const char* what = options.mode == ModeChoice::kDp ? " replica" : " rank";
+  progress.line(place.session ? concat("train: ", communicator.size(), what,
+                                       communicator.size() == 1 ? "" : "s", ", backend ",
+                                       communicator.backend())
+                              : "train: no launcher (WORLD_SIZE is not set): one rank alone");
+  if (place.mesh) progress.line(concat("train: laid out as ", place.mesh->layout().text()));
   std::optional<Summary> summary = run_training(options, data, place, progress);
   if (!summary) return static_cast<int>(ExitCode::kRetryable);
   summary->data_dir = data_dir;
@@ -135,6 +126,55 @@ int run(const Options& options, Clock::time_point start) {
     write_text_file(options.json_file, to_json(*summary));
   }
   return static_cast<int>(ExitCode::kOk);
+}
+
+int num_replicas(const Options& options) {
+  if (std::getenv(env::kWorldSize)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--mode=dp is for one process that no launcher has started (WORLD_SIZE is set): "
+                "start train by itself, or leave --mode=dp away");
+  }
+  const int number = options.replicas > 0 ? options.replicas : num_visible_gpus();
+  if (number > 0) return number;
+  throw Error(ErrorCode::kInvalidArgument,
+              "--mode=dp: no GPU is to be seen: give --replicas=N for replicas on the CPU");
+}
+
+// Each rank is a thread.
+int run_replicas(const Options& options, const DataSet& data, const std::string& data_dir,
+                 Clock::time_point start) {
+  if (options.backend != BackendChoice::kHost) load_cuda();  // LibTorch looks for it once
+  RankThreadOptions threads;
+  threads.backend = options.backend;
+  threads.communicator = {.timeout = options.operation_timeout,
+                          .current_stream = current_torch_stream};
+  threads.nccl_loader = load_cuda_and_nccl;
+  const auto train_one = [&](Session& session, Communicator& communicator) {
+    const WorkerEnv& env = session.env();
+    train_as(options, data, data_dir,
+             {.communicator = communicator, .session = &session, .device = env.device}, env, start);
+  };
+  run_rank_threads(num_replicas(options), train_one, threads);
+  return static_cast<int>(ExitCode::kOk);
+}
+
+int run(const Options& options, Clock::time_point start) {
+  const std::string data_dir = options.data_dir.empty() ? shipped_data_dir() : options.data_dir;
+  const DataSet data = read_data_set(data_dir);
+  Session::wait_for_place();  // under --prewarm: until then there is no RANK and no WORLD_SIZE
+  // Before the ranks meet: the others then wait for rank 0, and aren't told that it is lost.
+  if (is_rank_zero() && !options.json_file.empty()) check_writable(options.json_file);
+  if (options.mode == ModeChoice::kDp) return run_replicas(options, data, data_dir, start);
+  const Worker worker = join_job(options);
+  std::optional<Mesh> mesh;
+  if (!options.parallel.empty()) {
+    mesh.emplace(*worker.communicator, MeshLayout::parse(options.parallel, layout_axes()));
+  }
+  const Place place{.communicator = *worker.communicator,
+                    .session = worker.session.get(),
+                    .device = worker.env.device,
+                    .mesh = mesh ? &*mesh : nullptr};
+  return train_as(options, data, data_dir, place, worker.env, start);
 }
 
 }  // namespace

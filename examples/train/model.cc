@@ -4,12 +4,14 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <mutex>
 #include <optional>
 
 #include "examples/train/compute_device.h"
 #include "examples/train/net.h"
 #include "examples/train/parallel_model.h"
 #include "examples/train/training_state.h"
+#include "worker_sdk/torch/flat_optimizer.h"
 #include "worker_sdk/torch/hook_state.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
@@ -17,6 +19,9 @@ namespace ddprun::train {
 namespace {
 
 std::shared_ptr<NetImpl> make_net(const Options& options, c10::Device device) {
+  // Weights come from LibTorch's one generator: threads (--mode=dp) draw one after the other.
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
   torch::manual_seed(options.seed);
   auto net = std::make_shared<NetImpl>(options.batch_norm);
   net->float32_convolutions = options.amp == AmpChoice::kFp16 && device.is_cpu();
@@ -55,7 +60,8 @@ DdpBase& Model::ddp() { return *ddp_; }
 void Model::begin_training() { net_->train(); }
 
 void Model::begin_step(std::uint64_t step) {
-  seed_generator(device_, step_seed(seed_, communicator_.rank(), step));
+  const std::uint64_t seed = step_seed(seed_, communicator_.rank(), step);
+  device_.is_cpu() ? net_->generator.set_current_seed(seed) : seed_generator(device_, seed);
 }
 
 at::Tensor Model::evaluate(const at::Tensor& pixels) {
@@ -69,7 +75,7 @@ at::Tensor Model::backward(const at::Tensor& pixels, const at::Tensor& labels,
   at::Tensor sum;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     std::optional<DdpBase::NoSync> local;
-    if (i + 1 < parts.size()) local.emplace(*ddp_);
+    if (alone_ || i + 1 < parts.size()) local.emplace(*ddp_);
     at::Tensor loss;
     {
       const Autocast mixed = optimization_->autocast();
@@ -87,6 +93,19 @@ std::vector<NamedTensor> Model::tensors_without_hook() {
   std::vector<NamedTensor> tensors = optimization_->named_tensors();
   for (const auto& item : net_->named_parameters()) tensors.push_back({item.key(), item.value()});
   for (const auto& item : net_->named_buffers()) tensors.push_back({item.key(), item.value()});
+  return tensors;
+}
+
+std::vector<NamedTensor> Model::parameters() { return trainable_parameters(*net_); }
+
+std::vector<NamedTensor> Model::rest_of_state() {
+  std::vector<NamedTensor> tensors;
+  for (const NamedTensor& each : optimization_->named_tensors()) {
+    if (each.tensor.is_floating_point()) tensors.push_back(each);
+  }
+  for (const auto& item : net_->named_buffers()) {
+    if (item.value().is_floating_point()) tensors.push_back({item.key(), item.value()});
+  }
   return tensors;
 }
 

@@ -24,6 +24,10 @@ class Model : public TrainedModel {
 
   void begin_training() override;
   void begin_step(std::uint64_t step) override;
+
+  // True: from now on backward() computes this rank's own gradients, and is not collective.
+  void set_alone(bool alone) { alone_ = alone; }
+
   at::Tensor backward(const at::Tensor& pixels, const at::Tensor& labels,
                       const std::vector<MicroBatch>& parts) override;
   // Of this rank's net alone.
@@ -39,6 +43,10 @@ class Model : public TrainedModel {
   void broadcast_optimizer(int root) override;
   bool is_finite() const override;
 
+  // What a step changes: parameters; the optimiser's state and buffers, floating point both.
+  std::vector<NamedTensor> parameters();
+  std::vector<NamedTensor> rest_of_state();
+
  private:
   std::vector<NamedTensor> tensors_without_hook();
 
@@ -51,6 +59,8 @@ class Model : public TrainedModel {
   const std::shared_ptr<CommHook> hook_;  // second owner: ddp_; null: --compress=none
   const std::unique_ptr<DistributedDataParallel<NetImpl>> ddp_;
   const std::unique_ptr<Optimization> optimization_;
+
+  bool alone_ = false;
 };
 
 }  // namespace ddprun::train

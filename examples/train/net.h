@@ -2,6 +2,7 @@
 // The net that `train` trains. Heavy: includes LibTorch's modules; for model.cc alone.
 #pragma once
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
@@ -25,9 +26,16 @@ struct NetImpl : torch::nn::Module {
   // N × 1 × 28 × 28 images → N × 10 log-probabilities.
   torch::Tensor forward(torch::Tensor x) {
     x = features(x);
-    x = dropout1(x).flatten(1);
-    x = dropout2(fc1(x).relu_());
+    x = drop(x, dropout1).flatten(1);
+    x = drop(fc1(x).relu_(), dropout2);
     return torch::log_softmax(fc2(x).to(torch::kFloat), 1);  // in mixed precision, too
+  }
+
+  // As the layer does, bit for bit; on the CPU with this net's own random numbers.
+  torch::Tensor drop(const torch::Tensor& x, torch::nn::Dropout& layer) {
+    if (!is_training() || !x.is_cpu()) return layer(x);
+    const double keep = 1 - layer->options.p();
+    return x * at::empty_like(x).bernoulli_(keep, generator).div_(keep);
   }
 
   torch::Tensor features(torch::Tensor x) {
@@ -41,6 +49,9 @@ struct NetImpl : torch::nn::Module {
     // this way round it has a quarter of the elements.
     return torch::max_pool2d(x, 2).relu_();
   }
+
+  // Of dropout on the CPU: LibTorch has one for a whole process, in which several nets may train.
+  at::Generator generator = at::detail::createCPUGenerator();
 
   // Within an Autocast on the CPU to float16, whose convolutions LibTorch differentiates slowly.
   bool float32_convolutions = false;

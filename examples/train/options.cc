@@ -16,6 +16,7 @@
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/process_facts.h"
+#include "examples/train/mode_flags.h"
 #include "worker_sdk/core/mesh_layout.h"
 
 namespace ddprun::train {
@@ -115,7 +116,9 @@ void check_parallel(const Options& options) {
       {"--find-unused-parameters", options.find_unused_parameters},
       {"--static-graph", options.static_graph},
       {"--ignore-parameters", !options.ignore_parameters.empty()},
-      {"--batch-norm", options.batch_norm}};
+      {"--batch-norm", options.batch_norm},
+      {"--mode=dp", options.mode == ModeChoice::kDp},
+      {"--mode=async or --sync-every", has_local_steps(options)}};
   for (const auto& [flag, is_given] : others) {
     if (is_given) throw CLI::ValidationError("--parallel", concat("not with ", flag));
   }
@@ -283,6 +286,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   app.add_flag("--batch-norm", options.batch_norm,
                "Batch normalization after each convolution: the net has buffers then");
   OptimizerFlags optimizer_flags(app, options);
+  ModeFlags mode_flags(app, options);
   app.add_option("--seed", options.seed, "Seed of weights, order of images and dropout")
       ->check(check_seed, "");
   app.add_option("--threads", options.num_threads,
@@ -349,8 +353,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
     options.compression = parse_compression(compression);
     options.broadcast_buffers = !own_buffers;
     check_own_tensors(options);
-    check_parallel(options);
     check_zero(options, uneven_inputs, compression);
+    mode_flags.settle();
+    check_parallel(options);
   } catch (const CLI::ParseError& error) {
     exit_status =
         app.exit(error) == 0 ? static_cast<int>(ExitCode::kOk) : static_cast<int>(ExitCode::kUsage);

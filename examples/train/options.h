@@ -24,12 +24,18 @@ enum class UnevenInputs {
 enum class OptimizerChoice : std::uint8_t { kAdadelta, kSgd, kAdam, kAdamW };
 enum class AmpChoice : std::uint8_t { kOff, kFp16, kBf16 };
 enum class ScheduleChoice : std::uint8_t { kExponential, kCosine, kConstant };
+enum class ModeChoice : std::uint8_t {
+  kDdp,    // a process per rank, in step (local-sgd.md: every so many steps)
+  kAsync,  // a process per rank, bounded staleness (async.md)
+  kDp,     // ranks are threads of one process
+};
 
 // As the flags have them.
 const char* to_string(OptimizerChoice choice);
 const char* to_string(ScheduleChoice choice);
 const char* to_string(UnevenInputs choice);
 const char* to_string(AmpChoice choice);
+const char* to_string(ModeChoice choice);
 
 struct Options {
   std::string data_dir;  // with the four MNIST files; empty: the shipped digits
@@ -66,8 +72,19 @@ struct Options {
   bool checkpoint_sharded = false;     // every rank writes a part
   int loader_threads = 0;              // per rank; 0: batches are made on the training thread
   std::chrono::milliseconds loader_delay{0};  // that each batch takes longer to make
-  std::string json_file;                      // where rank 0 writes the summary; empty: nowhere
+  ModeChoice mode = ModeChoice::kDdp;
+  int replicas = 0;              // dp: threads; 0: one for each GPU
+  std::uint64_t sync_every = 1;  // steps; more than 1: each rank alone between them, then averaged
+  std::uint64_t sync_after = 0;  // so many steps before it are in step
+  bool sync_optimizer = false;   // its state is averaged with the parameters each time
+  std::uint64_t staleness = 4;   // async: steps that a rank may be ahead of the slowest
+  std::string json_file;         // where rank 0 writes the summary; empty: nowhere
 };
+
+// Whether ranks have models of their own between averagings or exchanges.
+inline bool has_local_steps(const Options& options) {
+  return options.mode == ModeChoice::kAsync || options.sync_every > 1;
+}
 
 // The axes of --parallel: stages of layers, images, features; all of them, outermost first.
 inline constexpr char kPipelineAxis[] = "pp", kDataAxis[] = "dp", kTensorAxis[] = "tp";

@@ -47,6 +47,22 @@ std::string traffic_text(const GradientTraffic& traffic, std::uint64_t num_steps
   return text;
 }
 
+std::string describe(const SyncReport& report, bool is_async) {
+  char text[200];
+  const double megabytes = static_cast<double>(report.sent_bytes) / 1e6;
+  if (!is_async) {
+    std::snprintf(text, sizeof text, "averaged %llu times, %.1f MB sent per rank",
+                  static_cast<unsigned long long>(report.num_averagings), megabytes);
+    return text;
+  }
+  std::snprintf(text, sizeof text,
+                "%.1f steps/s, ahead of the slowest rank by at most %llu steps, %.2f on average; "
+                "%.1f s waited, %.1f MB sent per rank",
+                report.steps_per_second, static_cast<unsigned long long>(report.max_lead),
+                report.mean_lead, report.waited_seconds, megabytes);
+  return text;
+}
+
 std::string to_json(const Summary& summary) {
   boost::json::array epochs;
   for (const EpochResult& result : summary.epochs) {
@@ -69,6 +85,13 @@ std::string to_json(const Summary& summary) {
                                    {"steps", boost::json::parse(to_json(summary.steps))},
                                    {"gradient_bytes", summary.traffic.uncompressed_bytes},
                                    {"gradient_bytes_sent", summary.traffic.sent_bytes},
+                                   {"mode", summary.mode},
+                                   {"averagings", summary.sync.num_averagings},
+                                   {"averaging_bytes_sent", summary.sync.sent_bytes},
+                                   {"staleness_max", summary.sync.max_lead},
+                                   {"staleness_mean", summary.sync.mean_lead},
+                                   {"exchange_seconds", summary.sync.waited_seconds},
+                                   {"steps_per_second", summary.sync.steps_per_second},
                                    {"loading_seconds", summary.loading_seconds},
                                    {"wall_seconds", summary.wall_seconds},
                                    {"epochs", std::move(epochs)}};

@@ -22,6 +22,18 @@ struct EpochResult {
   bool operator==(const EpochResult&) const = default;
 };
 
+// Of steps that each rank did alone (--sync-every, --mode=async); rank 0's.
+struct SyncReport {
+  std::uint64_t num_averagings = 0;  // or exchanges
+  std::uint64_t sent_bytes = 0;      // that this rank gave to them
+  std::uint64_t max_lead = 0;        // async: steps ahead of the slowest rank, after an exchange
+  double mean_lead = 0;
+  double waited_seconds = 0;    // async: in exchanges
+  double steps_per_second = 0;  // async: of this rank
+
+  bool operator==(const SyncReport&) const = default;
+};
+
 struct Summary {
   int world_size = 1;
   std::string backend;
@@ -31,8 +43,10 @@ struct Summary {
   std::uint64_t first_step = 1;     // of this run; more than 1: it went on from a checkpoint
   std::uint64_t last_step = 0;
   std::string compress = "none";
-  StepStatistics steps{};      // rank 0's
-  GradientTraffic traffic{};   // of gradients, of one rank in this run
+  StepStatistics steps{};     // rank 0's
+  GradientTraffic traffic{};  // of gradients, of one rank in this run
+  std::string mode = "ddp";
+  SyncReport sync{};
   double loading_seconds = 0;  // that rank 0's training waited for its batches
   double wall_seconds = 0;     // since main() began
 };
@@ -42,6 +56,9 @@ std::string describe(const EpochResult& result, int num_epochs);
 
 // "2.4 MB of gradients sent per rank and step, 4.8 MB uncompressed: 50.0 %". Pure.
 std::string traffic_text(const GradientTraffic& traffic, std::uint64_t num_steps);
+
+// "averaged 9 times, 21.6 MB sent": of --sync-every; of async steps/s and leads, too. Pure.
+std::string describe(const SyncReport& report, bool is_async);
 
 // One JSON object; null for a loss that is no finite number. Pure.
 std::string to_json(const Summary& summary);

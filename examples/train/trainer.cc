@@ -29,7 +29,8 @@ Trainer::Trainer(const Options& options, const DataSet& data, const Place& place
       progress_(progress),
       device_(device),
       data_(options, data, place, device),
-      model_(make_model(options, place, device, data_.steps_per_epoch())) {}
+      model_(make_model(options, place, device, data_.steps_per_epoch())),
+      sync_(make_synchronization(options, *model_, place)) {}
 
 double Trainer::loading_seconds() {
   return std::chrono::duration<double>(data_.loader().waited()).count();
@@ -90,8 +91,9 @@ void Trainer::check_finite() const {
 // In the middle of an epoch.
 void Trainer::save_within(const Share& share) {
   if (!checkpoint_) return;
-  check_finite();
   set_phase(ProgressPhase::kCheckpoint);
+  sync_->settle();
+  check_finite();
   Totals all = share.totals.copy();
   all.sum_over_ranks(data_ranks_);
   TrainingState state = state_;
@@ -154,11 +156,14 @@ bool Trainer::train(Share& share) {
   shown.step = static_cast<int>(data_.num_batches(share.first));
   shown.num_steps =
       shown.step + static_cast<int>(data_.num_batches(data_.num_samples() - share.first));
+  sync_->begin_epoch();
   std::optional<DdpBase::Join> join;
   if (options_.uneven_inputs == UnevenInputs::kJoin) join.emplace(model_->ddp());
   while (share.done < data_.num_samples()) {
     // In a step that not all ranks have, nothing happens that needs all.
-    const bool common = share.done < data_.num_common_samples();
+    // Nor between two moments at which the ranks' models are one.
+    const bool common = share.done < data_.num_common_samples() &&
+                        sync_->is_boundary(state_.step, share.done == share.first);
     if (!common && session_) session_->progress().begin_step(state_.step + 1);
     if (common && asked_to_leave()) {
       save_within(share);
@@ -171,6 +176,7 @@ bool Trainer::train(Share& share) {
     if (every > 0 && state_.step % every == 0 && !whole) save_within(share);
   }
   if (join) shadow_others(*join);
+  sync_->settle();
   return true;
 }
 
@@ -199,10 +205,12 @@ void Trainer::train_step(Share& share, ProgressState& shown) {
   const std::int64_t count = labels.size(0);
   model_->ddp().waited_for_data(Clock::now() - start);
   model_->begin_step(state_.step);
+  sync_->before_step(state_.step);
   model_->ddp().zero_grad();
   const at::Tensor loss = model_->backward(pixels, labels, parts_of(count, share.done));
   model_->optimization().step(state_.step, static_cast<int>(state_.epochs.size()));
   share.totals.add_mean_loss(loss, count);
+  sync_->after_step(state_.step);
 
   ++state_.step;
   share.done += count;

@@ -12,6 +12,7 @@
 #include "examples/train/options.h"
 #include "examples/train/place.h"
 #include "examples/train/progress.h"
+#include "examples/train/synchronization.h"
 #include "examples/train/trained_model.h"
 #include "examples/train/training_checkpoint.h"
 #include "examples/train/training_data.h"
@@ -39,6 +40,7 @@ class Trainer {
 
   const TrainingState& state() const { return state_; }
   DdpBase& ddp() { return model_->ddp(); }
+  SyncReport sync_report() const { return sync_->report(); }
   // That the training waited for its batches.
   double loading_seconds();
 
@@ -69,6 +71,7 @@ class Trainer {
   const c10::Device device_;
   TrainingData data_;
   const std::unique_ptr<TrainedModel> model_;
+  const std::unique_ptr<Synchronization> sync_;
   std::unique_ptr<TrainingCheckpoint> checkpoint_;  // null: --checkpoint-dir isn't given
   TrainingState state_;
   double last_loss_ = 0;  // that was computed

@@ -41,6 +41,7 @@ std::optional<Summary> run_training(const Options& options, const DataSet& data,
   summary.backend = place.communicator.backend();
   summary.device = device.str();
   summary.compress = to_string(options.compression);
+  summary.mode = to_string(options.mode);
   summary.first_step = trainer.state().step + 1;
   if (!run_epochs(options, trainer, progress)) return std::nullopt;
   if (place.session) {
@@ -51,6 +52,7 @@ std::optional<Summary> run_training(const Options& options, const DataSet& data,
   summary.last_step = trainer.state().step;
   summary.steps = trainer.ddp().statistics();
   summary.traffic = trainer.ddp().traffic();
+  summary.sync = trainer.sync_report();
   summary.loading_seconds = trainer.loading_seconds();
   StepStatistics shown = summary.steps;
   if (summary.world_size == 1) shown.bytes_per_step = 0;  // nothing is sent
@@ -61,6 +63,10 @@ std::optional<Summary> run_training(const Options& options, const DataSet& data,
     }
     progress.line(concat("train: compress ", summary.compress, ": ",
                          traffic_text(summary.traffic, num_steps)));
+  }
+  if (has_local_steps(options)) {
+    const bool is_async = options.mode == ModeChoice::kAsync;
+    progress.line("train: " + describe(summary.sync, is_async));
   }
   if (summary.steps.num_steps > 0) progress.line("train: " + describe(shown));
   return summary;

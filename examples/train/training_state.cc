@@ -107,6 +107,15 @@ std::string optimizer_text(const Options& options) {
   return text;
 }
 
+// Ranks that are threads train as ranks that are processes do.
+std::string local_steps_text(const Options& options) {
+  if (options.mode == ModeChoice::kAsync)
+    return "--mode=async --staleness=" + to_text(options.staleness);
+  if (options.sync_every <= 1) return "";
+  return concat("--sync-every=", options.sync_every, " --sync-after=", options.sync_after,
+                options.sync_optimizer ? " --sync-optimizer" : "");
+}
+
 std::string comma_list(const std::vector<std::string>& names) {
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ",") + name;
@@ -162,6 +171,7 @@ RunIdentity identity_of(const Options& options, const DataSet& data) {
           .seed = options.seed,
           .num_images = data.train.count,
           .image_checksum = checksum(data.train),
+          .local_steps = local_steps_text(options),
           .batch_norm = options.batch_norm ? 1 : 0};
 }
 
@@ -196,6 +206,11 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
     return there.batch_norm ? "--batch-norm is set there, not here"
                             : "--batch-norm is set here, not there";
   }
+  if (there.local_steps != here.local_steps) {
+    const auto or_none = [](const std::string& flags) { return flags.empty() ? "none" : flags; };
+    return concat("what makes ranks step alone is ", one_line(or_none(there.local_steps)),
+                  " there, ", or_none(here.local_steps), " here");
+  }
   if (there.seed != here.seed) return differ("--seed", there.seed, here.seed);
   if (there.num_images != here.num_images) {
     return differ("the number of training images", there.num_images, here.num_images);
@@ -217,6 +232,7 @@ Metadata to_metadata(const TrainingState& state) {
           {"seed", to_text(state.run.seed)},
           {"num_images", to_text(state.run.num_images)},
           {"image_checksum", to_text(state.run.image_checksum)},
+          {"local_steps", state.run.local_steps},
           {"batch_norm", to_text(state.run.batch_norm)},
           {"num_threads", to_text(state.num_threads)},
           {"step", to_text(state.step)},
@@ -246,6 +262,7 @@ TrainingState from_metadata(const Metadata& metadata) {
   reader.read("seed", state.run.seed);
   reader.read("num_images", state.run.num_images);
   reader.read("image_checksum", state.run.image_checksum);
+  state.run.local_steps = reader.text_or_empty("local_steps");
   reader.read_if_there("batch_norm", state.run.batch_norm);
   reader.read_if_there("num_threads", state.num_threads);
   reader.read("step", state.step);

@@ -28,7 +28,8 @@ struct RunIdentity {
   std::uint64_t seed = 0;
   std::uint64_t num_images = 0;      // to train with
   std::uint32_t image_checksum = 0;  // of their pixels and labels
-  int batch_norm = -1;               // 0 or 1; -1: a checkpoint from before it was kept
+  std::string local_steps{};  // "--sync-every=8 …", "--mode=async …"; empty: all ranks are in step
+  int batch_norm = -1;        // 0 or 1; -1: a checkpoint from before it was kept
 
   bool operator==(const RunIdentity&) const = default;
 };

@@ -122,6 +122,19 @@ TEST_CASE("summary: JSON has the last epoch's accuracy on top") {
   CHECK(json.find("\"epoch\":2") != std::string::npos);
 }
 
+TEST_CASE("summary: what was averaged or exchanged is told in a line") {
+  const SyncReport report{.num_averagings = 9,
+                          .sent_bytes = 21'600'000,
+                          .max_lead = 4,
+                          .mean_lead = 1.25,
+                          .waited_seconds = 0.84,
+                          .steps_per_second = 41.26};
+  CHECK(describe(report, false) == "averaged 9 times, 21.6 MB sent per rank");
+  CHECK(describe(report, true) ==
+        "41.3 steps/s, ahead of the slowest rank by at most 4 steps, 1.25 on average; "
+        "0.8 s waited, 21.6 MB sent per rank");
+}
+
 TEST_CASE("summary: a loss that is no number is null, for JSON has none such") {
   Summary summary;
   const double infinity = std::numeric_limits<double>::infinity();

@@ -28,6 +28,7 @@ TrainingState some_state() {
                .seed = std::numeric_limits<std::uint64_t>::max(),
                .num_images = 1500,
                .image_checksum = 0xffffffff,
+               .local_steps = "--sync-every=8",
                .batch_norm = 1};
   state.step = 60;
   state.epochs = {{1, 1.0 / 3, 2.0 / 3, 0.75, 1e-300, 5e+300}, {2, 1e300 * 10, -0.0, 1, 0, 1}};
@@ -52,6 +53,10 @@ TEST_CASE("training state: what is missing or no number is named") {
     metadata.erase(key);
     if (key == "gradient_order") {  // checkpoints from before it was kept
       CHECK(from_metadata(metadata).gradient_order.empty());
+      continue;
+    }
+    if (key == "local_steps") {  // likewise; any text
+      CHECK(from_metadata(metadata).run.local_steps.empty());
       continue;
     }
     if (key == "batch_norm" || key == "num_threads") {  // likewise
@@ -93,6 +98,9 @@ TEST_CASE("training state: the first thing that must not change and did is named
   CHECK(first_difference(there, here) == "the number of training images is 1500 there, 60000 here");
   here.seed = 2;
   CHECK(contains(first_difference(there, here), "--seed is 18446744073709551615 there, 2 here"));
+  here.local_steps = "";
+  CHECK(first_difference(there, here) ==
+        "what makes ranks step alone is --sync-every=8 there, none here");
   here.batch_norm = 0;
   CHECK(first_difference(there, here) == "--batch-norm is set there, not here");
   CHECK(first_difference(here, there) != "");

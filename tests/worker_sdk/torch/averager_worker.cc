@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelAverager among ranks that are threads. Exit status 0 where all checks hold.
+#include <torch/torch.h>
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "tests/worker_sdk/torch/worker_program.h"
+#include "worker_sdk/core/rank_threads.h"
+#include "worker_sdk/torch/distributed_data_parallel.h"
+#include "worker_sdk/torch/flat_optimizer.h"
+#include "worker_sdk/torch/model_averager.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+torch::nn::Linear linear(double value) {
+  const torch::NoGradGuard no_grad;
+  torch::nn::Linear net(torch::nn::LinearOptions(7, 3));
+  net->to(torch::kDouble);
+  for (torch::Tensor& parameter : net->parameters()) parameter.fill_(value);
+  return net;
+}
+
+// Of one rank and step; no generator of the process is asked.
+torch::Tensor batch_of(int rank, int step) {
+  const torch::Tensor numbers = torch::arange(4 * 7, torch::kDouble).view({4, 7});
+  return torch::sin(numbers * (rank + 1) + step * 0.37);
+}
+
+// SGD without momentum: to average parameters after each step is to average gradients.
+void check_equals_averaged_gradients(Communicator& communicator) {
+  torch::nn::Linear one = linear(0.5), other = linear(0.5);
+  DistributedDataParallel ddp(*one, communicator);
+  FlatOptimizer one_sgd({{trainable_parameters(*one), SgdRule{.lr = 0.05}}}, &ddp);
+  FlatOptimizer other_sgd({{trainable_parameters(*other), SgdRule{.lr = 0.05}}});
+  ModelAverager averager(trainable_parameters(*other), communicator);
+  for (int step = 0; step < 30; ++step) {
+    const torch::Tensor batch = batch_of(communicator.rank(), step);
+    ddp.zero_grad();
+    ddp(batch).tanh().pow(2).sum().backward();
+    one_sgd.step();
+    other_sgd.zero_grad();
+    other(batch).tanh().pow(2).sum().backward();
+    other_sgd.step();
+    averager.average();
+  }
+  double largest = 0;
+  for (std::size_t i = 0; i < one->parameters().size(); ++i) {
+    const torch::Tensor difference = one->parameters()[i] - other->parameters()[i];
+    largest = std::max(largest, difference.abs().max().item<double>());
+  }
+  expect((one->weight - 0.5).abs().max().item<double>() > 1e-3, "it has learned something");
+  expect(largest < 1e-12, concat("the two differ by ", largest));
+}
+
+// Every dtype, in small pieces, a transposed tensor and an empty one.
+void check_means(Communicator& communicator) {
+  const int rank = communicator.rank(), size = communicator.size();
+  std::vector<NamedTensor> tensors;
+  const auto add = [&](torch::Tensor tensor) {
+    tensors.push_back({concat("t", tensors.size()), std::move(tensor)});
+  };
+  for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16}) {
+    add(torch::full({5, 3}, 2.0 * rank, dtype));
+    add(torch::zeros({0}, dtype));
+    add(torch::full({33}, 4.0 * rank, dtype));
+  }
+  torch::Tensor wide = torch::arange(6, torch::kFloat).view({2, 3}) * size * rank;
+  add(wide.t());
+  ModelAverager averager(tensors, communicator, {.bucket_bytes = 100});
+  averager.average();
+  const double mean = (size - 1) / 2.0;
+  for (const NamedTensor& each : tensors) {
+    if (each.tensor.numel() == 0 || each.name == "t12") continue;
+    const double expected = (each.tensor.dim() == 2 ? 2 : 4) * mean;
+    expect((each.tensor.to(torch::kDouble) - expected).abs().max().item<double>() == 0,
+           each.name + " is the mean");
+  }
+  const torch::Tensor expected = torch::arange(6, torch::kFloat).view({2, 3}) * size * mean;
+  expect(torch::equal(wide, expected), "a tensor keeps its layout");
+  expect(averager.sent_bytes() >= 48 * 14, "bytes are counted");
+  const std::uint64_t once = averager.sent_bytes();
+  averager.average();
+  expect(averager.sent_bytes() == 2 * once, "each time");
+}
+
+// Steps between start() and finish() are kept.
+void check_delayed(Communicator& communicator) {
+  const int rank = communicator.rank();
+  torch::Tensor values = torch::full({1000}, 8.0 * rank, torch::kDouble);
+  ModelAverager averager({{"values", values}}, communicator);
+  averager.start();
+  expect(averager.is_under_way(), "it is under way");
+  expect_contains(error_of([&] { averager.start(); }), "start() twice");
+  values += rank + 1;  // a step of this rank alone
+  averager.finish();
+  const double expected = 8.0 * (communicator.size() - 1) / 2 + rank + 1;
+  expect((values - expected).abs().max().item<double>() < 1e-12, "the mean and the own step");
+  expect_contains(error_of([&] { averager.finish(); }), "finish() before start()");
+}
+
+void check_refusals(Communicator& communicator) {
+  const torch::Tensor counts = torch::zeros({3}, torch::kLong);
+  expect_contains(error_of([&] {
+                    ModelAverager({{"counts", counts}}, communicator);
+                  }),
+                  "counts has");
+  ModelAverager nothing({}, communicator);
+  nothing.average();
+  expect(nothing.sent_bytes() == 0, "of nothing nothing is sent");
+}
+
+}  // namespace
+
+int main() {
+  torch::set_num_threads(1);
+  try {
+    for (const int num_ranks : {1, 2, 3}) {
+      run_rank_threads(
+          num_ranks,
+          [](Session&, Communicator& communicator) {
+            check_equals_averaged_gradients(communicator);
+            check_means(communicator);
+            check_delayed(communicator);
+            check_refusals(communicator);
+          },
+          {.backend = BackendChoice::kHost, .communicator = {.timeout = std::chrono::seconds(20)}});
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "averager_worker: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

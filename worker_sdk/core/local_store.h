@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store for ranks of this machine that no launcher started: served on loopback by a thread of
+// this process, as long as the object lives. For one job's ranks, not for the network.
+#pragma once
+
+#include <thread>
+
+#include "common/endpoint.h"
+#include "common/unique_fd.h"
+
+namespace ddprun {
+
+class LocalStore {
+ public:
+  // Listens on a free port of 127.0.0.1. A connection that breaks the protocol, or leaves more than
+  // 64 MiB of replies unread, is closed. Throws Error: no port, no descriptor, no thread.
+  LocalStore();
+  // Closes every connection.
+  ~LocalStore();
+  LocalStore(const LocalStore&) = delete;
+  LocalStore& operator=(const LocalStore&) = delete;
+
+  // What MASTER_ADDR and MASTER_PORT say; for store::TcpStore.
+  const Endpoint& endpoint() const { return endpoint_; }
+
+ private:
+  UniqueFd listener_;
+  UniqueFd stop_;  // an eventfd: the destructor's word to the thread
+  Endpoint endpoint_;
+  std::thread thread_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks on this machine from inside a program, without the launcher (docs/spawn.md).
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+
+namespace ddprun {
+
+struct SpawnOptions {
+  // Between SIGTERM and SIGKILL, for the ranks that are left when one has failed.
+  std::chrono::milliseconds grace{10'000};
+  // More variables for the ranks; those of a rank's place (RANK, …) can't be among them.
+  std::map<std::string, std::string> environment{};
+};
+
+// Runs `function` in `num_ranks` new processes, with its rank, and returns when all have returned.
+// Each is this program started anew (exec of /proc/self/exe) with the same arguments: what main()
+// does before this call is done in every rank, too, and the call itself never returns there: the
+// rank ends with exit code 0, or with 1 when `function` throws. So main() has to come here in the
+// same way each time; of several calls in a program, a rank passes over those before its own. A
+// rank has its place in the environment, for Session::from_env(): node 0 of 1, a store that this
+// call serves, and OMP_NUM_THREADS=1 where it is not set and there are several. It shares stdin,
+// stdout, stderr and process group.
+//
+// As long as it lasts SIGINT and SIGTERM end the ranks first, and then have the effect on this
+// process that they had before the call. The ranks can't outlive the calling thread.
+//
+// The first rank that fails ends the others. Throws Error that names it: its message with its
+// code where it threw Error, else kPeerLost with exit code or signal. kInvalidArgument: fewer than
+// one rank; called in a rank, or in a job of a launcher; kAborted: a signal, where the program has
+// a handler that returned. One call at a time.
+void spawn(const std::function<void(int rank)>& function, int num_ranks,
+           const SpawnOptions& options = {});
+
+}  // namespace ddprun
