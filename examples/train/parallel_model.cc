@@ -135,7 +135,8 @@ at::Tensor ParallelModel::backward_of_whole_net(const at::Tensor& pixels, const 
     if (i + 1 < parts.size()) local.emplace(*ddp_);
     const DropoutMasks own = rows_of(masks, first, count);
     const at::Tensor output = (*ddp_)(pixels.narrow(0, first, count), &own);
-    const at::Tensor loss = torch::nll_loss(output, labels.narrow(0, first, count)) * parts[i].weight;
+    const at::Tensor loss =
+        torch::nll_loss(output, labels.narrow(0, first, count)) * parts[i].weight;
     loss.backward();
     sum = sum.defined() ? sum + loss.detach() : loss.detach();
   }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/train/parallel_net.h"
 
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 
 #include "common/error.h"
@@ -11,7 +14,7 @@ namespace {
 
 torch::nn::Conv2d copy_of(const torch::nn::Conv2d& whole) {
   torch::nn::Conv2d layer(whole->options);
-  const torch::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   layer->weight.copy_(whole->weight);
   layer->bias.copy_(whole->bias);
   return layer;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // This rank's part of the net: some of its layers (a stage), and of the linear ones some of the
-// features. Heavy: includes LibTorch whole; for the .cc files of the parallel model alone.
+// features. Heavy: includes LibTorch's modules; for the .cc files of the parallel model alone.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/conv.h>
 
 #include <string>
 #include <vector>

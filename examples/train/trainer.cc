@@ -221,7 +221,8 @@ void Trainer::train_step(Share& share, ProgressState& shown) {
     last_loss_ = shown.loss = loss.item<double>();
     loss_due_ = start + kLossInterval;
   }
-  if (session_) session_->progress().report(last_loss_, counts_images_ ? static_cast<std::uint64_t>(count) : 0);
+  if (session_)
+    session_->progress().report(last_loss_, counts_images_ ? static_cast<std::uint64_t>(count) : 0);
   if (!is_shown) return;
   shown.samples_per_second = static_cast<double>(share.done - share.first) * data_ranks_.size() /
                              seconds_since(share.start);

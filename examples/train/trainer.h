@@ -63,10 +63,10 @@ class Trainer {
   void set_phase(ProgressPhase phase);
 
   const Options& options_;
-  Communicator& world_;        // all ranks
-  Communicator& data_ranks_;   // those that share the images
-  const bool counts_images_;   // of those with the same images this one reports them
-  Session* const session_;     // null: no launcher
+  Communicator& world_;       // all ranks
+  Communicator& data_ranks_;  // those that share the images
+  const bool counts_images_;  // of those with the same images this one reports them
+  Session* const session_;    // null: no launcher
   Progress& progress_;
   const c10::Device device_;
   TrainingData data_;

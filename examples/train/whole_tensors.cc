@@ -56,7 +56,8 @@ std::vector<NamedTensor> WholeTensors::make(const std::vector<NamedTensor>& part
     for (const PlacedParameter& parameter : parameters_) {
       const auto shape = kind.has_shape ? parameter.shape : std::vector<std::int64_t>{};
       const c10::Device device = kind.has_shape ? device_ : c10::Device(c10::kCPU);
-      whole.push_back({kind.name_of(parameter), at::zeros(shape, at::device(device).dtype(kind.dtype))});
+      whole.push_back(
+          {kind.name_of(parameter), at::zeros(shape, at::device(device).dtype(kind.dtype))});
     }
   }
   return whole;
@@ -94,9 +95,10 @@ std::vector<NamedTensor> WholeTensors::gather(const std::vector<NamedTensor>& pa
     const auto part = own.find(whole[i].name);  // none: another stage's
     if (part != own.end()) {
       const bool is_shared = whole[i].tensor.dim() > 0 && parameter.tensor_dim >= 0;
-      whole[i].tensor.copy_(is_shared && tensor_ranks.size() > 1
-                                ? torch_adapter::gather(part->second, parameter.tensor_dim, tensor_ranks)
-                                : part->second);
+      whole[i].tensor.copy_(
+          is_shared && tensor_ranks.size() > 1
+              ? torch_adapter::gather(part->second, parameter.tensor_dim, tensor_ranks)
+              : part->second);
     }
     by_stage[parameter.stage].push_back(whole[i].tensor);
   }

@@ -11,9 +11,9 @@ namespace ddprun {
 
 Mesh::Mesh(Communicator& world, MeshLayout layout) : world_(world), layout_(std::move(layout)) {
   if (layout_.size() == world_.size()) return;
-  throw Error(ErrorCode::kInvalidArgument, concat("a mesh of ", layout_.text(), " is ",
-                                                  layout_.size(), " ranks, there are ",
-                                                  world_.size()));
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("a mesh of ", layout_.text(), " is ", layout_.size(), " ranks, there are ",
+                     world_.size()));
 }
 
 Communicator& Mesh::along(std::string_view axis) { return along_axes({std::string(axis)}); }

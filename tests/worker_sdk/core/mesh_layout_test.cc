@@ -25,7 +25,8 @@ TEST_CASE("MeshLayout: the last axis counts fastest") {
   CHECK(mesh.group_of(7, {}) == std::vector{7});
 }
 
-TEST_CASE("MeshLayout: groups along any axes are a partition, and a rank's place is its coordinate") {
+TEST_CASE(
+    "MeshLayout: groups along any axes are a partition, and a rank's place is its coordinate") {
   const MeshLayout mesh({{"pp", 2}, {"dp", 3}, {"tp", 4}});
   for (const std::string& axis : kAxes) {
     for (int rank = 0; rank < mesh.size(); ++rank) {
@@ -51,7 +52,8 @@ TEST_CASE("MeshLayout: what is wrong with a text is said") {
   };
   CHECK(problem("zz2") == "layout 'zz2': no axis zz; there are pp, dp, tp");
   CHECK(problem("dp2xdp2") == "layout 'dp2xdp2': axis dp is there twice");
-  for (const char* text : {"", "dp", "2", "dp0", "dp-1", "dp2x", "xdp2", "dp2,tp2", "dp99999999999"}) {
+  for (const char* text :
+       {"", "dp", "2", "dp0", "dp-1", "dp2x", "xdp2", "dp2,tp2", "dp99999999999"}) {
     INFO(text);
     CHECK(problem(text).find("is not an axis and its number of ranks") != std::string::npos);
   }

@@ -92,9 +92,7 @@ TEST_CASE("LocalStore: serves c10d to several connections, waits and large value
   CHECK(store.check({"late"}));
 }
 
-TEST_CASE(
-    "LocalStore: a client that speaks something else is closed, others aren't; it ends with its "
-    "owner") {
+TEST_CASE("LocalStore: a client that speaks something else is closed, and no other one") {
   auto server = std::make_unique<LocalStore>();
   const Endpoint endpoint = server->endpoint();
   store::TcpStore store(endpoint);

@@ -271,7 +271,8 @@ class HostCommunicator final : public Communicator {
     tell_others(error);
     const std::lock_guard lock(failure_mutex_);
     if (!failure_) {
-      failure_ = std::make_exception_ptr(Error(error.code(), options_.group.prefix() + error.what()));
+      failure_ =
+          std::make_exception_ptr(Error(error.code(), options_.group.prefix() + error.what()));
     }
     failed_.store(true, std::memory_order_release);
     std::rethrow_exception(failure_);

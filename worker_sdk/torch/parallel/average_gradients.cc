@@ -53,7 +53,7 @@ void take_averages(const std::vector<at::Tensor>& parameters,
 }
 
 // After an error: their memory is theirs until they have ended, which the error sees to.
-void end(const std::vector<Bucket>& buckets) {
+void drain(const std::vector<Bucket>& buckets) {
   for (const Bucket& bucket : buckets) {
     try {
       if (bucket.work) bucket.work->wait();
@@ -99,7 +99,7 @@ void average_gradients(const std::vector<at::Tensor>& parameters, Communicator& 
       take_averages(parameters, plan[i], buckets[i]);
     }
   } catch (...) {
-    end(buckets);
+    drain(buckets);
     throw;
   }
 }

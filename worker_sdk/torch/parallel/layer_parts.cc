@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-std::string shape_of(const at::Tensor& tensor) {
+std::string shape_text(const at::Tensor& tensor) {
   return tensor.defined() ? c10::str(tensor.sizes()) : "none";
 }
 
@@ -22,9 +22,10 @@ void check_shape(const PartOfWhole& each, const Communicator& group) {
     if (each.dim != kWhole) sizes.at(static_cast<std::size_t>(each.dim)) *= group.size();
     wanted = c10::str(at::IntArrayRef(sizes));
   }
-  if (shape_of(each.whole) == wanted) return;
-  throw Error(ErrorCode::kInvalidArgument, concat(each.what, " is given as ", shape_of(each.whole),
-                                                  ": the whole layer's is ", wanted));
+  if (shape_text(each.whole) == wanted) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat(each.what, " is given as ", shape_text(each.whole), ": the whole layer's is ",
+                     wanted));
 }
 
 }  // namespace

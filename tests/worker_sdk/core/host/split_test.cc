@@ -43,7 +43,8 @@ void check_mesh(Communicator& world) {
     expect(sum_of(group, world.rank()) == expected, "the sum over the group");
   }
   expect(&mesh.along("tp") == &mesh.along("tp"), "one communicator for an axis");
-  expect(&mesh.along_axes({"tp", "pp"}) == &mesh.along_axes({"pp", "tp"}), "in any order of its axes");
+  expect(&mesh.along_axes({"tp", "pp"}) == &mesh.along_axes({"pp", "tp"}),
+         "in any order of its axes");
   expect(&mesh.along_axes({"pp", "dp", "tp"}) == &world, "all axes are the world");
 }
 
@@ -105,13 +106,17 @@ TEST_CASE("split: an error names the group and its ranks of the job") {
     std::string what;
     if (group->rank() == 0) {
       float value = 0;
-      code_of([&] { group->all_reduce({.data = &value, .count = 1}, ReduceOp::kSum,
-                                      {.timeout = 100ms}); }, &what);
+      code_of(
+          [&] {
+            group->all_reduce({.data = &value, .count = 1}, ReduceOp::kSum, {.timeout = 100ms});
+          },
+          &what);
     }
     all_failed.arrive_and_wait();
     if (!what.empty()) throw std::runtime_error(what);
   });
-  CHECK_THAT(errors[2], Contains("group tp (its ranks 0, 1 are the job's 2, 3): all_reduce(float32"));
+  CHECK_THAT(errors[2],
+             Contains("group tp (its ranks 0, 1 are the job's 2, 3): all_reduce(float32"));
   CHECK_THAT(errors[2], Contains("waiting for rank 1"));
 }
 
