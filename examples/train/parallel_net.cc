@@ -13,7 +13,9 @@ namespace ddprun::train {
 namespace {
 
 torch::nn::Conv2d copy_of(const torch::nn::Conv2d& whole) {
-  torch::nn::Conv2d layer(whole->options);
+  const auto& size = whole->options;
+  torch::nn::Conv2d layer(
+      torch::nn::Conv2dOptions(size.in_channels(), size.out_channels(), size.kernel_size()));
   const c10::NoGradGuard no_grad;
   layer->weight.copy_(whole->weight);
   layer->bias.copy_(whole->bias);
@@ -48,18 +50,16 @@ ParallelNetImpl::ParallelNetImpl(NetImpl& whole, Mesh& mesh)
   if (is_here("conv2")) conv2 = register_module("conv2", copy_of(whole.conv2));
   if (is_here("fc1")) {
     const auto& size = whole.fc1->options;
-    fc1 = register_module("fc1", ColumnParallelLinear({.in_features = size.in_features(),
-                                                       .out_features = size.out_features(),
-                                                       .draw = false},
-                                                      tensor_ranks));
+    const ColumnParallelOptions its{
+        .in_features = size.in_features(), .out_features = size.out_features(), .draw = false};
+    fc1 = register_module("fc1", ColumnParallelLinear(its, tensor_ranks));
     fc1->load_full(whole.fc1->weight, whole.fc1->bias);
   }
   if (is_here("fc2")) {
     const auto& size = whole.fc2->options;
-    fc2 = register_module("fc2", RowParallelLinear({.in_features = size.in_features(),
-                                                    .out_features = size.out_features(),
-                                                    .draw = false},
-                                                   tensor_ranks));
+    const RowParallelOptions its{
+        .in_features = size.in_features(), .out_features = size.out_features(), .draw = false};
+    fc2 = register_module("fc2", RowParallelLinear(its, tensor_ranks));
     fc2->load_full(whole.fc2->weight, whole.fc2->bias);
   }
 }

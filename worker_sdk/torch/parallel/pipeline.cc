@@ -306,7 +306,7 @@ class Pipeline::Impl {
     const auto as_sent = at::TensorOptions().dtype(at::kDouble).device(device_);
     loss = is_last() ? loss.to(as_sent) : at::empty({}, as_sent);
     if (activations_) {
-      activations_->broadcast(view_of(loss), num_stages_ - 1, {.timeout = options_.timeout});
+      activations_->broadcast(message_view(loss), num_stages_ - 1, {.timeout = options_.timeout});
     }
     return loss;
   }

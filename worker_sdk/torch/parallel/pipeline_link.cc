@@ -20,7 +20,7 @@ at::Tensor empty_note() {
 void SendLink::send(const at::Tensor& tensor) {
   while (!pending_.empty() && pending_.front().work->is_completed()) finish_front();
   const at::Tensor dense = tensor.contiguous();
-  pending_.push_back({communicator_.send(view_of(dense), options_.peer,
+  pending_.push_back({communicator_.send(message_view(dense), options_.peer,
                                          {.async = true, .timeout = options_.timeout}),
                       dense});
 }
@@ -62,7 +62,7 @@ at::Tensor ReceiveLink::receive() {
 Note ReceiveLink::receive_note() {
   DDPRUN_CHECK(!work_ && expected_.empty());
   posted_ = empty_note().to(options_.device);
-  communicator_.recv(view_of(posted_), options_.peer, {.timeout = options_.timeout});
+  communicator_.recv(message_view(posted_), options_.peer, {.timeout = options_.timeout});
   const at::Tensor on_host = std::exchange(posted_, {}).cpu();
   Note note;
   std::memcpy(note.data(), on_host.const_data_ptr(), sizeof note);
@@ -72,7 +72,7 @@ Note ReceiveLink::receive_note() {
 void ReceiveLink::post() {
   const TensorShape& shape = expected_.front();
   posted_ = at::empty(shape.sizes, at::TensorOptions().dtype(shape.dtype).device(options_.device));
-  work_ = communicator_.recv(view_of(posted_), options_.peer,
+  work_ = communicator_.recv(message_view(posted_), options_.peer,
                              {.async = true, .timeout = options_.timeout});
   expected_.pop_front();
 }

@@ -72,7 +72,7 @@ void check_can_travel(const at::Tensor& tensor, const std::string& whose) {
   }
 }
 
-TensorView view_of(const at::Tensor& tensor) {
+TensorView message_view(const at::Tensor& tensor) {
   const bool is_note = tensor.scalar_type() == at::kLong;
   return {.data = tensor.mutable_data_ptr(),
           .count = static_cast<std::size_t>(tensor.numel()),

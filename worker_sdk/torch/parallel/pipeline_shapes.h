@@ -47,6 +47,6 @@ TensorShape shape_of(const at::Tensor& tensor);
 void check_can_travel(const at::Tensor& tensor, const std::string& whose);
 
 // A dense tensor's memory; it must be contiguous and outlive the view.
-TensorView view_of(const at::Tensor& tensor);
+TensorView message_view(const at::Tensor& tensor);
 
 }  // namespace ddprun::torch_adapter

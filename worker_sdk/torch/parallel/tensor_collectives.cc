@@ -15,7 +15,7 @@
 namespace ddprun::torch_adapter {
 namespace {
 
-TensorView view_of(const at::Tensor& dense) {
+TensorView group_view(const at::Tensor& dense) {
   return {.data = dense.mutable_data_ptr(),
           .count = static_cast<std::size_t>(dense.numel()),
           .dtype = dtype_of(dense, "a tensor that a tensor-parallel group exchanges"),
@@ -36,7 +36,7 @@ void check_has_first_dimension(const at::Tensor& tensor) {
 
 PendingTensor all_reduce(const at::Tensor& tensor, Communicator& group, ReduceOp op, bool async) {
   const at::Tensor result = tensor.contiguous();
-  const TensorView view = view_of(result);
+  const TensorView view = group_view(result);
   if (view.count == 0) return {result, {}, nullptr};
   group.follow_stream(current_torch_stream);
   return {result, {}, group.all_reduce(view, op, {.async = async})};
@@ -47,10 +47,10 @@ PendingTensor all_gather(const at::Tensor& part, Communicator& group, bool async
   const at::Tensor dense = part.contiguous();
   const at::Tensor whole =
       at::empty(with_first(dense, dense.size(0) * group.size()), dense.options());
-  const TensorView view = view_of(dense);
+  const TensorView view = group_view(dense);
   if (view.count == 0) return {whole, {}, nullptr};
   group.follow_stream(current_torch_stream);
-  return {whole, dense, group.all_gather(view, view_of(whole), {.async = async})};
+  return {whole, dense, group.all_gather(view, group_view(whole), {.async = async})};
 }
 
 PendingTensor reduce_scatter(const at::Tensor& whole, Communicator& group, bool async) {
@@ -59,11 +59,11 @@ PendingTensor reduce_scatter(const at::Tensor& whole, Communicator& group, bool 
   const at::Tensor dense = whole.contiguous();
   const at::Tensor part =
       at::empty(with_first(dense, dense.size(0) / group.size()), dense.options());
-  const TensorView view = view_of(part);
+  const TensorView view = group_view(part);
   if (view.count == 0) return {part, {}, nullptr};
   group.follow_stream(current_torch_stream);
   return {part, dense,
-          group.reduce_scatter(view_of(dense), view, ReduceOp::kSum, {.async = async})};
+          group.reduce_scatter(group_view(dense), view, ReduceOp::kSum, {.async = async})};
 }
 
 }  // namespace
