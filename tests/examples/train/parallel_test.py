@@ -10,7 +10,7 @@ import checkpoints
 from train_test import DDPRUN, TRAIN, run
 
 LAYOUTS = "dp4", "tp2xdp2", "pp2xdp2", "pp2xtp2"
-CLOSE = 1e-5  # of losses: float32 sums in another order, over three epochs of 24 steps
+CLOSE = 1e-5  # of losses and accuracies: float32 sums in another order
 FLAGS = "--threads=1", "--seed=3", "--optimizer=sgd", "--lr=0.02"
 
 
@@ -40,10 +40,10 @@ class Parallel(unittest.TestCase):
                 self.assertLess(abs(a - b), CLOSE, f"{what}, epoch {epoch}: {name} {a}, of one process {b}")
 
     def test_losses_are_those_of_one_process(self):
-        expected, _ = self.train("--epochs=3")
+        expected, _ = self.train("--epochs=2")
         for layout in LAYOUTS:
             with self.subTest(layout):
-                losses, output = self.train("--epochs=3", layout=layout)
+                losses, output = self.train("--epochs=2", layout=layout)
                 self.assertIn(f"laid out as {layout.replace('tp2xdp2', 'dp2xtp2')}", output)
                 self.check_close(losses, expected, layout)
 
