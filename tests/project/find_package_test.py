@@ -19,7 +19,7 @@ import runner  # noqa: E402
 
 
 def run(argv, status=0, **more):
-    done = subprocess.run(argv, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250, **more)
+    done = subprocess.run(argv, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=500, **more)
     if (done.returncode == 0) != (status == 0):
         raise AssertionError(f"{argv}: exit status {done.returncode}\n{done.stdout}")
     return done.stdout
