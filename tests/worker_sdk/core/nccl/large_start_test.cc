@@ -29,22 +29,24 @@ namespace ddprun::test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kMany = 512;  // a thread costs many times as much
+constexpr int kMany = 512;                                 // a thread costs many times as much
+constexpr std::size_t kStackBytes = std::size_t{4} << 20;  // a sanitizer's own are in it
 #else
 constexpr int kMany = 4096;
+constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 #endif
 constexpr int kFew = 256;
 constexpr int kRanksPerRoot = 128;
 constexpr char kPrefix[] = "ddprun/1/comm0";
 
-// Threads that are started while it lives have stacks of 256 KiB.
+// Threads that are started while it lives have small stacks.
 class SmallStacks {
  public:
   SmallStacks() {
     pthread_getattr_default_np(&before_);
     pthread_attr_t small;
     pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, std::size_t{256} << 10);
+    pthread_attr_setstacksize(&small, kStackBytes);
     pthread_setattr_default_np(&small);
     pthread_attr_destroy(&small);
   }
