@@ -1,29 +1,31 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Everything that must pass before a change is merged. Installs what is missing, builds, runs the
-# tests; ends with ctest's summary of the release build and one line that says what happened.
+# tests; ends with ctest's summary of the release build and one line that says what happened. Builds,
+# fuzzers and clang-tidy go on behind the tests (scripts/test_behind.sh), their output into
+# build/test-STEP.log.
 #
 #   scripts/test.sh [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--thorough] [--list]
 #     checks   arrows, coroutines, formatting (seconds; installs clang-format only)
 #     asan     build with AddressSanitizer and UBSan, tests without LibTorch and, but with
 #              --thorough, without the slow ones
 #     tsan     build with ThreadSanitizer, the tests of what has threads
-#     fuzz     each fuzzer for 20 s
-#     tidy     clang-tidy over the sources
 #     release  the release build and all tests, PyTorch's included; without --thorough those that
 #              neither wait nor measure are AddressSanitizer's alone
+#     fuzz     each fuzzer for 20 s
+#     tidy     clang-tidy over the sources
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
-parts=(checks asan tsan fuzz tidy release)
-only="" skip="" jobs=$(nproc) slow='|slow' logic=-DDDPRUN_TEST_LOGIC=OFF
+parts=(checks asan tsan release fuzz tidy)
+only="" skip="" jobs=$(nproc) slow='|slow' logic=OFF
 
-usage() { sed -n '3,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case $1 in
     --only=*|--skip=*|--jobs=*) flag=${1%%=*} value=${1#*=}; shift ;;
     --only|--skip|--jobs) flag=$1 value=${2:-}; shift; [ $# -eq 0 ] || shift ;;
-    --thorough) slow="" logic=-DDDPRUN_TEST_LOGIC=ON; shift; continue ;;
+    --thorough) slow="" logic=ON; shift; continue ;;
     --list) printf '%s\n' "${parts[@]}"; exit 0 ;;
     -h|--help) usage; exit 0 ;;
     *) echo "test: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
@@ -43,6 +45,7 @@ for name in ${only//,/ } ${skip//,/ }; do
 done
 
 passed=() failed=() second_tries=() why=()  # why: what failed in a part
+closing=""  # ctest's words on the last tests
 started=$SECONDS
 
 is_wanted() {
@@ -63,35 +66,33 @@ run_part() {
   fi
 }
 
-# Several files are compiled at a time; clang-tidy shows which of them lacks an include. ccache is better off without, and in CI, where nothing is built twice, it only
-# costs time.
-once=-DDDPRUN_BUILD_ONCE=ON ccache=()
-if [ -n "${CI:-}" ]; then
-  ccache=(-DDDPRUN_CCACHE=OFF)
-elif [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || command -v ccache >/dev/null; then
-  once=-DDDPRUN_BUILD_ONCE=OFF
-fi
+# Starts what goes on behind the tests, in a session of its own, which ends with this script.
+declare -A ended=()  # step → its exit status
+start_behind() {
+  [ $# -gt 0 ] || return 0
+  exec {behind}< <(DDPRUN_TEST_LOGIC=$logic exec setsid scripts/test_behind.sh "$jobs" "$@")
+  session=$!
+  trap 'kill -- "-$session" 2>/dev/null' EXIT
+}
 
-# Builds target $2 of preset $1 with further cache entries in the rest. On a terminal ninja shows where it is;
-# elsewhere it is quiet unless it fails.
-build() {
-  local preset=$1 target=$2 log status=0
-  shift 2
-  log=$(mktemp)
-  if ! cmake --preset "$preset" -DDDPRUN_BUILD_TESTS=ON "${ccache[@]}" "$@" >"$log" 2>&1; then
-    status=1
-  else
-    sed -n 's/^-- \(ddprun \|  \)/  \1/p' "$log"
-    if [ -t 1 ]; then
-      : >"$log"
-      cmake --build "build/$preset" -j "$jobs" --target "$target" || status=1
-    else
-      cmake --build "build/$preset" -j "$jobs" --target "$target" >"$log" 2>&1 || status=1
-    fi
+# Waits until step $1 has ended; its exit status.
+await() {
+  local step status seconds
+  while [ -z "${ended[$1]:-}" ]; do
+    read -r -u "$behind" step status seconds || { why+=("$1: what goes on behind the tests was ended"); return 1; }
+    ended[$step]=$status
+    printf 'test: %s behind the tests: %d s\n' "$step" "$seconds"
+  done
+  return "${ended[$1]}"
+}
+
+await_build() {
+  if ! await "$1"; then
+    tail -n 80 "build/test-$1.log"
+    why+=("$1: the build failed")
+    return 1
   fi
-  [ $status -eq 0 ] || { tail -n 80 "$log"; why+=("$preset: the build failed"); }
-  rm -f "$log"
-  return $status
+  sed -n 's/^-- \(ddprun \|  \)/  \1/p' "build/test-$1.log"
 }
 
 # Addresses that are not randomised: GCC 12's ThreadSanitizer aborts under a kernel that randomises
@@ -109,15 +110,21 @@ names_of_failed() {
 # The tests that take long wait most of the time: with one more than there are cores these have enough
 # to do.
 run_ctest() {
-  local preset=$1
+  local preset=$1 log=build/test-ctest.log status names
   shift
   local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
                --no-tests=error)
-  "${ctest[@]}" -j $((jobs + 1)) "$@" && return 0
-  local names
+  "${ctest[@]}" -j $((jobs + 1)) "$@" 2>&1 | tee "$log"
+  status=${PIPESTATUS[0]}
+  closing=$(grep 'tests passed' "$log")
+  [ "$status" -ne 0 ] || return 0
   names=$(names_of_failed "$preset")
   printf '\ntest: once more, alone: %s\n' "$names"
-  if ! "${ctest[@]}" -j 1 --rerun-failed; then
+  kill -STOP -- "-$session"
+  "${ctest[@]}" -j 1 --rerun-failed
+  status=$?
+  kill -CONT -- "-$session"
+  if [ $status -ne 0 ]; then
     why+=("$preset: failed twice: $(names_of_failed "$preset")")
     return 1
   fi
@@ -133,38 +140,43 @@ part_checks() {
   return $status
 }
 part_asan() {
-  build asan all -DDDPRUN_BUILD_BENCH=OFF "$once" &&
+  await_build asan &&
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
     UBSAN_OPTIONS=print_stacktrace=1 run_ctest asan -LE "torch|gpu|once$slow"
 }
 part_tsan() {
-  build tsan thread_tests -DDDPRUN_BUILD_BENCH=OFF "$once" &&
+  await_build tsan &&
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan -LE 'torch|gpu|once'
 }
+part_release() { await_build release && run_ctest release; }
 part_fuzz() {
-  # One seed: a change is judged by what it changes, and what is found here is found again by hand.
-  # scripts/soak.sh looks further, from another seed each time.
-  scripts/fuzz.sh 20 1 && return 0
+  await fuzz && cat build/test-fuzz.log && return 0
+  tail -n 200 build/test-fuzz.log
   why+=("fuzz: $(head -c 2000 build/fuzz/found 2>/dev/null || echo 'the build failed')")
   return 1
 }
 part_tidy() {
-  cmake --preset release -DDDPRUN_BUILD_TESTS=ON -DDDPRUN_BUILD_ONCE=OFF >/dev/null && scripts/tidy.py --seconds 100
+  local status=0
+  await tidy || status=1
+  cat build/test-tidy.log
+  return $status
 }
-part_release() { build release all -DDDPRUN_BUILD_BENCH=ON "$once" "$logic" && run_ctest release; }
 
 # The checks alone need no PyTorch.
-level=checks
+level=checks behind_steps=()
 for name in "${parts[@]}"; do
-  if [ "$name" = checks ]; then continue; fi
-  if is_wanted "$name"; then level=full; fi
+  if [ "$name" = checks ] || ! is_wanted "$name"; then continue; fi
+  level=full
+  behind_steps+=("$name")
 done
 if ! scripts/setup.sh "$level"; then
   echo "test: the set-up failed; nothing was tested"
   exit 1
 fi
+start_behind "${behind_steps[@]}"
 for part in "${parts[@]}"; do run_part "$part"; done
 
+[ -z "$closing" ] || printf '\n%s\n' "$closing"
 summary="${passed[*]:-none} ($((SECONDS - started)) s)"
 [ ${#second_tries[@]} -eq 0 ] || summary+="; passed at the second try only: ${second_tries[*]}"
 if [ ${#failed[@]} -gt 0 ]; then

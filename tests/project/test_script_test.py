@@ -3,6 +3,7 @@
 """scripts/test.sh installs only what the parts that it runs need. What it sets up and runs is replaced
 here."""
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,8 @@ class TestScriptTest(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.scripts = os.path.join(directory.name, "scripts")
         os.mkdir(self.scripts)
-        shutil.copy(os.path.join(SOURCE, "scripts/test.sh"), self.scripts)
+        for name in ("test.sh", "test_behind.sh"):
+            shutil.copy(os.path.join(SOURCE, "scripts", name), self.scripts)
         for name in ("setup.sh", "check_arrows.py", "check_coroutines.py", "check_test_names.py", "format.sh", "fuzz.sh"):
             path = os.path.join(self.scripts, name)
             with open(path, "w") as f:
@@ -28,7 +30,7 @@ class TestScriptTest(unittest.TestCase):
             os.chmod(path, 0o755)
 
     def set_up_for(self, *arguments):
-        done = subprocess.run([os.path.join(self.scripts, "test.sh"), *arguments], text=True, timeout=30,
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), *arguments], text=True, timeout=120,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout.splitlines()[0]
@@ -45,26 +47,55 @@ class TestScriptTest(unittest.TestCase):
                                 (["--only="], "--only needs a part"), (["--jobs"], "--jobs needs a number from 1"),
                                 (["--jobs=x"], "--jobs needs a number from 1, not 'x'")):
             with self.subTest(arguments):
-                done = subprocess.run([os.path.join(self.scripts, "test.sh"), *arguments], text=True, timeout=30,
+                done = subprocess.run([os.path.join(self.scripts, "test.sh"), *arguments], text=True, timeout=120,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
                 self.assertEqual((done.returncode, done.stdout.count("\n")), (2, 1), done.stdout)
                 self.assertIn(f"test: {text}", done.stdout)
 
+    def with_tools(self, **tools):
+        """An environment in which each tool is a shell script."""
+        directory = os.path.join(self.scripts, "tools")
+        os.mkdir(directory)
+        for name, what in tools.items():
+            with open(os.path.join(directory, name), "w") as f:
+                f.write(f"#!/bin/sh\n{what}\n")
+            os.chmod(os.path.join(directory, name), 0o755)
+        return {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}"}
+
     def test_the_last_lines_say_which_tests_failed(self):
-        tools = os.path.join(self.scripts, "tools")
-        os.mkdir(tools)
         log = os.path.join(self.scripts, "../build/asan/Testing/Temporary/LastTestsFailed.log")
         os.makedirs(os.path.dirname(log))
-        for name, what in (("cmake", "exit 0"), ("ctest", f"echo '12:first test' > '{log}'; exit 8")):
-            with open(os.path.join(tools, name), "w") as f:
-                f.write(f"#!/bin/sh\n{what}\n")
-            os.chmod(os.path.join(tools, name), 0o755)
-        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--only=checks,asan"], text=True, timeout=30,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        failing = f"echo '12:first test' > '{log}'; echo '50% tests passed, 1 tests failed out of 2'; exit 8"
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--only=checks,asan"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=self.with_tools(cmake="exit 0", ctest=failing))
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stdout.splitlines()[-2], "test: asan: failed twice: first test;")
+        self.assertEqual(done.stdout.splitlines()[-3:-1], ["50% tests passed, 1 tests failed out of 2",
+                                                           "test: asan: failed twice: first test;"])
         self.assertIn("test: FAILED: asan; passed: checks", done.stdout)
+
+    def test_a_build_that_fails_is_shown_and_the_rest_goes_on(self):
+        cmake = 'case "$*" in *asan*) echo "no compiler"; exit 1 ;; esac'
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--skip=checks,tidy"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=self.with_tools(cmake=cmake, ctest="echo '100% tests passed, 0 tests failed out of 3'"))
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("\nno compiler\n", done.stdout)
+        self.assertIn("\ntest: asan: the build failed\n", done.stdout)
+        self.assertRegex(done.stdout, r"\n100% tests passed, 0 tests failed out of 3\ntest: asan: the build failed\n"
+                                      r"test: FAILED: asan; passed: tsan \d+s release \d+s fuzz \d+s \(\d+ s\)\n$")
+
+    def test_what_goes_on_behind_the_tests_ends_with_the_script(self):
+        began = os.path.join(self.scripts, "began")
+        os.mkfifo(began)
+        script = subprocess.Popen([os.path.join(self.scripts, "test.sh"), "--only=asan"], stdout=subprocess.DEVNULL,
+                                  env=self.with_tools(cmake=f"echo $$ >'{began}'; exec sleep 100"))
+        with open(began) as f:
+            build = os.pidfd_open(int(f.read()))
+        script.terminate()
+        script.wait(timeout=120)
+        self.assertTrue(select.select([build], [], [], 120)[0], "the build goes on")
+        os.close(build)
 
 
 if __name__ == "__main__":
