@@ -80,6 +80,19 @@ function(ddprun_program name)
   ddprun_compile_together(${name})
 endfunction()
 
+# ddprun_compile_torch(target…): for targets whose files include LibTorch, 1.5 GB and half a minute
+# each, half of it to read its headers. A build that is made once reads them once for all programs; the
+# libraries' are others' to the compiler (-fPIC), and few.
+function(ddprun_compile_torch)
+  foreach(target ${ARGN})
+    set_property(TARGET ${target} PROPERTY JOB_POOL_COMPILE torch)
+    get_target_property(type ${target} TYPE)
+    if(DDPRUN_BUILD_ONCE AND type STREQUAL "EXECUTABLE" AND NOT target STREQUAL "ddprun_torch_headers")
+      target_precompile_headers(${target} REUSE_FROM ddprun_torch_headers)
+    endif()
+  endforeach()
+endfunction()
+
 # Half of a build's time is Catch2's macros being optimised and instrumented, for nothing: what is
 # under test keeps the flags of the build.
 function(ddprun_test_options name)
