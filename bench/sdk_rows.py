@@ -41,8 +41,7 @@ def _adamw_sides():
     runs = []
 
     def ours():
-        program = measure.program("optimizer_bench", "configure with LibTorch: scripts/setup.sh minimal")
-        runs.append(measure.json_of([program], OMP_NUM_THREADS="1"))
+        runs.append(measure.json_of(_bench("optimizer_bench"), OMP_NUM_THREADS="1"))
         return {STEP: runs[-1]["buckets_ms"], ALONE: runs[-1]["tensors_ms"]}
 
     def peer():
@@ -65,9 +64,7 @@ STATE = "optimiser's state per rank (MB)"
 def _zero_row():
     def side(stage):
         def once():
-            found = measure.json_of([measure.program("ddprun"), "--standalone", "--nproc_per_node=4", "--log-line-prefix-template=",
-                                     measure.program("zero_bench", "configure with LibTorch: scripts/setup.sh minimal"),
-                                     str(stage), "12"], OMP_NUM_THREADS="1")
+            found = _under_ddprun(4, _bench("zero_bench", str(stage), "12"))
             return {STATE: found["state_mb"], "private memory that it adds (MB)": found["added_mb"],
                     "memory for gradients per rank (MB)": found["gradient_mb"], "step (ms)": found["step_ms"]}
         return once
@@ -82,22 +79,35 @@ GLOO = "Python DDP, gloo"
 STEP_MS = "median step (ms)"
 
 
+def _bench(program, *arguments):
+    return [measure.program(program, "configure with LibTorch: scripts/setup.sh minimal"), *arguments]
+
+
 def _step_bench(*arguments):
-    return [measure.program("step_bench", "configure with LibTorch: scripts/setup.sh minimal"), *arguments]
+    return _bench("step_bench", *arguments)
 
 
 def _twin(*arguments):
     return [os.path.join(measure.HERE, "sdk/step_ddp.py"), *arguments]
 
 
-def _ours_on(num_ranks, *arguments):
+def _under_ddprun(num_ranks, program):
+    """What a program of ranks with one thread each prints, as JSON."""
     launcher = [measure.program("ddprun"), "--standalone", f"--nproc_per_node={num_ranks}", "--log-line-prefix-template="]
-    return measure.json_of(launcher + _step_bench(*arguments), OMP_NUM_THREADS="1")
+    return measure.json_of(launcher + program, OMP_NUM_THREADS="1")
+
+
+def _under_torchrun(num_ranks, script):
+    launcher = measure.torchrun() + ["--standalone", f"--nproc_per_node={num_ranks}"]
+    return measure.json_of(launcher + script, OMP_NUM_THREADS="1")
+
+
+def _ours_on(num_ranks, *arguments):
+    return _under_ddprun(num_ranks, _step_bench(*arguments))
 
 
 def _gloo_on(num_ranks, *arguments):
-    launcher = measure.torchrun() + ["--standalone", f"--nproc_per_node={num_ranks}"]
-    return measure.json_of(launcher + _twin(*arguments), OMP_NUM_THREADS="1")
+    return _under_torchrun(num_ranks, _twin(*arguments))
 
 
 def _resnet_row():
@@ -128,15 +138,11 @@ PIPELINING = "torch.distributed.pipelining, gloo"
 
 def _pipeline_row():
     def ours():
-        program = measure.program("pipeline_bench", "configure with LibTorch: scripts/setup.sh minimal")
-        launcher = [measure.program("ddprun"), "--standalone", "--nproc_per_node=2", "--log-line-prefix-template="]
-        found = measure.json_of([*launcher, program, "20"], OMP_NUM_THREADS="1")
+        found = _under_ddprun(2, _bench("pipeline_bench", "20"))
         return {STEP_MS: found["step_ms"], OVER_IDEAL: found["step_ms"] / found["ideal_ms"]}
 
     def theirs():
-        launcher = measure.torchrun() + ["--standalone", "--nproc_per_node=2"]
-        return {STEP_MS: measure.json_of([*launcher, os.path.join(measure.HERE, "sdk/pipeline_peer.py"), "20"],
-                                         OMP_NUM_THREADS="1")["step_ms"]}
+        return {STEP_MS: _under_torchrun(2, [os.path.join(measure.HERE, "sdk/pipeline_peer.py"), "20"])["step_ms"]}
 
     return Row("pipeline", "a step of an MLP of 12 layers of 768 × 768 in 2 stages by 1F1B, 512 rows in 8 micro-batches, 2 ranks of one thread",
                {OURS: ours, PIPELINING: theirs}, [Goal(OVER_IDEAL, 1.15), Goal(STEP_MS, 0.9, PIPELINING)],
@@ -211,14 +217,10 @@ DTENSOR = "PyTorch's tensor parallel, gloo"
 
 def _tensor_parallel_row():
     def ours():
-        launcher = [measure.program("ddprun"), "--standalone", "--nproc_per_node=2", "--log-line-prefix-template="]
-        program = measure.program("tensor_parallel_bench", "configure with LibTorch: scripts/setup.sh minimal")
-        return {STEP_MS: measure.json_of(launcher + [program, "40"], OMP_NUM_THREADS="1")["step_ms"]}
+        return {STEP_MS: _under_ddprun(2, _bench("tensor_parallel_bench", "40"))["step_ms"]}
 
     def theirs():
-        launcher = measure.torchrun() + ["--standalone", "--nproc_per_node=2"]
-        twin = os.path.join(measure.HERE, "sdk/tensor_parallel.py")
-        return {STEP_MS: measure.json_of(launcher + [twin, "40"], OMP_NUM_THREADS="1")["step_ms"]}
+        return {STEP_MS: _under_torchrun(2, [os.path.join(measure.HERE, "sdk/tensor_parallel.py"), "40"])["step_ms"]}
 
     return Row("tensor-parallel", "a step of two linear layers (1,024 → 4,096 → 1,024), 64 rows, shared by 2 ranks of one thread",
                {OURS: ours, DTENSOR: theirs}, [Goal(STEP_MS, 0.8, DTENSOR)],

@@ -10,10 +10,13 @@
 
 namespace ddprun::train {
 
+// What the net drops: before its first linear layer, and between the two.
+inline constexpr double kDroppedFeatures = 0.25, kDroppedHidden = 0.5;
+
 // Factors: 0 where dropped, else 1 / (1 − p). Rows are samples.
 struct DropoutMasks {
-  at::Tensor features;  // N × 64 × 12 × 12, before the first linear layer; p = 0.25
-  at::Tensor hidden;    // N × 128, between the linear layers; p = 0.5
+  at::Tensor features;  // N × 64 × 12 × 12, before the first linear layer
+  at::Tensor hidden;    // N × 128, between the linear layers
 };
 
 // Those of samples first, first + stride, … of a batch of `num_samples`; on the CPU. The same as

@@ -27,11 +27,7 @@ void Totals::add_correct(const at::Tensor& count) { values_[kCorrect] += count; 
 void Totals::add_samples(std::int64_t count) { values_[kSamples] += static_cast<double>(count); }
 
 void Totals::sum_over_ranks(Communicator& communicator) {
-  const TensorView view{.data = values_.mutable_data_ptr(),
-                        .count = static_cast<std::size_t>(values_.numel()),
-                        .dtype = DType::kFloat64,
-                        .device = torch_adapter::comm_device_of(values_)};
-  communicator.all_reduce(view, ReduceOp::kSum);
+  communicator.all_reduce(torch_adapter::view_of(values_, "totals"), ReduceOp::kSum);
 }
 
 Totals Totals::copy() const {

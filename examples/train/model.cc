@@ -3,17 +3,14 @@
 
 #include <torch/torch.h>
 
-#include <cmath>
 #include <mutex>
 #include <optional>
 
 #include "examples/train/compute_device.h"
 #include "examples/train/net.h"
-#include "examples/train/parallel_model.h"
 #include "examples/train/training_state.h"
 #include "worker_sdk/torch/flat_optimizer.h"
 #include "worker_sdk/torch/hook_state.h"
-#include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun::train {
 namespace {
@@ -127,29 +124,6 @@ std::vector<NamedTensor> Model::tensors_to_save() {
   return tensors;
 }
 
-void Model::broadcast_optimizer(int root) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& each : optimization_->named_tensors()) {
-    if (!own_.has(each.name)) tensors.push_back(each.tensor);
-  }
-  torch_adapter::broadcast_tensors(tensors, root, communicator_, device_);
-}
-
-bool Model::is_finite() const {
-  const torch::NoGradGuard no_grad;
-  at::Tensor sum = torch::zeros({}, torch::TensorOptions().dtype(torch::kDouble).device(device_));
-  for (const at::Tensor& parameter : net_->parameters()) sum += parameter.sum(torch::kDouble);
-  std::vector<std::uint8_t> finite{std::isfinite(sum.item<double>())};
-  torch_adapter::reduce_bytes(finite, ReduceOp::kMin, communicator_, device_);
-  return finite.front() == 1;
-}
-
-std::unique_ptr<TrainedModel> make_model(const Options& options, const Place& place,
-                                         c10::Device device, std::uint64_t steps_per_epoch) {
-  if (place.mesh) {
-    return std::make_unique<ParallelModel>(options, *place.mesh, device, steps_per_epoch);
-  }
-  return std::make_unique<Model>(options, place.communicator, device, steps_per_epoch);
-}
+bool Model::is_finite() const { return are_finite(net_->parameters(), communicator_, device_); }
 
 }  // namespace ddprun::train

@@ -40,7 +40,6 @@ class Model : public TrainedModel {
   void loaded(const std::vector<NamedTensor>& tensors) override;
   std::vector<NamedTensor> tensors_to_save() override;
   const OwnTensors& own_tensors() const override { return own_; }
-  void broadcast_optimizer(int root) override;
   bool is_finite() const override;
 
   // What a step changes: parameters; the optimiser's state and buffers, floating point both.

@@ -10,6 +10,7 @@
 
 #include <optional>
 
+#include "examples/train/dropout_masks.h"
 #include "worker_sdk/torch/autocast.h"
 
 namespace ddprun::train {
@@ -58,8 +59,8 @@ struct NetImpl : torch::nn::Module {
 
   torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 32, 3));
   torch::nn::Conv2d conv2 = register_module("conv2", torch::nn::Conv2d(32, 64, 3));
-  torch::nn::Dropout dropout1 = register_module("dropout1", torch::nn::Dropout(0.25));
-  torch::nn::Dropout dropout2 = register_module("dropout2", torch::nn::Dropout(0.5));
+  torch::nn::Dropout dropout1 = register_module("dropout1", torch::nn::Dropout(kDroppedFeatures));
+  torch::nn::Dropout dropout2 = register_module("dropout2", torch::nn::Dropout(kDroppedHidden));
   torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(9216, 128));
   torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(128, 10));
   torch::nn::BatchNorm2d norm1{nullptr}, norm2{nullptr};  // null: none

@@ -125,19 +125,19 @@ void check_parallel(const Options& options) {
 }
 
 // What needs every rank's whole averages, or a step of some ranks alone.
-void check_zero(const Options& options, const std::string& uneven_inputs,
-                const std::string& compression) {
+void check_zero(const Options& options) {
   if (options.zero == ZeroStage::kOff) return;
   const auto refuse = [](bool is_set, const char* what) {
     if (is_set) throw CLI::ValidationError("--zero", what);
   };
   refuse(options.optimizer == OptimizerChoice::kAdadelta,
          "is not for adadelta, whose state every rank has: give --optimizer=sgd, adam or adamw");
-  refuse(compression != "none", "not with --compress");
+  refuse(options.compression.kind != Compression::Kind::kNone, "not with --compress");
   refuse(options.find_unused_parameters, "not with --find-unused-parameters");
   refuse(options.static_graph, "not with --static-graph");
   refuse(!options.ignore_parameters.empty(), "not with --ignore-parameters");
-  refuse(uneven_inputs == "join", "not with --uneven-inputs=join: use pad or drop");
+  refuse(options.uneven_inputs == UnevenInputs::kJoin,
+         "not with --uneven-inputs=join: use pad or drop");
 }
 
 template <typename Choice>
@@ -353,7 +353,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
     options.compression = parse_compression(compression);
     options.broadcast_buffers = !own_buffers;
     check_own_tensors(options);
-    check_zero(options, uneven_inputs, compression);
+    check_zero(options);
     mode_flags.settle();
     check_parallel(options);
   } catch (const CLI::ParseError& error) {

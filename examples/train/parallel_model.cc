@@ -3,7 +3,7 @@
 
 #include <torch/torch.h>
 
-#include <cmath>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -12,6 +12,7 @@
 #include "examples/train/training_state.h"
 #include "worker_sdk/torch/parallel/average_gradients.h"
 #include "worker_sdk/torch/parallel/pipeline.h"
+#include "worker_sdk/torch/parallel/sharded_layer.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun::train {
@@ -20,35 +21,29 @@ namespace {
 // Twice as many parts as stages: the stages then wait for a third of the time or less.
 constexpr int kPartsPerStage = 2;
 
-NetImpl whole_net(std::uint64_t seed) {
+NetImpl draw_whole_net(std::uint64_t seed) {
   torch::manual_seed(seed);
   return NetImpl();
 }
 
-std::shared_ptr<ParallelNetImpl> make_part(const Options& options, Mesh& mesh, c10::Device device) {
-  NetImpl whole = whole_net(options.seed);
+std::shared_ptr<ParallelNetImpl> make_part(NetImpl& whole, Mesh& mesh, c10::Device device) {
   auto part = std::make_shared<ParallelNetImpl>(whole, mesh);
   part->to(device);
   return part;
 }
 
-std::string layer_of(const std::string& parameter) {
-  return parameter.substr(0, parameter.find('.'));
-}
-
-std::int64_t shared_dim(const std::string& parameter) {
-  if (layer_of(parameter) == "fc1") return 0;  // weight and bias, by output features
-  return parameter == "fc2.weight" ? 1 : -1;   // by input features
-}
-
-WholeTensors whole_tensors(const Options& options, Mesh& mesh, c10::Device device) {
+WholeTensors whole_tensors(const NetImpl& whole, const ParallelNetImpl& part, Mesh& mesh,
+                           c10::Device device) {
+  std::map<std::string, std::int64_t> shared_dims;
+  for (const ShardedParameter& each : sharded_parameters(part)) shared_dims[each.name] = each.dim;
   std::vector<PlacedParameter> parameters;
-  const NetImpl whole = whole_net(options.seed);
   for (const auto& item : whole.named_parameters()) {
+    const std::string layer = item.key().substr(0, item.key().find('.'));
+    const auto shared = shared_dims.find(item.key());
     parameters.push_back({.name = item.key(),
                           .shape = item.value().sizes().vec(),
-                          .stage = stage_of(layer_of(item.key()), mesh.size_of(kPipelineAxis)),
-                          .tensor_dim = shared_dim(item.key())});
+                          .stage = stage_of(layer, mesh.size_of(kPipelineAxis)),
+                          .tensor_dim = shared == shared_dims.end() ? -1 : shared->second});
   }
   return {std::move(parameters), mesh, device};
 }
@@ -84,12 +79,17 @@ class ParallelModel::StageOfBatch {
 
 ParallelModel::ParallelModel(const Options& options, Mesh& mesh, c10::Device device,
                              std::uint64_t steps_per_epoch)
+    : ParallelModel(options, mesh, device, steps_per_epoch,
+                    *std::make_unique<NetImpl>(draw_whole_net(options.seed))) {}
+
+ParallelModel::ParallelModel(const Options& options, Mesh& mesh, c10::Device device,
+                             std::uint64_t steps_per_epoch, NetImpl& whole)
     : seed_(options.seed),
       mesh_(mesh),
       device_(device),
       own_(options, {}),
-      part_(make_part(options, mesh, device)),
-      whole_(whole_tensors(options, mesh, device)),
+      part_(make_part(whole, mesh, device)),
+      whole_(whole_tensors(whole, *part_, mesh, device)),
       ddp_(std::make_unique<DistributedDataParallel<ParallelNetImpl>>(*part_,
                                                                       mesh.along(kDataAxis))),
       optimization_(std::make_unique<Optimization>(options, *part_, *ddp_, mesh.along(kDataAxis),
@@ -183,19 +183,8 @@ void ParallelModel::loaded(const std::vector<NamedTensor>& tensors) {
 
 std::vector<NamedTensor> ParallelModel::tensors_to_save() { return whole_.gather(own_parts()); }
 
-void ParallelModel::broadcast_optimizer(int root) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& each : optimization_->named_tensors()) tensors.push_back(each.tensor);
-  torch_adapter::broadcast_tensors(tensors, root, mesh_.along(kDataAxis), device_);
-}
-
 bool ParallelModel::is_finite() const {
-  const torch::NoGradGuard no_grad;
-  at::Tensor sum = torch::zeros({}, torch::TensorOptions().dtype(torch::kDouble).device(device_));
-  for (const at::Tensor& parameter : part_->parameters()) sum += parameter.sum(torch::kDouble);
-  std::vector<std::uint8_t> finite{std::isfinite(sum.item<double>())};
-  torch_adapter::reduce_bytes(finite, ReduceOp::kMin, mesh_.world(), device_);
-  return finite.front() == 1;
+  return are_finite(part_->parameters(), mesh_.world(), device_);
 }
 
 }  // namespace ddprun::train

@@ -17,6 +17,7 @@ class Pipeline;
 
 namespace ddprun::train {
 
+struct NetImpl;
 struct ParallelNetImpl;
 struct DropoutMasks;
 
@@ -43,11 +44,14 @@ class ParallelModel : public TrainedModel {
   std::vector<std::string> gradient_order() override { return {}; }
   void set_gradient_order(const std::vector<std::string>&) override {}
   const OwnTensors& own_tensors() const override { return own_; }
-  void broadcast_optimizer(int root) override;
   bool is_finite() const override;
 
  private:
   class StageOfBatch;
+
+  // `whole` is what all ranks together have; for this call only.
+  ParallelModel(const Options& options, Mesh& mesh, c10::Device device,
+                std::uint64_t steps_per_epoch, NetImpl& whole);
 
   DropoutMasks masks_for(std::int64_t num_images) const;
   at::Tensor backward_of_whole_net(const at::Tensor& pixels, const at::Tensor& labels,

@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/torch/parallel/tensor_collectives.h"
 
 namespace ddprun::train {
 namespace {
@@ -42,24 +43,23 @@ int stage_of(const std::string& layer, int num_stages) {
 }
 
 ParallelNetImpl::ParallelNetImpl(NetImpl& whole, Mesh& mesh)
-    : tensor_rank_(mesh.coordinate(kTensorAxis)), num_tensor_ranks_(mesh.size_of(kTensorAxis)) {
+    : tensor_ranks_(mesh.along(kTensorAxis)) {
   const int stage = mesh.coordinate(kPipelineAxis), num_stages = mesh.size_of(kPipelineAxis);
   const auto is_here = [&](const char* layer) { return stage_of(layer, num_stages) == stage; };
-  Communicator& tensor_ranks = mesh.along(kTensorAxis);
   if (is_here("conv1")) conv1 = register_module("conv1", copy_of(whole.conv1));
   if (is_here("conv2")) conv2 = register_module("conv2", copy_of(whole.conv2));
   if (is_here("fc1")) {
     const auto& size = whole.fc1->options;
     const ColumnParallelOptions its{
         .in_features = size.in_features(), .out_features = size.out_features(), .draw = false};
-    fc1 = register_module("fc1", ColumnParallelLinear(its, tensor_ranks));
+    fc1 = register_module("fc1", ColumnParallelLinear(its, tensor_ranks_));
     fc1->load_full(whole.fc1->weight, whole.fc1->bias);
   }
   if (is_here("fc2")) {
     const auto& size = whole.fc2->options;
     const RowParallelOptions its{
         .in_features = size.in_features(), .out_features = size.out_features(), .draw = false};
-    fc2 = register_module("fc2", RowParallelLinear(its, tensor_ranks));
+    fc2 = register_module("fc2", RowParallelLinear(its, tensor_ranks_));
     fc2->load_full(whole.fc2->weight, whole.fc2->bias);
   }
 }
@@ -72,10 +72,7 @@ torch::Tensor ParallelNetImpl::forward(torch::Tensor x, const DropoutMasks* mask
     x = fc1(x.flatten(1)).relu_();
   }
   if (fc2) {
-    if (masks) {
-      const auto width = masks->hidden.size(1) / num_tensor_ranks_;
-      x = x * masks->hidden.narrow(1, tensor_rank_ * width, width);
-    }
+    if (masks) x = x * torch_adapter::own_part(masks->hidden, 1, tensor_ranks_, "hidden features");
     x = torch::log_softmax(fc2(x), 1);
   }
   return x;

@@ -40,7 +40,7 @@ struct ParallelNetImpl : torch::nn::Module {
   RowParallelLinear fc2{nullptr};
 
  private:
-  const int tensor_rank_, num_tensor_ranks_;
+  Communicator& tensor_ranks_;
 };
 
 }  // namespace ddprun::train

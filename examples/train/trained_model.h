@@ -51,21 +51,25 @@ class TrainedModel {
   virtual std::vector<NamedTensor> tensors_to_save() = 0;
 
   // DdpBase's, where they say something for whoever goes on from a checkpoint; else empty, and no
-  // effect.
+  // effect: with --zero buckets are formed for good at once.
   virtual std::vector<std::string> gradient_order() { return ddp().gradient_order(); }
   virtual void set_gradient_order(const std::vector<std::string>& names) {
-    ddp().set_gradient_order(names);
+    if (ddp().zero() == ZeroStage::kOff) ddp().set_gradient_order(names);
   }
 
   // Which of them are this rank's alone.
   virtual const OwnTensors& own_tensors() const = 0;
 
-  // The optimiser's state of rank `root` becomes every rank's, but for what is a rank's own.
-  virtual void broadcast_optimizer(int root) = 0;
-
   // All parameters of all ranks are. The same on all.
   virtual bool is_finite() const = 0;
+
+  // The optimiser's state of rank `root` of `ranks`, which have the same part of the net, becomes
+  // that of all of them, but for what is a rank's own. `device`: the net's.
+  void broadcast_optimizer(int root, Communicator& ranks, c10::Device device);
 };
+
+// Each number of all ranks' tensors is. Collective; the same on all. `device`: where they are.
+bool are_finite(const std::vector<at::Tensor>& tensors, Communicator& ranks, c10::Device device);
 
 // The same weights on any number of ranks, a function of the seed. The references outlive it.
 // Throws what DistributedDataParallel does; Error(kInvalidArgument) for a layout that can't be.

@@ -57,8 +57,7 @@ void Trainer::resume(const DataSet& data) {
   const TrainingState here = std::exchange(state_, *saved);
   state_.run = here.run;
   state_.num_threads = here.num_threads;
-  const bool has_order = !state_.gradient_order.empty() && options_.zero == ZeroStage::kOff;
-  if (has_order) model_->set_gradient_order(state_.gradient_order);
+  if (!state_.gradient_order.empty()) model_->set_gradient_order(state_.gradient_order);
   const std::size_t epoch = state_.epochs.size() + 1;
   progress_.line(
       epoch > static_cast<std::size_t>(options_.num_epochs)
@@ -187,7 +186,7 @@ void Trainer::shadow_others(DdpBase::Join& join) {
     session_->progress().begin_step(state_.step + result.num_shadowed);
   }
   state_.step += result.num_shadowed;
-  model_->broadcast_optimizer(result.source_rank);
+  model_->broadcast_optimizer(result.source_rank, data_ranks_, device_);
 }
 
 // Of a batch that begins at this epoch's sample `done`. Every rank goes forward equally often,

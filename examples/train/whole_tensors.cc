@@ -65,8 +65,8 @@ std::vector<NamedTensor> WholeTensors::make(const std::vector<NamedTensor>& part
 
 at::Tensor WholeTensors::own_part(const at::Tensor& whole, const PlacedParameter& parameter) const {
   if (whole.dim() == 0 || parameter.tensor_dim < 0) return whole;
-  const std::int64_t width = whole.size(parameter.tensor_dim) / mesh_.size_of(kTensorAxis);
-  return whole.narrow(parameter.tensor_dim, mesh_.coordinate(kTensorAxis) * width, width);
+  return torch_adapter::own_part(whole, parameter.tensor_dim, mesh_.along(kTensorAxis),
+                                 parameter.name.c_str());
 }
 
 void WholeTensors::scatter(const std::vector<NamedTensor>& whole,

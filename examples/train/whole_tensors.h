@@ -20,7 +20,9 @@ struct PlacedParameter {
   std::string name;  // "fc1.weight"
   std::vector<std::int64_t> shape;
   int stage = 0;
-  std::int64_t tensor_dim = -1;  // along which the tensor ranks share it; −1: each has all of it
+  // Along which the tensor ranks of its stage share it; −1: each has all of it. On other stages
+  // not known, and not needed.
+  std::int64_t tensor_dim = -1;
 };
 
 // Constant after construction. All calls are in one thread.

@@ -64,10 +64,7 @@ bool GradScaler::unscale(const std::vector<at::Tensor>& gradients) {
   }
   if (communicator_ && communicator_->size() > 1) {
     // Averaged gradients are the same on all ranks; those that aren't averaged may differ.
-    communicator_->all_reduce({.data = found.mutable_data_ptr(),
-                               .count = 1,
-                               .device = torch_adapter::comm_device_of(found)},
-                              ReduceOp::kMax);
+    communicator_->all_reduce(torch_adapter::view_of(found, "found_inf"), ReduceOp::kMax);
   }
   found_inf_ = at::maximum(found_inf_, found);
   unscaled_ = true;

@@ -41,7 +41,7 @@ double norm_over_ranks(const std::vector<at::Tensor>& tensors, double p, Communi
     const at::Tensor all = at::stack(norms);
     sum[0].copy_(is_max ? at::nan_to_num(all, INFINITY, INFINITY).max() : all.pow(p).sum());
   }
-  communicator.all_reduce(view_of(sum), is_max ? ReduceOp::kMax : ReduceOp::kSum);
+  communicator.all_reduce(view_of(sum, "a norm"), is_max ? ReduceOp::kMax : ReduceOp::kSum);
   const double total = sum.item<double>();
   return is_max ? total : std::pow(total, 1 / p);
 }
@@ -80,7 +80,8 @@ void ShardedOptimizer::for_each_state(const std::function<void(const NamedState&
   for (const Bucket& bucket : buckets_) {
     for (std::size_t s = 0; s < kMaxStates && bucket.states[s].defined(); ++s) {
       const at::Tensor whole = at::empty_like(bucket.all);
-      ddp_.impl_->communicator().all_gather(view_of(bucket.states[s]), view_of(whole));
+      ddp_.impl_->communicator().all_gather(view_of(bucket.states[s], "state"),
+                                            view_of(whole, "state"));
       for (const std::size_t item : bucket.items) {
         const auto names = state_names(rules_[items_[item].group]);
         if (s >= names.size()) continue;

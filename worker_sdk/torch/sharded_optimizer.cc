@@ -189,8 +189,8 @@ void ShardedOptimizer::step() {
   std::vector<WorkPtr> works;
   for (Bucket& bucket : buckets_) {
     update(bucket);
-    works.push_back(impl.communicator().all_gather(view_of(bucket.values), view_of(bucket.all),
-                                                   {.async = true}));
+    works.push_back(impl.communicator().all_gather(
+        view_of(bucket.values, "parameters"), view_of(bucket.all, "parameters"), {.async = true}));
   }
   for (const WorkPtr& work : works) work->wait();
 }

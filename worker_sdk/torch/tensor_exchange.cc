@@ -85,10 +85,10 @@ Device comm_device_of(const at::TensorBase& tensor) {
   return {};
 }
 
-TensorView view_of(const at::Tensor& contiguous) {
+TensorView view_of(const at::Tensor& contiguous, const std::string& what) {
   return {.data = contiguous.mutable_data_ptr(),
           .count = static_cast<std::size_t>(contiguous.numel()),
-          .dtype = dtype_of(contiguous, "a tensor of the optimiser"),
+          .dtype = dtype_of(contiguous, what),
           .device = comm_device_of(contiguous)};
 }
 

@@ -16,8 +16,8 @@ namespace ddprun::torch_adapter {
 // Error(kUnsupported) naming `what` for dtypes that the communicators can't average.
 DType dtype_of(const at::TensorBase& tensor, const std::string& what);
 Device comm_device_of(const at::TensorBase& tensor);
-// Its memory; it must be contiguous and outlive the view. Errors as dtype_of()'s.
-TensorView view_of(const at::Tensor& contiguous);
+// A dense tensor's memory: it must be contiguous and outlive the view. Errors as dtype_of().
+TensorView view_of(const at::Tensor& contiguous, const std::string& what);
 
 // After: every rank's tensors hold root's values. Any dtype, device and layout but sparse; sizes,
 // dtypes and strides are the same on all ranks. Small tensors, and those that are not on `device`

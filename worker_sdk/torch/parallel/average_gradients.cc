@@ -39,15 +39,15 @@ Bucket fill(const std::vector<at::Tensor>& parameters, const std::vector<std::si
   return bucket;
 }
 
-void take_averages(const std::vector<at::Tensor>& parameters,
-                   const std::vector<std::size_t>& members, const Bucket& bucket) {
+void take_results(const std::vector<at::Tensor>& parameters,
+                  const std::vector<std::size_t>& members, const Bucket& bucket) {
   for (std::size_t i = 0; i < members.size(); ++i) {
     const at::Tensor& parameter = parameters[members[i]];
-    const at::Tensor average = bucket.places[i].view(parameter.sizes());
+    const at::Tensor result = bucket.places[i].view(parameter.sizes());
     if (parameter.grad().defined()) {
-      parameter.grad().copy_(average);
+      parameter.grad().copy_(result);
     } else {
-      parameter.mutable_grad() = average.clone();
+      parameter.mutable_grad() = result.clone();
     }
   }
 }
@@ -65,7 +65,8 @@ void drain(const std::vector<Bucket>& buckets) {
 
 }  // namespace
 
-void average_gradients(const std::vector<at::Tensor>& parameters, Communicator& communicator) {
+void torch_adapter::reduce_gradients(const std::vector<at::Tensor>& parameters, ReduceOp op,
+                                     Communicator& communicator) {
   if (communicator.size() == 1 || parameters.empty()) return;
   const c10::NoGradGuard no_grad;
   communicator.follow_stream(current_torch_stream);
@@ -87,21 +88,21 @@ void average_gradients(const std::vector<at::Tensor>& parameters, Communicator& 
     // The next bucket is filled while those before it travel.
     for (const std::vector<std::size_t>& members : plan) {
       buckets.push_back(fill(parameters, members));
-      buckets.back().work =
-          communicator.all_reduce({.data = buckets.back().memory.mutable_data_ptr(),
-                                   .count = static_cast<std::size_t>(buckets.back().memory.numel()),
-                                   .dtype = specs[members.front()].dtype,
-                                   .device = specs[members.front()].device},
-                                  ReduceOp::kAverage, {.async = true});
+      buckets.back().work = communicator.all_reduce(
+          view_of(buckets.back().memory, specs[members.front()].name), op, {.async = true});
     }
     for (std::size_t i = 0; i < plan.size(); ++i) {
       buckets[i].work->wait();
-      take_averages(parameters, plan[i], buckets[i]);
+      take_results(parameters, plan[i], buckets[i]);
     }
   } catch (...) {
     drain(buckets);
     throw;
   }
+}
+
+void average_gradients(const std::vector<at::Tensor>& parameters, Communicator& communicator) {
+  reduce_gradients(parameters, ReduceOp::kAverage, communicator);
 }
 
 }  // namespace ddprun

@@ -18,4 +18,13 @@ namespace ddprun {
 // can't be averaged, and the communicator's errors.
 void average_gradients(const std::vector<at::Tensor>& parameters, Communicator& communicator);
 
+namespace torch_adapter {
+
+// The same for any op, in the same order of parameters: what average_gradients() and
+// sum_gradients() are.
+void reduce_gradients(const std::vector<at::Tensor>& parameters, ReduceOp op,
+                      Communicator& communicator);
+
+}  // namespace torch_adapter
+
 }  // namespace ddprun

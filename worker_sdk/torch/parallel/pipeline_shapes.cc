@@ -73,10 +73,10 @@ void check_can_travel(const at::Tensor& tensor, const std::string& whose) {
 }
 
 TensorView message_view(const at::Tensor& tensor) {
-  const bool is_note = tensor.scalar_type() == at::kLong;
-  return {.data = tensor.mutable_data_ptr(),
+  if (tensor.scalar_type() != at::kLong) return view_of(tensor, "a stage's output");
+  return {.data = tensor.mutable_data_ptr(),  // a note's numbers, which nobody adds
           .count = static_cast<std::size_t>(tensor.numel()),
-          .dtype = is_note ? DType::kInt64 : dtype_of(tensor, "a stage's output"),
+          .dtype = DType::kInt64,
           .device = comm_device_of(tensor)};
 }
 

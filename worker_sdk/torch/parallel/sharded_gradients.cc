@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
+#include "worker_sdk/torch/parallel/average_gradients.h"
 #include "worker_sdk/torch/parallel/sharded_layer.h"
 #include "worker_sdk/torch/parallel/tensor_collectives.h"
 
@@ -47,23 +47,7 @@ at::Device device_of(const GradientParts& gradients) {
 }  // namespace
 
 void sum_gradients(const std::vector<at::Tensor>& parameters, Communicator& group) {
-  if (group.size() == 1) return;
-  const c10::NoGradGuard no_grad;
-  std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
-  for (at::Tensor parameter : parameters) {
-    if (!parameter.grad().defined()) parameter.mutable_grad() = at::zeros_like(parameter);
-    by_dtype[parameter.grad().scalar_type()].push_back(parameter.grad());
-  }
-  for (const auto& [dtype, gradients] : by_dtype) {
-    std::vector<at::Tensor> flat;
-    for (const at::Tensor& each : gradients) flat.push_back(each.reshape({-1}));
-    const at::Tensor sum = torch_adapter::all_reduced(at::cat(flat), group);
-    std::int64_t offset = 0;
-    for (const at::Tensor& each : gradients) {
-      each.copy_(sum.narrow(0, offset, each.numel()).view(each.sizes()));
-      offset += each.numel();
-    }
-  }
+  torch_adapter::reduce_gradients(parameters, ReduceOp::kSum, group);
 }
 
 GradientParts gradient_parts(const torch::nn::Module& model) {

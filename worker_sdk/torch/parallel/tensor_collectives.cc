@@ -16,10 +16,7 @@ namespace ddprun::torch_adapter {
 namespace {
 
 TensorView group_view(const at::Tensor& dense) {
-  return {.data = dense.mutable_data_ptr(),
-          .count = static_cast<std::size_t>(dense.numel()),
-          .dtype = dtype_of(dense, "a tensor that a tensor-parallel group exchanges"),
-          .device = comm_device_of(dense)};
+  return view_of(dense, "a tensor that a tensor-parallel group exchanges");
 }
 
 std::vector<std::int64_t> with_first(const at::Tensor& tensor, std::int64_t first) {
