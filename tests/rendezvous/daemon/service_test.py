@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddprund and ddprun as services of systemd (docs/systemd.md): what they tell a manager, the sockets that
 they take from one, and what SIGHUP reads again."""
+import contextlib
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../launcher"))
 import harness  # noqa: E402
+import frozen  # noqa: E402
 from several_daemons import wait_until  # noqa: E402
 
 # Says whom the variables are for, as systemd does: the process that becomes the service.
@@ -33,6 +35,13 @@ class ServiceCase(harness.Case):
     def told(self):
         """The next datagram → its assignments."""
         return dict(line.split("=", 1) for line in self.manager.recv(65536).decode().splitlines())
+
+    def hear_all(self):
+        """What was told before."""
+        self.manager.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.manager.recv(65536)
 
     def service(self, program, *args, fds=(), **variables):
         env = harness.environment(NOTIFY_SOCKET=self.notify_path, **variables)
@@ -106,15 +115,24 @@ class Notifications(ServiceCase):
         wait_until(lambda: self.told()["STATUS"].endswith("; 1 job"), "the status names the job")
         daemon.send_signal(signal.SIGSTOP)
         wait_until(lambda: "T (stopped)" in open(f"/proc/{daemon.pid}/status").read(), "it stands still")
-        self.manager.setblocking(False)
-        while True:
-            try:
-                self.manager.recv(65536)
-            except BlockingIOError:
-                break
+        self.hear_all()
         self.manager.settimeout(1)
         self.assertRaises(TimeoutError, self.manager.recv, 1)
         daemon.send_signal(signal.SIGCONT)
+
+    def test_a_standing_event_loop_is_silent_though_other_threads_run(self):
+        daemon, _, _ = self.daemon("--listen=127.0.0.1:0", f"--state-dir={self.scratch()}", WATCHDOG_USEC="300000")
+        others = [thread for thread in os.listdir(f"/proc/{daemon.pid}/task") if thread != str(daemon.pid)]
+        self.assertTrue(others)  # the journal's
+        with frozen.thread(daemon.pid):
+            for thread in others:
+                with open(f"/proc/{daemon.pid}/task/{thread}/stat", encoding="ascii") as stat:
+                    self.assertIn(stat.read().rpartition(")")[2].split()[0], "SRD")
+            self.hear_all()
+            self.manager.settimeout(1)
+            self.assertRaises(TimeoutError, self.manager.recv, 1)
+        self.manager.settimeout(harness.TIMEOUT)
+        self.assertEqual(self.told()["WATCHDOG"], "1")
 
     def test_without_a_limit_or_for_another_process_there_is_no_watchdog(self):
         env = harness.environment(NOTIFY_SOCKET=self.notify_path, WATCHDOG_USEC="100000", WATCHDOG_PID="1")
