@@ -21,6 +21,7 @@
 #include "ctl/standard_output.h"
 #include "ctl/submit_command.h"
 #include "ctl/tables/tables.h"
+#include "rendezvous/security/tls.h"
 
 namespace {
 
@@ -48,6 +49,7 @@ ManPage man_page(const CLI::App& app) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
   CLI::App app("ddprunctl: submits jobs, looks at and tries ddprun's rendezvous, checks nodes",

@@ -34,6 +34,7 @@
 #include "launcher/prepare.h"
 #include "launcher/scheduler_step.h"
 #include "launcher/terminal_text.h"
+#include "rendezvous/security/tls.h"
 
 namespace {
 
@@ -89,6 +90,7 @@ int run_by_agents(const CommandLine& line, const Environment& environment) {
 int main(int argc, char** argv) {
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
+  security::wipe_what_is_freed();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
   set_log_sink(&log_to_stderr);
   try {

@@ -16,6 +16,7 @@
 #include "launcher/standing/standing_agent.h"
 #include "launcher/standing/standing_options.h"
 
+#include "rendezvous/security/tls.h"
 namespace {
 
 using namespace ddprun;
@@ -36,6 +37,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   set_log_sink(say_line);
   try {
+  security::wipe_what_is_freed();
     ServiceManager manager = ServiceManager::take_from_environment();
     Environment environment = current_environment();
     auto asked = launcher::parse_standing_command_line(argc, argv, environment);
