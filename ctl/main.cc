@@ -32,6 +32,17 @@ int fail(const std::string& message, ExitCode code = ExitCode::kUsage) {
   return static_cast<int>(code);
 }
 
+constexpr char kExitStatus[] =
+    R"( 0        done; of doctor: ok
+ 1        of doctor: warn
+ 2        a bad flag or file, a refusal, nobody there; of doctor: fail
+ 3        of doctor: unknown
+ 69       no answer in time
+ 70       a fault of its own, an answer that makes no sense; of emulate: a rule was broken
+ 74       stdout can't be written
+ 130, 143 ended by SIGINT, SIGTERM: what was submitted goes on
+ other    of submit --wait: the job's)";
+
 ManPage man_page(const CLI::App& app) {
   ManPage page{.name = "ddprunctl",
                .section = 1,
@@ -42,6 +53,7 @@ ManPage man_page(const CLI::App& app) {
     page.sections.push_back(
         {"ddprunctl " + command->get_name(), command->get_description(), man_entries(*command)});
   }
+  page.sections.push_back({"Exit status", kExitStatus});
   page.sections.push_back({"See also", "ddprun(1), ddprund(8)"});
   return page;
 }
