@@ -15,7 +15,6 @@
 #include <cstring>
 
 #include "common/error.h"
-#include "common/log.h"
 
 namespace ddprun {
 namespace {
@@ -106,6 +105,16 @@ bool JournalLog::write(const Fields& fields) const {
   if (errno != EMSGSIZE && errno != ENOBUFS) return false;
   const UniqueFd file = sealed_file(entry);
   return file && send(socket_.get(), path_, {}, file.get());
+}
+
+bool JournalLog::write_line(LogLevel level, std::string_view program,
+                            std::string_view message) const {
+  constexpr std::string_view kPriorities = "7643";  // of syslog(3)
+  Fields fields{{"MESSAGE", message},
+                {"PRIORITY", kPriorities.substr(static_cast<std::size_t>(level), 1)},
+                {"SYSLOG_IDENTIFIER", program}};
+  if (!LogJob::current().empty()) fields.emplace_back("DDPRUN_JOB_ID", LogJob::current());
+  return write(fields);
 }
 
 }  // namespace ddprun

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/log.h"
 #include "common/unique_fd.h"
 
 namespace ddprun {
@@ -28,6 +29,9 @@ class JournalLog {
 
   // One entry. Never waits; false: journald did not take it (it is gone, or has no room).
   bool write(const Fields& fields) const;
+  // Likewise a line of `program`'s log: MESSAGE, PRIORITY, SYSLOG_IDENTIFIER, and DDPRUN_JOB_ID
+  // where it is about a job (LogJob).
+  bool write_line(LogLevel level, std::string_view program, std::string_view message) const;
 
  private:
   std::string path_;

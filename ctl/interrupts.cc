@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <iterator>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -17,9 +18,20 @@ namespace ddprun::ctl {
 
 namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+// Of the call that is cut off: all that a signal handler may look at.
+const std::string* words_of_call = nullptr;
+
+void end_with_words(int number) {
+  if (!words_of_call->empty()) {
+    [[maybe_unused]] const ssize_t written =
+        ::write(STDERR_FILENO, words_of_call->data(), words_of_call->size());
+  }
+  ::_exit(exit_status_for_signal(number));
+}
 }  // namespace
 
-Interrupts::Interrupts() {
+Interrupts::Interrupts(std::string last_words) : last_words_(std::move(last_words)) {
   sigemptyset(&kept_);
   for (const int number : kSignals) {
     struct sigaction now {};
@@ -36,9 +48,9 @@ Interrupts::~Interrupts() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
 void Interrupts::end_in(const std::function<void()>& call) const {
   struct Open {
-    explicit Open(const sigset_t& signals) : signals(signals) {
+    explicit Open(const sigset_t& kept) : signals(kept) {
       struct sigaction ends {};
-      ends.sa_handler = [](int number) { ::_exit(exit_status_for_signal(number)); };
+      ends.sa_handler = &end_with_words;
       for (std::size_t i = 0; i < std::size(kSignals); ++i) {
         if (sigismember(&signals, kSignals[i]) == 1) ::sigaction(kSignals[i], &ends, &before[i]);
       }
@@ -53,6 +65,7 @@ void Interrupts::end_in(const std::function<void()>& call) const {
     const sigset_t& signals;
     struct sigaction before[std::size(kSignals)]{};
   };
+  words_of_call = &last_words_;
   const Open open(kept_);
   call();
 }

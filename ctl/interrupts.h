@@ -6,6 +6,7 @@
 #include <csignal>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "common/unique_fd.h"
 
@@ -14,13 +15,15 @@ namespace ddprun::ctl {
 // While one exists SIGINT, SIGTERM and SIGHUP are kept here.
 class Interrupts {
  public:
-  Interrupts();
+  // `last_words`: a line that end_in() says on stderr where it ends the process; empty: none.
+  explicit Interrupts(std::string last_words = {});
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
   // Calls what may wait for long, and leaves nothing behind where it is cut off: one that comes
-  // meanwhile, or came before, ends the process at once, with 128 and its number.
+  // meanwhile, or came before, ends the process at once, with 128 and its number, after the last
+  // words.
   void end_in(const std::function<void()>& call) const;
 
   // Waits for at most so long; true: one has come, now or before.
@@ -29,6 +32,7 @@ class Interrupts {
   std::optional<int> signal() const { return signal_; }
 
  private:
+  const std::string last_words_;
   sigset_t before_{}, kept_{};
   UniqueFd fd_;
   std::optional<int> signal_;

@@ -21,6 +21,7 @@
 #include "ctl/standard_output.h"
 #include "ctl/submit_command.h"
 #include "ctl/tables/tables.h"
+#include "rendezvous/security/tls.h"
 
 namespace {
 
@@ -30,6 +31,17 @@ int fail(const std::string& message, ExitCode code = ExitCode::kUsage) {
   std::fprintf(stderr, "ddprunctl: %s\n", one_line(message).c_str());
   return static_cast<int>(code);
 }
+
+constexpr char kExitStatus[] =
+    R"( 0        done; of doctor: ok
+ 1        of doctor: warn
+ 2        a bad flag or file, a refusal, nobody there; of doctor: fail
+ 3        of doctor: unknown
+ 69       no answer in time
+ 70       a fault of its own, an answer that makes no sense; of emulate: a rule was broken
+ 74       stdout can't be written
+ 130, 143 ended by SIGINT, SIGTERM: what was submitted goes on
+ other    of submit --wait: the job's)";
 
 ManPage man_page(const CLI::App& app) {
   ManPage page{.name = "ddprunctl",
@@ -41,6 +53,7 @@ ManPage man_page(const CLI::App& app) {
     page.sections.push_back(
         {"ddprunctl " + command->get_name(), command->get_description(), man_entries(*command)});
   }
+  page.sections.push_back({"Exit status", kExitStatus});
   page.sections.push_back({"See also", "ddprun(1), ddprund(8)"});
   return page;
 }
@@ -48,6 +61,7 @@ ManPage man_page(const CLI::App& app) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
   CLI::App app("ddprunctl: submits jobs, looks at and tries ddprun's rendezvous, checks nodes",

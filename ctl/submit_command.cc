@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <sstream>
 
@@ -28,6 +29,14 @@ void say(const std::string& line) {
   std::fprintf(stderr, "ddprunctl: %s\n", one_line(line).c_str());
 }
 
+submit::JobState status_of(submit::Scheduler& scheduler, const std::string& id,
+                           const Interrupts& interrupts) {
+  if (!scheduler.may_end_in_status()) return scheduler.status(id);
+  submit::JobState state;
+  interrupts.end_in([&] { state = scheduler.status(id); });
+  return state;
+}
+
 // Asks, less and less often, until `enough` says so. nullopt: the user wants no more of it. A place
 // that is away meanwhile is asked again.
 template <typename Enough>
@@ -37,7 +46,7 @@ std::optional<submit::JobState> ask_until(submit::Scheduler& scheduler, const st
   Deadline silence = Deadline::after(kMostSilence);
   for (;;) {
     try {
-      submit::JobState state = scheduler.status(id);
+      submit::JobState state = status_of(scheduler, id, interrupts);
       if (enough(state.phase)) return state;
       silence = Deadline::after(kMostSilence);
     } catch (const Error& error) {
@@ -119,7 +128,9 @@ int SubmitCommand::follow(submit::Scheduler& scheduler, const std::string& id) c
   const std::string whole = std::string(scheduler.name()) + ":" + id;
   std::FILE* to = json_ ? stderr : stdout;
   bool is_lost = false;
-  Interrupts interrupts;
+  const std::string goes_on = whole + " goes on: ddprunctl logs -f " + whole +
+                              " shows it, ddprunctl cancel " + whole + " ends it";
+  Interrupts interrupts("ddprunctl: " + goes_on + "\n");
   const submit::LogView view{
       .show =
           [&](std::string_view text) {
@@ -128,7 +139,8 @@ int SubmitCommand::follow(submit::Scheduler& scheduler, const std::string& id) c
             is_lost = true;  // the job's end is still waited for
             tell_lost_output(errno);
           },
-      .pause = [&](std::chrono::milliseconds limit) { return !interrupts.wait(limit); }};
+      .pause = [&](std::chrono::milliseconds limit) { return !interrupts.wait(limit); },
+      .call = [&](const std::function<void()>& call) { interrupts.end_in(call); }};
   auto state =
       ask_until(scheduler, id, interrupts, [](Phase phase) { return phase != Phase::kQueued; });
   if (state && !show_output(scheduler, id, interrupts, view)) state.reset();
@@ -138,8 +150,7 @@ int SubmitCommand::follow(submit::Scheduler& scheduler, const std::string& id) c
     });
   }
   if (!state) {
-    say(whole + " goes on: ddprunctl logs -f " + whole + " shows it, ddprunctl cancel " + whole +
-        " ends it");
+    say(goes_on);
     return exit_status_for_signal(interrupts.signal().value_or(SIGINT));
   }
   if (json_) {

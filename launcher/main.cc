@@ -34,16 +34,19 @@
 #include "launcher/prepare.h"
 #include "launcher/scheduler_step.h"
 #include "launcher/terminal_text.h"
+#include "rendezvous/security/tls.h"
 
 namespace {
 
 using namespace ddprun;
 using namespace ddprun::launcher;
 
-// One line per problem; a problem of several lines brings its own first word.
+// One line per problem, in systemd's journal an entry; a problem of several lines brings its own
+// first word.
 int refuse(const std::vector<std::string>& problems, ExitCode code = ExitCode::kUsage) {
   for (const std::string& problem : problems) {
     const bool complete = problem.ends_with('\n');
+    if (!complete && log_to_journal(LogLevel::kError, problem)) continue;
     write_to_stderr(complete ? problem : "ddprun: " + one_line(problem) + "\n");
   }
   return static_cast<int>(code);
@@ -87,6 +90,7 @@ int run_by_agents(const CommandLine& line, const Environment& environment) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "common/env_names.h"
+#include "common/journal_log.h"
 #include "common/socket.h"
 
 namespace ddprun::launcher {
@@ -56,7 +57,13 @@ std::string own_line(LogLevel level, std::string_view text) {
 bool write_to_stderr(std::string_view text) { return write_within(STDERR_FILENO, text, kPatience); }
 bool write_to_stdout(std::string_view text) { return write_within(STDOUT_FILENO, text, kPatience); }
 
+bool log_to_journal(LogLevel level, std::string_view text) {
+  static const auto journal = JournalLog::behind_stderr();
+  return journal && journal->write_line(level, "ddprun", one_line(text));
+}
+
 void log_to_stderr(LogLevel level, std::string_view message) {
+  if (log_to_journal(level, message)) return;
   write_within(STDERR_FILENO, own_line(level, message), kLogPatience);
 }
 

@@ -95,14 +95,7 @@ int Warden::run() {
       }
     }
     // An exec that is decided is reported before the death of the same worker: reap() sees to it.
-    for (size_t i = num_workers_; i-- > 0;) {
-      for (size_t k = 2; k < num_fds; ++k) {
-        if (set[k].fd == workers_[i].exec_fd && set[k].revents) {
-          decide_exec(i);
-          break;
-        }
-      }
-    }
+    decide_execs();
     reap();
     if (set[0].revents) handle_requests();
     if (lease_is_over()) handle_requests();  // what came since poll, maybe during a standstill
@@ -269,6 +262,7 @@ bool Warden::is_worker(pid_t pid) const {
 }
 
 void Warden::warn_workers(int signal_number) {
+  decide_execs();  // the answer to poll may be old: one that runs by now is a worker
   warn_signal_ = signal_number;
   signal_descendants(signal_number, &WarnedWorkers::choose, this);
 }
@@ -338,6 +332,13 @@ void Warden::finished(pid_t pid, int status, const rusage& usage, int64_t seen_n
             .max_resident_kb = static_cast<uint64_t>(usage.ru_maxrss),
             .at_ns = seen_ns});
     return;
+  }
+}
+
+void Warden::decide_execs() {
+  for (size_t i = num_workers_; i-- > 0;) {  // the last one takes the place of one that is removed
+    pollfd exec{workers_[i].exec_fd, POLLIN, 0};
+    if (exec.fd >= 0 && poll(&exec, 1, 0) > 0) decide_exec(i);
   }
 }
 

@@ -49,6 +49,7 @@ class Warden {
   void reap_in_order_of_death();
   void watch(pid_t pid, int* pid_fd) const;
   void finished(pid_t pid, int status, const rusage& usage, int64_t seen_ns);
+  void decide_execs();  // those that are over by now, poll's answer or not
   void decide_exec(size_t position);
   void remove(size_t position);
   void report(Report report);

@@ -119,13 +119,14 @@ std::string NodesScheduler::submit(const JobFile& job) {
   gangs::GangSpec spec = spec_of(job);
   spec.id = spec.id.substr(0, spec.id.rfind('-') + 1) + drawn_suffix();
   pages::GangClient(find_queue_(job.nodes)).submit(spec);
+  queue_ = job.nodes;
   return spec.id;
 }
 
 std::vector<JobState> NodesScheduler::list() {
   const std::string user = user_name();
   std::vector<JobState> states;
-  for (const gangs::GangNews& news : pages::GangClient(find_queue_({})).list()) {
+  for (const gangs::GangNews& news : pages::GangClient(find_queue_(queue_)).list()) {
     if (news.state.user == user) states.push_back(state_of(news));
   }
   std::stable_partition(states.begin(), states.end(),
@@ -134,15 +135,15 @@ std::vector<JobState> NodesScheduler::list() {
 }
 
 JobState NodesScheduler::status(const std::string& id) {
-  return state_of(pages::GangClient(find_queue_({})).status(id));
+  return state_of(pages::GangClient(find_queue_(queue_)).status(id));
 }
 
 void NodesScheduler::cancel(const std::string& id) {
-  pages::GangClient(find_queue_({})).cancel(id);
+  pages::GangClient(find_queue_(queue_)).cancel(id);
 }
 
 void NodesScheduler::logs(const std::string& id, bool follow, const LogView& view) {
-  const pages::GangClient client(find_queue_({}));
+  const pages::GangClient client(find_queue_(queue_));
   pages::GangReader reader;
   for (bool has_more = true; !reader.is_over() && (follow || has_more);) {
     const bool asked_any = !reader.places().empty();

@@ -27,6 +27,7 @@ class NodesScheduler : public Scheduler {
   std::string submit(const JobFile& job) override;
   std::vector<JobState> list() override;
   JobState status(const std::string& id) override;
+  bool may_end_in_status() const override { return true; }
   void cancel(const std::string& id) override;
   void logs(const std::string& id, bool follow, const LogView& view) override;
 
@@ -35,6 +36,7 @@ class NodesScheduler : public Scheduler {
 
   const Environment environment_;
   const FindQueue find_queue_;
+  NodesKeys queue_;  // where a job was submitted: questions go there, too
 };
 
 }  // namespace ddprun::submit

@@ -84,6 +84,8 @@ class Scheduler {
   // This user's jobs of ddprun, live ones first, then those that are over, as far as it tells.
   virtual std::vector<JobState> list() = 0;
   virtual JobState status(const std::string& id) = 0;
+  // Whether status() may be cut off by the end of the process: it starts no program.
+  virtual bool may_end_in_status() const { return false; }
 
   // Asks for its end; doesn't wait for it. Of a job that is over: nothing.
   virtual void cancel(const std::string& id) = 0;

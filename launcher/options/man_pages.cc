@@ -16,6 +16,7 @@ constexpr char kExitStatus[] = R"( 0        every worker of every node exited wi
  2        a bad flag, configuration or program
  69       the rendezvous is unreachable
  70       a fault of ddprun's own
+ 74       what was asked for in place of a job (--help, --show-config) can't be written to stdout
  75       preempted, or a node was lost or never came: worth retrying
  76       restarts brought no progress: don't requeue
  124      a worker hung, or the time limit was reached

@@ -10,17 +10,22 @@
 #include "common/environment.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/journal_log.h"
 #include "common/log.h"
 #include "common/service_manager.h"
 #include "common/standard_streams.h"
 #include "launcher/standing/standing_agent.h"
 #include "launcher/standing/standing_options.h"
+#include "rendezvous/security/tls.h"
 
 namespace {
 
 using namespace ddprun;
 
-void say_line(LogLevel /*level*/, std::string_view message) {
+// A line on stderr, or an entry of systemd's journal where that is behind it.
+void say_line(LogLevel level, std::string_view message) {
+  static const auto journal = JournalLog::behind_stderr();
+  if (journal && journal->write_line(level, "ddprun-agent", one_line(message))) return;
   std::fprintf(stderr, "ddprun-agent: %s\n", one_line(message).c_str());
 }
 
@@ -32,6 +37,7 @@ int fail_with(const std::string& message, ExitCode code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
   set_log_sink(say_line);

@@ -57,6 +57,7 @@ StandingAgent::StandingAgent(StandingOptions options, Environment environment,
       io_(1),
       service_(io_, std::move(manager)),
       signals_(io_, SIGTERM, SIGINT),
+      hang_up_(io_, SIGHUP),
       end_timer_(io_) {
   if (::access(program_.c_str(), X_OK) != 0) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -87,6 +88,7 @@ int StandingAgent::run() {
   if (const std::string why = enter_supervisor_leaf(); !why.empty()) log_warning(why);
   remove_old_output();
   wait_for_signal();
+  reload_by_signal();
   log_info("node ", options_.node, " of ", user_, ", ", options_.slots, " slots, stands at ",
            options_.endpoint_text);
   service_.ready([this] { return status(); });
@@ -141,6 +143,7 @@ void StandingAgent::heard(const gangs::QueueMessage& message) {
 
 void StandingAgent::start(const gangs::StartPart& start) {
   if (!gangs::is_gang_name(start.gang)) return;
+  const LogJob about(start.gang);
   const auto [known, is_new] = parts_.try_emplace(start.gang);
   Part& part = known->second;
   if (!is_new) {
@@ -182,6 +185,7 @@ void StandingAgent::remove_old_output() const {
 
 void StandingAgent::stop(Part& part) {
   if (part.held.ended || std::exchange(part.is_stopping, true)) return;
+  const LogJob about(part.held.gang);
   log_info("gang ", part.held.gang, " is stopped");
   part.process->signal(SIGTERM);
   part.kill_timer = std::make_unique<asio::steady_timer>(io_, part.stop_time);
@@ -192,6 +196,7 @@ void StandingAgent::stop(Part& part) {
 
 void StandingAgent::ended(const std::string& gang, int wait_status) {
   Part& part = parts_.at(gang);
+  const LogJob about(part.held.gang);
   const bool is_killed = WIFSIGNALED(wait_status);
   const int code =
       is_killed ? exit_status_for_signal(WTERMSIG(wait_status)) : WEXITSTATUS(wait_status);
@@ -214,6 +219,30 @@ void StandingAgent::end_part(Part& part, int exit_code, const std::string& reaso
   output_->ended(part.held.gang);
   link_->send(gangs::PartEnded{part.held.gang, exit_code, reason});
   finish_if_idle();
+}
+
+// ---- reload ----
+
+// A terminal that closes sends it, too: it never ends jobs.
+void StandingAgent::reload_by_signal() {
+  hang_up_.async_wait([this](boost::system::error_code error, int) {
+    if (error) return;
+    reload();
+    reload_by_signal();
+  });
+}
+
+void StandingAgent::reload() {
+  service_.reloading();
+  try {
+    const bool has_files = !options_.token_file.empty() || options_.tls.any();
+    if (has_files) link_->use(security_of(options_));
+    log_info("got SIGHUP: ", has_files ? "the token and the certificates are read again"
+                                       : "no file to read again; standing on");
+  } catch (const Error& error) {
+    log_error("got SIGHUP: ", error.what(), "; what was read before stays in force");
+  }
+  service_.reloaded();
 }
 
 // ---- the end ----

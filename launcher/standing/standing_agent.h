@@ -47,6 +47,8 @@ class StandingAgent {
   void ended(const std::string& gang, int wait_status);
   void end_part(Part& part, int exit_code, const std::string& reason);
   void wait_for_signal();
+  void reload_by_signal();
+  void reload();
   void leave();
   void finish_if_idle();
   std::string status() const;
@@ -58,7 +60,7 @@ class StandingAgent {
 
   boost::asio::io_context io_;
   rendezvous::Service service_;
-  boost::asio::signal_set signals_;
+  boost::asio::signal_set signals_, hang_up_;
   boost::asio::steady_timer end_timer_;
   std::map<std::string, Part> parts_;  // by gang, until they are forgotten
   std::set<std::string> unread_;       // gangs of whose output somebody hasn't read the end

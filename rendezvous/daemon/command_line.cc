@@ -62,7 +62,8 @@ ManPage man_page(const CLI::App& app) {
           {"Options", "", man_entries(app)},
           {"Exit status",
            " 0   ended by SIGTERM or SIGINT\n 2   a bad flag, or the address can't be used\n"
-           " 70  a fault of its own"},
+           " 70  a fault of its own\n 74  what was asked for (--help, --print-man) can't be "
+           "written to stdout"},
           {"See also", "ddprun(1), ddprunctl(1), ddprun.toml(5)"}}};
 }
 

@@ -159,7 +159,7 @@ class Daemon::Impl {
 
  private:
   void begin(std::optional<KeptJobs> kept) {
-    if (!stores_) stores_.emplace(io_, options_.store);
+    if (!stores_) stores_.emplace(io_, options_.store, options_.job_limits, options_.limits);
     jobs_ = std::make_unique<LedJobs>(io_, options_, *stores_, std::move(kept), gang_options());
   }
 

@@ -62,7 +62,8 @@ struct DaemonOptions {
   std::shared_ptr<const Secret> token;
   security::TlsContext tls;         // null: off. Else nothing but /healthz is said without it
   store::StoreServerOptions store;  // of the plain store and of static rounds
-  // Of the stores behind proxies; in all: and as many agents as connections.
+  // Of the stores behind proxies, and on the port (round_stores.h); in all: and as many agents as
+  // connections.
   StoreLimits job_limits = kJobLimits, limits = kTotalLimits;
   // Who upgraded at /v1/mirror and has proved itself, whether this one leads or stands by: an
   // upgraded stream, not started. It counts as a newcomer until `place` is let go of; where it has

@@ -53,13 +53,11 @@ bool JournalSink::take(const Message* dropped, const Message& message) {
 }
 
 bool JournalSink::put(const Message& message) const {
-  constexpr std::string_view kPriorities = "77643211";  // of syslog(3), by spdlog's levels
-  const std::string_view priority = kPriorities.substr(message.level, 1);
-  JournalLog::Fields fields{{"MESSAGE", {message.payload.data(), message.payload.size()}},
-                            {"PRIORITY", priority},
-                            {"SYSLOG_IDENTIFIER", "ddprund"}};
-  if (!LogJob::current().empty()) fields.emplace_back("DDPRUN_JOB_ID", LogJob::current());
-  return journal_.write(fields);
+  const LogLevel level = message.level >= spdlog::level::err    ? LogLevel::kError
+                         : message.level == spdlog::level::warn ? LogLevel::kWarning
+                         : message.level == spdlog::level::info ? LogLevel::kInfo
+                                                                : LogLevel::kDebug;
+  return journal_.write_line(level, "ddprund", {message.payload.data(), message.payload.size()});
 }
 
 }  // namespace ddprun::rendezvous

@@ -71,9 +71,7 @@ std::string too_few_descriptors() {
 
 int fail(const std::string& message, ExitCode code) {
   const auto journal = JournalLog::behind_stderr();
-  if (!journal ||
-      !journal->write(
-          {{"MESSAGE", one_line(message)}, {"PRIORITY", "3"}, {"SYSLOG_IDENTIFIER", "ddprund"}})) {
+  if (!journal || !journal->write_line(LogLevel::kError, "ddprund", one_line(message))) {
     std::fprintf(stderr, "ddprund: %s\n", one_line(message).c_str());
   }
   return static_cast<int>(code);

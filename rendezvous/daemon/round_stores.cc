@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/round_stores.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
@@ -14,8 +15,15 @@ namespace {
 constexpr std::chrono::seconds kDropInterval{2};
 }  // namespace
 
-RoundStores::RoundStores(boost::asio::io_context& io, store::StoreServerOptions options)
-    : io_(io), options_(std::move(options)), timer_(io), round_timer_(io), patience_(io) {}
+RoundStores::RoundStores(boost::asio::io_context& io, store::StoreServerOptions options,
+                         StoreLimits of_job, StoreLimits in_all)
+    : io_(io),
+      options_(std::move(options)),
+      of_job_(of_job),
+      in_all_(in_all),
+      timer_(io),
+      round_timer_(io),
+      patience_(io) {}
 
 void RoundStores::begin_round(const std::string& run_id, std::uint64_t round) {
   const std::string name = concat("store of job ", run_id, ", round ", round);
@@ -48,8 +56,19 @@ bool RoundStores::end_wait() {
 
 void RoundStores::adopt(UniqueFd connection) {
   std::unique_ptr<store::StoreServer>& server = current_name_ ? current_ : plain_;
+  const StoreLimits& limits = current_name_ ? of_job_ : in_all_;
+  const std::size_t num_clients = server ? server->stats().num_connections : 0;
+  if (num_clients >= limits.connections) {
+    log_warning("closed the connection of ", peer_text(connection.get()), ": ",
+                current_name_.value_or("the store on this port"), " has ", num_clients,
+                " connections, the limit is ", limits.connections, " (ddprund --",
+                current_name_ ? "job-limits" : "limits", "=connections=N)");
+    return;
+  }
   if (!server) {
     auto options = options_;
+    options.max_total_bytes =
+        static_cast<std::size_t>(std::min<std::uint64_t>(options.max_total_bytes, limits.bytes));
     if (current_name_) options.name = *current_name_;
     try {
       server = std::make_unique<store::StoreServer>(io_, std::move(options));

@@ -14,13 +14,17 @@
 #include <vector>
 
 #include "common/unique_fd.h"
+#include "rendezvous/daemon/store_limits.h"
 #include "rendezvous/store_server/store_server.h"
 
 namespace ddprun::rendezvous {
 
 class RoundStores {
  public:
-  RoundStores(boost::asio::io_context& io, store::StoreServerOptions options);
+  // Of `of_job` and `in_all` bytes and connections count: those for each round's key space, these
+  // for the plain one, which is no job's.
+  RoundStores(boost::asio::io_context& io, store::StoreServerOptions options, StoreLimits of_job,
+              StoreLimits in_all);
 
   // Connections from now on get an empty key space of this round; older ones keep theirs. Needs no
   // descriptor: the first connection's adopt() does.
@@ -32,7 +36,7 @@ class RoundStores {
   void await_round(std::chrono::milliseconds limit);
   bool has_round() const { return current_name_.has_value(); }
 
-  // Out of descriptors: closes the connection, with a log line.
+  // Out of descriptors, or beyond the limit: closes the connection, with a log line.
   void adopt(UniqueFd connection);
 
   // Calls `unused` once, from the io context, when no round's key space has a client any more, or
@@ -54,6 +58,7 @@ class RoundStores {
 
   boost::asio::io_context& io_;
   const store::StoreServerOptions options_;
+  const StoreLimits of_job_, in_all_;
   boost::asio::steady_timer timer_;
   // Made when first asked for.
   std::unique_ptr<store::StoreServer> plain_;

@@ -34,7 +34,7 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(asio::io_context& io, std::vector<Endpoint> endpoints,
        const membership::LinkSecurity& security, Handlers handlers)
-      : handlers_(std::move(handlers)), turns_(endpoints), timer_(io), ping_timer_(io) {
+      : io_(io), handlers_(std::move(handlers)), turns_(endpoints), timer_(io), ping_timer_(io) {
     for (Endpoint& endpoint : endpoints) {
       connectors_.push_back(
           std::make_unique<LinkConnector>(io, std::move(endpoint), security, kNodePath));
@@ -42,6 +42,14 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void begin() { attempt_after(milliseconds(0)); }
+
+  void use(const membership::LinkSecurity& security) {
+    if (!frames_) drop();
+    for (auto& connector : connectors_) {
+      connector = std::make_unique<LinkConnector>(io_, connector->endpoint(), security, kNodePath);
+    }
+    if (!frames_) attempt_after(milliseconds(0));
+  }
 
   void send(const NodeMessage& message) {
     if (frames_) frames_->send(encode(message));
@@ -184,6 +192,7 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
     say_away(why);
   }
 
+  asio::io_context& io_;
   Handlers handlers_;
   std::vector<std::unique_ptr<LinkConnector>> connectors_;
   membership::EndpointTurns turns_;
@@ -204,6 +213,8 @@ NodeLink::NodeLink(asio::io_context& io, std::vector<Endpoint> endpoints,
 }
 
 NodeLink::~NodeLink() { impl_->destroy(); }
+
+void NodeLink::use(const membership::LinkSecurity& security) { impl_->use(security); }
 
 void NodeLink::send(const NodeMessage& message) { impl_->send(message); }
 

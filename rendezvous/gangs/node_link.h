@@ -35,6 +35,10 @@ class NodeLink {
   NodeLink(const NodeLink&) = delete;
   NodeLink& operator=(const NodeLink&) = delete;
 
+  // For connections from now on: the one that is open stays. One that is being made, or waits to
+  // be, is made at once.
+  void use(const membership::LinkSecurity& security);
+
   // Nothing happens while no connection is open: the hello of the next one says it.
   void send(const NodeMessage& message);
 

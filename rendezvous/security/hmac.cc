@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t kMaxShownBytes = 200;
 }  // namespace
 
-std::array<std::uint8_t, 32> hmac_sha256(std::span<const std::uint8_t> key, std::string_view text) {
-  std::array<std::uint8_t, 32> mac;
+Mac hmac_sha256(std::span<const std::uint8_t> key, std::string_view text) {
+  Mac mac;
   unsigned int size = 0;
   const auto* made =
       ::HMAC(::EVP_sha256(), key.data(), static_cast<int>(key.size()),

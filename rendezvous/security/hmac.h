@@ -2,15 +2,16 @@
 // HMAC-SHA256. For rendezvous/security alone.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "rendezvous/security/mac.h"
+
 namespace ddprun::security {
 
-std::array<std::uint8_t, 32> hmac_sha256(std::span<const std::uint8_t> key, std::string_view text);
+Mac hmac_sha256(std::span<const std::uint8_t> key, std::string_view text);
 
 // What a stranger says, as it may be printed: cut, all but ASCII's printable characters as "?".
 std::string shown(std::string_view text);

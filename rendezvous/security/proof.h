@@ -11,11 +11,11 @@
 #include <string_view>
 
 #include "common/secret.h"
+#include "rendezvous/security/mac.h"
 
 namespace ddprun::security {
 
 using Nonce = std::array<std::uint8_t, 32>;
-using Mac = std::array<std::uint8_t, 32>;  // HMAC-SHA256
 
 inline constexpr char kChallengeHeader[] = "DDPRUN-Challenge";
 // In the answer to a request that came without TLS where it has to be.

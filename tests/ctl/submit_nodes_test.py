@@ -129,6 +129,50 @@ class Nodes(harness.Case):
                         done = self.finish(logs, timeout=5)
                     self.assertEqual((done.returncode, done.stdout + done.stderr), (128 + number, ""))
 
+    def test_a_signal_ends_the_wait_for_a_job_whose_ddprund_is_silent(self):
+        """It took the job, and says nothing more: of its state, or of its output."""
+        for number, phases in ((signal.SIGINT, []), (signal.SIGTERM, ["running"])):
+            with self.subTest(number), socket.create_server(("127.0.0.1", 0)) as mute:
+                mute.settimeout(20)
+                path = self.write(self.place, "mute.toml", 'name = "m"\ncommand = ["true"]\n[to.nodes]\n'
+                                  f'endpoint = "127.0.0.1:{mute.getsockname()[1]}"\n')
+                submit = self.start("submit", path, "--wait", program=harness.DDPRUNCTL)
+                self.hear(mute, b"GET", lambda _: "{}")  # it asks whether a token is wanted
+                gang = json.loads(self.hear(mute, b"POST", lambda body: self.news(body, "queued")))
+                for phase in phases:
+                    self.hear(mute, b"GET", lambda _, phase=phase: self.news(gang, phase))
+                connection, _ = mute.accept()
+                with connection:
+                    self.assertTrue(connection.recv(1))  # it asks
+                    submit.send_signal(number)
+                    done = self.finish(submit, timeout=5)
+                self.assertEqual(done.returncode, 128 + number, done.text)
+                self.assertRegex(done.stderr, r"\nddprunctl: nodes:m-\w+ goes on: ddprunctl logs -f nodes:m-\w+ shows it, "
+                                              r"ddprunctl cancel nodes:m-\w+ ends it\n$")
+
+    @staticmethod
+    def news(spec, phase):
+        spec = json.loads(spec) if isinstance(spec, (str, bytes)) else spec
+        return json.dumps({"gang": {
+            "id": spec["id"], "user": spec["user"], "name": spec["name"], "phase": phase, "before": 0, "reason": "",
+            "exit_code": 0, "cancelled": "", "changes": 1, "min_nodes": 1, "max_nodes": 1, "workers": "1", "submitted": 1,
+            "began": 0, "over": 0, "parts": []}})
+
+    def hear(self, server, method, answer):
+        """Takes one request and answers it → its body."""
+        connection, _ = server.accept()
+        with connection, connection.makefile("rb") as said:
+            self.assertTrue(said.readline().startswith(method))
+            size = 0
+            for line in iter(said.readline, b"\r\n"):
+                if line.lower().startswith(b"content-length:"):
+                    size = int(line.split(b":")[1])
+            body = said.read(size)
+            text = answer(body).encode()
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                               b"Content-Length: %d\r\n\r\n" % len(text) + text)
+        return body
+
     def test_a_bad_token_is_named_with_its_flag_or_its_key(self):
         done = self.ddprunctl("logs", "nodes:x-12345", self.flags[0], "--token-file=/none")
         self.check_one_line(done, "--token-file: can't take the secret in /none: ")

@@ -116,11 +116,14 @@ class Submit(unittest.TestCase):
         self.ctl("cancel", first)  # of one that is over: nothing
 
     def test_a_warning_reaches_the_workers_and_the_job_runs_again_as_often_as_it_may(self):
-        """What --signal=USR1@N does at the time limit, scancel does now."""
-        path = self.job('echo "run ${SLURM_RESTART_COUNT:-0}"; [ "$SLURM_RESTART_COUNT" != 1 ] || exit 75; '
-                        "trap 'exit 75' USR1; sleep 100 & wait", 'log_dir = "logs of mine"\nrestarts.requeues = 1')
+        """What --signal=USR1@N does at the time limit, scancel does now. This Slurm's proctrack/linuxproc sends it to
+        every process of the step: it would end a worker that has no handler yet."""
+        path = self.job("trap 'exit 75' USR1; "
+                        'echo "rank $RANK run ${SLURM_RESTART_COUNT:-0}"; [ "$SLURM_RESTART_COUNT" != 1 ] || exit 75; '
+                        "sleep 100 & wait", 'log_dir = "logs of mine"\nrestarts.requeues = 1')
         job = self.ctl("submit", path, "--to", "slurm").strip()
-        self.wait_for_text(job, "run 0")
+        for rank in range(4):
+            self.wait_for_text(job, f"rank {rank} run 0")
         self.slurm.run("scancel", "--signal=USR1", job.split(":")[1])
         self.assertEqual(self.wait_for(job, "succeeded", "failed")["exit_code"], 75)
         with open(os.path.join(self.directory, "logs of mine", f"digits-{job.split(':')[1]}.log")) as f:

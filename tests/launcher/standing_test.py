@@ -7,11 +7,13 @@ import getpass
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 
 import harness
+import journald
 
 AGENT = os.path.join(harness.BIN, "ddprun-agent")
 SH = ["sh", "-c"]
@@ -272,9 +274,83 @@ class OneHost(StandingCase):
             self.assertEqual(done.returncode, 0, done.text)
             for name in ("NOTIFY_SOCKET", "WATCHDOG_", "INVOCATION_ID"):
                 self.assertNotIn(name, done.stdout)
+            agent.send_signal(signal.SIGHUP)
+            while "RELOADING=1\nMONOTONIC_USEC=" not in said:
+                said = manager.recv(4096).decode()
+            while "READY=1" not in said:
+                said = manager.recv(4096).decode()
             agent.terminate()
             while "STOPPING=1" not in said:
                 said = manager.recv(4096).decode()
+
+    def test_its_lines_in_a_unit_are_entries_of_the_journal(self):
+        place = journald.Journald(self)
+        self.queue()
+        agent = place.start(AGENT, f"--rdzv-endpoint={self.endpoint}", "--name=n1", "--slots=1",
+                            f"--log-dir={self.place}", *self.flags, env=harness.environment())
+        job = self.submit(*SH, "exit 3")
+        gang = self.gang_of(job)
+        self.assertEqual(self.finish(job).returncode, 3)
+        agent.terminate()
+        self.assertEqual(agent.wait(harness.TIMEOUT), 0)
+        entries = place.entries("SYSLOG_IDENTIFIER=ddprun-agent")
+        first, *_ = entries
+        self.assertIn("node n1 of ", first["MESSAGE"])
+        self.assertEqual((first["PRIORITY"], first["_TRANSPORT"]), ("6", "journal"))
+        self.assertNotIn("DDPRUN_JOB_ID", first)
+        about = [entry["MESSAGE"] for entry in place.entries(f"DDPRUN_JOB_ID={gang}")]
+        self.assertEqual(about, [f"gang {gang} begins, 1 slots", f"gang {gang} has ended with 3"])
+        self.assertEqual(place.entries("_TRANSPORT=stdout", "_COMM=ddprun-agent"), [])  # nothing twice
+
+    def replace(self, path, by):
+        shutil.copy(by, path + ".new")
+        os.replace(path + ".new", path)
+
+    def test_sighup_reads_its_token_and_certificates_again_and_ends_no_gang(self):
+        certs, newer = self.certs(), self.certs()
+        ca = os.path.join(self.place, "ca.pem")
+        shutil.copy(f"{certs}/ca.pem", ca)
+        daemon = self.queue(*self.tls_server(certs))
+        self.flags.append(f"--tls-ca={ca}")
+        agent = self.agent("n1", slots=1)
+        path, script = self.hold("held")
+        job = self.submit(*SH, script)
+        self.assertEqual(job.stdout.readline(), "held runs\n")
+        agent.send_signal(signal.SIGHUP)
+        self.await_line(agent, "got SIGHUP: the token and the certificates are read again")
+        self.let_go(path)
+        self.assertEqual(self.finish(job).returncode, 0)  # over the connection that was open
+        token = self.token("another token, as long as that")
+        daemon.kill()
+        daemon.wait()
+        self.await_line(agent, "is away")
+        self.ddprund(*self.tls_server(newer), f"--token-file={token}", f"--listen={self.endpoint}")
+        self.replace(ca, f"{newer}/ca.pem")
+        self.replace(self.token_file, token)
+        agent.send_signal(signal.SIGHUP)
+        self.await_line(agent, "connected to")
+        done = self.finish(self.submit(*SH, "echo again"))
+        self.assertEqual((done.returncode, done.stdout), (0, "again\n"), done.text)
+
+    def test_a_file_that_can_not_be_used_changes_nothing(self):
+        self.queue()
+        agent = self.agent("n1", slots=1)
+        os.rename(self.token_file, self.token_file + ".away")
+        agent.send_signal(signal.SIGHUP)
+        line = self.await_line(agent, "SIGHUP")
+        self.assertRegex(line, f"got SIGHUP: --token-file: can't take the secret in {self.token_file}: .*"
+                               "; what was read before stays in force\n$")
+        os.rename(self.token_file + ".away", self.token_file)
+        done = self.finish(self.submit(*SH, "echo still"))
+        self.assertEqual((done.returncode, done.stdout), (0, "still\n"), done.text)
+
+    def test_sighup_without_files_is_one_line(self):
+        self.flags = []
+        self.queue()
+        agent = self.agent("n1", slots=1)
+        agent.send_signal(signal.SIGHUP)
+        self.await_line(agent, "got SIGHUP: no file to read again; standing on")
+        self.assertIsNone(agent.poll())
 
     def test_what_can_not_begin_says_why(self):
         self.queue()

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import socket
+import struct
 import sys
 import threading
 import time
@@ -187,6 +188,49 @@ class OneHost(harness.Case):
                 self.write(os.path.dirname(go), "go", "")
                 done = self.finish(calm)
                 self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
+
+    def test_the_stores_on_the_port_have_limits_of_bytes_and_connections(self):
+        hello = b"\0\xce\xf7\x85\x3c\x0d1234"  # VALIDATE, and a PING that is answered by 1234
+
+        def client(address):
+            store = socket.create_connection(address, 20)
+            self.addCleanup(store.close)
+            store.sendall(hello)
+            return store
+
+        def is_closed(store):
+            try:
+                return store.recv(1) == b""
+            except ConnectionResetError:
+                return True
+
+        for flag, name, more in (("--limits", "the store on this port", []),
+                                 ("--job-limits", "store of job of-mine, round 1", ["static"])):
+            with self.subTest(flag):
+                daemon, endpoint = self.ddprund(f"{flag}=connections=2,bytes=1M")
+                host, port = endpoint.split(":")
+                if more:
+                    job = self.start("--nnodes=1", "--node-rank=0", f"--master-addr={host}", f"--master-port={port}",
+                                     "--rdzv-id=of-mine", "sh", "-c", "echo up; exec sleep 600")
+                    self.assertEqual(job.stdout.readline(), "up\n")
+                first, second = client((host, int(port))), client((host, int(port)))
+                for store in (first, second):
+                    self.assertEqual(store.recv(4), b"1234")
+                third = client((host, int(port)))
+                self.assertTrue(is_closed(third))
+                line = next(line for line in daemon.stderr if "closed the connection" in line)
+                self.assertRegex(line, f"127.0.0.1:[0-9]+: {name} has 2 connections, the limit is 2 "
+                                       f"\\(ddprund {flag}=connections=N\\)")
+                text = lambda size: struct.pack("<Q", size) + bytes(size)  # noqa: E731
+                second.sendall(b"\1" + text(1) + text(1 << 19))
+                second.sendall(b"\x0d1234")
+                self.assertEqual(second.recv(4), b"1234")
+                second.sendall(b"\1" + text(2) + text(1 << 19))
+                self.assertTrue(is_closed(second))
+                line = next(line for line in daemon.stderr if "the limit is" in line)
+                self.assertIn("the limit is 1000000", line)
+                first.sendall(b"\x0d1234")
+                self.assertEqual(first.recv(4), b"1234")  # who keeps them goes on
 
     def test_one_agent_more_than_the_limit_is_told_and_may_come_later(self):
         daemon, endpoint = self.ddprund("--limits=connections=1")

@@ -3,6 +3,7 @@
 """Jobs over TLS: certificates that fit and that don't, each with one line; who sits between is refused."""
 import glob
 import os
+import re
 import resource
 import signal
 import socket
@@ -274,35 +275,76 @@ class OneHost(harness.Case):
                               check=True, capture_output=True).stdout
         self.assertIn(f"DNS:{long}", text)
 
-    def test_the_key_is_in_no_core_file(self):
+    def cores_of(self, serving, calling):
+        """Of a ddprund, of those that call it, and of a job that serves itself: its arguments, and its bytes."""
         with open("/proc/sys/kernel/core_pattern", encoding="ascii") as pattern:
             if pattern.read().startswith(("|", "/")):
                 self.skipTest("core files go elsewhere on this machine")
-        certs, place = self.certs(), self.scratch()
 
-        def with_core():
-            resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        try:
-            daemon, endpoint = self.ddprund(*self.tls_server(certs), cwd=place, preexec_fn=with_core)
-        except subprocess.SubprocessError:
-            self.skipTest("the limit of core files is 0 here")
-        done = self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem")
+        def start(*args, **more):
+            def with_core():
+                resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            try:
+                return self.start(*args, cwd=self.scratch(), preexec_fn=with_core, **more)
+            except subprocess.SubprocessError:
+                self.skipTest("the limit of core files is 0 here")
+        daemon = start("--listen=127.0.0.1:0", *serving, "--tls-verify-client", program=harness.DDPRUND)
+        endpoint = next(line for line in daemon.stderr if "listening on" in line).split()[-1]
+        done = self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", *calling)
         self.assertEqual(done.returncode, 0, done.text)
-        daemon.send_signal(signal.SIGABRT)
-        daemon.wait(20)
-        cores = glob.glob(f"{place}/core*")
-        if not cores:
-            self.skipTest("the system writes no core file here")
-        with open(cores[0], "rb") as file:
-            core = file.read()
-        self.assertIn(f"{certs}/server.key".encode(), core)  # the heap is in it
-        with open(f"{certs}/server.key", encoding="ascii") as file:
-            lines = file.read().splitlines()
-        number = subprocess.run(["openssl", "ec", "-in", f"{certs}/server.key", "-outform", "DER"], check=True,
-                                capture_output=True).stdout[7:39]  # SEC 1: SEQUENCE, version, OCTET STRING
-        self.assertEqual(len(number), 32)
-        for what, secret in (("PEM", lines[2].encode()), ("DER", number), ("OpenSSL", number[::-1])):
-            self.assertNotIn(secret, core, what)
+        agent = start(f"--rdzv-endpoint={endpoint}", *calling, f"--log-dir={self.scratch()}", "--slots=1",
+                      program=os.path.join(harness.BIN, "ddprun-agent"))
+        self.assertTrue(any("connected to" in line for line in agent.stderr))
+        work = ["sh", "-c", "echo ready; exec sleep 600"]
+        jobs = [start(f"--rdzv-endpoint={endpoint}", *calling, *work),
+                start(f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}", *serving, *work)]
+        for job in jobs:
+            self.assertEqual(job.stdout.readline(), "ready\n")
+        for process in (agent, *jobs, daemon):
+            place = os.readlink(f"/proc/{process.pid}/cwd")
+            process.send_signal(signal.SIGABRT)
+            process.wait(20)
+            cores = glob.glob(f"{place}/core*")
+            if not cores:
+                self.skipTest("the system writes no core file here")
+            with open(cores[0], "rb") as file:
+                core = file.read()
+            self.assertIn(b"--tls-key=", core)  # the stack is in it
+            yield process.args, core
+
+    def test_the_key_is_in_no_core_file(self):
+        """Of who serves with it, and of who calls with it."""
+        certs = self.certs()
+        ca = f"--tls-ca={certs}/ca.pem"
+        for args, core in self.cores_of([*self.tls_server(certs), ca], [*self.tls_client(certs), ca]):
+            for side in ("server", "client"):
+                key = f"{certs}/{side}.key"
+                with open(key, encoding="ascii") as file:
+                    lines = file.read().splitlines()
+                number = subprocess.run(["openssl", "ec", "-in", key, "-outform", "DER"], check=True,
+                                        capture_output=True).stdout[7:39]  # SEC 1: SEQUENCE, version, OCTET STRING
+                self.assertEqual(len(number), 32)
+                for what, secret in (("PEM", lines[2].encode()), ("DER", number), ("OpenSSL", number[::-1])):
+                    self.assertNotIn(secret, core, (args, what))
+
+    def test_of_an_rsa_key_s_file_nothing_is_left_behind(self):
+        """What OpenSSL reads such a key in is too large to be overwritten by chance."""
+        place = self.scratch()
+        key, cert = f"{place}/rsa.key", f"{place}/rsa.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:3072", "-nodes", "-days", "2", "-subj", "/CN=x",
+                        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert], check=True,
+                       capture_output=True)
+        os.chmod(key, 0o600)
+        text = subprocess.run(["openssl", "rsa", "-in", key, "-noout", "-text"], check=True, text=True,
+                              capture_output=True).stdout
+        numbers = {name: bytes.fromhex(re.sub(r"[\s:]", "", digits)) for name, digits in
+                   re.findall(r"^(private\w+|prime\d|exponent\d|coefficient):\n((?: +[0-9a-f:]+\n)+)", text, re.M)}
+        self.assertEqual(len(numbers), 6)
+        both = [f"--tls-cert={cert}", f"--tls-key={key}", f"--tls-ca={cert}"]
+        for args, core in self.cores_of(both, both):
+            left = {name: sum(number[at:at + 16] in core for at in range(1, len(number) - 16, 16))
+                    for name, number in numbers.items()}
+            self.assertEqual(set(left.values()), {0}, args)
 
     def test_older_tls_and_plain_requests_get_nothing(self):
         certs = self.certs()

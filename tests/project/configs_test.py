@@ -198,9 +198,11 @@ class SystemdUnit(Scratch):
         """Without these lines they verify, and jobs find out: no leaves for workers, no memory for RDMA, no watchdog."""
         for name, wanted in (
                 ("ddprund.service", {"Type": "notify", "WatchdogSec": "30s", "DynamicUser": "yes",
-                                     "LimitNOFILE": "1048576", "StateDirectory": "ddprun"}),
+                                     "ExecReload": "/bin/kill -HUP $MAINPID", "LimitNOFILE": "1048576",
+                                     "StateDirectory": "ddprun"}),
                 ("ddprun-agent@.service", {"Type": "notify", "WatchdogSec": "30s", "User": "%i", "Delegate": "yes",
-                                           "LimitMEMLOCK": "infinity", "LimitNOFILE": "1048576", "TasksMax": "infinity",
+                                           "ExecReload": "/bin/kill -HUP $MAINPID", "LimitMEMLOCK": "infinity",
+                                           "LimitNOFILE": "1048576", "TasksMax": "infinity",
                                            "KillMode": "mixed", "OOMPolicy": "continue"})):
             lines = re.findall(r"^(\w+)=(.*)$", read(f"systemd/{name}"), re.M)
             self.assertEqual({key: value for key, value in lines if key in wanted}, wanted, name)

@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from support import runner  # noqa: E402
 
 BIN = os.environ["DDPRUN_BIN_DIR"]
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 PAGES = {("ddprun", "--print-man=ddprun"), ("ddprun", "--print-man=ddprun.toml"),
          ("ddprund", "--print-man"), ("ddprun-agent", "--print-man"), ("ddprunctl", "--print-man")}
 
@@ -51,6 +52,17 @@ class ManualPages(unittest.TestCase):
         shown = output(program("ddprun"), "--show-config", env={"HOME": "/nonexistent"})
         known = set(re.findall(r"^#?(\w+) = ", shown, flags=re.M))
         self.assertEqual(keys, known)
+
+    def test_a_page_has_the_exit_codes_of_its_program(self):
+        with open(os.path.join(SOURCE, "docs/exit-codes.md"), encoding="utf-8") as file:
+            codes = set(re.findall(r"^\| (\d+) \| `k", file.read(), flags=re.M))
+        self.assertIn("74", codes)
+        of_a_service = {"0", "2", "70", "74"}
+        for name, wanted in (("ddprun", codes), ("ddprund", of_a_service), ("ddprun-agent", of_a_service),
+                             ("ddprunctl", of_a_service | {"69"})):
+            page = output(program(name), "--print-man=ddprun" if name == "ddprun" else "--print-man")
+            listed = page[page.upper().index(".SH EXIT STATUS"):page.upper().index(".SH SEE ALSO")]
+            self.assertLessEqual(wanted, set(re.findall(r"^ ?(\d+)\b", listed, flags=re.M)), name)
 
     def test_formatters_find_nothing_wrong(self):
         need(self, "mandoc")

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ddprund and ddprun as services of systemd (docs/systemd.md): what they tell a manager, the sockets that
 they take from one, and what SIGHUP reads again."""
+import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -16,6 +16,8 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../launcher"))
 import harness  # noqa: E402
+import frozen  # noqa: E402
+import journald  # noqa: E402
 from several_daemons import wait_until  # noqa: E402
 
 # Says whom the variables are for, as systemd does: the process that becomes the service.
@@ -33,6 +35,13 @@ class ServiceCase(harness.Case):
     def told(self):
         """The next datagram → its assignments."""
         return dict(line.split("=", 1) for line in self.manager.recv(65536).decode().splitlines())
+
+    def hear_all(self):
+        """What was told before."""
+        self.manager.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.manager.recv(65536)
 
     def service(self, program, *args, fds=(), **variables):
         env = harness.environment(NOTIFY_SOCKET=self.notify_path, **variables)
@@ -106,15 +115,24 @@ class Notifications(ServiceCase):
         wait_until(lambda: self.told()["STATUS"].endswith("; 1 job"), "the status names the job")
         daemon.send_signal(signal.SIGSTOP)
         wait_until(lambda: "T (stopped)" in open(f"/proc/{daemon.pid}/status").read(), "it stands still")
-        self.manager.setblocking(False)
-        while True:
-            try:
-                self.manager.recv(65536)
-            except BlockingIOError:
-                break
+        self.hear_all()
         self.manager.settimeout(1)
         self.assertRaises(TimeoutError, self.manager.recv, 1)
         daemon.send_signal(signal.SIGCONT)
+
+    def test_a_standing_event_loop_is_silent_though_other_threads_run(self):
+        daemon, _, _ = self.daemon("--listen=127.0.0.1:0", f"--state-dir={self.scratch()}", WATCHDOG_USEC="300000")
+        others = [thread for thread in os.listdir(f"/proc/{daemon.pid}/task") if thread != str(daemon.pid)]
+        self.assertTrue(others)  # the journal's
+        with frozen.thread(daemon.pid):
+            for thread in others:
+                with open(f"/proc/{daemon.pid}/task/{thread}/stat", encoding="ascii") as stat:
+                    self.assertIn(stat.read().rpartition(")")[2].split()[0], "SRD")
+            self.hear_all()
+            self.manager.settimeout(1)
+            self.assertRaises(TimeoutError, self.manager.recv, 1)
+        self.manager.settimeout(harness.TIMEOUT)
+        self.assertEqual(self.told()["WATCHDOG"], "1")
 
     def test_without_a_limit_or_for_another_process_there_is_no_watchdog(self):
         env = harness.environment(NOTIFY_SOCKET=self.notify_path, WATCHDOG_USEC="100000", WATCHDOG_PID="1")
@@ -273,43 +291,17 @@ class Reload(ServiceCase):
 
 
 class Journal(ServiceCase):
-    """A real journald, in a mount name space of its own."""
-
-    JOURNALD = "/lib/systemd/systemd-journald"
-    PLACE = ("mount -t tmpfs none /run && mount -t tmpfs none /var/log && mkdir -p /run/systemd/journal /run/log/journal"
-             " && mkdir -p /run/systemd/journald.conf.d && echo \"$0\" >/run/systemd/journald.conf.d/test.conf"
-             f" && echo placed && exec {JOURNALD}")
-    # The kernel's own messages, and its auditing, are this machine's.
-    SETTINGS = "[Journal]\nAudit=no\nReadKMsg=no"
-    # As systemd starts a unit; its systemd-cat leaves JOURNAL_STREAM out before 254.
-    AS_UNIT = 'JOURNAL_STREAM=$(stat -Lc %d:%i /proc/self/fd/2) exec "$0" "$@"'
+    """What is in the journal of a unit (docs/systemd.md, "The log")."""
 
     def setUp(self):
         super().setUp()
-        if not (os.access(self.JOURNALD, os.X_OK) and shutil.which("journalctl")):
-            self.skipTest("systemd-journald is missing")
-        journald = subprocess.Popen(["unshare", "--mount", "--propagation=private", "sh", "-c", self.PLACE,
-                                     self.SETTINGS], text=True,
-                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.addCleanup(lambda: (journald.kill(), journald.communicate()))
-        said = journald.stdout.readline()
-        if said != "placed\n":
-            self.skipTest(f"no mount name space: {said.strip()}")
-        self.inside = ["nsenter", f"--mount=/proc/{journald.pid}/ns/mnt"]
-        wait_until(lambda: os.path.exists(f"/proc/{journald.pid}/root/run/systemd/journal/stdout"), "journald listens")
+        self.journald = journald.Journald(self)
 
     def entries(self, *matches):
-        subprocess.run([*self.inside, "journalctl", "--sync"], check=True, timeout=harness.TIMEOUT)
-        done = subprocess.run([*self.inside, "journalctl", "--directory=/run/log/journal", "--output=json", *matches],
-                              capture_output=True, text=True, timeout=harness.TIMEOUT)
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return self.journald.entries(*matches)
 
     def in_journal(self, *command):
-        env = harness.environment(NOTIFY_SOCKET=self.notify_path)
-        process = subprocess.Popen([*self.inside, "systemd-cat", "sh", "-c", self.AS_UNIT, *command], env=env,
-                                   stdin=subprocess.DEVNULL)
-        self.addCleanup(lambda: (process.kill(), process.wait()))
-        return process
+        return self.journald.start(*command, env=harness.environment(NOTIFY_SOCKET=self.notify_path))
 
     def test_lines_of_the_log_are_entries_with_fields(self):
         daemon = self.in_journal(harness.DDPRUND, "--listen=127.0.0.1:0")
@@ -326,6 +318,24 @@ class Journal(ServiceCase):
         self.assertIn("4", [entry["PRIORITY"] for entry in about])
         self.assertTrue(all(entry["MESSAGE"].startswith("job of-mine: ") for entry in about), about)
         self.assertEqual(self.entries("_TRANSPORT=stdout", "_COMM=ddprund"), [])  # nothing twice
+
+    def test_ddprun_and_its_workers(self):
+        job = self.in_journal(harness.DDPRUN, "--standalone", "--rdzv-id=of-mine", "--nproc_per_node=2", "sh", "-c",
+                              'echo "worker $RANK"; exit 3')
+        self.assertEqual(job.wait(harness.TIMEOUT), 3)
+        self.assertEqual({entry["_TRANSPORT"] for entry in self.entries("SYSLOG_IDENTIFIER=ddprun")}, {"journal"})
+        about = {entry["MESSAGE"]: entry["PRIORITY"] for entry in self.entries("DDPRUN_JOB_ID=of-mine")}
+        self.assertIn("4", about.values())
+        self.assertTrue(any(line.startswith("round 1 is over: rank ") for line in about), about)
+        streamed = [entry["MESSAGE"] for entry in self.entries("_TRANSPORT=stdout")]
+        self.assertIn("[0] worker 0", streamed)
+        self.assertEqual([line for line in streamed if line.startswith("[ddprun]")], [])  # nothing twice
+
+    def test_a_line_that_ddprun_refuses_is_an_error(self):
+        self.assertEqual(self.in_journal(harness.DDPRUN, "--nnodes=x", "true").wait(harness.TIMEOUT), 2)
+        entry, = self.entries("SYSLOG_IDENTIFIER=ddprun")
+        self.assertIn("--nnodes", entry["MESSAGE"])
+        self.assertEqual(entry["PRIORITY"], "3")
 
     def test_a_start_that_fails_is_an_error(self):
         _, address = self.listener()

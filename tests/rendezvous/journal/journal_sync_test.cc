@@ -3,17 +3,21 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <sstream>
 #include <string>
 
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_file.h"
+#include "tests/rendezvous/journal/posts.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 
 namespace {
-int num_syncs = 0;  // of this process
+std::atomic<int> num_syncs = 0;  // of this process
 }  // namespace
 
 // In place of libc's, also for SQLite.
@@ -60,6 +64,57 @@ TEST_CASE(
   CHECK(syncs_of(synced, {{"a", "1"}}) > 0);
   CHECK(syncs_of(synced, {{"leader/term", "1"}}) > 0);
   CHECK(syncs_of(synced, {{"a", "2"}}) > 0);
+}
+
+// The file, and what each commit to it was. The first one waits until it may go on.
+struct CountedFile : BatchWriter {
+  struct Commits {
+    std::promise<void> begun, may_end;
+    std::vector<int> syncs;  // of each
+  };
+  CountedFile(const std::filesystem::path& directory, std::shared_ptr<Commits> where)
+      : file(directory, Durability::kDisk), commits(std::move(where)) {
+    file.load();
+  }
+  void commit(const Batch& batch) override {
+    if (commits->syncs.empty()) {
+      commits->begun.set_value();
+      commits->may_end.get_future().wait();
+    }
+    commits->syncs.push_back(syncs_of(file, batch));
+  }
+  std::string name() const override { return file.name(); }
+
+  JournalFile file;
+  const std::shared_ptr<Commits> commits;
+};
+
+TEST_CASE("Journal: all that wait are one transaction, with the syncs of one") {
+  TempDirectory directory;
+  test::Posts posts;
+  const auto commits = std::make_shared<CountedFile::Commits>();
+  constexpr int kNumWaiting = 100;
+  JournalOptions patient;
+  patient.commit_limit = std::chrono::minutes(1);
+  {
+    Journal journal(std::make_unique<CountedFile>(directory.path("state"), commits), posts.post(),
+                    patient);
+    int num_done = 0;
+    journal.commit({{"first", "1"}}, [&] { ++num_done; });
+    commits->begun.get_future().wait();
+    for (int i = 0; i < kNumWaiting; ++i) {
+      journal.commit({{"row " + std::to_string(i), "1"}}, [&] { ++num_done; });
+    }
+    commits->may_end.set_value();
+    posts.run_until([&] { return num_done == 1 + kNumWaiting; });
+    journal.commit({{"last", "1"}}, [&] { ++num_done; });
+    posts.run_until([&] { return num_done == 2 + kNumWaiting; });
+  }
+  REQUIRE(commits->syncs.size() == 3);
+  CHECK(commits->syncs[1] > 0);
+  CHECK(commits->syncs[1] == commits->syncs[2]);
+  CHECK(JournalFile(directory.path("state"), Durability::kDisk).load().rows.size() ==
+        2 + kNumWaiting);
 }
 
 // A journal whose process was killed, and its lock file as if that had been in another boot.

@@ -15,6 +15,17 @@ namespace {
 using ddprun::test::Contains;
 using ddprun::test::secret_of;
 
+// Compared in constant time or not at all.
+template <typename One, typename Other>
+concept AreCompared = requires(const One& one, const Other& other) {
+  one == other;
+}
+|| requires(const One& one, const Other& other) { one != other; }
+|| requires(const One& one, const Other& other) { one < other; };
+static_assert(AreCompared<Nonce, Nonce>);
+static_assert(!AreCompared<Mac, Mac>);
+static_assert(!AreCompared<Mac, Nonce> && !AreCompared<Nonce, Mac>);
+
 constexpr char kToken[] = "correct horse battery staple";
 
 Nonce counted_from(std::uint8_t first) {

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One thread of a child that stands still while the others run, as if it hung in a call."""
+import contextlib
+import ctypes
+import os
+import unittest
+
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
+WALL = 0x40000000  # __WALL: a thread that is no process, too
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+_libc.ptrace.restype = ctypes.c_long
+
+
+def _ptrace(request, thread):
+    if _libc.ptrace(request, thread, None, None) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+@contextlib.contextmanager
+def thread(number):
+    """Skips the test where the system lets nobody trace."""
+    try:
+        _ptrace(PTRACE_SEIZE, number)
+    except OSError as why:
+        raise unittest.SkipTest(f"no thread can be stopped here (ptrace: {why})") from None
+    _ptrace(PTRACE_INTERRUPT, number)
+    os.waitpid(number, WALL)  # it stands
+    try:
+        yield
+    finally:
+        _ptrace(PTRACE_DETACH, number)
