@@ -112,6 +112,9 @@ struct Connection {
   std::optional<int> local_rank;  // set: it said hello
   bool has_no_place = false;      // it came before its node had one
   bool waits_for_place = false;   // and has said that it waits for it
+  std::uint64_t round = 0;        // of its hello
+  bool offers_recovery = false;
+  bool asks_to_recover = false;
   bool keeps_record = false;
   // Numbers of the last request for it that went to this connection, and of the last one that was
   // answered, or forgiven.
@@ -151,21 +154,31 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   const std::string& path() const { return file_->path(); }
   const std::string& directory() const { return file_->directory(); }
 
-  bool waits_for_place(int local_rank) const {
-    return std::any_of(connections_.begin(), connections_.end(), [&](const ConnectionPtr& each) {
-      return each->waits_for_place && each->local_rank == local_rank;
-    });
-  }
-
-  bool assign(int local_rank, const std::vector<std::string>& environment) {
+  // To those that wait in that way.
+  bool assign(int local_rank, const std::vector<std::string>& environment,
+              bool Connection::*waits) {
     const std::string line = assign_line(environment);
     bool is_sent = false;
     for (const ConnectionPtr& each : connections_) {
-      if (!each->waits_for_place || each->local_rank != local_rank) continue;
-      each->waits_for_place = false;
+      if (!((*each).*waits) || each->local_rank != local_rank) continue;
+      (*each).*waits = false;
       is_sent |= send_with_memory(each->socket.native_handle(), line, -1);
     }
     return is_sent;
+  }
+
+  bool any_has(int local_rank, bool Connection::*what) const {
+    return std::any_of(connections_.begin(), connections_.end(), [&](const ConnectionPtr& each) {
+      return (*each).*what && each->local_rank == local_rank;
+    });
+  }
+
+  void end_old_round() {
+    std::vector<ConnectionPtr> old;
+    for (const ConnectionPtr& each : connections_) {
+      if (each->local_rank && each->round != pages_.round()) old.push_back(each);
+    }
+    for (const ConnectionPtr& each : old) drop(each);
   }
 
   void wait_for_workers() {
@@ -330,6 +343,11 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
       events_.said(local_rank, line);
     } else if (std::holds_alternative<KeepsRecord>(line)) {
       connection->keeps_record = true;
+    } else if (std::holds_alternative<OffersRecovery>(line)) {
+      connection->offers_recovery = true;
+    } else if (std::holds_alternative<AsksToRecover>(line)) {
+      connection->asks_to_recover = true;
+      events_.said(local_rank, line);
     } else if (const auto* recorded = std::get_if<Recorded>(&line);
                recorded != nullptr && connection->take_answer(recorded->number)) {
       events_.said(local_rank, line);
@@ -366,6 +384,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     }
     connection->local_rank = hello.local_rank;
     connection->has_no_place = hello.round == 0;
+    connection->round = hello.round;
     connection->hello_timer.cancel();
     pages_.set_connected(hello.local_rank);
     return true;
@@ -440,11 +459,25 @@ void AgentSocket::when_recorded(std::function<void()> call) {
 void AgentSocket::read_pending() { impl_->read_pending(); }
 
 bool AgentSocket::waits_for_place(int local_rank) const {
-  return impl_->waits_for_place(local_rank);
+  return impl_->any_has(local_rank, &Connection::waits_for_place);
 }
 
+bool AgentSocket::offers_recovery(int local_rank) const {
+  return impl_->any_has(local_rank, &Connection::offers_recovery);
+}
+
+bool AgentSocket::asks_to_recover(int local_rank) const {
+  return impl_->any_has(local_rank, &Connection::asks_to_recover);
+}
+
+bool AgentSocket::go_on(int local_rank, const std::vector<std::string>& environment) {
+  return impl_->assign(local_rank, environment, &Connection::asks_to_recover);
+}
+
+void AgentSocket::end_old_round() { impl_->end_old_round(); }
+
 bool AgentSocket::assign(int local_rank, const std::vector<std::string>& environment) {
-  return impl_->assign(local_rank, environment);
+  return impl_->assign(local_rank, environment, &Connection::waits_for_place);
 }
 
 const std::string& AgentSocket::path() const { return impl_->path(); }

@@ -19,8 +19,8 @@ namespace ddprun::agent {
 
 // Called from the io context.
 struct AgentSocketEvents {
-  // FirstStep, ExcludeNode, StopJob, WaitForPlace, OperationFailed or Recorded, of the worker
-  // `local_rank`.
+  // FirstStep, ExcludeNode, StopJob, WaitForPlace, OperationFailed, Recorded or AsksToRecover, of
+  // the worker `local_rank`.
   std::function<void(int local_rank, const WorkerLine&)> said;
   std::function<void(LogLevel, const std::string&)> tell;  // one line for the user
 };
@@ -50,6 +50,13 @@ class AgentSocket {
   // gone.
   bool waits_for_place(int local_rank) const;
   bool assign(int local_rank, const std::vector<std::string>& environment);
+  // Likewise for a worker that goes on in place (docs/inplace.md): whether it has offered to, and
+  // has asked; to give it its place in the round that the pages have begun. end_old_round() ends
+  // the connections of the round before.
+  bool offers_recovery(int local_rank) const;
+  bool asks_to_recover(int local_rank) const;
+  bool go_on(int local_rank, const std::vector<std::string>& environment);
+  void end_old_round();
   // What the warden removes where the agent can't any more.
   const std::string& directory() const;
 

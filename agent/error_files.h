@@ -44,6 +44,9 @@ class ErrorFiles {
   void begin_round(std::uint64_t round, const std::string& log_directory,
                    const std::string& directory);
 
+  // The workers go on in the next round, and their files stay what they are.
+  void go_on(std::uint64_t round) { round_ = round; }
+
   // Empty: the worker has none.
   std::string path(std::uint64_t round, int local_rank) const;
 

@@ -40,6 +40,12 @@ void FailureDetails::begin_round(std::uint64_t round, const std::string& log_dir
   records_.clear();
 }
 
+void FailureDetails::go_on(std::uint64_t round) {
+  error_files_.go_on(round);
+  failed_operations_.clear();
+  records_.clear();
+}
+
 std::string FailureDetails::error_file(std::uint64_t round, int local_rank) const {
   return error_files_.path(round, local_rank);
 }

@@ -31,6 +31,8 @@ class FailureDetails {
   // are as worker_error_file() has them. `cgroup`: the workers'; null: none of their own.
   void begin_round(std::uint64_t round, const std::string& log_directory,
                    const std::string& directory, std::shared_ptr<const RoundCgroup> cgroup);
+  // The workers go on in place.
+  void go_on(std::uint64_t round);
   void workers_run(const std::vector<pid_t>& pids) { memory_kills_.workers_run(pids); }
 
   // Empty: the worker has none.

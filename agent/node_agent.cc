@@ -89,7 +89,7 @@ void NodeAgent::open_timers(const membership::StartRound& round, const std::stri
   TimerPipeOptions options;
   options.path = TimerPipe::path_of(options_.environment.inherited, directory);
   if (options.path.empty()) return;
-  options.first_global_rank = round.first_global_rank;
+  options.global_rank = [this](int local_rank) { return ranks_.of(local_rank); };
   options.workers = [this] { return workers_ ? workers_->pids() : std::vector<pid_t>(); };
   options.tell = events_.tell;
   try {
@@ -102,7 +102,7 @@ void NodeAgent::open_timers(const membership::StartRound& round, const std::stri
 void NodeAgent::on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line) {
   membership::WorkerRequest request;
   request.round = round;
-  request.global_rank = first_global_rank_ + local_rank;
+  request.global_rank = ranks_.of(local_rank);
   if (const auto* exclude = std::get_if<ExcludeNode>(&line)) {
     request.reason = exclude->reason;
   } else if (const auto* stop = std::get_if<StopJob>(&line)) {
@@ -118,6 +118,7 @@ void NodeAgent::on_worker_line(std::uint64_t round, int local_rank, const Worker
     if (const auto* recorded = std::get_if<Recorded>(&line)) {
       failure_details_.recorded(local_rank, recorded->file);
     }
+    if (std::holds_alternative<AsksToRecover>(line)) kept_if_all_ask();
     return;
   }
   handle(event::WorkerAsks{std::move(request)});
@@ -125,7 +126,10 @@ void NodeAgent::on_worker_line(std::uint64_t round, int local_rank, const Worker
 
 void NodeAgent::on_first_step(std::uint64_t round, int local_rank, const FirstStep& first) {
   first_steps_[local_rank] = first.step;
-  if (static_cast<int>(first_steps_.size()) != options_.environment.num_workers) return;
+  const auto num_ranks = ranks_.left.empty()
+                             ? static_cast<std::size_t>(options_.environment.num_workers)
+                             : ranks_.left.size();
+  if (first_steps_.size() != num_ranks) return;
   std::uint64_t smallest = first.step;  // 0, where one of them has no number
   for (const auto& [rank, step] : first_steps_) smallest = std::min(smallest, step);
   handle(event::FirstStepDone{{round, smallest}});
@@ -205,6 +209,8 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                    request_stop(Clock::now() + request.notice);
                  },
                  [this](const action::StopWorkers& stop) { stop_workers(stop); },
+                 [this](const action::KeepWorkers&) { keep_workers(); },
+                 [this](const action::GoOn& next) { go_on(next.round); },
                  [this](const action::Record&) {
                    if (socket_) socket_->ask_for_records();
                  },
@@ -233,7 +239,7 @@ AgentSocketEvents NodeAgent::socket_events() {
 void NodeAgent::spawn(const membership::StartRound& round) {
   round_ = round.round;
   node_rank_ = round.node_rank;
-  first_global_rank_ = round.first_global_rank;
+  ranks_ = {round.first_global_rank};
   leave_before_.reset();
   if (refuse_if_unfit()) return;
   if (events_.round_began) events_.round_began(round);
@@ -347,7 +353,7 @@ void NodeAgent::watch(const membership::StartRound& round) {
   HangMonitorOptions options;
   options.limits = options_.hang_limits;
   options.num_workers = options_.environment.num_workers;
-  options.first_global_rank = round.first_global_rank;
+  options.ranks = ranks_;
   options.stacks_program = options_.stacks_program;
   options.gpus_program = helper_program("ddprun-gpus");
   options.pages_only = options_.machine.join.settings.hang_action == membership::HangAction::kOff;
@@ -399,6 +405,7 @@ void NodeAgent::request_stop(Clock::time_point until) {
 
 void NodeAgent::stop_workers(const action::StopWorkers& stop) {
   monitor_.reset();
+  keeping_ = waiting_in_place_ = false;
   if (parked_) {  // being dismissed for a round that is over already
     spawn_later_.reset();
     stop_later_ = true;
@@ -420,11 +427,14 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
     if (timers_ && failure.note.empty()) failure.note = timers_->reason(failure.pid);
     failure_details_.add_to(failure, round, communicators(failure.local_rank));
     if (events_.worker_failed) events_.worker_failed(failure);
+    if (waiting_in_place_) late_failure_ = failure;
     handle(event::WorkerFailed{round, failure, at});
+    not_kept(concat("rank ", failure.global_rank, " has ended, too"));
   };
   events.all_succeeded = [this, round] {
     if (socket_) socket_->read_pending();
     handle(event::WorkersSucceeded{round});
+    not_kept("they have finished");
   };
   events.fenced = [this, round] { handle(event::WorkersFenced{round}); };
   events.all_left = [this, round] { handle(event::WorkersLeft{round}); };

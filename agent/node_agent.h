@@ -18,6 +18,7 @@
 #include "agent/failure_details.h"
 #include "agent/gpu/gpu_memory.h"
 #include "agent/hang/hang_monitor.h"
+#include "agent/hang/rank_numbers.h"
 #include "agent/isolation/worker_cgroups.h"
 #include "agent/output/log_tree.h"
 #include "agent/parked_workers.h"
@@ -114,6 +115,10 @@ class NodeAgent {
   bool place_parked(const membership::StartRound& round);
   void parked_failed(const std::string& why);
   void parked_gone();
+  void keep_workers();
+  void kept_if_all_ask();
+  void not_kept(const std::string& why);
+  void go_on(const membership::StartRound& round);
   void watch(const membership::StartRound& round);
   std::vector<CommunicatorState> communicators(int local_rank) const;
   void request_stop(Clock::time_point until);
@@ -151,7 +156,11 @@ class NodeAgent {
   std::unique_ptr<HangMonitor> monitor_;  // of workers_, while they are not being stopped
   std::uint64_t round_ = 0;               // of workers_
   int node_rank_ = -1;
-  int first_global_rank_ = 0;                 // of workers_
+  RankNumbers ranks_;     // of workers_
+  bool keeping_ = false;  // it is found out whether they can go on in place
+  // Set: one has ended since it was to go on in place.
+  std::optional<membership::WorkerFailure> late_failure_;
+  bool waiting_in_place_ = false;             // they are kept, the next round has not begun
   std::map<int, std::uint64_t> first_steps_;  // of round_, by local rank, as they are said
   bool reached_ = false;
   bool taken_in_ = false;           // by a rendezvous, as far as is known

@@ -183,6 +183,15 @@ void WardenProcess::request(warden::RequestType type, int signal_number) {
   if (type != warden::RequestType::kSignal) resume();
 }
 
+void WardenProcess::clear(pid_t pid) {
+  Outgoing outgoing;
+  outgoing.request.type = warden::RequestType::kClear;
+  outgoing.request.ended_pid = pid;
+  queue_.push_back(std::move(outgoing));
+  send_queued();
+  resume();
+}
+
 void WardenProcess::lease(std::optional<Clock::time_point> until) {
   using std::chrono::milliseconds;
   Outgoing outgoing;

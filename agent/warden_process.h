@@ -66,6 +66,8 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   // Unless it is given a later time before `until`, the warden then kills every descendant by
   // itself, and reports kFenced: also when this process stands still. nullopt: never.
   void lease(std::optional<Clock::time_point> until);
+  // SIGKILL to what the worker that was `pid` left behind in its session.
+  void clear(pid_t pid);
 
   // Closes the socket: the warden kills every descendant and ends, `gone` follows.
   void hang_up();

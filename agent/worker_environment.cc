@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "common/env_names.h"
+#include "common/log.h"
 
 namespace ddprun::agent {
 
@@ -67,25 +68,54 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
   set(env::kNodeAddr, round.node_addr);
   set(env::kMasterNodeAddr, round.master_node_addr);
   set_path(env::kAgentSocket, paths.agent_socket);
+  if (options.recovers_in_place) {
+    set(env::kRecovery, "inplace");
+  } else {
+    set_path(env::kRecovery, "");
+  }
   if (options.terminal_columns && options.num_workers > 1) {
     set(env::kTerminalColumns, *options.terminal_columns);
   }
   return to_strings(result);
 }
 
+namespace {
+
+constexpr std::array kOfAPlace = {env::kRank,       env::kGroupRank,      env::kRoleRank,
+                                  env::kWorldSize,  env::kGroupWorldSize, env::kRoleWorldSize,
+                                  env::kMasterAddr, env::kMasterPort,     env::kRestartCount,
+                                  env::kNodeAddr,   env::kMasterNodeAddr};
+
+bool is_one_of(const auto& names, const std::string& variable) {
+  const std::string name = variable.substr(0, variable.find('='));
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
 std::vector<std::string> parked_environment(const WorkerEnvironmentOptions& options, int local_rank,
                                             const std::string& agent_socket) {
   std::vector<std::string> variables =
       worker_environment(options, membership::StartRound{}, local_rank,
                          {.error_file = "", .agent_socket = agent_socket});
-  std::erase_if(variables, [](const std::string& variable) {
-    constexpr std::array kOfAPlace = {env::kRank,       env::kGroupRank,      env::kRoleRank,
-                                      env::kWorldSize,  env::kGroupWorldSize, env::kRoleWorldSize,
-                                      env::kMasterAddr, env::kMasterPort,     env::kRestartCount,
-                                      env::kNodeAddr,   env::kMasterNodeAddr};
-    const std::string name = variable.substr(0, variable.find('='));
-    return std::find(kOfAPlace.begin(), kOfAPlace.end(), name) != kOfAPlace.end();
+  std::erase_if(variables, [](const auto& variable) { return is_one_of(kOfAPlace, variable); });
+  return variables;
+}
+
+std::vector<std::string> place_variables(const WorkerEnvironmentOptions& options,
+                                         const membership::StartRound& round, int index,
+                                         int num_left, int local_rank) {
+  WorkerEnvironmentOptions left = options;
+  left.inherited.clear();
+  left.num_workers = num_left;
+  left.devices.clear();
+  std::vector<std::string> variables =
+      worker_environment(left, round, index, {.error_file = "", .agent_socket = ""});
+  constexpr std::array kOfThisNode = {env::kRound, env::kLocalRank, env::kLocalWorldSize};
+  std::erase_if(variables, [&](const auto& variable) {
+    return !is_one_of(kOfAPlace, variable) && !is_one_of(kOfThisNode, variable);
   });
+  variables.push_back(concat(env::kTrueLocalRank, "=", local_rank));
   return variables;
 }
 

@@ -22,6 +22,7 @@ struct WorkerEnvironmentOptions {
   // --virtual-local-rank: the one GPU of each worker, by local rank, as CUDA_VISIBLE_DEVICES names
   // it; every worker's LOCAL_RANK is 0. Empty: off.
   std::vector<std::string> devices = {};
+  bool recovers_in_place = false;       // --recovery=inplace
   std::optional<int> terminal_columns;  // set where the agent's output is a terminal
 };
 
@@ -41,6 +42,12 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
 // place gives; DDPRUN_ROUND is 0, and the rest comes over the agent's socket.
 std::vector<std::string> parked_environment(const WorkerEnvironmentOptions& options, int local_rank,
                                             const std::string& agent_socket);
+
+// Of a worker that goes on in place in `round` (docs/inplace.md): what a place gives, all of it.
+// `index`: among the node's workers that are left; `local_rank`: as it was started.
+std::vector<std::string> place_variables(const WorkerEnvironmentOptions& options,
+                                         const membership::StartRound& round, int index,
+                                         int num_left, int local_rank);
 
 // What `now` has that `before` hasn't, in whole "NAME=value"s.
 std::vector<std::string> environment_news(const std::vector<std::string>& before,

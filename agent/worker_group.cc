@@ -71,6 +71,8 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   void lease(std::optional<Clock::time_point> until);
   void adopt(int node_rank, int first_global_rank, const std::string& log_directory,
              WorkerGroupEvents events);
+  void go_on(int node_rank, int first_global_rank, WorkerGroupEvents events);
+  bool any_ended_well() const { return num_ended_well_ > 0; }
   std::vector<pid_t> pids() const;
   void signal(int signal_number);
   void ask_to_leave();
@@ -123,6 +125,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   std::size_t num_unanswered_ = 0;
   std::size_t num_running_ = 0;  // ever
   std::size_t num_ended_well_ = 0;
+  std::size_t num_failed_ = 0;  // in earlier rounds of a group that went on
   bool leaving_allowed_ = false;
   bool any_left_ = false;     // exited with 75 when that was allowed
   bool warden_gone_ = false;  // ended, and nothing of it is left
@@ -274,6 +277,25 @@ void WorkerGroup::Impl::adopt(int node_rank, int first_global_rank,
   }
 }
 
+void WorkerGroup::Impl::go_on(int node_rank, int first_global_rank, WorkerGroupEvents events) {
+  node_rank_ = node_rank;
+  events_ = std::move(events);
+  events_.all_running = nullptr;
+  num_failed_ = 0;
+  int next_rank = first_global_rank;
+  for (Worker& worker : workers_) {
+    if (worker.state == WorkerState::kEnded) {
+      ++num_failed_;
+      worker.spec.global_rank = -1;
+      if (worker.pid > 0 && warden_ && !warden_gone_) warden_->clear(worker.pid);
+      worker.pid = 0;  // once: the number may be given to another process
+      continue;
+    }
+    worker.spec.global_rank = next_rank++;
+    if (worker.output) worker.output->set_place(place_of(worker), logs_);
+  }
+}
+
 std::vector<pid_t> WorkerGroup::Impl::pids() const {
   std::vector<pid_t> pids;
   for (const Worker& worker : workers_) {
@@ -352,7 +374,7 @@ void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status, Clock::time_p
     ++num_ended_well_;
     any_left_ |= left;
     const auto& all_ended = any_left_ ? events_.all_left : events_.all_succeeded;
-    if (num_ended_well_ == workers_.size() && !kill_at_ && all_ended) all_ended();
+    if (num_ended_well_ + num_failed_ == workers_.size() && !kill_at_ && all_ended) all_ended();
     return;
   }
   membership::WorkerFailure failure = describe(worker);
@@ -503,6 +525,10 @@ void WorkerGroup::adopt(int node_rank, int first_global_rank, const std::string&
                         WorkerGroupEvents events) {
   impl_->adopt(node_rank, first_global_rank, log_directory, std::move(events));
 }
+void WorkerGroup::go_on(int node_rank, int first_global_rank, WorkerGroupEvents events) {
+  impl_->go_on(node_rank, first_global_rank, std::move(events));
+}
+bool WorkerGroup::any_ended_well() const { return impl_->any_ended_well(); }
 std::vector<pid_t> WorkerGroup::pids() const { return impl_->pids(); }
 void WorkerGroup::ask_to_leave() { impl_->ask_to_leave(); }
 void WorkerGroup::signal(int signal_number) { impl_->signal(signal_number); }

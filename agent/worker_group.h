@@ -111,6 +111,15 @@ class WorkerGroup {
   void adopt(int node_rank, int first_global_rank, const std::string& log_directory,
              WorkerGroupEvents events);
 
+  // Workers have failed, which was told, and all others live: those go on in the next round
+  // (docs/inplace.md). Each gets a global rank, from `first_global_rank` on, by local rank. What
+  // happens from now on is told to `events`, in which all_running isn't called any more. What the
+  // failed ones left in their sessions is killed.
+  void go_on(int node_rank, int first_global_rank, WorkerGroupEvents events);
+
+  // Whether a worker has ended with success, or as ask_to_leave() allows.
+  bool any_ended_well() const;
+
   // The live workers' processes by local rank; 0: not started yet, or ended.
   std::vector<pid_t> pids() const;
 

@@ -83,6 +83,8 @@ WorkerLine parse_worker_line(std::string_view line) {
     return Recorded{line_of(fields, "file", kMaxReasonBytes),
                     fields.has("number") ? fields.counter("number") : 0};
   }
+  if (type == "offers_recovery") return OffersRecovery{};
+  if (type == "recover") return AsksToRecover{};
   return UnknownLine{one_line(clean_utf8(type, 64))};
 }
 

@@ -48,12 +48,17 @@ struct Recorded {
   std::string file;          // valid UTF-8 of one line; empty: it could not be
   std::uint64_t number = 0;  // of the agent's request; 0: an operation failed
 };
+// The worker could go on in place if one of its peers died (docs/inplace.md).
+struct OffersRecovery {};
+// One of its peers has gone, and it waits on this connection for its place in the next round.
+struct AsksToRecover {};
 // An event of a later version.
 struct UnknownLine {
   std::string type;
 };
-using WorkerLine = std::variant<Hello, WaitForPlace, FirstStep, ExcludeNode, StopJob,
-                                OperationFailed, KeepsRecord, Recorded, UnknownLine>;
+using WorkerLine =
+    std::variant<Hello, WaitForPlace, FirstStep, ExcludeNode, StopJob, OperationFailed, KeepsRecord,
+                 Recorded, OffersRecovery, AsksToRecover, UnknownLine>;
 
 inline constexpr std::size_t kMaxReasonBytes = 1024;
 
@@ -67,8 +72,8 @@ std::string welcome_line();
 std::string refused_line(std::string_view reason);
 // To a worker that keeps one: write the flight recorder. `number` comes back with the answer.
 std::string dump_line(std::uint64_t number);
-// To a worker that was started before its node had a place: the line, then its `bytes` bytes, each
-// "NAME=value" ended by a zero byte.
+// To a worker that was started before its node had a place, or that goes on in place: the line,
+// then its `bytes` bytes, each "NAME=value" ended by a zero byte.
 std::string assign_line(const std::vector<std::string>& environment);
 
 }  // namespace ddprun::agent

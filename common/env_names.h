@@ -41,15 +41,18 @@ inline constexpr char kNodeAddr[] = "DDPRUN_NODE_ADDR";  // this node, as peers 
 inline constexpr char kMasterNodeAddr[] = "DDPRUN_MASTER_NODE_ADDR";  // node rank 0, likewise
 // The agent's Unix socket for its workers (docs/agent-socket.md).
 inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";
+// "inplace": a worker whose peer has died may go on in the next round (docs/inplace.md); else
+// unset.
+inline constexpr char kRecovery[] = "DDPRUN_RECOVERY";
 // Width of our terminal, with several workers on the node; unset where there is no terminal.
 inline constexpr char kTerminalColumns[] = "DDPRUN_TERMINAL_COLUMNS";
 
 // Of those above, what a worker never has from its user: set by ddprun, or taken away.
-inline constexpr std::array<std::string_view, 22> kOfWorkers = {
+inline constexpr std::array<std::string_view, 23> kOfWorkers = {
     kRank,         kLocalRank,      kTrueLocalRank,  kGroupRank,     kRoleRank,   kRoleName,
     kWorldSize,    kLocalWorldSize, kGroupWorldSize, kRoleWorldSize, kMasterAddr, kMasterPort,
     kRestartCount, kMaxRestarts,    kRunId,          kUseAgentStore, kErrorFile,  kSignalsToHandle,
-    kRound,        kNodeAddr,       kMasterNodeAddr, kAgentSocket};
+    kRound,        kNodeAddr,       kMasterNodeAddr, kAgentSocket,   kRecovery};
 
 // Set by spawn() for its ranks (docs/spawn.md): "<call> <rank> <descriptor>".
 inline constexpr char kSpawn[] = "DDPRUN_SPAWN";

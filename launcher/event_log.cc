@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/event_log.h"
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <iterator>
 #include <utility>
 
 namespace ddprun::launcher {
@@ -49,6 +51,7 @@ void EventLog::workers_run(const std::vector<pid_t>& pids, Clock::time_point now
   now_ = last_ = now;
   pids_ = pids;
   for (std::size_t i = 0; i < pids.size(); ++i) {
+    if (pids[i] == 0) continue;  // its local rank has none since an earlier round
     const Worker worker{static_cast<int>(i), pids[i]};
     if (!failed_.contains(worker.local_rank)) write("START", &worker, "", std::nullopt);
   }
@@ -74,10 +77,17 @@ void EventLog::ended(const membership::JobEnd& verdict, Clock::time_point now) {
   now_ = now;
   const char* state = verdict.exit_code == 0 ? "SUCCEEDED" : "TERMINATED";
   for (std::size_t i = 0; i < pids_.size(); ++i) {
+    if (pids_[i] == 0) continue;
     const Worker worker{static_cast<int>(i), pids_[i]};
     if (!failed_.contains(worker.local_rank)) write(state, &worker, "", std::nullopt);
   }
   write(verdict.exit_code == 0 ? "SUCCEEDED" : "FAILED", nullptr, "", std::nullopt);
+}
+
+// Among the node's workers of the round.
+int EventLog::place_of(int local_rank) const {
+  const auto end = pids_.begin() + std::min<std::ptrdiff_t>(local_rank, std::ssize(pids_));
+  return local_rank - static_cast<int>(std::count(pids_.begin(), end, 0));
 }
 
 void EventLog::write(const char* state, const Worker* worker, const std::string& raw_error,
@@ -86,11 +96,12 @@ void EventLog::write(const char* state, const Worker* worker, const std::string&
   const std::string& program = options_.program;
   json::object inner;
   inner["group_world_size"] = is_placed_ ? json::value(round_.num_nodes) : none;
+  if (round_.in_place) inner["in_place"] = true;
   inner["entry_point"] = program.substr(program.rfind('/') + 1);
   json::object metadata;
   metadata["run_id"] = options_.run_id;
   metadata["global_rank"] =
-      worker ? json::value(round_.first_global_rank + worker->local_rank) : none;
+      worker ? json::value(round_.first_global_rank + place_of(worker->local_rank)) : none;
   metadata["group_rank"] = is_placed_ ? json::value(round_.node_rank) : none;
   metadata["worker_id"] = worker ? json::value(std::to_string(worker->pid)) : none;
   metadata["role"] = options_.role;
@@ -103,7 +114,7 @@ void EventLog::write(const char* state, const Worker* worker, const std::string&
   if (worker) {
     const bool has_ended = worker->exit_code.has_value();
     inner["local_rank"] = one(worker->local_rank);
-    inner["role_rank"] = one(round_.first_role_rank + worker->local_rank);
+    inner["role_rank"] = one(round_.first_role_rank + place_of(worker->local_rank));
     inner["role_world_size"] = one(round_.role_world_size);
     inner["exit_code"] = one(has_ended ? json::value(*worker->exit_code) : none);
     inner["worker_pid"] = one(has_ended ? json::value(worker->pid) : none);

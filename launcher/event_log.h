@@ -42,6 +42,7 @@ class EventLog {
 
  private:
   struct Worker;
+  int place_of(int local_rank) const;
   void write(const char* state, const Worker* worker, const std::string& raw_error,
              std::optional<double> duration_ms);
 

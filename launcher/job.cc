@@ -202,7 +202,8 @@ agent::NodeAgentOptions Job::agent_options() const {
                    .restart_on_join = config.restart_on_join,
                    .hang_action = config.hang_action,
                    .rdzv_backend = is_static ? membership::kStaticBackend : "c10d",
-                   .store = config.store.value_or(membership::StoreMode::kDirect)};
+                   .store = config.store.value_or(membership::StoreMode::kDirect),
+                   .recovery = config.recovery};
   join.timeouts.join = config.rendezvous_timeout;
   join.timeouts.last_call = config.last_call_timeout;
   join.timeouts.keep_alive = config.keep_alive_timeout;

@@ -37,7 +37,8 @@ struct LaunchConfig {
   int exclude_after = 0;             // first failures that put a node out of the job; 0: never
   int spares = 0;                    // nodes beyond max_nodes that wait
   bool restart_on_join = false;      // --on-join=restart
-  bool prewarm = false;              // a spare's workers run before they have ranks
+  membership::Recovery recovery = membership::Recovery::kRestart;  // of workers whose peer died
+  bool prewarm = false;  // a spare's workers run before they have ranks
 
   // Where the nodes meet. Empty or unset: see launcher/endpoint_discovery.h.
   bool standalone = false;

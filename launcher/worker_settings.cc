@@ -30,6 +30,7 @@ agent::WorkerEnvironmentOptions worker_environment_options(const JobPlan& plan) 
   options.max_restarts = plan.config.max_restarts;
   options.num_workers = plan.num_workers;
   options.devices = plan.placement.devices;
+  options.recovers_in_place = plan.config.recovery == membership::Recovery::kInPlace;
   options.terminal_columns = terminal_columns();
   return options;
 }

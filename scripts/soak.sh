@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 only="" scale=100 write=no
-names=(restarts fuzz kills faults leaders pair pair-worlds gang-worlds journal-kills memory train worlds repeat)
+names=(restarts fuzz kills faults inplace leaders pair pair-worlds gang-worlds journal-kills memory train worlds repeat)
 while [ $# -gt 0 ]; do
   case $1 in
     --only) only=${2:?--only needs a name}; shift 2 ;;
@@ -63,6 +63,9 @@ row kills "a rank killed at a random moment of a collective, $((200 * n)) times"
 n=$(count 1000)
 row faults "kill -9 of a worker, warden, agent or ddprund of a job on 3 hosts at a random moment, $n times" $((120 + 3 * n)) \
   env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/random_kills_test.py
+n=$(count 50)
+row inplace "kill -9 of a rank of a job under --recovery=inplace at a random moment, $n times: right result, no hang" $((120 + 10 * n)) \
+  env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/in_place_test.py RandomKills
 n=$(count 1000)
 row leaders "kill -9 or a pause of a leader, a standby, a worker, warden or agent of a job on 3 hosts, $n times" \
   $((300 + 15 * n)) env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/ha_test.py

@@ -80,7 +80,7 @@ HangMonitor::HangMonitor(boost::asio::io_context& io, HangMonitorOptions options
       options_(std::move(options)),
       events_(std::move(events)),
       detector_(options_.limits, static_cast<std::size_t>(options_.num_workers)),
-      training_(options_.first_global_rank),
+      training_(options_.ranks),
       processes_(static_cast<std::size_t>(options_.num_workers)),
       outside_(io_, options_.gpus_program, static_cast<std::size_t>(options_.num_workers)),
       seen_calls_(static_cast<std::size_t>(options_.num_workers)),
@@ -139,7 +139,7 @@ void HangMonitor::look() {
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     const auto view = detector_.view(i);
     if (!view || !view->step_time || !view->own_step_time) continue;
-    times.push_back({options_.first_global_rank + static_cast<int>(i),
+    times.push_back({options_.ranks.of(static_cast<int>(i)),
                      duration_cast<microseconds>(*view->step_time),
                      duration_cast<microseconds>(*view->own_step_time)});
   }
@@ -160,7 +160,7 @@ void HangMonitor::look() {
 
 RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_work) {
   RankReport report;
-  report.global_rank = options_.first_global_rank + local_rank;
+  report.global_rank = options_.ranks.of(local_rank);
   report.local_rank = local_rank;
   report.pid = at_work;
   report.foreign = !view.words.has_value();

@@ -18,6 +18,7 @@
 
 #include "agent/hang/outside_work.h"
 #include "agent/hang/process_sampler.h"
+#include "agent/hang/rank_numbers.h"
 #include "agent/hang/stack_process.h"
 #include "agent/hang/stall_detector.h"
 #include "agent/hang/step_time_report.h"
@@ -30,7 +31,7 @@ namespace ddprun::agent {
 struct HangMonitorOptions {
   HangLimits limits;
   int num_workers = 1;
-  int first_global_rank = 0;
+  RankNumbers ranks;
   std::string stacks_program;  // ddprun-stacks; empty: no stacks are taken
   std::string gpus_program;    // ddprun-gpus; empty: the use of GPUs is not looked at
   std::chrono::milliseconds interval{100};

@@ -39,7 +39,7 @@ membership::StepSummary TrainingReport::summarize(
     if (pages[i]->steps) {
       const StepSums& now = *pages[i]->steps;
       if (now.num_steps > rank.said.num_steps) {
-        rank.steps = mean_between(rank.said, now, first_global_rank_ + static_cast<int>(i));
+        rank.steps = mean_between(rank.said, now, numbers_.of(static_cast<int>(i)));
       }
       rank.said = now;
     }

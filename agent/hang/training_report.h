@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "agent/hang/rank_numbers.h"
 #include "agent/hang/rank_sample.h"
 #include "common/clock.h"
 #include "rendezvous/membership/rank_report.h"
@@ -20,7 +22,7 @@ class TrainingReport {
  public:
   static constexpr std::chrono::seconds kInterval{5};
 
-  explicit TrainingReport(int first_global_rank = 0) : first_global_rank_(first_global_rank) {}
+  explicit TrainingReport(RankNumbers ranks = {}) : numbers_(std::move(ranks)) {}
 
   // `pages`: by local rank; nullopt: it writes none. Samples per second are those since the last
   // message, of ranks that go on and told samples. What steps consist of: of each rank the mean of
@@ -35,7 +37,7 @@ class TrainingReport {
   };
   membership::StepSummary summarize(const std::vector<std::optional<ProgressWords>>& pages);
 
-  const int first_global_rank_;
+  const RankNumbers numbers_;
   std::optional<Clock::time_point> said_at_;
   std::string said_phase_;
   std::uint64_t said_step_ = 0;

@@ -140,7 +140,7 @@ void TimerPipe::end(const TimerTable::Expired& expired) {
   const std::string what =
       concat("timer \"", one_line(expired.scope), "\" of process ", expired.pid, " has expired");
   if (local_rank < 0) return complain(what + ", but that is no process of this node's workers");
-  const std::string who = concat("rank ", options_.first_global_rank + local_rank, ": ", what);
+  const std::string who = concat("rank ", options_.global_rank(local_rank), ": ", what);
   if (expired.signal == 0) {
     return options_.tell(LogLevel::kWarning, who + "; it asked for no signal");
   }

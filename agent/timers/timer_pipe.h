@@ -23,7 +23,7 @@ namespace ddprun::agent {
 
 struct TimerPipeOptions {
   std::string path;
-  int first_global_rank = 0;
+  std::function<int(int local_rank)> global_rank;
   std::function<std::vector<pid_t>()> workers;  // by local rank; 0: doesn't run
   std::function<void(LogLevel, const std::string&)> tell;
 };

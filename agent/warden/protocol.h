@@ -12,7 +12,7 @@ inline constexpr int kSocketFd = 3;  // the warden's end, in the warden
 inline constexpr int kCgroupFd = 4;  // the workers' cgroup, locked, where its name is an argument
 // The one file in the directory that is the warden's argument, if any: both go when it ends.
 inline constexpr char kSocketName[] = "agent.sock";
-inline constexpr uint32_t kVersion = 8;         // differs after a half-done installation
+inline constexpr uint32_t kVersion = 9;         // differs after a half-done installation
 inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
 
 enum class RequestType : uint32_t {
@@ -22,6 +22,7 @@ enum class RequestType : uint32_t {
   kStop = 3,    // `signal_number`, SIGCONT; then kEmpty is due. No kSpawn may follow
   kKill = 4,    // SIGKILL to every descendant until none is left; then kEmpty is due
   kWarn = 6,    // `signal_number` to the workers that have a handler for it; see Warden
+  kClear = 7,   // SIGKILL to what the worker that was `ended_pid` left behind in its session
   kLease = 5,   // if nothing newer comes before lease_until_ms: kFenced, and as kKill
 };
 
@@ -38,6 +39,7 @@ struct Request {
   uint64_t max_open_files = 0;    // kSpawn: the worker's soft RLIMIT_NOFILE; 0: as the warden's
   uint64_t cpus[kCpuWords] = {};  // kSpawn: those it may use, lowest first; none: as the warden's
   int64_t lease_until_ms = 0;     // kLease: CLOCK_MONOTONIC; 0: for ever
+  int64_t ended_pid = 0;          // kClear
 };
 
 inline constexpr int kNumSpawnFds = 4;

@@ -71,6 +71,15 @@ struct WarnedWorkers {
   }
 };
 
+// For process_tree: the session of a worker that has ended. Its number is not given to another
+// process while one of them lives.
+struct LeftBehind {
+  static Visit choose(pid_t pid, void* context) {
+    const pid_t session = static_cast<Warden*>(context)->ended_worker_;
+    return getsid(pid) == session ? Visit::kSignal : Visit::kPass;
+  }
+};
+
 Warden::Warden(int socket, int child_fd, const char* cgroup_name)
     : socket_(socket),
       child_fd_(child_fd),
@@ -200,6 +209,9 @@ bool Warden::handle_request() {
     case RequestType::kWarn:
       warn_workers(request.signal_number);
       break;
+    case RequestType::kClear:
+      clear(static_cast<pid_t>(request.ended_pid));
+      break;
     case RequestType::kStop:
       empty_due_ = true;
       if (mode_ != Mode::kServing) break;
@@ -271,6 +283,12 @@ bool Warden::is_worker(pid_t pid) const {
 void Warden::warn_workers(int signal_number) {
   warn_signal_ = signal_number;
   signal_descendants(signal_number, &WarnedWorkers::choose, this);
+}
+
+void Warden::clear(pid_t ended) {
+  if (ended <= 0 || is_worker(ended)) return;
+  ended_worker_ = ended;
+  signal_descendants(SIGKILL, &LeftBehind::choose, this);
 }
 
 void Warden::ask_the_rest_to_stop() {

@@ -43,6 +43,7 @@ class Warden {
   // Those that have a handler for it. Of a worker that has none (a shell that runs the program):
   // the nearest below it that do. The signal would end who has none.
   void warn_workers(int signal_number);
+  void clear(pid_t ended);
   void ask_the_rest_to_stop();
   void sweep();
   void reap();
@@ -78,10 +79,12 @@ class Warden {
   pid_t* asked_groups_ = nullptr;
   size_t num_asked_groups_ = 0;
 
-  int warn_signal_ = 0;  // of kWarn, while it is sent
+  int warn_signal_ = 0;     // of kWarn, while it is sent
+  pid_t ended_worker_ = 0;  // likewise of kClear
 
   friend struct AskedGroups;
   friend struct WarnedWorkers;
+  friend struct LeftBehind;
 };
 
 }  // namespace ddprun::agent::warden

@@ -3,6 +3,7 @@
 
 #include "launcher/num_workers.h"
 #include "launcher/options/parse_value.h"
+#include "rendezvous/membership/recovery.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -29,6 +30,13 @@ std::string set_nproc(const std::string& value, LaunchConfig& config) {
 std::string set_on_join(const std::string& value, LaunchConfig& config) {
   config.restart_on_join = value == "restart";
   return config.restart_on_join || value == "wait" ? "" : "must be wait or restart";
+}
+
+std::string set_recovery(const std::string& value, LaunchConfig& config) {
+  const auto recovery = membership::recovery_named(value);
+  if (!recovery) return "must be restart or inplace";
+  config.recovery = *recovery;
+  return {};
 }
 
 }  // namespace
@@ -62,6 +70,10 @@ std::vector<Option> size_options() {
        switch_to(&C::prewarm)},
       {"on-join", "wait|restart", "wait",
        "a late node waits for the next round, or starts it at once", kGroup, set_on_join},
+      {"recovery", "restart|inplace", "restart",
+       "after a worker died the others are started again, or go on where they are "
+       "(docs/inplace.md)",
+       kGroup, set_recovery},
   };
 }
 

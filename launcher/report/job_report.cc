@@ -151,6 +151,7 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
     one["num_nodes"] = round.start.num_nodes;
     one["first_global_rank"] = round.start.first_global_rank;
     one["world_size"] = round.start.world_size;
+    one["in_place"] = round.start.in_place;
     one["began_at"] = utc(round.began);
     one["start_seconds"] =
         round.ran ? json::value(seconds_of(*round.ran - round.began)) : json::value(nullptr);

@@ -30,6 +30,7 @@ json::object round_object(const membership::RoundRecord& record) {
   object["nodes"] = record.num_nodes;
   object["spares"] = record.num_spares;
   object["world_size"] = record.world_size;
+  object["in_place"] = record.in_place;
   object["came"] = json::array(record.came.begin(), record.came.end());
   object["went"] = json::array(record.went.begin(), record.went.end());
   object["stragglers"] = json::array(record.stragglers.begin(), record.stragglers.end());

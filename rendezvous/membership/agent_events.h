@@ -98,6 +98,16 @@ struct WorkersGone {
   std::uint64_t round = 0;
   std::uint64_t last_step = 0;  // see WorkersStopped
 };
+// The answers to KeepWorkers: all that live have asked to go on, and wait; or that can't be.
+struct WorkersKept {
+  std::uint64_t round = 0;
+  int count = 0;
+  std::uint64_t last_step = 0;  // see WorkersStopped
+};
+struct WorkersNotKept {
+  std::uint64_t round = 0;
+  std::string why;
+};
 // A rank of `round` made no progress for its limit.
 struct RankStalled {
   std::uint64_t round = 0;
@@ -141,9 +151,10 @@ using AgentEvent =
                  agent_event::WorkersRunning, agent_event::WorkerFailed,
                  agent_event::WorkersSucceeded, agent_event::WorkersFenced, agent_event::WorkerAsks,
                  agent_event::WorkersLeft, agent_event::Warned, agent_event::FirstStepDone,
-                 agent_event::WorkersGone, agent_event::RankStalled, agent_event::RecordsWanted,
-                 agent_event::RanksInspected, agent_event::StepsTimed, agent_event::Signal,
-                 agent_event::Abandoned, agent_event::Timer>;
+                 agent_event::WorkersGone, agent_event::WorkersKept, agent_event::WorkersNotKept,
+                 agent_event::RankStalled, agent_event::RecordsWanted, agent_event::RanksInspected,
+                 agent_event::StepsTimed, agent_event::Signal, agent_event::Abandoned,
+                 agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {
@@ -201,6 +212,16 @@ struct StopWorkers {
   // Not before the flight recorders that were asked for are written, or 2 s after that.
   bool after_records = false;
 };
+// A worker has died: → WorkersKept when all others have asked to go on, or WorkersNotKept. Until
+// GoOn or StopWorkers they wait.
+struct KeepWorkers {
+  std::uint64_t round = 0;
+};
+// The workers that were kept have their places in the round. As after Spawn, WorkersRunning
+// follows, or WorkerFailed.
+struct GoOn {
+  StartRound round;
+};
 // Have the workers write their flight recorders; no event follows. Once per round.
 struct Record {
   std::uint64_t round = 0;
@@ -228,7 +249,7 @@ using AgentAction =
                  agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
                  agent_action::CloseStore, agent_action::Spawn, agent_action::Prewarm,
                  agent_action::Lease, agent_action::RequestStop, agent_action::StopWorkers,
-                 agent_action::Record, agent_action::Inspect, agent_action::Tell,
-                 agent_action::Exit>;
+                 agent_action::KeepWorkers, agent_action::GoOn, agent_action::Record,
+                 agent_action::Inspect, agent_action::Tell, agent_action::Exit>;
 
 }  // namespace ddprun::membership

@@ -25,7 +25,8 @@ std::optional<Clock::time_point> AgentMachine::Impl::next_deadline() const {
   std::optional<TimePoint> next;
   if (exited_) return next;
   const auto patience = waiting_text_.empty() ? std::nullopt : patience_until_;
-  for (const auto& deadline : {welcome_deadline_, leave_deadline_, stop_deadline_, patience}) {
+  for (const auto& deadline :
+       {welcome_deadline_, leave_deadline_, stop_deadline_, keep_deadline_, patience}) {
     keep_earlier(next, deadline);
   }
   return next;
@@ -86,6 +87,7 @@ void AgentMachine::Impl::on(const agent_event::Timer&) {
     leave_deadline_.reset();
     awaiting_job_end_ = false;
   }
+  if (due(keep_deadline_)) not_kept("not all workers have asked to go on in time");
   if (due(stop_deadline_)) {
     stop_deadline_.reset();
     workers_ = Workers::kNone;
@@ -212,7 +214,7 @@ void AgentMachine::Impl::on(const agent_event::LinkDown& event) {
         now_ + (embedded_ ? options_.embedded_lost_timeout : options_.rendezvous_lost_timeout);
   }
   // Another one may lead soon, and wait for this node as long (Job::without_rendezvous_until).
-  if (options_.endpoints.size() > 1 && workers_ == Workers::kLive) {
+  if (options_.endpoints.size() > 1 && are_on()) {
     emit(Lease{*reach_deadline_ + join_.timeouts.stop_grace});
   }
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*reach_deadline_ - now_);

@@ -34,7 +34,9 @@ class AgentMachine::Impl {
 
  private:
   enum class Link { kDown, kOpen, kUp };  // kOpen: connected, not yet welcome
-  enum class Workers { kNone, kLive, kStopping };
+  // kKeeping: the round is over, and it is found out whether they can go on in the next one; kKept:
+  // they can, and wait for it.
+  enum class Workers { kNone, kLive, kKeeping, kKept, kStopping };
 
   // ---- the link: agent_machine.cc ----
 
@@ -62,7 +64,8 @@ class AgentMachine::Impl {
   void give_up_if_nothing_is_taken();
   void hear(const Waiting& waiting);
   void hear(const StartRound& start);
-  void decline();  // to start round_
+  bool go_on(const StartRound& start);
+  void decline(const std::string& why);  // to start round_
   void hear(const Preempt& preempt);
   void hear(const StopRound& stop);
   void hear(const membership::Inspect& inspect);
@@ -89,7 +92,7 @@ class AgentMachine::Impl {
   void on(const agent_event::WorkerFailed& event);
   void on(const agent_event::WorkersSucceeded& event);
   void date_failure(TimePoint died_at);
-  // No worker of round_ is left: once the next round's listener is bound.
+  // No worker of round_ is left, or they are kept: once the next round's listener is bound.
   void say_stopped();
   WorkersStopped stopped_message() const;
   void on(const agent_event::WorkersFenced& event);
@@ -98,12 +101,20 @@ class AgentMachine::Impl {
   void on(const agent_event::Warned& event);
   void on(const agent_event::FirstStepDone& event);
   void on(const agent_event::WorkersGone& event);
+  void on(const agent_event::WorkersKept& event);
+  void on(const agent_event::WorkersNotKept& event);
+  void not_kept(const std::string& why);
   void on(const agent_event::RankStalled& event);
   void on(const agent_event::RecordsWanted& event);
   void on(const agent_event::RanksInspected& event);
   void record();  // once per round
   void on(const agent_event::StepsTimed& event);
 
+  // They may do as they like: nothing has told them to end.
+  bool are_on() const {
+    return workers_ == Workers::kLive || workers_ == Workers::kKeeping ||
+           workers_ == Workers::kKept;
+  }
   // May be called again; a shorter grace shortens the wait.
   void stop_workers(std::chrono::milliseconds grace, bool after_records = false);
   // The round is over: in order, and what is being recorded first.
@@ -180,6 +191,8 @@ class AgentMachine::Impl {
   std::optional<StepTimes> steps_;         // of its round: what was said of it, all together
   std::uint64_t last_step_ = 0;            // of round_, once its workers are gone
   TimePoint gone_at_{};                    // likewise: when that was
+  int num_kept_ = 0;                       // Workers::kKept: of how many
+  std::uint64_t declined_ = 0;             // a round that came while they were being stopped
   std::string last_told_;
   std::string waiting_text_;                 // to be told when patience_until_ has come
   std::optional<TimePoint> patience_until_;  // a wait that ends before is not worth a line
@@ -200,6 +213,7 @@ class AgentMachine::Impl {
   std::optional<TimePoint> welcome_deadline_;  // Link::kOpen
   std::optional<TimePoint> leave_deadline_;    // awaiting_job_end_
   std::optional<TimePoint> stop_deadline_;     // Workers::kStopping
+  std::optional<TimePoint> keep_deadline_;     // Workers::kKeeping
 };
 
 }  // namespace ddprun::membership

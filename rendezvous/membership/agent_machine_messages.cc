@@ -134,14 +134,17 @@ void AgentMachine::Impl::hear(const Waiting& waiting) {
 }
 
 void AgentMachine::Impl::hear(const StartRound& start) {
-  if (exit_ || workers_ != Workers::kNone || start.round <= round_) return;
+  if (exit_ || start.round <= round_ || (start.in_place && !go_on(start))) return;
+  if (!start.in_place && workers_ != Workers::kNone) return;
   close_store();
   waiting_text_.clear();
   patience_until_.reset();  // between rounds each wait is news
   round_ = start.round;
   failed_ = false;
   recorded_ = false;
-  if (is_overdue()) return decline();
+  if (is_overdue() && !start.in_place) {
+    return decline("nothing was heard of the rendezvous for its keep-alive time");
+  }
   workers_ = Workers::kLive;
   prewarmed_ = false;
   Spawn spawn{start};
@@ -154,15 +157,32 @@ void AgentMachine::Impl::hear(const StartRound& start) {
     serving_store_ = true;
     bound_port_ = 0;
   }
-  emit(std::move(spawn));
+  if (start.in_place) {
+    emit(GoOn{std::move(spawn.round)});
+  } else {
+    emit(std::move(spawn));
+  }
   renew_lease();
 }
 
-// This process stood still: the round may be over, and another one run elsewhere.
-void AgentMachine::Impl::decline() {
-  tell(LogLevel::kWarning, concat("round ", round_,
-                                  " is not started: nothing was heard of the "
-                                  "rendezvous for its keep-alive time"));
+// Whether the workers that the round is for wait for it. Where they don't any more (this node was
+// cut off meanwhile), the rendezvous hears that none is left.
+bool AgentMachine::Impl::go_on(const StartRound& start) {
+  if (workers_ == Workers::kKept) return true;
+  if (workers_ == Workers::kNone) {
+    close_store();
+    round_ = start.round;
+    decline("the workers that were to go on are gone");
+  } else {
+    declined_ = start.round;
+    if (workers_ != Workers::kStopping) stop_in_order();
+  }
+  return false;
+}
+
+// As where this process stood still: the round may be over, and another one run elsewhere.
+void AgentMachine::Impl::decline(const std::string& why) {
+  tell(LogLevel::kWarning, concat("round ", round_, " is not started: ", why));
   last_step_ = 0;
   gone_at_ = now_;
   say_stopped();
@@ -177,9 +197,12 @@ void AgentMachine::Impl::hear(const Preempt& preempt) {
 }
 
 void AgentMachine::Impl::hear(const StopRound& stop) {
-  if (exit_ || stop.round != round_ || workers_ != Workers::kLive) return;
+  if (exit_ || stop.round != round_ || !are_on()) return;
   tell(LogLevel::kWarning, concat("round ", round_, " is over: ", stop.reason));
-  stop_in_order();
+  if (stop.keep.count() == 0 || workers_ != Workers::kLive) return stop_in_order();
+  workers_ = Workers::kKeeping;
+  keep_deadline_ = now_ + stop.keep;
+  emit(KeepWorkers{round_});
 }
 
 void AgentMachine::Impl::hear(const membership::Inspect& inspect) {

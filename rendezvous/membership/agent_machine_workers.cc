@@ -37,7 +37,7 @@ void AgentMachine::Impl::date_failure(TimePoint died_at) {
 }
 
 void AgentMachine::Impl::on(const agent_event::WorkersFenced& event) {
-  if (event.round != round_ || workers_ != Workers::kLive) return;
+  if (event.round != round_ || !are_on()) return;
   tell(LogLevel::kWarning,
        "this ddprun stood still for longer than the keep-alive time allows; its workers were "
        "killed, for the others may have gone on without them");
@@ -67,11 +67,35 @@ void AgentMachine::Impl::on(const agent_event::FirstStepDone& event) {
 void AgentMachine::Impl::on(const agent_event::WorkersGone& event) {
   if (event.round != round_ || workers_ != Workers::kStopping) return;
   workers_ = Workers::kNone;
+  if (declined_ > round_) {
+    close_store();
+    round_ = declined_;
+  }
   last_step_ = event.last_step;
   gone_at_ = now_;
   stop_deadline_.reset();
   if (exit_) return;  // the store lives on: other nodes' workers may not be gone yet
   say_stopped();
+}
+
+void AgentMachine::Impl::on(const agent_event::WorkersKept& event) {
+  if (event.round != round_ || workers_ != Workers::kKeeping) return;
+  workers_ = Workers::kKept;
+  keep_deadline_.reset();
+  num_kept_ = event.count;
+  last_step_ = event.last_step;
+  gone_at_ = now_;
+  say_stopped();
+}
+
+void AgentMachine::Impl::on(const agent_event::WorkersNotKept& event) {
+  if (event.round == round_ && workers_ == Workers::kKeeping) not_kept(event.why);
+}
+
+void AgentMachine::Impl::not_kept(const std::string& why) {
+  keep_deadline_.reset();
+  tell(LogLevel::kWarning, concat("its workers can't go on in place: ", why));
+  stop_in_order();
 }
 
 void AgentMachine::Impl::say_stopped() {
@@ -86,7 +110,8 @@ void AgentMachine::Impl::say_stopped() {
 WorkersStopped AgentMachine::Impl::stopped_message() const {
   const auto moment = clock_.remote(gone_at_);
   return {round_, bound_port_, last_step_,
-          moment ? std::max<std::int64_t>(moment->at.count(), 0) : 0};
+          moment ? std::max<std::int64_t>(moment->at.count(), 0) : 0,
+          workers_ == Workers::kKept ? num_kept_ : 0};
 }
 
 void AgentMachine::Impl::on(const agent_event::RankStalled& event) {
@@ -126,6 +151,7 @@ void AgentMachine::Impl::stop_workers(std::chrono::milliseconds grace, bool afte
   const TimePoint until = now_ + grace + options_.stop_margin;
   if (workers_ == Workers::kStopping && stop_deadline_ && *stop_deadline_ <= until) return;
   workers_ = Workers::kStopping;
+  keep_deadline_.reset();
   stop_deadline_ = until;
   emit(StopWorkers{grace, stop_signal_, after_records});
 }

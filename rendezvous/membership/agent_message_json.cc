@@ -12,6 +12,7 @@
 #include "rendezvous/membership/hang_action.h"
 #include "rendezvous/membership/message_by_name.h"
 #include "rendezvous/membership/rank_report_json.h"
+#include "rendezvous/membership/recovery.h"
 #include "rendezvous/membership/store_mode.h"
 
 namespace ddprun::membership {
@@ -62,6 +63,15 @@ StoreMode read_store_mode(const JsonFields& in) {
               concat("message \"join\": settings: \"store\" is \"", clean_utf8(name, 32), '"'));
 }
 
+// Likewise of recovery in place.
+Recovery read_recovery(const JsonFields& in) {
+  if (!in.has("recovery")) return Recovery::kRestart;
+  const std::string name = in.text("recovery");
+  if (const auto recovery = recovery_named(name)) return *recovery;
+  throw Error(ErrorCode::kProtocol,
+              concat("message \"join\": settings: \"recovery\" is \"", clean_utf8(name, 32), '"'));
+}
+
 void put(json::object& out, const Join& join) {
   out["version"] = join.version;
   out["oldest_version"] = join.oldest_version;
@@ -81,6 +91,7 @@ void put(json::object& out, const Join& join) {
   settings["hang_action"] = to_string(join.settings.hang_action);
   settings["rdzv_backend"] = text(join.settings.rdzv_backend);
   settings["store"] = to_string(join.settings.store);
+  settings["recovery"] = to_string(join.settings.recovery);
   out["settings"] = std::move(settings);
   json::object timeouts;
   timeouts["join_ms"] = time_value(join.timeouts.join);
@@ -132,6 +143,7 @@ void get(const JsonFields& in, Join& join) {
   join.settings.hang_action = read_hang_action(settings);
   join.settings.rdzv_backend = settings.text("rdzv_backend");
   join.settings.store = read_store_mode(settings);
+  join.settings.recovery = read_recovery(settings);
   const JsonFields timeouts = in.object("timeouts");
   join.timeouts.join = timeouts.time("join_ms");
   join.timeouts.last_call = timeouts.time("last_call_ms");
@@ -193,12 +205,14 @@ void put(json::object& out, const WorkersStopped& message) {
   out["store_port"] = message.store_port;
   out["last_step"] = counter_value(message.last_step);
   out["gone_at_us"] = message.gone_at_us;
+  if (message.kept > 0) out["kept"] = message.kept;
 }
 void get(const JsonFields& in, WorkersStopped& message) {
   message.round = in.counter("round");
   message.store_port = in.port("store_port");
   message.last_step = in.counter("last_step");
   message.gone_at_us = in.integer("gone_at_us", 0, kMaxMicroseconds);
+  if (in.has("kept")) message.kept = in.small("kept", 0, kMaxWorkersPerNode);
 }
 
 void put(json::object& out, const FirstStep& message) {

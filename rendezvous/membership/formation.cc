@@ -118,9 +118,9 @@ std::map<NodeId, StartRound> start_messages(const JobState& job, const std::vect
   int world_size = 0;
   std::map<std::string, int> role_sizes, next_role_rank;
   for (const NodeId id : order) {
-    const Join& join = job.nodes.at(id).join;
-    world_size += join.num_workers;
-    role_sizes[join.role] += join.num_workers;
+    const Node& node = job.nodes.at(id);
+    world_size += num_workers(node);
+    role_sizes[node.join.role] += num_workers(node);
   }
 
   const Node& master = job.nodes.at(order.front());
@@ -149,8 +149,8 @@ std::map<NodeId, StartRound> start_messages(const JobState& job, const std::vect
       start.master_port = master.join.store_port;
       start.serve_store = rank == 0;
     }
-    first_global_rank += node.join.num_workers;
-    next_role_rank[node.join.role] += node.join.num_workers;
+    first_global_rank += num_workers(node);
+    next_role_rank[node.join.role] += num_workers(node);
     messages.emplace(node.id, std::move(start));
   }
   return messages;

@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "rendezvous/membership/formation.h"
+#include "rendezvous/membership/in_place.h"
 #include "rendezvous/membership/message_facts.h"
 #include "rendezvous/membership/store_mode.h"
 #include "rendezvous/membership/verdicts.h"
@@ -119,9 +120,11 @@ void Job::handle(Node& node, const WorkersStopped& message, TimePoint now, Actio
     return;
   }
   const bool asked = node.phase == NodePhase::kStopping;
+  if (asked && message.kept > 0) return workers_kept(node, message.kept, now, out);
   const TimePoint gone_at{std::chrono::microseconds(message.gone_at_us)};
   set_phase(node, NodePhase::kIdle);
   if (asked) {
+    stop_kept(describe(node) + " has kept no workers", now, out);
     round_stopped_if_all(now, out);
   } else {
     // This rendezvous may have stood still itself for all the time that they were gone.
@@ -177,7 +180,7 @@ void Job::form_if_ready(TimePoint now, Actions& out) {
       state_.deadlines.last_call = std::max(at, now + wait);
     at = *state_.deadlines.last_call;  // what else is waited for was known before it
   }
-  if (now >= at) start_round(now, out);
+  if (now >= at) start_round(choose_nodes(state_), false, now, out);
 }
 
 // Between rounds nobody is known to come: who does will be in a later round. What happens to a rack
@@ -189,9 +192,10 @@ std::chrono::milliseconds Job::last_call_time() const {
   return std::min(state_.timeouts.last_call, kNextRoundLastCall);
 }
 
-void Job::start_round(TimePoint now, Actions& out) {
-  const std::vector<NodeId> order = choose_nodes(state_);
+void Job::start_round(const std::vector<NodeId>& order, bool in_place, TimePoint now,
+                      Actions& out) {
   ++state_.round;
+  if (!in_place) state_.nodes.edit_each([](Node& node) { node.in_place = 0; });
   auto messages = start_messages(state_, order, state_.round);
   state_.phase = JobPhase::kRunning;
   state_.deadlines.join.reset();
@@ -209,8 +213,8 @@ void Job::start_round(TimePoint now, Actions& out) {
   state_.deadlines.start = now + state_.timeouts.start;
   const int world_size = messages.begin()->second.world_size;
   log(out, LogLevel::kInfo,
-      concat("round ", state_.round, " starts on ", order.size(), " nodes with ", world_size,
-             " workers"));
+      concat("round ", state_.round, in_place ? " goes on in place on " : " starts on ",
+             order.size(), " nodes with ", world_size, " workers"));
   out.push_back(
       action::RoundStarted{state_.run_id, state_.round, store_is_at_endpoint(state_.settings)});
   hang_.reset();
@@ -228,11 +232,12 @@ void Job::start_round(TimePoint now, Actions& out) {
     Node& node = state_.nodes.edit(id);
     state_.rank_labels.push_back(node.join.topology);
     StartRound& start = messages.at(id);
+    start.in_place = in_place;
     node.node_rank = start.node_rank;
     set_phase(node, NodePhase::kStarting);  // the counts follow below
     push(node, std::move(start), out);
   }
-  record_round(order, world_size, now);
+  record_round(order, world_size, in_place, now);
   members_in_phase_ = {};
   members_in_phase_[static_cast<std::size_t>(NodePhase::kStarting)] =
       static_cast<int>(order.size());
@@ -241,12 +246,14 @@ void Job::start_round(TimePoint now, Actions& out) {
   }
 }
 
-void Job::record_round(const std::vector<NodeId>& order, int world_size, TimePoint now) {
+void Job::record_round(const std::vector<NodeId>& order, int world_size, bool in_place,
+                       TimePoint now) {
   RoundRecord record;
   record.round = state_.round;
   record.num_nodes = static_cast<int>(order.size());
   record.num_spares = num_placeable_;
   record.world_size = world_size;
+  record.in_place = in_place;
   std::vector<std::string> members;
   for (const NodeId id : order) members.push_back(state_.nodes.at(id).key);
   state_.ledger.started(std::move(record), std::move(members), now);
@@ -264,7 +271,8 @@ void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
   state_.deadlines.start.reset();
   state_.deadlines.barrier.reset();
   state_.deadlines.join_restart.reset();
-  state_.deadlines.stop = now + stop_limit();
+  const std::chrono::milliseconds keep{state_.keeping ? kKeepTime.count() : 0};
+  state_.deadlines.stop = now + keep + stop_limit();
   std::vector<NodeId> finished_and_gone;
   state_.nodes.edit_each([&](Node& node) {
     if (node.gone) {
@@ -273,7 +281,7 @@ void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
       set_phase(node, NodePhase::kIdle);  // nothing to stop: it would not answer
     } else if (is_member(node) && node.phase != NodePhase::kIdle) {
       set_phase(node, NodePhase::kStopping);
-      push(node, StopRound{state_.round, reason}, out);
+      push(node, StopRound{state_.round, reason, keep}, out);
     }
   });
   for (const NodeId id : finished_and_gone) erase(id, out);
@@ -286,10 +294,7 @@ void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
 void Job::round_stopped_if_all(TimePoint now, Actions& out) {
   if (state_.phase != JobPhase::kStopping || num_members(NodePhase::kStopping) > 0) return;
   state_.deadlines.stop.reset();
-  if (!state_.round_failures.empty()) {
-    state_.ledger.name_failures(describe(state_.round_failures.first().failure),
-                                state_.round_failures.victims());
-  }
+  name_round_failures();
   state_.ledger.stopped(now);
   if (state_.verdict_after_stop) {
     const std::uint64_t step = state_.ledger.rounds().back().last_step;
@@ -306,6 +311,12 @@ void Job::round_stopped_if_all(TimePoint now, Actions& out) {
   await_nodes(now);
   form_if_ready(now, out);
   if (state_.phase == JobPhase::kForming) tell_waiting(now, out);
+}
+
+void Job::name_round_failures() {
+  if (state_.round_failures.empty()) return;
+  state_.ledger.name_failures(describe(state_.round_failures.first().failure),
+                              state_.round_failures.victims());
 }
 
 void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
@@ -440,7 +451,7 @@ JobStatus Job::status() const {
         node.join.advertised_addr.empty() ? node.facts.peer_addr : node.join.advertised_addr;
     entry.phase = to_string(node.phase);
     entry.node_rank = node.node_rank;
-    entry.num_workers = node.join.num_workers;
+    entry.num_workers = num_workers(node);
     entry.connected = node.connection.has_value();
     status.nodes.push_back(std::move(entry));
   }

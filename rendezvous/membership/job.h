@@ -94,9 +94,11 @@ class Job {
   // Changes of the job's phase.
   void form_if_ready(TimePoint now, Actions& out);
   std::chrono::milliseconds last_call_time() const;  // MIN nodes are there: how long MAX is awaited
-  void start_round(TimePoint now, Actions& out);
+  // `order`: nodes by node rank.
+  void start_round(const std::vector<NodeId>& order, bool in_place, TimePoint now, Actions& out);
   void stop_round(const std::string& reason, TimePoint now, Actions& out);
-  void record_round(const std::vector<NodeId>& order, int world_size, TimePoint now);
+  void record_round(const std::vector<NodeId>& order, int world_size, bool in_place, TimePoint now);
+  void name_round_failures();
   void round_stopped_if_all(TimePoint now, Actions& out);
   void await_nodes(TimePoint now);
   std::string await_backoff(TimePoint now);
@@ -118,6 +120,10 @@ class Job {
   void time_is_over(const std::string& what, TimePoint now, Actions& out);
   void settle_preemption();
   bool serves_rendezvous(const Node& node) const;
+
+  // Rounds that go on in place (job_in_place.cc).
+  void workers_kept(Node& node, int count, TimePoint now, Actions& out);
+  void stop_kept(const std::string& why, TimePoint now, Actions& out);
 
   // Ranks that hang or lag (job_hang.cc).
   void inquire(TimePoint now, Actions& out);

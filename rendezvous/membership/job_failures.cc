@@ -2,6 +2,7 @@
 // The part of Job about workers that fail: which failure was the first, whose it is, what follows.
 #include <utility>
 
+#include "rendezvous/membership/in_place.h"
 #include "rendezvous/membership/job.h"
 #include "rendezvous/membership/verdicts.h"
 
@@ -66,12 +67,21 @@ void Job::round_failed(Node* node, const WorkerFailure& failure, TimePoint now, 
   count_progress(describe(failure));
   if (state_.verdict_after_stop) {
     stop_round(state_.verdict_after_stop->reason, now, out);
-  } else {
-    const std::string delay = await_backoff(now);
-    stop_round(concat(describe(failure), "; restart ", state_.failures, " of ",
-                      state_.settings.max_restarts, delay),
-               now, out);
+    return;
   }
+  const std::string doubt = doubt_about_failure(state_, failure);
+  state_.keeping = doubt.empty();
+  std::string how;
+  if (state_.keeping) {
+    how = " in place, if all that live can";
+  } else {
+    if (state_.settings.recovery == Recovery::kInPlace)
+      how = concat(" (not in place: ", doubt, ")");
+    how += await_backoff(now);
+  }
+  stop_round(concat(describe(failure), "; restart ", state_.failures, " of ",
+                    state_.settings.max_restarts, how),
+             now, out);
 }
 
 void Job::count_first_failure(Node& node, Actions& out) {

@@ -67,7 +67,7 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
     if (!lives(id)) continue;
     const Node& node = state_.nodes.at(id);
     // Of a node whose workers all ran, those that it doesn't report have ended well.
-    const int unreported = node.join.num_workers - static_cast<int>(ranks.size());
+    const int unreported = num_workers(node) - static_cast<int>(ranks.size());
     if (node.phase == NodePhase::kRunning && ranks.size() < kMaxReportedRanks) {
       inspected.num_finished += std::max(0, unreported);
     }
@@ -80,7 +80,7 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
     if (lives(id)) inspected.silent_nodes.push_back(describe(state_.nodes.at(id)));
   }
   for (const auto& [id, node] : state_.nodes) {
-    if (is_member(node) && has_finished(node)) inspected.num_finished += node.join.num_workers;
+    if (is_member(node) && has_finished(node)) inspected.num_finished += num_workers(node);
   }
   if (!state_.ledger.rounds().empty())
     inspected.world_size = state_.ledger.rounds().back().world_size;

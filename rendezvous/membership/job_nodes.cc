@@ -325,6 +325,7 @@ void Job::lose(NodeId id, bool by_silence, const std::string& how, TimePoint now
 void Job::member_lost(const std::string& what, TimePoint now, Actions& out) {
   // One round is one loss, however many nodes of a rack go with it, and whatever else ended it.
   if (state_.phase == JobPhase::kRunning) ++state_.node_losses;
+  stop_kept(what, now, out);
   if (state_.phase == JobPhase::kStopping && state_.verdict_after_stop) {
     round_stopped_if_all(now, out);
   } else if (auto verdict = after_loss(state_, what)) {

@@ -104,6 +104,7 @@ void each_field(Self& record, Fields& fields) {
   fields("num_nodes", record.num_nodes);
   fields("num_spares", record.num_spares);
   fields("world_size", record.world_size);
+  fields("in_place", record.in_place);
   fields("came", record.came);
   fields("went", record.went);
   fields("stragglers", record.stragglers);
@@ -145,6 +146,8 @@ void each_field(Self& node, Fields& fields) {
   fields("preempted", node.preempted);
   fields("excluded", node.excluded);
   fields("left", node.left);
+  fields("kept", node.kept);
+  fields("in_place", node.in_place);
   fields("gone", node.gone);
 }
 
@@ -173,6 +176,7 @@ void each_field(Self& job, Fields& fields) {
   fields("preempting", job.preempting);
   fields("time_is_over", job.time_is_over);
   fields("was_preempted", job.was_preempted);
+  fields("keeping", job.keeping);
   fields("preemption_verdict", job.preemption_verdict);
   fields("last_hang", job.last_hang);
   fields("failures", job.failures);

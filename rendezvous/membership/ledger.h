@@ -32,6 +32,7 @@ struct RoundRecord {
   std::uint64_t round = 0;
   int num_nodes = 0, num_spares = 0;
   int world_size = 0;
+  bool in_place = false;  // with the workers that the previous one left (docs/inplace.md)
   // Against the previous round; of many only the first kMaxNames.
   std::vector<std::string> came, went;
   std::vector<std::string> stragglers;  // at its end, see stragglers.h

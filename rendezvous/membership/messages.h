@@ -35,6 +35,12 @@ enum class HangAction {
   kOff,  // nobody is watched
 };
 
+// What becomes of the workers that live on when one of them has died (docs/inplace.md).
+enum class Recovery {
+  kRestart,  // they are ended, all of the node's are started again
+  kInPlace,  // they go on where they are, in a new round, if nothing speaks against it
+};
+
 // What must be the same on every node of a job; a node that differs is refused.
 struct JobSettings {
   int min_nodes = 1;
@@ -49,6 +55,7 @@ struct JobSettings {
   HangAction hang_action = HangAction::kDefault;
   std::string rdzv_backend = "c10d";
   StoreMode store = StoreMode::kDirect;
+  Recovery recovery = Recovery::kRestart;
 
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
 };
@@ -172,13 +179,17 @@ struct FirstStep {
   std::uint64_t step = 0;  // its number in the job's own count over restarts; 0: it has none
 };
 
-// Every process of the round is gone. `store_port`: the listener bound for the next round.
+// Every process of the round is gone, or is kept. `store_port`: the listener bound for the next
+// round.
 struct WorkersStopped {
   std::uint64_t round = 0;
   std::uint16_t store_port = 0;
   std::uint64_t last_step = 0;  // that any of its workers finished, by the job's count; 0: none
   // When the last process was gone, in µs of the rendezvous' monotonic clock; 0: not known.
   std::int64_t gone_at_us = 0;
+  // The answer to StopRound with `keep`: so many workers live on, and wait for the next round; 0:
+  // none does.
+  int kept = 0;
 };
 
 inline constexpr int kAgentItself = -1;  // in place of a rank
@@ -312,6 +323,7 @@ struct StartRound {
   std::string master_addr;
   std::uint16_t master_port = 0;
   bool serve_store = false;  // this node serves the round's store, or its proxy, on its listener
+  bool in_place = false;     // nothing is spawned: the workers that were kept go on
 };
 
 // A stop is near: ask the workers to leave at a step boundary that they agree on. The rendezvous
@@ -322,10 +334,13 @@ struct Preempt {
   std::chrono::milliseconds notice{0};
 };
 
-// The round is over: stop the workers, then say WorkersStopped.
+// The round is over: stop the workers, then say WorkersStopped. With `keep`: those that ask for it
+// within that time are kept, if that is so of all that live; else they are stopped. May come again,
+// without: those that were kept are stopped.
 struct StopRound {
   std::uint64_t round = 0;
   std::string reason;
+  std::chrono::milliseconds keep{0};
 };
 
 // Some rank of the job stopped making progress: say what each rank of this node is in.

@@ -50,6 +50,8 @@ struct Node {
   bool preempted = false;  // excluded, for now only: it was warned
   bool excluded = false;   // its key is in JobState::excluded: goes when the round is stopped
   bool left = false;       // excluded, and ended by its user while its workers were being stopped
+  int kept = 0;      // kStopping: so many of its workers wait for a round that goes on in place
+  int in_place = 0;  // of its workers, that are in the live round; 0: all that it starts
   // In the live round, as it said last.
   std::vector<RankStepTime> step_times;
   std::optional<TrainingStatus> training;
@@ -60,6 +62,11 @@ inline bool is_member(const Node& node) { return node.node_rank.has_value(); }
 inline bool is_placeable(const Node& node) {
   return node.phase == NodePhase::kIdle && node.connection.has_value() && !node.gone &&
          !node.excluded;
+}
+
+// Of its workers, in the live round or, before that begins, in the next one.
+inline int num_workers(const Node& node) {
+  return node.in_place > 0 ? node.in_place : node.join.num_workers;
 }
 
 // The same machine when its agent comes again: host name and address.

@@ -97,6 +97,7 @@ void put(json::object& out, const StartRound& start) {
   out["master_addr"] = text(start.master_addr);
   out["master_port"] = start.master_port;
   out["serve_store"] = start.serve_store;
+  if (start.in_place) out["in_place"] = true;
 }
 void get(const JsonFields& in, StartRound& start) {
   start.round = in.counter("round");
@@ -112,15 +113,18 @@ void get(const JsonFields& in, StartRound& start) {
   start.master_addr = in.text("master_addr");
   start.master_port = in.port("master_port");
   start.serve_store = in.boolean("serve_store");
+  if (in.has("in_place")) start.in_place = in.boolean("in_place");
 }
 
 void put(json::object& out, const StopRound& stop) {
   out["round"] = counter_value(stop.round);
   out["reason"] = text(stop.reason);
+  if (stop.keep.count() > 0) out["keep_ms"] = time_value(stop.keep);
 }
 void get(const JsonFields& in, StopRound& stop) {
   stop.round = in.counter("round");
   stop.reason = in.clipped("reason", kMaxShownBytes);
+  if (in.has("keep_ms")) stop.keep = in.time("keep_ms");
 }
 
 void put(json::object& out, const JobEnd& end) {

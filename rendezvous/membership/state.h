@@ -79,6 +79,7 @@ struct JobState {
   std::string preempting;        // why the live round is about to end; empty: it isn't
   bool time_is_over = false;     // likewise: for good
   bool was_preempted = false;    // the round that is being stopped
+  bool keeping = false;          // likewise: the next one may go on in place
   std::optional<JobEnd> preemption_verdict;  // what that means, where nothing else decides
   std::optional<HangStatus> last_hang;
 

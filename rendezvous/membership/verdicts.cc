@@ -9,6 +9,7 @@
 #include "common/signal_names.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/hang_action.h"
+#include "rendezvous/membership/recovery.h"
 #include "rendezvous/membership/store_mode.h"
 #include "rendezvous/membership/surplus.h"
 
@@ -136,6 +137,10 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
   if (auto no = differs(job, "--rdzv-backend", theirs.rdzv_backend, ours.rdzv_backend)) return no;
   if (auto no = differs(job, "--store", std::string(to_string(theirs.store)),
                         std::string(to_string(ours.store)))) {
+    return no;
+  }
+  if (auto no = differs(job, "--recovery", std::string(to_string(theirs.recovery)),
+                        std::string(to_string(ours.recovery)))) {
     return no;
   }
   if (num_workers_with(job, join) > std::numeric_limits<int>::max()) {

@@ -163,6 +163,26 @@ TEST_CASE("parked_environment has nothing that a place gives, and the place brin
   CHECK_FALSE(has(merged, "LOCAL_RANK="));
 }
 
+TEST_CASE("worker environment: a worker that goes on in place gets all that a place gives") {
+  WorkerEnvironmentOptions options;
+  options.inherited = {{"PATH", "/bin"}};
+  options.num_workers = 4;
+  CHECK_FALSE(has(worker_environment(options, third_round(), 1, {}), "DDPRUN_RECOVERY="));
+  options.recovers_in_place = true;
+  CHECK(has(worker_environment(options, third_round(), 1, {}), "DDPRUN_RECOVERY=inplace"));
+  membership::StartRound round = third_round();
+  round.first_global_rank = 6;
+  const auto place = place_variables(options, round, 1, 3, 2);
+  for (const char* variable :
+       {"RANK=7", "LOCAL_RANK=1", "DDPRUN_LOCAL_RANK=2", "LOCAL_WORLD_SIZE=3", "MASTER_PORT="}) {
+    INFO(variable);
+    CHECK(has(place, variable));
+  }
+  for (const char* variable : {"PATH=", "DDPRUN_RECOVERY=", "TORCHELASTIC_ERROR_FILE="}) {
+    CHECK_FALSE(has(place, variable));
+  }
+}
+
 TEST_CASE("worker environment: with one GPU for each worker all are LOCAL_RANK 0") {
   WorkerEnvironmentOptions options;
   options.inherited = {{"CUDA_VISIBLE_DEVICES", "4,6"}, {"DDPRUN_LOCAL_RANK", "stale"}};

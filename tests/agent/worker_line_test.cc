@@ -21,6 +21,8 @@ TEST_CASE("worker's line: each type with its fields, unknown fields are ignored"
   CHECK(stop.reason == "loss is nan");
   CHECK(stop.exit_code == 3);
   CHECK(std::get<StopJob>(parse_worker_line(R"({"type":"stop_job","reason":""})")).exit_code == 1);
+  CHECK(std::holds_alternative<OffersRecovery>(parse_worker_line(R"({"type":"offers_recovery"})")));
+  CHECK(std::holds_alternative<AsksToRecover>(parse_worker_line(R"({"type":"recover"})")));
   CHECK(std::holds_alternative<KeepsRecord>(parse_worker_line(R"({"type":"keeps_record"})")));
   CHECK(
       std::get<Recorded>(parse_worker_line(R"({"type":"recorded","file":"","number":7})")).number ==

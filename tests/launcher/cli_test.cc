@@ -239,6 +239,8 @@ TEST_CASE("command line: what a job survives") {
   CHECK(config.max_node_losses == 2);
   CHECK(config.exclude_after == 3);
   CHECK(parse({"--no-progress-restarts=3", "x"}).config.no_progress_restarts == 3);
+  CHECK(parse({"--recovery=inplace", "x"}).config.recovery == membership::Recovery::kInPlace);
+  CHECK_THAT(only_problem({"--recovery=maybe", "x"}), Contains("must be restart or inplace"));
   CHECK(parse({"--max-preemptions=3", "x"}).config.max_preemptions == 3);
   CHECK(parse({"--time_limit=90m", "--preemption_notice=30", "x"}).config.preemption.time_limit ==
         std::chrono::minutes(90));

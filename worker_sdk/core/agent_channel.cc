@@ -123,7 +123,16 @@ std::optional<std::uint64_t> AgentChannel::await_request(int stop) {
 
 std::vector<std::string> AgentChannel::wait_for_place() {
   send_line(R"({"type":"wait_for_place"})");
-  const std::string line = receive_line(Deadline::after(std::chrono::milliseconds::max()));
+  return receive_place(Deadline::after(std::chrono::milliseconds::max()));
+}
+
+std::vector<std::string> AgentChannel::ask_to_recover(Deadline deadline) {
+  send_line(R"({"type":"recover"})");
+  return receive_place(deadline);
+}
+
+std::vector<std::string> AgentChannel::receive_place(Deadline whole_deadline) {
+  const std::string line = receive_line(whole_deadline);
   constexpr std::string_view kBegin = R"({"type":"assign","bytes":)";
   if (!line.starts_with(kBegin)) {
     throw Error(ErrorCode::kUnavailable, "the agent gave no place: " + one_line(line));
@@ -171,6 +180,8 @@ bool AgentChannel::operation_failed(const OperationFailure& failure, std::string
 }
 
 bool AgentChannel::keeps_record() { return send_line(R"({"type":"keeps_record"})"); }
+
+bool AgentChannel::offers_recovery() { return send_line(R"({"type":"offers_recovery"})"); }
 
 bool AgentChannel::recorded(std::string_view file, std::uint64_t request) {
   const std::string number = request == 0 ? "" : concat(R"(,"number":)", request);

@@ -31,6 +31,11 @@ class AgentChannel {
   // where the agent goes. No deadline: a spare may wait for days; the agent ends it.
   std::vector<std::string> wait_for_place();
 
+  // For a worker that has lost a peer (docs/inplace.md), on a connection that is for this alone:
+  // asks for its place in the next round and waits for it; likewise "NAME=value", all that a place
+  // gives. Throws Error(kUnavailable) where the agent ends the connection, Error(kTimeout).
+  std::vector<std::string> ask_to_recover(Deadline deadline);
+
   // The progress page's memory, which came with the welcome.
   const UniqueFd& page() const { return page_; }
 
@@ -48,12 +53,15 @@ class AgentChannel {
   // The flight recorder is written whenever the agent asks. It was, to `file`; empty: it could not
   // be. `request`: the number that await_request gave; 0: an operation failed.
   bool keeps_record();
+  // This worker could go on in place.
+  bool offers_recovery();
   bool recorded(std::string_view file, std::uint64_t request);
 
  private:
   bool send_line(const std::string& line);
 
   std::string receive_line(Deadline deadline);
+  std::vector<std::string> receive_place(Deadline deadline);
 
   UniqueFd socket_;
   std::string received_;  // and not yet looked at

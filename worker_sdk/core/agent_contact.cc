@@ -58,6 +58,8 @@ bool AgentContact::exclude_node(std::string_view reason) {
   return agent_ && agent_->exclude_node(reason);
 }
 
+bool AgentContact::offer_recovery() { return agent_ && agent_->offers_recovery(); }
+
 bool AgentContact::stop_job(std::string_view reason, int exit_code) {
   return agent_ && agent_->stop_job(reason, exit_code);
 }

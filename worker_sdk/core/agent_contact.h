@@ -27,6 +27,7 @@ class AgentContact {
   // Session's.
   bool exclude_node(std::string_view reason);
   bool stop_job(std::string_view reason, int exit_code);
+  bool offer_recovery();
 
  private:
   bool join(Deadline deadline);

@@ -73,12 +73,17 @@ std::unique_ptr<Session> Session::from_env(const SessionOptions& options) {
   ::setenv(env::kNcclRasAddr, ras_address.c_str(), kKeepWhatIsSet);
   // Communicators of groups (Communicator::split) can't wait for each other crosswise then.
   ::setenv(env::kNcclLaunchOrderImplicit, "1", kKeepWhatIsSet);
+  return connect(std::move(env), options);
+}
+
+std::unique_ptr<Session> Session::connect(WorkerEnv env, const SessionOptions& options) {
   // The first connection waits for a store that is starting, the later ones know that it runs.
   auto connect = [master = env.master, timeout = options.connect_timeout]() mutable {
     return connect_to_store(master, std::exchange(timeout, kSideConnectTimeout));
   };
   auto session = std::make_unique<Session>(std::move(env), std::move(connect), options.nccl_loader);
   session->store_->set_timeout(options.store_timeout);
+  session->options_ = options;
   return session;
 }
 
@@ -124,6 +129,7 @@ std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
     verdict = agree_on_backend(agreement, env_.world_size, offer_device(choice));
   }
   if (verdict.kind == BackendVerdict::Kind::kNccl) {
+    has_device_communicator_ = true;
     auto communicator = make_nccl(prefix + "/nccl/", options);
     if (!options.compare_calls && !env_.debug_collectives) return communicator;
     const std::size_t number = progress_->recorder().communicators().size() - 1;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -112,6 +113,23 @@ class Session {
   bool exclude_node(std::string_view reason);
   bool stop_job(std::string_view reason, int exit_code = 1);
 
+  // Recovery in place (docs/inplace.md): with --recovery=inplace the ranks that live when one has
+  // died go on as they are. They say before that they can; where one hasn't, the job restarts as
+  // ever. False: it isn't asked for, or no agent took it; the program runs as without.
+  bool offer_recovery();
+
+  // Whether an operation that failed with Error(kPeerLost) may be answered with recover(): it was
+  // offered, and all communicators of this session are the host backend's.
+  bool may_recover() const { return offers_recovery_ && !has_device_communicator_; }
+
+  // Where may_recover(), after Error(kPeerLost), on every rank that lives: aborts `failed` (null:
+  // none), waits until the agent gives this rank its place in the next round, and returns that
+  // round's session, which has offered recovery again. Ranks are new: whoever is left, in the same
+  // order, numbered from 0; the device stays. The environment's variables stay, too: env() has the
+  // new ones. Make new communicators of it; then drop those of this session, and it. Throws Error:
+  // the job doesn't go on in place; the process must exit with a failure, to be started again.
+  std::unique_ptr<Session> recover(Communicator* failed);
+
   // Collective: every rank calls it in the same order with the same choice. Each communicator has
   // a key space of its own, so several may live at once. kAuto takes NCCL where every rank has a
   // device of its own (device LOCAL_RANK), else host, with one warning from rank 0 that says why.
@@ -122,6 +140,7 @@ class Session {
                                                   const CommunicatorOptions& options = {});
 
  private:
+  static std::unique_ptr<Session> connect(WorkerEnv env, const SessionOptions& options);
   DeviceOffer offer_device(BackendChoice choice);
   std::unique_ptr<Communicator> make_host(const std::string& prefix,
                                           const CommunicatorOptions& options,
@@ -141,6 +160,10 @@ class Session {
   const std::shared_ptr<WorkerProgress> progress_;
   const std::unique_ptr<StopBoundary> stop_;
   const std::unique_ptr<AgentContact> agent_;
+
+  std::optional<SessionOptions> options_;  // as from_env() had them
+  bool offers_recovery_ = false;
+  bool has_device_communicator_ = false;  // one of NCCL was made, or begun
 
   NcclLibraries libraries_;    // loaded when first needed
   int num_communicators_ = 0;  // made so far; the same on every rank

@@ -128,7 +128,7 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   WorkerEnv result;
   result.master.host = reader.required_text(env::kMasterAddr);
   reader.require_below(env::kRank, rank, env::kWorldSize, world);
-  reader.require_below(env::kLocalRank, local_rank, env::kLocalWorldSize, local_world);
+  reader.require_below(env::kLocalRank, device, env::kLocalWorldSize, local_world);
   reader.require_below(env::kGroupRank, node_rank, env::kGroupWorldSize, num_nodes);
   reader.require_at_most(env::kLocalWorldSize, local_world, env::kWorldSize, world);
   reader.require_at_most(env::kGroupWorldSize, num_nodes, env::kWorldSize, world);
@@ -149,6 +149,7 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   result.error_file = reader.text(env::kErrorFile).value_or("");
   result.num_recorded = *recorded;
   result.debug_collectives = debug;
+  result.recovers_in_place = reader.text(env::kRecovery) == "inplace";
   result.recorder_dir = reader.text(env::kFlightRecorderDir).value_or("");
   result.run_id = reader.text(env::kRunId).value_or("none");
   return result;

@@ -29,6 +29,7 @@ struct WorkerEnv {
   std::string agent_socket{};      // of the agent on this node; empty: there is none
   std::string error_file{};        // TORCHELASTIC_ERROR_FILE; empty: there is none
   int num_recorded = 2'000;        // operations that the flight recorder holds; 0: it is off
+  bool recovers_in_place = false;  // --recovery=inplace (docs/inplace.md)
   bool debug_collectives = false;  // DDPRUN_DEBUG=collectives
   std::string recorder_dir{};      // for its files; empty: beside the error file
 

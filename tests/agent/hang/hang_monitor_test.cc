@@ -48,7 +48,7 @@ class Watched {
     HangMonitorOptions options;
     options.limits.foreign = options.limits.step = limit;
     options.num_workers = static_cast<int>(commands.size());
-    options.first_global_rank = 8;
+    options.ranks.first = 8;
     options.stacks_program = DDPRUN_STACKS;
     options.gpus_program = DDPRUN_GPUS;
     HangMonitorEvents events;

@@ -31,7 +31,8 @@ Join full_join() {
                    .spares = 1,
                    .restart_on_join = true,
                    .hang_action = HangAction::kReport,
-                   .rdzv_backend = "c10d"};
+                   .rdzv_backend = "c10d",
+                   .recovery = Recovery::kInPlace};
   join.timeouts.join = std::chrono::milliseconds(1234);
   join.timeouts.replacement = std::chrono::milliseconds(4321);
   join.node_rank = 1;
@@ -101,6 +102,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       WorkersSucceeded{2},
       FirstStep{2, 41},
       WorkersStopped{2, 40002, 99},
+      WorkersStopped{2, 40002, 99, 0, 7},
       WorkerRequest{2, WorkerRequest::Kind::kExcludeNode, 5, "ECC", 1},
       WorkerRequest{2, WorkerRequest::Kind::kExcludeNode, kAgentItself, "no room", 1},
       WorkerRequest{2, WorkerRequest::Kind::kStopJob, 5, "loss is nan", 255},
@@ -180,6 +182,7 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       start,
       Preempt{2, "node 1 got SIGUSR1", std::chrono::milliseconds(60'000)},
       StopRound{2, "why"},
+      StopRound{2, "why", std::chrono::milliseconds(10'000)},
       end,
       Refused{"no", 2},
       Refused{"ending", 75, true},

@@ -166,6 +166,38 @@ TEST_CASE("Session: from_env waits for the place of a spare's worker, and takes 
   }
 }
 
+TEST_CASE("AgentChannel: who asks to go on in place gets it, and the old round's connections end") {
+  AgentThread agent(4, 2);
+  AgentChannel old(agent.path(), 4, 1, soon());
+  CHECK_FALSE(agent.offers_recovery(1));
+  CHECK(old.offers_recovery());
+  CHECK(agent.offers_recovery(1));
+  CHECK_FALSE(agent.offers_recovery(0));
+  AgentChannel asking(agent.path(), 4, 1, soon());
+  CHECK(test::code_of([&] {
+          asking.ask_to_recover(Deadline::after(std::chrono::milliseconds(20)));
+        }) == ErrorCode::kTimeout);  // nobody has died
+  const std::vector<std::string> place = {"RANK=0", "DDPRUN_LOCAL_RANK=1", "DDPRUN_ROUND=5"};
+  agent.set_place(5, place);
+  AgentChannel again(agent.path(), 4, 1, soon());
+  CHECK(again.ask_to_recover(soon()) == place);
+  CHECK_FALSE(old.await_request(UniqueFd(::eventfd(0, EFD_CLOEXEC)).get()));
+  CHECK_FALSE(agent.offers_recovery(1));
+  AgentChannel next(agent.path(), 5, 1, soon());
+  CHECK(agent.read(1).connected);
+}
+
+TEST_CASE("Session: without --recovery=inplace nothing is offered, and recover() says so") {
+  ServerThread server;
+  AgentThread agent(1, 1);
+  Session session = make_session(server, agent.path());
+  CHECK_FALSE(session.offer_recovery());
+  CHECK_FALSE(session.may_recover());
+  std::string what;
+  CHECK(test::code_of([&] { session.recover(nullptr); }, &what) == ErrorCode::kUnsupported);
+  CHECK_THAT(what, test::Contains("must exit with a failure, to be started again"));
+}
+
 TEST_CASE("AgentChannel: nobody there, or an agent that refuses, is an error with the reason") {
   std::string what;
   CHECK(test::code_of([] { AgentChannel("/nowhere/agent.sock", 1, 0, soon()); }, &what) ==

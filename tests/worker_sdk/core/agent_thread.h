@@ -26,6 +26,11 @@ class AgentThread : public IoThread {
         pages_.begin_round(place_round_, pages_.num_workers());
         socket_->assign(local_rank, place_);
       }
+      if (std::holds_alternative<agent::AsksToRecover>(line) && place_round_ > 0) {
+        pages_.begin_round(place_round_, pages_.num_workers());
+        socket_->go_on(local_rank, place_);
+        socket_->end_old_round();
+      }
       const std::lock_guard lock(mutex_);
       said_.emplace_back(local_rank, line);
       changed_.notify_all();
@@ -51,7 +56,14 @@ class AgentThread : public IoThread {
   }
   agent::ProgressPages& pages() { return pages_; }  // use on the io thread
 
-  // What a worker that waits for a place (round 0) is given; before it comes.
+  bool offers_recovery(int local_rank) {
+    return on_io_thread([=, this] {
+      socket_->read_pending();
+      return socket_->offers_recovery(local_rank);
+    });
+  }
+
+  // What a worker that waits for a place (round 0), or asks to go on, is given; before it comes.
   void set_place(std::uint64_t round, std::vector<std::string> environment) {
     on_io_thread([&] {
       place_round_ = round;

@@ -70,6 +70,15 @@ TEST_CASE("WorkerEnv: with --virtual-local-rank the rank on the node is not the 
   CHECK(read(variables).device == 0);
 }
 
+TEST_CASE("WorkerEnv: in place the rank on the node may be beyond the workers that are left") {
+  Variables variables = torchrun_variables();
+  CHECK_FALSE(read(variables).recovers_in_place);
+  variables[env::kTrueLocalRank] = "2";
+  variables[env::kRecovery] = "inplace";
+  CHECK(read(variables).local_rank == 2);
+  CHECK(read(variables).recovers_in_place);
+}
+
 TEST_CASE("WorkerEnv: torchrun's variables alone are enough") {
   const WorkerEnv env = read(torchrun_variables());
   CHECK(env.rank == 3);

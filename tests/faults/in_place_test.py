@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""--recovery=inplace: workers whose peer was killed go on as they are (docs/inplace.md), and the job has the
+one right result. DDPRUN_FAULT_KILLS=N: how many jobs get a kill at a random moment (12)."""
+import json
+import os
+import random
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
+import harness  # noqa: E402
+from harness import wait_until  # noqa: E402
+
+KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS", "12"))
+WORKER = os.path.join(harness.BIN, "in_place_worker")
+PRIME, BATCH = 1_000_003, 4  # the worker's
+SAMPLES = 3_000
+
+
+def result_of(history, num_samples):
+    """The weight at the end, where the ranks began, or went on, as (position, world size) says."""
+    weights = {0: 1}
+    for (begin, world), (end, _) in zip(history, [*history[1:], (num_samples, 0)]):
+        position, weight = begin, weights[begin]
+        while position < num_samples and (position < end or end == num_samples):
+            taken = range(position, min(position + world * BATCH, num_samples))
+            weight = (weight * 31 + sum((s * 48_271 + weight) % PRIME for s in taken)) % PRIME
+            position += world * BATCH
+            weights[position] = weight
+        last = weight
+    return last
+
+
+class InPlace(harness.Case):
+    def begin(self, *more, samples=SAMPLES, step_us=1_000, flags=(), nproc=3):
+        self.meet = self.scratch()
+        os.mkdir(os.path.join(self.meet, "pids"))
+        self.samples = samples
+        self.report = os.path.join(self.meet, "report.json")
+        return self.start("--standalone", f"--nproc-per-node={nproc}", "--recovery=inplace",
+                          f"--report={self.report}", "--max-restarts=3", "--shutdown-timeout=5", *flags,
+                          WORKER, self.meet, str(samples), str(step_us), *more)
+
+    def pid(self, rank, round_number):
+        path = os.path.join(self.meet, "pids", f"{rank}.{round_number}")
+        wait_until(lambda: os.path.exists(path), f"rank {rank} runs in round {round_number}")
+        with open(path) as file:
+            return int(file.read())
+
+    def pids(self, world, round_number):
+        return [self.pid(rank, round_number) for rank in range(world)]
+
+    def await_snapshot(self):
+        wait_until(lambda: os.path.exists(os.path.join(self.meet, "snapshot")), "a snapshot is written")
+
+    def history(self):
+        with open(os.path.join(self.meet, "history")) as file:
+            lines = [line.split() for line in file.read().splitlines()]
+        return [(int(number), int(position), int(world), how) for number, position, world, how in lines]
+
+    def check_result(self, done):
+        self.assertEqual(done.returncode, 0, done.text)
+        history = self.history()
+        with open(os.path.join(self.meet, "result")) as file:
+            result = int(file.read())
+        self.assertEqual(result, result_of([(p, w) for _, p, w, _ in history], self.samples), f"{history}\n{done.text}")
+        return history
+
+    def rounds(self):
+        with open(self.report) as file:
+            return [(each["round"], each["world_size"], each["in_place"])
+                    for each in json.load(file)["written_by"]["rounds"]]
+
+
+class OneKill(InPlace):
+    def test_the_others_go_on_as_the_same_processes(self):
+        for victim in (0, 1):
+            with self.subTest(victim=victim):
+                job = self.begin()
+                before = self.pids(3, 1)
+                self.await_snapshot()
+                os.kill(before[victim], signal.SIGKILL)
+                self.assertEqual(self.pids(2, 2), before[:victim] + before[victim + 1:])
+                done = self.finish(job)
+                history = self.check_result(done)
+                self.assertEqual([(number, world, how) for number, _, world, how in history],
+                                 [(1, 3, "started"), (2, 2, "recovered")])
+                self.assertEqual(self.rounds(), [(1, 3, False), (2, 2, True)])
+                self.assertRegex(done.stderr, r"rank \d .* was killed by SIGKILL; restart 1 of 3 in place")
+
+    def test_again_until_one_is_left(self):
+        job = self.begin()
+        self.await_snapshot()
+        os.kill(self.pid(1, 1), signal.SIGKILL)
+        first, second = self.pids(2, 2)
+        os.kill(first, signal.SIGKILL)
+        self.assertEqual(self.pids(1, 3), [second])
+        history = self.check_result(self.finish(job))
+        self.assertEqual([world for _, _, world, _ in history], [3, 2, 1])
+
+    def test_what_the_dead_one_left_behind_is_ended(self):
+        script = f'[ $LOCAL_RANK = 1 ] && sleep 1000 & exec {WORKER} "$@"'
+        self.meet = self.scratch()
+        os.mkdir(os.path.join(self.meet, "pids"))
+        self.samples = SAMPLES
+        job = self.start("--standalone", "--nproc-per-node=2", "--recovery=inplace", "--max-restarts=1", "--no-python",
+                         "sh", "-c", script, "sh", self.meet, str(SAMPLES), "1000")
+        victim = self.pid(1, 1)
+        with open(f"/proc/{victim}/task/{victim}/children") as file:
+            child = int(file.read().split()[0])
+        self.await_snapshot()
+        os.kill(victim, signal.SIGKILL)
+        self.pid(0, 2)
+        wait_until(lambda: not os.path.exists(f"/proc/{child}"), "its child is gone")
+        self.check_result(self.finish(job))
+
+
+class Doubt(InPlace):
+    """The job restarts, as without the option."""
+
+    def restarts(self, *more, reason, flags=()):
+        job = self.begin(*more, flags=flags)
+        before = self.pids(3, 1)
+        self.await_snapshot()
+        os.kill(before[2], signal.SIGKILL)
+        after = self.pids(3, 2)
+        self.assertFalse(set(before) & set(after))
+        done = self.finish(job)
+        self.assertEqual([world for _, _, world, _ in self.check_result(done)], [3, 3])
+        self.assertRegex(done.stderr, reason)
+        self.assertEqual(self.rounds(), [(1, 3, False), (2, 3, False)])
+
+    def test_a_program_that_never_offered(self):
+        # Where they were quick they have ended by themselves, as such programs do when a peer is lost.
+        self.restarts("mute", reason=r"can't go on in place: (rank \d \(pid \d+\) has not offered it|none is left on "
+                                     r"this node|rank \d has ended, too)")
+
+    def test_the_option_is_not_given(self):
+        self.restarts(flags=("--recovery=restart",), reason="restart 1 of 3\n")
+
+    def test_a_store_that_outlives_its_round(self):
+        self.restarts(flags=("--store=proxy",), reason=r"not in place: the workers' store is at the rendezvous")
+
+    def test_the_budget_is_used_up(self):
+        job = self.begin(flags=("--max-restarts=1",))
+        self.await_snapshot()
+        os.kill(self.pid(1, 1), signal.SIGKILL)
+        os.kill(self.pid(1, 2), signal.SIGKILL)
+        done = self.finish(job)
+        self.assertEqual(done.returncode, 128 + signal.SIGKILL, done.text)
+
+
+class TwoNodes(InPlace):
+    def test_both_nodes_keep_what_is_left(self):
+        self.meet = self.scratch()
+        os.mkdir(os.path.join(self.meet, "pids"))
+        self.samples = SAMPLES
+        endpoint = f"127.0.0.1:{harness.free_port()}"
+        nodes = [self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-id=job", "--nnodes=2", "--nproc-per-node=2",
+                            "--recovery=inplace", "--max-restarts=2", WORKER, self.meet, str(SAMPLES), "1000")
+                 for _ in range(2)]
+        before = self.pids(4, 1)
+        self.await_snapshot()
+        os.kill(before[1], signal.SIGKILL)
+        self.assertEqual(self.pids(3, 2), [before[0], *before[2:]])
+        for node in nodes:
+            done = self.finish(node)
+            self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual([world for _, _, world, _ in self.check_result(done)], [4, 3])
+
+
+class RandomKills(InPlace):
+    def test_each_job_ends_with_its_result(self):
+        seed = int(os.environ.get("DDPRUN_FAULT_SEED") or random.SystemRandom().randrange(10**6))
+        choice = random.Random(seed)
+        print(f"DDPRUN_FAULT_SEED={seed}", end=" ", file=sys.stderr, flush=True)
+        in_place = 0
+        for number in range(KILLS):
+            with self.subTest(number=number, seed=seed):
+                job = self.begin(samples=1_200, step_us=500)
+                pids = self.pids(3, 1)
+                time.sleep(choice.uniform(0, 0.06))
+                try:
+                    os.kill(choice.choice(pids), signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # the job was faster
+                history = self.check_result(self.finish(job))
+                in_place += history[-1][3] == "recovered"
+        print(f"{in_place} of {KILLS} in place", end=" ", file=sys.stderr, flush=True)
+        self.assertGreaterEqual(in_place, KILLS // 2)
+
+
+if __name__ == "__main__":
+    harness.main()
