@@ -86,6 +86,7 @@ void EventLog::ended(const membership::JobEnd& verdict, Clock::time_point now) {
 
 // Among the node's workers of the round.
 int EventLog::place_of(int local_rank) const {
+  if (!round_.in_place) return local_rank;  // a pid of 0 is then one that has failed already
   const auto end = pids_.begin() + std::min<std::ptrdiff_t>(local_rank, std::ssize(pids_));
   return local_rank - static_cast<int>(std::count(pids_.begin(), end, 0));
 }

@@ -5,7 +5,6 @@ one right result. DDPRUN_FAULT_KILLS=N: how many jobs get a kill at a random mom
 import json
 import os
 import random
-import re
 import signal
 import sys
 import time
@@ -134,7 +133,9 @@ class Doubt(InPlace):
         self.assertEqual(self.rounds(), [(1, 3, False), (2, 3, False)])
 
     def test_a_program_that_never_offered(self):
-        self.restarts("mute", reason=r"rank 0 \(pid \d+\) has not offered it")
+        # Where they were quick they have ended by themselves, as such programs do when a peer is lost.
+        self.restarts("mute", reason=r"can't go on in place: (rank \d \(pid \d+\) has not offered it|none is left on "
+                                     r"this node|rank \d has ended, too)")
 
     def test_the_option_is_not_given(self):
         self.restarts(flags=("--recovery=restart",), reason="restart 1 of 3\n")

@@ -76,7 +76,7 @@ TEST_CASE("TrainingReport: a loss that is no number is none, a phase is news") {
 }
 
 TEST_CASE("TrainingReport: a page that isn't there is no rank, the others keep their numbers") {
-  TrainingReport report(4);
+  TrainingReport report(RankNumbers{4});
   CHECK_FALSE(report.look({std::nullopt, std::nullopt}, Clock::time_point{100s}));
   const auto said = report.look({std::nullopt, timed_page(3)}, Clock::time_point{100s});
   REQUIRE(said);
@@ -86,7 +86,7 @@ TEST_CASE("TrainingReport: a page that isn't there is no rank, the others keep t
 }
 
 TEST_CASE("TrainingReport: what steps consist of, of each rank since the last message") {
-  TrainingReport report(4);
+  TrainingReport report(RankNumbers{4});
   const Clock::time_point begin{100s};
   auto said = report.look({page(1), page(1)}, begin);
   REQUIRE(said);
