@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/metrics_text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "common/check.h"
+
+namespace ddprun::metrics {
+namespace {
+
+constexpr std::string_view kTotal = "_total", kOpenMetricsType = "application/openmetrics-text";
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+// Cuts the first part off; what is behind the last separator is the last part.
+std::string_view next_part(std::string_view& rest, char separator) {
+  const std::size_t end = rest.find(separator);
+  const std::string_view part = rest.substr(0, end);
+  rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
+  return trimmed(part);
+}
+
+// "; q=0.5" of a media range; without one it is 1, and what is no number is 0.
+double quality(std::string_view parameters) {
+  while (!parameters.empty()) {
+    const std::string_view parameter = next_part(parameters, ';');
+    if (!parameter.starts_with("q=") && !parameter.starts_with("Q=")) continue;
+    double value = 0;
+    std::from_chars(parameter.data() + 2, parameter.data() + parameter.size(), value);
+    return value;
+  }
+  return 1;
+}
+
+// In a help, which has no quotes around it, text 0.0.4 knows no \", and OpenMetrics no bare one.
+void append_escaped(std::string& out, std::string_view text, bool escapes_quotes) {
+  for (const char c : text) {
+    if (c == '\\') {
+      out += "\\\\";
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '"' && escapes_quotes) {
+      out += "\\\"";
+    } else {
+      out += c;
+    }
+  }
+}
+
+template <typename Number>
+void append_number(std::string& out, Number value) {
+  std::array<char, 32> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+  out.append(digits.data(), end.ptr);
+}
+
+}  // namespace
+
+Format choose_format(std::string_view accept) {
+  double open_metrics = 0, text = 0;
+  while (!accept.empty()) {
+    std::string_view range = next_part(accept, ',');
+    const std::string_view type = next_part(range, ';');
+    if (type == kOpenMetricsType) open_metrics = std::max(open_metrics, quality(range));
+    if (type == "text/plain") text = std::max(text, quality(range));
+  }
+  return open_metrics > 0 && open_metrics >= text ? Format::kOpenMetrics : Format::kText;
+}
+
+const char* content_type(Format format) {
+  return format == Format::kText ? "text/plain; version=0.0.4; charset=utf-8"
+                                 : "application/openmetrics-text; version=1.0.0; charset=utf-8";
+}
+
+void TextWriter::family(std::string_view name, Type type, std::string_view help) {
+  DDPRUN_CHECK(name.ends_with(kTotal) == (type == Type::kCounter));
+  name_ = name;
+  std::string_view family = name;
+  // There the suffix is a part of the sample alone.
+  if (type == Type::kCounter && format_ == Format::kOpenMetrics) {
+    family.remove_suffix(kTotal.size());
+  }
+  text_.append("# HELP ").append(family).append(" ");
+  append_escaped(text_, help, format_ == Format::kOpenMetrics);
+  text_.append("\n# TYPE ").append(family);
+  text_.append(type == Type::kCounter ? " counter\n" : " gauge\n");
+}
+
+void TextWriter::begin_sample(Labels labels) {
+  text_ += name_;
+  char before = '{';
+  for (const auto& [name, value] : labels) {
+    text_ += before;
+    text_.append(name).append("=\"");
+    append_escaped(text_, value, true);
+    text_ += '"';
+    before = ',';
+  }
+  if (labels.size() > 0) text_ += '}';
+  text_ += ' ';
+}
+
+void TextWriter::sample(Labels labels, std::uint64_t value) {
+  begin_sample(labels);
+  append_number(text_, value);
+  text_ += '\n';
+}
+
+void TextWriter::sample(Labels labels, double value) {
+  begin_sample(labels);
+  if (std::isnan(value)) {
+    text_ += "NaN";
+  } else if (std::isinf(value)) {
+    text_ += value > 0 ? "+Inf" : "-Inf";
+  } else {
+    append_number(text_, value);
+  }
+  text_ += '\n';
+}
+
+void TextWriter::single(std::string_view name, Type type, std::string_view help,
+                        std::uint64_t value) {
+  family(name, type, help);
+  sample({}, value);
+}
+
+void TextWriter::single(std::string_view name, Type type, std::string_view help, double value) {
+  family(name, type, help);
+  sample({}, value);
+}
+
+std::string TextWriter::finish() {
+  if (format_ == Format::kOpenMetrics) text_ += "# EOF\n";
+  return std::move(text_);
+}
+
+}  // namespace ddprun::metrics
