@@ -28,6 +28,7 @@ packages_bench=(mpich dnsmasq-base)
 # Unpacked into .cache for tests, not installed: no service is set up, and a kubectl that is here stays.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)
 packages_kubernetes=(kubernetes-client)
+packages_prometheus=(prometheus)  # a Go program: it needs nothing of what the package depends on
 # Schemas of Kubernetes' objects, and JobSet's: what `ddprunctl submit` makes is checked against them.
 wheels_full=(kubernetes-validate kubeflow-trainer-api)
 
@@ -175,7 +176,10 @@ install_wheels() {
   fi
 }
 
-missing_unpacked() { has_all && [ "$release" = debian12 ] && { [ ! -d .cache/slurm ] || [ ! -d .cache/kubernetes ]; }; }
+missing_unpacked() {
+  has_all && [ "$release" = debian12 ] &&
+    { [ ! -d .cache/slurm ] || [ ! -d .cache/kubernetes ] || [ ! -d .cache/prometheus ]; }
+}
 
 # unpack NAME PACKAGE…: into .cache/NAME, unless that is there.
 unpack() {
@@ -197,6 +201,7 @@ unpack() {
 unpack_all() {
   unpack slurm "${packages_slurm[@]}"
   unpack kubernetes "${packages_kubernetes[@]}"
+  unpack prometheus "${packages_prometheus[@]}"
 }
 
 mapfile -t need_packages < <(missing_packages)
@@ -207,7 +212,7 @@ if [ ${#need_packages[@]} -eq 0 ] && [ -z "$wheels" ] && ! missing_unpacked; the
 fi
 [ ${#need_packages[@]} -eq 0 ] || say "missing Debian packages: ${need_packages[*]}"
 [ -z "$wheels" ] || say "missing in .venv: ${wheels//$'\n'/ }"
-! missing_unpacked || say "missing in .cache: Slurm or kubectl, unpacked for tests (11 MB to fetch)"
+! missing_unpacked || say "missing in .cache: Slurm, kubectl or Prometheus, unpacked for tests (30 MB to fetch)"
 [ "$dry_run" = no ] || exit 1
 [ ${#need_packages[@]} -eq 0 ] || install_packages "${need_packages[@]}"
 [ -z "$wheels" ] || install_wheels

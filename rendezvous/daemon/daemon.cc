@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
+#include "rendezvous/daemon/daemon_metrics.h"
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/gang_pages.h"
 #include "rendezvous/daemon/http_session.h"
@@ -130,6 +131,10 @@ class Daemon::Impl {
 
   // `num_asking`: of the sessions, those whose request is this one.
   std::string status_json(std::size_t num_asking) const {
+    return status_to_json(status(num_asking));
+  }
+
+  DaemonStatus status(std::size_t num_asking) const {
     DaemonStatus status;
     status.pid = ::getpid();
     status.uptime = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_);
@@ -154,13 +159,23 @@ class Daemon::Impl {
     status.finished_jobs = {0, membership::FinishedJobs::kMost};
     status.agents = {0, options_.limits.connections};
     if (leads()) jobs_->add_to(status);
-    return status_to_json(status);
+    return status;
+  }
+
+  std::string metrics_text(metrics::Format format) const {
+    DaemonMetrics all;
+    all.status = status(1);
+    all.counts = counts_;
+    all.process = metrics::own_use();
+    if (leads()) jobs_->add_to(all);
+    return metrics_to_text(all, format);
   }
 
  private:
   void begin(std::optional<KeptJobs> kept) {
     if (!stores_) stores_.emplace(io_, options_.store, options_.job_limits, options_.limits);
-    jobs_ = std::make_unique<LedJobs>(io_, options_, *stores_, std::move(kept), gang_options());
+    jobs_ = std::make_unique<LedJobs>(io_, options_, *stores_, counts_, std::move(kept),
+                                      gang_options());
   }
 
   std::optional<GangHub::Options> gang_options() const {
@@ -199,6 +214,7 @@ class Daemon::Impl {
   void upgraded(HttpSession::Peer peer, const std::shared_ptr<membership::FrameStream>& frames,
                 std::unique_ptr<security::RendezvousProof> proof, Newcomer newcomer) {
     const auto admit = [this, peer](const auto& known, Newcomer place) {
+      ++counts_.upgrades[static_cast<std::size_t>(peer)];
       switch (peer) {
         case HttpSession::Peer::kAgent:
           return admit_agent(known, std::move(place));
@@ -249,6 +265,7 @@ class Daemon::Impl {
     port.repeated = repeated_;
     port.max_store_descriptor = limit - reserve;
     const auto store = [this](UniqueFd connection, const Newcomer&) {
+      ++counts_.store_connections;
       if (leads() || (stores_ && stores_->has_round())) stores_->adopt(std::move(connection));
     };
     const auto http = [this](UniqueFd connection, Newcomer newcomer) {
@@ -320,6 +337,7 @@ class Daemon::Impl {
 
   void page(const HttpSession::Request& request, HttpSession::Answer answer) {
     const std::string_view path = request.target;
+    ++counts_.pages;
     constexpr char kJson[] = "application/json";
     if (path == kHealthPath) {
       return answer(HttpSession::Page{kJson, concat("{\"service\":\"", kServiceName,
@@ -327,6 +345,10 @@ class Daemon::Impl {
     }
     // Told at once, whatever the disk does: nothing follows from it.
     if (path == kStatusPath) return answer(HttpSession::Page{kJson, status_json(1)});
+    if (path == kMetricsPath) {
+      const metrics::Format format = metrics::choose_format(request.accept);
+      return answer(HttpSession::Page{metrics::content_type(format), metrics_text(format)});
+    }
     if (options_.has_gangs && gangs::is_gangs_target(path)) {
       if (jobs_ && jobs_->gangs() != nullptr) jobs_->gangs()->ask(request, std::move(answer));
       return;  // it led when it was asked: the answer is dropped, and with it the session's wait
@@ -355,7 +377,8 @@ class Daemon::Impl {
   std::uint16_t port_ = 0;
   std::vector<std::string> addresses_;
   OwnConnections own_;
-  std::string beyond_loopback_;               // one of them that is; empty: none
+  std::string beyond_loopback_;  // one of them that is; empty: none
+  DaemonCounts counts_;
   std::string leader_;                        // of whom this one stands by; empty: not known
   std::optional<RoundStores> stores_;         // set while it leads, and where they are kept
   std::unique_ptr<LedJobs> jobs_;             // set while it leads

@@ -157,7 +157,7 @@ void HttpSession::answer() {
   if (path == kAgentPath) peer = Peer::kAgent;
   if (path == gangs::kNodePath && options_.takes_gangs) peer = Peer::kNode;
   if (path == ha::kMirrorPath && options_.takes_peers) peer = Peer::kPeer;
-  const bool is_own_page = path == kHealthPath || path == kStatusPath;
+  const bool is_own_page = path == kHealthPath || path == kStatusPath || path == kMetricsPath;
   std::optional<std::string> leader;  // set: it is asked instead
   if (options_.stands_by && !is_own_page && peer != Peer::kPeer) leader = options_.stands_by();
   if (options_.tls && !options_.is_tls && path != kHealthPath) {
@@ -217,9 +217,12 @@ bool HttpSession::is_admitted(std::string_view target) {
 void HttpSession::answer_page(std::string_view target) {
   if (!is_admitted(target)) return;
   const auto& request = parser_->get();
-  const auto method = request.method_string();
-  const Request asked{
-      {method.data(), method.size()}, target, request.body(), wire_.socket().native_handle()};
+  const auto method = request.method_string(), accept = request[http::field::accept];
+  const Request asked{{method.data(), method.size()},
+                      target,
+                      request.body(),
+                      wire_.socket().native_handle(),
+                      {accept.data(), accept.size()}};
   arm_timer("its answer");
   options_.page(asked, [self = shared_from_this()](std::optional<Page> page) {
     if (page) {
@@ -227,7 +230,7 @@ void HttpSession::answer_page(std::string_view target) {
       self->respond(status, std::move(*page));
     } else {
       self->respond(http::status::not_found,
-                    {"text/plain", "try /healthz, /v1/jobs or /v1/status\n"});
+                    {"text/plain", "try /healthz, /metrics, /v1/jobs or /v1/status\n"});
     }
   });
 }

@@ -26,6 +26,7 @@ namespace ddprun::rendezvous {
 
 inline constexpr char kHealthPath[] = "/healthz";
 inline constexpr char kStatusPath[] = "/v1/status";
+inline constexpr char kMetricsPath[] = "/metrics";
 inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in it
 
 // Owned by its operations; ends by itself within two `timeout`s.
@@ -38,7 +39,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   };
   struct Request {
     std::string_view method, target, body;
-    int socket = -1;  // its connection's
+    int socket = -1;            // its connection's
+    std::string_view accept{};  // the header; empty: none was sent
   };
   using Answer = std::function<void(std::optional<Page>)>;  // nullopt: 404
   enum class Peer {
@@ -53,8 +55,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     bool is_tls = false;                  // the connection begins with TLS
     std::shared_ptr<const Secret> token;  // who upgrades is to prove it has it; null: needn't
     std::shared_ptr<security::HttpDoor> door;  // likewise who asks for a page but kHealthPath
-    // Set and not nullopt: all but kHealthPath, kStatusPath and Peer::kPeer is answered with 503;
-    // who leads, "" = not known.
+    // Set and not nullopt: it stands by. All but kHealthPath, kStatusPath, kMetricsPath and
+    // Peer::kPeer is answered with 503. The string: HOST:PORT of who leads, "" where that is not
+    // known.
     std::function<std::optional<std::string>()> stands_by;
     bool takes_peers = false;    // else the path of Peer::kPeer isn't known
     bool takes_gangs = false;    // likewise that of Peer::kNode, and the queue's pages

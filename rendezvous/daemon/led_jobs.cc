@@ -24,8 +24,9 @@ constexpr milliseconds kEndLimit{2'000};  // of what is to be kept at the end
 }  // namespace
 
 LedJobs::LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
-                 std::optional<KeptJobs> kept, std::optional<GangHub::Options> gangs)
-    : io_(io), options_(options), stores_(stores), end_timer_(io) {
+                 DaemonCounts& counts, std::optional<KeptJobs> kept,
+                 std::optional<GangHub::Options> gangs)
+    : io_(io), options_(options), stores_(stores), counts_(counts), end_timer_(io) {
   if (kept) open_journal(*kept);
   const auto terms = kept ? std::move(kept->terms) : std::nullopt;
   hub_ = std::make_shared<AgentHub>(io_, hub_options(terms));
@@ -75,6 +76,7 @@ AgentHub::Options LedJobs::hub_options(const std::optional<membership::Terms>& t
   };
   hub.job_over = [this](const auto& over) {
     exit_code_ = over.exit_code;
+    ++(over.exit_code == 0 ? counts_.jobs_succeeded : counts_.jobs_failed);
     if (over.on_daemon_port) stores_.end_rounds();
   };
   return hub;
@@ -181,6 +183,13 @@ void LedJobs::add_to(DaemonStatus& status) const {
   status.port_stores = stores_.usage();
   status.keeping = keeping();
   status.journal_path = journal_path_;
+}
+
+void LedJobs::add_to(DaemonMetrics& metrics) const {
+  for (const char* phase : {"forming", "running", "stopping", "ended", "held"}) {
+    metrics.jobs[phase] = 0;
+  }
+  for (const membership::JobStatus& job : hub_->status()) ++metrics.jobs[job.phase];
 }
 
 std::optional<KeepingStatus> LedJobs::keeping() const {

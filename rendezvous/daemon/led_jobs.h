@@ -15,6 +15,7 @@
 
 #include "rendezvous/daemon/agent_hub.h"
 #include "rendezvous/daemon/daemon.h"
+#include "rendezvous/daemon/daemon_metrics.h"
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/gang_hub.h"
 #include "rendezvous/daemon/gang_pages.h"
@@ -27,10 +28,11 @@ namespace ddprun::rendezvous {
 
 class LedJobs {
  public:
-  // From here on this daemon decides. `options` and `stores` outlive it. `gangs`: it has a queue of
-  // them, but for its journal.
+  // From here on this daemon decides. `options`, `stores` and `counts` outlive it. `gangs`: it has
+  // a queue of them, but for its journal.
   LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
-          std::optional<KeptJobs> kept, std::optional<GangHub::Options> gangs);
+          DaemonCounts& counts, std::optional<KeptJobs> kept,
+          std::optional<GangHub::Options> gangs);
   ~LedJobs();  // closes every agent's connection; nothing is called any more
   LedJobs(const LedJobs&) = delete;
   LedJobs& operator=(const LedJobs&) = delete;
@@ -56,6 +58,7 @@ class LedJobs {
   std::string journal_trouble() const;
   std::string json() const;
   void add_to(DaemonStatus& status) const;
+  void add_to(DaemonMetrics& metrics) const;  // but for its status
   // As AgentHub::when_kept().
   void when_kept(std::function<void()> done) { hub_->when_kept(std::move(done)); }
 
@@ -68,6 +71,7 @@ class LedJobs {
   boost::asio::io_context& io_;
   const DaemonOptions& options_;
   RoundStores& stores_;
+  DaemonCounts& counts_;
   std::string journal_path_;
   int exit_code_ = 0;                          // of the job that ended last
   std::unique_ptr<journal::Journal> journal_;  // null: nothing is kept

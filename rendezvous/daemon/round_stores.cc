@@ -95,6 +95,7 @@ void RoundStores::when_unused(std::chrono::milliseconds limit, std::function<voi
 
 RoundStores::Usage RoundStores::usage() const {
   Usage usage;
+  usage.past_requests = past_requests_;
   if (plain_) usage.plain = plain_->stats();
   const auto count = [&usage](const store::StoreServer& server) {
     const store::StoreServerStats stats = server.stats();
@@ -124,7 +125,12 @@ void RoundStores::retire_current() {
 }
 
 void RoundStores::drop_unused() {
-  std::erase_if(retired_, [](const auto& server) { return server->stats().num_connections == 0; });
+  std::erase_if(retired_, [this](const auto& server) {
+    const store::StoreServerStats stats = server->stats();
+    if (stats.num_connections > 0) return false;
+    past_requests_ += stats.num_requests;
+    return true;
+  });
   if (unused_) {
     boost::asio::post(io_, [this, weak = std::weak_ptr<int>(alive_)] {
       if (!weak.expired()) say_if_unused();

@@ -45,8 +45,9 @@ class RoundStores {
 
   struct Usage {
     store::StoreServerStats plain;
-    std::size_t num_rounds = 0;      // whose key spaces are there
-    store::StoreServerStats rounds;  // of all of them
+    std::size_t num_rounds = 0;       // whose key spaces are there
+    store::StoreServerStats rounds;   // of all of them
+    std::uint64_t past_requests = 0;  // of those that are no more
   };
   Usage usage() const;
 
@@ -67,6 +68,7 @@ class RoundStores {
   bool awaits_round_ = false;                // whose job is nobody's for now
   boost::asio::steady_timer round_timer_;
   std::vector<std::unique_ptr<store::StoreServer>> retired_;  // until their last client has gone
+  std::uint64_t past_requests_ = 0;  // of the rounds' stores that are no more
   bool timing_ = false;
   boost::asio::steady_timer patience_;
   std::function<void()> unused_;

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/daemon_metrics.h"
+
+#include "rendezvous/daemon/http_session.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using metrics::TextWriter;
+using metrics::Type;
+
+double as_seconds(std::chrono::milliseconds time) {
+  return static_cast<double>(time.count()) / 1000;
+}
+
+void write_jobs(TextWriter& out, const DaemonMetrics& all) {
+  out.family("ddprun_jobs", Type::kGauge, "Jobs that are not over, by phase.");
+  for (const auto& [phase, number] : all.jobs) {
+    out.sample({{"phase", phase}}, std::uint64_t{number});
+  }
+  out.family("ddprun_jobs_ended_total", Type::kCounter, "Jobs that came to their end here.");
+  out.sample({{"result", "success"}}, all.counts.jobs_succeeded);
+  out.sample({{"result", "failure"}}, all.counts.jobs_failed);
+}
+
+void write_connections(TextWriter& out, const DaemonMetrics& all) {
+  const DaemonStatus& status = all.status;
+  out.single("ddprun_agents", Type::kGauge, "Agents that have joined a job and are connected.",
+             status.agents.number);
+  out.family("ddprun_handshakes", Type::kGauge,
+             "Connections that have not said or proved who they are, by what is awaited.");
+  out.sample({{"awaits", "first_byte"}}, status.silent.number);
+  out.sample({{"awaits", "request"}}, status.requests.number);
+  out.sample({{"awaits", "proof"}}, status.proofs.number);
+  out.sample({{"awaits", "join"}}, status.joins.number);
+  const auto num_upgrades = [&](HttpSession::Peer peer) {
+    return all.counts.upgrades[static_cast<std::size_t>(peer)];
+  };
+  out.family("ddprun_connections_total", Type::kCounter,
+             "Connections that were taken, by what they were for.");
+  out.sample({{"kind", "agent"}}, num_upgrades(HttpSession::Peer::kAgent));
+  out.sample({{"kind", "standing_agent"}}, num_upgrades(HttpSession::Peer::kNode));
+  out.sample({{"kind", "peer"}}, num_upgrades(HttpSession::Peer::kPeer));
+  out.sample({{"kind", "page"}}, all.counts.pages);
+  out.sample({{"kind", "store"}}, all.counts.store_connections);
+}
+
+void write_stores(TextWriter& out, const DaemonStatus& status) {
+  const store::StoreServerStats &plain = status.port_stores.plain,
+                                &rounds = status.port_stores.rounds;
+  const ProxiedStores::Usage& proxied = status.proxied_stores;
+  const auto of_each = [&out](const char* name, const char* help, std::uint64_t of_plain,
+                              std::uint64_t of_rounds, std::uint64_t of_proxied) {
+    out.family(name, Type::kGauge, help);
+    out.sample({{"store", "plain"}}, of_plain);
+    out.sample({{"store", "static_round"}}, of_rounds);
+    out.sample({{"store", "proxied"}}, of_proxied);
+  };
+  of_each("ddprun_store_keys", "Keys in stores.", plain.num_keys, rounds.num_keys, proxied.keys);
+  of_each("ddprun_store_content_bytes", "Keys and values in stores.", plain.content_bytes,
+          rounds.content_bytes, proxied.bytes);
+  of_each("ddprun_store_connections", "Open connections of stores' clients.", plain.num_connections,
+          rounds.num_connections, proxied.connections);
+  out.family("ddprun_store_requests_total", Type::kCounter,
+             "Requests to stores on the daemon's port.");
+  out.sample({{"store", "plain"}}, plain.num_requests);
+  out.sample({{"store", "static_round"}}, rounds.num_requests + status.port_stores.past_requests);
+}
+
+}  // namespace
+
+std::string metrics_to_text(const DaemonMetrics& all, metrics::Format format) {
+  const DaemonStatus& status = all.status;
+  TextWriter out(format);
+  out.family("ddprun_build_info", Type::kGauge, "1; what runs is in its labels.");
+  out.sample({{"program", status.embedded ? "ddprun" : "ddprund"}, {"version", DDPRUN_VERSION}},
+             std::uint64_t{1});
+  out.single("ddprun_leader", Type::kGauge, "1: it serves jobs; 0: it stands by.",
+             std::uint64_t{!status.role || status.role->leads});
+  write_jobs(out, all);
+  write_connections(out, all);
+  write_stores(out, status);
+  if (status.keeping) {
+    out.single("ddprun_journal_kept", Type::kGauge, "1: what is decided is kept; 0: it is not.",
+               std::uint64_t{status.keeping->trouble.empty()});
+  }
+  out.single("ddprun_time_seconds", Type::kGauge, "The clock of this host, since 1970.",
+             as_seconds(status.time));
+  metrics::write(out, all.process);
+  return out.finish();
+}
+
+}  // namespace ddprun::rendezvous
