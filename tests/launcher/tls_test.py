@@ -40,9 +40,10 @@ class OneHost(harness.Case):
         certs, token = self.certs(), self.token("a-token-to-be-found-nowhere")
         worker = CLIENT + ('set(b"a-key-to-be-found", b"a-value-to-be-found"); add(b"/more", 1)\n'
                            'sys.exit("a-report-to-be-found")\n')
+        # Each long enough not to be in what is random by chance.
         words = [b"a-job-to-be-found", b"a-key-to-be-found", b"a-value-to-be-found", b"a-report-to-be-found",
-                 socket.gethostname().encode(), sys.executable.encode(), b'"type":"join"', b"/v1/agent", b"proof 1 ",
-                 b"GET /v1/jobs ", b"Authorization: DDPRUN-HMAC", b'"run_id":']
+                 f'"{socket.gethostname()}"'.encode(), sys.executable.encode(), b'"type":"join"', b"/v1/agent",
+                 b"proof 1 ", b"GET /v1/jobs ", b"Authorization: DDPRUN-HMAC", b'"run_id":']
         for server, client in (([], []), (self.tls_server(certs), [f"--tls-ca={certs}/ca.pem"])):
             _, endpoint = self.ddprund(*server, f"--token-file={token}")
             between = relay.Relay(int(endpoint.rsplit(":", 1)[1]), records=True)
