@@ -21,6 +21,7 @@
 #include "common/log.h"
 #include "examples/train/compute_device.h"
 #include "examples/train/idx_file.h"
+#include "examples/train/memory_snapshots.h"
 #include "examples/train/options.h"
 #include "examples/train/training.h"
 #include "worker_sdk/core/rank_threads.h"
@@ -64,6 +65,7 @@ struct Worker {
   std::unique_ptr<Session> session;  // null: no launcher
   std::unique_ptr<Communicator> communicator;
   WorkerEnv env{};
+  bool recovered = false;  // in place
 };
 
 // A net's activations come and go in each step: without this glibc gives them back to the system
@@ -78,6 +80,20 @@ bool is_rank_zero() {
   return !rank || std::string_view(rank) == "0";
 }
 
+// Whose model is one on all ranks after each step, so that any of them can go on with it.
+bool can_go_on_in_place(const Options& options) {
+  return options.snapshot_every > 0 && options.parallel.empty() && !has_local_steps(options) &&
+         options.ignore_parameters.empty() && options.broadcast_buffers;
+}
+
+// What each rank has may differ: the ranks agree, and every one hears the reason.
+void meet(Worker& worker, const Options& options) {
+  worker.env = worker.session->env();
+  worker.communicator = worker.session->make_communicator(
+      options.backend,
+      {.timeout = options.operation_timeout, .current_stream = current_torch_stream});
+}
+
 Worker join_job(const Options& options) {
   Worker worker;
   if (!std::getenv(env::kWorldSize)) {
@@ -90,11 +106,8 @@ Worker join_job(const Options& options) {
     return worker;
   }
   worker.session = Session::from_env({.nccl_loader = load_cuda_and_nccl});
-  worker.env = worker.session->env();
-  // What each rank has may differ: the ranks agree, and every one hears the reason.
-  worker.communicator = worker.session->make_communicator(
-      options.backend,
-      {.timeout = options.operation_timeout, .current_stream = current_torch_stream});
+  if (can_go_on_in_place(options)) worker.session->offer_recovery();
+  meet(worker, options);
   return worker;
 }
 
@@ -126,6 +139,33 @@ int train_as(const Options& options, const DataSet& data, const std::string& dat
     write_text_file(options.json_file, to_json(*summary));
   }
   return static_cast<int>(ExitCode::kOk);
+}
+
+int train_as_worker(const Options& options, const DataSet& data, const std::string& data_dir,
+                    const Worker& worker, MemorySnapshots& snapshots, Clock::time_point start) {
+  std::optional<Mesh> mesh;
+  if (!options.parallel.empty()) {
+    mesh.emplace(*worker.communicator, MeshLayout::parse(options.parallel, layout_axes()));
+  }
+  const bool may_recover = worker.session && worker.session->may_recover();
+  const Place place{.communicator = *worker.communicator,
+                    .session = worker.session.get(),
+                    .device = worker.env.device,
+                    .snapshots = may_recover ? &snapshots : nullptr,
+                    .recovered = worker.recovered,
+                    .mesh = mesh ? &*mesh : nullptr};
+  return train_as(options, data, data_dir, place, worker.env, start);
+}
+
+// A rank has died: the others go on where they are, or are started again (docs/inplace.md).
+Worker recover(Worker before, const Options& options) {
+  Worker worker;
+  worker.session = before.session->recover(before.communicator.get());
+  worker.recovered = true;
+  before.communicator.reset();
+  before.session.reset();
+  meet(worker, options);
+  return worker;
 }
 
 int num_replicas(const Options& options) {
@@ -165,16 +205,17 @@ int run(const Options& options, Clock::time_point start) {
   // Before the ranks meet: the others then wait for rank 0, and aren't told that it is lost.
   if (is_rank_zero() && !options.json_file.empty()) check_writable(options.json_file);
   if (options.mode == ModeChoice::kDp) return run_replicas(options, data, data_dir, start);
-  const Worker worker = join_job(options);
-  std::optional<Mesh> mesh;
-  if (!options.parallel.empty()) {
-    mesh.emplace(*worker.communicator, MeshLayout::parse(options.parallel, layout_axes()));
+  MemorySnapshots snapshots(options.snapshot_every);
+  Worker worker = join_job(options);
+  for (;;) {
+    try {
+      return train_as_worker(options, data, data_dir, worker, snapshots, start);
+    } catch (const Error& error) {
+      const bool may = worker.session && worker.session->may_recover();
+      if (error.code() != ErrorCode::kPeerLost || !may) throw;
+    }
+    worker = recover(std::move(worker), options);
   }
-  const Place place{.communicator = *worker.communicator,
-                    .session = worker.session.get(),
-                    .device = worker.env.device,
-                    .mesh = mesh ? &*mesh : nullptr};
-  return train_as(options, data, data_dir, place, worker.env, start);
 }
 
 }  // namespace

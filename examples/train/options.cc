@@ -316,6 +316,11 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000))
       ->needs(checkpoint_dir);
+  app.add_option("--snapshot-every", options.snapshot_every,
+                 "With ddprun --recovery=inplace: a snapshot in memory after every so many steps "
+                 "(0: none; the job restarts)")
+      ->type_name("STEPS")
+      ->check(CLI::Range(0, 1'000'000'000));
   app.add_option("--checkpoint-async", options.checkpoint_async,
                  "Write while the training goes on (yes, no)")
       ->type_name("yes|no")

@@ -70,6 +70,7 @@ struct Options {
   std::size_t checkpoint_keep = 2;     // so many are kept
   bool checkpoint_async = true;        // written while the training goes on
   bool checkpoint_sharded = false;     // every rank writes a part
+  std::uint64_t snapshot_every = 20;   // steps, in memory, to go on in place; 0: none
   int loader_threads = 0;              // per rank; 0: batches are made on the training thread
   std::chrono::milliseconds loader_delay{0};  // that each batch takes longer to make
   ModeChoice mode = ModeChoice::kDdp;

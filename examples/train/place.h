@@ -9,11 +9,15 @@
 
 namespace ddprun::train {
 
+class MemorySnapshots;
+
 struct Place {
   Communicator& communicator;  // all ranks
   Session* session = nullptr;  // null: no launcher
   int device = 0;
-  Mesh* mesh = nullptr;  // null: without --parallel, every rank has the whole net
+  MemorySnapshots* snapshots = nullptr;  // null: this training can't go on in place
+  bool recovered = false;                // it goes on in place now
+  Mesh* mesh = nullptr;                  // null: without --parallel, every rank has the whole net
 
   // The ranks that share the images, each with a part of every batch.
   Communicator& data_ranks() const { return mesh ? mesh->along(kDataAxis) : communicator; }

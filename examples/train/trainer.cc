@@ -29,6 +29,8 @@ Trainer::Trainer(const Options& options, const DataSet& data, const Place& place
       progress_(progress),
       device_(device),
       data_(options, data, place, device),
+      snapshots_(place.snapshots),
+      recovered_(place.recovered),
       model_(make_model(options, place, device, data_.steps_per_epoch())),
       sync_(make_synchronization(options, *model_, place)) {}
 
@@ -37,15 +39,19 @@ double Trainer::loading_seconds() {
 }
 
 void Trainer::resume(const DataSet& data) {
-  if (options_.checkpoint_dir.empty()) return;
+  if (options_.checkpoint_dir.empty() && !recovered_) return;
   state_.run = identity_of(options_, data);
   state_.num_threads = compute_threads();
-  checkpoint_ =
-      std::make_unique<TrainingCheckpoint>(options_, world_, device_, model_->own_tensors());
+  if (!options_.checkpoint_dir.empty()) {
+    checkpoint_ =
+        std::make_unique<TrainingCheckpoint>(options_, world_, device_, model_->own_tensors());
+  }
   const std::vector<NamedTensor> tensors = model_->tensors_to_load();
-  const auto saved = checkpoint_->load(state_.run, tensors);
+  const auto saved = newest_state(tensors);
   if (!saved) {
-    return progress_.line("train: no checkpoint in " + options_.checkpoint_dir + ": begins anew");
+    return progress_.line(
+        checkpoint_ ? concat("train: no checkpoint in ", options_.checkpoint_dir, ": begins anew")
+                    : "train: no snapshot yet: begins anew");
   }
   model_->loaded(tensors);
   if (device_.is_cpu() && world_.rank() == 0 && saved->num_threads > 0 &&
@@ -59,11 +65,24 @@ void Trainer::resume(const DataSet& data) {
   state_.num_threads = here.num_threads;
   if (!state_.gradient_order.empty()) model_->set_gradient_order(state_.gradient_order);
   const std::size_t epoch = state_.epochs.size() + 1;
-  progress_.line(
-      epoch > static_cast<std::size_t>(options_.num_epochs)
-          ? concat("train: ", epoch - 1, " epochs are trained already: ", checkpoint_->path())
-          : concat("train: goes on from step ", state_.step + 1, ", epoch ", epoch, "/",
-                   options_.num_epochs, ": ", checkpoint_->path()));
+  progress_.line(epoch > static_cast<std::size_t>(options_.num_epochs)
+                     ? concat("train: ", epoch - 1, " epochs are trained already: ", from_)
+                     : concat("train: goes on from step ", state_.step + 1, ", epoch ", epoch, "/",
+                              options_.num_epochs, ": ", from_));
+}
+
+// What all ranks have in memory is never older than what is on disk, but for a save's moment.
+std::optional<TrainingState> Trainer::newest_state(const std::vector<NamedTensor>& tensors) {
+  std::optional<TrainingState> state;
+  if (recovered_ && snapshots_) state = snapshots_->load(tensors, world_, device_);
+  if (state) {
+    from_ = "memory";
+    return state;
+  }
+  if (!checkpoint_) return std::nullopt;
+  state = checkpoint_->load(state_.run, tensors);
+  from_ = checkpoint_->path();
+  return state;
 }
 
 void Trainer::set_phase(ProgressPhase phase) {
@@ -93,6 +112,11 @@ void Trainer::save_within(const Share& share) {
   set_phase(ProgressPhase::kCheckpoint);
   sync_->settle();
   check_finite();
+  checkpoint_->save(state_within(share), model_->tensors_to_save());
+}
+
+// Collective.
+TrainingState Trainer::state_within(const Share& share) const {
   Totals all = share.totals.copy();
   all.sum_over_ranks(data_ranks_);
   TrainingState state = state_;
@@ -100,11 +124,15 @@ void Trainer::save_within(const Share& share) {
   state.loss_sum = all.loss_sum();
   state.seconds += seconds_since(share.start);
   state.gradient_order = model_->gradient_order();
-  checkpoint_->save(state, model_->tensors_to_save());
+  return state;
 }
 
 // At an epoch's end.
 void Trainer::save() {
+  if (snapshots_) {
+    state_.gradient_order = model_->gradient_order();
+    snapshots_->keep(state_, model_->tensors_to_save());
+  }
   if (!checkpoint_) return;
   set_phase(ProgressPhase::kCheckpoint);
   state_.gradient_order = model_->gradient_order();
@@ -173,6 +201,9 @@ bool Trainer::train(Share& share) {
     const std::uint64_t every = options_.checkpoint_every;
     const bool whole = share.done >= data_.num_common_samples();  // saved after its evaluation
     if (every > 0 && state_.step % every == 0 && !whole) save_within(share);
+    if (snapshots_ && snapshots_->due(state_.step) && !whole) {
+      snapshots_->keep(state_within(share), model_->tensors_to_save());
+    }
   }
   if (join) shadow_others(*join);
   sync_->settle();

@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "common/clock.h"
 #include "examples/train/evaluation.h"
+#include "examples/train/memory_snapshots.h"
 #include "examples/train/options.h"
 #include "examples/train/place.h"
 #include "examples/train/progress.h"
@@ -58,7 +61,9 @@ class Trainer {
   void shadow_others(DdpBase::Join& join);
   bool asked_to_leave();
   void check_finite() const;
+  TrainingState state_within(const Share& share) const;
   void save_within(const Share& share);
+  std::optional<TrainingState> newest_state(const std::vector<NamedTensor>& tensors);
   void save();
   void set_phase(ProgressPhase phase);
 
@@ -70,10 +75,13 @@ class Trainer {
   Progress& progress_;
   const c10::Device device_;
   TrainingData data_;
+  MemorySnapshots* const snapshots_;  // null: no recovery in place
+  const bool recovered_;
   const std::unique_ptr<TrainedModel> model_;
   const std::unique_ptr<Synchronization> sync_;
   std::unique_ptr<TrainingCheckpoint> checkpoint_;  // null: --checkpoint-dir isn't given
   TrainingState state_;
+  std::string from_;      // where it was loaded from: a path, or memory
   double last_loss_ = 0;  // that was computed
   Clock::time_point loss_due_{};
 };
