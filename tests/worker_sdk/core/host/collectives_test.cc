@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every operation of the host communicator, on one node and several, against a plain reference.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -103,6 +104,10 @@ void check_movement(Communicator& world, DType dtype, std::size_t count, unsigne
     expected.insert(expected.end(), part.begin(), part.end());
   }
   expect(gathered == expected, "all_gather " + what);
+}
+
+bool all_are(const float* data, std::size_t count, float value) {
+  return std::count(data, data + count, value) == static_cast<std::ptrdiff_t>(count);
 }
 
 // To the next rank, from the previous one: asynchronous, so that nobody waits in a circle.
@@ -291,7 +296,7 @@ TEST_CASE("host collectives: buffers in the arena, at any offset and mixed with 
   const auto errors = run_world(one_node(num_ranks), [](Communicator& world) {
     const auto buffer = world.allocate(std::size_t{4} << 20);
     auto* floats = static_cast<float*>(buffer->data());
-    for (std::size_t i = 0; i < buffer->size_bytes() / 4; ++i) expect(floats[i] == 0, "zeroed");
+    expect(all_are(floats, buffer->size_bytes() / 4, 0.0f), "zeroed");
     for (const std::size_t offset : {std::size_t{0}, std::size_t{17}, std::size_t{1} << 18}) {
       for (const std::size_t count : {std::size_t{100}, std::size_t{300'001}}) {
         const bool plain = world.rank() == 1 && offset == 17;  // one rank without the arena
@@ -300,10 +305,10 @@ TEST_CASE("host collectives: buffers in the arena, at any offset and mixed with 
         for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<float>(world.rank() + 1);
         world.all_reduce({.data = data, .count = count}, ReduceOp::kSum);
         const float sum = static_cast<float>(world.size() * (world.size() + 1)) / 2;
-        for (std::size_t i = 0; i < count; ++i) expect(data[i] == sum, "sum in the arena");
+        expect(all_are(data, count, sum), "sum in the arena");
         if (world.rank() == 0) std::fill_n(data, count, 5.0f);
         world.broadcast({.data = data, .count = count}, 0);
-        for (std::size_t i = 0; i < count; ++i) expect(data[i] == 5.0f, "broadcast in the arena");
+        expect(all_are(data, count, 5.0f), "broadcast in the arena");
       }
     }
   });
@@ -323,7 +328,7 @@ TEST_CASE("host collectives: the root of a broadcast may change its buffer when 
       world.broadcast({.data = data, .count = count}, 0);
       if (world.rank() == 0) std::fill_n(data, count, -1.0f);
       if (world.rank() == 0) continue;
-      for (std::size_t k = 0; k < count; ++k) expect(data[k] == value, "what the root had");
+      expect(all_are(data, count, value), "what the root had");
     }
   });
   for (const std::string& error : errors) CHECK(error == "");
