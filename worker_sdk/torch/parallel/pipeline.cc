@@ -166,15 +166,22 @@ class Pipeline::Impl {
     }
   }
 
-  // Runs a step. Where it throws the other stages end, too.
+  // Runs a step. Where it throws the other stages end, too, and no later one begins: the links
+  // still hold what was under way.
   template <typename Step>
   at::Tensor guarded(Step step) {
+    if (!failed_.empty()) {
+      throw Error(ErrorCode::kAborted, "an earlier step of this pipeline has failed: " + failed_);
+    }
     try {
       return step();
     } catch (const std::exception& error) {
       live_.clear();
-      const std::string reason = concat("stage ", stage_, ": ", error.what());
-      if (activations_) activations_->abort(reason), gradients_->abort(reason);
+      if (activations_) {
+        failed_ = concat("stage ", stage_, ": ", error.what());
+        activations_->abort(failed_);
+        gradients_->abort(failed_);
+      }
       throw;
     }
   }
@@ -321,7 +328,8 @@ class Pipeline::Impl {
   const int stage_, num_stages_;
   const c10::Device device_;
 
-  Shapes shapes_[2];  // evaluate(), train_step()
+  Shapes shapes_[2];    // evaluate(), train_step()
+  std::string failed_;  // why a step ended the channels; empty: none did
 
   // The step that is under way.
   std::vector<MicroBatch> parts_;
