@@ -43,7 +43,7 @@ step_release() {
 step_fuzz() { scripts/fuzz.sh 20 1; }
 step_tidy() {
   cmake --preset release -B build/tidy -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF >/dev/null &&
-    scripts/tidy.py --build build/tidy --seconds 100
+    scripts/tidy.py --build build/tidy --seconds 60
 }
 
 mkdir -p build
