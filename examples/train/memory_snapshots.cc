@@ -2,6 +2,7 @@
 #include "examples/train/memory_snapshots.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "common/error.h"
 #include "worker_sdk/torch/tensor_exchange.h"
