@@ -7,10 +7,13 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/row_fields.h"
 
 namespace ddprun::gangs {
 namespace {
+
+static_assert(kMaxOutputBytes / 3 * 4 <= membership::kMaxTextBytes);
 
 using membership::RowReader;
 using membership::RowWriter;

@@ -16,7 +16,8 @@ namespace ddprun::gangs {
 
 inline constexpr char kNodePath[] = "/v1/node";
 inline constexpr int kNodeProtocol = 1;
-inline constexpr std::size_t kMaxOutputBytes = std::size_t{64} << 10;  // of a stream, at once
+// Of a stream, at once: in base64 what a string of a page may have (membership::kMaxTextBytes).
+inline constexpr std::size_t kMaxOutputBytes = std::size_t{48} << 10;
 inline constexpr std::int64_t kMaxOutputWaitMs = 5'000;
 inline constexpr std::size_t kMaxGangsOfNode = 10'000;
 
