@@ -123,7 +123,7 @@ int Job::run() {
 
 // For systemd's.
 std::string Job::status() const {
-  const std::string job = "job " + plan_.config.rdzv_id;
+  const std::string job = "job " + plan_.rendezvous.job_id;
   if (exit_) return job + ": over";
   if (agent_->node_rank() < 0) return job + ": waits for its nodes";
   return concat(job, ": runs, node rank ", agent_->node_rank());
@@ -254,7 +254,7 @@ void Job::make_cgroups() {
 
 void Job::tell(LogLevel level, const std::string& text) {
   if (!log_enabled(level)) return;
-  const LogJob about(plan_.config.rdzv_id);
+  const LogJob about(plan_.rendezvous.job_id);
   if (log_to_journal(level, text)) return;
   agent::LineMux& lines = console_.lines(agent::OutputStream::kStderr);
   own_lines_.urgent = true;

@@ -123,7 +123,6 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     return refuse({error.what()}, exit_code_for(error.code()));
   } catch (const std::exception& error) {
-    write_to_stderr("ddprun: internal error: " + std::string(error.what()) + "\n");
-    return static_cast<int>(ExitCode::kInternal);
+    return refuse({concat("internal error: ", error.what())}, ExitCode::kInternal);
   }
 }

@@ -27,22 +27,28 @@ LogLevel log_level(const Environment& environment) {
   return errors_only ? LogLevel::kError : LogLevel::kInfo;
 }
 
-bool write_within(int fd, std::string_view text, std::chrono::milliseconds patience) {
+std::size_t write_what_fits(int fd, std::string_view text, std::chrono::milliseconds patience) {
   // What poll(2) calls writable takes this much without blocking.
   const std::size_t piece_bytes = ::isatty(fd) == 1 ? 512 : PIPE_BUF;
-  while (!text.empty()) {
+  std::size_t done = 0;
+  while (done < text.size()) {
     if (!wait_ready(fd, POLLOUT, Deadline::after(patience))) {
       errno = 0;
-      return false;
+      return done;
     }
-    const ssize_t written = ::write(fd, text.data(), std::min(text.size(), piece_bytes));
+    const std::string_view piece = text.substr(done, piece_bytes);
+    const ssize_t written = ::write(fd, piece.data(), piece.size());
     if (written > 0) {
-      text.remove_prefix(static_cast<std::size_t>(written));
+      done += static_cast<std::size_t>(written);
     } else if (written == 0 || (errno != EINTR && errno != EAGAIN)) {
-      return false;
+      return done;
     }
   }
-  return true;
+  return done;
+}
+
+bool write_within(int fd, std::string_view text, std::chrono::milliseconds patience) {
+  return write_what_fits(fd, text, patience) == text.size();
 }
 
 std::string own_line(LogLevel level, std::string_view text) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,9 @@ LogLevel log_level(const Environment& environment);
 // "[ddprun] warning: <text>\n".
 std::string own_line(LogLevel level, std::string_view text);
 
+// Writes until `patience` is over with nothing taken; how many bytes. Fewer than all: errno says
+// why (0: the patience).
+std::size_t write_what_fits(int fd, std::string_view text, std::chrono::milliseconds patience);
 // Writes all of it; gives up where nobody can take it, or the reader takes nothing for `patience`.
 // False: then errno says why (0: the patience).
 bool write_within(int fd, std::string_view text, std::chrono::milliseconds patience);

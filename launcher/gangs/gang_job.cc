@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 #include "common/error.h"
@@ -18,8 +19,9 @@ namespace {
 // A page waits so long for news: so late, at most, is a signal heard.
 constexpr std::chrono::milliseconds kPageWait{1'000};
 constexpr int kRetryMs = 200;
-constexpr std::chrono::seconds kSubmitLimit{10};         // for a ddprund that isn't there yet
-constexpr std::chrono::hours kReaderPatience{24 * 365};  // output waits in the nodes' files
+constexpr std::chrono::seconds kSubmitLimit{10};  // for a ddprund that isn't there yet
+// Likewise: so long a write to a reader who takes nothing. The output waits in the nodes' files.
+constexpr std::chrono::milliseconds kWriteWait{1'000};
 
 volatile sig_atomic_t num_signals = 0, first_signal = 0;
 
@@ -67,8 +69,7 @@ GangJob::Next GangJob::submit() {
   bool may_be_there = false;
   while (true) {
     try {
-      take(client_.submit(request_.spec));
-      return Next::kGoOn;
+      return take(client_.submit(request_.spec));
     } catch (const Error& error) {
       if (!is_away(error)) throw;
       if (lost_why_.empty()) log_warning("the ddprund is away: ", error.what(), "; trying on");
@@ -115,10 +116,11 @@ GangJob::Next GangJob::look_at_signals() {
 }
 
 GangJob::Next GangJob::follow() {
-  const bool is_answered = call([this] {
-    take(client_.logs(request_.spec.id, reader_.places(), reader_.seen(), kPageWait));
-  });
-  if (is_answered || Clock::now() - *lost_since_ < lost_timeout_) return Next::kGoOn;
+  gangs::GangNews news;
+  const bool is_answered = call(
+      [&] { news = client_.logs(request_.spec.id, reader_.places(), reader_.seen(), kPageWait); });
+  if (is_answered) return take(news);
+  if (Clock::now() - *lost_since_ < lost_timeout_) return Next::kGoOn;
   log_error("the ddprund is away for ", lost_timeout_.count() / 1000, " s: ", lost_why_, "; gang ",
             request_.spec.id, " is left to itself");
   exit_status_ = static_cast<int>(ExitCode::kRendezvousUnreachable);
@@ -143,23 +145,41 @@ bool GangJob::call(const std::function<void()>& request) {
   }
 }
 
-void GangJob::take(const gangs::GangNews& news) {
+GangJob::Next GangJob::take(const gangs::GangNews& news) {
   waits_for_ = news.waits_for;
   before_ = news.before;
-  show(reader_.take(news));
+  if (show(reader_.take(news)) == Next::kLeave) return Next::kLeave;
   say_phase();
+  return Next::kGoOn;
 }
 
-void GangJob::show(const std::vector<pages::GangReader::Piece>& pieces) {
+GangJob::Next GangJob::show(const std::vector<pages::GangReader::Piece>& pieces) {
   if (!own_lines_ && !reader_.nodes().empty()) own_lines_.emplace(reader_.nodes());
   for (const auto& piece : pieces) {
-    if (piece.is_err) {
-      const std::string text = own_lines_->pass(static_cast<int>(piece.node), piece.text);
-      write_within(STDERR_FILENO, text, kReaderPatience);
-    } else {
-      write_within(STDOUT_FILENO, piece.text, kReaderPatience);
-    }
+    const Next next =
+        piece.is_err
+            ? write(STDERR_FILENO, own_lines_->pass(static_cast<int>(piece.node), piece.text))
+            : write(STDOUT_FILENO, piece.text);
+    if (next == Next::kLeave) return next;
   }
+  return Next::kGoOn;
+}
+
+// Waits for a reader that stands still, but hears signals meanwhile.
+GangJob::Next GangJob::write(int fd, std::string_view text) {
+  while (!text.empty() && !has_no_reader_[fd]) {
+    text.remove_prefix(write_what_fits(fd, text, kWriteWait));
+    const int error = text.empty() ? 0 : errno;
+    has_no_reader_[fd] = error != 0;
+    if (fd == STDOUT_FILENO && error != 0 && error != EPIPE) {
+      log_warning("stdout: ", errno_text(error),
+                  "; what the gang prints from here on is in its "
+                  "nodes' files: ddprunctl logs nodes:",
+                  request_.spec.id);
+    }
+    if (look_at_signals() == Next::kLeave) return Next::kLeave;
+  }
+  return Next::kGoOn;
 }
 
 void GangJob::say_phase() {
@@ -176,7 +196,7 @@ void GangJob::say_phase() {
 int GangJob::finish() {
   if (own_lines_) {
     for (std::size_t i = 0; i < reader_.nodes().size(); ++i) {
-      write_within(STDERR_FILENO, own_lines_->end(static_cast<int>(i)), kReaderPatience);
+      write_within(STDERR_FILENO, own_lines_->end(static_cast<int>(i)), kWriteWait);
     }
   }
   for (const std::string& trouble : reader_.take_troubles()) log_warning(trouble);

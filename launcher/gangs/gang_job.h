@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "launcher/gangs/gang_request.h"
 #include "launcher/hosts/own_lines.h"
@@ -33,8 +34,9 @@ class GangJob {
   Next look_at_signals();
   Next follow();
   bool call(const std::function<void()>& request);
-  void take(const gangs::GangNews& news);
-  void show(const std::vector<pages::GangReader::Piece>& pieces);
+  Next take(const gangs::GangNews& news);
+  Next show(const std::vector<pages::GangReader::Piece>& pieces);
+  Next write(int fd, std::string_view text);
   void say_phase();
   int finish();
 
@@ -49,8 +51,9 @@ class GangJob {
   std::optional<Clock::time_point> lost_since_;
   std::string lost_why_;
   bool has_cancelled_ = false;
-  int num_signals_said_ = 0;  // before it was said that it is cancelled
-  int exit_status_ = 0;       // where it leaves the gang to itself
+  int num_signals_said_ = 0;    // before it was said that it is cancelled
+  bool has_no_reader_[3] = {};  // by descriptor: nothing more is written there
+  int exit_status_ = 0;         // where it leaves the gang to itself
 };
 
 }  // namespace ddprun::launcher

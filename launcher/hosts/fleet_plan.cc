@@ -168,8 +168,8 @@ class Planner {
     }
     shared.push_back(concat("--nnodes=", min_nodes_));
     if (min_nodes_ != max_nodes_) shared.back() += concat(":", max_nodes_);
-    const std::string id = config_.rdzv_id.empty() ? "ssh-" + request_.random_id : config_.rdzv_id;
-    shared.push_back("--rdzv-id=" + id);
+    plan_.job_id = config_.rdzv_id.empty() ? "ssh-" + request_.random_id : config_.rdzv_id;
+    shared.push_back("--rdzv-id=" + plan_.job_id);
     for (std::string& flag : told_endpoint()) shared.push_back(std::move(flag));
     FleetOptions& fleet = plan_.fleet;
     fleet.min_nodes = min_nodes_;

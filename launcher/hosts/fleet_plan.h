@@ -30,6 +30,7 @@ struct FleetRequest {
 };
 
 struct FleetPlan {
+  std::string job_id;
   FleetOptions fleet;
   std::vector<std::vector<std::string>> commands;  // of each node: leads to its agent
   std::vector<channel::Job> jobs;                  // of each node, without where the nodes meet

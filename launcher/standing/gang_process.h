@@ -4,6 +4,9 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,12 +22,41 @@ struct GangCommand {
   std::vector<std::string> environment;  // NAME=VALUE
   std::string directory;
   UniqueFd out, err;  // its stdout and stderr; its stdin is empty
+  // Until it is executed. A directory can be on a file system that never answers.
+  std::chrono::milliseconds start_limit{10'000};
 };
 
-// Waits until it is executed: own session, default signals, ended with this process, and with
-// another oom_score_adj than a daemon's. `ended`: as ChildProcess::start()'s. Throws
-// Error(kInvalidArgument) that says what it can't: enter the directory, execute.
-std::shared_ptr<ChildProcess> start_gang(boost::asio::io_context& io, GangCommand command,
-                                         std::function<void(int wait_status)> ended);
+// Own session, default signals, ended with this process, and with another oom_score_adj than a
+// daemon's. Waits for nothing: the child enters the directory by itself.
+class GangProcess : public std::enable_shared_from_this<GangProcess> {
+ public:
+  struct Handlers {
+    std::function<void()> began;  // it is executed
+    // Once, the last call: it has ended, or (`why` says why) never began.
+    std::function<void(int wait_status, const std::string& why)> ended;
+  };
+
+  // Throws Error(kSystem): there can be no child.
+  static std::shared_ptr<GangProcess> start(boost::asio::io_context& io, GangCommand command,
+                                            Handlers handlers);
+
+  // Nothing where it has ended.
+  void signal(int number) { child_->signal(number); }
+
+ private:
+  GangProcess(boost::asio::io_context& io, const GangCommand& command, Handlers handlers,
+              UniqueFd report);
+  void await_report();
+  void take_report();
+  void give_up(std::chrono::milliseconds limit);
+  void end(int wait_status);
+
+  const std::string program_, directory_;
+  Handlers handlers_;
+  boost::asio::posix::stream_descriptor report_;  // says that it is executed, or why it isn't
+  boost::asio::steady_timer limit_;
+  std::shared_ptr<ChildProcess> child_;
+  std::string why_;  // it never began
+};
 
 }  // namespace ddprun::launcher

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprun-agent: a node's standing agent.
+#include <unistd.h>
+
+#include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <exception>
 #include <memory>
 #include <string>
@@ -16,17 +18,20 @@
 #include "common/standard_streams.h"
 #include "launcher/standing/standing_agent.h"
 #include "launcher/standing/standing_options.h"
+#include "launcher/terminal_text.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
 
 using namespace ddprun;
 
-// A line on stderr, or an entry of systemd's journal where that is behind it.
+// A line on stderr, or an entry of systemd's journal where that is behind it. A reader that stands
+// still loses lines; it doesn't hold up the agent, whose jobs end with it.
 void say_line(LogLevel level, std::string_view message) {
   static const auto journal = JournalLog::behind_stderr();
   if (journal && journal->write_line(level, "ddprun-agent", one_line(message))) return;
-  std::fprintf(stderr, "ddprun-agent: %s\n", one_line(message).c_str());
+  launcher::write_within(STDERR_FILENO, concat("ddprun-agent: ", one_line(message), "\n"),
+                         std::chrono::milliseconds(100));
 }
 
 int fail_with(const std::string& message, ExitCode code) {

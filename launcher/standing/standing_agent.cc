@@ -165,14 +165,26 @@ void StandingAgent::start(const gangs::StartPart& start) {
     command.directory = start.directory;
     command.out = std::move(files.out);
     command.err = std::move(files.err);
-    part.process = start_gang(io_, std::move(command),
-                              [this, gang = start.gang](int status) { ended(gang, status); });
+    part.process =
+        GangProcess::start(io_, std::move(command),
+                           {[this, gang = start.gang] { began(parts_.at(gang)); },
+                            [this, gang = start.gang](int wait_status, const std::string& why) {
+                              ended(parts_.at(gang), wait_status, why);
+                            }});
   } catch (const Error& error) {
-    log_warning("gang ", start.gang, " can't begin: ", error.what());
-    return end_part(part, static_cast<int>(ExitCode::kUsage), error.what());
+    could_not_begin(part, error.what());
   }
-  log_info("gang ", start.gang, " begins, ", start.slots, " slots");
-  link_->send(gangs::PartStarted{start.gang});
+}
+
+void StandingAgent::began(const Part& part) {
+  const LogJob about(part.held.gang);
+  log_info("gang ", part.held.gang, " begins, ", part.held.slots, " slots");
+  link_->send(gangs::PartStarted{part.held.gang});
+}
+
+void StandingAgent::could_not_begin(Part& part, const std::string& why) {
+  log_warning("gang ", part.held.gang, " can't begin: ", why);
+  end_part(part, static_cast<int>(ExitCode::kUsage), why);
 }
 
 void StandingAgent::remove_old_output() const {
@@ -194,9 +206,9 @@ void StandingAgent::stop(Part& part) {
   });
 }
 
-void StandingAgent::ended(const std::string& gang, int wait_status) {
-  Part& part = parts_.at(gang);
+void StandingAgent::ended(Part& part, int wait_status, const std::string& why) {
   const LogJob about(part.held.gang);
+  if (!why.empty()) return could_not_begin(part, why);
   const bool is_killed = WIFSIGNALED(wait_status);
   const int code =
       is_killed ? exit_status_for_signal(WTERMSIG(wait_status)) : WEXITSTATUS(wait_status);
@@ -206,7 +218,7 @@ void StandingAgent::ended(const std::string& gang, int wait_status) {
   } else if (const std::string trouble = code == 0 ? "" : output_->trouble(); !trouble.empty()) {
     reason = concat("ddprun ended with ", code, ": ", trouble);  // where its own words would be
   }
-  log_info("gang ", gang, " has ended with ", code, reason.empty() ? "" : ": ", reason);
+  log_info("gang ", part.held.gang, " has ended with ", code, reason.empty() ? "" : ": ", reason);
   end_part(part, code, reason);
 }
 

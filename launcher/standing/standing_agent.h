@@ -33,7 +33,7 @@ class StandingAgent {
  private:
   struct Part {
     gangs::HeldPart held;
-    std::shared_ptr<ChildProcess> process;  // null: it has ended, or never began
+    std::shared_ptr<GangProcess> process;  // null: it has ended, or never began
     std::chrono::milliseconds stop_time{0};
     bool is_stopping = false;
     std::unique_ptr<boost::asio::steady_timer> kill_timer;
@@ -44,7 +44,9 @@ class StandingAgent {
   void start(const gangs::StartPart& start);
   void remove_old_output() const;
   void stop(Part& part);
-  void ended(const std::string& gang, int wait_status);
+  void began(const Part& part);
+  void ended(Part& part, int wait_status, const std::string& why);
+  void could_not_begin(Part& part, const std::string& why);
   void end_part(Part& part, int exit_code, const std::string& reason);
   void wait_for_signal();
   void reload_by_signal();

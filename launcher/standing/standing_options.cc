@@ -29,7 +29,7 @@ struct StandingTexts {
 };
 
 StandingCommandLine standing_failure(const std::string& message) {
-  std::fprintf(stderr, "ddprun-agent: %s\n", one_line(message).c_str());
+  log_error(message);
   return {std::nullopt, static_cast<int>(ExitCode::kUsage)};
 }
 
@@ -134,6 +134,11 @@ std::string settle_standing(const StandingTexts& texts, const Environment& envir
       return concat("--keep-output=", texts.keep_output,
                     ": wants a duration (90m, 30d) or forever");
     }
+  }
+  // Each job's ddprun reads them, too, in the job's directory.
+  for (std::string* file :
+       {&options.token_file, &options.tls.ca, &options.tls.cert, &options.tls.key}) {
+    if (!file->empty()) *file = std::filesystem::absolute(*file).string();
   }
   options.directory = output_directory(texts.log_dir, environment);
   return options.directory.empty() ? "--log-dir: HOME is not set: where shall output go?" : "";

@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Standing agents (docs/nodes.md): a line typed once starts the job on nodes that have room; a queue, slots,
 cancelling, and what is killed meanwhile."""
+import array
 import contextlib
+import ctypes
+import fcntl
 import getpass
 import http.client
 import json
@@ -11,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import termios
 
 import harness
 import journald
@@ -259,6 +263,75 @@ class OneHost(StandingCase):
         self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
         self.assertIn("saved", done.stdout)
 
+    def mount_silent(self, directory):
+        """A file system that never answers, as a dead file server's: FUSE with nobody behind it."""
+        try:
+            device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as missing:
+            self.skipTest(str(missing))
+        self.addCleanup(os.close, device)  # lets go of all who wait for it
+        libc = ctypes.CDLL(None, use_errno=True)
+        options = f"fd={device},rootmode=40000,user_id=0,group_id=0".encode()
+        if libc.mount(b"silent", directory.encode(), b"fuse", 0, options) != 0:
+            self.skipTest(f"mount of FUSE: {os.strerror(ctypes.get_errno())}")
+        self.addCleanup(libc.umount2, directory.encode(), 2)  # MNT_DETACH
+
+    def test_a_directory_that_never_answers_holds_up_no_other_gang(self):
+        self.queue()
+        silent = self.scratch()
+        stuck = self.submit(*SH, "true", cwd=silent)
+        self.await_line(stuck, "is queued")
+        cancelled = self.submit(*SH, "true", cwd=silent)
+        self.await_line(cancelled, "is queued")
+        self.mount_silent(silent)
+        self.agent("n1")
+        done = self.finish(self.submit(*SH, "echo other"))
+        self.assertEqual((done.returncode, done.stdout), (0, "other\n"), done.text)
+        self.assertIsNone(stuck.poll())
+        cancelled.terminate()
+        done = self.finish(cancelled)
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
+        done = self.finish(stuck)
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertIn(f"can't enter {silent}: no answer within 10 s", done.stderr)
+
+    def test_much_output_comes_whole_and_a_reader_that_stands_still_keeps_no_signal_out(self):
+        self.queue()
+        self.agent("n1", slots=1)
+        last = 300_000
+        path, script = self.hold("held")
+        job = self.submit(*SH, f"seq {last}; {script}")
+        line = job.stdout.readline()  # and not one more: the pipe is full, and pages are longer
+        harness.wait_until(lambda: self.is_full(job.stdout), "the pipe is full")
+        job.terminate()
+        self.await_line(job, "is cancelled")
+        text = line + "".join(job.stdout)
+        self.assertTrue(text.startswith("".join(f"{i}\n" for i in range(1, last + 1))), text[-200:])
+        self.assertEqual(self.finish(job).returncode, 128 + signal.SIGTERM)
+
+    @staticmethod
+    def is_full(pipe):
+        held = array.array("i", [0])
+        fcntl.ioctl(pipe, termios.FIONREAD, held)
+        return held[0] > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) - 4096
+
+    def test_a_full_disk_behind_its_stdout_is_said(self):
+        self.queue()
+        self.agent("n1", slots=1)
+        done = self.finish(self.start("-c", f'exec {harness.DDPRUN} "$@" >/dev/full', "sh", "--standing-agents",
+                                      f"--rdzv-endpoint={self.endpoint}", *self.flags, *SH, "echo lost; exit 4",
+                                      program="/bin/sh"))
+        self.assertEqual(done.returncode, 4, done.text)
+        self.assertIn("stdout: No space left on device; what the gang prints from here on", done.stderr)
+
+    def test_files_that_are_named_from_the_agent_s_directory_are_its_jobs_too(self):
+        self.queue()
+        self.flags = [f"--token-file={os.path.basename(self.token_file)}"]
+        self.agent("n1", cwd=os.path.dirname(self.token_file))
+        self.flags = [f"--token-file={self.token_file}"]
+        done = self.finish(self.submit(*SH, "echo found", cwd=self.place))
+        self.assertEqual((done.returncode, done.stdout), (0, "found\n"), done.text)
+
     def test_as_a_service_of_systemd_it_speaks_for_itself_alone(self):
         self.queue()
         path = os.path.join(self.place, "notify")
@@ -301,6 +374,9 @@ class OneHost(StandingCase):
         about = [entry["MESSAGE"] for entry in place.entries(f"DDPRUN_JOB_ID={gang}")]
         self.assertEqual(about, [f"gang {gang} begins, 1 slots", f"gang {gang} has ended with 3"])
         self.assertEqual(place.entries("_TRANSPORT=stdout", "_COMM=ddprun-agent"), [])  # nothing twice
+        refused = place.start(AGENT, "--slots=none", f"--rdzv-endpoint={self.endpoint}", env=harness.environment())
+        self.assertEqual(refused.wait(harness.TIMEOUT), 2)
+        self.assertIn("--slots=none", place.entries("_COMM=ddprun-agent", "PRIORITY=3")[-1]["MESSAGE"])
 
     def replace(self, path, by):
         shutil.copy(by, path + ".new")
