@@ -20,7 +20,7 @@ cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1" \
   -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_C_COMPILER="${clang/clang++/clang}" \
   -DDDPRUN_FUZZ=ON -DDDPRUN_BUILD_ONCE=ON -DDDPRUN_SANITIZE=fuzzer-no-link,address,undefined \
-  ${CI:+-DDDPRUN_CCACHE=OFF} -DDDPRUN_WITH_TORCH=OFF -DDDPRUN_WITH_CUDA=OFF -DDDPRUN_BUILD_BENCH=OFF >build/fuzz.log 2>&1 ||
+  -DDDPRUN_WITH_TORCH=OFF -DDDPRUN_WITH_CUDA=OFF -DDDPRUN_BUILD_BENCH=OFF >build/fuzz.log 2>&1 ||
   { cat build/fuzz.log >&2; exit 1; }
 cmake --build build/fuzz --target fuzzers
 rm -f build/fuzz/found build/fuzz/*_fuzz-*
