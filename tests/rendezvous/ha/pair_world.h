@@ -150,7 +150,7 @@ class PairWorld {
   std::map<std::uint64_t, Decision> last_said_;  // of each job
   std::set<std::uint64_t> ended_;                // jobs whose end was said
   std::set<std::uint64_t> may_be_lost_;          // those that were held for too long
-  std::set<std::string> dead_terms_;             // that something was decided in, and that ended
+  std::set<std::string> dead_terms_;  // that ended, and that nodes which voted in them stay in
   Decision last_decision_ = 0;
   int num_terms_ = 0;
   membership::ConnectionId last_connection_ = 0;

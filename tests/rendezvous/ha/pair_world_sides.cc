@@ -53,6 +53,13 @@ void PairWorld::start(int side) {
 void PairWorld::die(int side) {
   tell(side, "dies");
   Side& it = sides_[side];
+  // It asked the nodes whether the last batch, a job's end, was said. Its next process has no job,
+  // and mirrors the other one, who knows nothing of the votes.
+  for (const std::uint64_t job : jobs_in(it.rows)) {
+    if (it.leads && !it.won.contains(job) && is_over_in(it.rows, job)) {
+      dead_terms_.insert(it.term.term.id);
+    }
+  }
   stop_leading(side);
   it.is_up = false;
   it.heard.reset();
