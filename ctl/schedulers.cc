@@ -26,7 +26,7 @@ std::unique_ptr<submit::Scheduler> make_scheduler(const std::string& place,
   if (place == "ssh") {
     return std::make_unique<submit::SshScheduler>(current_environment(), submit::ddprun_beside());
   }
-  if (place == "kubernetes") return std::make_unique<submit::KubernetesScheduler>();
+  if (place == "kubernetes") return std::make_unique<submit::KubernetesScheduler>(context);
   if (place == "nodes") {
     const auto find_queue = [&endpoint](const submit::NodesKeys& keys) {
       security::TlsFiles tls;
