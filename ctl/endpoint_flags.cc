@@ -15,10 +15,11 @@ namespace ddprun::ctl {
 
 namespace {
 constexpr std::chrono::milliseconds kEachOfSeveral{3'000};
+constexpr char kThisHost[] = "127.0.0.1:29400";
 }  // namespace
 
 EndpointFlags::EndpointFlags(CLI::App& command, Fallback fallback)
-    : endpoint_(fallback == Fallback::kThisHost ? "127.0.0.1:29400" : "") {
+    : endpoint_(fallback == Fallback::kThisHost ? kThisHost : "") {
   command
       .add_option(
           "--rdzv-endpoint", endpoint_,
@@ -67,6 +68,23 @@ pages::GangClientOptions EndpointFlags::queue_of(const std::string& endpoint,
   if (!token.empty()) options.token = Secret::from_flag(flag, token);
   if (files.any()) options.tls = security::make_client_context(files);
   return options;
+}
+
+std::vector<std::string> EndpointFlags::flags_of(const std::string& endpoint,
+                                                 const std::string& token_file,
+                                                 const security::TlsFiles& tls) const {
+  std::vector<std::string> flags;
+  const auto add = [&](const char* flag, const std::string& value) {
+    if (!value.empty()) flags.push_back(concat(flag, "=", value));
+  };
+  const std::string& queue = endpoint.empty() ? endpoint_ : endpoint;
+  if (!endpoint.empty() || queue != kThisHost) add("--rdzv-endpoint", queue);
+  add("--token-file", token_file.empty() ? token_file_ : token_file);
+  const security::TlsFiles& files = tls.any() ? tls : tls_;
+  add("--tls-ca", files.ca);
+  add("--tls-cert", files.cert);
+  add("--tls-key", files.key);
+  return flags;
 }
 
 std::string EndpointFlags::fetch_page(const std::string& target) const {

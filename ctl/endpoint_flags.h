@@ -28,6 +28,9 @@ class EndpointFlags {
   // As a job file's [to.nodes] has them, where it says any of them; else the flags.
   pages::GangClientOptions queue_of(const std::string& endpoint, const std::string& token_file,
                                     const security::TlsFiles& tls) const;
+  // What says the same on another command line, but for what is said by default.
+  std::vector<std::string> flags_of(const std::string& endpoint, const std::string& token_file,
+                                    const security::TlsFiles& tls) const;
 
   // The body of the page "/v1/jobs", …. Of several endpoints, asked one after the other, that of
   // who leads. Throws as fetch() and Secret::from_file(), Error(kInvalidArgument) for an endpoint

@@ -5,11 +5,11 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <iterator>
 #include <utility>
 
-#include "common/clock.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/socket.h"
@@ -72,12 +72,25 @@ void Interrupts::end_in(const std::function<void()>& call) const {
 
 bool Interrupts::wait(std::chrono::milliseconds limit) {
   if (signal_) return true;
-  if (!wait_ready(fd_.get(), POLLIN, Deadline::after(limit))) return false;
+  if (wait_ready(fd_.get(), POLLIN, Deadline::after(limit))) take();
+  return signal_.has_value();
+}
+
+short Interrupts::wait_with(int fd, short events, Deadline deadline) {
+  if (signal_) return 0;
+  std::array<pollfd, 2> polled = {pollfd{fd_.get(), POLLIN, 0}, pollfd{fd, events, 0}};
+  while (::poll(polled.data(), polled.size(), deadline.poll_timeout_ms()) < 0) {
+    if (errno != EINTR) throw_system_error("poll", errno);
+  }
+  if (polled[0].revents != 0) take();
+  return polled[1].revents;
+}
+
+void Interrupts::take() {
   signalfd_siginfo info{};
   if (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     signal_ = static_cast<int>(info.ssi_signo);
   }
-  return signal_.has_value();
 }
 
 }  // namespace ddprun::ctl

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "common/clock.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::ctl {
@@ -28,10 +29,14 @@ class Interrupts {
 
   // Waits for at most so long; true: one has come, now or before.
   bool wait(std::chrono::milliseconds limit);
+  // Likewise, and until `fd` is ready for `events`, has failed or ended: how it is then (poll(2)).
+  short wait_with(int fd, short events, Deadline deadline);
   // Its number.
   std::optional<int> signal() const { return signal_; }
 
  private:
+  void take();
+
   const std::string last_words_;
   sigset_t before_{}, kept_{};
   UniqueFd fd_;

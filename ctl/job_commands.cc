@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/job_commands.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
-#include <cerrno>
+#include <chrono>
 #include <cstdio>
 
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "ctl/interrupts.h"
+#include "ctl/log_output.h"
+#include "ctl/place_questions.h"
 #include "ctl/schedulers.h"
 #include "ctl/standard_output.h"
 #include "ctl/submit/job_states.h"
@@ -32,6 +36,7 @@ JobCommands::JobCommands(CLI::App& app, const PageCommand& jobs, const PageComma
       cancel_endpoint_(*cancel_) {
   const auto add_place = [&](CLI::App& command, const char* help) {
     command.add_option("--to", place_, help)->check(CLI::IsMember(submit::place_names()));
+    command.add_option("--context", context_, "Of Kubernetes: kubectl's context");
   };
   add_place(jobs.command(), "Show what was submitted there, instead (docs/submit.md)");
   add_place(status.command(), "Where JOB is, unless its id says so; without JOB as jobs --to");
@@ -44,8 +49,9 @@ JobCommands::JobCommands(CLI::App& app, const PageCommand& jobs, const PageComma
 }
 
 bool JobCommands::chosen() const {
-  return logs_->parsed() || cancel_->parsed() || (jobs_.chosen() && !place_.empty()) ||
-         (status_.chosen() && (!place_.empty() || !job_.empty()));
+  const bool says_where = !place_.empty() || !context_.empty();
+  return logs_->parsed() || cancel_->parsed() || (jobs_.chosen() && says_where) ||
+         (status_.chosen() && (says_where || !job_.empty()));
 }
 
 int JobCommands::run() const {
@@ -56,32 +62,29 @@ int JobCommands::run() const {
 }
 
 int JobCommands::show_jobs(const PageCommand& command) const {
-  const auto states = make_scheduler(place_, command.endpoint())->list();
+  const auto states = make_scheduler(place_, command.endpoint(), context_)->list();
   return print_or_tell(command.json() ? submit::states_json(states) : submit::states_table(states));
 }
 
 int JobCommands::show_status() const {
-  const NamedJob job = find_job(job_, place_, status_.endpoint());
+  const NamedJob job = find_job(job_, place_, status_.endpoint(), context_);
   const submit::JobState state = job.scheduler->status(job.id);
   return print_or_tell(status_.json() ? submit::state_json(state) : submit::state_text(state));
 }
 
 int JobCommands::show_logs() const {
-  const NamedJob job = find_job(job_, place_, logs_endpoint_);
+  const NamedJob job = find_job(job_, place_, logs_endpoint_, context_);
   Interrupts interrupts;
-  int lost = 0;  // errno
-  const submit::LogView view{
-      .show =
-          [&](std::string_view text) {
-            const bool is_whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-            if (!is_whole || std::fflush(stdout) != 0) lost = errno;
-          },
-      .pause =
-          [&](std::chrono::milliseconds limit) { return lost == 0 && !interrupts.wait(limit); },
-      .call = [&](const std::function<void()>& call) { interrupts.end_in(call); }};
-  job.scheduler->logs(job.id, follow_, view);
-  if (lost != 0) {
-    tell_lost_output(lost);
+  const auto patience = follow_ ? submit::kMostSilence : std::chrono::minutes(0);
+  PlaceQuestions questions(interrupts, *job.scheduler, patience);
+  LogOutput output(STDOUT_FILENO, interrupts);
+  try {
+    job.scheduler->logs(job.id, follow_, output.view(questions));
+  } catch (const Error&) {  // what was asked has its own end after ^C
+    if (!interrupts.wait(std::chrono::milliseconds(0))) throw;
+  }
+  if (output.lost() != 0) {
+    tell_lost_output(output.lost());
     return static_cast<int>(ExitCode::kOutputLost);
   }
   return interrupts.signal() ? exit_status_for_signal(*interrupts.signal()) : 0;
@@ -91,7 +94,7 @@ int JobCommands::cancel() const {
   int code = 0;
   for (const std::string& each : jobs_to_cancel_) {
     try {
-      const NamedJob job = find_job(each, place_, cancel_endpoint_);
+      const NamedJob job = find_job(each, place_, cancel_endpoint_, context_);
       job.scheduler->cancel(job.id);
     } catch (const Error& error) {  // the others are asked all the same
       std::fprintf(stderr, "ddprunctl: %s\n", one_line(error.what()).c_str());

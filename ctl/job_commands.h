@@ -32,7 +32,7 @@ class JobCommands {
   CLI::App* logs_;
   CLI::App* cancel_;
   EndpointFlags logs_endpoint_, cancel_endpoint_;
-  std::string place_, job_;
+  std::string place_, job_, context_;
   std::vector<std::string> jobs_to_cancel_;
   bool follow_ = false;
 };

@@ -11,9 +11,11 @@
 namespace ddprun::ctl {
 
 // `place`: one of submit::place_names(). `endpoint`, which outlives it: of the `ddprund` that jobs
-// of standing agents are asked of.
+// of standing agents are asked of. `context`: of Kubernetes. Throws Error(kInvalidArgument) where
+// that means nothing.
 std::unique_ptr<submit::Scheduler> make_scheduler(const std::string& place,
-                                                  const EndpointFlags& endpoint);
+                                                  const EndpointFlags& endpoint,
+                                                  const std::string& context = {});
 
 // The scheduler of a job, and what the job is called there: "slurm:4711", or "4711" with `place`.
 // Throws Error(kInvalidArgument) where `job` says neither.
@@ -21,6 +23,7 @@ struct NamedJob {
   std::unique_ptr<submit::Scheduler> scheduler;
   std::string id;
 };
-NamedJob find_job(const std::string& job, const std::string& place, const EndpointFlags& endpoint);
+NamedJob find_job(const std::string& job, const std::string& place, const EndpointFlags& endpoint,
+                  const std::string& context);
 
 }  // namespace ddprun::ctl

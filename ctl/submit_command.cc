@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/submit_command.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
+#include <csignal>
 #include <cstdio>
-#include <functional>
 #include <optional>
 #include <sstream>
 
-#include "common/clock.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/shell_words.h"
 #include "ctl/interrupts.h"
+#include "ctl/log_output.h"
+#include "ctl/place_questions.h"
 #include "ctl/schedulers.h"
 #include "ctl/standard_output.h"
 #include "ctl/submit/flag_check.h"
@@ -23,39 +26,21 @@ namespace ddprun::ctl {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstLook{200}, kRarestLook{5'000};
-constexpr std::chrono::minutes kMostSilence{10};  // of a place that can't be reached
 
 void say(const std::string& line) {
   std::fprintf(stderr, "ddprunctl: %s\n", one_line(line).c_str());
 }
 
-submit::JobState status_of(submit::Scheduler& scheduler, const std::string& id,
-                           const Interrupts& interrupts) {
-  if (!scheduler.may_end_in_status()) return scheduler.status(id);
-  submit::JobState state;
-  interrupts.end_in([&] { state = scheduler.status(id); });
-  return state;
-}
-
-// Asks, less and less often, until `enough` says so. nullopt: the user wants no more of it. A place
-// that is away meanwhile is asked again.
+// Asks, less and less often, until `enough` says so. nullopt: the user wants no more of it.
 template <typename Enough>
 std::optional<submit::JobState> ask_until(submit::Scheduler& scheduler, const std::string& id,
-                                          Interrupts& interrupts, Enough enough) {
-  auto pause = kFirstLook;
-  Deadline silence = Deadline::after(kMostSilence);
-  for (;;) {
-    try {
-      submit::JobState state = status_of(scheduler, id, interrupts);
-      if (enough(state.phase)) return state;
-      silence = Deadline::after(kMostSilence);
-    } catch (const Error& error) {
-      // ^C ends what was asked, too.
-      if (interrupts.wait(std::chrono::milliseconds(0))) return std::nullopt;
-      if (!submit::may_pass(error) || silence.expired()) throw;
-    }
+                                          Interrupts& interrupts, PlaceQuestions& questions,
+                                          Enough enough) {
+  for (auto pause = kFirstLook;; pause = std::min(pause * 2, kRarestLook)) {
+    submit::JobState state;
+    if (!questions.ask([&] { state = scheduler.status(id); })) return std::nullopt;
+    if (enough(state.phase)) return state;
     if (interrupts.wait(pause)) return std::nullopt;
-    pause = std::min(pause * 2, kRarestLook);
   }
 }
 
@@ -109,7 +94,9 @@ std::string SubmitCommand::place_of(const submit::JobFile& job) const {
 int SubmitCommand::submit(const submit::JobFile& job) const {
   const std::string place = place_of(job);
   const auto scheduler = make_scheduler(place, endpoint_);
-  if (place != "ssh") submit::check_flags(job, submit::ddprun_beside());  // it asks for all
+  // The others ask for more than that.
+  const bool asks_itself = place == "ssh" || place == "nodes";
+  if (!asks_itself) submit::check_flags(job, submit::ddprun_beside());
   if (dry_run_) {
     const submit::Plan plan = scheduler->plan(job);
     return print_or_tell(json_ ? submit::plan_json(place, plan) : submit::plan_text(plan));
@@ -126,26 +113,22 @@ int SubmitCommand::submit(const submit::JobFile& job) const {
 int SubmitCommand::follow(submit::Scheduler& scheduler, const std::string& id) const {
   using submit::Phase;
   const std::string whole = std::string(scheduler.name()) + ":" + id;
-  std::FILE* to = json_ ? stderr : stdout;
-  bool is_lost = false;
-  const std::string goes_on = whole + " goes on: ddprunctl logs -f " + whole +
-                              " shows it, ddprunctl cancel " + whole + " ends it";
+  std::vector<std::string> words = scheduler.flags();
+  words.insert(words.begin(), whole);
+  const std::string named = shell_line(words);
+  const std::string goes_on = concat(whole, " goes on: ddprunctl logs -f ", named,
+                                     " shows it, ddprunctl cancel ", named, " ends it");
   Interrupts interrupts("ddprunctl: " + goes_on + "\n");
-  const submit::LogView view{
-      .show =
-          [&](std::string_view text) {
-            const bool is_whole = std::fwrite(text.data(), 1, text.size(), to) == text.size();
-            if ((is_whole && std::fflush(to) == 0) || is_lost) return;
-            is_lost = true;  // the job's end is still waited for
-            tell_lost_output(errno);
-          },
-      .pause = [&](std::chrono::milliseconds limit) { return !interrupts.wait(limit); },
-      .call = [&](const std::function<void()>& call) { interrupts.end_in(call); }};
-  auto state =
-      ask_until(scheduler, id, interrupts, [](Phase phase) { return phase != Phase::kQueued; });
-  if (state && !show_output(scheduler, id, interrupts, view)) state.reset();
+  PlaceQuestions questions(interrupts, scheduler, submit::kMostSilence);
+  questions.was_there();
+  LogOutput output(json_ ? STDERR_FILENO : STDOUT_FILENO, interrupts);
+  auto state = ask_until(scheduler, id, interrupts, questions,
+                         [](Phase phase) { return phase != Phase::kQueued; });
+  if (state && !show_output(scheduler, id, interrupts, output.view(questions))) state.reset();
+  // The job's end is still waited for.
+  if (output.lost() != 0 && !json_) tell_lost_output(output.lost(), whole + " goes on");
   if (state) {
-    state = ask_until(scheduler, id, interrupts, [](Phase phase) {
+    state = ask_until(scheduler, id, interrupts, questions, [](Phase phase) {
       return submit::is_over(phase) || phase == Phase::kUnknown;
     });
   }
@@ -160,7 +143,9 @@ int SubmitCommand::follow(submit::Scheduler& scheduler, const std::string& id) c
     say(whole + " " + submit::to_string(state->phase) +
         (state->reason.empty() ? "" : ": " + state->reason));
   }
-  return submit::exit_code_of(*state);
+  const int code = submit::exit_code_of(*state);
+  const bool is_lost = output.lost() != 0 && !json_;
+  return code == 0 && is_lost ? static_cast<int>(ExitCode::kOutputLost) : code;
 }
 
 }  // namespace ddprun::ctl

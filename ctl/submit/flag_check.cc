@@ -3,6 +3,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
+
+#include "common/duration.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/process_facts.h"
@@ -16,7 +20,7 @@ std::string ddprun_beside() {
   return ::access(beside.c_str(), X_OK) == 0 ? beside : "ddprun";
 }
 
-void check_flags(const JobFile& job, const std::string& ddprun) {
+std::string check_flags(const JobFile& job, const std::string& ddprun) {
   JobFile here = job;
   here.ddprun.clear();
   const CommandTraits traits{
@@ -27,12 +31,32 @@ void check_flags(const JobFile& job, const std::string& ddprun) {
   try {
     end = run_program({.argv = words, .input = {}, .environment = {}});
   } catch (const Error&) {
-    return;
+    return {};
   }
-  if (end.status != static_cast<int>(ExitCode::kUsage)) return;
+  if (end.status == 0) return end.out;
+  if (end.status != static_cast<int>(ExitCode::kUsage)) return {};
   const std::size_t last = end.err.find_last_not_of('\n');
   throw Error(ErrorCode::kInvalidArgument,
               last == std::string::npos ? failure_text(end) : end.err.substr(0, last + 1));
+}
+
+std::optional<std::chrono::milliseconds> shown_time(std::string_view config,
+                                                    const std::string& key) {
+  const std::string start = key + " = ";
+  while (!config.empty()) {
+    std::string_view line = config.substr(0, config.find('\n'));
+    config.remove_prefix(std::min(line.size() + 1, config.size()));
+    if (line.starts_with('#')) line.remove_prefix(1);  // by default
+    if (!line.starts_with(start)) continue;
+    std::string_view value = line.substr(start.size());
+    value = value.substr(0, value.find("  #"));
+    if (value.size() > 1 && value.front() == '"') value = value.substr(1, value.size() - 2);
+    if (const auto seconds = parse_decimal(value)) {
+      return std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1'000));
+    }
+    return parse_duration(value);
+  }
+  return std::nullopt;
 }
 
 }  // namespace ddprun::submit

@@ -84,6 +84,7 @@ struct JobFile {
   std::string ddprun;              // its path on the nodes; empty: see docs/submit.md
   std::vector<std::string> flags;  // further ones of ddprun, as they are: "--hang-timeout=10m"
   std::map<std::string, std::string> environment;
+  std::vector<std::string> environment_without;  // variables of `submit` that the job doesn't get
   Limits limits;
   Restarts restarts;
   Preflight preflight;

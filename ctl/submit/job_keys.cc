@@ -11,6 +11,7 @@
 #include "common/duration.h"
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
+#include "common/forwarded_environment.h"
 #include "common/log.h"
 
 namespace ddprun::submit {
@@ -186,6 +187,19 @@ std::string set_variable(const std::string& name, const toml::node& value, JobFi
   return {};
 }
 
+std::string set_without(const toml::node& value, const std::string& base, JobFile& job) {
+  std::vector<std::string> names;
+  const Setter take = texts_key([&names](JobFile&) -> auto& { return names; });
+  const auto is_name = [](const std::string& name) {
+    return check_env_wish("-" + name).empty() && name.find('=') == std::string::npos;
+  };
+  if (!take(value, base, job).empty() || !std::all_of(names.begin(), names.end(), is_name)) {
+    return "wants names of variables: [\"WANDB_API_KEY\"]";
+  }
+  job.environment_without = std::move(names);
+  return {};
+}
+
 // A table of names of the user's own: labels, volumes.
 template <typename Field>
 JobKey names_key(const char* key, Field field) {
@@ -281,6 +295,7 @@ std::vector<JobKey> job_and_limits() {
       {"ddprun", line_key(FIELD(ddprun))},
       {"flags", texts_key(FIELD(flags))},
       {"environment.", {}, set_variable},
+      {"environment_without", set_without},
       {"limits.memory", figure_key(FIELD(limits.memory))},
       {"limits.pids", figure_key(FIELD(limits.pids))},
       {"limits.cpuset", figure_key(FIELD(limits.cpuset))},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/submit/kubernetes_scheduler.h"
 
+#include <algorithm>
+#include <array>
 #include <boost/json/array.hpp>
 #include <boost/json/serialize.hpp>
 #include <sstream>
@@ -11,6 +13,7 @@
 #include "common/shell_words.h"
 #include "ctl/submit/drawn_suffix.h"
 #include "ctl/submit/kubernetes_manifest.h"
+#include "ctl/submit/pod_lines.h"
 #include "ctl/submit/rank_map.h"
 #include "ctl/submit/run_program.h"
 
@@ -23,24 +26,24 @@ namespace {
 constexpr char kJobSets[] = "jobsets.jobset.x-k8s.io";
 
 [[noreturn]] void refuse_as_kubectl(const ProgramEnd& end) {
+  constexpr std::array kAway = {"onnect",     "was refused",      "imeout",
+                                "EOF",        "unable to handle", "ServiceUnavailable",
+                                "etcdserver", "TooManyRequests"};
   const std::string why = failure_text(end);
-  const bool is_away = why.find("onnect") != std::string::npos ||
-                       why.find("was refused") != std::string::npos ||
-                       why.find("imeout") != std::string::npos;
+  const bool is_away = std::ranges::any_of(
+      kAway, [&](const char* words) { return why.find(words) != std::string::npos; });
   throw Error(is_away ? ErrorCode::kConnectionLost : ErrorCode::kInvalidArgument,
               "kubectl: " + why);
 }
 
-std::string run_kubectl(std::vector<std::string> words, const std::string& input = {}) {
-  words.insert(words.begin(), "kubectl");
-  ProgramEnd end = run_program({.argv = std::move(words), .input = input, .environment = {}});
-  if (end.status != 0) refuse_as_kubectl(end);
-  return std::move(end.out);
-}
+// Where the end of a job may be seen: what Kubernetes removes sooner is just gone.
+constexpr std::chrono::minutes kSeenFor{1};
+// Between this machine and a node; what is asked for twice is shown once.
+constexpr std::chrono::minutes kClocksDiffer{5};
 
-std::vector<std::string> create_words(const JobFile& job) {
-  std::vector<std::string> words = {"create", "-f", "-"};
-  if (!job.kubernetes.context.empty()) words.push_back("--context=" + job.kubernetes.context);
+std::vector<std::string> kubectl(std::vector<std::string> words, const std::string& context) {
+  words.insert(words.begin(), "kubectl");
+  if (!context.empty()) words.push_back("--context=" + context);
   return words;
 }
 
@@ -78,8 +81,7 @@ std::string cancel_patch() {
 }  // namespace
 
 Plan KubernetesScheduler::plan(const JobFile& job) {
-  std::vector<std::string> words = create_words(job);
-  words.insert(words.begin(), "kubectl");
+  const auto words = kubectl({"create", "-f", "-"}, job.kubernetes.context);
   Plan plan{.how = shell_line(words) + ", over standard input",
             .text = kubernetes_manifest(kubernetes_objects(job, kSuffixToCome)),
             .ranks = rank_map(job, "pod " + job.name + "-" + kSuffixToCome + "-#"),
@@ -88,34 +90,79 @@ Plan KubernetesScheduler::plan(const JobFile& job) {
   return plan;
 }
 
+ProgramEnd KubernetesScheduler::call(const std::vector<std::string>& words,
+                                     const std::string& input) const {
+  return run_program({.argv = kubectl(words, context_), .input = input, .environment = {}});
+}
+
+std::string KubernetesScheduler::run(const std::vector<std::string>& words) const {
+  ProgramEnd end = call(words);
+  if (end.status != 0) refuse_as_kubectl(end);
+  return std::move(end.out);
+}
+
 std::string KubernetesScheduler::submit(const JobFile& job) {
-  std::vector<std::string> words = create_words(job);
-  words.push_back(
-      "-o=jsonpath={.kind} {.metadata.namespace} {.metadata.name} {.metadata.uid}{\"\\n\"}");
-  const std::string manifest = kubernetes_manifest(kubernetes_objects(job, drawn_suffix()));
-  const std::vector<CreatedObject> created = created_in(run_kubectl(words, manifest));
+  context_ = job.kubernetes.context;
+  is_seen_at_its_end_ = job.kubernetes.keep_finished >= kSeenFor;
+  const std::string suffix = drawn_suffix();
+  const std::string manifest = kubernetes_manifest(kubernetes_objects(job, suffix));
+  ProgramEnd end;
+  try {
+    end = call({"create", "-f", "-",
+                "-o=jsonpath={.kind} {.metadata.namespace} {.metadata.name} {.metadata.uid}"
+                "{\"\\n\"}"},
+               manifest);
+  } catch (const Error& error) {
+    if (!may_pass(error)) throw;
+    throw Error(error.code(), concat(error.what(), "; ", job.name, "-", suffix,
+                                     " may have been submitted all the same"));
+  }
+  const std::vector<CreatedObject> created = created_in(end.out);
+  if (end.status != 0) {
+    if (!created.empty()) take_back(created.front().kube_namespace, job.name + "-" + suffix);
+    refuse_as_kubectl(end);
+  }
   const CreatedObject *owner = nullptr, *service = nullptr;
   for (const CreatedObject& each : created) (each.kind == "Service" ? service : owner) = &each;
   if (owner == nullptr) {
     throw Error(ErrorCode::kProtocol, "kubectl create doesn't say what it made");
   }
-  if (service != nullptr) {
-    words = {"patch",        "service",
-             service->name,  "--namespace=" + service->kube_namespace,
-             "--type=merge", "--patch=" + owner_patch(*owner)};
-    if (!job.kubernetes.context.empty()) words.push_back("--context=" + job.kubernetes.context);
-    run_kubectl(words);
-  }
   const std::string id =
       KubernetesId{owner->kube_namespace, owner->name, owner->kind == "JobSet"}.text();
+  if (service != nullptr) {
+    try {
+      run({"patch", "service", service->name, "--namespace=" + service->kube_namespace,
+           "--type=merge", "--patch=" + owner_patch(*owner)});
+    } catch (const Error& error) {  // the job is there all the same
+      log_warning(id, " is submitted, but its service won't end with it: ", error.what());
+    }
+  }
+  last_seen_ = JobState();
+  last_seen_->id = id;
+  last_seen_->name = job.name;
+  last_seen_->phase = Phase::kQueued;
   return id.substr(id.find(':') + 1);
+}
+
+std::vector<std::string> KubernetesScheduler::flags() const {
+  return context_.empty() ? std::vector<std::string>() : std::vector{"--context=" + context_};
+}
+
+// What was made of one that is refused.
+void KubernetesScheduler::take_back(const std::string& kube_namespace,
+                                    const std::string& name) const {
+  const std::string selector = std::string("--selector=") + kInstanceLabel + "=" + name;
+  try {
+    run({"delete", "services,jobs", selector, "--namespace=" + kube_namespace, "--wait=false"});
+  } catch (const Error& error) {
+    log_warning("what was made of ", name, " may be there still: ", error.what());
+  }
 }
 
 std::vector<JobState> KubernetesScheduler::list() {
   const std::string selector = std::string("--selector=") + kManagedByLabel + "=ddprun";
   const auto get = [&](const std::string& kinds) {
-    return run_program(
-        {.argv = {"kubectl", "get", kinds, selector, "-o=json"}, .input = {}, .environment = {}});
+    return call({"get", kinds, selector, "-o=json"});
   };
   ProgramEnd end = get(std::string("jobs,pods,") + kJobSets);
   // A cluster without JobSet doesn't know the kind.
@@ -130,10 +177,18 @@ JobState KubernetesScheduler::status(const std::string& id) {
   const KubernetesId which = parse_kubernetes_id(id);
   const std::string kinds = which.is_set ? std::string(kJobSets) + ",pods" : "jobs,pods";
   const std::string list =
-      run_kubectl({"get", kinds, std::string("--selector=") + kInstanceLabel + "=" + which.name,
-                   "--namespace=" + which.kube_namespace, "-o=json"});
+      run({"get", kinds, std::string("--selector=") + kInstanceLabel + "=" + which.name,
+           "--namespace=" + which.kube_namespace, "-o=json"});
   for (JobState& state : parse_kubernetes_list(list)) {
-    if (state.id == which.text()) return std::move(state);
+    if (state.id != which.text()) continue;
+    last_seen_ = state;
+    return std::move(state);
+  }
+  if (last_seen_ && last_seen_->id == which.text() && !is_over(last_seen_->phase)) {
+    JobState state = *last_seen_;
+    state.phase = is_seen_at_its_end_ ? Phase::kCancelled : Phase::kUnknown;
+    state.reason = "it was deleted";
+    return state;
   }
   throw Error(ErrorCode::kInvalidArgument,
               which.text() + ": Kubernetes has no such job (any more)");
@@ -145,12 +200,12 @@ void KubernetesScheduler::cancel(const std::string& id) {
   if (is_over(phase)) return;
   const std::string place = "--namespace=" + which.kube_namespace;
   if (which.is_set) {
-    run_kubectl({"delete", kJobSets, which.name, place, "--wait=false"});
+    run({"delete", kJobSets, which.name, place, "--wait=false"});
   } else if (phase == Phase::kQueued) {
     // A deadline doesn't end what a queue keeps suspended.
-    run_kubectl({"delete", "job", which.name, place, "--wait=false"});
+    run({"delete", "job", which.name, place, "--wait=false"});
   } else {
-    run_kubectl({"patch", "job", which.name, place, "--type=merge", "--patch=" + cancel_patch()});
+    run({"patch", "job", which.name, place, "--type=merge", "--patch=" + cancel_patch()});
   }
 }
 
@@ -158,29 +213,39 @@ void KubernetesScheduler::logs(const std::string& id, bool follow, const LogView
   const KubernetesId which = parse_kubernetes_id(id);
   constexpr std::chrono::milliseconds kLook{1'000};
   constexpr int kMostPods = 1'000;
-  std::vector<std::string> words = {"kubectl",
-                                    "logs",
-                                    std::string("--selector=") + kInstanceLabel + "=" + which.name,
-                                    "--namespace=" + which.kube_namespace,
-                                    "--tail=-1",
-                                    "--prefix",
-                                    concat("--max-log-requests=", kMostPods)};
-  if (follow) words.emplace_back("--follow");
+  std::vector<std::string> words =
+      kubectl({"logs", std::string("--selector=") + kInstanceLabel + "=" + which.name,
+               "--namespace=" + which.kube_namespace, "--tail=-1", "--prefix",
+               concat("--max-log-requests=", kMostPods)},
+              context_);
+  if (!follow) {
+    status(id);  // throws where there is no such job, of which kubectl says nothing
+    const ProgramEnd end =
+        run_program({.argv = words, .input = {}, .environment = {}, .view = &view});
+    if (end.status != 0) refuse_as_kubectl(end);
+    return;
+  }
+  words.insert(words.end(), {"--follow", "--timestamps"});
+  PodLines lines;
+  LogView new_lines = view;
+  new_lines.show = [&](std::string_view text) { return view.show(lines.take(text)); };
   for (std::string since;;) {
-    const Phase phase = status(id).phase;
-    if (follow && phase == Phase::kQueued) {
+    Phase phase = Phase::kUnknown;
+    if (!view.ask([&] { phase = status(id).phase; })) return;
+    if (phase == Phase::kQueued) {
       if (!view.pause(kLook)) return;
       continue;
     }
     std::vector<std::string> now = words;
     if (!since.empty()) now.push_back("--since-time=" + since);
-    since = utc_text(std::chrono::system_clock::now());
-    const ProgramEnd end = run_program(
-        {.argv = now, .input = {}, .environment = {}, .view = follow ? &view : nullptr});
+    since = utc_text(std::chrono::system_clock::now() - kClocksDiffer);
     // A pod that is being made has no log yet; while others' come that is no failure.
-    if (!follow && end.status != 0) refuse_as_kubectl(end);
-    if (!follow) view.show(end.out);
-    if (!follow || is_over(phase) || !view.pause(kLook)) return;
+    run_program({.argv = now,
+                 .input = {},
+                 .environment = {},
+                 .limit = std::chrono::milliseconds(0),
+                 .view = &new_lines});
+    if (!view.show(lines.end()) || phase != Phase::kRunning || !view.pause(kLook)) return;
   }
 }
 

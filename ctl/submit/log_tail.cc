@@ -29,14 +29,16 @@ class TailedFile {
     return file_.valid();
   }
 
-  void show_new(const LogView& view) {
+  // False: the view has ended.
+  bool show_new(const LogView& view) {
     std::array<char, 65'536> buffer;
     while (file_) {
       const ssize_t size = ::read(file_.get(), buffer.data(), buffer.size());
       if (size < 0 && errno != EINTR) refuse();
-      if (size == 0) return;
-      if (size > 0) view.show({buffer.data(), static_cast<std::size_t>(size)});
+      if (size == 0) break;
+      if (size > 0 && !view.show({buffer.data(), static_cast<std::size_t>(size)})) return false;
     }
+    return true;
   }
 
  private:
@@ -60,8 +62,7 @@ void show_log(const std::string& path, bool follow, const LogView& view,
   Clock::time_point asked{};
   for (;;) {
     file.open();
-    file.show_new(view);
-    if (!follow || was_over) return;
+    if (!file.show_new(view) || !follow || was_over) return;
     if (Clock::now() - asked >= kAskAfter) {
       was_over = is_over();  // what it wrote at its end is read once more
       asked = Clock::now();

@@ -10,8 +10,8 @@
 namespace ddprun::submit {
 
 // Shows what there is of the file `path`; with `follow` also what comes, until `is_over` says that
-// no more will, or the view has ended. A file that isn't there yet is empty. Throws
-// Error(kUnavailable) where it can't be read, and, without `follow`, where there is none.
+// no more will; not what comes after the view has ended. A file that isn't there yet is empty.
+// Throws Error(kUnavailable) where it can't be read, and, without `follow`, where there is none.
 void show_log(const std::string& path, bool follow, const LogView& view,
               const std::function<bool()>& is_over);
 

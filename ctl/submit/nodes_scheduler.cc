@@ -5,23 +5,28 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
-#include "common/environment.h"
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/forwarded_environment.h"
 #include "common/log.h"
 #include "ctl/submit/ddprun_command.h"
 #include "ctl/submit/drawn_suffix.h"
+#include "ctl/submit/flag_check.h"
 #include "ctl/submit/rank_map.h"
 #include "rendezvous/gangs/gang_json.h"
+#include "rendezvous/gangs/gang_submission.h"
 #include "rendezvous/pages/gang_reader.h"
 
 namespace ddprun::submit {
 namespace {
 
 constexpr std::chrono::milliseconds kPageWait{1'000};
-constexpr std::int64_t kStopMs = 40'000;  // ddprun's --shutdown-timeout, and its own end
+constexpr std::chrono::seconds kPostLimit{20}, kShutdownTimeout{30};  // of ddprun, by default
+constexpr std::chrono::milliseconds kRetry{200};
 
 std::string user_name() {
   const passwd* entry = ::getpwuid(::geteuid());
@@ -70,12 +75,16 @@ JobState state_of(const gangs::GangNews& news) {
 
 }  // namespace
 
-NodesScheduler::NodesScheduler(Environment environment, FindQueue find_queue)
-    : environment_(std::move(environment)), find_queue_(std::move(find_queue)) {}
+NodesScheduler::NodesScheduler(Environment environment, std::string ddprun, FindQueue find_queue)
+    : environment_(std::move(environment)),
+      ddprun_(std::move(ddprun)),
+      find_queue_(std::move(find_queue)) {}
 
-gangs::GangSpec NodesScheduler::spec_of(const JobFile& job) const {
+NodesScheduler::Submission NodesScheduler::submission_of(const JobFile& job) const {
+  const std::string config = check_flags(job, ddprun_);
   const NodeCount count = nodes_wanted(job);
-  gangs::GangSpec spec;
+  Submission submission;
+  gangs::GangSpec& spec = submission.spec;
   spec.user = user_name();
   spec.uid = ::geteuid();
   spec.name = job.name;
@@ -91,42 +100,69 @@ gangs::GangSpec NodesScheduler::spec_of(const JobFile& job) const {
   // With --nnodes, for spares are nodes of the gang, too; without the program's own name.
   const std::vector<std::string> command = ddprun_command(job, traits);
   spec.arguments.assign(command.begin() + 1, command.end());
-  Environment environment = environment_;
   std::vector<std::string> wishes;
+  for (const std::string& name : job.environment_without) wishes.push_back("-" + name);
   for (const auto& [name, value] : job.environment) wishes.push_back(concat(name, "=", value));
-  spec.environment = forwarded_environment(environment, wishes);
+  submission.notes = gangs::take_environment(forwarded_environment(environment_, wishes), spec);
   spec.directory = job.work_directory();
-  spec.stop_ms = kStopMs;
-  const std::string wrong = gangs::check_spec(spec);
+  spec.stop_ms =
+      gangs::stop_ms_of(shown_time(config, "shutdown_timeout").value_or(kShutdownTimeout));
+  const std::string wrong = gangs::check_submission(spec, "environment_without");
   if (!wrong.empty()) throw Error(ErrorCode::kInvalidArgument, job.path + ": " + wrong);
-  return spec;
+  return submission;
 }
 
 Plan NodesScheduler::plan(const JobFile& job) {
-  gangs::GangSpec spec = spec_of(job);
+  auto [spec, notes] = submission_of(job);
   for (std::string& variable : spec.environment) variable.resize(variable.find('='));
   Plan plan;
   plan.how = concat("POST ", gangs::kGangsPath, " at ",
-                    to_string(find_queue_(job.nodes).endpoints.front()),
+                    to_string(find_queue_(job.nodes).client.endpoints.front()),
                     ", with the values of the variables");
   plan.text = gangs::gang_to_json(spec) + "\n";
   plan.ranks = rank_map(job, "node # of the gang");
   plan.notes = rank_notes(job);
+  plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
   return plan;
 }
 
 std::string NodesScheduler::submit(const JobFile& job) {
-  gangs::GangSpec spec = spec_of(job);
+  auto [spec, notes] = submission_of(job);
   spec.id = spec.id.substr(0, spec.id.rfind('-') + 1) + drawn_suffix();
-  pages::GangClient(find_queue_(job.nodes)).submit(spec);
+  const Queue queue = find_queue_(job.nodes);
+  for (const std::string& note : notes) log_warning(note);
+  post(queue, spec);
   queue_ = job.nodes;
+  flags_ = queue.flags;
   return spec.id;
+}
+
+// A job whose answer was lost may be there: by its id, which was drawn here, it is there once,
+// however often it is posted.
+void NodesScheduler::post(const Queue& queue, const gangs::GangSpec& spec) {
+  const pages::GangClient client(queue.client);
+  const Deadline deadline = Deadline::after(kPostLimit);
+  for (bool may_be_there = false;; std::this_thread::sleep_for(kRetry)) {
+    try {
+      client.submit(spec);
+      return;
+    } catch (const Error& error) {
+      if (!may_pass(error)) throw;
+      // One of several may have been asked, whatever was said of the last one.
+      const bool is_single = queue.client.endpoints.size() == 1;
+      may_be_there |= !is_single || error.code() != ErrorCode::kUnavailable;
+      if (!may_be_there) throw;
+      if (!deadline.expired()) continue;
+      throw Error(error.code(), concat(error.what(), "; nodes:", spec.id,
+                                       " may have been submitted all the same"));
+    }
+  }
 }
 
 std::vector<JobState> NodesScheduler::list() {
   const std::string user = user_name();
   std::vector<JobState> states;
-  for (const gangs::GangNews& news : pages::GangClient(find_queue_(queue_)).list()) {
+  for (const gangs::GangNews& news : pages::GangClient(find_queue_(queue_).client).list()) {
     if (news.state.user == user) states.push_back(state_of(news));
   }
   std::stable_partition(states.begin(), states.end(),
@@ -135,24 +171,26 @@ std::vector<JobState> NodesScheduler::list() {
 }
 
 JobState NodesScheduler::status(const std::string& id) {
-  return state_of(pages::GangClient(find_queue_(queue_)).status(id));
+  return state_of(pages::GangClient(find_queue_(queue_).client).status(id));
 }
 
 void NodesScheduler::cancel(const std::string& id) {
-  pages::GangClient(find_queue_(queue_)).cancel(id);
+  pages::GangClient(find_queue_(queue_).client).cancel(id);
 }
 
 void NodesScheduler::logs(const std::string& id, bool follow, const LogView& view) {
-  const pages::GangClient client(find_queue_(queue_));
+  const pages::GangClient client(find_queue_(queue_).client);
   pages::GangReader reader;
   for (bool has_more = true; !reader.is_over() && (follow || has_more);) {
     const bool asked_any = !reader.places().empty();
     const auto wait = follow ? kPageWait : std::chrono::milliseconds(0);
     gangs::GangNews news;
-    const auto ask = [&] { news = client.logs(id, reader.places(), reader.seen(), wait); };
-    view.call ? view.call(ask) : ask();
+    const auto question = [&] { news = client.logs(id, reader.places(), reader.seen(), wait); };
+    if (!view.ask(question)) return;
     const auto pieces = reader.take(news);
-    for (const auto& piece : pieces) view.show(piece.text);
+    for (const auto& piece : pieces) {
+      if (!view.show(piece.text)) return;
+    }
     has_more = !pieces.empty() || (!asked_any && !reader.places().empty());
     if (follow && !view.pause(std::chrono::milliseconds(0))) return;
   }

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -79,23 +80,24 @@ class Reader {
 
   // Until it has ended, and all that it wrote is read. False: nobody wants more of it.
   bool read_all(int pidfd) {
-    const Deadline deadline = Deadline::after(call_.limit);
+    Deadline deadline = limit_from_now();
     bool has_ended = false;
     while (out_ || err_ || !has_ended) {
       std::array<pollfd, 3> polled = {pollfd{out_.get(), POLLIN, 0}, pollfd{err_.get(), POLLIN, 0},
                                       pollfd{has_ended ? -1 : pidfd, POLLIN, 0}};
       constexpr int kLookMs = 200;
-      const int limit = call_.view != nullptr ? kLookMs : deadline.poll_timeout_ms();
-      const int wait = has_ended ? 0 : limit;
+      const int left = has_ended ? 0 : deadline.poll_timeout_ms();
+      const int wait = call_.view != nullptr ? std::min(kLookMs, left) : left;
       const int ready = ::poll(polled.data(), polled.size(), wait);
       if (ready < 0 && errno != EINTR) throw_system_error("poll", errno);
       // What it left behind may keep its ends open: nobody waits for that.
       if (ready == 0 && has_ended) break;
       if (call_.view != nullptr && !call_.view->pause(std::chrono::milliseconds(0))) return false;
-      if (call_.view == nullptr && ready == 0 && deadline.expired()) throw_timeout();
+      if (ready == 0 && deadline.expired()) throw_timeout();
       if (ready <= 0) continue;
-      if (polled[0].revents != 0) take(out_, end_.out, call_.view);
-      if (polled[1].revents != 0) take(err_, end_.err, nullptr);
+      if (polled[0].revents != 0 && !take_out()) return false;
+      if (polled[1].revents != 0) take_err();
+      if (call_.view != nullptr) deadline = limit_from_now();
       has_ended = has_ended || polled[2].revents != 0;
     }
     return true;
@@ -104,23 +106,42 @@ class Reader {
   ProgramEnd take_end() { return std::move(end_); }
 
  private:
+  Deadline limit_from_now() const {
+    return call_.limit.count() > 0 ? Deadline::after(call_.limit)
+                                   : Deadline::after(std::chrono::hours::max());
+  }
+
   [[noreturn]] void throw_timeout() const {
     throw Error(ErrorCode::kTimeout, concat(call_.argv.front(), " did not answer within ",
                                             call_.limit.count() / 1000, " s"));
   }
 
-  static void take(UniqueFd& from, std::string& to, const LogView* view) {
-    std::array<char, 65'536> buffer;
-    const ssize_t size = ::read(from.get(), buffer.data(), buffer.size());
-    if (size < 0 && errno == EINTR) return;
-    if (size <= 0) return from.reset();
-    const std::string_view text(buffer.data(), static_cast<std::size_t>(size));
-    if (view != nullptr) return view->show(text);
-    if (to.size() < kMostOutputBytes) to += text;
+  // False: the view has ended.
+  bool take_out() {
+    const std::string_view text = read_from(out_);
+    if (call_.view != nullptr) return text.empty() || call_.view->show(text);
+    if (end_.out.size() + text.size() > kMostOutputBytes) {
+      throw Error(ErrorCode::kResourceExhausted, call_.argv.front() + " said more than 64 MiB");
+    }
+    end_.out += text;
+    return true;
+  }
+
+  void take_err() {
+    const std::string_view text = read_from(err_);
+    if (end_.err.size() < kMostOutputBytes) end_.err += text;
+  }
+
+  // Empty: there is none now, or any more.
+  std::string_view read_from(UniqueFd& fd) {
+    const ssize_t size = ::read(fd.get(), buffer_.data(), buffer_.size());
+    if (size == 0 || (size < 0 && errno != EINTR)) fd.reset();
+    return {buffer_.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
   }
 
   const ProgramCall& call_;
   UniqueFd out_, err_;
+  std::array<char, 65'536> buffer_{};
   ProgramEnd end_;
 };
 
@@ -132,7 +153,8 @@ ProgramEnd run_program(const ProgramCall& call) {
   auto [err_read, err_write] = pipe_ends();
   const pid_t pid = spawn({.argv = call.argv,
                            .environment = call.environment,
-                           .descriptors = {input.get(), out_write.get(), err_write.get()}});
+                           .descriptors = {input.get(), out_write.get(), err_write.get()},
+                           .without = call.without});
   Child child(pid, call.argv.front());
   out_write.reset();
   err_write.reset();

@@ -14,8 +14,10 @@ namespace ddprun::submit {
 struct ProgramCall {
   std::vector<std::string> argv;            // argv[0] is looked for in PATH where it has no "/"
   std::string input;                        // its standard input
-  Environment environment;                  // besides ours
-  std::chrono::milliseconds limit{60'000};  // then it is killed
+  Environment environment;                  // besides ours, but
+  std::vector<std::string> without = {};    // these
+  std::chrono::milliseconds limit{60'000};  // then it is killed; of one with a view: so long
+                                            // after its last word; 0: never
   const LogView* view = nullptr;  // shows what it prints, as it comes, until it or the view ends
 };
 
@@ -24,8 +26,9 @@ struct ProgramEnd {
   std::string out, err;  // what it printed; with `view` no `out`
 };
 
-// Throws Error: kUnavailable where there is no such program, kTimeout naming it. With `view` there
-// is no limit; one whose view has ended is killed, and its status is 0.
+// Throws Error: kUnsupported where there is no such program, kTimeout naming it,
+// kResourceExhausted where it says more than can be kept. One whose view has ended is killed, and
+// its status is 0.
 ProgramEnd run_program(const ProgramCall& call);
 
 // What it said of its failure: the last line of `err`, else of `out`, else its status.

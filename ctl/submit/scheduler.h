@@ -51,22 +51,29 @@ struct Plan {
 
 // Who looks at a job's output.
 struct LogView {
-  std::function<void(std::string_view)> show;
-  // Waits for at most so long; false: no more is wanted.
+  // False: no more is wanted.
+  std::function<bool(std::string_view)> show;
+  // Waits for at most so long; false: likewise.
   std::function<bool(std::chrono::milliseconds)> pause;
-  // Makes a call that may wait for long, and leaves nothing behind where it is cut off by the end
-  // of the process. Empty: it is just made.
-  std::function<void(const std::function<void()>&)> call = {};
+  // Asks the place a question, again where it is away for a while; false: likewise. Throws as it.
+  std::function<bool(const std::function<void()>&)> ask = [](const std::function<void()>& once) {
+    once();
+    return true;
+  };
 };
 
-// Whether the same call may succeed later.
+// So long it is asked again, by those who wait.
+inline constexpr std::chrono::minutes kMostSilence{10};
+
+// Whether the same call may succeed later: the place is away.
 inline bool may_pass(const Error& error) {
-  return error.code() == ErrorCode::kConnectionLost || error.code() == ErrorCode::kTimeout;
+  return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kConnectionLost ||
+         error.code() == ErrorCode::kTimeout;
 }
 
-// Ids in arguments are the scheduler's own, without "slurm:". All but plan() throw
-// Error(kUnavailable) or Error(kTimeout) where it can't be reached, Error(kInvalidArgument) where
-// it refuses, or knows no such job: one line, with what it said.
+// Ids in arguments are the scheduler's own, without "slurm:". All but plan() throw what may_pass()
+// where it can't be reached, Error(kUnsupported) where this machine lacks its program,
+// Error(kInvalidArgument) where it refuses, or knows no such job: one line, with what it said.
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
@@ -80,12 +87,15 @@ class Scheduler {
 
   // Returns its id, without "slurm:". Throws as plan(), too.
   virtual std::string submit(const JobFile& job) = 0;
+  // What commands about the job that was submitted want besides its id: "--context=a".
+  virtual std::vector<std::string> flags() const { return {}; }
 
   // This user's jobs of ddprun, live ones first, then those that are over, as far as it tells.
   virtual std::vector<JobState> list() = 0;
   virtual JobState status(const std::string& id) = 0;
-  // Whether status() may be cut off by the end of the process: it starts no program.
-  virtual bool may_end_in_status() const { return false; }
+  // Whether status(), and what logs() asks, may be cut off by the end of the process: it starts no
+  // program.
+  virtual bool may_end_in_question() const { return false; }
 
   // Asks for its end; doesn't wait for it. Of a job that is over: nothing.
   virtual void cancel(const std::string& id) = 0;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
@@ -20,10 +21,10 @@ namespace {
 
 const std::vector<std::string> kSbatch = {"sbatch", "--parsable"};
 
-ProgramEnd run_slurm(std::vector<std::string> argv, std::string input = {}) {
-  return run_program({.argv = std::move(argv),
-                      .input = std::move(input),
-                      .environment = {{"SLURM_TIME_FORMAT", "%s"}}});
+// A question; not sbatch, whose environment the job has.
+ProgramEnd ask_slurm(std::vector<std::string> argv) {
+  return run_program(
+      {.argv = std::move(argv), .input = {}, .environment = {{"SLURM_TIME_FORMAT", "%s"}}});
 }
 
 [[noreturn]] void refuse_as_slurm(const std::string& program, const ProgramEnd& end) {
@@ -45,9 +46,17 @@ void check_id(const std::string& id) {
   }
 }
 
+std::vector<std::string> notes_of(const JobFile& job) {
+  std::vector<std::string> notes = rank_notes(job);
+  for (const std::string& name : job.environment_without) {
+    notes.push_back("sbatch doesn't get the variable " + one_line(name));
+  }
+  return notes;
+}
+
 // nullopt: Slurm doesn't know it (any more).
 std::optional<SlurmJob> ask_scontrol(const std::string& id) {
-  const ProgramEnd end = run_slurm({"scontrol", "--oneliner", "show", "job", id});
+  const ProgramEnd end = ask_slurm({"scontrol", "--oneliner", "show", "job", id});
   if (end.status == 0) return parse_scontrol(end.out);
   if (failure_text(end).find("Invalid job id") == std::string::npos)
     refuse_as_slurm("scontrol", end);
@@ -63,7 +72,7 @@ Plan SlurmScheduler::plan(const JobFile& job) {
   return {.how = shell_line(kSbatch) + ", over standard input",
           .text = slurm_script(job, ddprun_),
           .ranks = rank_map(job, "node # of the step"),
-          .notes = rank_notes(job)};
+          .notes = notes_of(job)};
 }
 
 std::string SlurmScheduler::submit(const JobFile& job) {
@@ -75,7 +84,8 @@ std::string SlurmScheduler::submit(const JobFile& job) {
     throw Error(ErrorCode::kInvalidArgument,
                 "can't make " + job.output_directory() + ": " + error.message());
   }
-  const ProgramEnd end = run_slurm(kSbatch, script);
+  const ProgramEnd end = run_program(
+      {.argv = kSbatch, .input = script, .environment = {}, .without = job.environment_without});
   const auto id = end.status == 0 ? parse_sbatch(end.out) : std::nullopt;
   if (!id) refuse_as_slurm("sbatch", end);
   const JobRecord record{.id = "slurm:" + *id,
@@ -96,7 +106,7 @@ std::string SlurmScheduler::submit(const JobFile& job) {
 }
 
 JobState SlurmScheduler::state_of_forgotten(const std::string& id) const {
-  const ProgramEnd end = run_slurm({"sacct", "--noheader", "--parsable2", "--allocations",
+  const ProgramEnd end = ask_slurm({"sacct", "--noheader", "--parsable2", "--allocations",
                                     "--jobs=" + id, std::string("--format=") + kSacctFields});
   if (auto state = end.status == 0 ? parse_sacct(end.out) : std::nullopt) return *state;
   const auto record = records_.find("slurm:" + id);
@@ -147,7 +157,7 @@ JobState SlurmScheduler::status_or_unknown(const JobRecord& record) {
 
 void SlurmScheduler::cancel(const std::string& id) {
   check_id(id);
-  const ProgramEnd end = run_slurm({"scancel", id});
+  const ProgramEnd end = ask_slurm({"scancel", id});
   // Of one that is over, too, scancel says that the id is invalid.
   if (end.status != 0 && failure_text(end).find("Invalid job id") == std::string::npos) {
     refuse_as_slurm("scancel", end);
@@ -170,12 +180,14 @@ void SlurmScheduler::logs(const std::string& id, bool follow, const LogView& vie
   if (path.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "slurm:" + id + ": it is not known where its log is");
   }
+  Deadline silence = Deadline::after(kMostSilence);
   show_log(path, follow, view, [&] {
     try {
       const Phase phase = status(id).phase;
+      silence = Deadline::after(kMostSilence);
       return is_over(phase) || phase == Phase::kUnknown;
     } catch (const Error& error) {
-      if (!may_pass(error)) throw;
+      if (!may_pass(error) || silence.expired()) throw;
       return false;  // the controller is away: the log may grow all the same
     }
   });

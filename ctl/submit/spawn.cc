@@ -56,6 +56,7 @@ class SpawnParts {
 
 pid_t spawn(const SpawnCall& call) {
   Environment environment = current_environment();
+  for (const std::string& name : call.without) environment.erase(name);
   for (const auto& [name, value] : call.environment) environment[name] = value;
   std::vector<std::string> strings = to_strings(environment);
   std::vector<std::string> words = call.argv;
@@ -65,7 +66,7 @@ pid_t spawn(const SpawnCall& call) {
                                    pointers(words).data(), pointers(strings).data());
   const std::string place = call.directory.empty() ? "" : " in " + call.directory;
   if (error == ENOENT || error == EACCES || error == ENOTDIR) {
-    throw Error(ErrorCode::kUnavailable,
+    throw Error(ErrorCode::kUnsupported,
                 "can't start " + words.front() + place + ": " + errno_text(error));
   }
   if (error != 0) throw_system_error("starting " + words.front() + place, error);

@@ -51,6 +51,7 @@ std::vector<std::string> ssh_command(const JobFile& job, const std::string& ddpr
   add("exclude-hosts", keys.exclude);
   add("ssh", keys.ssh);
   add("remote-ddprun", job.ddprun);
+  for (const std::string& name : job.environment_without) add("env", "-" + name);
   // Their values are the launcher's own, and on no command line.
   for (const auto& variable : job.environment) add("env", variable.first);
   if (job.limits.time) add("time-limit", std::to_string(job.limits.time->count()));

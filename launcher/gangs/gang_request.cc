@@ -9,16 +9,14 @@
 #include "common/env_names.h"
 #include "common/forwarded_environment.h"
 #include "common/log.h"
-#include "common/utf8.h"
 #include "launcher/endpoint_discovery.h"
 #include "launcher/hosts/fleet_plan.h"
-#include "rendezvous/gangs/gang_json.h"
+#include "rendezvous/gangs/gang_submission.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr char kSwitch[] = "standing-agents";
-constexpr std::chrono::seconds kStopPatience{10};  // beyond --shutdown-timeout: ddprun's own end
 
 // Each says by itself how nodes come together, or is of one node. With the switch typed: refused.
 constexpr std::array<const char*, 8> kOtherWays = {"standalone", "hosts",       "hostfile",
@@ -27,15 +25,6 @@ constexpr std::array<const char*, 8> kOtherWays = {"standalone", "hosts",       
 // The agents' own, on each node.
 constexpr std::array<std::string_view, 4> kOfAgents = {"token-file", "tls-ca", "tls-cert",
                                                        "tls-key"};
-
-bool is_text(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const std::size_t length = utf8_length(bytes);
-    if (length == 0) return false;
-    bytes.remove_prefix(length);
-  }
-  return true;
-}
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
@@ -95,9 +84,8 @@ class GangPlanner {
     spec.max_nodes = config_.max_nodes;
     spec.workers = config_.nproc_per_node;
     spec.directory = origin_.directory;
-    spec.stop_ms = std::chrono::duration_cast<std::chrono::milliseconds>(config_.shutdown_timeout +
-                                                                         kStopPatience)
-                       .count();
+    spec.stop_ms = gangs::stop_ms_of(
+        std::chrono::duration_cast<std::chrono::milliseconds>(config_.shutdown_timeout));
     for (const auto& [name, value] : line_.values.of_any_machine()) {
       const bool is_agents = std::ranges::find(kOfAgents, name) != kOfAgents.end();
       if (is_forwarded_option(name) && !is_agents) {
@@ -117,29 +105,13 @@ class GangPlanner {
     spec.arguments.push_back(config_.program);
     spec.arguments.insert(spec.arguments.end(), config_.program_args.begin(),
                           config_.program_args.end());
-    for (std::string& variable : forwarded_environment(environment_, config_.hosts.env)) {
-      if (is_text(variable)) {
-        spec.environment.push_back(std::move(variable));
-      } else {
-        result_.notes.push_back(concat("the variable ",
-                                       one_line(variable.substr(0, variable.find('='))),
-                                       " is no UTF-8 text, and stays here"));
-      }
-    }
+    result_.notes =
+        gangs::take_environment(forwarded_environment(environment_, config_.hosts.env), spec);
   }
 
   void check() {
-    gangs::GangSpec& spec = result_.spec;
-    if (!std::ranges::all_of(spec.arguments, is_text)) {
-      return refuse("the command line is no UTF-8 text: standing agents can't be told it");
-    }
-    if (const std::string wrong = gangs::check_spec(spec); !wrong.empty()) return refuse(wrong);
-    const std::size_t bytes = gangs::gang_to_json(spec).size();
-    if (bytes <= gangs::kMaxGangBytes) return;
-    refuse(concat("the command line and the environment have ", bytes,
-                  " bytes, and a gang has at "
-                  "most ",
-                  gangs::kMaxGangBytes, ": keep variables back with --env=-NAME"));
+    const std::string wrong = gangs::check_submission(result_.spec, "--env=-NAME");
+    if (!wrong.empty()) refuse(wrong);
   }
 
   const CommandLine& line_;

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import unittest
@@ -206,21 +207,70 @@ class Kubectl(Case):
         listed = json.loads(self.ctl("jobs", "--to", "kubernetes", "--json"))["jobs"]
         self.assertEqual([each["id"] for each in listed], [job])
 
-    def test_wait_ends_with_the_code_of_the_pod_that_failed(self):
-        path = self.job(LEAST)
-        waiting = subprocess.Popen([CTL, "submit", path, "--wait"], env=self.environment, cwd=self.directory, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(waiting.communicate)
-        self.addCleanup(waiting.kill)
-        name = waiting.stderr.readline().strip().split("/")[1]
+    def start(self, *arguments, stdout=subprocess.PIPE):
+        process = subprocess.Popen([CTL, *arguments], env=self.environment, cwd=self.directory, text=True,
+                                   start_new_session=True, stdout=stdout, stderr=subprocess.PIPE)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def submit_and_wait(self, more=LEAST, **options):
+        waiting = self.start("submit", self.job(more), "--wait", **options)
+        job = waiting.stderr.readline().split()[-1]  # "ddprunctl: submitted kubernetes:…"
+        return waiting, job, job.split("/")[-1]
+
+    def test_wait_shows_each_line_once_and_ends_with_the_code_of_the_pod_that_failed(self):
+        """In the context that the job names; a server that is away for a moment is asked again."""
+        self.environment["KUBECONFIG"] = self.server.config_elsewhere
+        waiting, job, name = self.submit_and_wait(LEAST + 'context = "test"\n')
         self.server.add_pod(name, 0, "[0] epoch 1\n", phase="Running")
-        line = waiting.stdout.readline()
-        self.assertIn("[0] epoch 1", line)
+        shown = [waiting.stdout.readline()]
+        self.server.be_away(True)
+        for line in waiting.stderr:
+            if line.endswith("; asking again\n"):
+                break
+        self.server.say(f"{name}-0", "[0] epoch 2\n")
+        self.server.be_away(False)
+        shown.append(waiting.stdout.readline())
         terminated = {"state": {"terminated": {"exitCode": 13, "finishedAt": "2027-01-15T08:00:08Z"}}}
         self.server.objects["pods"][f"{name}-0"]["status"] = {"phase": "Failed", "containerStatuses": [terminated]}
         self.fail_job(name)
-        _, said = waiting.communicate(timeout=SECONDS)
+        rest, said = waiting.communicate(timeout=SECONDS)
         self.assertEqual(waiting.returncode, 13, said)
+        self.assertEqual(shown + [rest], [f"[pod/{name}-0/ddprun] [0] epoch {number}\n" for number in (1, 2)] + [""])
+        self.assertEqual(self.run_ctl("status", job).returncode, 69)  # kubectl's own context
+        self.assertIn("[0] epoch 2", self.ctl("logs", job, "--context=test"))
+
+    def test_wait_without_a_place_for_the_output_names_the_job_and_ends_with_its_end(self):
+        with open("/dev/full", "w") as full:
+            waiting, job, name = self.submit_and_wait(stdout=full)
+        self.server.add_pod(name, 0, "[0] epoch 1\n", phase="Running")
+        self.assertEqual(waiting.stderr.readline(), "ddprunctl: can't write to standard output: No space left on device; "
+                                                    f"{job} goes on\n")
+        self.server.objects["jobs"][name]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+        _, said = waiting.communicate(timeout=SECONDS)
+        self.assertEqual((waiting.returncode, said), (74, ""))
+
+    def test_a_signal_that_kubectl_hears_too_ends_logs_without_a_word(self):
+        job, name = self.submit()
+        self.server.add_pod(name, 0, "[0] epoch 1\n", phase="Running")
+        self.server.logs_answer.clear()
+        logs = self.start("logs", job)
+        self.assertTrue(self.server.log_asked.wait(SECONDS))
+        os.killpg(logs.pid, signal.SIGINT)
+        self.assertEqual((logs.communicate(timeout=SECONDS), logs.returncode), (("", ""), 130))
+
+    def test_what_kubernetes_refuses_leaves_nothing_and_a_service_alone_refuses_no_job(self):
+        self.server.refused.add(("POST", "jobs"))
+        done = self.run_ctl("submit", self.job(LEAST))
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
+        self.assertIn("forbidden", done.stderr)
+        self.assertEqual(self.server.objects["services"], {})
+        self.server.refused.symmetric_difference_update({("POST", "jobs"), ("PATCH", "services")})
+        done = self.run_ctl("submit", self.job(LEAST))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(done.stdout.strip().split("/")[1], self.server.objects["jobs"])
+        self.assertIn("its service won't end with it: kubectl: ", done.stderr)
 
     def test_a_job_that_runs_is_cancelled_by_a_deadline_and_stays(self):
         job, name = self.submit()
@@ -230,10 +280,12 @@ class Kubectl(Case):
         self.fail_job(name, "DeadlineExceeded")
         self.assertEqual(self.status(job)["phase"], "cancelled")
 
-    def test_a_job_that_waits_is_deleted(self):
-        job, name = self.submit()
+    def test_a_job_that_waits_is_deleted_and_who_waits_for_it_is_told_that_it_is_cancelled(self):
+        waiting, job, name = self.submit_and_wait()
         self.ctl("cancel", job)
         self.assertNotIn(name, self.server.objects["jobs"])
+        _, said = waiting.communicate(timeout=SECONDS)
+        self.assertEqual((waiting.returncode, said), (143, f"ddprunctl: {job} cancelled: it was deleted\n"))
         done = self.run_ctl("status", job)
         self.assertEqual(done.returncode, 2)
         self.assertIn("no such job", done.stderr)

@@ -31,7 +31,8 @@ class Nodes(harness.Case):
     def setUp(self):
         self.place = self.scratch()
         self.token_file = self.token()
-        _, self.endpoint = self.ddprund(f"--token-file={self.token_file}")
+        self.serving = [f"--token-file={self.token_file}", f"--state-dir={self.place}/state"]
+        self.daemon, self.endpoint = self.ddprund(*self.serving)
         self.flags = [f"--rdzv-endpoint={self.endpoint}", f"--token-file={self.token_file}"]
         for name in ("n1", "n2"):
             agent = self.start(*self.flags, f"--name={name}", "--slots=2", f"--log-dir={self.place}", program=AGENT)
@@ -68,14 +69,19 @@ class Nodes(harness.Case):
         self.addCleanup(between.close)
         path = self.write(self.place, "job.toml", JOB.format(
             script="echo rank $RANK of node $GROUP_RANK", place=self.place, endpoint=f"127.0.0.1:{between.port}",
-            token=self.token_file) + "[limits]\npids = 900\ntime = 600\n[restarts]\nmax_restarts = 2\n")
-        dry = self.ddprunctl("submit", path, "--dry-run", "--json", FROM_HERE="forwarded")
+            token=self.token_file).replace("[environment]", """environment_without = ["KEPT"]
+flags = ["--shutdown-timeout=5"]
+[environment]""") + "[limits]\npids = 900\ntime = 600\n[restarts]\nmax_restarts = 2\n")
+        here = {"FROM_HERE": "forwarded", "KEPT": "here", "ODD": "\udcff"}
+        dry = self.ddprunctl("submit", path, "--dry-run", "--json", **here)
         self.assertEqual(dry.returncode, 0, dry.text)
+        self.assertIn("the variable ODD is no UTF-8 text, and stays here", json.loads(dry.stdout)["notes"])
         self.assertEqual(between.carried, [])  # nobody was asked
         plan = json.loads(dry.stdout)
         shown = json.loads(plan["text"])
-        done = self.ddprunctl("submit", path, FROM_HERE="forwarded")
+        done = self.ddprunctl("submit", path, **here)
         self.assertEqual(done.returncode, 0, done.text)
+        self.assertIn("the variable ODD is no UTF-8 text", done.stderr)
         posts = [bytes(said[said.index(b"POST /v1/gangs "):]) for said in between.carried if b"POST /v1/gangs " in said]
         sent = json.loads(posts[-1].partition(b"\r\n\r\n")[2])  # with the proof of the token; before it came the challenge
         job = done.stdout.strip()
@@ -84,7 +90,10 @@ class Nodes(harness.Case):
         self.assertEqual(shown["id"], sent["id"][:-5] + "xxxxx")
         names = [variable.partition("=")[0] for variable in sent["environment"]]
         self.assertEqual(shown["environment"], names)
-        self.assertIn("SECRET=hidden", sent["environment"])
+        for variable in ("SECRET=hidden", "FROM_HERE=forwarded"):
+            self.assertIn(variable, sent["environment"])
+        self.assertNotIn("KEPT", names)
+        self.assertEqual(sent["stop_ms"], 15_000)  # --shutdown-timeout, and ddprun's own end
         for key in ("id", "environment"):
             del shown[key], sent[key]
         self.assertEqual(shown, sent)
@@ -109,11 +118,42 @@ class Nodes(harness.Case):
         harness.wait_until(lambda: '"cancelled"' in self.ddprunctl("status", job, "--json", *self.flags).stdout,
                            "it is cancelled")
 
-    def test_waited_for_it_ends_with_the_job_s_exit_code(self):
-        done = self.ddprunctl("submit", self.job_file("echo rank $RANK; exit $((RANK == 3 ? 5 : 0))"), "--wait",
-                              *self.flags)
+    def test_waited_for_it_ends_with_the_job_s_exit_code_also_where_its_ddprund_begins_anew(self):
+        alone, self.endpoint = self.endpoint, f"{self.endpoint},127.0.0.1:1"  # one of two is never there
+        waiting = self.start("submit", self.job_file("echo rank $RANK; until [ -e go ]; do sleep 0.05; done; "
+                                                     "exit $((RANK == 3 ? 5 : 0))"), "--wait", program=harness.DDPRUNCTL)
+        said = ""
+        while any(f"] rank {rank}\n" not in said for rank in range(4)):
+            line = waiting.stdout.readline()
+            self.assertTrue(line, said)
+            said += line
+        self.daemon.kill()
+        self.daemon.wait()
+        for line in waiting.stderr:
+            if "; asking again" in line:
+                break
+        self.assertIn("no rendezvous leads", line)
+        self.ddprund(*self.serving, f"--listen={alone}")
+        self.write(self.place, "go", "")
+        done = self.finish(waiting)
         self.assertEqual(done.returncode, 5, done.text)
-        self.assertIn("rank 3\n", done.stdout)  # others may be stopped before they say something
+        self.assertEqual([(said + done.stdout).count(f"] rank {rank}\n") for rank in range(4)], [1] * 4, said + done.text)
+
+    def test_a_job_whose_answer_was_lost_is_asked_for_again_and_submitted_once(self):
+        with socket.create_server(("127.0.0.1", 0)) as daemon:
+            daemon.settimeout(20)
+            submit = self.start("submit", self.mute_job(daemon), program=harness.DDPRUNCTL)
+            posts = []
+            for answer in (lambda _: None, lambda body: self.news(body, "queued")):
+                self.hear(daemon, b"GET", lambda _: "{}")  # it asks whether a token is wanted
+                posts.append(self.hear(daemon, b"POST", answer))
+            done = self.finish(submit)
+        self.assertEqual((done.returncode, done.stdout), (0, f"nodes:{json.loads(posts[0])['id']}\n"), done.text)
+        self.assertEqual(posts[0], posts[1])
+
+    def mute_job(self, server):
+        return self.write(self.place, "mute.toml", 'name = "m"\ncommand = ["true"]\n[to.nodes]\n'
+                          f'endpoint = "127.0.0.1:{server.getsockname()[1]}"\n')
 
     def test_a_signal_ends_the_wait_for_the_logs_of_a_ddprund_that_is_silent(self):
         with socket.create_server(("127.0.0.1", 0)) as mute:
@@ -134,9 +174,7 @@ class Nodes(harness.Case):
         for number, phases in ((signal.SIGINT, []), (signal.SIGTERM, ["running"])):
             with self.subTest(number), socket.create_server(("127.0.0.1", 0)) as mute:
                 mute.settimeout(20)
-                path = self.write(self.place, "mute.toml", 'name = "m"\ncommand = ["true"]\n[to.nodes]\n'
-                                  f'endpoint = "127.0.0.1:{mute.getsockname()[1]}"\n')
-                submit = self.start("submit", path, "--wait", program=harness.DDPRUNCTL)
+                submit = self.start("submit", self.mute_job(mute), "--wait", program=harness.DDPRUNCTL)
                 self.hear(mute, b"GET", lambda _: "{}")  # it asks whether a token is wanted
                 gang = json.loads(self.hear(mute, b"POST", lambda body: self.news(body, "queued")))
                 for phase in phases:
@@ -147,8 +185,9 @@ class Nodes(harness.Case):
                     submit.send_signal(number)
                     done = self.finish(submit, timeout=5)
                 self.assertEqual(done.returncode, 128 + number, done.text)
-                self.assertRegex(done.stderr, r"\nddprunctl: nodes:m-\w+ goes on: ddprunctl logs -f nodes:m-\w+ shows it, "
-                                              r"ddprunctl cancel nodes:m-\w+ ends it\n$")
+                job = rf"nodes:m-\w+ --rdzv-endpoint=127.0.0.1:{mute.getsockname()[1]}"
+                self.assertRegex(done.stderr, rf"\nddprunctl: nodes:m-\w+ goes on: ddprunctl logs -f {job} shows it, "
+                                              rf"ddprunctl cancel {job} ends it\n$")
 
     @staticmethod
     def news(spec, phase):
@@ -159,7 +198,7 @@ class Nodes(harness.Case):
             "began": 0, "over": 0, "parts": []}})
 
     def hear(self, server, method, answer):
-        """Takes one request and answers it → its body."""
+        """Takes one request and answers it, unless `answer` gives None → its body."""
         connection, _ = server.accept()
         with connection, connection.makefile("rb") as said:
             self.assertTrue(said.readline().startswith(method))
@@ -168,7 +207,10 @@ class Nodes(harness.Case):
                 if line.lower().startswith(b"content-length:"):
                     size = int(line.split(b":")[1])
             body = said.read(size)
-            text = answer(body).encode()
+            text = answer(body)
+            if text is None:
+                return body
+            text = text.encode()
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
                                b"Content-Length: %d\r\n\r\n" % len(text) + text)
         return body

@@ -33,6 +33,7 @@ class Submit(unittest.TestCase):
         cls.addClassCleanup(cls.hosts.close)
         cls.slurm = slurm.Slurm(cls.hosts, cls.directory)
         cls.slurm.environment["XDG_STATE_HOME"] = os.path.join(cls.directory, "state-home")
+        cls.slurm.environment["KEPT_BACK"] = "here"
         if not cls.slurm.wait_until_idle():
             print(cls.slurm.logs())
             raise unittest.SkipTest("Slurm did not come up on this machine")
@@ -83,13 +84,14 @@ class Submit(unittest.TestCase):
         self.wait_for(job, "succeeded")
 
     def test_wait_shows_the_output_and_ends_with_the_jobs_exit_code(self):
-        path = self.job('echo "rank $RANK of $WORLD_SIZE on $(hostname): $GREETING"; : >said.$RANK; '
+        path = self.job('echo "rank $RANK of $WORLD_SIZE on $(hostname): $GREETING ${KEPT_BACK-}${SLURM_TIME_FORMAT-}."; '
+                        ": >said.$RANK; "
                         "[ $RANK = 3 ] || exec sleep 100; "
                         "until [ -e said.0 ] && [ -e said.1 ] && [ -e said.2 ]; do sleep 0.05; done; exit 13",
-                        '[environment]\nGREETING = "it\'s $HOME"')
+                        'environment_without = ["KEPT_BACK"]\n[environment]\nGREETING = "it\'s $HOME"')
         shown = self.ctl("submit", path, "--to=slurm", "--wait", code=13)
         for rank in range(4):
-            self.assertIn(f"rank {rank} of 4 on node{rank // 2}: it's $HOME", shown)
+            self.assertIn(f"rank {rank} of 4 on node{rank // 2}: it's $HOME .", shown)
 
     def test_with_min_and_max_the_job_has_what_slurm_gives(self):
         path = self.job('echo "rank $RANK of $WORLD_SIZE"', nodes='"1:2"')

@@ -229,6 +229,15 @@ class Submit(unittest.TestCase):
         job = json.loads(self.ctl("jobs", "--to=ssh", "--json"))["jobs"][0]["id"]
         self.assertIn(f"{job} is submitted", said)
         self.wait_for_end(job)
+        # A log without an end, in effect: nobody reads all of it who isn't wanted to.
+        os.truncate(os.path.join(self.record(job), "log"), 1 << 40)
+        for ends in (lambda logs: logs.stdout.close(), lambda logs: logs.send_signal(signal.SIGINT)):
+            logs = self.hosts[0].popen([CTL, "logs", job], env=self.environment, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE)
+            self.addCleanup(logs.kill)
+            logs.stdout.read(1)
+            ends(logs)
+            self.assertEqual((logs.wait(SECONDS), logs.stderr.read()), (74 if logs.stdout.closed else 130, b""))
         to_full("jobs", "--to", "ssh")
         to_full("status", job)
         to_full("doctor", "--list")

@@ -7,6 +7,7 @@
 
 It stores what it gets, and nothing happens by itself: the test is controller, scheduler and kubelet.
 """
+import datetime
 import http.server
 import json
 import os
@@ -38,11 +39,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        try:
+            self.wfile.write(data)
+        except BrokenPipeError:  # who asked has left
+            pass
 
     def _refuse(self, status, reason, message):
         self._answer({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason,
                       "message": message, "code": status}, status)
+
+    def _log(self, name, query):
+        """Its lines so far, as if it had ended: who follows isn't kept."""
+        since = query.get("sinceTime")
+        since = datetime.datetime.fromisoformat(since.replace("Z", "+00:00")) if since else None
+        stamps = query.get("timestamps") == "true"
+        return "".join((f"{at.strftime('%Y-%m-%dT%H:%M:%S.%f')}000Z " if stamps else "") + line
+                       for at, line in self.server.logs.get(name, []) if since is None or at >= since)
 
     def _handle(self):
         url = urllib.parse.urlparse(self.path)
@@ -63,7 +75,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if "namespaces" not in parts:
             return self._refuse(404, "NotFound", "the server could not find the requested resource")
         rest = parts[parts.index("namespaces") + 2:]
+        if rest[2:] == ["log"]:
+            self.server.log_asked.set()
+            self.server.logs_answer.wait()
         with self.server.lock:
+            if (self.command, rest[0]) in self.server.refused:
+                return self._refuse(403, "Forbidden", f"{rest[0]} is forbidden")
+            if self.server.is_away:
+                return self._refuse(503, "ServiceUnavailable", "the server is currently unable to handle the request")
             return self._on_objects(self.server.objects.get(rest[0], {}), rest, query, body)
 
     def _list_of_resources(self, version):
@@ -90,7 +109,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if name not in objects:
             return self._refuse(404, "NotFound", f'{resource} "{name}" not found')
         if rest[2:] == ["log"]:
-            return self._answer(self.server.logs.get(name, "").encode(), kind="text/plain")
+            return self._answer(self._log(name, query).encode(), kind="text/plain")
         if self.command == "PATCH":
             _merge(objects[name], json.loads(body))
         elif self.command == "DELETE":
@@ -107,15 +126,26 @@ class Server:
         self._server.daemon_threads = True
         self._server.lock = threading.Lock()
         self.objects = self._server.objects = {name: {} for name in RESOURCES}
-        self.logs = self._server.logs = {}
+        self._server.logs = {}
+        self._server.refused = self.refused = set()  # of ("POST", "jobs"), …
+        self._server.is_away = False
+        self.log_asked = self._server.log_asked = threading.Event()
+        self.logs_answer = self._server.logs_answer = threading.Event()  # clear: whoever asks for a log waits
+        self.logs_answer.set()
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
-        self.config = os.path.join(directory, "kubeconfig")
-        cluster = {"server": f"http://127.0.0.1:{self._server.server_port}"}
-        with open(self.config, "w") as f:
-            json.dump({"apiVersion": "v1", "kind": "Config", "current-context": "test", "users": [],
-                       "clusters": [{"name": "test", "cluster": cluster}],
-                       "contexts": [{"name": "test", "context": {"cluster": "test", "namespace": NAMESPACE}}]}, f)
+        self.config = self._write_config(directory, "kubeconfig", "test")
+        self.config_elsewhere = self._write_config(directory, "kubeconfig-elsewhere", "elsewhere")  # "test" is its other context
+
+    def _write_config(self, directory, name, context):
+        path = os.path.join(directory, name)
+        servers = {"test": f"http://127.0.0.1:{self._server.server_port}", "elsewhere": "http://127.0.0.1:1"}
+        with open(path, "w") as f:
+            json.dump({"apiVersion": "v1", "kind": "Config", "current-context": context, "users": [],
+                       "clusters": [{"name": each, "cluster": {"server": server}} for each, server in servers.items()],
+                       "contexts": [{"name": each, "context": {"cluster": each, "namespace": NAMESPACE}}
+                                    for each in servers]}, f)
+        return path
 
     def add_pod(self, job, index, text, **status):
         """A pod of the Job `job`, as its controller and a kubelet would have it."""
@@ -125,10 +155,20 @@ class Server:
             "kind": "Pod", "apiVersion": "v1", "status": status,
             "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels, "uid": name},
             "spec": {"nodeName": f"host{index}", "containers": [{"name": "ddprun", "image": "i"}]}}
-        self.logs[name] = text
+        self.say(name, text)
+
+    def say(self, pod, text):
+        now = datetime.datetime.now(datetime.timezone.utc)
+        self._server.logs.setdefault(pod, []).extend((now, line) for line in text.splitlines(keepends=True))
+
+    def be_away(self, is_away):
+        """Whatever is asked about objects is answered with 503."""
+        with self._server.lock:
+            self._server.is_away = is_away
 
     def stop(self):
         """Nobody listens any more."""
+        self.logs_answer.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/shell_words.h"
 #include "ctl/submit/ddprun_command.h"
+#include "ctl/submit/flag_check.h"
 #include "ctl/submit/job_keys.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -114,6 +115,8 @@ TEST_CASE(
         "job.toml:7: environment wants a text for B\n"
         "job.toml:8: environment can't have MASTER_ADDR: ddprun itself sets it for each worker\n"
         "job.toml:9: environment can't have DDPRUN_ROUND: ddprun itself sets it for each worker");
+  CHECK(why_not("environment_without = [\"A\", \"B=1\"]") ==
+        "job.toml:3: environment_without wants names of variables: [\"WANDB_API_KEY\"]");
   CHECK(why_not("environment = 3") == "job.toml:3: environment wants a table of texts");
   CHECK(why_not("[to.kubernetes.labels]\na = 1\nb = 2") ==
         "job.toml:4: to.kubernetes.labels wants a text for a\n"
@@ -149,6 +152,19 @@ TEST_CASE("job file: each flag of ddprun, in the order of the page") {
   CHECK(job.environment ==
         std::map<std::string, std::string>{{"OMP_NUM_THREADS", "4"}, {"TOKEN", "hidden"}});
   CHECK(job.limits.time == std::chrono::hours(1));
+}
+
+TEST_CASE("job file: a time out of what --show-config says, given or by default") {
+  using std::chrono::milliseconds;
+  const std::string config =
+      "# Files: none\n#keep = \"\"  # help\nshutdown_timeout = 5  # --shutdown-timeout\n"
+      "#late = 2.5  # by default\nlong = \"2m\"  # /etc/ddprun/ddprun.toml\nlast = 7";
+  CHECK(shown_time(config, "shutdown_timeout") == milliseconds(5'000));
+  CHECK(shown_time(config, "late") == milliseconds(2'500));
+  CHECK(shown_time(config, "long") == milliseconds(120'000));
+  CHECK(shown_time(config, "last") == milliseconds(7'000));
+  CHECK_FALSE(shown_time(config, "keep").has_value());
+  CHECK_FALSE(shown_time(config, "none").has_value());
 }
 
 TEST_CASE("job file: a program whose name begins with a dash is no flag") {

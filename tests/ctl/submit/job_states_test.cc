@@ -219,12 +219,13 @@ TEST_CASE("job processes: those that are left of a job's group, and no other's")
 TEST_CASE("ssh: the launcher's command, with names of variables and no values") {
   const JobFile job = JobFile::parse(
       "name = \"a\"\ncommand = [\"x\"]\nnodes = 2\nddprun = \"/far/ddprun\"\nlimits.time = 60\n"
+      "environment_without = [\"KEPT\"]\n"
       "[to.ssh]\nhosts = [\"n[1-2]:4\", \"n3\"]\nexclude = [\"n3\"]\nssh = \"ssh -p 22\"\n"
       "[environment]\nTOKEN = \"hidden\"\n",
       "job.toml", "/");
   CHECK(shell_line(ssh_command(job, "/near/ddprun")) ==
         "/near/ddprun '--hosts=n[1-2]:4,n3' --exclude-hosts=n3 '--ssh=ssh -p 22' "
-        "--remote-ddprun=/far/ddprun --env=TOKEN --time-limit=60 --nnodes=2 x");
+        "--remote-ddprun=/far/ddprun --env=-KEPT --env=TOKEN --time-limit=60 --nnodes=2 x");
   const JobFile nowhere = JobFile::parse("name = \"a\"\ncommand = [\"x\"]", "job.toml", "/");
   CHECK_THAT(ddprun::test::error_of([&] { ssh_command(nowhere, "ddprun"); }).what(),
              Contains("job.toml: it names no hosts"));
@@ -261,7 +262,7 @@ TEST_CASE("run_program: its input, its output, its end, and one that isn't there
   CHECK(failure_text(end) == "said");
   CHECK(ddprun::test::code_of([] {
           run_program({.argv = {"no-such-program"}, .input = {}, .environment = {}});
-        }) == ErrorCode::kUnavailable);
+        }) == ErrorCode::kUnsupported);
 }
 
 TEST_CASE("run_program: one that doesn't answer is given up, and nobody waits for what it left") {
@@ -281,6 +282,31 @@ TEST_CASE("run_program: one that doesn't answer is given up, and nobody waits fo
   run_program({.argv = {"sh", "-c", "kill " + end.out}, .input = {}, .environment = {}});
 }
 
+TEST_CASE(
+    "run_program: output that is too much to keep is told, and not cut, and a view has all of it") {
+  const std::vector<std::string> much = {"head", "--bytes=65M", "/dev/zero"};
+  std::string what;
+  CHECK(ddprun::test::code_of([&] { run_program({.argv = much, .input = {}, .environment = {}}); },
+                              &what) == ErrorCode::kResourceExhausted);
+  CHECK(what == "head said more than 64 MiB");
+  std::size_t num_bytes = 0;
+  const LogView view{.show =
+                         [&](std::string_view text) {
+                           num_bytes += text.size();
+                           return true;
+                         },
+                     .pause = [](std::chrono::milliseconds) { return true; }};
+  CHECK(run_program({.argv = much, .input = {}, .environment = {}, .view = &view}).status == 0);
+  CHECK(num_bytes == std::size_t{65} << 20);
+  CHECK(ddprun::test::code_of([&] {
+          run_program({.argv = {"sleep", "100"},
+                       .input = {},
+                       .environment = {},
+                       .limit = std::chrono::milliseconds(20),
+                       .view = &view});
+        }) == ErrorCode::kTimeout);
+}
+
 TEST_CASE("run_program: a view sees what comes, and ends it") {
   std::string seen;
   bool wants_more = true;
@@ -288,6 +314,7 @@ TEST_CASE("run_program: a view sees what comes, and ends it") {
                          [&](std::string_view text) {
                            seen += text;
                            wants_more = seen.find("two") == std::string::npos;
+                           return wants_more;
                          },
                      .pause = [&](std::chrono::milliseconds) { return wants_more; }};
   run_program({.argv = {"sh", "-c", "echo one; echo two; exec sleep 100"},

@@ -7,6 +7,7 @@
 #include <boost/json/value.hpp>
 
 #include "ctl/submit/kubernetes_state.h"
+#include "ctl/submit/pod_lines.h"
 #include "ctl/submit/yaml_text.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -217,6 +218,38 @@ TEST_CASE("Kubernetes: a JobSet is its own, and the Job that its controller made
   REQUIRE(states.size() == 1);
   CHECK(states[0].id == "kubernetes:n/jobset/a-k3v9x");
   CHECK(states[0].phase == Phase::kSucceeded);
+}
+
+TEST_CASE("Pods' lines: each is shown once, however often kubectl begins anew") {
+  PodLines lines;
+  const std::string a = "[pod/a/ddprun] ", b = "[pod/b/ddprun] ";
+  const std::string first = "2027-01-15T08:00:00.000000001Z",
+                    next = "2027-01-15T08:00:00.000000002Z";
+  CHECK(lines.take(a + first + " one\n" + a + next + " two\n" + a) == a + "one\n" + a + "two\n");
+  CHECK(lines.take(next + " three\n") == a + "three\n");
+  // Out of order, as a pod's stdout and stderr may be.
+  CHECK(lines.take(a + first + " late\n" + b + next + " half") == a + "late\n");
+  CHECK(lines.end() == b + "half\n");
+  const std::string again = a + first + " one\n" + a + next + " two\n" + a + next + " three\n";
+  CHECK(lines.take(again + a + next + " four\n" + b + next + " half\n" + b + next + "\n") ==
+        a + "four\n" + b + "\n");
+  CHECK(lines.end().empty());
+  CHECK(lines.take(again + a + next + " four\n").empty());
+  // A pod that is new, on a node whose clock is late; and what has no time.
+  CHECK(lines.take("[pod/c/ddprun] " + first + " new\n[pod/c/ddprun] x y\nfailed\n") ==
+        "[pod/c/ddprun] new\n[pod/c/ddprun] x y\nfailed\n");
+}
+
+TEST_CASE("Pods' lines: times as kubelets write them") {
+  CHECK(log_time_of("1970-01-01T00:00:01Z") == 1'000'000'000);
+  CHECK(log_time_of("1970-01-01T00:00:01.5Z") == 1'500'000'000);
+  CHECK(log_time_of("1970-01-01T02:00:01.000000007+02:00") == 1'000'000'007);
+  CHECK(log_time_of("1969-12-31T23:30:02.0-00:30") == 2'000'000'000);
+  for (const char* text : {"", "epoch", "1970-01-01T00:00:01", "1970-01-01T00:00:01+2",
+                           "1970-01-01T00:00:01Zx", "1970-01-01 00:00:01Z"}) {
+    INFO(text);
+    CHECK(log_time_of(text) == -1);
+  }
 }
 
 TEST_CASE("Kubernetes: what is no list, and what is no id, is one line") {
