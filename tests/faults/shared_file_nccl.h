@@ -123,7 +123,10 @@ class SharedFileNccl final : public LightNccl {
     values[rank.rank] = *static_cast<const Value*>(input);
     rank.meeting->arrived[rank.rank] = number + 1;
     while (!rank.all_at(number + 1)) {
-      if (rank.aborted) return std::memset(output, 0xAB, sizeof(Value)), void();
+      if (rank.aborted) {
+        std::memset(output, 0xAB, sizeof(Value));
+        return;
+      }
       std::this_thread::sleep_for(kPause);
     }
     std::int64_t result = values[0];

@@ -286,7 +286,7 @@ TEST_CASE("Session: NCCL's ranks that are left go on in place, in a communicator
   ranks[2].get();
   store::TcpStore direct(server.endpoint());
   CHECK(direct.check({"ddprun/2/comm0/nccl/id/0"}));
-  CHECK(fakes.num_loads == 3);
+  CHECK(fakes.num_loads.load() == 3);
   of_dead.reset();
   dead.reset();
   CHECK(fakes.nccl->num_aborts() >= 2);

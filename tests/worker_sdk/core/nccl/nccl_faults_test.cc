@@ -82,7 +82,7 @@ class AgentPage {
 
  private:
   void write(off_t offset, std::uint64_t word) {
-    expect(::pwrite(memory_.get(), &word, sizeof word, offset) == sizeof word, "a word");
+    expect(::pwrite(memory_.get(), &word, sizeof word, offset) == 8, "a word");
   }
 
   const UniqueFd memory_;
