@@ -2,6 +2,7 @@
 #include "examples/train/memory_snapshots.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "common/error.h"
 #include "worker_sdk/torch/tensor_exchange.h"
@@ -25,7 +26,7 @@ std::int64_t smallest_of_all(std::int64_t value, Communicator& communicator, c10
 
 void MemorySnapshots::keep(const TrainingState& state, const std::vector<NamedTensor>& tensors,
                            Communicator& communicator, c10::Device device) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   Snapshot snapshot{state, {}};
   for (const NamedTensor& each : tensors) {
     snapshot.tensors.push_back({each.name, each.tensor.detach().clone()});
@@ -49,7 +50,7 @@ std::optional<TrainingState> MemorySnapshots::load(const std::vector<NamedTensor
                         usable.back().tensors.size() == tensors.size();
   if (smallest_of_all(is_there ? 1 : 0, communicator, device) == 0) return std::nullopt;
   snapshots_ = std::move(usable);
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> targets;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const NamedTensor& from = snapshots_.back().tensors[i];
