@@ -38,6 +38,7 @@ void NodeAgent::kept_if_all_ask() {
     num_asking += socket_->asks_to_recover(local_rank) ? 1 : 0;
   }
   if (count == 0) return not_kept("none is left on this node");
+  pages_.tell_peer_lost();         // NCCL shows it only to some, or to nobody
   if (num_asking < count) return;  // the next one that asks comes here again
   keeping_ = false;
   waiting_in_place_ = true;

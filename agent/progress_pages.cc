@@ -156,4 +156,8 @@ void ProgressPages::request_stop(StopRequest request, Clock::time_point until) {
   }
 }
 
+void ProgressPages::tell_peer_lost() {
+  for (const Page& page : pages_) page.mapped->peer_lost = 1;
+}
+
 }  // namespace ddprun::agent

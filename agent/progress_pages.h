@@ -62,6 +62,10 @@ class ProgressPages {
   // Asks every worker of the round to leave at a step boundary, before `until`. 0 workers: nothing.
   void request_stop(StopRequest request, Clock::time_point until);
 
+  // Tells every worker of the round that one of them, here or elsewhere, has died, and that the
+  // others may go on in place (docs/inplace.md). 0 workers: nothing.
+  void tell_peer_lost();
+
  private:
   struct Page {
     UniqueFd memory;

@@ -67,7 +67,8 @@ struct StepSums {
 // may see one that is newer than its neighbour; but for the sums, see steps_begun.
 //
 // The version grows when a word moves or changes its meaning. Words that are added behind the last
-// one are zero in a page whose writer doesn't know them, which means that nothing is told.
+// one, or where one was reserved, are zero in a page whose writer doesn't know them, which means
+// that nothing is told.
 struct ProgressPage {
   using Word = std::atomic<std::uint64_t>;
 
@@ -88,7 +89,8 @@ struct ProgressPage {
   // The agent's.
   Word stop_request;   // a StopRequest
   Word stop_deadline;  // CLOCK_MONOTONIC in nanoseconds; 0: none
-  Word reserved_stop[14];
+  Word peer_lost;      // 1: a worker of the round has died, and the others may go on in place
+  Word reserved_stop[13];
 
   // The worker's again.
   OperationSlot operations[kOperationSlots];  // by communicator
@@ -108,6 +110,7 @@ static_assert(ProgressPage::Word::is_always_lock_free && sizeof(ProgressPage::Wo
 static_assert(std::is_standard_layout_v<ProgressPage> &&
               sizeof(ProgressPage) <= kProgressPageBytes);
 static_assert(offsetof(ProgressPage, phase) == 64 && offsetof(ProgressPage, stop_request) == 128 &&
+              offsetof(ProgressPage, peer_lost) == 144 &&
               offsetof(ProgressPage, operations) == 256 &&
               offsetof(ProgressPage, num_reports) == 768 &&
               offsetof(ProgressPage, steps_begun) == 792 &&

@@ -25,8 +25,11 @@ class MemorySnapshots {
   bool due(std::uint64_t step) const { return every_ > 0 && step % every_ == 0; }
 
   // Copies `tensors`, as they are after state.step. The last two are kept: ranks are in step, so
-  // one may have the next snapshot when another one hasn't, but none is further ahead.
-  void keep(const TrainingState& state, const std::vector<NamedTensor>& tensors);
+  // one may have the next snapshot when another one hasn't, but none is further ahead. On a GPU it
+  // is collective, and waits until the copies are made and all ranks have come: throws what the
+  // communicator throws, and the snapshot is none then.
+  void keep(const TrainingState& state, const std::vector<NamedTensor>& tensors,
+            Communicator& communicator, c10::Device device);
 
   // Collective. Into `tensors`, of the same names and shapes, the newest one that all ranks have,
   // as rank 0 has it; later ones are dropped. nullopt, and nothing was changed: there is none.

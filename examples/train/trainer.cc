@@ -131,7 +131,7 @@ TrainingState Trainer::state_within(const Share& share) const {
 void Trainer::save() {
   if (snapshots_) {
     state_.gradient_order = model_->gradient_order();
-    snapshots_->keep(state_, model_->tensors_to_save());
+    snapshots_->keep(state_, model_->tensors_to_save(), world_, device_);
   }
   if (!checkpoint_) return;
   set_phase(ProgressPhase::kCheckpoint);
@@ -202,7 +202,7 @@ bool Trainer::train(Share& share) {
     const bool whole = share.done >= data_.num_common_samples();  // saved after its evaluation
     if (every > 0 && state_.step % every == 0 && !whole) save_within(share);
     if (snapshots_ && snapshots_->due(state_.step) && !whole) {
-      snapshots_->keep(state_within(share), model_->tensors_to_save());
+      snapshots_->keep(state_within(share), model_->tensors_to_save(), world_, device_);
     }
   }
   if (join) shadow_others(*join);

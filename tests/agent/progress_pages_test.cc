@@ -118,6 +118,20 @@ TEST_CASE("progress pages: a stop request reaches every worker's page, a new rou
   CHECK(first.get(128) == 1);  // an old worker's page stays as it was
 }
 
+TEST_CASE("progress pages: that a peer is lost is told to every worker of the round, to no other") {
+  ProgressPages pages;
+  pages.begin_round(1, 2);
+  const Mapped first(pages.memory(0)), second(pages.memory(1));
+  CHECK(first.get(144) == 0);
+  pages.tell_peer_lost();
+  CHECK(first.get(144) == 1);
+  CHECK(second.get(144) == 1);
+  CHECK_FALSE(pages.read(0).stop_requested);
+  pages.begin_round(2, 1);
+  CHECK(Mapped(pages.memory(0)).get(144) == 0);
+  CHECK(first.get(144) == 1);
+}
+
 TEST_CASE("progress pages: no worker can resize its page") {
   ProgressPages pages;
   pages.begin_round(1, 1);

@@ -17,6 +17,7 @@ KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS", "12"))
 WORKER = os.path.join(harness.BIN, "in_place_worker")
 PRIME, BATCH = 1_000_003, 4  # the worker's
 SAMPLES = 3_000
+PEER_LOST = 144  # docs/agent-socket.md: the word's offset
 
 
 def result_of(history, num_samples):
@@ -117,6 +118,31 @@ class OneKill(InPlace):
         self.check_result(self.finish(job))
 
 
+class Nccl(InPlace):
+    """Communicators over NCCL, a fake of it that shows nothing of a dead peer: the agent does."""
+
+    def test_the_others_go_on_until_one_is_left(self):
+        job = self.begin("nccl")
+        before = self.pids(3, 1)
+        self.await_snapshot()
+        os.kill(before[0], signal.SIGKILL)
+        self.assertEqual(self.pids(2, 2), before[1:])
+        os.kill(before[2], signal.SIGKILL)
+        self.assertEqual(self.pids(1, 3), [before[1]])
+        history = self.check_result(self.finish(job))
+        self.assertEqual([(world, how) for _, _, world, how in history],
+                         [(3, "started"), (2, "recovered"), (1, "recovered")])
+        self.assertEqual(self.rounds(), [(1, 3, False), (2, 2, True), (3, 1, True)])
+
+    def test_one_dies_between_two_operations(self):
+        job = self.begin("nccl", samples=240, step_us=100_000)
+        before = self.pids(3, 1)
+        self.await_snapshot()
+        os.kill(before[1], signal.SIGKILL)
+        self.assertEqual(self.pids(2, 2), [before[0], before[2]])
+        self.check_result(self.finish(job))
+
+
 class Doubt(InPlace):
     """The job restarts, as without the option."""
 
@@ -136,6 +162,24 @@ class Doubt(InPlace):
         # Where they were quick they have ended by themselves, as such programs do when a peer is lost.
         self.restarts("mute", reason=r"can't go on in place: (rank \d \(pid \d+\) has not offered it|none is left on "
                                      r"this node|rank \d has ended, too)")
+
+    def test_workers_that_are_not_kept_are_told_of_no_lost_peer(self):
+        ready = os.path.join(self.scratch(), "ready")
+        script = (f"import os, signal, sys, time; sys.path.insert(0, {os.path.join(harness.SOURCE, 'python')!r})\n"
+                  "import ddprun; ddprun.step(1)\n"
+                  "if os.environ['DDPRUN_ROUND'] != '1': sys.exit()\n"
+                  "if os.environ['RANK'] == '0':\n"
+                  f"    while not os.path.exists({ready!r}): time.sleep(0.01)\n"
+                  "    os.kill(os.getpid(), signal.SIGKILL)\n"
+                  "def leave(*_):\n"
+                  f"    print('peer_lost', ddprun._agent().words[{PEER_LOST // 8}], flush=True)\n"
+                  "    os._exit(1)\n"
+                  f"signal.signal(signal.SIGTERM, leave); open({ready!r}, 'w').close(); time.sleep(600)\n")
+        done = self.ddprun("--standalone", "--nproc-per-node=2", "--recovery=inplace", "--max-restarts=1",
+                           sys.executable, "-c", script)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertRegex(done.stdout, r"(?m)peer_lost 0$")
+        self.assertRegex(done.stderr, r"can't go on in place: rank 1 \(pid \d+\) has not offered it")
 
     def test_the_option_is_not_given(self):
         self.restarts(flags=("--recovery=restart",), reason="restart 1 of 3\n")
@@ -179,7 +223,7 @@ class RandomKills(InPlace):
         in_place = 0
         for number in range(KILLS):
             with self.subTest(number=number, seed=seed):
-                job = self.begin(samples=1_200, step_us=500)
+                job = self.begin(*(["nccl"] if number % 3 == 2 else []), samples=1_200, step_us=500)
                 pids = self.pids(3, 1)
                 time.sleep(choice.uniform(0, 0.06))
                 try:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker whose "training" has one right result, for jobs that go on in place (docs/inplace.md).
 //
-//   in_place_worker DIRECTORY NUM_SAMPLES STEP_US [mute]
+//   in_place_worker DIRECTORY NUM_SAMPLES STEP_US [mute|nccl]
 //
 // The samples 0 … NUM_SAMPLES − 1 are taken once, in this order, kBatch of them by each rank in
 // each step: a step of W ranks takes the next W · kBatch. The weight after a step is a function of
@@ -10,7 +10,8 @@
 // lose a peer recover, and go on from the newest snapshot that all of them have; processes that are
 // started again go on from the written one.
 //
-// mute: offers no recovery. DIRECTORY:
+// mute: offers no recovery. nccl: the communicators are NCCL's, over the fake of
+// shared_file_nccl.h. DIRECTORY:
 //   pids/R.N     the process of rank R in round N, once its communicator is there
 //   history      a line of rank 0 for each time that the ranks begin, or go on:
 //                "ROUND POSITION WORLD_SIZE recovered|started"
@@ -32,6 +33,8 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/unique_fd.h"
+#include "tests/faults/shared_file_nccl.h"
+#include "tests/support/fake_cuda.h"
 #include "worker_sdk/core/session.h"
 
 namespace {
@@ -51,7 +54,7 @@ struct Job {
   std::string directory;
   std::int64_t num_samples = 0;
   std::chrono::microseconds step_time{0};
-  bool mute = false;
+  std::string mode;  // empty, or the last argument
 };
 
 // Whole or not at all.
@@ -66,15 +69,10 @@ void append(const std::string& path, const std::string& line) {
   if (!file || ::write(file.get(), line.data(), line.size()) < 0) throw_system_error(path, errno);
 }
 
-std::int64_t all_reduced(Communicator& world, std::int64_t value, ReduceOp op) {
-  world.all_reduce({.data = &value, .count = 1, .dtype = DType::kInt64}, op);
-  return value;
-}
-
 class Trainer {
  public:
   explicit Trainer(Job job) : job_(std::move(job)), session_(Session::from_env(options())) {
-    if (!job_.mute) session_->offer_recovery();
+    if (job_.mode != "mute") session_->offer_recovery();
   }
 
   void run() {
@@ -88,6 +86,7 @@ class Trainer {
         if (error.code() != ErrorCode::kPeerLost || !session_->may_recover()) throw;
       }
       std::unique_ptr<Session> next = session_->recover(world_.get());
+      number_.reset();
       world_.reset();
       session_ = std::move(next);
       recovered = true;
@@ -95,18 +94,35 @@ class Trainer {
   }
 
  private:
-  static SessionOptions options() { return {.connect_timeout = kLimit, .store_timeout = kLimit}; }
+  SessionOptions options() const {
+    const auto load = [directory = job_.directory]() -> NcclLibraries {
+      const auto cuda = std::make_shared<test::FakeCuda>(8);
+      return {cuda, std::make_shared<test::SharedFileNccl>(cuda, directory)};
+    };
+    return {.connect_timeout = kLimit, .store_timeout = kLimit, .nccl_loader = load};
+  }
+
+  std::int64_t all_reduced(std::int64_t value, ReduceOp op) {
+    auto* place = static_cast<std::int64_t*>(number_->data());
+    *place = value;
+    TensorView view{.data = place, .count = 1, .dtype = DType::kInt64};
+    if (job_.mode == "nccl") view.device = {Device::Kind::kCuda, session_->env().device};
+    world_->all_reduce(view, op);
+    return *place;
+  }
 
   void begin(bool recovered) {
-    world_ = session_->make_communicator(BackendChoice::kHost,
-                                         {.timeout = kLimit, .init_timeout = kLimit});
+    world_ = session_->make_communicator(
+        job_.mode == "nccl" ? BackendChoice::kNccl : BackendChoice::kHost,
+        {.timeout = kLimit, .init_timeout = kLimit, .blocking_wait = true});
+    number_ = world_->allocate(sizeof(std::int64_t));
     if (!recovered) {
       std::ifstream file(job_.directory + "/snapshot");
       State state;
       if (file >> state.step >> state.position >> state.weight) snapshots_ = {state};
     }
     // Ranks are at most a step apart, so the oldest of the newest ones is among everybody's two.
-    const std::int64_t step = all_reduced(*world_, snapshots_.back().step, ReduceOp::kMin);
+    const std::int64_t step = all_reduced(snapshots_.back().step, ReduceOp::kMin);
     while (snapshots_.back().step > step) snapshots_.pop_back();
     state_ = snapshots_.back();
     if (state_.step != step) throw Error(ErrorCode::kProtocol, "no common snapshot");
@@ -127,7 +143,7 @@ class Trainer {
         if (sample < job_.num_samples) sum += (sample * 48'271 + state_.weight) % kPrime;
       }
       std::this_thread::sleep_for(job_.step_time);
-      sum = all_reduced(*world_, sum, ReduceOp::kSum);
+      sum = all_reduced(sum, ReduceOp::kSum);
       state_.weight = (state_.weight * 31 + sum) % kPrime;
       state_.position += world_->size() * kBatch;
       if (++state_.step % kSnapshotSteps == 0) keep();
@@ -149,6 +165,7 @@ class Trainer {
   const Job job_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Communicator> world_;
+  std::unique_ptr<CommBuffer> number_;  // what is all_reduced
   State state_;
   std::vector<State> snapshots_{State{}};
 };
@@ -158,8 +175,8 @@ class Trainer {
 int main(int argc, char** argv) {
   if (argc != 4 && argc != 5) return 2;
   try {
-    Trainer(
-        {argv[1], std::atoll(argv[2]), std::chrono::microseconds(std::atoll(argv[3])), argc == 5})
+    Trainer({argv[1], std::atoll(argv[2]), std::chrono::microseconds(std::atoll(argv[3])),
+             argc == 5 ? argv[4] : ""})
         .run();
     return 0;
   } catch (const std::exception& error) {

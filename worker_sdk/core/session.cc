@@ -129,7 +129,6 @@ std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
     verdict = agree_on_backend(agreement, env_.world_size, offer_device(choice));
   }
   if (verdict.kind == BackendVerdict::Kind::kNccl) {
-    has_device_communicator_ = true;
     auto communicator = make_nccl(prefix + "/nccl/", options);
     if (!options.compare_calls && !env_.debug_collectives) return communicator;
     const std::size_t number = progress_->recorder().communicators().size() - 1;

@@ -32,7 +32,8 @@ struct NcclLibraries {
   std::shared_ptr<nccl::NcclApi> nccl;
 };
 
-// Throws Error(kUnsupported) that says what is missing. Called at most once per session.
+// Throws Error(kUnsupported) that says what is missing. Called at most once per session, and not by
+// one that goes on in place of another (Session::recover).
 using NcclLoader = std::function<NcclLibraries()>;
 
 // The machine's own CUDA runtime and NCCL (nccl/loader.h).
@@ -79,8 +80,11 @@ class Session {
   // store answers.
   static std::unique_ptr<Session> from_env(const SessionOptions& options = {});
 
-  // The same with everything given: `connect` is called once here and again whenever a second
-  // thread needs a connection; `loader` when a communicator may be NCCL's.
+  // The same with the environment given: nothing of the process' own is read or set.
+  static std::unique_ptr<Session> connect(WorkerEnv env, const SessionOptions& options = {});
+
+  // The same with everything given, for one that never recovers: `connect` is called once here and
+  // again whenever a second thread needs a connection; `loader` when a communicator may be NCCL's.
   Session(WorkerEnv env, StoreFactory connect, NcclLoader loader = load_nccl_libraries);
   ~Session();
   Session(const Session&) = delete;
@@ -119,15 +123,17 @@ class Session {
   bool offer_recovery();
 
   // Whether an operation that failed with Error(kPeerLost) may be answered with recover(): it was
-  // offered, and all communicators of this session are the host backend's.
-  bool may_recover() const { return offers_recovery_ && !has_device_communicator_; }
+  // offered.
+  bool may_recover() const { return offers_recovery_; }
 
   // Where may_recover(), after Error(kPeerLost), on every rank that lives: aborts `failed` (null:
   // none), waits until the agent gives this rank its place in the next round, and returns that
   // round's session, which has offered recovery again. Ranks are new: whoever is left, in the same
-  // order, numbered from 0; the device stays. The environment's variables stay, too: env() has the
-  // new ones. Make new communicators of it; then drop those of this session, and it. Throws Error:
-  // the job doesn't go on in place; the process must exit with a failure, to be started again.
+  // order, numbered from 0; the device stays, and so do CUDA and NCCL. The environment's variables
+  // stay, too: env() has the new ones. Drop this session's communicators, which waits for their
+  // end, and it; then make new ones of the one returned: so a device never holds both. Buffers of
+  // allocate() may go before or after. Throws Error: the job doesn't go on in place; the process
+  // must exit with a failure, to be started again.
   std::unique_ptr<Session> recover(Communicator* failed);
 
   // Collective: every rank calls it in the same order with the same choice. Each communicator has
@@ -140,7 +146,6 @@ class Session {
                                                   const CommunicatorOptions& options = {});
 
  private:
-  static std::unique_ptr<Session> connect(WorkerEnv env, const SessionOptions& options);
   DeviceOffer offer_device(BackendChoice choice);
   std::unique_ptr<Communicator> make_host(const std::string& prefix,
                                           const CommunicatorOptions& options,
@@ -161,11 +166,10 @@ class Session {
   const std::unique_ptr<StopBoundary> stop_;
   const std::unique_ptr<AgentContact> agent_;
 
-  std::optional<SessionOptions> options_;  // as from_env() had them
+  std::optional<SessionOptions> options_;  // as connect() had them
   bool offers_recovery_ = false;
-  bool has_device_communicator_ = false;  // one of NCCL was made, or begun
 
-  NcclLibraries libraries_;    // loaded when first needed
+  NcclLibraries libraries_;    // loaded when first needed, or those of the session before
   int num_communicators_ = 0;  // made so far; the same on every rank
 };
 

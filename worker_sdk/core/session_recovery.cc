@@ -31,8 +31,7 @@ bool Session::offer_recovery() {
 
 std::unique_ptr<Session> Session::recover(Communicator* failed) {
   if (!may_recover()) {
-    give_up(ErrorCode::kUnsupported, offers_recovery_ ? "NCCL's communicators can't be left"
-                                                      : "Session::offer_recovery was not taken");
+    give_up(ErrorCode::kUnsupported, "Session::offer_recovery was not taken");
   }
   if (failed) failed->abort("it leaves the round to go on in the next one");
   WorkerEnv env;
@@ -57,6 +56,7 @@ std::unique_ptr<Session> Session::recover(Communicator* failed) {
   if (env.round <= env_.round) give_up(ErrorCode::kProtocol, "the agent gave the same round again");
   env.device = env_.device;
   std::unique_ptr<Session> next = connect(std::move(env), *options_);
+  next->libraries_ = libraries_;
   if (!next->offer_recovery()) {
     log_warning("rank ", next->rank(), ": the agent took no further offer to go on in place");
   }

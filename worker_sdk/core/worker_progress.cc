@@ -208,4 +208,8 @@ Clock::time_point WorkerProgress::stop_deadline() const {
   return Clock::time_point(std::chrono::duration_cast<Clock::duration>(since_boot));
 }
 
+bool WorkerProgress::peer_lost() const {
+  return page_->peer_lost.load(std::memory_order_acquire) != 0;
+}
+
 }  // namespace ddprun

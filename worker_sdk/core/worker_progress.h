@@ -93,6 +93,10 @@ class WorkerProgress {
   StopRequest stop_request() const;         // of the agent
   Clock::time_point stop_deadline() const;  // when it will stop the workers
 
+  // The agent says that a worker of this round has died and that the others may go on in place
+  // (docs/inplace.md). It stays so: the next round has a page of its own.
+  bool peer_lost() const;
+
   const ProgressPage& page() const { return *page_; }
 
  private:

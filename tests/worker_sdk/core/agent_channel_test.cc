@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -15,10 +16,13 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "rendezvous/store/tcp_store.h"
 #include "tests/rendezvous/store_server/server_thread.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/fake_cuda.h"
+#include "tests/support/fake_nccl.h"
 #include "tests/support/shared_store.h"
 #include "tests/worker_sdk/core/agent_thread.h"
 #include "worker_sdk/core/session.h"
@@ -178,13 +182,117 @@ TEST_CASE("AgentChannel: who asks to go on in place gets it, and the old round's
           asking.ask_to_recover(Deadline::after(std::chrono::milliseconds(20)));
         }) == ErrorCode::kTimeout);  // nobody has died
   const std::vector<std::string> place = {"RANK=0", "DDPRUN_LOCAL_RANK=1", "DDPRUN_ROUND=5"};
-  agent.set_place(5, place);
+  agent.set_places(5, {{1, place}});
   AgentChannel again(agent.path(), 4, 1, soon());
   CHECK(again.ask_to_recover(soon()) == place);
   CHECK_FALSE(old.await_request(UniqueFd(::eventfd(0, EFD_CLOEXEC)).get()));
   CHECK_FALSE(agent.offers_recovery(1));
   AgentChannel next(agent.path(), 5, 1, soon());
   CHECK(agent.read(1).connected);
+}
+
+// Fake NCCL, and how often it was loaded.
+struct Fakes {
+  NcclLoader loader() {
+    return [this] { return ++num_loads, NcclLibraries{cuda, nccl}; };
+  }
+  const std::shared_ptr<test::FakeCuda> cuda = std::make_shared<test::FakeCuda>(3);
+  const std::shared_ptr<test::FakeNccl> nccl = std::make_shared<test::FakeNccl>(cuda);
+  std::atomic<int> num_loads{0};
+};
+
+// The place of a worker that was started with `started_as`, on one node.
+std::vector<std::string> place(const ServerThread& server, const AgentThread& agent, int round,
+                               int rank, int world_size, int started_as) {
+  const auto set = [](const std::string& name, auto value) { return name + "=" + concat(value); };
+  return {set(env::kRank, rank),
+          set(env::kLocalRank, rank),
+          set(env::kTrueLocalRank, started_as),
+          set(env::kWorldSize, world_size),
+          set(env::kLocalWorldSize, world_size),
+          set(env::kGroupRank, 0),
+          set(env::kGroupWorldSize, 1),
+          set(env::kRound, round),
+          set(env::kMasterAddr, server.endpoint().host),
+          set(env::kMasterPort, server.endpoint().port),
+          set(env::kAgentSocket, agent.path()),
+          set(env::kRecovery, "inplace")};
+}
+
+WorkerEnv env_of(const std::vector<std::string>& variables) {
+  return WorkerEnv::from_environment([&](const char* name) -> const char* {
+    const std::string begin = std::string(name) + "=";
+    for (const std::string& each : variables) {
+      if (each.starts_with(begin)) return each.c_str() + begin.size();
+    }
+    return nullptr;
+  });
+}
+
+// Over all ranks, of one number each.
+float sum_of(Communicator& world, int device, float mine) {
+  const auto buffer = world.allocate(sizeof mine);
+  auto* number = static_cast<float*>(buffer->data());
+  *number = mine;
+  TensorView view{.data = number, .count = 1, .dtype = DType::kFloat32};
+  view.device = {Device::Kind::kCuda, device};
+  world.all_reduce(view, ReduceOp::kSum);
+  return *number;
+}
+
+TEST_CASE("Session: NCCL's ranks that are left go on in place, in a communicator of their own") {
+  ServerThread server;
+  Fakes fakes;
+  AgentThread agent(1, 3);
+  agent.set_places(2,
+                   {{0, place(server, agent, 2, 0, 2, 0)}, {2, place(server, agent, 2, 1, 2, 2)}});
+  std::unique_ptr<Session> dead;
+  std::unique_ptr<Communicator> of_dead;
+  std::atomic<int> num_waiting{0};
+  const auto live = [&](int rank) {
+    auto session = Session::connect(env_of(place(server, agent, 1, rank, 3, rank)),
+                                    {.nccl_loader = fakes.loader()});
+    test::expect(session->offer_recovery() && session->may_recover(), "it is offered");
+    auto world = session->make_communicator(BackendChoice::kNccl, {.blocking_wait = true});
+    test::expect(session->may_recover(), "NCCL's can be left, too");
+    test::expect(sum_of(*world, rank, 1) == 3, "a sum over three");
+    if (rank == 1) {  // silent from here on
+      dead = std::move(session);
+      of_dead = std::move(world);
+      return;
+    }
+    ++num_waiting;
+    const Error error = test::error_of([&] { world->barrier(); });
+    test::expect(error.code() == ErrorCode::kPeerLost, error.what());
+    auto next = session->recover(world.get());
+    world.reset();
+    session = std::move(next);
+    test::expect(session->may_recover(), "offered again");
+    test::expect(session->rank() == rank / 2 && session->world_size() == 2, "its new place");
+    test::expect(session->env().device == rank, "the device that it had");
+    world = session->make_communicator(BackendChoice::kNccl, {.blocking_wait = true});
+    test::expect(sum_of(*world, rank, 1) == 2, "a sum over two");
+  };
+  std::vector<std::future<void>> ranks;
+  for (int rank = 0; rank < 3; ++rank) ranks.push_back(std::async(std::launch::async, live, rank));
+  ranks[1].get();
+  const auto is_pending = [&](int rank) { return fakes.nccl->num_running(rank) > 0; };
+  for (const Deadline limit = soon(); !limit.expired();) {
+    if (num_waiting == 2 && is_pending(0) && is_pending(2)) break;
+    std::this_thread::yield();
+  }
+  agent.on_io_thread([&] { agent.pages().tell_peer_lost(); });
+  ranks[0].get();
+  ranks[2].get();
+  store::TcpStore direct(server.endpoint());
+  CHECK(direct.check({"ddprun/2/comm0/nccl/id/0"}));
+  CHECK(fakes.num_loads.load() == 3);
+  of_dead.reset();
+  dead.reset();
+  CHECK(fakes.nccl->num_aborts() >= 2);
+  CHECK(fakes.nccl->num_live_comms() == 0);
+  CHECK(fakes.nccl->num_live_buffers() == 0);
+  CHECK(fakes.nccl->num_violations() == 0);
 }
 
 TEST_CASE("Session: without --recovery=inplace nothing is offered, and recover() says so") {

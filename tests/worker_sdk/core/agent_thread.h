@@ -4,6 +4,7 @@
 
 #include <boost/asio/post.hpp>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,11 +27,7 @@ class AgentThread : public IoThread {
         pages_.begin_round(place_round_, pages_.num_workers());
         socket_->assign(local_rank, place_);
       }
-      if (std::holds_alternative<agent::AsksToRecover>(line) && place_round_ > 0) {
-        pages_.begin_round(place_round_, pages_.num_workers());
-        socket_->go_on(local_rank, place_);
-        socket_->end_old_round();
-      }
+      if (std::holds_alternative<agent::AsksToRecover>(line)) go_on_if_all_ask();
       const std::lock_guard lock(mutex_);
       said_.emplace_back(local_rank, line);
       changed_.notify_all();
@@ -63,11 +60,19 @@ class AgentThread : public IoThread {
     });
   }
 
-  // What a worker that waits for a place (round 0), or asks to go on, is given; before it comes.
+  // What a worker that waits for a place (round 0) is given; before it comes.
   void set_place(std::uint64_t round, std::vector<std::string> environment) {
     on_io_thread([&] {
       place_round_ = round;
       place_ = std::move(environment);
+    });
+  }
+
+  // Who goes on in the round, and as what, once all of them have asked.
+  void set_places(std::uint64_t round, std::map<int, std::vector<std::string>> by_local_rank) {
+    on_io_thread([&] {
+      place_round_ = round;
+      places_ = std::move(by_local_rank);
     });
   }
 
@@ -79,12 +84,25 @@ class AgentThread : public IoThread {
   }
 
  private:
+  void go_on_if_all_ask() {
+    if (places_.empty()) return;
+    for (const auto& [local_rank, place] : places_) {
+      if (!socket_->asks_to_recover(local_rank)) return;
+    }
+    pages_.begin_round(place_round_, pages_.num_workers());
+    for (const auto& [local_rank, place] : std::exchange(places_, {})) {
+      socket_->go_on(local_rank, place);
+    }
+    socket_->end_old_round();
+  }
+
   const TempDirectory directory_;
   agent::ProgressPages pages_;
   std::unique_ptr<agent::AgentSocket> socket_;
   std::string path_;
-  std::uint64_t place_round_ = 0;  // io thread only, as place_
+  std::uint64_t place_round_ = 0;  // io thread only, as the next two
   std::vector<std::string> place_;
+  std::map<int, std::vector<std::string>> places_;  // by local rank
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::pair<int, agent::WorkerLine>> said_;  // Guarded by mutex_

@@ -95,6 +95,19 @@ TEST_CASE("WorkerProgress: an agent's page is written in place, another page is 
         ErrorCode::kProtocol);
 }
 
+TEST_CASE("WorkerProgress: a lost peer is the agent's word, also where its page comes late") {
+  const UniqueFd memory = memory_of(kProgressPageBytes, kProgressMagic);
+  WorkerProgress progress;
+  CHECK_FALSE(progress.peer_lost());  // of a page that nobody else writes
+  const std::uint64_t lost = 1;
+  REQUIRE(::pwrite(memory.get(), &lost, sizeof lost, 144) == 8);
+  progress.move_to(memory);
+  CHECK(progress.peer_lost());
+  const WorkerProgress of_next_round(memory_of(kProgressPageBytes, kProgressMagic));
+  CHECK_FALSE(of_next_round.peer_lost());
+  CHECK(progress.peer_lost());
+}
+
 TEST_CASE("CollectiveScope: counts an operation, also one that throws") {
   WorkerProgress progress;
   try {

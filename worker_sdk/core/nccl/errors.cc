@@ -35,6 +35,11 @@ Error cuda_error(CudaApi& cuda, CudaResult result, int rank, std::string_view wh
       "rank " + std::to_string(rank) + ": " + std::string(what) + ": " + cuda.error_text(result)};
 }
 
+Error agent_says_peer_lost(int rank, std::string_view what) {
+  return {ErrorCode::kPeerLost, "rank " + std::to_string(rank) + ": " + std::string(what) +
+                                    ": a worker of this round has died, says the agent"};
+}
+
 void check_cuda(CudaApi& cuda, CudaResult result, int rank, std::string_view what) {
   if (result != kCudaSuccess) throw cuda_error(cuda, result, rank, what);
 }

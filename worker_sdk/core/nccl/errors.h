@@ -23,6 +23,9 @@ Error nccl_error(NcclApi& nccl, Comm comm, Result result, int rank, std::string_
 // Error(kSystem), or kResourceExhausted where CUDA is out of memory.
 Error cuda_error(CudaApi& cuda, CudaResult result, int rank, std::string_view what);
 
+// Error(kPeerLost) of a rank that has it from its agent (WorkerProgress::peer_lost()).
+Error agent_says_peer_lost(int rank, std::string_view what);
+
 // Throws cuda_error unless `result` is kCudaSuccess.
 void check_cuda(CudaApi& cuda, CudaResult result, int rank, std::string_view what);
 

@@ -73,7 +73,8 @@ struct NcclOptions {
   // then _exit(75).
   std::function<void(std::string_view message)> on_hung_abort;
 
-  // Counts operations; second owner: the session. Null: they are not counted.
+  // Counts operations, and says when the agent knows of a lost peer; second owner: the session.
+  // Null: neither.
   std::shared_ptr<WorkerProgress> progress{};
 
   // Where the ranks of a split() meet, on the caller's thread; second owner: the session. Null:

@@ -54,6 +54,9 @@ void wait_until_ready(const std::shared_ptr<NcclApi>& nccl, const std::shared_pt
     }
     if (answer && answer->error) throw Error(*answer->error);
     if (answer && answer->state == Result::kSuccess) return;
+    if (options.progress && options.progress->peer_lost()) {
+      throw agent_says_peer_lost(options.rank, setup.what);
+    }
     if (setup.deadline.expired()) throw timed_out(setup);
     if (next_look.expired()) {
       if (const auto notice = who_gave_up(setup)) {

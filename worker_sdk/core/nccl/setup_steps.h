@@ -45,8 +45,9 @@ struct SetUp {
 };
 
 // Polls until NCCL has ended well what was begun on the gate's communicator. Throws
-// Error(kTimeout) naming ranks that never came, Error(kPeerLost) naming one that gave up, else what
-// NCCL said or why `failure` is set. A gate that somebody closed ends the wait, too.
+// Error(kTimeout) naming ranks that never came, Error(kPeerLost) naming one that gave up or because
+// the agent says that one has died, else what NCCL said or why `failure` is set. A gate that
+// somebody closed ends the wait, too.
 void wait_until_ready(const std::shared_ptr<NcclApi>& nccl, const std::shared_ptr<CommGate>& gate,
                       const SetUp& setup);
 

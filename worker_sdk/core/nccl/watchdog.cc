@@ -85,6 +85,7 @@ void Watchdog::look() {
   const auto oldest = oldest_pending();
   if (failure_->is_set()) return;
   check_async_error();
+  check_agent(oldest.get());
   if (!oldest || failure_->is_set()) return;
   if (oldest->deadline().expired()) {
     const auto since = Clock::now();
@@ -122,6 +123,13 @@ std::shared_ptr<Operation> Watchdog::oldest_pending() {
 void Watchdog::check_async_error() {
   const auto answer = query_.ask();
   if (answer && answer->error) failure_->set(*answer->error);
+}
+
+// What NCCL itself has said before stays: where it is more than a lost peer the GPU is in doubt.
+void Watchdog::check_agent(const Operation* oldest) {
+  if (!options_.progress || !options_.progress->peer_lost()) return;
+  const std::string what = oldest != nullptr ? oldest->name() : "no operation is under way";
+  agent_told_ = failure_->set(agent_says_peer_lost(options_.rank, what));
 }
 
 void Watchdog::check_peers(const Operation& oldest) {
@@ -195,7 +203,7 @@ void Watchdog::end() {
   const bool failed = failure_->is_set();
   oldest_pending();  // with a failure set, every operation still pending becomes failed
   if (failed) {
-    tell_peers();  // first: a hung abort may end the process
+    if (!agent_told_) tell_peers();  // first: a hung abort may end the process
     tell_recorder();
   }
   // A caller that hangs inside NCCL is freed by the abort alone, which needs its part of the time.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread that watches one communicator: deadlines, NCCL's asynchronous errors, other ranks that
-// gave up, abort() from anywhere. It alone ends the communicator.
+// gave up, a peer that the agent calls lost, abort() from anywhere. It alone ends the communicator.
 #pragma once
 
 #include <condition_variable>
@@ -53,6 +53,7 @@ class Watchdog {
   void run();
   void look();  // one round of checks; sets failure_ where something is wrong
   void check_async_error();
+  void check_agent(const Operation* oldest);  // null: none is under way
   void check_peers(const Operation& oldest);
   Error timed_out(const Operation& oldest, Deadline latest);
   void tell_peers();     // why this rank ended
@@ -87,7 +88,8 @@ class Watchdog {
   std::vector<int> missing_;
   std::shared_ptr<Operation> last_oldest_;
   Clock::time_point next_peer_check_{};
-  bool ended_well_ = true;  // read by others after the thread has ended
+  bool agent_told_ = false;  // why it failed, and every other rank likewise
+  bool ended_well_ = true;   // read by others after the thread has ended
 
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong while operations of an nccl communicator are under way, injected into the fake:
 // launches, asynchronous errors, hangs, CUDA, a lost store.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <barrier>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
 
@@ -62,6 +66,87 @@ TEST_CASE("NcclCommunicator: an asynchronous error is found with no operation un
     while (rig.fake->num_aborts() == 0) std::this_thread::yield();
     expect(error_of([&] { comm.barrier({}); }).code() == ErrorCode::kSystem, "kSystem");
   });
+}
+
+// The page of one rank, as an agent has it.
+class AgentPage {
+ public:
+  AgentPage() : memory_(::memfd_create("page", MFD_CLOEXEC)) {
+    expect(::ftruncate(memory_.get(), kProgressPageBytes) == 0, "memory");
+    write(0, kProgressMagic);
+    write(8, kProgressVersion);
+    progress_ = std::make_shared<WorkerProgress>(memory_);
+  }
+  const std::shared_ptr<WorkerProgress>& progress() const { return progress_; }
+  void tell_peer_lost() { write(144, 1); }
+
+ private:
+  void write(off_t offset, std::uint64_t word) {
+    expect(::pwrite(memory_.get(), &word, sizeof word, offset) == 8, "a word");
+  }
+
+  const UniqueFd memory_;
+  std::shared_ptr<WorkerProgress> progress_;
+};
+
+constexpr const char* kAgentSays = "a worker of this round has died, says the agent";
+
+TEST_CASE("NcclCommunicator: a peer that the agent calls lost ends what waits for it") {
+  Rig rig;
+  AgentPage page;
+  const auto change = [&](NcclOptions& options) {
+    options.blocking_wait = true;
+    if (options.rank == 0) options.progress = page.progress();
+  };
+  const auto begun = Clock::now();
+  rig.run_with(2, change, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray array(rig, stream, comm.rank(), DType::kFloat32, 4);
+    array.write({1, 2, 3, 4});
+    if (comm.rank() == 1) return;  // never comes
+    const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, {.async = true});
+    while (!rig.fake->num_running(0)) std::this_thread::yield();
+    page.tell_peer_lost();
+    const Error error = error_of([&] { work->wait(); });
+    expect(error.code() == ErrorCode::kPeerLost, error.what());
+    const std::string what = "rank 0: operation 1, all_reduce of 4 float32 sum: ";
+    expect(error.what() == what + kAgentSays, error.what());
+    while (rig.fake->num_aborts() == 0) std::this_thread::yield();
+    expect(error_of([&] { comm.barrier({}); }).code() == ErrorCode::kPeerLost, "it stays failed");
+  });
+  CHECK(Clock::now() - begun < rig.options(0, 2).timeout / 4);
+}
+
+TEST_CASE("NcclCommunicator: told of a lost peer between operations, the next one throws") {
+  Rig rig;
+  AgentPage page;
+  rig.run_with(
+      1, [&](NcclOptions& options) { options.progress = page.progress(); },
+      [&](NcclCommunicator& comm, Stream) {
+        comm.barrier({});
+        page.tell_peer_lost();
+        while (rig.fake->num_aborts() == 0) std::this_thread::yield();
+        const Error error = error_of([&] { comm.barrier({}); });
+        expect(error.code() == ErrorCode::kPeerLost, error.what());
+        expect(contains(error.what(), kAgentSays), error.what());
+      });
+  // The agents have told it to all.
+  CHECK_FALSE(rig.store.check({rig.options(0, 1).key_prefix + "gave_up"}));
+}
+
+TEST_CASE("NcclCommunicator: a peer that is lost while the ranks meet ends the set-up") {
+  Rig rig;
+  AgentPage page;
+  const auto begun = Clock::now();
+  rig.run(1, [&](NcclOptions options) {
+    options.size = 2;  // rank 1 never comes
+    options.progress = page.progress();
+    page.tell_peer_lost();
+    const Error error = error_of([&] { rig.join(options); });
+    expect(error.code() == ErrorCode::kPeerLost, error.what());
+    expect(error.what() == std::string("rank 0: NCCL set-up: ") + kAgentSays, error.what());
+  });
+  CHECK(rig.fake->num_aborts() == 1);
+  CHECK(Clock::now() - begun < rig.options(0, 2).init_timeout / 4);
 }
 
 TEST_CASE("NcclCommunicator: what each call says when NCCL refuses it") {
