@@ -55,10 +55,9 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
       failure_details_(options_.environment.num_workers,
                        options_.workers.output.has_files() ? &console.log_writer() : nullptr),
       timer_(io),
-      node_monitor_(io, {.gpus_program = helper_program("ddprun-gpus")},
-                    [this](membership::NodeReport report) {
-                      handle(event::NodeRead{std::move(report)});
-                    }) {
+      node_monitor_(
+          io, {.gpus_program = helper_program("ddprun-gpus")},
+          [this](membership::NodeReport report) { handle(event::NodeRead{std::move(report)}); }) {
   link_.on_binary([this](std::string_view message) { store_.received(message); });
   const OutputOptions& output = options_.workers.output;
   if (!output.has_files()) return;

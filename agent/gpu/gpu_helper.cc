@@ -118,8 +118,8 @@ void LazyGpuHelper::ask(GpuRequest request,
     helper_ = GpuHelper::start(io_, program_);
   }
   if (!helper_) return;
-  helper_->ask(request, [this, alive = std::weak_ptr(alive_), answered = std::move(answered)](
-                            const std::optional<std::string>& lines) {
+  helper_->ask(request, [this, alive = std::weak_ptr(alive_),
+                         answered = std::move(answered)](const std::optional<std::string>& lines) {
     if (alive.expired()) return;
     if (lines) answered(*lines);
     if (!lines) helper_.reset();

@@ -88,7 +88,8 @@ std::vector<GpuReading> Nvml::status() const {
     unsigned long long total, free, used;
   };
   constexpr unsigned kGpuSensor = 0;
-  const auto ask_use = find_call<int(Device, Utilisation*)>(library_, "nvmlDeviceGetUtilizationRates");
+  const auto ask_use =
+      find_call<int(Device, Utilisation*)>(library_, "nvmlDeviceGetUtilizationRates");
   const auto ask_memory = find_call<int(Device, Memory*)>(library_, "nvmlDeviceGetMemoryInfo");
   const auto ask_power = find_call<int(Device, unsigned*)>(library_, "nvmlDeviceGetPowerUsage");
   const auto ask_heat =

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <functional>
 #include <utility>
+
+#include "rendezvous/membership/node_report.h"
 
 namespace ddprun::agent {
 namespace {
@@ -75,10 +76,9 @@ void write_uses(TextWriter& out, const std::vector<std::optional<WorkerUse>>& us
   of_each_rank(out, "ddprun_worker_sockets", Type::kGauge,
                "Open sockets of a worker and of what it started.", uses,
                [](const WorkerUse& use) { return std::optional<std::uint64_t>(use.num_sockets); });
-  of_each_rank(out, "ddprun_worker_tcp_connections", Type::kGauge, "Of these, connected TCP ones.",
-               uses, [](const WorkerUse& use) -> std::optional<std::uint64_t> {
-                 return use.num_connections;
-               });
+  of_each_rank(
+      out, "ddprun_worker_tcp_connections", Type::kGauge, "Of these, connected TCP ones.", uses,
+      [](const WorkerUse& use) -> std::optional<std::uint64_t> { return use.num_connections; });
 }
 
 void write_pages(TextWriter& out, const std::vector<std::optional<ProgressWords>>& pages) {
@@ -87,10 +87,9 @@ void write_pages(TextWriter& out, const std::vector<std::optional<ProgressWords>
   const auto told = [](const ProgressWords& page, auto value) {
     return page.num_reports > 0 ? std::optional(value) : std::nullopt;
   };
-  of_each_rank(out, "ddprun_worker_loss", Type::kGauge, "The loss that a worker told last.", pages,
-               [&](const ProgressWords& page) {
-                 return told(page, std::bit_cast<double>(page.loss_bits));
-               });
+  of_each_rank(
+      out, "ddprun_worker_loss", Type::kGauge, "The loss that a worker told last.", pages,
+      [&](const ProgressWords& page) { return told(page, std::bit_cast<double>(page.loss_bits)); });
   of_each_rank(out, "ddprun_worker_samples_total", Type::kCounter,
                "Samples that a worker has trained on in its round.", pages,
                [&](const ProgressWords& page) { return told(page, page.samples); });

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agent/hang/rank_sample.h"
-#include "agent/monitor/node_monitor.h"
+#include "agent/monitor/node_reading.h"
 #include "agent/monitor/worker_use.h"
 #include "common/metrics_text.h"
 #include "common/process_metrics.h"

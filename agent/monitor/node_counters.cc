@@ -26,8 +26,7 @@ std::string read_text(const char* path, std::size_t most) {
   if (!file) return text;
   std::array<char, 8192> part;
   while (text.size() < most) {
-    const ssize_t size =
-        ::read(file.get(), part.data(), std::min(part.size(), most - text.size()));
+    const ssize_t size = ::read(file.get(), part.data(), std::min(part.size(), most - text.size()));
     if (size <= 0) break;
     text.append(part.data(), static_cast<std::size_t>(size));
   }
@@ -79,9 +78,7 @@ std::optional<NodeMemory> parse_memory(std::string_view meminfo) {
   while (!meminfo.empty() && !(total && available)) {
     std::string_view line = next_line(meminfo);
     const std::string_view name = next_word(line);
-    auto* wanted = name == "MemTotal:"       ? &total
-                   : name == "MemAvailable:" ? &available
-                                             : nullptr;
+    auto* wanted = name == "MemTotal:" ? &total : name == "MemAvailable:" ? &available : nullptr;
     if (wanted == nullptr) continue;
     const auto kibibytes = number(next_word(line));
     if (kibibytes && *kibibytes <= kMost) *wanted = *kibibytes * kKibibyte;
@@ -145,9 +142,8 @@ std::vector<InterfaceCounters> choose_interfaces(
   std::erase_if(all, [](const InterfaceCounters& each) {
     return each.received_bytes == 0 && each.sent_bytes == 0;
   });
-  std::sort(all.begin(), all.end(), [](const InterfaceCounters& a, const InterfaceCounters& b) {
-    return a.name < b.name;
-  });
+  std::sort(all.begin(), all.end(),
+            [](const InterfaceCounters& a, const InterfaceCounters& b) { return a.name < b.name; });
   if (all.size() > limit) all.resize(limit);
   return all;
 }
@@ -161,11 +157,10 @@ NodeCounters read_node_counters(std::size_t limit) {
   }
   now.memory = parse_memory(read_text("/proc/meminfo", kMostBytes));
   now.tcp = parse_tcp(read_text("/proc/net/snmp", kMostBytes));
-  now.interfaces =
-      choose_interfaces(parse_interfaces(read_text("/proc/net/dev", kMostBytes)), limit,
-                        [](const std::string& name) {
-                          return ::access((kInterfaces + name + "/device").c_str(), F_OK) == 0;
-                        });
+  now.interfaces = choose_interfaces(
+      parse_interfaces(read_text("/proc/net/dev", kMostBytes)), limit, [](const std::string& name) {
+        return ::access((kInterfaces + name + "/device").c_str(), F_OK) == 0;
+      });
   return now;
 }
 

@@ -41,7 +41,7 @@ struct NodeCounters {
   std::optional<CpuSeconds> cpu;
   std::optional<int> num_cpus;  // online
   std::optional<NodeMemory> memory;
-  std::optional<TcpCounters> tcp;            // of this network namespace
+  std::optional<TcpCounters> tcp;             // of this network namespace
   std::vector<InterfaceCounters> interfaces;  // see choose_interfaces()
 };
 

@@ -11,9 +11,9 @@
 #include <memory>
 #include <string>
 
-#include "agent/gpu/gpu_status.h"
-#include "agent/monitor/node_counters.h"
+#include "agent/gpu/gpu_watch.h"
 #include "agent/monitor/node_rates.h"
+#include "agent/monitor/node_reading.h"
 #include "rendezvous/membership/node_report.h"
 
 namespace ddprun::agent {
@@ -23,11 +23,6 @@ struct NodeMonitorOptions {
   std::chrono::milliseconds interval{5'000};
   // After start(), and until the first report, which then has rates.
   std::chrono::milliseconds first_wait{1'000};
-};
-
-struct NodeReading {
-  NodeCounters counters;
-  GpuStatuses gpus;
 };
 
 class NodeMonitor {

@@ -56,8 +56,8 @@ NodeReport NodeRates::report(const NodeCounters& counters, const GpuStatuses& gp
     const double seconds = std::chrono::duration<double>(now - last_->at).count();
     if (before.cpu && counters.cpu) out.cpu = busy_share(*before.cpu, *counters.cpu);
     if (before.tcp && counters.tcp) {
-      out.retransmit_rate = rate(before.tcp->retransmitted_segments,
-                                 counters.tcp->retransmitted_segments, seconds);
+      out.retransmit_rate =
+          rate(before.tcp->retransmitted_segments, counters.tcp->retransmitted_segments, seconds);
     }
     add_interfaces(before.interfaces, counters.interfaces, seconds, out);
   }

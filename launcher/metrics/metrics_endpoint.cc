@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::seconds kNamePatience{5};
 
-std::vector<UniqueFd> bind(const Endpoint& endpoint) {
+std::vector<UniqueFd> take_port(const Endpoint& endpoint) {
   if (endpoint.host.empty()) return rendezvous::bind_everywhere(endpoint.port);
   const NameLookup found = look_up(endpoint, Deadline::after(kNamePatience));
   if (found.addresses.empty()) throw Error(ErrorCode::kUnavailable, found.failure);
@@ -24,7 +24,7 @@ std::vector<UniqueFd> bind(const Endpoint& endpoint) {
 
 std::vector<UniqueFd> bind_metrics(const Endpoint& endpoint) {
   try {
-    return bind(endpoint);
+    return take_port(endpoint);
   } catch (const Error& error) {
     throw Error(error.code(), concat("--metrics=", to_string(endpoint), ": ", error.what()));
   }

@@ -118,8 +118,7 @@ void MetricsServer::Session::answer() {
   respond(http::status::ok, metrics::content_type(format), page_(format));
 }
 
-void MetricsServer::Session::respond(http::status status, std::string_view type,
-                                     std::string body) {
+void MetricsServer::Session::respond(http::status status, std::string_view type, std::string body) {
   response_.result(status);
   response_.version(11);
   response_.set(http::field::content_type, boost::beast::string_view(type.data(), type.size()));
@@ -133,10 +132,7 @@ void MetricsServer::Session::respond(http::status status, std::string_view type,
 
 MetricsServer::MetricsServer(asio::io_context& io, std::vector<UniqueFd> listeners, Page page,
                              Options options)
-    : io_(io),
-      page_(std::move(page)),
-      options_(options),
-      alive_(std::make_shared<bool>(true)) {
+    : io_(io), page_(std::move(page)), options_(options), alive_(std::make_shared<bool>(true)) {
   for (UniqueFd& listener : listeners) {
     Listener& each =
         listeners_.emplace_back(Listener{Descriptor(io, listener.get()), asio::steady_timer(io)});
@@ -153,8 +149,8 @@ MetricsServer::~MetricsServer() {
 
 void MetricsServer::accept_from(Listener& listener) {
   listener.socket.async_wait(
-      Descriptor::wait_read, [this, &listener, alive = std::weak_ptr(alive_)](
-                                 const boost::system::error_code& error) {
+      Descriptor::wait_read,
+      [this, &listener, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
         if (error || alive.expired()) return;
         if (accept_some(listener)) return accept_from(listener);
         listener.pause.expires_after(kAcceptPause);
@@ -167,8 +163,8 @@ void MetricsServer::accept_from(Listener& listener) {
 // Those that wait, up to a number that delays nobody. False: no descriptor or memory is left.
 bool MetricsServer::accept_some(Listener& listener) {
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
-    UniqueFd connection(::accept4(listener.socket.native_handle(), nullptr, nullptr,
-                                  SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd connection(
+        ::accept4(listener.socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection) {
       take(std::move(connection));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

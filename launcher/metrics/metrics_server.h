@@ -23,7 +23,7 @@ namespace ddprun::launcher {
 class MetricsServer {
  public:
   struct Options {
-    std::size_t max_connections = 16;  // one more closes the oldest
+    std::size_t max_connections = 16;           // one more closes the oldest
     std::chrono::milliseconds timeout{10'000};  // of a connection, from its begin to its end
   };
   using Page = std::function<std::string(metrics::Format)>;

@@ -98,7 +98,8 @@ std::vector<Option> output_options() {
       {"report", "FILE", "", "how the job ended, as JSON, also where it succeeded; -: on stdout",
        kOutput, nonempty_text_to(&LaunchConfig::report)},
       {"metrics", "[HOST]:PORT|off", "off",
-       "serve this node's metrics for Prometheus there; :PORT = on all interfaces; 0 = any free one",
+       "serve this node's metrics for Prometheus there; :PORT = on all interfaces; 0 = any free "
+       "one",
        kOutput, set_metrics},
   };
 }

@@ -13,8 +13,8 @@ namespace json = boost::json;
 
 constexpr int kMaxCpus = 1 << 20;
 constexpr int kMaxGpuIndex = 4096;
-constexpr double kMaxNumber = 1e15;        // bytes, segments, watts: more is nonsense
-constexpr std::size_t kMaxNameBytes = 32;  // the kernel's names have 15
+constexpr double kMaxNumber = 1e15;                 // bytes, segments, watts: more is nonsense
+constexpr std::size_t kMaxInterfaceNameBytes = 32;  // the kernel's names have 15
 
 double within(double value, double least, double most) {
   return std::isfinite(value) ? std::clamp(value, least, most) : least;
@@ -41,7 +41,7 @@ std::optional<std::uint64_t> read_bytes(const JsonFields& in, const char* name) 
 }
 
 json::string name_text(const std::string& name) {
-  std::string clean = clean_utf8(name, kMaxNameBytes);
+  std::string clean = clean_utf8(name, kMaxInterfaceNameBytes);
   for (char& letter : clean) {
     if (static_cast<unsigned char>(letter) < ' ' || letter == 0x7f) letter = ' ';
   }

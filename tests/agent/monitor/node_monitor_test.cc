@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NodeMonitor over the real ddprun-gpus and an NVML whose answers a file gives; WorkerUseReader over
-// this process.
+// NodeMonitor over the real ddprun-gpus and an NVML whose answers a file gives; WorkerUseReader
+// over this process.
 #include "agent/monitor/node_monitor.h"
 
 #include <sys/socket.h>
@@ -27,8 +27,9 @@ TEST_CASE("NodeMonitor: the first report has rates, a later one what NVML says")
   test::TempDirectory folder;
   const std::string list = folder.path() + "/list", state = folder.path() + "/state";
   std::ofstream(list) << "";
-  std::ofstream(state) << "0 use_percent 97\n0 memory 1000\n0 memory_used 400\n0 milliwatts 700000\n"
-                          "1 celsius 61\n";
+  std::ofstream(state)
+      << "0 use_percent 97\n0 memory 1000\n0 memory_used 400\n0 milliwatts 700000\n"
+         "1 celsius 61\n";
   ::setenv(env::kNvmlLibrary, DDPRUN_FAKE_NVML, 1);
   ::setenv("FAKE_NVML_LIST", list.c_str(), 1);
   ::setenv("FAKE_NVML_STATE", state.c_str(), 1);
@@ -60,8 +61,9 @@ TEST_CASE("NodeMonitor: the first report has rates, a later one what NVML says")
 
 TEST_CASE("WorkerUseReader: CPU, memory and sockets of a process, none of one that has ended") {
   const UniqueFd listener = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
-  const UniqueFd client = connect_to({.host = "127.0.0.1", .port = local_address(listener.get()).port()},
-                                     Deadline::after(std::chrono::seconds{10}));
+  const UniqueFd client =
+      connect_to({.host = "127.0.0.1", .port = local_address(listener.get()).port()},
+                 Deadline::after(std::chrono::seconds{10}));
   const UniqueFd server = accept_from(listener.get(), Deadline::after(std::chrono::seconds{10}));
   WorkerUseReader reader;
   const auto uses = reader.look({0, ::getpid()});

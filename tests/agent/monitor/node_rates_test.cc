@@ -33,8 +33,8 @@ TEST_CASE("node rates: they are known from the second reading on") {
   CHECK_FALSE(first.cpu);
   CHECK_FALSE(first.retransmit_rate);
   CHECK(first.interfaces.empty());
-  const auto next = rates.report(counters(15, 105, 15, {{"eth0", 6000, 2500}, {"eth1", 1, 1}}), {},
-                                 begin + 5s);
+  const auto next =
+      rates.report(counters(15, 105, 15, {{"eth0", 6000, 2500}, {"eth1", 1, 1}}), {}, begin + 5s);
   CHECK(next.cpu == 0.25);
   CHECK(next.retransmit_rate == 2.0);
   REQUIRE(next.interfaces.size() == 1);  // the other one was not there

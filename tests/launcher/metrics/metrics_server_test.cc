@@ -13,9 +13,9 @@
 namespace ddprun::launcher {
 namespace {
 
-using test::Contains;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::Contains;
 
 // The server and its clients on one thread: none waits for the other.
 class Served {

@@ -86,7 +86,8 @@ TEST_CASE("Codec: a node's readings that are hostile are refused, or within thei
   CHECK(tame->interfaces[0].name.size() < 40);
   CHECK(tame->interfaces[0].name.find('\x1b') == std::string::npos);
   NodeReport largest = full_report();
-  largest.interfaces.assign(kMaxReportedInterfaces, {std::string(500, 'x'), 1.23456789e14, 1.2345e14});
+  largest.interfaces.assign(kMaxReportedInterfaces,
+                            {std::string(500, 'x'), 1.23456789e14, 1.2345e14});
   largest.gpus.assign(kMaxReportedGpus, full_report().gpus[0]);
   CHECK(text_of(largest).size() < 4096);
 }
@@ -123,7 +124,9 @@ TEST_CASE("Node readings: the last one of each node is shown, in any round, and 
   j.mentions("1", said);  // it waits for the other one
   j.keep();
   CHECK(j.rows == before);
-  const auto shown = [&](std::size_t node) { return j.table.status().front().nodes.at(node).monitor; };
+  const auto shown = [&](std::size_t node) {
+    return j.table.status().front().nodes.at(node).monitor;
+  };
   REQUIRE(shown(0));
   CHECK(shown(0)->report == full_report());
   CHECK(shown(0)->at == j.now);
