@@ -44,12 +44,12 @@ Tcp::socket socket_of(asio::io_context& io, UniqueFd connection) {
 // Owned by its operations; ends by itself within the time-out.
 class MetricsServer::Session : public std::enable_shared_from_this<Session> {
  public:
-  // `page` is not called once `alive` is gone.
-  Session(asio::io_context& io, UniqueFd connection, const Page& page, std::weak_ptr<bool> alive)
-      : socket_(socket_of(io, std::move(connection))),
-        timer_(io),
-        page_(page),
-        alive_(std::move(alive)) {}
+  // `server` is not used once its alive_ is gone.
+  Session(MetricsServer& server, UniqueFd connection)
+      : socket_(socket_of(server.io_, std::move(connection))),
+        timer_(server.io_),
+        server_(server),
+        alive_(server.alive_) {}
 
   void start(std::chrono::milliseconds timeout) {
     parser_.header_limit(static_cast<std::uint32_t>(security::kMaxHeaderBytes));
@@ -75,7 +75,7 @@ class MetricsServer::Session : public std::enable_shared_from_this<Session> {
 
   Tcp::socket socket_;
   asio::steady_timer timer_;
-  const Page& page_;  // the server's
+  MetricsServer& server_;
   const std::weak_ptr<bool> alive_;
   boost::beast::flat_buffer buffer_;
   std::size_t num_read_ = 0;
@@ -115,7 +115,7 @@ void MetricsServer::Session::answer() {
   }
   const auto accept = request[http::field::accept];
   const metrics::Format format = metrics::choose_format({accept.data(), accept.size()});
-  respond(http::status::ok, metrics::content_type(format), page_(format));
+  respond(http::status::ok, metrics::content_type(format), server_.page(format));
 }
 
 void MetricsServer::Session::respond(http::status status, std::string_view type, std::string body) {
@@ -182,9 +182,16 @@ void MetricsServer::take(UniqueFd connection) {
     if (const auto oldest = sessions_.front().lock()) oldest->close();
     sessions_.pop_front();
   }
-  const auto session = std::make_shared<Session>(io_, std::move(connection), page_, alive_);
+  const auto session = std::make_shared<Session>(*this, std::move(connection));
   sessions_.push_back(session);
   session->start(options_.timeout);
+}
+
+const std::string& MetricsServer::page(metrics::Format format) {
+  Made& made = made_.at(static_cast<std::size_t>(format));
+  const Clock::time_point now = Clock::now();
+  if (!made.at || now - *made.at > options_.max_age) made = {page_(format), now};
+  return made.text;
 }
 
 }  // namespace ddprun::launcher

@@ -80,6 +80,15 @@ TEST_CASE("MetricsServer: its two pages, in the format that is asked for") {
   CHECK(served.num_pages == 2);
 }
 
+TEST_CASE("MetricsServer: who asks without end has the last page again") {
+  Served served({.max_age = seconds{3600}});
+  for (int i = 0; i < 5; ++i) CHECK_THAT(served.get("/metrics"), Contains("\r\n\r\ntext\n"));
+  CHECK(served.num_pages == 1);
+  Served fresh({.max_age = milliseconds{-1}});
+  for (int i = 0; i < 3; ++i) fresh.get("/metrics");
+  CHECK(fresh.num_pages == 3);
+}
+
 TEST_CASE("MetricsServer: other requests are refused, and what is no request ends") {
   Served served;
   CHECK_THAT(served.get("/"), Contains(" 404 "));
