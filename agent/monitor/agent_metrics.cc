@@ -166,7 +166,7 @@ std::string metrics_to_text(const AgentMetrics& all, metrics::Format format) {
   out.family("ddprun_build_info", Type::kGauge, "1; what runs is in its labels.");
   out.sample({{"program", "ddprun"}, {"version", DDPRUN_VERSION}}, std::uint64_t{1});
   out.family("ddprun_job_info", Type::kGauge, "1; the job that this ddprun is a node of.");
-  out.sample({{"job", all.job}}, std::uint64_t{1});
+  out.sample({{"job_id", all.job}}, std::uint64_t{1});
   write_rendezvous(out, all);
   write_workers(out, all);
   write_uses(out, all.uses);

@@ -8,8 +8,6 @@
 namespace ddprun::agent {
 namespace {
 
-using membership::GpuReport;
-using membership::InterfaceReport;
 using membership::NodeReport;
 
 std::optional<double> rate(std::uint64_t before, std::uint64_t now, double seconds) {

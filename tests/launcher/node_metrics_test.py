@@ -49,7 +49,7 @@ class NodeMetrics(prometheus.Case):
                        'ddprun_worker_restarts_total{reason="worker_failed"}',
                        "ddprun_rendezvous_duration_seconds_count"):
             self.assertEqual(found[series], 0, series)
-        self.assertEqual(found['ddprun_job_info{job="job"}'], 1)
+        self.assertEqual(found['ddprun_job_info{job_id="job"}'], 1)
         for series in ("ddprun_node_memory_bytes", 'ddprun_node_cpu_seconds_total{mode="user"}',
                        "process_resident_memory_bytes"):
             self.assertGreater(found[series], 0, series)
@@ -77,7 +77,7 @@ class NodeMetrics(prometheus.Case):
         failed, = self.asked(scraper, 'ddprun_worker_exits_total{kind="error"}')
         self.assertIn(failed, (1, 2))  # the other one may have been stopped first
         names = self.label_names(scraper)
-        ours = {"__name__", "instance", "job", "exported_job", "le"}
+        ours = {"__name__", "instance", "job", "job_id", "le"}
         self.assertLessEqual(names, ours | {"program", "version", "state", "kind", "reason", "local_rank", "mode",
                                             "interface", "gpu"})
         self.check(port)

@@ -21,7 +21,7 @@ TEST_CASE("agent metrics: before the rendezvous all series of the node are there
   AgentMetrics all;
   all.job = "a \"job\"";
   const std::string text = metrics_to_text(all, metrics::Format::kText);
-  CHECK(has(text, "ddprun_job_info{job=\"a \\\"job\\\"\"} 1"));
+  CHECK(has(text, "ddprun_job_info{job_id=\"a \\\"job\\\"\"} 1"));
   for (const char* series :
        {"ddprun_rendezvous_connected", "ddprun_rendezvous_rounds_total", "ddprun_round",
         "ddprun_workers{state=\"running\"}", "ddprun_workers{state=\"parked\"}",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/monitor/node_counters.h"
 
+#include <cmath>
 #include <set>
 
 #include "tests/support/catch.h"
