@@ -54,7 +54,10 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
       store_(io, store_sender()),
       failure_details_(options_.environment.num_workers,
                        options_.workers.output.has_files() ? &console.log_writer() : nullptr),
-      timer_(io) {
+      timer_(io),
+      node_monitor_(
+          io, {.gpus_program = helper_program("ddprun-gpus")},
+          [this](membership::NodeReport report) { handle(event::NodeRead{std::move(report)}); }) {
   link_.on_binary([this](std::string_view message) { store_.received(message); });
   const OutputOptions& output = options_.workers.output;
   if (!output.has_files()) return;
@@ -70,6 +73,8 @@ std::function<void(std::string)> NodeAgent::store_sender() {
 
 void NodeAgent::start(const std::string& unfit) {
   unfit_ = unfit;
+  waiting_since_ = Clock::now();
+  node_monitor_.start();
   boost::asio::post(io_, [this] { handle(event::Start{unfit_}); });
 }
 
@@ -168,12 +173,16 @@ void NodeAgent::handle(membership::AgentEvent event) { runner_.handle(std::move(
 void NodeAgent::heard(const membership::AgentEvent& link_event) {
   reached_ = reached_ || std::holds_alternative<event::LinkUp>(link_event);
   bool is_welcome = false;
-  if (std::holds_alternative<event::LinkDown>(link_event)) store_.unlinked();
+  if (std::holds_alternative<event::LinkDown>(link_event)) {
+    linked_ = false;
+    store_.unlinked();
+  }
   if (const auto* heard = std::get_if<event::LinkMessage>(&link_event)) {
     const auto& message = heard->envelope.message;
     const auto* refused = std::get_if<membership::Refused>(&message);
     is_welcome = std::holds_alternative<membership::Welcome>(message);
     taken_in_ |= is_welcome;
+    linked_ |= is_welcome;
     if (refused != nullptr && refused->again) taken_in_ = round_ != 0;
   }
   handle(link_event);
@@ -241,6 +250,8 @@ void NodeAgent::spawn(const membership::StartRound& round) {
   node_rank_ = round.node_rank;
   ranks_ = {round.first_global_rank};
   leave_before_.reset();
+  stopping_ = false;
+  count_round(false);
   if (refuse_if_unfit()) return;
   if (events_.round_began) events_.round_began(round);
   log_directory_ = begin_logs(round);
@@ -359,21 +370,7 @@ void NodeAgent::watch(const membership::StartRound& round) {
   options.pages_only = options_.machine.join.settings.hang_action == membership::HangAction::kOff;
   if (options.pages_only) options.interval = kPagesInterval;
   HangMonitorEvents events;
-  events.read_page = [this](int local_rank) -> std::optional<ProgressWords> {
-    if (!socket_ || local_rank >= pages_.num_workers()) return std::nullopt;
-    const ProgressSample page = pages_.read(local_rank);
-    if (!page.connected) return std::nullopt;
-    return ProgressWords{static_cast<WorkPhase>(page.phase),
-                         page.step,
-                         page.steps_done,
-                         page.collectives_begun,
-                         page.collectives_done,
-                         static_cast<std::uint64_t>(page.last_collective),
-                         page.num_reports,
-                         std::bit_cast<std::uint64_t>(page.loss),
-                         page.samples,
-                         page.steps};
-  };
+  events.read_page = [this](int local_rank) { return read_page(local_rank); };
   events.read_communicators = [this](int local_rank) { return communicators(local_rank); };
   events.pids = [this] { return workers_->pids(); };
   events.stalled = [this, number](membership::RankReport report) {
@@ -391,6 +388,22 @@ void NodeAgent::watch(const membership::StartRound& round) {
   monitor_->start();
 }
 
+std::optional<ProgressWords> NodeAgent::read_page(int local_rank) const {
+  if (!socket_ || local_rank >= pages_.num_workers()) return std::nullopt;
+  const ProgressSample page = pages_.read(local_rank);
+  if (!page.connected) return std::nullopt;
+  return ProgressWords{static_cast<WorkPhase>(page.phase),
+                       page.step,
+                       page.steps_done,
+                       page.collectives_begun,
+                       page.collectives_done,
+                       static_cast<std::uint64_t>(page.last_collective),
+                       page.num_reports,
+                       std::bit_cast<std::uint64_t>(page.loss),
+                       page.samples,
+                       page.steps};
+}
+
 std::vector<CommunicatorState> NodeAgent::communicators(int local_rank) const {
   if (!socket_ || local_rank < 0 || local_rank >= pages_.num_workers()) return {};
   return pages_.communicators(local_rank);
@@ -406,6 +419,7 @@ void NodeAgent::request_stop(Clock::time_point until) {
 void NodeAgent::stop_workers(const action::StopWorkers& stop) {
   monitor_.reset();
   keeping_ = waiting_in_place_ = false;
+  stopping_ = true;
   if (parked_) {  // being dismissed for a round that is over already
     spawn_later_.reset();
     stop_later_ = true;
@@ -426,10 +440,14 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
     if (socket_) socket_->read_pending();  // what it said before it ended comes first
     if (timers_ && failure.note.empty()) failure.note = timers_->reason(failure.pid);
     failure_details_.add_to(failure, round, communicators(failure.local_rank));
+    count_failure(failure);
     if (events_.worker_failed) events_.worker_failed(failure);
     if (waiting_in_place_) late_failure_ = failure;
     handle(event::WorkerFailed{round, failure, at});
     not_kept(concat("rank ", failure.global_rank, " has ended, too"));
+  };
+  events.ended = [this](bool stopped) {
+    ++counts_.of(stopped ? ExitKind::kStopped : ExitKind::kSuccess);
   };
   events.all_succeeded = [this, round] {
     if (socket_) socket_->read_pending();
@@ -462,6 +480,7 @@ void NodeAgent::all_run(std::uint64_t round) {
 
 // What they had on the GPUs has to be free before others start.
 void NodeAgent::workers_gone(std::uint64_t round) {
+  waiting_since_ = Clock::now();
   if (!gpus_) return handle(event::WorkersGone{round, pages_.last_step()});
   gpus_->when_freed(kGpuMemoryLimit, [this, round](const std::string& note) {
     if (!note.empty()) events_.tell(LogLevel::kWarning, note);

@@ -20,6 +20,9 @@
 #include "agent/hang/hang_monitor.h"
 #include "agent/hang/rank_numbers.h"
 #include "agent/isolation/worker_cgroups.h"
+#include "agent/monitor/agent_metrics.h"
+#include "agent/monitor/node_monitor.h"
+#include "agent/monitor/worker_use.h"
 #include "agent/output/log_tree.h"
 #include "agent/parked_workers.h"
 #include "agent/preflight/node_facts.h"
@@ -94,6 +97,8 @@ class NodeAgent {
   int node_rank() const { return node_rank_; }  // of the latest round; −1 before the first
   // Files that this node's workers left in the latest round, and that stay.
   std::vector<std::string> flight_recorders() const { return failure_details_.flight_recorders(); }
+  // Of this moment; also before start(). Waits for nothing.
+  AgentMetrics metrics();
 
  private:
   std::function<void(std::string)> store_sender();
@@ -120,6 +125,9 @@ class NodeAgent {
   void not_kept(const std::string& why);
   void go_on(const membership::StartRound& round);
   void watch(const membership::StartRound& round);
+  std::optional<ProgressWords> read_page(int local_rank) const;
+  void count_round(bool in_place);
+  void count_failure(const membership::WorkerFailure& failure);
   std::vector<CommunicatorState> communicators(int local_rank) const;
   void request_stop(Clock::time_point until);
   void stop_workers(const membership::agent_action::StopWorkers& stop);
@@ -162,6 +170,13 @@ class NodeAgent {
   std::optional<membership::WorkerFailure> late_failure_;
   bool waiting_in_place_ = false;             // they are kept, the next round has not begun
   std::map<int, std::uint64_t> first_steps_;  // of round_, by local rank, as they are said
+  AgentCounts counts_;
+  std::optional<Clock::time_point> waiting_since_;  // set: no round, nor workers
+  bool failed_here_ = false;                        // a worker of this node, in round_
+  bool stopping_ = false;                           // workers_ were told to stop
+  NodeMonitor node_monitor_;
+  WorkerUseReader worker_uses_;  // for metrics()
+  bool linked_ = false;          // taken in, and connected
   bool reached_ = false;
   bool taken_in_ = false;           // by a rendezvous, as far as is known
   std::string undead_;              // processes that can't be killed, of an earlier round

@@ -42,6 +42,7 @@ void NodeAgent::kept_if_all_ask() {
   if (num_asking < count) return;  // the next one that asks comes here again
   keeping_ = false;
   waiting_in_place_ = true;
+  waiting_since_ = Clock::now();
   handle(event::WorkersKept{round_, count, pages_.last_step()});
 }
 
@@ -56,6 +57,7 @@ void NodeAgent::go_on(const membership::StartRound& round) {
   node_rank_ = round.node_rank;
   ranks_ = {round.first_global_rank};
   first_steps_.clear();
+  count_round(true);
   const std::vector<pid_t> pids = workers_->pids();
   for (std::size_t i = 0; i < pids.size(); ++i) {
     if (pids[i] != 0) ranks_.left.push_back(static_cast<int>(i));

@@ -61,6 +61,9 @@ struct WorkerGroupEvents {
   // warden saw it. Not called for workers that end after stop(): those are victims. One that had
   // failed before is reported though stop() came before its report.
   std::function<void(membership::WorkerFailure, Clock::time_point)> worker_failed;
+  // May be empty: each worker that has ended otherwise, before what follows from that: with
+  // success, or because it was stopped.
+  std::function<void(bool stopped)> ended;
   std::function<void()> all_succeeded;  // every worker exited with 0, before stop()
   // Likewise after ask_to_leave(), where at least one exited with 75. May be empty.
   std::function<void()> all_left;

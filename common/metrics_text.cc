@@ -79,6 +79,12 @@ const char* content_type(Format format) {
                                  : "application/openmetrics-text; version=1.0.0; charset=utf-8";
 }
 
+void Histogram::observe(double value) {
+  const auto bound = std::lower_bound(bounds_.begin(), bounds_.end(), value);
+  ++counts_[static_cast<std::size_t>(bound - bounds_.begin())];
+  sum_ += value;
+}
+
 void TextWriter::family(std::string_view name, Type type, std::string_view help) {
   DDPRUN_CHECK(name.ends_with(kTotal) == (type == Type::kCounter));
   name_ = name;
@@ -134,6 +140,32 @@ void TextWriter::single(std::string_view name, Type type, std::string_view help,
 void TextWriter::single(std::string_view name, Type type, std::string_view help, double value) {
   family(name, type, help);
   sample({}, value);
+}
+
+// `le` is a number's text there: OpenMetrics wants it to be a floating-point one.
+void TextWriter::histogram(std::string_view name, std::string_view help, const Histogram& values) {
+  text_.append("# HELP ").append(name).append(" ");
+  append_escaped(text_, help, format_ == Format::kOpenMetrics);
+  text_.append("\n# TYPE ").append(name).append(" histogram\n");
+  std::uint64_t num = 0;
+  for (std::size_t i = 0; i < values.counts_.size(); ++i) {
+    std::string bound = "+Inf";
+    if (i < values.bounds_.size()) {
+      bound.clear();
+      append_number(bound, values.bounds_[i]);
+      const bool is_whole = bound.find_first_of(".e") == std::string::npos;
+      if (is_whole && format_ == Format::kOpenMetrics) bound += ".0";
+    }
+    num += values.counts_[i];
+    text_.append(name).append("_bucket{le=\"").append(bound).append("\"} ");
+    append_number(text_, num);
+    text_ += '\n';
+  }
+  text_.append(name).append("_sum ");
+  append_number(text_, values.sum_);
+  text_.append("\n").append(name).append("_count ");
+  append_number(text_, num);
+  text_ += '\n';
 }
 
 std::string TextWriter::finish() {

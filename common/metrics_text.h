@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace ddprun::metrics {
 
@@ -17,6 +18,22 @@ Format choose_format(std::string_view accept);
 const char* content_type(Format format);
 
 enum class Type { kCounter, kGauge };
+
+// How many values were how large.
+class Histogram {
+ public:
+  // `bounds`: ascending; what is larger than the last one is counted, too.
+  explicit Histogram(std::vector<double> bounds)
+      : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
+
+  void observe(double value);
+
+ private:
+  friend class TextWriter;
+  std::vector<double> bounds_;
+  std::vector<std::uint64_t> counts_;  // above the bound before, up to its own
+  double sum_ = 0;
+};
 
 // Families one after the other, each with its samples behind it. Names are those of the guide:
 // [a-z_], a counter's ends in _total, a unit is said in the name (docs/metrics.md).
@@ -34,6 +51,8 @@ class TextWriter {
   // A family of one sample without labels.
   void single(std::string_view name, Type type, std::string_view help, std::uint64_t value);
   void single(std::string_view name, Type type, std::string_view help, double value);
+  // A family of its own. A unit is said in the name here, too.
+  void histogram(std::string_view name, std::string_view help, const Histogram& values);
 
   // The whole text; the last call.
   std::string finish();

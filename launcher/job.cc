@@ -17,7 +17,9 @@
 #include "common/random_id.h"
 #include "common/shell_words.h"
 #include "common/signal_names.h"
+#include "common/socket.h"
 #include "launcher/failure_report.h"
+#include "launcher/metrics/metrics_endpoint.h"
 #include "launcher/own_error_file.h"
 #include "launcher/paste_line.h"
 #include "launcher/terminal_text.h"
@@ -61,6 +63,8 @@ Job::Job(JobPlan plan, ServiceManager manager)
     const bool nohup = number == SIGHUP && is_ignored(SIGHUP);
     if (!nohup) signals_.add(number);
   }
+  std::vector<UniqueFd> metrics_listeners;
+  if (plan_.config.metrics) metrics_listeners = bind_metrics(*plan_.config.metrics);
   if (!claim_.listeners.empty()) serve_rendezvous(std::move(claim_.listeners));
   make_cgroups();
   agent::NodeAgentEvents events;
@@ -76,12 +80,25 @@ Job::Job(JobPlan plan, ServiceManager manager)
     };
   }
   agent_ = std::make_unique<agent::NodeAgent>(io_, console_, agent_options(), std::move(events));
+  if (plan_.config.metrics) serve_metrics(std::move(metrics_listeners));
   preemption_ = std::make_unique<PreemptionWatch>(
       io_, plan_.config.preemption, begun_,
       [this](membership::Preempted warning) { agent_->warn(std::move(warning)); });
 }
 
 Job::~Job() = default;
+
+// Also while the rendezvous is not reached, and before.
+void Job::serve_metrics(std::vector<UniqueFd> listeners) {
+  if (plan_.config.metrics->port == 0) {
+    const SocketAddress address = local_address(listeners.front().get());
+    tell(LogLevel::kInfo, concat("metrics at http://", address.text(), "/metrics"));
+  }
+  metrics_ = std::make_unique<MetricsServer>(
+      io_, std::move(listeners),
+      [this](metrics::Format format) { return agent::metrics_to_text(agent_->metrics(), format); },
+      MetricsServer::Options());
+}
 
 // The rendezvous' port may have been taken by the agent that started this ddprun.
 EndpointClaim Job::claim() const {
@@ -100,6 +117,7 @@ int Job::run() {
   plan_.config.preflight_doctor == DoctorGate::kOff ? run_preflight() : run_doctor();
   service_.ready([this] { return status(); });
   io_.run();
+  metrics_.reset();
   log_.reset();
   if (lifeline_.is_open()) lifeline_.release();
   if (cgroups_) cgroups_->close();

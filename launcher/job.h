@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "launcher/console_log.h"
 #include "launcher/endpoint_claim.h"
+#include "launcher/metrics/metrics_server.h"
 #include "launcher/preemption_watch.h"
 #include "launcher/prepare.h"
 #include "launcher/report/job_records.h"
@@ -41,6 +42,7 @@ class Job {
   agent::ConsoleOptions console_options();
   EndpointClaim claim() const;
   void report(const std::string& text) const;
+  void serve_metrics(std::vector<UniqueFd> listeners);
   agent::NodeAgentOptions agent_options() const;
   void tell(LogLevel level, const std::string& text);
   void make_cgroups();
@@ -80,6 +82,7 @@ class Job {
   std::unique_ptr<rendezvous::Daemon> daemon_;
   std::unique_ptr<agent::WorkerCgroups> cgroups_;  // null: none
   std::unique_ptr<agent::NodeAgent> agent_;
+  std::unique_ptr<MetricsServer> metrics_;  // null: it is not served
   std::unique_ptr<PreemptionWatch> preemption_;
   std::unique_ptr<agent::PreflightCommand> preflight_;  // null: none, or it was ended
   std::optional<membership::agent_action::Exit> exit_;

@@ -14,6 +14,7 @@
 #include "agent/hang/rank_sample.h"
 #include "agent/isolation/worker_limits.h"
 #include "agent/output/output_options.h"
+#include "common/endpoint.h"
 #include "launcher/handled_signals.h"
 #include "launcher/hosts/hosts_options.h"
 #include "launcher/preemption_options.h"
@@ -89,6 +90,8 @@ struct LaunchConfig {
   HandledSignals signals_to_handle;
   std::string event_log;  // "", "console" or "file=PATH"
   std::string report;     // a file for the job's end as JSON; "-": stdout; empty: none
+  // Where GET /metrics of this node is served; an empty host: on all interfaces; nullopt: nowhere.
+  std::optional<Endpoint> metrics;
 
   // Before this node joins (docs/preflight.md).
   DoctorGate preflight_doctor = DoctorGate::kOff;

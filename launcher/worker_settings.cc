@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <optional>
+#include <string>
+
+#include "common/env_names.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -24,6 +27,10 @@ agent::WorkerCommand worker_command(const JobPlan& plan) {
 agent::WorkerEnvironmentOptions worker_environment_options(const JobPlan& plan) {
   agent::WorkerEnvironmentOptions options;
   options.inherited = plan.environment;
+  // A ddprun that a worker starts would find its port taken.
+  for (const char* prefix : {env::kOwnPrefix, env::kPetPrefix}) {
+    options.inherited.erase(std::string(prefix) + "METRICS");
+  }
   options.run_id = plan.rendezvous.job_id;
   options.role = plan.config.role;
   options.signals_to_handle = plan.config.signals_to_handle.text;

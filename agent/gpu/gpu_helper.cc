@@ -107,4 +107,23 @@ void GpuHelper::lost() {
   if (const Done done = std::exchange(done_, nullptr)) done(std::nullopt);
 }
 
+LazyGpuHelper::LazyGpuHelper(boost::asio::io_context& io, std::string program)
+    : io_(io), program_(std::move(program)), alive_(std::make_shared<bool>(true)) {}
+
+LazyGpuHelper::~LazyGpuHelper() = default;
+
+void LazyGpuHelper::ask(GpuRequest request,
+                        std::function<void(const std::string& lines)> answered) {
+  if (!std::exchange(started_, true) && !program_.empty()) {
+    helper_ = GpuHelper::start(io_, program_);
+  }
+  if (!helper_) return;
+  helper_->ask(request, [this, alive = std::weak_ptr(alive_),
+                         answered = std::move(answered)](const std::optional<std::string>& lines) {
+    if (alive.expired()) return;
+    if (lines) answered(*lines);
+    if (!lines) helper_.reset();
+  });
+}
+
 }  // namespace ddprun::agent

@@ -20,6 +20,7 @@ enum class GpuRequest : char {
   kProcesses = 'p',    // "DEVICE PID BYTES" lines: compute processes of all GPUs
   kUtilisation = 'u',  // "PID PERCENT" lines: shares of GPU time since it was last asked
   kReadings = 'r',     // "DEVICE KEY VALUE" lines (gpu_reading.h): the state of all GPUs
+  kStatus = 's',       // likewise: how busy, full and hot they are
 };
 inline constexpr char kGpuAnswerEnd[] = ".\n";  // a line of its own
 
@@ -47,6 +48,28 @@ class GpuHelper : public std::enable_shared_from_this<GpuHelper> {
   boost::asio::posix::stream_descriptor answers_;  // closed: lost
   std::string text_;                               // of an answer that is under way
   Done done_;                                      // empty: nothing is asked
+};
+
+// One that is started when it is first asked, for who wants the latest answer and no certainty. io
+// thread only.
+class LazyGpuHelper {
+ public:
+  // `program`: ddprun-gpus; empty: nothing is ever asked.
+  LazyGpuHelper(boost::asio::io_context& io, std::string program);
+  ~LazyGpuHelper();
+  LazyGpuHelper(const LazyGpuHelper&) = delete;
+  LazyGpuHelper& operator=(const LazyGpuHelper&) = delete;
+
+  // `answered` is called at most once, while this lives. Does nothing while a question is open, or
+  // where there is no GPU.
+  void ask(GpuRequest request, std::function<void(const std::string& lines)> answered);
+
+ private:
+  boost::asio::io_context& io_;
+  const std::string program_;
+  bool started_ = false;
+  std::shared_ptr<GpuHelper> helper_;  // second owner: its read, for a moment
+  std::shared_ptr<bool> alive_;        // the helper's handler holds it weakly
 };
 
 }  // namespace ddprun::agent

@@ -21,6 +21,13 @@ inline constexpr char kGpuSlowdown[] = "slowdown";               // bits of the 
 inline constexpr char kGpuLinksActive[] = "nvlinks_active";
 inline constexpr char kGpuLinksInactive[] = "nvlinks_inactive";
 
+// Of GpuRequest::kStatus.
+inline constexpr char kGpuUsePercent[] = "use_percent";
+inline constexpr char kGpuMemory[] = "memory";  // bytes
+inline constexpr char kGpuMemoryUsed[] = "memory_used";
+inline constexpr char kGpuMilliwatts[] = "milliwatts";
+inline constexpr char kGpuCelsius[] = "celsius";
+
 inline constexpr long long kSlowdownOfHardware = 0x8, kSlowdownBySoftwareHeat = 0x20,
                            kSlowdownByHeat = 0x40, kSlowdownByPowerBrake = 0x80;
 

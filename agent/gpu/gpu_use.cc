@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <utility>
 
 namespace ddprun::agent {
 
@@ -25,22 +24,9 @@ GpuShares parse_gpu_shares(std::string_view lines) {
   return shares;
 }
 
-GpuUse::GpuUse(boost::asio::io_context& io, std::string program)
-    : io_(io), program_(std::move(program)), alive_(std::make_shared<bool>(true)) {}
-
-GpuUse::~GpuUse() = default;
-
 void GpuUse::ask() {
-  if (!std::exchange(started_, true) && !program_.empty()) {
-    helper_ = GpuHelper::start(io_, program_);
-  }
-  if (!helper_) return;
-  helper_->ask(GpuRequest::kUtilisation,
-               [this, alive = std::weak_ptr(alive_)](const std::optional<std::string>& lines) {
-                 if (alive.expired()) return;
-                 if (lines) answer_ = parse_gpu_shares(*lines);
-                 if (!lines) helper_.reset();
-               });
+  helper_.ask(GpuRequest::kUtilisation,
+              [this](const std::string& lines) { answer_ = parse_gpu_shares(lines); });
 }
 
 int GpuUse::percent_of(const std::vector<pid_t>& family) const {

@@ -7,10 +7,10 @@
 
 #include <boost/asio/io_context.hpp>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "agent/gpu/gpu_helper.h"
@@ -27,10 +27,7 @@ GpuShares parse_gpu_shares(std::string_view lines);
 class GpuUse {
  public:
   // `program`: ddprun-gpus, started when it is first wanted.
-  GpuUse(boost::asio::io_context& io, std::string program);
-  ~GpuUse();
-  GpuUse(const GpuUse&) = delete;
-  GpuUse& operator=(const GpuUse&) = delete;
+  GpuUse(boost::asio::io_context& io, std::string program) : helper_(io, std::move(program)) {}
 
   // Asks for the shares since it was asked last (the last second, at first). Does nothing while a
   // question is open, or where there is no GPU.
@@ -44,12 +41,8 @@ class GpuUse {
   int percent_of(const std::vector<pid_t>& family) const;
 
  private:
-  boost::asio::io_context& io_;
-  const std::string program_;
-  bool started_ = false;
-  std::shared_ptr<GpuHelper> helper_;  // second owner: its read, for a moment
   std::optional<GpuShares> answer_;
-  std::shared_ptr<bool> alive_;  // the helper's handler holds it weakly
+  LazyGpuHelper helper_;  // behind what its answers change
 };
 
 }  // namespace ddprun::agent

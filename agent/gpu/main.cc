@@ -16,6 +16,8 @@ int main() {
     for (char request; ::read(STDIN_FILENO, &request, 1) == 1;) {
       if (request == static_cast<char>(agent::GpuRequest::kUtilisation)) {
         for (const auto& [pid, percent] : nvml.shares()) std::printf("%u %u\n", pid, percent);
+      } else if (request == static_cast<char>(agent::GpuRequest::kStatus)) {
+        for (const auto& reading : nvml.status()) std::puts(agent::to_line(reading).c_str());
       } else if (request == static_cast<char>(agent::GpuRequest::kReadings)) {
         for (const auto& reading : nvml.readings()) std::puts(agent::to_line(reading).c_str());
       } else {

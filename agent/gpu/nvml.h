@@ -31,6 +31,9 @@ class Nvml {
   // The state of all GPUs. What a GPU, or this driver, can't say is left out.
   std::vector<GpuReading> readings() const;
 
+  // Likewise how busy, full and hot they are: asked again and again.
+  std::vector<GpuReading> status() const;
+
  private:
   using Device = void*;
   // nvmlProcessInfo_t of nvmlDeviceGetComputeRunningProcesses_v3 (and _v2).

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Nvml about the state of the GPUs: asked once by who checks a node.
+// The part of Nvml about the state of the GPUs: asked once by who checks a node, and again and
+// again by who watches it.
 #include <dlfcn.h>
 
 #include "agent/gpu/nvml.h"
@@ -74,6 +75,49 @@ std::vector<GpuReading> Nvml::readings() const {
       }
       add(kGpuLinksActive, num_active);
       add(kGpuLinksInactive, num_inactive);
+    }
+  }
+  return found;
+}
+
+std::vector<GpuReading> Nvml::status() const {
+  struct Utilisation {  // nvmlUtilization_t
+    unsigned gpu_percent, memory_percent;
+  };
+  struct Memory {  // nvmlMemory_t
+    unsigned long long total, free, used;
+  };
+  constexpr unsigned kGpuSensor = 0;
+  const auto ask_use =
+      find_call<int(Device, Utilisation*)>(library_, "nvmlDeviceGetUtilizationRates");
+  const auto ask_memory = find_call<int(Device, Memory*)>(library_, "nvmlDeviceGetMemoryInfo");
+  const auto ask_power = find_call<int(Device, unsigned*)>(library_, "nvmlDeviceGetPowerUsage");
+  const auto ask_heat =
+      find_call<int(Device, unsigned, unsigned*)>(library_, "nvmlDeviceGetTemperature");
+  std::vector<GpuReading> found;
+  unsigned num_devices = 0;
+  if (count_(&num_devices) != kAnswered) return found;
+  for (unsigned i = 0; i < num_devices; ++i) {
+    Device device = nullptr;
+    if (handle_(i, &device) != kAnswered) continue;
+    const auto add = [&](const char* key, auto value) {
+      found.push_back({static_cast<int>(i), key, static_cast<long long>(value)});
+    };
+    Utilisation use{};
+    if (ask_use != nullptr && ask_use(device, &use) == kAnswered) {
+      add(kGpuUsePercent, use.gpu_percent);
+    }
+    Memory memory{};
+    if (ask_memory != nullptr && ask_memory(device, &memory) == kAnswered) {
+      add(kGpuMemory, memory.total);
+      add(kGpuMemoryUsed, memory.used);
+    }
+    unsigned milliwatts = 0, celsius = 0;
+    if (ask_power != nullptr && ask_power(device, &milliwatts) == kAnswered) {
+      add(kGpuMilliwatts, milliwatts);
+    }
+    if (ask_heat != nullptr && ask_heat(device, kGpuSensor, &celsius) == kAnswered) {
+      add(kGpuCelsius, celsius);
     }
   }
   return found;

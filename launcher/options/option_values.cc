@@ -20,7 +20,8 @@ std::string shown(const Option& option, const OptionValue& value) {
 
 // In a file it speaks of the machine that has the file.
 bool is_of_this_machine(const std::string& option) {
-  return option == "topology" || option == "preflight" || option == "preflight-doctor";
+  return option == "topology" || option == "preflight" || option == "preflight-doctor" ||
+         option == "metrics";
 }
 
 }  // namespace

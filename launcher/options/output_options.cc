@@ -48,6 +48,18 @@ std::string parse_keep(std::string_view text, int& to) {
   return {};
 }
 
+// "HOST" alone might be meant for any port, or for a default one: neither is guessed.
+std::string set_metrics(const std::string& value, LaunchConfig& config) {
+  config.metrics.reset();
+  if (value == "off") return {};
+  const auto endpoint = parse_endpoint(value, 0), other = parse_endpoint(value, 1);
+  if (!endpoint || endpoint->port != other->port) {
+    return "wants HOST:PORT, :PORT (on all interfaces) or off";
+  }
+  config.metrics = endpoint;
+  return {};
+}
+
 }  // namespace
 
 std::vector<Option> output_options() {
@@ -85,6 +97,10 @@ std::vector<Option> output_options() {
        output(&O::log_keep, parse_keep)},
       {"report", "FILE", "", "how the job ended, as JSON, also where it succeeded; -: on stdout",
        kOutput, nonempty_text_to(&LaunchConfig::report)},
+      {"metrics", "[HOST]:PORT|off", "off",
+       "serve this node's metrics for Prometheus there; :PORT = on all interfaces; 0 = any free "
+       "one",
+       kOutput, set_metrics},
   };
 }
 

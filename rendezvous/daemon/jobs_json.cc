@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/jobs_json.h"
 
+#include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <chrono>
+#include <initializer_list>
 #include <utility>
 
 namespace ddprun::rendezvous {
@@ -82,6 +85,30 @@ json::object training_object(const membership::TrainingStatus& status) {
   return object;
 }
 
+// The wire's fields, and null for those that are not known.
+json::object monitor_object(const membership::SeenNodeReport& seen, const Moment& now) {
+  const auto complete = [](json::object& object, std::initializer_list<const char*> names) {
+    for (const char* name : names) object.emplace(name, nullptr);
+  };
+  json::object object = membership::node_report_object(seen.report);
+  object["age_seconds"] = std::max(std::chrono::duration<double>(now.at - seen.at).count(), 0.0);
+  double received = 0, sent = 0;
+  for (const membership::InterfaceReport& each : seen.report.interfaces) {
+    received += each.received_rate;
+    sent += each.sent_rate;
+  }
+  if (!seen.report.interfaces.empty()) {
+    object["received_bytes_per_second"] = received;
+    object["sent_bytes_per_second"] = sent;
+  }
+  complete(object, {"cpus", "cpu", "memory_bytes", "memory_used_bytes", "received_bytes_per_second",
+                    "sent_bytes_per_second", "tcp_retransmits_per_second"});
+  for (json::value& gpu : object.at("gpus").as_array()) {
+    complete(gpu.as_object(), {"use", "memory_bytes", "memory_used_bytes", "watts", "celsius"});
+  }
+  return object;
+}
+
 json::object hang_object(const membership::HangStatus& hang) {
   json::object object;
   object["round"] = hang.round;
@@ -144,6 +171,7 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
       if (node.node_rank) entry["node_rank"] = *node.node_rank;
       entry["num_workers"] = node.num_workers;
       entry["connected"] = node.connected;
+      if (node.monitor) entry["monitor"] = monitor_object(*node.monitor, now);
       nodes.push_back(std::move(entry));
     }
     json::object entry;

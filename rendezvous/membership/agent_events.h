@@ -129,6 +129,10 @@ struct StepsTimed {
   std::vector<RankStepTime> ranks;  // empty: as before
   std::optional<TrainingStatus> training = {};
 };
+// How this node is; its giver keeps to the rate.
+struct NodeRead {
+  NodeReport report;
+};
 // SIGINT, SIGTERM, … at ddprun itself.
 struct Signal {
   int number = 0;
@@ -153,8 +157,8 @@ using AgentEvent =
                  agent_event::WorkersLeft, agent_event::Warned, agent_event::FirstStepDone,
                  agent_event::WorkersGone, agent_event::WorkersKept, agent_event::WorkersNotKept,
                  agent_event::RankStalled, agent_event::RecordsWanted, agent_event::RanksInspected,
-                 agent_event::StepsTimed, agent_event::Signal, agent_event::Abandoned,
-                 agent_event::Timer>;
+                 agent_event::StepsTimed, agent_event::NodeRead, agent_event::Signal,
+                 agent_event::Abandoned, agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {

@@ -109,6 +109,7 @@ class AgentMachine::Impl {
   void on(const agent_event::RanksInspected& event);
   void record();  // once per round
   void on(const agent_event::StepsTimed& event);
+  void on(const agent_event::NodeRead& event);
 
   // They may do as they like: nothing has told them to end.
   bool are_on() const {

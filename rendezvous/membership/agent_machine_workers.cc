@@ -146,6 +146,14 @@ void AgentMachine::Impl::on(const agent_event::StepsTimed& event) {
   mention(event.round, StepTimes{round_, event.ranks, event.training});
 }
 
+// With workers or without; the next one follows soon.
+void AgentMachine::Impl::on(const agent_event::NodeRead& event) {
+  if (link_ != Link::kUp || exit_) return;
+  StepTimes message{round_, {}};
+  message.monitor = event.report;
+  emit(Send{channel_.plain(std::move(message))});
+}
+
 void AgentMachine::Impl::stop_workers(std::chrono::milliseconds grace, bool after_records) {
   if (workers_ == Workers::kNone) return;
   const TimePoint until = now_ + grace + options_.stop_margin;

@@ -310,6 +310,7 @@ void put(json::object& out, const StepTimes& times) {
   }
   out["ranks"] = std::move(ranks);
   if (times.training) out["training"] = training_object(*times.training);
+  if (times.monitor) out["monitor"] = node_report_object(*times.monitor);
 }
 void get(const JsonFields& in, StepTimes& times) {
   times.round = in.counter("round");
@@ -317,6 +318,7 @@ void get(const JsonFields& in, StepTimes& times) {
     times.ranks.push_back(read_step_time(rank));
   }
   if (in.has("training")) times.training = read_training(in.object("training"));
+  if (in.has("monitor")) times.monitor = read_node_report(in.object("monitor"));
 }
 
 void put(json::object& out, const Vote& vote) {

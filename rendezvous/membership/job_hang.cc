@@ -143,7 +143,8 @@ void Job::handle(Node& node, const RecordsWanted& message, TimePoint, Actions& o
   }
 }
 
-void Job::handle(Node& node, const StepTimes& message, TimePoint, Actions&) {
+void Job::handle(Node& node, const StepTimes& message, TimePoint now, Actions&) {
+  if (message.monitor) node.monitor = SeenNodeReport{*message.monitor, now};
   if (!is_current(node, message.round)) return;
   if (!message.ranks.empty()) node.step_times = message.ranks;
   if (message.training) node.training = message.training;

@@ -113,11 +113,17 @@ struct Seat {
   StoreMode store = StoreMode::kDirect;
 };
 
+// The last one of a node, and when it came.
+struct SeenNodeReport {
+  NodeReport report;
+  Clock::time_point at{};
+};
 struct NodeStatus {
   std::string host, addr, phase;
   std::optional<int> node_rank;  // in the current round
   int num_workers = 0;
   bool connected = false;
+  std::optional<SeenNodeReport> monitor;  // nullopt: it has said none
 };
 struct HangStatus {
   std::uint64_t round = 0;

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "rendezvous/membership/node_report.h"
 #include "rendezvous/membership/rank_report.h"
 
 namespace ddprun::membership {
@@ -256,11 +257,13 @@ struct Inspection {
 };
 
 // How long this node's steps take: when that changed, at most once in 10 s. How far its ranks are:
-// at most once in 5 s.
+// at most once in 5 s. How its node is, likewise, whatever round it is in: an older rendezvous ends
+// a connection that says a message of a kind that it doesn't know, but not for a field.
 struct StepTimes {
   std::uint64_t round = 0;
   std::vector<RankStepTime> ranks;  // at most kMaxReportedRanks; empty: as said before
   std::optional<TrainingStatus> training = {};
+  std::optional<NodeReport> monitor = {};
 };
 
 // The answer to Claim. `granted`: this agent follows `term` now, and nobody else is granted to go

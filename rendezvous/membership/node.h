@@ -55,6 +55,7 @@ struct Node {
   // In the live round, as it said last.
   std::vector<RankStepTime> step_times;
   std::optional<TrainingStatus> training;
+  std::optional<SeenNodeReport> monitor;  // in any round, likewise
   bool gone = false;  // finished with success and lost afterwards: counts, but can't be placed
 };
 

@@ -49,6 +49,27 @@ TEST_CASE("metrics text: OpenMetrics names a counter without its suffix, and say
   CHECK(text.ends_with("\n# EOF\n"));
 }
 
+TEST_CASE("metrics text: a histogram counts what is at most each bound") {
+  Histogram waits({0.5, 1, 60});
+  for (const double value : {0.1, 1.0, 1.5, 100.0}) waits.observe(value);
+  const auto text_in = [&](Format format) {
+    TextWriter out(format);
+    out.histogram("ddprun_wait_seconds", "Waits.", waits);
+    return out.finish();
+  };
+  CHECK(text_in(Format::kText) ==
+        "# HELP ddprun_wait_seconds Waits.\n"
+        "# TYPE ddprun_wait_seconds histogram\n"
+        "ddprun_wait_seconds_bucket{le=\"0.5\"} 1\n"
+        "ddprun_wait_seconds_bucket{le=\"1\"} 2\n"
+        "ddprun_wait_seconds_bucket{le=\"60\"} 3\n"
+        "ddprun_wait_seconds_bucket{le=\"+Inf\"} 4\n"
+        "ddprun_wait_seconds_sum 102.6\n"
+        "ddprun_wait_seconds_count 4\n");
+  CHECK_THAT(text_in(Format::kOpenMetrics),
+             test::Contains("{le=\"1.0\"} 2\n") && test::Contains("{le=\"0.5\"} 1\n"));
+}
+
 TEST_CASE("metrics text: Accept chooses, and what is not understood is text 0.0.4") {
   const auto is_open = [](const char* accept) {
     return choose_format(accept) == Format::kOpenMetrics;

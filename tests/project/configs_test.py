@@ -146,6 +146,17 @@ class TomlFile(Scratch):
         self.assertEqual(codes, [0, 0], output)
         self.assertEqual(output.count("store at 127.0.0.1"), 2, output)
 
+    def test_metrics(self):
+        text = self.with_key("hosts", read("ddprun.toml"))
+        for host in self.hosts:
+            text = text.replace(host.name, host.address)
+        text = self.with_key("metrics", text)
+        codes, output = self.run_with(text)
+        self.assertEqual(codes, [0, 0], output)
+        codes, output = self.run_with(text.replace("127.0.0.1:9410", "192.0.2.1:9410"))
+        self.assertEqual(codes, [2, 2], output)
+        self.assertEqual(output.count("--metrics=192.0.2.1:9410"), 2, output)
+
     def test_standing_agents(self):
         text = self.with_key("standing_agents", self.with_key("rdzv_endpoint", read("ddprun.toml")))
         self.write("ddprun/ddprun.toml", text.replace("rendezvous.example.com", "127.0.0.1"))
@@ -169,7 +180,7 @@ class TomlFile(Scratch):
     def test_every_key_is_covered(self):
         self.assertEqual(re.findall(r"^#(\w+) = ", read("ddprun.toml"), flags=re.M),
                          ["max_restarts", "hang_action", "rdzv_endpoint", "hosts", "standing_agents", "token_file", "store",
-                          "tls_ca", "tls_cert", "tls_key", "topology", "preflight"])
+                          "tls_ca", "tls_cert", "tls_key", "topology", "preflight", "metrics"])
 
 
 class SystemdUnit(Scratch):

@@ -81,6 +81,28 @@ int nvmlDeviceGetNvLinkState(void* device, unsigned link, unsigned* is_active) {
   return link < active + inactive ? 0 : 2;
 }
 
+struct Utilisation {
+  unsigned gpu_percent, memory_percent;
+};
+struct Memory {
+  unsigned long long total, free, used;
+};
+int nvmlDeviceGetUtilizationRates(void* device, Utilisation* use) {
+  use->memory_percent = 0;
+  return state_of(device, "use_percent", &use->gpu_percent);
+}
+int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
+  memory->free = 0;
+  const int status = state_of(device, "memory", &memory->total);
+  return status != 0 ? status : state_of(device, "memory_used", &memory->used);
+}
+int nvmlDeviceGetPowerUsage(void* device, unsigned* milliwatts) {
+  return state_of(device, "milliwatts", milliwatts);
+}
+int nvmlDeviceGetTemperature(void* device, unsigned, unsigned* celsius) {
+  return state_of(device, "celsius", celsius);
+}
+
 int nvmlInit_v2() { return list() == "broken" ? 9 : 0; }
 int nvmlShutdown() { return 0; }
 int nvmlDeviceGetCount_v2(unsigned* count) {

@@ -1,53 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """GET /metrics of a daemon: its page, Prometheus' own checks of it, and a real Prometheus."""
-import http.client
-import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import urllib.error
-import urllib.parse
-import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
 import harness  # noqa: E402
+import prometheus  # noqa: E402
+from prometheus import answers, page, samples  # noqa: E402
 
-PATH = os.path.join(harness.SOURCE, ".cache/prometheus/usr/bin") + ":" + os.environ.get("PATH", "")
-PROMETHEUS, PROMTOOL = (shutil.which(name, path=PATH) for name in ("prometheus", "promtool"))
 OPEN_METRICS = "application/openmetrics-text"
 ENDLESS = ': >"$MEET/$RANK"; exec sleep 600'
-CONFIGURATION = """global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}
-scrape_configs:
-- job_name: ddprun
-  static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
-"""
 
 
-def page(port, accept=None, path="/metrics"):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=harness.TIMEOUT)
-    connection.request("GET", path, headers={"Accept": accept} if accept else {})
-    answer = connection.getresponse()
-    return answer.status, answer.getheader("Content-Type"), answer.read().decode()
-
-
-def samples(text):
-    """{'NAME{LABELS}': value}"""
-    return {series: float(value) for series, value in
-            (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))}
-
-
-def answers(port):
-    try:
-        return page(port, path="/healthz")[0] == 200
-    except OSError:
-        return False
-
-
-class Metrics(harness.Case):
+class Metrics(prometheus.Case):
     def served(self, *args):
         port = harness.free_port()
         self.start(f"--listen=127.0.0.1:{port}", *args, program=harness.DDPRUND)
@@ -90,57 +59,26 @@ class Metrics(harness.Case):
             self.assertEqual(page(port)[0], 401)
 
     def test_a_job_of_two_nodes_as_a_real_prometheus_sees_it(self):
-        if not PROMETHEUS or not PROMTOOL:
-            self.skipTest("no Prometheus here (scripts/setup.sh full)")
+        self.need_prometheus()
         state = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, state)
         port = self.served(f"--state-dir={state}")
         meet, nodes = self.two_nodes(f"127.0.0.1:{port}", ENDLESS, "--nnodes=2")
         harness.wait_until(lambda: len(os.listdir(meet)) == 4, "four workers run")
-        prometheus = self.prometheus(port)
+        scraper = self.prometheus(port)
         want = {'ddprun_jobs{phase="running"}': 1, 'ddprun_agents': 2, 'ddprun_jobs{phase="forming"}': 0,
                 'ddprun_connections_total{kind="agent"}': 2, 'up': 1, 'ddprun_journal_kept': 1}
         for series, value in want.items():
-            harness.wait_until(lambda s=series, v=value: self.asked(prometheus, s) == [v],
-                               f"{series} is {value}")
+            self.await_value(scraper, series, value)
         nodes[0].terminate()
         for node in nodes:
             self.finish(node)
         for series, value in (('ddprun_jobs_ended_total{result="failure"}', 1), ("ddprun_agents", 0)):
-            harness.wait_until(lambda s=series, v=value: self.asked(prometheus, s) == [v], f"{series} is {value}")
-        names = self.label_names(prometheus)
+            self.await_value(scraper, series, value)
+        names = self.label_names(scraper)
         ours = {"__name__", "instance", "job"}  # Prometheus' own
         self.assertLessEqual(names, ours | {"phase", "cause", "result", "kind", "awaits", "store", "program", "version"})
         self.check(port)
-
-    def prometheus(self, port):
-        directory = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
-        configuration = os.path.join(directory, "prometheus.yml")
-        with open(configuration, "w", encoding="utf-8") as file:
-            file.write(CONFIGURATION.format(port=port))
-        own = harness.free_port()
-        self.start(f"--config.file={configuration}", f"--storage.tsdb.path={directory}/data",
-                   f"--web.listen-address=127.0.0.1:{own}", "--log.level=error", program=PROMETHEUS)
-        return own
-
-    def asked(self, prometheus, query):
-        """The values of all series that it finds; [] while it isn't up."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{prometheus}/api/v1/query?" +
-                                        urllib.parse.urlencode({"query": query}), timeout=harness.TIMEOUT) as answer:
-                return [float(found["value"][1]) for found in json.load(answer)["data"]["result"]]
-        except (urllib.error.URLError, ConnectionError):
-            return []
-
-    def label_names(self, prometheus):
-        with urllib.request.urlopen(f"http://127.0.0.1:{prometheus}/api/v1/labels", timeout=harness.TIMEOUT) as answer:
-            return set(json.load(answer)["data"])
-
-    def check(self, port):
-        done = subprocess.run([PROMTOOL, "check", "metrics"], input=page(port)[2], capture_output=True, text=True,
-                              timeout=harness.TIMEOUT)
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of NodeAgent about what it counts and reads of itself and its workers (docs/metrics.md).
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "agent/node_agent.h"
+
+namespace ddprun::agent {
+
+void NodeAgent::count_round(bool in_place) {
+  const Clock::time_point now = Clock::now();
+  if (const auto since = std::exchange(waiting_since_, std::nullopt)) {
+    counts_.waits.observe(std::chrono::duration<double>(now - *since).count());
+  }
+  const bool failed = std::exchange(failed_here_, false);
+  if (!in_place && counts_.rounds > 0) {
+    ++(failed ? counts_.restarts_after_failure : counts_.restarts_otherwise);
+  }
+  ++counts_.rounds;
+}
+
+void NodeAgent::count_failure(const membership::WorkerFailure& failure) {
+  failed_here_ = true;
+  ++counts_.of(!failure.out_of_memory.empty() ? ExitKind::kOutOfMemory
+               : failure.signal_number != 0   ? ExitKind::kSignal
+                                              : ExitKind::kError);
+}
+
+AgentMetrics NodeAgent::metrics() {
+  AgentMetrics all;
+  all.job = options_.machine.join.run_id;
+  all.connected = linked_;
+  all.node_rank = node_rank_;
+  all.round = round_;
+  std::vector<pid_t> pids;
+  if (workers_) pids = workers_->pids();
+  const auto num = pids.size() - static_cast<std::size_t>(std::count(pids.begin(), pids.end(), 0));
+  (stopping_ ? all.num_stopping : all.num_running) = num;
+  if (parked_) all.num_parked = static_cast<std::size_t>(options_.environment.num_workers);
+  all.counts = counts_;
+  all.node = node_monitor_.read();
+  all.uses = worker_uses_.look(pids);
+  for (std::size_t i = 0; i < all.uses.size(); ++i) {
+    all.pages.push_back(pids[i] != 0 ? read_page(static_cast<int>(i)) : std::nullopt);
+  }
+  all.process = metrics::own_use();
+  return all;
+}
+
+}  // namespace ddprun::agent

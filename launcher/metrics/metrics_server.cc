@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/metrics/metrics_server.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <cerrno>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "common/socket.h"
+#include "rendezvous/security/http_bounds.h"
+
+namespace ddprun::launcher {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using Tcp = asio::ip::tcp;
+
+namespace {
+
+constexpr std::chrono::milliseconds kAcceptPause{100};  // where no more can be accepted now
+constexpr int kAcceptsPerEvent = 64;
+constexpr std::size_t kReadBytes = 2048;
+
+// Whatever the family is: the socket is only read, written and closed.
+Tcp::socket socket_of(asio::io_context& io, UniqueFd connection) {
+  Tcp::socket socket(io);
+  boost::system::error_code error;
+  socket.assign(Tcp::v4(), connection.get(), error);
+  if (!error) connection.release();
+  return socket;
+}
+
+}  // namespace
+
+// Owned by its operations; ends by itself within the time-out.
+class MetricsServer::Session : public std::enable_shared_from_this<Session> {
+ public:
+  // `server` is not used once its alive_ is gone.
+  Session(MetricsServer& server, UniqueFd connection)
+      : socket_(socket_of(server.io_, std::move(connection))),
+        timer_(server.io_),
+        server_(server),
+        alive_(server.alive_) {}
+
+  void start(std::chrono::milliseconds timeout) {
+    parser_.header_limit(static_cast<std::uint32_t>(security::kMaxHeaderBytes));
+    timer_.expires_after(timeout);
+    timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+      const auto self = weak.lock();
+      if (self && !error) self->close();
+    });
+    read();
+  }
+
+  // What is under way ends.
+  void close() {
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+    timer_.cancel();
+  }
+
+ private:
+  void read();
+  void answer();
+  void respond(http::status status, std::string_view type, std::string body);
+
+  Tcp::socket socket_;
+  asio::steady_timer timer_;
+  MetricsServer& server_;
+  const std::weak_ptr<bool> alive_;
+  boost::beast::flat_buffer buffer_;
+  std::size_t num_read_ = 0;
+  http::request_parser<http::empty_body> parser_;
+  http::response<http::string_body> response_;
+};
+
+// Not http::async_read, whose limit is one of what is not parsed yet (http_bounds.h).
+void MetricsServer::Session::read() {
+  socket_.async_read_some(
+      buffer_.prepare(kReadBytes),
+      [self = shared_from_this()](boost::system::error_code error, std::size_t num_bytes) {
+        if (error) return self->close();
+        self->buffer_.commit(num_bytes);
+        self->num_read_ += num_bytes;
+        self->buffer_.consume(self->parser_.put(self->buffer_.data(), error));
+        if (error == http::error::need_more) error = {};
+        if (error || security::is_header_too_long(self->parser_, self->num_read_)) {
+          return self->close();
+        }
+        self->parser_.is_header_done() ? self->answer() : self->read();
+      });
+}
+
+void MetricsServer::Session::answer() {
+  constexpr std::string_view kText = "text/plain; charset=utf-8";
+  const auto& request = parser_.get();
+  const std::string_view target(request.target().data(), request.target().size());
+  const std::string_view path = target.substr(0, target.find('?'));
+  if (request.method() != http::verb::get) {
+    response_.set(http::field::allow, "GET");
+    return respond(http::status::method_not_allowed, kText, "only GET is known here\n");
+  }
+  if (path == "/healthz") return respond(http::status::ok, kText, "ok\n");
+  if (path != "/metrics" || alive_.expired()) {
+    return respond(http::status::not_found, kText, "try /metrics or /healthz\n");
+  }
+  const auto accept = request[http::field::accept];
+  const metrics::Format format = metrics::choose_format({accept.data(), accept.size()});
+  respond(http::status::ok, metrics::content_type(format), server_.page(format));
+}
+
+void MetricsServer::Session::respond(http::status status, std::string_view type, std::string body) {
+  response_.result(status);
+  response_.version(11);
+  response_.set(http::field::content_type, boost::beast::string_view(type.data(), type.size()));
+  response_.keep_alive(false);
+  response_.body() = std::move(body);
+  response_.prepare_payload();
+  http::async_write(
+      socket_, response_,
+      [self = shared_from_this()](boost::system::error_code, std::size_t) { self->close(); });
+}
+
+MetricsServer::MetricsServer(asio::io_context& io, std::vector<UniqueFd> listeners, Page page,
+                             Options options)
+    : io_(io), page_(std::move(page)), options_(options), alive_(std::make_shared<bool>(true)) {
+  for (UniqueFd& listener : listeners) {
+    Listener& each =
+        listeners_.emplace_back(Listener{Descriptor(io, listener.get()), asio::steady_timer(io)});
+    listener.release();
+    accept_from(each);
+  }
+}
+
+MetricsServer::~MetricsServer() {
+  for (const auto& each : sessions_) {
+    if (const auto session = each.lock()) session->close();
+  }
+}
+
+void MetricsServer::accept_from(Listener& listener) {
+  listener.socket.async_wait(
+      Descriptor::wait_read,
+      [this, &listener, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
+        if (error || alive.expired()) return;
+        if (accept_some(listener)) return accept_from(listener);
+        listener.pause.expires_after(kAcceptPause);
+        listener.pause.async_wait([this, &listener, alive](const boost::system::error_code& late) {
+          if (!late && !alive.expired()) accept_from(listener);
+        });
+      });
+}
+
+// Those that wait, up to a number that delays nobody. False: no descriptor or memory is left.
+bool MetricsServer::accept_some(Listener& listener) {
+  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+    UniqueFd connection(
+        ::accept4(listener.socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (connection) {
+      take(std::move(connection));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return true;
+    } else if (!is_of_one_connection(errno)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void MetricsServer::take(UniqueFd connection) {
+  std::erase_if(sessions_, [](const auto& each) { return each.expired(); });
+  if (sessions_.size() >= options_.max_connections) {
+    if (const auto oldest = sessions_.front().lock()) oldest->close();
+    sessions_.pop_front();
+  }
+  const auto session = std::make_shared<Session>(*this, std::move(connection));
+  sessions_.push_back(session);
+  session->start(options_.timeout);
+}
+
+const std::string& MetricsServer::page(metrics::Format format) {
+  Made& made = made_.at(static_cast<std::size_t>(format));
+  const Clock::time_point now = Clock::now();
+  if (!made.at || now - *made.at > options_.max_age) made = {page_(format), now};
+  return made.text;
+}
+
+}  // namespace ddprun::launcher
