@@ -453,6 +453,7 @@ JobStatus Job::status() const {
     entry.node_rank = node.node_rank;
     entry.num_workers = num_workers(node);
     entry.connected = node.connection.has_value();
+    if (state_.phase == JobPhase::kRunning) entry.step_times = node.step_times;
     status.nodes.push_back(std::move(entry));
   }
   return status;

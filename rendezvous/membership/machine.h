@@ -118,6 +118,7 @@ struct NodeStatus {
   std::optional<int> node_rank;  // in the current round
   int num_workers = 0;
   bool connected = false;
+  std::vector<RankStepTime> step_times;  // of the live round, as it said last
 };
 struct HangStatus {
   std::uint64_t round = 0;
