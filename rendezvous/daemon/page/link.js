@@ -58,4 +58,4 @@ class Link {
   }
 }
 
-new Link(new View());
+const page_link = new Link(new View());
