@@ -117,8 +117,8 @@ class Daemon::Impl {
   }
 
   void end_watchers() {
-    watchers_->end_all(concat("this ddprund stands by",
-                              leader_.empty() ? "" : concat("; ", leader_, " leads")));
+    watchers_->end_all(
+        concat("this ddprund stands by", leader_.empty() ? "" : concat("; ", leader_, " leads")));
   }
 
   void stop() {

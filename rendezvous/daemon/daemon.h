@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent), standing agents
 // (WebSocket /v1/node), the pair's other ddprund (WebSocket /v1/mirror), status pages (/, WebSocket
-// /v1/watch) and HTTP (/healthz, /v1/jobs, /v1/status, /v1/gangs), told apart by a connection's first byte. Embedded in ddprun, or
-// ddprund's whole content. io thread only.
+// /v1/watch) and HTTP (/healthz, /v1/jobs, /v1/status, /v1/gangs), told apart by a connection's
+// first byte. Embedded in ddprun, or ddprund's whole content. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

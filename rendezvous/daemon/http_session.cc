@@ -37,7 +37,8 @@ bool is_same_origin(const Request& request) {
   if (found == request.end()) return true;
   const auto value = found->value(), host = request[http::field::host];
   const std::string_view origin(value.data(), value.size()), asked(host.data(), host.size());
-  return !asked.empty() && (origin == concat("http://", asked) || origin == concat("https://", asked));
+  return !asked.empty() &&
+         (origin == concat("http://", asked) || origin == concat("https://", asked));
 }
 }  // namespace
 
@@ -236,8 +237,9 @@ void HttpSession::answer_watcher() {
   if (!websocket::is_upgrade(request)) {
     respond(http::status::upgrade_required, {"text/plain", "this path is for the page at /\n"});
   } else if (!is_same_origin(request)) {
-    respond(http::status::forbidden,
-            {"text/plain", "a page of another origin is told nothing: open this rendezvous' own\n"});
+    respond(
+        http::status::forbidden,
+        {"text/plain", "a page of another origin is told nothing: open this rendezvous' own\n"});
   } else {
     upgrade(Peer::kWatcher);
   }

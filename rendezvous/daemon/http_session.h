@@ -27,8 +27,8 @@ namespace ddprun::rendezvous {
 inline constexpr char kHealthPath[] = "/healthz";
 inline constexpr char kStatusPath[] = "/v1/status";
 inline constexpr char kMetricsPath[] = "/metrics";
-inline constexpr char kRootPath[] = "/";             // the status page,
-inline constexpr char kWatchPath[] = "/v1/watch";  // and what it follows
+inline constexpr char kRootPath[] = "/";                     // the status page,
+inline constexpr char kWatchPath[] = "/v1/watch";            // and what it follows
 inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in it
 
 // Owned by its operations; ends by itself within two `timeout`s.
@@ -47,9 +47,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   };
   using Answer = std::function<void(std::optional<Page>)>;  // nullopt: 404
   enum class Peer {
-    kAgent,  // /v1/agent
-    kNode,   // gangs::kNodePath
-    kPeer,   // ha::kMirrorPath
+    kAgent,    // /v1/agent
+    kNode,     // gangs::kNodePath
+    kPeer,     // ha::kMirrorPath
     kWatcher,  // kWatchPath: admitted as one who asks for a page
   };
   struct Options {

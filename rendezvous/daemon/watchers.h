@@ -64,9 +64,9 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   Clock::time_point next_look_{};
   // The newest state, while somebody watches, and for `interval` after that.
   std::uint64_t version_ = 0;
-  std::string state_;     // a frame; empty: there is none yet
-  std::string seen_;      // what it was made of
-  bool making_ = false;   // the next one waits until it is kept
+  std::string state_;      // a frame; empty: there is none yet
+  std::string seen_;       // what it was made of
+  bool making_ = false;    // the next one waits until it is kept
   std::uint64_t era_ = 0;  // of what is made: that of an earlier one is dropped
 };
 

@@ -39,7 +39,7 @@ function job_sentences(before, now, say) {
   if (now.hang && now.hang.text !== before.hang?.text) say(now.hang.text, "bad");
   const known = new Set(before.stragglers.map(rank_named));
   const slow = now.stragglers.map(rank_named).filter((rank) => !known.has(rank));
-  if (slow.length > 0) say(`${slow.length === 1 ? "rank" : "ranks"} ${names_text(slow.map(String))} lag behind`, "bad");
+  if (slow.length > 0) say(slow.length === 1 ? `rank ${slow[0]} lags behind` : `ranks ${names_text(slow.map(String))} lag behind`, "bad");
   node_sentences(before, now, say);
 }
 

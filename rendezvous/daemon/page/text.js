@@ -84,7 +84,7 @@ function scaled_text(number, step, units) {
 }
 const bytes_text = (bytes) => scaled_text(bytes, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
 const rate_text = (bytes) => scaled_text(bytes, 1000, ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]);
-const percent_text = (share) => `${(100 * share).toFixed(share > 0.0995 && share < 0.9995 ? 0 : 1)} %`;
+const percent_text = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`;
 
 function seconds_text(seconds) {
   if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;

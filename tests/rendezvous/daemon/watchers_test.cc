@@ -113,8 +113,9 @@ struct Watching {
   std::unique_ptr<PageEnd> open(int buffer_bytes = 0) {
     const auto listeners = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
     const int listener = listeners.front().get();
-    auto page = std::make_unique<PageEnd>(connect_to(
-        Endpoint{.host = "127.0.0.1", .port = local_address(listener).port()}, Deadline::after(5s)));
+    auto page = std::make_unique<PageEnd>(
+        connect_to(Endpoint{.host = "127.0.0.1", .port = local_address(listener).port()},
+                   Deadline::after(5s)));
     int fd = -1;
     REQUIRE(run_until(io, [&] { return (fd = ::accept(listener, nullptr, nullptr)) >= 0; }));
     boost::asio::ip::tcp::socket socket(io, boost::asio::ip::tcp::v4(), fd);
@@ -363,7 +364,8 @@ TEST_CASE("Status page: a page of another origin may not watch") {
     CHECK_THAT(served.exchange(upgrade_request(concat("Origin: ", origin, "\r\n"))),
                Contains("403 Forbidden") && Contains("a page of another origin is told nothing"));
   }
-  for (const char* origin : {"Origin: http://head:29400\r\n", "Origin: https://head:29400\r\n", ""}) {
+  for (const char* origin :
+       {"Origin: http://head:29400\r\n", "Origin: https://head:29400\r\n", ""}) {
     INFO(origin);
     PageEnd page(served.connect());
     const std::string request = upgrade_request(origin);
@@ -382,9 +384,9 @@ TEST_CASE("Status page: not where a token is wanted, one line says how to look")
   DaemonOptions options;
   options.token = ddprun::test::secret_of("correct horse battery staple");
   ServedDaemon served(options);
-  CHECK_THAT(served.exchange(kAskPage),
-             Contains("401 Unauthorized") && Contains("ddprunctl jobs --token-file=PATH") &&
-                 !Contains("<html"));
+  CHECK_THAT(served.exchange(kAskPage), Contains("401 Unauthorized") &&
+                                            Contains("ddprunctl jobs --token-file=PATH") &&
+                                            !Contains("<html"));
   CHECK_THAT(served.exchange(upgrade_request()), Contains("401 Unauthorized"));
 }
 
