@@ -92,6 +92,7 @@ class Page:
     def __init__(self, browser, width=1280, height=900, dark=False, script=""):
         self.browser = browser
         self.requests, self.complaints = [], []
+        self.is_loaded = False
         self.target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = browser.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
         browser.pages[self.session] = self
@@ -111,6 +112,8 @@ class Page:
     def happened(self, method, params):
         if method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
+        elif method == "Page.loadEventFired":
+            self.is_loaded = True
         elif method == "Network.webSocketCreated":
             self.requests.append(params["url"])
         elif method == "Runtime.consoleAPICalled":
@@ -129,9 +132,15 @@ class Page:
         self.call("Emulation.setEmulatedMedia", features=features)
 
     def open(self, address):
+        """Returns when its document is there."""
+        self.is_loaded = False
         failed = self.call("Page.navigate", url=address).get("errorText")
         if failed:
             raise Failed(f"{address}: {failed}")
+        deadline = time.monotonic() + SECONDS
+        while not self.is_loaded:
+            if self.browser.receive(deadline) is None:
+                raise Failed(f"{address}: not loaded within {SECONDS} s")
 
     def value(self, expression):
         """What it is in the page; a promise is waited for."""

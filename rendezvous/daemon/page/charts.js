@@ -37,7 +37,8 @@ class LineChart {
     });
     put_attribute(this.element.querySelector(".marks"), "d", marks.filter((time) => time >= begin && time <= end)
       .map((time) => `M${x(time)} 0V80`).join(""));
-    put(this.part("now"), drawn.map(({ name, series }) => `${name ? name + " " : ""}${text(series.last)}`).join(", "));
+    const sign = (line) => drawn.length < 2 ? "" : line === lines[0] ? "— " : "- - ";
+    put(this.part("now"), drawn.map((line) => `${sign(line)}${line.name ? line.name + " " : ""}${text(line.series.last)}`).join(", "));
     put(this.part("range"), least === most ? text(least) : `${text(low)} to ${text(high)}`);
     put(this.part("span"), end > begin ? `over ${seconds_text((end - begin) / 1000)}` : "since now");
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The chosen job: its figures, charts, nodes and rounds.
 
-const most_rows = 100;  // of nodes, until all are asked for
+const most_rows = 50;  // of nodes, until all are asked for
 const phases = [["rendezvous", "rendezvous"], ["spawn", "start"], ["first_step", "first step"], ["running", "training"],
   ["redone", "done again"], ["detect", "noticing"], ["stop", "stopping"]];
 const parts = [["step", "whole step"], ["forward", "forward"], ["backward", "backward"], ["communication", "communication"],

@@ -5,15 +5,15 @@ const most_cells = 2048;  // of more ranks each node is one cell
 
 // state → [sign in the cell, what it says]
 const rank_states = {
-  running: ["", "runs"],
-  starting: ["▸", "starts"],
-  succeeded: ["✓", "has finished"],
-  stopping: ["■", "is being stopped"],
-  idle: ["○", "waits for a round"],
+  running: ["", "running"],
+  starting: ["▸", "starting"],
+  succeeded: ["✓", "finished"],
+  stopping: ["■", "being stopped"],
+  idle: ["○", "waiting for a round"],
   spare: ["○", "spare"],
-  lost: ["!", "no connection to its node"],
+  lost: ["!", "without a connection"],
   failed: ["✕", "failed"],
-  slow: ["▲", "straggler"],
+  slow: ["▲", "straggling"],
 };
 
 class RankGrid {
@@ -45,6 +45,7 @@ class RankGrid {
       job.in_order.map((node) => `${node_key(node)} ${node.first_rank} ${node.num_workers}`).join("\n");
     if (shape !== this.shape) {
       this.shape = shape;
+      this.by_node = by_node;
       this.build(job, by_node);
     }
     this.update(job);
@@ -59,13 +60,16 @@ class RankGrid {
       const group = make("div", "group");
       group.setAttribute("role", "group");
       if (job.in_order.length <= 64 && !by_node) {
-        group.append(make("bdi", "group_name", node_name(node)));
+        const name = make("bdi", "group_name", node_name(node));
+        name.setAttribute("aria-hidden", "true");
+        put_class(group, "group named");
+        group.append(name);
       } else {
         group.title = node_name(node);
       }
       group.setAttribute("aria-label", node_name(node));
       this.groups.push(this.cells.length);
-      for (let local = 0; local < (by_node ? 1 : node.num_workers); ++local) {
+      for (let local = 0; local < this.cells_of(node); ++local) {
         const element = make("span", "cell");
         element.setAttribute("role", "option");
         element.index = this.cells.length;
@@ -81,6 +85,8 @@ class RankGrid {
     this.point_at(this.active);
   }
 
+  cells_of(node) { return this.by_node ? 1 : node.num_workers; }
+
   update(job) {
     const slow = new Set(job.stragglers.map(rank_named));
     const last = job.rounds[job.rounds.length - 1];
@@ -89,8 +95,7 @@ class RankGrid {
     let index = 0;
     for (const node of job.in_order) {
       const times = new Map((node.step_times ?? []).map((row) => [row[0], row]));
-      for (let local = 0; local === 0 || (local < node.num_workers && !this.cells[index - 1].by_node); ++local, ++index) {
-        if (node.num_workers === 0) break;
+      for (let local = 0; local < this.cells_of(node); ++local, ++index) {
         const cell = this.cells[index];
         cell.node = node;
         cell.times = times.get(cell.rank);

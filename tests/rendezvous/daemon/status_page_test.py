@@ -143,11 +143,11 @@ class StatusPage(harness.Case):
             page.press(key)
             found.append(shown())
         self.assertEqual(found, [f"rank {rank}" for rank in (0, 1, 3, 1, 0, 3, 3, 0)])
-        self.assertRegex(page.text("#rank_detail"), r"rank 0 · runs · on node 0 \(.*\), 127\.0\.0\.1 · a step takes [\d.]+ ms")
+        self.assertRegex(page.text("#rank_detail"), r"rank 0 · running · on node 0 \(.*\), 127\.0\.0\.1 · a step takes [\d.]+ ms")
 
     def check_screen_reader(self, page):
         seen = page.accessible()
-        for wanted in (("heading", "Ranks"), ("listbox", "Ranks"), ("option", "rank 3: runs"), ("navigation", "Jobs"),
+        for wanted in (("heading", "Ranks"), ("listbox", "Ranks"), ("option", "rank 3: running"), ("navigation", "Jobs"),
                        ("heading", "Rounds"), ("columnheader", "host"), ("main", "")):
             self.assertIn(wanted, seen)
         self.assertEqual(sum(role == "option" for role, _ in seen), 4)
