@@ -35,9 +35,9 @@ FILL = """((state) => {
         sent_bytes_per_second: some(1e9, 2e9), tcp_retransmits_per_second: some(0, 3),
         gpus: Array.from({ length: 8 }, () => ({ use: some(0.8, 1), memory_used_bytes: 6e10, memory_bytes: 8e10, watts: some(500, 700), celsius: some(50, 70) })) };
     }
-    const slow = job.nodes[3].step_times[2];
+    const slow = job.nodes[Math.min(3, job.nodes.length - 1)].step_times[2];
     slow[1] = slow[2] = 95000;
-    job.stragglers = [`rank ${slow[0]} (node 3, ${job.nodes[3].host}): 95.0 ms of its own per step, the median of ${rank} ranks is 25.0 ms`];
+    job.stragglers = [`rank ${slow[0]} (node 3, ${job.nodes[0].host}): 95.0 ms of its own per step, the median of ${rank} ranks is 25.0 ms`];
     const spread = (mean) => ({ mean, worst: mean * some(1.1, 1.5), worst_rank: 26 });
     const seen = (window.filled = (window.filled ?? 0) + 1);
     job.training = { phase: "train", step: 1000 + 20 * seen, loss: 2.2 / Math.sqrt(seen) + some(0, 0.05), samples_per_second: some(80000, 84000),

@@ -96,8 +96,9 @@ class Page:
         self.target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = browser.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
         browser.pages[self.session] = self
-        for domain in ("Page", "Runtime", "Network", "Log", "Accessibility", "Performance"):
+        for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Performance.enable", timeDomain="threadTicks")  # what else the cores do doesn't count
         self.resize(width, height)
         self.theme(dark)
         if script:  # before those of a page
