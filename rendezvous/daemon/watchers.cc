@@ -85,18 +85,19 @@ void Watchers::look() {
     return;
   }
   const auto now = Clock::now();
-  std::erase_if(watchers_, [&](auto& each) {
-    Watcher& watcher = each.second;
+  for (auto each = watchers_.begin(); each != watchers_.end();) {
+    Watcher& watcher = each->second;
     if (now - watcher.heard_at > limits_.silence) {
       watcher.frames->close();
-      return true;
+      each = watchers_.erase(each);
+      continue;
     }
     if (now - watcher.pinged_at >= limits_.ping_interval) {
       watcher.pinged_at = now;
       watcher.frames->ping("");
     }
-    return false;
-  });
+    ++each;
+  }
   make_state();
   tell_all();
   next_look_ = now + std::max<Clock::duration>(limits_.interval, kShare * (Clock::now() - now));

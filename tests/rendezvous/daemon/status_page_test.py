@@ -101,6 +101,8 @@ class StatusPage(harness.Case):
         self.assertIn("samples per second", page.text("#training_charts"))
         self.assertIn("waits for data", page.text("#parts"))
 
+        self.check_keys(page)
+
         os.kill(self.worker(1, 3), signal.SIGKILL)
         page.wait("document.querySelector('#round_list').innerText.includes('Round 2')", "the restart is shown")
         page.wait("document.querySelector('#said').textContent.includes('round 2 began')", "it is said")
@@ -110,7 +112,6 @@ class StatusPage(harness.Case):
         self.assertRegex(page.text("#happenings"), r"round 2 began, since rank 3")
         self.assertIn("1 of 3", page.text("#numbers"))
 
-        self.check_keys(page)
         self.check_screen_reader(page)
         self.check_looks(page)
         self.assertEqual(page.complaints, [])
