@@ -28,19 +28,27 @@ std::string watched_jobs_to_json(std::vector<membership::JobStatus> jobs,
                                  std::vector<membership::FinishedJob> finished,
                                  const std::optional<KeepingStatus>& keeping, const Moment& now,
                                  const WatchedLimits& limits) {
-  std::string hidden;
-  std::size_t room = limits.nodes;
-  for (membership::JobStatus& job : jobs) {
-    hidden += concat(hidden.empty() ? "" : ",", cut(job.nodes, room));
-    room -= job.nodes.size();
-  }
-  std::size_t num_hidden = 0;
+  std::size_t num_hidden_jobs = 0;
   if (finished.size() > limits.finished) {
-    num_hidden = finished.size() - limits.finished;
-    finished.erase(finished.begin(), finished.begin() + static_cast<std::ptrdiff_t>(num_hidden));
+    num_hidden_jobs = finished.size() - limits.finished;
+    finished.erase(finished.begin(),
+                   finished.begin() + static_cast<std::ptrdiff_t>(num_hidden_jobs));
   }
-  return concat("\"jobs\":", jobs_to_json(jobs, finished, keeping, now), ",\"hidden_nodes\":[",
-                hidden, "],\"hidden_finished\":", num_hidden);
+  std::vector<std::size_t> num_hidden(jobs.size());
+  std::string text;
+  for (std::size_t most = limits.nodes;; most /= 2) {
+    std::size_t room = most;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      num_hidden[i] += cut(jobs[i].nodes, room);
+      room -= jobs[i].nodes.size();
+    }
+    text = jobs_to_json(jobs, finished, keeping, now);
+    if (text.size() <= limits.bytes || most == 0) break;
+  }
+  std::string hidden;
+  for (const std::size_t num : num_hidden) hidden += concat(hidden.empty() ? "" : ",", num);
+  return concat("\"jobs\":", text, ",\"hidden_nodes\":[", hidden,
+                "],\"hidden_finished\":", num_hidden_jobs);
 }
 
 std::string watch_key(const DaemonStatus& status) {

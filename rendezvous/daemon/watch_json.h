@@ -18,6 +18,8 @@ namespace ddprun::rendezvous {
 struct WatchedLimits {
   std::size_t nodes = 4'096;
   std::size_t finished = 100;  // those that ended last
+  // Beyond, half of the nodes are left out, then half of the others, …; what else there is stays.
+  std::size_t bytes = std::size_t{2} << 20;
 };
 
 // "jobs":{…},"hidden_nodes":[0,12],"hidden_finished":0: what a state has beside the status. Of a

@@ -63,7 +63,7 @@ class JobView {
     const figures = [["round", String(job.round)],
       ["nodes", `${members} of ${job.min_nodes === job.max_nodes ? job.max_nodes : `${job.min_nodes}–${job.max_nodes}`}`],
       ["ranks", whole.format(job.phase === "running" && last ? last.world_size : 0)],
-      ["worker failures", `${job.failures} of ${job.max_restarts}`], ["node losses", `${job.node_losses} of ${job.max_node_losses}`]];
+      ["worker failures", `${job.failures} of ${whole.format(job.max_restarts)}`], ["node losses", `${job.node_losses} of ${whole.format(job.max_node_losses)}`]];
     if (job.preemptions > 0) figures.push(["preemptions", `${job.preemptions} of ${job.max_preemptions}`]);
     if (job.rounds_without_progress > 0) {
       figures.push(["rounds without a step", `${job.rounds_without_progress} of ${job.no_progress_restarts}`]);
@@ -189,17 +189,18 @@ class JobView {
   }
 
   draw_round(item, round, job) {
-    const is_live = round.round === job.round && (job.phase === "running" || job.phase === "forming") && !round.cause;
+    const is_live = round.round === job.round && (job.phase === "running" || job.phase === "stopping") && !round.cause;
     put(item.children[0], `Round ${round.round}`);
     const steps = round.last_step > 0 ? `, steps ${whole.format(round.first_step)} to ${whole.format(round.last_step)}` : "";
     put(item.children[1], ` ${count_text(round.nodes, "node")}, ${count_text(round.world_size, "rank")}${round.in_place ? ", in place" : ""}${steps}`);
     const spent = phases.filter(([key]) => round.seconds[key] > 0);
+    const all = spent.reduce((sum, [key]) => sum + round.seconds[key], 0);
     put_list(item.children[2], spent, (phase) => phase[0], ([key]) => make("span", `spent_${key}`),
       (bar, [key]) => {
-        const share = round.seconds[key].toFixed(4);
+        const share = (round.seconds[key] / all).toFixed(4);
         if (bar.share !== share) bar.style.flexGrow = bar.share = share;
       });
-    put(item.children[3], round.cause || (is_live ? "runs" : "all workers succeeded"));
+    put(item.children[3], round.cause || (is_live ? "running" : "all workers succeeded"));
     const texts = spent.map(([key, name]) => `${name} ${seconds_text(round.seconds[key])}`);
     if (round.came.length > 0 && round.round > 1) texts.push(`came: ${names_text(round.came)}`);
     if (round.went.length > 0) texts.push(`went: ${names_text(round.went)}`);

@@ -322,6 +322,21 @@ TEST_CASE("Watch: of a large job nodes that run in order are left out first") {
                        Contains("\"run_id\":\"last\"") && !Contains("\"run_id\":\"first\""));
 }
 
+TEST_CASE("Watch: of a large state half of the nodes are left out, until it is small enough") {
+  membership::JobStatus job;
+  for (const char* host : {"a", "b", "c", "d"}) job.nodes.push_back(node(host, "running", true));
+  const auto text_within = [&](std::size_t bytes) {
+    return watched_jobs_to_json({job}, {}, std::nullopt, Moment::now(),
+                                {.nodes = 4, .bytes = bytes});
+  };
+  const std::string whole = text_within(1 << 20);
+  CHECK_THAT(whole, Contains("\"hidden_nodes\":[0]"));
+  CHECK_THAT(text_within(whole.size() - 60), Contains("\"hidden_nodes\":[2]") &&
+                                                 Contains("\"host\":\"b\"") &&
+                                                 !Contains("\"host\":\"c\""));
+  CHECK_THAT(text_within(1), Contains("\"hidden_nodes\":[4]") && Contains("\"nodes\":[]"));
+}
+
 TEST_CASE("Watch: clocks and counts of requests are no change, who leads is one") {
   DaemonStatus status;
   const std::string before = watch_key(status);
