@@ -9,6 +9,7 @@ import inplace_rows
 import launcher_rows
 import metrics_rows
 import output_rows
+import page_rows
 import scale_rows
 import sdk_rows
 import service_rows
@@ -21,5 +22,6 @@ import train_rows
 
 def all_rows():
     return (launcher_rows.rows() + output_rows.rows() + ssh_rows.rows() + elastic_rows.rows() + inplace_rows.rows() + hang_rows.rows() + scale_rows.rows() + doctor_rows.rows() + submit_rows.rows() + service_rows.rows() + metrics_rows.rows()
+            + page_rows.rows()
             + store_rows.rows() + survival_rows.rows() + allreduce_rows.rows() + train_rows.rows()
             + sdk_rows.rows() + gpu_rows.rows())

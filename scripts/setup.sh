@@ -7,7 +7,7 @@
 #     minimal   what scripts/demo.sh needs: compiler, libraries, LibTorch for a CPU program (default)
 #     checks    only what scripts/test.sh --only checks needs: clang-format
 #     gpu       minimal and what scripts/gpu_check.sh needs: Catch2, PyTorch with all of its wheels
-#     full      also what scripts/test.sh needs: Catch2, clang, etcd, PyTorch with all of its wheels
+#     full      also what scripts/test.sh needs: Catch2, clang, etcd, a Chromium, PyTorch with all of its wheels
 #     bench     also what bench/run.py compares with: MPICH's mpiexec.hydra; a DNS server
 #     --no-torch leaves .venv alone: Debian packages only
 #     --dry-run only says what is missing; exit status 1 if anything is
@@ -25,6 +25,7 @@ packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl
 packages_full=(catch2 etcd-server iproute2 procps clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
                dpkg-dev libfaketime lintian openssh-client openssh-server strace systemd fish mandoc user-mode-linux zsh)
 packages_bench=(mpich dnsmasq-base)
+packages_browser=(chromium-headless-shell fonts-dejavu-core)  # of Debian; elsewhere tests with it skip
 # Unpacked into .cache for tests, not installed: no service is set up, and a kubectl that is here stays.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)
 packages_kubernetes=(kubernetes-client)
@@ -55,6 +56,7 @@ else
 fi
 has_all() { [ "$level" = full ] || [ "$level" = bench ]; }
 ! has_all || packages+=("${packages_full[@]}")
+if has_all && [[ $release == debian* ]]; then packages+=("${packages_browser[@]}"); fi
 [ "$level" != gpu ] || packages+=(catch2)
 [ "$level" != checks ] || packages=(python3 clang-format-14)
 [ "$level" != bench ] || packages+=("${packages_bench[@]}")

@@ -20,10 +20,13 @@
 #include "rendezvous/daemon/led_jobs.h"
 #include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/daemon/own_connections.h"
+#include "rendezvous/daemon/page/status_page.h"
 #include "rendezvous/daemon/port_listener.h"
 #include "rendezvous/daemon/proof_gate.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/daemon/tls_turns.h"
+#include "rendezvous/daemon/watch_json.h"
+#include "rendezvous/daemon/watchers.h"
 #include "rendezvous/gangs/gang_json.h"
 #include "rendezvous/ha/leader_rows.h"
 #include "rendezvous/ha/mirror_server.h"
@@ -79,7 +82,8 @@ class Daemon::Impl {
       : options_(std::move(options)),
         security_{options_.token, options_.tls},
         io_(io),
-        waiting_pages_(options_.waiting_pages) {}
+        waiting_pages_(options_.waiting_pages),
+        watchers_(std::make_shared<Watchers>(io, options_.watchers, watched())) {}
 
   void start(std::vector<UniqueFd> listeners, std::optional<KeptJobs> kept) {
     DDPRUN_CHECK(!listeners.empty());
@@ -106,9 +110,15 @@ class Daemon::Impl {
   void stand_by(const std::string& leader, Stores stores) {
     DDPRUN_CHECK(options_.stands_by);
     leader_ = leader;
+    end_watchers();
     jobs_.reset();
     if (stores == Stores::kEnd) return stores_.reset();
     if (stores_) stores_->await_round(kRoundPatience);
+  }
+
+  void end_watchers() {
+    watchers_->end_all(
+        concat("this ddprund stands by", leader_.empty() ? "" : concat("; ", leader_, " leads")));
   }
 
   void stop() {
@@ -117,6 +127,7 @@ class Daemon::Impl {
     turns_->stop();
     for (const auto& [key, kept] : std::exchange(sessions_, {})) kept.session->stop();
     if (gate_) gate_->stop();
+    watchers_->stop();
     jobs_.reset();
     stores_.reset();
   }
@@ -178,6 +189,20 @@ class Daemon::Impl {
                                       gang_options());
   }
 
+  // What pages watch.
+  Watchers::Source watched() {
+    Watchers::Source source;
+    source.status = [this] {
+      const DaemonStatus now = status(0);
+      return Watchers::Status{status_to_json(now), watch_key(now)};
+    };
+    source.jobs = [this](std::function<void(std::string)> done) {
+      if (!leads()) return;
+      jobs_->when_kept([done = std::move(done), jobs = jobs_->watched_json()] { done(jobs); });
+    };
+    return source;
+  }
+
   std::optional<GangHub::Options> gang_options() const {
     if (!options_.has_gangs) return std::nullopt;
     GangHub::Options gangs;
@@ -222,9 +247,11 @@ class Daemon::Impl {
           return admit_node(known, std::move(place));
         case HttpSession::Peer::kPeer:
           return admit_peer(known, std::move(place));
+        case HttpSession::Peer::kWatcher:
+          return leads() ? watchers_->take(known) : known->close();
       }
     };
-    if (!gate_) return admit(frames, std::move(newcomer));
+    if (!proof) return admit(frames, std::move(newcomer));
     const bool is_peer = peer == HttpSession::Peer::kPeer;
     ProofGate::Who who{is_peer ? "ddprund" : "agent", is_peer ? repeated_ : nullptr};
     const ProofGate::Admitted admitted = [admit](const auto& known) { admit(known, Newcomer()); };
@@ -343,6 +370,10 @@ class Daemon::Impl {
       return answer(HttpSession::Page{kJson, concat("{\"service\":\"", kServiceName,
                                                     "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")});
     }
+    if (path == kRootPath) {
+      return answer(HttpSession::Page{"text/html; charset=utf-8", std::string(kStatusPage), 200,
+                                      std::string(kStatusPagePolicy)});
+    }
     // Told at once, whatever the disk does: nothing follows from it.
     if (path == kStatusPath) return answer(HttpSession::Page{kJson, status_json(1)});
     if (path == kMetricsPath) {
@@ -389,6 +420,7 @@ class Daemon::Impl {
   std::shared_ptr<TlsTurns> turns_;           // likewise
   std::shared_ptr<Newcomers> newcomers_;      // second owners: its members
   WaitingPages waiting_pages_;
+  const std::shared_ptr<Watchers> watchers_;  // second owners: its waits
   std::map<std::uint64_t, Session> sessions_;
   std::uint64_t next_session_ = 0;
 };
@@ -442,7 +474,10 @@ void Daemon::keep(journal::Batch batch, std::function<void()> done) {
   led(impl_->jobs()).keep(std::move(batch), std::move(done));
 }
 
-void Daemon::end_jobs(std::function<void()> done) { led(impl_->jobs()).end(std::move(done)); }
+void Daemon::end_jobs(std::function<void()> done) {
+  impl_->end_watchers();
+  led(impl_->jobs()).end(std::move(done));
+}
 
 void Daemon::when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
   led(impl_->jobs()).when_idle(timeout, serve, std::move(done));

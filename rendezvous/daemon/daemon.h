@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent), standing agents
-// (WebSocket /v1/node), the pair's other ddprund (WebSocket /v1/mirror) and HTTP (/healthz,
-// /v1/jobs, /v1/status, /v1/gangs), told apart by a connection's first byte. Embedded in ddprun, or
-// ddprund's whole content. io thread only.
+// (WebSocket /v1/node), the pair's other ddprund (WebSocket /v1/mirror), status pages (/, WebSocket
+// /v1/watch) and HTTP (/healthz, /v1/jobs, /v1/status, /v1/gangs), told apart by a connection's
+// first byte. Embedded in ddprun, or ddprund's whole content. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -21,6 +21,7 @@
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/store_limits.h"
 #include "rendezvous/daemon/waiting_pages.h"
+#include "rendezvous/daemon/watcher_limits.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/held_jobs.h"
@@ -58,6 +59,7 @@ struct DaemonOptions {
   std::size_t max_tls_handshakes_per_address = 32;
   std::chrono::milliseconds tls_turn{2'000};
   WaitingPages::Limits waiting_pages;  // for the journal; those beyond are refused
+  WatcherLimits watchers;              // of status pages
   // Agents prove that they have it, and there is no store on the port. Null: all are taken.
   std::shared_ptr<const Secret> token;
   security::TlsContext tls;         // null: off. Else nothing but /healthz is said without it

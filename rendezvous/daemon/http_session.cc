@@ -25,6 +25,21 @@ using security::kMaxHeaderBytes, security::kMaxHeaderFields;
 constexpr std::uint64_t kMaxBodyBytes = 1024;  // which nobody looks at
 constexpr std::size_t kMaxRequestBytes = kMaxHeaderBytes + kMaxBodyBytes, kReadBytes = 2048;
 constexpr char kAgentPath[] = "/v1/agent";
+constexpr char kNoBrowser[] =
+    "this rendezvous wants a token, which a browser can't prove that it has: \"ddprunctl jobs "
+    "--token-file=PATH\" shows its jobs";
+
+// Another page that the user has open must not see what this one may. Who says no origin is no
+// browser. A proxy in front may be the one that speaks TLS: either scheme will do.
+template <typename Request>
+bool is_same_origin(const Request& request) {
+  const auto found = request.find(http::field::origin);
+  if (found == request.end()) return true;
+  const auto value = found->value(), host = request[http::field::host];
+  const std::string_view origin(value.data(), value.size()), asked(host.data(), host.size());
+  return !asked.empty() &&
+         (origin == concat("http://", asked) || origin == concat("https://", asked));
+}
 }  // namespace
 
 HttpSession::HttpSession(security::Wire wire, Options options)
@@ -157,6 +172,7 @@ void HttpSession::answer() {
   if (path == kAgentPath) peer = Peer::kAgent;
   if (path == gangs::kNodePath && options_.takes_gangs) peer = Peer::kNode;
   if (path == ha::kMirrorPath && options_.takes_peers) peer = Peer::kPeer;
+  if (path == kWatchPath) peer = Peer::kWatcher;
   const bool is_own_page = path == kHealthPath || path == kStatusPath || path == kMetricsPath;
   std::optional<std::string> leader;  // set: it is asked instead
   if (options_.stands_by && !is_own_page && peer != Peer::kPeer) leader = options_.stands_by();
@@ -170,6 +186,8 @@ void HttpSession::answer() {
     respond(http::status::service_unavailable,
             {"text/plain", concat("this ddprund stands by",
                                   leader->empty() ? "" : concat("; ", *leader, " leads"), "\n")});
+  } else if (peer == Peer::kWatcher) {
+    answer_watcher();
   } else if (peer && websocket::is_upgrade(request)) {
     upgrade(*peer);
   } else if (peer) {
@@ -207,11 +225,24 @@ bool HttpSession::is_admitted(std::string_view target) {
     log_warning("refused a request of ", peer_, ": ", admission_.reason);
   }
   response_.set(http::field::www_authenticate, options_.door->challenge(Clock::now()));
-  respond(http::status::unauthorized,
-          {"text/plain",
-           concat(admission_.reason.empty() ? "this rendezvous wants a token" : admission_.reason,
-                  "\n")});
+  std::string why = admission_.reason;
+  if (why.empty()) why = target == kRootPath ? kNoBrowser : "this rendezvous wants a token";
+  respond(http::status::unauthorized, {"text/plain", concat(why, "\n")});
   return false;
+}
+
+void HttpSession::answer_watcher() {
+  const auto& request = parser_->get();
+  if (!is_admitted(kWatchPath)) return;
+  if (!websocket::is_upgrade(request)) {
+    respond(http::status::upgrade_required, {"text/plain", "this path is for the page at /\n"});
+  } else if (!is_same_origin(request)) {
+    respond(
+        http::status::forbidden,
+        {"text/plain", "a page of another origin is told nothing: open this rendezvous' own\n"});
+  } else {
+    upgrade(Peer::kWatcher);
+  }
 }
 
 void HttpSession::answer_page(std::string_view target) {
@@ -230,7 +261,7 @@ void HttpSession::answer_page(std::string_view target) {
       self->respond(status, std::move(*page));
     } else {
       self->respond(http::status::not_found,
-                    {"text/plain", "try /healthz, /metrics, /v1/jobs or /v1/status\n"});
+                    {"text/plain", "try /, /healthz, /metrics, /v1/jobs or /v1/status\n"});
     }
   });
 }
@@ -242,6 +273,12 @@ void HttpSession::respond(http::status status, Page page) {
   response_.set(http::field::server, kServiceName);
   response_.set(http::field::content_type, page.content_type);
   response_.keep_alive(false);
+  if (!page.policy.empty()) {
+    response_.set("Content-Security-Policy", page.policy);
+    response_.set("X-Content-Type-Options", "nosniff");
+    response_.set("Referrer-Policy", "no-referrer");
+    response_.set(http::field::cache_control, "no-store");
+  }
   if (admission_.admitted) {
     response_.set(security::kAnswerHeader,
                   options_.door->seal(admission_, response_.result_int(), page.body));
@@ -261,7 +298,7 @@ void HttpSession::upgrade(Peer peer) {
   arm_timer("the WebSocket handshake");
   frames_ = std::make_shared<membership::FrameStream>(std::move(wire_), options_.frames);
   std::function<void(membership::FrameStream::Response&)> add_challenge;
-  if (options_.token) {
+  if (options_.token && peer != Peer::kWatcher) {
     proof_ = std::make_unique<security::RendezvousProof>(options_.token, frames_->wire().binding());
     add_challenge = [text = proof_->challenge()](membership::FrameStream::Response& answer) {
       answer.set(security::kChallengeHeader, text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One HTTP connection on the daemon's port: answers one request, or becomes the WebSocket of an
-// agent, of a standing agent, or of a pair's other ddprund. io thread only.
+// agent, of a standing agent, of a pair's other ddprund, or of a status page. io thread only.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -27,6 +27,8 @@ namespace ddprun::rendezvous {
 inline constexpr char kHealthPath[] = "/healthz";
 inline constexpr char kStatusPath[] = "/v1/status";
 inline constexpr char kMetricsPath[] = "/metrics";
+inline constexpr char kRootPath[] = "/";                     // the status page,
+inline constexpr char kWatchPath[] = "/v1/watch";            // and what it follows
 inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in it
 
 // Owned by its operations; ends by itself within two `timeout`s.
@@ -36,6 +38,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     std::string content_type;
     std::string body;
     unsigned status = 200;
+    std::string policy{};  // Content-Security-Policy, of what a browser shows; empty: it is no such
   };
   struct Request {
     std::string_view method, target, body;
@@ -44,9 +47,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   };
   using Answer = std::function<void(std::optional<Page>)>;  // nullopt: 404
   enum class Peer {
-    kAgent,  // /v1/agent
-    kNode,   // gangs::kNodePath
-    kPeer,   // ha::kMirrorPath
+    kAgent,    // /v1/agent
+    kNode,     // gangs::kNodePath
+    kPeer,     // ha::kMirrorPath
+    kWatcher,  // kWatchPath: admitted as one who asks for a page
   };
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
@@ -66,7 +70,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     // Calls `answer` once, at once or later from the io context.
     std::function<void(const Request& request, Answer answer)> page;
     // One of the two, once. upgraded: its stream isn't started; `this` session is done with it. It
-    // was told the challenge of `proof`, which is null without a token.
+    // was told the challenge of `proof`, which is null without a token, and for Peer::kWatcher.
     std::function<void(HttpSession&, Peer, std::shared_ptr<membership::FrameStream>,
                        std::unique_ptr<security::RendezvousProof> proof)>
         upgraded;
@@ -89,6 +93,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool is_for_queue() const;
   void answer();
   void answer_page(std::string_view target);
+  void answer_watcher();
   bool is_admitted(std::string_view target);
   void admit(std::string_view target);
   void respond(boost::beast::http::status status, Page page);

@@ -118,6 +118,16 @@ json::object hang_object(const membership::HangStatus& hang) {
   return object;
 }
 
+// Rows, not objects: there is one for each rank.
+json::array step_times_array(const std::vector<membership::RankStepTime>& times) {
+  json::array rows;
+  rows.reserve(times.size());
+  for (const membership::RankStepTime& time : times) {
+    rows.push_back(json::array{time.global_rank, time.step.count(), time.own.count()});
+  }
+  return rows;
+}
+
 json::value time_value(const std::optional<Clock::time_point>& at, const Moment& now) {
   if (!at) return nullptr;
   const std::string text =
@@ -172,6 +182,7 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
       entry["num_workers"] = node.num_workers;
       entry["connected"] = node.connected;
       if (node.monitor) entry["monitor"] = monitor_object(*node.monitor, now);
+      if (!node.step_times.empty()) entry["step_times"] = step_times_array(node.step_times);
       nodes.push_back(std::move(entry));
     }
     json::object entry;

@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/exit_codes.h"
 #include "rendezvous/daemon/jobs_json.h"
+#include "rendezvous/daemon/watch_json.h"
 #include "rendezvous/ha/mirror_server.h"
 
 namespace ddprun::rendezvous {
@@ -170,6 +171,11 @@ std::string LedJobs::journal_trouble() const {
 
 std::string LedJobs::json() const {
   return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
+}
+
+std::string LedJobs::watched_json() const {
+  return watched_jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(),
+                              Moment::now());
 }
 
 void LedJobs::add_to(DaemonStatus& status) const {

@@ -57,6 +57,7 @@ class LedJobs {
 
   std::string journal_trouble() const;
   std::string json() const;
+  std::string watched_json() const;  // as watched_jobs_to_json()
   void add_to(DaemonStatus& status) const;
   void add_to(DaemonMetrics& metrics) const;  // but for its status
   // As AgentHub::when_kept().

@@ -66,6 +66,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   void pong(const std::string& payload);
 
   bool is_closed() const { return closed_; }
+  bool has_sent_all() const { return outgoing_.empty(); }  // the system has it
   void close_when_sent(std::chrono::milliseconds timeout);
   void close();
 

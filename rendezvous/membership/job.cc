@@ -454,6 +454,7 @@ JobStatus Job::status() const {
     entry.num_workers = num_workers(node);
     entry.connected = node.connection.has_value();
     entry.monitor = node.monitor;
+    if (state_.phase == JobPhase::kRunning) entry.step_times = node.step_times;
     status.nodes.push_back(std::move(entry));
   }
   return status;

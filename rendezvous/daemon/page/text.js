@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers as people read them, and elements. What a job says becomes text here, never markup.
+
+const by_id = (id) => document.getElementById(id);
+
+function make(tag, class_name, text) {
+  const element = document.createElement(tag);
+  if (class_name) element.className = class_name;
+  if (text !== undefined) put(element, text);
+  return element;
+}
+
+// What is there already isn't touched: an update costs what has changed.
+function put(element, text) {
+  if (element.shown_text === text) return;
+  element.shown_text = text;
+  element.textContent = text;
+}
+function put_class(element, name) {
+  if (element.shown_class === name) return;
+  element.shown_class = name;
+  element.className = name;
+}
+function put_attribute(element, name, value) {
+  const shown = element.shown_attributes ??= new Map();
+  if (shown.get(name) === value) return;
+  shown.set(name, value);
+  element.setAttribute(name, value);
+}
+function show(element, is_shown) {
+  if (element.hidden === is_shown) element.hidden = !is_shown;
+}
+
+// The children of `parent` become those of `items`, in their order: known by their keys, made by
+// create(item), changed by update(element, item).
+function put_list(parent, items, key_of, create, update) {
+  const known = parent.known ??= new Map();
+  const left = new Set(known.keys());
+  let at = parent.firstChild;
+  for (const item of items) {
+    const key = key_of(item);
+    let element = known.get(key);
+    if (!element) known.set(key, element = create(item));
+    left.delete(key);
+    update(element, item);
+    if (element === at) at = at.nextSibling;
+    else parent.insertBefore(element, at);
+  }
+  for (const key of left) {
+    known.get(key).remove();
+    known.delete(key);
+  }
+}
+
+// Pairs of a name and a text: <dt>, <dd>.
+function put_facts(list, facts) {
+  put_list(list, facts, (fact) => fact[0], (fact) => {
+    const pair = make("div");
+    pair.append(make("dt", "", fact[0]), make("dd"));
+    return pair;
+  }, (pair, fact) => put(pair.lastChild, fact[1]));
+}
+
+const whole = new Intl.NumberFormat("en");
+const count_text = (number, one, many = one + "s") => `${whole.format(number)} ${number === 1 ? one : many}`;
+
+function number_text(number) {
+  if (!Number.isFinite(number)) return "–";
+  const size = Math.abs(number);
+  if (size >= 1000) return whole.format(Math.round(number));
+  if (size >= 100 || Number.isInteger(number)) return number.toFixed(0);
+  if (size >= 1) return number.toFixed(2);
+  if (size >= 0.001 || size === 0) return number.toFixed(4);
+  return number.toExponential(2);
+}
+
+function scaled_text(number, step, units) {
+  let unit = 0;
+  while (number >= step && unit + 1 < units.length) {
+    number /= step;
+    ++unit;
+  }
+  return `${number.toFixed(unit === 0 || number >= 100 ? 0 : 1)} ${units[unit]}`;
+}
+const bytes_text = (bytes) => scaled_text(bytes, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
+const rate_text = (bytes) => scaled_text(bytes, 1000, ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]);
+const percent_text = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`;
+
+function seconds_text(seconds) {
+  if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
+  if (seconds < 1) return `${(seconds * 1000).toFixed(seconds < 0.1 ? 1 : 0)} ms`;
+  if (seconds < 120) return `${seconds.toFixed(1)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.round(seconds % 3600 / 60)} min`;
+  return `${Math.floor(seconds / 86400)} d ${Math.round(seconds % 86400 / 3600)} h`;
+}
+
+function time_text(date) {
+  const two = (number) => String(number).padStart(2, "0");
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+// "a, b, c and 7 more"
+function names_text(names, most = 4) {
+  if (names.length <= most + 1) return names.join(", ");
+  return `${names.slice(0, most).join(", ")} and ${whole.format(names.length - most)} more`;
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/watch_json.h"
+
+#include <algorithm>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include "common/log.h"
+
+namespace ddprun::rendezvous {
+
+namespace {
+
+// How many of them were left out. Those that stay are in their order, unless some were.
+std::size_t cut(std::vector<membership::NodeStatus>& nodes, std::size_t most) {
+  if (nodes.size() <= most) return 0;
+  const std::size_t num_hidden = nodes.size() - most;
+  std::stable_partition(nodes.begin(), nodes.end(), [](const membership::NodeStatus& node) {
+    return node.phase != "running" || !node.connected;
+  });
+  nodes.resize(most);
+  return num_hidden;
+}
+
+}  // namespace
+
+std::string watched_jobs_to_json(std::vector<membership::JobStatus> jobs,
+                                 std::vector<membership::FinishedJob> finished,
+                                 const std::optional<KeepingStatus>& keeping, const Moment& now,
+                                 const WatchedLimits& limits) {
+  std::size_t num_hidden_jobs = 0;
+  if (finished.size() > limits.finished) {
+    num_hidden_jobs = finished.size() - limits.finished;
+    finished.erase(finished.begin(),
+                   finished.begin() + static_cast<std::ptrdiff_t>(num_hidden_jobs));
+  }
+  std::vector<std::size_t> num_hidden(jobs.size());
+  std::string text;
+  for (std::size_t most = limits.nodes;; most /= 2) {
+    std::size_t room = most;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      num_hidden[i] += cut(jobs[i].nodes, room);
+      room -= jobs[i].nodes.size();
+    }
+    text = jobs_to_json(jobs, finished, keeping, now);
+    if (text.size() <= limits.bytes || most == 0) break;
+  }
+  std::string hidden;
+  for (const std::size_t num : num_hidden) hidden += concat(hidden.empty() ? "" : ",", num);
+  return concat("\"jobs\":", text, ",\"hidden_nodes\":[", hidden,
+                "],\"hidden_finished\":", num_hidden_jobs);
+}
+
+std::string watch_key(const DaemonStatus& status) {
+  std::string key = concat(status.agents.number, ' ', status.live_jobs.number, ' ',
+                           status.held_jobs.number, ' ', status.finished_jobs.number);
+  if (status.role) key += concat(" role ", status.role->leads, ' ', status.role->leader);
+  if (status.peer) {
+    key += concat(" peer ", status.peer->answers, status.peer->in_sync, ' ', status.peer->says);
+  }
+  return key;
+}
+
+std::string state_frame(std::string_view status, std::string_view jobs) {
+  return concat("{\"type\":\"state\",\"status\":", status, ",", jobs, "}");
+}
+
+std::string status_frame(std::string_view status) {
+  return concat("{\"type\":\"status\",\"status\":", status, "}");
+}
+
+std::string too_large_frame(std::size_t num_bytes) {
+  return concat("{\"type\":\"too_large\",\"bytes\":", num_bytes, "}");
+}
+
+std::string end_frame(const std::string& why) {
+  return boost::json::serialize(boost::json::object{{"type", "end"}, {"why", why}});
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What status pages are told: the frames of GET /v1/watch (docs/status-page.md). Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/daemon/daemon_status.h"
+#include "rendezvous/daemon/jobs_json.h"
+#include "rendezvous/membership/machine.h"
+
+namespace ddprun::rendezvous {
+
+// Of all jobs together.
+struct WatchedLimits {
+  std::size_t nodes = 4'096;
+  std::size_t finished = 100;  // those that ended last
+  // Beyond, half of the nodes are left out, then half of the others, …; what else there is stays.
+  std::size_t bytes = std::size_t{2} << 20;
+};
+
+// "jobs":{…},"hidden_nodes":[0,12],"hidden_finished":0: what a state has beside the status. Of a
+// job's nodes those that run in order are left out first.
+std::string watched_jobs_to_json(std::vector<membership::JobStatus> jobs,
+                                 std::vector<membership::FinishedJob> finished,
+                                 const std::optional<KeepingStatus>& keeping, const Moment& now,
+                                 const WatchedLimits& limits = {});
+
+// Differs where a page is to be told of it: what is no clock, and no count of requests.
+std::string watch_key(const DaemonStatus& status);
+
+// Whole frames. `status`: status_to_json()'s, `jobs`: watched_jobs_to_json()'s.
+std::string state_frame(std::string_view status, std::string_view jobs);
+std::string status_frame(std::string_view status);
+std::string too_large_frame(std::size_t num_bytes);
+std::string end_frame(const std::string& why);
+
+}  // namespace ddprun::rendezvous

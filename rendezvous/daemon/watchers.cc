@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/watchers.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/log.h"
+#include "rendezvous/daemon/watch_json.h"
+
+namespace ddprun::rendezvous {
+
+using membership::FrameStream;
+
+namespace {
+constexpr std::size_t kMostSaid = 128;  // bytes of a message of a page, which says none
+constexpr std::chrono::milliseconds kEndLimit{1'000};
+constexpr int kShare = 20;  // of the io thread's time, one part is for states
+}  // namespace
+
+Watchers::Watchers(boost::asio::io_context& io, const WatcherLimits& limits, Source source)
+    : limits_(limits), source_(std::move(source)), timer_(io) {}
+
+void Watchers::take(const std::shared_ptr<FrameStream>& frames) {
+  if (stopped_) return frames->close();
+  if (watchers_.size() >= limits_.num) {
+    frames->send(end_frame(concat(watchers_.size(), " pages watch already: close one of them")));
+    return frames->close_when_sent(kEndLimit);
+  }
+  const std::uint64_t number = next_number_++;
+  FrameStream::Handlers handlers;
+  const auto forget = [this, number] { watchers_.erase(number); };
+  handlers.frame = [this, number](std::string_view) {
+    const auto found = watchers_.find(number);
+    if (found == watchers_.end()) return;
+    end(found->second, "a page says nothing here");
+    watchers_.erase(found);
+  };
+  handlers.pong = [this, number](std::string_view) {
+    const auto found = watchers_.find(number);
+    if (found != watchers_.end()) found->second.heard_at = Clock::now();
+  };
+  handlers.ended = [forget](const std::string&) { forget(); };
+  const auto now = Clock::now();
+  watchers_[number] = {frames, 0, {}, now, now};
+  frames->limit_messages(kMostSaid);
+  frames->start(std::move(handlers));
+  if (!state_.empty()) tell_all();
+  arm();
+}
+
+void Watchers::end(Watcher& watcher, const std::string& why) {
+  watcher.frames->send(end_frame(why));
+  watcher.frames->close_when_sent(kEndLimit);
+}
+
+void Watchers::end_all(const std::string& why) {
+  ++era_;
+  making_ = false;
+  state_.clear();
+  seen_.clear();
+  for (auto& [number, watcher] : std::exchange(watchers_, {})) end(watcher, why);
+}
+
+void Watchers::stop() {
+  stopped_ = true;
+  ++era_;
+  timer_.cancel();
+  for (const auto& [number, watcher] : std::exchange(watchers_, {})) watcher.frames->close();
+}
+
+void Watchers::arm() {
+  if (std::exchange(timing_, true)) return;
+  timer_.expires_at(std::max(Clock::now(), next_look_));
+  timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    self->timing_ = false;
+    if (!error && !self->stopped_) self->look();
+  });
+}
+
+void Watchers::look() {
+  if (watchers_.empty()) {  // until somebody comes
+    state_.clear();
+    seen_.clear();
+    return;
+  }
+  const auto now = Clock::now();
+  for (auto each = watchers_.begin(); each != watchers_.end();) {
+    Watcher& watcher = each->second;
+    if (now - watcher.heard_at > limits_.silence) {
+      watcher.frames->close();
+      each = watchers_.erase(each);
+      continue;
+    }
+    if (now - watcher.pinged_at >= limits_.ping_interval) {
+      watcher.pinged_at = now;
+      watcher.frames->ping("");
+    }
+    ++each;
+  }
+  make_state();
+  tell_all();
+  next_look_ = now + std::max<Clock::duration>(limits_.interval, kShare * (Clock::now() - now));
+  arm();
+}
+
+void Watchers::make_state() {
+  if (watchers_.empty() || std::exchange(making_, true)) return;
+  source_.jobs([weak = weak_from_this(), era = era_](const std::string& jobs) {
+    const auto self = weak.lock();
+    if (self && self->era_ == era) self->made(jobs);
+  });
+}
+
+void Watchers::made(const std::string& jobs) {
+  making_ = false;
+  if (watchers_.empty()) return;
+  const Status status = source_.status();
+  std::string seen = concat(status.key, '\n', jobs);
+  if (seen == seen_) return;
+  seen_ = std::move(seen);
+  state_ = state_frame(status.json, jobs);
+  if (state_.size() > limits_.state_bytes) state_ = too_large_frame(state_.size());
+  ++version_;
+  tell_all();
+}
+
+void Watchers::tell_all() {
+  const auto now = Clock::now();
+  std::string status;
+  for (auto& [number, watcher] : watchers_) {
+    if (!watcher.frames->has_sent_all()) continue;  // by then there may be a newer one
+    if (!state_.empty() && watcher.version != version_) {
+      watcher.version = version_;
+      watcher.frames->send(state_);
+    } else if (now - watcher.said_at >= limits_.status_after) {
+      if (status.empty()) status = status_frame(source_.status().json);
+      watcher.frames->send(status);
+    } else {
+      continue;
+    }
+    watcher.said_at = now;
+  }
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The status pages that are open: each is told the newest state, as often as it can read, made once
+// for all of them and only while there are some (docs/status-page.md). io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/clock.h"
+#include "rendezvous/daemon/watcher_limits.h"
+#include "rendezvous/membership/frame_stream.h"
+
+namespace ddprun::rendezvous {
+
+class Watchers : public std::enable_shared_from_this<Watchers> {
+ public:
+  struct Status {
+    std::string json;
+    std::string key;  // watch_key()
+  };
+  struct Source {
+    std::function<Status()> status;
+    // Calls `done` with the jobs' part of a state once that is kept: at once, later from the io
+    // context, or never, where it leads no more.
+    std::function<void(std::function<void(std::string)> done)> jobs;
+  };
+
+  Watchers(boost::asio::io_context& io, const WatcherLimits& limits, Source source);
+
+  // An upgraded stream, not started. One too many is told so, and closed.
+  void take(const std::shared_ptr<membership::FrameStream>& frames);
+  // Tells them why, and closes them.
+  void end_all(const std::string& why);
+  void stop();  // closes them; no call follows
+
+  std::size_t size() const { return watchers_.size(); }
+
+ private:
+  struct Watcher {
+    std::shared_ptr<membership::FrameStream> frames;  // second owner: its operations
+    std::uint64_t version = 0;                        // of the state that it was sent last; 0: none
+    Clock::time_point said_at{};                      // a frame, to it
+    Clock::time_point pinged_at{}, heard_at{};
+  };
+
+  void arm();
+  void look();
+  void make_state();
+  void made(const std::string& jobs);
+  void tell_all();
+  void end(Watcher& watcher, const std::string& why);
+
+  const WatcherLimits limits_;
+  const Source source_;
+  boost::asio::steady_timer timer_;
+  bool timing_ = false, stopped_ = false;
+  std::map<std::uint64_t, Watcher> watchers_;
+  std::uint64_t next_number_ = 1;
+  Clock::time_point next_look_{};
+  // The newest state, while somebody watches, and for `interval` after that.
+  std::uint64_t version_ = 0;
+  std::string state_;      // a frame; empty: there is none yet
+  std::string seen_;       // what it was made of
+  bool making_ = false;    // the next one waits until it is kept
+  std::uint64_t era_ = 0;  // of what is made: that of an earlier one is dropped
+};
+
+}  // namespace ddprun::rendezvous

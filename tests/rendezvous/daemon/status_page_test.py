@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The status page in a real Chromium, of a ddprund with a job of two nodes.
+
+With DDPRUN_SCREENSHOTS=DIRECTORY it leaves pictures there.
+"""
+import os
+import re
+import signal
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
+import harness  # noqa: E402
+import browser  # noqa: E402
+
+# A name that would do something if it were markup.
+NAME = "<img src=x onerror=alert(1)>"
+
+# Tells its losses; rank 0's steps take longer. It says who it is, and ends when it is told to.
+LOOP = """
+import os, sys, time
+import ddprun
+rank, meet, round = int(os.environ["RANK"]), sys.argv[1], os.environ["DDPRUN_ROUND"]
+open(f"{meet}/{round}.{rank}.tmp", "w").write(str(os.getpid()))
+os.rename(f"{meet}/{round}.{rank}.tmp", f"{meet}/{round}.{rank}")
+step = 0
+while not os.path.exists(f"{meet}/end"):
+    step += 1
+    ddprun.step(step)
+    ddprun.report(2.5 / (1 + 0.01 * step), 32)
+    ddprun.step_parts(step=0.02, forward=0.006, backward=0.01, communication=0.004, exposed=0.002, loader=0.001 * rank, bytes=1e6)
+    time.sleep(0.02)
+"""
+
+# Texts whose contrast to what is behind them is less than 4.5 to 1.
+FAINT = """(() => {
+  const light = (color) => {
+    const [r, g, b] = color.match(/[0-9.]+/g).map(Number).map((c) => (c /= 255, c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (; element; element = element.parentElement) {
+      const color = getComputedStyle(element).backgroundColor;
+      if (!/, 0\\)$/.test(color)) return color;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const faint = new Set();
+  for (const element of document.querySelectorAll("body *")) {
+    const has_text = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!has_text || element.closest(".cell, .unseen, option") || !element.checkVisibility()) continue;
+    const a = light(getComputedStyle(element).color), b = light(behind(element));
+    if ((Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5) faint.add(element.tagName + "." + element.className + ": " + element.textContent.slice(0, 40));
+  }
+  return [...faint];
+})()"""
+
+FOCUS = "(() => { const at = document.activeElement; return at.id || at.getAttribute('href') || at.className || at.tagName; })()"
+
+
+@unittest.skipUnless(browser.PROGRAM, browser.MISSING)
+class StatusPage(harness.Case):
+    def setUp(self):
+        self.browser = browser.Browser()
+        self.addCleanup(self.browser.close)
+        self.meet = self.scratch()
+
+    def picture(self, page, name):
+        directory = os.environ.get("DDPRUN_SCREENSHOTS")
+        if directory:
+            page.screenshot(os.path.join(directory, f"{name}.png"))
+
+    def two_nodes(self, endpoint):
+        flags = ["--nnodes=2", "--nproc_per_node=2", "--max-restarts=3", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={NAME}"]
+        return [self.start(*flags, sys.executable, "-c", LOOP, self.meet, PYTHONPATH=os.path.join(harness.SOURCE, "python"))
+                for _ in range(2)]
+
+    def worker(self, round_number, rank):
+        path = os.path.join(self.meet, f"{round_number}.{rank}")
+        harness.wait_until(lambda: os.path.exists(path), f"rank {rank} runs in round {round_number}")
+        with open(path, encoding="utf-8") as file:
+            return int(file.read())
+
+    def test_a_job_of_two_nodes_that_loses_a_worker(self):
+        port = harness.free_port()
+        daemon, _ = self.ddprund(f"--listen=127.0.0.1:{port}")
+        page = self.browser.page()
+        page.open(f"http://127.0.0.1:{port}/")
+        page.wait("document.querySelector('#connection').innerText === 'live'", "it is connected")
+        self.assertIn("No job is here", page.text())
+
+        nodes = self.two_nodes(f"127.0.0.1:{port}")
+        page.wait("document.querySelectorAll('#node_rows tr').length === 2", "both nodes are there")
+        page.wait("document.querySelectorAll('#grid .cell.running').length === 4", "all ranks run")
+        self.assertEqual(page.text("#job_name"), NAME)
+        self.assertEqual(page.value("document.querySelectorAll('img').length"), 0)
+        page.wait("/loss [12]\\.\\d/.test(document.querySelector('#training_charts').innerText)", "the loss is shown")
+        page.wait("document.querySelector('#times_chart').innerText.includes('4 ranks')", "step times of all ranks are shown")
+        self.assertIn("samples per second", page.text("#training_charts"))
+        self.assertIn("waits for data", page.text("#parts"))
+
+        self.check_keys(page)
+
+        os.kill(self.worker(1, 3), signal.SIGKILL)
+        page.wait("document.querySelector('#round_list').innerText.includes('Round 2')", "the restart is shown")
+        page.wait("document.querySelector('#said').textContent.includes('round 2 began')", "it is said")
+        cause = page.text("#round_list li:nth-child(2)")
+        self.assertRegex(cause, r"rank 3 \(node 1, .*\) was killed by SIGKILL; restart 1 of 3")
+        page.wait("document.querySelectorAll('#grid .cell.running').length === 4", "all ranks run again")
+        self.assertRegex(page.text("#happenings"), r"round 2 began, since rank 3")
+        self.assertIn("1 of 3", page.text("#numbers"))
+
+        self.check_screen_reader(page)
+        self.check_looks(page)
+        self.assertEqual(page.complaints, [])
+        outside = [url for url in page.requests if not url.startswith("data:")]  # its symbol is in it
+        self.assertEqual(outside, [f"http://127.0.0.1:{port}/", f"ws://127.0.0.1:{port}/v1/watch"])
+
+        daemon.kill()
+        page.wait("/^connection lost – showing state of \\d\\d:\\d\\d:\\d\\d/.test(document.querySelector('#connection').innerText)",
+                  "it says that the connection is lost")
+        self.assertEqual(page.text("#job_name"), NAME)
+        self.ddprund(f"--listen=127.0.0.1:{port}")
+        page.wait("document.querySelector('#connection').innerText === 'live'", "it is connected again")
+        for node in nodes:
+            node.kill()
+
+    def check_keys(self, page):
+        page.value("document.activeElement.blur()")
+        stops = []
+        for _ in range(12):
+            page.press("Tab")
+            stops.append(page.value(FOCUS))
+            if stops[-1] == "BODY":
+                break
+        self.assertEqual(stops[:3], ["#main", "#job=" + page.value(f"encodeURIComponent({NAME!r})"), "grid"], stops)
+        self.assertIn("BODY", stops, "focus is not trapped")
+        page.value("document.querySelector('#grid').focus()")
+        shown = lambda: re.match(r"rank \d", page.text("#rank_detail")).group()  # noqa: E731
+        found = [shown()]
+        for key in ("ArrowRight", "ArrowDown", "ArrowUp", "ArrowLeft", "End", "ArrowRight", "Home"):
+            page.press(key)
+            found.append(shown())
+        self.assertEqual(found, [f"rank {rank}" for rank in (0, 1, 3, 1, 0, 3, 3, 0)])
+        self.assertRegex(page.text("#rank_detail"), r"rank 0 · running · on node 0 \(.*\), 127\.0\.0\.1 · a step takes [\d.]+ ms")
+
+    def check_screen_reader(self, page):
+        seen = page.accessible()
+        for wanted in (("heading", "Ranks"), ("listbox", "Ranks"), ("option", "rank 3: running"), ("navigation", "Jobs"),
+                       ("heading", "Rounds"), ("columnheader", "host"), ("main", "")):
+            self.assertIn(wanted, seen)
+        self.assertEqual(sum(role == "option" for role, _ in seen), 4)
+        self.assertEqual([each for each in seen if each[0] in ("link", "button", "listbox") and not each[1]], [])
+
+    def check_looks(self, page):
+        for dark in (False, True):
+            page.theme(dark)
+            self.assertEqual(page.value(FAINT), [], f"dark: {dark}")
+            self.picture(page, "dark" if dark else "light")
+        grounds = []
+        for dark in (False, True):
+            page.theme(dark)
+            grounds.append(page.value("getComputedStyle(document.body).backgroundColor"))
+        self.assertNotEqual(*grounds)
+        for width in (360, 768, 1280):
+            page.resize(width, 800)
+            self.assertLessEqual(page.value("document.documentElement.scrollWidth"), width)
+            if width == 360:
+                self.picture(page, "narrow")
+
+    def test_it_is_the_page_of_a_job_that_serves_itself_too_and_its_end_is_said(self):
+        port = harness.free_port()
+        nodes = self.two_nodes(f"127.0.0.1:{port}")
+        self.worker(1, 0)
+        page = self.browser.page()
+        page.open(f"http://127.0.0.1:{port}/")
+        page.wait("document.querySelectorAll('#grid .cell.running').length === 4", "all ranks run")
+        self.assertIn("ddprun, ", page.text("#facts"))
+        self.write(self.meet, "end", "")
+        page.wait("/^connection lost/.test(document.querySelector('#connection').innerText)", "the rendezvous ends with its job")
+        for node in nodes:
+            self.assertEqual(self.finish(node).returncode, 0)
+
+    def test_jobs_that_are_over_and_one_that_waits_for_nodes(self):
+        _, endpoint = self.ddprund()
+        done = self.ddprun(f"--rdzv-endpoint={endpoint}", "--rdzv-id=failed", "--nnodes=1", "--no-python", "sh", "-c", "exit 9")
+        self.assertEqual(done.returncode, 9)
+        self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-id=waits", "--nnodes=3", "--no-python", "true")
+        page = self.browser.page()
+        page.open(f"http://{endpoint}/#job=waits")
+        page.wait("document.querySelector('#waits').innerText === 'waits for 2 more nodes: 1 of 3 are here'", "who is waited for")
+        page.value("document.querySelector('#over summary').click()")
+        page.value("document.querySelector('#finished a').click()")
+        page.wait("document.querySelector('#job_name').innerText === 'failed'", "the one that is over is shown")
+        self.assertIn("failed with exit code 9", page.text("#reason"))
+        self.assertEqual(page.text("#job_phase"), "failed")
+        self.assertEqual(page.complaints, [])
+
+
+if __name__ == "__main__":
+    harness.main()

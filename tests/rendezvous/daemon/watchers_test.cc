@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+// Status pages: who is let in, and what they are told.
+#include "rendezvous/daemon/watchers.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/daemon/daemon.h"
+#include "rendezvous/daemon/watch_json.h"
+#include "rendezvous/membership/codec.h"
+#include "tests/rendezvous/daemon/served_daemon.h"
+#include "tests/rendezvous/daemon/test_agent.h"
+#include "tests/support/catch.h"
+#include "tests/support/secret_file.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using ddprun::test::Contains;
+using membership::FrameStream;
+using testing::run_until;
+using testing::ServedDaemon;
+using namespace std::chrono_literals;
+
+constexpr char kAskPage[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+
+std::string upgrade_request(const std::string& more = "") {
+  return concat("GET /v1/watch HTTP/1.1\r\nHost: head:29400\r\n", more,
+                "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
+}
+
+// What a browser reads: the answer to the upgrade, then frames.
+class PageEnd {
+ public:
+  explicit PageEnd(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  int fd() const { return fd_.get(); }
+  // Takes what has come.
+  void read() {
+    char some[65536];
+    ssize_t num = 0;
+    while ((num = ::recv(fd_.get(), some, sizeof some, MSG_DONTWAIT)) > 0) {
+      bytes_.append(some, static_cast<std::size_t>(num));
+    }
+    if (num == 0 || errno != EAGAIN) is_closed = true;
+    while (take_frame()) {
+    }
+  }
+  std::string header;
+  std::vector<std::string> frames;  // of text
+  bool is_closed = false;
+  int num_pings = 0;
+
+ private:
+  bool take_frame() {
+    if (header.empty()) {
+      const auto end = bytes_.find("\r\n\r\n");
+      if (end == std::string::npos) return false;
+      header = bytes_.substr(0, end + 4);
+      bytes_.erase(0, end + 4);
+    }
+    const auto byte = [this](std::size_t at) {
+      return static_cast<std::uint64_t>(static_cast<unsigned char>(bytes_[at]));
+    };
+    if (bytes_.size() < 2) return false;
+    const std::size_t num_more = byte(1) == 126 ? 2 : byte(1) == 127 ? 8 : 0;
+    if (bytes_.size() < 2 + num_more) return false;
+    std::uint64_t size = num_more == 0 ? byte(1) : 0;
+    for (std::size_t i = 0; i < num_more; ++i) size = size << 8 | byte(2 + i);
+    if (bytes_.size() < 2 + num_more + size) return false;
+    if (byte(0) == 0x81) frames.push_back(bytes_.substr(2 + num_more, size));
+    if (byte(0) == 0x89) ++num_pings;
+    bytes_.erase(0, 2 + num_more + size);
+    return true;
+  }
+
+  UniqueFd fd_;
+  std::string bytes_;
+};
+
+WatcherLimits quick() {
+  WatcherLimits limits;
+  limits.interval = 5ms;
+  limits.status_after = 20ms;
+  return limits;
+}
+
+// Watchers without a daemon: what they show is the test's.
+struct Watching {
+  explicit Watching(const WatcherLimits& limits = quick()) {
+    Watchers::Source source;
+    source.status = [this] { return Watchers::Status{"{}", key}; };
+    source.jobs = [this](std::function<void(std::string)> done) {
+      ++num_made;
+      if (is_kept) return done(grows ? concat(num_made, ' ', jobs) : jobs);
+      unkept.push_back(std::move(done));
+    };
+    watchers = std::make_shared<Watchers>(io, limits, std::move(source));
+  }
+  ~Watching() {
+    watchers->stop();
+    io.restart();
+    io.poll();
+  }
+
+  std::unique_ptr<PageEnd> open(int buffer_bytes = 0) {
+    const auto listeners = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
+    const int listener = listeners.front().get();
+    auto page = std::make_unique<PageEnd>(
+        connect_to(Endpoint{.host = "127.0.0.1", .port = local_address(listener).port()},
+                   Deadline::after(5s)));
+    int fd = -1;
+    REQUIRE(run_until(io, [&] { return (fd = ::accept(listener, nullptr, nullptr)) >= 0; }));
+    boost::asio::ip::tcp::socket socket(io, boost::asio::ip::tcp::v4(), fd);
+    if (buffer_bytes > 0) {
+      for (const auto& [end, what] : {std::pair(fd, SO_SNDBUF), std::pair(page->fd(), SO_RCVBUF)}) {
+        ::setsockopt(end, SOL_SOCKET, what, &buffer_bytes, sizeof buffer_bytes);
+      }
+    }
+    auto frames = std::make_shared<FrameStream>(std::move(socket), FrameStream::Limits());
+    namespace http = boost::beast::http;
+    FrameStream::Request request(http::verb::get, "/v1/watch", 11);
+    request.set(http::field::host, "x");
+    request.set(http::field::upgrade, "websocket");
+    request.set(http::field::connection, "Upgrade");
+    request.set(http::field::sec_websocket_version, "13");
+    request.set(http::field::sec_websocket_key, "dGhlIHNhbXBsZSBub25jZQ==");
+    bool is_open = false;
+    frames->async_accept(request, {}, [&](boost::system::error_code error) { is_open = !error; });
+    REQUIRE(run_until(io, [&] { return is_open; }));
+    watchers->take(frames);
+    return page;
+  }
+  // Until the page has so many frames.
+  bool gets(PageEnd& page, std::size_t num_frames) {
+    return run_until(io, [&] {
+      page.read();
+      return page.frames.size() >= num_frames;
+    });
+  }
+
+  boost::asio::io_context io{1};
+  std::string key = "key", jobs = "\"jobs\":1";
+  bool is_kept = true, grows = false;
+  std::vector<std::function<void(std::string)>> unkept;
+  int num_made = 0;
+  std::shared_ptr<Watchers> watchers;
+};
+
+constexpr char kState[] = R"({"type":"state","status":{},"jobs":1})";
+constexpr char kStatus[] = R"({"type":"status","status":{}})";
+
+TEST_CASE("Watchers: a state at first, one for each change and none without") {
+  Watching watching;
+  const auto page = watching.open();
+  REQUIRE(watching.gets(*page, 3));
+  CHECK(watching.num_made > 2);
+  CHECK(page->frames == std::vector<std::string>{kState, kStatus, kStatus});
+  const auto other = watching.open();
+  REQUIRE(watching.gets(*other, 1));
+  CHECK(other->frames[0] == kState);
+  page->frames.clear();
+  watching.jobs = "\"jobs\":2";
+  const auto is_told = [&] {
+    page->read();
+    return !page->frames.empty() && page->frames.back() != kStatus;
+  };
+  REQUIRE(run_until(watching.io, is_told));
+  CHECK(page->frames.back() == R"({"type":"state","status":{},"jobs":2})");
+  page->frames.clear();
+  watching.key = "another leads";
+  CHECK(run_until(watching.io, is_told));
+}
+
+TEST_CASE("Watchers: while nobody watches nothing is made, and nothing is waited for") {
+  Watching watching;
+  auto page = watching.open();
+  REQUIRE(watching.gets(*page, 1));
+  page.reset();
+  watching.io.restart();
+  watching.io.run_for(10s);
+  CHECK(watching.io.stopped());  // it has nothing to do any more
+  CHECK(watching.watchers->size() == 0);
+  const int before = watching.num_made;
+  watching.jobs = "\"jobs\":2";
+  page = watching.open();
+  REQUIRE(watching.gets(*page, 1));
+  CHECK_THAT(page->frames[0], Contains("\"jobs\":2"));
+  CHECK(watching.num_made > before);
+}
+
+TEST_CASE("Watchers: who reads slowly gets the newest state, and none in between") {
+  Watching watching;
+  watching.jobs = std::string(2 << 20, 'x');
+  watching.grows = true;
+  const auto slow = watching.open(4096);
+  const auto fast = watching.open();
+  REQUIRE(run_until(watching.io, [&] {
+    fast->read();
+    return watching.num_made >= 20;
+  }));
+  watching.grows = false;
+  watching.jobs = "\"jobs\":\"the newest\"";
+  REQUIRE(watching.gets(*slow, 2));
+  CHECK_THAT(slow->frames[0].substr(0, 60), Contains("\"status\":{},1 x"));
+  CHECK_THAT(slow->frames[1].substr(0, 60), Contains("the newest"));
+  CHECK(fast->frames.size() > 2);
+}
+
+TEST_CASE("Watchers: of too many the last one is told so") {
+  WatcherLimits limits = quick();
+  limits.num = 1;
+  Watching watching(limits);
+  const auto page = watching.open(), other = watching.open();
+  CHECK(run_until(watching.io, [&] {
+    other->read();
+    return other->is_closed;
+  }));
+  CHECK(other->frames == std::vector<std::string>{
+                             R"({"type":"end","why":"1 pages watch already: close one of them"})"});
+  CHECK(watching.gets(*page, 1));
+}
+
+TEST_CASE("Watchers: who says something is told, and closed") {
+  Watching watching;
+  const auto page = watching.open();
+  const std::string said = testing::text_frame("{}");
+  REQUIRE(::send(page->fd(), said.data(), said.size(), 0) == static_cast<ssize_t>(said.size()));
+  CHECK(run_until(watching.io, [&] {
+    page->read();
+    return page->is_closed;
+  }));
+  CHECK_THAT(page->frames.back(), Contains("a page says nothing here"));
+  CHECK(watching.watchers->size() == 0);
+}
+
+TEST_CASE("Watchers: who answers no ping is closed") {
+  WatcherLimits limits = quick();
+  limits.ping_interval = 5ms;
+  limits.silence = 60ms;
+  Watching watching(limits);
+  const auto page = watching.open();
+  CHECK(run_until(watching.io, [&] {
+    page->read();
+    return page->is_closed;
+  }));
+  CHECK(page->num_pings > 0);
+  CHECK(watching.watchers->size() == 0);
+}
+
+TEST_CASE("Watchers: a state that is too large is not sent, its size is") {
+  WatcherLimits limits = quick();
+  limits.state_bytes = 100;
+  Watching watching(limits);
+  watching.jobs = std::string(200, 'x');
+  const auto page = watching.open();
+  REQUIRE(watching.gets(*page, 1));
+  CHECK(page->frames[0] == R"({"type":"too_large","bytes":229})");
+}
+
+TEST_CASE("Watchers: until a state is kept no other is made, and a page hears the status") {
+  Watching watching;
+  watching.is_kept = false;
+  const auto page = watching.open();
+  REQUIRE(watching.gets(*page, 3));
+  CHECK(page->frames == std::vector<std::string>{kStatus, kStatus, kStatus});
+  REQUIRE(watching.unkept.size() == 1);
+  watching.unkept.front()(watching.jobs);
+  REQUIRE(watching.gets(*page, 4));
+  CHECK(page->frames[3] == kState);
+}
+
+TEST_CASE("Watchers: all are told why it ends, and what was made for them is dropped") {
+  Watching watching;
+  watching.is_kept = false;
+  const auto page = watching.open();
+  REQUIRE(run_until(watching.io, [&] { return !watching.unkept.empty(); }));
+  watching.watchers->end_all("another one leads");
+  CHECK(run_until(watching.io, [&] {
+    page->read();
+    return page->is_closed;
+  }));
+  CHECK(page->frames.back() == R"({"type":"end","why":"another one leads"})");
+  watching.is_kept = true;
+  watching.jobs = "\"jobs\":\"of a later time\"";
+  const auto later = watching.open();
+  watching.unkept.front()("\"jobs\":\"of an earlier time\"");
+  REQUIRE(watching.gets(*later, 2));
+  CHECK_THAT(later->frames[0] + later->frames[1],
+             Contains("of a later time") && !Contains("of an earlier time"));
+}
+
+membership::NodeStatus node(const std::string& host, const std::string& phase, bool connected) {
+  membership::NodeStatus status;
+  status.host = host;
+  status.phase = phase;
+  status.connected = connected;
+  return status;
+}
+
+TEST_CASE("Watch: of a large job nodes that run in order are left out first") {
+  membership::JobStatus job;
+  job.nodes = {node("runs", "running", true), node("also-runs", "running", true),
+               node("cut-off", "running", false), node("starts", "starting", true)};
+  membership::FinishedJob over;
+  over.run_id = "first";
+  std::vector<membership::FinishedJob> finished{over, over};
+  finished[1].run_id = "last";
+  const std::string text = watched_jobs_to_json({job, job}, finished, std::nullopt, Moment::now(),
+                                                {.nodes = 3, .finished = 1});
+  CHECK_THAT(text, Contains("\"host\":\"cut-off\"") && Contains("\"host\":\"starts\"") &&
+                       Contains("\"host\":\"runs\"") && !Contains("also-runs") &&
+                       Contains("\"hidden_nodes\":[1,4]") && Contains("\"hidden_finished\":1") &&
+                       Contains("\"run_id\":\"last\"") && !Contains("\"run_id\":\"first\""));
+}
+
+TEST_CASE("Watch: of a large state half of the nodes are left out, until it is small enough") {
+  membership::JobStatus job;
+  for (const char* host : {"a", "b", "c", "d"}) job.nodes.push_back(node(host, "running", true));
+  const auto text_within = [&](std::size_t bytes) {
+    return watched_jobs_to_json({job}, {}, std::nullopt, Moment::now(),
+                                {.nodes = 4, .bytes = bytes});
+  };
+  const std::string whole = text_within(1 << 20);
+  CHECK_THAT(whole, Contains("\"hidden_nodes\":[0]"));
+  CHECK_THAT(text_within(whole.size() - 60), Contains("\"hidden_nodes\":[2]") &&
+                                                 Contains("\"host\":\"b\"") &&
+                                                 !Contains("\"host\":\"c\""));
+  CHECK_THAT(text_within(1), Contains("\"hidden_nodes\":[4]") && Contains("\"nodes\":[]"));
+}
+
+TEST_CASE("Watch: clocks and counts of requests are no change, who leads is one") {
+  DaemonStatus status;
+  const std::string before = watch_key(status);
+  status.uptime = 5s;
+  status.requests.number = 7;
+  CHECK(watch_key(status) == before);
+  status.role = RoleStatus{true, ""};
+  const std::string leads = watch_key(status);
+  CHECK(leads != before);
+  status.role->leads = false;
+  CHECK(watch_key(status) != leads);
+}
+
+TEST_CASE("Watch: step times of ranks are rows of their node") {
+  membership::JobStatus job;
+  job.nodes = {node("a", "running", true)};
+  job.nodes[0].step_times = {{3, 41ms, 12ms}};
+  CHECK_THAT(jobs_to_json({job}, {}, std::nullopt, Moment::now()),
+             Contains("\"step_times\":[[3,41000,12000]]"));
+}
+
+TEST_CASE("Status page: one document that asks for nothing, with a policy that says so") {
+  ServedDaemon served;
+  const std::string answer = served.exchange(kAskPage);
+  CHECK_THAT(answer.substr(0, answer.find("\r\n\r\n")),
+             Contains("200 OK") && Contains("Content-Type: text/html; charset=utf-8") &&
+                 Contains("Content-Security-Policy: default-src 'none'; script-src 'sha256-") &&
+                 Contains("connect-src 'self'") && Contains("frame-ancestors 'none'") &&
+                 !Contains("unsafe") && Contains("X-Content-Type-Options: nosniff"));
+  CHECK_THAT(answer, Contains("<!doctype html>") && !Contains("http://") && !Contains("https://") &&
+                         !Contains("innerHTML"));
+  CHECK_THAT(served.exchange("GET /v1/watch HTTP/1.1\r\nHost: x\r\n\r\n"),
+             Contains("426 Upgrade Required"));
+}
+
+TEST_CASE("Status page: a page of another origin may not watch") {
+  ServedDaemon served;
+  for (const char* origin : {"http://elsewhere", "http://head:29401", "null", "head:29400",
+                             "http://head:29400.elsewhere", "ftp://head:29400"}) {
+    INFO(origin);
+    CHECK_THAT(served.exchange(upgrade_request(concat("Origin: ", origin, "\r\n"))),
+               Contains("403 Forbidden") && Contains("a page of another origin is told nothing"));
+  }
+  for (const char* origin :
+       {"Origin: http://head:29400\r\n", "Origin: https://head:29400\r\n", ""}) {
+    INFO(origin);
+    PageEnd page(served.connect());
+    const std::string request = upgrade_request(origin);
+    send_all(page.fd(), request.data(), request.size(), Deadline::after(5s));
+    const Deadline deadline = Deadline::after(10s);
+    while (page.frames.empty() && !deadline.expired()) page.read();
+    CHECK_THAT(page.header, Contains("101 Switching Protocols"));
+    REQUIRE_FALSE(page.frames.empty());
+    CHECK_THAT(page.frames[0], Contains("{\"type\":\"state\",\"status\":{\"version\":") &&
+                                   Contains("\"jobs\":{\"version\":") &&
+                                   Contains("\"hidden_nodes\":[],\"hidden_finished\":0}"));
+  }
+}
+
+TEST_CASE("Status page: not where a token is wanted, one line says how to look") {
+  DaemonOptions options;
+  options.token = ddprun::test::secret_of("correct horse battery staple");
+  ServedDaemon served(options);
+  CHECK_THAT(served.exchange(kAskPage), Contains("401 Unauthorized") &&
+                                            Contains("ddprunctl jobs --token-file=PATH") &&
+                                            !Contains("<html"));
+  CHECK_THAT(served.exchange(upgrade_request()), Contains("401 Unauthorized"));
+}
+
+TEST_CASE("Status page: a standby says who leads, in place of it and of its updates") {
+  DaemonOptions options;
+  options.stands_by = true;
+  ServedDaemon served(options);
+  CHECK_THAT(served.exchange(kAskPage), Contains("503 Service Unavailable") && !Contains("<html"));
+  CHECK_THAT(served.exchange(upgrade_request()), Contains("503 Service Unavailable"));
+}
+
+TEST_CASE("Status page: it is told of a job as soon as there is one") {
+  DaemonOptions options;
+  options.watchers = quick();
+  ServedDaemon served(options);
+  PageEnd page(served.connect());
+  const std::string request = upgrade_request();
+  send_all(page.fd(), request.data(), request.size(), Deadline::after(5s));
+  const Deadline deadline = Deadline::after(10s);
+  const auto hears = [&](const std::string& text) {
+    while (!deadline.expired()) {
+      page.read();
+      if (!page.frames.empty() && page.frames.back().find(text) != std::string::npos) return true;
+    }
+    return false;
+  };
+  REQUIRE(hears("\"jobs\":[]"));
+  const UniqueFd agent = served.upgrade();
+  membership::AgentEnvelope envelope;
+  envelope.message = testing::make_join("gpu07", 2);
+  const std::string join = testing::text_frame(membership::encode(envelope));
+  send_all(agent.get(), join.data(), join.size(), Deadline::after(5s));
+  CHECK(hears("\"host\":\"gpu07\""));
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
