@@ -124,7 +124,7 @@ struct NodeStatus {
   int num_workers = 0;
   bool connected = false;
   std::optional<SeenNodeReport> monitor;  // nullopt: it has said none
-  std::vector<RankStepTime> step_times;  // of the live round, as it said last
+  std::vector<RankStepTime> step_times;   // of the live round, as it said last
 };
 struct HangStatus {
   std::uint64_t round = 0;
