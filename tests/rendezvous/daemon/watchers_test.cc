@@ -118,7 +118,8 @@ struct Watching {
         connect_to(Endpoint{.host = "127.0.0.1", .port = local_address(listener).port()},
                    Deadline::after(5s)));
     int fd = -1;
-    REQUIRE(run_until(io, [&] { return (fd = ::accept(listener, nullptr, nullptr)) >= 0; }));
+    const auto takes = [&] { return fd >= 0 || (fd = ::accept(listener, nullptr, nullptr)) >= 0; };
+    REQUIRE(run_until(io, takes));
     boost::asio::ip::tcp::socket socket(io, boost::asio::ip::tcp::v4(), fd);
     if (buffer_bytes > 0) {
       for (const auto& [end, what] : {std::pair(fd, SO_SNDBUF), std::pair(page->fd(), SO_RCVBUF)}) {
@@ -199,9 +200,9 @@ TEST_CASE("Watchers: while nobody watches nothing is made, and nothing is waited
 
 TEST_CASE("Watchers: who reads slowly gets the newest state, and none in between") {
   Watching watching;
-  watching.jobs = std::string(2 << 20, 'x');
+  watching.jobs = std::string(512 << 10, 'x');
   watching.grows = true;
-  const auto slow = watching.open(4096);
+  const auto slow = watching.open(32 << 10);
   const auto fast = watching.open();
   REQUIRE(run_until(watching.io, [&] {
     fast->read();
