@@ -40,7 +40,7 @@ AgentMetrics NodeAgent::metrics() {
   if (parked_) all.num_parked = static_cast<std::size_t>(options_.environment.num_workers);
   all.counts = counts_;
   all.node = node_monitor_.read();
-  all.uses = worker_uses_.look(pids);
+  all.uses = worker_uses_.look(pids, Clock::now());
   for (std::size_t i = 0; i < all.uses.size(); ++i) {
     all.pages.push_back(pids[i] != 0 ? read_page(static_cast<int>(i)) : std::nullopt);
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/hang/process_sampler.h"
+#include "common/clock.h"
 
 namespace ddprun::agent {
 
@@ -30,13 +31,23 @@ class WorkerUseReader {
  public:
   // Of a node with more of them the others are not looked at.
   static constexpr std::size_t kMostWorkers = 16;
+  // What a worker started, and sockets, are in hundreds of files: looked at anew this long after
+  // the last time, so that who asks every 15 s has them anew each time.
+  static constexpr std::chrono::seconds kFamilyInterval{14};
 
   // `pids`: by local rank; 0: none runs. The answer has at most kMostWorkers; nullopt: it doesn't
   // run.
-  std::vector<std::optional<WorkerUse>> look(const std::vector<pid_t>& pids);
+  std::vector<std::optional<WorkerUse>> look(const std::vector<pid_t>& pids, Clock::time_point now);
 
  private:
-  std::vector<std::optional<ProcessSampler>> processes_;  // by local rank
+  struct Worker {
+    explicit Worker(pid_t pid) : process(pid) {}
+
+    ProcessSampler process;
+    std::optional<Clock::time_point> family_looked_at;
+    WorkerUse last;  // its sockets are those of then
+  };
+  std::vector<std::optional<Worker>> workers_;  // by local rank
 };
 
 }  // namespace ddprun::agent

@@ -122,7 +122,7 @@ class NodeMetrics(prometheus.Case):
         process = self.start("--nnodes=1", "--no-python", "sh", "-c", 'echo "has $DDPRUN_METRICS."; exec sleep 600',
                              DDPRUN_METRICS="127.0.0.1:0")
         said = process.stderr.readline()
-        port = re.fullmatch(r"ddprun: metrics at http://127\.0\.0\.1:(\d+)/metrics\n", said)
+        port = re.fullmatch(r"\[ddprun\] metrics at http://127\.0\.0\.1:(\d+)/metrics\n", said)
         self.assertTrue(port, said)
         self.await_page(int(port.group(1)), 'ddprun_workers{state="running"}', 1)
         self.assertEqual(process.stdout.readline(), "has .\n")

@@ -61,12 +61,12 @@ TEST_CASE("NodeMonitor: the first report has rates, a later one what NVML says")
 
 TEST_CASE("WorkerUseReader: CPU, memory and sockets of a process, none of one that has ended") {
   const UniqueFd listener = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
-  const UniqueFd client =
-      connect_to({.host = "127.0.0.1", .port = local_address(listener.get()).port()},
-                 Deadline::after(std::chrono::seconds{10}));
+  UniqueFd client = connect_to({.host = "127.0.0.1", .port = local_address(listener.get()).port()},
+                               Deadline::after(std::chrono::seconds{10}));
   const UniqueFd server = accept_from(listener.get(), Deadline::after(std::chrono::seconds{10}));
   WorkerUseReader reader;
-  const auto uses = reader.look({0, ::getpid()});
+  const auto now = Clock::now();
+  const auto uses = reader.look({0, ::getpid()}, now);
   REQUIRE(uses.size() == 2);
   CHECK_FALSE(uses[0]);
   REQUIRE(uses[1]);
@@ -74,8 +74,15 @@ TEST_CASE("WorkerUseReader: CPU, memory and sockets of a process, none of one th
   CHECK(uses[1]->resident_bytes > 100'000);
   CHECK(uses[1]->num_sockets >= 3);
   if (uses[1]->num_connections) CHECK(*uses[1]->num_connections >= 2);
-  const auto later = reader.look({::getpid(), 0});
+  client.reset();
+  const auto again = reader.look({0, ::getpid()}, now + std::chrono::seconds{5});
+  CHECK(again.at(1)->num_sockets == uses[1]->num_sockets);  // as it was
+  CHECK(again.at(1)->cpu >= uses[1]->cpu);
+  const auto anew = reader.look({0, ::getpid()}, now + std::chrono::seconds{15});
+  CHECK(anew.at(1)->num_sockets + 1 == uses[1]->num_sockets);
+  const auto later = reader.look({::getpid(), 0}, now);
   CHECK(later[0]);
   CHECK_FALSE(later[1]);
-  CHECK(reader.look(std::vector<pid_t>(100, ::getpid())).size() == WorkerUseReader::kMostWorkers);
+  CHECK(reader.look(std::vector<pid_t>(100, ::getpid()), now).size() ==
+        WorkerUseReader::kMostWorkers);
 }
