@@ -70,7 +70,6 @@ TEST_CASE("WorkerUseReader: CPU, memory and sockets of a process, none of one th
   REQUIRE(uses.size() == 2);
   CHECK_FALSE(uses[0]);
   REQUIRE(uses[1]);
-  CHECK(uses[1]->cpu.count() > 0);
   CHECK(uses[1]->resident_bytes > 100'000);
   CHECK(uses[1]->num_sockets >= 3);
   if (uses[1]->num_connections) CHECK(*uses[1]->num_connections >= 2);
