@@ -14,7 +14,7 @@ using membership::FrameStream;
 
 namespace {
 constexpr std::size_t kMostSaid = 128;  // bytes of a message of a page, which says none
-constexpr std::chrono::milliseconds kEndLimit{1'000};
+constexpr std::chrono::milliseconds kGoodbyeLimit{1'000};
 constexpr int kShare = 20;  // of the io thread's time, one part is for states
 }  // namespace
 
@@ -25,7 +25,7 @@ void Watchers::take(const std::shared_ptr<FrameStream>& frames) {
   if (stopped_) return frames->close();
   if (watchers_.size() >= limits_.num) {
     frames->send(end_frame(concat(watchers_.size(), " pages watch already: close one of them")));
-    return frames->close_when_sent(kEndLimit);
+    return frames->close_when_sent(kGoodbyeLimit);
   }
   const std::uint64_t number = next_number_++;
   FrameStream::Handlers handlers;
@@ -51,7 +51,7 @@ void Watchers::take(const std::shared_ptr<FrameStream>& frames) {
 
 void Watchers::end(Watcher& watcher, const std::string& why) {
   watcher.frames->send(end_frame(why));
-  watcher.frames->close_when_sent(kEndLimit);
+  watcher.frames->close_when_sent(kGoodbyeLimit);
 }
 
 void Watchers::end_all(const std::string& why) {

@@ -20,13 +20,6 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;
-
-json::string text(std::string_view value, std::size_t max_bytes = kMaxShownBytes) {
-  const std::string clean = clean_utf8(value, max_bytes);
-  return json::string(clean);
-}
-
 // ---- one name and one pair of functions per message ----
 
 const char* name_of(const Join&) { return "join"; }
@@ -75,9 +68,9 @@ Recovery read_recovery(const JsonFields& in) {
 void put(json::object& out, const Join& join) {
   out["version"] = join.version;
   out["oldest_version"] = join.oldest_version;
-  out["run_id"] = text(join.run_id);
-  out["instance"] = text(join.instance);
-  out["session"] = text(join.session);
+  out["run_id"] = clean_text(join.run_id);
+  out["instance"] = clean_text(join.instance);
+  out["session"] = clean_text(join.session);
   json::object settings;
   settings["min_nodes"] = join.settings.min_nodes;
   settings["max_nodes"] = join.settings.max_nodes;
@@ -89,7 +82,7 @@ void put(json::object& out, const Join& join) {
   settings["spares"] = join.settings.spares;
   settings["restart_on_join"] = join.settings.restart_on_join;
   settings["hang_action"] = to_string(join.settings.hang_action);
-  settings["rdzv_backend"] = text(join.settings.rdzv_backend);
+  settings["rdzv_backend"] = clean_text(join.settings.rdzv_backend);
   settings["store"] = to_string(join.settings.store);
   settings["recovery"] = to_string(join.settings.recovery);
   out["settings"] = std::move(settings);
@@ -106,14 +99,14 @@ void put(json::object& out, const Join& join) {
   out["timeouts"] = std::move(timeouts);
   if (join.node_rank) out["node_rank"] = *join.node_rank;
   out["num_workers"] = join.num_workers;
-  out["host"] = text(join.host, kMaxNameBytes);
-  if (!join.unfit.empty()) out["unfit"] = text(join.unfit);
+  out["host"] = clean_text(join.host, kMaxNameBytes);
+  if (!join.unfit.empty()) out["unfit"] = clean_text(join.unfit);
   out["pid"] = join.pid;
-  out["advertised_addr"] = text(join.advertised_addr);
+  out["advertised_addr"] = clean_text(join.advertised_addr);
   out["store_port"] = join.store_port;
-  out["topology"] = text(join.topology, kMaxLabelBytes);
-  out["program"] = text(join.program, kMaxLabelBytes);
-  out["role"] = text(join.role, kMaxLabelBytes);
+  out["topology"] = clean_text(join.topology, kMaxLabelBytes);
+  out["program"] = clean_text(join.program, kMaxLabelBytes);
+  out["role"] = clean_text(join.role, kMaxLabelBytes);
   out["user_id"] = join.user_id;
   if (join.confirmed != 0) out["confirmed"] = counter_value(join.confirmed);
 }
@@ -231,7 +224,7 @@ void put(json::object& out, const WorkerRequest& request) {
   out["request"] =
       json::string(request.kind == WorkerRequest::Kind::kExcludeNode ? kExcludeNode : kStopJob);
   out["global_rank"] = request.global_rank;
-  out["reason"] = text(request.reason);
+  out["reason"] = clean_text(request.reason);
   out["exit_code"] = request.exit_code;
 }
 void get(const JsonFields& in, WorkerRequest& request) {
@@ -256,7 +249,7 @@ void get(const JsonFields& in, WorkersLeft& message) { message.round = in.counte
 
 void put(json::object& out, const Preempted& message) {
   out["time_limit"] = message.kind == Preempted::Kind::kTimeLimit;
-  out["reason"] = text(message.reason);
+  out["reason"] = clean_text(message.reason);
   out["notice_ms"] = message.notice.count();
 }
 void get(const JsonFields& in, Preempted& message) {
@@ -266,7 +259,7 @@ void get(const JsonFields& in, Preempted& message) {
 }
 
 void put(json::object& out, const Leave& leave) {
-  out["reason"] = text(leave.reason);
+  out["reason"] = clean_text(leave.reason);
   out["exit_code"] = leave.exit_code;
   out["alone"] = leave.alone;
 }
@@ -322,9 +315,9 @@ void get(const JsonFields& in, StepTimes& times) {
 }
 
 void put(json::object& out, const Vote& vote) {
-  out["term"] = text(vote.term);
+  out["term"] = clean_text(vote.term);
   out["granted"] = vote.granted;
-  out["follows"] = text(vote.follows);
+  out["follows"] = clean_text(vote.follows);
 }
 void get(const JsonFields& in, Vote& vote) {
   vote.term = in.text("term");

@@ -11,13 +11,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;
 constexpr std::size_t kMaxLastLines = 20, kMaxTracebackLines = 24, kMaxLogFiles = 2;
-
-json::string text(std::string_view value, std::size_t max_bytes) {
-  const std::string clean = clean_utf8(value, max_bytes);
-  return json::string(clean);
-}
 
 }  // namespace
 
@@ -26,15 +20,16 @@ json::object failure_object(const WorkerFailure& failure) {
   out["global_rank"] = failure.global_rank;
   out["local_rank"] = failure.local_rank;
   out["node_rank"] = failure.node_rank;
-  out["host"] = text(failure.host, kMaxNameBytes);
+  out["host"] = clean_text(failure.host, kMaxNameBytes);
   out["pid"] = failure.pid;
   out["exit_code"] = failure.exit_code;
   out["signal"] = failure.signal_number;
-  out["note"] = text(failure.note, kMaxShownBytes);
+  out["note"] = clean_text(failure.note, kMaxShownBytes);
   json::array lines;
   const auto& all = failure.last_lines;
   const std::size_t skip = all.size() > kMaxLastLines ? all.size() - kMaxLastLines : 0;
-  for (std::size_t i = skip; i < all.size(); ++i) lines.push_back(text(all[i], kMaxLineBytes));
+  for (std::size_t i = skip; i < all.size(); ++i)
+    lines.push_back(clean_text(all[i], kMaxLineBytes));
   out["last_lines"] = std::move(lines);
   out["hung"] = failure.hung;
   out["lasting"] = failure.lasting;
@@ -43,19 +38,19 @@ json::object failure_object(const WorkerFailure& failure) {
   out["ended_at"] = failure.ended_at;
   json::array traceback;
   for (const std::string& line : failure.traceback) {
-    if (traceback.size() < kMaxTracebackLines) traceback.push_back(text(line, kMaxLineBytes));
+    if (traceback.size() < kMaxTracebackLines) traceback.push_back(clean_text(line, kMaxLineBytes));
   }
   out["traceback"] = std::move(traceback);
-  out["error_file"] = text(failure.error_file, kMaxShownBytes);
-  out["error_fields"] = text(failure.error_fields, kMaxErrorFieldsBytes);
-  out["out_of_memory"] = text(failure.out_of_memory, kMaxShownBytes);
+  out["error_file"] = clean_text(failure.error_file, kMaxShownBytes);
+  out["error_fields"] = clean_text(failure.error_fields, kMaxErrorFieldsBytes);
+  out["out_of_memory"] = clean_text(failure.out_of_memory, kMaxShownBytes);
   if (failure.memory_peak_bytes > 0) out["memory_peak_bytes"] = failure.memory_peak_bytes;
   if (failure.memory_limit_bytes > 0) out["memory_limit_bytes"] = failure.memory_limit_bytes;
-  out["operation"] = text(failure.operation, kMaxLineBytes);
-  out["flight_recorder"] = text(failure.flight_recorder, kMaxShownBytes);
+  out["operation"] = clean_text(failure.operation, kMaxLineBytes);
+  out["flight_recorder"] = clean_text(failure.flight_recorder, kMaxShownBytes);
   json::array files;
   for (const std::string& file : failure.log_files) {
-    if (files.size() < kMaxLogFiles) files.push_back(text(file, kMaxShownBytes));
+    if (files.size() < kMaxLogFiles) files.push_back(clean_text(file, kMaxShownBytes));
   }
   out["log_files"] = std::move(files);
   return out;

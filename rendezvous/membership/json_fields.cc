@@ -150,4 +150,17 @@ std::string clean_utf8(std::string_view text, std::size_t max_bytes) {
   return clean;
 }
 
+boost::json::string clean_text(std::string_view text, std::size_t max_bytes) {
+  const std::string clean = clean_utf8(text, max_bytes);
+  return boost::json::string(clean);
+}
+
+boost::json::string line_text(std::string_view text, std::size_t max_bytes) {
+  std::string clean = clean_utf8(text, max_bytes);
+  for (char& letter : clean) {
+    if (static_cast<unsigned char>(letter) < ' ' || letter == 0x7f) letter = ' ';
+  }
+  return boost::json::string(clean);
+}
+
 }  // namespace ddprun::membership

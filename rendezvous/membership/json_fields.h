@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/json/object.hpp>
+#include <boost/json/string.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,8 @@ inline constexpr std::size_t kMaxLineBytes = 1024;  // of a worker's output, of 
 inline constexpr std::size_t kMaxNameBytes = 256;   // of a host
 inline constexpr std::size_t kMaxLabelBytes = 1024;
 
-inline constexpr int kMaxInt = std::numeric_limits<int>::max();  // for small()
+inline constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;  // of a clock
+inline constexpr int kMaxInt = std::numeric_limits<int>::max();          // for small()
 
 // Every getter throws Error(kProtocol) that names the field: missing, of another type, out of
 // range.
@@ -65,5 +67,8 @@ std::int64_t counter_value(std::uint64_t value);
 // `text` with U+FFFD for each byte that isn't part of valid UTF-8. What is longer than `max_bytes`
 // is cut there, and ends with "…" (so has up to 3 bytes more).
 std::string clean_utf8(std::string_view text, std::size_t max_bytes);
+boost::json::string clean_text(std::string_view text, std::size_t max_bytes = kMaxShownBytes);
+// Likewise, with a space for each control character: in JSON these are six times as long.
+boost::json::string line_text(std::string_view text, std::size_t max_bytes);
 
 }  // namespace ddprun::membership

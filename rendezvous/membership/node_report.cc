@@ -40,17 +40,9 @@ std::optional<std::uint64_t> read_bytes(const JsonFields& in, const char* name) 
   return in.counter(name);
 }
 
-json::string name_text(const std::string& name) {
-  std::string clean = clean_utf8(name, kMaxInterfaceNameBytes);
-  for (char& letter : clean) {
-    if (static_cast<unsigned char>(letter) < ' ' || letter == 0x7f) letter = ' ';
-  }
-  return json::string(clean);
-}
-
 json::object interface_object(const InterfaceReport& report) {
   json::object out;
-  out["name"] = name_text(report.name);
+  out["name"] = line_text(report.name, kMaxInterfaceNameBytes);
   out["received_bytes_per_second"] = within(report.received_rate, 0, kMaxNumber);
   out["sent_bytes_per_second"] = within(report.sent_rate, 0, kMaxNumber);
   return out;
@@ -58,7 +50,7 @@ json::object interface_object(const InterfaceReport& report) {
 
 InterfaceReport read_interface(const JsonFields& in) {
   InterfaceReport report;
-  report.name = std::string(name_text(in.text("name")));
+  report.name = std::string(line_text(in.text("name"), kMaxInterfaceNameBytes));
   report.received_rate = within(in.real("received_bytes_per_second"), 0, kMaxNumber);
   report.sent_rate = within(in.real("sent_bytes_per_second"), 0, kMaxNumber);
   return report;

@@ -16,16 +16,7 @@ constexpr std::size_t kMaxWordBytes = 32;  // phase, state, kind of collective
 constexpr std::size_t kMaxWchanBytes = 64;
 constexpr std::size_t kMaxWorkBytes = 128;
 constexpr std::size_t kMaxNoteBytes = 512;
-constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 50;
-
-// Short, and without control characters: they would be six times as long, and are shown to people.
-json::string text(std::string_view value, std::size_t max_bytes) {
-  std::string clean = clean_utf8(value, max_bytes);
-  for (char& letter : clean) {
-    if (static_cast<unsigned char>(letter) < ' ' || letter == 0x7f) letter = ' ';
-  }
-  return json::string(clean);
-}
+constexpr std::int64_t kMaxStepMicroseconds = std::int64_t{1} << 50;
 
 std::string read_text(const JsonFields& in, std::string_view name, std::size_t max_bytes) {
   return clean_utf8(in.text(name), max_bytes);
@@ -39,14 +30,14 @@ json::object rank_report_object(const RankReport& report) {
   out["local_rank"] = report.local_rank;
   out["pid"] = std::max<std::int64_t>(0, report.pid);
   out["foreign"] = report.foreign;
-  out["phase"] = text(report.phase, kMaxWordBytes);
+  out["phase"] = line_text(report.phase, kMaxWordBytes);
   out["step"] = counter_value(report.step);
   out["steps_done"] = counter_value(report.steps_done);
   out["collectives_begun"] = counter_value(report.collectives_begun);
   out["collectives_done"] = counter_value(report.collectives_done);
-  out["collective"] = text(report.collective, kMaxWordBytes);
+  out["collective"] = line_text(report.collective, kMaxWordBytes);
   if (!report.operation.empty()) {
-    out["operation"] = text(report.operation, kMaxOperationBytes);
+    out["operation"] = line_text(report.operation, kMaxOperationBytes);
     out["operation_ms"] = time_value(report.operation_time);
   }
   out["quiet_ms"] = time_value(report.quiet);
@@ -55,16 +46,16 @@ json::object rank_report_object(const RankReport& report) {
   if (report.limit_if_working) out["limit_if_working_ms"] = time_value(*report.limit_if_working);
   out["activity"] = static_cast<int>(report.activity);
   out["cpu_percent"] = std::max(0, report.cpu_percent);
-  out["work"] = text(report.work, kMaxWorkBytes);
-  out["state"] = text(report.state, kMaxWordBytes);
-  out["wchan"] = text(report.wchan, kMaxWchanBytes);
-  out["call"] = text(report.call, kMaxCallBytes);
+  out["work"] = line_text(report.work, kMaxWorkBytes);
+  out["state"] = line_text(report.state, kMaxWordBytes);
+  out["wchan"] = line_text(report.wchan, kMaxWchanBytes);
+  out["call"] = line_text(report.call, kMaxCallBytes);
   json::array frames;
   for (const std::string& frame : report.frames) {
-    if (frames.size() < kMaxFrames) frames.push_back(text(frame, kMaxFrameBytes));
+    if (frames.size() < kMaxFrames) frames.push_back(line_text(frame, kMaxFrameBytes));
   }
   out["frames"] = std::move(frames);
-  out["note"] = text(report.note, kMaxNoteBytes);
+  out["note"] = line_text(report.note, kMaxNoteBytes);
   return out;
 }
 
@@ -104,7 +95,7 @@ json::object step_time_object(const RankStepTime& time) {
   json::object out;
   out["global_rank"] = time.global_rank;
   const auto microseconds = [](std::chrono::microseconds value) {
-    return std::clamp<std::int64_t>(value.count(), 0, kMaxMicroseconds);
+    return std::clamp<std::int64_t>(value.count(), 0, kMaxStepMicroseconds);
   };
   out["step_us"] = microseconds(time.step);
   out["own_us"] = microseconds(time.own);
@@ -114,14 +105,14 @@ json::object step_time_object(const RankStepTime& time) {
 RankStepTime read_step_time(const JsonFields& in) {
   RankStepTime time;
   time.global_rank = in.small("global_rank", 0, kMaxInt);
-  time.step = std::chrono::microseconds(in.integer("step_us", 0, kMaxMicroseconds));
-  time.own = std::chrono::microseconds(in.integer("own_us", 0, kMaxMicroseconds));
+  time.step = std::chrono::microseconds(in.integer("step_us", 0, kMaxStepMicroseconds));
+  time.own = std::chrono::microseconds(in.integer("own_us", 0, kMaxStepMicroseconds));
   return time;
 }
 
 json::object training_object(const TrainingStatus& status) {
   json::object out;
-  out["phase"] = text(status.phase, kMaxWordBytes);
+  out["phase"] = line_text(status.phase, kMaxWordBytes);
   out["step"] = counter_value(status.step);
   out["num_ranks"] = std::max(0, status.num_ranks);
   const auto finite = [](double value) { return std::isfinite(value) ? value : 0.0; };

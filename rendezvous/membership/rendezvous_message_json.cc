@@ -17,13 +17,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::size_t kMaxVictims = 9;
-constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;
-
-json::string text(std::string_view value, std::size_t max_bytes = kMaxShownBytes) {
-  const std::string clean = clean_utf8(value, max_bytes);
-  return json::string(clean);
-}
-
 // ---- one name and one pair of functions per message ----
 
 const char* name_of(const Welcome&) { return "welcome"; }
@@ -40,7 +33,7 @@ const char* name_of(const Claim&) { return "claim"; }
 
 void put(json::object& out, const Preempt& message) {
   out["round"] = counter_value(message.round);
-  out["reason"] = text(message.reason);
+  out["reason"] = clean_text(message.reason);
   out["notice_ms"] = message.notice.count();
 }
 void get(const JsonFields& in, Preempt& message) {
@@ -51,12 +44,12 @@ void get(const JsonFields& in, Preempt& message) {
 
 void put(json::object& out, const Welcome& welcome) {
   out["version"] = welcome.version;
-  out["session"] = text(welcome.session);
-  out["your_addr"] = text(welcome.your_addr);
+  out["session"] = clean_text(welcome.session);
+  out["your_addr"] = clean_text(welcome.your_addr);
   out["keep_alive_ms"] = time_value(welcome.keep_alive);
   out["embedded"] = welcome.embedded;
   out["clock_us"] = welcome.clock_us;
-  if (!welcome.term.empty()) out["term"] = text(welcome.term);
+  if (!welcome.term.empty()) out["term"] = clean_text(welcome.term);
 }
 void get(const JsonFields& in, Welcome& welcome) {
   welcome.version = in.small("version", 0, kMaxInt);
@@ -73,7 +66,7 @@ void get(const JsonFields& in, Welcome& welcome) {
 void put(json::object& out, const Waiting& waiting) {
   out["have_nodes"] = waiting.have_nodes;
   out["need_nodes"] = waiting.need_nodes;
-  out["note"] = text(waiting.note);
+  out["note"] = clean_text(waiting.note);
   out["spare"] = waiting.spare;
 }
 void get(const JsonFields& in, Waiting& waiting) {
@@ -92,9 +85,9 @@ void put(json::object& out, const StartRound& start) {
   out["world_size"] = start.world_size;
   out["first_role_rank"] = start.first_role_rank;
   out["role_world_size"] = start.role_world_size;
-  out["node_addr"] = text(start.node_addr);
-  out["master_node_addr"] = text(start.master_node_addr);
-  out["master_addr"] = text(start.master_addr);
+  out["node_addr"] = clean_text(start.node_addr);
+  out["master_node_addr"] = clean_text(start.master_node_addr);
+  out["master_addr"] = clean_text(start.master_addr);
   out["master_port"] = start.master_port;
   out["serve_store"] = start.serve_store;
   if (start.in_place) out["in_place"] = true;
@@ -118,7 +111,7 @@ void get(const JsonFields& in, StartRound& start) {
 
 void put(json::object& out, const StopRound& stop) {
   out["round"] = counter_value(stop.round);
-  out["reason"] = text(stop.reason);
+  out["reason"] = clean_text(stop.reason);
   if (stop.keep.count() > 0) out["keep_ms"] = time_value(stop.keep);
 }
 void get(const JsonFields& in, StopRound& stop) {
@@ -129,19 +122,19 @@ void get(const JsonFields& in, StopRound& stop) {
 
 void put(json::object& out, const JobEnd& end) {
   out["exit_code"] = end.exit_code;
-  out["reason"] = text(end.reason);
+  out["reason"] = clean_text(end.reason);
   if (end.first_failure) out["first_failure"] = failure_object(*end.first_failure);
   out["rounds"] = counter_value(end.rounds);
-  out["summary"] = text(end.summary);
+  out["summary"] = clean_text(end.summary);
   json::array victims;
   for (const std::string& line : end.victims) {
-    if (victims.size() < kMaxVictims) victims.push_back(text(line));
+    if (victims.size() < kMaxVictims) victims.push_back(clean_text(line));
   }
   out["victims"] = std::move(victims);
   if (end.excluded.empty()) return;
   json::array excluded;
   for (const std::string& line : end.excluded) {
-    if (excluded.size() < kMaxShownNodes) excluded.push_back(text(line));
+    if (excluded.size() < kMaxShownNodes) excluded.push_back(clean_text(line));
   }
   out["excluded"] = std::move(excluded);
 }
@@ -156,14 +149,14 @@ void get(const JsonFields& in, JobEnd& end) {
 }
 
 void put(json::object& out, const Refused& refused) {
-  out["message"] = text(refused.message);
+  out["message"] = clean_text(refused.message);
   out["exit_code"] = refused.exit_code;
   out["again"] = refused.again;
-  if (!refused.term.empty()) out["term"] = text(refused.term);
+  if (!refused.term.empty()) out["term"] = clean_text(refused.term);
   if (refused.line.empty()) return;
   json::array line;
   for (const std::string& term : refused.line) {
-    if (line.size() < kMaxTermLine) line.push_back(text(term));
+    if (line.size() < kMaxTermLine) line.push_back(clean_text(term));
   }
   out["line"] = std::move(line);
 }
@@ -186,10 +179,10 @@ void get(const JsonFields& in, Inspect& inspect) {
 
 void put(json::object& out, const HangVerdict& verdict) {
   out["round"] = counter_value(verdict.round);
-  out["text"] = text(verdict.text);
+  out["text"] = clean_text(verdict.text);
   json::array lines;
   for (const std::string& line : verdict.lines) {
-    if (lines.size() < kMaxVerdictLines) lines.push_back(text(line, kMaxLineBytes));
+    if (lines.size() < kMaxVerdictLines) lines.push_back(clean_text(line, kMaxLineBytes));
   }
   out["lines"] = std::move(lines);
 }
@@ -203,8 +196,8 @@ void put(json::object& out, const Record& record) { out["round"] = counter_value
 void get(const JsonFields& in, Record& record) { record.round = in.counter("round"); }
 
 void put(json::object& out, const Claim& claim) {
-  out["term"] = text(claim.term);
-  out["basis"] = text(claim.basis);
+  out["term"] = clean_text(claim.term);
+  out["basis"] = clean_text(claim.basis);
 }
 void get(const JsonFields& in, Claim& claim) {
   claim.term = in.text("term");

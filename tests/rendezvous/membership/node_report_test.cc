@@ -14,7 +14,7 @@ namespace {
 
 using ddprun::test::Contains;
 
-NodeReport full_report() {
+NodeReport whole_report() {
   NodeReport report;
   report.num_cpus = 64;
   report.cpu = 0.41;
@@ -53,13 +53,13 @@ std::string error_of(std::string text, const std::string& part, const std::strin
 }  // namespace
 
 TEST_CASE("Codec: a node's readings survive the way, an older agent, which says none, is heard") {
-  CHECK(back(text_of(full_report())) == full_report());
+  CHECK(back(text_of(whole_report())) == whole_report());
   CHECK(back(text_of(NodeReport())) == NodeReport());
   CHECK_FALSE(back(encode(AgentEnvelope{0, 0, StepTimes{4, {}}})));
 }
 
 TEST_CASE("Codec: a node's readings that are hostile are refused, or within their bounds") {
-  const std::string text = text_of(full_report());
+  const std::string text = text_of(whole_report());
   CHECK_THAT(error_of(text, "\"cpus\":64", "\"cpus\":-1"), Contains("\"cpus\""));
   CHECK_THAT(error_of(text, "\"memory_bytes\":5", "\"memory_bytes\":-5"), Contains("memory_bytes"));
   CHECK_THAT(error_of(text, "\"name\":\"eth0\"", "\"name\":7"), Contains("\"name\""));
@@ -69,7 +69,7 @@ TEST_CASE("Codec: a node's readings that are hostile are refused, or within thei
   std::string many;
   for (std::size_t i = 0; i <= kMaxReportedGpus; ++i) many += R"({"gpu":0},)";
   CHECK_THAT(error_of(text, "\"gpus\":[", "\"gpus\":[" + many), Contains("more than 16"));
-  NodeReport wild = full_report();
+  NodeReport wild = whole_report();
   wild.cpu = std::numeric_limits<double>::quiet_NaN();
   wild.retransmit_rate = 1e300;
   wild.gpus[0].use = 17;
@@ -85,23 +85,23 @@ TEST_CASE("Codec: a node's readings that are hostile are refused, or within thei
   CHECK(tame->gpus.size() == kMaxReportedGpus);
   CHECK(tame->interfaces[0].name.size() < 40);
   CHECK(tame->interfaces[0].name.find('\x1b') == std::string::npos);
-  NodeReport largest = full_report();
+  NodeReport largest = whole_report();
   largest.interfaces.assign(kMaxReportedInterfaces,
                             {std::string(500, 'x'), 1.23456789e14, 1.2345e14});
-  largest.gpus.assign(kMaxReportedGpus, full_report().gpus[0]);
+  largest.gpus.assign(kMaxReportedGpus, whole_report().gpus[0]);
   CHECK(text_of(largest).size() < 4096);
 }
 
 TEST_CASE("AgentMachine: a node is told of while there is a rendezvous, with workers or without") {
   AgentNode node;
-  const agent_event::NodeRead read{full_report()};
+  const agent_event::NodeRead read{whole_report()};
   node.say_join();
   node(read);
   CHECK(node.said<StepTimes>() == nullptr);
   node.welcome();
   node(read);
   REQUIRE(node.said<StepTimes>() != nullptr);
-  CHECK(node.said<StepTimes>()->monitor == full_report());
+  CHECK(node.said<StepTimes>()->monitor == whole_report());
   CHECK_FALSE(node.said<StepTimes>()->training);
   node.start(1);
   node.actions.clear();
@@ -117,7 +117,7 @@ TEST_CASE("AgentMachine: a node is told of while there is a rendezvous, with wor
 TEST_CASE("Node readings: the last one of each node is shown, in any round, and is not kept") {
   testing::Script j(2, 0, testing::journalled());
   StepTimes said{0, {}};
-  said.monitor = full_report();
+  said.monitor = whole_report();
   j.join("1");
   j.keep();
   const journal::Rows before = j.rows;
@@ -128,7 +128,7 @@ TEST_CASE("Node readings: the last one of each node is shown, in any round, and 
     return j.table.status().front().nodes.at(node).monitor;
   };
   REQUIRE(shown(0));
-  CHECK(shown(0)->report == full_report());
+  CHECK(shown(0)->report == whole_report());
   CHECK(shown(0)->at == j.now);
   j.join("2");
   CHECK_FALSE(shown(1));
