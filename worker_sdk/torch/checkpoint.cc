@@ -207,6 +207,9 @@ void Checkpoint::Impl::save(std::uint64_t step, const Metadata& metadata,
                             const std::vector<NamedTensor>& own) {
   if (last_step_ == step) return;
   last_step_.reset();  // after an error it can be saved again
+  // The step may still be under way on the GPU, and the abort of a communicator lets it pass with
+  // rubbish (docs/nccl.md). A barrier behind it ends well only where nothing has failed.
+  if (device_.is_cuda()) communicator_.barrier();
   if (sharded_) {
     save_shards(step, metadata, tensors, own);
   } else {
