@@ -31,6 +31,8 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kMaxSpawned = 4096;  // of one machine
+// A rank has lost a peer → that one has ended, or said why.
+constexpr std::chrono::milliseconds kCauseWait{1'000};
 
 // A rank finds its own call by counting.
 std::atomic<int> num_calls{0};
@@ -107,21 +109,17 @@ class Gang {
   Gang(std::vector<RankProcess> ranks, std::chrono::milliseconds grace)
       : ranks_(std::move(ranks)), grace_(grace) {}
 
-  // Until none is left. What failed first; nullopt: nothing did.
+  // Until none is left. What failed first, and is why; nullopt: nothing did.
   std::optional<std::pair<int, RankEnd>> wait(ParentSignals& signals) {
     while (num_running() > 0) {
       wait_for_event(signals);
       while (const int number = signals.take()) take_signal(number);
-      std::vector<std::pair<int, RankEnd>> failures;
       for (RankProcess& rank : ranks_) {
         if (!rank.is_running() || !is_ended(rank)) continue;
         RankEnd end = rank.reap();
-        if (!end.is_well) failures.emplace_back(rank.rank(), std::move(end));
+        if (!end.is_well) failed(rank.rank(), std::move(end));
       }
-      if (!failures.empty() && !first_) {
-        first_ = cause_of(failures);
-        end_all(SIGTERM);
-      }
+      if (cause_by_ && Deadline(*cause_by_).expired()) end_all(SIGTERM);
       if (kill_at_ && Deadline(*kill_at_).expired()) {
         kill_at_.reset();
         for (RankProcess& rank : ranks_) rank.signal(SIGKILL);
@@ -149,18 +147,20 @@ class Gang {
       if (rank.is_running()) events.push_back({rank.pidfd(), POLLIN, 0});
     }
     // As long as the ranks work there is no limit; from the first failure on there is.
-    const int limit = kill_at_ ? Deadline(*kill_at_).poll_timeout_ms() : -1;
+    const auto& end = kill_at_ ? kill_at_ : cause_by_;
+    const int limit = end ? Deadline(*end).poll_timeout_ms() : -1;
     if (::poll(events.data(), events.size(), limit) < 0 && errno != EINTR) {
       throw_system_error("spawn: poll", errno);
     }
   }
 
-  // Who lost a peer is not why.
-  static std::pair<int, RankEnd> cause_of(const std::vector<std::pair<int, RankEnd>>& failures) {
-    const auto at = std::find_if(failures.begin(), failures.end(), [](const auto& failure) {
-      return failure.second.code != ErrorCode::kPeerLost;
-    });
-    return at != failures.end() ? *at : failures.front();
+  // Who lost a peer is not why: the peer, which unwinds, is left the time to say it.
+  void failed(int rank, RankEnd end) {
+    const bool is_cause = end.code != ErrorCode::kPeerLost;
+    if (!first_ || (is_cause && cause_by_)) first_.emplace(rank, std::move(end));
+    if (kill_at_) return;
+    if (is_cause) return end_all(SIGTERM);
+    if (!cause_by_) cause_by_ = Deadline::after(kCauseWait).at();
   }
 
   void take_signal(int number) {
@@ -172,11 +172,13 @@ class Gang {
   void end_all(int signal_number) {
     for (RankProcess& rank : ranks_) rank.signal(signal_number);
     if (!kill_at_) kill_at_ = Deadline::after(grace_).at();
+    cause_by_.reset();
   }
 
   std::vector<RankProcess> ranks_;
   const std::chrono::milliseconds grace_;
   std::optional<std::pair<int, RankEnd>> first_;
+  std::optional<Clock::time_point> cause_by_;  // first_ is one who lost a peer
   std::optional<Clock::time_point> kill_at_;
   int signal_ = 0;
 };

@@ -68,6 +68,9 @@ class Spawn(unittest.TestCase):
         out, err = self.run_mode("throw", status=3)
         self.assertEqual(out, "Error unsupported: spawn: rank 2 of 4 failed: no such layer\n")
         self.assertIn("ddprun: rank 2: no such layer", err)
+        out, err = self.run_mode("throw-slowly", status=3)
+        self.assertEqual(out, "Error unsupported: spawn: rank 2 of 4 failed: no such layer\n")
+        self.assertIn("ddprun: rank 0: rank 2 has destroyed its communicator", err)
 
     def test_a_throw_of_anything_is_an_error(self):
         self.assertIn("rank 0 of 1 failed: something that is no std::exception", self.run_mode("throw-int", 3)[0])

@@ -54,6 +54,28 @@ void fail_in_rank_two(int rank) {
   communicator->barrier();
 }
 
+// They have lost it, and end, before it has said why: it is slow to unwind.
+void fail_in_rank_two_slowly(int rank) {
+  const auto session = Session::from_env();
+  struct Slow {
+    Session& session;
+    bool waits;
+    ~Slow() {
+      if (!waits) return;
+      session.store().wait({"lost/0", "lost/1", "lost/3"});
+      ::usleep(100'000);  // and their processes have ended
+    }
+  } slow{*session, rank == 2};
+  const auto communicator = session->make_communicator(BackendChoice::kHost);
+  if (rank == 2) throw Error(ErrorCode::kUnsupported, "no such layer");
+  try {
+    communicator->barrier();
+  } catch (const Error&) {
+    session->store().set("lost/" + std::to_string(rank), "");
+    throw;
+  }
+}
+
 void kill_rank_one(int rank) {
   const auto session = Session::from_env();
   const auto communicator = session->make_communicator(BackendChoice::kHost);
@@ -82,6 +104,7 @@ void be_deaf(int rank) {
 void run(std::string_view mode) {
   if (mode == "sum") return spawn(sum_squares, 4, {.environment = {{"EXTRA", "more"}}});
   if (mode == "throw") return spawn(fail_in_rank_two, 4);
+  if (mode == "throw-slowly") return spawn(fail_in_rank_two_slowly, 4);
   if (mode == "throw-int") return spawn([](int) { throw 5; }, 1);
   if (mode == "kill") return spawn(kill_rank_one, 3);
   if (mode == "exit") return spawn([](int rank) { std::exit(rank == 1 ? 9 : 0); }, 2);
