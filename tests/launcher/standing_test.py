@@ -313,7 +313,7 @@ class OneHost(StandingCase):
     def is_full(pipe):
         held = array.array("i", [0])
         fcntl.ioctl(pipe, termios.FIONREAD, held)
-        return held[0] > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) - 4096
+        return held[0] > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) // 2  # its pages needn't be
 
     def test_a_full_disk_behind_its_stdout_is_said(self):
         self.queue()

@@ -325,7 +325,7 @@ class Journal(ServiceCase):
         self.assertEqual(job.wait(harness.TIMEOUT), 3)
         self.assertEqual({entry["_TRANSPORT"] for entry in self.entries("SYSLOG_IDENTIFIER=ddprun")}, {"journal"})
         streamed = [entry["MESSAGE"] for entry in self.entries("_TRANSPORT=stdout")]
-        run_id, = {line.split()[-1] for line in streamed if "worker 0 " in line}
+        run_id, = {line.split()[-1] for line in streamed if "worker " in line}
         about = {entry["MESSAGE"]: entry["PRIORITY"] for entry in self.entries(f"DDPRUN_JOB_ID={run_id}")}
         self.assertIn("4", about.values())
         self.assertTrue(any(line.startswith("round 1 is over: rank ") for line in about), about)
