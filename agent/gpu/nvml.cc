@@ -51,13 +51,20 @@ Nvml::Nvml() {
 
 Nvml::~Nvml() { shutdown_(); }
 
-std::vector<GpuProcess> Nvml::processes() const {
-  std::vector<GpuProcess> found;
+std::vector<std::pair<unsigned, Nvml::Device>> Nvml::devices() const {
+  std::vector<std::pair<unsigned, Device>> found;
   unsigned num_devices = 0;
   if (count_(&num_devices) != kSuccess) return found;
   for (unsigned index = 0; index < num_devices; ++index) {
     Device device = nullptr;
-    if (handle_(index, &device) != kSuccess) continue;
+    if (handle_(index, &device) == kSuccess) found.emplace_back(index, device);
+  }
+  return found;
+}
+
+std::vector<GpuProcess> Nvml::processes() const {
+  std::vector<GpuProcess> found;
+  for (const auto& [index, device] : devices()) {
     std::vector<ProcessInfo> infos(32);
     unsigned count = 0;
     int status = kInsufficientSize;
@@ -77,13 +84,10 @@ std::vector<GpuProcess> Nvml::processes() const {
 
 std::vector<std::pair<unsigned, unsigned>> Nvml::shares() {
   std::vector<std::pair<unsigned, unsigned>> found;
-  unsigned num_devices = 0;
-  if (!utilisation_ || count_(&num_devices) != kSuccess) return found;
+  if (!utilisation_) return found;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto now_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
-  for (unsigned index = 0; index < num_devices; ++index) {
-    Device device = nullptr;
-    if (handle_(index, &device) != kSuccess) continue;
+  for (const auto& [index, device] : devices()) {
     unsigned long long& seen = seen_until_us_[index];
     if (seen == 0) seen = static_cast<unsigned long long>(now_us) - kFirstWindowUs;
     std::vector<UtilisationSample> samples(kMaxSamples);

@@ -36,6 +36,9 @@ class Nvml {
 
  private:
   using Device = void*;
+  // Each with NVML's index. A GPU that doesn't answer is left out.
+  std::vector<std::pair<unsigned, Device>> devices() const;
+
   // nvmlProcessInfo_t of nvmlDeviceGetComputeRunningProcesses_v3 (and _v2).
   struct ProcessInfo {
     unsigned pid;

@@ -29,12 +29,9 @@ std::vector<GpuReading> Nvml::readings() const {
   if (auto* ask = find_call<int(int*)>(library_, "nvmlSystemGetCudaDriverVersion_v2")) {
     if (int version = 0; ask(&version) == kAnswered) add(kGpuCudaVersion, version);
   }
-  unsigned num_devices = 0;
-  if (count_(&num_devices) != kAnswered) return found;
-  for (unsigned i = 0; i < num_devices; ++i) {
-    Device device = nullptr;
-    if (handle_(i, &device) != kAnswered) continue;
-    index = static_cast<int>(i);
+  for (const auto& each : devices()) {
+    Device const device = each.second;
+    index = static_cast<int>(each.first);
     const auto ask_number = [&](const char* name, const char* key) {
       auto* ask = find_call<int(Device, unsigned*)>(library_, name);
       if (unsigned value = 0; ask != nullptr && ask(device, &value) == kAnswered) add(key, value);
@@ -95,13 +92,10 @@ std::vector<GpuReading> Nvml::status() const {
   const auto ask_heat =
       find_call<int(Device, unsigned, unsigned*)>(library_, "nvmlDeviceGetTemperature");
   std::vector<GpuReading> found;
-  unsigned num_devices = 0;
-  if (count_(&num_devices) != kAnswered) return found;
-  for (unsigned i = 0; i < num_devices; ++i) {
-    Device device = nullptr;
-    if (handle_(i, &device) != kAnswered) continue;
+  for (const auto& each : devices()) {
+    Device const device = each.second;
     const auto add = [&](const char* key, auto value) {
-      found.push_back({static_cast<int>(i), key, static_cast<long long>(value)});
+      found.push_back({static_cast<int>(each.first), key, static_cast<long long>(value)});
     };
     Utilisation use{};
     if (ask_use != nullptr && ask_use(device, &use) == kAnswered) {
