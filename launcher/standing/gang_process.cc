@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "common/error.h"
@@ -18,6 +19,9 @@ namespace ddprun::launcher {
 namespace asio = boost::asio;
 
 namespace {
+
+// Until it is executed. A directory can be on a file system that never answers.
+constexpr std::chrono::seconds kStartLimit{10};
 
 enum class GangStage : int { kDirectory, kExec };
 
@@ -97,9 +101,9 @@ std::shared_ptr<GangProcess> GangProcess::start(asio::io_context& io, GangComman
         if (const auto self = weak.lock()) self->end(wait_status);
       });
   gang->await_report();
-  gang->limit_.expires_after(command.start_limit);
-  gang->limit_.async_wait([gang, limit = command.start_limit](boost::system::error_code error) {
-    if (!error) gang->give_up(limit);
+  gang->limit_.expires_after(kStartLimit);
+  gang->limit_.async_wait([gang](boost::system::error_code error) {
+    if (!error) gang->give_up();
   });
   return gang;
 }
@@ -139,10 +143,10 @@ void GangProcess::take_report() {
 }
 
 // At once: where the file system holds the child, SIGKILL doesn't end it either.
-void GangProcess::give_up(std::chrono::milliseconds limit) {
+void GangProcess::give_up() {
   boost::system::error_code ignored;
   report_.close(ignored);
-  why_ = concat("can't enter ", directory_, ": no answer within ", limit.count() / 1'000, " s");
+  why_ = concat("can't enter ", directory_, ": no answer within ", kStartLimit.count(), " s");
   signal(SIGKILL);
   end(0);
 }

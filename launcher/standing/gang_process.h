@@ -6,7 +6,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,8 +21,6 @@ struct GangCommand {
   std::vector<std::string> environment;  // NAME=VALUE
   std::string directory;
   UniqueFd out, err;  // its stdout and stderr; its stdin is empty
-  // Until it is executed. A directory can be on a file system that never answers.
-  std::chrono::milliseconds start_limit{10'000};
 };
 
 // Own session, default signals, ended with this process, and with another oom_score_adj than a
@@ -48,7 +45,7 @@ class GangProcess : public std::enable_shared_from_this<GangProcess> {
               UniqueFd report);
   void await_report();
   void take_report();
-  void give_up(std::chrono::milliseconds limit);
+  void give_up();
   void end(int wait_status);
 
   const std::string program_, directory_;
