@@ -37,8 +37,10 @@ endif()
 
 find_program(DDPRUN_CCACHE ccache)
 if(DDPRUN_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${DDPRUN_CCACHE})
-  set(CMAKE_C_COMPILER_LAUNCHER ${DDPRUN_CCACHE})
+  # What one checkout has compiled serves the others, wherever they lie.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+    CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${DDPRUN_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
 # At most one LibTorch compile job per 2 GB of memory.

@@ -16,12 +16,8 @@ shift
 chrt --idle --pid 0 $$ 2>/dev/null || true
 { echo 19 >/proc/self/autogroup; } 2>/dev/null || true
 
-# Several files are compiled at a time; clang-tidy shows which of them lacks an include. Who builds
-# again after each change has more of ccache with one at a time.
+# Several files are compiled at a time; clang-tidy shows which of them lacks an include.
 once=-DDDPRUN_BUILD_ONCE=ON
-if [ -z "${CI:-}" ] && { [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || command -v ccache >/dev/null; }; then
-  once=-DDDPRUN_BUILD_ONCE=OFF
-fi
 
 # Builds target $2 of preset $1 with further cache entries in the rest.
 build() {
