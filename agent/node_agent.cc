@@ -55,13 +55,9 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
       failure_details_(options_.environment.num_workers,
                        options_.workers.output.has_files() ? &console.log_writer() : nullptr),
       timer_(io),
-      node_monitor_(
-          io, {.gpus_program = helper_program("ddprun-gpus")},
-          [this](membership::NodeReport report) { handle(event::NodeRead{std::move(report)}); }) {
+      node_monitor_(io, {.gpus_program = helper_program("ddprun-gpus")},
+                    [this](membership::NodeReport report) { read_node(std::move(report)); }) {
   link_.on_binary([this](std::string_view message) { store_.received(message); });
-  const OutputOptions& output = options_.workers.output;
-  if (!output.has_files()) return;
-  logs_ = std::make_shared<LogTree>(output.log_dir, options_.environment.run_id);
 }
 
 NodeAgent::~NodeAgent() = default;
@@ -218,6 +214,9 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                    request_stop(Clock::now() + request.notice);
                  },
                  [this](const action::StopWorkers& stop) { stop_workers(stop); },
+                 [this](const action::RoundOver& over) {
+                   if (events_.round_over) events_.round_over(over);
+                 },
                  [this](const action::KeepWorkers&) { keep_workers(); },
                  [this](const action::GoOn& next) { go_on(next.round); },
                  [this](const action::Record&) {
@@ -264,10 +263,10 @@ void NodeAgent::spawn(const membership::StartRound& round) {
 
 // Where that fails the round runs all the same, and its output goes to the console.
 std::string NodeAgent::begin_logs(const membership::StartRound& round) {
-  if (!logs_) return "";
+  if (!options_.logs) return "";
   try {
-    return begin_attempt(console_.log_writer(), logs_, static_cast<int>(round.restart_count),
-                         options_.environment.num_workers);
+    return begin_attempt(console_.log_writer(), options_.logs,
+                         static_cast<int>(round.restart_count), options_.environment.num_workers);
   } catch (const Error& error) {
     events_.tell(LogLevel::kWarning, concat("no log files of this round: ", error.what(),
                                             "; its output goes to the console"));
@@ -446,9 +445,7 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
     handle(event::WorkerFailed{round, failure, at});
     not_kept(concat("rank ", failure.global_rank, " has ended, too"));
   };
-  events.ended = [this](bool stopped) {
-    ++counts_.of(stopped ? ExitKind::kStopped : ExitKind::kSuccess);
-  };
+  events.ended = [this](const WorkerEnd& end) { count_end(end); };
   events.all_succeeded = [this, round] {
     if (socket_) socket_->read_pending();
     handle(event::WorkersSucceeded{round});
@@ -465,6 +462,7 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
   };
   events.all_gone = [this, round] {
     timers_.reset();
+    tell_progress();
     socket_.reset();
     workers_gone(round);
   };
@@ -481,6 +479,7 @@ void NodeAgent::all_run(std::uint64_t round) {
 // What they had on the GPUs has to be free before others start.
 void NodeAgent::workers_gone(std::uint64_t round) {
   waiting_since_ = Clock::now();
+  if (events_.workers_gone) events_.workers_gone();
   if (!gpus_) return handle(event::WorkersGone{round, pages_.last_step()});
   gpus_->when_freed(kGpuMemoryLimit, [this, round](const std::string& note) {
     if (!note.empty()) events_.tell(LogLevel::kWarning, note);

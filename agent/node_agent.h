@@ -31,6 +31,7 @@
 #include "agent/timers/timer_pipe.h"
 #include "agent/worker_arguments.h"
 #include "agent/worker_environment.h"
+#include "agent/worker_exit.h"
 #include "agent/worker_group.h"
 #include "common/log.h"
 #include "rendezvous/membership/agent_link.h"
@@ -53,6 +54,7 @@ struct NodeAgentOptions {
   // nullopt: unchecked, there is no other node to take its place.
   std::optional<NodeNeeds> needs;
   WorkerCgroups* cgroups = nullptr;  // of this node, outlives the agent; null: none
+  std::shared_ptr<LogTree> logs;     // of workers.output; null: no files. Touched by the log thread
 };
 
 // What the agent tells its owner; called from the io context.
@@ -64,6 +66,15 @@ struct NodeAgentEvents {
   std::function<void(const std::vector<pid_t>&)> workers_run;
   // May be empty: each worker of this node that failed, not those that were stopped.
   std::function<void(const membership::WorkerFailure&)> worker_failed;
+  // May be empty, for a record of the job: each worker that ended, however; the rendezvous has
+  // ended the round; no worker of it is left here, or they wait to go on; how the node is, every
+  // few seconds, and with that, and when the round's workers are gone, how far its ranks are that
+  // write their page.
+  std::function<void(const WorkerExit&)> worker_ended;
+  std::function<void(const membership::agent_action::RoundOver&)> round_over;
+  std::function<void()> workers_gone;
+  std::function<void(const membership::NodeReport&)> node_read;
+  std::function<void(const std::vector<RankProgress>&)> progressed;
   // May be empty: no rendezvous has taken this node in, and an attempt to reach one failed, for the
   // reason that is given; the next one follows.
   std::function<void(const std::string& why)> unreached;
@@ -128,6 +139,9 @@ class NodeAgent {
   std::optional<ProgressWords> read_page(int local_rank) const;
   void count_round(bool in_place);
   void count_failure(const membership::WorkerFailure& failure);
+  void count_end(const WorkerEnd& end);
+  void read_node(membership::NodeReport report);
+  void tell_progress() const;
   std::vector<CommunicatorState> communicators(int local_rank) const;
   void request_stop(Clock::time_point until);
   void stop_workers(const membership::agent_action::StopWorkers& stop);
@@ -146,8 +160,7 @@ class NodeAgent {
   membership::AgentRunner runner_;
   membership::AgentLink link_;
   RoundStore store_;
-  std::shared_ptr<LogTree> logs_;  // null: no files. Second owner: a call under way
-  std::string log_directory_;      // of round_; empty: none
+  std::string log_directory_;  // of round_; empty: none
   FailureDetails failure_details_;
   std::shared_ptr<GpuMemory> gpus_;  // null: no GPUs here, or no round yet
   ProgressPages pages_;

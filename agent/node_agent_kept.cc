@@ -43,6 +43,8 @@ void NodeAgent::kept_if_all_ask() {
   keeping_ = false;
   waiting_in_place_ = true;
   waiting_since_ = Clock::now();
+  tell_progress();
+  if (events_.workers_gone) events_.workers_gone();
   handle(event::WorkersKept{round_, count, pages_.last_step()});
 }
 

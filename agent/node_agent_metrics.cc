@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NodeAgent about what it counts and reads of itself and its workers (docs/metrics.md).
+// The part of NodeAgent about what it counts and reads of itself and its workers (docs/metrics.md,
+// docs/events.md).
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -22,9 +23,38 @@ void NodeAgent::count_round(bool in_place) {
 
 void NodeAgent::count_failure(const membership::WorkerFailure& failure) {
   failed_here_ = true;
-  ++counts_.of(!failure.out_of_memory.empty() ? ExitKind::kOutOfMemory
-               : failure.signal_number != 0   ? ExitKind::kSignal
-                                              : ExitKind::kError);
+  WorkerExit exit{failure.global_rank, failure.local_rank, static_cast<pid_t>(failure.pid)};
+  exit.kind = !failure.out_of_memory.empty() ? ExitKind::kOutOfMemory
+              : failure.signal_number != 0   ? ExitKind::kSignal
+                                             : ExitKind::kError;
+  exit.signal_number = failure.signal_number;
+  if (failure.signal_number == 0) exit.exit_code = failure.exit_code;
+  ++counts_.of(exit.kind);
+  if (events_.worker_ended) events_.worker_ended(exit);
+}
+
+void NodeAgent::count_end(const WorkerEnd& end) {
+  WorkerExit exit{end.global_rank, end.local_rank, end.pid};
+  exit.kind = end.stopped ? ExitKind::kStopped : ExitKind::kSuccess;
+  exit.signal_number = end.signal_number;
+  if (end.signal_number == 0) exit.exit_code = end.exit_code;
+  ++counts_.of(exit.kind);
+  if (events_.worker_ended) events_.worker_ended(exit);
+}
+
+void NodeAgent::read_node(membership::NodeReport report) {
+  if (events_.node_read) events_.node_read(report);
+  tell_progress();
+  handle(membership::agent_event::NodeRead{std::move(report)});
+}
+
+void NodeAgent::tell_progress() const {
+  if (!events_.progressed) return;
+  std::vector<RankProgress> ranks;
+  for (int i = 0; i < pages_.num_workers(); ++i) {
+    if (const auto words = read_page(i)) ranks.push_back({ranks_.of(i), *words});
+  }
+  if (!ranks.empty()) events_.progressed(ranks);
 }
 
 AgentMetrics NodeAgent::metrics() {

@@ -373,7 +373,10 @@ void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status, Clock::time_p
     worker.state = WorkerState::kEnded;
     ++num_ended_well_;
     any_left_ |= left;
-    if (events_.ended) events_.ended(false);
+    if (events_.ended) {
+      events_.ended({worker.spec.global_rank, worker.spec.local_rank, worker.pid,
+                     WEXITSTATUS(wait_status), 0, false});
+    }
     const auto& all_ended = any_left_ ? events_.all_left : events_.all_succeeded;
     if (num_ended_well_ + num_failed_ == workers_.size() && !kill_at_ && all_ended) all_ended();
     return;
@@ -403,7 +406,10 @@ void WorkerGroup::Impl::fail(Worker& worker, membership::WorkerFailure failure,
   worker.state = WorkerState::kEnded;
   // What ends after stop() was told to: a victim.
   const bool is_victim = stopped_at_ && at >= *stopped_at_;
-  if (is_victim && events_.ended) events_.ended(true);
+  if (is_victim && events_.ended) {
+    events_.ended({failure.global_rank, failure.local_rank, worker.pid, failure.exit_code,
+                   failure.signal_number, true});
+  }
   if (!is_victim && events_.worker_failed) events_.worker_failed(std::move(failure), at);
 }
 

@@ -51,6 +51,16 @@ struct WorkerGroupOptions {
   std::chrono::milliseconds kill_limit{120'000};
 };
 
+// A worker that ended without failing.
+struct WorkerEnd {
+  int global_rank = 0;
+  int local_rank = 0;
+  pid_t pid = 0;
+  int exit_code = 0;      // meaningful when signal_number == 0
+  int signal_number = 0;  // 0: it exited
+  bool stopped = false;   // it was told to; else with success, or as ask_to_leave() allows
+};
+
 // What a group tells its owner; called from the io context, never from inside a WorkerGroup call.
 // The owner may call stop() or destroy the group from inside a call.
 struct WorkerGroupEvents {
@@ -63,7 +73,7 @@ struct WorkerGroupEvents {
   std::function<void(membership::WorkerFailure, Clock::time_point)> worker_failed;
   // May be empty: each worker that has ended otherwise, before what follows from that: with
   // success, or because it was stopped.
-  std::function<void(bool stopped)> ended;
+  std::function<void(const WorkerEnd&)> ended;
   std::function<void()> all_succeeded;  // every worker exited with 0, before stop()
   // Likewise after ask_to_leave(), where at least one exited with 75. May be empty.
   std::function<void()> all_left;

@@ -13,4 +13,15 @@ std::string utc_text(WallTime at) {
   return {text, std::strftime(text, sizeof text, "%FT%TZ", &parts)};
 }
 
+std::string utc_text_ms(WallTime at) {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(at);
+  const auto rest = std::chrono::floor<std::chrono::milliseconds>(at - whole).count();
+  std::string text = utc_text(whole);
+  if (text.empty()) return text;
+  std::string digits = std::to_string(1000 + rest);  // "1007"
+  digits.front() = '.';
+  text.insert(text.size() - 1, digits);
+  return text;
+}
+
 }  // namespace ddprun

@@ -5,11 +5,22 @@
 #include <chrono>
 #include <string>
 
+#include "common/clock.h"
+
 namespace ddprun {
 
 using WallTime = std::chrono::system_clock::time_point;
 
+// One moment by both clocks.
+struct Moment {
+  Clock::time_point at;
+  WallTime wall;
+  static Moment now() { return {Clock::now(), std::chrono::system_clock::now()}; }
+};
+
 // "2026-11-22T03:15:07Z".
 std::string utc_text(WallTime at);
+// "2026-11-22T03:15:07.123Z".
+std::string utc_text_ms(WallTime at);
 
 }  // namespace ddprun

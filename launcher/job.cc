@@ -71,7 +71,11 @@ Job::Job(JobPlan plan, ServiceManager manager)
   events.tell = [this](LogLevel level, const std::string& text) { tell(level, text); };
   events.unreached = [this](const std::string& why) { unreached(why); };
   events.exited = [this](const membership::agent_action::Exit& exit) { finish(exit); };
-  records_ = std::make_unique<JobRecords>(plan_, begun_, console_);
+  const agent::OutputOptions& output = plan_.config.output;
+  if (output.has_files()) {
+    logs_ = std::make_shared<agent::LogTree>(output.log_dir, plan_.rendezvous.job_id);
+  }
+  records_ = std::make_unique<JobRecords>(plan_, begun_, console_, logs_);
   records_->listen(events);
   if (plan_.channel) {
     events.round_began = [this, next = std::move(events.round_began)](const auto& round) {
@@ -246,6 +250,7 @@ agent::NodeAgentOptions Job::agent_options() const {
 
   if (is_replaceable(config)) options.needs = plan_.needs;
   options.cgroups = cgroups_.get();
+  options.logs = logs_;
   options.socket_parent = runtime_directory(plan_.environment);
   options.hang_limits = config.hang_limits;
   options.stacks_program = helper_program("ddprun-stacks");

@@ -15,6 +15,7 @@
 #include "agent/console.h"
 #include "agent/isolation/worker_cgroups.h"
 #include "agent/node_agent.h"
+#include "agent/output/log_tree.h"
 #include "agent/preflight_command.h"
 #include "common/clock.h"
 #include "launcher/console_log.h"
@@ -77,6 +78,8 @@ class Job {
   boost::asio::posix::stream_descriptor lifeline_;  // under a channel only
   agent::Console console_;
   agent::LineSource own_lines_;  // ddprun's own among the workers'
+  std::shared_ptr<agent::LogTree>
+      logs_;  // null: no files. Second owners: the agent, the log thread
   std::unique_ptr<JobRecords> records_;
   std::unique_ptr<ConsoleLog> log_;
   std::unique_ptr<rendezvous::Daemon> daemon_;

@@ -26,6 +26,8 @@ namespace ddprun::launcher {
 // From which verdict of `ddprunctl doctor` on a node stays out.
 enum class DoctorGate { kOff, kFail, kWarn };
 
+inline constexpr char kNoEvents[] = "off";  // in LaunchConfig::events
+
 struct LaunchConfig {
   // Size of the job.
   int min_nodes = 1;  // --nnodes=N or MIN:MAX
@@ -90,6 +92,7 @@ struct LaunchConfig {
   HandledSignals signals_to_handle;
   std::string event_log;  // "", "console" or "file=PATH"
   std::string report;     // a file for the job's end as JSON; "-": stdout; empty: none
+  std::string events;     // a file for what happens, kNoEvents, or empty: with the log files
   // Where GET /metrics of this node is served; an empty host: on all interfaces; nullopt: nowhere.
   std::optional<Endpoint> metrics;
 

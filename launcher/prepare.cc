@@ -96,6 +96,16 @@ void check_report(Preparation& result) {
     result.problems.push_back("--report=" + path + " can't be written: " + problem);
 }
 
+// Else it is opened, a moment later.
+void check_events(Preparation& result) {
+  const std::string& path = result.plan.config.events;
+  if (path.empty() || path == kNoEvents || !result.plan.config.dry_run) return;
+  const std::string problem = ReportFile(path).problem();
+  if (!problem.empty()) {
+    result.problems.push_back("--events=" + path + " can't be opened: " + problem);
+  }
+}
+
 void check_doctor(Preparation& result) {
   if (result.plan.config.preflight_doctor == DoctorGate::kOff) return;
   const std::string program = doctor_program();
@@ -283,6 +293,7 @@ Preparation prepare(CommandLine line, Environment environment, const std::string
   if (settled.connect_timeout.count() == 0) settled.connect_timeout = settled.rendezvous_timeout;
   if (result.problems.empty()) find_output(result, argv0, line.values.as_given("log-dir"));
   if (result.problems.empty()) check_report(result);
+  if (result.problems.empty()) check_events(result);
   check_doctor(result);
   if (result.problems.empty()) check_fitness(result);
   return result;

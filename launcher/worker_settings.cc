@@ -27,9 +27,10 @@ agent::WorkerCommand worker_command(const JobPlan& plan) {
 agent::WorkerEnvironmentOptions worker_environment_options(const JobPlan& plan) {
   agent::WorkerEnvironmentOptions options;
   options.inherited = plan.environment;
-  // A ddprun that a worker starts would find its port taken.
+  // A ddprun that a worker starts would find its port taken, and its job is another one.
   for (const char* prefix : {env::kOwnPrefix, env::kPetPrefix}) {
     options.inherited.erase(std::string(prefix) + "METRICS");
+    options.inherited.erase(std::string(prefix) + "EVENTS");
   }
   options.run_id = plan.rendezvous.job_id;
   options.role = plan.config.role;

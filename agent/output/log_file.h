@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "agent/output/log_sink.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -19,14 +20,14 @@ struct LogFileOptions {
   std::function<void(const std::string& path, int error_number, std::size_t num_bytes)> lost;
 };
 
-class LogFile {
+class LogFile : public LogSink {
  public:
   // Makes the file, empty. Where that fails every write tries again.
   LogFile(std::string path, LogFileOptions options);
 
   // Writes all of it, or tells `lost` how much wasn't. A bounded file is cut behind a newline where
   // there is one in `bytes`, and exceeds its bound by no more than the end of a line within them.
-  void write(std::string_view bytes);
+  void write(std::string_view bytes) override;
 
   const std::string& path() const { return path_; }
 

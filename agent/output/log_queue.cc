@@ -5,13 +5,19 @@
 
 namespace ddprun::agent {
 
-LogQueue::FilePtr LogQueue::open(std::string path, LogFileOptions options) {
-  auto file = std::make_shared<File>();
-  file->path_ = std::move(path);
-  file->options_ = std::move(options);
-  file->options_.lost = [this](const std::string& of, int error_number, std::size_t num_bytes) {
+LogQueue::FilePtr LogQueue::open(const std::string& path, LogFileOptions options) {
+  options.lost = [this](const std::string& of, int error_number, std::size_t num_bytes) {
     lost(of, error_number, num_bytes);
   };
+  return open_sink(path, [path, options = std::move(options)] {
+    return std::make_unique<LogFile>(path, options);
+  });
+}
+
+LogQueue::FilePtr LogQueue::open_sink(std::string name, MakeSink make) {
+  auto file = std::make_shared<File>();
+  file->path_ = std::move(name);
+  file->make_ = std::move(make);
   const std::lock_guard lock(mutex_);
   make_ready(file);
   wake_writer();
@@ -59,6 +65,11 @@ void LogQueue::when_room(const FilePtr& file, Task task) {
   } else if (post_) {
     post_(std::move(task));
   }
+}
+
+void LogQueue::post(Task task) {
+  const std::lock_guard lock(mutex_);
+  if (post_) post_(std::move(task));
 }
 
 void LogQueue::set_first_lost(Task task) {
@@ -133,9 +144,9 @@ void LogQueue::write_next(std::unique_lock<std::mutex>& lock) {
   const bool closes = file.is_closed_;
   tell_waiters(file);
   lock.unlock();
-  if (!file.log_) file.log_ = std::make_unique<LogFile>(file.path_, file.options_);
-  if (!batch_.empty()) file.log_->write(batch_);
-  if (closes) file.log_.reset();
+  if (!file.sink_) file.sink_ = file.make_();
+  if (!batch_.empty()) file.sink_->write(batch_);
+  if (closes) file.sink_.reset();
   lock.lock();
   num_queued_bytes_ -= batch_.size();
   ++num_writes_;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "agent/output/log_file.h"
+#include "agent/output/log_sink.h"
 #include "common/clock.h"
 
 namespace ddprun::agent {
@@ -22,6 +23,7 @@ namespace ddprun::agent {
 class LogQueue : public std::enable_shared_from_this<LogQueue> {
  public:
   using Task = std::function<void()>;
+  using MakeSink = std::function<std::unique_ptr<LogSink>()>;
 
   // A file with this much queued is full: no more should be read for it. What comes all the same
   // is taken.
@@ -31,14 +33,14 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
     friend class LogQueue;
     // Constant after construction.
     std::string path_;
-    LogFileOptions options_;
+    MakeSink make_;
     // Guarded by LogQueue::mutex_.
     std::string pending_;
     bool is_ready_ = false;   // in ready_
     bool is_closed_ = false;  // nothing more comes
     std::vector<Task> waiters_;
     // Writer only.
-    std::unique_ptr<LogFile> log_;
+    std::unique_ptr<LogSink> sink_;
   };
   using FilePtr = std::shared_ptr<File>;  // second owner: ready_, or the writer
 
@@ -53,7 +55,9 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
 
   // The file is made, empty, before what is queued later is written. `options.lost` is ignored:
   // losses() has what could not be written, and `first_lost` (may be empty) is posted once.
-  FilePtr open(std::string path, LogFileOptions options);
+  FilePtr open(const std::string& path, LogFileOptions options);
+  // Likewise of any kind: `make` is called by the writer. `name` is shown to people.
+  FilePtr open_sink(std::string name, MakeSink make);
   // Written after the next flush(): one wake-up of the writer for many bytes.
   void append(const FilePtr& file, std::string_view bytes);
   void flush();
@@ -63,6 +67,9 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   bool is_full(const File& file) const;
   // `task` is posted, once, when at most half of the bound is queued, or the file is closed.
   void when_room(const FilePtr& file, Task task);
+
+  // Has `task` called on the io thread, unless the end has come.
+  void post(Task task);
 
   void set_first_lost(Task task);
   void lost(const std::string& path, int error_number, std::size_t num_bytes);

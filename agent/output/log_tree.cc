@@ -107,15 +107,19 @@ std::string LogTree::attempt_directory(const std::string& run_directory, int res
   return run_directory + "/attempt_" + std::to_string(restart_count);
 }
 
+const std::string& LogTree::begin_run() {
+  if (!run_directory_.empty()) return run_directory_;
+  std::error_code error;
+  fs::create_directories(log_dir_, error);
+  const std::string name = run_directory(log_dir_, run_id_, random_name());
+  if (::mkdir(name.c_str(), S_IRWXU) != 0) throw_system_error("mkdir " + name, errno);
+  run_directory_ = name;
+  return run_directory_;
+}
+
 std::string LogTree::begin_attempt(int restart_count, int num_workers) {
   std::error_code error;
-  if (run_directory_.empty()) {
-    fs::create_directories(log_dir_, error);
-    const std::string name = run_directory(log_dir_, run_id_, random_name());
-    if (::mkdir(name.c_str(), S_IRWXU) != 0) throw_system_error("mkdir " + name, errno);
-    run_directory_ = name;
-  }
-  const std::string attempt = attempt_directory(run_directory_, restart_count);
+  const std::string attempt = attempt_directory(begin_run(), restart_count);
   fs::remove_all(attempt, error);
   for (int local_rank = 0; local_rank < num_workers; ++local_rank) {
     const std::string name = attempt + "/" + std::to_string(local_rank);

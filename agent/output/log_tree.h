@@ -27,8 +27,11 @@ class LogTree {
   // Nothing is made yet. A relative `log_dir` is below the present working directory.
   LogTree(const std::string& log_dir, std::string run_id);
 
+  // The run's own directory, made the first time, for this user only. Throws Error(kSystem).
+  const std::string& begin_run();
+
   // The directory of attempt N, made with one below it for each worker; the first time also the
-  // run's own, for this user only. An attempt that was there is emptied. Throws Error(kSystem).
+  // run's own. An attempt that was there is emptied. Throws Error(kSystem).
   std::string begin_attempt(int restart_count, int num_workers);
 
   const std::string& run_directory() const { return run_directory_; }  // empty: not made yet

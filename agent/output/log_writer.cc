@@ -51,12 +51,23 @@ void LogWriter::start_thread() {
   }
 }
 
-std::unique_ptr<LogWriter::File> LogWriter::open(std::string path, LogFileOptions options) {
+std::unique_ptr<LogWriter::File> LogWriter::open(const std::string& path, LogFileOptions options) {
   start_thread();
-  auto file =
-      std::make_unique<File>(shared_from_this(), queue_->open(std::move(path), std::move(options)));
+  auto file = std::make_unique<File>(shared_from_this(), queue_->open(path, std::move(options)));
   if (has_no_thread_) queue_->write_all();
   return file;
+}
+
+std::unique_ptr<LogWriter::File> LogWriter::open_sink(std::string name, LogQueue::MakeSink make) {
+  start_thread();
+  auto file = std::make_unique<File>(shared_from_this(),
+                                     queue_->open_sink(std::move(name), std::move(make)));
+  if (has_no_thread_) queue_->write_all();
+  return file;
+}
+
+std::function<void(LogQueue::Task)> LogWriter::poster() const {
+  return [queue = queue_](LogQueue::Task task) { queue->post(std::move(task)); };
 }
 
 void LogWriter::flush() { has_no_thread_ ? queue_->write_all() : queue_->flush(); }
@@ -88,8 +99,8 @@ std::vector<std::string> LogWriter::losses() const {
   }
   if (hangs_) {
     texts.push_back(concat(queue_->num_queued_bytes(),
-                           " bytes of the workers' output may be missing in their log files: "
-                           "writing ",
+                           " bytes of the workers' output (or of events) may be missing in their "
+                           "log files: writing ",
                            queue_->busy_with(), " hasn't come to an end"));
   }
   if (const auto time = std::chrono::duration_cast<std::chrono::seconds>(stood_still_);

@@ -55,7 +55,11 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
 
   // Makes the file, empty. Where it can't be made every write tries again. Starts the thread; where
   // there can be none (a limit of processes) files are written by the io thread.
-  std::unique_ptr<File> open(std::string path, LogFileOptions options);
+  std::unique_ptr<File> open(const std::string& path, LogFileOptions options);
+  // Likewise of any kind, see LogQueue::open_sink().
+  std::unique_ptr<File> open_sink(std::string name, LogQueue::MakeSink make);
+  // Has tasks called on the io thread, from any thread, until close().
+  std::function<void(LogQueue::Task)> poster() const;
 
   // The end of a batch: what was appended is to be written.
   void flush();

@@ -60,6 +60,13 @@ std::string set_metrics(const std::string& value, LaunchConfig& config) {
   return {};
 }
 
+std::string set_events(const std::string& value, LaunchConfig& config) {
+  if (value.empty()) return "wants a file or off, got nothing";
+  if (value == "-") return "wants a file: stdout is the workers'";
+  config.events = value;
+  return {};
+}
+
 }  // namespace
 
 std::vector<Option> output_options() {
@@ -97,6 +104,9 @@ std::vector<Option> output_options() {
        output(&O::log_keep, parse_keep)},
       {"report", "FILE", "", "how the job ended, as JSON, also where it succeeded; -: on stdout",
        kOutput, nonempty_text_to(&LaunchConfig::report)},
+      {"events", "FILE|off", "",
+       "what happens to the job here, a line of JSON each; default: with the log files, if any",
+       kOutput, set_events},
       {"metrics", "[HOST]:PORT|off", "off",
        "serve this node's metrics for Prometheus there; :PORT = on all interfaces; 0 = any free "
        "one",

@@ -27,15 +27,30 @@ JobReportOptions report_options(const JobPlan& plan) {
           .pid = ::getpid()};
 }
 
+EventFacts event_facts(const JobPlan& plan) {
+  const LaunchConfig& config = plan.config;
+  return {.job_id = plan.rendezvous.job_id,
+          .host = host_name(),
+          .version = DDPRUN_VERSION,
+          .pid = ::getpid(),
+          .program = config.program,
+          .num_workers = plan.num_workers,
+          .min_nodes = config.min_nodes,
+          .max_nodes = config.max_nodes,
+          .max_restarts = config.max_restarts};
+}
+
 }  // namespace
 
-JobRecords::JobRecords(const JobPlan& plan, Clock::time_point begun, agent::Console& console)
+JobRecords::JobRecords(const JobPlan& plan, Clock::time_point begun, agent::Console& console,
+                       std::shared_ptr<agent::LogTree> logs)
     : console_(console),
       begun_(begun),
       report_(report_options(plan), begun,
               std::chrono::system_clock::now() -
                   std::chrono::duration_cast<WallTime::duration>(Clock::now() - begun)) {
   if (!plan.config.event_log.empty()) open_event_log(plan);
+  open_events(plan, std::move(logs));
   if (plan.config.report.empty()) return;
   file_.emplace(plan.config.report);
   file_->begin();
@@ -71,14 +86,25 @@ void JobRecords::open_event_log(const JobPlan& plan) {
       begun_, std::move(write));
 }
 
+// Where nobody says otherwise they go with the log files.
+void JobRecords::open_events(const JobPlan& plan, std::shared_ptr<agent::LogTree> logs) {
+  const std::string& path = plan.config.events;
+  if (path == kNoEvents || (path.empty() && !logs)) return;
+  events_ = std::make_unique<JobEvents>(event_facts(plan), begun_, path, std::move(logs),
+                                        console_.log_writer(), console_.options().notice);
+}
+
 void JobRecords::listen(agent::NodeAgentEvents& events) {
+  if (events_) events_->listen(events);
   events.round_began = [this](const membership::StartRound& round) {
     if (event_log_) event_log_->round_began(round, Clock::now());
     report_.round_began(round, Clock::now());
+    if (events_) events_->round_began(round);
   };
   events.workers_run = [this](const std::vector<pid_t>& pids) {
     if (event_log_) event_log_->workers_run(pids, Clock::now());
     report_.workers_run(Clock::now());
+    if (events_) events_->workers_run(pids);
   };
   events.worker_failed = [this](const membership::WorkerFailure& failure) {
     if (event_log_) event_log_->worker_failed(failure, Clock::now());
@@ -90,6 +116,7 @@ std::vector<std::string> JobRecords::ended(const membership::agent_action::Exit&
                                            const std::vector<std::string>& flight_recorders) {
   std::vector<std::string> problems;
   if (event_log_) event_log_->ended(exit.verdict, Clock::now());
+  if (events_) events_->ended(exit.verdict);
   if (event_file_.is_open() && !event_file_) {
     problems.emplace_back("--event-log-handler: not all events could be written to their file");
   }
@@ -105,10 +132,14 @@ std::vector<std::string> JobRecords::ended(const membership::agent_action::Exit&
 }
 
 std::vector<std::string> JobRecords::print() {
-  if (for_stdout_.empty()) return {};
+  std::vector<std::string> problems;
+  if (std::string problem = events_ ? events_->unsaid() : ""; !problem.empty()) {
+    problems.push_back(std::move(problem));
+  }
+  if (for_stdout_.empty()) return problems;
   const std::string problem = file_->write(for_stdout_);
-  if (problem.empty()) return {};
-  return {"--report=- was not written: " + problem};
+  if (!problem.empty()) problems.push_back("--report=- was not written: " + problem);
+  return problems;
 }
 
 }  // namespace ddprun::launcher

@@ -44,22 +44,6 @@ double seconds_of(Clock::duration time) {
   return std::chrono::duration<double>(std::chrono::round<std::chrono::milliseconds>(time)).count();
 }
 
-// For programs: the one word to branch on.
-const char* state_of(const membership::JobEnd& verdict) {
-  if (verdict.exit_code == 0) return "succeeded";
-  if (verdict.first_failure) return "worker_failed";
-  switch (static_cast<ExitCode>(verdict.exit_code)) {
-    case ExitCode::kRetryable:
-      return "retryable";
-    case ExitCode::kNoProgress:
-      return "no_progress";
-    case ExitCode::kTimeLimit:
-      return "time_limit";
-    default:
-      return verdict.exit_code > exit_status_for_signal(0) ? "stopped_by_signal" : "failed";
-  }
-}
-
 json::object failure_of(const membership::WorkerFailure& failure) {
   const bool by_signal = failure.signal_number != 0;
   const bool has_code = !by_signal && !failure.hung;
@@ -96,6 +80,21 @@ json::object failure_of(const membership::WorkerFailure& failure) {
 }
 
 }  // namespace
+
+const char* state_of(const membership::JobEnd& verdict) {
+  if (verdict.exit_code == 0) return "succeeded";
+  if (verdict.first_failure) return "worker_failed";
+  switch (static_cast<ExitCode>(verdict.exit_code)) {
+    case ExitCode::kRetryable:
+      return "retryable";
+    case ExitCode::kNoProgress:
+      return "no_progress";
+    case ExitCode::kTimeLimit:
+      return "time_limit";
+    default:
+      return verdict.exit_code > exit_status_for_signal(0) ? "stopped_by_signal" : "failed";
+  }
+}
 
 JobReport::JobReport(JobReportOptions options, Clock::time_point begun, WallTime begun_wall)
     : options_(std::move(options)), begun_(begun), begun_wall_(begun_wall) {}

@@ -28,6 +28,9 @@ struct JobReportOptions {
   std::int64_t pid = 0;  // of ddprun
 };
 
+// For programs, the one word to branch on: "succeeded", "worker_failed", …
+const char* state_of(const membership::JobEnd& verdict);
+
 class JobReport {
  public:
   // `begun` and `begun_wall` are one moment.

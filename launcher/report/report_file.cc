@@ -12,16 +12,15 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/process_facts.h"
 #include "common/random_id.h"
 #include "launcher/terminal_text.h"
+#include "launcher/with_host_name.h"
 
 namespace ddprun::launcher {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kHostname = "${hostname}";
 constexpr std::size_t kMostNameBytes = 200;  // with what is put before and behind it: a file's name
 
 // "" or errno's text.
@@ -54,9 +53,7 @@ void sync_directory(const std::string& path) {
 
 ReportFile::ReportFile(std::string path) : path_(std::move(path)) {
   if (is_stdout()) return;
-  for (std::size_t at; (at = path_.find(kHostname)) != std::string::npos;) {
-    path_.replace(at, kHostname.size(), host_name());
-  }
+  path_ = with_host_name(std::move(path_));
   std::error_code error;
   const fs::path absolute = fs::absolute(path_, error);
   struct stat facts {};

@@ -6,46 +6,16 @@
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <chrono>
-#include <initializer_list>
 #include <utility>
+
+#include "rendezvous/membership/ledger_json.h"
+#include "rendezvous/membership/node_report.h"
 
 namespace ddprun::rendezvous {
 
 namespace json = boost::json;
 
 namespace {
-
-json::object seconds_object(const membership::PhaseSeconds& seconds) {
-  json::object object;
-  object["rendezvous"] = seconds.rendezvous;
-  object["spawn"] = seconds.spawn;
-  object["first_step"] = seconds.first_step;
-  object["running"] = seconds.running;
-  object["redone"] = seconds.redone;
-  object["detect"] = seconds.detect;
-  object["stop"] = seconds.stop;
-  return object;
-}
-
-json::object round_object(const membership::RoundRecord& record) {
-  json::object object;
-  object["round"] = record.round;
-  object["nodes"] = record.num_nodes;
-  object["spares"] = record.num_spares;
-  object["world_size"] = record.world_size;
-  object["in_place"] = record.in_place;
-  object["came"] = json::array(record.came.begin(), record.came.end());
-  object["went"] = json::array(record.went.begin(), record.went.end());
-  object["stragglers"] = json::array(record.stragglers.begin(), record.stragglers.end());
-  object["cause"] = record.cause;
-  object["first_failure"] = record.first_failure;
-  object["victims"] = json::array(record.victims.begin(), record.victims.end());
-  object["first_step"] = record.first_step;
-  object["last_step"] = record.last_step;
-  object["steps_redone"] = record.steps_redone;
-  object["seconds"] = seconds_object(record.seconds);
-  return object;
-}
 
 json::object spread_object(const membership::RankSpread& spread) {
   json::object object;
@@ -85,27 +55,9 @@ json::object training_object(const membership::TrainingStatus& status) {
   return object;
 }
 
-// The wire's fields, and null for those that are not known.
 json::object monitor_object(const membership::SeenNodeReport& seen, const Moment& now) {
-  const auto complete = [](json::object& object, std::initializer_list<const char*> names) {
-    for (const char* name : names) object.emplace(name, nullptr);
-  };
-  json::object object = membership::node_report_object(seen.report);
+  json::object object = membership::shown_node_report(seen.report);
   object["age_seconds"] = std::max(std::chrono::duration<double>(now.at - seen.at).count(), 0.0);
-  double received = 0, sent = 0;
-  for (const membership::InterfaceReport& each : seen.report.interfaces) {
-    received += each.received_rate;
-    sent += each.sent_rate;
-  }
-  if (!seen.report.interfaces.empty()) {
-    object["received_bytes_per_second"] = received;
-    object["sent_bytes_per_second"] = sent;
-  }
-  complete(object, {"cpus", "cpu", "memory_bytes", "memory_used_bytes", "received_bytes_per_second",
-                    "sent_bytes_per_second", "tcp_retransmits_per_second"});
-  for (json::value& gpu : object.at("gpus").as_array()) {
-    complete(gpu.as_object(), {"use", "memory_bytes", "memory_used_bytes", "watts", "celsius"});
-  }
   return object;
 }
 
@@ -213,9 +165,10 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
     }
     entry["nodes"] = std::move(nodes);
     json::array rounds;
-    for (const membership::RoundRecord& record : job.rounds) rounds.push_back(round_object(record));
+    for (const membership::RoundRecord& record : job.rounds)
+      rounds.push_back(membership::round_record_object(record));
     entry["rounds"] = std::move(rounds);
-    entry["seconds"] = seconds_object(job.seconds);
+    entry["seconds"] = membership::phase_seconds_object(job.seconds);
     if (job.ettr) entry["ettr"] = *job.ettr;
     if (job.training) entry["training"] = training_object(*job.training);
     if (job.hang) entry["hang"] = hang_object(*job.hang);

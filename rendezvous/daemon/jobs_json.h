@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
 #include "common/wall_time.h"
 #include "rendezvous/membership/machine.h"
 
@@ -22,13 +21,6 @@ struct KeepingStatus {
 
 // {"kept":true}, or {"kept":false,"trouble":…,"trouble_seconds":…}.
 boost::json::object keeping_object(const KeepingStatus& keeping);
-
-// One moment by both clocks.
-struct Moment {
-  Clock::time_point at;
-  WallTime wall;
-  static Moment now() { return {Clock::now(), std::chrono::system_clock::now()}; }
-};
 
 // {"version":"0.1.0","jobs":[{"run_id":…,"phase":…,"round":…,"nodes":[…],…}],
 // "finished":[{"run_id":…,"exit_code":…,…}],"journal":…}; nullopt: nothing is kept, "journal" is

@@ -216,6 +216,14 @@ struct StopWorkers {
   // Not before the flight recorders that were asked for are written, or 2 s after that.
   bool after_records = false;
 };
+// The rendezvous has ended the round, and the job goes on as far as it has decided: for who tells
+// of it. What becomes of the workers comes by itself. `in_place`: those that live are to go on; may
+// come again, without. No event follows.
+struct RoundOver {
+  std::uint64_t round = 0;
+  std::string cause;  // one line
+  bool in_place = false;
+};
 // A worker has died: → WorkersKept when all others have asked to go on, or WorkersNotKept. Until
 // GoOn or StopWorkers they wait.
 struct KeepWorkers {
@@ -253,7 +261,8 @@ using AgentAction =
                  agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
                  agent_action::CloseStore, agent_action::Spawn, agent_action::Prewarm,
                  agent_action::Lease, agent_action::RequestStop, agent_action::StopWorkers,
-                 agent_action::KeepWorkers, agent_action::GoOn, agent_action::Record,
-                 agent_action::Inspect, agent_action::Tell, agent_action::Exit>;
+                 agent_action::RoundOver, agent_action::KeepWorkers, agent_action::GoOn,
+                 agent_action::Record, agent_action::Inspect, agent_action::Tell,
+                 agent_action::Exit>;
 
 }  // namespace ddprun::membership

@@ -197,9 +197,12 @@ void AgentMachine::Impl::hear(const Preempt& preempt) {
 }
 
 void AgentMachine::Impl::hear(const StopRound& stop) {
-  if (exit_ || stop.round != round_ || !are_on()) return;
+  if (exit_ || stop.round != round_) return;
+  const bool keep = stop.keep.count() > 0 && workers_ == Workers::kLive;
+  if (!stop.last) emit(RoundOver{round_, stop.reason, keep});
+  if (!are_on()) return;
   tell(LogLevel::kWarning, concat("round ", round_, " is over: ", stop.reason));
-  if (stop.keep.count() == 0 || workers_ != Workers::kLive) return stop_in_order();
+  if (!keep) return stop_in_order();
   workers_ = Workers::kKeeping;
   keep_deadline_ = now_ + stop.keep;
   emit(KeepWorkers{round_});

@@ -94,7 +94,9 @@ void AgentMachine::Impl::on(const agent_event::WorkersNotKept& event) {
 
 void AgentMachine::Impl::not_kept(const std::string& why) {
   keep_deadline_.reset();
-  tell(LogLevel::kWarning, concat("its workers can't go on in place: ", why));
+  const std::string what = concat("its workers can't go on in place: ", why);
+  emit(RoundOver{round_, what, false});
+  tell(LogLevel::kWarning, what);
   stop_in_order();
 }
 

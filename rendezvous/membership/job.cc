@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "rendezvous/membership/formation.h"
 #include "rendezvous/membership/in_place.h"
+#include "rendezvous/membership/ledger_json.h"
 #include "rendezvous/membership/message_facts.h"
 #include "rendezvous/membership/store_mode.h"
 #include "rendezvous/membership/verdicts.h"
@@ -281,7 +282,8 @@ void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
       set_phase(node, NodePhase::kIdle);  // nothing to stop: it would not answer
     } else if (is_member(node) && node.phase != NodePhase::kIdle) {
       set_phase(node, NodePhase::kStopping);
-      push(node, StopRound{state_.round, reason, keep}, out);
+      const bool is_last = state_.verdict_after_stop.has_value();
+      push(node, StopRound{state_.round, reason, keep, is_last}, out);
     }
   });
   for (const NodeId id : finished_and_gone) erase(id, out);
@@ -353,7 +355,10 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
     if (node.gone) {
       gone.push_back(node.id);
     } else {
-      if (!node.left) push(node, verdict, out);
+      JobEnd message = verdict;
+      // Not to all, who may be thousands.
+      if (node.node_rank == 0) message.ledger = ledger_text(state_.ledger, kMaxLedgerBytes);
+      if (!node.left) push(node, std::move(message), out);
       if (node.connection) return;
       node.grace_until = now + options_.end_grace;  // it may come back for it
       keep_earlier(presence_check_, *node.grace_until);

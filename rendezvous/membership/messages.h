@@ -344,6 +344,7 @@ struct StopRound {
   std::uint64_t round = 0;
   std::string reason;
   std::chrono::milliseconds keep{0};
+  bool last = false;  // as far as it is decided, the job ends with the round
 };
 
 // Some rank of the job stopped making progress: say what each rank of this node is in.
@@ -378,8 +379,12 @@ struct JobEnd {
       {};  // who failed after first_failure, one line each, at most 9
   // Nodes that were kept out or left out, each with why, one line each, at most kMaxShownNodes.
   std::vector<std::string> excluded = {};
+  // Where the job's time went, as a JSON object (ledger_json.h), to node rank 0 of the last round;
+  // to the others empty. At most kMaxLedgerBytes. Never trusted to be one.
+  std::string ledger = {};
 };
 inline constexpr std::size_t kMaxShownNodes = 16;
+inline constexpr std::size_t kMaxLedgerBytes = 64 << 10;
 
 // Not taken in: print the message, exit with exit_code. `again`: this rendezvous is about to end,
 // and the next one on its endpoint may take the agent in; connect anew, as a new member.

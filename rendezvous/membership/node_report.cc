@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <cmath>
+#include <initializer_list>
 #include <utility>
 
 namespace ddprun::membership {
@@ -97,6 +98,28 @@ json::object node_report_object(const NodeReport& report) {
   out["interfaces"] = std::move(interfaces);
   out["gpus"] = std::move(gpus);
   return out;
+}
+
+json::object shown_node_report(const NodeReport& report) {
+  const auto complete = [](json::object& object, std::initializer_list<const char*> names) {
+    for (const char* name : names) object.emplace(name, nullptr);
+  };
+  json::object object = node_report_object(report);
+  double received = 0, sent = 0;
+  for (const InterfaceReport& each : report.interfaces) {
+    received += each.received_rate;
+    sent += each.sent_rate;
+  }
+  if (!report.interfaces.empty()) {
+    object["received_bytes_per_second"] = received;
+    object["sent_bytes_per_second"] = sent;
+  }
+  complete(object, {"cpus", "cpu", "memory_bytes", "memory_used_bytes", "received_bytes_per_second",
+                    "sent_bytes_per_second", "tcp_retransmits_per_second"});
+  for (json::value& gpu : object.at("gpus").as_array()) {
+    complete(gpu.as_object(), {"use", "memory_bytes", "memory_used_bytes", "watts", "celsius"});
+  }
+  return object;
 }
 
 NodeReport read_node_report(const JsonFields& in) {

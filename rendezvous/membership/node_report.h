@@ -48,6 +48,8 @@ struct NodeReport {
 
 // What is not known is left out; what is out of range becomes its limit.
 boost::json::object node_report_object(const NodeReport& report);
+// For programs: null for what is not known, and the sums over the interfaces.
+boost::json::object shown_node_report(const NodeReport& report);
 // Throws Error(kProtocol) that names the field.
 NodeReport read_node_report(const JsonFields& in);
 

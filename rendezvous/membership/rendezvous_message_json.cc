@@ -17,6 +17,8 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::size_t kMaxVictims = 9;
+static_assert(kMaxLedgerBytes <= kMaxTextBytes, "one string of a message");
+
 // ---- one name and one pair of functions per message ----
 
 const char* name_of(const Welcome&) { return "welcome"; }
@@ -113,11 +115,13 @@ void put(json::object& out, const StopRound& stop) {
   out["round"] = counter_value(stop.round);
   out["reason"] = clean_text(stop.reason);
   if (stop.keep.count() > 0) out["keep_ms"] = time_value(stop.keep);
+  if (stop.last) out["last"] = true;
 }
 void get(const JsonFields& in, StopRound& stop) {
   stop.round = in.counter("round");
   stop.reason = in.clipped("reason", kMaxShownBytes);
   if (in.has("keep_ms")) stop.keep = in.time("keep_ms");
+  if (in.has("last")) stop.last = in.boolean("last");
 }
 
 void put(json::object& out, const JobEnd& end) {
@@ -131,6 +135,10 @@ void put(json::object& out, const JobEnd& end) {
     if (victims.size() < kMaxVictims) victims.push_back(clean_text(line));
   }
   out["victims"] = std::move(victims);
+  // Nothing that fits is cut: the bound has room for a "…".
+  json::string ledger = clean_text(end.ledger, kMaxLedgerBytes + 3);
+  const bool is_whole = !ledger.empty() && ledger.size() <= kMaxLedgerBytes;
+  if (is_whole) out["ledger"] = std::move(ledger);
   if (end.excluded.empty()) return;
   json::array excluded;
   for (const std::string& line : end.excluded) {
@@ -145,6 +153,7 @@ void get(const JsonFields& in, JobEnd& end) {
   end.rounds = in.counter("rounds");
   end.summary = in.clipped("summary", kMaxShownBytes);
   end.victims = in.texts("victims", kMaxVictims, kMaxShownBytes);
+  if (in.has("ledger")) end.ledger = in.text("ledger");
   if (in.has("excluded")) end.excluded = in.texts("excluded", kMaxShownNodes, kMaxShownBytes);
 }
 

@@ -53,7 +53,7 @@ class Output(harness.Case):
         runs = os.listdir(logs)
         self.assertEqual(len(runs), 1, runs)
         self.assertRegex(runs[0], r"^job_[a-z0-9_]{8}$")
-        self.assertEqual(os.listdir(os.path.join(logs, runs[0])), ["attempt_0"])
+        self.assertEqual(sorted(os.listdir(os.path.join(logs, runs[0]))), ["attempt_0", f"events.{os.uname().nodename}.jsonl"])
         top = os.path.join(logs, runs[0], "attempt_0")
         found = {}
         for path, folders, files in os.walk(top):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a job leaves of its end: --report, --event-log-handler, its own error file; memory that ran out."""
+"""What a job leaves of itself: --report, --events, --event-log-handler, its own error file; memory that ran out."""
 import json
 import os
 import re
@@ -246,6 +246,111 @@ class Events(harness.Case):
                 ("AGENT", "ASSIGN_WORKER_RANKS", None, 1), ("WORKER", "START", 0, 1), ("WORKER", "START", 1, 1),
                 ("WORKER", "FAILED", 1, 1), ("WORKER", "TERMINATED", 0, 1), ("AGENT", "FAILED", None, 1)])
         self.assertEqual(told, one * 2)
+
+
+class OwnEvents(harness.Case):
+    # In round 1 both do three steps, meet, and rank 1 fails.
+    LOOP = """
+import os, sys, time
+import ddprun
+rank, first = int(os.environ["RANK"]), os.environ["DDPRUN_ROUND"] == "1"
+for step in range(1, 4 if first else 6):
+    ddprun.step(step)
+    ddprun.step_parts(step=0.5, communication=0.25, exposed=0.125)
+    ddprun.report(0.5 + rank, 8)
+if first:
+    open(os.path.join(os.environ["MEET"], str(rank)), "w").close()
+    while len(os.listdir(os.environ["MEET"])) < 2: time.sleep(0.01)
+    if rank == 1: sys.exit(3)
+    time.sleep(600)
+"""
+
+    def read(self, path):
+        with open(path, encoding="utf-8") as f:
+            lines = [json.loads(line) for line in f]
+        for line in lines:
+            self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+            self.assertEqual((line["job"], line["host"]), ("j", os.uname().nodename))
+        self.assertEqual([line["seconds"] for line in lines], sorted(line["seconds"] for line in lines))
+        return lines
+
+    def test_of_two_nodes_and_a_restart(self):
+        port, folder, meet = harness.free_port(), self.scratch(), self.scratch()
+        paths = [os.path.join(folder, f"{rank}.jsonl") for rank in (0, 1)]
+        running = [self.start("--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}", "--rdzv-id=j",
+                              "--max-restarts=1", f"--events={paths[rank]}", "--no-python", sys.executable, "-c", self.LOOP, MEET=meet,
+                              PYTHONPATH=os.path.join(harness.SOURCE, "python")) for rank in (0, 1)]
+        done = [self.finish(each) for each in running]
+        self.assertEqual([each.returncode for each in done], [0, 0], done[0].text + done[1].text)
+        nodes = [self.read(path) for path in paths]
+        steady = [[line for line in lines if line["event"] not in ("node", "progress")] for lines in nodes]
+        begun = ["begin", "round", "spawn"]
+        self.assertEqual([line["event"] for line in steady[0]], begun + ["restart", "exit", "round", "spawn", "exit", "verdict"])
+        self.assertEqual([line["event"] for line in steady[1]], begun + ["exit", "restart", "round", "spawn", "exit", "verdict"])
+        for rank, lines in enumerate(nodes):
+            of = {name: [line for line in lines if line["event"] == name] for name in {line["event"] for line in lines}}
+            begin, = of["begin"]
+            self.assertEqual((begin["node_rank"], begin["round"], begin["min_nodes"], begin["max_restarts"]), (None, 0, 2, 1))
+            self.assertEqual(begin["pid"], running[rank].pid)
+            self.assertEqual([(each["round"], each["restart_count"], each["world_size"], each["first_global_rank"], each["in_place"])
+                              for each in of["round"]], [(1, 0, 2, rank, False), (2, 1, 2, rank, False)])
+            self.assertEqual([each["node_rank"] for each in lines if each["round"] > 0], [rank] * (len(lines) - 1))
+            self.assertEqual([each["pid"] for each in of["spawn"]], [each["pid"] for each in of["exit"]])
+            first = ("error", 3, None) if rank == 1 else ("stopped", None, "SIGTERM")
+            self.assertEqual([(each["kind"], each["exit_code"], each["signal"]) for each in of["exit"]], [first, ("success", 0, None)])
+            restart, = of["restart"]
+            self.assertRegex(restart["cause"], r"^rank 1 \(.*\) failed with exit code 3; restart 1 of 1$")
+            self.assertIs(restart["in_place"], False)
+            last = [[each for each in of["progress"] if each["round"] == number][-1]["ranks"] for number in (1, 2)]
+            self.assertEqual([[(each["rank"], each["step"], each["loss"], each["samples"]) for each in ranks] for ranks in last],
+                             [[(rank, 3, 0.5 + rank, 24)], [(rank, 5, 0.5 + rank, 40)]])
+            told = [each["ranks"][0] for each in of["progress"] if each["ranks"][0]["step_seconds"] is not None]
+            self.assertTrue(all((each["step_seconds"], each["communication_seconds"], each["exposed_seconds"], each["loader_seconds"])
+                                == (0.5, 0.25, 0.125, 0) for each in told) and told, told)
+            verdict, = of["verdict"]
+            self.assertEqual((verdict["state"], verdict["exit_code"], verdict["rounds"], verdict["reason"], verdict["first_failure"]),
+                             ("succeeded", 0, 2, None, None))
+        ledger = nodes[0][-1]["ledger"]
+        self.assertIsNone(nodes[1][-1]["ledger"])
+        self.assertTrue(0 < ledger["ettr"] <= 1, ledger)
+        self.assertEqual(set(ledger["seconds"]), {"rendezvous", "spawn", "first_step", "running", "redone", "detect", "stop"})
+        self.assertEqual([each["round"] for each in ledger["rounds"]], [1, 2])
+        self.assertEqual([each["last_step"] for each in ledger["rounds"]][0], 2)
+        self.assertIn("failed with exit code 3", ledger["rounds"][0]["cause"])
+        with open(os.path.join(harness.SOURCE, "docs/events.md"), encoding="utf-8") as f:
+            page = f.read()
+        for key in {key for lines in nodes for line in lines if line["event"] != "node" for key in line}:
+            self.assertIn(f"`{key}`", page)
+
+    def test_with_log_files_they_are_beside_these(self):
+        name = f"events.{os.uname().nodename}.jsonl"
+        for flags, there in (([], True), (["--events=off"], False)):
+            logs = self.scratch()
+            done = self.ddprun("--standalone", "--rdzv-id=j", f"--log-dir={logs}", *flags, "sh", "-c", "exit 4")
+            self.assertEqual(done.returncode, 4, done.text)
+            run = os.path.join(logs, os.listdir(logs)[0])
+            self.assertEqual(sorted(os.listdir(run)), ["attempt_0"] + [name] * there)
+            if not there:
+                continue
+            lines = self.read(os.path.join(run, name))
+            self.assertEqual([line["event"] for line in lines], ["begin", "round", "spawn", "exit", "verdict"])  # no restart
+            self.assertEqual((lines[-1]["state"], lines[-1]["exit_code"]), ("worker_failed", 4))
+            self.assertIn("rank 0 ", lines[-1]["first_failure"])
+
+    def test_a_file_that_cannot_be_opened_is_refused_and_a_full_one_said_once(self):
+        scratch = self.scratch()
+        pipe, ran = os.path.join(scratch, "pipe"), os.path.join(scratch, "ran")
+        os.mkfifo(pipe)
+        for path in (pipe, os.path.join(scratch, "no", "events"), scratch, "-", ""):
+            done = self.ddprun("--standalone", f"--events={path}", "touch", ran)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, rf"^ddprun: --events={re.escape(path)}[ :].*\n$")
+        self.assertFalse(os.path.exists(ran))
+        self.assertEqual(self.ddprun("--standalone", "--dry-run", f"--events={scratch}", "true").returncode, 2)
+        done = self.ddprun("--standalone", "--max-restarts=1", "--events=/dev/full", "sh", "-c", 'echo "[$DDPRUN_EVENTS]"',
+                           DDPRUN_EVENTS="/nowhere")
+        self.assertEqual((done.returncode, done.stdout), (0, "[]\n"), done.text)
+        self.assertEqual(done.stderr.count("can't write events to /dev/full (No space left on device)"), 1, done.stderr)
 
 
 class Printed(harness.Case):

@@ -171,11 +171,13 @@ class Answer:
         return data
 
     def _tree(self):
-        """Files below {dir}/logs, with their lines in order of the alphabet; empty folders with a /."""
+        """Files below {dir}/logs, with their lines in order of the alphabet; empty folders with a /. Without
+        ddprun's own events, of which torchrun has none."""
         tree = {}
         top = os.path.join(self.folder, "logs")
         for folder, folders, names in os.walk(top):
             shown = self.mask(os.path.relpath(folder, self.folder))
+            names = [name for name in names if not (name.startswith("events.") and name.endswith(".jsonl"))]
             if not folders and not names:
                 tree[shown + "/"] = None
             for name in names:

@@ -41,6 +41,9 @@ TEST_CASE("AgentMachine: a failed worker is told once, workers run on until Stop
   CHECK(node.said<WorkerFailed>() == nullptr);
   node.hear(StopRound{1, "why"});
   CHECK(node.last<agent_action::StopWorkers>()->grace == 30s);
+  REQUIRE(node.last<agent_action::RoundOver>() != nullptr);
+  CHECK(node.last<agent_action::RoundOver>()->cause == "why");
+  CHECK_FALSE(node.last<agent_action::RoundOver>()->in_place);
   node(agent_event::WorkersGone{1});
   // Other nodes' workers may not be gone yet.
   CHECK(node.last<agent_action::CloseStore>() == nullptr);
@@ -52,6 +55,14 @@ TEST_CASE("AgentMachine: a failed worker is told once, workers run on until Stop
   node.start(2);
   CHECK(node.last<agent_action::CloseStore>()->round == 1);
   CHECK(node.last<agent_action::Spawn>()->round.round == 2);
+}
+
+TEST_CASE("AgentMachine: a round with which the job ends is no restart") {
+  Node node;
+  node.run();
+  node.hear(StopRound{1, "why", {}, true});
+  CHECK(node.last<agent_action::StopWorkers>() != nullptr);
+  CHECK(node.last<agent_action::RoundOver>() == nullptr);
 }
 
 TEST_CASE("AgentMachine: events of an old round change nothing") {

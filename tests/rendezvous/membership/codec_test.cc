@@ -174,6 +174,7 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
                                     {"/l/stdout.log", "/l/stderr.log"}};
   end.victims = {"rank 3 …", "and 2 more"};
   end.excluded = {"gpu02 (10.0.0.3): its preflight failed: no room"};
+  end.ledger = R"({"ettr":0.5,"seconds":{},"rounds":[]})";
   StartRound start{2, 1, 1, 2, 4, 8, 3, 5, "10.0.0.2", "10.0.0.1", "10.0.0.1", 40001, true};
   const std::vector<RendezvousMessage> messages = {
       Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), true, 123},
@@ -183,6 +184,7 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       Preempt{2, "node 1 got SIGUSR1", std::chrono::milliseconds(60'000)},
       StopRound{2, "why"},
       StopRound{2, "why", std::chrono::milliseconds(10'000)},
+      StopRound{2, "why", {}, true},
       end,
       Refused{"no", 2},
       Refused{"ending", 75, true},
@@ -239,6 +241,22 @@ TEST_CASE("Codec: the time of a death and the list of victims are bounded") {
   const std::string text = encode(RendezvousEnvelope{1, 0, end});
   CHECK(text.size() < 60'000);
   CHECK(std::get<JobEnd>(decode_rendezvous_message(text).message).victims.size() == 9);
+}
+
+TEST_CASE("Codec: a ledger comes whole or not at all, and an older rendezvous has none") {
+  const auto back = [](const JobEnd& end) {
+    const std::string text = encode(RendezvousEnvelope{1, 0, end});
+    return std::get<JobEnd>(decode_rendezvous_message(text).message).ledger;
+  };
+  JobEnd end;
+  CHECK(encode(RendezvousEnvelope{1, 0, end}).find("ledger") == std::string::npos);
+  CHECK(back(end).empty());
+  end.ledger = "{\"rounds\":[\"" + std::string(kMaxLedgerBytes - 15, '"') + "\"]}";
+  REQUIRE(end.ledger.size() == kMaxLedgerBytes);
+  CHECK(back(end) == end.ledger);
+  CHECK(encode(RendezvousEnvelope{1, 0, end}).size() < kMaxMessageBytes);
+  end.ledger += ' ';
+  CHECK(back(end).empty());
 }
 
 TEST_CASE("Codec: malformed messages are refused with one clear line") {

@@ -197,6 +197,9 @@ TEST_CASE("AgentMachine: kept workers are said, and go on in the next round") {
   keep(node);
   CHECK(node.last<agent_action::StopWorkers>() == nullptr);
   REQUIRE(node.last<agent_action::KeepWorkers>() != nullptr);
+  REQUIRE(node.last<agent_action::RoundOver>() != nullptr);
+  CHECK(node.last<agent_action::RoundOver>()->cause == "why");
+  CHECK(node.last<agent_action::RoundOver>()->in_place);
   node(agent_event::WorkersKept{1, 3, 42});
   node(agent_event::StoreBound{4001});
   const WorkersStopped* said = node.said<WorkersStopped>();
@@ -223,6 +226,7 @@ TEST_CASE("AgentMachine: workers that can't go on, or don't ask in time, are sto
     node.pass(1ms);
   }
   REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
+  CHECK_FALSE(node.last<agent_action::RoundOver>()->in_place);
   node(agent_event::WorkersKept{1, 3, 42});  // late
   node(agent_event::WorkersGone{1, 42});
   node(agent_event::StoreBound{4001});

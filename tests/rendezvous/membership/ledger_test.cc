@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/ledger.h"
 
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+
+#include "rendezvous/membership/ledger_json.h"
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership {
@@ -8,6 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ddprun::test::Contains;
+using testing::journalled;
 using testing::Script;
 using Names = std::vector<std::string>;
 
@@ -129,6 +135,67 @@ TEST_CASE("Ledger: the machine keeps it, and the end of the job says it") {
   j.says("3", WorkersSucceeded{2});
   REQUIRE(j.last<JobEnd>("1") != nullptr);
   CHECK_THAT(j.last<JobEnd>("1")->summary, Contains("2 rounds; workers ran 10.0 s of "));
+}
+
+TEST_CASE("Ledger: its JSON has the last rounds that fit") {
+  const Clock::time_point begin{1h};
+  Ledger ledger(begin);
+  const auto parsed = [&](std::size_t max_bytes) {
+    const std::string text = ledger_text(ledger, max_bytes);
+    CHECK(text.size() <= max_bytes);
+    return boost::json::parse(text).as_object();
+  };
+  auto out = parsed(kMaxLedgerBytes);
+  CHECK(out.at("ettr").is_null());
+  CHECK(out.at("rounds").as_array().empty());
+  for (int i = 1; i <= 3; ++i) {
+    ledger.started(record(i), {"a"}, begin + i * 10s);
+    ledger.running(begin + i * 10s);
+    ledger.over("failed " + std::string(400, '"'), 0s, begin + i * 10s + 5s);
+    ledger.stopped(begin + i * 10s + 6s);
+  }
+  out = parsed(kMaxLedgerBytes);
+  CHECK(out.at("ettr").as_double() == Approx(*ledger.ettr()));
+  CHECK(out.at("seconds").at("running").as_double() == Approx(15));
+  REQUIRE(out.at("rounds").as_array().size() == 3);
+  CHECK(out.at("rounds").at(2).at("round") == 3);
+  CHECK(out.at("rounds").at(2).at("seconds").at("stop").as_double() == Approx(1));
+  out = parsed(3000);
+  REQUIRE(out.at("rounds").as_array().size() == 2);
+  CHECK(out.at("rounds").at(0).at("round") == 2);
+  CHECK(parsed(1024).at("rounds").as_array().empty());
+}
+
+TEST_CASE("Ledger: at the end of the job it goes to node rank 0 alone, also after a restart") {
+  Script j(2, 1, journalled());
+  j.join("1");
+  j.join("2");
+  for (const char* name : {"1", "2"}) j.says(name, WorkersRunning{1});
+  j.fails("2", 1, 3);
+  REQUIRE(j.last<StopRound>("1") != nullptr);
+  CHECK_FALSE(j.last<StopRound>("1")->last);
+  for (const char* name : {"1", "2"}) j.says(name, WorkersStopped{1, 1001});
+  REQUIRE(j.round("1") == 2);
+  for (const char* name : {"1", "2"}) j.says(name, WorkersRunning{2});
+  j.fails("2", 2, 3);
+  CHECK(j.last<StopRound>("1")->last);  // no restart is left
+  j.says("2", WorkersStopped{2, 1002});
+  j.closes("1");  // it stops its workers, and comes back for the end
+  j.keep();
+  const auto after = j.restarted();
+  const bool is_first = j.last<StartRound>("1")->node_rank == 0;
+  for (const char* name : {"1", "2"}) after->join(name);
+  after->says("1", WorkersStopped{2, 1002});
+  for (const char* name : {"1", "2"}) {
+    const auto* end = after->last<JobEnd>(name);
+    REQUIRE(end != nullptr);
+    CHECK(end->exit_code == 3);
+    CHECK(end->ledger.empty() == ((name == std::string("1")) != is_first));
+    if (end->ledger.empty()) continue;
+    const auto rounds = boost::json::parse(end->ledger).at("rounds").as_array();
+    REQUIRE(rounds.size() == 2);
+    CHECK_THAT(std::string(rounds[0].at("cause").as_string()), Contains("exit code 3"));
+  }
 }
 
 TEST_CASE("Ledger: the time until the first step, and the steps that are done again, are lost") {

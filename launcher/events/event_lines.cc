@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/events/event_lines.h"
+
+#include <bit>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "common/log.h"
+#include "common/signal_names.h"
+#include "launcher/report/job_report.h"
+#include "rendezvous/membership/json_fields.h"
+#include "rendezvous/membership/verdicts.h"
+
+namespace ddprun::launcher {
+namespace {
+
+namespace json = boost::json;
+
+// Valid UTF-8 of one line and of a bounded length, whatever another node's words are.
+json::value line_of(const std::string& text) {
+  return json::value(membership::clean_utf8(one_line(text), membership::kMaxShownBytes));
+}
+
+json::value line_or_null(const std::string& text) {
+  return text.empty() ? json::value(nullptr) : line_of(text);
+}
+
+double rounded_seconds(Clock::duration time) {
+  return std::chrono::duration<double>(std::chrono::round<std::chrono::milliseconds>(time)).count();
+}
+
+const char* kind_of(agent::ExitKind kind) {
+  switch (kind) {
+    case agent::ExitKind::kSuccess:
+      return "success";
+    case agent::ExitKind::kError:
+      return "error";
+    case agent::ExitKind::kSignal:
+      return "signal";
+    case agent::ExitKind::kOutOfMemory:
+      return "out_of_memory";
+    case agent::ExitKind::kStopped:
+      return "stopped";
+  }
+  return "";
+}
+
+// Of the steps between the two, of which a worker may say what it likes.
+void put_step_times(json::object& out, const StepSums& before, const StepSums& now) {
+  const bool is_known = now.num_steps > before.num_steps;
+  const auto put = [&](const char* name, std::uint64_t StepSums::*sum) {
+    json::value mean(nullptr);
+    if (is_known && now.*sum >= before.*sum) {
+      const auto num_steps = static_cast<double>(now.num_steps - before.num_steps);
+      mean = static_cast<double>(now.*sum - before.*sum) / 1e9 / num_steps;
+    }
+    out[name] = std::move(mean);
+  };
+  put("step_seconds", &StepSums::step);
+  put("communication_seconds", &StepSums::communication);
+  put("exposed_seconds", &StepSums::exposed);
+  put("loader_seconds", &StepSums::loader);
+}
+
+json::object rank_object(int global_rank, const agent::ProgressWords& before,
+                         const agent::ProgressWords& now) {
+  const bool has_told = now.num_reports > 0;
+  const auto loss = std::bit_cast<double>(now.loss_bits);
+  json::object out;
+  out["rank"] = global_rank;
+  out["step"] = now.step;
+  out["loss"] = has_told && std::isfinite(loss) ? json::value(loss) : json::value(nullptr);
+  out["samples"] = has_told ? json::value(now.samples) : json::value(nullptr);
+  const StepSums nothing_new = before.steps.value_or(StepSums());
+  put_step_times(out, nothing_new, now.steps.value_or(nothing_new));
+  return out;
+}
+
+// What a line shows; a phase or a collective alone is no news.
+bool differs(const agent::ProgressWords& before, const agent::ProgressWords& now) {
+  const auto num_timed = [](const agent::ProgressWords& words) {
+    return words.steps ? words.steps->num_steps : 0;
+  };
+  return now.step != before.step || now.num_reports != before.num_reports ||
+         num_timed(now) > num_timed(before);
+}
+
+// What the rendezvous sent; null where it is none.
+json::value ledger_of(const std::string& text) {
+  if (text.empty() || text.size() > membership::kMaxLedgerBytes) return nullptr;
+  json::error_code error;
+  json::value ledger = json::parse(text, error);
+  return !error && ledger.is_object() ? ledger : json::value(nullptr);
+}
+
+}  // namespace
+
+// One line: what all have, then what its event has.
+class EventLines::Line {
+ public:
+  Line(const char* event, const EventLines& lines, const Moment& now) {
+    const auto& round = lines.round_;
+    object_["event"] = event;
+    object_["time"] = utc_text_ms(now.wall);
+    object_["seconds"] = rounded_seconds(now.at - lines.begun_);
+    object_["job"] = line_of(lines.facts_.job_id);
+    object_["host"] = line_of(lines.facts_.host);
+    object_["node_rank"] = round ? json::value(round->node_rank) : json::value(nullptr);
+    object_["round"] = round ? round->round : 0;
+  }
+  Line& put(const char* name, json::value value) {
+    object_[name] = std::move(value);
+    return *this;
+  }
+  Line& put_all(const json::object& others) {
+    for (const auto& [name, value] : others) object_[name] = value;
+    return *this;
+  }
+  std::string text() const { return json::serialize(object_) + "\n"; }
+
+ private:
+  json::object object_;
+};
+
+std::string EventLines::begin(const Moment& now) const {
+  return Line("begin", *this, now)
+      .put("version", line_of(facts_.version))
+      .put("pid", facts_.pid)
+      .put("program", line_of(facts_.program))
+      .put("num_workers", facts_.num_workers)
+      .put("min_nodes", facts_.min_nodes)
+      .put("max_nodes", facts_.max_nodes)
+      .put("max_restarts", facts_.max_restarts)
+      .text();
+}
+
+std::string EventLines::round_began(const membership::StartRound& round, const Moment& now) {
+  round_ = round;
+  over_in_place_.reset();
+  said_.clear();
+  return Line("round", *this, now)
+      .put("restart_count", round.restart_count)
+      .put("num_nodes", round.num_nodes)
+      .put("world_size", round.world_size)
+      .put("first_global_rank", round.first_global_rank)
+      .put("in_place", round.in_place)
+      .put("waited_seconds", rounded_seconds(now.at - waits_since_.value_or(begun_)))
+      .text();
+}
+
+std::string EventLines::workers_run(const std::vector<pid_t>& pids, const Moment& now) const {
+  if (!round_ || round_->in_place) return {};
+  std::string text;
+  for (std::size_t i = 0; i < pids.size(); ++i) {
+    if (pids[i] == 0) continue;
+    const int local_rank = static_cast<int>(i);
+    text += Line("spawn", *this, now)
+                .put("global_rank", round_->first_global_rank + local_rank)
+                .put("local_rank", local_rank)
+                .put("pid", pids[i])
+                .text();
+  }
+  return text;
+}
+
+std::string EventLines::worker_ended(const agent::WorkerExit& exit, const Moment& now) const {
+  json::value code(nullptr), signal(nullptr), pid(nullptr);
+  if (exit.exit_code) code = *exit.exit_code;
+  if (exit.signal_number != 0) signal = line_of(signal_name(exit.signal_number));
+  if (exit.pid > 0) pid = exit.pid;
+  return Line("exit", *this, now)
+      .put("global_rank", exit.global_rank)
+      .put("local_rank", exit.local_rank)
+      .put("pid", std::move(pid))
+      .put("kind", kind_of(exit.kind))
+      .put("exit_code", std::move(code))
+      .put("signal", std::move(signal))
+      .text();
+}
+
+std::string EventLines::round_over(const membership::agent_action::RoundOver& over,
+                                   const Moment& now) {
+  if (!round_ || over.round != round_->round) return {};
+  if (over_in_place_ && (!*over_in_place_ || over.in_place)) return {};
+  over_in_place_ = over.in_place;
+  return Line("restart", *this, now)
+      .put("cause", line_of(over.cause))
+      .put("in_place", over.in_place)
+      .text();
+}
+
+std::string EventLines::progressed(const std::vector<agent::RankProgress>& ranks,
+                                   const Moment& now) {
+  json::array shown;
+  bool is_news = false;
+  for (const agent::RankProgress& rank : ranks) {
+    const agent::ProgressWords& before = said_[rank.global_rank];
+    is_news |= differs(before, rank.words);
+    shown.push_back(rank_object(rank.global_rank, before, rank.words));
+  }
+  if (!is_news) return {};
+  for (const agent::RankProgress& rank : ranks) {
+    agent::ProgressWords& said = said_[rank.global_rank];
+    const auto steps = rank.words.steps ? rank.words.steps : said.steps;
+    said = rank.words;
+    said.steps = steps;
+  }
+  return Line("progress", *this, now).put("ranks", std::move(shown)).text();
+}
+
+std::string EventLines::node_read(const membership::NodeReport& report, const Moment& now) const {
+  return Line("node", *this, now).put_all(membership::shown_node_report(report)).text();
+}
+
+std::string EventLines::ended(const membership::JobEnd& verdict, const Moment& now) const {
+  const auto& failure = verdict.first_failure;
+  return Line("verdict", *this, now)
+      .put("state", state_of(verdict))
+      .put("exit_code", verdict.exit_code)
+      .put("reason", line_or_null(verdict.reason))
+      .put("first_failure", failure ? line_of(membership::describe(*failure)) : nullptr)
+      .put("rounds", verdict.rounds)
+      .put("ledger", ledger_of(verdict.ledger))
+      .text();
+}
+
+}  // namespace ddprun::launcher
