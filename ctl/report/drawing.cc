@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/report/drawing.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/utf8.h"
+
+namespace ddprun::report {
+namespace {
+
+constexpr double kLetterWidth = 0.64;  // of its height: a digit of DejaVu Sans, which is a wide one
+
+constexpr std::array<Paint, kNumSeriesPaints> kSeries = {
+    "series-0", "series-1", "series-2", "series-3", "series-4", "series-5", "series-6", "series-7"};
+constexpr std::array<Paint, kNumHeatPaints> kHeat = {
+    "heat-0", "heat-1", "heat-2", "heat-3", "heat-4", "heat-5", "heat-6", "heat-7", "heat-8"};
+
+std::size_t num_letters(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+Paint series_paint(std::size_t number) { return kSeries[number % kSeries.size()]; }
+Paint heat_paint(std::size_t level) { return kHeat[std::min(level, kHeat.size() - 1)]; }
+
+std::vector<Point> rectangle(double x, double y, double width, double height) {
+  return {{x, y}, {x + width, y}, {x + width, y + height}, {x, y + height}};
+}
+
+double text_width(std::string_view text, double size) {
+  return kLetterWidth * size * static_cast<double>(num_letters(text));
+}
+
+std::string fitted(const std::string& text, double size, double width) {
+  if (text_width(text, size) <= width) return text;
+  std::string cut;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t length = std::max<std::size_t>(utf8_length(rest), 1);
+    if (text_width(cut, size) + 2 * kLetterWidth * size > width) break;
+    cut += rest.substr(0, length);
+    rest.remove_prefix(length);
+  }
+  return cut + "…";
+}
+
+}  // namespace ddprun::report
