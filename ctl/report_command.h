@@ -17,7 +17,7 @@ class ReportCommand {
 
   bool chosen() const { return command_->parsed(); }
   // The exit code. Throws Error: kInvalidArgument where there is no record, or of several jobs;
-  // kUnsupported where pictures can't be made here; kSystem naming what can't be read.
+  // kUnsupported where pictures can't be made here; kSystem naming what fails while it is read.
   int run() const;
 
  private:

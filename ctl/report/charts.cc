@@ -121,7 +121,7 @@ void Maker::time_spent() {
   constexpr std::size_t kTraining = 3;
   chart.summary =
       concat("Of ", seconds_text(all), ", ", percent_text(facts_.phases[kTraining] / all),
-             " was training that counted.", left_out());
+             facts_.has_ledger ? " was training that counted." : " was training.", left_out());
   chart.table.heads.emplace_back("sum");
   total.push_back(seconds_text(all));
   chart.table.rows.push_back(std::move(total));

@@ -9,16 +9,20 @@
 namespace ddprun::report {
 namespace {
 
-constexpr double kLetterWidth = 0.64;  // of its height: a digit of DejaVu Sans, which is a wide one
+// By the size, as of DejaVu Sans, which is a wide one: digits and most letters; others.
+constexpr double kLetterWidth = 0.64, kNarrowWidth = 0.4, kWideWidth = 0.96;
 
 constexpr std::array<Paint, kNumSeriesPaints> kSeries = {
     "series-0", "series-1", "series-2", "series-3", "series-4", "series-5", "series-6", "series-7"};
 constexpr std::array<Paint, kNumHeatPaints> kHeat = {
     "heat-0", "heat-1", "heat-2", "heat-3", "heat-4", "heat-5", "heat-6", "heat-7", "heat-8"};
 
-std::size_t num_letters(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
+// Of the letter that begins with this byte; 0 of a byte further in.
+double width_of(char byte) {
+  if ((byte & 0xC0) == 0x80) return 0;
+  constexpr std::string_view kNarrow = " iljtfrI.,:;'|()!-", kWide = "mwMW%@";
+  if (kNarrow.find(byte) != std::string_view::npos) return kNarrowWidth;
+  return kWide.find(byte) != std::string_view::npos ? kWideWidth : kLetterWidth;
 }
 
 }  // namespace
@@ -31,7 +35,9 @@ std::vector<Point> rectangle(double x, double y, double width, double height) {
 }
 
 double text_width(std::string_view text, double size) {
-  return kLetterWidth * size * static_cast<double>(num_letters(text));
+  double width = 0;
+  for (const char byte : text) width += width_of(byte);
+  return width * size;
 }
 
 std::string fitted(const std::string& text, double size, double width) {

@@ -76,6 +76,25 @@ std::string peak_text(const TimeGrid& grid, const GridChart& wanted) {
                 " at ", clock_text(peak->most_at));
 }
 
+// Of what falls or rises over all of the time.
+std::string course_text(const TimeGrid& grid, const GridChart& wanted) {
+  std::optional<double> first, last, lowest;
+  std::size_t lowest_at = 0;
+  const auto spreads = spreads_of(grid);
+  for (std::size_t column = 0; column < spreads.size(); ++column) {
+    if (!spreads[column]) continue;
+    const double middle = spreads[column]->middle;
+    if (!first) first = middle;
+    last = middle;
+    if (!lowest || middle < *lowest) lowest = middle, lowest_at = column;
+  }
+  const auto ranks = static_cast<std::int64_t>(grid.rows().size());
+  return concat(
+      ranks > 1 ? "The middle of " + count_text(ranks, wanted.one) + ": at first " : "At first ",
+      wanted.text(first.value_or(0)), ", at last ", wanted.text(last.value_or(0)), ", lowest ",
+      wanted.text(lowest.value_or(0)), " at ", time_of(grid, lowest_at), ".");
+}
+
 std::optional<double> top_for(const GridChart& wanted, const TimeGrid& grid) {
   if (wanted.top || !wanted.without_peaks) return wanted.top;
   std::vector<double> values;
@@ -97,10 +116,11 @@ void draw_lines(const TimeGrid& grid, const GridChart& wanted, LinePlot& plot, C
          .runs = runs_of(grid, [&](std::size_t column) { return grid.at(row, column); })});
     chart.table.heads.push_back(name_of(wanted, grid.rows()[row].name));
     if (order.size() == 1) continue;
-    chart.legend.push_back({.paint = series_paint(number),
-                            .sign = dashed ? LegendEntry::Sign::kDashes : LegendEntry::Sign::kLine,
-                            .text = concat(name_of(wanted, grid.rows()[row].name), ": ",
-                                           wanted.text(grid.rows()[row].mean()))});
+    chart.legend.push_back(
+        {.paint = series_paint(number),
+         .sign = dashed ? LegendEntry::Sign::kDashes : LegendEntry::Sign::kLine,
+         .text = concat(name_of(wanted, grid.rows()[row].name),
+                        wanted.names_worst ? ": " + wanted.text(grid.rows()[row].mean()) : "")});
   }
   for (std::size_t column = 0; column < grid.num_columns(); column += table_step(grid)) {
     std::vector<std::string> cells{time_of(grid, column)};
@@ -109,6 +129,10 @@ void draw_lines(const TimeGrid& grid, const GridChart& wanted, LinePlot& plot, C
       cells.push_back(value ? wanted.text(*value) : "–");
     }
     chart.table.rows.push_back(std::move(cells));
+  }
+  if (!wanted.names_worst) {
+    chart.summary = course_text(grid, wanted);
+    return;
   }
   const TimeGrid::Row& most = grid.rows()[row_with_most(grid)];
   chart.summary =
@@ -142,16 +166,17 @@ void draw_spread(const TimeGrid& grid, const GridChart& wanted, LinePlot& plot, 
   const std::string all = count_text(static_cast<std::int64_t>(means.size()), wanted.one);
   chart.legend = {{.paint = kBlue, .text = "the middle of " + all},
                   {.paint = kFaint, .sign = LegendEntry::Sign::kArea, .text = "90 % of them"}};
-  chart.summary =
-      concat(all, ": mean ", wanted.text(means[(means.size() - 1) / 2]), " in the middle, ",
-             wanted.text(means.front()), " to ", wanted.text(means.back()), "; ");
-  if (wanted.names_worst) {
+  if (!wanted.names_worst) {
+    chart.summary = course_text(grid, wanted);
+  } else {
+    chart.summary =
+        concat(all, ": mean ", wanted.text(means[(means.size() - 1) / 2]), " in the middle, ",
+               wanted.text(means.front()), " to ", wanted.text(means.back()),
+               "; highest mean: ", name_of(wanted, most.name), "; ", peak_text(grid, wanted), ".");
     chart.legend.push_back({.paint = series_paint(1),
                             .sign = LegendEntry::Sign::kDashes,
                             .text = name_of(wanted, most.name) + ", highest mean"});
-    chart.summary += concat("highest mean: ", name_of(wanted, most.name), "; ");
   }
-  chart.summary += peak_text(grid, wanted) + ".";
   chart.table.heads = {"time", "least", "5 %", "middle", "95 %", "most", "of"};
   for (std::size_t column = 0; column < grid.num_columns(); column += table_step(grid)) {
     if (!spreads[column]) continue;

@@ -36,7 +36,7 @@ struct GridChart {
   bool names_are_numbers = true;  // "rank 3"; else a name says what it is
   std::size_t most_lines = 16;
   TextOf text = number_text;
-  bool names_worst = true;  // of many rows, the one with the highest mean
+  bool names_worst = true;  // the one with the highest mean; false: means say little
   bool is_bytes = false, from_zero = true, without_peaks = false, is_half = false;
   std::optional<double> top;
   double seconds = 0;  // of the job

@@ -60,7 +60,9 @@ std::string rate_text(double bytes_per_second) {
 }
 
 std::string percent_text(double share) {
-  return printed(share > 0 && share < 0.0995 ? "%.1f %%" : "%.0f %%", 100 * share);
+  // Nearly all is not all.
+  const bool is_fine = (share > 0 && share < 0.0995) || (share > 0.99 && share < 1);
+  return printed(is_fine ? "%.1f %%" : "%.0f %%", 100 * std::min(share, share < 1 ? 0.999 : share));
 }
 
 std::string seconds_text(double seconds) {

@@ -41,11 +41,16 @@ struct File {
   std::optional<EventKeys> events = {};  // of its first event
 };
 
+// A path that was given and can't be read: the user can name another.
+[[noreturn]] void refuse(const std::string& path, int error) {
+  throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(error));
+}
+
 class Opened {
  public:
   explicit Opened(const std::string& path)
       : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (!fd_) throw_system_error("can't open " + path, errno);
+    if (!fd_) refuse(path, errno);
   }
   // Empty: its end.
   std::string_view read(std::string& buffer) {
@@ -91,7 +96,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
       if (has_ending(at->path()) && at->is_regular_file(ignored)) inside.push_back(at->path());
       if (inside.size() == kMostFiles) break;
     }
-    if (error) throw_system_error("can't read " + path, error.value());
+    if (error) refuse(path, error.value());
     std::sort(inside.begin(), inside.end());
     files.insert(files.end(), inside.begin(), inside.end());
   }
@@ -107,7 +112,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
 
 File looked_at(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) throw_system_error("can't read " + path, errno);
+  if (::stat(path.c_str(), &info) != 0) refuse(path, errno);
   if (!S_ISREG(info.st_mode)) {
     throw Error(ErrorCode::kInvalidArgument, path + " is no file and no directory");
   }

@@ -119,7 +119,8 @@ std::string Page::failure() const {
     for (const std::string& line : report.last_lines) lines += html_text(line) + '\n';
     html += "<details open><summary>Its last lines</summary><pre>" + lines + "</pre></details>\n";
   }
-  html += list_of("plain", report.victims);
+  if (!report.victims.empty())
+    html += "<h3>Failed after it</h3>" + list_of("plain", report.victims);
   return html;
 }
 
@@ -148,7 +149,9 @@ void Page::verdict() {
   }
   add("ddprun", record_.version);
   html_ += pairs_of("facts", job) + failure();
-  if (record_.end_report) html_ += list_of("plain", record_.end_report->excluded);
+  if (record_.end_report && !record_.end_report->excluded.empty()) {
+    html_ += "<h3>Nodes that were kept out</h3>" + list_of("plain", record_.end_report->excluded);
+  }
   if (!facts_.missing.empty()) {
     html_ +=
         concat("<p class=\"note\"><a href=\"#missing\">What this record lacks</a>: ",
@@ -184,7 +187,7 @@ std::string Page::rounds_table() const {
     std::string why = !round.cause.empty() ? round.cause
                       : !is_last           ? "not told"
                       : facts_.succeeded   ? "all workers succeeded"
-                      : facts_.is_over     ? "the job was over"
+                      : facts_.is_over     ? "with the job: " + facts_.reason
                                            : "not told";
     if (!round.first_failure.empty() && round.first_failure != round.cause) {
       why += "; first failure: " + round.first_failure;

@@ -30,7 +30,7 @@ NamedTexts failure_facts(const json::object& failure) {
   add_text(facts, "host", text_at(failure, "host"));
   add_count(facts, "rank", count_at(failure, "global_rank"));
   add_count(facts, "node rank", count_at(failure, "node_rank"));
-  add_count(facts, "pid", count_at(failure, "pid"));
+  if (const auto pid = count_at(failure, "pid")) facts.emplace_back("pid", std::to_string(*pid));
   add_count(facts, "exit code", count_at(failure, "exit_code"));
   add_text(facts, "signal", text_at(failure, "signal_name"));
   add_text(facts, "memory", text_at(failure, "out_of_memory"));

@@ -56,7 +56,7 @@ class Report(harness.Case):
 
     @unittest.skipUnless(browser.PROGRAM, browser.MISSING)
     def test_the_page_of_1000_ranks_is_small_and_names_the_slow_one(self):
-        path = self.made(self.run_of(nodes=20, ranks_per_node=50, seconds=240), "-o", "page.html")
+        path = self.made(self.run_of(nodes=20, ranks_per_node=50, seconds=120), "-o", "page.html")
         self.assertLess(os.path.getsize(path), 2_000_000)
         page = self.open(path)
         self.assertIn("rank 666, highest mean", page.text("#chart-own_time .legend"))
