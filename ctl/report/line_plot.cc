@@ -82,10 +82,14 @@ Anchor anchor_at(double x, const Axes& axes) {
 void draw_axes(const LinePlot& plot, const Axes& axes, const std::vector<double>& ticks,
                Drawing& drawing) {
   Shape grid{.paint = kRule, .filled = false};
+  std::string before;
   for (const double tick : ticks) {
     grid.parts.push_back({{axes.left(), axes.y(tick)}, {axes.right(), axes.y(tick)}});
+    std::string text = tick_text(tick, plot.y_text);
+    if (text == before) continue;  // less than a byte, say, has no text of its own
+    before = text;
     drawing.labels.push_back({.at = {axes.left() - kGap, axes.y(tick) + kAxisTextSize / 3},
-                              .text = tick_text(tick, plot.y_text),
+                              .text = std::move(text),
                               .anchor = Anchor::kEnd});
   }
   drawing.shapes.push_back(std::move(grid));

@@ -11,6 +11,12 @@
 #include "common/log.h"
 #include "ctl/report/png/picture_lines.h"
 
+#ifdef __SANITIZE_ADDRESS__
+// Fontconfig frees little of its own at the end.
+extern "C" const char* __lsan_default_suppressions() { return "leak:libfontconfig"; }
+extern "C" const char* __lsan_default_options() { return "print_suppressions=0"; }
+#endif
+
 int main(int argc, char** argv) {
   using namespace ddprun;
   std::signal(SIGPIPE, SIG_IGN);

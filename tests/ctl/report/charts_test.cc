@@ -150,6 +150,12 @@ TEST_CASE("LinePlot: nothing, all the same, and only nothing still have axes") {
     plot.from_zero = false;
     check_inside(draw(plot));
   }
+  LinePlot bytes;
+  bytes.y_text = rate_text;
+  bytes.lines = {{.paint = kBlue, .runs = {{{0, 0}, {1, 0}}}}};
+  const Drawing drawing = draw(bytes);
+  CHECK(std::count_if(drawing.labels.begin(), drawing.labels.end(),
+                      [](const Label& label) { return label.text == "0 B/s"; }) == 1);
 }
 
 TEST_CASE("LinePlot: what few peaks would dwarf is cut above nearly all values") {

@@ -7,6 +7,7 @@ With DDPRUN_SCREENSHOTS=DIRECTORY it leaves pictures there.
 import json
 import os
 import shutil
+import subprocess
 import sys
 import unittest
 
@@ -144,6 +145,9 @@ class Report(harness.Case):
                 self.assertEqual(file.read(8), b"\x89PNG\r\n\x1a\n", name)
         if "DDPRUN_SCREENSHOTS" in os.environ:
             shutil.copytree(folder, os.path.join(os.environ["DDPRUN_SCREENSHOTS"], "charts"), dirs_exist_ok=True)
+        for damaged in ("area #000000 1 0,0", "picture ../x 9 9", "picture x 1e9 9", "picture x 9 9\nline #00000 1 solid 0,0", "sing"):
+            done = subprocess.run([os.path.join(harness.BIN, "ddprun-chart-png"), folder], input=damaged, capture_output=True, text=True, timeout=30)
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), (damaged, done.stderr))
         os.chmod(folder, 0o500)
         if os.access(folder, os.W_OK):
             return  # root writes anywhere
