@@ -18,6 +18,7 @@
 #include "ctl/job_commands.h"
 #include "ctl/make_certs_command.h"
 #include "ctl/page_command.h"
+#include "ctl/report_command.h"
 #include "ctl/standard_output.h"
 #include "ctl/submit_command.h"
 #include "ctl/tables/tables.h"
@@ -39,7 +40,7 @@ constexpr char kExitStatus[] =
  3        of doctor: unknown
  69       no answer in time
  70       a fault of its own, an answer that makes no sense; of emulate: a rule was broken
- 74       stdout can't be written
+ 74       stdout, or of report a file, can't be written
  130, 143 ended by SIGINT, SIGTERM: what was submitted goes on
  other    of submit --wait: the job's)";
 
@@ -79,6 +80,7 @@ int main(int argc, char** argv) {
             ctl::status_table});
   ctl::SubmitCommand submit(app);
   ctl::JobCommands submitted(app, jobs, status);
+  ctl::ReportCommand report(app);
   ctl::MakeCertsCommand make_certs(app);
   ctl::DoctorCommand doctor(app, {argv + std::min(argc, 2), argv + argc});
   try {
@@ -103,6 +105,7 @@ int main(int argc, char** argv) {
     if (jobs.chosen()) return static_cast<int>(jobs.run());
     if (status.chosen()) return static_cast<int>(status.run());
     if (doctor.chosen()) return doctor.run();
+    if (report.chosen()) return report.run();
     if (make_certs.chosen()) return static_cast<int>(make_certs.run());
     return static_cast<int>(emulate.run());
   } catch (const Error& error) {

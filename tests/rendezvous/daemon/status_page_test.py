@@ -14,6 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
 import harness  # noqa: E402
 import browser  # noqa: E402
+import contrast  # noqa: E402
 
 # A name that would do something if it were markup.
 NAME = "<img src=x onerror=alert(1)>"
@@ -33,29 +34,6 @@ while not os.path.exists(f"{meet}/end"):
     ddprun.step_parts(step=0.02, forward=0.006, backward=0.01, communication=0.004, exposed=0.002, loader=0.001 * rank, bytes=1e6)
     time.sleep(0.02)
 """
-
-# Texts whose contrast to what is behind them is less than 4.5 to 1.
-FAINT = """(() => {
-  const light = (color) => {
-    const [r, g, b] = color.match(/[0-9.]+/g).map(Number).map((c) => (c /= 255, c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = (element) => {
-    for (; element; element = element.parentElement) {
-      const color = getComputedStyle(element).backgroundColor;
-      if (!/, 0\\)$/.test(color)) return color;
-    }
-    return "rgb(255, 255, 255)";
-  };
-  const faint = new Set();
-  for (const element of document.querySelectorAll("body *")) {
-    const has_text = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-    if (!has_text || element.closest(".cell, .unseen, option") || !element.checkVisibility()) continue;
-    const a = light(getComputedStyle(element).color), b = light(behind(element));
-    if ((Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5) faint.add(element.tagName + "." + element.className + ": " + element.textContent.slice(0, 40));
-  }
-  return [...faint];
-})()"""
 
 FOCUS = "(() => { const at = document.activeElement; return at.id || at.getAttribute('href') || at.className || at.tagName; })()"
 
@@ -158,7 +136,7 @@ class StatusPage(harness.Case):
     def check_looks(self, page):
         for dark in (False, True):
             page.theme(dark)
-            self.assertEqual(page.value(FAINT), [], f"dark: {dark}")
+            self.assertEqual(page.value(contrast.FAINT), [], f"dark: {dark}")
             self.picture(page, "dark" if dark else "light")
         grounds = []
         for dark in (False, True):

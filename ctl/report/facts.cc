@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/report/facts.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "common/log.h"
+#include "common/wall_time.h"
+#include "ctl/report/numbers.h"
+
+namespace ddprun::report {
+namespace {
+
+enum Phase : std::size_t { kRendezvous, kSpawn, kFirstStep, kRunning, kRedone, kDetect, kStop };
+
+constexpr double kStandsOut = 1.1;  // times the median
+constexpr std::size_t kMostSlow = 10, kMostHostsNamed = 4;
+
+std::string utc_of(double seconds) {
+  using Seconds = std::chrono::duration<double>;
+  return utc_text(WallTime(std::chrono::duration_cast<WallTime::duration>(Seconds(seconds))));
+}
+
+// As far as events tell: the first step and what was done again is not told apart from training.
+PhaseSeconds phases_by_events(const RoundFacts& round) {
+  PhaseSeconds seconds{};
+  const double began = round.began.value_or(0), ran = round.ran.value_or(began);
+  seconds[kRendezvous] = round.waited_seconds;
+  seconds[kSpawn] = std::max(ran - began, 0.0);
+  seconds[kRunning] = std::max(round.ended.value_or(ran) - ran, 0.0);
+  return seconds;
+}
+
+void put_rounds(const Record& record, Facts& facts) {
+  double end = 0;  // of the round before
+  for (const auto& [number, round] : record.rounds) {
+    RoundSpan span{.facts = &round, .seconds = round.seconds.value_or(phases_by_events(round))};
+    span.begin = round.began ? std::max(*round.began - span.seconds[kRendezvous], 0.0) : end;
+    end = span.begin + span.length();
+    facts.rounds.push_back(span);
+  }
+  facts.has_ledger = record.ledger.has_value();
+  if (record.ledger) {
+    facts.ettr = record.ledger->ettr;
+    facts.phases = record.ledger->seconds;
+    return;
+  }
+  for (const RoundSpan& span : facts.rounds) {
+    for (std::size_t phase = 0; phase < kNumPhases; ++phase) {
+      facts.phases[phase] += span.seconds[phase];
+    }
+  }
+}
+
+void put_verdict(const Record& record, Facts& facts) {
+  facts.is_over = record.verdict || record.end_report;
+  if (record.verdict) {
+    const Verdict& verdict = *record.verdict;
+    facts.state = verdict.state;
+    facts.reason = verdict.reason;
+    facts.first_failure = verdict.first_failure;
+    facts.exit_code = verdict.exit_code;
+  }
+  if (record.end_report) {
+    const EndReport& report = *record.end_report;
+    if (facts.state.empty()) facts.state = report.state;
+    if (facts.reason.empty()) facts.reason = report.reason;
+    if (!facts.exit_code) facts.exit_code = report.exit_code;
+  }
+  // Of a job without a verdict the last that is known.
+  if (facts.first_failure.empty() && !record.failures.empty() && !facts.is_over) {
+    const WorkerExit& first = record.failures.front();
+    facts.first_failure = concat(
+        "rank ", first.global_rank, " (", first.host, ", pid ", first.pid, ") ended: ",
+        first.signal.empty() ? concat("exit code ", first.exit_code.value_or(-1)) : first.signal);
+  }
+  facts.succeeded = facts.is_over && facts.exit_code == 0;
+}
+
+void put_job(const Record& record, Facts& facts) {
+  facts.program = record.program;
+  if (record.origin > 0) facts.began = utc_of(record.origin);
+  facts.seconds = record.last_word;
+  if (record.verdict && record.origin > 0) facts.ended = utc_of(record.origin + record.verdict->at);
+  if (record.end_report) {
+    const EndReport& report = *record.end_report;
+    if (facts.program.empty()) facts.program = report.program;
+    if (facts.began.empty()) facts.began = report.began;
+    if (facts.ended.empty()) facts.ended = report.ended;
+    if (record.sources.empty() || record.last_word == 0) facts.seconds = report.seconds.value_or(0);
+  }
+  facts.num_rounds = static_cast<std::int64_t>(record.rounds.size());
+  if (!record.rounds.empty()) facts.num_rounds = record.rounds.rbegin()->first;
+  if (record.verdict) facts.num_rounds = std::max(facts.num_rounds, record.verdict->rounds);
+  if (record.end_report) facts.num_rounds = std::max(facts.num_rounds, record.end_report->rounds);
+  for (const auto& [number, round] : record.rounds) {
+    facts.num_nodes = round.num_nodes;
+    facts.world_size = round.world_size;
+  }
+  for (const auto& [host, node] : record.nodes) facts.nodes_named.push_back(host);
+}
+
+// By its own time where ranks tell it: in the whole step each waits for the slowest.
+void put_slow_ranks(const Record& record, Facts& facts) {
+  const Readings& readings = record.readings;
+  const TimeGrid& grid = readings.own.empty() ? readings.step : readings.own;
+  if (grid.rows().size() < 2) return;
+  std::vector<double> means;
+  for (const TimeGrid::Row& row : grid.rows()) means.push_back(row.mean());
+  const auto middle = means.begin() + static_cast<std::ptrdiff_t>((means.size() - 1) / 2);
+  std::nth_element(means.begin(), middle, means.end());
+  for (const TimeGrid::Row& row : grid.rows()) {
+    if (*middle <= 0 || row.mean() < kStandsOut * *middle) continue;
+    const auto host = record.hosts_of_ranks.find(row.name);
+    facts.slow_ranks.push_back({.rank = row.name,
+                                .host = host == record.hosts_of_ranks.end() ? "" : host->second,
+                                .seconds = row.mean(),
+                                .factor = row.mean() / *middle});
+  }
+  std::stable_sort(facts.slow_ranks.begin(), facts.slow_ranks.end(),
+                   [](const SlowRank& a, const SlowRank& b) { return a.seconds > b.seconds; });
+  if (facts.slow_ranks.size() > kMostSlow) facts.slow_ranks.resize(kMostSlow);
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t number = 0; number < names.size(); ++number) {
+    if (number == kMostHostsNamed && names.size() > kMostHostsNamed + 1) {
+      return concat(text, " and ", whole_text(static_cast<std::int64_t>(names.size() - number)),
+                    " more");
+    }
+    text += (number > 0 ? ", " : "") + names[number];
+  }
+  return text;
+}
+
+void put_missing_nodes(const Record& record, Facts& facts) {
+  std::vector<std::string> silent;
+  for (const auto& [host, node] : record.nodes) {
+    if (!node.has_verdict) silent.push_back(host);
+  }
+  if (record.verdict && !silent.empty()) {
+    facts.missing.push_back(
+        concat("no verdict of ", some_of(silent), ": ",
+               silent.size() == 1 ? "that node was" : "these nodes were",
+               " lost, its ddprun was killed, or its file was copied before the end"));
+  }
+  if (record.rounds.empty()) return;
+  const RoundFacts& last = record.rounds.rbegin()->second;
+  const auto told = static_cast<std::int64_t>(last.nodes.size());
+  if (told < last.num_nodes) {
+    facts.missing.push_back(concat("the events of ", whole_text(last.num_nodes - told), " of the ",
+                                   count_text(last.num_nodes, "node"), " of round ", last.round));
+  }
+}
+
+void put_missing(const Record& record, Facts& facts) {
+  const Readings& readings = record.readings;
+  const auto miss = [&](bool is_missing, const char* what) {
+    if (is_missing) facts.missing.emplace_back(what);
+  };
+  if (record.nodes.empty()) {
+    facts.missing.emplace_back("all events (ddprun --events): only --report tells of this job");
+    return;
+  }
+  miss(!facts.is_over, "the verdict: ddprun was killed, its node was lost, or the job runs still");
+  put_missing_nodes(record, facts);
+  miss(
+      !facts.has_ledger,
+      "the rendezvous' ledger, which is in the verdict of node rank 0: where the time went is what "
+      "events tell, in which the first step and steps done again count as training");
+  miss(readings.step.empty() && readings.loss.empty(),
+       "progress: no worker wrote its progress page (docs/agent-socket.md), so no loss, throughput "
+       "and step times");
+  miss(
+      !readings.step.empty() && readings.own.empty(),
+      "each rank's own share of its step (step_parts, docs/ddp.md): a slow rank makes the steps of "
+      "all longer, and can't be told from the others");
+  miss(readings.cpu.empty() && readings.received.empty(), "readings of the machines");
+  miss(readings.gpu_use.empty() && readings.gpu_memory.empty(), "GPUs: no node has told of any");
+  miss(!record.train, "accuracy: there is no summary of train --json");
+  if (record.lost > 0) {
+    facts.missing.push_back(count_text(record.lost, "event") + " that a full disk has cost");
+  }
+  std::int64_t unreadable = 0;
+  for (const Source& source : record.sources) unreadable += source.unreadable;
+  if (unreadable > 0) {
+    facts.missing.push_back(
+        concat(count_text(unreadable, "line"), " that can't be read (see Sources)"));
+  }
+}
+
+}  // namespace
+
+double RoundSpan::length() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+
+std::string state_text(const std::string& state) {
+  std::string text = state;
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
+Facts facts_of(const Record& record) {
+  Facts facts;
+  put_verdict(record, facts);
+  put_job(record, facts);
+  put_rounds(record, facts);
+  put_slow_ranks(record, facts);
+  put_missing(record, facts);
+  return facts;
+}
+
+}  // namespace ddprun::report

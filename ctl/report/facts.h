@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a record comes to: how the job ended, where its time went, who was slow, and what is
+// missing. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ctl/report/record.h"
+
+namespace ddprun::report {
+
+struct RoundSpan {
+  const RoundFacts* facts = nullptr;
+  double begin = 0;        // of its rendezvous
+  PhaseSeconds seconds{};  // by the ledger, or as far as events tell
+  double length() const;
+};
+
+struct SlowRank {
+  std::string rank, host;
+  double seconds = 0;  // of a step, its own where that is known
+  double factor = 0;   // of the median of all ranks
+};
+
+struct Facts {
+  bool is_over = false;  // there is a verdict, of the events or of --report
+  bool succeeded = false;
+  std::string state, reason, first_failure;
+  std::optional<std::int64_t> exit_code;
+  std::string program, began, ended;  // UTC
+  double seconds = 0;                 // of the job
+  std::int64_t num_nodes = 0, world_size = 0, num_rounds = 0;
+  std::optional<double> ettr;
+  bool has_ledger = false;
+  PhaseSeconds phases{};
+  std::vector<RoundSpan> rounds;
+  std::vector<SlowRank> slow_ranks;      // the slowest first, only those that stand out
+  std::vector<std::string> missing;      // sentences
+  std::vector<std::string> nodes_named;  // hosts
+};
+
+// `record` outlives the result.
+Facts facts_of(const Record& record);
+
+// "worker failed" of "worker_failed".
+std::string state_text(const std::string& state);
+
+}  // namespace ddprun::report

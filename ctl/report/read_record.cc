@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/report/read_record.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/unique_fd.h"
+#include "ctl/report/clean_text.h"
+#include "ctl/report/line_splitter.h"
+#include "ctl/report/record_reader.h"
+#include "ctl/report/side_files.h"
+
+namespace ddprun::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kPieceBytes = 256 * 1024;
+constexpr std::size_t kFirstBytes = 64 * 1024;  // tell what a file is
+constexpr std::size_t kMostSideBytes = std::size_t{16} << 20;
+constexpr std::size_t kMostFiles = 100'000;
+constexpr double kNearSeconds = 30 * 86'400.0;  // of clocks of one job
+constexpr std::size_t kMostJobsNamed = 8;       // jobs in an error
+
+struct File {
+  std::string path;
+  timespec changed{};
+  std::string first;                     // its first bytes
+  std::optional<EventKeys> events = {};  // of its first event
+};
+
+// A path that was given and can't be read: the user can name another.
+[[noreturn]] void refuse(const std::string& path, int error) {
+  throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(error));
+}
+
+class Opened {
+ public:
+  explicit Opened(const std::string& path)
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    if (!fd_) refuse(path, errno);
+  }
+  // Empty: its end.
+  std::string_view read(std::string& buffer) {
+    ssize_t size = -1;
+    do {
+      size = ::read(fd_.get(), buffer.data(), buffer.size());
+    } while (size < 0 && errno == EINTR);
+    if (size < 0) throw_system_error("can't read " + path_, errno);
+    return {buffer.data(), static_cast<std::size_t>(size)};
+  }
+
+ private:
+  const std::string path_;
+  const UniqueFd fd_;
+};
+
+std::string beginning_of(const std::string& path, std::size_t most) {
+  Opened file(path);
+  std::string buffer(kPieceBytes, '\0'), text;
+  while (text.size() < most) {
+    const std::string_view piece = file.read(buffer);
+    if (piece.empty()) break;
+    text += piece.substr(0, most - text.size());
+  }
+  return text;
+}
+
+bool has_ending(const fs::path& path) {
+  return path.extension() == ".json" || path.extension() == ".jsonl";
+}
+
+std::vector<std::string> files_of(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) {
+      files.push_back(path);
+      continue;
+    }
+    std::vector<std::string> inside;
+    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+      std::error_code ignored;
+      if (has_ending(at->path()) && at->is_regular_file(ignored)) inside.push_back(at->path());
+      if (inside.size() == kMostFiles) break;
+    }
+    if (error) refuse(path, error.value());
+    std::sort(inside.begin(), inside.end());
+    files.insert(files.end(), inside.begin(), inside.end());
+  }
+  // One that is named twice counts once.
+  std::set<std::string> known;
+  std::erase_if(files, [&](const std::string& path) {
+    std::error_code ignored;
+    const fs::path canonical = fs::weakly_canonical(path, ignored);
+    return !known.insert(ignored ? path : canonical.string()).second;
+  });
+  return files;
+}
+
+File looked_at(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) refuse(path, errno);
+  if (!S_ISREG(info.st_mode)) {
+    throw Error(ErrorCode::kInvalidArgument, path + " is no file and no directory");
+  }
+  File file{.path = path, .changed = info.st_mtim, .first = beginning_of(path, kFirstBytes)};
+  LineSplitter lines([&](std::string_view line) {
+    if (!file.events) file.events = RecordReader::event_keys(line);
+  });
+  lines.add(file.first);
+  return file;
+}
+
+// The first event of them all, but of a node whose clock is far from that of most.
+double origin_of(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  const double middle = times[times.size() / 2];
+  return *std::find_if(times.begin(), times.end(),
+                       [&](double each) { return middle - each <= kNearSeconds; });
+}
+
+void read_events(const std::string& path, RecordReader& reader) {
+  Opened file(path);
+  std::string buffer(kPieceBytes, '\0');
+  LineSplitter lines([&](std::string_view line) { reader.line(line); });
+  for (;;) {
+    const std::string_view piece = file.read(buffer);
+    if (piece.empty()) break;
+    lines.add(piece);
+  }
+  lines.end();
+}
+
+// Those that are no events: each one object, or nothing of ours.
+void read_side_files(std::vector<File>& files, Record& record) {
+  // Of several the one that was written last.
+  std::stable_sort(files.begin(), files.end(), [](const File& a, const File& b) {
+    return std::pair(a.changed.tv_sec, a.changed.tv_nsec) >
+           std::pair(b.changed.tv_sec, b.changed.tv_nsec);
+  });
+  for (const File& file : files) {
+    if (file.events) continue;
+    const std::string shown = clean_text(file.path);
+    boost::system::error_code error;
+    const auto value = boost::json::parse(beginning_of(file.path, kMostSideBytes), error);
+    const auto* object = error ? nullptr : value.if_object();
+    auto end = object != nullptr ? end_report_of(*object) : std::nullopt;
+    auto train = object != nullptr ? train_summary_of(*object) : std::nullopt;
+    if (end && !record.job.empty() && end->job != record.job) {
+      ++record.other_jobs[end->job];
+      record.passed_over.push_back(shown + ": --report of another job");
+    } else if (end) {
+      record.sources.push_back({.path = shown, .what = "--report of a node"});
+      if (!record.end_report) record.end_report = std::move(end);
+    } else if (train && !record.train) {
+      record.sources.push_back({.path = shown, .what = "train --json"});
+      record.train = std::move(train);
+    } else if (train) {
+      record.passed_over.push_back(shown + ": an older train --json");
+    } else {
+      record.passed_over.push_back(shown + ": nothing of a job's record");
+    }
+  }
+}
+
+// Which job: as named, or the first that a file has. Empty: none.
+std::string job_of(const std::vector<File>& files) {
+  for (const File& file : files) {
+    if (file.events) return file.events->job;
+  }
+  for (const File& file : files) {
+    boost::system::error_code error;
+    const auto value = boost::json::parse(beginning_of(file.path, kMostSideBytes), error);
+    if (error || !value.is_object()) continue;
+    if (const auto end = end_report_of(value.get_object())) return end->job;
+  }
+  return "";
+}
+
+std::string named(const Record& record, bool with_own) {
+  std::set<std::string> jobs;
+  if (with_own) jobs.insert(record.job);
+  for (const auto& [job, lines] : record.other_jobs) jobs.insert(job);
+  std::string text;
+  std::size_t number = 0;
+  for (const std::string& job : jobs) {
+    if (number++ == kMostJobsNamed)
+      return concat(text, " and ", jobs.size() - kMostJobsNamed, " more");
+    text += (text.empty() ? "" : ", ") + job;
+  }
+  return text;
+}
+
+bool has_own(const Record& record) {
+  return record.last_word > 0 || !record.nodes.empty() || record.end_report;
+}
+
+}  // namespace
+
+Record read_record(const std::vector<std::string>& paths, const std::string& job) {
+  std::vector<File> files;
+  for (const std::string& path : files_of(paths)) files.push_back(looked_at(path));
+  Record record;
+  record.job = job.empty() ? job_of(files) : clean_text(job);
+  std::vector<double> times, others;
+  for (const File& file : files) {
+    if (file.events) (file.events->job == record.job ? times : others).push_back(file.events->time);
+  }
+  if (times.empty()) times = others;  // the job's events are further down
+  if (!times.empty()) record.origin = origin_of(std::move(times));
+  RecordReader reader(record);
+  for (File& file : files) {
+    file.first.clear();
+    if (!file.events) continue;
+    reader.file({.path = clean_text(file.path), .what = "events"});
+    read_events(file.path, reader);
+  }
+  read_side_files(files, record);
+  if (record.job.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("no record of a job in ", clean_text(paths.front()),
+                       paths.size() > 1 ? " and the others" : "",
+                       ": ddprun --events and --report write one (docs/run-report.md)"));
+  }
+  if (!has_own(record)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("no record of job ", record.job, " there, but of: ", named(record, false)));
+  }
+  if (job.empty() && !record.other_jobs.empty()) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        concat("records of several jobs: ", named(record, true), "; say which with --job ID"));
+  }
+  return record;
+}
+
+}  // namespace ddprun::report

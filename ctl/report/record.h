@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of a job say, put together. Plain data; its size has a bound whatever they say.
+// Times are seconds since Record::origin.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ctl/report/time_grid.h"
+
+namespace ddprun::report {
+
+inline constexpr std::size_t kNumPhases = 7;
+// The rendezvous' ledger (docs/rendezvous.md, "Where the time went"), in a round's order.
+inline constexpr std::array<std::string_view, kNumPhases> kPhaseKeys = {
+    "rendezvous", "spawn", "first_step", "running", "redone", "detect", "stop"};
+// As the status page names them.
+inline constexpr std::array<std::string_view, kNumPhases> kPhaseNames = {
+    "rendezvous", "start", "first step", "training", "done again", "noticing", "stopping"};
+using PhaseSeconds = std::array<double, kNumPhases>;
+
+struct RoundFacts {
+  std::int64_t round = 0;
+  std::int64_t num_nodes = 0, world_size = 0;
+  bool in_place = false;
+  double waited_seconds = 0;                  // before it, the longest of a node
+  std::optional<double> began;                // on the first node
+  std::optional<double> ran;                  // all workers that are told of ran
+  std::optional<double> ended;                // the last word of it
+  std::set<std::int64_t> nodes;               // node ranks that told of it
+  std::map<std::string, std::int64_t> exits;  // by kind
+  std::string cause;                          // why it ended before the job did
+  // From the ledger:
+  std::optional<PhaseSeconds> seconds;
+  std::int64_t first_step = 0, last_step = 0, steps_redone = 0;
+  std::string first_failure;
+  std::vector<std::string> came, went, stragglers, victims;
+};
+
+struct WorkerExit {
+  std::int64_t round = 0, global_rank = -1, local_rank = -1, pid = 0;
+  std::string host, kind, signal;
+  std::optional<std::int64_t> exit_code;
+  double at = 0;
+};
+
+struct NodeFacts {
+  std::optional<std::int64_t> node_rank;
+  std::int64_t num_workers = 0;
+  bool has_begin = false, has_verdict = false;
+  double last_word = 0;
+};
+
+struct Verdict {
+  std::string state, reason, first_failure;
+  std::optional<std::int64_t> exit_code;
+  std::int64_t rounds = 0;
+  double at = 0;
+};
+
+struct LedgerSums {
+  std::optional<double> ettr;
+  PhaseSeconds seconds{};
+};
+
+// `ddprun --report`, as far as it is shown.
+struct EndReport {
+  std::string job = {}, state = {}, reason = {}, program = {}, began = {}, ended = {};
+  std::optional<std::int64_t> exit_code = {};
+  std::optional<double> seconds = {};
+  std::int64_t rounds = 0;
+  std::vector<std::pair<std::string, std::string>> failure = {};  // name and text
+  std::vector<std::string> last_lines = {}, victims = {}, excluded = {};
+};
+
+struct Epoch {
+  std::int64_t epoch = 0;
+  std::optional<double> train_loss, test_loss, test_accuracy, samples_per_second;
+};
+
+// `train --json`, as far as it is shown.
+struct TrainSummary {
+  std::vector<Epoch> epochs;
+  std::vector<std::pair<std::string, std::string>> facts;
+};
+
+struct Source {
+  std::string path, what;                              // "events", "--report", …
+  std::int64_t lines = 0, unreadable = 0, others = 0;  // others: lines of other jobs
+  std::string first_problem = {};                      // "line 7: …"
+};
+
+// Of ranks: by "0", "1", …; of machines: by host; of GPUs: "host 0".
+struct Readings {
+  TimeGrid loss, samples, step, own;  // samples: per second; own: a step without waits for others
+  TimeGrid cpu, memory, received, sent, retransmits;
+  TimeGrid gpu_use, gpu_memory, gpu_watts, gpu_celsius;
+  std::map<std::string, double> memory_bytes;  // by host
+  double gpu_memory_bytes = 0;                 // of the largest
+};
+
+struct Record {
+  std::string job;
+  double origin = 0;  // seconds since 1970
+  std::string program, version;
+  std::int64_t min_nodes = 0, max_nodes = 0, max_restarts = 0;
+  std::map<std::int64_t, RoundFacts> rounds;
+  std::map<std::string, NodeFacts> nodes;  // by host
+  std::vector<WorkerExit> failures;        // the first ones that ended badly by themselves
+  std::map<std::string, std::int64_t> exits;
+  std::map<std::string, std::string> hosts_of_ranks;
+  std::optional<Verdict> verdict;
+  std::optional<LedgerSums> ledger;
+  std::optional<EndReport> end_report;
+  std::optional<TrainSummary> train;
+  Readings readings;
+  std::int64_t lost = 0;                           // events that a full disk has cost
+  double last_word = 0;                            // of any node
+  std::map<std::string, std::int64_t> other_jobs;  // lines of each
+  std::vector<Source> sources;
+  std::vector<std::string> passed_over;
+};
+
+}  // namespace ddprun::report

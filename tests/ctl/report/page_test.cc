@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page, the pictures and the figures of a record; hostile words, and parts that are missing.
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+
+#include "ctl/report/charts.h"
+#include "ctl/report/clean_text.h"
+#include "ctl/report/facts.h"
+#include "ctl/report/facts_json.h"
+#include "ctl/report/page/report_style.h"
+#include "ctl/report/picture_text.h"
+#include "ctl/report/report_page.h"
+#include "ctl/report/svg.h"
+#include "tests/ctl/report/event_text.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::report {
+namespace {
+
+using ddprun::test::Contains;
+using ddprun::test::event_text;
+using ddprun::test::record_of;
+
+std::string page_of(const Record& record) {
+  const Facts facts = facts_of(record);
+  return report_page(record, facts, charts_of(record, facts));
+}
+
+bool lacks(const Facts& facts, const std::string& what) {
+  for (const std::string& each : facts.missing) {
+    if (each.find(what) != std::string::npos) return true;
+  }
+  return false;
+}
+
+Record whole_record() {
+  const auto at = [](double seconds, const char* name, const std::string& keys) {
+    return event_text(name, seconds, keys);
+  };
+  return record_of(
+      at(0, "begin", R"("program":"train","num_workers":2)"),
+      at(1, "round", R"("num_nodes":1,"world_size":2,"waited_seconds":1)"),
+      at(2, "spawn", R"("global_rank":0)"), at(3, "spawn", R"("global_rank":1)"),
+      at(8, "progress",
+         R"("ranks":[{"rank":0,"step_seconds":0.2,"loss":1},{"rank":1,"step_seconds":0.3,"loss":2}])"),
+      at(8, "node",
+         R"("cpu":0.5,"received_bytes_per_second":1e6,"sent_bytes_per_second":2e6,"gpus":[{"gpu":0,"use":0.5}])"),
+      at(12, "exit", R"("kind":"success","global_rank":0)"),
+      at(13, "exit", R"("kind":"error","global_rank":1,"exit_code":9,"pid":12)"),
+      at(14, "verdict",
+         R"("state":"worker_failed","exit_code":9,"reason":"rank 1 failed","first_failure":"rank 1 on n0","rounds":1)"));
+}
+
+TEST_CASE("clean text: what hides, turns or breaks a line is seen") {
+  CHECK(clean_text("a\nb\x1b[2J") == "a\\nb\\x1b[2J");
+  CHECK(clean_text("a\xE2\x80\xAEz") == "a\xEF\xBF\xBDz");  // from right to left
+  CHECK(clean_text("a\xE2\x80\x8Bz\xEF\xBB\xBF") == "a\xEF\xBF\xBDz\xEF\xBF\xBD");
+  CHECK(clean_text("\xC2\x9B"
+                   "31m") ==
+        "\xEF\xBF\xBD"
+        "31m");  // a control character of one byte elsewhere
+  CHECK(clean_text("\xff\xC3") == "\xEF\xBF\xBD\xEF\xBF\xBD");
+  CHECK(clean_text("größe – 木") == "größe – 木");
+  CHECK(clean_text("öööö", 5) == "öö…");
+  CHECK(html_text("<a b=\"c\" d='e'>&") == "&lt;a b=&quot;c&quot; d=&#39;e&#39;&gt;&amp;");
+}
+
+TEST_CASE("facts: how it ended, as far as events tell where the time went") {
+  const Record record = whole_record();
+  const Facts facts = facts_of(record);
+  CHECK(facts.is_over);
+  CHECK_FALSE(facts.succeeded);
+  CHECK(facts.exit_code == 9);
+  CHECK(facts.began == "2026-11-26T03:00:00Z");
+  CHECK(facts.ended == "2026-11-26T03:00:14Z");
+  CHECK((facts.num_nodes == 1 && facts.world_size == 2 && facts.num_rounds == 1));
+  CHECK(facts.phases == PhaseSeconds{1, 2, 0, 11, 0, 0, 0});
+  CHECK(facts.rounds[0].begin == 0);
+  REQUIRE(facts.slow_ranks.size() == 1);
+  CHECK(facts.slow_ranks[0].rank == "1");
+  CHECK(facts.slow_ranks[0].host == "n0");
+  CHECK(facts.slow_ranks[0].factor == Approx(1.5));
+}
+
+TEST_CASE("facts: what is missing is said") {
+  const Record whole = whole_record();
+  const Facts facts = facts_of(whole);
+  CHECK(lacks(facts, "the rendezvous' ledger"));
+  CHECK(lacks(facts, "accuracy"));
+  CHECK(lacks(facts, "own share"));
+  CHECK_FALSE(lacks(facts, "the verdict:"));
+  CHECK_FALSE(lacks(facts, "GPUs"));
+  CHECK_FALSE(lacks(facts, "progress"));
+
+  Record cut =
+      record_of(event_text("round", 1, R"("num_nodes":3,"world_size":3)"), R"({"event":"prog)");
+  cut.lost = 4;
+  const Facts killed = facts_of(cut);
+  CHECK(lacks(killed, "the verdict:"));
+  CHECK(lacks(killed, "the events of 2 of the 3 nodes of round 1"));
+  CHECK(lacks(killed, "progress"));
+  CHECK(lacks(killed, "GPUs"));
+  CHECK(lacks(killed, "1 line that can't be read"));
+  CHECK(lacks(killed, "4 events that a full disk has cost"));
+
+  Record silent =
+      record_of(event_text("round", 1, "", "n1"), event_text("verdict", 2, R"("exit_code":0)"));
+  CHECK(lacks(facts_of(silent), "no verdict of n1"));
+}
+
+TEST_CASE("page: of a whole record, one document that asks for nothing") {
+  const std::string page = page_of(whole_record());
+  for (const char* part :
+       {"worker failed", "rank 1 failed", "Where the time went", "Rounds and their causes",
+        "Steps of each rank", "Network", "GPUs", "How workers ended", "exit code 9",
+        "What this record lacks", "Sources", "Content-Security-Policy"}) {
+    CAPTURE(part);
+    CHECK_THAT(page, Contains(part));
+  }
+  for (const char* outside :
+       {"src=", "http://", "https://", "<script", "url(", " style=", "@import"}) {
+    CAPTURE(outside);
+    CHECK(page.find(outside) == std::string::npos);
+  }
+  CHECK_THAT(page, !Contains("nan") && !Contains("inf\""));
+}
+
+TEST_CASE("page: nothing but one event, or a report, is a page all the same") {
+  CHECK_THAT(page_of(record_of(event_text("begin", 0))),
+             Contains("Nothing here says how the job ended."));
+  Record record = test::empty_record();
+  record.end_report = EndReport{.job = "mine", .state = "succeeded", .exit_code = 0, .seconds = 5};
+  const std::string page = page_of(record);
+  CHECK_THAT(page, Contains("succeeded") && Contains("all events"));
+}
+
+TEST_CASE("page: words of hosts, causes and files are text, whatever they are") {
+  const std::string bad = R"(\"'><script>alert(1)</script><img src=x onerror=y>\u202e&amp;)";
+  Record record = record_of(
+      event_text("begin", 0, R"("program":")" + bad + R"(","version":")" + bad + "\"", bad),
+      event_text("round", 1, R"("num_nodes":1)", bad),
+      event_text("spawn", 2, R"("global_rank":0)", bad),
+      event_text("node", 3, R"("cpu":0.5,"received_bytes_per_second":1,"gpus":[{"gpu":0,"use":1}])",
+                 bad),
+      event_text("exit", 4, R"("kind":")" + bad + R"(","signal":")" + bad + "\"", bad),
+      event_text("restart", 5, R"("cause":")" + bad + "\"", bad),
+      event_text("verdict", 6,
+                 R"("state":")" + bad + R"(","reason":")" + bad + R"(","first_failure":")" + bad +
+                     R"(","ledger":{"rounds":[{"round":1,"stragglers":[")" + bad +
+                     R"("],"went":[")" + bad + R"("]}]})",
+                 bad));
+  REQUIRE(record.sources[0].unreadable == 0);
+  record.job = clean_text("<b>\"job'");
+  record.sources[0].path = "<i>.jsonl";
+  record.passed_over = {"<u>.json"};
+  record.end_report =
+      EndReport{.job = "x", .failure = {{"host", "<s>"}}, .last_lines = {"</pre><script>"}};
+  const std::string page = page_of(record);
+  for (const char* markup :
+       {"<script", "<img", "<b>", "<i>", "<u>", "<s>", "</pre><s", "onerror=y>", "\xE2\x80\xAE"}) {
+    CAPTURE(markup);
+    CHECK(page.find(markup) == std::string::npos);
+  }
+  CHECK_THAT(page, Contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+  // In pictures a text ends at the end of its line.
+  const Facts facts = facts_of(record);
+  for (const Chart& chart : charts_of(record, facts)) {
+    const std::string text = picture_text(chart.id, picture_of(chart));
+    CAPTURE(chart.id);
+    CHECK(text.starts_with("picture " + chart.id + " "));
+    for (std::size_t at = text.find('\n'); at + 1 < text.size(); at = text.find('\n', at + 1)) {
+      const std::string word = text.substr(at + 1, 5);
+      CHECK((word == "area " || word == "line " || word == "text "));
+    }
+  }
+}
+
+TEST_CASE("page: a job of many rounds shows the last ones, and says so") {
+  Record record = test::empty_record();
+  RecordReader reader(record);
+  reader.file({.path = "e", .what = "events"});
+  for (int round = 1; round <= 300; ++round) {
+    reader.line(event_text("round", round, R"("num_nodes":1)", "n0", round));
+    reader.line(event_text("restart", round + 0.5,
+                           R"("cause":"why )" + std::to_string(round) + "\"", "n0", round));
+  }
+  const std::string page = page_of(record);
+  CHECK_THAT(page, Contains("The last 24 of 300 rounds.") && Contains("why 300") &&
+                       Contains("The last 200."));
+  CHECK_THAT(page, !Contains("why 100<"));
+}
+
+TEST_CASE("svg: short numbers, rectangles and escaped words") {
+  const Drawing drawing{
+      .width = 10,
+      .height = 5,
+      .shapes = {{.paint = kBlueFill, .parts = {rectangle(1, 2, 3.25, 1)}},
+                 {.paint = kBlue, .filled = false, .parts = {{{0, 0}, {1.04, 2}}}}},
+      .labels = {{.at = {1, 2}, .text = "<&"}}};
+  CHECK(to_svg(drawing) ==
+        "<svg viewBox=\"0 0 10 5\" font-size=\"11\" aria-hidden=\"true\">"
+        "<path class=\"f-blue-fill\" d=\"M1 2H4.2V3H1Z\"/><path class=\"s-blue\" d=\"M0 0L1 2\"/>"
+        "<text x=\"1\" y=\"2\" class=\"f-quiet\">&lt;&amp;</text></svg>");
+}
+
+TEST_CASE("pictures: their colours are the page's, in light, each paint is one of its style") {
+  CHECK(light_colour(kPanel) == "#ffffff");
+  CHECK(light_colour(kBlueFill) == "#4d86e0");
+  const std::string style(kReportStyle);
+  const auto check = [&](Paint paint) {
+    CAPTURE(paint);
+    CHECK(light_colour(paint).front() == '#');
+    CHECK_THAT(style, Contains(".f-" + std::string(paint) + " {"));
+  };
+  for (std::size_t number = 0; number < kNumSeriesPaints; ++number) check(series_paint(number));
+  for (std::size_t number = 0; number < kNumHeatPaints; ++number) check(heat_paint(number));
+  for (std::size_t phase = 0; phase < kNumPhases; ++phase) check(phase_paint(phase));
+  for (const Paint paint :
+       {kGround, kPanel, kRule, kText, kQuiet, kBlue, kGreen, kAmber, kRed, kFaint})
+    check(paint);
+}
+
+TEST_CASE("figures: as JSON, null for what is not known") {
+  const Record record = whole_record();
+  const auto value = boost::json::parse(facts_json(record, facts_of(record)));
+  CHECK(value.at("exit_code").as_int64() == 9);
+  CHECK(value.at("ettr").is_null());
+  CHECK(value.at("epochs").is_null());
+  CHECK(value.at("is_ledger").as_bool() == false);
+  CHECK(value.at("time").at("running").to_number<double>() == 11);
+  CHECK(value.at("by_round").at(0).at("exits").at("error").as_int64() == 1);
+  CHECK(value.at("ranks").at("step_seconds").at("1").at("mean").to_number<double>() == Approx(0.3));
+  CHECK(value.at("gpus").at("use").at("n0 GPU 0").at("most").to_number<double>() == 0.5);
+  CHECK(value.at("sources").at(0).at("lines").as_int64() == 9);
+}
+
+}  // namespace
+}  // namespace ddprun::report
