@@ -275,7 +275,12 @@ std::vector<Line> slow_lines(const Job& job, std::size_t columns, std::size_t mo
     for (const RankTime& time : node.times) times.emplace_back(time, &node);
   }
   constexpr std::size_t kNamed = 3;
-  if (times.size() < 2 || lines.size() >= most) return lines;
+  constexpr double kNoticed = 1.1;  // times the median
+  if (lines.size() >= most) return lines;
+  std::erase_if(times, [&ranks](const auto& each) {
+    return each.first.own_seconds < kNoticed * ranks.median_own;
+  });
+  if (times.empty()) return lines;
   const std::size_t num = std::min(kNamed, times.size());
   std::partial_sort(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(num), times.end(),
                     [](const auto& a, const auto& b) {
@@ -287,7 +292,7 @@ std::vector<Line> slow_lines(const Job& job, std::size_t columns, std::size_t mo
     const auto& [time, node] = times[i];
     Line one;
     one.add(i == 0 ? "" : ", ").add(concat("rank ", time.rank), Style::kBold);
-    one.add(concat(" (", node_name(*node), ") ", seconds_text(time.own_seconds), " of ",
+    one.add(concat(" (", node->host, ") ", seconds_text(time.own_seconds), " of ",
                    seconds_text(time.seconds)));
     if (i > 0 && line.columns() + one.columns() > columns) break;
     line.add(one);

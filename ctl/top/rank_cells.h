@@ -16,7 +16,8 @@ namespace ddprun::top {
 // the worst of them. Empty of a job without ranks.
 std::vector<Line> rank_lines(const Job& job, std::size_t columns, std::size_t rows);
 
-// Stragglers as the daemon tells of them, then the slowest ranks by name; at most `most` lines.
+// Stragglers as the daemon tells of them, then by name the slowest ranks
+// that take noticeably longer than the median; at most `most` lines.
 std::vector<Line> slow_lines(const Job& job, std::size_t columns, std::size_t most);
 
 }  // namespace ddprun::top

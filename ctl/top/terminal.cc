@@ -47,8 +47,8 @@ struct Terminal::Opened {
   Opened(int in, int out)
       : shared{in, out},
         flags{::fcntl(in, F_GETFL), ::fcntl(out, F_GETFL)},
-        in(again(in, O_RDONLY)),
-        out(again(out, O_WRONLY)) {}
+        own_in(again(in, O_RDONLY)),
+        own_out(again(out, O_WRONLY)) {}
   ~Opened() {
     // Where there was none of its own: as it was.
     if (is_shared) {
@@ -72,16 +72,16 @@ struct Terminal::Opened {
 
   const int shared[2], flags[2];
   bool is_shared = false;
-  UniqueFd in, out;
+  UniqueFd own_in, own_out;
 };
 
 Terminal::Terminal(boost::asio::io_context& io, int in, int out, Handlers handlers)
     : handlers_(std::move(handlers)),
       opened_(std::make_unique<Opened>(in, out)),
-      in_fd_(opened_->in.get()),
-      out_fd_(opened_->out.get()),
-      in_(io, opened_->in.release()),
-      out_(io, opened_->out.release()) {
+      in_fd_(opened_->own_in.get()),
+      out_fd_(opened_->own_out.get()),
+      in_(io, opened_->own_in.release()),
+      out_(io, opened_->own_out.release()) {
   if (::tcgetattr(in_fd_, &before_) != 0) {
     throw_system_error("can't use the terminal", errno);
   }

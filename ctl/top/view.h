@@ -25,8 +25,8 @@ struct Connection {
 };
 
 struct View {
-  std::string wanted;  // key_of() of a job, or a run id; empty: the first one
-  std::optional<Focus> focus;  // nullopt: the list where there are several jobs
+  std::string wanted = {};  // key_of() of a job, or a run id; empty: the first one
+  std::optional<Focus> focus = {};  // nullopt: the list where there are several jobs
   NodeOrder order = NodeOrder::kRank;
   bool has_help = false;
   std::size_t scroll = 0;  // lines of the job that are above the screen

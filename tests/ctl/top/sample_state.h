@@ -75,7 +75,7 @@ inline std::string job_json(const std::string& run_id, int num_nodes, const std:
 
 inline std::string finished_json(const std::string& run_id, int exit_code) {
   return concat(R"({"run_id":")", run_id, R"(","phase":"ended","exit_code":)", exit_code,
-                R"(,"reason":"rank 1 failed","first_failure":"rank 1 (node 0, a)","summary":"",)"
+                R"(,"reason":"rank 1 failed","first_failure":"rank 1 (node 0, a) died","summary":"",)"
                 R"("began":null,"ended":"2026-11-22T03:15:07Z","rounds":3,"restarts":2,)"
                 R"("failures":2,"node_losses":0,"preemptions":0,"num_nodes":2,"nodes":["a","b"]})");
 }
