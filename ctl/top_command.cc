@@ -93,9 +93,9 @@ int TopCommand::print_once(bool has_unicode) const {
     const auto at = top::chosen(state, view);
     const std::string found = at ? top::key_of(state, *at) : "";
     if (found.substr(0, found.find('\n')) != job_) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("no job \"", job_, "\" is at ", endpoint_.text(), ": it has ",
-                         names_of(state)));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat("no job \"", job_, "\" is at ", endpoint_.text(), ": it has ", names_of(state)));
     }
   }
   top::History history;

@@ -60,9 +60,9 @@ void Follower::failed(const ConnectFailure& failure) {
     return handlers_.refused(
         is_trust ? Error(ErrorCode::kInvalidArgument,
                          concat("the rendezvous at ", who, " ", failure.what))
-                 : Error(ErrorCode::kProtocol, concat("what listens at ", who,
-                                                      " is no ddprun rendezvous, or an older one: ",
-                                                      failure.what)));
+                 : Error(ErrorCode::kProtocol,
+                         concat("what listens at ", who,
+                                " is no ddprun rendezvous, or an older one: ", failure.what)));
   }
   if (!turns_.failed(failure)) return attempt();
   lost(turns_.failures());

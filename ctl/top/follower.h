@@ -59,7 +59,7 @@ class Follower {
   const Handlers handlers_;
   std::vector<std::unique_ptr<membership::LinkConnector>> connectors_;
   membership::EndpointTurns turns_;
-  boost::asio::steady_timer timer_;  // the next attempt, or silence
+  boost::asio::steady_timer timer_;                  // the next attempt, or silence
   std::shared_ptr<membership::FrameStream> frames_;  // second owner: its operations
   std::chrono::milliseconds wait_;
   bool was_there_ = false;

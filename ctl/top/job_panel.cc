@@ -41,11 +41,11 @@ void add_facts(Lines& lines, const Lines& facts, std::size_t columns) {
   if (!line.empty()) lines.push_back(line);
 }
 
-// "worker failures 2 of 3": of what was granted the half is gone, or all.
+// "failures 2/3": some of what was granted is gone, or all.
 Line budget(const char* name, std::int64_t used, std::int64_t most) {
   const bool is_over = most > 0 && used >= most;
   const Style style = used == 0 ? Style::kPlain : is_over ? Style::kBad : Style::kWarn;
-  return Line(concat(name, ' ', whole_text(used), " of ", whole_text(most)), style);
+  return Line(concat(name, ' ', whole_text(used), '/', whole_text(most)), style);
 }
 
 std::string nodes_text(const Job& job) {
@@ -65,7 +65,7 @@ Lines figures(const Job& job) {
     facts.emplace_back(concat(whole_text(job.rounds.back().world_size), " ranks"));
   }
   if (job.ettr) facts.emplace_back("ETTR " + percent_text(*job.ettr));
-  facts.push_back(budget("worker failures", job.failures, job.max_restarts));
+  facts.push_back(budget("failures", job.failures, job.max_restarts));
   facts.push_back(budget("node losses", job.node_losses, job.max_node_losses));
   if (job.preemptions > 0) {
     facts.push_back(budget("preemptions", job.preemptions, job.max_preemptions));
@@ -79,15 +79,16 @@ Lines figures(const Job& job) {
 // "loss        2.31  ▅▄▃▂▂  2.31 to 4.12"
 Line series_line(const char* name, const std::string& now, const Series& series,
                  std::size_t columns, std::string (*text)(double), const std::string& more = "") {
-  constexpr std::size_t kName = 11, kNow = 10, kMostBars = 60, kBehind = 22;
+  constexpr std::size_t kName = 11, kNow = 10, kMostBars = 60, kBehind = 22, kWide = 60;
   Line line;
   line.add_left(name, kName, Style::kDim).add_left(now, kNow, Style::kBold);
-  const std::size_t used = kName + kNow + kBehind;
+  const bool has_range = columns >= kWide;
+  const std::size_t used = kName + kNow + (has_range ? kBehind : 1);
   const std::size_t room = columns > used + 4 ? columns - used : 0;
   const Sparkline spark = sparkline(series.values(), std::min(room, kMostBars));
   if (!spark.bars.empty()) {
     line.add(" " + spark.bars, Style::kInfo);
-    if (spark.low < spark.high) {
+    if (has_range && spark.low < spark.high) {
       line.add(concat(" ", text(spark.low), " to ", text(spark.high)), Style::kDim);
     }
   }
@@ -96,8 +97,9 @@ Line series_line(const char* name, const std::string& now, const Series& series,
   return line;
 }
 
-void add_training(Lines& lines, const Job& job, const JobHistory& history, std::size_t columns) {
-  if (!job.training) return;
+Lines training_lines(const Job& job, const JobHistory& history, std::size_t columns) {
+  Lines lines;
+  if (!job.training) return lines;
   const Training& training = *job.training;
   Line title("TRAINING", Style::kTitle);
   title.add(concat(" step ", whole_text(training.step)), Style::kBold);
@@ -111,7 +113,7 @@ void add_training(Lines& lines, const Job& job, const JobHistory& history, std::
     lines.push_back(series_line("samples/s", number_text(*training.samples_per_second),
                                 history.samples, columns, number_text));
   }
-  if (!training.step_seconds) return;
+  if (!training.step_seconds) return lines;
   const Spread& step = *training.step_seconds;
   lines.push_back(
       series_line("step time", seconds_text(step.mean), history.step, columns, seconds_text));
@@ -125,14 +127,14 @@ void add_training(Lines& lines, const Job& job, const JobHistory& history, std::
       concat("worst step ", seconds_text(step.worst), " (rank ", step.worst_rank, ")"));
   add_part("communication not hidden", training.exposed);
   add_part("waits for data", training.loader);
-  Lines of_parts;
-  add_facts(of_parts, parts, columns);
-  append(lines, std::move(of_parts));
+  add_facts(lines, parts, columns);
+  return lines;
 }
 
-void add_machines(Lines& lines, const Job& job, const JobHistory& history, std::size_t columns) {
+Lines machine_lines(const Job& job, const JobHistory& history, std::size_t columns) {
+  Lines lines;
   const Sums sums = sums_of(job);
-  if (sums.num_nodes == 0) return;
+  if (sums.num_nodes == 0) return lines;
   lines.emplace_back("MACHINES", Style::kTitle);
   if (sums.num_gpus > 0) {
     lines.push_back(series_line("GPU mean", percent_text(sums.gpu_mean()), history.gpu, columns,
@@ -140,12 +142,13 @@ void add_machines(Lines& lines, const Job& job, const JobHistory& history, std::
                                 sums.num_gpus > 1 ? "least " + percent_text(sums.least_gpu) : ""));
   }
   if (sums.num_cpus > 0) {
-    lines.push_back(series_line("CPU mean", percent_text(sums.cpu_mean()), history.cpu, columns,
-                                percent_text));
+    lines.push_back(
+        series_line("CPU mean", percent_text(sums.cpu_mean()), history.cpu, columns, percent_text));
   }
   lines.push_back(series_line(
       "network", rate_text(sums.received + sums.sent), history.network, columns, rate_text,
       concat("in ", rate_text(sums.received), ", out ", rate_text(sums.sent))));
+  return lines;
 }
 
 void add_hang(Lines& lines, const Job& job, std::size_t columns) {
@@ -162,8 +165,9 @@ void add_hang(Lines& lines, const Job& job, std::size_t columns) {
 }
 
 // Newest first.
-void add_rounds(Lines& lines, const Job& job, std::size_t columns) {
-  if (job.rounds.size() < 2) return;
+Lines round_lines(const Job& job, std::size_t columns) {
+  Lines lines;
+  if (job.rounds.size() < 2) return lines;
   constexpr std::size_t kMost = 6;
   Line title("RESTARTS", Style::kTitle);
   title.add(concat(" ", job.round > 0 ? job.round - 1 : 0));
@@ -174,7 +178,7 @@ void add_rounds(Lines& lines, const Job& job, std::size_t columns) {
     if (is_live) continue;
     if (++num > kMost) {
       lines.emplace_back(concat("  and ", job.rounds.rend() - round, " earlier ones"), Style::kDim);
-      return;
+      break;
     }
     const std::string steps = round->last_step >= 0 && round->last_step >= round->first_step
                                   ? concat(", to step ", whole_text(round->last_step))
@@ -185,6 +189,7 @@ void add_rounds(Lines& lines, const Job& job, std::size_t columns) {
                        ": ", cause),
                 columns, Style::kPlain, 3);
   }
+  return lines;
 }
 
 }  // namespace
@@ -198,7 +203,6 @@ Style phase_style(std::string_view phase) {
 std::vector<Line> job_lines(const Job& job, const JobHistory& history, NodeOrder order,
                             const PanelSize& size) {
   Lines lines;
-  add_facts(lines, figures(job), size.columns);
   const std::string waits = waits_text(job);
   if (waits.empty()) {
     lines.emplace_back("all is in order: nobody is waited for", Style::kGood);
@@ -207,12 +211,18 @@ std::vector<Line> job_lines(const Job& job, const JobHistory& history, NodeOrder
   }
   if (!job.reason.empty()) add_wrapped(lines, job.reason, size.columns, Style::kBad, 4);
   add_hang(lines, job, size.columns);
-  add_training(lines, job, history, size.columns);
-  append(lines, rank_lines(job, size.columns, size.cell_rows));
-  append(lines, slow_lines(job, size.columns, 5));
-  add_rounds(lines, job, size.columns);
-  append(lines, node_lines(job, order, size.columns));
-  add_machines(lines, job, history, size.columns);
+  add_facts(lines, figures(job), size.columns);
+  const auto add_section = [&](Lines section) {
+    if (size.has_gaps && !section.empty()) lines.emplace_back();
+    append(lines, std::move(section));
+  };
+  add_section(training_lines(job, history, size.columns));
+  Lines ranks = rank_lines(job, size.columns, size.cell_rows);
+  append(ranks, slow_lines(job, size.columns, 5));
+  add_section(std::move(ranks));
+  add_section(round_lines(job, size.columns));
+  add_section(node_lines(job, order, size.columns));
+  add_section(machine_lines(job, history, size.columns));
   return lines;
 }
 

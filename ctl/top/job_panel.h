@@ -15,6 +15,7 @@ namespace ddprun::top {
 struct PanelSize {
   std::size_t columns = 80;
   std::size_t cell_rows = 0;  // of ranks; 0: as many as it takes
+  bool has_gaps = false;      // an empty line between the sections
 };
 std::vector<Line> job_lines(const Job& job, const JobHistory& history, NodeOrder order,
                             const PanelSize& size);

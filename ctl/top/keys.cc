@@ -12,21 +12,34 @@ constexpr char kEscapeByte = '\x1b';
 std::optional<Key> letter_key(char letter) {
   switch (letter) {
     case 'q':
-    case 'Q': return Key::kQuit;
-    case 'k': return Key::kUp;
-    case 'j': return Key::kDown;
-    case 'g': return Key::kFirst;
-    case 'G': return Key::kLast;
-    case 'b': return Key::kPageUp;
-    case ' ': return Key::kPageDown;
+    case 'Q':
+      return Key::kQuit;
+    case 'k':
+      return Key::kUp;
+    case 'j':
+      return Key::kDown;
+    case 'g':
+      return Key::kFirst;
+    case 'G':
+      return Key::kLast;
+    case 'b':
+      return Key::kPageUp;
+    case ' ':
+      return Key::kPageDown;
     case '\r':
-    case '\n': return Key::kEnter;
-    case '\t': return Key::kTab;
-    case 'n': return Key::kSort;
+    case '\n':
+      return Key::kEnter;
+    case '\t':
+      return Key::kTab;
+    case 'n':
+      return Key::kSort;
     case '?':
-    case 'h': return Key::kHelp;
-    case '\x0c': return Key::kRedraw;
-    default: return std::nullopt;
+    case 'h':
+      return Key::kHelp;
+    case '\x0c':
+      return Key::kRedraw;
+    default:
+      return std::nullopt;
   }
 }
 

@@ -43,6 +43,12 @@ Line header(const Known& known, const Connection& connection, std::size_t column
   return line;
 }
 
+Line too_large_line(double num_bytes) {
+  return Line(concat("the state has ", bytes_text(num_bytes),
+                     ", too much to be pushed: \"ddprunctl jobs\" shows it"),
+              Style::kBad);
+}
+
 // What is wrong with the daemon itself.
 Lines troubles(const Known& known, std::size_t columns) {
   Lines lines;
@@ -54,10 +60,7 @@ Lines troubles(const Known& known, std::size_t columns) {
     add("the journal is not kept: " + daemon.journal_trouble + "; decisions wait for it");
   }
   if (daemon.peer_says) add("the pair is not in sync: " + *daemon.peer_says);
-  if (known.too_large_bytes > 0) {
-    add(concat("the state has ", bytes_text(known.too_large_bytes),
-               ", too much to be pushed: \"ddprunctl jobs\" shows it"));
-  }
+  if (known.too_large_bytes > 0) lines.push_back(too_large_line(known.too_large_bytes));
   return lines;
 }
 
@@ -103,10 +106,10 @@ Line entry(const State& state, std::size_t index, bool is_chosen, std::size_t co
 
 Line list_title(const State& state, std::size_t columns) {
   Line line("JOBS", Style::kTitle);
-  line.add(concat(" ", whole_text(static_cast<std::int64_t>(state.jobs.size())), " live, ",
-                  whole_text(static_cast<std::int64_t>(state.finished.size() +
-                                                       state.num_hidden_finished)),
-                  " over"));
+  line.add(concat(
+      " ", whole_text(static_cast<std::int64_t>(state.jobs.size())), " live, ",
+      whole_text(static_cast<std::int64_t>(state.finished.size() + state.num_hidden_finished)),
+      " over"));
   line.cut(columns);
   return line;
 }
@@ -163,22 +166,23 @@ Lines job_body(const Known& known, std::size_t at, NodeOrder order, const PanelS
 Lines help_lines(std::size_t columns) {
   Lines lines;
   lines.emplace_back("KEYS", Style::kTitle);
-  for (const auto& [key, what] : {std::pair{"↑ ↓  j k", "another job; of one job: scroll"},
-                                  std::pair{"Enter Tab", "the list of jobs, or one job"},
-                                  std::pair{"PgUp PgDn", "scroll by a page; also b, Space"},
-                                  std::pair{"g G", "the first, the last"},
-                                  std::pair{"n", "order of nodes: rank, CPU, GPU, network, step"},
-                                  std::pair{"^L", "draw all of it again"},
-                                  std::pair{"? Esc", "this help, and back"},
-                                  std::pair{"q ^C", "quit"}}) {
+  for (const auto& [key, what] :
+       {std::pair{"↑ ↓  j k", "another job; of one job: scroll"},
+        std::pair{"Enter Tab", "the list of jobs, or one job"},
+        std::pair{"PgUp PgDn", "scroll by a page; also b, Space"},
+        std::pair{"g G", "the first, the last"},
+        std::pair{"n", "order of nodes: rank, CPU, GPU, network, step"},
+        std::pair{"^L", "draw all of it again"}, std::pair{"? Esc", "this help, and back"},
+        std::pair{"q ^C", "quit"}}) {
     Line line;
     line.add("  ").add_left(key, 11, Style::kBold).add(what);
     lines.push_back(line);
   }
   lines.emplace_back("RANKS", Style::kTitle);
   for (const char* what :
-       {"A cell is a rank; its height: what a step takes", "of its own time, outside of collectives.",
-        "▲ straggling  ! no connection  ✕ failed", "▸ starting  ■ stopping  ✓ finished  ○ waits",
+       {"A cell is a rank; its height: what a step takes",
+        "of its own time, outside of collectives.", "▲ straggling  ! no connection  ✕ failed",
+        "▸ starting  ■ stopping  ✓ finished  ○ waits",
         "ETTR: share of the time that was training"}) {
     lines.emplace_back(concat("  ", what));
   }
@@ -188,19 +192,17 @@ Lines help_lines(std::size_t columns) {
 
 Line footer(const View& view, Focus focus, bool is_cut, std::size_t columns) {
   Line line;
-  const auto add = [&line](const char* key, const std::string& what) {
-    line.add(line.empty() ? "" : "  ").add(key, Style::kBold).add(" " + what, Style::kDim);
+  const auto add = [&](const char* key, const std::string& what) {
+    Line one;
+    one.add(line.empty() ? "" : "  ").add(key, Style::kBold).add(" " + what, Style::kDim);
+    if (line.columns() + one.columns() <= columns) line.add(one);
   };
-  if (view.has_help) {
-    add("?", "back");
-  } else {
-    add("?", "help");
-    add("↑↓", focus == Focus::kList ? "job" : is_cut ? "scroll (more below)" : "scroll");
-    add("Tab", focus == Focus::kList ? "this job" : "jobs");
-    add("n", concat("nodes by ", order_name(view.order)));
-  }
   add("q", "quit");
-  line.cut(columns);
+  add("?", view.has_help ? "back" : "help");
+  if (view.has_help) return line;
+  add("↑↓", focus == Focus::kList ? "job" : is_cut ? "more below" : "scroll");
+  add("Tab", focus == Focus::kList ? "this job" : "jobs");
+  add("n", concat("nodes by ", order_name(view.order)));
   return line;
 }
 
@@ -231,6 +233,7 @@ Picture screen_picture(const Known& known, const View& view, const Connection& c
     add_scrolled(lines, help_lines(columns), view.scroll, body_rows, picture.extent);
   } else if (known.state == nullptr) {
     lines.emplace_back("nothing to show yet", Style::kDim);
+    if (known.too_large_bytes > 0) lines.push_back(too_large_line(known.too_large_bytes));
   } else {
     Lines top = troubles(known, columns);
     if (top.size() * 3 > body_rows) top.resize(body_rows / 3);
@@ -243,17 +246,20 @@ Picture screen_picture(const Known& known, const View& view, const Connection& c
       }
       top.push_back(job_title(state, *at, columns));
       const std::size_t left = body_rows > top.size() ? body_rows - top.size() : 0;
-      const PanelSize size{columns, std::max<std::size_t>(left / 3, 2)};
+      PanelSize size{columns, std::max<std::size_t>(left / 3, 2), true};
+      Lines body = job_body(known, *at, view.order, size);
+      size.has_gaps = body.size() <= left;
+      if (!size.has_gaps) body = job_body(known, *at, view.order, size);
       for (Line& line : top) lines.push_back(std::move(line));
-      add_scrolled(lines, job_body(known, *at, view.order, size), view.scroll, left,
-                   picture.extent);
+      add_scrolled(lines, std::move(body), view.scroll, left, picture.extent);
     } else {
       for (Line& line : top) lines.push_back(std::move(line));
       lines.emplace_back("no job is here; one that joins is shown at once", Style::kDim);
     }
   }
   lines.resize(rows - 1);
-  const bool is_cut = std::min(view.scroll, picture.extent.most_scroll) < picture.extent.most_scroll;
+  const bool is_cut =
+      std::min(view.scroll, picture.extent.most_scroll) < picture.extent.most_scroll;
   lines.push_back(footer(view, focus, is_cut, columns));
   for (Line& line : lines) line.cut(real_columns);
   if (real_rows < rows) lines.resize(real_rows);
@@ -275,7 +281,7 @@ std::vector<Line> whole_picture(const Known& known, const View& view, const Conn
   for (Line& row : list_rows(state, *at, columns, kMostJobs)) lines.push_back(std::move(row));
   lines.emplace_back();
   lines.push_back(job_title(state, *at, columns));
-  for (Line& line : job_body(known, *at, view.order, {columns, 0})) {
+  for (Line& line : job_body(known, *at, view.order, {columns, 0, true})) {
     line.cut(columns);
     lines.push_back(std::move(line));
   }

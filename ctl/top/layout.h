@@ -28,7 +28,7 @@ struct Picture {
 Picture screen_picture(const Known& known, const View& view, const Connection& connection,
                        std::size_t columns, std::size_t rows);
 // For paper: the list of jobs, and all of the chosen one.
-std::vector<Line> whole_picture(const Known& known, const View& view,
-                                const Connection& connection, std::size_t columns);
+std::vector<Line> whole_picture(const Known& known, const View& view, const Connection& connection,
+                                std::size_t columns);
 
 }  // namespace ddprun::top

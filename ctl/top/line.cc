@@ -115,15 +115,24 @@ std::string ascii(std::string_view text) {
 
 const char* escape_of(Style style, bool has_color) {
   switch (style) {
-    case Style::kPlain: return "";
-    case Style::kBold: return "\x1b[1m";
-    case Style::kDim: return "\x1b[2m";
-    case Style::kGood: return has_color ? "\x1b[32m" : "";
-    case Style::kInfo: return has_color ? "\x1b[36m" : "";
-    case Style::kWarn: return has_color ? "\x1b[33;1m" : "\x1b[1m";
-    case Style::kBad: return has_color ? "\x1b[31;1m" : "\x1b[1m";
-    case Style::kChosen: return "\x1b[7m";
-    case Style::kTitle: return "\x1b[1;4m";
+    case Style::kPlain:
+      return "";
+    case Style::kBold:
+      return "\x1b[1m";
+    case Style::kDim:
+      return "\x1b[2m";
+    case Style::kGood:
+      return has_color ? "\x1b[32m" : "";
+    case Style::kInfo:
+      return has_color ? "\x1b[36m" : "";
+    case Style::kWarn:
+      return has_color ? "\x1b[33;1m" : "\x1b[1m";
+    case Style::kBad:
+      return has_color ? "\x1b[31;1m" : "\x1b[1m";
+    case Style::kChosen:
+      return "\x1b[7m";
+    case Style::kTitle:
+      return "\x1b[1;4m";
   }
   return "";
 }

@@ -57,36 +57,49 @@ double sort_value(const Row& row, NodeOrder order) {
     return value ? -*value : std::numeric_limits<double>::infinity();
   };
   switch (order) {
-    case NodeOrder::kRank: return 0;
-    case NodeOrder::kCpu: return most_first(row.cpu);
-    case NodeOrder::kGpu: return row.gpu.value_or(std::numeric_limits<double>::infinity());
+    case NodeOrder::kRank:
+      return 0;
+    case NodeOrder::kCpu:
+      return most_first(row.cpu);
+    case NodeOrder::kGpu:
+      return row.gpu.value_or(std::numeric_limits<double>::infinity());
     case NodeOrder::kNetwork:
       return row.received || row.sent ? -row.received.value_or(0) - row.sent.value_or(0)
                                       : std::numeric_limits<double>::infinity();
-    case NodeOrder::kStepTime: return most_first(row.own);
+    case NodeOrder::kStepTime:
+      return most_first(row.own);
   }
   return 0;
 }
 
 std::string state_text(const Node& node) {
   switch (node.state) {
-    case NodeState::kSpare: return "spare";
-    case NodeState::kLost: return "LOST";
-    case NodeState::kSucceeded: return "finished";
-    default: return node.phase;
+    case NodeState::kSpare:
+      return "spare";
+    case NodeState::kLost:
+      return "LOST";
+    case NodeState::kSucceeded:
+      return "finished";
+    default:
+      return node.phase;
   }
 }
 
 Style state_style(const Row& row) {
   switch (row.node->state) {
     case NodeState::kLost:
-    case NodeState::kFailed: return Style::kBad;
+    case NodeState::kFailed:
+      return Style::kBad;
     case NodeState::kStarting:
     case NodeState::kStopping:
-    case NodeState::kOther: return Style::kWarn;
-    case NodeState::kSucceeded: return Style::kGood;
-    case NodeState::kRunning: return row.is_slow ? Style::kWarn : Style::kPlain;
-    default: return Style::kDim;
+    case NodeState::kOther:
+      return Style::kWarn;
+    case NodeState::kSucceeded:
+      return Style::kGood;
+    case NodeState::kRunning:
+      return row.is_slow ? Style::kWarn : Style::kPlain;
+    default:
+      return Style::kDim;
   }
 }
 

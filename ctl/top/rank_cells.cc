@@ -48,15 +48,24 @@ const Sign& sign_of(Cell cell) { return kSigns.at(static_cast<std::size_t>(cell)
 
 Cell cell_of(NodeState state) {
   switch (state) {
-    case NodeState::kIdle: return Cell::kIdle;
-    case NodeState::kSpare: return Cell::kSpare;
-    case NodeState::kStarting: return Cell::kStarting;
-    case NodeState::kRunning: return Cell::kRunning;
-    case NodeState::kSucceeded: return Cell::kSucceeded;
-    case NodeState::kStopping: return Cell::kStopping;
-    case NodeState::kFailed: return Cell::kFailed;
-    case NodeState::kLost: return Cell::kLost;
-    case NodeState::kOther: return Cell::kOther;
+    case NodeState::kIdle:
+      return Cell::kIdle;
+    case NodeState::kSpare:
+      return Cell::kSpare;
+    case NodeState::kStarting:
+      return Cell::kStarting;
+    case NodeState::kRunning:
+      return Cell::kRunning;
+    case NodeState::kSucceeded:
+      return Cell::kSucceeded;
+    case NodeState::kStopping:
+      return Cell::kStopping;
+    case NodeState::kFailed:
+      return Cell::kFailed;
+    case NodeState::kLost:
+      return Cell::kLost;
+    case NodeState::kOther:
+      return Cell::kOther;
   }
   return Cell::kOther;
 }
@@ -239,7 +248,8 @@ std::vector<Line> rank_lines(const Job& job, std::size_t columns, std::size_t ro
       if (i % nodes == 0) all.push_back({});
       all.back().merge(cell_of_node(job.nodes[i], ranks));
     }
-    cells = rows_of({all}, {-1}, columns, false);
+    // Then a row begins with the number of its first node.
+    cells = rows_of({all}, {nodes == 1 ? 0 : -1}, columns, false);
     by_nodes = nodes == 1 ? "each cell is a node, its slowest rank"
                           : concat("each cell is ", nodes, " nodes, their slowest rank");
     what = by_nodes.c_str();

@@ -37,10 +37,11 @@ class Session {
         follower_(io_, options.endpoints, options.security,
                   {.said = [this](std::string_view frame) { said(frame); },
                    .lost = [this](const std::string& why) { lost(why); },
-                   .refused = [this](const Error& error) {
-                     refused_ = error;
-                     io_.stop();
-                   }}) {
+                   .refused =
+                       [this](const Error& error) {
+                         refused_ = error;
+                         io_.stop();
+                       }}) {
     view_.wanted = options.wanted;
     if (!options.wanted.empty()) view_.focus = Focus::kJob;
     connection_.endpoint = options.name;
@@ -132,8 +133,8 @@ class Session {
   }
 
   void lost(const std::string& why) {
-    connection_.kind = connection_.shown_at.empty() ? Connection::Kind::kConnecting
-                                                    : Connection::Kind::kLost;
+    connection_.kind =
+        connection_.shown_at.empty() ? Connection::Kind::kConnecting : Connection::Kind::kLost;
     connection_.why = why;
     draw();
   }

@@ -314,8 +314,8 @@ Message read_message(std::string_view frame) {
       message.kind = Message::Kind::kState;
       message.state.daemon = read_daemon(all.at("status"));
       read_jobs(all.at("jobs"), found(all, "hidden_nodes"), message.state);
-      message.state.num_hidden_finished = static_cast<std::size_t>(
-          std::max<std::int64_t>(integer(all, "hidden_finished"), 0));
+      message.state.num_hidden_finished =
+          static_cast<std::size_t>(std::max<std::int64_t>(integer(all, "hidden_finished"), 0));
     } else if (type == "status") {
       message.kind = Message::Kind::kStatus;
       message.state.daemon = read_daemon(all.at("status"));

@@ -67,7 +67,7 @@ struct Training {
 
 struct Round {
   std::int64_t round = 0, num_nodes = 0, world_size = 0, first_step = 0, last_step = 0;
-  double seconds = 0;  // all that was spent in it, as far as it is told
+  double seconds = 0;                // all that was spent in it, as far as it is told
   std::string cause, first_failure;  // empty: none yet
 };
 
@@ -84,13 +84,13 @@ struct Job {
   std::int64_t preemptions = 0, max_preemptions = 0;
   std::int64_t idle_rounds = 0, max_idle_rounds = 0;
   std::optional<std::int64_t> exit_code;
-  std::optional<double> ettr;  // 0 … 1
+  std::optional<double> ettr;                   // 0 … 1
   std::optional<std::int64_t> granted, voters;  // of one that is held
   std::optional<Training> training;
   std::optional<Hang> hang;
-  std::vector<Node> nodes;  // in the order of their ranks, spares behind
+  std::vector<Node> nodes;     // in the order of their ranks, spares behind
   std::size_t num_hidden = 0;  // nodes that are not among them
-  std::vector<Round> rounds;  // oldest first
+  std::vector<Round> rounds;   // oldest first
   std::vector<std::string> stragglers;
   std::map<std::string, std::string> excluded;  // host → why
 };
@@ -107,9 +107,9 @@ struct Daemon {
   std::int64_t pid = 0, num_agents = 0;
   double uptime_seconds = 0;
   bool is_embedded = false;
-  std::string role;                   // empty: it is alone
-  std::optional<bool> journal_kept;   // nullopt: there is none
-  std::string journal_trouble;        // while it isn't
+  std::string role;                      // empty: it is alone
+  std::optional<bool> journal_kept;      // nullopt: there is none
+  std::string journal_trouble;           // while it isn't
   std::optional<std::string> peer_says;  // a pair's, while it isn't in sync
 };
 
@@ -124,9 +124,9 @@ struct State {
 struct Message {
   enum class Kind { kState, kStatus, kTooLarge, kEnd, kUnknown };
   Kind kind = Kind::kUnknown;
-  State state;            // kState; of kStatus only its daemon
-  double num_bytes = 0;   // kTooLarge
-  std::string why;        // kEnd
+  State state;           // kState; of kStatus only its daemon
+  double num_bytes = 0;  // kTooLarge
+  std::string why;       // kEnd
 };
 
 // Both throw Error(kProtocol) where it makes no sense.

@@ -27,11 +27,16 @@ void scroll(View& view, const Extent& extent, std::ptrdiff_t steps) {
 
 const char* order_name(NodeOrder order) {
   switch (order) {
-    case NodeOrder::kRank: return "rank";
-    case NodeOrder::kCpu: return "CPU";
-    case NodeOrder::kGpu: return "GPU, idle first";
-    case NodeOrder::kNetwork: return "network";
-    case NodeOrder::kStepTime: return "step time";
+    case NodeOrder::kRank:
+      return "rank";
+    case NodeOrder::kCpu:
+      return "CPU";
+    case NodeOrder::kGpu:
+      return "GPU, idle first";
+    case NodeOrder::kNetwork:
+      return "network";
+    case NodeOrder::kStepTime:
+      return "step time";
   }
   return "";
 }
@@ -71,13 +76,26 @@ bool press(View& view, Key key, const State& state, const Extent& extent) {
     is_list && !view.has_help ? choose(view, state, steps) : scroll(view, extent, steps);
   };
   switch (key) {
-    case Key::kQuit: return false;
-    case Key::kUp: move(-1); break;
-    case Key::kDown: move(1); break;
-    case Key::kFirst: move(-kAll); break;
-    case Key::kLast: move(kAll); break;
-    case Key::kPageUp: scroll(view, extent, -page); break;
-    case Key::kPageDown: scroll(view, extent, page); break;
+    case Key::kQuit:
+      return false;
+    case Key::kUp:
+      move(-1);
+      break;
+    case Key::kDown:
+      move(1);
+      break;
+    case Key::kFirst:
+      move(-kAll);
+      break;
+    case Key::kLast:
+      move(kAll);
+      break;
+    case Key::kPageUp:
+      scroll(view, extent, -page);
+      break;
+    case Key::kPageDown:
+      scroll(view, extent, page);
+      break;
     case Key::kEnter:
     case Key::kTab:
       if (!view.has_help) view.focus = is_list ? Focus::kJob : Focus::kList;
@@ -96,7 +114,8 @@ bool press(View& view, Key key, const State& state, const Extent& extent) {
     case Key::kEscape:
       view.has_help = false;
       break;
-    case Key::kRedraw: break;  // the terminal's affair
+    case Key::kRedraw:
+      break;  // the terminal's affair
   }
   return true;
 }

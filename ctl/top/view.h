@@ -25,7 +25,7 @@ struct Connection {
 };
 
 struct View {
-  std::string wanted = {};  // key_of() of a job, or a run id; empty: the first one
+  std::string wanted = {};          // key_of() of a job, or a run id; empty: the first one
   std::optional<Focus> focus = {};  // nullopt: the list where there are several jobs
   NodeOrder order = NodeOrder::kRank;
   bool has_help = false;

@@ -306,7 +306,7 @@ void HttpSession::upgrade(Peer peer) {
   } else if (admission_.admitted) {
     const unsigned status = static_cast<unsigned>(http::status::switching_protocols);
     add_header = [seal = options_.door->seal(admission_, status, "")](
-                        membership::FrameStream::Response& answer) {
+                     membership::FrameStream::Response& answer) {
       answer.set(security::kAnswerHeader, seal);
     };
   }

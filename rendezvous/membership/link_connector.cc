@@ -152,8 +152,8 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   void open_any(std::vector<tcp::endpoint> targets) {
     targets_ = std::move(targets);
     const std::size_t most = door_ == Door::kRequest ? kMaxStateBytes : kMaxMessageBytes;
-    opening_ = std::make_shared<FrameStream>(tcp::socket(io_),
-                                             FrameStream::Limits{most, kMaxQueuedBytes});
+    opening_ =
+        std::make_shared<FrameStream>(tcp::socket(io_), FrameStream::Limits{most, kMaxQueuedBytes});
     asio::async_connect(opening_->wire().socket(), targets_,
                         guard([this](boost::system::error_code error, const tcp::endpoint&) {
                           if (error) {
@@ -203,8 +203,8 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     if (request_proof_) {
       const std::string binding = opening_->wire().binding();
       try {
-        authorization = request_proof_->answer(response_header("WWW-Authenticate"),
-                                               {"GET", path_, binding});
+        authorization =
+            request_proof_->answer(response_header("WWW-Authenticate"), {"GET", path_, binding});
       } catch (const Error& error) {
         return untrusted(error.what());
       }
@@ -224,7 +224,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
       door_ == Door::kRequest ? check_request_proof() : prove();
       return;
     }
-    if (error == websocket::error::upgrade_declined &&
+    if (door_ == Door::kRequest && error == websocket::error::upgrade_declined &&
         response_.result() == boost::beast::http::status::unauthorized) {
       return challenged();
     }
@@ -262,7 +262,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   // The request is made again, with the proof, on a connection of its own.
   void challenged() {
     if (!token_) return untrusted(wants_token());
-    if (door_ != Door::kRequest || request_proof_) {
+    if (request_proof_) {
       return untrusted(
           "refused this request: its token is another one (compare the --token-file of both)");
     }
@@ -367,8 +367,8 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   std::vector<tcp::endpoint> targets_;
   FrameStream::Response response_;
   std::optional<security::HttpProof> request_proof_;  // set: the request is made with it
-  bool awaits_name_ = false;  // the attempt under way has no addresses yet
-  bool looking_up_ = false;   // a look-up is under way, for this attempt or an earlier one
+  bool awaits_name_ = false;                          // the attempt under way has no addresses yet
+  bool looking_up_ = false;  // a look-up is under way, for this attempt or an earlier one
 };
 
 LinkConnector::LinkConnector(asio::io_context& io, Endpoint endpoint, LinkSecurity security,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One endpoint of the rendezvous as an agent, a standby, or who follows its status reaches it: name
-// look-up, TCP, TLS, the upgrade of its path, and the proof of the token. What is tried again, and when, is its owner's
-// affair. io thread only.
+// look-up, TCP, TLS, the upgrade of its path, and the proof of the token. What is tried again, and
+// when, is its owner's affair. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -16,17 +16,19 @@ using ddprun::test::Contains;
 
 TEST_CASE("Line: what could move a cursor, or has no sure width, is a sign of one column") {
   CHECK(harmless("a\x1b[2Jb\nc\td\x7f") == "a\\x1b[2Jb\\nc\\td\\x7f");
-  CHECK(harmless("\xc2\x9b") == "?");                  // CSI as one character
-  CHECK(harmless("\xe2\x80\xae" "abc") == "?abc");     // from right to left
-  CHECK(harmless("e\xcc\x81") == "e?");                // a combining accent
-  CHECK(harmless("\xf0\x9f\x94\xa5") == "?");          // an emoji
-  CHECK(harmless("\xff\xfe\x80" "a\xe2\x82") == "???a??");  // no UTF-8
+  CHECK(harmless("\xc2\x9b") == "?");  // CSI as one character
+  CHECK(harmless("\xe2\x80\xae"
+                 "abc") == "?abc");            // from right to left
+  CHECK(harmless("e\xcc\x81") == "e?");        // a combining accent
+  CHECK(harmless("\xf0\x9f\x94\xa5") == "?");  // an emoji
+  CHECK(harmless("\xff\xfe\x80"
+                 "a\xe2\x82") == "???a??");  // no UTF-8
   CHECK(harmless("Knoten-ä1 узел") == "Knoten-ä1 узел");
   CHECK(columns_of(harmless("計算機01")) == 8);
   CHECK(harmless(std::string(1 << 20, 'x')).size() < 20'000);
 }
 
-TEST_CASE("Line: cut to columns, also amid a wide character; exactly so many with blanks") {
+TEST_CASE("Line: cut to columns, also amid a wide character, and exactly so many with blanks") {
   CHECK(cut_text("abcdef", 6) == "abcdef");
   CHECK(cut_text("abcdef", 4) == "abc…");
   CHECK(cut_text("計算機", 4) == "計… ");

@@ -67,17 +67,16 @@ inline std::string job_json(const std::string& run_id, int num_nodes, const std:
       R"("first_failure":"","seconds":{"running":700,"stop":20}},)"
       R"({"round":2,"nodes":2,"world_size":)",
       first, R"(,"first_step":251,"last_step":300,"cause":"","first_failure":"","seconds":{}}],)",
-      R"("nodes":[)", nodes, "]", more.find("\"stragglers\"") == std::string::npos
-                                      ? R"(,"stragglers":[])"
-                                      : "",
-      more, "}");
+      R"("nodes":[)", nodes, "]",
+      more.find("\"stragglers\"") == std::string::npos ? R"(,"stragglers":[])" : "", more, "}");
 }
 
 inline std::string finished_json(const std::string& run_id, int exit_code) {
-  return concat(R"({"run_id":")", run_id, R"(","phase":"ended","exit_code":)", exit_code,
-                R"(,"reason":"rank 1 failed","first_failure":"rank 1 (node 0, a) died","summary":"",)"
-                R"("began":null,"ended":"2026-11-22T03:15:07Z","rounds":3,"restarts":2,)"
-                R"("failures":2,"node_losses":0,"preemptions":0,"num_nodes":2,"nodes":["a","b"]})");
+  return concat(
+      R"({"run_id":")", run_id, R"(","phase":"ended","exit_code":)", exit_code,
+      R"(,"reason":"rank 1 failed","first_failure":"rank 1 (node 0, a) died","summary":"",)"
+      R"("began":null,"ended":"2026-11-22T03:15:07Z","rounds":3,"restarts":2,)"
+      R"("failures":2,"node_losses":0,"preemptions":0,"num_nodes":2,"nodes":["a","b"]})");
 }
 
 inline std::string state_frame(const std::string& jobs, const std::string& finished = "") {

@@ -21,10 +21,9 @@ using testing::job_json;
 using testing::state_of;
 
 TEST_CASE("top's state: a job's nodes are in the order of their ranks, with their first ones") {
-  const std::string backwards =
-      R"({"run_id":"a","phase":"running","nodes":[)" +
-      testing::node_json({.host = "b", .workers = 2}, 1, 8) + "," +
-      testing::node_json({.host = "a"}, 0, 0) + "]}";
+  const std::string backwards = R"({"run_id":"a","phase":"running","nodes":[)" +
+                                testing::node_json({.host = "b", .workers = 2}, 1, 8) + "," +
+                                testing::node_json({.host = "a"}, 0, 0) + "]}";
   const State state = state_of(backwards);
   REQUIRE(state.jobs.size() == 1);
   const Job& job = state.jobs.front();
@@ -55,8 +54,7 @@ TEST_CASE("top's state: each kind of message, and what is none") {
   CHECK(read_message(R"({"type":"news"})").kind == Kind::kUnknown);
   for (const char* text :
        {"", "[]", "nonsense", R"({"type":7})", R"({"type":"state"})", R"({"type":"status"})",
-        R"({"type":"state","status":{},"jobs":{"jobs":[]}})",
-        R"({"type":"end","why":{}})"}) {
+        R"({"type":"state","status":{},"jobs":{"jobs":[]}})", R"({"type":"end","why":{}})"}) {
     CAPTURE(text);
     CHECK(test::code_of([&] { read_message(text); }) == ErrorCode::kProtocol);
   }
@@ -118,7 +116,7 @@ std::vector<Key> keys_of(const std::vector<std::string>& pieces) {
   return all;
 }
 
-TEST_CASE("top's keys: letters, arrows, also in pieces; what is none is passed over") {
+TEST_CASE("top's keys: letters, arrows, also in pieces, and what is none is passed over") {
   CHECK(keys_of({"jkq"}) == std::vector{Key::kDown, Key::kUp, Key::kQuit});
   CHECK(keys_of({"\x1b[A\x1bOB\x1b[5~"}) == std::vector{Key::kUp, Key::kDown, Key::kPageUp});
   CHECK(keys_of({"\x1b[", "6", "~"}) == std::vector{Key::kPageDown});

@@ -128,9 +128,9 @@ TEST_CASE("Token: of too many that have not proved it the oldest goes") {
 // What one who watches with `token` hears: its first frame, or why it hears nothing.
 std::string watched(std::uint16_t port, std::shared_ptr<const Secret> token) {
   boost::asio::io_context io{1};
-  membership::LinkConnector connector(io, {"127.0.0.1", port},
-                                      {.token = std::move(token), .tls = {}, .program = "ddprunctl"},
-                                      kWatchPath, membership::LinkConnector::Door::kRequest);
+  membership::LinkConnector connector(
+      io, {"127.0.0.1", port}, {.token = std::move(token), .tls = {}, .program = "ddprunctl"},
+      kWatchPath, membership::LinkConnector::Door::kRequest);
   std::string heard;
   std::shared_ptr<membership::FrameStream> stream;  // second owner: its operations
   membership::LinkConnector::Handlers handlers;
