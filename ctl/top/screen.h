@@ -21,12 +21,14 @@ class Screen {
 
   // What is there is not known any more: the next picture is drawn as a whole.
   void forget() { is_known_ = false; }
-  // `lines`, one for each row, of at most `columns`; empty where nothing differs.
+  // `lines`, one for each row, of at most `columns`; empty where nothing differs. All of them where
+  // the size does.
   std::string changes(const std::vector<Line>& lines, std::size_t columns);
 
  private:
   const Look look_;
   bool is_known_ = false;
+  std::size_t columns_ = 0;
   std::vector<std::string> shown_;
 };
 

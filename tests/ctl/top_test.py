@@ -75,22 +75,24 @@ class Top:
 
     def __init__(self, case, *args, columns=80, rows=24, **more):
         self.screen = Screen()
-        told, tells = os.pipe()
+        (told, tells), (begun, begins) = os.pipe(), os.pipe()
         self.leader, self.terminal = pty.fork()
         if self.leader == 0:
             environment = harness.environment(**{"TERM": "xterm", "LANG": "C.UTF-8", **more})
             if "LC_ALL" not in more:
                 environment.pop("LC_ALL", None)
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            self.lead([harness.DDPRUNCTL, "top", *args], environment, tells)
+            os.close(begins)
+            self.lead([harness.DDPRUNCTL, "top", *args], environment, tells, begun)
+        case.addCleanup(self.close)
         os.close(tells)
         self.pid = int(os.read(told, 100))
-        os.close(told)
         self.modes = termios.tcgetattr(self.terminal)
-        case.addCleanup(self.close)
+        for end in (told, begun, begins):
+            os.close(end)
 
     @staticmethod
-    def lead(argv, environment, tells):
+    def lead(argv, environment, tells, begun):
         """As a shell does: in the foreground a group of its own, which can be stopped."""
         pid = os.fork()
         if pid == 0:
@@ -99,6 +101,7 @@ class Top:
             os.tcsetpgrp(0, os.getpid())
             signal.signal(signal.SIGTTOU, signal.SIG_DFL)
             os.write(tells, str(os.getpid()).encode())
+            os.read(begun, 1)
             os.execve(argv[0], argv, environment)
         _, status = os.waitpid(pid, 0)
         os._exit(os.waitstatus_to_exitcode(status) % 256)
@@ -119,12 +122,14 @@ class Top:
         return True
 
     def wait(self, pattern, what, seconds=20):
-        """Until the screen shows it; the match."""
+        """Until the screen shows it."""
+        self.wait_for(lambda: re.search(pattern, self.screen.text()), what, seconds)
+
+    def wait_for(self, condition, what, seconds=20):
         deadline = time.monotonic() + seconds
-        while not (found := re.search(pattern, self.screen.text())):
+        while not condition():
             if time.monotonic() > deadline or not self.read(max(deadline - time.monotonic(), 0)):
                 raise AssertionError(f"not there: {what}\n{self.screen.text()}")
-        return found
 
     def press(self, keys):
         os.write(self.terminal, keys.encode())
@@ -189,11 +194,13 @@ class TopTest(harness.Case):
         top.wait("ETTR: share of the time", "the help")
         top.press("\x1b")
         top.resize(40, 10)
-        top.wait("(?s)evil.*q quit  [?] help", "the picture of a small screen")
+        top.wait_for(lambda: "q quit" in top.screen.rows.get(10, ""), "the picture of a small screen")
+        self.assertIn("evil", top.screen.text())
         self.assertEqual(max(top.screen.rows), 10)
         self.assertLessEqual(max(map(len, top.screen.rows.values())), 40)
         top.resize(100, 30)
-        top.wait("NODES by CPU", "the picture of a large screen")
+        top.wait_for(lambda: "q quit" in top.screen.rows.get(30, ""), "the picture of a large screen")
+        self.assertIn("NODES by CPU", top.screen.text())
 
         daemon.kill()
         daemon.wait()

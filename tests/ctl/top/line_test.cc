@@ -62,7 +62,9 @@ TEST_CASE("Screen: only lines that differ are written again") {
   CHECK(screen.changes({Line("a"), Line("c"), Line()}, 10) == "\x1b[2;1Hc\x1b[K");
   CHECK(screen.changes({Line("a"), Line(), Line()}, 10) == "\x1b[2;1H\x1b[K");
   CHECK(screen.changes({Line("0123456789"), Line(), Line()}, 10) == "\x1b[1;1H0123456789");
-  CHECK(screen.changes({Line("x")}, 10) == "\x1b[1;1Hx\x1b[K");
+  CHECK(screen.changes({Line("x")}, 10) == "\x1b[0m\x1b[2J\x1b[1;1Hx\x1b[K");
+  CHECK(screen.changes({Line("x")}, 9) == "\x1b[0m\x1b[2J\x1b[1;1Hx\x1b[K");
+  CHECK(screen.changes({Line("x")}, 9).empty());
   screen.forget();
   CHECK_THAT(screen.changes({Line("x")}, 10), Contains("\x1b[2J"));
   CHECK_THAT(Screen::left(), Contains("\x1b[?1049l") && Contains("\x1b[?25h"));
