@@ -46,6 +46,11 @@ pages::FetchOptions EndpointFlags::options_for(const std::string& target) const 
   return options;
 }
 
+membership::LinkSecurity EndpointFlags::security() const {
+  const pages::FetchOptions options = options_for("");
+  return {.token = options.token, .tls = options.tls, .program = "ddprunctl"};
+}
+
 std::vector<Endpoint> EndpointFlags::endpoints() const {
   if (const std::string wrong = problem(); !wrong.empty()) {
     throw Error(ErrorCode::kInvalidArgument, wrong);

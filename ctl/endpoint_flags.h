@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/endpoint.h"
+#include "rendezvous/membership/link_security.h"
 #include "rendezvous/pages/fetch.h"
 #include "rendezvous/pages/gang_client.h"
 #include "rendezvous/security/tls.h"
@@ -40,9 +41,13 @@ class EndpointFlags {
   // a word meanwhile.
   std::string fetch_page_within(std::chrono::milliseconds limit, const std::string& target) const;
 
+  // Whom to follow, and with what a connection proves itself. Throw Error(kInvalidArgument) as
+  // fetch_page() does where a flag or its file is wrong.
+  std::vector<Endpoint> endpoints() const;
+  membership::LinkSecurity security() const;
+
  private:
   pages::FetchOptions options_for(const std::string& target) const;
-  std::vector<Endpoint> endpoints() const;
 
   std::string endpoint_, token_file_;
   security::TlsFiles tls_;

@@ -22,6 +22,7 @@
 #include "ctl/standard_output.h"
 #include "ctl/submit_command.h"
 #include "ctl/tables/tables.h"
+#include "ctl/top_command.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
@@ -78,6 +79,7 @@ int main(int argc, char** argv) {
   ctl::PageCommand status(
       app, {"status", "Tell how a rendezvous is: its jobs, agents, stores, journal.", "/v1/status",
             ctl::status_table});
+  ctl::TopCommand top(app);
   ctl::SubmitCommand submit(app);
   ctl::JobCommands submitted(app, jobs, status);
   ctl::ReportCommand report(app);
@@ -104,6 +106,7 @@ int main(int argc, char** argv) {
     if (submitted.chosen()) return submitted.run();
     if (jobs.chosen()) return static_cast<int>(jobs.run());
     if (status.chosen()) return static_cast<int>(status.run());
+    if (top.chosen()) return top.run();
     if (doctor.chosen()) return doctor.run();
     if (report.chosen()) return report.run();
     if (make_certs.chosen()) return static_cast<int>(make_certs.run());

@@ -26,7 +26,7 @@ constexpr std::uint64_t kMaxBodyBytes = 1024;  // which nobody looks at
 constexpr std::size_t kMaxRequestBytes = kMaxHeaderBytes + kMaxBodyBytes, kReadBytes = 2048;
 constexpr char kAgentPath[] = "/v1/agent";
 constexpr char kNoBrowser[] =
-    "this rendezvous wants a token, which a browser can't prove that it has: \"ddprunctl jobs "
+    "this rendezvous wants a token, which a browser can't prove that it has: \"ddprunctl top "
     "--token-file=PATH\" shows its jobs";
 
 // Another page that the user has open must not see what this one may. Who says no origin is no
@@ -297,15 +297,21 @@ void HttpSession::upgrade(Peer peer) {
   }
   arm_timer("the WebSocket handshake");
   frames_ = std::make_shared<membership::FrameStream>(std::move(wire_), options_.frames);
-  std::function<void(membership::FrameStream::Response&)> add_challenge;
+  std::function<void(membership::FrameStream::Response&)> add_header;
   if (options_.token && peer != Peer::kWatcher) {
     proof_ = std::make_unique<security::RendezvousProof>(options_.token, frames_->wire().binding());
-    add_challenge = [text = proof_->challenge()](membership::FrameStream::Response& answer) {
+    add_header = [text = proof_->challenge()](membership::FrameStream::Response& answer) {
       answer.set(security::kChallengeHeader, text);
+    };
+  } else if (admission_.admitted) {
+    const unsigned status = static_cast<unsigned>(http::status::switching_protocols);
+    add_header = [seal = options_.door->seal(admission_, status, "")](
+                     membership::FrameStream::Response& answer) {
+      answer.set(security::kAnswerHeader, seal);
     };
   }
   frames_->async_accept(
-      parser_->get(), std::move(add_challenge),
+      parser_->get(), std::move(add_header),
       [self = shared_from_this(), frames = frames_, peer](boost::system::error_code error) {
         self->timer_.cancel();
         if (self->frames_ == nullptr) return;  // stopped or timed out

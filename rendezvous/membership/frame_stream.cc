@@ -38,7 +38,14 @@ FrameStream::~FrameStream() = default;
 security::Wire& FrameStream::wire() { return beast_->stream.next_layer(); }
 
 void FrameStream::async_handshake(Response& response, const std::string& host,
-                                  const std::string& path, Upgraded done) {
+                                  const std::string& path, const std::string& authorization,
+                                  Upgraded done) {
+  if (!authorization.empty()) {
+    beast_->stream.set_option(
+        websocket::stream_base::decorator([authorization](websocket::request_type& request) {
+          request.set(boost::beast::http::field::authorization, authorization);
+        }));
+  }
   beast_->stream.async_handshake(response, host, path, std::move(done));
 }
 

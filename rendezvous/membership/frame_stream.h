@@ -45,9 +45,10 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
 
   security::Wire& wire();
   // One of the two comes before start(); this object must live until `done` is called.
-  // `response`: what the other side answered, also where it refuses.
+  // `response`: what the other side answered, also where it refuses. `authorization`: that header;
+  // empty: none.
   void async_handshake(Response& response, const std::string& host, const std::string& path,
-                       Upgraded done);
+                       const std::string& authorization, Upgraded done);
   // `request` has been read. `headers` adds to the answer; empty: nothing.
   void async_accept(const Request& request, std::function<void(Response&)> headers, Upgraded done);
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "common/name_lookup.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/standby_header.h"
+#include "rendezvous/security/http_proof.h"
 #include "rendezvous/security/proof.h"
 
 namespace ddprun::membership {
@@ -44,9 +46,10 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  public:
-  Impl(asio::io_context& io, Endpoint endpoint, LinkSecurity security, std::string path)
+  Impl(asio::io_context& io, Endpoint endpoint, LinkSecurity security, std::string path, Door door)
       : endpoint_(std::move(endpoint)),
         path_(std::move(path)),
+        door_(door),
         token_(std::move(security.token)),
         tls_(std::move(security.tls)),
         certificate_host_(std::move(security.certificate_host)),
@@ -89,6 +92,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     awaits_name_ = false;
     if (opening_) opening_->close();
     opening_.reset();
+    request_proof_.reset();
     handlers_ = {};
   }
 
@@ -145,10 +149,12 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     open_any(targets);
   }
 
-  void open_any(const std::vector<tcp::endpoint>& targets) {
-    opening_ = std::make_shared<FrameStream>(
-        tcp::socket(io_), FrameStream::Limits{kMaxMessageBytes, kMaxQueuedBytes});
-    asio::async_connect(opening_->wire().socket(), targets,
+  void open_any(std::vector<tcp::endpoint> targets) {
+    targets_ = std::move(targets);
+    const std::size_t most = door_ == Door::kRequest ? kMaxStateBytes : kMaxMessageBytes;
+    opening_ =
+        std::make_shared<FrameStream>(tcp::socket(io_), FrameStream::Limits{most, kMaxQueuedBytes});
+    asio::async_connect(opening_->wire().socket(), targets_,
                         guard([this](boost::system::error_code error, const tcp::endpoint&) {
                           if (error) {
                             connect_failed(error);
@@ -193,15 +199,34 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void upgrade() {
+    std::string authorization;
+    if (request_proof_) {
+      const std::string binding = opening_->wire().binding();
+      try {
+        authorization =
+            request_proof_->answer(response_header("WWW-Authenticate"), {"GET", path_, binding});
+      } catch (const Error& error) {
+        return untrusted(error.what());
+      }
+    }
     response_ = {};
-    opening_->async_handshake(response_, to_string(endpoint_), path_,
+    opening_->async_handshake(response_, to_string(endpoint_), path_, authorization,
                               guard([this](boost::system::error_code error) { upgraded(error); }));
+  }
+
+  std::string response_header(const char* name) const {
+    const auto value = response_[name];
+    return {value.data(), value.size()};
   }
 
   void upgraded(boost::system::error_code error) {
     if (!error) {
-      prove();
+      door_ == Door::kRequest ? check_request_proof() : prove();
       return;
+    }
+    if (door_ == Door::kRequest && error == websocket::error::upgrade_declined &&
+        response_.result() == boost::beast::http::status::unauthorized) {
+      return challenged();
     }
     if (const std::string trouble = opening_->wire().tls_trouble(error);
         !trouble.empty() && error != asio::ssl::error::stream_truncated) {
@@ -234,15 +259,42 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     return endpoint && !endpoint->host.empty() ? to_string(*endpoint) : "";
   }
 
+  // The request is made again, with the proof, on a connection of its own.
+  void challenged() {
+    if (!token_) return untrusted(wants_token());
+    if (request_proof_) {
+      return untrusted(
+          "refused this request: its token is another one (compare the --token-file of both)");
+    }
+    request_proof_.emplace(token_);
+    opening_->close();
+    open_any(targets_);
+  }
+
+  // What is heard afterwards has no code of its own, as an agent's messages have none: that is
+  // TLS's work.
+  void check_request_proof() {
+    if (!token_) return opened();
+    if (!request_proof_) return untrusted("has no token, but this side has one (--token-file)");
+    try {
+      request_proof_->check(response_header(security::kAnswerHeader), response_.result_int(), "");
+    } catch (const Error& error) {
+      return untrusted(error.what());
+    }
+    opened();
+  }
+
+  std::string wants_token() const {
+    return concat("wants a token: give this ", program_, " its --token-file");
+  }
+
   // Nothing of this node's job is said, and nothing that is heard obeyed, before both have the
   // same token.
   void prove() {
     const auto header = response_[security::kChallengeHeader];
     const std::string_view challenge(header.data(), header.size());
     if (!token_ && challenge.empty()) return opened();
-    if (!token_) {
-      return untrusted(concat("wants a token: give this ", program_, " its --token-file"));
-    }
+    if (!token_) return untrusted(wants_token());
     const auto proof = std::make_shared<security::AgentProof>(token_, opening_->wire().binding());
     std::string answer;
     try {
@@ -297,6 +349,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   // Constant after construction.
   const Endpoint endpoint_;
   const std::string path_;
+  const Door door_;
   const std::shared_ptr<const Secret> token_;  // second owners: its other users; null: none
   const security::TlsContext tls_;             // likewise
   const std::string certificate_host_;         // empty: endpoint_'s
@@ -311,15 +364,17 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   std::size_t num_failures_ = 0;          // in a row
   Handlers handlers_;                     // of the attempt under way
   std::shared_ptr<FrameStream> opening_;  // second owner: its handlers
+  std::vector<tcp::endpoint> targets_;
   FrameStream::Response response_;
-  bool awaits_name_ = false;  // the attempt under way has no addresses yet
-  bool looking_up_ = false;   // a look-up is under way, for this attempt or an earlier one
+  std::optional<security::HttpProof> request_proof_;  // set: the request is made with it
+  bool awaits_name_ = false;                          // the attempt under way has no addresses yet
+  bool looking_up_ = false;  // a look-up is under way, for this attempt or an earlier one
 };
 
 LinkConnector::LinkConnector(asio::io_context& io, Endpoint endpoint, LinkSecurity security,
-                             std::string path)
-    : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(security), std::move(path))) {
-}
+                             std::string path, Door door)
+    : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(security), std::move(path),
+                                   door)) {}
 
 LinkConnector::~LinkConnector() { impl_->destroy(); }
 const Endpoint& LinkConnector::endpoint() const { return impl_->endpoint(); }

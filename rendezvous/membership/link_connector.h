@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One endpoint of the rendezvous as an agent, or a standby, reaches it: name look-up, TCP, TLS, the
-// upgrade of its path, and the proof of the token. What is tried again, and when, is its owner's
-// affair. io thread only.
+// One endpoint of the rendezvous as an agent, a standby, or who follows its status reaches it: name
+// look-up, TCP, TLS, the upgrade of its path, and the proof of the token. What is tried again, and
+// when, is its owner's affair. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -22,18 +22,25 @@ class LinkConnector {
  public:
   // One of them is called, once, from the io context, never from inside a call of this class.
   struct Handlers {
-    // Both sides have proved themselves. Its messages have at most kMaxMessageBytes.
+    // Both sides have proved themselves. Its messages have at most kMaxMessageBytes, or
+    // kMaxStateBytes.
     std::function<void(std::shared_ptr<FrameStream>)> opened;
     std::function<void(const ConnectFailure&)> failed;
   };
 
   static constexpr std::size_t kMaxQueuedBytes = std::size_t{4} << 20;
 
+  static constexpr std::size_t kMaxStateBytes = std::size_t{4} << 20;
+
   static constexpr char kAgentPath[] = "/v1/agent";
+
+  // How the token is proved: in the first messages; or, of one who only listens, in the request for
+  // the upgrade, as for a page (security/http_proof.h).
+  enum class Door { kMessages, kRequest };
 
   // Opens nothing yet.
   LinkConnector(boost::asio::io_context& io, Endpoint endpoint, LinkSecurity security,
-                std::string path = kAgentPath);
+                std::string path = kAgentPath, Door door = Door::kMessages);
   ~LinkConnector();  // as cancel()
   LinkConnector(const LinkConnector&) = delete;
   LinkConnector& operator=(const LinkConnector&) = delete;

@@ -3,7 +3,9 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <functional>
 
+#include "rendezvous/daemon/http_session.h"
 #include "rendezvous/membership/codec.h"
+#include "rendezvous/membership/link_connector.h"
 #include "rendezvous/security/http_proof.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
@@ -121,6 +123,40 @@ TEST_CASE("Token: of too many that have not proved it the oldest goes") {
   CHECK_THAT(ServedDaemon::read_all(first), !Contains("still open"));
   daemon.stop();
   CHECK_THAT(all_lines(), Contains("no proof of the token yet, and 2 came after it"));
+}
+
+// What one who watches with `token` hears: its first frame, or why it hears nothing.
+std::string watched(std::uint16_t port, std::shared_ptr<const Secret> token) {
+  boost::asio::io_context io{1};
+  membership::LinkConnector connector(
+      io, {"127.0.0.1", port}, {.token = std::move(token), .tls = {}, .program = "ddprunctl"},
+      kWatchPath, membership::LinkConnector::Door::kRequest);
+  std::string heard;
+  std::shared_ptr<membership::FrameStream> stream;  // second owner: its operations
+  membership::LinkConnector::Handlers handlers;
+  handlers.opened = [&](std::shared_ptr<membership::FrameStream> frames) {
+    stream = std::move(frames);
+    membership::FrameStream::Handlers said;
+    said.frame = [&](std::string_view frame) { heard = frame; };
+    said.ended = [&](const std::string& reason) { heard = reason; };
+    stream->start(std::move(said));
+  };
+  handlers.failed = [&](const membership::ConnectFailure& failure) { heard = failure.what; };
+  connector.attempt(Clock::now() + 10s, std::move(handlers));
+  CHECK(run_until(io, [&] { return !heard.empty(); }));
+  if (stream) stream->close();
+  return heard;
+}
+
+TEST_CASE("Token: who watches proves it as one who asks for a page, and so does the rendezvous") {
+  ServedDaemon closed(with_token()), open{DaemonOptions{}};
+  CHECK_THAT(watched(closed.port, secret_of(kToken)), Contains("{\"type\":\"state\""));
+  CHECK(watched(closed.port, secret_of("another token of ours")) ==
+        "refused this request: its token is another one (compare the --token-file of both)");
+  CHECK(watched(closed.port, nullptr) == "wants a token: give this ddprunctl its --token-file");
+  CHECK(watched(open.port, secret_of(kToken)) ==
+        "has no token, but this side has one (--token-file)");
+  CHECK_THAT(watched(open.port, nullptr), Contains("{\"type\":\"state\""));
 }
 
 TEST_CASE("Token: the port has no store and no page of jobs for strangers") {

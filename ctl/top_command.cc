@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/top_command.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "ctl/standard_output.h"
+#include "ctl/top/history.h"
+#include "ctl/top/layout.h"
+#include "ctl/top/session.h"
+#include "ctl/top/state.h"
+
+namespace ddprun::ctl {
+namespace {
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// By the names of locales, which need not be installed: it is the terminal that has to know it.
+bool is_utf8_locale() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string_view value = variable(name);
+    if (value.empty()) continue;
+    for (const char* spelling : {"UTF-8", "utf-8", "UTF8", "utf8"}) {
+      if (value.find(spelling) != std::string_view::npos) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
+// Of a terminal, or $COLUMNS.
+std::size_t columns_of_stdout() {
+  constexpr std::size_t kUsual = 100, kLeast = 40, kMost = 1'000;
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const std::string_view given = variable("COLUMNS");
+  std::size_t columns = 0;
+  const auto read = std::from_chars(given.data(), given.data() + given.size(), columns);
+  return read.ec == std::errc() && columns > 0 ? std::clamp(columns, kLeast, kMost) : kUsual;
+}
+
+std::string names_of(const top::State& state) {
+  std::vector<std::string> names;
+  for (const top::Job& job : state.jobs) names.push_back(job.run_id);
+  for (const top::FinishedJob& job : state.finished) names.push_back(job.run_id);
+  return names.empty() ? "no jobs" : top::names_text(names, 8);
+}
+
+}  // namespace
+
+TopCommand::TopCommand(CLI::App& app)
+    : command_(app.add_subcommand(
+          "top", "Follow the jobs of a rendezvous as they run, in a terminal (docs/top.md).")),
+      endpoint_(*command_) {
+  command_->add_option("JOB", job_, "Its run id (--rdzv-id); without: the first one, or a list");
+  command_->add_flag("--once", once_, "One picture, as text, and the end; also without a terminal");
+  command_->add_flag("--plain", plain_, "ASCII alone, and no colours");
+}
+
+int TopCommand::run() const {
+  const bool has_unicode = !plain_ && is_utf8_locale();
+  const std::string_view kind = variable("TERM");
+  const bool is_screen = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1 &&
+                         !kind.empty() && kind != "dumb";
+  if (once_ || !is_screen) return print_once(has_unicode);
+  const bool has_color = !plain_ && variable("NO_COLOR").empty();
+  return top::run_session({.endpoints = endpoint_.endpoints(),
+                           .security = endpoint_.security(),
+                           .name = endpoint_.text(),
+                           .wanted = job_,
+                           .look = {has_unicode, has_color, true}});
+}
+
+int TopCommand::print_once(bool has_unicode) const {
+  const std::string status = endpoint_.fetch_page("/v1/status");
+  const top::State state = top::read_pages(status, endpoint_.fetch_page("/v1/jobs"));
+  top::View view;
+  view.wanted = job_;
+  if (!job_.empty()) {
+    const auto at = top::chosen(state, view);
+    const std::string found = at ? top::key_of(state, *at) : "";
+    if (found.substr(0, found.find('\n')) != job_) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat("no job \"", job_, "\" is at ", endpoint_.text(), ": it has ", names_of(state)));
+    }
+  }
+  top::History history;
+  history.take(state);
+  const top::Connection connection{top::Connection::Kind::kLive, endpoint_.text(), "", ""};
+  std::string text;
+  for (const top::Line& line :
+       top::whole_picture({&state, &history, 0}, view, connection, columns_of_stdout())) {
+    text += top::shown(line, {has_unicode, false, false}) + "\n";
+  }
+  return print_or_tell(text);
+}
+
+}  // namespace ddprun::ctl

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The picture for screens of every size, of jobs of every size, whatever they say of themselves.
+#include "ctl/top/layout.h"
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ctl/top/rank_cells.h"
+#include "tests/ctl/top/sample_state.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::top {
+namespace {
+
+using ddprun::test::Contains;
+using testing::finished_json;
+using testing::job_json;
+using testing::live;
+using testing::picture_text;
+using testing::state_of;
+
+constexpr char kStraggler[] =
+    R"(,"stragglers":["rank 517 (node 64, gpu064) lags behind: 90 ms of its own, median 30 ms"])";
+
+// 1,000 ranks on 125 nodes, of which one lags behind and one node is lost.
+State large() {
+  return state_of(job_json("large", 125, kStraggler, [](int i, testing::SampleNode& node) {
+    node.own_us = [](int rank) { return rank == 517 ? 90'000 : 30'000 + rank; };
+    if (i == 100) node.connected = false;
+  }));
+}
+
+// Exactly so many rows, none longer than the screen.
+void check_size(const State& state, const View& view, std::size_t columns, std::size_t rows) {
+  History history;
+  history.take(state);
+  const Picture picture = screen_picture({&state, &history, 0}, view, live(), columns, rows);
+  CHECK(picture.lines.size() == rows);
+  for (const Line& line : picture.lines) {
+    CAPTURE(line.text());
+    CHECK(line.columns() <= columns);
+    CHECK(columns_of(line.text()) == line.columns());
+    CHECK(harmless(line.text()) == line.text());
+  }
+}
+
+TEST_CASE("top's picture: it has the width and the height of the screen, whatever is shown") {
+  const std::string evil = R"(\u001b[2J\u202eevil\n計算機 \u0301)" + std::string(300, 'x');
+  const std::vector<State> states = {
+      state_of(""), state_of(job_json("a", 1)),
+      state_of(job_json("a", 2) + "," + job_json("b", 2), finished_json("old", 9)), large(),
+      state_of(job_json(evil, 3,
+                        concat(R"(,"stragglers":["rank 1 )", evil, R"("],"reason":")", evil,
+                               R"(","hang":{"round":2,"text":")", evil, R"(","lines":[")", evil,
+                               R"("]})"),
+                        [&](int, testing::SampleNode& node) { node.host = evil; }),
+               finished_json(evil, 1))};
+  for (const auto& [columns, rows] : std::vector<std::pair<std::size_t, std::size_t>>{
+           {40, 10}, {80, 24}, {200, 60}, {20, 4}, {7, 2}, {1, 1}, {133, 11}}) {
+    for (const State& state : states) {
+      CAPTURE(columns, rows);
+      check_size(state, {}, columns, rows);
+      check_size(state, {.focus = Focus::kJob, .scroll = 5}, columns, rows);
+      check_size(state, {.focus = Focus::kList}, columns, rows);
+      check_size(state, {.has_help = true}, columns, rows);
+    }
+  }
+}
+
+TEST_CASE("top's picture: at 80x24 of a job of two nodes all that matters") {
+  const std::string text =
+      picture_text(state_of(job_json("nightly", 2)), 80, 24, {.focus = Focus::kJob});
+  CHECK_THAT(
+      text,
+      Contains("ddprun top head:29400") && Contains("nightly  running") &&
+          Contains(
+              "round 2 · 2 of 2 nodes · 16 ranks · ETTR 93 % · failures 1/3 · node losses 0/100") &&
+          Contains("nobody is waited for") && Contains("TRAINING step 12,345") &&
+          Contains("2.31") && Contains("RANKS 16: 16 running") && Contains("RESTARTS 1") &&
+          Contains("rank 3 (node 0, gpu000) was killed") && Contains("NODES by rank") &&
+          Contains("gpu001") && Contains("q quit"));
+}
+
+TEST_CASE("top's picture: at 40x10 the most urgent first") {
+  const State state = state_of(job_json("nightly", 2, "", [](int i, testing::SampleNode& node) {
+    if (i == 1) node.connected = false;
+  }));
+  const std::string text = picture_text(state, 40, 10);
+  CHECK_THAT(text, Contains("nightly  running") && Contains("no connection to node 1 (gpu001)") &&
+                       Contains("? help"));
+}
+
+TEST_CASE("top's picture: of 1,000 ranks the one that lags behind and the lost node are named") {
+  const State state = large();
+  for (const auto& [columns, rows] :
+       std::vector<std::pair<std::size_t, std::size_t>>{{80, 24}, {200, 60}}) {
+    CAPTURE(columns, rows);
+    const std::string text = picture_text(state, columns, rows, {.focus = Focus::kJob});
+    CHECK_THAT(text,
+               Contains("RANKS 1,000: 8 ! without a connection, 1 ▲ straggling, 991 running") &&
+                   Contains("▲ rank 517 (node 64, gpu064) lags behind") &&
+                   Contains("slowest: rank 517 (gpu064) 90.0 ms of 40.0 ms") &&
+                   Contains("no connection to node 100 (gpu100)"));
+  }
+  // A cell for each rank where there is room, else for each node.
+  CHECK_THAT(picture_text(state, 80, 24, {.focus = Focus::kJob}), Contains("each cell is a node"));
+  CHECK_THAT(picture_text(state, 200, 60, {.focus = Focus::kJob}),
+             Contains("▃▃▃▃▃▲▃▃") && !Contains("each cell is a node"));
+}
+
+std::string cells(const Job& job, std::size_t columns, std::size_t rows) {
+  return testing::text_of(rank_lines(job, columns, rows));
+}
+
+TEST_CASE("top's cells: in groups by node, then without gaps, then for one node and for several") {
+  const Job job = state_of(job_json("a", 4)).jobs.front();
+  CHECK_THAT(cells(job, 80, 1), Contains("     0 ▃▃▃▃▃▃▃▃ ▃▃▃▃▃▃▃▃ ▃▃▃▃▃▃▃▃ ▃▃▃▃▃▃▃▃\n"));
+  CHECK_THAT(cells(job, 40, 1), Contains("     0 " + [] {
+               std::string all;
+               for (int i = 0; i < 32; ++i) all += "▃";
+               return all;
+             }() + "\n"));
+  CHECK_THAT(cells(job, 30, 1), Contains("     0 ▃▃▃▃\n") && Contains("each cell is a node"));
+  const Job wide = state_of(job_json("a", 60)).jobs.front();
+  CHECK_THAT(cells(wide, 40, 1), Contains("each cell is 2 nodes"));
+}
+
+TEST_CASE("top's cells: of a node with very many workers none is gone through") {
+  const Job job =
+      state_of(R"({"run_id":"a","phase":"running","nodes":[{"host":"h","phase":"running",)"
+               R"("node_rank":0,"num_workers":16000000,"connected":true}]})")
+          .jobs.front();
+  CHECK_THAT(cells(job, 40, 2), Contains("RANKS 16,000,000: 16,000,000 running"));
+}
+
+TEST_CASE("top's picture: nodes in the order that was asked for") {
+  const State state = state_of(job_json("a", 3, "", [](int i, testing::SampleNode& node) {
+    node.own_us = [i](int) { return i == 1 ? 50'000 : 20'000; };
+  }));
+  const auto first_host = [&](NodeOrder order) {
+    const std::string text = picture_text(state, 100, 60, {.focus = Focus::kJob, .order = order});
+    const std::string table = text.substr(text.find("NODES by"));
+    return table.substr(table.find("gpu"), 6);
+  };
+  CHECK(first_host(NodeOrder::kRank) == "gpu000");
+  CHECK(first_host(NodeOrder::kStepTime) == "gpu001");
+  CHECK(first_host(NodeOrder::kGpu) == "gpu000");  // its GPUs are the least used
+}
+
+TEST_CASE("top's picture: a connection that is lost shows of when it is, and why") {
+  const State state = state_of(job_json("nightly", 2));
+  const Connection lost{Connection::Kind::kLost, "head:29400", "the peer closed the connection",
+                        "03:11:40"};
+  const std::string text = picture_text(state, 100, 24, {}, lost);
+  CHECK_THAT(text, Contains("connection lost – showing state of 03:11:40 (the peer closed the "
+                            "connection)") &&
+                       Contains("nightly"));
+  const Connection none{Connection::Kind::kConnecting, "head:29400", "connection refused", ""};
+  const Picture picture = screen_picture({}, {}, none, 80, 24);
+  CHECK_THAT(testing::text_of(picture.lines),
+             Contains("asks head:29400: connection refused") && Contains("nothing to show yet"));
+}
+
+TEST_CASE("top's picture: more than the screen has is scrolled, and the end of it is found") {
+  const State state = large();
+  History history;
+  history.take(state);
+  View view{.focus = Focus::kJob};
+  const Picture first = screen_picture({&state, &history, 0}, view, live(), 80, 24);
+  REQUIRE(first.extent.most_scroll > 100);
+  view.scroll = first.extent.most_scroll;
+  CHECK_THAT(picture_text(state, 80, 24, view), Contains("gpu124"));
+  view.scroll = 1'000'000;
+  CHECK_THAT(picture_text(state, 80, 24, view), Contains("gpu124"));
+}
+
+TEST_CASE("top on paper: the list, and all of the chosen job without an end of rows") {
+  const State state =
+      state_of(job_json("nightly", 125), finished_json("old", 9) + "," + finished_json("done", 0));
+  History history;
+  history.take(state);
+  std::string text = testing::text_of(whole_picture({&state, &history, 0}, {}, live(), 100));
+  CHECK_THAT(text, Contains("JOBS 1 live, 2 over") && Contains("exit code 9") &&
+                       Contains("gpu124") && !Contains("\x1b"));
+  text = testing::text_of(whole_picture({&state, &history, 0}, {.wanted = "old"}, live(), 100));
+  CHECK_THAT(text, Contains("old  failed") && Contains("first: rank 1 (node 0, a) died"));
+  const State none = state_of("");
+  CHECK_THAT(testing::text_of(whole_picture({&none, &history, 0}, {}, live(), 100)),
+             Contains("no jobs\n"));
+}
+
+TEST_CASE("top's picture: what is wrong with the daemon itself is said above all") {
+  std::string frame = testing::state_frame(job_json("a", 1));
+  frame.replace(frame.find(R"("peer":null)"), 11,
+                R"("peer":{"endpoint":"b:1","answers":true,"in_sync":false,"says":"it copies"})");
+  frame.replace(frame.find(R"({"kept":true)"), 12, R"({"kept":false,"trouble":"disk full")");
+  const std::string text = picture_text(read_message(frame).state, 80, 24);
+  CHECK_THAT(text, Contains("the journal is not kept: disk full") &&
+                       Contains("the pair is not in sync: it copies"));
+}
+
+}  // namespace
+}  // namespace ddprun::top
