@@ -114,6 +114,7 @@ void RecordReader::take(const Event& event) {
     if (event.node_rank) node.node_rank = event.node_rank;
     node.last_word = std::max(node.last_word, event.at);
   }
+  if (event.name == "progress" || event.name == "node") heard(event);
   if (event.name == "progress") return readings_.progress(event.keys, event.at, event.round);
   if (event.name == "node") return readings_.node(event.keys, event.at, event.host);
   if (event.name == "begin") return begin(event);
@@ -131,6 +132,13 @@ RoundFacts* RecordReader::round_of(const Event& event) {
   RoundFacts& round = record_.rounds[event.round];
   round.round = event.round;
   return &round;
+}
+
+void RecordReader::heard(const Event& event) {
+  const auto found = record_.rounds.find(event.round);
+  if (found == record_.rounds.end()) return;
+  RoundFacts& round = found->second;
+  if (round.exits.empty() && round.cause.empty()) later(round.ended, event.at);
 }
 
 void RecordReader::begin(const Event& event) {

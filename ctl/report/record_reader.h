@@ -36,6 +36,8 @@ class RecordReader {
 
   void unreadable(const char* why);
   void take(const Event& event);
+  // A round whose end nobody tells lasted until the last reading of it.
+  void heard(const Event& event);
   void begin(const Event& event);
   void round(const Event& event);
   void spawn(const Event& event);

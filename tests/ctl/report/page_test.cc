@@ -82,6 +82,12 @@ TEST_CASE("facts: how it ended, as far as events tell where the time went") {
   CHECK(facts.slow_ranks[0].factor == Approx(1.5));
 }
 
+TEST_CASE("facts: a round whose end nobody told lasted until the last word of it") {
+  const Record record = record_of(event_text("round", 1), event_text("spawn", 2),
+                                  event_text("node", 30, R"("cpu":1)"));
+  CHECK(facts_of(record).phases == PhaseSeconds{0, 1, 0, 28, 0, 0, 0});
+}
+
 TEST_CASE("facts: what is missing is said") {
   const Record whole = whole_record();
   const Facts facts = facts_of(whole);
