@@ -82,6 +82,27 @@ bool has_ending(const fs::path& path) {
   return path.extension() == ".json" || path.extension() == ".jsonl";
 }
 
+// The name that ddprun gives them in a job's log directory.
+bool is_event_file(const fs::path& path) {
+  return path.extension() == ".jsonl" && path.filename().string().starts_with("events.");
+}
+
+// Adds those of `directory` that `is_wanted`; each subdirectory goes to `deeper`, if there is one.
+std::error_code add_files(const fs::path& directory, bool (*is_wanted)(const fs::path&),
+                          std::vector<std::string>& files, std::vector<fs::path>* deeper) {
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    if (files.size() >= kMostFiles) break;
+    std::error_code ignored;
+    if (is_wanted(at->path()) && at->is_regular_file(ignored)) {
+      files.push_back(at->path());
+    } else if (deeper != nullptr && at->is_directory(ignored)) {
+      deeper->push_back(at->path());
+    }
+  }
+  return error;
+}
+
 std::vector<std::string> files_of(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const std::string& path : paths) {
@@ -91,12 +112,11 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
       continue;
     }
     std::vector<std::string> inside;
-    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
-      std::error_code ignored;
-      if (has_ending(at->path()) && at->is_regular_file(ignored)) inside.push_back(at->path());
-      if (inside.size() == kMostFiles) break;
-    }
+    std::vector<fs::path> deeper;
+    error = add_files(path, has_ending, inside, &deeper);
     if (error) refuse(path, error.value());
+    // With --log-dir each node's job has a directory there. One that others own may be closed.
+    for (const fs::path& each : deeper) add_files(each, is_event_file, inside, nullptr);
     std::sort(inside.begin(), inside.end());
     files.insert(files.end(), inside.begin(), inside.end());
   }

@@ -321,6 +321,11 @@ if first:
             page = f.read()
         for key in {key for lines in nodes for line in lines if line["event"] != "node" for key in line}:
             self.assertIn(f"`{key}`", page)
+        facts = json.loads(self.ddprunctl("report", folder, "--json").stdout)
+        self.assertEqual((facts["state"], facts["rounds"], facts["world_size"], facts["is_ledger"], facts["missing"][:1]),
+                         ("succeeded", 2, 2, True, []), facts["missing"])
+        self.assertEqual((facts["ettr"], facts["by_round"][0]["cause"]), (ledger["ettr"], ledger["rounds"][0]["cause"]))
+        self.assertEqual({row: round(each["mean"], 3) for row, each in facts["ranks"]["step_seconds"].items()}, {"0": 0.5, "1": 0.5})
 
     def test_with_log_files_they_are_beside_these(self):
         name = f"events.{os.uname().nodename}.jsonl"
@@ -336,6 +341,8 @@ if first:
             self.assertEqual([line["event"] for line in lines], ["begin", "round", "spawn", "exit", "verdict"])  # no restart
             self.assertEqual((lines[-1]["state"], lines[-1]["exit_code"]), ("worker_failed", 4))
             self.assertIn("rank 0 ", lines[-1]["first_failure"])
+            facts = json.loads(self.ddprunctl("report", logs, "--json").stdout)  # found in the job's own directory
+            self.assertEqual((facts["state"], facts["exit_code"]), ("worker_failed", 4))
 
     def test_a_file_that_cannot_be_opened_is_refused_and_a_full_one_said_once(self):
         scratch = self.scratch()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job's lines and files, whole, damaged and hostile.
+#include <filesystem>
 #include <fstream>
 
 #include "ctl/report/line_splitter.h"
@@ -209,6 +210,20 @@ TEST_CASE("read_record: a file that is named twice counts once") {
   Files files;
   const std::string path = files.write("one.jsonl", event_text("round", 1) + "\n");
   CHECK(read_record({path, files.path(), path}, "").sources.size() == 1);
+}
+
+TEST_CASE("read_record: a log directory's jobs have their events one directory deeper") {
+  Files files;
+  std::filesystem::create_directories(files.path() + "/mine_a/attempt_0");
+  std::filesystem::create_directories(files.path() + "/mine_b");
+  files.write("mine_a/events.n0.jsonl", event_text("round", 1) + "\n");
+  files.write("mine_b/events.n1.jsonl", event_text("round", 1, "", "n1") + "\n");
+  files.write("mine_b/other.jsonl", "no event");                // the user's own
+  files.write("mine_a/attempt_0/events.n2.jsonl", "no event");  // a worker's
+  const Record record = files.read();
+  CHECK(record.nodes.size() == 2);
+  CHECK(record.sources.size() == 2);
+  CHECK(record.passed_over.empty());
 }
 
 TEST_CASE("read_record: a node whose clock is years off doesn't move the others") {
