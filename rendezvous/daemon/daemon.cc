@@ -173,7 +173,8 @@ class Daemon::Impl {
     return status;
   }
 
-  std::string metrics_text(metrics::Format format) const {
+  std::string metrics_text(metrics::Format format) {
+    if (leads()) jobs_->count_seconds();
     DaemonMetrics all;
     all.status = status(1);
     all.counts = counts_;

@@ -59,7 +59,8 @@ class LedJobs {
   std::string json() const;
   std::string watched_json() const;  // as watched_jobs_to_json()
   void add_to(DaemonStatus& status) const;
-  void add_to(DaemonMetrics& metrics) const;  // but for its status
+  void add_to(DaemonMetrics& metrics) const;  // but for its status and its counts
+  void count_seconds();                       // in `counts`, up to now
   // As AgentHub::when_kept().
   void when_kept(std::function<void()> done) { hub_->when_kept(std::move(done)); }
 
