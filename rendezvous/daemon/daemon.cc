@@ -371,6 +371,12 @@ class Daemon::Impl {
       return answer(HttpSession::Page{kJson, concat("{\"service\":\"", kServiceName,
                                                     "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")});
     }
+    if (path == kReadyPath) {
+      const std::string why = leads() ? jobs_->why_not_ready() : "it stands by";
+      const unsigned status = why.empty() ? 200 : 503;
+      return answer(HttpSession::Page{
+          "text/plain", why.empty() ? "ok\n" : concat("not ready: ", why, "\n"), status});
+    }
     if (path == kRootPath) {
       return answer(HttpSession::Page{"text/html; charset=utf-8", std::string(kStatusPage), 200,
                                       std::string(kStatusPagePolicy)});

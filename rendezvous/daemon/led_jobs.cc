@@ -116,6 +116,7 @@ void LedJobs::stop_gangs() {
 }
 
 void LedJobs::when_idle(milliseconds timeout, Serve serve, std::function<void()> done) {
+  takes_no_jobs_ = true;
   std::optional<milliseconds> limit;
   if (serve == Serve::kUntilTimeout) limit = timeout;
   hub_->when_idle(limit, [this, timeout, done = std::move(done)] {
@@ -175,6 +176,14 @@ void LedJobs::end(std::function<void()> done) {
 std::string LedJobs::journal_trouble() const {
   const auto now = keeping();
   return now ? now->trouble : std::string();
+}
+
+std::string LedJobs::why_not_ready() const {
+  if (is_ending_) return "it hands its jobs over";
+  if (takes_no_jobs_) return "it takes no new jobs: it ends with those that it has";
+  if (!journal_trouble().empty()) return "its journal can't be written: jobs go on in memory";
+  if (num_held() > 0) return "it holds jobs until their nodes follow it";
+  return {};
 }
 
 std::string LedJobs::json() const {
