@@ -252,6 +252,7 @@ void AgentHub::stop() {
   idle_done_ = nullptr;
   stores_unused_ = nullptr;
   options_.round_started = nullptr;
+  options_.round_over = nullptr;
   options_.job_over = nullptr;
 }
 

@@ -39,6 +39,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
     StoreLimits of_job = kJobLimits, in_all = kTotalLimits;
     bool quiet = false;  // the machine's log lines at debug level: the agents report themselves
     std::function<void(const membership::action::RoundStarted&)> round_started;
+    std::function<void(const membership::action::RoundOver&)> round_over;
     std::function<void(const membership::action::JobOver&)> job_over;
     journal::Journal* journal = nullptr;  // nullptr: none; else outlives this
   };

@@ -164,6 +164,8 @@ void AgentHub::perform(const membership::Action& action) {
     log_message(options_.quiet ? LogLevel::kDebug : log->level, log->text);
   } else if (const auto* started = std::get_if<act::RoundStarted>(&action)) {
     options_.round_started(*started);
+  } else if (const auto* ended = std::get_if<act::RoundOver>(&action)) {
+    options_.round_over(*ended);
   } else if (const auto* over = std::get_if<act::JobOver>(&action)) {
     options_.job_over(*over);
   }

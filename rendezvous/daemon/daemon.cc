@@ -173,7 +173,8 @@ class Daemon::Impl {
     return status;
   }
 
-  std::string metrics_text(metrics::Format format) const {
+  std::string metrics_text(metrics::Format format) {
+    if (leads()) jobs_->count_seconds();
     DaemonMetrics all;
     all.status = status(1);
     all.counts = counts_;
@@ -369,6 +370,12 @@ class Daemon::Impl {
     if (path == kHealthPath) {
       return answer(HttpSession::Page{kJson, concat("{\"service\":\"", kServiceName,
                                                     "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")});
+    }
+    if (path == kReadyPath) {
+      const std::string why = leads() ? jobs_->why_not_ready() : "it stands by";
+      const unsigned status = why.empty() ? 200 : 503;
+      return answer(HttpSession::Page{
+          "text/plain", why.empty() ? "ok\n" : concat("not ready: ", why, "\n"), status});
     }
     if (path == kRootPath) {
       return answer(HttpSession::Page{"text/html; charset=utf-8", std::string(kStatusPage), 200,

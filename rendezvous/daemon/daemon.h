@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent), standing agents
 // (WebSocket /v1/node), the pair's other ddprund (WebSocket /v1/mirror), status pages (/, WebSocket
-// /v1/watch) and HTTP (/healthz, /v1/jobs, /v1/status, /v1/gangs), told apart by a connection's
-// first byte. Embedded in ddprun, or ddprund's whole content. io thread only.
+// /v1/watch) and HTTP (/healthz, /readyz, /v1/jobs, …), told apart by a connection's first byte.
+// Embedded in ddprun, or ddprund's whole content. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -62,7 +62,7 @@ struct DaemonOptions {
   WatcherLimits watchers;              // of status pages
   // Agents prove that they have it, and there is no store on the port. Null: all are taken.
   std::shared_ptr<const Secret> token;
-  security::TlsContext tls;         // null: off. Else nothing but /healthz is said without it
+  security::TlsContext tls;         // null: off. Else only probes are answered without it
   store::StoreServerOptions store;  // of the plain store and of static rounds
   // Of the stores behind proxies, and on the port (round_stores.h); in all: and as many agents as
   // connections.
@@ -134,11 +134,11 @@ class Daemon {
   void set_security(PortSecurity security);
 
   // One of several, of which one leads (docs/ha.md). Who stands by answers agents, and all pages
-  // but /healthz and /v1/status, with 503 and kStandbyHeader; it has no store but those that it
-  // keeps. lead(): goes on with the jobs of `kept`. stand_by(): ends every connection of agents,
-  // and forgets the jobs; `leader` is HOST:PORT of who leads now, empty: not known. Again while it
-  // stands by: another one leads, or no store is to be kept any more. Both are for a daemon with
-  // DaemonOptions::stands_by.
+  // but probes, /metrics and /v1/status, with 503 and kStandbyHeader; it has no store but those
+  // that it keeps. lead(): goes on with the jobs of `kept`. stand_by(): ends every connection of
+  // agents, and forgets the jobs; `leader` is HOST:PORT of who leads now, empty: not known. Again
+  // while it stands by: another one leads, or no store is to be kept any more. Both are for a
+  // daemon with DaemonOptions::stands_by.
   void lead(KeptJobs kept);
   void stand_by(const std::string& leader, Stores stores = Stores::kEnd);
   bool leads() const;

@@ -23,6 +23,35 @@ void write_jobs(TextWriter& out, const DaemonMetrics& all) {
   out.sample({{"result", "failure"}}, all.counts.jobs_failed);
 }
 
+void write_rounds(TextWriter& out, const DaemonMetrics& all) {
+  out.single("ddprun_rendezvous_rounds_total", Type::kCounter, "Rounds that began, of all jobs.",
+             all.counts.rounds);
+  out.family("ddprun_rendezvous_round_ends_total", Type::kCounter,
+             "Rounds that ended, by what ended them.");
+  for (std::size_t i = 0; i < membership::kNumRoundEnds; ++i) {
+    out.sample({{"cause", membership::kRoundEndNames[i]}}, all.counts.round_ends[i]);
+  }
+  out.histogram("ddprun_rendezvous_duration_seconds",
+                "How long a round's nodes were waited for: from the job's begin, or from the end "
+                "of the last round's workers.",
+                all.counts.rendezvous);
+  out.single("ddprun_rendezvous_waiting_nodes", Type::kGauge,
+             "Nodes that wait for their job's next round.", std::uint64_t{all.waiting_nodes});
+}
+
+void write_seconds(TextWriter& out, const membership::PhaseSeconds& seconds) {
+  out.family("ddprun_job_seconds_total", Type::kCounter,
+             "What all jobs spent their time in; each second of a job counts once.");
+  out.sample({{"phase", "rendezvous"}}, seconds.rendezvous);
+  out.sample({{"phase", "spawn"}}, seconds.spawn);
+  out.sample({{"phase", "first_step"}}, seconds.first_step);
+  out.sample({{"phase", "running"}}, seconds.running);
+  out.sample({{"phase", "detect"}}, seconds.detect);
+  out.sample({{"phase", "stop"}}, seconds.stop);
+  out.single("ddprun_job_redone_seconds_total", Type::kCounter,
+             "Of phase running, what steps cost that a later round did again.", seconds.redone);
+}
+
 void write_connections(TextWriter& out, const DaemonMetrics& all) {
   const DaemonStatus& status = all.status;
   out.single("ddprun_agents", Type::kGauge, "Agents that have joined a job and are connected.",
@@ -79,6 +108,8 @@ std::string metrics_to_text(const DaemonMetrics& all, metrics::Format format) {
   out.single("ddprun_leader", Type::kGauge, "1: it serves jobs; 0: it stands by.",
              std::uint64_t{!status.role || status.role->leads});
   write_jobs(out, all);
+  write_rounds(out, all);
+  write_seconds(out, all.counts.seconds.shown());
   write_connections(out, all);
   write_stores(out, status);
   if (status.keeping) {

@@ -29,6 +29,9 @@ constexpr char kNoBrowser[] =
     "this rendezvous wants a token, which a browser can't prove that it has: \"ddprunctl top "
     "--token-file=PATH\" shows its jobs";
 
+// What orchestrators ask, which have no token and no certificate.
+bool is_probe(std::string_view path) { return path == kHealthPath || path == kReadyPath; }
+
 // Another page that the user has open must not see what this one may. Who says no origin is no
 // browser. A proxy in front may be the one that speaks TLS: either scheme will do.
 template <typename Request>
@@ -173,10 +176,10 @@ void HttpSession::answer() {
   if (path == gangs::kNodePath && options_.takes_gangs) peer = Peer::kNode;
   if (path == ha::kMirrorPath && options_.takes_peers) peer = Peer::kPeer;
   if (path == kWatchPath) peer = Peer::kWatcher;
-  const bool is_own_page = path == kHealthPath || path == kStatusPath || path == kMetricsPath;
+  const bool is_own_page = is_probe(path) || path == kStatusPath || path == kMetricsPath;
   std::optional<std::string> leader;  // set: it is asked instead
   if (options_.stands_by && !is_own_page && peer != Peer::kPeer) leader = options_.stands_by();
-  if (options_.tls && !options_.is_tls && path != kHealthPath) {
+  if (options_.tls && !options_.is_tls && !is_probe(path)) {
     constexpr char kNoTls[] = "it speaks no TLS (--tls-ca)";
     if (is_new(kNoTls)) log_warning("refused a request of ", peer_, ": ", kNoTls);
     response_.set(security::kTlsHeader, "1");
@@ -212,7 +215,7 @@ void HttpSession::admit(std::string_view target) {
 
 // Else it has answered.
 bool HttpSession::is_admitted(std::string_view target) {
-  if (!options_.door || target == kHealthPath) return true;
+  if (!options_.door || is_probe(target)) return true;
   const auto& request = parser_->get();
   if (request.method() == http::verb::get) {
     admit(target);
@@ -261,7 +264,7 @@ void HttpSession::answer_page(std::string_view target) {
       self->respond(status, std::move(*page));
     } else {
       self->respond(http::status::not_found,
-                    {"text/plain", "try /, /healthz, /metrics, /v1/jobs or /v1/status\n"});
+                    {"text/plain", "try /, /healthz, /readyz, /metrics, /v1/jobs or /v1/status\n"});
     }
   });
 }

@@ -24,7 +24,8 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr char kHealthPath[] = "/healthz";
+inline constexpr char kHealthPath[] = "/healthz";  // probes: it runs,
+inline constexpr char kReadyPath[] = "/readyz";    // and whoever joins is served
 inline constexpr char kStatusPath[] = "/v1/status";
 inline constexpr char kMetricsPath[] = "/metrics";
 inline constexpr char kRootPath[] = "/";                     // the status page,
@@ -55,12 +56,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
     membership::FrameStream::Limits frames;
-    security::TlsContext tls;             // without TLS only kHealthPath is answered; null: off
-    bool is_tls = false;                  // the connection begins with TLS
-    std::shared_ptr<const Secret> token;  // who upgrades is to prove it has it; null: needn't
-    std::shared_ptr<security::HttpDoor> door;  // likewise who asks for a page but kHealthPath
-    // Set and not nullopt: it stands by. All but kHealthPath, kStatusPath, kMetricsPath and
-    // Peer::kPeer is answered with 503. The string: HOST:PORT of who leads, "" where that is not
+    security::TlsContext tls;                  // without TLS only probes are answered; null: off
+    bool is_tls = false;                       // the connection begins with TLS
+    std::shared_ptr<const Secret> token;       // who upgrades is to prove it has it; null: needn't
+    std::shared_ptr<security::HttpDoor> door;  // likewise who asks for a page but probes
+    // Set and not nullopt: it stands by. All but probes, kStatusPath, kMetricsPath and Peer::kPeer
+    // is answered with 503. The string: HOST:PORT of who leads, "" where that is not
     // known.
     std::function<std::optional<std::string>()> stands_by;
     bool takes_peers = false;    // else the path of Peer::kPeer isn't known

@@ -28,6 +28,7 @@ LedJobs::LedJobs(boost::asio::io_context& io, const DaemonOptions& options, Roun
                  DaemonCounts& counts, std::optional<KeptJobs> kept,
                  std::optional<GangHub::Options> gangs)
     : io_(io), options_(options), stores_(stores), counts_(counts), end_timer_(io) {
+  counts_.seconds.begin();
   if (kept) open_journal(*kept);
   const auto terms = kept ? std::move(kept->terms) : std::nullopt;
   hub_ = std::make_shared<AgentHub>(io_, hub_options(terms));
@@ -74,6 +75,12 @@ AgentHub::Options LedJobs::hub_options(const std::optional<membership::Terms>& t
   hub.quiet = options_.embedded;
   hub.round_started = [this](const auto& started) {
     if (started.on_daemon_port) stores_.begin_round(started.run_id, started.round);
+    if (!started.rendezvous) return;
+    ++counts_.rounds;
+    counts_.rendezvous.observe(*started.rendezvous);
+  };
+  hub.round_over = [this](const auto& over) {
+    ++counts_.round_ends[static_cast<std::size_t>(over.end)];
   };
   hub.job_over = [this](const auto& over) {
     exit_code_ = over.exit_code;
@@ -84,6 +91,7 @@ AgentHub::Options LedJobs::hub_options(const std::optional<membership::Terms>& t
 }
 
 LedJobs::~LedJobs() {
+  count_seconds();
   if (mirror_) mirror_->stop();
   mirror_.reset();
   stop_gangs();
@@ -108,6 +116,7 @@ void LedJobs::stop_gangs() {
 }
 
 void LedJobs::when_idle(milliseconds timeout, Serve serve, std::function<void()> done) {
+  takes_no_jobs_ = true;
   std::optional<milliseconds> limit;
   if (serve == Serve::kUntilTimeout) limit = timeout;
   hub_->when_idle(limit, [this, timeout, done = std::move(done)] {
@@ -169,6 +178,14 @@ std::string LedJobs::journal_trouble() const {
   return now ? now->trouble : std::string();
 }
 
+std::string LedJobs::why_not_ready() const {
+  if (is_ending_) return "it hands its jobs over";
+  if (takes_no_jobs_) return "it takes no new jobs: it ends with those that it has";
+  if (!journal_trouble().empty()) return "its journal can't be written: jobs go on in memory";
+  if (num_held() > 0) return "it holds jobs until their nodes follow it";
+  return {};
+}
+
 std::string LedJobs::json() const {
   return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
 }
@@ -195,8 +212,15 @@ void LedJobs::add_to(DaemonMetrics& metrics) const {
   for (const char* phase : {"forming", "running", "stopping", "ended", "held"}) {
     metrics.jobs[phase] = 0;
   }
-  for (const membership::JobStatus& job : hub_->status()) ++metrics.jobs[job.phase];
+  for (const membership::JobStatus& job : hub_->status()) {
+    ++metrics.jobs[job.phase];
+    if (job.phase != "forming") continue;
+    metrics.waiting_nodes += static_cast<std::size_t>(
+        std::ranges::count_if(job.nodes, &membership::NodeStatus::connected));
+  }
 }
+
+void LedJobs::count_seconds() { counts_.seconds.show(hub_->table().seconds(Clock::now())); }
 
 std::optional<KeepingStatus> LedJobs::keeping() const {
   if (!journal_) return std::nullopt;

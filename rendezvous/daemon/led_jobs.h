@@ -56,10 +56,13 @@ class LedJobs {
   bool is_ending() const { return is_ending_; }
 
   std::string journal_trouble() const;
+  // Why who joins now is not served, in a few words; empty: it is.
+  std::string why_not_ready() const;
   std::string json() const;
   std::string watched_json() const;  // as watched_jobs_to_json()
   void add_to(DaemonStatus& status) const;
-  void add_to(DaemonMetrics& metrics) const;  // but for its status
+  void add_to(DaemonMetrics& metrics) const;  // but for its status and its counts
+  void count_seconds();                       // in `counts`, up to now
   // As AgentHub::when_kept().
   void when_kept(std::function<void()> done) { hub_->when_kept(std::move(done)); }
 
@@ -81,6 +84,7 @@ class LedJobs {
   std::shared_ptr<GangPages> gang_pages_;      // likewise
   std::shared_ptr<ha::MirrorServer> mirror_;   // likewise; null: nobody may mirror the jobs
   bool is_ending_ = false;
+  bool takes_no_jobs_ = false;  // new ones
   boost::asio::steady_timer end_timer_;
   std::function<void()> ended_;                                 // end()'s, until it is called
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for calls that outlive this

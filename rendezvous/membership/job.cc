@@ -105,8 +105,8 @@ void Job::node_finished(Node& node, TimePoint now, Actions& out) {
   if (num_members(NodePhase::kSucceeded) == num_members()) {
     const bool any_left = std::any_of(state_.nodes.begin(), state_.nodes.end(),
                                       [](const auto& entry) { return entry.second.departed; });
-    if (!any_left) return end(all_succeeded(state_), now, out);
-    stop_round("all workers have left: " + state_.preempting, now, out);
+    if (!any_left) return end(all_succeeded(state_), RoundEnd::kSuccess, now, out);
+    stop_round(RoundEnd::kPreempted, "all workers have left: " + state_.preempting, now, out);
   } else if (!state_.deadlines.barrier && state_.preempting.empty()) {
     state_.deadlines.barrier = now + state_.timeouts.exit_barrier;
   }
@@ -139,7 +139,7 @@ void Job::handle(Node& node, const Leave& message, TimePoint now, Actions& out) 
   const bool before_first_round = state_.phase == JobPhase::kForming && state_.round == 0;
   if (is_member(node) && !before_first_round && !node.excluded) {
     if (message.alone) return leave_alone(node, message, now, out);
-    end(after_leave(state_, node, message), now, out);
+    end(after_leave(state_, node, message), RoundEnd::kNodeLeft, now, out);
     return;
   }
   log(out, LogLevel::kInfo, concat(describe(node), " left: ", message.reason));
@@ -216,8 +216,9 @@ void Job::start_round(const std::vector<NodeId>& order, bool in_place, TimePoint
   log(out, LogLevel::kInfo,
       concat("round ", state_.round, in_place ? " goes on in place on " : " starts on ",
              order.size(), " nodes with ", world_size, " workers"));
-  out.push_back(
-      action::RoundStarted{state_.run_id, state_.round, store_is_at_endpoint(state_.settings)});
+  out.push_back(action::RoundStarted{state_.run_id, state_.round,
+                                     store_is_at_endpoint(state_.settings),
+                                     state_.ledger.in_phase(now)});
   hang_.reset();
   state_.nodes.edit_each([](Node& node) {
     node.step_times.clear();
@@ -260,8 +261,9 @@ void Job::record_round(const std::vector<NodeId>& order, int world_size, bool in
   state_.ledger.started(std::move(record), std::move(members), now);
 }
 
-void Job::stop_round(const std::string& reason, TimePoint now, Actions& out) {
+void Job::stop_round(RoundEnd how, const std::string& reason, TimePoint now, Actions& out) {
   DDPRUN_CHECK(state_.phase == JobPhase::kRunning);
+  state_.round_end = how;
   if (!state_.preempting.empty()) settle_preemption();
   settle_join_restarts(now);
   log(out, LogLevel::kWarning, concat("round ", state_.round, " is over: ", reason));
@@ -301,9 +303,10 @@ void Job::round_stopped_if_all(TimePoint now, Actions& out) {
   if (state_.verdict_after_stop) {
     const std::uint64_t step = state_.ledger.rounds().back().last_step;
     if (state_.was_preempted && step > 0) say_step(step, state_.verdict_after_stop->reason);
-    end(*state_.verdict_after_stop, now, out);
+    end(*state_.verdict_after_stop, state_.round_end, now, out);
     return;
   }
+  tell_round_over(out);
   // Not earlier: one of them may serve the round's store, which the others' workers end with.
   std::vector<NodeId> out_of_job;
   for (const auto& [id, node] : state_.nodes) {
@@ -321,8 +324,14 @@ void Job::name_round_failures() {
                               state_.round_failures.victims());
 }
 
-void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
+void Job::tell_round_over(Actions& out) const {
+  out.push_back(action::RoundOver{state_.run_id, state_.round_end});
+}
+
+void Job::end(JobEnd verdict, RoundEnd how, TimePoint now, Actions& out) {
   DDPRUN_CHECK(!ended());
+  if (state_.phase == JobPhase::kRunning) state_.round_end = how;
+  if (state_.phase != JobPhase::kForming) tell_round_over(out);
   if (state_.verdict_after_stop) {  // what happens while the workers are stopped isn't the cause
     verdict = std::move(*state_.verdict_after_stop);
     state_.verdict_after_stop.reset();
@@ -338,6 +347,7 @@ void Job::end(JobEnd verdict, TimePoint now, Actions& out) {
   const std::vector<std::string> lagging = find_stragglers();
   state_.ledger.name_stragglers(lagging);
   state_.ledger.over(verdict.reason, unnoticed_, now);
+  ended_at_ = now;
   hang_.reset();
   verdict.summary = state_.ledger.summary();
   if (!lagging.empty()) {
@@ -386,11 +396,13 @@ void Job::tick(TimePoint now, Actions& out) {
     returning_until_.reset();
     form_if_ready(now, out);
   }
-  if (due(state_.deadlines.start)) end(start_timeout(state_), now, out);
-  if (due(state_.deadlines.barrier)) end(exit_barrier_timeout(state_), now, out);
+  if (due(state_.deadlines.start)) end(start_timeout(state_), RoundEnd::kTimeout, now, out);
+  if (due(state_.deadlines.barrier))
+    end(exit_barrier_timeout(state_), RoundEnd::kTimeout, now, out);
   if (due(state_.deadlines.preempt))
-    stop_round("its notice is over: " + state_.preempting, now, out);
-  if (due(state_.deadlines.stop)) end(stop_timeout(state_, stop_limit()), now, out);
+    stop_round(RoundEnd::kPreempted, "its notice is over: " + state_.preempting, now, out);
+  if (due(state_.deadlines.stop))
+    end(stop_timeout(state_, stop_limit()), RoundEnd::kTimeout, now, out);
   if (due(state_.deadlines.last_call) || due(state_.deadlines.fenced) ||
       due(state_.deadlines.backoff)) {
     if (due(state_.deadlines.fenced)) state_.deadlines.fenced.reset();
@@ -404,7 +416,7 @@ void Job::tick(TimePoint now, Actions& out) {
       const bool is_first = state_.round == 0 || state_.timeouts.replacement.count() == 0;
       end(is_first ? join_timeout(state_)
                    : replacement_timeout(state_, state_.ledger.rounds().back().cause),
-          now, out);
+          RoundEnd::kTimeout, now, out);
     }
   }
   if (due(state_.deadlines.join_restart)) restart_for_joined(now, out);
@@ -428,6 +440,11 @@ std::chrono::milliseconds Job::stop_limit() const {
     if (is_member(node)) grace = std::max(grace, node.join.timeouts.stop_grace);
   }
   return grace + options_.stop_margin;
+}
+
+PhaseSeconds Job::seconds(TimePoint now) const {
+  PhaseSeconds all = state_.ledger.total_until(ended_at_.value_or(now));
+  return all -= seconds_before_;
 }
 
 JobStatus Job::status() const {

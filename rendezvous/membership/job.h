@@ -62,6 +62,8 @@ class Job {
   // `other` waits here, too, and may be meant to be this job: tells the nodes that wait.
   void hint_at(const Job& other, Clock::time_point now, Actions& out);
   JobStatus status() const;
+  // As JobTable::seconds().
+  PhaseSeconds seconds(Clock::time_point now) const;
   std::uint64_t number() const { return number_; }
   std::optional<Seat> seat(ConnectionId connection) const;
 
@@ -96,7 +98,7 @@ class Job {
   std::chrono::milliseconds last_call_time() const;  // MIN nodes are there: how long MAX is awaited
   // `order`: nodes by node rank.
   void start_round(const std::vector<NodeId>& order, bool in_place, TimePoint now, Actions& out);
-  void stop_round(const std::string& reason, TimePoint now, Actions& out);
+  void stop_round(RoundEnd how, const std::string& reason, TimePoint now, Actions& out);
   void record_round(const std::vector<NodeId>& order, int world_size, bool in_place, TimePoint now);
   void name_round_failures();
   void round_stopped_if_all(TimePoint now, Actions& out);
@@ -113,7 +115,9 @@ class Job {
   void keep_out(const Join& join, const ConnectionFacts& facts, Actions& out);
   void dismiss(Node& node, Actions& out);
   void node_finished(Node& node, TimePoint now, Actions& out);
-  void end(JobEnd verdict, TimePoint now, Actions& out);
+  // `how`: of its live round, if it has one.
+  void end(JobEnd verdict, RoundEnd how, TimePoint now, Actions& out);
+  void tell_round_over(Actions& out) const;
 
   // Warnings (job_preemption.cc).
   void preempt_idle(Node& node, const Preempted& message, TimePoint now, Actions& out);
@@ -172,6 +176,8 @@ class Job {
   JobState state_;
   JobRows rows_;
   bool changed_ = true;          // since collect_changes(), maybe
+  PhaseSeconds seconds_before_;  // of an earlier process
+  Optional ended_at_;
   Clock::duration unnoticed_{};  // how long before now the loss or hang came that is being handled
   HangWatch hang_;               // kRunning only
   std::uint64_t recorded_round_ = 0;  // the last one whose nodes were asked for their records

@@ -54,6 +54,7 @@ void Job::loss_was_earlier(const std::string& what, Actions& out) {
   state_.quick_failures = 0;
   state_.deadlines.backoff.reset();
   ++state_.node_losses;
+  if (!state_.was_preempted) state_.round_end = RoundEnd::kNodeLost;
   state_.ledger.name_cause(concat(what, "; then ", describe(victim.failure)));
   state_.verdict_after_stop.reset();
   if (state_.num_stepped == 0) state_.verdict_after_stop = after_idle_round(state_, what);
@@ -65,22 +66,24 @@ void Job::round_failed(Node* node, const WorkerFailure& failure, TimePoint now, 
   if (node != nullptr) count_first_failure(*node, out);
   state_.verdict_after_stop = after_failure(state_, failure);
   count_progress(describe(failure));
+  const RoundEnd how = failure.hung ? RoundEnd::kHang : RoundEnd::kWorkerFailed;
   if (state_.verdict_after_stop) {
-    stop_round(state_.verdict_after_stop->reason, now, out);
+    stop_round(how, state_.verdict_after_stop->reason, now, out);
     return;
   }
   const std::string doubt = doubt_about_failure(state_, failure);
   state_.keeping = doubt.empty();
-  std::string how;
+  std::string how_on;
   if (state_.keeping) {
-    how = " in place, if all that live can";
+    how_on = " in place, if all that live can";
   } else {
     if (state_.settings.recovery == Recovery::kInPlace)
-      how = concat(" (not in place: ", doubt, ")");
-    how += await_backoff(now);
+      how_on = concat(" (not in place: ", doubt, ")");
+    how_on += await_backoff(now);
   }
-  stop_round(concat(describe(failure), "; restart ", state_.failures, " of ",
-                    state_.settings.max_restarts, how),
+  stop_round(how,
+             concat(describe(failure), "; restart ", state_.failures, " of ",
+                    state_.settings.max_restarts, how_on),
              now, out);
 }
 

@@ -22,6 +22,7 @@ void Job::workers_kept(Node& node, int count, TimePoint now, Actions& out) {
   state_.deadlines.stop.reset();
   name_round_failures();
   state_.ledger.stopped(now);
+  tell_round_over(out);
   const std::vector<NodeId> order = members_in_order(state_);
   for (const NodeId id : order) {
     Node& member = state_.nodes.edit(id);

@@ -106,7 +106,8 @@ void Job::restart_for_joined(TimePoint now, Actions& out) {
   }
   ++state_.vain_join_restarts;
   state_.nodes_before_join_restart = num_members();
-  stop_round(concat(describe(joined->second), " joined (--on-join=restart)"), now, out);
+  stop_round(RoundEnd::kNodeJoined, concat(describe(joined->second), " joined (--on-join=restart)"),
+             now, out);
 }
 
 // Whether the live round shows that restarts for nodes that joined were worth it.
@@ -329,10 +330,11 @@ void Job::member_lost(const std::string& what, TimePoint now, Actions& out) {
   if (state_.phase == JobPhase::kStopping && state_.verdict_after_stop) {
     round_stopped_if_all(now, out);
   } else if (auto verdict = after_loss(state_, what)) {
-    end(std::move(*verdict), now, out);
+    end(std::move(*verdict), RoundEnd::kNodeLost, now, out);
   } else if (state_.phase == JobPhase::kRunning) {
     count_progress(what);
-    stop_round(state_.verdict_after_stop ? state_.verdict_after_stop->reason : what, now, out);
+    stop_round(RoundEnd::kNodeLost,
+               state_.verdict_after_stop ? state_.verdict_after_stop->reason : what, now, out);
   } else if (state_.phase == JobPhase::kStopping) {
     round_stopped_if_all(now, out);
   } else {

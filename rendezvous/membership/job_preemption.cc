@@ -52,7 +52,7 @@ void Job::preempt_idle(Node& node, const Preempted& message, TimePoint now, Acti
   erase(node.id, out);
   if (is_needed || takes_rendezvous) {
     if (auto verdict = after_preemption(state_, what, takes_rendezvous)) {
-      return end(std::move(*verdict), now, out);
+      return end(std::move(*verdict), RoundEnd::kPreempted, now, out);
     }
   }
   tell_waiting(now, out);
@@ -65,7 +65,9 @@ bool Job::serves_rendezvous(const Node& node) const {
 }
 
 void Job::time_is_over(const std::string& what, TimePoint now, Actions& out) {
-  if (state_.phase == JobPhase::kForming) return end(after_time_limit(state_, what), now, out);
+  if (state_.phase == JobPhase::kForming) {
+    return end(after_time_limit(state_, what), RoundEnd::kTimeLimit, now, out);
+  }
   state_.preemption_verdict = after_time_limit(state_, what);
   if (!state_.verdict_after_stop) state_.verdict_after_stop = state_.preemption_verdict;
 }
@@ -89,6 +91,7 @@ void Job::handle(Node& node, const WorkersLeft& message, TimePoint now, Actions&
 void Job::settle_preemption() {
   ++state_.preemptions;
   state_.was_preempted = true;
+  state_.round_end = state_.time_is_over ? RoundEnd::kTimeLimit : RoundEnd::kPreempted;
   bool takes_rendezvous = false;
   for (const auto& [id, each] : state_.nodes) {
     if (!each.warned || !is_member(each)) continue;

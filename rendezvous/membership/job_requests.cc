@@ -32,7 +32,7 @@ void Job::handle(Node& node, const WorkerRequest& message, TimePoint now, Action
   if (node.phase != NodePhase::kStarting && node.phase != NodePhase::kRunning) return;
   if (message.kind == WorkerRequest::Kind::kStopJob) {
     state_.verdict_after_stop = after_stop_request(state_, node, message);
-    stop_round(state_.verdict_after_stop->reason, now, out);
+    stop_round(RoundEnd::kWorkerRequest, state_.verdict_after_stop->reason, now, out);
     return;
   }
   exclude(node, exclusion_reason(message), out);
@@ -40,7 +40,8 @@ void Job::handle(Node& node, const WorkerRequest& message, TimePoint now, Action
   const std::string what = concat(describe(node), " is excluded: ", state_.excluded.at(node.key));
   state_.verdict_after_stop = after_loss(state_, what);
   count_progress(what);
-  stop_round(state_.verdict_after_stop ? state_.verdict_after_stop->reason : what, now, out);
+  stop_round(RoundEnd::kNodeLeft,
+             state_.verdict_after_stop ? state_.verdict_after_stop->reason : what, now, out);
 }
 
 // Likewise, but its agent stops its workers by itself, and they count until its connection ends.
@@ -58,7 +59,8 @@ void Job::leave_alone(Node& node, const Leave& message, TimePoint now, Actions& 
   log(out, LogLevel::kWarning, what);
   state_.verdict_after_stop = after_loss(state_, what);
   count_progress(what);
-  stop_round(state_.verdict_after_stop ? state_.verdict_after_stop->reason : what, now, out);
+  stop_round(RoundEnd::kNodeLeft,
+             state_.verdict_after_stop ? state_.verdict_after_stop->reason : what, now, out);
 }
 
 }  // namespace ddprun::membership

@@ -18,6 +18,8 @@ Job::Job(const MachineOptions& options, std::uint64_t number, JobState state, Ti
          Actions& out)
     : options_(options), number_(number), state_(std::move(state)) {
   restored_at_ = now;
+  seconds_before_ = state_.ledger.total_until(now);
+  if (ended()) ended_at_ = now;
   hang_.count_on_from(state_.inquiries);
   last_waiting_ = now - kWaitingInterval;
   // A node is told apart from one that is lost by its silence, and silence takes that long.
@@ -100,7 +102,7 @@ Actions JobTable::restore(const journal::Rows& rows, Clock::duration clock_shift
       }
     }
   }
-  drop_finished();
+  drop_finished(now);
   finished_.drop_old(now);
   return out;
 }

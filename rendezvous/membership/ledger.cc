@@ -44,6 +44,17 @@ PhaseSeconds& PhaseSeconds::operator+=(const PhaseSeconds& other) {
   return *this;
 }
 
+PhaseSeconds& PhaseSeconds::operator-=(const PhaseSeconds& other) {
+  rendezvous -= other.rendezvous;
+  spawn -= other.spawn;
+  first_step -= other.first_step;
+  running -= other.running;
+  redone -= other.redone;
+  detect -= other.detect;
+  stop -= other.stop;
+  return *this;
+}
+
 bool Ledger::is_live() const {
   return phase_ == Phase::kSpawn || phase_ == Phase::kRunning || phase_ == Phase::kStepping;
 }
@@ -109,14 +120,35 @@ void Ledger::last_step(std::uint64_t step) {
   ++version_;
 }
 
+// Where the time of the phase that lasts goes.
+double PhaseSeconds::*Ledger::phase_member() const {
+  switch (phase_) {
+    case Phase::kRendezvous:
+      return &PhaseSeconds::rendezvous;
+    case Phase::kSpawn:
+      return &PhaseSeconds::spawn;
+    case Phase::kRunning:
+      // A job that reports its steps has run for nothing where it did none.
+      return reports_steps_ ? &PhaseSeconds::first_step : &PhaseSeconds::running;
+    case Phase::kStepping:
+      return &PhaseSeconds::running;
+    case Phase::kStop:
+      return &PhaseSeconds::stop;
+  }
+  return &PhaseSeconds::running;
+}
+
+PhaseSeconds Ledger::total_until(TimePoint now) const {
+  PhaseSeconds all = total_;
+  all.*phase_member() += in_phase(now);
+  return all;
+}
+
 void Ledger::over(const std::string& cause, Clock::duration detect, TimePoint now) {
   if (!is_live()) return;
   const TimePoint happened = std::max(phase_began_, now - detect);
   PhaseSeconds& seconds = rounds_.back().seconds;
-  double PhaseSeconds::*phase = &PhaseSeconds::running;
-  if (phase_ == Phase::kSpawn) phase = &PhaseSeconds::spawn;
-  // A job that reports its steps has run for nothing where it did none.
-  if (phase_ == Phase::kRunning && reports_steps_) phase = &PhaseSeconds::first_step;
+  double PhaseSeconds::*phase = phase_member();
   seconds.*phase += lap(happened);
   total_.*phase += seconds.*phase;
   seconds.detect = lap(now);

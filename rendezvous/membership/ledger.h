@@ -26,6 +26,7 @@ struct PhaseSeconds {
 
   double lost() const { return rendezvous + spawn + first_step + redone + detect + stop; }
   PhaseSeconds& operator+=(const PhaseSeconds& other);
+  PhaseSeconds& operator-=(const PhaseSeconds& other);
 };
 
 struct RoundRecord {
@@ -77,6 +78,12 @@ class Ledger {
   const std::vector<std::string>& last_members() const { return members_; }
   // Of all rounds; the live one's phases as far as they are over.
   const PhaseSeconds& total() const { return total_; }
+  // Seconds since the phase that lasts began.
+  double in_phase(TimePoint now) const {
+    return std::chrono::duration<double>(now - phase_began_).count();
+  }
+  // As total(), with the phase that lasts, as if it ended now and nothing had been noticed late.
+  PhaseSeconds total_until(TimePoint now) const;
   // Running ÷ all, of what is over; nullopt before anything is.
   std::optional<double> ettr() const;
   // One line for people, of a job of several rounds: "3 rounds; workers ran 94.2 of 95.0 s (99.2
@@ -109,6 +116,7 @@ class Ledger {
   enum class Phase { kRendezvous, kSpawn, kRunning, kStepping, kStop };
   friend Phase last_of(Phase) { return Phase::kStop; }
   bool is_live() const;
+  double PhaseSeconds::*phase_member() const;
   void count_redone(std::uint64_t first_step);
   double lap(TimePoint now);  // seconds since the phase began; begins the next one
 

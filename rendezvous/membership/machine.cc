@@ -56,7 +56,7 @@ Actions JobTable::step(const Event& event, Clock::time_point now) {
   } else {
     for (const auto& job : jobs_) job->tick(now, out);
   }
-  drop_finished();
+  drop_finished(now);
   finished_.drop_old(now);
   return out;
 }
@@ -121,7 +121,7 @@ Actions JobTable::close_to_new_jobs(Clock::time_point now) {
   for (const auto& job : jobs_) {
     if (job->awaits_first_round()) job->turn_away(try_again(), now, out);
   }
-  drop_finished();
+  drop_finished(now);
   return out;
 }
 
@@ -148,13 +148,14 @@ Job* JobTable::job_of(ConnectionId connection) {
   return found == connections_.end() ? nullptr : found->second;
 }
 
-void JobTable::drop_finished() {
+void JobTable::drop_finished(Clock::time_point now) {
   for (const auto& job : jobs_) {
     if (!job->is_over()) continue;
     std::erase_if(connections_, [&](const auto& entry) { return entry.second == job.get(); });
     if (options_.journalled) job->erase_rows(erased_);
     if (job->state().record) finished_.add(job->number(), *job->state().record);
     ++num_dropped_;
+    seconds_of_dropped_ += job->seconds(now);
   }
   std::erase_if(jobs_, [](const auto& job) { return job->is_over(); });
 }
@@ -193,6 +194,12 @@ std::size_t JobTable::num_begun() const {
 std::vector<JobStatus> JobTable::status() const {
   std::vector<JobStatus> all;
   for (const auto& job : jobs_) all.push_back(job->status());
+  return all;
+}
+
+PhaseSeconds JobTable::seconds(Clock::time_point now) const {
+  PhaseSeconds all = seconds_of_dropped_;
+  for (const auto& job : jobs_) all += job->seconds(now);
   return all;
 }
 

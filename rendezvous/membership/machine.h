@@ -23,6 +23,7 @@
 #include "rendezvous/membership/finished_jobs.h"
 #include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/messages.h"
+#include "rendezvous/membership/round_end.h"
 
 namespace ddprun::membership {
 
@@ -78,6 +79,13 @@ struct RoundStarted {
   std::string run_id;
   std::uint64_t round = 0;
   bool on_daemon_port = false;
+  // The seconds that its rendezvous took; nullopt: it began before this process did.
+  std::optional<double> rendezvous{};
+};
+// What ended a round is known for good: no worker of it is left.
+struct RoundOver {
+  std::string run_id;
+  RoundEnd end = RoundEnd::kOther;
 };
 struct JobOver {
   std::string run_id;
@@ -85,8 +93,8 @@ struct JobOver {
   bool on_daemon_port = false;
 };
 }  // namespace action
-using Action =
-    std::variant<action::Send, action::Close, action::Log, action::RoundStarted, action::JobOver>;
+using Action = std::variant<action::Send, action::Close, action::Log, action::RoundStarted,
+                            action::RoundOver, action::JobOver>;
 using Actions = std::vector<Action>;
 
 // The rendezvous' own settings; the job's come with its first Join.
@@ -183,6 +191,9 @@ class JobTable {
   std::uint64_t num_dropped() const { return num_dropped_; }  // jobs that are no more, ever
 
   std::vector<JobStatus> status() const;
+  // Of all jobs, those that are gone and the phases that last included: what they cost since they
+  // began here, or were restored.
+  PhaseSeconds seconds(Clock::time_point now) const;
   bool idle() const { return jobs_.empty(); }
   std::size_t num_jobs() const { return jobs_.size(); }
   std::size_t num_begun() const;  // of those: a round has; until their nodes know the end
@@ -210,7 +221,7 @@ class JobTable {
   void hint_at_siblings(Job& job, Clock::time_point now, Actions& out);
   void refuse(ConnectionId connection, Refused refused, Actions& out) const;
   Job* job_of(ConnectionId connection);
-  void drop_finished();
+  void drop_finished(Clock::time_point now);
   Job& add(std::unique_ptr<Job> job);
 
   const MachineOptions options_;
@@ -222,6 +233,7 @@ class JobTable {
   FinishedJobs finished_;
   std::unordered_map<ConnectionId, Job*> connections_;
   std::uint64_t num_dropped_ = 0;
+  PhaseSeconds seconds_of_dropped_;  // of those
   bool closed_to_new_jobs_ = false;
 };
 

@@ -15,6 +15,7 @@
 #include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/machine.h"
 #include "rendezvous/membership/node.h"
+#include "rendezvous/membership/round_end.h"
 #include "rendezvous/membership/round_failures.h"
 
 namespace ddprun::membership {
@@ -76,10 +77,11 @@ struct JobState {
   int num_stepped = 0;                   // members that said FirstStep
   std::uint64_t first_step = 0;  // the smallest that they said; 0: one of them has no number
   RoundFailures round_failures;  // empty where something else ended it
-  std::string preempting;        // why the live round is about to end; empty: it isn't
-  bool time_is_over = false;     // likewise: for good
-  bool was_preempted = false;    // the round that is being stopped
-  bool keeping = false;          // likewise: the next one may go on in place
+  RoundEnd round_end = RoundEnd::kOther;  // of the round that is being stopped, as far as is known
+  std::string preempting;                 // why the live round is about to end; empty: it isn't
+  bool time_is_over = false;              // likewise: for good
+  bool was_preempted = false;             // the round that is being stopped
+  bool keeping = false;                   // likewise: the next one may go on in place
   std::optional<JobEnd> preemption_verdict;  // what that means, where nothing else decides
   std::optional<HangStatus> last_hang;
 

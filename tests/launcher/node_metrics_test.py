@@ -7,6 +7,7 @@ import re
 import sys
 import urllib.request
 
+import dashboard
 import harness
 import prometheus
 from prometheus import answers, page, samples
@@ -87,6 +88,8 @@ class NodeMetrics(prometheus.Case):
 
     def test_steps_and_gpus_of_its_ranks_here_and_at_the_rendezvous(self):
         port, endpoint, scratch = harness.free_port(), harness.free_port(), self.scratch()
+        self.start(f"--listen=127.0.0.1:{endpoint}", f"--state-dir={scratch}/journal", program=harness.DDPRUND)
+        harness.wait_until(lambda: answers(endpoint), "ddprund serves")
         for name, text in (("list", ""), ("state", "0 use_percent 97\n0 memory 1000\n0 memory_used 400\n"
                                                    "0 milliwatts 512300\n1 celsius 61\n")):
             with open(os.path.join(scratch, name), "w", encoding="utf-8") as file:
@@ -115,8 +118,26 @@ class NodeMetrics(prometheus.Case):
         self.assertTrue(0 <= said["cpu"] <= 1, said)
         self.assertTrue(0 <= said["age_seconds"] < 60, said)
         self.assertTrue(0 < said["memory_used_bytes"] < said["memory_bytes"], said)
+        self.check_dashboard(page(endpoint)[2] + page(port)[2])
         process.terminate()
         self.finish(process)
+
+    def check_dashboard(self, pages):
+        """Grafana's panels ask for what the two pages have, in words that a real Prometheus takes."""
+        grafana, served = dashboard.Dashboard(), dashboard.names_on(pages)
+        self.assertEqual(grafana.problems(), [])
+        asked = grafana.expressions()
+        self.assertGreater(len(asked), 40)
+        for title, expression in asked:
+            names = dashboard.names_in(expression)
+            self.assertTrue(names, (title, expression))
+            self.assertEqual(names - served, set(), title)
+        self.need_prometheus()
+        scraper = self.prometheus()
+        harness.wait_until(lambda: self.asked(scraper, "vector(1)") == [1], "Prometheus answers")
+        self.assertIn("parse error", self.refusal(scraper, "sum("))
+        for title, expression in asked:
+            self.assertIsNone(self.refusal(scraper, expression), title)
 
     def test_any_free_port_is_said_and_a_worker_has_not_the_variable(self):
         process = self.start("--nnodes=1", "--no-python", "sh", "-c", 'echo "has $DDPRUN_METRICS."; exec sleep 600',

@@ -67,6 +67,15 @@ class Case(harness.Case):
         except (urllib.error.URLError, ConnectionError):
             return []
 
+    def refusal(self, prometheus, query):
+        """Why it does not take the query; None: it does."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{prometheus}/api/v1/query?" +
+                                        urllib.parse.urlencode({"query": query}), timeout=harness.TIMEOUT):
+                return None
+        except urllib.error.HTTPError as refused:
+            return refused.read().decode()
+
     def await_value(self, prometheus, series, value):
         harness.wait_until(lambda: self.asked(prometheus, series) == [value], f"{series} is {value}")
 

@@ -146,7 +146,7 @@ class OneHost(harness.Case):
         self.assertIn("it has no certificate, and --tls-verify-client wants one", said)
         self.assertIn("its certificate is of an authority that --tls-ca does not have", said)
 
-    def test_without_a_certificate_where_one_is_asked_only_healthz_is_answered_and_without_tls(self):
+    def test_without_a_certificate_where_one_is_asked_only_probes_are_answered_and_without_tls(self):
         certs = self.certs()
         mutual = [*self.tls_server(certs), f"--tls-ca={certs}/ca.pem", "--tls-verify-client"]
         for more in ([], [f"--token-file={self.token()}"]):
@@ -166,10 +166,10 @@ class OneHost(harness.Case):
             without = ssl.create_default_context(cafile=f"{certs}/ca.pem")
             having = ssl.create_default_context(cafile=f"{certs}/ca.pem")
             having.load_cert_chain(f"{certs}/client.pem", f"{certs}/client.key")
-            for path in ("/healthz", "/v1/jobs", "/v1/status", "/v1/agent"):
+            for path in ("/healthz", "/readyz", "/v1/jobs", "/v1/status", "/v1/agent"):
                 with self.subTest(path=path, more=more):
                     self.assertEqual(ask(path, without), "")
-                    is_open = path == "/healthz"
+                    is_open = path in ("/healthz", "/readyz")
                     self.assertIn(" 200 OK" if is_open else " 426 Upgrade Required", ask(path).split("\r\n")[0])
                     answer = "426" if path == "/v1/agent" else "401" if more and not is_open else "200"
                     self.assertIn(f" {answer} ", ask(path, having).split("\r\n")[0])

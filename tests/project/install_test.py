@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`cmake --install` puts down everything that a job needs: the installed ddprun runs one."""
+import json
 import os
 import subprocess
 import sys
@@ -34,6 +35,8 @@ def main():
             ran = ran and all(os.path.getsize(os.path.join(prefix, "share", name)) > 0 for name in PRINTED)
         with open(os.path.join(prefix, "lib/systemd/system/ddprund.service"), encoding="utf-8") as unit:
             ran = ran and f"ExecStart={prefix}/bin/ddprund " in unit.read()
+        with open(os.path.join(prefix, "share/ddprun/grafana/ddprun.json"), encoding="utf-8") as dashboard:
+            ran = ran and json.load(dashboard)["title"] == "ddprun"
         alias = os.path.join(prefix, "libexec/ddprun/alias/torchrun")
         with open(os.path.join(prefix, "t.py"), "w", encoding="utf-8") as f:
             f.write("print('by python')")

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 import zlib
 
@@ -388,6 +389,10 @@ class Journal(RoundsCase):
         keeping = self.keeping()
         self.assertFalse(keeping["kept"])
         self.assertIn("has not answered", keeping["trouble"])
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=20)
+        self.assertEqual((refused.exception.code, refused.exception.read()),
+                         (503, b"not ready: its journal can't be written: jobs go on in memory\n"))
         self.assertIn("not kept now, jobs go on in memory",
                       self.ddprunctl("jobs", f"--rdzv-endpoint=127.0.0.1:{self.port}").stdout)
         self.go(1)

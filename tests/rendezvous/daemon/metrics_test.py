@@ -38,6 +38,10 @@ class Metrics(prometheus.Case):
         for series in ('ddprun_jobs{phase="running"}', 'ddprun_jobs_ended_total{result="success"}', "ddprun_agents",
                        'ddprun_store_keys{store="plain"}'):
             self.assertEqual(found[series], 0, series)
+        for series in ("ddprun_rendezvous_rounds_total", 'ddprun_rendezvous_round_ends_total{cause="node_lost"}',
+                       "ddprun_rendezvous_duration_seconds_count", "ddprun_rendezvous_waiting_nodes",
+                       'ddprun_job_seconds_total{phase="running"}', "ddprun_job_redone_seconds_total"):
+            self.assertEqual(found[series], 0, series)
         self.assertEqual(found["ddprun_leader"], 1)
         self.assertEqual(found['ddprun_connections_total{kind="page"}'], 2)  # with /healthz
         for series in ("process_cpu_seconds_total", "process_open_fds", "process_resident_memory_bytes",
@@ -66,18 +70,22 @@ class Metrics(prometheus.Case):
         meet, nodes = self.two_nodes(f"127.0.0.1:{port}", ENDLESS, "--nnodes=2")
         harness.wait_until(lambda: len(os.listdir(meet)) == 4, "four workers run")
         scraper = self.prometheus(port)
-        want = {'ddprun_jobs{phase="running"}': 1, 'ddprun_agents': 2, 'ddprun_jobs{phase="forming"}': 0,
+        want = {'ddprun_rendezvous_rounds_total': 1, 'ddprun_rendezvous_duration_seconds_count': 1,
+                'ddprun_rendezvous_waiting_nodes': 0, 'ddprun_jobs{phase="running"}': 1, 'ddprun_agents': 2, 'ddprun_jobs{phase="forming"}': 0,
                 'ddprun_connections_total{kind="agent"}': 2, 'up': 1, 'ddprun_journal_kept': 1}
         for series, value in want.items():
             self.await_value(scraper, series, value)
         nodes[0].terminate()
         for node in nodes:
             self.finish(node)
-        for series, value in (('ddprun_jobs_ended_total{result="failure"}', 1), ("ddprun_agents", 0)):
+        for series, value in (('ddprun_jobs_ended_total{result="failure"}', 1), ("ddprun_agents", 0),
+                              ('ddprun_rendezvous_round_ends_total{cause="node_left"}', 1),
+                              ('sum(ddprun_rendezvous_round_ends_total)', 1),
+                              ('ddprun_job_seconds_total{phase="running"} > bool 0', 1)):
             self.await_value(scraper, series, value)
         names = self.label_names(scraper)
         ours = {"__name__", "instance", "job"}  # Prometheus' own
-        self.assertLessEqual(names, ours | {"phase", "cause", "result", "kind", "awaits", "store", "program", "version"})
+        self.assertLessEqual(names, ours | {"phase", "cause", "le", "result", "kind", "awaits", "store", "program", "version"})
         self.check(port)
 
 

@@ -8,10 +8,12 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/socket.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/ha/mirror_codec.h"
 #include "rendezvous/membership/link_connector.h"
 #include "rendezvous/store/tcp_store.h"
+#include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/shelf.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"
@@ -93,6 +95,29 @@ TEST_CASE_METHOD(World, "Pair's daemon: it tells how many jobs it has begun, hol
   REQUIRE(until([&] { return daemon->num_begun() == 1; }));
   CHECK(daemon->num_held() == 0);
   CHECK(daemon->has_won_any());
+}
+
+TEST_CASE_METHOD(World, "Pair's daemon: /readyz says why who joins isn't served") {
+  const auto readiness = [&] {
+    return blocking([port = daemon->port()] {
+      const std::string request = "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
+      const UniqueFd connection =
+          connect_to(Endpoint{.host = "127.0.0.1", .port = port}, Deadline::after(5s));
+      send_all(connection.get(), request.data(), request.size(), Deadline::after(5s));
+      return ServedDaemon::read_all(connection);
+    });
+  };
+  CHECK_THAT(readiness(), Contains("503") && Contains("\r\n\r\nnot ready: it stands by\n"));
+  lead({.own = "t1"});
+  CHECK_THAT(readiness(), Contains("200 OK") && Contains("\r\n\r\nok\n"));
+  TestAgent& a = join(make_join("a", 1));
+  REQUIRE(until([&] { return !a.rounds.empty(); }));
+  a.kill();
+  daemon->stand_by("");
+  lead({.own = "t2", .bases = {"t1"}});
+  CHECK_THAT(readiness(), Contains("503") && Contains("not ready: it holds jobs until"));
+  daemon->end_jobs([] {});
+  CHECK_THAT(readiness(), Contains("503") && Contains("not ready: it hands its jobs over"));
 }
 
 TEST_CASE_METHOD(World, "Pair's daemon: rows are kept beside those of the jobs") {

@@ -48,6 +48,7 @@ class PairOfDaemons(SeveralDaemons):
         a, b = self.member("a"), self.member("b")
         self.wait_for_sync(b)
         self.assertEqual((a.role(), b.role()), ("leader", "standby"))
+        self.assertEqual((a.readiness(), b.readiness()), ((200, b"ok\n"), (503, b"not ready: it stands by\n")))
         for each, other in ((a, b), (b, a)):
             peer = each.get("/v1/status")["peer"]
             self.assertEqual((peer["endpoint"], peer["in_sync"]), (f"127.0.0.1:{other.port}", True), peer)

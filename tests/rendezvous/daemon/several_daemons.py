@@ -55,6 +55,14 @@ class Member:
     def role(self):
         return (self.get("/v1/status") or {}).get("role")
 
+    def readiness(self):
+        """The status of /readyz, and its line."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read()
+
     def kill(self):
         self.process.kill()
         self.process.wait()

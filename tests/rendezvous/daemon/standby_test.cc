@@ -103,6 +103,8 @@ TEST_CASE("Standby: it says who leads, to agents and for pages, and has no store
              Contains("503") && Contains("ddprun-standby: other:29400\r\n"));
   CHECK_THAT(candidate.get("/v1/jobs"), Contains("503") && Contains("other:29400 leads"));
   CHECK_THAT(candidate.get("/healthz"), Contains("200 OK"));
+  CHECK_THAT(candidate.get("/readyz"),
+             Contains("503") && Contains("not ready: it stands by\n") && !Contains("other:29400"));
   CHECK_THAT(candidate.get("/v1/status"),
              Contains("\"role\":\"standby\"") && Contains("\"leader\":\"other:29400\""));
   CHECK(candidate.served.exchange(std::string(1, '\0')).empty());  // a store's client is closed
@@ -113,6 +115,7 @@ TEST_CASE("Standby: it leads when it is its turn, and answers as any rendezvous"
   candidate.stand_by("other:29400");
   candidate.lead();
   CHECK_THAT(candidate.get("/v1/jobs"), Contains("200 OK") && Contains("\"jobs\":[]"));
+  CHECK_THAT(candidate.get("/readyz"), Contains("200 OK") && Contains("\r\n\r\nok\n"));
   CHECK_THAT(candidate.get("/v1/status"), Contains("\"role\":\"leader\""));
   CHECK_THAT(candidate.served.exchange(testing::kUpgrade), Contains("101 Switching Protocols"));
 }

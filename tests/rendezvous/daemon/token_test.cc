@@ -173,6 +173,7 @@ TEST_CASE("Token: the port has no store and no page of jobs for strangers") {
       daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Basic eDp5\r\n\r\n"),
       Contains("401 Unauthorized") && !Contains("\"jobs\""));
   CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("200 OK"));
+  CHECK_THAT(daemon.exchange("GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("200 OK"));
   daemon.stop();
   CHECK_THAT(all_lines(),
              Contains("a c10d store client, and where there is a token or TLS this port has no "

@@ -152,6 +152,8 @@ class Script {
   journal::Rows rows;  // as keep() left them
   std::map<std::string, Agent> agents;
   std::deque<std::string> logs;
+  std::deque<action::RoundStarted> starts;
+  std::deque<RoundEnd> round_ends;
   Clock::time_point now{1h};
   ConnectionId last_connection = 0;
 
@@ -160,6 +162,9 @@ class Script {
   void perform(const Actions& actions) {
     for (const Action& action : actions) {
       if (const auto* log = std::get_if<action::Log>(&action)) logs.push_back(log->text);
+      if (const auto* start = std::get_if<action::RoundStarted>(&action)) starts.push_back(*start);
+      if (const auto* over = std::get_if<action::RoundOver>(&action))
+        round_ends.push_back(over->end);
       for (auto& [name, agent] : agents) {
         const auto* send = std::get_if<action::Send>(&action);
         if (send != nullptr && send->connection == agent.connection) {
