@@ -23,6 +23,7 @@
 #include "ctl/doctor/nodes/job_end.h"
 #include "ctl/doctor/nodes/place.h"
 #include "ctl/doctor_nodes.h"
+#include "ctl/number_between.h"
 #include "ctl/standard_output.h"
 
 namespace ddprun::ctl {
@@ -117,7 +118,7 @@ DoctorCommand::DoctorCommand(CLI::App& app, std::vector<std::string> typed)
       ->add_option(
           "--deadline", deadline_seconds_,
           "Seconds until all is said of several nodes: who is late is left out (30; full: 120)")
-      ->check(CLI::Range(1.0, 3600.0));
+      ->check(number_between(1, 3600));
   command_->add_flag("-v,--all,--verbose", shows_all_, "Show what is well, too");
   command_->add_flag("--json", json_, "All findings, as one JSON object");
   command_->add_option("--only", only_, "Only these checks or groups: NAME,…");
@@ -129,7 +130,7 @@ DoctorCommand::DoctorCommand(CLI::App& app, std::vector<std::string> typed)
   command_
       ->add_option("--timeout", timeout_seconds_,
                    "Seconds for names, file systems, adapters, NVML and the rendezvous, together")
-      ->check(CLI::Range(0.01, 600.0))
+      ->check(number_between(0.01, 600))
       ->capture_default_str();
   command_->add_option("--root", root_, "Read /proc, /sys, /dev and /etc below it")
       ->capture_default_str();

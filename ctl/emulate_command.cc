@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "ctl/emulate/daemon_process.h"
 #include "ctl/emulate_report.h"
+#include "ctl/number_between.h"
 
 namespace ddprun::ctl {
 namespace {
@@ -78,16 +79,16 @@ EmulateCommand::EmulateCommand(CLI::App& app)
   command_
       ->add_option("--spawn-time", spawn_seconds_,
                    "Seconds that a node takes at most to start or stop its workers")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(number_between(0, 3600))
       ->capture_default_str();
   command_->add_option("--keep-alive", keep_alive_seconds_, "The job's keep-alive time, in seconds")
-      ->check(CLI::Range(0.1, 3600.0))
+      ->check(number_between(0.1, 3600))
       ->capture_default_str();
   command_
       ->add_option("--time-limit", limit_seconds_,
                    "Seconds until it gives up (default: 120; 4 h of virtual time), after "
                    "--duration")
-      ->check(CLI::Range(1.0, 1e6));
+      ->check(number_between(1, 1e6));
   command_->add_option("--rdzv-endpoint", endpoint_,
                        "HOST:PORT of a rendezvous that runs (default: a ddprund of its own)");
   command_->add_flag("--json", json_, "One JSON object instead of the table");
@@ -113,7 +114,7 @@ void EmulateCommand::add_faults() {
   command_
       ->add_option("--duration", duration_seconds_,
                    "Seconds in which these faults happen (default: 60 where there are any)")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(number_between(0, 1e6));
   command_
       ->add_option("--min-agents", options_.min_agents,
                    "Smallest round (default: 1 where faults are random, else --agents)")

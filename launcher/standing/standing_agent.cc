@@ -57,6 +57,7 @@ StandingAgent::StandingAgent(StandingOptions options, Environment environment,
       io_(1),
       service_(io_, std::move(manager)),
       signals_(io_, SIGTERM, SIGINT),
+      outlived_(io_, SIGUSR1, SIGUSR2),
       hang_up_(io_, SIGHUP),
       end_timer_(io_) {
   if (::access(program_.c_str(), X_OK) != 0) {
@@ -88,6 +89,7 @@ int StandingAgent::run() {
   if (const std::string why = enter_supervisor_leaf(); !why.empty()) log_warning(why);
   remove_old_output();
   wait_for_signal();
+  outlive_signals();
   reload_by_signal();
   log_info("node ", options_.node, " of ", user_, ", ", options_.slots, " slots, stands at ",
            options_.endpoint_text);
@@ -255,6 +257,16 @@ void StandingAgent::reload() {
     log_error("got SIGHUP: ", error.what(), "; what was read before stays in force");
   }
   service_.reloaded();
+}
+
+// They would end it by default, and every job here with it: what warns all processes of a node, or
+// of a name that begins with ddprun.
+void StandingAgent::outlive_signals() {
+  outlived_.async_wait([this](boost::system::error_code error, int number) {
+    if (error) return;
+    log_info("got ", signal_name(number), ": standing on (SIGTERM ends it)");
+    outlive_signals();
+  });
 }
 
 // ---- the end ----

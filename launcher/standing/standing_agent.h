@@ -49,6 +49,7 @@ class StandingAgent {
   void could_not_begin(Part& part, const std::string& why);
   void end_part(Part& part, int exit_code, const std::string& reason);
   void wait_for_signal();
+  void outlive_signals();
   void reload_by_signal();
   void reload();
   void leave();
@@ -62,7 +63,7 @@ class StandingAgent {
 
   boost::asio::io_context io_;
   rendezvous::Service service_;
-  boost::asio::signal_set signals_, hang_up_;
+  boost::asio::signal_set signals_, outlived_, hang_up_;
   boost::asio::steady_timer end_timer_;
   std::map<std::string, Part> parts_;  // by gang, until they are forgotten
   std::set<std::string> unread_;       // gangs of whose output somebody hasn't read the end

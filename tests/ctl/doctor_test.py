@@ -155,6 +155,8 @@ class Doctor(harness.Case):
         self.check_refused("--only=rmem_mx", says='there is no check "rmem_mx" (did you mean rmem_max?)')
         self.check_refused("--skip=", "--only=", "--no-such-flag", says="--no-such-flag")
         self.check_refused("--timeout=0", says="--timeout")
+        self.check_refused("--timeout=nan", says="--timeout")
+        self.check_refused("--deadline=nan", "--tier=standard", says="--deadline")
         self.check_refused("--root=/nonexistent", says="--root=/nonexistent: there is no such directory")
         self.check_refused("--rdzv-endpoint=a:b:c", says="--rdzv-endpoint=a:b:c: ")
         self.check_refused("--thresholds=/nonexistent", says="can't read /nonexistent: No such file")

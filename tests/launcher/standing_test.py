@@ -428,6 +428,18 @@ class OneHost(StandingCase):
         self.await_line(agent, "got SIGHUP: no file to read again; standing on")
         self.assertIsNone(agent.poll())
 
+    def test_signals_that_warn_all_processes_end_no_gang(self):
+        self.queue()
+        agent = self.agent("n1", slots=1)
+        path, script = self.hold("held")
+        job = self.submit(*SH, script)
+        self.assertEqual(job.stdout.readline(), "held runs\n")
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            agent.send_signal(number)
+            self.await_line(agent, f"got {number.name}: standing on")
+        self.let_go(path)
+        self.assertEqual(self.finish(job).returncode, 0)
+
     def test_what_can_not_begin_says_why(self):
         self.queue()
         self.agent("n1")

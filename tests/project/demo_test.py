@@ -31,7 +31,7 @@ class DemoTest(unittest.TestCase):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.root = directory.name
-        for path, text in (("scripts/setup.sh", "#!/bin/sh\n"), ("tools/cmake", "#!/bin/sh\n"),
+        for path, text in (("scripts/setup.sh", "#!/bin/sh\n"), ("tools/cmake", "#!/bin/sh\necho cmake $*\n"),
                            ("build/release/bin/ddprun", FAKE_DDPRUN)):
             path = os.path.join(self.root, path)
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -58,6 +58,10 @@ class DemoTest(unittest.TestCase):
                 self.assertEqual(os.listdir(os.path.join(self.root, "tmp")), [])
                 if os.path.exists(path):
                     os.remove(path)
+
+    def test_a_fresh_folder_is_built_several_files_at_a_time(self):
+        done = self.demo()
+        self.assertRegex(done.stdout, "cmake --preset release .*-DDDPRUN_BUILD_ONCE=ON\n")
 
     def test_help_is_its_own_and_builds_and_trains_nothing(self):
         for flag in ("--help", "-h"):
