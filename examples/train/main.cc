@@ -147,11 +147,13 @@ int train_as_worker(const Options& options, const DataSet& data, const std::stri
   if (!options.parallel.empty()) {
     mesh.emplace(*worker.communicator, MeshLayout::parse(options.parallel, layout_axes()));
   }
-  const bool may_recover = worker.session && worker.session->may_recover();
+  // Of all ranks or of none, for it is collective: not what this rank's agent has said.
+  const bool keeps_snapshots =
+      worker.session && worker.session->env().recovers_in_place && can_go_on_in_place(options);
   const Place place{.communicator = *worker.communicator,
                     .session = worker.session.get(),
                     .device = worker.env.device,
-                    .snapshots = may_recover ? &snapshots : nullptr,
+                    .snapshots = keeps_snapshots ? &snapshots : nullptr,
                     .recovered = worker.recovered,
                     .mesh = mesh ? &*mesh : nullptr};
   return train_as(options, data, data_dir, place, worker.env, start);

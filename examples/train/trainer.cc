@@ -71,7 +71,7 @@ void Trainer::resume(const DataSet& data) {
                               options_.num_epochs, ": ", from_));
 }
 
-// What all ranks have in memory is never older than what is on disk, but for a save's moment.
+// What all ranks have in memory is never older than what is on disk: each save has its snapshot.
 std::optional<TrainingState> Trainer::newest_state(const std::vector<NamedTensor>& tensors) {
   std::optional<TrainingState> state;
   if (recovered_ && snapshots_) state = snapshots_->load(tensors, world_, device_);
@@ -200,10 +200,11 @@ bool Trainer::train(Share& share) {
     train_step(share, shown);
     const std::uint64_t every = options_.checkpoint_every;
     const bool whole = share.done >= data_.num_common_samples();  // saved after its evaluation
-    if (every > 0 && state_.step % every == 0 && !whole) save_within(share);
-    if (snapshots_ && snapshots_->due(state_.step) && !whole) {
+    const bool saves = every > 0 && state_.step % every == 0 && !whole;
+    if (snapshots_ && !whole && (saves || snapshots_->due(state_.step))) {
       snapshots_->keep(state_within(share), model_->tensors_to_save(), world_, device_);
     }
+    if (saves) save_within(share);
   }
   if (join) shadow_others(*join);
   sync_->settle();

@@ -163,7 +163,6 @@ RankEnd RankProcess::reap() {
   } else {
     end.is_well = true;
   }
-  end.is_unexplained = !end.is_well;
   return end;
 }
 

@@ -17,9 +17,8 @@ namespace ddprun {
 // How a rank ended.
 struct RankEnd {
   bool is_well = false;  // the function returned, or the rank left with 0 from within it
-  std::string text;      // "threw: …", "was ended by SIGKILL", "ended with exit code 3", …
+  std::string text;      // "failed: …", "was ended by SIGKILL", "ended with exit code 3", …
   std::optional<ErrorCode> code;  // of the Error that it threw
-  bool is_unexplained = false;    // no words of its own: a signal, an exit code
 };
 
 // The parent's side. One thread: the kernel ends the rank when the thread that started it ends.

@@ -122,8 +122,8 @@ class Session {
   // ever. False: it isn't asked for, or no agent took it; the program runs as without.
   bool offer_recovery();
 
-  // Whether an operation that failed with Error(kPeerLost) may be answered with recover(): it was
-  // offered.
+  // Whether Error(kPeerLost) of an operation may be answered with recover(): the offer was taken.
+  // Ranks may differ in it: what is collective goes by env().recovers_in_place instead.
   bool may_recover() const { return offers_recovery_; }
 
   // Where may_recover(), after Error(kPeerLost), on every rank that lives: aborts `failed` (null:

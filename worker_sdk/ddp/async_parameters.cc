@@ -41,10 +41,14 @@ std::unique_ptr<Communicator> split_off(Communicator& communicator, const char* 
   return communicator.split(all, {.name = name});
 }
 
+// "milliseconds::max()" for "never", and what a clock can be added to.
+constexpr milliseconds kNever = std::chrono::hours(24 * 365 * 100);
+
 // What so many steps more than the staleness may take.
 milliseconds steps_time(const AsyncOptions& options, std::uint64_t more) {
   constexpr std::uint64_t kForEver = 1'000'000;
-  return options.timeout * static_cast<int>(std::min(options.staleness, kForEver) + more);
+  const auto steps = static_cast<std::int64_t>(std::min(options.staleness, kForEver) + more);
+  return options.timeout < kNever / steps ? options.timeout * steps : kNever;
 }
 
 }  // namespace
@@ -52,7 +56,7 @@ milliseconds steps_time(const AsyncOptions& options, std::uint64_t more) {
 class AsyncParameters::Impl {
  public:
   Impl(Communicator& communicator, std::size_t num_values, const AsyncOptions& options)
-      : options_(options),
+      : options_{.staleness = options.staleness, .timeout = std::min(options.timeout, kNever)},
         rank_(communicator.rank()),
         size_(communicator.size()),
         num_values_(num_values),
@@ -82,6 +86,7 @@ class AsyncParameters::Impl {
 
   void begin(std::span<const float> values) {
     if (shard_) throw Error(ErrorCode::kInvalidArgument, "async: begin() within a phase");
+    check_size(values.size(), "begin()");
     copy_part(values, rank_, values_);
     shard_.emplace(values_, size_, options_.staleness);
     answered_.assign(static_cast<std::size_t>(size_), false);
@@ -93,7 +98,11 @@ class AsyncParameters::Impl {
   }
 
   ExchangeReport exchange(std::span<const float> update, std::span<float> values, bool has_left) {
-    if (!shard_) throw Error(ErrorCode::kInvalidArgument, "async: exchange() before begin()");
+    const char* call = has_left ? "finish()" : "exchange()";
+    if (!shard_)
+      throw Error(ErrorCode::kInvalidArgument, concat("async: ", call, " before begin()"));
+    if (!has_left) check_size(update.size(), call);
+    check_size(values.size(), call);
     const Clock::time_point start = Clock::now();
     std::vector<WorkPtr> sent, received;
     try {
@@ -140,6 +149,12 @@ class AsyncParameters::Impl {
  private:
   static Message& of(std::vector<Message>& messages, int rank) {
     return messages[static_cast<std::size_t>(rank)];
+  }
+
+  void check_size(std::size_t num_given, const char* call) const {
+    if (num_given == num_values_) return;
+    throw Error(ErrorCode::kInvalidArgument, concat("async: ", call, " was given ", num_given,
+                                                    " values, there are ", num_values_));
   }
 
   std::size_t begin_of(int owner) const {

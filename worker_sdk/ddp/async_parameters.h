@@ -28,8 +28,9 @@ struct ExchangeReport {
 
 // One thread. A phase: begin(), exchange() after each step, finish(); then the next one.
 //
-// Errors, after which only destruction is useful: kTimeout names the slowest rank and its step;
-// kPeerLost a rank that is gone; the communicator's.
+// Error(kInvalidArgument), and nothing has begun: a span that has not `num_values` values, calls in
+// another order. Errors after which only destruction is useful: kTimeout names the slowest rank and
+// its step; kPeerLost a rank that is gone; the communicator's.
 class AsyncParameters {
  public:
   // Collective. `communicator`: of the host backend (else Error(kUnsupported)), with at least one

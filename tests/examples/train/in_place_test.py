@@ -18,14 +18,13 @@ from checkpoints import TRAIN, path_of, steps_in
 NUM_KILLS = int(os.environ.get("DDPRUN_NUM_KILLS", 3))
 EPOCHS, RANKS, EVERY = 2, 3, 3
 LAST_STEP = EPOCHS * checkpoints.STEPS_PER_EPOCH
-RUN = [f"--epochs={EPOCHS}", "--seed=5", "--threads=1", f"--checkpoint-every={EVERY}", "--checkpoint-keep=1000",
-       f"--snapshot-every={EVERY}"]
+RUN = [f"--epochs={EPOCHS}", "--seed=5", "--threads=1", f"--checkpoint-every={EVERY}", "--checkpoint-keep=1000"]
 
 
 class InPlace(harness.Case):
-    def job(self, directory, *flags, ranks=RANKS):
+    def job(self, directory, *flags, ranks=RANKS, snapshot_every=EVERY):
         return self.start("--standalone", f"--nproc_per_node={ranks}", *flags, TRAIN, *RUN,
-                          "--checkpoint-dir", directory, "--json", os.path.join(directory, "summary.json"))
+                          f"--snapshot-every={snapshot_every}", "--checkpoint-dir", directory, "--json", os.path.join(directory, "summary.json"))
 
     def trained(self, directory, ranks):
         done = self.finish(self.job(directory, ranks=ranks), timeout=120)
@@ -77,6 +76,22 @@ class InPlace(harness.Case):
 
     def test_ends_where_fewer_ranks_from_the_snapshot_on_end(self):
         self.assertTrue(self.check(rank=2, at_step=8))
+
+    def test_where_snapshots_are_rarer_than_checkpoints_each_of_these_is_one(self):
+        job = self.job(self.scratch(), "--recovery=inplace", "--max-restarts=1", snapshot_every=1000)
+        self.kill_one(job, rank=1, at_step=8)
+        done = self.finish(job, timeout=120)
+        self.assertEqual(done.returncode, 0, done.text)
+        went_on = re.search(r"train: goes on from step (\d+), epoch 1/2: memory", done.stdout)
+        self.assertTrue(went_on, done.text)
+        self.assertGreaterEqual(int(went_on.group(1)), 7, done.text)
+
+    def test_a_rank_whose_agent_does_not_answer_trains_with_the_others(self):
+        """It can't offer to go on; snapshots, which all ranks take together, it takes as they do."""
+        script = f'[ $RANK = 1 ] && unset DDPRUN_AGENT_SOCKET; exec {TRAIN} "$@"'
+        done = self.finish(self.start("--standalone", "--nproc_per_node=2", "--recovery=inplace", "--no-python", "sh",
+                                      "-c", script, "sh", "--epochs=1", "--threads=1", f"--snapshot-every={EVERY}"))
+        self.assertEqual(done.returncode, 0, done.text)
 
     def test_at_random_moments(self):
         seed = int(os.environ.get("DDPRUN_FAULT_SEED", random.randrange(1 << 30)))

@@ -108,6 +108,41 @@ TEST_CASE("AsyncParameters: a fast rank gets as far ahead as it may, and waits t
   CHECK(most == 2);
 }
 
+TEST_CASE("AsyncParameters: the longest time-out is no limit, however many steps it is for") {
+  const auto errors = run_world(one_node(2), [&](Communicator& communicator) {
+    AsyncParameters parameters(
+        communicator, kNumValues,
+        {.staleness = 1'000'000, .timeout = std::chrono::milliseconds::max()});
+    Values values = all_of(0);
+    parameters.begin(values);
+    parameters.exchange(all_of(1), values);
+    parameters.finish(values);
+    expect(values == all_of(1), "both steps arrived");
+  });
+  CHECK(all_well(errors));
+}
+
+TEST_CASE("AsyncParameters: spans of another size are refused, and nothing has begun") {
+  const auto errors = run_world(one_node(2), [&](Communicator& communicator) {
+    AsyncParameters parameters(communicator, kNumValues, {.staleness = 0, .timeout = 20s});
+    Values values = all_of(0), fewer(kNumValues - 1), more(kNumValues + 1);
+    const auto refuses = [](const auto& call) {
+      return code_of(call) == ErrorCode::kInvalidArgument;
+    };
+    expect(refuses([&] { parameters.finish(values); }), "finish() before begin()");
+    expect(refuses([&] { parameters.begin(fewer); }), "begin()");
+    parameters.begin(values);
+    expect(refuses([&] { parameters.exchange(fewer, values); }), "a short update");
+    expect(refuses([&] { parameters.exchange(more, values); }), "a long update");
+    expect(refuses([&] { parameters.exchange(all_of(1), fewer); }), "short values");
+    expect(refuses([&] { parameters.finish(more); }), "finish()");
+    parameters.exchange(all_of(1), values);
+    parameters.finish(values);
+    expect(values == all_of(1), "both steps arrived");
+  });
+  CHECK(all_well(errors));
+}
+
 TEST_CASE("AsyncParameters: a rank that does no step for too long is named with its step") {
   std::promise<void> is_over;
   std::shared_future<void> over = is_over.get_future().share();
