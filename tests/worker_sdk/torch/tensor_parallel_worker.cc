@@ -392,6 +392,11 @@ void check_refused(Communicator& group) {
                   }),
                   "no second derivatives");
   expect_contains(error_of([&] { region_dropout(x, 1.5, true, group); }), "within 0 … 1");
+  for (const double type : std::vector<double>{0, -1, -INFINITY, NAN}) {
+    expect_contains(
+        error_of([&] { gradient_norm({.sharded = {x}, .replicated = {}}, type, group); }),
+        "norm_type is");
+  }
 }
 
 // What isn't the layers' own business but must work with them.

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <set>
 
+#include "common/error.h"
+#include "common/log.h"
 #include "worker_sdk/torch/parallel/average_gradients.h"
 #include "worker_sdk/torch/parallel/sharded_layer.h"
 #include "worker_sdk/torch/parallel/tensor_collectives.h"
@@ -67,6 +69,10 @@ GradientParts gradient_parts(const torch::nn::Module& model) {
 at::Tensor gradient_norm(const GradientParts& gradients, double norm_type, Communicator& group,
                          Communicator* stages) {
   const c10::NoGradGuard no_grad;
+  if (!(norm_type > 0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("clipping: norm_type is ", norm_type, ": it must be above 0"));
+  }
   const bool is_largest = std::isinf(norm_type);
   const ReduceOp op = is_largest ? ReduceOp::kMax : ReduceOp::kSum;
   const at::Device device = device_of(gradients);

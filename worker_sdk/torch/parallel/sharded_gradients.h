@@ -33,7 +33,8 @@ GradientParts gradient_parts(const torch::nn::Module& model);
 
 // The norm of all gradients of all parts as one vector: those of `group` (tensor parallel), and,
 // where `stages` is given, of its ranks, which have other layers (pipeline). A float64 on the CPU,
-// the same on all of them. Collective.
+// the same on all of them. Of order `norm_type` > 0, or infinity (where nan counts as infinite);
+// else Error(kInvalidArgument). Collective.
 at::Tensor gradient_norm(const GradientParts& gradients, double norm_type, Communicator& group,
                          Communicator* stages = nullptr);
 
