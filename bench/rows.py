@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """All rows of bench/run.py, in the order of docs/benchmarks.md."""
+import agent_load_rows
 import allreduce_rows
 import doctor_rows
 import elastic_rows
@@ -21,7 +22,7 @@ import train_rows
 
 
 def all_rows():
-    return (launcher_rows.rows() + output_rows.rows() + ssh_rows.rows() + elastic_rows.rows() + inplace_rows.rows() + hang_rows.rows() + scale_rows.rows() + doctor_rows.rows() + submit_rows.rows() + service_rows.rows() + metrics_rows.rows()
+    return (launcher_rows.rows() + output_rows.rows() + ssh_rows.rows() + elastic_rows.rows() + inplace_rows.rows() + hang_rows.rows() + scale_rows.rows() + doctor_rows.rows() + submit_rows.rows() + service_rows.rows() + metrics_rows.rows() + agent_load_rows.rows()
             + page_rows.rows()
             + store_rows.rows() + survival_rows.rows() + allreduce_rows.rows() + train_rows.rows()
             + sdk_rows.rows() + gpu_rows.rows())

@@ -91,6 +91,8 @@ class Job {
   void handle(Node& node, const Stalled& message, TimePoint now, Actions& out);
   void handle(Node& node, const Inspection& message, TimePoint now, Actions& out);
   void handle(Node& node, const StepTimes& message, TimePoint now, Actions& out);
+  bool took_in_passing(ConnectionId connection, const AgentEnvelope& envelope, TimePoint now,
+                       Actions& out);
   bool is_current(const Node& node, std::uint64_t round) const;
 
   // Changes of the job's phase.

@@ -104,7 +104,9 @@ class NodeTable {
     mark(id);
     nodes_.erase(id);
   }
-  // A sign of life, which is not worth a line of the journal.
+  // Likewise, for what is not worth a line of the journal: no field that is kept may change.
+  Node& edit_unkept(NodeId id) { return nodes_.at(id); }
+  // A sign of life, which is not either.
   void heard(NodeId id, Clock::time_point now) { nodes_.at(id).last_heard = now; }
   template <typename Change>
   void edit_each(Change&& change) {
