@@ -51,7 +51,7 @@ Envelope<Message> decode_envelope(std::string_view input) {
   if (object == nullptr) throw Error(ErrorCode::kProtocol, "not a control message: no object");
 
   const std::string type = JsonFields(*object, "control message").text("type");
-  const JsonFields in(*object, concat("message \"", clean_utf8(type, 32), "\""));
+  const JsonFields in(*object, "message \"" + clean_utf8(type, 32) + "\"");
   Envelope<Message> envelope;
   envelope.seq = in.counter("seq");
   envelope.ack = in.counter("ack");

@@ -103,10 +103,15 @@ std::vector<std::string> JsonFields::texts(std::string_view name, std::size_t ma
   return result;
 }
 
+// Not concat(): it is made for each object, and wanted for none that is as it should be.
+std::string JsonFields::where_of(std::string_view name) const {
+  return std::string(where_).append(": ").append(name);
+}
+
 JsonFields JsonFields::object(std::string_view name) const {
   const auto* value = at(name).if_object();
   if (value == nullptr) fail(name, "is not an object");
-  return JsonFields(*value, concat(where_, ": ", name));
+  return JsonFields(*value, where_of(name));
 }
 
 std::vector<JsonFields> JsonFields::objects(std::string_view name, std::size_t max_count) const {
@@ -114,10 +119,12 @@ std::vector<JsonFields> JsonFields::objects(std::string_view name, std::size_t m
   if (array == nullptr) fail(name, "is not an array");
   if (array->size() > max_count) fail(name, concat("has more than ", max_count, " elements"));
   std::vector<JsonFields> result;
+  result.reserve(array->size());
+  const std::string where = where_of(name);
   for (const auto& element : *array) {
     const auto* value = element.if_object();
     if (value == nullptr) fail(name, "has an element that is not an object");
-    result.emplace_back(*value, concat(where_, ": ", name));
+    result.emplace_back(*value, where);
   }
   return result;
 }

@@ -55,6 +55,7 @@ class JsonFields {
  private:
   [[noreturn]] void fail(std::string_view name, const std::string& what) const;
   const boost::json::value& at(std::string_view name) const;
+  std::string where_of(std::string_view name) const;
 
   const boost::json::object& object_;
   std::string where_;

@@ -62,7 +62,7 @@ std::optional<AgentEvent> KeepAlive::ponged(std::string_view payload, TimePoint 
 
 std::string KeepAlive::clock_pong(std::string_view ping, microseconds clock) {
   if (ping.size() > kLongestPing) return {};
-  return concat(ping, "@", clock.count());
+  return std::string(ping).append("@").append(std::to_string(clock.count()));
 }
 
 }  // namespace ddprun::membership
