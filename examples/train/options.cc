@@ -124,6 +124,15 @@ void check_parallel(const Options& options) {
   }
 }
 
+// The order of the stages of a layout that has some.
+void check_pipeline(const Options& options) {
+  const bool has_stages =
+      !options.parallel.empty() &&
+      MeshLayout::parse(options.parallel, layout_axes()).size_of(kPipelineAxis) > 1;
+  if (has_stages) return;
+  throw CLI::ValidationError("--pipeline", "needs a --parallel that has stages, as pp2");
+}
+
 // What needs every rank's whole averages, or a step of some ranks alone.
 void check_zero(const Options& options) {
   if (options.zero == ZeroStage::kOff) return;
@@ -257,14 +266,19 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--batch-size", options.batch_size, "Images per step, shared by all ranks")
       ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--accumulate", options.accumulate,
-                 "Forwards and backwards per step, each of a part of the rank's images")
-      ->check(CLI::Range(1, 1'000'000));
+  CLI::Option* accumulate =
+      app.add_option("--accumulate", options.accumulate,
+                     "Forwards and backwards per step, each of a part of the rank's images")
+          ->check(CLI::Range(1, 1'000'000));
   app.add_option("--parallel", options.parallel,
                  "Lay the ranks out: pipeline stages, images, features, as in pp2xtp2 or dp4")
       ->type_name("LAYOUT")
       ->check(check_layout, "")
       ->default_str("");
+  std::string pipeline = to_string(options.pipeline);
+  CLI::Option* pipeline_flag =
+      app.add_option("--pipeline", pipeline, "In which order the stages of --parallel work")
+          ->check(CLI::IsMember({"1f1b", "gpipe"}));
   app.add_option("--uneven-inputs", uneven_inputs,
                  "Where the ranks don't divide the images: see some twice, drop some, or join")
       ->check(CLI::IsMember(kUnevenInputs));
@@ -361,6 +375,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
     check_zero(options);
     mode_flags.settle();
     check_parallel(options);
+    if (*pipeline_flag) check_pipeline(options);
+    options.pipeline = parse_pipeline_kind(pipeline);
+    if (*accumulate) options.num_micro_batches = options.accumulate;
   } catch (const CLI::ParseError& error) {
     exit_status =
         app.exit(error) == 0 ? static_cast<int>(ExitCode::kOk) : static_cast<int>(ExitCode::kUsage);

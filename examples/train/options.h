@@ -12,6 +12,7 @@
 #include "worker_sdk/core/backend_choice.h"
 #include "worker_sdk/ddp/hooks/compression.h"
 #include "worker_sdk/ddp/zero_stage.h"
+#include "worker_sdk/parallel/pipeline_schedule.h"
 
 namespace ddprun::train {
 
@@ -43,6 +44,9 @@ struct Options {
   int batch_size = 64;  // samples per step of all ranks together: the same training on any number
   int accumulate = 1;   // forwards and backwards that each step's samples are divided into
   std::string parallel{};  // layout of the ranks, as "tp2xdp2"; empty: each has the whole net
+  // Of its stages: micro-batches (1: plain model parallel; 0: the layout's own number) and order.
+  int num_micro_batches = 0;
+  PipelineKind pipeline = PipelineKind::k1F1B;
   UnevenInputs uneven_inputs = UnevenInputs::kPad;
   bool find_unused_parameters = false;  // DdpOptions'; this net needs neither
   bool static_graph = false;

@@ -97,10 +97,12 @@ ParallelModel::ParallelModel(const Options& options, Mesh& mesh, c10::Device dev
       stage_(std::make_unique<StageOfBatch>(*part_)) {
   const int num_stages = mesh.size_of(kPipelineAxis);
   if (num_stages == 1) return;
-  const int num_parts = options.accumulate > 1 ? options.accumulate : kPartsPerStage * num_stages;
+  const int num_parts =
+      options.num_micro_batches > 0 ? options.num_micro_batches : kPartsPerStage * num_stages;
   pipeline_ = std::make_unique<Pipeline>(
       [this](const at::Tensor& input) { return stage_->forward(input); }, mesh.along(kPipelineAxis),
-      PipelineOptions{.num_micro_batches = num_parts, .broadcast_loss = true});
+      PipelineOptions{
+          .kind = options.pipeline, .num_micro_batches = num_parts, .broadcast_loss = true});
 }
 
 ParallelModel::~ParallelModel() = default;

@@ -46,25 +46,31 @@ class Parallel(unittest.TestCase):
                 losses, output = self.train("--epochs=2", layout=layout)
                 self.assertIn(f"laid out as {layout.replace('tp2xdp2', 'dp2xtp2')}", output)
                 self.check_close(losses, expected, layout)
+        # Plain model parallel: one stage after the other; and GPipe's order.
+        for layout, flags in (("pp4", ["--accumulate=1"]), ("pp2xdp2", ["--pipeline=gpipe", "--accumulate=4"])):
+            with self.subTest(flags):
+                losses, _ = self.train("--epochs=1", *flags, layout=layout)
+                self.check_close(losses, expected[:1], f"{layout} {flags}")
 
     def test_each_layout_goes_on_from_anothers_checkpoint(self):
-        expected, _ = self.train("--epochs=3", "--momentum=0.5")
+        expected, _ = self.train("--epochs=4", "--momentum=0.5")
         kept = f"--checkpoint-dir={os.path.join(self.scratch, 'kept')}", "--momentum=0.5"
-        for epochs, layout, ranks in ((1, "tp2", 2), (2, "pp2xtp2", 4), (3, "", 1)):
+        for epochs, layout, ranks in ((1, "tp2", 2), (2, "", 1), (3, "pp2", 2), (4, "", 1)):
             losses, output = self.train(f"--epochs={epochs}", *kept, layout=layout, ranks=ranks)
             self.check_close(losses, expected[:epochs], f"up to epoch {epochs}, last {layout or 'one process'}")
             if epochs > 1:
                 self.assertIn(f"goes on from step {(epochs - 1) * checkpoints.STEPS_PER_EPOCH + 1}", output)
-        # One process's, in turn, in stages.
-        losses, _ = self.train("--epochs=4", *kept, layout="pp4")
-        self.check_close(losses[:3], expected, "before the last epoch")
-        self.check_close(losses[3:], self.train("--epochs=4", "--momentum=0.5")[0][3:], "pp4, after one process")
+        # One process's, in turn, in stages and features.
+        losses, _ = self.train("--epochs=5", *kept, layout="pp2xtp2")
+        self.check_close(losses[:4], expected, "before the last epoch")
+        self.check_close(losses[4:], self.train("--epochs=5", "--momentum=0.5")[0][4:], "pp2xtp2, after one process")
 
     def test_what_can_not_be_is_said_in_one_line(self):
         for layout, ranks, flags, said in (
                 ("dp4", 2, [], "a mesh of dp4 is 4 ranks, there are 2"),
                 ("tp2", 2, ["--clip-norm=1"], "--parallel: not with --clip-norm"),
                 ("tp2", 2, ["--batch-norm"], "--parallel: not with --batch-norm"),
+                ("tp2", 2, ["--pipeline=gpipe"], "--pipeline: needs a --parallel that has stages"),
                 ("zz2", 2, [], "no axis zz; there are pp, dp, tp"),
                 ("pp5", 5, [], "the net has 4 layers, too few for 5 pipeline stages"),
                 ("tp3", 3, [], "can't be")):
