@@ -29,13 +29,6 @@ constexpr double kMinute = 60, kHour = 3600, kDay = 86'400;
 
 }  // namespace
 
-std::string whole_text(std::int64_t value) {
-  std::string digits = std::to_string(value);
-  const std::size_t first = value < 0 ? 1 : 0;
-  for (std::size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, ",");
-  return digits;
-}
-
 std::string count_text(std::int64_t count, const char* one) {
   return whole_text(count) + " " + one + (count == 1 ? "" : "s");
 }

@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "ctl/whole_text.h"
+
 namespace ddprun::report {
 
+using ctl::whole_text;
+
 std::string number_text(double value);                        // "0.0123", "12.34", "1,234"
-std::string whole_text(std::int64_t value);                   // "1,000,000"
 std::string count_text(std::int64_t count, const char* one);  // "1 rank", "1,000 ranks"
 std::string bytes_text(double bytes);                         // "1.5 GiB"
 std::string rate_text(double bytes_per_second);               // "1.2 GB/s"

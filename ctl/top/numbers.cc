@@ -36,13 +36,6 @@ std::string two_parts(double seconds, double unit, const char* name, double smal
 
 }  // namespace
 
-std::string whole_text(std::int64_t number) {
-  std::string text = std::to_string(number);
-  const std::size_t first = number < 0 ? 1 : 0;
-  for (std::size_t at = text.size(); at > first + 3; at -= 3) text.insert(at - 3, ",");
-  return text;
-}
-
 std::string number_text(double number) {
   if (!std::isfinite(number)) return "–";
   const double size = std::abs(number);

@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <string>
 
+#include "ctl/whole_text.h"
+
 namespace ddprun::top {
 
-std::string whole_text(std::int64_t number);     // "12,345"
+using ctl::whole_text;
+
 std::string number_text(double number);          // "2.31", "0.0123", "1.20e-05"
 std::string seconds_text(double seconds);        // "41.0 ms", "12 min", "3 h 12 min"
 std::string bytes_text(double bytes);            // "1.5 GiB"
