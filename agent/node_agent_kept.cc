@@ -68,6 +68,7 @@ void NodeAgent::go_on(const membership::StartRound& round) {
   failure_details_.go_on(round.round);
   workers_->go_on(round.node_rank, round.first_global_rank, group_events(round.round));
   std::string problem;
+  int at_fault = ranks_.left.empty() ? 0 : ranks_.left.front();
   try {
     pages_.begin_round(round.round, options_.environment.num_workers);
   } catch (const Error& error) {
@@ -79,6 +80,7 @@ void NodeAgent::go_on(const membership::StartRound& round) {
     const auto place = place_variables(options_.environment, round, i, num_left, local_rank);
     if (!socket_->go_on(local_rank, place)) {
       problem = concat("rank ", ranks_.of(local_rank), " does not wait for it any more");
+      at_fault = local_rank;
     }
   }
   socket_->end_old_round();
@@ -88,8 +90,8 @@ void NodeAgent::go_on(const membership::StartRound& round) {
   }
   membership::WorkerFailure failure = late_failure_.value_or(membership::WorkerFailure{});
   if (!late_failure_) {
-    failure.global_rank = round.first_global_rank;
-    failure.local_rank = 0;
+    failure.global_rank = ranks_.of(at_fault);
+    failure.local_rank = at_fault;
     failure.node_rank = round.node_rank;
     failure.host = options_.machine.join.host;
     failure.exit_code = kExitNotExecutable;

@@ -168,11 +168,11 @@ int DoctorCommand::look() const {
     throw Error(ErrorCode::kInvalidArgument,
                 "--gate is for one node: not with --hosts or another --tier");
   }
-  if (!hosts_.empty()) go_to_hosts();
+  if (!hosts_.empty()) return go_to_hosts();
   return is_quick ? look_at_this_node() : look_at_all_nodes();
 }
 
-void DoctorCommand::go_to_hosts() const {
+int DoctorCommand::go_to_hosts() const {
   std::vector<std::string> flags;
   for (std::size_t i = 0; i < typed_.size(); ++i) {
     if (typed_[i] == "--hosts") {
@@ -182,7 +182,7 @@ void DoctorCommand::go_to_hosts() const {
     }
   }
   if (command_->count("--tier") == 0) flags.emplace_back("--tier=standard");
-  run_on_hosts(hosts_, flags);
+  return run_on_hosts(hosts_, flags);
 }
 
 doctor::Facts DoctorCommand::gather(const Chosen& checks,

@@ -34,7 +34,7 @@ class DoctorCommand {
   doctor::Facts gather(const std::vector<const doctor::Check*>& checks,
                        const doctor::Thresholds& thresholds) const;
   int print(const doctor::Report& report, const std::string& table, const std::string& json) const;
-  [[noreturn]] void go_to_hosts() const;
+  int go_to_hosts() const;
 
   CLI::App* command_;
   const std::vector<std::string> typed_;

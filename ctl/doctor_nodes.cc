@@ -8,11 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
-#include "common/error.h"
+#include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/unique_fd.h"
@@ -21,6 +20,7 @@
 #include "ctl/doctor/nodes/node_exchange.h"
 #include "ctl/doctor/nodes/nodes_report.h"
 #include "ctl/doctor/questions.h"
+#include "ctl/foreground_child.h"
 #include "rendezvous/store/tcp_store.h"
 
 namespace ddprun::ctl {
@@ -129,7 +129,7 @@ void join_as_rank(const NodesDoctorOptions& options, const doctor::Place& place)
   doctor::join_collectives(store, place, num_bytes, deadline);
 }
 
-void run_on_hosts(const std::string& hosts, const std::vector<std::string>& flags) {
+int run_on_hosts(const std::string& hosts, const std::vector<std::string>& flags) {
   const std::string folder = own_folder();
   std::vector<std::string> words = {folder + "/ddprun",
                                     "--hosts=" + hosts,
@@ -139,12 +139,12 @@ void run_on_hosts(const std::string& hosts, const std::vector<std::string>& flag
                                     folder + "/ddprunctl",
                                     "doctor"};
   words.insert(words.end(), flags.begin(), flags.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  ::execv(argv.front(), argv.data());
-  throw Error(ErrorCode::kUnavailable,
-              "--hosts: can't run " + words.front() + ": " + errno_text(errno));
+  // ddprun's own codes say that nothing is known, but that it was stopped.
+  const int code = run_in_foreground(std::move(words));
+  const bool is_verdict = code <= doctor::exit_code_of(doctor::Verdict::kUnknown);
+  return is_verdict || code > exit_status_for_signal(0)
+             ? code
+             : doctor::exit_code_of(doctor::Verdict::kUnknown);
 }
 
 }  // namespace ddprun::ctl

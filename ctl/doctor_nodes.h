@@ -37,8 +37,9 @@ NodesReport look_at_nodes(const NodesDoctorOptions& options, const doctor::Place
 // The part of a node's further workers: their ranks in the collectives. Throws likewise.
 void join_as_rank(const NodesDoctorOptions& options, const doctor::Place& place);
 
-// Becomes `ddprun --hosts=HOSTS … ddprunctl doctor` with `flags`, which come back only where that
-// can't be started: throws Error.
-[[noreturn]] void run_on_hosts(const std::string& hosts, const std::vector<std::string>& flags);
+// Runs `ddprun --hosts=HOSTS … ddprunctl doctor` with `flags`. Its exit status: a verdict's,
+// unknown where the hosts can't be had, or 128 and the signal that ended it. Throws Error where it
+// can't be started.
+int run_on_hosts(const std::string& hosts, const std::vector<std::string>& flags);
 
 }  // namespace ddprun::ctl

@@ -7,7 +7,6 @@
 #include <exception>
 #include <sstream>
 
-#include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/man_entries.h"
@@ -23,6 +22,7 @@
 #include "ctl/submit_command.h"
 #include "ctl/tables/tables.h"
 #include "ctl/top_command.h"
+#include "rendezvous/asio/ending.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
@@ -111,9 +111,8 @@ int main(int argc, char** argv) {
     if (report.chosen()) return report.run();
     if (make_certs.chosen()) return static_cast<int>(make_certs.run());
     return static_cast<int>(emulate.run());
-  } catch (const Error& error) {
-    return fail(error.what(), exit_code_for(error.code()));
   } catch (const std::exception& error) {
-    return fail("internal error: " + std::string(error.what()), ExitCode::kInternal);
+    const Ending ending = ending_by(error);
+    return fail(ending.text, ending.code);
   }
 }

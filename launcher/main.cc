@@ -34,6 +34,7 @@
 #include "launcher/prepare.h"
 #include "launcher/scheduler_step.h"
 #include "launcher/terminal_text.h"
+#include "rendezvous/asio/ending.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
@@ -120,9 +121,8 @@ int main(int argc, char** argv) {
     if (ready.plan.config.dry_run) return say(dry_run_of_node(ready), ready.plan.config.json);
     ready.plan.channel = channel;
     return std::make_unique<Job>(std::move(ready.plan), std::move(manager))->run();
-  } catch (const Error& error) {
-    return refuse({error.what()}, exit_code_for(error.code()));
   } catch (const std::exception& error) {
-    return refuse({concat("internal error: ", error.what())}, ExitCode::kInternal);
+    const Ending ending = ending_by(error);
+    return refuse({ending.text}, ending.code);
   }
 }

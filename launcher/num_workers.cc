@@ -11,6 +11,7 @@
 #include <charconv>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "agent/preflight/node_facts.h"
 
@@ -102,17 +103,15 @@ NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine
     if (visible > 0) return {.count = visible, .problem = ""};
     if (nproc_per_node == "auto") return {.count = machine.num_cpus(), .problem = ""};
     return {.count = 0,
-            .problem = "--nproc-per-node=gpu: this node has " +
+            .problem = "this node has " +
                        (installed > 0 ? std::to_string(installed) +
                                             " GPU(s), none visible with CUDA_VISIBLE_DEVICES=" +
                                             *cuda_visible_devices
                                       : std::string("no NVIDIA GPU (no driver, or no device)")) +
                        "; give a number, or cpu"};
   }
-  const std::string problem = check_num_workers(nproc_per_node);
-  if (!problem.empty()) {
-    return {.count = 0, .problem = "--nproc-per-node=" + nproc_per_node + ": " + problem};
-  }
+  std::string problem = check_num_workers(nproc_per_node);
+  if (!problem.empty()) return {.count = 0, .problem = std::move(problem)};
   return {.count = parse_number(nproc_per_node, kMostWorkers).value_or(1), .problem = ""};
 }
 

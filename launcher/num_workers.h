@@ -38,11 +38,12 @@ std::string check_num_workers(const std::string& nproc_per_node);
 
 struct NumWorkers {
   int count = 0;
-  std::string problem;  // not empty: one line that names the flag
+  std::string problem;  // not empty: what is wrong with the value
 };
 
-// A number from 1 on; "cpu": one per CPU; "gpu": one per visible GPU, a problem without one;
-// "auto": one per visible GPU, or per CPU where there is none. Asks for GPUs only where it must.
+// How many of a flag's value (--nproc-per-node, --slots): a number from 1 on; "cpu": one per CPU;
+// "gpu": one per visible GPU, a problem without one; "auto": one per visible GPU, or per CPU where
+// there is none. Asks for GPUs only where it must.
 NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine,
                        const std::optional<std::string>& cuda_visible_devices);
 

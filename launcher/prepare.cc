@@ -36,7 +36,10 @@ void find_workers(Preparation& result, const std::string& argv0) {
       variable == plan.environment.end() ? std::nullopt : std::optional(variable->second);
   const NumWorkers workers = num_workers(plan.config.nproc_per_node, real_machine(), visible);
   plan.num_workers = workers.count;
-  if (!workers.problem.empty()) result.problems.push_back(workers.problem);
+  if (!workers.problem.empty()) {
+    result.problems.push_back(
+        concat("--nproc-per-node=", plan.config.nproc_per_node, ": ", workers.problem));
+  }
   if (std::string note = gpu_note(workers.count, real_machine(), visible); !note.empty()) {
     result.notes.push_back(std::move(note));
   }

@@ -265,32 +265,32 @@ void Fleet::lose(int index, int code, const std::string& text) {
                           concat(name(index), ": ", text, "; the job goes on without it")});
     return;
   }
-  act(fleet_action::Say{LogLevel::kError, name(index) + ": " + text});
+  const std::string loss = name(index) + ": " + text;
   if (!had_job) {
-    missing_.push_back(name(index));
+    missing_.push_back({name(index), loss});
     if (give_up_by_) return;
     give_up_by_ = now_ + options_.gather_time;
     missing_code_ = code;
-    missing_reason_ = name(index) + ": " + text;
     return;
   }
+  act(fleet_action::Say{LogLevel::kError, loss});
   await_verdict(code, name(index) + ": " + text);
 }
 
 // Who mends one host wants to know of the others, too.
 void Fleet::give_up() {
   constexpr std::size_t kMostNames = 20;
+  std::string reason = missing_.front().loss;
   if (missing_.size() > 1) {
-    std::string names = missing_.front();
+    std::string names = missing_.front().name;
     const std::size_t num_shown = std::min(missing_.size(), kMostNames);
-    for (std::size_t i = 1; i < num_shown; ++i) names += ", " + missing_[i];
+    for (std::size_t i = 1; i < num_shown; ++i) names += ", " + missing_[i].name;
     if (num_shown < missing_.size()) {
       names += concat(" and ", missing_.size() - num_shown, " more");
     }
-    missing_reason_ =
-        concat(missing_.size(), " hosts can't be had: ", names, "; ", missing_reason_);
+    reason = concat(missing_.size(), " hosts can't be had: ", names, "; ", reason);
   }
-  stop(missing_code_, missing_reason_, options_.stop_signals.front());
+  stop(missing_code_, reason, options_.stop_signals.front());
 }
 
 // The rendezvous sees the loss, too, and says what becomes of the job.
@@ -320,6 +320,10 @@ void Fleet::stop(int code, const std::string& reason, int signal_number) {
   if (stop_by_) return;
   cause_ = code;
   reason_ = reason;
+  for (const Missing& each : missing_) {
+    // The only one is the reason, which is said at the end.
+    if (each.loss != reason) act(fleet_action::Say{LogLevel::kError, each.loss});
+  }
   stop_by_ = now_ + options_.stop_timeout;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const int index = static_cast<int>(i);

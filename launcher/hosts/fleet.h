@@ -118,6 +118,9 @@ class Fleet {
     kEnded,       // said how its ddprun ended
     kLost,        // can't be heard any more
   };
+  struct Missing {
+    std::string name, loss;
+  };
   struct Node {
     State state = State::kWaiting;
     Clock::time_point reach_by;  // kConnecting
@@ -167,9 +170,8 @@ class Fleet {
   int cause_ = 0;                                // exit code where this launcher ended the job
   std::string reason_;                           // likewise, in words
   std::optional<Clock::time_point> give_up_by_;  // a host can't be had: so are others, perhaps
-  std::vector<std::string> missing_;             // these
+  std::vector<Missing> missing_;                 // these
   int missing_code_ = 0;                         // of the first one
-  std::string missing_reason_;                   // likewise
   std::optional<Clock::time_point> verdict_by_;  // a node is gone, the others have to end by then
   int loss_code_ = 0;
   std::string loss_reason_;

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "common/environment.h"
-#include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/journal_log.h"
 #include "common/log.h"
@@ -19,6 +18,7 @@
 #include "launcher/standing/standing_agent.h"
 #include "launcher/standing/standing_options.h"
 #include "launcher/terminal_text.h"
+#include "rendezvous/asio/ending.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
@@ -55,9 +55,8 @@ int main(int argc, char** argv) {
     return std::make_unique<launcher::StandingAgent>(*std::move(asked.options),
                                                      std::move(environment), std::move(manager))
         ->run();
-  } catch (const Error& error) {
-    return fail_with(error.what(), exit_code_for(error.code()));
   } catch (const std::exception& error) {
-    return fail_with("internal error: " + std::string(error.what()), ExitCode::kInternal);
+    const Ending ending = ending_by(error);
+    return fail_with(ending.text, ending.code);
   }
 }

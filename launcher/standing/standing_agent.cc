@@ -56,7 +56,7 @@ StandingAgent::StandingAgent(StandingOptions options, Environment environment,
       user_(own_user()),
       io_(1),
       service_(io_, std::move(manager)),
-      signals_(io_, SIGTERM, SIGINT),
+      signals_(io_, SIGTERM, SIGINT, SIGQUIT),
       outlived_(io_, SIGUSR1, SIGUSR2),
       hang_up_(io_, SIGHUP),
       end_timer_(io_) {

@@ -34,25 +34,27 @@ StandingCommandLine standing_failure(const std::string& message) {
 }
 
 ManPage standing_man_page(const CLI::App& app) {
-  return {.name = "ddprun-agent",
-          .section = 8,
-          .summary = "a node's standing agent, which runs what is submitted to a ddprund",
-          .synopsis = "ddprun-agent [--rdzv-endpoint HOST:PORT] [--slots N|auto|gpu|cpu] [flags]",
-          .sections = {
-              {"Description",
-               "Holds a connection to ddprund(8), and runs a ddprun(1) for each job of its queue "
-               "that is given to this node, as the user that it runs as. What a job prints goes to "
-               "files. SIGTERM and SIGINT end it, and its jobs in order; killed, it leaves none "
-               "behind. SIGHUP makes it read the files of its token and certificates again. What "
-               "is not given here is read from ddprun.toml(5): rdzv_endpoint, "
-               "token_file, tls_ca, tls_cert, tls_key."},
-              {"Options", "", man_entries(app)},
-              {"Exit status",
-               " 0   ended by SIGTERM or SIGINT\n 2   a bad flag or configuration; the rendezvous "
-               "refused it\n 70  a fault of its own\n 74  what was asked for (--help, --print-man) "
-               "can't "
-               "be written to stdout"},
-              {"See also", "ddprun(1), ddprund(8), ddprun.toml(5)"}}};
+  return {
+      .name = "ddprun-agent",
+      .section = 8,
+      .summary = "a node's standing agent, which runs what is submitted to a ddprund",
+      .synopsis = "ddprun-agent [--rdzv-endpoint HOST:PORT] [--slots N|auto|gpu|cpu] [flags]",
+      .sections = {
+          {"Description",
+           "Holds a connection to ddprund(8), and runs a ddprun(1) for each job of its queue "
+           "that is given to this node, as the user that it runs as. What a job prints goes to "
+           "files. SIGTERM, SIGINT and SIGQUIT end it, and its jobs in order; killed, it leaves "
+           "none behind. SIGHUP makes it read the files of its token and certificates again. What "
+           "is not given here is read from ddprun.toml(5): rdzv_endpoint, "
+           "token_file, tls_ca, tls_cert, tls_key."},
+          {"Options", "", man_entries(app)},
+          {"Exit status",
+           " 0   ended by SIGTERM, SIGINT or SIGQUIT\n 2   a bad flag or configuration; the "
+           "rendezvous refused it\n 70  a fault of its own\n 74  what was asked for (--help, "
+           "--print-man) "
+           "can't "
+           "be written to stdout"},
+          {"See also", "ddprun(1), ddprund(8), ddprun.toml(5)"}}};
 }
 
 void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) {

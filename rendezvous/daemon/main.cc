@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprund: the rendezvous daemon.
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <boost/system/system_error.hpp>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -24,6 +22,7 @@
 #include "common/signal_names.h"
 #include "common/socket.h"
 #include "common/standard_streams.h"
+#include "rendezvous/asio/ending.h"
 #include "rendezvous/daemon/command_line.h"
 #include "rendezvous/daemon/dropping_sink.h"
 #include "rendezvous/daemon/served.h"
@@ -54,19 +53,6 @@ void set_up_log(bool verbose) {
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l: %v");
   set_log_level(verbose ? LogLevel::kDebug : LogLevel::kInfo);
   set_log_sink(write_log);
-}
-
-// Asio throws where its own descriptors are too many.
-bool is_out_of_descriptors(const boost::system::error_code& error) {
-  return error == boost::system::errc::too_many_files_open ||
-         error == boost::system::errc::too_many_files_open_in_system;
-}
-
-std::string too_few_descriptors() {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  return concat("too few files may be open, ", limit.rlim_cur,
-                " in this process: ulimit -n 65536, or LimitNOFILE= of its unit");
 }
 
 int fail(const std::string& message, ExitCode code) {
@@ -203,14 +189,8 @@ int main(int argc, char** argv) {
   set_up_log(asked.flags->verbose);
   try {
     return serve(*asked.flags, std::move(manager));
-  } catch (const Error& error) {
-    return fail(error.what(), exit_code_for(error.code()));
-  } catch (const boost::system::system_error& error) {
-    if (!is_out_of_descriptors(error.code())) {
-      return fail("internal error: " + std::string(error.what()), ExitCode::kInternal);
-    }
-    return fail(too_few_descriptors(), exit_code_for(ErrorCode::kResourceExhausted));
   } catch (const std::exception& error) {
-    return fail("internal error: " + std::string(error.what()), ExitCode::kInternal);
+    const Ending ending = ending_by(error);
+    return fail(ending.text, ending.code);
   }
 }

@@ -145,6 +145,11 @@ class DoctorOfNodes(harness.Case):
         self.assertEqual([node["host"] for node in page["nodes"]], ["node0", "node1"], done.text)
         self.assertEqual({finding["verdict"] for finding in found.values()}, {"ok"}, done.text)
 
+    def test_a_host_that_cannot_be_had_is_unknown_said_once(self):
+        done = self.ddprunctl("doctor", "--hosts=nowhere", host=self.hosts[0],
+                              DDPRUN_SSH="sh -c 'echo no route >&2; exit 255'")
+        self.check_one_line(done, "nowhere", "no route", code=3)
+
 
 class WithoutAJob(harness.Case):
     def test_the_standard_tier_outside_of_a_job_is_one_line_that_says_how(self):

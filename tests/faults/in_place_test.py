@@ -215,6 +215,47 @@ class TwoNodes(InPlace):
         self.assertEqual([world for _, _, world, _ in self.check_result(done)], [4, 3])
 
 
+# A worker that speaks to its agent without the SDK (docs/agent-socket.md). Rank 3 is killed, the others ask
+# to go on; rank 1 takes that back when its own node keeps it and the other node doesn't yet.
+TAKES_IT_BACK = f"""
+import json, mmap, os, signal, socket, struct, sys, time
+meet, rank, number = sys.argv[1], int(os.environ["RANK"]), int(os.environ["DDPRUN_ROUND"])
+place = lambda name: os.path.join(meet, name)
+def await_all(*names):
+    while not all(os.path.exists(place(name)) for name in names): time.sleep(0.005)
+def connect(*events):
+    agent = socket.socket(socket.AF_UNIX)
+    agent.connect(os.environ["DDPRUN_AGENT_SOCKET"])
+    for event in ({{"type": "hello", "version": 1, "round": number, "local_rank": int(os.environ["LOCAL_RANK"])}}, *events):
+        agent.sendall(json.dumps(event).encode() + b"\\n")
+    _, fds, _, _ = socket.recv_fds(agent, 4096, 1)
+    return agent, mmap.mmap(fds[0], 4096)
+if number > 1: sys.exit()
+kept, page = connect({{"type": "offers_recovery"}})
+open(place(f"ready{{rank}}"), "w").close()
+await_all("ready0", "ready1", "ready2", "ready3")
+if rank == 3: os.kill(os.getpid(), signal.SIGKILL)
+if rank == 2: await_all("left")
+asking, _ = connect({{"type": "recover"}})
+if rank == 1:
+    while struct.unpack_from("<Q", page, {PEER_LOST})[0] == 0: time.sleep(0.005)
+    asking.close()
+    open(place("left"), "w").close()
+time.sleep(600)
+"""
+
+
+class TakenBack(InPlace):
+    def test_a_worker_that_waits_no_more_is_the_one_that_is_named(self):
+        meet, endpoint = self.scratch(), f"127.0.0.1:{harness.free_port()}"
+        nodes = [self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-id=job", "--nnodes=2", f"--node-rank={node}",
+                            "--nproc-per-node=2", "--recovery=inplace", "--max-restarts=2", "--shutdown-timeout=5",
+                            sys.executable, "-c", TAKES_IT_BACK, meet) for node in range(2)]
+        done = [self.finish(node) for node in nodes]
+        self.assertEqual([each.returncode for each in done], [0, 0], "\n".join(each.text for each in done))
+        self.assertRegex(done[0].stderr, r"rank 1 \(.*could not go on in place: rank 1 does not wait for it any more")
+
+
 class RandomKills(InPlace):
     def test_each_job_ends_with_its_result(self):
         seed = int(os.environ.get("DDPRUN_FAULT_SEED") or random.SystemRandom().randrange(10**6))

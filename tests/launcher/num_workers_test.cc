@@ -29,11 +29,12 @@ TEST_CASE("nproc: a number, auto, gpu, cpu") {
   CHECK(num_workers("gpu", with_gpus, "0,2").count == 2);
 }
 
-TEST_CASE("nproc: what can't be is a problem that names the flag") {
+TEST_CASE("nproc: what can't be is a problem that says what can") {
   const FakeMachine cpu_only(6, 0), with_gpus(6, 4);
   for (const char* text : {"0", "-1", "", "x", "1.5", "99999999", "gpus"}) {
     CAPTURE(text);
-    CHECK_THAT(num_workers(text, cpu_only, {}).problem, StartsWith("--nproc-per-node="));
+    CHECK_THAT(num_workers(text, cpu_only, {}).problem,
+               StartsWith("wants a number from 1 to 65536, auto, gpu or cpu"));
   }
   CHECK_THAT(num_workers("gpu", cpu_only, {}).problem, Contains("no NVIDIA GPU"));
   CHECK_THAT(num_workers("gpu", with_gpus, "").problem,

@@ -10,6 +10,7 @@ import getpass
 import http.client
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -456,6 +457,30 @@ class OneHost(StandingCase):
                 done = subprocess.run([AGENT, flag], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
                 self.assertEqual((done.returncode, done.stderr),
                                  (74, "ddprun-agent: can't write to stdout: No space left on device\n"))
+
+    def test_too_few_descriptors_are_said_in_one_line(self):
+        """Whichever of those that a program needs is the one too many."""
+        self.queue()
+        self.agent("n1")
+        at = [f"--rdzv-endpoint={self.endpoint}", *self.flags]
+        for program, *words in ((AGENT, *at, f"--log-dir={self.place}"), (harness.DDPRUNCTL, "jobs", *at),
+                                (harness.DDPRUN, "--standing-agents", *at, *SH, "true")):
+            codes = []
+            for most in range(4, 9):
+                with self.subTest(program=program, most=most):
+                    process = self.start(*words, program=program, preexec_fn=lambda most=most: resource.setrlimit(
+                        resource.RLIMIT_NOFILE, (most, most)))
+                    done = self.finish(process)
+                    codes.append(done.returncode)
+                    if done.returncode != 0:
+                        self.assertEqual(done.returncode, 2, done.text)
+                        self.assertRegex(done.stderr, r"^ddprun[^\n]*ulimit -[^\n]*\n$")
+            self.assertIn(2, codes, program)
+
+    def test_a_number_of_slots_that_cannot_be_names_its_flag_alone(self):
+        done = self.finish(self.start("--rdzv-endpoint=127.0.0.1:1", "--slots=0", program=AGENT))
+        self.check_one_line(done, "ddprun-agent: --slots=0: wants a number from 1 to ")
+        self.assertNotIn("nproc", done.stderr)
 
     def test_an_agent_names_the_flag_of_a_bad_token_and_all_bad_keys_of_a_file(self):
         done = self.finish(self.start("--rdzv-endpoint=127.0.0.1:1", "--token-file=/none", program=AGENT))
