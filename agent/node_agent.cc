@@ -381,7 +381,9 @@ void NodeAgent::watch(const membership::StartRound& round) {
   };
   events.steps_timed = [this, number](std::vector<membership::RankStepTime> ranks,
                                       std::optional<membership::TrainingStatus> training) {
-    handle(event::StepsTimed{number, std::move(ranks), std::move(training)});
+    event::StepsTimed timed{number, std::move(ranks), std::move(training)};
+    if (timed.training) timed.monitor = take_node_report();
+    handle(timed);
   };
   monitor_ = std::make_unique<HangMonitor>(io_, std::move(options), std::move(events));
   monitor_->start();

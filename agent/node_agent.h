@@ -141,6 +141,7 @@ class NodeAgent {
   void count_failure(const membership::WorkerFailure& failure);
   void count_end(const WorkerEnd& end);
   void read_node(membership::NodeReport report);
+  std::optional<membership::NodeReport> take_node_report();
   void tell_progress() const;
   std::vector<CommunicatorState> communicators(int local_rank) const;
   void request_stop(Clock::time_point until);

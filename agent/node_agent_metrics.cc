@@ -42,6 +42,15 @@ void NodeAgent::count_end(const WorkerEnd& end) {
   if (events_.worker_ended) events_.worker_ended(exit);
 }
 
+// How the node is and how far its ranks are is one message where both are said: a rendezvous of a
+// thousand nodes has half as many to read.
+std::optional<membership::NodeReport> NodeAgent::take_node_report() {
+  auto report = node_monitor_.take_report();
+  if (report && events_.node_read) events_.node_read(*report);
+  if (report) tell_progress();
+  return report;
+}
+
 void NodeAgent::read_node(membership::NodeReport report) {
   if (events_.node_read) events_.node_read(report);
   tell_progress();

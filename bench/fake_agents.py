@@ -17,7 +17,7 @@ TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
 KEEP_ALIVE = 5.0
 # Seconds between two of an agent's: keep_alive_interval of launcher/launch_config.h, "at most once in …" of
 # StepTimes in rendezvous/membership/messages.h.
-EACH_PING, EACH_TRAINING, EACH_MONITOR, EACH_STEP_TIMES = KEEP_ALIVE / 3, 5, 5, 10
+EACH_PING, EACH_TRAINING, EACH_STEP_TIMES = KEEP_ALIVE / 3, 5, 10
 
 
 def frame(opcode, payload):
@@ -121,7 +121,6 @@ class Agent(asyncio.Protocol):
         self.say_numbered({"type": "workers_running", "round": self.round})
         self.say_numbered({"type": "first_step", "round": self.round, "step": 1})
         self.every(EACH_TRAINING, self.tell_training)
-        self.every(EACH_MONITOR, self.tell_monitor)
         self.every(EACH_STEP_TIMES, self.tell_step_times)
         self.job.runs()
 
@@ -154,20 +153,20 @@ class Agent(asyncio.Protocol):
         for part, mean in (("step", 0.046), ("forward", 0.012), ("backward", 0.024), ("communication", 0.014), ("exposed", 0.006),
                            ("loader", 0.001)):
             parts[part] = spread(mean)
-        self.say_of_steps(training={"phase": "train", "step": self.step, "num_ranks": self.job.workers, "loss": random.random(),
+        self.say_of_steps(monitor=self.monitor(), training={"phase": "train", "step": self.step, "num_ranks": self.job.workers, "loss": random.random(),
                                     "samples_per_second": 640.5, "step_parts": parts})
 
     def tell_step_times(self):
         self.say_of_steps(ranks=[{"global_rank": self.first_rank + i, "step_us": random.randint(45000, 47000),
                                   "own_us": random.randint(24000, 26000)} for i in range(self.job.workers)])
 
-    def tell_monitor(self):
+    def monitor(self):
         rate = {"received_bytes_per_second": 1.2e9 * random.random(), "sent_bytes_per_second": 1.1e9 * random.random()}
-        self.say_of_steps(monitor={
+        return {
             "cpus": 64, "cpu": random.random(), "memory_bytes": 540_000_000_000, "memory_used_bytes": random.randrange(10**11),
             "tcp_retransmits_per_second": 3.2 * random.random(), "interfaces": [{"name": f"eth{i}", **rate} for i in range(2)],
             "gpus": [{"gpu": i, "use": random.random(), "memory_bytes": 85_000_000_000, "memory_used_bytes": random.randrange(8 * 10**10),
-                      "watts": 700 * random.random(), "celsius": 61} for i in range(self.job.workers)]})
+                      "watts": 700 * random.random(), "celsius": 61} for i in range(self.job.workers)]}
 
 
 async def run(endpoint, nodes, workers):

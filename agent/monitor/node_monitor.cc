@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "common/clock.h"
-
 namespace ddprun::agent {
 
 NodeMonitor::NodeMonitor(boost::asio::io_context& io, NodeMonitorOptions options, Said said)
@@ -28,9 +26,22 @@ void NodeMonitor::arm(std::chrono::milliseconds wait) {
 void NodeMonitor::tick() {
   const bool is_first = !std::exchange(has_read_, true);
   arm(is_first ? options_.first_wait : options_.interval);
-  const NodeReading now = read();
-  auto report = rates_.report(now.counters, now.gpus, Clock::now());
-  if (!is_first) said_(std::move(report));
+  auto now = report();
+  if (!is_first) said_(std::move(now));
+}
+
+membership::NodeReport NodeMonitor::report() {
+  const Clock::time_point now = Clock::now();
+  read_at_ = now;
+  const NodeReading reading = read();
+  return rates_.report(reading.counters, reading.gpus, now);
+}
+
+std::optional<membership::NodeReport> NodeMonitor::take_report() {
+  const auto aside = options_.interval / 5;
+  if (!read_at_ || Clock::now() < *read_at_ + aside) return std::nullopt;
+  arm(options_.interval + aside);
+  return report();
 }
 
 NodeReading NodeMonitor::read() {

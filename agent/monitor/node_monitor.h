@@ -9,11 +9,13 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "agent/gpu/gpu_watch.h"
 #include "agent/monitor/node_rates.h"
 #include "agent/monitor/node_reading.h"
+#include "common/clock.h"
 #include "rendezvous/membership/node_report.h"
 
 namespace ddprun::agent {
@@ -36,17 +38,23 @@ class NodeMonitor {
   NodeMonitor& operator=(const NodeMonitor&) = delete;
 
   void start();
+  // The next report, now, for who says something anyway. It is said to nobody else, and the one
+  // after it comes a fifth of the interval late, so that it can be taken, too. nullopt: the last
+  // reading is not older than that, or there is none yet.
+  std::optional<membership::NodeReport> take_report();
   NodeReading read();
 
  private:
   void arm(std::chrono::milliseconds wait);
   void tick();
+  membership::NodeReport report();
 
   const NodeMonitorOptions options_;
   const Said said_;
   GpuWatch gpus_;
   NodeRates rates_;
   bool has_read_ = false;
+  std::optional<Clock::time_point> read_at_;  // for a report
   boost::asio::steady_timer timer_;
   std::shared_ptr<bool> alive_;  // the timer's handler holds it weakly
 };

@@ -96,6 +96,7 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcome
 void AgentHub::tell_time(ConnectionId id, std::string_view ping) {
   const auto found = agents_.find(id);
   if (found == agents_.end()) return;
+  if (!membership::KeepAlive::tells_clock(found->second.num_pings++)) return;
   const auto now =
       std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch());
   const std::string pong = membership::KeepAlive::clock_pong(ping, now);

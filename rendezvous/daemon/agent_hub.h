@@ -90,6 +90,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
     std::string peer;
     membership::ConnectionFacts facts;
     Newcomer newcomer;
+    std::uint64_t num_pings = 0;
     std::unique_ptr<boost::asio::steady_timer> join_timer;    // until the first message
     std::unique_ptr<boost::asio::steady_timer> linger_timer;  // its job has ended, its store not
   };

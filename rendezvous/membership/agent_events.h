@@ -128,6 +128,7 @@ struct StepsTimed {
   std::uint64_t round = 0;
   std::vector<RankStepTime> ranks;  // empty: as before
   std::optional<TrainingStatus> training = {};
+  std::optional<NodeReport> monitor = {};  // a reading that was due: one message says both
 };
 // How this node is; its giver keeps to the rate.
 struct NodeRead {

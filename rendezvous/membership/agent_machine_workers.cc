@@ -145,7 +145,7 @@ void AgentMachine::Impl::on(const agent_event::StepsTimed& event) {
   if (!steps_ || steps_->round != round_) steps_ = StepTimes{round_, {}, {}};
   if (!event.ranks.empty()) steps_->ranks = event.ranks;
   if (event.training) steps_->training = event.training;
-  mention(event.round, StepTimes{round_, event.ranks, event.training});
+  mention(event.round, StepTimes{round_, event.ranks, event.training, event.monitor});
 }
 
 // With workers or without; the next one follows soon.

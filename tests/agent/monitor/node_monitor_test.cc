@@ -59,6 +59,32 @@ TEST_CASE("NodeMonitor: the first report has rates, a later one what NVML says")
   CHECK(monitor.read().gpus.size() == 2);
 }
 
+TEST_CASE("NodeMonitor: a report that is taken is said to nobody else, and puts off the next one") {
+  boost::asio::io_context io;
+  std::vector<Clock::time_point> said;
+  NodeMonitor monitor(
+      io, {.gpus_program = "", .interval = milliseconds{500}, .first_wait = milliseconds{1}},
+      [&](const membership::NodeReport&) { said.push_back(Clock::now()); });
+  CHECK_FALSE(monitor.take_report());
+  monitor.start();
+  const auto deadline = Deadline::after(std::chrono::seconds{30});
+  while (said.empty() && !deadline.expired()) io.run_one_for(milliseconds{100});
+  REQUIRE(said.size() == 1);
+  CHECK_FALSE(monitor.take_report());  // it would be the same again
+  std::optional<membership::NodeReport> taken;
+  while (!taken && said.size() == 1 && !deadline.expired()) {
+    io.run_one_for(milliseconds{1});
+    taken = monitor.take_report();
+  }
+  REQUIRE(taken);
+  CHECK(taken->retransmit_rate);
+  const auto taken_at = Clock::now();
+  CHECK_FALSE(monitor.take_report());
+  while (said.size() == 1 && !deadline.expired()) io.run_one_for(milliseconds{100});
+  REQUIRE(said.size() == 2);
+  CHECK(said[1] - taken_at >= milliseconds{510});
+}
+
 TEST_CASE("WorkerUseReader: CPU, memory and sockets of a process, none of one that has ended") {
   const UniqueFd listener = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
   UniqueFd client = connect_to({.host = "127.0.0.1", .port = local_address(listener.get()).port()},

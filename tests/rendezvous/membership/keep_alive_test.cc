@@ -57,6 +57,12 @@ TEST_CASE_METHOD(Pinging, "KeepAlive: the second pong has the rendezvous' clock"
   CHECK(sampled.answered == 77s);
   CHECK(sampled.received == now + 2ms);
   CHECK(KeepAlive::clock_pong(std::string(33, '1'), 1s).empty());
+  int told = 0;
+  for (std::uint64_t nth = 0; nth < 99; ++nth) {
+    told += KeepAlive::tells_clock(nth) ? 1 : 0;
+    CHECK((nth >= 9 || KeepAlive::tells_clock(nth)));
+  }
+  CHECK(told == 9 + 30);
 }
 
 TEST_CASE_METHOD(Pinging, "KeepAlive: nonsense says nothing") {

@@ -105,6 +105,15 @@ TEST_CASE("AgentMachine: a node is told of while there is a rendezvous, with wor
   CHECK_FALSE(node.said<StepTimes>()->training);
   node.start(1);
   node.actions.clear();
+  SECTION("together with how far its ranks are") {
+    TrainingStatus training;
+    training.phase = "train";
+    training.step = 7;
+    node(agent_event::StepsTimed{1, {}, training, whole_report()});
+    REQUIRE(node.said<StepTimes>() != nullptr);
+    CHECK(node.said<StepTimes>()->monitor == whole_report());
+    CHECK(node.said<StepTimes>()->training);
+  }
   node(read);
   REQUIRE(node.said<StepTimes>() != nullptr);
   CHECK(node.said<StepTimes>()->round == 1);
