@@ -7,6 +7,7 @@
 #include <exception>
 #include <sstream>
 
+#include "common/ending.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/man_entries.h"
@@ -22,7 +23,6 @@
 #include "ctl/submit_command.h"
 #include "ctl/tables/tables.h"
 #include "ctl/top_command.h"
-#include "rendezvous/asio/ending.h"
 #include "rendezvous/security/tls.h"
 
 namespace {

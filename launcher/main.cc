@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/ending.h"
 #include "common/environment.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
@@ -34,7 +35,6 @@
 #include "launcher/prepare.h"
 #include "launcher/scheduler_step.h"
 #include "launcher/terminal_text.h"
-#include "rendezvous/asio/ending.h"
 #include "rendezvous/security/tls.h"
 
 namespace {

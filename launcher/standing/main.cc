@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/ending.h"
 #include "common/environment.h"
 #include "common/exit_codes.h"
 #include "common/journal_log.h"
@@ -18,7 +19,6 @@
 #include "launcher/standing/standing_agent.h"
 #include "launcher/standing/standing_options.h"
 #include "launcher/terminal_text.h"
-#include "rendezvous/asio/ending.h"
 #include "rendezvous/security/tls.h"
 
 namespace {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/ending.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/journal_log.h"
@@ -22,7 +23,6 @@
 #include "common/signal_names.h"
 #include "common/socket.h"
 #include "common/standard_streams.h"
-#include "rendezvous/asio/ending.h"
 #include "rendezvous/daemon/command_line.h"
 #include "rendezvous/daemon/dropping_sink.h"
 #include "rendezvous/daemon/served.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/asio/ending.h"
+#include "common/ending.h"
 
 #include <sys/resource.h>
 
