@@ -3,11 +3,35 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
+#include "common/utf8.h"
+
 namespace ddprun {
 namespace {
+
+constexpr char kDigits[] = "0123456789abcdef";
+
+// What is not to be seen, and hides or turns the text around it: C1, marks of direction, characters
+// of no width, ends of lines and paragraphs.
+bool is_hidden(char32_t code) {
+  struct Range {
+    char32_t first, last;
+  };
+  constexpr Range kHidden[] = {{0x80, 0x9F},     {0x61C, 0x61C},   {0x200B, 0x200F},
+                               {0x2028, 0x202E}, {0x2060, 0x206F}, {0xFEFF, 0xFEFF}};
+  return std::ranges::any_of(
+      kHidden, [code](const Range& each) { return code >= each.first && code <= each.last; });
+}
+
+// "\u202e"
+std::string escaped(char32_t code) {
+  std::string text = "\\u";
+  for (int shift = 12; shift >= 0; shift -= 4) text += kDigits[code >> shift & 15];
+  return text;
+}
 
 // One write(2) per line, so that lines of several processes on one stderr stay whole.
 void stderr_sink(LogLevel level, std::string_view message) {
@@ -30,19 +54,22 @@ void set_log_level(LogLevel level) { g_level.store(level); }
 bool log_enabled(LogLevel level) { return level >= g_level.load(std::memory_order_relaxed); }
 
 std::string one_line(std::string_view text) {
-  constexpr char kDigits[] = "0123456789abcdef";
   std::string line;
-  for (const char letter : text) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if (letter == '\n') {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const auto byte = static_cast<unsigned char>(text.front());
+    if (byte == '\n') {
       line += "\\n";
-    } else if (letter == '\t') {
+    } else if (byte == '\t') {
       line += "\\t";
     } else if (byte < ' ' || byte == 0x7f) {
       line += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    } else if (length > 1 && is_hidden(utf8_code(text))) {
+      line += escaped(utf8_code(text));
     } else {
-      line += letter;
+      line += text.substr(0, std::max<std::size_t>(length, 1));  // also a byte of no character
     }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return line;
 }

@@ -20,8 +20,8 @@ void set_log_sink(LogSink sink);
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 
-// `text` as one line: line breaks and other control characters as \n, \t, \x1b, … What a peer sent
-// must not forge lines of a log.
+// `text` as one line: line breaks, other controls, and what hides or turns the text around it, as
+// \n, \x1b, \u202e, … What a peer sent must not forge lines of a log.
 std::string one_line(std::string_view text);
 
 void log_message(LogLevel level, std::string_view message);

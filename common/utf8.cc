@@ -19,4 +19,13 @@ std::size_t utf8_length(std::string_view text) {
   return length;
 }
 
+char32_t utf8_code(std::string_view text) {
+  const std::size_t length = utf8_length(text);
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (length == 1) return byte(0);
+  char32_t code = byte(0) & (0xFFU >> (length + 1));
+  for (std::size_t i = 1; i < length; ++i) code = code << 6 | (byte(i) & 0x3FU);
+  return code;
+}
+
 }  // namespace ddprun

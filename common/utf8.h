@@ -14,4 +14,7 @@ constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 // none (overlong forms, surrogates, beyond U+10FFFF and a cut-off character are not valid).
 std::size_t utf8_length(std::string_view text);
 
+// The code point of the valid character that `text` begins with.
+char32_t utf8_code(std::string_view text);
+
 }  // namespace ddprun

@@ -17,7 +17,6 @@
 #include "common/random_id.h"
 #include "common/shell_words.h"
 #include "common/signal_names.h"
-#include "common/socket.h"
 #include "launcher/failure_report.h"
 #include "launcher/metrics/metrics_endpoint.h"
 #include "launcher/own_error_file.h"
@@ -95,8 +94,7 @@ Job::~Job() = default;
 // Also while the rendezvous is not reached, and before.
 void Job::serve_metrics(std::vector<UniqueFd> listeners) {
   if (plan_.config.metrics->port == 0) {
-    const SocketAddress address = local_address(listeners.front().get());
-    tell(LogLevel::kInfo, concat("metrics at http://", address.text(), "/metrics"));
+    tell(LogLevel::kInfo, "metrics at " + metrics_url(listeners));
   }
   metrics_ = std::make_unique<MetricsServer>(
       io_, std::move(listeners),

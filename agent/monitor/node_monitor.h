@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads this node every few seconds and says how it is, until it is destroyed; and when it is asked
-// (docs/metrics.md). No reading waits for anything: the GPUs' are those of the last answer. io
-// thread only.
+// Reads this node every few seconds from start() on and says how it is, until it is destroyed; and
+// when it is asked (docs/metrics.md). No reading waits for anything: the GPUs' are those of the
+// last answer. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

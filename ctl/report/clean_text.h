@@ -8,9 +8,8 @@
 
 namespace ddprun::report {
 
-// Valid UTF-8 on one line: what is none, and what would turn or hide the text around it (marks of
-// direction, characters of no width), becomes U+FFFD, control characters as one_line() has them.
-// Cut behind `most_bytes`, with "…".
+// Valid UTF-8 on one line: bytes that are none become U+FFFD, controls and what would turn or hide
+// the text around it are as one_line() has them. Cut behind `most_bytes`, with "…".
 std::string clean_text(std::string_view text, std::size_t most_bytes = 1024);
 
 // As the text of an element or the value of an attribute.

@@ -6,70 +6,12 @@
 #include <cmath>
 #include <cstdio>
 
-#include "common/log.h"
-
 namespace ddprun::report {
 namespace {
-
-std::string printed(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
-template <std::size_t kUnits>
-std::string scaled_text(double value, double step, const std::array<const char*, kUnits>& units) {
-  std::size_t unit = 0;
-  for (; std::abs(value) >= step && unit + 1 < units.size(); ++unit) value /= step;
-  const bool is_whole = unit == 0 || std::abs(value) >= 100 || value == std::floor(value);
-  return printed(is_whole ? "%.0f " : "%.1f ", value) + units[unit];
-}
 
 constexpr double kMinute = 60, kHour = 3600, kDay = 86'400;
 
 }  // namespace
-
-std::string count_text(std::int64_t count, const char* one) {
-  return whole_text(count) + " " + one + (count == 1 ? "" : "s");
-}
-
-std::string number_text(double value) {
-  if (!std::isfinite(value)) return "–";
-  const double size = std::abs(value);
-  if (size >= 1e12) return printed("%.3g", value);
-  if (size >= 1000) return whole_text(std::llround(value));
-  if (size >= 100 || value == std::floor(value)) return printed("%.0f", value);
-  if (size >= 1) return printed("%.2f", value);
-  if (size >= 0.001) return printed("%.4f", value);
-  return printed("%.2e", value);
-}
-
-std::string bytes_text(double bytes) {
-  return scaled_text<5>(bytes, 1024, {"B", "KiB", "MiB", "GiB", "TiB"});
-}
-
-std::string rate_text(double bytes_per_second) {
-  return scaled_text<5>(bytes_per_second, 1000, {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"});
-}
-
-std::string percent_text(double share) {
-  // Nearly all is not all.
-  const bool is_fine = (share > 0 && share < 0.0995) || (share > 0.99 && share < 1);
-  return printed(is_fine ? "%.1f %%" : "%.0f %%", 100 * std::min(share, share < 1 ? 0.999 : share));
-}
-
-std::string seconds_text(double seconds) {
-  if (seconds == 0) return "0 s";
-  if (seconds < 0.001) return printed("%.0f µs", seconds * 1e6);
-  if (seconds < 1) return printed(seconds < 0.1 ? "%.1f ms" : "%.0f ms", seconds * 1000);
-  if (seconds < 2 * kMinute) return printed("%.1f s", seconds);
-  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
-  if (seconds < 2 * kHour) return concat(whole / 60, " min ", whole % 60, " s");
-  const std::int64_t minutes = std::llround(seconds / kMinute);
-  if (seconds < 2 * kDay) return concat(minutes / 60, " h ", minutes % 60, " min");
-  const std::int64_t hours = std::llround(seconds / kHour);
-  return concat(hours / 24, " d ", hours % 24, " h");
-}
 
 std::string clock_text(double seconds) {
   const auto whole = static_cast<long>(std::max(seconds, 0.0) + 0.5);

@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as people read them, and round ones for axes. As the status page writes them
-// (rendezvous/daemon/page/text.js). Pure.
+// Numbers as people read them (ctl/number_texts.h), and round ones for axes. Pure.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "ctl/whole_text.h"
+#include "ctl/number_texts.h"
 
 namespace ddprun::report {
 
-using ctl::whole_text;
+using ctl::bytes_text, ctl::count_text, ctl::number_text, ctl::percent_text, ctl::rate_text;
+using ctl::seconds_text, ctl::whole_text;
 
-std::string number_text(double value);                        // "0.0123", "12.34", "1,234"
-std::string count_text(std::int64_t count, const char* one);  // "1 rank", "1,000 ranks"
-std::string bytes_text(double bytes);                         // "1.5 GiB"
-std::string rate_text(double bytes_per_second);               // "1.2 GB/s"
-std::string percent_text(double share);                       // 0.973 → "97 %", 0.012 → "1.2 %"
-std::string seconds_text(double seconds);                     // "12 µs" … "3 h 5 min", "2 d 3 h"
-std::string clock_text(double seconds);                       // since the job began: "1:02:03"
+std::string clock_text(double seconds);  // since the job began: "1:02:03"
 
 using TextOf = std::string (*)(double value);
 

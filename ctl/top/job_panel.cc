@@ -7,12 +7,15 @@
 #include <utility>
 
 #include "common/log.h"
+#include "ctl/number_texts.h"
 #include "ctl/top/node_table.h"
-#include "ctl/top/numbers.h"
 #include "ctl/top/rank_cells.h"
 #include "ctl/top/sparkline.h"
 
 namespace ddprun::top {
+
+using ctl::number_text, ctl::percent_text, ctl::rate_text, ctl::seconds_text, ctl::whole_text;
+
 namespace {
 
 using Lines = std::vector<Line>;

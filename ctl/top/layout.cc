@@ -6,10 +6,13 @@
 #include <utility>
 
 #include "common/log.h"
+#include "ctl/number_texts.h"
 #include "ctl/top/job_panel.h"
-#include "ctl/top/numbers.h"
 
 namespace ddprun::top {
+
+using ctl::bytes_text, ctl::number_text, ctl::seconds_text, ctl::whole_text;
+
 namespace {
 
 using Lines = std::vector<Line>;

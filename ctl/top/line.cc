@@ -65,23 +65,12 @@ std::size_t width_of(char32_t letter) {
   return is_in(kWide, letter) ? 2 : 0;
 }
 
-// The first character of `text`, and its bytes; 0 of them: it begins with none.
-std::pair<char32_t, std::size_t> first_of(std::string_view text) {
-  const std::size_t length = utf8_length(text);
-  if (length == 0) return {0, 0};
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (length == 1) return {byte(0), 1};
-  char32_t letter = byte(0) & (0xFFU >> (length + 1));
-  for (std::size_t i = 1; i < length; ++i) letter = letter << 6 | (byte(i) & 0x3FU);
-  return {letter, length};
-}
-
 // Of harmless text.
 template <typename Each>
 void for_each(std::string_view text, const Each& each) {
   while (!text.empty()) {
-    const auto [letter, length] = first_of(text);
-    if (length == 0 || !each(letter, text.substr(0, length))) return;
+    const std::size_t length = utf8_length(text);
+    if (length == 0 || !each(utf8_code(text), text.substr(0, length))) return;
     text.remove_prefix(length);
   }
 }
@@ -144,8 +133,8 @@ std::string harmless(std::string_view text) {
   std::string_view left = line;
   std::string all;
   while (!left.empty()) {
-    const auto [letter, length] = first_of(left);
-    const bool is_shown = length > 0 && width_of(letter) > 0;
+    const std::size_t length = utf8_length(left);
+    const bool is_shown = length > 0 && width_of(utf8_code(left)) > 0;
     all += is_shown ? left.substr(0, length) : std::string_view(kUnknown);
     left.remove_prefix(std::max<std::size_t>(length, 1));
   }

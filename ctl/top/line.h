@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lines of styled text, and what a terminal is sent for one. Pure.
 //
-// What a line is given may be anything: what could move a cursor, or of which a terminal may think
-// that it is wider or narrower than this program does (control characters, combining ones, marks of
-// direction, emoji, bytes that are no UTF-8), is shown as a sign of one column.
+// What a line is given may be anything: what could move a cursor is shown as one_line() has it
+// (control characters, marks of direction); of what a terminal may think that it is wider or
+// narrower than this program does (combining characters, emoji, bytes that are no UTF-8) there is a
+// sign of one column.
 #pragma once
 
 #include <cstddef>

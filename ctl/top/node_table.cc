@@ -10,10 +10,13 @@
 #include <utility>
 
 #include "common/log.h"
-#include "ctl/top/numbers.h"
+#include "ctl/number_texts.h"
 #include "ctl/top/sparkline.h"
 
 namespace ddprun::top {
+
+using ctl::percent_text, ctl::rate_text, ctl::seconds_text;
+
 namespace {
 
 // What is shown of a node, from its worst rank and all of its GPUs.
@@ -155,9 +158,9 @@ std::vector<Column> columns_for(const std::vector<Row>& rows) {
           {"STATE", 9, false, true, 10,
            [](const Row& row) { return (row.is_slow ? "▲ " : "") + state_text(*row.node); }},
           {"RANKS", ranks, true, true, 3, [](const Row& row) { return ranks_text(*row.node); }},
-          {"CPU", 5, true, has_cpu, 6, [](const Row& row) { return percent_or(row.cpu); }},
-          {"MEM", 5, true, has_cpu, 5, [](const Row& row) { return percent_or(row.memory); }},
-          {"GPU", 5, true, has_gpu, 7, [](const Row& row) { return percent_or(row.gpu); }},
+          {"CPU", 6, true, has_cpu, 6, [](const Row& row) { return percent_or(row.cpu); }},
+          {"MEM", 6, true, has_cpu, 5, [](const Row& row) { return percent_or(row.memory); }},
+          {"GPU", 6, true, has_gpu, 7, [](const Row& row) { return percent_or(row.gpu); }},
           {"EACH", std::max<std::size_t>(num_gpus, 4), false, has_gpu && num_gpus > 1, 1, gpu_bars},
           {"IN", 8, true, has_network, 4, [](const Row& row) { return rate_or(row.received); }},
           {"OUT", 8, true, has_network, 4, [](const Row& row) { return rate_or(row.sent); }},

@@ -10,10 +10,13 @@
 #include <utility>
 
 #include "common/log.h"
-#include "ctl/top/numbers.h"
+#include "ctl/number_texts.h"
 #include "ctl/top/sparkline.h"
 
 namespace ddprun::top {
+
+using ctl::seconds_text, ctl::whole_text;
+
 namespace {
 
 // In the order of how much they matter: a cell of several shows its last one.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// --metrics: taking the port. Before a job runs.
+// --metrics, of ddprun and ddprun-agent: its value, and taking the port. Before anything runs.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/endpoint.h"
@@ -9,9 +12,16 @@
 
 namespace ddprun::launcher {
 
+// "HOST:PORT", ":PORT" (an empty host: all interfaces) or "off" (nullopt). Returns what is wrong
+// with it; empty: nothing. Pure.
+std::string parse_metrics(std::string_view text, std::optional<Endpoint>& to);
+
 // Of each address of its host (empty: of all interfaces), one port; 0: a free one. Waits a few
 // seconds for a name service. Throws Error that names the flag: the port is taken and by whom, the
 // host is not known or no address of this machine.
 std::vector<UniqueFd> bind_metrics(const Endpoint& endpoint);
+
+// "http://127.0.0.1:9410/metrics", of what bind_metrics() took.
+std::string metrics_url(const std::vector<UniqueFd>& listeners);
 
 }  // namespace ddprun::launcher

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 
+#include "launcher/metrics/metrics_endpoint.h"
 #include "launcher/options/option_groups.h"
 #include "launcher/options/parse_value.h"
 
@@ -48,16 +49,8 @@ std::string parse_keep(std::string_view text, int& to) {
   return {};
 }
 
-// "HOST" alone might be meant for any port, or for a default one: neither is guessed.
 std::string set_metrics(const std::string& value, LaunchConfig& config) {
-  config.metrics.reset();
-  if (value == "off") return {};
-  const auto endpoint = parse_endpoint(value, 0), other = parse_endpoint(value, 1);
-  if (!endpoint || endpoint->port != other->port) {
-    return "wants HOST:PORT, :PORT (on all interfaces) or off";
-  }
-  config.metrics = endpoint;
-  return {};
+  return parse_metrics(value, config.metrics);
 }
 
 std::string set_events(const std::string& value, LaunchConfig& config) {

@@ -16,6 +16,7 @@
 #include "common/random_id.h"
 #include "common/secret.h"
 #include "common/signal_names.h"
+#include "launcher/metrics/metrics_endpoint.h"
 #include "launcher/standing/gang_command.h"
 #include "launcher/standing/supervisor_leaf.h"
 
@@ -80,6 +81,7 @@ StandingAgent::StandingAgent(StandingOptions options, Environment environment,
     exit_status_ = static_cast<int>(ExitCode::kUsage);
     leave();
   };
+  if (options_.metrics) serve_metrics();
   link_.emplace(io_, options_.endpoints, security_of(options_), std::move(handlers));
 }
 
@@ -98,11 +100,48 @@ int StandingAgent::run() {
   return exit_status_;
 }
 
-std::string StandingAgent::status() const {
+int StandingAgent::slots_used() const {
   int used = 0;
   for (const auto& [gang, part] : parts_) used += part.held.ended ? 0 : part.held.slots;
-  return concat(is_connected_ ? "connected to " : "looks for ", options_.endpoint_text, "; ", used,
-                " of ", options_.slots, " slots in use");
+  return used;
+}
+
+std::string StandingAgent::status() const {
+  return concat(is_connected_ ? "connected to " : "looks for ", options_.endpoint_text, "; ",
+                slots_used(), " of ", options_.slots, " slots in use");
+}
+
+// ---- --metrics ----
+
+// Also while no ddprund is reached, and before.
+void StandingAgent::serve_metrics() {
+  std::vector<UniqueFd> listeners = bind_metrics(*options_.metrics);
+  if (options_.metrics->port == 0) log_info("metrics at ", metrics_url(listeners));
+  agent::NodeMonitorOptions readings;
+  readings.gpus_program = helper_program("ddprun-gpus");
+  node_monitor_.emplace(io_, std::move(readings), nullptr);
+  metrics_.emplace(
+      io_, std::move(listeners),
+      [this](metrics::Format format) { return standing_metrics_to_text(metrics(), format); },
+      MetricsServer::Options());
+}
+
+StandingMetrics StandingAgent::metrics() {
+  StandingMetrics all;
+  all.node = options_.node;
+  all.user = user_;
+  all.connected = is_connected_;
+  all.reconnects = num_welcomes_ > 0 ? num_welcomes_ - 1 : 0;
+  all.slots = options_.slots;
+  all.slots_used = slots_used();
+  for (const auto& [gang, part] : parts_) {
+    if (part.held.ended) continue;
+    ++(part.is_stopping ? all.num_stopping : part.has_begun ? all.num_running : all.num_starting);
+  }
+  all.counts = counts_;
+  all.readings = node_monitor_->read();
+  all.process = metrics::own_use();
+  return all;
 }
 
 // ---- what is said and heard ----
@@ -122,6 +161,7 @@ void StandingAgent::say_hello() {
 void StandingAgent::heard(const gangs::QueueMessage& message) {
   if (std::holds_alternative<gangs::Welcome>(message)) {
     is_connected_ = true;
+    ++num_welcomes_;
     log_info("connected to the ddprund at ", options_.endpoint_text);
   } else if (const auto* begin = std::get_if<gangs::StartPart>(&message)) {
     start(*begin);
@@ -156,7 +196,8 @@ void StandingAgent::start(const gangs::StartPart& start) {
   part.held.slots = start.slots;
   part.stop_time = std::chrono::milliseconds(start.stop_ms);
   if (is_leaving_) {
-    return end_part(part, static_cast<int>(ExitCode::kRetryable), "its agent is being stopped");
+    return end_part(part, GangEnd::kRefused, static_cast<int>(ExitCode::kRetryable),
+                    "its agent is being stopped");
   }
   remove_old_output();
   try {
@@ -178,7 +219,9 @@ void StandingAgent::start(const gangs::StartPart& start) {
   }
 }
 
-void StandingAgent::began(const Part& part) {
+void StandingAgent::began(Part& part) {
+  part.has_begun = true;
+  ++counts_.begun;
   const LogJob about(part.held.gang);
   log_info("gang ", part.held.gang, " begins, ", part.held.slots, " slots");
   link_->send(gangs::PartStarted{part.held.gang});
@@ -186,7 +229,7 @@ void StandingAgent::began(const Part& part) {
 
 void StandingAgent::could_not_begin(Part& part, const std::string& why) {
   log_warning("gang ", part.held.gang, " can't begin: ", why);
-  end_part(part, static_cast<int>(ExitCode::kUsage), why);
+  end_part(part, GangEnd::kRefused, static_cast<int>(ExitCode::kUsage), why);
 }
 
 void StandingAgent::remove_old_output() const {
@@ -221,10 +264,14 @@ void StandingAgent::ended(Part& part, int wait_status, const std::string& why) {
     reason = concat("ddprun ended with ", code, ": ", trouble);  // where its own words would be
   }
   log_info("gang ", part.held.gang, " has ended with ", code, reason.empty() ? "" : ": ", reason);
-  end_part(part, code, reason);
+  const GangEnd how = part.is_stopping ? GangEnd::kStopped
+                      : code == 0      ? GangEnd::kSuccess
+                                       : GangEnd::kFailure;
+  end_part(part, how, code, reason);
 }
 
-void StandingAgent::end_part(Part& part, int exit_code, const std::string& reason) {
+void StandingAgent::end_part(Part& part, GangEnd how, int exit_code, const std::string& reason) {
+  ++counts_.of(how);
   part.process.reset();
   part.kill_timer.reset();
   part.held.ended = true;

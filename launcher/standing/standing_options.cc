@@ -17,6 +17,7 @@
 #include "common/process_facts.h"
 #include "common/standard_output.h"
 #include "launcher/config_file.h"
+#include "launcher/metrics/metrics_endpoint.h"
 #include "launcher/num_workers.h"
 #include "rendezvous/gangs/gang.h"
 
@@ -24,7 +25,7 @@ namespace ddprun::launcher {
 namespace {
 
 struct StandingTexts {
-  std::string endpoint, slots = "auto", name, log_dir, keep_output = "30d", config;
+  std::string endpoint, slots = "auto", name, log_dir, keep_output = "30d", metrics = "off", config;
   bool print_man = false;
 };
 
@@ -77,6 +78,10 @@ void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) 
       "DIRECTORY for what jobs print; default: $STATE_DIRECTORY, else ~/.local/state/ddprun");
   add("--keep-output", texts.keep_output,
       "DURATION|forever: what a job printed is removed so long after it last did")
+      ->capture_default_str();
+  add("--metrics", texts.metrics,
+      "[HOST]:PORT|off: serve this agent's metrics for Prometheus there; :PORT = on all "
+      "interfaces; 0 = any free one")
       ->capture_default_str();
   add("--config", texts.config, "FILE that is read beside ddprun.toml");
   app.add_flag("--verbose", options.verbose, "More log lines");
@@ -136,6 +141,9 @@ std::string settle_standing(const StandingTexts& texts, const Environment& envir
       return concat("--keep-output=", texts.keep_output,
                     ": wants a duration (90m, 30d) or forever");
     }
+  }
+  if (const std::string wrong = parse_metrics(texts.metrics, options.metrics); !wrong.empty()) {
+    return concat("--metrics=", texts.metrics, ": ", wrong);
   }
   // Each job's ddprun reads them, too, in the job's directory.
   for (std::string* file :

@@ -22,6 +22,7 @@ struct StandingOptions {
   std::string node;                                      // its name
   std::string directory;                                 // where output goes; absolute
   std::optional<std::chrono::milliseconds> keep_output;  // after a gang's end; nullopt: for ever
+  std::optional<Endpoint> metrics;                       // GET /metrics is there; nullopt: nowhere
   bool verbose = false;
 };
 

@@ -5,8 +5,6 @@
 #include <charconv>
 #include <cstdint>
 
-#include "common/log.h"
-
 namespace ddprun::membership {
 
 using std::chrono::microseconds;

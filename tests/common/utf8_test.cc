@@ -25,6 +25,16 @@ TEST_CASE("utf8_length: the first and the last character of each length") {
   CHECK(utf8_length("\xF4\x8F\xBF\xBF") == 4);
 }
 
+TEST_CASE("utf8_code: the first and the last character of each length") {
+  CHECK(utf8_code("a and more") == U'a');
+  CHECK(utf8_code("\xC2\x80") == 0x80);
+  CHECK(utf8_code("\xDF\xBF") == 0x7FF);
+  CHECK(utf8_code("\xE0\xA0\x80") == 0x800);
+  CHECK(utf8_code("\xEF\xBF\xBF") == 0xFFFF);
+  CHECK(utf8_code("\xF0\x90\x80\x80") == 0x10000);
+  CHECK(utf8_code("\xF4\x8F\xBF\xBF") == 0x10FFFF);
+}
+
 TEST_CASE("utf8_length: 0 for what is not UTF-8") {
   const char* const text = GENERATE("\x80",              // in the middle of a character
                                     "\xC3",              // cut off

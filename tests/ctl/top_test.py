@@ -181,7 +181,7 @@ class TopTest(harness.Case):
         top.wait(r"RANKS 4: 4 running", "all ranks run")
         top.wait(r"loss +[012]\.\d", "the loss is shown")
         shown = top.screen.text()
-        self.assertIn("evil??2Jname  running", shown)
+        self.assertIn(r"evil\u202e\u009b2Jname  running", shown)
         self.assertIn("2 of 2 nodes", shown)
 
         os.kill(self.worker(1, 3), signal.SIGKILL)

@@ -199,6 +199,7 @@ class BadInput(harness.Case):
     def test_a_value_with_line_breaks_stays_one_line(self):
         self.assertIn(r"--max-restarts=a\nb\x1b", self.refused("--max-restarts=a\nb\x1b", "true"))
         self.assertIn(r"./a\nb", self.refused("./a\nb"))
+        self.assertIn(r"--max-restarts=\u202e3", self.refused("--max-restarts=\u202e3", "true"))
 
     def test_a_free_port_that_other_nodes_cannot_know(self):
         self.assertIn("give a number", self.refused("--nnodes=2", "--rdzv-endpoint=127.0.0.1:0", "true"))

@@ -15,10 +15,12 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import termios
 
 import harness
 import journald
+import prometheus
 
 AGENT = os.path.join(harness.BIN, "ddprun-agent")
 SH = ["sh", "-c"]
@@ -32,7 +34,7 @@ def gone(pid):
         return True
 
 
-class StandingCase(harness.Case):
+class StandingCase(prometheus.Case):
     def setUp(self):
         self.place = self.scratch()
         self.token_file = self.token()
@@ -43,10 +45,13 @@ class StandingCase(harness.Case):
         return daemon
 
     def agent(self, name, slots=4, **more):
-        agent = self.start(f"--rdzv-endpoint={self.endpoint}", f"--name={name}", f"--slots={slots}",
-                           f"--log-dir={self.place}", *self.flags, program=AGENT, **more)
+        agent = self.new_agent(name, slots, **more)
         self.await_line(agent, "connected to")
         return agent
+
+    def new_agent(self, name, slots, *args, **more):
+        return self.start(f"--rdzv-endpoint={self.endpoint}", f"--name={name}", f"--slots={slots}",
+                          f"--log-dir={self.place}", *self.flags, *args, program=AGENT, **more)
 
     def await_line(self, process, *parts):
         for line in process.stderr:
@@ -356,6 +361,62 @@ class OneHost(StandingCase):
             agent.terminate()
             while "STOPPING=1" not in said:
                 said = manager.recv(4096).decode()
+
+    def test_its_metrics_are_there_before_any_ddprund_and_tell_of_slots_gangs_and_connections(self):
+        self.endpoint = f"127.0.0.1:{harness.free_port()}"
+        agent = self.new_agent("n1", 2, "--metrics=127.0.0.1:0")
+        port = int(self.await_line(agent, "metrics at http://127.0.0.1:").split(":")[-1].split("/")[0])
+        status, kind, text = prometheus.page(port)
+        self.assertEqual((status, kind), (200, "text/plain; version=0.0.4; charset=utf-8"))
+        found = prometheus.samples(text)
+        self.assertEqual(found[f'ddprun_standing_agent_info{{node="n1",user="{getpass.getuser()}"}}'], 1)
+        self.assertEqual(found["ddprun_slots"], 2)
+        self.assertGreater(found["ddprun_node_memory_bytes"], 0)
+        self.await_page(port, connected=0, reconnects=0, used=0, running=0, begun=0)
+        daemon, _ = self.ddprund_again()
+        self.await_line(agent, "connected to")
+        path, script = self.hold("held")
+        job = self.submit("--nproc_per_node=2", *SH, f"{script}; exit 3")
+        self.assertIn("held runs", job.stdout.readline())
+        self.await_page(port, connected=1, reconnects=0, used=2, running=1, begun=1, failure=0)
+        if prometheus.PROMTOOL:
+            self.check(port)
+        folder = tempfile.mkdtemp()
+        nowhere = self.submit(*SH, "true", cwd=folder)
+        self.await_line(nowhere, "is queued")
+        os.rmdir(folder)
+        self.let_go(path)
+        self.assertEqual((self.finish(job).returncode, self.finish(nowhere).returncode), (3, 2))
+        self.assertEqual(self.finish(self.submit(*SH, "true")).returncode, 0)
+        self.await_page(port, used=0, running=0, begun=2, success=1, failure=1, stopped=0, refused=1)
+        daemon.kill()
+        daemon.wait()
+        self.await_page(port, connected=0)
+        self.ddprund_again()
+        self.await_page(port, connected=1, reconnects=1)
+        agent.terminate()
+        self.finish(agent)
+        self.assertFalse(prometheus.answers(port))
+
+    def await_page(self, port, **wanted):
+        names = {"connected": "ddprun_rendezvous_connected", "reconnects": "ddprun_rendezvous_reconnects_total",
+                 "used": "ddprun_slots_used", "running": 'ddprun_gangs{state="running"}',
+                 "begun": "ddprun_gangs_begun_total"}
+        series = {names.get(name, f'ddprun_gangs_ended_total{{result="{name}"}}'): value
+                  for name, value in wanted.items()}
+        harness.wait_until(lambda: series.items() <= prometheus.samples(prometheus.page(port)[2]).items(), series)
+
+    def test_a_port_for_metrics_that_can_not_be_had_is_one_line(self):
+        self.endpoint = "127.0.0.1:1"
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            for value, what in ((f"127.0.0.1:{port}", "in use by"), ("192.0.2.1:1", "is not an address of this machine"),
+                                ("127.0.0.1", "wants HOST:PORT"), ("9410", "wants HOST:PORT"), ("", "TEXT missing")):
+                with self.subTest(value):
+                    done = self.finish(self.new_agent("n1", 1, f"--metrics={value}"))
+                    self.check_one_line(done, "ddprun-agent: --metrics", value, what)
 
     def test_its_lines_in_a_unit_are_entries_of_the_journal(self):
         place = journald.Journald(self)

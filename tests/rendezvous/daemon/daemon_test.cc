@@ -2,12 +2,15 @@
 // Agents (shipped machine and link, workers simulated) against a Daemon over real sockets.
 #include "rendezvous/daemon/daemon.h"
 
+#include <future>
+#include <string>
 #include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/store/tcp_store.h"
+#include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"
 #include "tests/support/log_lines.h"
@@ -45,6 +48,18 @@ struct Fixture {
       }
       return true;
     });
+  }
+  // A page, asked for on a thread of its own.
+  std::string get(const std::string& path) {
+    auto answer = std::async(std::launch::async, [this, path] {
+      const std::string request = concat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n");
+      const UniqueFd connection =
+          connect_to(Endpoint{.host = "127.0.0.1", .port = port}, Deadline::after(5s));
+      send_all(connection.get(), request.data(), request.size(), Deadline::after(5s));
+      return ServedDaemon::read_all(connection);
+    });
+    REQUIRE(run_until(io, [&] { return answer.wait_for(0s) == std::future_status::ready; }));
+    return answer.get();
   }
 
   boost::asio::io_context io{1};
@@ -133,6 +148,37 @@ TEST_CASE("Daemon: what is there is counted, and a job that is over is told, not
                  Contains("\"finished\":[{\"run_id\":\"job\",\"phase\":\"ended\",\"exit_code\":0"));
   bool idle = false;
   f.daemon->when_idle(1h, rendezvous::Serve::kUntilTimeout, [&] { idle = true; });
+  CHECK(run_until(f.io, [&] { return idle; }));
+}
+
+TEST_CASE("Daemon: one that ends with its jobs says so at /readyz, and serves these alone") {
+  Fixture f;
+  TestAgent& a = f.start(make_join("a", 1));
+  REQUIRE(f.all_started(1));
+  CHECK_THAT(f.get("/readyz"), Contains("200 OK") && Contains("\r\n\r\nok\n"));
+  bool idle = false;
+  f.daemon->when_idle(1h, rendezvous::Serve::kUntilJobsEnd, [&] { idle = true; });
+  CHECK_THAT(f.get("/readyz"),
+             Contains("503 Service Unavailable") &&
+                 Contains("\r\n\r\nnot ready: it takes no new jobs: it ends with those that it "
+                          "has\n"));
+  CHECK_THAT(f.get("/healthz"), Contains("200 OK"));
+  const test::LogLines log;
+  set_log_level(LogLevel::kInfo);
+  Join other = make_join("b", 1);
+  other.run_id = "other";
+  const TestAgent b(f.io, f.port, other);
+  REQUIRE(run_until(f.io, [&] { return !log.all().empty(); }));
+  set_log_level(LogLevel::kError);
+  CHECK_THAT(log.all().front(), Contains("the rendezvous there is ending with an earlier job"));
+  CHECK(b.rounds.empty());
+  a.cut_link();
+  REQUIRE(run_until(f.io,
+                    [&] { return !a.told.empty() && a.told.back() == "the rendezvous is back"; }));
+  CHECK_FALSE(idle);
+  a.workers_succeed();
+  REQUIRE(f.all_exited());
+  CHECK(a.exit->verdict.exit_code == 0);
   CHECK(run_until(f.io, [&] { return idle; }));
 }
 
