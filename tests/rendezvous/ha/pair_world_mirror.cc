@@ -170,6 +170,12 @@ void PairWorld::lose_disk(int side) {
   if (mine.kind != RowsKind::kCopy && !other_has_all) return;
   if (mine.kind == RowsKind::kCopy && theirs.kind != RowsKind::kLeads) return;
   tell(side, "finds an empty disk");
+  // The end of a job that the other one alone has, and nobody was told of: it has no job to go on
+  // with, so it mirrors this one, which begins without having heard it.
+  const journal::Rows& others = sides_[1 - side].rows;
+  for (const std::uint64_t job : jobs_in(others)) {
+    if (is_over_in(others, job) && !ended_.contains(job)) dead_terms_.insert(mine.term.id);
+  }
   it.rows.clear();
   it.before.reset();
 }
