@@ -66,6 +66,7 @@ int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
   CLI::App app("ddprunctl: submits jobs, looks at and tries ddprun's rendezvous, checks nodes",
                "ddprunctl");
   app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);

@@ -7,14 +7,15 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "common/error.h"
+#include "common/log.h"
 #include "common/unique_fd.h"
+#include "ctl/standard_output.h"
 #include "rendezvous/security/certificates.h"
 
 namespace ddprun::ctl {
@@ -115,12 +116,12 @@ ExitCode MakeCertsCommand::run() const {
     files.write(output);
   }
   files.keep();
-  std::printf(
-      "ddprund --tls-cert=%s --tls-key=%s   [--tls-ca=%s --tls-verify-client]\n"
-      "ddprun --tls-ca=%s   [--tls-cert=%s --tls-key=%s]\n",
-      file("server.pem").c_str(), file("server.key").c_str(), file("ca.pem").c_str(),
-      file("ca.pem").c_str(), file("client.pem").c_str(), file("client.key").c_str());
-  return ExitCode::kOk;
+  return static_cast<ExitCode>(print_or_tell(
+      concat("ddprund --tls-cert=", file("server.pem"), " --tls-key=", file("server.key"),
+             "   [--tls-ca=", file("ca.pem"), " --tls-verify-client]\n",
+             "ddprun --tls-ca=", file("ca.pem"), "   [--tls-cert=", file("client.pem"),
+             " --tls-key=", file("client.key"), "]\n"),
+      0));
 }
 
 }  // namespace ddprun::ctl

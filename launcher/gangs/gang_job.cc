@@ -34,6 +34,9 @@ void take_signals() {
   struct sigaction action {};
   action.sa_handler = count_signal;
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    struct sigaction now {};
+    // What was to be ignored (nohup) stays so.
+    if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) continue;
     ::sigaction(number, &action, nullptr);
   }
 }
@@ -47,6 +50,12 @@ std::string names_in_line(const std::vector<std::string>& names) {
 bool is_away(const Error& error) {
   return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout ||
          error.code() == ErrorCode::kConnectionLost;
+}
+
+// Of one that had taken the gang: somebody else may listen there for a while, or too many may ask.
+bool may_pass(const Error& error) {
+  return is_away(error) || error.code() == ErrorCode::kProtocol ||
+         error.code() == ErrorCode::kResourceExhausted;
 }
 
 }  // namespace
@@ -134,7 +143,11 @@ bool GangJob::call(const std::function<void()>& request) {
     lost_since_.reset();
     return true;
   } catch (const Error& error) {
-    if (!is_away(error)) throw;
+    if (!may_pass(error)) {
+      throw Error(error.code(),
+                  concat(error.what(), "; gang ", request_.spec.id,
+                         " is left to itself (ddprunctl status nodes:", request_.spec.id, ")"));
+    }
     if (!lost_since_) {
       lost_since_ = Clock::now();
       log_warning("the ddprund is away: ", error.what(), "; trying on");

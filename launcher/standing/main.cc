@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
   set_log_sink(say_line);
   try {
     ServiceManager manager = ServiceManager::take_from_environment();

@@ -26,6 +26,7 @@ namespace asio = boost::asio;
 
 namespace {
 
+constexpr std::chrono::seconds kRest{10};  // of slots whose gang could not begin for its node
 constexpr std::chrono::milliseconds kLastWordsLimit{1'000};  // ended was said → forget is heard
 
 std::string own_user() {
@@ -215,8 +216,24 @@ void StandingAgent::start(const gangs::StartPart& start) {
                               ended(parts_.at(gang), wait_status, why);
                             }});
   } catch (const Error& error) {
-    could_not_begin(part, error.what());
+    const bool is_ours =
+        error.code() == ErrorCode::kSystem || error.code() == ErrorCode::kResourceExhausted;
+    is_ours ? node_failed(part, error.what()) : could_not_begin(part, error.what());
   }
+}
+
+// This node's fault, and no gang's: its slots stay taken for a while, else it would have each one
+// that is queued, and end it, before another node had room for one.
+void StandingAgent::node_failed(Part& part, const std::string& why) {
+  const LogJob about(part.held.gang);
+  log_error("gang ", part.held.gang, " can't begin, which is this node's fault: ", why, "; its ",
+            part.held.slots, " slots take no other one for ", kRest.count(), " s");
+  part.rest_timer = std::make_unique<asio::steady_timer>(io_, kRest);
+  part.rest_timer->async_wait([this, gang = part.held.gang, why](boost::system::error_code) {
+    const auto found = parts_.find(gang);
+    if (found == parts_.end() || found->second.held.ended) return;
+    end_part(found->second, GangEnd::kRefused, static_cast<int>(ExitCode::kRetryable), why);
+  });
 }
 
 void StandingAgent::began(Part& part) {
@@ -242,6 +259,7 @@ void StandingAgent::remove_old_output() const {
 
 void StandingAgent::stop(Part& part) {
   if (part.held.ended || std::exchange(part.is_stopping, true)) return;
+  if (part.rest_timer) return void(part.rest_timer->cancel());  // it ends now
   const LogJob about(part.held.gang);
   log_info("gang ", part.held.gang, " is stopped");
   part.process->signal(SIGTERM);
@@ -274,6 +292,7 @@ void StandingAgent::end_part(Part& part, GangEnd how, int exit_code, const std::
   ++counts_.of(how);
   part.process.reset();
   part.kill_timer.reset();
+  part.rest_timer.reset();
   part.held.ended = true;
   part.held.exit_code = exit_code;
   part.held.reason = reason;

@@ -43,6 +43,7 @@ class StandingAgent {
     bool has_begun = false;  // ddprun is executed
     bool is_stopping = false;
     std::unique_ptr<boost::asio::steady_timer> kill_timer;
+    std::unique_ptr<boost::asio::steady_timer> rest_timer;  // it never began, for the node's fault
   };
 
   void say_hello();
@@ -53,6 +54,7 @@ class StandingAgent {
   void began(Part& part);
   void ended(Part& part, int wait_status, const std::string& why);
   void could_not_begin(Part& part, const std::string& why);
+  void node_failed(Part& part, const std::string& why);
   void end_part(Part& part, GangEnd how, int exit_code, const std::string& reason);
   void wait_for_signal();
   void outlive_signals();

@@ -29,7 +29,7 @@ class GangPages : public std::enable_shared_from_this<GangPages> {
 
   void stop();
 
-  static constexpr std::size_t kMaxWaiting = 256;
+  static constexpr std::size_t kMaxWaiting = 2048;
 
  private:
   // Somebody who waits for what a job prints.

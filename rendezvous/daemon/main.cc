@@ -178,6 +178,7 @@ int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads any more must not end the jobs
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
   ServiceManager manager;
   try {
     manager = ServiceManager::take_from_environment();

@@ -22,7 +22,9 @@ std::string GangClient::ask(const std::string& method, const std::string& target
   if (page.status < 300) return std::move(page.body);
   std::string why = page.body.substr(0, page.body.find('\n'));
   if (page.status == 404 && why.starts_with("try /")) why = "it has no queue for standing agents";
-  throw Error(ErrorCode::kInvalidArgument, concat("the ddprund refused: ", one_line(why)));
+  constexpr unsigned kTooMany = 429;
+  throw Error(page.status == kTooMany ? ErrorCode::kResourceExhausted : ErrorCode::kInvalidArgument,
+              concat("the ddprund refused: ", one_line(why)));
 }
 
 gangs::GangNews GangClient::submit(const gangs::GangSpec& spec) const {

@@ -502,6 +502,56 @@ class OneHost(StandingCase):
         self.let_go(path)
         self.assertEqual(self.finish(job).returncode, 0)
 
+    def test_a_node_that_can_begin_nothing_does_not_empty_the_queue(self):
+        self.queue()
+        logs = self.scratch()
+        broken = self.start(f"--rdzv-endpoint={self.endpoint}", "--name=broken", "--slots=1", f"--log-dir={logs}",
+                            *self.flags, program=AGENT)
+        self.await_line(broken, "connected to")
+        shutil.rmtree(os.path.join(logs, "gangs"))
+        self.write(logs, "gangs", "no directory")
+        first = self.submit(*SH, "true")
+        self.await_line(broken, "which is this node's fault")
+        self.agent("n1", slots=1)
+        for _ in range(3):
+            done = self.finish(self.submit(*SH, "echo runs"))
+            self.assertEqual((done.returncode, done.stdout), (0, "runs\n"), done.text)
+        done = self.finish(first)
+        self.assertEqual(done.returncode, 75, done.text)
+        self.assertIn("Not a directory", done.stderr)
+
+    def test_a_signal_that_was_ignored_stays_so(self):
+        self.queue()
+        self.agent("n1", slots=1)
+        path, script = self.hold("held")
+        job = self.submit(*SH, script, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))  # nohup
+        self.assertEqual(job.stdout.readline(), "held runs\n")
+        job.send_signal(signal.SIGHUP)
+        self.let_go(path)
+        done = self.finish(job)
+        self.assertEqual((done.returncode, done.stdout), (0, "held is done\n"), done.text)
+
+    def test_somebody_else_at_the_port_for_a_while_does_not_end_who_follows(self):
+        state = self.scratch()
+        daemon = self.queue(f"--state-dir={state}")
+        self.agent("n1", slots=1)
+        path, script = self.hold("held")
+        job = self.submit(*SH, script)
+        self.assertEqual(job.stdout.readline(), "held runs\n")
+        daemon.kill()
+        daemon.wait()
+        host, port = self.endpoint.split(":")
+        with socket.create_server((host, int(port))) as other:
+            asked, _ = other.accept()
+            with asked:
+                asked.recv(65536)
+                asked.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+        self.queue(f"--state-dir={state}", f"--listen={self.endpoint}")
+        self.let_go(path)
+        done = self.finish(job)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertIn("held is done", done.stdout)
+
     def test_what_can_not_begin_says_why(self):
         self.queue()
         self.agent("n1")
