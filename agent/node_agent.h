@@ -143,6 +143,7 @@ class NodeAgent {
   void read_node(membership::NodeReport report);
   void tell_progress() const;
   std::vector<CommunicatorState> communicators(int local_rank) const;
+  void read_tail(const membership::agent_action::ReadTail& wanted);
   void request_stop(Clock::time_point until);
   void stop_workers(const membership::agent_action::StopWorkers& stop);
   WorkerGroupEvents group_events(std::uint64_t round);
