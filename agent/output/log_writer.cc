@@ -79,6 +79,11 @@ bool LogWriter::call_thread(LogQueue::Task task) {
   return true;
 }
 
+bool LogWriter::ask_thread(LogQueue::Task task) {
+  start_thread();
+  return !has_no_thread_ && queue_->run_errand(std::move(task));
+}
+
 void LogWriter::lost(const std::string& path, int error_number, std::size_t num_bytes) {
   start_thread();
   queue_->lost(path, error_number, num_bytes);

@@ -50,6 +50,22 @@ TEST_CASE("log queue: what was queued is written in its order, file by file") {
   CHECK(f.read("b") == "two\n");
 }
 
+TEST_CASE("log queue: errands are run in their order, before files, and so many may wait") {
+  Fixture f;
+  std::string order;
+  const auto a = f.open("a");
+  f.queue->append(a, "one\n");
+  for (std::size_t i = 0; i < LogQueue::kMaxErrands; ++i) {
+    CHECK(f.queue->run_errand([&order, i] { order += static_cast<char>('a' + i); }));
+  }
+  CHECK_FALSE(f.queue->run_errand([&order] { order += "one too many"; }));
+  std::thread writer([&] { f.queue->run(); });
+  f.queue->end();
+  writer.join();
+  CHECK(order == "abcdefghijklmnop");
+  CHECK(f.read("a") == "one\n");
+}
+
 TEST_CASE("log queue: a file that nothing is written to is there, empty") {
   Fixture f;
   f.queue->close(f.open("a"));
