@@ -16,8 +16,9 @@ UPGRADE = ("GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnectio
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
 KEEP_ALIVE = 5.0
 # Seconds between two of an agent's: keep_alive_interval of launcher/launch_config.h, "at most once in …" of
-# StepTimes in rendezvous/membership/messages.h.
-EACH_PING, EACH_TRAINING, EACH_STEP_TIMES = KEEP_ALIVE / 3, 5, 10
+# StepTimes in rendezvous/membership/messages.h: times of steps are in each second of those messages.
+EACH_PING, EACH_TRAINING = KEEP_ALIVE / 3, 5
+SLOT = EACH_PING / 16
 
 
 def frame(opcode, payload):
@@ -85,7 +86,7 @@ class Agent(asyncio.Protocol):
                 return self.job.fail(head.decode(errors="replace"))
             self.is_upgraded, self.buffer = True, rest
             self.say(self.job.join(self.index))
-            self.every(EACH_PING, self.ping)
+            self.ping_in_turn()
         while (message := self.next_frame()) is not None:
             self.hear(*message)
 
@@ -121,7 +122,6 @@ class Agent(asyncio.Protocol):
         self.say_numbered({"type": "workers_running", "round": self.round})
         self.say_numbered({"type": "first_step", "round": self.round, "step": 1})
         self.every(EACH_TRAINING, self.tell_training)
-        self.every(EACH_STEP_TIMES, self.tell_step_times)
         self.job.runs()
 
     def every(self, seconds, call):
@@ -141,24 +141,33 @@ class Agent(asyncio.Protocol):
         self.sequence += 1
         self.say({**message, "seq": self.sequence})
 
+    def ping_in_turn(self):
+        """As KeepAlive does: at a multiple of SLOT on the rendezvous' clock, which is this machine's."""
+        if self.transport.is_closing():
+            return
+        loop = asyncio.get_running_loop()
+        loop.call_at((loop.time() + EACH_PING) // SLOT * SLOT, self.ping_in_turn)
+        self.ping()
+
     def ping(self):
         self.transport.write(frame(PING, str(int(1e6 * asyncio.get_running_loop().time()) % (1 << 40)).encode()))
 
     def say_of_steps(self, **more):
-        self.say({"type": "step_times", "round": self.round, "ranks": [], **more})
+        self.say({"type": "step_times", "round": self.round, **{"ranks": [], **more}})
 
     def tell_training(self):
         self.step += 100
+        times = {"ranks": self.step_times()} if self.step % 200 == 100 else {}
         parts = {"ranks": self.job.workers, "bytes_per_step": 1.4e9, "least_overlap": 0.4, "least_overlap_rank": self.first_rank}
         for part, mean in (("step", 0.046), ("forward", 0.012), ("backward", 0.024), ("communication", 0.014), ("exposed", 0.006),
                            ("loader", 0.001)):
             parts[part] = spread(mean)
-        self.say_of_steps(monitor=self.monitor(), training={"phase": "train", "step": self.step, "num_ranks": self.job.workers, "loss": random.random(),
+        self.say_of_steps(**times, monitor=self.monitor(), training={"phase": "train", "step": self.step, "num_ranks": self.job.workers, "loss": random.random(),
                                     "samples_per_second": 640.5, "step_parts": parts})
 
-    def tell_step_times(self):
-        self.say_of_steps(ranks=[{"global_rank": self.first_rank + i, "step_us": random.randint(45000, 47000),
-                                  "own_us": random.randint(24000, 26000)} for i in range(self.job.workers)])
+    def step_times(self):
+        return [{"global_rank": self.first_rank + i, "step_us": random.randint(45000, 47000),
+                                  "own_us": random.randint(24000, 26000)} for i in range(self.job.workers)]
 
     def monitor(self):
         rate = {"received_bytes_per_second": 1.2e9 * random.random(), "sent_bytes_per_second": 1.1e9 * random.random()}

@@ -145,8 +145,10 @@ void HangMonitor::look() {
   }
   const HangMonitorEvents events = events_;  // one of them may destroy us
   const std::weak_ptr alive(alive_);
-  const bool timed = times.size() <= membership::kMaxReportedRanks && step_times_.due(times, now);
   auto training = training_.look(pages_of(samples), now);
+  // In one message with how far they are, where anything is said of that.
+  const bool timed = (training || !training_.has_said()) &&
+                     times.size() <= membership::kMaxReportedRanks && step_times_.due(times, now);
   if (!timed) times.clear();
   if (timed || training) events.steps_timed(std::move(times), std::move(training));
   for (const std::size_t i : stalled) {

@@ -29,6 +29,7 @@ class TrainingReport {
   // those since the last message; while there was none, as before. nullopt: nothing to say now.
   std::optional<membership::TrainingStatus> look(
       const std::vector<std::optional<ProgressWords>>& pages, Clock::time_point now);
+  bool has_said() const { return said_at_.has_value(); }
 
  private:
   struct Rank {

@@ -13,6 +13,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr std::size_t kLongestPing = 32;
+constexpr int kSlots = 16;  // in an interval
 
 // A whole number from 0 to 2^53, and nothing else.
 std::optional<std::int64_t> number_in(std::string_view text) {
@@ -40,7 +41,11 @@ std::string KeepAlive::ping(TimePoint now) const {
 }
 
 KeepAlive::TimePoint KeepAlive::next(TimePoint now) const {
-  return std::max(std::min(now + interval_, silent_at()), now + milliseconds(1));
+  TimePoint due = now + interval_;
+  if (const Clock::duration slot = interval_ / kSlots; ahead_ && slot.count() > 0) {
+    due -= (due.time_since_epoch() + *ahead_) % slot;
+  }
+  return std::max(std::min(due, silent_at()), now + milliseconds(1));
 }
 
 std::optional<AgentEvent> KeepAlive::ponged(std::string_view payload, TimePoint now) {
@@ -51,6 +56,7 @@ std::optional<AgentEvent> KeepAlive::ponged(std::string_view payload, TimePoint 
   if (mark != std::string_view::npos) {
     const auto answered = number_in(payload.substr(mark + 1));
     if (!answered) return std::nullopt;
+    ahead_ = microseconds(*answered) - (at + (now - at) / 2).time_since_epoch();
     return agent_event::ClockSampled{at, microseconds(*answered), now};
   }
   if (at <= last_answered_) return std::nullopt;

@@ -65,6 +65,25 @@ TEST_CASE_METHOD(Pinging, "KeepAlive: the second pong has the rendezvous' clock"
   CHECK(told == 9 + 30);
 }
 
+TEST_CASE_METHOD(Pinging, "KeepAlive: agents ping at the same moments of the rendezvous' clock") {
+  keep_alive.set(5s, 1600ms);
+  const auto ahead = 40s + 7ms;  // of this clock
+  for (const auto late : {0ms, 3ms, 99ms, 130ms}) {
+    CAPTURE(late.count());
+    const auto at = now + late;
+    keep_alive.opened(at);
+    CHECK(keep_alive.next(at) == at + 1600ms);  // not known yet
+    const auto shown = (at + 1ms + ahead).time_since_epoch();
+    const auto clock = std::chrono::duration_cast<std::chrono::microseconds>(shown);
+    keep_alive.ponged(KeepAlive::clock_pong(keep_alive.ping(at), clock), at + 2ms);
+    const auto next = keep_alive.next(at + 2ms);
+    CHECK((next + ahead).time_since_epoch() % 100ms == 0s);
+    CHECK(next <= at + 2ms + 1600ms);
+    CHECK(next > at + 2ms + 1500ms);
+    CHECK(keep_alive.next(next + 1ms) == next + 1600ms);  // a timer is a little late: the same slot
+  }
+}
+
 TEST_CASE_METHOD(Pinging, "KeepAlive: nonsense says nothing") {
   now += 1s;
   for (const char* payload : {"", "x", "-1", "1x", "1@", "@1", "1@x", "9999999999999999999999",
