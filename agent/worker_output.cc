@@ -35,9 +35,9 @@ std::array<char, kReadBytes>& read_buffer() {
   return buffer;
 }
 
-// Empty where it can't be read.
+// Empty where it can't be read. Somebody may have put a FIFO in its place.
 std::string end_of_file(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return "";
   const off_t end = ::lseek(file.get(), 0, SEEK_END);
   std::string text(static_cast<std::size_t>(std::clamp<off_t>(end, 0, kTailBytes)), '\0');

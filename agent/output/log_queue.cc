@@ -101,7 +101,7 @@ bool LogQueue::call(Task task, Deadline deadline) {
 
 bool LogQueue::run_errand(Task task) {
   const std::lock_guard lock(mutex_);
-  if (errands_.size() >= kMaxErrands) return false;
+  if (ended_ || errands_.size() + (is_on_errand_ ? 1 : 0) >= kMaxErrands) return false;
   errands_.push_back(std::move(task));
   work_.notify_one();
   return true;
@@ -145,11 +145,13 @@ void LogQueue::do_next(std::unique_lock<std::mutex>& lock) {
 
 // Its place stays taken until it has come to its end.
 void LogQueue::do_errand(std::unique_lock<std::mutex>& lock) {
-  const Task errand = errands_.front();
+  const Task errand = std::move(errands_.front());
+  errands_.pop_front();
+  is_on_errand_ = true;
   lock.unlock();
   errand();
   lock.lock();
-  errands_.pop_front();
+  is_on_errand_ = false;
 }
 
 // One file's turn: all that is queued for it, in one write.
@@ -180,7 +182,7 @@ void LogQueue::run() {
   std::unique_lock lock(mutex_);
   while (true) {
     work_.wait(lock, [this] { return ended_ || !ready_.empty() || task_ || !errands_.empty(); });
-    if (is_idle() && errands_.empty()) return;
+    if (ended_ && is_idle()) return;
     do_next(lock);
   }
 }
@@ -190,12 +192,14 @@ void LogQueue::write_all() {
   while (!is_idle()) do_next(lock);
 }
 
-void LogQueue::end() {
+bool LogQueue::end() {
   const std::lock_guard lock(mutex_);
   ended_ = true;
   post_ = nullptr;
   first_lost_ = nullptr;
+  errands_.clear();
   work_.notify_all();
+  return is_idle() && !is_on_errand_;
 }
 
 }  // namespace ddprun::agent

@@ -82,7 +82,8 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   bool call(Task task, Deadline deadline);
 
   // Has the writer call `task`, which throws nothing, before it goes on with files; nobody waits
-  // for it, and at the end it may not be called. false: kMaxErrands of them are waiting, it isn't.
+  // for it. false: it won't be called, for kMaxErrands of them are waiting, or the end has come.
+  // What waits at the end isn't called either.
   bool run_errand(Task task);
 
   // Until everything is written; false: not before the deadline.
@@ -97,8 +98,9 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   void run();
   // As run(), but returns when nothing is queued: where there is no thread.
   void write_all();
-  // Nothing is posted any more; run() returns as soon as everything is written.
-  void end();
+  // Nothing is posted any more, no errand begins; run() returns as soon as everything is written.
+  // true: that is now; else the writer is inside something that may never come to its end.
+  bool end();
 
  private:
   // With mutex_ held.
@@ -120,7 +122,8 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   std::deque<FilePtr> ready_;  // with something to do, in the order in which it came
   FilePtr current_;            // the writer is busy with it
   Task task_;                  // of call(), until it has come to an end
-  std::deque<Task> errands_;
+  std::deque<Task> errands_;   // not begun yet
+  bool is_on_errand_ = false;
   std::uint64_t num_queued_bytes_ = 0;
   std::uint64_t num_writes_ = 0;
   Losses losses_;

@@ -25,13 +25,13 @@ LogWriter::LogWriter(boost::asio::io_context& io, std::function<void(const std::
 
 LogWriter::~LogWriter() { close(); }
 
-// A thread that is inside a write may stay there: it keeps the queue, and ends with the process.
+// A thread that is inside a write, or an errand, may stay there: it keeps the queue, and ends with
+// the process.
 void LogWriter::close() {
   patience_.cancel();
-  const bool is_idle = queue_->wait_idle(Deadline::after(std::chrono::seconds(0)));
-  queue_->end();
+  const bool returns_now = queue_->end();
   if (!thread_.joinable()) return;
-  is_idle ? thread_.join() : thread_.detach();
+  returns_now ? thread_.join() : thread_.detach();
 }
 
 void LogWriter::start_thread() {

@@ -10,24 +10,26 @@
 namespace ddprun::rendezvous {
 
 void Tails::look(Watcher watcher, const Rank& rank, Clock::time_point now) {
-  Clock::time_point not_before = now;
-  if (const auto found = watchers_.find(watcher); found != watchers_.end()) {
-    if (found->second.rank == rank) return;
-    not_before = found->second.not_before;
-  }
+  Looking& looking = watchers_[watcher];
+  if (looking.rank == rank) return;
   look_away(watcher);
-  watchers_[watcher] = {rank, 0, not_before};
+  looking.rank = rank;
+  looking.version = 0;
   const auto [looked, is_new] = ranks_.try_emplace(rank);
-  if (is_new) looked->second.due = std::max(now, not_before);
+  if (is_new) looked->second.due = std::max(now, looking.not_before);
 }
 
 void Tails::look_away(Watcher watcher) {
   const auto found = watchers_.find(watcher);
-  if (found == watchers_.end()) return;
-  const Rank rank = found->second.rank;
-  watchers_.erase(found);
+  if (found == watchers_.end() || !found->second.rank) return;
+  const Rank rank = *std::exchange(found->second.rank, std::nullopt);
   const auto looks = [&](const auto& other) { return other.second.rank == rank; };
   if (std::ranges::none_of(watchers_, looks)) ranks_.erase(rank);
+}
+
+void Tails::gone(Watcher watcher) {
+  look_away(watcher);
+  watchers_.erase(watcher);
 }
 
 void Tails::clear() {
@@ -84,14 +86,14 @@ std::optional<Clock::time_point> Tails::next_due() const {
 
 const std::string* Tails::news(Watcher watcher) const {
   const auto found = watchers_.find(watcher);
-  if (found == watchers_.end()) return nullptr;
-  const Looked& looked = ranks_.at(found->second.rank);
+  if (found == watchers_.end() || !found->second.rank) return nullptr;
+  const Looked& looked = ranks_.at(*found->second.rank);
   return looked.version == found->second.version ? nullptr : &looked.frame;
 }
 
 void Tails::given(Watcher watcher) {
   Looking& looking = watchers_.at(watcher);
-  looking.version = ranks_.at(looking.rank).version;
+  looking.version = ranks_.at(looking.rank.value()).version;
 }
 
 }  // namespace ddprun::rendezvous

@@ -38,9 +38,10 @@ class Tails {
 
   Tails(const TailLimits& limits, Ask ask) : limits_(limits), ask_(std::move(ask)) {}
 
-  // From now on it looks at this rank, and at no other one.
+  // From now on it looks at this rank, and at no other one; at none; it is gone.
   void look(Watcher watcher, const Rank& rank, Clock::time_point now);
   void look_away(Watcher watcher);
+  void gone(Watcher watcher);
   void clear();
 
   // An agent has said it. What answers no question, or comes from another agent, changes nothing.
@@ -65,7 +66,7 @@ class Tails {
     std::uint64_t version = 0;       // of it
   };
   struct Looking {
-    Rank rank;
+    std::optional<Rank> rank;
     std::uint64_t version = 0;       // that it was given; 0: none
     Clock::time_point not_before{};  // another question for it alone
   };

@@ -50,7 +50,7 @@ void Watchers::take(const std::shared_ptr<FrameStream>& frames) {
 
 void Watchers::forget(std::uint64_t number) {
   watchers_.erase(number);
-  tails_.look_away(number);
+  tails_.gone(number);
 }
 
 void Watchers::heard(std::uint64_t number, std::string_view text) {
@@ -146,7 +146,7 @@ void Watchers::look() {
     Watcher& watcher = each->second;
     if (now - watcher.heard_at > limits_.silence) {
       watcher.frames->close();
-      tails_.look_away(each->first);
+      tails_.gone(each->first);
       each = watchers_.erase(each);
       continue;
     }

@@ -71,11 +71,11 @@ class Output {
     put(by_id("output_note"), this.note());
     show(by_id("output_stop"), rank !== undefined);
     const text = rank === undefined ? "" : this.answer?.lines.join("\n") ?? "";
-    show(this.lines, text !== "");
-    if (text === "" || this.lines.shown_text === text) return;
-    // Who has gone back to read stays there.
+    if (this.lines.shown_text === text) return;
+    // Who has gone back to read stays there. What isn't shown yet has no height: it is at its end.
     const is_at_end = this.lines.scrollTop + this.lines.clientHeight >= this.lines.scrollHeight - 4;
     put(this.lines, text);
+    show(this.lines, text !== "");
     if (is_at_end) this.lines.scrollTop = this.lines.scrollHeight;
   }
 

@@ -88,7 +88,7 @@ TEST_CASE("Tails: who looks at the same rank shares its question, and hears what
   f.tails.look_away(1);
   f.pass(1s);
   CHECK(f.asked.size() == 2);
-  f.tails.look_away(2);
+  f.tails.gone(2);
   CHECK_FALSE(f.tails.next_due());
 }
 
@@ -142,6 +142,17 @@ TEST_CASE("Tails: who goes through many ranks has each asked, but not more than 
     f.pass(10ms);
   }
   CHECK(f.asked.size() <= 2 + 4);
+}
+
+TEST_CASE("Tails: who looks away in between has no more asked") {
+  Looking f;
+  for (int rank = 0; rank < 1'000; ++rank) {
+    f.look(1, rank);
+    f.tails.look_away(1);
+  }
+  CHECK(f.asked == std::vector<int>{0});
+  CHECK_FALSE(f.tails.next_due());
+  CHECK(f.told(1).empty());
 }
 
 TEST_CASE("Tails: looking at the same rank again is no news") {
