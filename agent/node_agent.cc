@@ -226,6 +226,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
                    if (socket_) socket_->ask_for_records();
                    if (monitor_) monitor_->inspect(inspect.inquiry);
                  },
+                 [this](const action::ReadTail& wanted) { read_tail(wanted); },
                  [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },
                  [this](const action::Exit& exit) {
                    timer_.cancel();

@@ -144,6 +144,7 @@ class NodeAgent {
   std::optional<membership::NodeReport> take_node_report();
   void tell_progress() const;
   std::vector<CommunicatorState> communicators(int local_rank) const;
+  void read_tail(const membership::agent_action::ReadTail& wanted);
   void request_stop(Clock::time_point until);
   void stop_workers(const membership::agent_action::StopWorkers& stop);
   WorkerGroupEvents group_events(std::uint64_t round);

@@ -91,18 +91,18 @@ void OutputTail::feed(std::size_t stream, std::string_view bytes) {
   append_bounded(partial, bytes);
 }
 
-std::vector<std::string> OutputTail::lines() const {
+std::vector<std::string> OutputTail::lines(std::size_t most) const {
   std::vector<std::string> result;
-  const std::size_t kept = std::min(num_added_, kNumLines);
+  const std::size_t kept = std::min({num_added_, kNumLines, most});
   for (std::size_t i = num_added_ - kept; i < num_added_; ++i) {
     result.push_back(printable_line(ring_[i % kNumLines]));
   }
   for (const std::string& partial : partial_) {
     if (!partial.empty()) result.push_back(printable_line(partial));
   }
-  if (result.size() > kNumLines) {
+  if (result.size() > most) {
     result.erase(result.begin(),
-                 result.begin() + static_cast<std::ptrdiff_t>(result.size() - kNumLines));
+                 result.begin() + static_cast<std::ptrdiff_t>(result.size() - most));
   }
   return result;
 }

@@ -17,6 +17,7 @@
 #include "agent/console.h"
 #include "agent/isolation/round_cgroup.h"
 #include "agent/output/output_options.h"
+#include "agent/worker_output.h"
 #include "common/clock.h"
 #include "common/cpu_set.h"
 #include "rendezvous/membership/messages.h"
@@ -132,6 +133,10 @@ class WorkerGroup {
 
   // Whether a worker has ended with success, or as ask_to_leave() allows.
   bool any_ended_well() const;
+
+  // What the worker of a global rank wrote last, also after its end; as WorkerOutput::look().
+  // false: there is no such worker here, or it was not started yet.
+  bool look(int global_rank, std::function<void(LastOutput)> done) const;
 
   // The live workers' processes by local rank; 0: not started yet, or ended.
   std::vector<pid_t> pids() const;

@@ -35,9 +35,9 @@ std::array<char, kReadBytes>& read_buffer() {
   return buffer;
 }
 
-// Empty where it can't be read.
+// Empty where it can't be read. Somebody may have put a FIFO in its place.
 std::string end_of_file(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return "";
   const off_t end = ::lseek(file.get(), 0, SEEK_END);
   std::string text(static_cast<std::size_t>(std::clamp<off_t>(end, 0, kTailBytes)), '\0');
@@ -45,6 +45,10 @@ std::string end_of_file(const std::string& path) {
       ::pread(file.get(), text.data(), text.size(), end - static_cast<off_t>(text.size()));
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   return text;
+}
+
+const char* name_of(OutputStream stream) {
+  return stream == OutputStream::kStdout ? "stdout" : "stderr";
 }
 
 std::size_t index_of(OutputStream stream) { return stream == OutputStream::kStdout ? 0 : 1; }
@@ -89,7 +93,7 @@ UniqueFd WorkerOutput::open_stream(OutputStream stream) {
       plan_output(options_, scene(), place_.local_rank, place_.global_rank).of(stream);
   if (plan.file == FileWay::kDirect) {
     if (UniqueFd file = logs_->direct(place_.local_rank, stream)) {
-      direct_[index_of(stream)] = true;
+      kept_[index_of(stream)] = Kept::kInFile;
       return file;
     }
     plan.file = FileWay::kCopied;  // tries again with every write, and counts what is lost
@@ -99,6 +103,8 @@ UniqueFd WorkerOutput::open_stream(OutputStream stream) {
     plan.prefix_template = options_.prefix_template.value_or(LinePrefix::kRankTemplate);
   }
   if (plan.is_read()) return open_pipe(stream, plan);
+  kept_[index_of(stream)] =
+      plan.console == ConsoleWay::kInherit ? Kept::kByConsole : Kept::kNowhere;
   if (plan.console == ConsoleWay::kInherit) return {};
   UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   if (!nowhere) throw_system_error("/dev/null", errno);
@@ -250,12 +256,72 @@ void WorkerOutput::worker_ended() {
 
 void WorkerOutput::read_direct_files() {
   for (const OutputStream stream : {OutputStream::kStdout, OutputStream::kStderr}) {
-    if (!std::exchange(direct_[index_of(stream)], false)) continue;
+    if (kept_[index_of(stream)] != Kept::kInFile) continue;
+    kept_[index_of(stream)] = Kept::kHere;
     const std::function<std::string()> read = [path = logs_->path(place_.local_rank, stream)] {
       return end_of_file(path);
     };
     if (const auto text = console_.log_writer().call(read)) tail_.feed(index_of(stream), *text);
   }
+}
+
+// Why its output to a stream can't be shown; empty: it can.
+std::string WorkerOutput::unseen(OutputStream stream) const {
+  switch (kept_[index_of(stream)]) {
+    case Kept::kHere:
+      return {};
+    case Kept::kInFile:
+      return concat(name_of(stream), " goes to ", logs_->path(place_.local_rank, stream), " on ",
+                    host_name(), ", which can't be read now");
+    case Kept::kByConsole:
+      return concat(name_of(stream), " goes to ddprun's own, and is not kept");
+    case Kept::kNowhere:
+      return concat(name_of(stream), " is neither shown nor kept");
+  }
+  return {};
+}
+
+// Files of its own have no order between them: each stream has its share of the lines.
+void WorkerOutput::look(std::function<void(LastOutput)> done) const {
+  LastOutput now;
+  std::vector<OutputStream> in_files;
+  for (const OutputStream stream : {OutputStream::kStdout, OutputStream::kStderr}) {
+    if (kept_[index_of(stream)] == Kept::kInFile) {
+      in_files.push_back(stream);
+    } else if (const std::string why = unseen(stream); !why.empty()) {
+      now.note += concat(now.note.empty() ? "" : "; ", why);
+    }
+  }
+  now.lines = tail_.lines(OutputTail::kNumLines);
+  if (in_files.empty()) return done(std::move(now));
+  const std::size_t share = OutputTail::kNumLines / OutputTail::kNumStreams;
+  now.lines = tail_.lines(share);
+  std::vector<std::string> paths;
+  LastOutput unread = now;
+  for (const OutputStream stream : in_files) {
+    paths.push_back(logs_->path(place_.local_rank, stream));
+    unread.note += concat(unread.note.empty() ? "" : "; ", unseen(stream));
+  }
+  const std::function<std::vector<std::string>()> read = [paths] {
+    std::vector<std::string> texts;
+    for (const std::string& path : paths) texts.push_back(end_of_file(path));
+    return texts;
+  };
+  const std::function<void(std::vector<std::string>)> was_read =
+      [now, share, done](const std::vector<std::string>& texts) {
+        LastOutput all = now;
+        for (const std::string& text : texts) {
+          OutputTail tail;
+          tail.feed(0, text);
+          for (std::string& line : tail.lines(share)) all.lines.push_back(std::move(line));
+        }
+        if (texts.size() > 1) {
+          const std::string order = "the last lines of stdout, then those of stderr";
+          all.note += concat(all.note.empty() ? "" : "; ", order);
+        }
+        done(std::move(all));
+      };
+  if (!console_.log_writer().ask(read, was_read)) done(std::move(unread));
 }
 
 void WorkerOutput::close() {

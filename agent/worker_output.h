@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +37,12 @@ struct WorkerPlace {
   int node_rank = 0;
 };
 
+// What a worker wrote last, for who looks at it.
+struct LastOutput {
+  std::vector<std::string> lines;  // oldest first, at most OutputTail::kNumLines
+  std::string note;                // which of its output is not among them, and why; empty: all is
+};
+
 class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
  public:
   // `options` outlives this. `logs` is null where there are no files, or not yet.
@@ -57,6 +64,9 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   void abandon();
 
   std::vector<std::string> last_lines() const { return tail_.lines(); }
+  // `done` is called once: at once, or, where the worker writes to a file itself, when that has
+  // been read; maybe never, where its file system doesn't answer.
+  void look(std::function<void(LastOutput)> done) const;
 
  private:
   struct Pipe {
@@ -73,6 +83,8 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
         : stream(of), plan(std::move(how)), prefix(plan.prefix_template), read_end(io) {}
   };
   enum class ReadResult { kDrained, kMore, kEnded };
+  // Where what it writes to a stream is to be found.
+  enum class Kept { kHere, kInFile, kByConsole, kNowhere };
 
   OutputScene scene() const;
   UniqueFd open_stream(OutputStream stream);
@@ -90,6 +102,7 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   void end_lines(Pipe& pipe);
   void end_pipe(std::size_t index);
   void read_direct_files();
+  std::string unseen(OutputStream stream) const;
 
   // Constant after construction.
   boost::asio::io_context& io_;
@@ -98,9 +111,9 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   const bool several_workers_;
 
   // io thread only.
-  std::shared_ptr<RoundLogs> logs_;                     // second owners: the round's other workers
-  std::vector<std::unique_ptr<Pipe>> pipes_;            // at most two; null: ended
-  std::array<bool, OutputTail::kNumStreams> direct_{};  // the worker writes to its file itself
+  std::shared_ptr<RoundLogs> logs_;           // second owners: the round's other workers
+  std::vector<std::unique_ptr<Pipe>> pipes_;  // at most two; null: ended
+  std::array<Kept, OutputTail::kNumStreams> kept_{};
   OutputTail tail_;
   WorkerPlace place_;
 };

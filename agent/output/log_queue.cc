@@ -99,6 +99,14 @@ bool LogQueue::call(Task task, Deadline deadline) {
   return idle_.wait_until(lock, deadline.at(), [this] { return !task_; });
 }
 
+bool LogQueue::run_errand(Task task) {
+  const std::lock_guard lock(mutex_);
+  if (ended_ || errands_.size() + (is_on_errand_ ? 1 : 0) >= kMaxErrands) return false;
+  errands_.push_back(std::move(task));
+  work_.notify_one();
+  return true;
+}
+
 bool LogQueue::wait_idle(Deadline deadline) const {
   std::unique_lock lock(mutex_);
   return idle_.wait_until(lock, deadline.at(), [this] { return is_idle(); });
@@ -126,12 +134,24 @@ void LogQueue::tell_waiters(File& file) {
 }
 
 void LogQueue::do_next(std::unique_lock<std::mutex>& lock) {
+  if (!task_ && !errands_.empty()) return do_errand(lock);
   if (!task_) return write_next(lock);
   lock.unlock();
   task_();  // nobody else touches it while it is set
   lock.lock();
   task_ = nullptr;
   idle_.notify_all();
+}
+
+// Its place stays taken until it has come to its end.
+void LogQueue::do_errand(std::unique_lock<std::mutex>& lock) {
+  const Task errand = std::move(errands_.front());
+  errands_.pop_front();
+  is_on_errand_ = true;
+  lock.unlock();
+  errand();
+  lock.lock();
+  is_on_errand_ = false;
 }
 
 // One file's turn: all that is queued for it, in one write.
@@ -161,8 +181,8 @@ void LogQueue::run() {
   const auto self = shared_from_this();  // the io thread's owner may have gone
   std::unique_lock lock(mutex_);
   while (true) {
-    work_.wait(lock, [this] { return ended_ || !ready_.empty() || task_; });
-    if (is_idle()) return;
+    work_.wait(lock, [this] { return ended_ || !ready_.empty() || task_ || !errands_.empty(); });
+    if (ended_ && is_idle()) return;
     do_next(lock);
   }
 }
@@ -172,12 +192,14 @@ void LogQueue::write_all() {
   while (!is_idle()) do_next(lock);
 }
 
-void LogQueue::end() {
+bool LogQueue::end() {
   const std::lock_guard lock(mutex_);
   ended_ = true;
   post_ = nullptr;
   first_lost_ = nullptr;
+  errands_.clear();
   work_.notify_all();
+  return is_idle() && !is_on_errand_;
 }
 
 }  // namespace ddprun::agent

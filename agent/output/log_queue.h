@@ -28,6 +28,7 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   // A file with this much queued is full: no more should be read for it. What comes all the same
   // is taken.
   static constexpr std::size_t kMaxQueuedBytes = 128 * 1024;
+  static constexpr std::size_t kMaxErrands = 16;
 
   class File {
     friend class LogQueue;
@@ -80,6 +81,11 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   // From one thread at a time.
   bool call(Task task, Deadline deadline);
 
+  // Has the writer call `task`, which throws nothing, before it goes on with files; nobody waits
+  // for it. false: it won't be called, for kMaxErrands of them are waiting, or the end has come.
+  // What waits at the end isn't called either.
+  bool run_errand(Task task);
+
   // Until everything is written; false: not before the deadline.
   bool wait_idle(Deadline deadline) const;
   // Bytes that are queued or on their way, and the file that the writer is busy with; empty: none.
@@ -92,8 +98,9 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   void run();
   // As run(), but returns when nothing is queued: where there is no thread.
   void write_all();
-  // Nothing is posted any more; run() returns as soon as everything is written.
-  void end();
+  // Nothing is posted any more, no errand begins; run() returns as soon as everything is written.
+  // true: that is now; else the writer is inside something that may never come to its end.
+  bool end();
 
  private:
   // With mutex_ held.
@@ -101,6 +108,7 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   void wake_writer();
   void tell_waiters(File& file);
   void do_next(std::unique_lock<std::mutex>& lock);
+  void do_errand(std::unique_lock<std::mutex>& lock);
   void write_next(std::unique_lock<std::mutex>& lock);
   bool is_idle() const { return ready_.empty() && !current_ && !task_; }  // with mutex_ held
 
@@ -114,6 +122,8 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   std::deque<FilePtr> ready_;  // with something to do, in the order in which it came
   FilePtr current_;            // the writer is busy with it
   Task task_;                  // of call(), until it has come to an end
+  std::deque<Task> errands_;   // not begun yet
+  bool is_on_errand_ = false;
   std::uint64_t num_queued_bytes_ = 0;
   std::uint64_t num_writes_ = 0;
   Losses losses_;

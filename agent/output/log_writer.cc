@@ -25,13 +25,13 @@ LogWriter::LogWriter(boost::asio::io_context& io, std::function<void(const std::
 
 LogWriter::~LogWriter() { close(); }
 
-// A thread that is inside a write may stay there: it keeps the queue, and ends with the process.
+// A thread that is inside a write, or an errand, may stay there: it keeps the queue, and ends with
+// the process.
 void LogWriter::close() {
   patience_.cancel();
-  const bool is_idle = queue_->wait_idle(Deadline::after(std::chrono::seconds(0)));
-  queue_->end();
+  const bool returns_now = queue_->end();
   if (!thread_.joinable()) return;
-  is_idle ? thread_.join() : thread_.detach();
+  returns_now ? thread_.join() : thread_.detach();
 }
 
 void LogWriter::start_thread() {
@@ -77,6 +77,11 @@ bool LogWriter::call_thread(LogQueue::Task task) {
   if (!has_no_thread_) return queue_->call(std::move(task), Deadline::after(kCallLimit));
   task();
   return true;
+}
+
+bool LogWriter::ask_thread(LogQueue::Task task) {
+  start_thread();
+  return !has_no_thread_ && queue_->run_errand(std::move(task));
 }
 
 void LogWriter::lost(const std::string& path, int error_number, std::size_t num_bytes) {

@@ -74,6 +74,16 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
     return done ? std::move(*result) : std::nullopt;
   }
 
+  // Has `done` called on the io thread with what `task` returned, which reads something and may
+  // take as long as its file system does: nobody waits for it. Not called after close(). false:
+  // neither is called, for too many wait already, or there is no thread.
+  template <typename Result>
+  bool ask(std::function<Result()> task, std::function<void(Result)> done) {
+    return ask_thread([queue = queue_, task = std::move(task), done = std::move(done)] {
+      queue->post([done, result = task()] { done(result); });
+    });
+  }
+
   // A file could not be written: said once, counted.
   void lost(const std::string& path, int error_number, std::size_t num_bytes);
 
@@ -90,6 +100,7 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
  private:
   void start_thread();
   bool call_thread(LogQueue::Task task);
+  bool ask_thread(LogQueue::Task task);
   void begin_waiting();
   void end_waiting();
   void watch_progress();

@@ -109,6 +109,8 @@ void EmulatedNode::perform(const membership::AgentAction& todo) {
     lease(leased->until);
   } else if (const auto* inspect = std::get_if<action::Inspect>(&todo)) {
     runner_.handle(event::RanksInspected{inspect->round, inspect->inquiry, {}});
+  } else if (const auto* wanted = std::get_if<action::ReadTail>(&todo)) {
+    runner_.handle(event::TailRead{{wanted->request, {}, "an emulated node prints nothing"}});
   } else if (const auto* exit = std::get_if<action::Exit>(&todo)) {
     observer_.exited(options_.index, *exit);
   }

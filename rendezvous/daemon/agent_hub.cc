@@ -255,6 +255,7 @@ void AgentHub::stop() {
   options_.round_started = nullptr;
   options_.round_over = nullptr;
   options_.job_over = nullptr;
+  options_.tail_said = nullptr;
 }
 
 }  // namespace ddprun::rendezvous

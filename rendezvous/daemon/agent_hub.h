@@ -41,6 +41,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
     std::function<void(const membership::action::RoundStarted&)> round_started;
     std::function<void(const membership::action::RoundOver&)> round_over;
     std::function<void(const membership::action::JobOver&)> job_over;
+    std::function<void(const membership::action::TailSaid&)> tail_said;  // may be empty
     journal::Journal* journal = nullptr;  // nullptr: none; else outlives this
   };
 
@@ -69,6 +70,10 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   std::size_t num_agents() const { return agents_.size(); }
   std::size_t num_unjoined() const { return unjoined_.size(); }  // of num_agents()
   ProxiedStores::Usage store_usage() const { return stores_.usage(); }
+
+  // As JobTable's; what the agent says then is told to Options::tail_said.
+  membership::TailRoute ask_for_tail(const std::string& run_id, int global_rank,
+                                     std::uint64_t request);
 
   // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
   void when_kept(std::function<void()> done) { unkept_.when_kept(std::move(done)); }

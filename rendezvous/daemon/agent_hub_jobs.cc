@@ -148,6 +148,15 @@ std::vector<membership::JobStatus> AgentHub::status() const {
   return all;
 }
 
+// Not at once, but as what the machine says: it confirms messages, which may not be kept yet.
+membership::TailRoute AgentHub::ask_for_tail(const std::string& run_id, int global_rank,
+                                             std::uint64_t request) {
+  membership::Actions actions;
+  auto route = table_.ask_for_tail(run_id, global_rank, request, actions);
+  settle(std::move(actions));
+  return route;
+}
+
 void AgentHub::perform(const membership::Action& action) {
   namespace act = membership::action;
   if (const auto* send = std::get_if<act::Send>(&action)) {
@@ -168,6 +177,8 @@ void AgentHub::perform(const membership::Action& action) {
     options_.round_over(*ended);
   } else if (const auto* over = std::get_if<act::JobOver>(&action)) {
     options_.job_over(*over);
+  } else if (const auto* said = std::get_if<act::TailSaid>(&action)) {
+    if (options_.tail_said) options_.tail_said(*said);
   }
 }
 

@@ -188,6 +188,7 @@ class Daemon::Impl {
     if (!stores_) stores_.emplace(io_, options_.store, options_.job_limits, options_.limits);
     jobs_ = std::make_unique<LedJobs>(io_, options_, *stores_, counts_, std::move(kept),
                                       gang_options());
+    jobs_->on_tail([this](const auto& said) { watchers_->said(said.connection, said.tail); });
   }
 
   // What pages watch.
@@ -200,6 +201,10 @@ class Daemon::Impl {
     source.jobs = [this](std::function<void(std::string)> done) {
       if (!leads()) return;
       jobs_->when_kept([done = std::move(done), jobs = jobs_->watched_json()] { done(jobs); });
+    };
+    source.tail = [this](const Tails::Rank& rank, std::uint64_t request) {
+      if (!leads()) return membership::TailRoute{std::nullopt, "this ddprund stands by"};
+      return jobs_->ask_for_tail(rank.run_id, rank.global_rank, request);
     };
     return source;
   }

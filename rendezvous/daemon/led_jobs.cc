@@ -87,6 +87,9 @@ AgentHub::Options LedJobs::hub_options(const std::optional<membership::Terms>& t
     ++(over.exit_code == 0 ? counts_.jobs_succeeded : counts_.jobs_failed);
     if (over.on_daemon_port) stores_.end_rounds();
   };
+  hub.tail_said = [this](const auto& said) {
+    if (tail_said_) tail_said_(said);
+  };
   return hub;
 }
 
@@ -193,6 +196,18 @@ std::string LedJobs::json() const {
 std::string LedJobs::watched_json() const {
   return watched_jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(),
                               Moment::now());
+}
+
+membership::TailRoute LedJobs::ask_for_tail(const std::string& run_id, int global_rank,
+                                            std::uint64_t request) {
+  // Questions would wait behind what is not kept, more of them every second.
+  const std::string trouble = journal_trouble();
+  if (!trouble.empty()) return {std::nullopt, "nothing is said while the journal is not kept"};
+  return hub_->ask_for_tail(run_id, global_rank, request);
+}
+
+void LedJobs::on_tail(std::function<void(const membership::action::TailSaid&)> told) {
+  tail_said_ = std::move(told);
 }
 
 void LedJobs::add_to(DaemonStatus& status) const {

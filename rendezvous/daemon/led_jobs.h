@@ -60,6 +60,10 @@ class LedJobs {
   std::string why_not_ready() const;
   std::string json() const;
   std::string watched_json() const;  // as watched_jobs_to_json()
+  // As AgentHub's; the agent's answer is told to `told`, from on_tail() on.
+  membership::TailRoute ask_for_tail(const std::string& run_id, int global_rank,
+                                     std::uint64_t request);
+  void on_tail(std::function<void(const membership::action::TailSaid&)> told);
   void add_to(DaemonStatus& status) const;
   void add_to(DaemonMetrics& metrics) const;  // but for its status and its counts
   void count_seconds();                       // in `counts`, up to now
@@ -77,6 +81,7 @@ class LedJobs {
   RoundStores& stores_;
   DaemonCounts& counts_;
   std::string journal_path_;
+  std::function<void(const membership::action::TailSaid&)> tail_said_;
   int exit_code_ = 0;                          // of the job that ended last
   std::unique_ptr<journal::Journal> journal_;  // null: nothing is kept
   std::shared_ptr<AgentHub> hub_;              // second owner: its waits

@@ -2,10 +2,16 @@
 #include "rendezvous/daemon/watch_json.h"
 
 #include <algorithm>
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+#include <utility>
 
+#include "common/error.h"
 #include "common/log.h"
+#include "rendezvous/membership/json_fields.h"
 
 namespace ddprun::rendezvous {
 
@@ -75,6 +81,33 @@ std::string too_large_frame(std::size_t num_bytes) {
 
 std::string end_frame(const std::string& why) {
   return boost::json::serialize(boost::json::object{{"type", "end"}, {"why", why}});
+}
+
+std::string tail_frame(const Tails::Rank& rank, const std::vector<std::string>& lines,
+                       const std::string& note) {
+  boost::json::object frame;
+  frame["type"] = "tail";
+  frame["run_id"] = rank.run_id;
+  frame["rank"] = rank.global_rank;
+  frame["lines"] = boost::json::array(lines.begin(), lines.end());
+  frame["note"] = note;
+  return boost::json::serialize(frame);
+}
+
+std::optional<Tails::Rank> read_page_message(std::string_view text) {
+  constexpr std::size_t kMaxDepth = 4;
+  boost::json::parse_options options;
+  options.max_depth = kMaxDepth;
+  boost::json::error_code error;
+  const boost::json::value value = boost::json::parse(text, error, {}, options);
+  const auto* said = error ? nullptr : value.if_object();
+  if (said == nullptr || !said->contains("tail")) {
+    throw Error(ErrorCode::kProtocol, "a page says nothing here but whose output it looks at");
+  }
+  const membership::JsonFields in(*said, "a page");
+  if (!in.has("tail")) return std::nullopt;
+  const membership::JsonFields tail = in.object("tail");
+  return Tails::Rank{tail.text("run_id"), tail.small("rank", 0, membership::kMaxInt)};
 }
 
 }  // namespace ddprun::rendezvous

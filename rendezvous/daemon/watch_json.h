@@ -10,6 +10,7 @@
 
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/jobs_json.h"
+#include "rendezvous/daemon/tails.h"
 #include "rendezvous/membership/machine.h"
 
 namespace ddprun::rendezvous {
@@ -37,5 +38,12 @@ std::string state_frame(std::string_view status, std::string_view jobs);
 std::string status_frame(std::string_view status);
 std::string too_large_frame(std::size_t num_bytes);
 std::string end_frame(const std::string& why);
+// `note`: which of its output is not in `lines`, and why.
+std::string tail_frame(const Tails::Rank& rank, const std::vector<std::string>& lines,
+                       const std::string& note);
+
+// What a page says: {"tail":{"run_id":"…","rank":3}}, the rank whose output it looks at, or
+// {"tail":null}. Throws Error(kProtocol), one line.
+std::optional<Tails::Rank> read_page_message(std::string_view text);
 
 }  // namespace ddprun::rendezvous

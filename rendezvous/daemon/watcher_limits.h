@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstddef>
 
+#include "rendezvous/daemon/tails.h"
+
 namespace ddprun::rendezvous {
 
 struct WatcherLimits {
@@ -14,6 +16,7 @@ struct WatcherLimits {
   std::chrono::milliseconds status_after{5'000};  // without a frame
   std::chrono::milliseconds ping_interval{20'000};
   std::chrono::milliseconds silence{60'000};  // no ping was answered: it is closed
+  TailLimits tails;
 };
 
 }  // namespace ddprun::rendezvous

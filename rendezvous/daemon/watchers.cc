@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/daemon/watch_json.h"
 
@@ -13,13 +14,17 @@ namespace ddprun::rendezvous {
 using membership::FrameStream;
 
 namespace {
-constexpr std::size_t kMostSaid = 128;  // bytes of a message of a page, which says none
+constexpr std::size_t kMostSaid = 32 << 10;  // bytes of a message of a page: one has a job's name
 constexpr std::chrono::milliseconds kGoodbyeLimit{1'000};
 constexpr int kShare = 20;  // of the io thread's time, one part is for states
 }  // namespace
 
 Watchers::Watchers(boost::asio::io_context& io, const WatcherLimits& limits, Source source)
-    : limits_(limits), source_(std::move(source)), timer_(io) {}
+    : limits_(limits),
+      source_(std::move(source)),
+      timer_(io),
+      tails_(limits.tails, source_.tail),
+      tail_timer_(io) {}
 
 void Watchers::take(const std::shared_ptr<FrameStream>& frames) {
   if (stopped_) return frames->close();
@@ -29,24 +34,72 @@ void Watchers::take(const std::shared_ptr<FrameStream>& frames) {
   }
   const std::uint64_t number = next_number_++;
   FrameStream::Handlers handlers;
-  const auto forget = [this, number] { watchers_.erase(number); };
-  handlers.frame = [this, number](std::string_view) {
-    const auto found = watchers_.find(number);
-    if (found == watchers_.end()) return;
-    end(found->second, "a page says nothing here");
-    watchers_.erase(found);
-  };
+  handlers.frame = [this, number](std::string_view text) { heard(number, text); };
   handlers.pong = [this, number](std::string_view) {
     const auto found = watchers_.find(number);
     if (found != watchers_.end()) found->second.heard_at = Clock::now();
   };
-  handlers.ended = [forget](const std::string&) { forget(); };
+  handlers.ended = [this, number](const std::string&) { forget(number); };
   const auto now = Clock::now();
   watchers_[number] = {frames, 0, {}, now, now};
   frames->limit_messages(kMostSaid);
   frames->start(std::move(handlers));
   if (!state_.empty()) tell_all();
   arm();
+}
+
+void Watchers::forget(std::uint64_t number) {
+  watchers_.erase(number);
+  tails_.gone(number);
+}
+
+void Watchers::heard(std::uint64_t number, std::string_view text) {
+  const auto found = watchers_.find(number);
+  if (found == watchers_.end()) return;
+  try {
+    const auto rank = read_page_message(text);
+    if (rank) {
+      tails_.look(number, *rank, Clock::now());
+    } else {
+      tails_.look_away(number);
+    }
+  } catch (const Error& error) {
+    end(found->second, error.what());
+    return forget(number);
+  }
+  tell_tails();  // others may have looked at it before
+  arm_tails();
+}
+
+void Watchers::said(membership::ConnectionId connection, const membership::Tail& tail) {
+  tails_.said(connection, tail);
+  tell_tails();
+  arm_tails();
+}
+
+// Who reads slowly is told of what is the newest by then, with the next state.
+void Watchers::tell_tails() {
+  for (auto& [number, watcher] : watchers_) {
+    const std::string* news = tails_.news(number);
+    if (news == nullptr || !watcher.frames->has_sent_all()) continue;
+    watcher.frames->send(*news);
+    tails_.given(number);
+  }
+}
+
+void Watchers::arm_tails() {
+  const auto due = tails_.next_due();
+  if (!due || stopped_) {
+    tail_timer_.cancel();
+    return;
+  }
+  tail_timer_.expires_at(*due);  // ends the wait for another time
+  tail_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (error || self->stopped_) return;
+    self->tails_.step(Clock::now());
+    self->tell_tails();
+    self->arm_tails();
+  });
 }
 
 void Watchers::end(Watcher& watcher, const std::string& why) {
@@ -59,6 +112,8 @@ void Watchers::end_all(const std::string& why) {
   making_ = false;
   state_.clear();
   seen_.clear();
+  tails_.clear();
+  arm_tails();
   for (auto& [number, watcher] : std::exchange(watchers_, {})) end(watcher, why);
 }
 
@@ -66,6 +121,8 @@ void Watchers::stop() {
   stopped_ = true;
   ++era_;
   timer_.cancel();
+  tails_.clear();
+  tail_timer_.cancel();
   for (const auto& [number, watcher] : std::exchange(watchers_, {})) watcher.frames->close();
 }
 
@@ -89,6 +146,7 @@ void Watchers::look() {
     Watcher& watcher = each->second;
     if (now - watcher.heard_at > limits_.silence) {
       watcher.frames->close();
+      tails_.gone(each->first);
       each = watchers_.erase(each);
       continue;
     }
@@ -100,6 +158,7 @@ void Watchers::look() {
   }
   make_state();
   tell_all();
+  tell_tails();
   next_look_ = now + std::max<Clock::duration>(limits_.interval, kShare * (Clock::now() - now));
   arm();
 }

@@ -10,8 +10,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "common/clock.h"
+#include "rendezvous/daemon/tails.h"
 #include "rendezvous/daemon/watcher_limits.h"
 #include "rendezvous/membership/frame_stream.h"
 
@@ -28,12 +30,16 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
     // Calls `done` with the jobs' part of a state once that is kept: at once, later from the io
     // context, or never, where it leads no more.
     std::function<void(std::function<void(std::string)> done)> jobs;
+    // Asks for what a rank wrote last; said() follows.
+    Tails::Ask tail;
   };
 
   Watchers(boost::asio::io_context& io, const WatcherLimits& limits, Source source);
 
   // An upgraded stream, not started. One too many is told so, and closed.
   void take(const std::shared_ptr<membership::FrameStream>& frames);
+  // An agent's answer to Source::tail.
+  void said(membership::ConnectionId connection, const membership::Tail& tail);
   // Tells them why, and closes them.
   void end_all(const std::string& why);
   void stop();  // closes them; no call follows
@@ -53,6 +59,10 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   void make_state();
   void made(const std::string& jobs);
   void tell_all();
+  void heard(std::uint64_t number, std::string_view text);
+  void tell_tails();
+  void arm_tails();
+  void forget(std::uint64_t number);
   void end(Watcher& watcher, const std::string& why);
 
   const WatcherLimits limits_;
@@ -68,6 +78,9 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   std::string seen_;       // what it was made of
   bool making_ = false;    // the next one waits until it is kept
   std::uint64_t era_ = 0;  // of what is made: that of an earlier one is dropped
+  // What they look at of ranks' output.
+  Tails tails_;
+  boost::asio::steady_timer tail_timer_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -130,6 +130,10 @@ struct StepsTimed {
   std::optional<TrainingStatus> training = {};
   std::optional<NodeReport> monitor = {};  // a reading that was due: one message says both
 };
+// The answer to ReadTail.
+struct TailRead {
+  Tail tail;
+};
 // How this node is; its giver keeps to the rate.
 struct NodeRead {
   NodeReport report;
@@ -158,8 +162,8 @@ using AgentEvent =
                  agent_event::WorkersLeft, agent_event::Warned, agent_event::FirstStepDone,
                  agent_event::WorkersGone, agent_event::WorkersKept, agent_event::WorkersNotKept,
                  agent_event::RankStalled, agent_event::RecordsWanted, agent_event::RanksInspected,
-                 agent_event::StepsTimed, agent_event::NodeRead, agent_event::Signal,
-                 agent_event::Abandoned, agent_event::Timer>;
+                 agent_event::StepsTimed, agent_event::TailRead, agent_event::NodeRead,
+                 agent_event::Signal, agent_event::Abandoned, agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {
@@ -244,6 +248,12 @@ struct Inspect {
   std::uint64_t round = 0;
   std::uint64_t inquiry = 0;
 };
+// Find out what a rank of the round wrote last → TailRead with this request.
+struct ReadTail {
+  std::uint64_t round = 0;
+  std::uint64_t request = 0;
+  int global_rank = 0;
+};
 // One line for the user.
 struct Tell {
   LogLevel level = LogLevel::kInfo;
@@ -263,7 +273,7 @@ using AgentAction =
                  agent_action::CloseStore, agent_action::Spawn, agent_action::Prewarm,
                  agent_action::Lease, agent_action::RequestStop, agent_action::StopWorkers,
                  agent_action::RoundOver, agent_action::KeepWorkers, agent_action::GoOn,
-                 agent_action::Record, agent_action::Inspect, agent_action::Tell,
-                 agent_action::Exit>;
+                 agent_action::Record, agent_action::Inspect, agent_action::ReadTail,
+                 agent_action::Tell, agent_action::Exit>;
 
 }  // namespace ddprun::membership

@@ -71,6 +71,7 @@ class AgentMachine::Impl {
   void hear(const membership::Inspect& inspect);
   void hear(const HangVerdict& verdict);
   void hear(const membership::Record& record);
+  void hear(const TailWanted& wanted);
   void hear(const JobEnd& end);
   void hear(const Refused& refused);
 
@@ -109,6 +110,7 @@ class AgentMachine::Impl {
   void on(const agent_event::RanksInspected& event);
   void record();  // once per round
   void on(const agent_event::StepsTimed& event);
+  void on(const agent_event::TailRead& event);
   void on(const agent_event::NodeRead& event);
 
   // They may do as they like: nothing has told them to end.

@@ -224,6 +224,11 @@ void AgentMachine::Impl::hear(const membership::Record& wanted) {
   if (!exit_ && wanted.round == round_ && workers_ == Workers::kLive) record();
 }
 
+// Workers that have ended are asked for, too: the last lines of one that failed are worth a look.
+void AgentMachine::Impl::hear(const TailWanted& wanted) {
+  if (!exit_) emit(ReadTail{wanted.round, wanted.request, wanted.global_rank});
+}
+
 void AgentMachine::Impl::hear(const JobEnd& end) {
   emit(Send{channel_.plain(Ack{})});
   awaiting_job_end_ = false;

@@ -148,6 +148,10 @@ void AgentMachine::Impl::on(const agent_event::StepsTimed& event) {
   mention(event.round, StepTimes{round_, event.ranks, event.training, event.monitor});
 }
 
+void AgentMachine::Impl::on(const agent_event::TailRead& event) {
+  if (link_ == Link::kUp && !exit_) emit(Send{channel_.plain(event.tail)});
+}
+
 // With workers or without; the next one follows soon.
 void AgentMachine::Impl::on(const agent_event::NodeRead& event) {
   if (link_ != Link::kUp || exit_) return;

@@ -39,6 +39,7 @@ const char* name_of(const Stalled&) { return "stalled"; }
 const char* name_of(const Inspection&) { return "inspection"; }
 const char* name_of(const StepTimes&) { return "step_times"; }
 const char* name_of(const Vote&) { return "vote"; }
+const char* name_of(const Tail&) { return "tail"; }
 
 HangAction read_hang_action(const JsonFields& in) {
   const std::string name = in.text("hang_action");
@@ -323,6 +324,34 @@ void get(const JsonFields& in, Vote& vote) {
   vote.term = in.text("term");
   vote.granted = in.boolean("granted");
   vote.follows = in.text("follows");
+}
+
+// From where on the last of `lines` are within the bounds.
+std::size_t first_that_fits(const std::vector<std::string>& lines) {
+  std::size_t first = lines.size(), num_bytes = 0;
+  while (first > 0 && lines.size() - first < kMaxTailLines) {
+    num_bytes += lines[first - 1].size();
+    if (num_bytes > kMaxTailBytes) break;
+    --first;
+  }
+  return first;
+}
+
+void put(json::object& out, const Tail& tail) {
+  out["request"] = counter_value(tail.request);
+  json::array lines;
+  for (std::size_t i = first_that_fits(tail.lines); i < tail.lines.size(); ++i) {
+    lines.push_back(line_text(tail.lines[i], kMaxLineBytes));
+  }
+  out["lines"] = std::move(lines);
+  out["note"] = clean_text(tail.note);
+}
+void get(const JsonFields& in, Tail& tail) {
+  tail.request = in.counter("request");
+  tail.lines = in.texts("lines", kMaxTailLines, kMaxLineBytes);
+  tail.lines.erase(tail.lines.begin(),
+                   tail.lines.begin() + static_cast<std::ptrdiff_t>(first_that_fits(tail.lines)));
+  tail.note = in.clipped("note", kMaxShownBytes);
 }
 
 }  // namespace

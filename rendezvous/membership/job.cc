@@ -82,12 +82,16 @@ bool Job::message(ConnectionId connection, const AgentEnvelope& envelope, TimePo
 bool Job::took_in_passing(ConnectionId connection, const AgentEnvelope& envelope, TimePoint now,
                           Actions& out) {
   const auto* times = std::get_if<StepTimes>(&envelope.message);
+  const auto* tail = std::get_if<Tail>(&envelope.message);
   const auto found = by_connection_.find(connection);
-  if (times == nullptr || found == by_connection_.end() || ended()) return false;
+  if ((times == nullptr && tail == nullptr) || found == by_connection_.end() || ended()) {
+    return false;
+  }
   Node& node = state_.nodes.edit_unkept(found->second);
   if (envelope.seq != 0 || envelope.ack != node.channel.acknowledged()) return false;
   node.last_heard = now;
-  handle(node, *times, now, out);
+  if (times != nullptr) handle(node, *times, now, out);
+  if (tail != nullptr) handle(node, *tail, now, out);
   return true;
 }
 

@@ -66,6 +66,8 @@ class Job {
   PhaseSeconds seconds(Clock::time_point now) const;
   std::uint64_t number() const { return number_; }
   std::optional<Seat> seat(ConnectionId connection) const;
+  // As JobTable's (job_tail.cc).
+  TailRoute ask_for_tail(int global_rank, std::uint64_t request, Actions& out);
 
   // For the journal (job_rows.h).
   void collect_changes(journal::Batch& batch);
@@ -91,6 +93,7 @@ class Job {
   void handle(Node& node, const Stalled& message, TimePoint now, Actions& out);
   void handle(Node& node, const Inspection& message, TimePoint now, Actions& out);
   void handle(Node& node, const StepTimes& message, TimePoint now, Actions& out);
+  void handle(Node& node, const Tail& message, TimePoint now, Actions& out);
   bool took_in_passing(ConnectionId connection, const AgentEnvelope& envelope, TimePoint now,
                        Actions& out);
   bool is_current(const Node& node, std::uint64_t round) const;

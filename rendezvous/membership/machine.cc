@@ -186,6 +186,15 @@ bool JobTable::would_begin(const Join& join) const {
          });
 }
 
+// Of several jobs with one name the last one is the one that lives.
+TailRoute JobTable::ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
+                                 Actions& out) {
+  const auto found = std::find_if(jobs_.rbegin(), jobs_.rend(),
+                                  [&](const auto& job) { return job->state().run_id == run_id; });
+  if (found == jobs_.rend()) return {std::nullopt, "no job of that name runs here"};
+  return (*found)->ask_for_tail(global_rank, request, out);
+}
+
 std::size_t JobTable::num_begun() const {
   return static_cast<std::size_t>(
       std::ranges::count_if(jobs_, [](const auto& job) { return job->state().round > 0; }));

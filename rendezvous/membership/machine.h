@@ -92,9 +92,14 @@ struct JobOver {
   int exit_code = 0;
   bool on_daemon_port = false;
 };
+// An agent says what a rank wrote: to whoever asked for it (JobTable::ask_for_tail).
+struct TailSaid {
+  ConnectionId connection = 0;
+  Tail tail;
+};
 }  // namespace action
 using Action = std::variant<action::Send, action::Close, action::Log, action::RoundStarted,
-                            action::RoundOver, action::JobOver>;
+                            action::RoundOver, action::JobOver, action::TailSaid>;
 using Actions = std::vector<Action>;
 
 // The rendezvous' own settings; the job's come with its first Join.
@@ -119,6 +124,12 @@ struct Seat {
   std::uint64_t node = 0;
   std::uint64_t round = 0;
   StoreMode store = StoreMode::kDirect;
+};
+
+// Who was asked for a rank's last lines.
+struct TailRoute {
+  std::optional<ConnectionId> connection;  // TailSaid with the request comes from it, or nothing
+  std::string why_not;                     // for people, where there is none
 };
 
 // The last one of a node, and when it came.
@@ -200,6 +211,11 @@ class JobTable {
   // The jobs that are over and gone from status(), for MachineOptions::keep_finished from their
   // ends, at most FinishedJobs::kMost; who ended first is first.
   const FinishedJobs& finished() const { return finished_; }
+
+  // Asks the agent of a rank of a job's live round, or of its last one, what that wrote last.
+  // `request` is the caller's, and comes back.
+  TailRoute ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
+                         Actions& out);
 
   // What of all jobs changed since the last call, for a journal: to be kept before the actions of
   // the steps since are carried out. With MachineOptions::journalled only.

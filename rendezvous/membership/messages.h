@@ -15,8 +15,9 @@
 
 namespace ddprun::membership {
 
-inline constexpr int kProtocolVersion = 1;        // the newest that this ddprun speaks
+inline constexpr int kProtocolVersion = 2;        // the newest that this ddprun speaks
 inline constexpr int kOldestProtocolVersion = 1;  // and the oldest
+inline constexpr int kTailVersion = 2;            // from this one on agents know TailWanted
 // A node that is cut off kills its workers this long after it noticed; a node that was lost by
 // silence is taken to be without workers a margin after that.
 inline constexpr std::chrono::milliseconds kFenceGrace{1'000};
@@ -274,10 +275,21 @@ struct Vote {
   std::string follows;  // the term that it follows now
 };
 
+inline constexpr std::size_t kMaxTailLines = 64;
+inline constexpr std::size_t kMaxTailBytes = 16 << 10;  // of all lines together
+
+// The answer to TailWanted. Of more lines than the bounds allow the last ones are sent. Never
+// numbered.
+struct Tail {
+  std::uint64_t request = 0;       // TailWanted's
+  std::vector<std::string> lines;  // that the rank wrote last, oldest first
+  std::string note;                // which of its output is not among them, and why; empty: all is
+};
+
 using AgentMessage =
     std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded, FirstStep,
                  WorkersStopped, WorkerRequest, WorkersLeft, Preempted, Leave, RecordsWanted,
-                 CutOff, Stalled, Inspection, StepTimes, Vote>;
+                 CutOff, Stalled, Inspection, StepTimes, Vote, Tail>;
 
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 
@@ -398,8 +410,17 @@ struct Refused {
   std::vector<std::string> line = {};
 };
 
+// Somebody looks at what a rank of this node prints: say what it wrote last. Never numbered: nobody
+// wants to know later. Only to an agent that speaks kTailVersion: an older one would end the
+// connection.
+struct TailWanted {
+  std::uint64_t round = 0;
+  std::uint64_t request = 0;
+  int global_rank = 0;  // of that round
+};
+
 using RendezvousMessage = std::variant<Welcome, Waiting, StartRound, Preempt, StopRound, JobEnd,
-                                       Refused, Inspect, HangVerdict, Record, Claim>;
+                                       Refused, Inspect, HangVerdict, Record, Claim, TailWanted>;
 
 // One frame. `seq` numbers what must arrive once and in order (1, 2, … per direction and session;
 // 0 = not numbered); `ack` is the highest number received from the other side.

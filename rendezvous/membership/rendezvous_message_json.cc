@@ -32,6 +32,7 @@ const char* name_of(const Inspect&) { return "inspect"; }
 const char* name_of(const HangVerdict&) { return "hang_verdict"; }
 const char* name_of(const Record&) { return "record"; }
 const char* name_of(const Claim&) { return "claim"; }
+const char* name_of(const TailWanted&) { return "tail_wanted"; }
 
 void put(json::object& out, const Preempt& message) {
   out["round"] = counter_value(message.round);
@@ -212,6 +213,17 @@ void get(const JsonFields& in, Claim& claim) {
   claim.term = in.text("term");
   claim.basis = in.text("basis");
   if (claim.term.empty()) throw Error(ErrorCode::kProtocol, "message \"claim\": \"term\" is empty");
+}
+
+void put(json::object& out, const TailWanted& wanted) {
+  out["round"] = counter_value(wanted.round);
+  out["request"] = counter_value(wanted.request);
+  out["global_rank"] = wanted.global_rank;
+}
+void get(const JsonFields& in, TailWanted& wanted) {
+  wanted.round = in.counter("round");
+  wanted.request = in.counter("request");
+  wanted.global_rank = in.small("global_rank", 0, kMaxInt);
 }
 
 }  // namespace

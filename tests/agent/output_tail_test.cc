@@ -8,13 +8,17 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-TEST_CASE("OutputTail: keeps the last 20 lines of both streams together") {
+TEST_CASE("OutputTail: keeps the last lines of both streams together, 20 for a report") {
   OutputTail tail;
-  for (int i = 0; i < 30; ++i) tail.feed(i % 2, "line " + std::to_string(i) + "\n");
+  for (int i = 0; i < 80; ++i) tail.feed(i % 2, "line " + std::to_string(i) + "\n");
   const Lines lines = tail.lines();
   REQUIRE(lines.size() == 20);
-  CHECK(lines.front() == "line 10");
-  CHECK(lines.back() == "line 29");
+  CHECK(lines.front() == "line 60");
+  CHECK(lines.back() == "line 79");
+  const Lines all = tail.lines(OutputTail::kNumLines);
+  REQUIRE(all.size() == OutputTail::kNumLines);
+  CHECK(all.front() == "line 16");
+  CHECK(all.back() == "line 79");
 }
 
 TEST_CASE("OutputTail: a batch of many lines is as good as one line at a time") {
@@ -23,21 +27,21 @@ TEST_CASE("OutputTail: a batch of many lines is as good as one line at a time") 
   one.feed(0, "begin");
   other.feed(0, "begin");
   batch = " end\n";
-  for (int i = 0; i < 50; ++i) batch += std::to_string(i) + "\n";
+  for (int i = 0; i < 150; ++i) batch += std::to_string(i) + "\n";
   batch += "rest";
   one.feed(0, batch);
   for (const char c : batch) other.feed(0, std::string(1, c));
-  CHECK(one.lines() == other.lines());
+  CHECK(one.lines(OutputTail::kNumLines) == other.lines(OutputTail::kNumLines));
   CHECK(one.lines().back() == "rest");
 }
 
-TEST_CASE("OutputTail: exactly 20 lines in one batch keep the line begun before") {
+TEST_CASE("OutputTail: as many lines as are kept in one batch keep the line begun before") {
   OutputTail tail;
   tail.feed(0, "be");
   std::string batch = "gun\n";
-  for (int i = 0; i < 19; ++i) batch += std::to_string(i) + "\n";
+  for (std::size_t i = 1; i < OutputTail::kNumLines; ++i) batch += std::to_string(i) + "\n";
   tail.feed(0, batch);
-  CHECK(tail.lines().front() == "begun");
+  CHECK(tail.lines(OutputTail::kNumLines).front() == "begun");
 }
 
 TEST_CASE("OutputTail: the streams' unfinished lines don't mix") {

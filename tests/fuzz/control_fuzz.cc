@@ -64,7 +64,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (send != nullptr) round_trip(encode(send->envelope), decode_rendezvous_message);
     }
     DDPRUN_CHECK(table.idle() || table.next_deadline());
-    table.status();
+    for (const JobStatus& job : table.status()) {
+      Actions asked;
+      const TailRoute route = table.ask_for_tail(job.run_id, choice % 8, choice, asked);
+      DDPRUN_CHECK(route.connection.has_value() == route.why_not.empty());
+      DDPRUN_CHECK(asked.size() == (route.connection ? 1U : 0U));
+    }
   }
   return 0;
 }

@@ -8,13 +8,14 @@ const parts = [["step", "whole step"], ["forward", "forward"], ["backward", "bac
   ["exposed", "of it not hidden"], ["loader", "waits for data"]];
 
 class JobView {
-  grid = new RankGrid();
   bars = new RankBars();
   machines = new Machines();
   charts = { loss: new LineChart("loss"), samples: new LineChart("samples per second"), step: new LineChart("step time") };
   all_nodes = false;
 
-  constructor(redraw) {
+  constructor(redraw, say) {
+    this.output = new Output(say, redraw);
+    this.grid = new RankGrid((rank) => this.output.look(rank));
     by_id("times_chart").append(this.bars.element);
     by_id("training_charts").append(...Object.values(this.charts).map((chart) => chart.element));
     by_id("all_nodes").addEventListener("click", () => {
@@ -35,6 +36,7 @@ class JobView {
     put_facts(by_id("numbers"), this.figures(job));
     this.draw_hang(job);
     this.grid.draw(job);
+    this.output.draw(job);
     this.draw_times(job);
     this.draw_training(model, job);
     this.machines.draw(model, job);
@@ -55,6 +57,7 @@ class JobView {
       ["rounds", String(job.rounds)], ["failures", String(job.failures)], ["node losses", String(job.node_losses)],
       ["preemptions", String(job.preemptions)], ["nodes", `${job.num_nodes}: ${names_text(job.nodes, 8)}`]]);
     for (const id of ["hang", "ranks", "times", "training", "machines", "nodes", "rounds"]) show(by_id(id), false);
+    this.output.draw(null);
   }
 
   figures(job) {

@@ -8,14 +8,21 @@ class Link {
   wait_ms = first_wait_ms;
   why = "";
 
-  constructor(view) {
-    this.view = view;
+  constructor() {
+    this.view = new View((text) => this.say(text));
     this.open();
+  }
+
+  say(text) {
+    if (this.socket?.readyState !== WebSocket.OPEN) return false;
+    this.socket.send(text);
+    return true;
   }
 
   open() {
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     const socket = new WebSocket(`${scheme}//${location.host}/v1/watch`);
+    this.socket = socket;
     let is_over = false;
     const over = () => {
       if (is_over) return;
@@ -29,6 +36,7 @@ class Link {
       this.silence = setTimeout(over, silence_ms);
     };
     heard();
+    socket.onopen = () => this.view.job_view.output.connected();
     socket.onclose = over;
     socket.onmessage = (event) => {
       if (is_over) return;
@@ -41,6 +49,7 @@ class Link {
     if (message.type === "end") {
       this.why = message.why;
       this.wait_ms = last_wait_ms;
+      this.view.job_view.output.stop();  // an older daemon ends whoever asks
       return;
     }
     this.why = "";
@@ -58,4 +67,4 @@ class Link {
   }
 }
 
-const page_link = new Link(new View());
+const page_link = new Link();

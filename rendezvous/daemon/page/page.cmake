@@ -3,7 +3,7 @@
 # its scripts; and with the policy that lets a browser run these and nothing else.
 set(page_folder ${CMAKE_CURRENT_LIST_DIR})
 set(status_page ${CMAKE_CURRENT_BINARY_DIR}/status_page.cc)
-set(page_scripts text.js model.js happenings.js charts.js ranks.js machines.js job.js view.js link.js)
+set(page_scripts text.js model.js happenings.js charts.js ranks.js output.js machines.js job.js view.js link.js)
 
 include(PageHash)
 file(READ ${page_folder}/status.html page_document)

@@ -22,11 +22,16 @@ class RankGrid {
   active = 0;
   job = null;
 
-  constructor() {
+  // look(rank): that one is to be looked at.
+  constructor(look) {
+    this.look = look;
     this.grid = by_id("grid");
     this.grid.addEventListener("keydown", (event) => this.pressed(event));
     this.grid.addEventListener("focus", () => this.point_at(this.active));
-    this.grid.addEventListener("click", (event) => this.hit(event, (index) => this.point_at(index)));
+    this.grid.addEventListener("click", (event) => this.hit(event, (index) => {
+      this.point_at(index);
+      this.pick();
+    }));
     this.grid.addEventListener("pointerover", (event) => this.hit(event, (index) => this.describe(index)));
     this.grid.addEventListener("pointerleave", () => this.describe(this.active));
   }
@@ -164,6 +169,11 @@ class RankGrid {
     put(by_id("rank_detail"), texts.join(" · "));
   }
 
+  pick() {
+    const cell = this.cells[this.active];
+    this.look(cell.by_node ? cell.node.first_rank : cell.rank);
+  }
+
   pressed(event) {
     if (event.altKey || event.ctrlKey || event.metaKey || this.cells.length === 0) return;
     const group = this.groups.findLastIndex((first) => first <= this.active);
@@ -176,6 +186,10 @@ class RankGrid {
       ArrowDown: () => of_group(group + 1), ArrowUp: () => of_group(group - 1),
       Home: () => 0, End: () => this.cells.length - 1,
     };
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      return this.pick();
+    }
     if (!goals[event.key]) return;
     event.preventDefault();
     this.point_at(Math.max(0, Math.min(goals[event.key](), this.cells.length - 1)));

@@ -6,13 +6,15 @@ const most_happenings = 100;
 
 class View {
   model = new Model();
-  job_view = new JobView(() => this.draw_soon());
+  job_view;
   sentences = [];  // newest first: { number, time, text, mood }
   num_sentences = 0;
   num_drawn = 0;
   is_waiting = false;
 
-  constructor() {
+  // say(text), to the daemon: false, there is no connection.
+  constructor(say) {
+    this.job_view = new JobView(() => this.draw_soon(), say);
     window.addEventListener("hashchange", () => this.draw_soon());
     document.addEventListener("visibilitychange", () => this.draw_soon());
   }
@@ -22,6 +24,8 @@ class View {
       this.model.take_status(message.status);
     } else if (message.type === "too_large") {
       this.model.too_large = message.bytes;
+    } else if (message.type === "tail") {
+      this.job_view.output.take(message);
     } else {
       const before = { jobs: this.model.jobs, finished: this.model.finished };
       const is_first = this.model.taken_at === null;
@@ -123,7 +127,7 @@ class View {
     show(by_id("no_job"), job === null);
     show(by_id("job"), job !== null);
     document.title = job ? `${job.run_id} ${job.phase} – ddprun` : "ddprun";
-    if (!job) return;
+    if (!job) return this.job_view.output.draw(null);
     if (job.in_order) this.job_view.draw(this.model, job);
     else this.job_view.draw_finished(job);
   }

@@ -50,6 +50,42 @@ TEST_CASE("log queue: what was queued is written in its order, file by file") {
   CHECK(f.read("b") == "two\n");
 }
 
+TEST_CASE("log queue: errands are run in their order, before files, and so many may wait") {
+  Fixture f;
+  std::string order;
+  const auto a = f.open("a");
+  f.queue->append(a, "one\n");
+  for (std::size_t i = 0; i < LogQueue::kMaxErrands; ++i) {
+    CHECK(f.queue->run_errand([&order, i] { order += static_cast<char>('a' + i); }));
+  }
+  CHECK_FALSE(f.queue->run_errand([&order] { order += "one too many"; }));
+  std::thread writer([&] { f.queue->run(); });
+  CHECK(f.queue->wait_idle(Deadline::after(std::chrono::seconds(10))));
+  CHECK(order == "abcdefghijklmnop");
+  f.queue->end();
+  writer.join();
+  CHECK(f.read("a") == "one\n");
+}
+
+TEST_CASE("log queue: at the end an errand that doesn't return is known, and no other one begins") {
+  Fixture f;
+  std::promise<void> began, go_on;
+  REQUIRE(f.queue->run_errand([&] {
+    began.set_value();
+    go_on.get_future().wait();
+  }));
+  bool is_late = false;
+  REQUIRE(f.queue->run_errand([&] { is_late = true; }));
+  std::thread writer([&] { f.queue->run(); });
+  began.get_future().wait();
+  CHECK_FALSE(f.queue->end());
+  CHECK_FALSE(f.queue->run_errand([&] { is_late = true; }));
+  go_on.set_value();
+  writer.join();
+  CHECK_FALSE(is_late);
+  CHECK(f.queue->end());
+}
+
 TEST_CASE("log queue: a file that nothing is written to is there, empty") {
   Fixture f;
   f.queue->close(f.open("a"));

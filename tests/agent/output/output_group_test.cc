@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -63,6 +64,66 @@ TEST_CASE("Output: tee'd lines are in the file as they were and behind a prefix 
   CHECK(out.find("[default0]:out 0\n") != std::string::npos);
   CHECK(out.find("[default1]:no end\n") != std::string::npos);
   CHECK(f.run.err() == "[default0]:err 0\n");
+}
+
+TEST_CASE("Output: who looks at a worker sees what it wrote last, while it runs and after it",
+          "[proc]") {
+  LogFixture f(2);
+  std::optional<LastOutput> seen;
+  const auto looks = [&](int rank) {
+    seen.reset();
+    REQUIRE(f.run.group->look(rank, [&](LastOutput last) { seen = std::move(last); }));
+    REQUIRE(f.run.wait_for([&] { return seen.has_value(); }));
+    return seen->lines;
+  };
+  const std::string script =
+      "seq 1 100; echo oops >&2; read -r line < " + f.directory.path("go") + "; echo last";
+  REQUIRE(::mkfifo(f.directory.path("go").c_str(), 0600) == 0);
+  SECTION("read by ddprun") {
+    f.run.start_shells({script, "exit 0"});
+    REQUIRE(f.run.wait_for([&] {
+      const auto lines = looks(0);
+      return std::ranges::count(lines, "oops") == 1 && std::ranges::count(lines, "100") == 1;
+    }));
+    CHECK(looks(0).size() == OutputTail::kNumLines);
+    CHECK(seen->note.empty());
+    CHECK(looks(1).empty());
+  }
+  SECTION("to files of its own") {
+    f.redirects("3");
+    f.run.start_shells({script, "exit 0"});
+    REQUIRE(f.run.wait_for([&] { return looks(0).size() == 33; }));
+    CHECK(seen->lines[32] == "oops");
+    CHECK(seen->lines[31] == "100");
+    CHECK(seen->note == "the last lines of stdout, then those of stderr");
+  }
+  SECTION("stdout to a file, stderr dropped by a filter") {
+    f.redirects("1");
+    REQUIRE(parse_rank_set("1", f.run.options.output.local_ranks).empty());
+    f.run.start_shells({script, "exit 0"});
+    REQUIRE(f.run.wait_for([&] {  // stderr is read all the same, for reports
+      const auto lines = looks(0);
+      return std::ranges::count(lines, "oops") == 1 && std::ranges::count(lines, "100") == 1;
+    }));
+  }
+  CHECK_FALSE(f.run.group->look(2, [](const LastOutput&) {}));
+  std::ofstream(f.directory.path("go")) << "go\n";
+  REQUIRE(f.run.wait_for([&] { return f.run.num_all_succeeded > 0; }));
+  CHECK(std::ranges::count(looks(0), "last") == 1);
+  REQUIRE(f.run.stop_and_wait());
+  CHECK(std::ranges::count(looks(0), "last") == 1);
+}
+
+TEST_CASE("Output: who looks is told of what nobody reads", "[proc]") {
+  GroupFixture run(false);
+  run.start_shells({"echo out; echo err >&2"});
+  REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
+  std::optional<LastOutput> seen;
+  REQUIRE(run.group->look(0, [&](LastOutput last) { seen = std::move(last); }));
+  REQUIRE(seen);  // at once: no file is read
+  CHECK(seen->lines == std::vector<std::string>{"err"});
+  CHECK(seen->note == "stdout goes to ddprun's own, and is not kept");
+  REQUIRE(run.stop_and_wait());
 }
 
 TEST_CASE("Output: redirected streams are in the files only, and a report has their last lines",

@@ -254,8 +254,8 @@ TEST_CASE("Daemon: versions that have nothing in common are one line on both sid
     REQUIRE(run_until(f.io, [&] { return a.exit.has_value(); }));
     set_log_level(LogLevel::kError);
     const std::string line = concat("the ddprun at 127.0.0.1 speaks version ", theirs,
-                                    " of the control protocol, the rendezvous version ", kOurs,
-                                    ": install a newer ", which);
+                                    " of the control protocol, the rendezvous versions 1 to ",
+                                    kOurs, ": install a newer ", which);
     CHECK(a.exit->verdict.exit_code == 2);
     CHECK_THAT(a.exit->verdict.reason, Contains(line) && !Contains("\n"));
     CHECK(a.rounds.empty());

@@ -19,7 +19,7 @@ import contrast  # noqa: E402
 # A name that would do something if it were markup.
 NAME = "<img src=x onerror=alert(1)>"
 
-# Tells its losses; rank 0's steps take longer. It says who it is, and ends when it is told to.
+# Tells its losses, and prints how far it is; rank 0's steps take longer. It says who it is, and ends when it is told to.
 LOOP = """
 import os, sys, time
 import ddprun
@@ -31,6 +31,8 @@ while not os.path.exists(f"{meet}/end"):
     step += 1
     ddprun.step(step)
     ddprun.report(2.5 / (1 + 0.01 * step), 32)
+    if step % 10 == 1:
+        print(f"rank {rank} is at step {step} of", os.environ["TORCHELASTIC_RUN_ID"], flush=True)
     ddprun.step_parts(step=0.02, forward=0.006, backward=0.01, communication=0.004, exposed=0.002, loader=0.001 * rank, bytes=1e6)
     time.sleep(0.02)
 """
@@ -81,6 +83,7 @@ class StatusPage(harness.Case):
         self.assertIn("waits for data", page.text("#parts"))
 
         self.check_keys(page)
+        self.check_output(page)
 
         os.kill(self.worker(1, 3), signal.SIGKILL)
         page.wait("document.querySelector('#round_list').innerText.includes('Round 2')", "the restart is shown")
@@ -109,7 +112,7 @@ class StatusPage(harness.Case):
     def check_keys(self, page):
         page.value("document.activeElement.blur()")
         stops = []
-        for _ in range(12):
+        for _ in range(16):
             page.press("Tab")
             stops.append(page.value(FOCUS))
             if stops[-1] == "BODY":
@@ -124,6 +127,26 @@ class StatusPage(harness.Case):
             found.append(shown())
         self.assertEqual(found, [f"rank {rank}" for rank in (0, 1, 3, 1, 0, 3, 3, 0)])
         self.assertRegex(page.text("#rank_detail"), r"rank 0 · running · on node 0 \(.*\), 127\.0\.0\.1( · a step takes [\d.]+ ms, .* its own)?$")
+
+    # Of a rank of the other node: its lines come, and go on coming until another one is looked at.
+    def check_output(self, page):
+        lines = lambda: page.text("#output_lines")  # noqa: E731
+        page.value("document.querySelector('#grid').focus()")
+        page.press("End")
+        page.press("Enter")
+        page.wait("document.querySelector('#output_lines').innerText.includes('rank 3 is at step')", "rank 3's lines are shown")
+        self.assertIn(NAME, lines())
+        self.assertEqual(page.text("#output_title"), "Output of rank 3")
+        before = lines().splitlines()[-1]
+        page.wait(f"document.querySelector('#output_lines').innerText.trim().split('\\n').at(-1) !== {before!r}", "newer lines come")
+        page.value("document.querySelectorAll('#grid .cell')[1].click()")
+        page.wait("document.querySelector('#output_lines').innerText.includes('rank 1 is at step')", "rank 1's lines are shown")
+        self.assertNotIn("rank 3", lines())
+        self.assertIn(("log", "Output of rank 1"), page.accessible())
+        page.value("document.querySelector('#output_rank').value = 9; document.querySelector('#output_show').click()")
+        page.wait("document.querySelector('#output_note').innerText === 'there is no rank 9 in round 1'", "why there are none")
+        page.value("document.querySelector('#output_rank').value = 3; document.querySelector('#output_show').click()")
+        page.wait("document.querySelector('#output_lines').innerText.includes('rank 3 is at step')", "rank 3's lines are shown again")
 
     def check_screen_reader(self, page):
         seen = page.accessible()

@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -90,6 +91,8 @@ class TestAgent {
   std::vector<std::string> told;
   std::optional<membership::agent_action::Exit> exit;
   bool workers_live = false;
+  // What it answers, who is asked what a rank prints; null: nothing.
+  std::function<membership::Tail(const membership::agent_action::ReadTail&)> prints;
 
  private:
   void perform(membership::AgentAction& action) {
@@ -113,6 +116,8 @@ class TestAgent {
     } else if (std::get_if<act::StopWorkers>(&action) != nullptr) {
       workers_live = false;
       post(ev::WorkersGone{rounds.back().round});
+    } else if (auto* wanted = std::get_if<act::ReadTail>(&action)) {
+      if (prints) post(ev::TailRead{prints(*wanted)});
     } else if (auto* tell = std::get_if<act::Tell>(&action)) {
       told.push_back(tell->text);
     } else if (auto* leave = std::get_if<act::Exit>(&action)) {

@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 #include "tests/support/secret_file.h"
 
 namespace ddprun::rendezvous {
@@ -103,6 +105,10 @@ struct Watching {
       if (is_kept) return done(grows ? concat(num_made, ' ', jobs) : jobs);
       unkept.push_back(std::move(done));
     };
+    source.tail = [this](const Tails::Rank& rank, std::uint64_t request) {
+      asked.emplace_back(rank, request);
+      return membership::TailRoute{42, {}};
+    };
     watchers = std::make_shared<Watchers>(io, limits, std::move(source));
   }
   ~Watching() {
@@ -153,6 +159,7 @@ struct Watching {
   bool is_kept = true, grows = false;
   std::vector<std::function<void(std::string)>> unkept;
   int num_made = 0;
+  std::vector<std::pair<Tails::Rank, std::uint64_t>> asked;
   std::shared_ptr<Watchers> watchers;
 };
 
@@ -230,16 +237,71 @@ TEST_CASE("Watchers: of too many the last one is told so") {
   CHECK(watching.gets(*page, 1));
 }
 
-TEST_CASE("Watchers: who says something is told, and closed") {
+void say(const PageEnd& page, const std::string& text) {
+  const std::string said = testing::text_frame(text);
+  REQUIRE(::send(page.fd(), said.data(), said.size(), 0) == static_cast<ssize_t>(said.size()));
+}
+
+TEST_CASE("Watchers: a page that looks at a rank is told what that prints, until it looks away") {
   Watching watching;
   const auto page = watching.open();
-  const std::string said = testing::text_frame("{}");
-  REQUIRE(::send(page->fd(), said.data(), said.size(), 0) == static_cast<ssize_t>(said.size()));
+  REQUIRE(watching.gets(*page, 1));
+  say(*page, R"({"tail":{"run_id":"job","rank":3}})");
+  REQUIRE(run_until(watching.io, [&] { return watching.asked.size() == 1; }));
+  CHECK(watching.asked[0].first == Tails::Rank{"job", 3});
+  page->frames.clear();
+  watching.watchers->said(41, {watching.asked[0].second, {"forged"}, ""});
+  watching.watchers->said(42, {watching.asked[0].second, {"<b>step</b>"}, ""});
+  const auto is_tail = [&] {
+    page->read();
+    return !page->frames.empty() && page->frames.back() != kStatus;
+  };
+  REQUIRE(run_until(watching.io, is_tail));
+  CHECK(page->frames.back() ==
+        R"({"type":"tail","run_id":"job","rank":3,"lines":["<b>step</b>"],"note":""})");
+  say(*page, R"({"tail":null})");
+  say(*page, R"({"tail":{"run_id":"job","rank":4}})");
+  REQUIRE(run_until(watching.io, [&] { return watching.asked.size() == 2; }));
+  CHECK(watching.asked[1].first == Tails::Rank{"job", 4});
+}
+
+TEST_CASE("Watchers: a page that has gone looks at nothing any more") {
+  WatcherLimits limits = quick();
+  limits.tails.interval = 5ms;
+  limits.tails.deadline = 5ms;
+  Watching watching(limits);
+  auto page = watching.open();
+  say(*page, R"({"tail":{"run_id":"job","rank":3}})");
+  REQUIRE(run_until(watching.io, [&] { return watching.asked.size() == 3; }));
+  page.reset();
+  watching.io.restart();
+  watching.io.run_for(10s);
+  CHECK(watching.io.stopped());  // it has nothing to do any more
+}
+
+TEST_CASE("Watch: what a page may say, and what is an error") {
+  CHECK(read_page_message(R"({"tail":null})") == std::nullopt);
+  CHECK(read_page_message(R"({"tail":{"run_id":"a \u00e9","rank":0},"more":1})") ==
+        Tails::Rank{"a \u00e9", 0});
+  for (const char* text :
+       {"", "{}", "7", "[]", R"({"tail":3})", R"({"tail":{}})", R"({"tail":{"run_id":"a"}})",
+        R"({"tail":{"run_id":"a","rank":-1}})", R"({"tail":{"run_id":"a","rank":2147483648}})",
+        R"({"tail":{"run_id":7,"rank":1}})", "{\"tail\":[[[[[[[[[[]]]]]]]]]]}"}) {
+    INFO(text);
+    CHECK(ddprun::test::code_of([&] { read_page_message(text); }) == ErrorCode::kProtocol);
+  }
+}
+
+TEST_CASE("Watchers: who says something else is told, and closed") {
+  Watching watching;
+  const auto page = watching.open();
+  say(*page, "{}");
   CHECK(run_until(watching.io, [&] {
     page->read();
     return page->is_closed;
   }));
-  CHECK_THAT(page->frames.back(), Contains("a page says nothing here"));
+  CHECK_THAT(page->frames.back(),
+             Contains("a page says nothing here but whose output it looks at"));
   CHECK(watching.watchers->size() == 0);
 }
 
@@ -437,6 +499,64 @@ TEST_CASE("Status page: it is told of a job as soon as there is one") {
   const std::string join = testing::text_frame(membership::encode(envelope));
   send_all(agent.get(), join.data(), join.size(), Deadline::after(5s));
   CHECK(hears("\"host\":\"gpu07\""));
+}
+
+// A daemon, one node of a job whose rank 1 prints something, and a page.
+struct Printing {
+  explicit Printing(const membership::Join& join) {
+    DaemonOptions options;
+    options.watchers = quick();
+    options.watchers.tails.deadline = 50ms;
+    auto listeners = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
+    daemon = std::make_unique<Daemon>(io, std::move(listeners), options);
+    agent = std::make_unique<testing::TestAgent>(io, daemon->port(), join);
+    agent->prints = [](const membership::agent_action::ReadTail& wanted) {
+      return membership::Tail{wanted.request, {concat("rank ", wanted.global_rank)}, ""};
+    };
+    REQUIRE(run_until(io, [&] { return agent->workers_live; }));
+    page = std::make_unique<PageEnd>(
+        connect_to(Endpoint{.host = "127.0.0.1", .port = daemon->port()}, Deadline::after(5s)));
+    const std::string request = upgrade_request();
+    send_all(page->fd(), request.data(), request.size(), Deadline::after(5s));
+    REQUIRE(hears("\"phase\":\"running\""));
+    say(*page, R"({"tail":{"run_id":"job","rank":1}})");
+  }
+  bool hears(const std::string& text) {
+    return run_until(io, [&] {
+      page->read();
+      return std::ranges::any_of(page->frames, [&](const std::string& frame) {
+        return frame.find(text) != std::string::npos;
+      });
+    });
+  }
+
+  boost::asio::io_context io{1};
+  std::unique_ptr<Daemon> daemon;
+  std::unique_ptr<testing::TestAgent> agent;
+  std::unique_ptr<PageEnd> page;
+};
+
+TEST_CASE("Status page: it is told what a rank prints, by the rank's agent") {
+  Printing f(testing::make_join("gpu07", 1));
+  CHECK(f.hears(R"({"type":"tail","run_id":"job","rank":1,"lines":["rank 1"],"note":""})"));
+  f.agent->kill();
+  // The lines that are known stay, with why there are no newer ones.
+  CHECK(f.hears(R"("lines":["rank 1"],"note":"no job of that name runs here")"));
+}
+
+TEST_CASE("Status page: it is told that an agent doesn't answer, or is too old to be asked") {
+  membership::Join join = testing::make_join("gpu07", 1);
+  SECTION("no answer") {
+    Printing f(join);
+    f.agent->prints = nullptr;
+    CHECK(f.hears(R"("note":"its agent has not answered for 0.05 s")"));
+  }
+  SECTION("too old") {
+    join.version = join.oldest_version = 1;
+    Printing f(join);
+    CHECK(f.hears("is of an older version, which tells none"));
+    CHECK(f.agent->workers_live);
+  }
 }
 
 }  // namespace

@@ -119,7 +119,9 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       with_parts,
       StepTimes{4, {}},
       Vote{"t2", true, "t2"},
-      Vote{"t2", false, "t3"}};
+      Vote{"t2", false, "t3"},
+      Tail{7, {"step 40", "step 41"}, "stderr is neither shown nor kept"},
+      Tail{}};
   for (const AgentMessage& message : messages) {
     const std::string text = encode(AgentEnvelope{7, 9, message});
     const AgentEnvelope back = decode_agent_message(text);
@@ -191,7 +193,8 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       Inspect{3, 2},
       HangVerdict{3, "rank 3 …", {"state S", "  read"}},
       Record{3},
-      Claim{"t2", "t1"}};
+      Claim{"t2", "t1"},
+      TailWanted{3, 17, 9}};
   for (const RendezvousMessage& message : messages) {
     const std::string text = encode(RendezvousEnvelope{7, 9, message});
     const RendezvousEnvelope back = decode_rendezvous_message(text);
@@ -336,6 +339,30 @@ TEST_CASE("Codec: reports of ranks are bounded, whatever is in them") {
   CHECK(back.ranks.size() == kMaxReportedRanks);
   CHECK(back.ranks[0].frames.size() == kMaxFrames);
   CHECK(back.ranks[0].frames[0].find('\x01') == std::string::npos);
+}
+
+TEST_CASE("Codec: of the lines that a rank wrote the last ones are sent, within their bounds") {
+  Tail tail{1, std::vector<std::string>(100, "short"), std::string(100'000, 'n')};
+  const auto back = [&] {
+    const std::string text = encode(AgentEnvelope{0, 0, tail});
+    CHECK(text.size() < 2 * (kMaxTailBytes + kMaxShownBytes));
+    CHECK(encode(decode_agent_message(text)) == text);
+    return std::get<Tail>(decode_agent_message(text).message).lines;
+  };
+  tail.lines.back() = "the last";
+  CHECK(back().size() == kMaxTailLines);
+  CHECK(back().back() == "the last");
+  tail.lines.assign(50, std::string(1'000, '\x01'));
+  tail.lines.push_back("caf\xe9 \x1b[31m");
+  CHECK(back().size() == 17);
+  CHECK(back().back() == "caf\xEF\xBF\xBD  [31m");
+  CHECK(back().front() == std::string(1'000, ' '));
+  // And of a hostile agent no more is taken.
+  std::string text = R"({"type":"tail","seq":0,"ack":0,"request":1,"note":"","lines":["")";
+  for (int i = 0; i < 63; ++i) text += ",\"" + std::string(15'000, 'x') + "\"";
+  const auto taken = std::get<Tail>(decode_agent_message(text + "]}").message).lines;
+  CHECK(taken.size() == 15);
+  CHECK_THAT(error_of(text + R"(,"one too many"]})"), Contains("has more than 64 elements"));
 }
 
 TEST_CASE("Codec: what a hostile agent says to all nodes is cut to what an honest one says") {

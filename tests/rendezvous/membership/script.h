@@ -116,6 +116,12 @@ class Script {
     return after;
   }
 
+  TailRoute asks_for_tail(int global_rank, std::uint64_t request) {
+    Actions actions;
+    const TailRoute route = table.ask_for_tail("job", global_rank, request, actions);
+    perform(actions);
+    return route;
+  }
   void close_to_new_jobs() { perform(table.close_to_new_jobs(now)); }
   // All agents alive meanwhile.
   void wait_alive(std::chrono::milliseconds time) {
@@ -154,6 +160,7 @@ class Script {
   std::deque<std::string> logs;
   std::deque<action::RoundStarted> starts;
   std::deque<RoundEnd> round_ends;
+  std::deque<action::TailSaid> tails;
   Clock::time_point now{1h};
   ConnectionId last_connection = 0;
 
@@ -163,6 +170,7 @@ class Script {
     for (const Action& action : actions) {
       if (const auto* log = std::get_if<action::Log>(&action)) logs.push_back(log->text);
       if (const auto* start = std::get_if<action::RoundStarted>(&action)) starts.push_back(*start);
+      if (const auto* said = std::get_if<action::TailSaid>(&action)) tails.push_back(*said);
       if (const auto* over = std::get_if<action::RoundOver>(&action))
         round_ends.push_back(over->end);
       for (auto& [name, agent] : agents) {

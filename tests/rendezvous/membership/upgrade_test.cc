@@ -134,14 +134,14 @@ TEST_CASE("Upgrade: an agent of another version is refused by name, on both side
     j.join("1", join);
     message =
         "the ddprun at 10.0.0.1 speaks versions 8 to 9 of the control protocol, the "
-        "rendezvous version 1: install a newer ddprund (rendezvous)";
+        "rendezvous versions 1 to 2: install a newer ddprund (rendezvous)";
   }
   SECTION("an older one") {
     join.version = join.oldest_version = 0;
     j.join("1", join);
     message =
         "the ddprun at 10.0.0.1 speaks version 0 of the control protocol, the rendezvous "
-        "version 1: install a newer ddprun (agent)";
+        "versions 1 to 2: install a newer ddprun (agent)";
   }
   REQUIRE(j.last<Refused>("1") != nullptr);
   CHECK(j.last<Refused>("1")->message == message);
@@ -160,8 +160,53 @@ TEST_CASE("Upgrade: a newer agent that speaks our version, too, is taken in with
   const AgentEnvelope envelope = decode_agent_message(json::serialize(text));
   j.join("1", std::get<Join>(envelope.message));
   REQUIRE(j.last<Welcome>("1") != nullptr);
-  CHECK(j.last<Welcome>("1")->version == 1);
+  CHECK(j.last<Welcome>("1")->version == kProtocolVersion);
   CHECK(j.round("1") == 1);
+}
+
+// As the first ddprun that had versions said it, and as this one is heard by its rendezvous.
+TEST_CASE("Upgrade: an agent of version 1 is taken in with it, and asked for no output") {
+  Script j(1);
+  Join join = j.make_join("1");
+  join.version = join.oldest_version = 1;
+  j.join("1", join);
+  REQUIRE(j.last<Welcome>("1") != nullptr);
+  CHECK(j.last<Welcome>("1")->version == 1);
+  j.says("1", WorkersRunning{1});
+  const TailRoute route = j.asks_for_tail(0, 7);
+  CHECK_FALSE(route.connection);
+  CHECK_THAT(route.why_not, Contains("is of an older version"));
+  CHECK(j.last<TailWanted>("1") == nullptr);
+}
+
+TEST_CASE("Upgrade: an agent that comes back with another version is asked as that one is") {
+  Script before(1, 0, journalled());
+  before.join("1");
+  before.says("1", WorkersRunning{1});
+  CHECK(before.asks_for_tail(0, 7).connection);
+  before.keep();
+  const auto after = before.restarted();
+  CHECK_FALSE(after->asks_for_tail(0, 8).connection);  // it is not back yet
+  Join old = after->make_join("1");
+  old.version = old.oldest_version = 1;
+  after->join("1", old);
+  CHECK_THAT(after->asks_for_tail(0, 8).why_not, Contains("is of an older version"));
+}
+
+TEST_CASE("Upgrade: a rendezvous of version 1 takes this agent in, which runs as ever") {
+  // The versions that it names let one of version 1 choose that.
+  const auto said = json::parse(encode(AgentEnvelope{0, 0, Join{}})).as_object();
+  CHECK(said.at("version") == 2);
+  CHECK(said.at("oldest_version") == 1);
+  AgentNode node;
+  node.say_join();
+  Welcome welcome;
+  welcome.version = 1;
+  welcome.session = "s";
+  node.hear(welcome, false);
+  node.start(1);
+  CHECK(node.last<agent_action::Spawn>() != nullptr);
+  CHECK(node.last<agent_action::Exit>() == nullptr);
 }
 
 TEST_CASE("Upgrade: what only a newer agent says needs no field that we know") {
@@ -192,13 +237,13 @@ TEST_CASE("Upgrade: a rendezvous that speaks another version ends the agent with
   AgentNode node;
   node.say_join();
   const auto envelope =
-      decode_rendezvous_message(R"({"type":"welcome","seq":0,"ack":0,"version":2,"new":[]})");
+      decode_rendezvous_message(R"({"type":"welcome","seq":0,"ack":0,"version":3,"new":[]})");
   node(agent_event::LinkMessage{envelope});
   const auto* end = node.last<agent_action::Exit>();
   REQUIRE(end != nullptr);
   CHECK(end->verdict.exit_code == 2);
   CHECK_THAT(end->verdict.reason,
-             Contains("speaks version 2 of the control protocol, this ddprun 1"));
+             Contains("speaks version 3 of the control protocol, this ddprun 2"));
 }
 
 }  // namespace
