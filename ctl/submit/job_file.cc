@@ -174,7 +174,10 @@ JobFile JobFile::parse(std::string_view text, const std::string& path, const std
 JobFile JobFile::from_file(const std::string& path) {
   std::error_code error;
   const std::string base = std::filesystem::current_path(error).string();
-  if (error) throw_system_error("getcwd", error.value());
+  if (error) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the working directory is gone: start ddprunctl in one that is there");
+  }
   return parse(text_of_file(path), path, base);
 }
 

@@ -2,6 +2,7 @@
 #include "ctl/submit/job_record.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/json/array.hpp>
@@ -10,7 +11,6 @@
 #include <boost/json/serialize.hpp>
 #include <cerrno>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "common/boot_id.h"
@@ -18,12 +18,15 @@
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/process_stat.h"
+#include "common/regular_file.h"
 
 namespace ddprun::submit {
 
 namespace json = boost::json;
 
 namespace {
+
+constexpr off_t kMaxRecordBytes = off_t{16} << 20;
 
 std::filesystem::path records_root(const Environment& environment) {
   if (const auto state = find_variable(environment, "XDG_STATE_HOME")) {
@@ -34,13 +37,14 @@ std::filesystem::path records_root(const Environment& environment) {
 }
 
 std::optional<std::string> text_in(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  try {
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  } catch (const std::ios_base::failure&) {  // a directory, a broken disk
-    return std::nullopt;
-  }
+  const RegularFile file = open_regular_file(path);  // a FIFO would hide all jobs for ever
+  if (!file.fd) return std::nullopt;
+  std::string text(static_cast<std::size_t>(std::min<off_t>(file.info.st_size, kMaxRecordBytes)),
+                   0);
+  const ssize_t size = ::pread(file.fd.get(), text.data(), text.size(), 0);
+  if (size < 0) return std::nullopt;  // a broken disk
+  text.resize(static_cast<std::size_t>(size));
+  return text;
 }
 
 // Whole or not at all.

@@ -36,6 +36,14 @@ std::string user_name() {
   return entry->pw_name;
 }
 
+// It goes into a request's target.
+void require_name(const std::string& id) {
+  if (gangs::is_gang_name(id)) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("nodes:", one_line(id), " is no job: wants 1 to ", gangs::kMaxNameBytes,
+                     " letters, digits, \".\", \"_\", \"-\""));
+}
+
 Phase phase_of(const gangs::GangState& gang) {
   switch (gang.phase) {
     case gangs::GangPhase::kQueued:
@@ -171,14 +179,17 @@ std::vector<JobState> NodesScheduler::list() {
 }
 
 JobState NodesScheduler::status(const std::string& id) {
+  require_name(id);
   return state_of(pages::GangClient(find_queue_(queue_).client).status(id));
 }
 
 void NodesScheduler::cancel(const std::string& id) {
+  require_name(id);
   pages::GangClient(find_queue_(queue_).client).cancel(id);
 }
 
 void NodesScheduler::logs(const std::string& id, bool follow, const LogView& view) {
+  require_name(id);
   const pages::GangClient client(find_queue_(queue_).client);
   pages::GangReader reader;
   for (bool has_more = true; !reader.is_over() && (follow || has_more);) {

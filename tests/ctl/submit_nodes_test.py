@@ -227,6 +227,12 @@ flags = ["--shutdown-timeout=5"]
         self.assertEqual(done.returncode, 2, done.text)
         self.assertIn("no gang none", done.stderr)
 
+    def test_an_id_that_can_be_none_is_not_asked_for(self):
+        for bad in ("nodes:a b", "nodes:x HTTP/1.0\r\nX: y", "nodes:x/logs", "nodes:"):
+            for command in ("status", "cancel", "logs"):
+                with self.subTest(bad=bad, command=command):
+                    self.check_one_line(self.ddprunctl(command, bad, *self.flags), "is no job")
+
 
 if __name__ == "__main__":
     harness.main()

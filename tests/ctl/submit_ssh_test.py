@@ -181,9 +181,12 @@ class Submit(unittest.TestCase):
 
     def test_a_record_that_cannot_be_read_is_left_out_with_a_line(self):
         os.makedirs(os.path.join(self.record("ssh:bad-22222"), "job.json"))
+        os.makedirs(self.record("ssh:fifo-33333"))
+        os.mkfifo(os.path.join(self.record("ssh:fifo-33333"), "job.json"))
         done = self.run_ctl("jobs", "--to", "ssh")
-        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (0, "no jobs\n", 1))
-        self.assertIn("ssh:bad-22222 is left out: ", done.stderr)
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (0, "no jobs\n", 2))
+        for job in ("ssh:bad-22222", "ssh:fifo-33333"):
+            self.assertIn(f"{job} is left out: ", done.stderr)
         done = self.run_ctl("status", "ssh:bad-22222")
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1))
         self.assertIn("ssh-bad-22222/job.json can't be read", done.stderr)
