@@ -306,9 +306,10 @@ class OneHost(StandingCase):
         self.agent("n1", slots=1)
         last = 300_000
         path, script = self.hold("held")
-        job = self.submit(*SH, f"seq {last}; {script}")
+        job = self.submit(*SH, f"seq {last}; : >{path}.said; {script}")
         line = job.stdout.readline()  # and not one more: the pipe is full, and pages are longer
         harness.wait_until(lambda: self.is_full(job.stdout), "the pipe is full")
+        harness.wait_until(lambda: os.path.exists(f"{path}.said"), "all of it is said")
         job.terminate()
         self.await_line(job, "is cancelled")
         text = line + "".join(job.stdout)
