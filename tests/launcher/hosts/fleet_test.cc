@@ -204,14 +204,14 @@ TEST_CASE("fleet: a host that doesn't answer is given up in time") {
   REQUIRE(world.fleet().next_deadline().has_value());
   CHECK(world.later(seconds(59)) == "");
   CHECK(world.later(seconds(1)) == "close0 close1 finish75");
-  CHECK_THAT(world.said.at(0), Contains("n0: no answer within 60 s (--ssh-timeout)"));
+  CHECK_THAT(world.reason, Contains("n0: no answer within 60 s (--ssh-timeout)"));
 }
 
 TEST_CASE("fleet: another version is no agent") {
   World world(1);
   world.step(fleet_event::Begin{});
   CHECK(world.step(fleet_event::Hello{0, {"1", "9.9", "h", "", ""}}) == "close0 finish2");
-  CHECK_THAT(world.said.at(0), Contains("is version 9.9, here " DDPRUN_VERSION));
+  CHECK_THAT(world.reason, Contains("is version 9.9, here " DDPRUN_VERSION));
 }
 
 TEST_CASE("fleet: a ddprun that refuses its part ends the others' at once") {
