@@ -588,7 +588,9 @@ class OneHost(StandingCase):
                     codes.append(done.returncode)
                     if done.returncode != 0:
                         self.assertEqual(done.returncode, 2, done.text)
-                        self.assertRegex(done.stderr, r"^ddprun[^\n]*ulimit -[^\n]*\n$")
+                        *before, last = done.stderr.splitlines()  # before: what it had got to, [ddprun] …
+                        self.assertRegex(last, r"^ddprun.*ulimit -", done.text)
+                        self.assertTrue(all(line.startswith("[ddprun]") for line in before), done.text)
             self.assertIn(2, codes, program)
 
     def test_a_number_of_slots_that_cannot_be_names_its_flag_alone(self):
