@@ -142,6 +142,7 @@ class NodeAgent {
   void count_end(const WorkerEnd& end);
   void read_node(membership::NodeReport report);
   std::optional<membership::NodeReport> take_node_report();
+  void tell_node(const membership::NodeReport& report) const;
   void tell_progress() const;
   std::vector<CommunicatorState> communicators(int local_rank) const;
   void read_tail(const membership::agent_action::ReadTail& wanted);

@@ -46,15 +46,18 @@ void NodeAgent::count_end(const WorkerEnd& end) {
 // thousand nodes has half as many to read.
 std::optional<membership::NodeReport> NodeAgent::take_node_report() {
   auto report = node_monitor_.take_report();
-  if (report && events_.node_read) events_.node_read(*report);
-  if (report) tell_progress();
+  if (report) tell_node(*report);
   return report;
 }
 
 void NodeAgent::read_node(membership::NodeReport report) {
+  tell_node(report);
+  handle(membership::agent_event::NodeRead{std::move(report)});
+}
+
+void NodeAgent::tell_node(const membership::NodeReport& report) const {
   if (events_.node_read) events_.node_read(report);
   tell_progress();
-  handle(membership::agent_event::NodeRead{std::move(report)});
 }
 
 void NodeAgent::tell_progress() const {

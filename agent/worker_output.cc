@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
+#include "common/regular_file.h"
 
 namespace ddprun::agent {
 namespace {
@@ -37,12 +38,12 @@ std::array<char, kReadBytes>& read_buffer() {
 
 // Empty where it can't be read. Somebody may have put a FIFO in its place.
 std::string end_of_file(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return "";
-  const off_t end = ::lseek(file.get(), 0, SEEK_END);
+  const RegularFile file = open_regular_file(path);
+  if (!file.fd) return "";
+  const off_t end = file.info.st_size;
   std::string text(static_cast<std::size_t>(std::clamp<off_t>(end, 0, kTailBytes)), '\0');
   const ssize_t size =
-      ::pread(file.get(), text.data(), text.size(), end - static_cast<off_t>(text.size()));
+      ::pread(file.fd.get(), text.data(), text.size(), end - static_cast<off_t>(text.size()));
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   return text;
 }

@@ -29,4 +29,9 @@ std::optional<int> parse_signal(std::string_view text) {
   return std::nullopt;
 }
 
+bool is_ignored(int signal_number) {
+  struct sigaction now {};
+  return ::sigaction(signal_number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 }  // namespace ddprun

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signal numbers and names.
+// Signal numbers, names, and what this process does with one.
 #pragma once
 
 #include <optional>
@@ -13,5 +13,8 @@ std::string signal_name(int signal_number);
 
 // Accepts "SIGTERM", "TERM", "term", "15".
 std::optional<int> parse_signal(std::string_view text);
+
+// Whoever started this process wanted it ignored (nohup): it stays so.
+bool is_ignored(int signal_number);
 
 }  // namespace ddprun

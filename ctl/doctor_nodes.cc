@@ -140,11 +140,9 @@ int run_on_hosts(const std::string& hosts, const std::vector<std::string>& flags
                                     "doctor"};
   words.insert(words.end(), flags.begin(), flags.end());
   // ddprun's own codes say that nothing is known, but that it was stopped.
+  const int unknown = doctor::exit_code_of(doctor::Verdict::kUnknown);
   const int code = run_in_foreground(std::move(words));
-  const bool is_verdict = code <= doctor::exit_code_of(doctor::Verdict::kUnknown);
-  return is_verdict || code > exit_status_for_signal(0)
-             ? code
-             : doctor::exit_code_of(doctor::Verdict::kUnknown);
+  return code <= unknown || code > exit_status_for_signal(0) ? code : unknown;
 }
 
 }  // namespace ddprun::ctl

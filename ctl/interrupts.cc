@@ -12,6 +12,7 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/signal_names.h"
 #include "common/socket.h"
 
 namespace ddprun::ctl {
@@ -34,10 +35,7 @@ void end_with_words(int number) {
 Interrupts::Interrupts(std::string last_words) : last_words_(std::move(last_words)) {
   sigemptyset(&kept_);
   for (const int number : kSignals) {
-    struct sigaction now {};
-    // What was to be ignored (nohup) stays so.
-    if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) continue;
-    sigaddset(&kept_, number);
+    if (!is_ignored(number)) sigaddset(&kept_, number);
   }
   fd_.reset(::signalfd(-1, &kept_, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) throw_system_error("signalfd", errno);

@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/signal_names.h"
 #include "launcher/terminal_text.h"
 
 namespace ddprun::launcher {
@@ -34,10 +35,7 @@ void take_signals() {
   struct sigaction action {};
   action.sa_handler = count_signal;
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
-    struct sigaction now {};
-    // What was to be ignored (nohup) stays so.
-    if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) continue;
-    ::sigaction(number, &action, nullptr);
+    if (!is_ignored(number)) ::sigaction(number, &action, nullptr);
   }
 }
 
