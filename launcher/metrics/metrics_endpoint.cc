@@ -23,18 +23,6 @@ std::vector<UniqueFd> take_port(const Endpoint& endpoint) {
 
 }  // namespace
 
-// "HOST" alone might be meant for any port, or for a default one: neither is guessed.
-std::string parse_metrics(std::string_view text, std::optional<Endpoint>& to) {
-  to.reset();
-  if (text == "off") return {};
-  const auto endpoint = parse_endpoint(text, 0), other = parse_endpoint(text, 1);
-  if (!endpoint || endpoint->port != other->port) {
-    return "wants HOST:PORT, :PORT (on all interfaces) or off";
-  }
-  to = endpoint;
-  return {};
-}
-
 std::vector<UniqueFd> bind_metrics(const Endpoint& endpoint) {
   try {
     return take_port(endpoint);

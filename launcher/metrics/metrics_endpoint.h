@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// --metrics, of ddprun and ddprun-agent: its value, and taking the port. Before anything runs.
+// --metrics, of ddprun and ddprun-agent: taking its port. Before anything runs.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/endpoint.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::launcher {
-
-// "HOST:PORT", ":PORT" (an empty host: all interfaces) or "off" (nullopt). Returns what is wrong
-// with it; empty: nothing. Pure.
-std::string parse_metrics(std::string_view text, std::optional<Endpoint>& to);
 
 // Of each address of its host (empty: of all interfaces), one port; 0: a free one. Waits a few
 // seconds for a name service. Throws Error that names the flag: the port is taken and by whom, the

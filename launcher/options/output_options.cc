@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 
-#include "launcher/metrics/metrics_endpoint.h"
+#include "launcher/metrics/metrics_value.h"
 #include "launcher/options/option_groups.h"
 #include "launcher/options/parse_value.h"
 

@@ -17,7 +17,7 @@
 #include "common/process_facts.h"
 #include "common/standard_output.h"
 #include "launcher/config_file.h"
-#include "launcher/metrics/metrics_endpoint.h"
+#include "launcher/metrics/metrics_value.h"
 #include "launcher/num_workers.h"
 #include "rendezvous/gangs/gang.h"
 
