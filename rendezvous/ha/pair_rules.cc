@@ -28,9 +28,12 @@ bool goes_on_from(const PairState& state, const PairState& other) {
   return has_all(state) && has_all(other) && has_term(state.line, other.term.id);
 }
 
-// The newest term before its own in which something may have been decided; null: none.
-const std::string* basis_of(const PairState& state) {
-  const auto is_given_up = [&](const std::string& id) { return has_term(state.given_up, id); };
+// The newest term before its own in which something may have been decided; null: none. One that
+// either of the two gave up is none, though it is in the lines of both by then.
+const std::string* basis_of(const PairState& state, const PairState& other) {
+  const auto is_given_up = [&](const std::string& id) {
+    return has_term(state.given_up, id) || has_term(other.given_up, id);
+  };
   if (state.line.empty()) return nullptr;
   const auto found = std::find_if_not(state.line.begin() + 1, state.line.end(), is_given_up);
   return found == state.line.end() ? nullptr : &*found;
@@ -107,7 +110,7 @@ TermLine shortened(TermLine line) {
 bool can_yield(const PairState& mine, const PairState& theirs) {
   if (mine.num_jobs > 0) return false;
   if (mine.num_held == 0) return true;
-  const std::string* basis = basis_of(mine);
+  const std::string* basis = basis_of(mine, theirs);
   return basis != nullptr && has_term(theirs.line, *basis);
 }
 

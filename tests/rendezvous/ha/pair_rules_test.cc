@@ -204,6 +204,15 @@ TEST_CASE("Pair rules: who holds jobs yields only to one that goes on from where
   CHECK_FALSE(can_yield(mine, theirs));
   mine.given_up = {"given up"};
   CHECK(can_yield(mine, theirs));
+  // Nor did what the other one has, which is in both lines since this one has heard of it: that one
+  // may have no jobs at all (it lost its disk).
+  mine.line = {kOfFirst.id, "theirs", kBase.id};
+  mine.given_up.clear();
+  theirs.line = {kOfSecond.id, "theirs"};
+  CHECK(can_yield(mine, theirs));
+  theirs.given_up = {"theirs"};
+  CHECK_FALSE(can_yield(mine, theirs));
+  theirs.given_up.clear();
   mine.line = {kOfFirst.id};  // held, and from nowhere: nonsense is kept
   CHECK_FALSE(can_yield(mine, theirs));
 }

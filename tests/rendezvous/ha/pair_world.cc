@@ -98,7 +98,8 @@ bool PairWorld::is_cut_off(const Agent& agent) const {
       return each.second.job == agent.job && is_lost_to(side, each.second);
     });
   };
-  if (dead_terms_.contains(agent.follows.follows())) return true;
+  const std::string& follows = agent.follows.follows();
+  if (dead_terms_.contains(follows) || lost_ends_.contains({agent.job, follows})) return true;
   return std::ranges::any_of(sides_, [&](const Side& side) { return is_lost_to(side, agent); }) ||
          std::ranges::all_of(sides_, has_voted_for);
 }

@@ -14,6 +14,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/ha/pair_rules.h"
@@ -151,6 +152,8 @@ class PairWorld {
   std::set<std::uint64_t> ended_;                // jobs whose end was said
   std::set<std::uint64_t> may_be_lost_;          // those that were held for too long
   std::set<std::string> dead_terms_;  // that ended, and that nodes which voted in them stay in
+  std::set<std::pair<std::uint64_t, std::string>>
+      lost_ends_;  // of jobs, likewise, each in its term
   Decision last_decision_ = 0;
   int num_terms_ = 0;
   membership::ConnectionId last_connection_ = 0;

@@ -174,7 +174,7 @@ void PairWorld::lose_disk(int side) {
   // with, so it mirrors this one, which begins without having heard it.
   const journal::Rows& others = sides_[1 - side].rows;
   for (const std::uint64_t job : jobs_in(others)) {
-    if (is_over_in(others, job) && !ended_.contains(job)) dead_terms_.insert(mine.term.id);
+    if (is_over_in(others, job) && !ended_.contains(job)) lost_ends_.insert({job, mine.term.id});
   }
   it.rows.clear();
   it.before.reset();
