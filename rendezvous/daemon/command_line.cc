@@ -22,6 +22,7 @@ namespace {
 
 constexpr auto kTakeLast = CLI::MultiOptionPolicy::TakeLast;
 constexpr std::chrono::seconds kShortestLease{2}, kLongestLease{60};
+constexpr std::chrono::milliseconds kShortestGrace{10}, kLongestGrace{60'000};
 
 CommandLine ends_with(ExitCode code) { return {std::nullopt, static_cast<int>(code)}; }
 
@@ -72,6 +73,7 @@ struct Texts {
   std::string listen = "127.0.0.1:29400";
   std::string durability = "process";
   std::string keep_finished = "1h";
+  std::string reconnect_grace = "0.15s";
   std::optional<std::string> ha, standby, standby_of;
   std::string ha_lease = "3s";
   bool print_man = false;
@@ -94,6 +96,13 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
   app.add_option("--keep-finished", texts.keep_finished,
                  "How long ddprunctl jobs shows a job that is over, DURATION (3600, 90m, 1d) from "
                  "its end; 0 = not at all; the last 1000")
+      ->capture_default_str()
+      ->multi_option_policy(kTakeLast);
+  app.add_option("--reconnect-grace", texts.reconnect_grace,
+                 "How long a node whose connection is lost has to come back before it counts as "
+                 "lost, 0.01s to 60s; longer where the way to it is long or loses connections: a "
+                 "node that dies is noticed as much later")
+      ->type_name("DURATION")
       ->capture_default_str()
       ->multi_option_policy(kTakeLast);
   const auto add_limits = [&](const char* flag, StoreLimits& limits, const char* help) {
@@ -213,6 +222,10 @@ std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Text
   if (!parse_duration(texts.keep_finished)) {
     return "--keep-finished: \"" + texts.keep_finished + "\" is no duration (3600, 90m, 1d; 0)";
   }
+  const auto grace = parse_duration(texts.reconnect_grace);
+  if (!grace || *grace < kShortestGrace || *grace > kLongestGrace) {
+    return "--reconnect-grace: \"" + texts.reconnect_grace + "\" is not 0.01s to 60s";
+  }
   if (app.count("--durability") > 0 && !flags.state_directory) {
     return "--durability says how --state-dir is written; give that, too";
   }
@@ -273,6 +286,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   flags.durability =
       texts.durability == "disk" ? journal::Durability::kDisk : journal::Durability::kProcess;
   flags.keep_finished = *parse_duration(texts.keep_finished);
+  flags.reconnect_grace = *parse_duration(texts.reconnect_grace);
   flags.ha_lease =
       std::chrono::duration_cast<std::chrono::seconds>(*parse_duration(texts.ha_lease));
   if (const auto& peer = texts.standby ? texts.standby : texts.standby_of) {

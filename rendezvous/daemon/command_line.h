@@ -20,6 +20,7 @@ struct DaemonFlags {
   std::optional<std::string> state_directory;
   journal::Durability durability = journal::Durability::kProcess;
   std::chrono::milliseconds keep_finished{0};
+  std::chrono::milliseconds reconnect_grace{150};
   StoreLimits job_limits = kJobLimits, limits = kTotalLimits;
   security::TlsFiles tls;
   // One of several (--ha): nullopt: alone.

@@ -38,6 +38,7 @@ DaemonOptions options_of(const DaemonFlags& flags) {
   DaemonOptions options;
   options.has_gangs = true;
   options.keep_finished = flags.keep_finished;
+  options.reconnect_grace = flags.reconnect_grace;
   options.job_limits = flags.job_limits;
   options.limits = flags.limits;
   PortSecurity security = port_security_of(flags);

@@ -80,6 +80,19 @@ class Pages(harness.Case):
             daemon = self.start("--listen=127.0.0.1:0", "--keep-finished", bad, program=harness.DDPRUND)
             self.check_one_line(self.finish(daemon, timeout=20), f'--keep-finished: "{bad}" is no duration')
 
+    def test_a_node_has_the_grace_to_come_back(self):
+        _, endpoint = self.ddprund("--reconnect-grace=0.3s")
+        job = self.start(f"--rdzv-endpoint={endpoint}", *WAITS)
+        self.assertEqual(job.stdout.readline(), "ready\n")
+        job.kill()
+        self.assertIn("its connection ended and it did not come back within 300 ms",
+                      self.finished(endpoint, 1)[0]["reason"])
+
+    def test_a_bad_grace_is_named(self):
+        for bad in ("", "soon", "0", "61s"):
+            daemon = self.start("--listen=127.0.0.1:0", "--reconnect-grace", bad, program=harness.DDPRUND)
+            self.check_one_line(self.finish(daemon, timeout=20), f'--reconnect-grace: "{bad}" is not 0.01s to 60s')
+
     def test_the_daemon_as_a_whole(self):
         state = self.scratch()
         daemon, endpoint = self.ddprund(f"--state-dir={state}", "--keep-finished=90m")
