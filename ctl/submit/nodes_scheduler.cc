@@ -192,19 +192,19 @@ void NodesScheduler::logs(const std::string& id, bool follow, const LogView& vie
   require_name(id);
   const pages::GangClient client(find_queue_(queue_).client);
   pages::GangReader reader;
-  for (bool has_more = true; !reader.is_over() && (follow || has_more);) {
-    const bool asked_any = !reader.places().empty();
+  const auto show = [&](const std::vector<pages::GangReader::Piece>& pieces) {
+    return std::ranges::all_of(pieces, [&](const auto& piece) { return view.show(piece.text); });
+  };
+  while (!reader.is_over() && (follow || reader.has_more())) {
     const auto wait = follow ? kPageWait : std::chrono::milliseconds(0);
     gangs::GangNews news;
     const auto question = [&] { news = client.logs(id, reader.places(), reader.seen(), wait); };
     if (!view.ask(question)) return;
-    const auto pieces = reader.take(news);
-    for (const auto& piece : pieces) {
-      if (!view.show(piece.text)) return;
-    }
-    has_more = !pieces.empty() || (!asked_any && !reader.places().empty());
+    if (!show(reader.take(news))) return;
     if (follow && !view.pause(std::chrono::milliseconds(0))) return;
   }
+  if (!show(reader.take_rest())) return;
+  for (const std::string& trouble : reader.troubles()) log_warning(trouble);
 }
 
 }  // namespace ddprun::submit

@@ -210,7 +210,7 @@ int GangJob::finish() {
       write_within(STDERR_FILENO, own_lines_->end(static_cast<int>(i)), kWriteWait);
     }
   }
-  for (const std::string& trouble : reader_.take_troubles()) log_warning(trouble);
+  for (const std::string& trouble : reader_.troubles()) log_warning(trouble);
   const gangs::GangState& state = reader_.state();
   if (!state.reason.empty()) {
     log_error("gang ", state.id, " has ended with ", state.exit_code, ": ", state.reason);

@@ -15,24 +15,23 @@ std::vector<GangReader::Piece> GangReader::take(const gangs::GangNews& news) {
   const bool has_ended = news.state.phase == gangs::GangPhase::kEnded;
   // What this page was asked with knew of all nodes, and that the gang had ended.
   const bool knew_all = has_ended && state_.phase == gangs::GangPhase::kEnded && seen_;
-  bool has_more = false;
+  bool has_output = false;
   for (const gangs::NodeOutput& output : news.output) {
     const auto place = std::ranges::find(places_, output.at.node, &gangs::OutputPlace::node);
     if (place == places_.end()) {
       throw Error(ErrorCode::kProtocol, concat("a node that nobody asked for: ", output.at.node));
     }
     const auto node = static_cast<std::size_t>(place - places_.begin());
-    has_more |= !output.out.empty() || !output.err.empty();
+    has_output |= !output.out.empty() || !output.err.empty();
     take_lines(node, false, output.out, false, pieces);
     take_lines(node, true, output.err, false, pieces);
     place->out = output.out_next;
     place->err = output.err_next;
-    if (output.reason.empty() || std::ranges::count(said_, output.reason) != 0) continue;
-    said_.push_back(output.reason);
-    troubles_.push_back(output.reason);
+    troubles_[node] = output.reason;
   }
   state_ = news.state;
   seen_ = news.changes;
+  const std::size_t num_asked = places_.size();
   for (const gangs::GangPart& part : state_.parts) {
     if (std::ranges::count(nodes_, part.node) != 0) continue;
     if (nodes_.size() == gangs::kMaxAskedNodes) break;
@@ -40,14 +39,25 @@ std::vector<GangReader::Piece> GangReader::take(const gangs::GangNews& news) {
     places_.push_back({part.node, 0, 0});
     out_.emplace_back();
     err_.emplace_back();
+    troubles_.emplace_back();
   }
-  is_over_ = has_ended && (knew_all || places_.empty()) && !has_more;
-  if (!is_over_) return pieces;
+  has_more_ = has_output || places_.size() > num_asked;
+  is_over_ = has_ended && (knew_all || places_.empty()) && !has_output;
+  if (is_over_) take_rest(pieces);
+  return pieces;
+}
+
+std::vector<GangReader::Piece> GangReader::take_rest() {
+  std::vector<Piece> pieces;
+  take_rest(pieces);
+  return pieces;
+}
+
+void GangReader::take_rest(std::vector<Piece>& pieces) {
   for (std::size_t node = 0; node < nodes_.size(); ++node) {
     take_lines(node, false, "", true, pieces);
     take_lines(node, true, "", true, pieces);
   }
-  return pieces;
 }
 
 void GangReader::take_lines(std::size_t node, bool is_err, const std::string& base64, bool to_end,
@@ -64,6 +74,12 @@ void GangReader::take_lines(std::size_t node, bool is_err, const std::string& ba
   held.erase(0, end);
 }
 
-std::vector<std::string> GangReader::take_troubles() { return std::exchange(troubles_, {}); }
+std::vector<std::string> GangReader::troubles() const {
+  std::vector<std::string> all;
+  for (const std::string& trouble : troubles_) {
+    if (!trouble.empty() && std::ranges::count(all, trouble) == 0) all.push_back(trouble);
+  }
+  return all;
+}
 
 }  // namespace ddprun::pages

@@ -28,13 +28,19 @@ class GangReader {
   // Whole lines, and what is longer than kMostHeld; at the end of the gang all. Throws
   // Error(kProtocol).
   std::vector<Piece> take(const gangs::GangNews& news);
+  // For who asks for no further page: what is held of lines that have no end yet, all of it.
+  std::vector<Piece> take_rest();
+
+  // The last page had output, whether or not a line of it was whole, or tells of nodes that nobody
+  // asked for yet: at once there may be more.
+  bool has_more() const { return has_more_; }
 
   // The gang has ended, and all that can be read was; what can't be read is in troubles().
   bool is_over() const { return is_over_; }
   const gangs::GangState& state() const { return state_; }
   const std::vector<std::string>& nodes() const { return nodes_; }
-  // Of whom nothing can be read, and why; each once.
-  std::vector<std::string> take_troubles();
+  // Of whom nothing could be read by the last page, and why; each once.
+  std::vector<std::string> troubles() const;
 
   static constexpr std::size_t kMostHeld = std::size_t{64} << 10;
 
@@ -44,13 +50,15 @@ class GangReader {
   };
   void take_lines(std::size_t node, bool is_err, const std::string& base64, bool to_end,
                   std::vector<Piece>& pieces);
+  void take_rest(std::vector<Piece>& pieces);
 
   std::vector<std::string> nodes_;
   std::vector<gangs::OutputPlace> places_;  // by node
   std::vector<Stream> out_, err_;           // likewise
-  std::vector<std::string> troubles_, said_;
+  std::vector<std::string> troubles_;       // likewise; empty: none
   std::optional<std::uint64_t> seen_;
   gangs::GangState state_;
+  bool has_more_ = true;
   bool is_over_ = false;
 };
 

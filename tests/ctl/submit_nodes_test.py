@@ -107,6 +107,16 @@ flags = ["--shutdown-timeout=5"]
                 self.assertIn(f"rank {rank} of node {row['node_rank']}\n", said)
         self.assertEqual(said.count("of node"), sum(row["num_workers"] for row in plan["ranks"]))
 
+    def test_output_without_line_ends_comes_whole(self):
+        """A progress bar's, longer than a page: while the job runs, and afterwards."""
+        job = self.ddprunctl("submit", self.job_file(
+            "[ $RANK != 0 ] || seq 30000 | tr '\\\\n' '\\\\r'; until [ -e go ]; do sleep 0.05; done")).stdout.strip()
+        whole = "".join(f"{i}\n" for i in range(1, 30001))  # here each \r is read as \n
+        harness.wait_until(lambda: whole in self.ddprunctl("logs", job, *self.flags).stdout, "all is said")
+        self.write(self.place, "go", "")
+        for follow in (["-f"], []):
+            self.assertIn(whole, self.ddprunctl("logs", *follow, job, *self.flags).stdout)
+
     def test_a_job_that_is_asked_to_end_is_said_to_be(self):
         path = self.job_file("trap 'until [ -e go ]; do sleep 0.05; done; exit 1' TERM; echo rank $RANK waits; sleep 600 & wait")
         job = self.ddprunctl("submit", path).stdout.strip()
