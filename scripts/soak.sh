@@ -54,9 +54,9 @@ row() {
 n=$(count 100)
 row restarts "a gloo job of 2 ranks survives $n restarts in a row" $((120 + 20 * n)) \
   "$python" -B tests/pytorch/restarts_test.py "$n"
-n=$(count 300)
-row fuzz "each fuzzer for $n s, $((n * 100000 / 3)) runs in all or more" $((n * 10 + 600)) \
-  scripts/fuzz.sh "$n" 0 $((n * 100000 / 3))
+n=$(count 480)
+runs=$(count 10000000)
+row fuzz "each fuzzer for $n s, $runs runs in all or more" $((n * 10 + 600)) scripts/fuzz.sh "$n" 0 "$runs"
 n=$(count 10)
 row kills "a rank killed at a random moment of a collective, $((200 * n)) times" 3600 \
   ctest --test-dir build/release --no-tests=error -R '200 times' --repeat until-fail:"$n"
