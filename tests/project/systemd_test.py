@@ -81,8 +81,8 @@ class Systemd(unittest.TestCase):
                               timeout=SECONDS)
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{self.journal()}")
         most = self.machine.run("sh", "-c", "ulimit -l unlimited 2>/dev/null; ulimit -l").stdout.strip()  # here
-        self.assertEqual(len(re.findall(rf"alice 0::/system.slice/\S+/{AGENT}.service/\S+ memlock {most}\n", done.stdout)),
-                         2, done.stdout)
+        within = re.findall(rf"alice 0::/system.slice/\S+/{AGENT}.service/\S+ memlock {most}\n", done.stdout)
+        self.assertEqual(len(within), 2, done.stdout)
         self.assertIn("WORLD_SIZE=2", done.stdout)
         for name in ("NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "CREDENTIALS_DIRECTORY", "DDPRUN_AGENT_SLOTS"):
             self.assertNotRegex(done.stdout, rf"(?m)^(\[\d\] )?{name}", done.stdout)

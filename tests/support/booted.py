@@ -26,7 +26,10 @@ chmod 1777 "$root/tmp"
 mkdir "$root/dev/pts" "$root/dev/shm"
 mount -t devpts devpts -o newinstance,ptmxmode=0666 "$root/dev/pts"
 mount -t tmpfs -o mode=1777 none "$root/dev/shm"
-for each in null zero full random urandom tty; do touch "$root/dev/$each"; mount --bind "/dev/$each" "$root/dev/$each"; done
+for each in null zero full random urandom tty; do
+  touch "$root/dev/$each"
+  mount --bind "/dev/$each" "$root/dev/$each"
+done
 ln -s pts/ptmx "$root/dev/ptmx"
 ln -s /proc/self/fd "$root/dev/fd"
 mkdir -p "$root/usr/local/bin"
