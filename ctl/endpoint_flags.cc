@@ -5,10 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "common/config_texts.h"
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "ctl/configured_endpoint.h"
 #include "ctl/wait_notice.h"
 
 namespace ddprun::ctl {
@@ -18,31 +20,59 @@ constexpr std::chrono::milliseconds kEachOfSeveral{3'000};
 constexpr char kThisHost[] = "127.0.0.1:29400";
 }  // namespace
 
-EndpointFlags::EndpointFlags(CLI::App& command, Fallback fallback)
-    : endpoint_(fallback == Fallback::kThisHost ? kThisHost : "") {
-  command
-      .add_option(
-          "--rdzv-endpoint", endpoint_,
-          "HOST:PORT of the rendezvous; of several, with commas between: the one that leads")
-      ->envname(env::kRdzvEndpoint)
-      ->capture_default_str();
-  command.add_option("--token-file", token_file_, "The rendezvous' token; mode 600")
+EndpointFlags::EndpointFlags(CLI::App& command, Fallback fallback) : fallback_(fallback) {
+  std::string help =
+      "HOST:PORT of the rendezvous; of several, with commas between: the one that leads";
+  if (fallback == Fallback::kThisHost) {
+    help += concat("; default: that of ddprun.toml, else ", kThisHost);
+  }
+  command.add_option("--rdzv-endpoint", given_.endpoint, help)->envname(env::kRdzvEndpoint);
+  command.add_option("--token-file", given_.token_file, "The rendezvous' token; mode 600")
       ->envname(env::kTokenFile);
-  command.add_option("--tls-ca", tls_.ca, "Authority of the rendezvous' certificate (PEM)");
-  command.add_option("--tls-cert", tls_.cert, "This side's certificate (PEM), if it wants one");
-  command.add_option("--tls-key", tls_.key, "Its key (PEM), mode 600");
+  command.add_option("--tls-ca", given_.tls.ca, "Authority of the rendezvous' certificate (PEM)");
+  command.add_option("--tls-cert", given_.tls.cert,
+                     "This side's certificate (PEM), if it wants one");
+  command.add_option("--tls-key", given_.tls.key, "Its key (PEM), mode 600");
+}
+
+EndpointFlags::Asked EndpointFlags::configured() const {
+  if (fallback_ == Fallback::kNone) return {};
+  ConfiguredEndpoint all = configured_endpoint(read_config_texts("", current_environment()));
+  Asked asked{std::move(all.rdzv_endpoint), std::move(all.token_file), {}};
+  if (asked.endpoint.empty()) asked.endpoint = kThisHost;
+  asked.tls.ca = std::move(all.tls_ca);
+  asked.tls.cert = std::move(all.tls_cert);
+  asked.tls.key = std::move(all.tls_key);
+  return asked;
+}
+
+const EndpointFlags::Asked& EndpointFlags::asked() const {
+  if (asked_) return *asked_;
+  Asked all = configured();
+  const auto put = [](std::string& to, const std::string& given) {
+    if (!given.empty()) to = given;
+  };
+  put(all.endpoint, given_.endpoint);
+  put(all.token_file, given_.token_file);
+  put(all.tls.ca, given_.tls.ca);
+  put(all.tls.cert, given_.tls.cert);
+  put(all.tls.key, given_.tls.key);
+  return asked_.emplace(std::move(all));
 }
 
 std::string EndpointFlags::problem() const {
-  const std::string problem = parse_endpoints(endpoint_, kDefaultRendezvousPort).problem;
-  return problem.empty() ? "" : concat("--rdzv-endpoint=", endpoint_, ": ", problem);
+  const std::string problem = parse_endpoints(asked().endpoint, kDefaultRendezvousPort).problem;
+  const char* whose =
+      given_.endpoint.empty() ? "rdzv_endpoint of ddprun.toml, " : "--rdzv-endpoint=";
+  return problem.empty() ? "" : concat(whose, asked().endpoint, ": ", problem);
 }
 
 pages::FetchOptions EndpointFlags::options_for(const std::string& target) const {
   pages::FetchOptions options;
   options.target = target;
-  if (!token_file_.empty()) options.token = Secret::from_flag("--token-file", token_file_);
-  if (tls_.any()) options.tls = security::make_client_context(tls_);
+  if (!asked().token_file.empty())
+    options.token = Secret::from_flag("--token-file", asked().token_file);
+  if (asked().tls.any()) options.tls = security::make_client_context(asked().tls);
   return options;
 }
 
@@ -55,7 +85,7 @@ std::vector<Endpoint> EndpointFlags::endpoints() const {
   if (const std::string wrong = problem(); !wrong.empty()) {
     throw Error(ErrorCode::kInvalidArgument, wrong);
   }
-  return parse_endpoints(endpoint_, kDefaultRendezvousPort).endpoints;
+  return parse_endpoints(asked().endpoint, kDefaultRendezvousPort).endpoints;
 }
 
 pages::GangClientOptions EndpointFlags::queue_of(const std::string& endpoint,
@@ -67,8 +97,8 @@ pages::GangClientOptions EndpointFlags::queue_of(const std::string& endpoint,
   if (options.endpoints.empty()) {
     throw Error(ErrorCode::kInvalidArgument, concat("endpoint = \"", endpoint, "\": is none"));
   }
-  const std::string& token = token_file.empty() ? token_file_ : token_file;
-  const security::TlsFiles& files = tls.any() ? tls : tls_;
+  const std::string& token = token_file.empty() ? asked().token_file : token_file;
+  const security::TlsFiles& files = tls.any() ? tls : asked().tls;
   const char* flag = token_file.empty() ? "--token-file" : "to.nodes.token_file";
   if (!token.empty()) options.token = Secret::from_flag(flag, token);
   if (files.any()) options.tls = security::make_client_context(files);
@@ -79,16 +109,16 @@ std::vector<std::string> EndpointFlags::flags_of(const std::string& endpoint,
                                                  const std::string& token_file,
                                                  const security::TlsFiles& tls) const {
   std::vector<std::string> flags;
-  const auto add = [&](const char* flag, const std::string& value) {
+  const auto add = [&](const char* flag, const std::string& of_job, const std::string& given) {
+    const std::string& value = of_job.empty() ? given : of_job;
     if (!value.empty()) flags.push_back(concat(flag, "=", value));
   };
-  const std::string& queue = endpoint.empty() ? endpoint_ : endpoint;
-  if (!endpoint.empty() || queue != kThisHost) add("--rdzv-endpoint", queue);
-  add("--token-file", token_file.empty() ? token_file_ : token_file);
-  const security::TlsFiles& files = tls.any() ? tls : tls_;
-  add("--tls-ca", files.ca);
-  add("--tls-cert", files.cert);
-  add("--tls-key", files.key);
+  const security::TlsFiles& files = tls.any() ? tls : given_.tls;
+  add("--rdzv-endpoint", endpoint, given_.endpoint);
+  add("--token-file", token_file, given_.token_file);
+  add("--tls-ca", files.ca, "");
+  add("--tls-cert", files.cert, "");
+  add("--tls-key", files.key, "");
   return flags;
 }
 
@@ -98,7 +128,7 @@ std::string EndpointFlags::fetch_page(const std::string& target) const {
   const bool is_one = all.size() == 1;
   if (!is_one) options.timeout = kEachOfSeveral;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options.timeout).count();
-  const WaitNotice notice(concat("waiting for an answer of ", endpoint_, ", ", seconds,
+  const WaitNotice notice(concat("waiting for an answer of ", asked().endpoint, ", ", seconds,
                                  is_one ? " s at most" : " s at most for each"));
   return pages::fetch_from_leader(options, all);
 }

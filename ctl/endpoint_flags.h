@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags that say which rendezvous a command asks, and with what it proves itself.
+// The flags that say which rendezvous a command asks, and with what it proves itself. What none of
+// them says is as ddprun.toml has it (ctl/configured_endpoint.h).
 #pragma once
 
 #include <CLI/App.hpp>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,19 +19,21 @@ namespace ddprun::ctl {
 
 class EndpointFlags {
  public:
-  // Where none is given: that of this host, or none.
+  // Where neither a flag nor a file gives one: that of this host. kNone: none, whatever files say.
   enum class Fallback { kThisHost, kNone };
   explicit EndpointFlags(CLI::App& command, Fallback fallback = Fallback::kThisHost);
 
+  // All of these throw Error(kInvalidArgument), also for a file that can't be read.
+
   // As it was given; empty: none.
-  const std::string& text() const { return endpoint_; }
+  const std::string& text() const { return asked().endpoint; }
   // Why it is none; empty: it is one.
   std::string problem() const;
 
   // As a job file's [to.nodes] has them, where it says any of them; else the flags.
   pages::GangClientOptions queue_of(const std::string& endpoint, const std::string& token_file,
                                     const security::TlsFiles& tls) const;
-  // What says the same on another command line, but for what is said by default.
+  // What says the same on another command line, but for what is said by default, or by a file.
   std::vector<std::string> flags_of(const std::string& endpoint, const std::string& token_file,
                                     const security::TlsFiles& tls) const;
 
@@ -47,10 +51,18 @@ class EndpointFlags {
   membership::LinkSecurity security() const;
 
  private:
+  struct Asked {
+    std::string endpoint, token_file;
+    security::TlsFiles tls;
+  };
+  // Files are read at the first question: no flag of another command may fail by them.
+  const Asked& asked() const;
+  Asked configured() const;
   pages::FetchOptions options_for(const std::string& target) const;
 
-  std::string endpoint_, token_file_;
-  security::TlsFiles tls_;
+  const Fallback fallback_;
+  Asked given_;  // by flags and variables
+  mutable std::optional<Asked> asked_;
 };
 
 }  // namespace ddprun::ctl

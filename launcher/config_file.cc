@@ -1,27 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/config_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 
-#include "common/env_names.h"
+#include "common/config_texts.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/suggest.h"
 #include "common/toml.h"
-#include "common/unique_fd.h"
 #include "launcher/options/option_table.h"
 
 namespace ddprun::launcher {
 namespace {
-
-constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
-constexpr char kSystemFile[] = "/etc/ddprun/ddprun.toml";
 
 // What is wrong with one key.
 struct Complaint {
@@ -92,45 +82,6 @@ void take(const toml::key& key, const toml::node& node, ConfigFile& config) {
   }
 }
 
-std::string directory_of(const std::string& path) {
-  const auto slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
-}
-
-enum class Absence { kNone, kNotThere, kHidden };
-
-// The whole file, where `absence` says that there is one.
-std::string read_file(const std::string& path, Absence* absence) {
-  *absence = Absence::kNone;
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) {
-    const int error = errno;
-    const bool is_hidden = error == EACCES && ::access(directory_of(path).c_str(), X_OK) != 0;
-    if (error != ENOENT && error != ENOTDIR && !is_hidden) {
-      throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(error));
-    }
-    *absence = is_hidden ? Absence::kHidden : Absence::kNotThere;
-    return {};
-  }
-  struct stat info {};
-  if (::fstat(fd.get(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
-    throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": it is no regular file");
-  }
-  std::string text;
-  std::array<char, 4096> buffer;
-  for (;;) {
-    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
-    if (size == 0) return text;
-    if (size < 0) {
-      throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(errno));
-    }
-    text.append(buffer.data(), static_cast<std::size_t>(size));
-    if (text.size() > kMaxFileBytes) {
-      throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": it has more than 1 MiB");
-    }
-  }
-}
-
 }  // namespace
 
 ConfigFile parse_config_file(std::string_view text, const std::string& path) {
@@ -159,37 +110,15 @@ std::vector<ConfigFile> load_config_files(const std::string& named,
                                           const Environment& environment) {
   std::vector<ConfigFile> files;
   std::string wrong;
-  const auto parse = [&](const std::string& text, const std::string& path) {
+  for (const ConfigText& each : read_config_texts(named, environment)) {
+    if (each.is_hidden) {
+      files.push_back({.path = each.path, .rdzv_endpoint = "", .hosts = {}, .is_hidden = true});
+      continue;
+    }
     try {
-      files.push_back(parse_config_file(text, path));
+      files.push_back(parse_config_file(each.text, each.path));
     } catch (const Error& error) {
       wrong += concat(wrong.empty() ? "" : "\n", error.what());
-    }
-  };
-  Absence absence = Absence::kNone;
-  if (!named.empty()) {
-    const std::string text = read_file(named, &absence);
-    if (absence != Absence::kNone) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "can't read " + named +
-                      (absence == Absence::kHidden ? ": no permission to enter its directory"
-                                                   : ": there is no such file"));
-    }
-    parse(text, named);
-  }
-  std::vector<std::string> paths;
-  if (const auto xdg = find_variable(environment, env::kXdgConfigHome)) {
-    paths.push_back(*xdg + "/ddprun/ddprun.toml");
-  } else if (const auto home = find_variable(environment, env::kHome)) {
-    paths.push_back(*home + "/.config/ddprun/ddprun.toml");
-  }
-  paths.emplace_back(kSystemFile);
-  for (const std::string& path : paths) {
-    const std::string text = read_file(path, &absence);
-    if (absence == Absence::kNone) {
-      parse(text, path);
-    } else if (absence == Absence::kHidden) {
-      files.push_back({.path = path, .rdzv_endpoint = "", .hosts = {}, .is_hidden = true});
     }
   }
   if (!wrong.empty()) throw Error(ErrorCode::kInvalidArgument, wrong);

@@ -31,11 +31,7 @@ struct ConfigFile {
 // of another type, an unknown key (with a suggestion).
 ConfigFile parse_config_file(std::string_view text, const std::string& path);
 
-// The files that there are, strongest one first: `named` (which must be there; empty: none), then
-// $XDG_CONFIG_HOME/ddprun/ddprun.toml (default ~/.config), then /etc/ddprun/ddprun.toml. Throws as
-// parse_config_file, the lines of all files, and where a file can't be read; one that may be there,
-// in a directory that this user can't enter (HOME is still another user's: a container's, sudo's),
-// is empty and is_hidden.
+// Those of read_config_texts(). Throws as that and as parse_config_file, the lines of all files.
 std::vector<ConfigFile> load_config_files(const std::string& named, const Environment& environment);
 
 }  // namespace ddprun::launcher

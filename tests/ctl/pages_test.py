@@ -16,6 +16,7 @@ import threading
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "launcher"))
 import harness  # noqa: E402
+import files  # noqa: E402  (harness says where it lies)
 from harness import wait_until  # noqa: E402
 
 WAITS = ["sh", "-c", "echo ready; exec sleep 600"]
@@ -67,6 +68,23 @@ class Pages(harness.Case):
         # A job of an id that was there before is a new one.
         self.runs(endpoint, "first")
         self.assertEqual([job["run_id"] for job in self.finished(endpoint, 4)], ["first", "second", "mine", "first"])
+
+    def test_without_a_flag_it_is_the_one_of_the_configuration(self):
+        token = self.token()
+        _, endpoint = self.ddprund(f"--token-file={token}")
+        home = self.scratch()
+        files.write(home, "ddprun/ddprun.toml",
+                    f'rdzv_endpoint = "{endpoint}"\ntoken_file = "{token}"\nmax_restarts = 3\n')
+        env = {**os.environ, "XDG_CONFIG_HOME": home}
+        done = self.ddprunctl("jobs", env=env)
+        self.assertEqual((done.returncode, done.stdout), (0, "no jobs\n"), done.text)
+        # A flag is stronger.
+        done = self.ddprunctl("jobs", "--rdzv-endpoint=127.0.0.1:1", env=env)
+        self.check_one_line(done, "127.0.0.1:1")
+        files.write(home, "ddprun/ddprun.toml", 'rdzv_endpoint = "a b"\n')
+        self.check_one_line(self.ddprunctl("jobs", env=env), "rdzv_endpoint of ddprun.toml, a b: ")
+        files.write(home, "ddprun/ddprun.toml", "rdzv_endpoint = 1\n")
+        self.check_one_line(self.ddprunctl("jobs", env=env), "ddprun.toml:1: rdzv_endpoint wants a text")
 
     def test_with_0_none_is_kept(self):
         _, endpoint = self.ddprund("--keep-finished=0")

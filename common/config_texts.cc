@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/config_texts.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "common/env_names.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/unique_fd.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
+constexpr char kSystemConfig[] = "/etc/ddprun/ddprun.toml";
+
+std::string directory_of(const std::string& path) {
+  const auto slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+enum class Absence { kNone, kNotThere, kHidden };
+
+// The whole file, where `absence` says that there is one.
+std::string read_config(const std::string& path, Absence* absence) {
+  *absence = Absence::kNone;
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) {
+    const int error = errno;
+    const bool is_hidden = error == EACCES && ::access(directory_of(path).c_str(), X_OK) != 0;
+    if (error != ENOENT && error != ENOTDIR && !is_hidden) {
+      throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(error));
+    }
+    *absence = is_hidden ? Absence::kHidden : Absence::kNotThere;
+    return {};
+  }
+  struct stat info {};
+  if (::fstat(fd.get(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+    throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": it is no regular file");
+  }
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (;;) {
+    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
+    if (size == 0) return text;
+    if (size < 0) {
+      throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(errno));
+    }
+    text.append(buffer.data(), static_cast<std::size_t>(size));
+    if (text.size() > kMaxConfigBytes) {
+      throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": it has more than 1 MiB");
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<ConfigText> read_config_texts(const std::string& named,
+                                          const Environment& environment) {
+  std::vector<ConfigText> files;
+  Absence absence = Absence::kNone;
+  if (!named.empty()) {
+    const std::string text = read_config(named, &absence);
+    if (absence != Absence::kNone) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "can't read " + named +
+                      (absence == Absence::kHidden ? ": no permission to enter its directory"
+                                                   : ": there is no such file"));
+    }
+    files.push_back({.path = named, .text = text});
+  }
+  std::vector<std::string> paths;
+  if (const auto xdg = find_variable(environment, env::kXdgConfigHome)) {
+    paths.push_back(*xdg + "/ddprun/ddprun.toml");
+  } else if (const auto home = find_variable(environment, env::kHome)) {
+    paths.push_back(*home + "/.config/ddprun/ddprun.toml");
+  }
+  paths.emplace_back(kSystemConfig);
+  for (const std::string& path : paths) {
+    const std::string text = read_config(path, &absence);
+    if (absence == Absence::kNotThere) continue;
+    files.push_back({.path = path, .text = text, .is_hidden = absence == Absence::kHidden});
+  }
+  return files;
+}
+
+}  // namespace ddprun

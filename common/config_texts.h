@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files ddprun.toml that a program of this user reads, as they are. What the keys mean is each
+// program's affair: docs/launcher.md has them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/environment.h"
+
+namespace ddprun {
+
+struct ConfigText {
+  std::string path, text;
+  bool is_hidden = false;  // this user can't enter its directory: nothing is known
+};
+
+// Those that there are, strongest one first: `named` (which must be there; empty: none), then
+// $XDG_CONFIG_HOME/ddprun/ddprun.toml (default ~/.config), then /etc/ddprun/ddprun.toml. Throws
+// Error(kInvalidArgument) where one can't be read; one that may be there, in a directory that this
+// user can't enter (HOME is still another user's: a container's, sudo's), is empty and is_hidden.
+std::vector<ConfigText> read_config_texts(const std::string& named, const Environment& environment);
+
+}  // namespace ddprun

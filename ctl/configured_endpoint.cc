@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ctl/configured_endpoint.h"
+
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/toml.h"
+
+namespace ddprun::ctl {
+namespace {
+
+[[noreturn]] void refuse(const ConfigText& file, const toml::source_region& where,
+                         std::string_view what) {
+  throw Error(ErrorCode::kInvalidArgument,
+              concat(file.path, ":", where.begin.line, ": ", one_line(std::string(what))));
+}
+
+void take(const ConfigText& file, ConfiguredEndpoint& all) {
+  toml::table table;
+  try {
+    table = toml::parse(file.text, file.path);
+  } catch (const toml::parse_error& error) {
+    refuse(file, error.source(), error.description());
+  }
+  const std::pair<const char*, std::string*> keys[] = {{"rdzv_endpoint", &all.rdzv_endpoint},
+                                                       {"token_file", &all.token_file},
+                                                       {"tls_ca", &all.tls_ca},
+                                                       {"tls_cert", &all.tls_cert},
+                                                       {"tls_key", &all.tls_key}};
+  for (const auto& [key, value] : keys) {
+    const toml::node* node = table.get(key);
+    if (node == nullptr) continue;
+    if (!node->is_string()) refuse(file, node->source(), concat(key, " wants a text"));
+    if (value->empty()) *value = node->as_string()->get();
+  }
+}
+
+}  // namespace
+
+ConfiguredEndpoint configured_endpoint(const std::vector<ConfigText>& files) {
+  ConfiguredEndpoint all;
+  for (const ConfigText& file : files) {
+    if (!file.is_hidden) take(file, all);
+  }
+  return all;
+}
+
+}  // namespace ddprun::ctl
