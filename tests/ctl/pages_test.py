@@ -75,16 +75,16 @@ class Pages(harness.Case):
         home = self.scratch()
         files.write(home, "ddprun/ddprun.toml",
                     f'rdzv_endpoint = "{endpoint}"\ntoken_file = "{token}"\nmax_restarts = 3\n')
-        env = {**os.environ, "XDG_CONFIG_HOME": home}
-        done = self.ddprunctl("jobs", env=env)
+        here = {"XDG_CONFIG_HOME": home}
+        done = self.ddprunctl("jobs", **here)
         self.assertEqual((done.returncode, done.stdout), (0, "no jobs\n"), done.text)
         # A flag is stronger.
-        done = self.ddprunctl("jobs", "--rdzv-endpoint=127.0.0.1:1", env=env)
+        done = self.ddprunctl("jobs", "--rdzv-endpoint=127.0.0.1:1", **here)
         self.check_one_line(done, "127.0.0.1:1")
         files.write(home, "ddprun/ddprun.toml", 'rdzv_endpoint = "a b"\n')
-        self.check_one_line(self.ddprunctl("jobs", env=env), "rdzv_endpoint of ddprun.toml, a b: ")
+        self.check_one_line(self.ddprunctl("jobs", **here), "rdzv_endpoint of ddprun.toml, a b: ")
         files.write(home, "ddprun/ddprun.toml", "rdzv_endpoint = 1\n")
-        self.check_one_line(self.ddprunctl("jobs", env=env), "ddprun.toml:1: rdzv_endpoint wants a text")
+        self.check_one_line(self.ddprunctl("jobs", **here), "ddprun.toml:1: rdzv_endpoint wants a text")
 
     def test_with_0_none_is_kept(self):
         _, endpoint = self.ddprund("--keep-finished=0")
