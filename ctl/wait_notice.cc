@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "common/error.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
 
@@ -16,11 +17,15 @@ constexpr std::chrono::milliseconds kMoment{1'500};
 
 WaitNotice::WaitNotice(std::string line) {
   if (::isatty(STDERR_FILENO) == 0) return;
-  thread_ = start_quiet_thread("notice", [this, line = std::move(line)] {
+  auto body = [this, line = std::move(line)] {
     std::unique_lock lock(mutex_);
     if (over_.wait_for(lock, kMoment, [this] { return is_over_; })) return;
     std::fprintf(stderr, "ddprunctl: %s\n", one_line(line).c_str());
-  });
+  };
+  try {
+    thread_ = start_quiet_thread("notice", std::move(body));
+  } catch (const Error&) {  // the answer is worth more than that it is waited for
+  }
 }
 
 WaitNotice::~WaitNotice() {

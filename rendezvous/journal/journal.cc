@@ -269,7 +269,7 @@ void Journal::Shared::stop(std::thread writer, std::thread watcher) {
   while (!stopped_ && Clock::now() < limit()) stopped_wakes_.wait_until(lock, limit());
   const bool ended = stopped_;
   lock.unlock();
-  watcher.join();
+  if (watcher.joinable()) watcher.join();
   if (!ended) {
     log_error("can't write ", name_, ": the disk hangs; what it has not taken is lost");
     return writer.detach();
@@ -295,8 +295,13 @@ Journal::Journal(std::unique_ptr<BatchWriter> writer,
     : shared_(std::make_shared<Shared>(std::move(writer), std::move(post), std::move(options))) {
   const auto shared = shared_;
   writer_thread_ = start_quiet_thread("journal", [shared] { shared->write_until_stopped(); });
-  watcher_thread_ =
-      start_quiet_thread("journal-watch", [shared] { shared->watch_until_stopped(); });
+  try {
+    watcher_thread_ =
+        start_quiet_thread("journal-watch", [shared] { shared->watch_until_stopped(); });
+  } catch (const Error&) {
+    shared_->stop(std::move(writer_thread_), {});
+    throw;
+  }
 }
 
 Journal::~Journal() { shared_->stop(std::move(writer_thread_), std::move(watcher_thread_)); }

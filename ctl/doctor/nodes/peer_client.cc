@@ -200,7 +200,11 @@ std::vector<Greeting> greet_all(const std::vector<Peer>& peers, const std::strin
   };
   std::vector<std::thread> others;
   while (others.size() + 1 < std::min(kMostAtATime, peers.size())) {
-    others.push_back(start_quiet_thread("doctor-greets", work));
+    try {
+      others.push_back(start_quiet_thread("doctor-greets", work));
+    } catch (const Error&) {
+      break;  // there is no room for more: those that are here do it all
+    }
   }
   work();
   for (std::thread& thread : others) thread.join();

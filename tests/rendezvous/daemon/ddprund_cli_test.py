@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
@@ -68,6 +69,28 @@ class CommandLine(harness.Case):
                     self.assertEqual(done.returncode, 2, first)
                     self.assertRegex(first, r"^ddprund: .*ulimit -n")
                     self.assertEqual(done.stderr, "", first)
+        self.assertGreater(refused, 0)
+
+    @unittest.skipIf(os.environ.get("DDPRUN_SANITIZE"), "a sanitizer's own memory is more than that")
+    def test_without_room_for_one_thread_more_it_says_so_or_serves(self):
+        """Whichever of those that it needs is the one too many."""
+        refused = 0
+        for megabytes in range(16, 56, 4):
+            with self.subTest(megabytes):
+                def little(megabytes=megabytes):
+                    resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+                daemon = self.start("--listen=127.0.0.1:0", f"--state-dir={self.scratch()}", program=harness.DDPRUND,
+                                    preexec_fn=little)
+                first = daemon.stderr.readline()
+                if "listening on" in first:
+                    daemon.terminate()
+                done = self.finish(daemon, timeout=20)
+                if "can't start the thread" in first:
+                    refused += 1
+                    self.assertEqual((done.returncode, done.stderr), (2, ""), first)
+                elif "listening on" not in first:  # too little for what is needed before
+                    self.assertGreater(done.returncode, 0, first + done.text)
+                    self.assertNotIn("terminate called", first)
         self.assertGreater(refused, 0)
 
     def test_an_unknown_flag_gets_a_suggestion(self):
