@@ -51,7 +51,9 @@ std::vector<ServiceManager::PassedSocket> take_passed(std::uint64_t number, std:
     const int fd = kFirstPassed + static_cast<int>(i);
     if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
       throw Error(ErrorCode::kInvalidArgument,
-                  concat("LISTEN_FDS=", number, ", but descriptor ", fd, " is not open"));
+                  concat("LISTEN_FDS=", number, ": descriptor ", fd,
+                         " is not open; who starts this program passes so many sockets, from ",
+                         kFirstPassed, " on, or unsets it"));
     }
     const std::size_t end = names.find(':');
     passed.push_back({names.substr(0, end), UniqueFd(fd)});

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <utility>
 
 #include "common/clock.h"
@@ -28,6 +29,20 @@ bool is_tcp_listener(int fd) {
          socket_option(fd, SO_PROTOCOL) == IPPROTO_TCP && socket_option(fd, SO_ACCEPTCONN) == 1;
 }
 
+// "a UDP socket", "/etc/passwd", "pipe:[4711]".
+std::string kind_of(int fd) {
+  if (socket_option(fd, SO_ACCEPTCONN) < 0) {
+    std::error_code error;
+    const auto name = std::filesystem::read_symlink(concat("/proc/self/fd/", fd), error);
+    return error ? "no socket" : one_line(name.string());
+  }
+  const int domain = socket_option(fd, SO_DOMAIN);
+  if (domain == AF_UNIX) return "a Unix socket";
+  if (domain != AF_INET && domain != AF_INET6) return concat("a socket of family ", domain);
+  if (socket_option(fd, SO_TYPE) != SOCK_STREAM) return "a UDP socket";
+  return "a TCP socket that is connected, or only bound";
+}
+
 }  // namespace
 
 Service::Service(boost::asio::io_context& io, ServiceManager manager)
@@ -42,9 +57,11 @@ std::vector<UniqueFd> Service::take_listeners() {
     const int fd = passed.fd.get();
     if (!is_tcp_listener(fd)) {
       throw Error(ErrorCode::kInvalidArgument,
-                  concat("the socket '", one_line(passed.name),
-                         "' that systemd passed is no TCP socket that listens: its .socket unit "
-                         "needs ListenStream=HOST:PORT and Accept=no"));
+                  concat("LISTEN_FDS: descriptor ", fd,
+                         passed.name.empty() ? "" : " ('" + one_line(passed.name) + "')", " is ",
+                         kind_of(fd),
+                         ", and no TCP socket that listens: the .socket unit needs "
+                         "ListenStream=HOST:PORT and Accept=no"));
     }
     if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) {
       throw_system_error("fcntl(O_NONBLOCK)", errno);

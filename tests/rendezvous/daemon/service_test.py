@@ -203,10 +203,11 @@ class Sockets(ServiceCase):
         datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         unbound, pair = socket.socket(), socket.socketpair()
         with open("/dev/null") as file:
-            for other in (datagram, unbound, pair[0], file):
+            for other, kind in ((datagram, "a UDP socket"), (unbound, "a TCP socket that is connected, or only bound"),
+                                (pair[0], "a Unix socket"), (file, "/dev/null")):
                 with self.subTest(other=other):
                     done = self.finish(self.service(harness.DDPRUND, fds=[other.fileno()], LISTEN_FDNAMES="odd"))
-                    self.check_one_line(done, "the socket 'odd' that systemd passed is no TCP socket that listens")
+                    self.check_one_line(done, f"LISTEN_FDS: descriptor 3 ('odd') is {kind}, and no TCP socket that listens")
         for each in (datagram, unbound, *pair):
             each.close()
 
