@@ -213,7 +213,9 @@ int GangJob::finish() {
   for (const std::string& trouble : reader_.troubles()) log_warning(trouble);
   const gangs::GangState& state = reader_.state();
   if (!state.reason.empty()) {
-    log_error("gang ", state.id, " has ended with ", state.exit_code, ": ", state.reason);
+    const std::string line =
+        concat("gang ", state.id, " has ended with ", state.exit_code, ": ", state.reason);
+    state.exit_code == 0 ? log_warning(line) : log_error(line);
   }
   if (has_cancelled_) return exit_status_for_signal(first_signal);
   return state.exit_code;

@@ -112,10 +112,18 @@ void GangOutput::remove_older_than(std::chrono::milliseconds time,
   }
 }
 
-std::string GangOutput::trouble() const {
+std::string GangOutput::trouble(const std::string& gang) const {
+  std::uintmax_t kept = 0;
+  for (const char* name : {kOutName, kErrName}) {
+    std::error_code error;
+    const std::uintmax_t size = std::filesystem::file_size(folder(gang) + name, error);
+    if (error) return concat("can't read ", folder(gang), name, ": ", error.message());
+    kept += size;
+  }
   struct statvfs disk {};
   const bool is_full = ::statvfs(directory_.c_str(), &disk) == 0 && disk.f_bavail == 0;
-  return is_full ? concat("no space is left on the disk of ", directory_) : "";
+  if (!is_full) return {};
+  return concat("no space is left on the disk of ", directory_, "; ", kept, " bytes are kept");
 }
 
 OutputAnswer GangOutput::read_now(const OutputRequest& request) const {
@@ -137,16 +145,17 @@ bool GangOutput::read(const OutputRequest& request, bool runs) {
   if (!gangs::is_gang_name(request.gang)) return false;
   // The watch first: what is written between the two is seen.
   const bool may_wait = runs && request.wait_ms > 0 && waiting_.size() < kMaxWaiting;
+  // None where the directory was removed, or the user has no watch left.
   const int watch = may_wait ? ::inotify_add_watch(changes_.native_handle(),
                                                    folder(request.gang).c_str(), IN_MODIFY)
                              : -1;
   const OutputAnswer answer = read_now(request);
-  const bool has_some = !answer.out.empty() || !answer.err.empty() || !answer.reason.empty();
+  const bool has_some = !answer.out.empty() || !answer.err.empty();
   if (watch >= 0) watched_[watch] = request.gang;
-  if (watch < 0 || has_some) {
+  if (!may_wait || has_some) {
     end_watch(watch);
     answer_(answer);
-    return !runs && !has_some;
+    return !runs && !has_some && answer.reason.empty();
   }
   const std::uint64_t number = next_number_++;
   Waiting& waiting = waiting_[number];

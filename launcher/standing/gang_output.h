@@ -38,10 +38,13 @@ class GangOutput {
   void remove_older_than(std::chrono::milliseconds time,
                          const std::function<bool(const std::string& gang)>& runs) const;
 
-  // What keeps gangs from printing more; empty: nothing.
-  std::string trouble() const;
+  // Why what `gang` printed may be lost, and how much of it is kept; empty: nothing is known of
+  // that.
+  std::string trouble(const std::string& gang) const;
 
-  // `runs`: it may print more. True: it never does, and all was read before.
+  // `runs`: it may print more. True: it never does, and all was read before. Where its files can't
+  // be read while it runs, who is ready to wait is answered when the time is over: at once it would
+  // ask again and again.
   bool read(const gangs::OutputRequest& request, bool runs);
   // It prints no more: who waits for it is answered.
   void ended(const std::string& gang);

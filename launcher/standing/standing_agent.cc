@@ -278,8 +278,9 @@ void StandingAgent::ended(Part& part, int wait_status, const std::string& why) {
   std::string reason;
   if (is_killed) {
     reason = concat("ddprun was ended by ", signal_name(WTERMSIG(wait_status)));
-  } else if (const std::string trouble = code == 0 ? "" : output_->trouble(); !trouble.empty()) {
-    reason = concat("ddprun ended with ", code, ": ", trouble);  // where its own words would be
+  } else if (const std::string trouble = output_->trouble(part.held.gang); !trouble.empty()) {
+    // Where its own words would be.
+    reason = concat("ddprun ended with ", code, ", what it printed may be lost: ", trouble);
   }
   log_info("gang ", part.held.gang, " has ended with ", code, reason.empty() ? "" : ": ", reason);
   const GangEnd how = part.is_stopping ? GangEnd::kStopped

@@ -40,8 +40,11 @@ void GangQueue::end_part(Gang& gang, GangPart& part, int exit_code, const std::s
   part.reason = reason;
   const int so_far = gang.state.exit_code;
   gang.state.exit_code = merged(so_far, exit_code);
-  if (gang.state.exit_code != so_far) {
-    gang.state.reason = exit_code == 0 ? ""
+  // Of parts that ended well the first one that has something to tell: that output was lost.
+  const bool is_new_trouble = exit_code == 0 && !reason.empty() && gang.state.reason.empty();
+  if (gang.state.exit_code != so_far || is_new_trouble) {
+    const bool is_well = exit_code == 0 && reason.empty();
+    gang.state.reason = is_well ? ""
                         : reason.empty()
                             ? concat("ddprun on ", part.node, " ended with ", exit_code)
                             : concat(part.node, ": ", reason);

@@ -193,6 +193,12 @@ class OneHost(StandingCase):
         done = self.finish(self.submit(*SH, "echo a; exit 3", cwd="/"))
         self.assertNotEqual(done.returncode, 0, done.text)
         self.assertIn(self.place, done.stderr)
+        os.unlink(os.path.join(self.place, "full"))
+        fills = f"head -c 1m /dev/zero >{self.place}/full; echo lost; exit 0"
+        job = self.finish(self.submit(*SH, fills, cwd="/"))
+        self.assertEqual(job.returncode, 0, job.text)  # its own
+        self.assertRegex(job.stderr, r"has ended with 0: n1: ddprun ended with 0, what it printed may be lost: no space is "
+                                     rf"left on the disk of {self.place}; \d+ bytes are kept\n")
 
     def test_old_output_is_removed_and_what_runs_is_kept(self):
         self.queue()

@@ -185,6 +185,21 @@ TEST_CASE("GangQueue: a job that succeeds on one node has succeeded") {
   CHECK(script.queue.find("a")->state.reason.empty());
 }
 
+TEST_CASE("GangQueue: of a job that succeeded it is told what became of its output") {
+  QueueScript script;
+  script.came("n1", 4);
+  script.came("n2", 4);
+  script.submit("a", 2, "4");
+  script.ended("n1", "a", 0);
+  script.ended("n2", "a", 0, "what it printed may be lost");
+  CHECK(script.state("a") == "ended 0");
+  CHECK(script.queue.find("a")->state.reason == "n2: what it printed may be lost");
+  script.submit("b", 2, "4");
+  script.ended("n1", "b", 0, "what it printed may be lost");
+  script.ended("n2", "b", 0);
+  CHECK(script.queue.find("b")->state.reason == "n1: what it printed may be lost");
+}
+
 TEST_CASE("GangQueue: the same submission again is the same gang, another one of its id is none") {
   QueueScript script;
   CHECK(script.submit("a", 1, "4") == Verdict::kTaken);
