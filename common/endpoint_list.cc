@@ -57,6 +57,14 @@ EndpointList parse_endpoints(std::string_view text, std::uint16_t default_port) 
   return list;
 }
 
+EndpointList parse_servers(std::string_view text, std::uint16_t default_port) {
+  EndpointList list = parse_endpoints(text, default_port);
+  if (!list.endpoints.empty() && list.endpoints.front().port == 0) {
+    return {{}, "nobody listens at port 0: give the port that the server has"};
+  }
+  return list;
+}
+
 std::string to_string(const std::vector<Endpoint>& endpoints) {
   std::string text;
   for (const Endpoint& endpoint : endpoints) {

@@ -23,6 +23,9 @@ struct EndpointList {
 // each has a port other than 0.
 EndpointList parse_endpoints(std::string_view text, std::uint16_t default_port);
 
+// Likewise, of servers that are there already: one has a port other than 0, too.
+EndpointList parse_servers(std::string_view text, std::uint16_t default_port);
+
 // The inverse: "a:29400,b:29400".
 std::string to_string(const std::vector<Endpoint>& endpoints);
 

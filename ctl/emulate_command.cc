@@ -165,9 +165,9 @@ EmulationResult EmulateCommand::in_real_time() {
     options_.daemon_pid = daemon->pid();
   } else {
     const auto endpoint = parse_endpoint(endpoint_, kDefaultRendezvousPort);
-    if (!endpoint || endpoint->host.empty()) {
+    if (!endpoint || endpoint->host.empty() || endpoint->port == 0) {
       throw Error(ErrorCode::kInvalidArgument,
-                  "--rdzv-endpoint=" + endpoint_ + ": wants HOST or HOST:PORT");
+                  "--rdzv-endpoint=" + endpoint_ + ": wants HOST or HOST:PORT of a ddprund");
     }
     options_.endpoint = *endpoint;
   }

@@ -61,7 +61,7 @@ const EndpointFlags::Asked& EndpointFlags::asked() const {
 }
 
 std::string EndpointFlags::problem() const {
-  const std::string problem = parse_endpoints(asked().endpoint, kDefaultRendezvousPort).problem;
+  const std::string problem = parse_servers(asked().endpoint, kDefaultRendezvousPort).problem;
   const char* whose =
       given_.endpoint.empty() ? "rdzv_endpoint of ddprun.toml, " : "--rdzv-endpoint=";
   return problem.empty() ? "" : concat(whose, asked().endpoint, ": ", problem);
@@ -85,7 +85,7 @@ std::vector<Endpoint> EndpointFlags::endpoints() const {
   if (const std::string wrong = problem(); !wrong.empty()) {
     throw Error(ErrorCode::kInvalidArgument, wrong);
   }
-  return parse_endpoints(asked().endpoint, kDefaultRendezvousPort).endpoints;
+  return parse_servers(asked().endpoint, kDefaultRendezvousPort).endpoints;
 }
 
 pages::GangClientOptions EndpointFlags::queue_of(const std::string& endpoint,
@@ -93,7 +93,7 @@ pages::GangClientOptions EndpointFlags::queue_of(const std::string& endpoint,
                                                  const security::TlsFiles& tls) const {
   pages::GangClientOptions options;
   options.endpoints =
-      endpoint.empty() ? endpoints() : parse_endpoints(endpoint, kDefaultRendezvousPort).endpoints;
+      endpoint.empty() ? endpoints() : parse_servers(endpoint, kDefaultRendezvousPort).endpoints;
   if (options.endpoints.empty()) {
     throw Error(ErrorCode::kInvalidArgument, concat("endpoint = \"", endpoint, "\": is none"));
   }

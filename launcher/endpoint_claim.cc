@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "common/error.h"
+#include "common/log.h"
 #include "common/name_lookup.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/daemon.h"
@@ -54,6 +55,12 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
   EndpointClaim claim;
   claim.connect_to = plan.endpoint;
   const Ownership owner = decide(plan, max_nodes, deadline);
+  if (!owner.ours && plan.endpoint.port == 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat(to_string(plan.endpoint), " (", plan.origin,
+                       "): this node doesn't serve there, and nobody listens at port 0: give the "
+                       "port that the rendezvous has"));
+  }
   if (!owner.ours) return claim;
   const auto bind = [&] { claim.listeners = take(plan, owner.everywhere, owner.addresses); };
   try {

@@ -56,6 +56,9 @@ void check_rendezvous(const LaunchConfig& config, std::vector<std::string>& prob
     } else if (endpoints.front().port == 0 && config.max_nodes > 1) {
       problems.push_back("--rdzv-endpoint=" + config.rdzv_endpoint +
                          ": the other nodes can't know a free port; give a number");
+    } else if (endpoints.front().port == 0 && config.standing_agents) {
+      problems.push_back("--rdzv-endpoint=" + config.rdzv_endpoint +
+                         ": nobody listens at port 0; give the port that the ddprund has");
     }
   }
   if (config.standalone && config.max_nodes > 1) {

@@ -62,7 +62,7 @@ NameAnswer name_of_fields(const Probe::Fields& fields) {
 
 Probe::Fields look_up_route(const std::string& endpoint) {
   try {
-    const EndpointList list = parse_endpoints(endpoint, kDefaultRendezvousPort);
+    const EndpointList list = parse_servers(endpoint, kDefaultRendezvousPort);
     if (!list.problem.empty()) return {list.problem};
     const SocketAddress peer = resolve(list.endpoints.front()).front();
     // Connecting a datagram socket only asks the routing table.

@@ -120,7 +120,7 @@ std::string settle_standing(const StandingTexts& texts, const Environment& envir
     return "where is the ddprund? Give --rdzv-endpoint HOST:PORT, or rdzv_endpoint in "
            "/etc/ddprun/ddprun.toml";
   }
-  auto [endpoints, problem] = parse_endpoints(texts.endpoint, kDefaultRendezvousPort);
+  auto [endpoints, problem] = parse_servers(texts.endpoint, kDefaultRendezvousPort);
   if (!problem.empty()) return concat("--rdzv-endpoint=", texts.endpoint, ": ", problem);
   options.endpoints = std::move(endpoints);
   options.endpoint_text = texts.endpoint;

@@ -5,6 +5,7 @@
 
 using ddprun::Endpoint;
 using ddprun::parse_endpoints;
+using ddprun::parse_servers;
 using ddprun::to_string;
 
 TEST_CASE("EndpointList: one endpoint, or several with commas between, in their order") {
@@ -41,4 +42,12 @@ TEST_CASE("EndpointList: what is none is refused, by the part that is wrong") {
     CHECK(list.endpoints.empty());
   }
   CHECK(parse_endpoints("a:1,a:2,b:1", 29400).problem.empty());
+}
+
+TEST_CASE("EndpointList: nobody listens at port 0") {
+  CHECK(parse_servers("a:0", 29400).problem ==
+        "nobody listens at port 0: give the port that the server has");
+  CHECK(parse_servers("a:0", 29400).endpoints.empty());
+  CHECK(parse_servers("a,b:7", 29400).endpoints.size() == 2);
+  CHECK_FALSE(parse_servers("a:x", 29400).problem.empty());
 }
