@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/write_error.h"
 
 namespace ddprun {
 namespace {
@@ -26,6 +27,8 @@ std::string too_few_descriptors() {
 }  // namespace
 
 Ending ending_by(const std::exception& error) {
+  if (dynamic_cast<const WriteError*>(&error) != nullptr)
+    return {error.what(), ExitCode::kOutputLost};
   if (const auto* own = dynamic_cast<const Error*>(&error)) {
     return {own->what(), exit_code_for(own->code())};
   }

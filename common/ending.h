@@ -14,8 +14,9 @@ struct Ending {
   ExitCode code;
 };
 
-// Of an Error its own words and exit_code_for(); of a descriptor that Asio could not have the limit
-// and who raises it, kUsage; of all else an internal error, kInternal.
+// Of an Error its own words and exit_code_for(), of a WriteError kOutputLost; of a descriptor that
+// Asio could not have the limit and who raises it, kUsage; of all else an internal error,
+// kInternal.
 Ending ending_by(const std::exception& error);
 
 }  // namespace ddprun

@@ -41,7 +41,7 @@ constexpr char kExitStatus[] =
  3        of doctor: unknown
  69       no answer in time
  70       a fault of its own, an answer that makes no sense; of emulate: a rule was broken
- 74       stdout, or of report a file, can't be written
+ 74       stdout, or a file that it was to make, can't be written
  130, 143 ended by SIGINT, SIGTERM: what was submitted goes on
  other    of submit --wait: the job's)";
 

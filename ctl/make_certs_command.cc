@@ -15,6 +15,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/unique_fd.h"
+#include "common/write_error.h"
 #include "ctl/standard_output.h"
 #include "rendezvous/security/certificates.h"
 
@@ -35,7 +36,7 @@ class NewFiles {
   explicit NewFiles(std::string directory) : directory_(std::move(directory)) {
     std::error_code error;
     made_directory_ = std::filesystem::create_directories(directory_, error);
-    if (error) throw_system_error("can't make " + directory_, error.value());
+    if (error) throw WriteError(concat("can't make ", directory_, ": ", error.message()));
   }
   ~NewFiles() {
     for (const std::string& path : paths_) ::unlink(path.c_str());
@@ -56,21 +57,25 @@ class NewFiles {
   std::vector<std::string> paths_;
 };
 
+[[noreturn]] void refuse(const char* what, const std::string& path, int error_number) {
+  throw WriteError(concat(what, path, ": ", errno_text(error_number)));
+}
+
 void NewFiles::write(const Output& output) {
   const UniqueFd fd(
       ::open(output.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, output.mode));
-  if (!fd) throw_system_error("can't make " + output.path, errno);
+  if (!fd) refuse("can't make ", output.path, errno);
   paths_.push_back(output.path);
   std::size_t written = 0;
   while (written < output.text.size()) {
     const ssize_t size =
         ::write(fd.get(), output.text.data() + written, output.text.size() - written);
-    if (size < 0 && errno != EINTR) throw_system_error("can't write " + output.path, errno);
+    if (size < 0 && errno != EINTR) refuse("can't write ", output.path, errno);
     if (size > 0) written += static_cast<std::size_t>(size);
   }
-  if (::fchmod(fd.get(), output.mode) != 0) throw_system_error("chmod " + output.path, errno);
+  if (::fchmod(fd.get(), output.mode) != 0) refuse("chmod ", output.path, errno);
   // A file system may find out so late that it has no room.
-  if (::fsync(fd.get()) != 0) throw_system_error("can't write " + output.path, errno);
+  if (::fsync(fd.get()) != 0) refuse("can't write ", output.path, errno);
 }
 
 }  // namespace

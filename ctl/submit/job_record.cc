@@ -19,6 +19,7 @@
 #include "common/process_facts.h"
 #include "common/process_stat.h"
 #include "common/regular_file.h"
+#include "common/write_error.h"
 
 namespace ddprun::submit {
 
@@ -59,7 +60,7 @@ void write_whole(const std::filesystem::path& path, const std::string& text) {
   if (!file || error) {
     if (problem == 0) problem = error ? error.value() : errno;
     std::filesystem::remove(part, error);
-    throw_system_error("writing " + path.string(), problem);
+    throw WriteError(concat("can't write ", path.string(), ": ", errno_text(problem)));
   }
 }
 
@@ -149,9 +150,10 @@ void JobRecords::add(const JobRecord& record) const {
   const std::filesystem::path directory = directory_of(record.id);
   std::error_code error;
   std::filesystem::create_directories(root_, error);
-  if (error) throw_system_error("making " + root_.string(), error.value());
+  if (error) throw WriteError(concat("can't make ", root_.string(), ": ", error.message()));
   const bool is_new = ::mkdir(directory.c_str(), S_IRWXU) == 0;
-  if (!is_new && errno != EEXIST) throw_system_error("making " + directory.string(), errno);
+  if (!is_new && errno != EEXIST)
+    throw WriteError(concat("can't make ", directory.string(), ": ", errno_text(errno)));
   try {
     write_whole(directory / "job.json", to_json(record));
   } catch (const Error&) {

@@ -258,13 +258,13 @@ class OneHost(harness.Case):
 
     def test_make_certs_leaves_nothing_on_a_disk_that_is_full(self):
         place = self.scratch()
-        script = ('mount -t tmpfs -o size=16k none "$0" && mkdir "$0/there" && "$1" make-certs "$0/there" a; '
-                  '"$1" make-certs "$0/new" a; ls -A "$0" "$0/there"')
+        script = ('mount -t tmpfs -o size=16k none "$0" && mkdir "$0/there" && "$1" make-certs "$0/there" a; echo $?; '
+                  '"$1" make-certs "$0/new" a; echo $?; ls -A "$0" "$0/there"')
         done = subprocess.run(["unshare", "-m", "sh", "-c", script, place, harness.DDPRUNCTL], text=True,
                               capture_output=True, env=harness.environment())
         if "mount:" in done.stderr or "unshare:" in done.stderr:
             self.skipTest("no tmpfs of our own")
-        self.assertEqual(done.stdout, f"{place}:\nthere\n\n{place}/there:\n", done.stderr)
+        self.assertEqual(done.stdout, f"74\n74\n{place}:\nthere\n\n{place}/there:\n", done.stderr)
         self.assertEqual([line.split(" can't write ")[0] for line in done.stderr.splitlines()], ["ddprunctl:"] * 2)
         self.assertIn("No space left on device", done.stderr)
 
