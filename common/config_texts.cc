@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 
+#include "common/dangling_link.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
@@ -34,14 +35,16 @@ std::string read_config(const std::string& path, Absence* absence) {
     const int error = errno;
     const bool is_hidden = error == EACCES && ::access(directory_of(path).c_str(), X_OK) != 0;
     if (error != ENOENT && error != ENOTDIR && !is_hidden) {
-      throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(error));
+      throw Error(ErrorCode::kInvalidArgument,
+                  "can't read " + one_line(path) + ": " + errno_text(error));
     }
     *absence = is_hidden ? Absence::kHidden : Absence::kNotThere;
     return {};
   }
   struct stat info {};
   if (::fstat(fd.get(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
-    throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": it is no regular file");
+    throw Error(ErrorCode::kInvalidArgument,
+                "can't read " + one_line(path) + ": it is no regular file");
   }
   std::string text;
   std::array<char, 4096> buffer;
@@ -49,11 +52,13 @@ std::string read_config(const std::string& path, Absence* absence) {
     const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
     if (size == 0) return text;
     if (size < 0) {
-      throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(errno));
+      throw Error(ErrorCode::kInvalidArgument,
+                  "can't read " + one_line(path) + ": " + errno_text(errno));
     }
     text.append(buffer.data(), static_cast<std::size_t>(size));
     if (text.size() > kMaxConfigBytes) {
-      throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": it has more than 1 MiB");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "can't read " + one_line(path) + ": it has more than 1 MiB");
     }
   }
 }
@@ -67,10 +72,12 @@ std::vector<ConfigText> read_config_texts(const std::string& named,
   if (!named.empty()) {
     const std::string text = read_config(named, &absence);
     if (absence != Absence::kNone) {
+      const std::string link = one_line(dangling_link(named));
       throw Error(ErrorCode::kInvalidArgument,
-                  "can't read " + named +
-                      (absence == Absence::kHidden ? ": no permission to enter its directory"
-                                                   : ": there is no such file"));
+                  concat("can't read ", one_line(named), ": ",
+                         absence == Absence::kHidden ? "no permission to enter its directory"
+                         : link.empty()              ? "there is no such file"
+                                                     : link));
     }
     files.push_back({.path = named, .text = text});
   }

@@ -13,7 +13,7 @@ namespace ddprun {
 struct RegularFile {
   UniqueFd fd;               // to read from; none: `problem` says why
   struct stat info {};       // of what is open
-  std::string problem = {};  // "No such file or directory", "it is a directory, …"
+  std::string problem = {};  // "No such file or directory", "a is a link to b, which …"
 };
 
 // A pipe (a FIFO, a shell's <(…)), which could keep its reader waiting for ever and can be read

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <numeric>
 
+#include "common/log.h"
+
 namespace ddprun {
 namespace {
 
@@ -36,6 +38,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  if (word.size() > kMostCompared) return "";
   const std::string wanted = normalised(word);
   const std::string* best = nullptr;
   std::size_t best_distance = 0;
@@ -53,6 +56,11 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   const std::size_t limit = std::max<std::size_t>(1, wanted.size() / 3);
   if (!best || best_distance > limit) return "";
   return " (did you mean " + *best + "?)";
+}
+
+std::string shown_word(std::string_view word) {
+  constexpr std::size_t kMost = 80;
+  return one_line(word.substr(0, kMost)) + (word.size() > kMost ? "…" : "");
 }
 
 }  // namespace ddprun

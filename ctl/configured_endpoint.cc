@@ -12,8 +12,8 @@ namespace {
 
 [[noreturn]] void refuse(const ConfigText& file, const toml::source_region& where,
                          std::string_view what) {
-  throw Error(ErrorCode::kInvalidArgument,
-              concat(file.path, ":", where.begin.line, ": ", one_line(std::string(what))));
+  throw Error(ErrorCode::kInvalidArgument, concat(one_line(file.path), ":", where.begin.line, ": ",
+                                                  one_line(std::string(what))));
 }
 
 void take(const ConfigText& file, ConfiguredEndpoint& all) {
@@ -21,7 +21,7 @@ void take(const ConfigText& file, ConfiguredEndpoint& all) {
   try {
     table = toml::parse(file.text, file.path);
   } catch (const toml::parse_error& error) {
-    refuse(file, error.source(), error.description());
+    refuse(file, error.source(), toml_trouble(error));
   }
   const std::pair<const char*, std::string*> keys[] = {{"rdzv_endpoint", &all.rdzv_endpoint},
                                                        {"token_file", &all.token_file},

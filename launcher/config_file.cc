@@ -28,7 +28,8 @@ struct Complaint {
   std::ranges::stable_sort(complaints, {}, &Complaint::line);
   std::string text;
   for (const Complaint& each : complaints) {
-    text += concat(text.empty() ? "" : "\n", path, ":", each.line, ": ", one_line(each.what));
+    text +=
+        concat(text.empty() ? "" : "\n", one_line(path), ":", each.line, ": ", one_line(each.what));
   }
   throw Error(ErrorCode::kInvalidArgument, text);
 }
@@ -78,7 +79,7 @@ void take(const toml::key& key, const toml::node& node, ConfigFile& config) {
     config.options.push_back(
         {option->name, value_of(node, *option), static_cast<int>(key.source().begin.line)});
   } else {
-    complain(key.source(), "unknown key " + name + did_you_mean(name, known_keys()));
+    complain(key.source(), "unknown key " + shown_word(name) + did_you_mean(name, known_keys()));
   }
 }
 
@@ -91,8 +92,7 @@ ConfigFile parse_config_file(std::string_view text, const std::string& path) {
   try {
     table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
-    refuse_all(path,
-               {{static_cast<int>(error.source().begin.line), std::string(error.description())}});
+    refuse_all(path, {{static_cast<int>(error.source().begin.line), toml_trouble(error)}});
   }
   std::vector<Complaint> complaints;
   for (const auto& [key, node] : table) {

@@ -118,7 +118,7 @@ Thresholds Thresholds::parse(std::string_view text, const std::string& path) {
   try {
     take(toml::parse(text, path), "", path, thresholds);
   } catch (const toml::parse_error& error) {
-    refuse(path, error.source(), one_line(error.description()));  // it quotes the file as it is
+    refuse(path, error.source(), toml_trouble(error));
   }
   return thresholds;
 }

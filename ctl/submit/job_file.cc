@@ -18,6 +18,7 @@ namespace ddprun::submit {
 namespace {
 
 constexpr std::size_t kMostJobFileBytes = std::size_t{1} << 20;
+constexpr std::size_t kMostLines = 100;  // that are told of what is wrong
 
 class JobReader {
  public:
@@ -30,7 +31,8 @@ class JobReader {
       if (const JobKey* known = find_key(key)) {
         take_value(*known, key, node);
       } else if (!begins_keys(key)) {
-        refuse(name.source(), "unknown key " + one_line(key) + did_you_mean(key, names_in(start)));
+        refuse(name.source(),
+               "unknown key " + shown_word(key) + did_you_mean(key, names_in(start)));
       } else if (const toml::table* inner = node.as_table()) {
         take(*inner, key + ".");
       } else {
@@ -46,7 +48,12 @@ class JobReader {
     std::stable_sort(lines_.begin(), lines_.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     std::string all;
-    for (const auto& [number, text] : lines_) all += (all.empty() ? "" : "\n") + text;
+    for (std::size_t i = 0; i < std::min(lines_.size(), kMostLines); ++i) {
+      all += (all.empty() ? "" : "\n") + lines_[i].second;
+    }
+    if (lines_.size() > kMostLines) {
+      all += concat("\n", job_.path, ": … and ", lines_.size() - kMostLines, " more");
+    }
     throw Error(ErrorCode::kInvalidArgument, all);
   }
 
@@ -121,11 +128,17 @@ void check_whole(const JobFile& job, const toml::table& table, JobReader& reader
   } else if (!job.command.empty() && job.command.front().empty()) {
     reader.refuse("command has no program: its first text is empty");
   }
+  for (const std::string& word : job.command) {
+    if (word.size() <= kMaxArgumentBytes) continue;
+    reader.refuse(concat("command has a text of ", word.size(),
+                         " bytes: a program is given at most ", kMaxArgumentBytes,
+                         " in one; name a file in its place"));
+  }
   for (const std::string& flag : job.flags) {
     if (!flag.starts_with('-')) {
-      reader.refuse("flags: \"" + one_line(flag) + "\" is none; a value follows \"=\"");
+      reader.refuse("flags: \"" + shown_word(flag) + "\" is none; a value follows \"=\"");
     } else if (runs_nothing(flag)) {
-      reader.refuse("flags: with \"" + one_line(flag) + "\" ddprun runs nothing");
+      reader.refuse("flags: with \"" + shown_word(flag) + "\" ddprun runs nothing");
     }
   }
   if (!job.ssh.hosts.empty() && !job.ssh.hostfile.empty()) {
@@ -136,7 +149,7 @@ void check_whole(const JobFile& job, const toml::table& table, JobReader& reader
 std::string text_of_file(const std::string& path) {
   const RegularFile file = open_regular_file(path);
   const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + why);
+    throw Error(ErrorCode::kInvalidArgument, "can't read " + one_line(path) + ": " + why);
   };
   if (!file.problem.empty()) refuse(file.problem);
   std::string text;
@@ -154,15 +167,14 @@ std::string text_of_file(const std::string& path) {
 
 JobFile JobFile::parse(std::string_view text, const std::string& path, const std::string& base) {
   JobFile job;
-  job.path = path;
+  job.path = one_line(path);
   job.base = base;
   toml::table table;
   try {
     table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
-    // It quotes the file as it is.
     throw Error(ErrorCode::kInvalidArgument,
-                concat(path, ":", error.source().begin.line, ": ", one_line(error.description())));
+                concat(job.path, ":", error.source().begin.line, ": ", toml_trouble(error)));
   }
   JobReader reader(job);
   reader.take(table, "");

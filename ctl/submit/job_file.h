@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
@@ -71,8 +72,12 @@ struct NodesKeys {                                              // [to.nodes]
   std::optional<int> slots_per_node;                            // unset: one for each worker
 };
 
+// Of one argument, or of one NAME=VALUE, the most that Linux starts a program with (execve(2),
+// MAX_ARG_STRLEN, less its zero).
+inline constexpr std::size_t kMaxArgumentBytes = 128 * 1024 - 1;
+
 struct JobFile {
-  std::string path;  // for messages
+  std::string path;  // for messages: one line
   std::string base;  // where relative paths begin: the directory of `submit`
   std::string name;
   std::vector<std::string> command;  // PROGRAM and its arguments

@@ -13,6 +13,7 @@
 #include "common/env_names.h"
 #include "common/forwarded_environment.h"
 #include "common/log.h"
+#include "common/suggest.h"
 
 namespace ddprun::submit {
 namespace {
@@ -176,13 +177,19 @@ bool is_variable(std::string_view name) {
 
 std::string set_variable(const std::string& name, const toml::node& value, JobFile& job) {
   if (!is_variable(name)) {
-    return "wants names of letters, digits and _, not \"" + one_line(name) + "\"";
+    return "wants names of letters, digits and _, not \"" + shown_word(name) + "\"";
   }
   if (std::find(env::kOfWorkers.begin(), env::kOfWorkers.end(), name) != env::kOfWorkers.end()) {
     return "can't have " + name + ": ddprun itself sets it for each worker";
   }
   const auto text = text_or_number(value);
-  if (!text) return "wants a text for " + name;
+  if (!text) return "wants a text for " + shown_word(name);
+  const std::size_t bytes = name.size() + 1 + text->size();
+  if (bytes > kMaxArgumentBytes) {
+    return concat("can't have ", shown_word(name), "=…, ", bytes,
+                  " bytes: no program is started with more than ", kMaxArgumentBytes,
+                  " in one variable; name a file in its place");
+  }
   job.environment[name] = *text;
   return {};
 }
@@ -205,7 +212,7 @@ template <typename Field>
 JobKey names_key(const char* key, Field field) {
   return {key, {}, [field](const std::string& name, const toml::node& value, JobFile& job) {
             const auto text = line_in(value);
-            if (!text) return "wants a text for " + one_line(name);
+            if (!text) return "wants a text for " + shown_word(name);
             field(job)[name] = *text;
             return std::string();
           }};
@@ -273,7 +280,7 @@ std::string set_doctor(const toml::node& value, const std::string&, JobFile& job
 std::string set_endpoint(const toml::node& value, const std::string&, JobFile& job) {
   const auto text = line_in(value);
   if (!text) return kLine;
-  const std::string problem = parse_endpoints(*text, kDefaultRendezvousPort).problem;
+  const std::string problem = parse_servers(*text, kDefaultRendezvousPort).problem;
   if (!problem.empty()) return concat("= \"", *text, "\": ", problem);
   job.nodes.endpoint = *text;
   return {};

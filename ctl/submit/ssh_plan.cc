@@ -5,6 +5,7 @@
 #include <boost/json/value.hpp>
 
 #include "common/error.h"
+#include "common/json_trouble.h"
 #include "common/log.h"
 #include "ctl/submit/ddprun_command.h"
 
@@ -75,8 +76,9 @@ Plan parse_dry_run(std::string_view text) {
     take_lines(all.at("assumed"), plan.notes);
     take_lines(all.at("notes"), plan.notes);
   } catch (const std::exception& error) {
-    throw Error(ErrorCode::kProtocol,
-                concat("what ddprun --dry-run says is not what was expected: ", error.what()));
+    throw Error(
+        ErrorCode::kProtocol,
+        concat("what ddprun --dry-run says is not what was expected: ", json_trouble(error)));
   }
   return plan;
 }

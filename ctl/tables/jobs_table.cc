@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "common/error.h"
+#include "common/json_trouble.h"
 #include "common/log.h"
 #include "ctl/tables/page_text.h"
 #include "ctl/tables/tables.h"
@@ -77,7 +78,8 @@ std::string jobs_table(const std::string& page) {
     if (!any_finished) return table.str();
     for (const json::value& job : finished->as_array()) print(table, finished_row(job));
   } catch (const std::exception& error) {
-    throw Error(ErrorCode::kProtocol, concat("/v1/jobs is not what was expected: ", error.what()));
+    throw Error(ErrorCode::kProtocol,
+                concat("/v1/jobs is not what was expected: ", json_trouble(error)));
   }
   return table.str();
 }

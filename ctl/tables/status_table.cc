@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "common/error.h"
+#include "common/json_trouble.h"
 #include "common/log.h"
 #include "ctl/tables/page_text.h"
 #include "ctl/tables/tables.h"
@@ -142,7 +143,7 @@ std::string status_table(const std::string& page) {
     fact("journal", journal_text(all));
   } catch (const std::exception& error) {
     throw Error(ErrorCode::kProtocol,
-                concat("/v1/status is not what was expected: ", error.what()));
+                concat("/v1/status is not what was expected: ", json_trouble(error)));
   }
   return table.str();
 }

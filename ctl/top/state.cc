@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/json_trouble.h"
 #include "common/log.h"
 
 namespace ddprun::top {
@@ -261,7 +262,8 @@ auto or_error(const char* what, const Read& read) {
   try {
     return read();
   } catch (const std::exception& error) {
-    throw Error(ErrorCode::kProtocol, concat(what, " is not what was expected: ", error.what()));
+    throw Error(ErrorCode::kProtocol,
+                concat(what, " is not what was expected: ", json_trouble(error)));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "common/error.h"
+#include "common/json_trouble.h"
 #include "common/log.h"
 #include "rendezvous/membership/json_fields.h"
 #include "rendezvous/membership/row_fields.h"
@@ -212,7 +213,7 @@ GangSpec parse_gang(std::string_view body) {
     membership::RowReader reader(body, {});
     each_field(spec, reader);
   } catch (const std::exception& error) {  // of JSON, too
-    throw Error(ErrorCode::kInvalidArgument, error.what());
+    throw Error(ErrorCode::kInvalidArgument, json_trouble(error));
   }
   const std::string wrong = check_spec(spec);
   if (!wrong.empty()) throw Error(ErrorCode::kInvalidArgument, wrong);

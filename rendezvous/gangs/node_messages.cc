@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "common/error.h"
+#include "common/json_trouble.h"
 #include "common/log.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/row_fields.h"
@@ -133,7 +134,8 @@ Message decode(std::string_view text, const std::array<std::string_view, N>& typ
     reader("type", type);
     return decode_as<Message>(type, reader, types);
   } catch (const std::exception& error) {  // of JSON, too
-    throw Error(ErrorCode::kProtocol, concat("a message that makes no sense: ", error.what()));
+    throw Error(ErrorCode::kProtocol,
+                concat("a message that makes no sense: ", json_trouble(error)));
   }
 }
 

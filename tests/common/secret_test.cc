@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/secret.h"
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "common/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 #include "tests/support/secret_file.h"
 
 namespace ddprun {
@@ -43,6 +45,13 @@ TEST_CASE("Secret: a file's content without the white space around it") {
   CHECK(text_of(*Secret::from_file(path)) == "0123456789abcdef 0123");
   write_secret_file(path, std::string(kMaxSecretBytes, 'x'));
   CHECK(text_of(*Secret::from_file(path)).size() == kMaxSecretBytes);
+}
+
+TEST_CASE("Secret: a link to nothing is told by where it leads") {
+  const test::TempDirectory directory;
+  std::filesystem::create_symlink("gone", directory.path("token"));
+  CHECK_THAT(ddprun::test::error_of([&] { Secret::from_file(directory.path("token")); }).what(),
+             Contains("token is a link to gone, which does not exist"));
 }
 
 TEST_CASE("Secret: the flag that named a bad file is told") {

@@ -204,6 +204,22 @@ class BadInput(harness.Case):
     def test_a_free_port_that_other_nodes_cannot_know(self):
         self.assertIn("give a number", self.refused("--nnodes=2", "--rdzv-endpoint=127.0.0.1:0", "true"))
 
+    def test_nobody_listens_at_port_0(self):
+        for flags in (["--standing-agents", "--rdzv-endpoint=127.0.0.1:0"], ["--rdzv-endpoint=192.0.2.1:0"],
+                      ["--rdzv-conf=is_host=0", "--rdzv-endpoint=127.0.0.1:0"]):
+            self.assertIn("nobody listens at port 0", self.refused(*flags, "true"))
+        for program, *words in ((harness.DDPRUNCTL, "status"), (os.path.join(harness.BIN, "ddprun-agent"),)):
+            done = self.finish(self.start(*words, "--rdzv-endpoint=127.0.0.1:0", program=program))
+            self.check_one_line(done, "--rdzv-endpoint=127.0.0.1:0: nobody listens at port 0")
+
+    def test_a_config_file_s_own_name_stays_one_line_and_a_link_says_where_it_leads(self):
+        folder = self.scratch()
+        path = self.write(folder, "a\nb", "zz = 1\n")
+        self.assertIn(r"a\nb:1: unknown key zz", self.refused(f"--config={path}", "true"))
+        os.symlink("/none", f"{folder}/link")
+        self.assertIn("link is a link to /none, which does not exist", self.refused(f"--config={folder}/link", "true"))
+        self.assertIn("link is a link to /none, which does not exist", self.refused(f"--hostfile={folder}/link", "true"))
+
     def test_all_problems_at_once(self):
         done = self.ddprun("--nnodes=0", "--max-restarts=x", "--node-rank=-1")
         self.assertEqual(done.returncode, 2)
