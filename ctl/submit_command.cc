@@ -94,9 +94,8 @@ std::string SubmitCommand::place_of(const submit::JobFile& job) const {
 int SubmitCommand::submit(const submit::JobFile& job) const {
   const std::string place = place_of(job);
   const auto scheduler = make_scheduler(place, endpoint_);
-  // The others ask for more than that.
-  const bool asks_itself = place == "ssh" || place == "nodes";
-  if (!asks_itself) submit::check_flags(job, submit::ddprun_beside());
+  // Standing agents' asks for more than that.
+  if (place != "nodes") submit::check_flags(job, submit::ddprun_beside(), place);
   if (dry_run_) {
     const submit::Plan plan = scheduler->plan(job);
     return print_or_tell(json_ ? submit::plan_json(place, plan) : submit::plan_text(plan));
@@ -139,7 +138,7 @@ int SubmitCommand::follow(submit::Scheduler& scheduler, const std::string& id) c
   if (json_) {
     const std::string news = concat(whole, " is over: ", submit::to_string(state->phase));
     if (const int code = print_or_tell(submit::state_json(*state), 0, news); code != 0) return code;
-  } else if (state->phase != Phase::kSucceeded) {
+  } else if (state->phase != Phase::kSucceeded || !state->reason.empty()) {
     say(whole + " " + submit::to_string(state->phase) +
         (state->reason.empty() ? "" : ": " + state->reason));
   }

@@ -9,18 +9,18 @@
 #include "common/duration.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/log.h"
 #include "common/process_facts.h"
 #include "ctl/submit/ddprun_command.h"
+#include "ctl/submit/decided_flags.h"
 #include "ctl/submit/run_program.h"
 
 namespace ddprun::submit {
+namespace {
 
-std::string ddprun_beside() {
-  const std::string beside = own_folder() + "/ddprun";
-  return ::access(beside.c_str(), X_OK) == 0 ? beside : "ddprun";
-}
-
-std::string check_flags(const JobFile& job, const std::string& ddprun) {
+// What `ddprun --show-config` says with the flags that a job means. Empty, and Error: as
+// check_flags().
+std::string config_of(const JobFile& job, const std::string& ddprun) {
   JobFile here = job;
   here.ddprun.clear();
   const CommandTraits traits{
@@ -38,6 +38,26 @@ std::string check_flags(const JobFile& job, const std::string& ddprun) {
   const std::size_t last = end.err.find_last_not_of('\n');
   throw Error(ErrorCode::kInvalidArgument,
               last == std::string::npos ? failure_text(end) : end.err.substr(0, last + 1));
+}
+
+}  // namespace
+
+std::string ddprun_beside() {
+  const std::string beside = own_folder() + "/ddprun";
+  return ::access(beside.c_str(), X_OK) == 0 ? beside : "ddprun";
+}
+
+std::string check_flags(const JobFile& job, const std::string& ddprun, std::string_view place) {
+  const std::string config = config_of(job, ddprun);
+  if (config.empty() || job.flags.empty()) return config;
+  JobFile bare = job;
+  bare.flags.clear();
+  std::string all;
+  for (const std::string& line : decided_flags(place, config_of(bare, ddprun), config)) {
+    all += concat(all.empty() ? "" : "\n", job.path, ": ", line);
+  }
+  if (!all.empty()) throw Error(ErrorCode::kInvalidArgument, all);
+  return config;
 }
 
 std::optional<std::chrono::milliseconds> shown_time(std::string_view config,

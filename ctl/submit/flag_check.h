@@ -15,8 +15,9 @@ namespace ddprun::submit {
 std::string ddprun_beside();
 
 // What `ddprun --show-config` says with them; empty: there is no ddprun here, or it is of another
-// kind. Throws Error(kInvalidArgument), a line for each thing that it refuses.
-std::string check_flags(const JobFile& job, const std::string& ddprun);
+// kind. Throws Error(kInvalidArgument), a line for each thing that it refuses, or for each of the
+// job's `flags` that isn't theirs to say at `place` (decided_flags.h).
+std::string check_flags(const JobFile& job, const std::string& ddprun, std::string_view place);
 
 // The time that such a text has for `key`, given or by default. nullopt: it has none. Pure.
 std::optional<std::chrono::milliseconds> shown_time(std::string_view config,

@@ -89,7 +89,7 @@ NodesScheduler::NodesScheduler(Environment environment, std::string ddprun, Find
       find_queue_(std::move(find_queue)) {}
 
 NodesScheduler::Submission NodesScheduler::submission_of(const JobFile& job) const {
-  const std::string config = check_flags(job, ddprun_);
+  const std::string config = check_flags(job, ddprun_, name());
   const NodeCount count = nodes_wanted(job);
   Submission submission;
   gangs::GangSpec& spec = submission.spec;

@@ -232,6 +232,25 @@ flags = ["--shutdown-timeout=5"]
         done = self.ddprunctl("submit", self.job_file("true"))
         self.check_one_line(done, "to.nodes.token_file: can't take the secret in /none: ")
 
+    def test_flags_do_not_get_round_the_slots(self):
+        """However they are written; nobody is asked."""
+        for flags, said in ((["--nproc_per_node=4"], "say workers_per_node in its place"),
+                            (["--nproc=4"], "say workers_per_node in its place"),
+                            (["--nnodes=2"], "say nodes in its place"),
+                            (["-H", "-x"], "--hosts is not the job's to say"),
+                            (["--standing-agents"], "--standing-agents is not the job's to say"),
+                            (["--env=A=1"], "say [environment]"),
+                            (["--rdzv-endpoint=x"], "say to.nodes.endpoint in its place")):
+            with self.subTest(flags=flags):
+                path = self.write(self.place, "round.toml", 'name = "r"\ncommand = ["true"]\n'
+                                  f'flags = {json.dumps(flags)}\n[to.nodes]\nendpoint = "127.0.0.1:1"\n')
+                self.check_one_line(self.ddprunctl("submit", path), f"{path}: flags: ", said)
+
+    def test_a_record_that_can_not_be_written_has_the_code_of_lost_output(self):
+        path = self.write(self.place, "ssh.toml", 'name = "r"\ncommand = ["true"]\n[to.ssh]\nhosts = ["localhost"]\n')
+        done = self.ddprunctl("submit", path, XDG_STATE_HOME="/dev/null")
+        self.check_one_line(done, "can't make /dev/null/ddprun/jobs: Not a directory", code=74)
+
     def test_what_the_queue_does_not_know(self):
         done = self.ddprunctl("status", "nodes:none", *self.flags)
         self.assertEqual(done.returncode, 2, done.text)

@@ -2,6 +2,7 @@
 // The job file, and the command line that it means.
 #include "ctl/submit/job_file.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -10,6 +11,7 @@
 #include "common/log.h"
 #include "common/shell_words.h"
 #include "ctl/submit/ddprun_command.h"
+#include "ctl/submit/decided_flags.h"
 #include "ctl/submit/flag_check.h"
 #include "ctl/submit/job_keys.h"
 #include "tests/support/catch.h"
@@ -123,6 +125,57 @@ TEST_CASE(
         "job.toml:5: to.kubernetes.labels wants a text for b");
   CHECK(job_of("[environment]\nOMP_NUM_THREADS = 4\nCUDA_VISIBLE_DEVICES = \"0\"")
             .environment.size() == 2);
+}
+
+TEST_CASE(
+    "job file: a path with a line break, and keys without end, are told in lines of their own") {
+  const auto why = [](const std::string& text) -> std::string {
+    return ddprun::test::error_of([&] { JobFile::parse(kLeast + text, "a\nb.toml", "/"); }).what();
+  };
+  CHECK(why("x = 1") == "a\\nb.toml:3: unknown key x");
+  CHECK(job_of("").path == "job.toml");
+  CHECK(why(std::string(900'000, 'k') + " = 1") ==
+        "a\\nb.toml:3: unknown key " + std::string(80, 'k') + "…");
+  std::string many;
+  for (int i = 0; i < 150; ++i) many += concat("q", i, "z = 1\n");
+  const std::string all = why(many);
+  CHECK(std::count(all.begin(), all.end(), '\n') == 100);
+  CHECK_THAT(all, Contains("a\\nb.toml: … and 50 more"));
+}
+
+TEST_CASE("job file: what no program can be started with is refused before it waits in a queue") {
+  const std::string longest(kMaxArgumentBytes - 2, 'x');  // behind "A="
+  CHECK_NOTHROW(job_of("[environment]\nA = \"" + longest + "\""));
+  CHECK(why_not("[environment]\nA = \"" + longest + "x\"") ==
+        "job.toml:4: environment can't have A=…, 131072 bytes: no program is started with more "
+        "than 131071 in one variable; name a file in its place");
+  CHECK_THAT(ddprun::test::error_of([&] {
+               JobFile::parse("name = \"a\"\ncommand = [\"sh\", \"" + longest + "xxx\"]",
+                              "job.toml", "/");
+             }).what(),
+             Contains("command has a text of 131072 bytes"));
+}
+
+TEST_CASE("job file: flags whose matter a key or the place decides, however they are written") {
+  const std::string before =
+      "# Files: none\nnnodes = 2  # command line\n#nproc_per_node = 1  # workers\n"
+      "#--node-rank  # not from a file\nrdzv_id = \"mine\"  # DDPRUN_RDZV_ID\n";
+  CHECK(decided_flags("nodes", before, before).empty());
+  CHECK(decided_flags("nodes", before, before + "hang_timeout = 600  # command line\n").empty());
+  using Lines = std::vector<std::string>;
+  CHECK(decided_flags("nodes", before,
+                      "nnodes = 9  # command line\nnproc_per_node = 1  # command line\n"
+                      "node_rank = 0  # command line\nrdzv_id = \"mine\"  # DDPRUN_RDZV_ID\n") ==
+        Lines{"flags: --nnodes is decided by a key of the job file: say nodes in its place",
+              "flags: --nproc-per-node is decided by a key of the job file: say workers_per_node "
+              "in its place",
+              "flags: --node-rank is not the job's to say with --to nodes: leave it out"});
+  const std::string hosts = "hosts = \"a\"  # command line\n",
+                    endpoint = "rdzv_endpoint = \"a\"  # command line\n";
+  CHECK_THAT(decided_flags("ssh", "", hosts).at(0), Contains("say to.ssh.hosts in its place"));
+  CHECK_THAT(decided_flags("slurm", "", hosts).at(0), Contains("with --to slurm: leave it out"));
+  CHECK(decided_flags("slurm", "", endpoint).empty());
+  CHECK_THAT(decided_flags("nodes", "", endpoint).at(0), Contains("say to.nodes.endpoint"));
 }
 
 TEST_CASE("job file: flags with which ddprun would print something, and run nothing") {
