@@ -97,19 +97,16 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
                                            std::move(handlers));
   }
 
-  // Where one welcomed it, the rendezvous may only be away, and something else answers for it.
+  // Only a token or a certificate that doesn't fit is said by a rendezvous itself. What else
+  // answers may do so for a while, as a proxy whose ddprund begins anew, whoever starts it; and so
+  // may all where one welcomed this agent.
   void attempt_failed(const ConnectFailure& failure) {
-    using Kind = ConnectFailure::Kind;
     const Endpoint& endpoint = connectors_[turns_.current()]->endpoint();
-    const bool is_definite =
-        failure.kind == Kind::kUntrusted || failure.kind == Kind::kNoRendezvous;
+    const bool is_definite = failure.kind == ConnectFailure::Kind::kUntrusted && !failure.no_tls;
     const bool turn_is_over = turns_.failed(failure);
     drop();
     if (is_definite && !was_welcome_) {
-      const bool is_older = failure.kind == Kind::kNoRendezvous;
-      return handlers_.failed(concat("the rendezvous at ", to_string(endpoint), " ",
-                                     is_older ? "has no queue for standing agents: " : "",
-                                     failure.what));
+      return handlers_.failed(concat("the rendezvous at ", to_string(endpoint), " ", failure.what));
     }
     if (!turn_is_over) return attempt();
     pause();

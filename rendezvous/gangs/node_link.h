@@ -24,7 +24,8 @@ class NodeLink {
     std::function<void(const QueueMessage&)> message;  // Welcome first
     // It isn't, or couldn't be made; it will be tried again. Once for each time that it is away.
     std::function<void(const std::string& why)> away;
-    // Trying again doesn't help: another token, no such rendezvous. Not once it was welcomed.
+    // Trying again doesn't help: another token or certificate, a lasting refusal. Not once it was
+    // welcomed.
     std::function<void(const std::string& why)> failed;
   };
 

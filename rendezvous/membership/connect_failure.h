@@ -17,6 +17,7 @@ struct ConnectFailure {
   std::string what;
   bool sign_of_life = false;     // the rendezvous' host is there
   bool nothing_listens = false;  // kAway: the host is there, and says so
+  bool no_tls = false;           // kUntrusted: it speaks none, so may be anybody
 };
 
 }  // namespace ddprun::membership

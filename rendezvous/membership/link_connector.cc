@@ -23,6 +23,7 @@
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/standby_header.h"
 #include "rendezvous/security/http_proof.h"
+#include "rendezvous/security/no_tls.h"
 #include "rendezvous/security/proof.h"
 
 namespace ddprun::membership {
@@ -195,7 +196,9 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     if (trouble.empty() || error == asio::ssl::error::stream_truncated) {
       return failed("it ended the connection in the TLS handshake");
     }
-    untrusted("can't be trusted: " + trouble);
+    ConnectFailure failure{Kind::kUntrusted, "can't be trusted: " + trouble};
+    failure.no_tls = security::is_no_tls(error);
+    end(failure);
   }
 
   void upgrade() {

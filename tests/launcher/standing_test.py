@@ -260,6 +260,66 @@ class OneHost(StandingCase):
         done = self.finish(two)
         self.assertEqual((done.returncode, done.stdout), (0, "second\n"), done.text)
 
+    def test_a_ddprund_that_has_forgotten_a_gang_is_said_to(self):
+        daemon = self.queue()  # without a --state-dir
+        self.agent("n1", slots=1)
+        _, script = self.hold("held")
+        job = self.submit(*SH, script)
+        self.assertIn("held runs", job.stdout.readline())
+        gang = self.gang_of(job)
+        daemon.kill()
+        daemon.wait()
+        self.ddprund_again()
+        done = self.finish(job)
+        self.assertEqual(done.returncode, 75, done.text)
+        self.assertIn(f"the ddprund knows no gang {gang} any more", done.stderr)
+        self.assertNotIn("left to itself", done.stderr)
+
+    def test_what_is_no_ddprund_at_an_agent_s_begin_is_outlasted(self):
+        """A proxy whose ddprund is down, another protocol, garbage: said once, and tried on."""
+        certs = self.certs()
+        for flags in ([], [f"--tls-ca={certs}/ca.pem"]):
+            with self.subTest(flags), socket.create_server(("127.0.0.1", 0)) as other:
+                other.settimeout(20)
+                self.endpoint = f"127.0.0.1:{other.getsockname()[1]}"
+                agent = self.new_agent("n1", 1, *flags)
+                for answer in (b"HTTP/1.1 502 X\r\nContent-Length: 0\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n", b"\0\xff" * 999,
+                               b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n"):
+                    connection, _ = other.accept()
+                    with connection, contextlib.suppress(OSError):  # it may have seen enough before
+                        connection.recv(4096)
+                        connection.sendall(answer)
+                        connection.shutdown(socket.SHUT_WR)
+                        while connection.recv(4096):
+                            pass
+                other.close()
+                self.await_line(agent, "is away: ", "is TLS on" if flags else "(it answered HTTP 502)", "; trying on")
+                self.ddprund_again(*(self.tls_server(certs) if flags else []))
+                self.assertIn("connected to", agent.stderr.readline())
+
+    def test_who_follows_a_gang_is_a_service_of_systemd_and_outlives_warnings(self):
+        self.queue()
+        self.agent("n1", slots=1)
+        path = os.path.join(self.place, "notify")
+        _, script = self.hold("held")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(path)
+            manager.settimeout(20)
+            job = self.submit(*SH, script, NOTIFY_SOCKET=path, WATCHDOG_USEC="2000000")
+            said = manager.recv(4096).decode()
+            self.assertTrue(said.startswith("READY=1\n"), said)
+            while ": running" not in said:
+                said = manager.recv(4096).decode()
+            for _ in range(2):
+                self.assertEqual(manager.recv(4096).decode(), "WATCHDOG=1")
+            for number in (signal.SIGUSR1, signal.SIGUSR2):
+                job.send_signal(number)
+                self.await_line(job, f"got {number.name}: gang ", "is not preempted by it")
+            job.terminate()
+            while "STOPPING=1" not in said:
+                said = manager.recv(4096).decode()
+            self.assertEqual(self.finish(job).returncode, 128 + signal.SIGTERM)
+
     def ddprund_again(self, *args):
         return self.ddprund(*self.flags, *args, f"--listen={self.endpoint}")
 
