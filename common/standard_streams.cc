@@ -7,11 +7,12 @@
 namespace ddprun {
 
 void open_standard_streams() {
-  int fd;
-  do {
-    fd = ::open("/dev/null", O_RDWR);  // the lowest free number
-  } while (fd >= 0 && fd <= STDERR_FILENO);
-  if (fd >= 0) ::close(fd);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // The lowest free number, which this one is.
+    [[maybe_unused]] const int opened =
+        ::open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR);
+  }
 }
 
 bool is_in_foreground(int fd) {
