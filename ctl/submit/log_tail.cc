@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -31,7 +31,7 @@ class TailedFile {
 
   // False: the view has ended.
   bool show_new(const LogView& view) {
-    std::array<char, 65'536> buffer;
+    std::vector<char> buffer(65'536);  // on the heap: a stack may be small (ulimit -s)
     while (file_) {
       const ssize_t size = ::read(file_.get(), buffer.data(), buffer.size());
       if (size < 0 && errno != EINTR) refuse();

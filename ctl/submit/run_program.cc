@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <csignal>
 #include <utility>
+#include <vector>
 
 #include "common/child_pidfd.h"
 #include "common/clock.h"
@@ -141,7 +142,8 @@ class Reader {
 
   const ProgramCall& call_;
   UniqueFd out_, err_;
-  std::array<char, 65'536> buffer_{};
+  // On the heap: a stack may be small (ulimit -s).
+  std::vector<char> buffer_ = std::vector<char>(65'536);
   ProgramEnd end_;
 };
 
