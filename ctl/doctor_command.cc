@@ -63,7 +63,12 @@ doctor::EndpointAnswer answer_of_page(const std::string& page, double our_second
   boost::system::error_code error;
   const boost::json::value all = boost::json::parse(page, error);
   const auto* object = error ? nullptr : all.if_object();
-  if (object == nullptr) {
+  // Whoever has a JSON page may have a version; stores and agents together only a rendezvous has.
+  const auto has = [&](const char* name) {
+    const auto* value = object->if_contains(name);
+    return value != nullptr && value->is_object();
+  };
+  if (object == nullptr || !has("stores") || !has("agents")) {
     answer.failure = "what answers there is no ddprun rendezvous";
     return answer;
   }

@@ -197,6 +197,20 @@ class Doctor(harness.Case):
         self.assertIn("wants a token: give --token-file",
                       self.doctor(*flags, f"--tls-ca={certs}/ca.pem", code=2)[0])
 
+    def test_somebody_else_s_json_is_no_rendezvous(self):
+        text = b'{"version":"0.1.0","time_seconds":1,"uptime_seconds":1,"jobs":[]}'
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            def serve():
+                connection, _ = other.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+            thread = threading.Thread(target=serve)
+            thread.start()
+            found = self.found(f"--rdzv-endpoint=127.0.0.1:{other.getsockname()[1]}", "--only=endpoint", PATIENT, code=2)
+            thread.join()
+        self.assertEqual(found["endpoint"]["seen"], "what answers there is no ddprun rendezvous")
+
     def test_a_rendezvous_with_another_clock(self):
         if not FAKETIME or os.environ.get("DDPRUN_SANITIZE"):
             self.skipTest("needs libfaketime, and no sanitizer")
