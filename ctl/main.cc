@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <sstream>
+#include <string_view>
 
 #include "common/ending.h"
 #include "common/exit_codes.h"
@@ -34,6 +35,14 @@ int fail(const std::string& message, ExitCode code = ExitCode::kUsage) {
   return static_cast<int>(code);
 }
 
+// What the libraries below have to say.
+void say_line(LogLevel level, std::string_view message) {
+  const char* kind = level == LogLevel::kWarning ? "warning: "
+                     : level == LogLevel::kError ? "error: "
+                                                 : "";
+  std::fprintf(stderr, "ddprunctl: %s%s\n", kind, one_line(message).c_str());
+}
+
 constexpr char kExitStatus[] =
     R"( 0        done; of doctor: ok
  1        of doctor: warn
@@ -42,6 +51,7 @@ constexpr char kExitStatus[] =
  69       no answer in time
  70       a fault of its own, an answer that makes no sense; of emulate: a rule was broken
  74       stdout, or a file that it was to make, can't be written
+ 75       of submit --wait, logs -f: the job's ddprund has forgotten it
  130, 143 ended by SIGINT, SIGTERM: what was submitted goes on
  other    of submit --wait: the job's)";
 
@@ -67,6 +77,7 @@ int main(int argc, char** argv) {
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
+  set_log_sink(say_line);
   CLI::App app("ddprunctl: submits jobs, looks at and tries ddprun's rendezvous, checks nodes",
                "ddprunctl");
   app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);

@@ -30,6 +30,8 @@ class PageCommand {
   ExitCode run() const;
 
  private:
+  std::string table_of(const std::string& page) const;
+
   const Page page_;
   CLI::App* command_;
   EndpointFlags endpoint_;

@@ -34,7 +34,7 @@ bool PlaceQuestions::ask(const std::function<void()>& question) {
     } catch (const Error& error) {
       // ^C ends what was asked, too.
       if (interrupts_.wait(std::chrono::milliseconds(0))) return false;
-      if (!was_there_ || !submit::may_pass(error) || silence.expired()) throw;
+      if (!was_there_ || !scheduler_.may_be_over(error) || silence.expired()) throw;
       if (!is_said) {
         std::fprintf(stderr, "ddprunctl: %s; asking again\n", one_line(error.what()).c_str());
       }

@@ -80,12 +80,12 @@ int run_on_hosts(const CommandLine& line, const Environment& environment, Servic
 }
 
 // The standing agents of a ddprund.
-int run_by_agents(const CommandLine& line, const Environment& environment) {
+int run_by_agents(const CommandLine& line, const Environment& environment, ServiceManager manager) {
   GangRequest request = prepare_gang(line, environment);
   if (!request.problems.empty()) return refuse(request.problems);
   for (const std::string& note : request.notes) log_info(note);
   if (line.config.dry_run) return print(gang_to_text(request));
-  return run_gang(std::move(request), line.config);
+  return run_gang(std::move(request), line.config, std::move(manager));
 }
 
 }  // namespace
@@ -112,7 +112,9 @@ int main(int argc, char** argv) {
     if (line.action == CommandLine::Action::kPrintText) {
       return print(line.text);
     }
-    if (is_for_standing_agents(line, environment)) return run_by_agents(line, environment);
+    if (is_for_standing_agents(line, environment)) {
+      return run_by_agents(line, environment, std::move(manager));
+    }
     if (line.config.hosts.is_set()) return run_on_hosts(line, environment, std::move(manager));
     Preparation ready = prepare(std::move(line), std::move(environment), argv[0]);
     if (!ready.problems.empty()) return refuse(ready.problems);

@@ -142,6 +142,7 @@ std::string NodesScheduler::submit(const JobFile& job) {
   post(queue, spec);
   queue_ = job.nodes;
   flags_ = queue.flags;
+  known_ = spec.id;
   return spec.id;
 }
 
@@ -155,7 +156,8 @@ void NodesScheduler::post(const Queue& queue, const gangs::GangSpec& spec) {
       client.submit(spec);
       return;
     } catch (const Error& error) {
-      if (!may_pass(error)) throw;
+      const bool is_foreign = error.code() == ErrorCode::kProtocol;
+      if (!may_pass(error) && !(is_foreign && may_be_there)) throw;
       // One of several may have been asked, whatever was said of the last one.
       const bool is_single = queue.client.endpoints.size() == 1;
       may_be_there |= !is_single || error.code() != ErrorCode::kUnavailable;
@@ -178,14 +180,29 @@ std::vector<JobState> NodesScheduler::list() {
   return states;
 }
 
+gangs::GangNews NodesScheduler::known(const std::string& id, std::optional<gangs::GangNews> news) {
+  if (!news) {
+    throw known_ == id
+        ? Error(ErrorCode::kPeerLost, pages::GangClient::forgotten_text(id))
+        : Error(ErrorCode::kInvalidArgument, "the ddprund refused: " + gangs::no_gang_text(id));
+  }
+  known_ = id;
+  return *std::move(news);
+}
+
+// Where it has answered once, somebody else may listen for a while, or one with another token.
+bool NodesScheduler::may_be_over(const Error& error) const {
+  return error.code() != ErrorCode::kPeerLost;
+}
+
 JobState NodesScheduler::status(const std::string& id) {
   require_name(id);
-  return state_of(pages::GangClient(find_queue_(queue_).client).status(id));
+  return state_of(known(id, pages::GangClient(find_queue_(queue_).client).status(id)));
 }
 
 void NodesScheduler::cancel(const std::string& id) {
   require_name(id);
-  pages::GangClient(find_queue_(queue_).client).cancel(id);
+  known(id, pages::GangClient(find_queue_(queue_).client).cancel(id));
 }
 
 void NodesScheduler::logs(const std::string& id, bool follow, const LogView& view) {
@@ -197,10 +214,12 @@ void NodesScheduler::logs(const std::string& id, bool follow, const LogView& vie
   };
   while (!reader.is_over() && (follow || reader.has_more())) {
     const auto wait = follow ? kPageWait : std::chrono::milliseconds(0);
-    gangs::GangNews news;
-    const auto question = [&] { news = client.logs(id, reader.places(), reader.seen(), wait); };
+    std::vector<pages::GangReader::Piece> pieces;
+    const auto question = [&] {
+      pieces = reader.take(known(id, client.logs(id, reader.places(), reader.seen(), wait)));
+    };
     if (!view.ask(question)) return;
-    if (!show(reader.take(news))) return;
+    if (!show(pieces)) return;
     if (follow && !view.pause(std::chrono::milliseconds(0))) return;
   }
   if (!show(reader.take_rest())) return;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ class NodesScheduler : public Scheduler {
   std::vector<JobState> list() override;
   JobState status(const std::string& id) override;
   bool may_end_in_question() const override { return true; }
+  bool may_be_over(const Error& error) const override;
   void cancel(const std::string& id) override;
   void logs(const std::string& id, bool follow, const LogView& view) override;
 
@@ -45,12 +47,14 @@ class NodesScheduler : public Scheduler {
   };
   Submission submission_of(const JobFile& job) const;
   static void post(const Queue& queue, const gangs::GangSpec& spec);
+  gangs::GangNews known(const std::string& id, std::optional<gangs::GangNews> news);
 
   const Environment environment_;
   const std::string ddprun_;
   const FindQueue find_queue_;
   NodesKeys queue_;                 // where a job was submitted: questions go there, too
   std::vector<std::string> flags_;  // likewise
+  std::string known_;               // the gang that the queue was seen to have; empty: none yet
 };
 
 }  // namespace ddprun::submit

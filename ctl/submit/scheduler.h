@@ -73,7 +73,8 @@ inline bool may_pass(const Error& error) {
 
 // Ids in arguments are the scheduler's own, without "slurm:". All but plan() throw what may_pass()
 // where it can't be reached, Error(kUnsupported) where this machine lacks its program,
-// Error(kInvalidArgument) where it refuses, or knows no such job: one line, with what it said.
+// Error(kInvalidArgument) where it refuses, or knows no such job, Error(kPeerLost) where it has
+// forgotten one that this object was told of: one line, with what it said.
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
@@ -93,6 +94,9 @@ class Scheduler {
   // This user's jobs of ddprun, live ones first, then those that are over, as far as it tells.
   virtual std::vector<JobState> list() = 0;
   virtual JobState status(const std::string& id) = 0;
+  // Whether what one call of status(), or of what logs() asks, threw may be over with the next one.
+  // Of a place that has answered before.
+  virtual bool may_be_over(const Error& error) const { return may_pass(error); }
   // Whether status(), and what logs() asks, may be cut off by the end of the process: it starts no
   // program.
   virtual bool may_end_in_question() const { return false; }

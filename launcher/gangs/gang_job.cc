@@ -2,9 +2,9 @@
 #include "launcher/gangs/gang_job.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -12,6 +12,7 @@
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/signal_names.h"
+#include "launcher/gangs/gang_signals.h"
 #include "launcher/terminal_text.h"
 
 namespace ddprun::launcher {
@@ -24,21 +25,6 @@ constexpr std::chrono::seconds kSubmitLimit{10};  // for a ddprund that isn't th
 // Likewise: so long a write to a reader who takes nothing. The output waits in the nodes' files.
 constexpr std::chrono::milliseconds kWriteWait{1'000};
 
-volatile sig_atomic_t num_signals = 0, first_signal = 0;
-
-void count_signal(int number) {
-  if (num_signals == 0) first_signal = number;
-  num_signals = num_signals + 1;
-}
-
-void take_signals() {
-  struct sigaction action {};
-  action.sa_handler = count_signal;
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
-    if (!is_ignored(number)) ::sigaction(number, &action, nullptr);
-  }
-}
-
 std::string names_in_line(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -50,20 +36,36 @@ bool is_away(const Error& error) {
          error.code() == ErrorCode::kConnectionLost;
 }
 
-// Of one that had taken the gang: somebody else may listen there for a while, or too many may ask.
-bool may_pass(const Error& error) {
-  return is_away(error) || error.code() == ErrorCode::kProtocol ||
-         error.code() == ErrorCode::kResourceExhausted;
+std::chrono::milliseconds limit_of(const pages::GangClientOptions& options,
+                                   const GangService& service) {
+  return service.bounded(options.timeout * static_cast<int>(options.endpoints.size()));
+}
+
+// Half of what one endpoint has to answer in: the answer has to get here, too.
+std::chrono::milliseconds page_wait(const pages::GangClientOptions& options,
+                                    const GangService& service) {
+  const int num_shares = 2 * static_cast<int>(options.endpoints.size());
+  return std::min(kPageWait, limit_of(options, service) / num_shares);
+}
+
+pages::GangClientOptions bounded(pages::GangClientOptions options, const GangService& service) {
+  options.limit = limit_of(options, service);
+  options.timeout = std::min(options.timeout, options.limit);
+  return options;
 }
 
 }  // namespace
 
 GangJob::GangJob(GangRequest request, pages::GangClientOptions client,
-                 std::chrono::milliseconds lost_timeout)
-    : request_(std::move(request)), client_(std::move(client)), lost_timeout_(lost_timeout) {}
+                 std::chrono::milliseconds lost_timeout, ServiceManager manager)
+    : request_(std::move(request)),
+      service_(std::move(manager)),
+      page_wait_(page_wait(client, service_)),
+      client_(bounded(std::move(client), service_)),
+      lost_timeout_(lost_timeout) {}
 
 int GangJob::run() {
-  take_signals();
+  take_gang_signals();
   if (submit() == Next::kLeave) return exit_status_;
   while (!reader_.is_over()) {
     if (look_at_signals() == Next::kLeave || follow() == Next::kLeave) return exit_status_;
@@ -76,15 +78,18 @@ GangJob::Next GangJob::submit() {
   bool may_be_there = false;
   while (true) {
     try {
-      return take(client_.submit(request_.spec));
+      take(client_.submit(request_.spec));
+      return show_taken();
     } catch (const Error& error) {
-      if (!is_away(error)) throw;
+      const bool is_foreign = error.code() == ErrorCode::kProtocol;
+      if (!is_away(error) && !(is_foreign && may_be_there)) throw;
       if (lost_why_.empty()) log_warning("the ddprund is away: ", error.what(), "; trying on");
       lost_why_ = error.what();
       may_be_there |= error.code() != ErrorCode::kUnavailable;  // it was asked
     }
-    if (num_signals > 0) {
-      exit_status_ = exit_status_for_signal(first_signal);
+    say_what_was_outlived();
+    if (num_ending_signals() > 0) {
+      exit_status_ = exit_status_for_signal(first_ending_signal());
       if (may_be_there && !call([this] { client_.cancel(request_.spec.id); })) {
         log_warning("gang ", request_.spec.id, " may have been submitted");
       }
@@ -92,6 +97,7 @@ GangJob::Next GangJob::submit() {
     }
     if (deadline.expired()) {
       log_error(lost_why_);
+      if (may_be_there) log_warning("gang ", request_.spec.id, " may have been submitted");
       exit_status_ = static_cast<int>(ExitCode::kRendezvousUnreachable);
       return Next::kLeave;
     }
@@ -102,16 +108,18 @@ GangJob::Next GangJob::submit() {
 // Two signals that come as one, as of timeout(1), which sends it to a group, too, are one: the
 // second one counts that comes after it was said what it does.
 GangJob::Next GangJob::look_at_signals() {
-  const int seen = num_signals;
+  say_what_was_outlived();
+  const int seen = num_ending_signals();
   if (seen == 0) return Next::kGoOn;
   const std::string& id = request_.spec.id;
-  exit_status_ = exit_status_for_signal(first_signal);
+  if (exit_status_ == 0) service_.stopping();
+  exit_status_ = exit_status_for_signal(first_ending_signal());
   bool is_asked_to_leave = seen > num_signals_said_;
   if (!has_cancelled_) {
     has_cancelled_ = call([&] { client_.cancel(id); });
     is_asked_to_leave = !has_cancelled_ && seen > 1;
     if (has_cancelled_) {
-      num_signals_said_ = num_signals;
+      num_signals_said_ = num_ending_signals();
       log_info("gang ", id, " is cancelled; once more leaves it to end by itself");
     }
   }
@@ -122,30 +130,46 @@ GangJob::Next GangJob::look_at_signals() {
   return lost_since_ && Clock::now() - *lost_since_ >= lost_timeout_ ? Next::kLeave : Next::kGoOn;
 }
 
+// They warn a node's ddprun of its end (--preemption-signals); this one is on no node of the job.
+void GangJob::say_what_was_outlived() {
+  const auto number = take_outlived_signal();
+  if (!number) return;
+  log_info("got ", signal_name(*number), ": gang ", request_.spec.id,
+           " is not preempted by it, for its nodes are others (SIGTERM cancels it)");
+}
+
 GangJob::Next GangJob::follow() {
-  gangs::GangNews news;
-  const bool is_answered = call(
-      [&] { news = client_.logs(request_.spec.id, reader_.places(), reader_.seen(), kPageWait); });
-  if (is_answered) return take(news);
+  bool is_known = true;
+  const bool is_answered = call([&] {
+    const auto news = client_.logs(request_.spec.id, reader_.places(), reader_.seen(), page_wait_);
+    is_known = news.has_value();
+    if (is_known) take(*news);
+  });
+  if (!is_known) return forgotten();
+  if (is_answered) return show_taken();
   if (Clock::now() - *lost_since_ < lost_timeout_) return Next::kGoOn;
   log_error("the ddprund is away for ", lost_timeout_.count() / 1000, " s: ", lost_why_, "; gang ",
-            request_.spec.id, " is left to itself");
+            request_.spec.id, " is left to itself (ddprunctl status nodes:", request_.spec.id, ")");
   exit_status_ = static_cast<int>(ExitCode::kRendezvousUnreachable);
   return Next::kLeave;
 }
 
-// False: nobody answered.
+// It runs no more, or won't for long: that ddprund has its agents end what it doesn't know.
+GangJob::Next GangJob::forgotten() {
+  log_error(pages::GangClient::forgotten_text(request_.spec.id));
+  if (num_ending_signals() == 0) exit_status_ = static_cast<int>(ExitCode::kRetryable);
+  return Next::kLeave;
+}
+
+// False: nobody answered, or somebody else. One that had taken the gang, with this token, may be
+// away for a while, and another one listen there.
 bool GangJob::call(const std::function<void()>& request) {
+  service_.goes_on();
   try {
     request();
     lost_since_.reset();
     return true;
   } catch (const Error& error) {
-    if (!may_pass(error)) {
-      throw Error(error.code(),
-                  concat(error.what(), "; gang ", request_.spec.id,
-                         " is left to itself (ddprunctl status nodes:", request_.spec.id, ")"));
-    }
     if (!lost_since_) {
       lost_since_ = Clock::now();
       log_warning("the ddprund is away: ", error.what(), "; trying on");
@@ -156,10 +180,14 @@ bool GangJob::call(const std::function<void()>& request) {
   }
 }
 
-GangJob::Next GangJob::take(const gangs::GangNews& news) {
+void GangJob::take(const gangs::GangNews& news) {
+  taken_ = reader_.take(news);
   waits_for_ = news.waits_for;
   before_ = news.before;
-  if (show(reader_.take(news)) == Next::kLeave) return Next::kLeave;
+}
+
+GangJob::Next GangJob::show_taken() {
+  if (show(std::exchange(taken_, {})) == Next::kLeave) return Next::kLeave;
   say_phase();
   return Next::kGoOn;
 }
@@ -179,7 +207,8 @@ GangJob::Next GangJob::show(const std::vector<pages::GangReader::Piece>& pieces)
 // Waits for a reader that stands still, but hears signals meanwhile.
 GangJob::Next GangJob::write(int fd, std::string_view text) {
   while (!text.empty() && !has_no_reader_[fd]) {
-    text.remove_prefix(write_what_fits(fd, text, kWriteWait));
+    service_.goes_on();
+    text.remove_prefix(write_what_fits(fd, text, service_.bounded(kWriteWait)));
     const int error = text.empty() ? 0 : errno;
     has_no_reader_[fd] = error != 0;
     if (fd == STDOUT_FILENO && error != 0 && error != EPIPE) {
@@ -195,6 +224,7 @@ GangJob::Next GangJob::write(int fd, std::string_view text) {
 
 void GangJob::say_phase() {
   const gangs::GangState& state = reader_.state();
+  service_.goes_on(concat("gang ", state.id, ": ", gangs::to_string(state.phase)));
   if (said_phase_ == state.phase) return;
   said_phase_ = state.phase;
   if (state.phase == gangs::GangPhase::kQueued) {
@@ -217,7 +247,7 @@ int GangJob::finish() {
         concat("gang ", state.id, " has ended with ", state.exit_code, ": ", state.reason);
     state.exit_code == 0 ? log_warning(line) : log_error(line);
   }
-  if (has_cancelled_) return exit_status_for_signal(first_signal);
+  if (has_cancelled_) return exit_status_for_signal(first_ending_signal());
   return state.exit_code;
 }
 

@@ -36,7 +36,7 @@ std::string gang_to_text(const GangRequest& request) {
   return gangs::gang_to_json(spec) + "\n";
 }
 
-int run_gang(GangRequest request, const LaunchConfig& config) {
+int run_gang(GangRequest request, const LaunchConfig& config, ServiceManager manager) {
   pages::GangClientOptions client;
   client.endpoints = request.endpoints;
   client.is_patient = false;  // GangJob is, and hears signals meanwhile
@@ -44,7 +44,7 @@ int run_gang(GangRequest request, const LaunchConfig& config) {
     client.token = Secret::from_flag("--token-file", config.token_file);
   if (config.tls.any()) client.tls = security::make_client_context(config.tls);
   return std::make_unique<GangJob>(std::move(request), std::move(client),
-                                   config.rendezvous_lost_timeout)
+                                   config.rendezvous_lost_timeout, std::move(manager))
       ->run();
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/environment.h"
+#include "common/service_manager.h"
 #include "launcher/cli.h"
 #include "launcher/gangs/gang_request.h"
 
@@ -17,6 +18,6 @@ GangRequest prepare_gang(const CommandLine& line, const Environment& environment
 std::string gang_to_text(const GangRequest& request);
 
 // Returns ddprun's exit status. Throws Error: it can't be submitted, or a file can't be read.
-int run_gang(GangRequest request, const LaunchConfig& config);
+int run_gang(GangRequest request, const LaunchConfig& config, ServiceManager manager);
 
 }  // namespace ddprun::launcher

@@ -56,7 +56,7 @@ void GangPages::ask(const HttpSession::Request& request, HttpSession::Answer ans
     });
   }
   const GangQueue::Gang* gang = hub_->queue().find(target->id);
-  if (gang == nullptr) return answer(refusal_page(404, concat("there is no gang ", target->id)));
+  if (gang == nullptr) return answer(refusal_page(404, gangs::no_gang_text(target->id)));
   if (is_delete) return cancel(*gang, request, std::move(answer));
   if (target->is_logs) return logs(*target, *gang, std::move(answer));
   hub_->when_kept([self = shared_from_this(), id = target->id, answer = std::move(answer)] {
@@ -66,7 +66,7 @@ void GangPages::ask(const HttpSession::Request& request, HttpSession::Answer ans
 
 HttpSession::Page GangPages::told(const std::string& id, unsigned status) const {
   const GangQueue::Gang* gang = hub_->queue().find(id);
-  if (gang == nullptr) return refusal_page(404, concat("there is no gang ", id));
+  if (gang == nullptr) return refusal_page(404, gangs::no_gang_text(id));
   return {"application/json", gangs::gang_page(hub_->queue(), *gang), status};
 }
 
@@ -199,7 +199,7 @@ void GangPages::finish(std::uint64_t number) {
   for (const auto& [request, index] : waiting.asked) waits_for_.erase(request);
   const GangQueue::Gang* gang = hub_->queue().find(waiting.gang);
   if (gang == nullptr) {
-    return waiting.answer(refusal_page(404, concat("there is no gang ", waiting.gang)));
+    return waiting.answer(refusal_page(404, gangs::no_gang_text(waiting.gang)));
   }
   waiting.answer(HttpSession::Page{"application/json",
                                    gangs::logs_page(hub_->queue(), *gang, waiting.output)});

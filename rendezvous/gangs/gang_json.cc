@@ -168,7 +168,7 @@ boost::json::object parsed(std::string_view body) {
   boost::system::error_code error;
   const boost::json::value value = boost::json::parse(body, error);
   const auto* object = error ? nullptr : value.if_object();
-  if (object == nullptr) throw Error(ErrorCode::kProtocol, "its page is no JSON object");
+  if (object == nullptr) throw Error(ErrorCode::kProtocol, "it is no JSON object");
   return *object;
 }
 
@@ -260,6 +260,8 @@ std::string logs_page(const GangQueue& queue, const GangQueue::Gang& gang,
   page["output"] = std::move(all);
   return boost::json::serialize(page) + "\n";
 }
+
+std::string no_gang_text(std::string_view id) { return concat("there is no gang ", id); }
 
 GangNews parse_gang_page(std::string_view body) {
   const boost::json::object page = parsed(body);

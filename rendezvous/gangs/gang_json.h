@@ -49,6 +49,9 @@ struct NodeOutput {
   std::string reason;
 };
 
+// The line of a 404 that only the queue says.
+std::string no_gang_text(std::string_view id);
+
 std::string gang_page(const GangQueue& queue, const GangQueue::Gang& gang);
 std::string gangs_page(const GangQueue& queue);
 std::string logs_page(const GangQueue& queue, const GangQueue::Gang& gang,

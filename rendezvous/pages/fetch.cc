@@ -33,6 +33,14 @@ constexpr std::size_t kMostReason = 200;              // bytes that are shown of
 
 using Answer = http::response<http::string_body>;
 
+// "HTTP 502, \"<html>Bad gateway\"".
+std::string shown_answer(const Answer& answer) {
+  constexpr std::size_t kMostShown = 60;
+  const std::string body = answer.body().substr(0, kMostShown);
+  const std::string status = concat("HTTP ", answer.result_int());
+  return body.empty() ? status : concat(status, ", \"", one_line(body), "\"");
+}
+
 [[noreturn]] void refuse(const FetchOptions& options, const std::string& what,
                          ErrorCode code = ErrorCode::kInvalidArgument) {
   throw Error(code, concat("the rendezvous at ", to_string(options.endpoint), " ", what));
@@ -119,8 +127,7 @@ class Exchange {
     if (!trouble.empty()) refuse(options_, "can't be trusted: " + trouble);
     if (result->category() == http::make_error_code(http::error::end_of_stream).category() &&
         *result != http::error::end_of_stream && *result != http::error::partial_message) {
-      throw Error(ErrorCode::kProtocol, concat("what listens at ", to_string(options_.endpoint),
-                                               " is not a ddprun rendezvous"));
+      throw foreign_answer(to_string(options_.endpoint), "no HTTP (" + result->message() + ")");
     }
     refuse(options_, "ended the connection", ErrorCode::kConnectionLost);
   }
@@ -141,43 +148,56 @@ Page page_of(const FetchOptions& options, const Answer& answer) {
     refuse(options, "wants TLS: give --tls-ca");
   const unsigned status = answer.result_int();
   if (status == 200 || status == 201 || (options.wants_refusals && status >= 400 && status < 500)) {
-    return {answer.body(), status, false, ""};
+    return {answer.body(), status, false, "", ""};
   }
   if (answer.result() == http::status::service_unavailable &&
       answer.find(membership::kStandbyHeader) != answer.end()) {
     const auto leader = parse_endpoint(field(answer, membership::kStandbyHeader), 0);
-    return {"", 503, true, leader && !leader->host.empty() ? to_string(*leader) : ""};
+    return {"", 503, true, leader && !leader->host.empty() ? to_string(*leader) : "", ""};
   }
   if (answer.result() == http::status::service_unavailable) {
     const std::string reason = answer.body().substr(0, kMostReason);
     refuse(options, concat("can't answer now: ", one_line(reason.substr(0, reason.find('\n')))),
            ErrorCode::kUnavailable);
   }
-  if (answer.result() == http::status::not_found) {
+  if (answer.result() == http::status::not_found && answer.body().starts_with("try /")) {
     refuse(options, concat("knows no ", options.target, ": it is older than this program"),
            ErrorCode::kProtocol);
   }
-  refuse(options, concat("answered HTTP ", answer.result_int()), ErrorCode::kProtocol);
+  throw foreign_answer(to_string(options.endpoint), shown_answer(answer));
 }
 
-}  // namespace
+// A page that this side's token is for, from who has not shown that it has it: one of those that
+// come before the question of the token, else somebody else's.
+Page unproven_page(const FetchOptions& options, const Answer& answer) {
+  const bool is_page = answer.result() == http::status::ok;
+  if (is_page && answer.body().starts_with('{')) {
+    refuse(options, "has no token, but this side has one (--token-file)");
+  }
+  const bool comes_before = answer.result() == http::status::service_unavailable ||
+                            answer.result() == http::status::method_not_allowed ||
+                            answer.find(security::kTlsHeader) != answer.end();
+  if (comes_before) return page_of(options, answer);
+  throw foreign_answer(to_string(options.endpoint), shown_answer(answer));
+}
 
-Page fetch(const FetchOptions& options) {
+Page fetch_now(const FetchOptions& options) {
   // Who wants a token doesn't read a body before it has seen one: asked first, it says so.
   constexpr std::size_t kReadAnyway = 512;
   if (!options.token && options.body.size() > kReadAnyway) {
     FetchOptions probe = options;
     probe.method = "GET";
     probe.body.clear();
-    Page page = fetch(probe);
+    Page page = fetch_now(probe);
     if (page.is_standby || page.status >= 400) return page;
   }
   const Deadline deadline = Deadline::after(options.timeout);
   const Answer first = Exchange(options, deadline).ask("", !options.token);
   if (first.result() != http::status::unauthorized) {
-    if (options.token && first.result() == http::status::ok)
-      refuse(options, "has no token, but this side has one (--token-file)");
-    return page_of(options, first);
+    return options.token ? unproven_page(options, first) : page_of(options, first);
+  }
+  if (!field(first, "WWW-Authenticate").starts_with("DDPRUN")) {
+    throw foreign_answer(to_string(options.endpoint), shown_answer(first));
   }
   if (!options.token) refuse(options, "wants a token: give --token-file");
   security::HttpProof proof(options.token);
@@ -193,6 +213,7 @@ Page fetch(const FetchOptions& options) {
              "refused this request: its token is another one (compare the --token-file of "
              "both)");
     }
+    if (answer.find(security::kAnswerHeader) == answer.end()) return unproven_page(options, answer);
     proof.check(field(answer, security::kAnswerHeader), answer.result_int(), answer.body());
   } catch (const Error& error) {
     const std::string what = error.what();
@@ -200,6 +221,19 @@ Page fetch(const FetchOptions& options) {
     refuse(options, what);
   }
   return page_of(options, answer);
+}
+
+}  // namespace
+
+Error foreign_answer(const std::string& from, const std::string& what) {
+  return {ErrorCode::kProtocol,
+          concat(from, " answered with something that isn't ddprund's: ", what)};
+}
+
+Page fetch(const FetchOptions& options) {
+  Page page = fetch_now(options);
+  page.from = to_string(options.endpoint);
+  return page;
 }
 
 }  // namespace ddprun::pages

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/endpoint.h"
+#include "common/error.h"
 #include "common/secret.h"
 #include "rendezvous/security/wire.h"
 
@@ -30,16 +31,21 @@ struct Page {
   unsigned status = 200;
   bool is_standby = false;  // it has no such page: one of several, and another one leads
   std::string leader;       // then: HOST:PORT as far as it knows; empty: it doesn't
+  std::string from;         // who answered: HOST:PORT
 };
+
+// Error(kProtocol): `from`, HOST:PORT, is somebody else, or of another version, as `what` shows.
+Error foreign_answer(const std::string& from, const std::string& what);
 
 // Throws Error, one line: kUnavailable, kTimeout or kConnectionLost where nobody
 // answers, kInvalidArgument where the token differs or one side has none, kProtocol for any other
-// answer.
+// answer: foreign_answer().
 Page fetch(const FetchOptions& options);
 
 // Of several endpoints, asked one after the other, that of who leads (a standby's own status is
 // passed over); `options` without an endpoint. Throws as fetch(), and Error(kUnavailable) where
-// none leads: what each of them said.
+// none leads: what each of them said. Where there are several a foreign answer is one that doesn't
+// lead; a page that is no JSON object is one.
 std::string fetch_from_leader(const FetchOptions& options, const std::vector<Endpoint>& endpoints);
 Page ask_leader(FetchOptions options, const std::vector<Endpoint>& endpoints);
 

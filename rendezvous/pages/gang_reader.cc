@@ -16,18 +16,13 @@ std::vector<GangReader::Piece> GangReader::take(const gangs::GangNews& news) {
   // What this page was asked with knew of all nodes, and that the gang had ended.
   const bool knew_all = has_ended && state_.phase == gangs::GangPhase::kEnded && seen_;
   bool has_output = false;
-  for (const gangs::NodeOutput& output : news.output) {
-    const auto place = std::ranges::find(places_, output.at.node, &gangs::OutputPlace::node);
-    if (place == places_.end()) {
-      throw Error(ErrorCode::kProtocol, concat("a node that nobody asked for: ", output.at.node));
-    }
-    const auto node = static_cast<std::size_t>(place - places_.begin());
-    has_output |= !output.out.empty() || !output.err.empty();
-    take_lines(node, false, output.out, false, pieces);
-    take_lines(node, true, output.err, false, pieces);
-    place->out = output.out_next;
-    place->err = output.err_next;
-    troubles_[node] = output.reason;
+  for (Come& come : all_of(news)) {
+    has_output |= !come.out.empty() || !come.err.empty();
+    take_lines(come.node, false, come.out, false, pieces);
+    take_lines(come.node, true, come.err, false, pieces);
+    places_[come.node].out += come.out.size();
+    places_[come.node].err += come.err.size();
+    troubles_[come.node] = std::move(come.reason);
   }
   state_ = news.state;
   seen_ = news.changes;
@@ -47,6 +42,27 @@ std::vector<GangReader::Piece> GangReader::take(const gangs::GangNews& news) {
   return pieces;
 }
 
+// Before anything of it counts: the page may be asked for again.
+std::vector<GangReader::Come> GangReader::all_of(const gangs::GangNews& news) const {
+  std::vector<Come> all;
+  for (const gangs::NodeOutput& output : news.output) {
+    const auto place = std::ranges::find(places_, output.at.node, &gangs::OutputPlace::node);
+    if (place == places_.end()) {
+      throw Error(ErrorCode::kProtocol,
+                  concat("a node that nobody asked for: ", one_line(output.at.node)));
+    }
+    auto out = from_base64(output.out), err = from_base64(output.err);
+    if (!out || !err) throw Error(ErrorCode::kProtocol, "output that is no base64");
+    if (output.out_next != place->out + out->size() ||
+        output.err_next != place->err + err->size()) {
+      throw Error(ErrorCode::kProtocol, "output that begins elsewhere than where it was asked for");
+    }
+    const auto node = static_cast<std::size_t>(place - places_.begin());
+    all.push_back({node, *std::move(out), *std::move(err), output.reason});
+  }
+  return all;
+}
+
 std::vector<GangReader::Piece> GangReader::take_rest() {
   std::vector<Piece> pieces;
   take_rest(pieces);
@@ -60,12 +76,10 @@ void GangReader::take_rest(std::vector<Piece>& pieces) {
   }
 }
 
-void GangReader::take_lines(std::size_t node, bool is_err, const std::string& base64, bool to_end,
+void GangReader::take_lines(std::size_t node, bool is_err, const std::string& bytes, bool to_end,
                             std::vector<Piece>& pieces) {
-  const auto bytes = from_base64(base64);
-  if (!bytes) throw Error(ErrorCode::kProtocol, "output that is no base64");
   std::string& held = (is_err ? err_ : out_)[node].held;
-  held += *bytes;
+  held += bytes;
   std::size_t end = held.rfind('\n');
   end = end == std::string::npos ? 0 : end + 1;
   if (to_end || held.size() - end > kMostHeld) end = held.size();

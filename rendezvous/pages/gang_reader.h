@@ -26,7 +26,7 @@ class GangReader {
   std::optional<std::uint64_t> seen() const { return seen_; }
 
   // Whole lines, and what is longer than kMostHeld; at the end of the gang all. Throws
-  // Error(kProtocol).
+  // Error(kProtocol), and nothing was taken.
   std::vector<Piece> take(const gangs::GangNews& news);
   // For who asks for no further page: what is held of lines that have no end yet, all of it.
   std::vector<Piece> take_rest();
@@ -48,7 +48,13 @@ class GangReader {
   struct Stream {
     std::string held;
   };
-  void take_lines(std::size_t node, bool is_err, const std::string& base64, bool to_end,
+  // What one page has of a node, decoded.
+  struct Come {
+    std::size_t node = 0;
+    std::string out, err, reason;
+  };
+  std::vector<Come> all_of(const gangs::GangNews& news) const;
+  void take_lines(std::size_t node, bool is_err, const std::string& bytes, bool to_end,
                   std::vector<Piece>& pieces);
   void take_rest(std::vector<Piece>& pieces);
 

@@ -17,8 +17,17 @@ std::string standby_text(const Page& page) {
   return page.leader.empty() ? "a standby" : "a standby of " + page.leader;
 }
 
-Page fetch_one(const FetchOptions& options) {
+// What it says is an object; a refusal is a line.
+Page fetch_object(const FetchOptions& options) {
+  constexpr std::size_t kMostShown = 60;
   Page page = fetch(options);
+  const bool is_object = page.body.starts_with('{');
+  if (is_object || page.is_standby || page.status >= 300) return page;
+  throw foreign_answer(page.from, concat("\"", one_line(page.body.substr(0, kMostShown)), "\""));
+}
+
+Page fetch_one(const FetchOptions& options) {
+  Page page = fetch_object(options);
   if (!page.is_standby) return page;
   throw Error(ErrorCode::kUnavailable,
               concat("the rendezvous at ", to_string(options.endpoint), " is ", standby_text(page),
@@ -34,7 +43,7 @@ Page without_standbys_status(Page page) {
   if (role == nullptr || !role->is_string() || role->get_string() != "standby") return page;
   const auto* leader = object->if_contains("leader");
   const bool is_known = leader != nullptr && leader->is_string();
-  return {"", 503, true, is_known ? std::string(leader->get_string()) : ""};
+  return {"", 503, true, is_known ? std::string(leader->get_string()) : "", page.from};
 }
 
 }  // namespace
@@ -58,13 +67,13 @@ Page ask_leader(FetchOptions options, const std::vector<Endpoint>& endpoints) {
     options.timeout = std::min(most, share);
     std::string what;
     try {
-      Page page = without_standbys_status(fetch(options));
+      Page page = without_standbys_status(fetch_object(options));
       if (!page.is_standby) return page;
       what = concat(to_string(endpoint), " is ", standby_text(page));
     } catch (const Error& error) {
-      const bool is_away = error.code() == ErrorCode::kUnavailable ||
-                           error.code() == ErrorCode::kTimeout ||
-                           error.code() == ErrorCode::kConnectionLost;
+      const bool is_away =
+          error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout ||
+          error.code() == ErrorCode::kConnectionLost || error.code() == ErrorCode::kProtocol;
       if (!is_away) throw;
       what = error.what();
     }

@@ -230,7 +230,7 @@ class Pages(harness.Case):
                 for flags in ([], ["--json"]):
                     with self.subTest(body=body, command=command, flags=flags):
                         self.refused(self.ddprunctl(command, f"--rdzv-endpoint={endpoint}", *flags), 70,
-                                     f"/v1/{command} is not what was expected")
+                                     f"{endpoint} answered with something that isn't ddprund's: ")
 
     def talking(self, talk):
         """The endpoint of somebody who hands each connection to `talk`."""
@@ -262,7 +262,7 @@ class Pages(harness.Case):
             endpoint = self.talking(talk)
             before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
             self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}"), 70,
-                         f"what listens at {endpoint} is not a ddprun rendezvous")
+                         f"{endpoint} answered with something that isn't ddprund's: no HTTP")
             more = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - before
             if not os.environ.get("DDPRUN_SANITIZE"):
                 self.assertLess(more, 64 << 10)  # KiB
@@ -283,22 +283,23 @@ class Pages(harness.Case):
         self.assertIn(f"{endpoint} ended the connection", os.read(terminal, 1000).decode())
         self.assertEqual(asks.wait(20), 69)
 
-    def test_an_older_rendezvous_is_named(self):
-        class Old(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.send_error(404)
+    def test_an_older_rendezvous_is_named_and_so_is_what_is_none(self):
+        old = self.serving(lambda path: (404, {}, b"try /, /healthz or /v1/jobs\n"))
+        self.refused(self.ddprunctl("status", f"--rdzv-endpoint={old}"), 70,
+                     f"the rendezvous at {old} knows no /v1/status: it is older than this program")
+        for status in (404, 502):
+            other = self.serving(lambda path, status=status: (status, {}, b"<html>no \x1b such"))
+            self.refused(self.ddprunctl("status", f"--rdzv-endpoint={other}"), 70,
+                         f'{other} answered with something that isn\'t ddprund\'s: HTTP {status}, "<html>no \\x1b such"')
 
-            def log_message(self, *_):
-                pass
-
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Old) as old:
-            thread = threading.Thread(target=old.serve_forever)
-            thread.start()
-            endpoint = f"127.0.0.1:{old.server_port}"
-            done = self.ddprunctl("status", f"--rdzv-endpoint={endpoint}")
-            old.shutdown()
-            thread.join()
-        self.refused(done, 70, f"the rendezvous at {endpoint} knows no /v1/status: it is older than this program")
+    def test_a_closed_stdout_is_one_that_takes_nothing(self):
+        _, endpoint = self.ddprund()
+        for program, *args in ((harness.DDPRUNCTL, "jobs", f"--rdzv-endpoint={endpoint}"), (harness.DDPRUNCTL, "--help"),
+                               (harness.DDPRUN, "--version"), (harness.DDPRUND, "--help"),
+                               (harness.DDPRUN + "-agent", "--help")):
+            with self.subTest(program, args=args):
+                done = self.finish(self.start("-c", 'exec "$0" "$@" >&-', program, *args, program="/bin/sh"))
+                self.check_one_line(done, "can't write to st", "Bad file descriptor", code=74)
 
 
 if __name__ == "__main__":

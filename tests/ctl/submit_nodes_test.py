@@ -199,6 +199,54 @@ flags = ["--shutdown-timeout=5"]
                 self.assertRegex(done.stderr, rf"\nddprunctl: nodes:m-\w+ goes on: ddprunctl logs -f {job} shows it, "
                                               rf"ddprunctl cancel {job} ends it\n$")
 
+    def test_strangers_in_the_middle_are_outlasted_and_a_forgotten_gang_is_said(self):
+        """What a proxy says, and who listens there for a while, before the ddprund is back: without the gang."""
+        for follower in ("submit", "ddprun"):
+            with self.subTest(follower), socket.create_server(("127.0.0.1", 0)) as daemon:
+                daemon.settimeout(20)
+                who = f"127.0.0.1:{daemon.getsockname()[1]}"
+                job = (self.start("submit", self.mute_job(daemon), "--wait", program=harness.DDPRUNCTL)
+                       if follower == "submit" else
+                       self.start("--standing-agents", f"--rdzv-endpoint={who}", "true"))
+                self.hear(daemon, b"GET", lambda _: "{}")  # it asks whether a token is wanted
+                gang = json.loads(self.hear(daemon, b"POST", lambda body: self.news(body, "running")))
+                for answer in (self.answer(404, "<html>no \x1b page"), self.answer(200, "<html>hello"),
+                               b"SSH-2.0-OpenSSH_9.2\r\n", self.answer(200, '{"gang":7}')):
+                    self.hear(daemon, b"GET", lambda _, answer=answer: answer)
+                self.hear(daemon, b"GET", lambda _, gang=gang: self.news(gang, "running"))
+                self.hear(daemon, b"GET", lambda _, gang=gang: self.answer(404, f"there is no gang {gang['id']}\n"))
+                done = self.finish(job)
+                self.assertEqual(done.returncode, 75, done.text)
+                self.assertEqual(done.stderr.count(f"{who} answered with something that isn't ddprund's: "), 1, done.text)
+                self.assertIn('HTTP 404, "<html>no \\x1b page"; ', done.stderr)
+                self.assertIn(f"the ddprund knows no gang {gang['id']} any more", done.stderr)
+                self.assertNotIn("left to itself", done.stderr)
+
+    def test_a_warning_has_the_name_of_who_speaks(self):
+        record = os.path.join(self.place, "ddprun", "jobs", "ssh-x-12345")
+        os.makedirs(record)
+        self.write(record, "job.json", "no job")
+        done = self.ddprunctl("jobs", "--to", "ssh", XDG_STATE_HOME=self.place)
+        self.assertEqual((done.returncode, done.stdout), (0, "no jobs\n"), done.text)
+        self.assertTrue(done.stderr.startswith("ddprunctl: warning: ssh:x-12345 is left out"), done.text)
+
+    def test_a_small_stack_is_enough(self):
+        with socket.create_server(("127.0.0.1", 0)) as daemon:
+            daemon.settimeout(20)
+            submit = self.start("-c", 'ulimit -Ss 64; exec "$0" submit "$1" --wait', harness.DDPRUNCTL,
+                                self.mute_job(daemon), program="/bin/sh")
+            self.hear(daemon, b"GET", lambda _: "{}")
+            gang = json.loads(self.hear(daemon, b"POST", lambda body: self.news(body, "ended")))
+            for _ in range(3):  # how it is, what it printed, how it ended
+                self.hear(daemon, b"GET", lambda _: self.news(gang, "ended"))
+            done = self.finish(submit)
+        self.assertEqual(done.returncode, 0, done.text)
+
+    @staticmethod
+    def answer(status, text):
+        text = text.encode()
+        return b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (status, len(text)) + text
+
     @staticmethod
     def news(spec, phase):
         spec = json.loads(spec) if isinstance(spec, (str, bytes)) else spec
@@ -208,7 +256,7 @@ flags = ["--shutdown-timeout=5"]
             "began": 0, "over": 0, "parts": []}})
 
     def hear(self, server, method, answer):
-        """Takes one request and answers it, unless `answer` gives None → its body."""
+        """Takes one request and answers it, unless `answer` gives None → its body. Bytes are all that is said."""
         connection, _ = server.accept()
         with connection, connection.makefile("rb") as said:
             self.assertTrue(said.readline().startswith(method))
@@ -220,9 +268,7 @@ flags = ["--shutdown-timeout=5"]
             text = answer(body)
             if text is None:
                 return body
-            text = text.encode()
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                               b"Content-Length: %d\r\n\r\n" % len(text) + text)
+            connection.sendall(text if isinstance(text, bytes) else self.answer(200, text))
         return body
 
     def test_a_bad_token_is_named_with_its_flag_or_its_key(self):

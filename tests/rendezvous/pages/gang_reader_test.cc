@@ -4,68 +4,93 @@
 #include <string>
 
 #include "common/base64.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::pages {
 namespace {
 
-// A page of a gang on n1: what came on its stdout.
-gangs::GangNews page(const std::string& out, bool has_ended = false,
-                     const std::string& reason = "") {
-  gangs::GangNews news;
-  news.state.phase = has_ended ? gangs::GangPhase::kEnded : gangs::GangPhase::kRunning;
-  news.state.parts.emplace_back().node = "n1";
-  gangs::NodeOutput output;
-  output.at.node = "n1";
-  output.out = to_base64(out);
-  output.reason = reason;
-  news.output = {output};
-  return news;
-}
+// A reader of a gang on n1, and what one page after the other has of n1's stdout.
+struct Reading {
+  GangReader reader;
 
-gangs::GangNews first_page(bool has_ended = false) {
-  gangs::GangNews news = page("", has_ended);
-  news.output.clear();
-  return news;
-}
+  gangs::GangNews page(const std::string& out, const std::string& reason = "") const {
+    gangs::GangNews news = begin();
+    gangs::NodeOutput output;
+    output.at.node = "n1";
+    output.out = to_base64(out);
+    output.out_next = reader.places().front().out + out.size();
+    output.reason = reason;
+    news.output = {output};
+    return news;
+  }
+  // What tells of the node.
+  gangs::GangNews begin() const {
+    gangs::GangNews news;
+    news.state.phase = has_ended ? gangs::GangPhase::kEnded : gangs::GangPhase::kRunning;
+    news.state.parts.emplace_back().node = "n1";
+    return news;
+  }
+  std::string take(const gangs::GangNews& news) { return text_of(reader.take(news)); }
+  static std::string text_of(const std::vector<GangReader::Piece>& pieces) {
+    std::string text;
+    for (const auto& piece : pieces) text += piece.text;
+    return text;
+  }
 
-std::string text_of(const std::vector<GangReader::Piece>& pieces) {
-  std::string text;
-  for (const auto& piece : pieces) text += piece.text;
-  return text;
-}
+  bool has_ended = false;
+};
 
 TEST_CASE("GangReader: bytes that end no line mean that there may be more") {
-  GangReader reader;
-  CHECK(text_of(reader.take(first_page())).empty());
-  CHECK(reader.has_more());  // of a node that it heard of just now
+  Reading reading;
+  CHECK(reading.take(reading.begin()).empty());
+  CHECK(reading.reader.has_more());  // of a node that it heard of just now
   const std::string bar(1000, '\r');
-  CHECK(text_of(reader.take(page(bar))).empty());
-  CHECK(reader.has_more());
-  CHECK(text_of(reader.take(page("10%\nx"))) == bar + "10%\n");
-  CHECK(reader.has_more());
-  CHECK(text_of(reader.take(page(""))).empty());
-  CHECK_FALSE(reader.has_more());
-  CHECK(text_of(reader.take_rest()) == "x");
-  CHECK(text_of(reader.take_rest()).empty());
+  CHECK(reading.take(reading.page(bar)).empty());
+  CHECK(reading.reader.has_more());
+  CHECK(reading.take(reading.page("10%\nx")) == bar + "10%\n");
+  CHECK(reading.reader.has_more());
+  CHECK(reading.take(reading.page("")).empty());
+  CHECK_FALSE(reading.reader.has_more());
+  CHECK(Reading::text_of(reading.reader.take_rest()) == "x");
+  CHECK(reading.reader.take_rest().empty());
 }
 
 TEST_CASE("GangReader: at the gang's end what has no line's end comes, too") {
-  GangReader reader;
-  reader.take(first_page(true));
-  CHECK(text_of(reader.take(page("no end", true))).empty());
-  CHECK_FALSE(reader.is_over());
-  CHECK(text_of(reader.take(page("", true))) == "no end");
-  CHECK(reader.is_over());
+  Reading reading;
+  reading.has_ended = true;
+  reading.take(reading.begin());
+  CHECK(reading.take(reading.page("no end")).empty());
+  CHECK_FALSE(reading.reader.is_over());
+  CHECK(reading.take(reading.page("")) == "no end");
+  CHECK(reading.reader.is_over());
 }
 
 TEST_CASE("GangReader: a node that was away for one page is no trouble at the end") {
-  GangReader reader;
-  reader.take(first_page());
-  reader.take(page("", false, "node n1 is not connected"));
-  CHECK(reader.troubles() == std::vector<std::string>{"node n1 is not connected"});
-  reader.take(page("back\n"));
-  CHECK(reader.troubles().empty());
+  Reading reading;
+  reading.take(reading.begin());
+  reading.take(reading.page("", "node n1 is not connected"));
+  CHECK(reading.reader.troubles() == std::vector<std::string>{"node n1 is not connected"});
+  reading.take(reading.page("back\n"));
+  CHECK(reading.reader.troubles().empty());
+}
+
+TEST_CASE("GangReader: of a page that makes no sense nothing is taken") {
+  Reading reading;
+  reading.take(reading.begin());
+  const gangs::GangNews right = reading.page("a\n");
+  gangs::GangNews wrong = right;
+  SECTION("a node that nobody asked for") {
+    wrong.output.push_back(wrong.output.front());
+    wrong.output.back().at.node = "n2";
+  }
+  SECTION("no base64") { wrong.output.front().err = "?"; }
+  SECTION("an offset that goes back, so that it would be read for ever") {
+    wrong.output.front().out_next = 0;
+  }
+  CHECK_THROWS_AS(reading.reader.take(wrong), Error);
+  CHECK(reading.reader.places().front().out == 0);
+  CHECK(reading.take(right) == "a\n");
 }
 
 }  // namespace
