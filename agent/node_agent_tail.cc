@@ -15,6 +15,11 @@ void NodeAgent::read_tail(const membership::agent_action::ReadTail& wanted) {
     membership::Tail tail{request, std::move(last.lines), std::move(last.note)};
     handle(membership::agent_event::TailRead{std::move(tail)});
   };
+  if (!options_.workers.output.is_watched) {
+    return answer({{},
+                   concat("switched off for this job: ddprun on ", host_name(),
+                          " runs with --watch-output=off")});
+  }
   const bool is_here =
       workers_ && wanted.round == round_ && workers_->look(wanted.global_rank, answer);
   if (is_here) return;

@@ -34,6 +34,7 @@ struct OutputOptions {
   SlowReader slow_reader = SlowReader::kBlock;
   std::uint64_t log_max_bytes = 0;  // of one log file, then it is rotated; 0: no limit
   int log_keep = 1;                 // rotated files that stay: stdout.log.1 is the youngest
+  bool is_watched = true;           // who watches the job is told the last lines
   // As torchrun: streams that are neither redirected nor tee'd are the console's own descriptors,
   // unprefixed, and every worker has the agent's stdin.
   bool inherit = false;

@@ -90,6 +90,12 @@ void Follower::listen_for_silence() {
   });
 }
 
+bool Follower::say(const std::string& text) {
+  if (!frames_ || !frames_->has_sent_all()) return false;
+  frames_->send(text);
+  return true;
+}
+
 void Follower::give_up(const std::string& why) {
   if (connectors_.size() == 1) wait_ = limits_.longest_wait / 3;
   lost(why);

@@ -45,6 +45,8 @@ class Follower {
   Follower& operator=(const Follower&) = delete;
 
   void start();
+  // To the daemon. While there is no connection, or one that takes nothing, nobody hears it: false.
+  bool say(const std::string& text);
   // The daemon said that it will end the connection, and why; or what it says makes no sense.
   void give_up(const std::string& why);
 

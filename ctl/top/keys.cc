@@ -10,6 +10,9 @@ namespace {
 constexpr char kEscapeByte = '\x1b';
 
 std::optional<Key> letter_key(char letter) {
+  if (letter >= '0' && letter <= '9') {
+    return static_cast<Key>(static_cast<int>(Key::kDigit0) + (letter - '0'));
+  }
   switch (letter) {
     case 'q':
     case 'Q':
@@ -33,6 +36,15 @@ std::optional<Key> letter_key(char letter) {
       return Key::kTab;
     case 'n':
       return Key::kSort;
+    case 'l':
+      return Key::kOutput;
+    case '[':
+      return Key::kRankBefore;
+    case ']':
+      return Key::kRankAfter;
+    case '\x7f':
+    case '\b':
+      return Key::kErase;
     case '?':
     case 'h':
       return Key::kHelp;
@@ -47,6 +59,8 @@ std::optional<Key> letter_key(char letter) {
 std::optional<Key> sequence_key(std::string_view sequence) {
   if (sequence == "A") return Key::kUp;
   if (sequence == "B") return Key::kDown;
+  if (sequence == "C") return Key::kRankAfter;
+  if (sequence == "D") return Key::kRankBefore;
   if (sequence == "H" || sequence == "1~" || sequence == "7~") return Key::kFirst;
   if (sequence == "F" || sequence == "4~" || sequence == "8~") return Key::kLast;
   if (sequence == "5~") return Key::kPageUp;

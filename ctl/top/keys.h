@@ -21,7 +21,13 @@ enum class Key {
   kSort,
   kHelp,
   kEscape,
-  kRedraw
+  kRedraw,
+  kOutput,
+  kRankBefore,
+  kRankAfter,
+  kErase,
+  kDigit0,
+  kDigit9 = kDigit0 + 9  // and those between
 };
 
 // Bytes in, keys out; an escape sequence may come in pieces. What is no key of ours is passed over.

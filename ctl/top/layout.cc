@@ -8,6 +8,8 @@
 #include "common/log.h"
 #include "ctl/number_texts.h"
 #include "ctl/top/job_panel.h"
+#include "ctl/top/looking.h"
+#include "ctl/top/output_panel.h"
 
 namespace ddprun::top {
 
@@ -175,6 +177,8 @@ Lines help_lines(std::size_t columns) {
         std::pair{"PgUp PgDn", "scroll by a page; also b, Space"},
         std::pair{"g G", "the first, the last"},
         std::pair{"n", "order of nodes: rank, CPU, GPU, network, step"},
+        std::pair{"l", "what a rank prints, or no more of it"},
+        std::pair{"← →  [ ]", "of the rank before, after"}, std::pair{"12 Enter", "of rank 12"},
         std::pair{"^L", "draw all of it again"}, std::pair{"? Esc", "this help, and back"},
         std::pair{"q ^C", "quit"}}) {
     Line line;
@@ -193,7 +197,7 @@ Lines help_lines(std::size_t columns) {
   return lines;
 }
 
-Line footer(const View& view, Focus focus, bool is_cut, std::size_t columns) {
+Line footer(const View& view, Focus focus, bool is_cut, bool has_output, std::size_t columns) {
   Line line;
   const auto add = [&](const char* key, const std::string& what) {
     Line one;
@@ -203,9 +207,16 @@ Line footer(const View& view, Focus focus, bool is_cut, std::size_t columns) {
   add("q", "quit");
   add("?", view.has_help ? "back" : "help");
   if (view.has_help) return line;
+  if (!view.typed.empty()) {
+    add("Enter", concat("output of rank ", view.typed));
+    add("Esc", "back");
+    return line;
+  }
+  if (has_output) add("← →", "rank");
   add("↑↓", focus == Focus::kList ? "job" : is_cut ? "more below" : "scroll");
   add("Tab", focus == Focus::kList ? "this job" : "jobs");
   add("n", concat("nodes by ", order_name(view.order)));
+  add("l", has_output ? "hide output" : "output");
   return line;
 }
 
@@ -231,6 +242,7 @@ Picture screen_picture(const Known& known, const View& view, const Connection& c
   lines.push_back(header(known, connection, columns));
   const std::size_t body_rows = rows - 2;
   Focus focus = Focus::kJob;
+  bool has_output = false;
   if (known.state != nullptr) focus = view.focus_on(*known.state);
   if (view.has_help) {
     add_scrolled(lines, help_lines(columns), view.scroll, body_rows, picture.extent);
@@ -248,13 +260,21 @@ Picture screen_picture(const Known& known, const View& view, const Connection& c
         for (Line& row : list_rows(state, *at, columns, most)) top.push_back(std::move(row));
       }
       top.push_back(job_title(state, *at, columns));
-      const std::size_t left = body_rows > top.size() ? body_rows - top.size() : 0;
+      const std::size_t rows_below = body_rows > top.size() ? body_rows - top.size() : 0;
+      has_output = rows_below > 0 && has_output_panel(state, view);
+      const std::size_t left = has_output ? rows_below / 2 : rows_below;
       PanelSize size{columns, std::max<std::size_t>(left / 3, 2), true};
       Lines body = job_body(known, *at, view.order, size);
       size.has_gaps = body.size() <= left;
       if (!size.has_gaps) body = job_body(known, *at, view.order, size);
       for (Line& line : top) lines.push_back(std::move(line));
+      const std::size_t below = rows_below - std::min(body.size(), left);
       add_scrolled(lines, std::move(body), view.scroll, left, picture.extent);
+      if (has_output) {
+        for (Line& line : output_lines(state, view, known.tail, columns, below)) {
+          lines.push_back(std::move(line));
+        }
+      }
     } else {
       for (Line& line : top) lines.push_back(std::move(line));
       lines.emplace_back("no job is here; one that joins is shown at once", Style::kDim);
@@ -263,7 +283,7 @@ Picture screen_picture(const Known& known, const View& view, const Connection& c
   lines.resize(rows - 1);
   const bool is_cut =
       std::min(view.scroll, picture.extent.most_scroll) < picture.extent.most_scroll;
-  lines.push_back(footer(view, focus, is_cut, columns));
+  lines.push_back(footer(view, focus, is_cut, has_output, columns));
   for (Line& line : lines) line.cut(real_columns);
   if (real_rows < rows) lines.resize(real_rows);
   return picture;

@@ -17,6 +17,7 @@ struct Known {
   const State* state = nullptr;  // null: nothing has come yet
   const History* history = nullptr;
   double too_large_bytes = 0;  // of a state that was not sent; 0: all were
+  const Tail* tail = nullptr;  // of the rank that is looked at; null: none has come yet
 };
 
 struct Picture {

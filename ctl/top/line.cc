@@ -81,11 +81,11 @@ std::string ascii(std::string_view text) {
     char32_t letter;
     char sign;
   };
-  constexpr std::array<Pair, 24> kSigns = {
-      {{U'–', '-'}, {U'·', '|'}, {U'…', '~'}, {U'µ', 'u'}, {U'▁', '.'}, {U'▂', ':'},
-       {U'▃', '-'}, {U'▄', '='}, {U'▅', '+'}, {U'▆', '*'}, {U'▇', '#'}, {U'█', '@'},
-       {U'▲', '^'}, {U'▸', '>'}, {U'✓', 'v'}, {U'■', 'x'}, {U'○', 'o'}, {U'✕', 'X'},
-       {U'↑', '^'}, {U'↓', 'v'}, {U'▪', '='}, {U'─', '-'}, {U'▾', 'v'}, {U'×', 'x'}}};
+  constexpr std::array<Pair, 26> kSigns = {
+      {{U'–', '-'}, {U'·', '|'}, {U'…', '~'}, {U'µ', 'u'}, {U'▁', '.'}, {U'▂', ':'}, {U'▃', '-'},
+       {U'▄', '='}, {U'▅', '+'}, {U'▆', '*'}, {U'▇', '#'}, {U'█', '@'}, {U'▲', '^'}, {U'▸', '>'},
+       {U'✓', 'v'}, {U'■', 'x'}, {U'○', 'o'}, {U'✕', 'X'}, {U'↑', '^'}, {U'↓', 'v'}, {U'←', '<'},
+       {U'→', '>'}, {U'▪', '='}, {U'─', '-'}, {U'▾', 'v'}, {U'×', 'x'}}};
   std::string all;
   for_each(text, [&](char32_t letter, std::string_view bytes) {
     const auto* known = std::find_if(kSigns.begin(), kSigns.end(),

@@ -17,6 +17,7 @@
 #include "ctl/top/history.h"
 #include "ctl/top/keys.h"
 #include "ctl/top/layout.h"
+#include "ctl/top/looking.h"
 #include "ctl/top/screen.h"
 #include "ctl/top/state.h"
 #include "ctl/top/terminal.h"
@@ -106,7 +107,22 @@ class Session {
       if (key == Key::kRedraw) screen_.forget();
       if (!press(view_, key, state_ ? *state_ : kNone, extent_)) return end(0);
     }
+    tell();
     draw();
+  }
+
+  // Which rank's output is looked at; again on each connection, and where it could not be said.
+  void tell() {
+    if (!state_ || connection_.kind != Connection::Kind::kLive) return;
+    const std::string wish = tail_wish(view_, *state_);
+    if (!is_shown(tail_)) tail_.reset();
+    if (wish != told_ && follower_.say(wish)) told_ = wish;
+  }
+
+  // Whether it is of the rank that is looked at.
+  bool is_shown(const std::optional<Tail>& tail) const {
+    return tail && view_.has_output && view_.looked_at && tail->rank == view_.looked_at->rank &&
+           tail->run_id == view_.looked_at->run_id;
   }
 
   void said(std::string_view frame) {
@@ -124,11 +140,15 @@ class Session {
       history_.take(*state_);
       connection_.shown_at = clock_text(std::chrono::system_clock::now());
       too_large_bytes_ = 0;
+      settle(view_, *state_);
     } else if (message.kind == Message::Kind::kTooLarge) {
       too_large_bytes_ = message.num_bytes;
     } else if (message.kind == Message::Kind::kStatus && state_) {
       state_->daemon = std::move(message.state.daemon);
+    } else if (message.kind == Message::Kind::kTail) {
+      tail_ = std::move(message.tail);
     }
+    tell();
     draw();
   }
 
@@ -136,6 +156,7 @@ class Session {
     connection_.kind =
         connection_.shown_at.empty() ? Connection::Kind::kConnecting : Connection::Kind::kLost;
     connection_.why = why;
+    told_ = kLookAway;
     draw();
   }
 
@@ -151,8 +172,9 @@ class Session {
       return;
     }
     const Terminal::Size size = terminal_.size();
-    Picture picture = screen_picture({state_ ? &*state_ : nullptr, &history_, too_large_bytes_},
-                                     view_, connection_, size.columns, size.rows);
+    const Known known{state_ ? &*state_ : nullptr, &history_, too_large_bytes_,
+                      is_shown(tail_) ? &*tail_ : nullptr};
+    Picture picture = screen_picture(known, view_, connection_, size.columns, size.rows);
     extent_ = picture.extent;
     terminal_.write(screen_.changes(picture.lines, size.columns));
   }
@@ -161,6 +183,8 @@ class Session {
   std::optional<State> state_;
   History history_;
   double too_large_bytes_ = 0;
+  std::optional<Tail> tail_;      // that came last
+  std::string told_ = kLookAway;  // the rendezvous, on this connection
   View view_;
   Extent extent_;
   Connection connection_;

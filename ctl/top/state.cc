@@ -228,6 +228,7 @@ Daemon read_daemon(const json::value& value) {
   daemon.pid = integer(value, "pid");
   daemon.uptime_seconds = number(value, "uptime_seconds").value_or(0);
   daemon.is_embedded = value.at("embedded").as_bool();
+  daemon.knows_tails = found(value, "watch_output") != nullptr;
   daemon.role = text(value, "role");
   if (const json::value* agents = found(value, "agents")) {
     daemon.num_agents = integer(*agents, "joined");
@@ -239,6 +240,20 @@ Daemon read_daemon(const json::value& value) {
   const json::value* peer = found(value, "peer");
   if (peer != nullptr && !peer->at("in_sync").as_bool()) daemon.peer_says = text(*peer, "says");
   return daemon;
+}
+
+// No more of it than an honest daemon says.
+Tail read_tail(const json::value& value) {
+  constexpr std::size_t kMostLines = 64, kMostBytes = 1'024;  // of a line
+  Tail tail;
+  tail.run_id = text(value, "run_id");
+  tail.rank = integer(value, "rank");
+  tail.lines = texts(value, "lines");
+  if (tail.lines.size() > kMostLines)
+    tail.lines.erase(tail.lines.begin(), tail.lines.end() - kMostLines);
+  for (std::string& line : tail.lines) line.resize(std::min(line.size(), kMostBytes));
+  tail.note = text(value, "note").substr(0, kMostBytes);
+  return tail;
 }
 
 void read_jobs(const json::value& page, const json::value* hidden, State& state) {
@@ -267,44 +282,6 @@ auto or_error(const char* what, const Read& read) {
   }
 }
 
-std::vector<std::string> names_of(const Job& job, NodeState state) {
-  std::vector<std::string> names;
-  for (const Node& node : job.nodes) {
-    if (node.state == state) names.push_back(node_name(node));
-  }
-  return names;
-}
-
-std::string forming_text(const Job& job) {
-  std::int64_t here = 0;
-  for (const Node& node : job.nodes) here += node.state != NodeState::kLost;
-  const std::int64_t missing = job.min_nodes - here;
-  if (missing > 0) {
-    return concat("waits for ", missing, missing == 1 ? " more node: " : " more nodes: ", here,
-                  " of ", job.min_nodes, " are here");
-  }
-  if (here < job.max_nodes) {
-    return concat("enough nodes are here, up to ", job.max_nodes - here,
-                  " more are waited for a moment");
-  }
-  return "its next round is about to begin";
-}
-
-std::string running_text(const Job& job) {
-  std::string said;
-  const auto add = [&said](const std::string& more) { said += (said.empty() ? "" : "; ") + more; };
-  const auto starting = names_of(job, NodeState::kStarting);
-  const auto done = names_of(job, NodeState::kSucceeded);
-  const auto running = names_of(job, NodeState::kRunning);
-  if (!starting.empty()) add("waits for workers to start on " + names_text(starting));
-  if (!done.empty() && !running.empty()) {
-    add(concat(done.size(), done.size() == 1 ? " node" : " nodes", " finished; waits for ",
-               names_text(running)));
-  }
-  if (!job.preempting.empty()) add("is about to end its round: " + job.preempting);
-  return said;
-}
-
 }  // namespace
 
 Message read_message(std::string_view frame) {
@@ -324,6 +301,9 @@ Message read_message(std::string_view frame) {
     } else if (type == "too_large") {
       message.kind = Message::Kind::kTooLarge;
       message.num_bytes = number(all, "bytes").value_or(0);
+    } else if (type == "tail") {
+      message.kind = Message::Kind::kTail;
+      message.tail = read_tail(all);
     } else if (type == "end") {
       message.kind = Message::Kind::kEnd;
       message.why = text(all, "why");
@@ -339,52 +319,6 @@ State read_pages(const std::string& status, const std::string& jobs) {
     read_jobs(json::parse(jobs), nullptr, state);
     return state;
   });
-}
-
-std::string node_name(const Node& node) {
-  return node.node_rank ? concat("node ", *node.node_rank, " (", node.host, ")") : node.host;
-}
-
-std::int64_t rank_named(std::string_view text) {
-  constexpr std::string_view kBegin = "rank ";
-  if (!text.starts_with(kBegin)) return -1;
-  text.remove_prefix(kBegin.size());
-  std::int64_t rank = 0;
-  std::size_t length = 0;
-  for (; length < text.size() && text[length] >= '0' && text[length] <= '9'; ++length) {
-    rank = rank * 10 + (text[length] - '0');
-    if (length > 12) return -1;
-  }
-  return length > 0 && length < text.size() && text[length] == ' ' ? rank : -1;
-}
-
-std::string names_text(const std::vector<std::string>& names, std::size_t most) {
-  std::string said;
-  const std::size_t shown = names.size() <= most + 1 ? names.size() : most;
-  for (std::size_t i = 0; i < shown; ++i) said += (i == 0 ? "" : ", ") + names[i];
-  if (shown < names.size()) said += concat(" and ", names.size() - shown, " more");
-  return said;
-}
-
-std::string waits_text(const Job& job) {
-  std::string said;
-  if (job.phase == "held" && job.voters) {
-    said = concat("waits for its nodes to follow this rendezvous: ", job.granted.value_or(0),
-                  " of ", *job.voters, " have");
-  } else if (job.phase == "forming") {
-    said = forming_text(job);
-  } else if (job.phase == "running") {
-    said = running_text(job);
-  } else if (job.phase == "stopping") {
-    const auto stopping = names_of(job, NodeState::kStopping);
-    said = stopping.empty() ? "is being stopped"
-                            : "waits for workers to stop on " + names_text(stopping);
-  } else if (job.phase == "ended") {
-    said = "has ended; waits for its nodes to confirm it";
-  }
-  const auto lost = names_of(job, NodeState::kLost);
-  if (!lost.empty()) said += (said.empty() ? "" : "; ") + ("no connection to " + names_text(lost));
-  return said;
 }
 
 }  // namespace ddprun::top

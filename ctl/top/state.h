@@ -102,11 +102,20 @@ struct FinishedJob {
   std::vector<std::string> nodes;
 };
 
+// What a rank wrote last, oldest line first. `note`: which of its output is not in it, and why.
+struct Tail {
+  std::string run_id;
+  std::int64_t rank = 0;  // global
+  std::vector<std::string> lines;
+  std::string note;
+};
+
 struct Daemon {
   std::string version;
   std::int64_t pid = 0, num_agents = 0;
   double uptime_seconds = 0;
   bool is_embedded = false;
+  bool knows_tails = false;              // else it ends the connection of who asks for one
   std::string role;                      // empty: it is alone
   std::optional<bool> journal_kept;      // nullopt: there is none
   std::string journal_trouble;           // while it isn't
@@ -122,11 +131,12 @@ struct State {
 
 // A frame of /v1/watch.
 struct Message {
-  enum class Kind { kState, kStatus, kTooLarge, kEnd, kUnknown };
+  enum class Kind { kState, kStatus, kTooLarge, kTail, kEnd, kUnknown };
   Kind kind = Kind::kUnknown;
   State state;           // kState; of kStatus only its daemon
   double num_bytes = 0;  // kTooLarge
-  std::string why;       // kEnd
+  Tail tail;
+  std::string why;  // kEnd
 };
 
 // Both throw Error(kProtocol) where it makes no sense.
@@ -138,6 +148,9 @@ State read_pages(const std::string& status, const std::string& jobs);
 std::string node_name(const Node& node);
 // The global rank that a text of the daemon is about, "rank 3 (node 1, …) …"; -1: none.
 std::int64_t rank_named(std::string_view text);
+// The rank whose output says most: one that failed, hangs or lags behind in the round that is, as
+// the daemon names it; else 0.
+std::int64_t rank_of_interest(const Job& job);
 // Who is waited for, one sentence; empty: nobody.
 std::string waits_text(const Job& job);
 // "a, b, c, d and 7 more"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/log.h"
+#include "ctl/top/looking.h"
 
 namespace ddprun::top {
 namespace {
@@ -75,6 +76,7 @@ bool press(View& view, Key key, const State& state, const Extent& extent) {
   const auto move = [&](std::ptrdiff_t steps) {
     is_list && !view.has_help ? choose(view, state, steps) : scroll(view, extent, steps);
   };
+  if (!view.has_help && press_output_key(view, key, state)) return true;
   switch (key) {
     case Key::kQuit:
       return false;
@@ -112,11 +114,13 @@ bool press(View& view, Key key, const State& state, const Extent& extent) {
       view.scroll = 0;
       break;
     case Key::kEscape:
+      view.has_output = view.has_output && view.has_help;
       view.has_help = false;
       break;
-    case Key::kRedraw:
-      break;  // the terminal's affair
+    default:
+      break;  // the terminal's affair, or of output (looking.h)
   }
+  settle(view, state);  // it may be another job
   return true;
 }
 

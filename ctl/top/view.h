@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -24,12 +25,21 @@ struct Connection {
   std::string shown_at;  // when what is shown came, "03:11:40"; empty: there is nothing yet
 };
 
+// A rank whose output is looked at.
+struct LookedAt {
+  std::string run_id;
+  std::int64_t rank = 0;
+};
+
 struct View {
   std::string wanted = {};          // key_of() of a job, or a run id; empty: the first one
   std::optional<Focus> focus = {};  // nullopt: the list where there are several jobs
   NodeOrder order = NodeOrder::kRank;
   bool has_help = false;
   std::size_t scroll = 0;  // lines of the job that are above the screen
+  bool has_output = false;
+  std::optional<LookedAt> looked_at = {};  // nullopt, or of another job: none of this one is picked
+  std::string typed = {};                  // digits of a rank, before Enter
 
   Focus focus_on(const State& state) const;
 };

@@ -41,6 +41,13 @@ std::string parse_slow_reader(std::string_view text, agent::SlowReader& to) {
   return {};
 }
 
+std::string parse_watched(std::string_view text, bool& to) {
+  const auto is_on = parse_switch(text);
+  if (!is_on) return "must be on or off";
+  to = *is_on;
+  return {};
+}
+
 std::string parse_keep(std::string_view text, int& to) {
   constexpr int kMost = 1'000;
   const auto number = parse_number(text, kMost);
@@ -95,6 +102,9 @@ std::vector<Option> output_options() {
        kOutput, output(&O::log_max_bytes, parse_size)},
       {"log-keep", "N", "1", "how many full log files stay beside the one that is written", kOutput,
        output(&O::log_keep, parse_keep)},
+      {"watch-output", "on|off", "on",
+       "who watches the job (the rendezvous' page, ddprunctl top) can see the ranks' last lines",
+       kOutput, output(&O::is_watched, parse_watched)},
       {"report", "FILE", "", "how the job ended, as JSON, also where it succeeded; -: on stdout",
        kOutput, nonempty_text_to(&LaunchConfig::report)},
       {"events", "FILE|off", "",

@@ -74,6 +74,7 @@ struct Texts {
   std::string durability = "process";
   std::string keep_finished = "1h";
   std::string reconnect_grace = "0.15s";
+  std::string watch_output = "on";
   std::optional<std::string> ha, standby, standby_of;
   std::string ha_lease = "3s";
   bool print_man = false;
@@ -103,6 +104,11 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
                  "lost, 0.01s to 60s; longer where the way to it is long or loses connections: a "
                  "node that dies is noticed as much later")
       ->type_name("DURATION")
+      ->capture_default_str()
+      ->multi_option_policy(kTakeLast);
+  app.add_option("--watch-output", texts.watch_output,
+                 "on|off: whether who watches a job (the page at /, ddprunctl top) can see the "
+                 "last lines that its ranks print (docs/status-page.md)")
       ->capture_default_str()
       ->multi_option_policy(kTakeLast);
   const auto add_limits = [&](const char* flag, StoreLimits& limits, const char* help) {
@@ -226,6 +232,9 @@ std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Text
   if (!grace || *grace < kShortestGrace || *grace > kLongestGrace) {
     return "--reconnect-grace: \"" + texts.reconnect_grace + "\" is not 0.01s to 60s";
   }
+  if (texts.watch_output != "on" && texts.watch_output != "off") {
+    return "--watch-output: \"" + texts.watch_output + "\" is neither on nor off";
+  }
   if (app.count("--durability") > 0 && !flags.state_directory) {
     return "--durability says how --state-dir is written; give that, too";
   }
@@ -287,6 +296,7 @@ CommandLine parse_command_line(int argc, char** argv) {
       texts.durability == "disk" ? journal::Durability::kDisk : journal::Durability::kProcess;
   flags.keep_finished = *parse_duration(texts.keep_finished);
   flags.reconnect_grace = *parse_duration(texts.reconnect_grace);
+  flags.watch_output = texts.watch_output == "on";
   flags.ha_lease =
       std::chrono::duration_cast<std::chrono::seconds>(*parse_duration(texts.ha_lease));
   if (const auto& peer = texts.standby ? texts.standby : texts.standby_of) {

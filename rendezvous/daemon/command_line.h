@@ -21,6 +21,7 @@ struct DaemonFlags {
   journal::Durability durability = journal::Durability::kProcess;
   std::chrono::milliseconds keep_finished{0};
   std::chrono::milliseconds reconnect_grace{150};
+  bool watch_output = true;
   StoreLimits job_limits = kJobLimits, limits = kTotalLimits;
   security::TlsFiles tls;
   // One of several (--ha): nullopt: alone.

@@ -161,6 +161,7 @@ class Daemon::Impl {
     status.addresses = addresses_;
     status.token = security_.token != nullptr;
     status.tls = security_.tls != nullptr;
+    status.watch_output = options_.watch_output;
     status.keep_finished = options_.keep_finished;
     status.newcomers = {newcomers_->size() - num_asking, options_.max_handshakes};
     status.silent = {listener_->num_silent()};
@@ -204,6 +205,10 @@ class Daemon::Impl {
     };
     source.tail = [this](const Tails::Rank& rank, std::uint64_t request) {
       if (!leads()) return membership::TailRoute{std::nullopt, "this ddprund stands by"};
+      if (!options_.watch_output) {
+        return membership::TailRoute{
+            std::nullopt, "switched off for all jobs: this ddprund runs with --watch-output=off"};
+      }
       return jobs_->ask_for_tail(rank.run_id, rank.global_rank, request);
     };
     return source;

@@ -60,6 +60,7 @@ struct DaemonOptions {
   std::chrono::milliseconds tls_turn{2'000};
   WaitingPages::Limits waiting_pages;  // for the journal; those beyond are refused
   WatcherLimits watchers;              // of status pages
+  bool watch_output = true;            // they are told what ranks print
   // Agents prove that they have it, and there is no store on the port. Null: all are taken.
   std::shared_ptr<const Secret> token;
   security::TlsContext tls;         // null: off. Else only probes are answered without it

@@ -74,6 +74,7 @@ std::string status_to_json(const DaemonStatus& status) {
   all["addresses"] = json::array(status.addresses.begin(), status.addresses.end());
   all["token"] = status.token;
   all["tls"] = status.tls;
+  all["watch_output"] = status.watch_output;
   json::object jobs;
   put(jobs, "live", status.live_jobs);
   put(jobs, "finished", status.finished_jobs);

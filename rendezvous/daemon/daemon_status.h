@@ -47,6 +47,7 @@ struct DaemonStatus {
   std::optional<PeerStatus> peer;      // nullopt: not one of a pair
   std::vector<std::string> addresses;  // that it listens on
   bool token = false, tls = false;
+  bool watch_output = true;  // who watches is told what ranks print
   Gauge live_jobs, finished_jobs;
   Gauge held_jobs;  // of live_jobs: they wait for their nodes (membership/held_jobs.h)
   std::chrono::milliseconds keep_finished{0};

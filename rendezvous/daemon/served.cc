@@ -39,6 +39,7 @@ DaemonOptions options_of(const DaemonFlags& flags) {
   options.has_gangs = true;
   options.keep_finished = flags.keep_finished;
   options.reconnect_grace = flags.reconnect_grace;
+  options.watch_output = flags.watch_output;
   options.job_limits = flags.job_limits;
   options.limits = flags.limits;
   PortSecurity security = port_security_of(flags);

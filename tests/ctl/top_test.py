@@ -28,6 +28,8 @@ while not os.path.exists(f"{meet}/end"):
     step += 1
     ddprun.step(step)
     ddprun.report(2.5 / (1 + 0.01 * step), 32)
+    if step % 10 == 1:
+        print(f"rank {rank} is at step {step}", flush=True)
     time.sleep(0.02)
 """
 
@@ -184,12 +186,23 @@ class TopTest(harness.Case):
         self.assertIn(r"evil\u202e\u009b2Jname  running", shown)
         self.assertIn("2 of 2 nodes", shown)
 
+        top.press("l")
+        top.wait(r"OUTPUT of rank 0\b[^\x00]*rank 0 is at step \d+1\n", "what rank 0 prints")
+        top.press("3\r")
+        top.wait(r"OUTPUT of rank 3\b[^\x00]*rank 3 is at step", "what rank 3 prints, of the other node")
+        self.assertNotIn("rank 0 is at step", top.screen.text())
+        top.press("\x1b[D")
+        top.wait(r"OUTPUT of rank 2\b[^\x00]*rank 2 is at step", "what the rank before prints")
+
         os.kill(self.worker(1, 3), signal.SIGKILL)
+        top.press("l")
         top.wait(r"RESTARTS 1\s+round 1 ended after .*rank 3 \(node 1,", "the restart and its cause")
         top.wait(r"RANKS 4: 4 running", "all ranks run again")
 
+        top.press("1\r")
+        top.wait(r"OUTPUT of rank 1\b[^\x00]*rank 1 is at step", "what rank 1 prints")
         top.press("n")
-        top.wait("NODES by CPU", "nodes are in another order")
+        top.wait("nodes by CPU", "nodes are in another order")
         top.press("?")
         top.wait("ETTR: share of the time", "the help")
         top.press("\x1b")
@@ -200,7 +213,7 @@ class TopTest(harness.Case):
         self.assertLessEqual(max(map(len, top.screen.rows.values())), 40)
         top.resize(100, 30)
         top.wait_for(lambda: "q quit" in top.screen.rows.get(30, ""), "the picture of a large screen")
-        self.assertIn("NODES by CPU", top.screen.text())
+        self.assertIn("nodes by CPU", top.screen.text())
 
         daemon.kill()
         daemon.wait()
@@ -222,6 +235,24 @@ class TopTest(harness.Case):
         self.check_restored(top)
         for node in nodes:
             node.kill()
+
+    def test_output_that_is_not_to_be_seen(self):
+        off = ["--watch-output=off"]
+        for daemon_flags, job_flags, says in ((off, [], "switched off for all jobs: this ddprund runs with --watch-output=off"),
+                                              ([], off, r"switched off for this job: ddprun on \S+ runs with --watch-output=off")):
+            with self.subTest(says):
+                _, endpoint = self.ddprund(*daemon_flags)
+                job = self.start(f"--rdzv-endpoint={endpoint}", *job_flags, "--nproc_per_node=2", "--no-python",
+                                 "sh", "-c", "echo secret; exec sleep 600")
+                self.assertIn("secret", job.stdout.readline())
+                top = Top(self, f"--rdzv-endpoint={endpoint}", columns=120)
+                top.wait("RANKS 2: 2 running", "its ranks run")
+                top.press("l")
+                top.wait(f"OUTPUT of rank 0  {says}", "why it is not seen")
+                self.assertNotIn("secret", top.screen.text())
+                top.press("q")
+                self.assertEqual(top.end(), 0)
+                job.kill()
 
     def test_ends_that_leave_the_terminal_as_it_was(self):
         _, endpoint = self.ddprund()

@@ -104,6 +104,9 @@ class CommandLine(harness.Case):
             with self.subTest(bad):
                 self.assertIn("--listen", self.refused("--listen", bad))
 
+    def test_a_switch_that_is_neither_is_named(self):
+        self.assertIn('--watch-output: "maybe" is neither on nor off', self.refused("--watch-output=maybe"))
+
     def test_wrong_flags_of_a_pair_are_named(self):
         state = f"--state-dir={self.scratch()}"
         for flags, said in (

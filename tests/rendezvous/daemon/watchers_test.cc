@@ -503,8 +503,9 @@ TEST_CASE("Status page: it is told of a job as soon as there is one") {
 
 // A daemon, one node of a job whose rank 1 prints something, and a page.
 struct Printing {
-  explicit Printing(const membership::Join& join) {
+  explicit Printing(const membership::Join& join, bool watch_output = true) {
     DaemonOptions options;
+    options.watch_output = watch_output;
     options.watchers = quick();
     options.watchers.tails.deadline = 50ms;
     auto listeners = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
@@ -542,6 +543,20 @@ TEST_CASE("Status page: it is told what a rank prints, by the rank's agent") {
   f.agent->kill();
   // The lines that are known stay, with why there are no newer ones.
   CHECK(f.hears(R"("lines":["rank 1"],"note":"no job of that name runs here")"));
+}
+
+TEST_CASE("Status page: with --watch-output=off no agent is asked, and why is told") {
+  Printing f(testing::make_join("gpu07", 1), false);
+  bool was_asked = false;
+  f.agent->prints = [&](const membership::agent_action::ReadTail& wanted) {
+    was_asked = true;
+    return membership::Tail{wanted.request, {"secret"}, ""};
+  };
+  CHECK(f.hears("\"watch_output\":false"));
+  CHECK(
+      f.hears("\"lines\":[],\"note\":\"switched off for all jobs: this ddprund runs with "
+              "--watch-output=off\""));
+  CHECK_FALSE(was_asked);
 }
 
 TEST_CASE("Status page: it is told that an agent doesn't answer, or is too old to be asked") {
