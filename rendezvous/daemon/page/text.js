@@ -64,35 +64,56 @@ function put_facts(list, facts) {
 const whole = new Intl.NumberFormat("en");
 const count_text = (number, one, many = one + "s") => `${whole.format(number)} ${number === 1 ? one : many}`;
 
+// As ctl/number_texts.h has them, for the terminal and reports.
+
+const scientific = (number) => number.toExponential(2).replace(/e([+-])(\d)$/, "e$10$2");  // two digits
+
 function number_text(number) {
   if (!Number.isFinite(number)) return "–";
   const size = Math.abs(number);
-  if (size >= 1000) return whole.format(Math.round(number));
+  if (size >= 1e15) return scientific(number);
+  if (size >= 999.5) return whole.format(Math.round(number));
   if (size >= 100 || Number.isInteger(number)) return number.toFixed(0);
   if (size >= 1) return number.toFixed(2);
-  if (size >= 0.001 || size === 0) return number.toFixed(4);
-  return number.toExponential(2);
+  if (size >= 0.001) return number.toFixed(4);
+  return scientific(number);
 }
 
 function scaled_text(number, step, units) {
+  if (!Number.isFinite(number)) return "–";
   let unit = 0;
-  while (number >= step && unit + 1 < units.length) {
+  while (Math.abs(number) >= step && unit + 1 < units.length) {
     number /= step;
     ++unit;
   }
-  return `${number.toFixed(unit === 0 || number >= 100 ? 0 : 1)} ${units[unit]}`;
+  return `${number.toFixed(unit === 0 || Math.abs(number) >= 100 ? 0 : 1)} ${units[unit]}`;
 }
 const bytes_text = (bytes) => scaled_text(bytes, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
 const rate_text = (bytes) => scaled_text(bytes, 1000, ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]);
-const percent_text = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`;
+
+// Nearly all is not all.
+function percent_text(share) {
+  if (!Number.isFinite(share)) return "–";
+  const is_fine = (share > 0 && share < 0.0995) || (share > 0.99 && share < 1);
+  return is_fine ? `${(100 * Math.min(share, 0.999)).toFixed(1)} %` : `${(100 * share).toFixed(0)} %`;
+}
+
+// In whole small units, so that none of them is as many as a large one.
+function two_parts(seconds, small_unit, small_in_large, large_name, small_name) {
+  const number = Math.round(seconds / small_unit);
+  return `${Math.floor(number / small_in_large)} ${large_name} ${number % small_in_large} ${small_name}`;
+}
 
 function seconds_text(seconds) {
-  if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
+  if (!Number.isFinite(seconds) || seconds < 0) return "–";
+  if (seconds === 0) return "0 s";
+  if (seconds >= 1e15) return `${scientific(seconds)} s`;
+  if (seconds < 0.001) return `${(seconds * 1e6).toFixed(0)} µs`;
   if (seconds < 1) return `${(seconds * 1000).toFixed(seconds < 0.1 ? 1 : 0)} ms`;
   if (seconds < 120) return `${seconds.toFixed(1)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.round(seconds % 3600 / 60)} min`;
-  return `${Math.floor(seconds / 86400)} d ${Math.round(seconds % 86400 / 3600)} h`;
+  if (seconds < 7200) return two_parts(seconds, 1, 60, "min", "s");
+  if (seconds < 172800) return two_parts(seconds, 60, 60, "h", "min");
+  return two_parts(seconds, 3600, 24, "d", "h");
 }
 
 function time_text(date) {

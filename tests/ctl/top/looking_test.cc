@@ -90,7 +90,7 @@ TEST_CASE("top's output: the rank that failed, hangs or lags behind is the first
 }
 
 TEST_CASE(
-    "top's output: with another job goes another rank; of one that is over no more is asked") {
+    "top's output: with another job goes another rank, and of one that is over no more is asked") {
   State state = state_of(job_json("a", 1) + "," + job_json("b", 1));
   View view;
   CHECK(typed(view, state, "l3\r") == wish("a", 3));

@@ -84,6 +84,7 @@ class StatusPage(harness.Case):
 
         self.check_keys(page)
         self.check_output(page)
+        self.check_numbers(page)
 
         os.kill(self.worker(1, 3), signal.SIGKILL)
         page.wait("document.querySelector('#round_list').innerText.includes('Round 2')", "the restart is shown")
@@ -147,6 +148,17 @@ class StatusPage(harness.Case):
         page.wait("document.querySelector('#output_note').innerText === 'there is no rank 9 in round 1'", "why there are none")
         page.value("document.querySelector('#output_rank').value = 3; document.querySelector('#output_show').click()")
         page.wait("document.querySelector('#output_lines').innerText.includes('rank 3 is at step')", "rank 3's lines are shown again")
+
+    # As ctl/number_texts.h says them: each case of number_texts_test.cc that JavaScript has a number for.
+    def check_numbers(self, page):
+        with open(os.path.join(harness.SOURCE, "tests/ctl/number_texts_test.cc"), encoding="utf-8") as file:
+            cases = re.findall(r'CHECK\((\w+_text)\(([^(){}a-df-z]+)\) == "([^"]*)"\);', file.read())
+        cases = [(name, value.replace("'", ""), text) for name, value, text in cases if not name.startswith(("whole", "count"))]
+        cases += [(f"{unit}_text", value, "–") for unit in ("number", "bytes", "rate", "percent", "seconds") for value in ("NaN", "Infinity")]
+        self.assertGreater(len(cases), 40)
+        self.assertIn(("seconds_text", "3 * 3600 - 1", "3 h 0 min"), cases)
+        shown = page.value("[" + ", ".join(f"{name}({value})" for name, value, _ in cases) + "]")
+        self.assertEqual(shown, [text for _, _, text in cases])
 
     def check_screen_reader(self, page):
         seen = page.accessible()
