@@ -52,8 +52,10 @@ std::string check_flags(const JobFile& job, const std::string& ddprun, std::stri
   if (config.empty() || job.flags.empty()) return config;
   JobFile bare = job;
   bare.flags.clear();
+  const std::string without = config_of(bare, ddprun);
+  if (without.empty()) return config;
   std::string all;
-  for (const std::string& line : decided_flags(place, config_of(bare, ddprun), config)) {
+  for (const std::string& line : decided_flags(place, without, config)) {
     all += concat(all.empty() ? "" : "\n", job.path, ": ", line);
   }
   if (!all.empty()) throw Error(ErrorCode::kInvalidArgument, all);
