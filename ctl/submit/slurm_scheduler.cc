@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/shell_words.h"
+#include "common/write_error.h"
 #include "ctl/submit/job_states.h"
 #include "ctl/submit/log_tail.h"
 #include "ctl/submit/rank_map.h"
@@ -80,10 +81,7 @@ std::string SlurmScheduler::submit(const JobFile& job) {
   std::error_code error;
   // Slurm makes no directories: the job would fail without a word.
   std::filesystem::create_directories(job.output_directory(), error);
-  if (error) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "can't make " + job.output_directory() + ": " + error.message());
-  }
+  if (error) throw WriteError("can't make " + job.output_directory() + ": " + error.message());
   const ProgramEnd end = run_program(
       {.argv = kSbatch, .input = script, .environment = {}, .without = job.environment_without});
   const auto id = end.status == 0 ? parse_sbatch(end.out) : std::nullopt;

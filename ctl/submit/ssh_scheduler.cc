@@ -17,6 +17,7 @@
 #include "common/process_facts.h"
 #include "common/shell_words.h"
 #include "common/unique_fd.h"
+#include "common/write_error.h"
 #include "ctl/submit/drawn_suffix.h"
 #include "ctl/submit/job_processes.h"
 #include "ctl/submit/job_states.h"
@@ -30,9 +31,7 @@ namespace {
 
 UniqueFd open_or_throw(const std::string& path, int flags) {
   UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY, S_IRUSR | S_IWUSR));
-  if (!fd) {
-    throw Error(ErrorCode::kInvalidArgument, "can't open " + path + ": " + errno_text(errno));
-  }
+  if (!fd) throw WriteError("can't open " + path + ": " + errno_text(errno));
   return fd;
 }
 
@@ -100,10 +99,7 @@ void SshScheduler::start(const JobFile& job, const JobRecord& record) {
   std::error_code error;
   try {
     if (!job.log_dir.empty()) std::filesystem::create_directories(job.log_dir, error);
-    if (error) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "can't make " + job.log_dir + ": " + error.message());
-    }
+    if (error) throw WriteError("can't make " + job.log_dir + ": " + error.message());
     const UniqueFd nothing = open_or_throw("/dev/null", O_RDONLY);
     const UniqueFd log = open_or_throw(record.log, O_WRONLY | O_CREAT | O_APPEND);
     Environment environment = job.environment;

@@ -296,6 +296,11 @@ flags = ["--shutdown-timeout=5"]
         path = self.write(self.place, "ssh.toml", 'name = "r"\ncommand = ["true"]\n[to.ssh]\nhosts = ["localhost"]\n')
         done = self.ddprunctl("submit", path, XDG_STATE_HOME="/dev/null")
         self.check_one_line(done, "can't make /dev/null/ddprun/jobs: Not a directory", code=74)
+        for where, said in (("/dev/null/logs", "can't make /dev/null/logs: Not a directory"),
+                            ("/proc/self", "can't open /proc/self/r-")):
+            self.write(self.place, "ssh.toml", f'name = "r"\ncommand = ["true"]\nlog_dir = "{where}"\n'
+                       '[to.ssh]\nhosts = ["localhost"]\n')
+            self.check_one_line(self.ddprunctl("submit", path, XDG_STATE_HOME=self.place), said, code=74)
 
     def test_what_the_queue_does_not_know(self):
         done = self.ddprunctl("status", "nodes:none", *self.flags)
