@@ -170,7 +170,15 @@ void put_missing(const Record& record, Facts& facts) {
       !facts.has_ledger,
       "the rendezvous' ledger, which is in the verdict of node rank 0: where the time went is what "
       "events tell, in which the first step and steps done again count as training");
-  miss(readings.step.empty() && readings.loss.empty(),
+  if (const auto& none = readings.no_loss) {
+    facts.missing.push_back(concat("losses from ", clock_text(none->at), " on: that of rank ",
+                                   none->rank, " is no number",
+                                   none->step ? concat(" at step ", whole_text(*none->step)) : "",
+                                   " (NaN, infinity, or beyond all bounds)"));
+  }
+  miss(readings.has_progress && readings.step.empty() && readings.loss.empty(),
+       "losses and step times: workers told how far they were, and nothing more (docs/ddp.md)");
+  miss(!readings.has_progress,
        "progress: no worker wrote its progress page (docs/agent-socket.md), so no loss, throughput "
        "and step times");
   miss(

@@ -16,6 +16,8 @@ namespace json = boost::json;
 
 namespace {
 
+// More is no reading of anything, and its sums would soon be no numbers.
+constexpr double kMostNumber = 1e30;
 constexpr double kMostCount = 9'007'199'254'740'992;  // 2^53
 
 // So many digits at the beginning of `text`, which are cut off with the character behind them.
@@ -44,7 +46,7 @@ std::optional<double> number_at(const json::object& object, std::string_view nam
   const json::value* value = object.if_contains(name);
   if (value == nullptr || !value->is_number()) return std::nullopt;
   const auto number = value->to_number<double>();
-  return std::isfinite(number) ? std::optional(number) : std::nullopt;
+  return std::abs(number) <= kMostNumber ? std::optional(number) : std::nullopt;
 }
 
 std::optional<std::int64_t> count_at(const json::object& object, std::string_view name) {

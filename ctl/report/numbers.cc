@@ -10,6 +10,8 @@ namespace ddprun::report {
 namespace {
 
 constexpr double kMinute = 60, kHour = 3600, kDay = 86'400;
+constexpr double kMostTickNumber = 1e12;
+constexpr double kMostTickBytes = 1e30;
 
 }  // namespace
 
@@ -52,11 +54,14 @@ std::vector<double> nice_ticks(double low, double high, int wanted) {
   // By their numbers: a sum of steps drifts.
   const double first = std::floor(low / step + 1e-9), last = std::ceil(high / step - 1e-9);
   std::vector<double> ticks;
+  // Beyond what numbers can tell apart, or no number at all.
+  if (!(std::abs(first) < kMostTickNumber && std::abs(last) < kMostTickNumber)) return {low, high};
   for (double number = first; number <= last; ++number) ticks.push_back(number * step);
   return ticks;
 }
 
 std::vector<double> nice_byte_ticks(double high, int wanted) {
+  high = std::min(high, kMostTickBytes);
   double unit = 1;
   while (high >= 1024 * unit) unit *= 1024;
   double step = unit;

@@ -58,7 +58,7 @@ class Opened {
     do {
       size = ::read(fd_.get(), buffer.data(), buffer.size());
     } while (size < 0 && errno == EINTR);
-    if (size < 0) throw_system_error("can't read " + path_, errno);
+    if (size < 0) refuse(path_, errno);
     return {buffer.data(), static_cast<std::size_t>(size)};
   }
 

@@ -47,7 +47,14 @@ void ReadingLines::rank(const json::object& entry, double at, std::int64_t round
     if (!row) row = grid.row(std::to_string(*number));
     if (row) grid.add(*row, begin, at, value);
   };
-  if (const auto loss = number_at(entry, "loss")) put_in(readings_.loss, rank.loss, *loss);
+  readings_.has_progress = true;
+  if (!goes_on) rank.has_loss = false;
+  if (const auto loss = number_at(entry, "loss")) {
+    put_in(readings_.loss, rank.loss, *loss);
+    rank.has_loss = true;
+  } else if (rank.has_loss && (!readings_.no_loss || at < readings_.no_loss->at)) {
+    readings_.no_loss = NoLoss{.rank = *number, .step = count_at(entry, "step"), .at = at};
+  }
   const auto step = number_at(entry, "step_seconds");
   if (step && *step >= 0) {
     put_in(readings_.step, rank.step, *step);

@@ -25,6 +25,7 @@ class ReadingLines {
     std::int64_t round = -1;
     double at = 0;  // of the last line
     std::optional<double> samples;
+    bool has_loss = false;                                    // in this round
     std::optional<std::size_t> loss, sample_rate, step, own;  // rows
   };
 

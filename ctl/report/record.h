@@ -97,12 +97,22 @@ struct Source {
 };
 
 // Of ranks: by "0", "1", …; of machines: by host; of GPUs: "host 0".
+// From when on a rank that had told its loss told none that is a number (NaN, infinity) or may be
+// one.
+struct NoLoss {
+  std::int64_t rank = 0;
+  std::optional<std::int64_t> step;
+  double at = 0;  // seconds since the job began
+};
+
 struct Readings {
   TimeGrid loss, samples, step, own;  // samples: per second; own: a step without waits for others
   TimeGrid cpu, memory, received, sent, retransmits;
   TimeGrid gpu_use, gpu_memory, gpu_watts, gpu_celsius;
   std::map<std::string, double> memory_bytes;  // by host
   double gpu_memory_bytes = 0;                 // of the largest
+  std::optional<NoLoss> no_loss;               // the first one
+  bool has_progress = false;                   // some rank wrote its progress page
 };
 
 struct Record {

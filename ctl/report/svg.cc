@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/report/svg.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <string_view>
 
@@ -14,7 +16,9 @@ namespace {
 // A tenth of a pixel is enough. "12", "12.5".
 void append_number(std::string& text, double value) {
   char digits[32];
-  const int length = std::snprintf(digits, sizeof digits, "%.1f", value);
+  constexpr double kFarOutside = 1e9;
+  const double shown = std::isnan(value) ? 0 : std::clamp(value, -kFarOutside, kFarOutside);
+  const int length = std::snprintf(digits, sizeof digits, "%.1f", shown);
   std::string_view number(digits, static_cast<std::size_t>(length));
   if (number.ends_with(".0")) number.remove_suffix(2);
   text += number == "-0" ? "0" : number;

@@ -2,6 +2,7 @@
 // Readings in bounded memory, and what becomes of them: axes, lines, bands, bars, maps.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ctl/report/bar_plot.h"
 #include "ctl/report/grid_chart.h"
@@ -77,6 +78,10 @@ TEST_CASE("numbers: round values for an axis") {
   CHECK(nice_ticks(5, 5, 4).front() < 5);
   CHECK(nice_ticks(5, 5, 4).back() > 5);
   CHECK(nice_ticks(0, 1e300, 4).size() < 12);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  CHECK(nice_ticks(0, kInfinity, 4).size() == 2);
+  CHECK(nice_ticks(1e200, 1e200 * (1 + 1e-15), 4).size() == 2);
+  CHECK(nice_byte_ticks(kInfinity, 4).size() < 12);
   CHECK(nice_byte_ticks(3.0 * 1024 * 1024, 4) == Numbers{0, 1048576, 2097152, 3145728});
   CHECK(nice_byte_ticks(0, 4).size() > 1);
   CHECK(time_ticks(600, 9) == Numbers{0, 120, 240, 360, 480, 600});

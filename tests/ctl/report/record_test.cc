@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job's lines and files, whole, damaged and hostile.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
+#include "common/log.h"
+#include "ctl/report/facts.h"
 #include "ctl/report/line_splitter.h"
 #include "ctl/report/read_record.h"
 #include "ctl/report/record_reader.h"
@@ -114,6 +117,32 @@ TEST_CASE("RecordReader: events and keys that nobody knows change nothing, wrong
   CHECK(record.readings.gpu_use.empty());
   CHECK_FALSE(record.ledger);
   CHECK_FALSE(record.verdict.value().exit_code);
+}
+
+TEST_CASE("RecordReader: what no reading can be is none, and when a loss was no number is kept") {
+  const auto line = [](double at, const char* loss, int round = 1) {
+    return event_text("progress", at,
+                      concat(R"("ranks":[{"rank":3,"step":)", static_cast<int>(at), R"(,"loss":)",
+                             loss, R"(,"step_seconds":1e39}])"),
+                      "n0", round);
+  };
+  const Record record = record_of(
+      line(5, "null"), line(10, "2.5"), line(15, "1e200"), line(20, "null"), line(25, "null", 2),
+      event_text("node", 26, R"("memory_used_bytes":1e300,"gpus":[{"gpu":0,"watts":1e39}])"));
+  CHECK(record.readings.step.empty());
+  CHECK(record.readings.memory.empty());
+  CHECK(record.readings.gpu_watts.empty());
+  REQUIRE(record.readings.loss.rows().size() == 1);
+  CHECK(record.readings.loss.rows()[0].most == 2.5);
+  REQUIRE(record.readings.no_loss);  // not at 5, nor in round 2: it had told none yet
+  CHECK(record.readings.no_loss->rank == 3);
+  CHECK(record.readings.no_loss->step == 15);
+  CHECK(record.readings.no_loss->at == 15);
+  const std::vector<std::string> missing = facts_of(record).missing;
+  CHECK(std::ranges::any_of(missing, [](const std::string& each) {
+    return each.starts_with("losses from 0:00:15 on: that of rank 3 is no number at step 15");
+  }));
+  CHECK_FALSE(record_of(line(5, "null"), line(10, "2.5")).readings.no_loss);
 }
 
 TEST_CASE("RecordReader: rates of samples, in each round anew, what is a rank's own of a step") {
