@@ -7,15 +7,22 @@
 #include <initializer_list>
 
 namespace ddprun {
+namespace {
+
+bool was_closed = false;  // stdout, when the program began
+
+}  // namespace
 
 void open_standard_streams() {
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (::fcntl(fd, F_GETFD) >= 0) continue;
-    // The lowest free number, which this one is.
-    [[maybe_unused]] const int opened =
-        ::open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR);
-  }
+  was_closed = ::fcntl(STDOUT_FILENO, F_GETFD) < 0;
+  int fd;
+  do {
+    fd = ::open("/dev/null", O_RDWR);  // the lowest free number
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) ::close(fd);
 }
+
+bool was_stdout_closed() { return was_closed; }
 
 bool is_in_foreground(int fd) {
   const pid_t foreground = ::tcgetpgrp(fd);  // −1: not our controlling terminal, or none

@@ -9,8 +9,14 @@
 #include <climits>
 
 #include "common/clock.h"
+#include "common/standard_streams.h"
 
 namespace ddprun::ctl {
+
+LogOutput::LogOutput(int fd, Interrupts& interrupts)
+    : fd_(fd),
+      interrupts_(interrupts),
+      lost_(fd == STDOUT_FILENO && was_stdout_closed() ? EBADF : 0) {}
 
 bool LogOutput::write(std::string_view text) {
   const Deadline never = Deadline::after(std::chrono::hours::max());

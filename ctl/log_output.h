@@ -15,7 +15,7 @@ namespace ddprun::ctl {
 class LogOutput {
  public:
   // `fd` is somebody else's; `interrupts` outlives it.
-  LogOutput(int fd, Interrupts& interrupts) : fd_(fd), interrupts_(interrupts) {}
+  LogOutput(int fd, Interrupts& interrupts);
 
   // Writes all of it. False: a signal has come, or it can't be written.
   bool write(std::string_view text);

@@ -55,9 +55,9 @@ int refuse(const std::vector<std::string>& problems, ExitCode code = ExitCode::k
 
 // Text that was asked for in place of a job. A reader that closes early ("| head") has had enough.
 int print(const std::string& text, std::chrono::milliseconds patience = std::chrono::seconds(10)) {
-  if (write_within(STDOUT_FILENO, text, patience) || errno == EPIPE) {
-    return static_cast<int>(ExitCode::kOk);
-  }
+  errno = EBADF;
+  const bool is_written = !was_stdout_closed() && write_within(STDOUT_FILENO, text, patience);
+  if (is_written || errno == EPIPE) return static_cast<int>(ExitCode::kOk);
   const std::string why = errno == 0 ? "nobody takes it" : errno_text(errno);
   return refuse({"can't write to stdout: " + why}, ExitCode::kOutputLost);
 }

@@ -214,6 +214,9 @@ class Success(harness.Case):
         self.assertEqual(closed.returncode, 0)
         with open(out, encoding="utf-8") as f:
             self.assertEqual(f.read(), "/dev/null\n" * 2)
+        alone = self.finish(self.start("-c", 'exec "$0" --standalone sh -ec "echo lost; exit 0" >&-', harness.DDPRUN,
+                                       program="/bin/sh"))
+        self.assertEqual((alone.returncode, alone.stderr), (0, ""), alone.text)  # it has ddprun's own stdout
 
     def test_workers_have_the_limit_of_open_files_that_ddprun_was_given(self):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
