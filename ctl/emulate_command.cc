@@ -12,6 +12,7 @@
 #include "ctl/emulate/daemon_process.h"
 #include "ctl/emulate_report.h"
 #include "ctl/number_between.h"
+#include "ctl/standard_output.h"
 
 namespace ddprun::ctl {
 namespace {
@@ -182,7 +183,7 @@ ExitCode EmulateCommand::run() {
     return ExitCode::kInternal;
   }
   json_ ? print_json(options_, result) : print_table(options_, result);
-  return ExitCode::kOk;
+  return static_cast<ExitCode>(print_or_tell(""));  // what stdio has not written yet
 }
 
 // Every flag that has a say in what happens.

@@ -295,7 +295,7 @@ class Pages(harness.Case):
     def test_a_closed_stdout_is_one_that_takes_nothing(self):
         _, endpoint = self.ddprund()
         for program, *args in ((harness.DDPRUNCTL, "jobs", f"--rdzv-endpoint={endpoint}"), (harness.DDPRUNCTL, "--help"),
-                               (harness.DDPRUN, "--version"), (harness.DDPRUND, "--help"),
+                               (harness.DDPRUNCTL, "emulate", "--agents=2"), (harness.DDPRUN, "--version"), (harness.DDPRUND, "--help"),
                                (harness.DDPRUN + "-agent", "--help")):
             with self.subTest(program, args=args):
                 done = self.finish(self.start("-c", 'exec "$0" "$@" >&-', program, *args, program="/bin/sh"))
