@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
 #include <cerrno>
@@ -108,22 +109,50 @@ void GpuHelper::lost() {
 }
 
 LazyGpuHelper::LazyGpuHelper(boost::asio::io_context& io, std::string program)
-    : io_(io), program_(std::move(program)), alive_(std::make_shared<bool>(true)) {}
+    : LazyGpuHelper(io, std::move(program), Limits{}) {}
+
+LazyGpuHelper::LazyGpuHelper(boost::asio::io_context& io, std::string program, const Limits& limits)
+    : io_(io),
+      program_(std::move(program)),
+      limits_(limits),
+      wait_(limits.first_wait),
+      alive_(std::make_shared<bool>(true)) {
+  if (!program_.empty()) start_at_.emplace();  // at once
+}
 
 LazyGpuHelper::~LazyGpuHelper() = default;
 
 void LazyGpuHelper::ask(GpuRequest request,
                         std::function<void(const std::string& lines)> answered) {
-  if (!std::exchange(started_, true) && !program_.empty()) {
-    helper_ = GpuHelper::start(io_, program_);
-  }
+  if (!helper_) start();
   if (!helper_) return;
   helper_->ask(request, [this, alive = std::weak_ptr(alive_),
                          answered = std::move(answered)](const std::optional<std::string>& lines) {
     if (alive.expired()) return;
-    if (lines) answered(*lines);
-    if (!lines) helper_.reset();
+    if (!lines) return lost();
+    has_answered_ = true;
+    wait_ = limits_.first_wait;
+    answered(*lines);
   });
+}
+
+void LazyGpuHelper::start() {
+  if (!start_at_ || Clock::now() < *start_at_) return;
+  const bool is_first = *start_at_ == Clock::time_point();
+  helper_ = GpuHelper::start(io_, program_);
+  if (!helper_ && is_first) start_at_.reset();
+  if (!helper_ && !is_first) lost();
+}
+
+void LazyGpuHelper::lost() {
+  // Where none answers, as without NVML, that is no news.
+  if (std::exchange(has_answered_, false)) {
+    log_warning("ddprun-gpus has ended; until it is started again, in ", wait_.count() / 1000.0,
+                " s at the earliest, nothing is known of the GPUs");
+  }
+  helper_.reset();
+  start_at_ = Clock::now() + wait_;
+  wait_ = std::min(wait_ * 2, limits_.longest_wait);
 }
 
 }  // namespace ddprun::agent

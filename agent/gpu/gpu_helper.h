@@ -5,12 +5,14 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "agent/helper_child.h"
+#include "common/clock.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -50,26 +52,38 @@ class GpuHelper : public std::enable_shared_from_this<GpuHelper> {
   Done done_;                                      // empty: nothing is asked
 };
 
-// One that is started when it is first asked, for who wants the latest answer and no certainty. io
-// thread only.
+// One that is started when it is first asked, for who wants the latest answer and no certainty. One
+// that has ended, as when it was killed, is started again by a later question. io thread only.
 class LazyGpuHelper {
  public:
+  // From the end of one to the start of the next: twice as long each time, until one answers.
+  struct Limits {
+    std::chrono::milliseconds first_wait{1'000}, longest_wait{600'000};
+  };
+
   // `program`: ddprun-gpus; empty: nothing is ever asked.
   LazyGpuHelper(boost::asio::io_context& io, std::string program);
+  LazyGpuHelper(boost::asio::io_context& io, std::string program, const Limits& limits);
   ~LazyGpuHelper();
   LazyGpuHelper(const LazyGpuHelper&) = delete;
   LazyGpuHelper& operator=(const LazyGpuHelper&) = delete;
 
   // `answered` is called at most once, while this lives. Does nothing while a question is open, or
-  // where there is no GPU.
+  // where there is no GPU, or it is not time yet for another helper.
   void ask(GpuRequest request, std::function<void(const std::string& lines)> answered);
 
  private:
+  void start();
+  void lost();
+
   boost::asio::io_context& io_;
   const std::string program_;
-  bool started_ = false;
-  std::shared_ptr<GpuHelper> helper_;  // second owner: its read, for a moment
-  std::shared_ptr<bool> alive_;        // the helper's handler holds it weakly
+  const Limits limits_;
+  std::optional<Clock::time_point> start_at_;  // nullopt: never, there is no GPU
+  std::chrono::milliseconds wait_;             // from the next one's end
+  bool has_answered_ = false;                  // the last one
+  std::shared_ptr<GpuHelper> helper_;          // second owner: its read, for a moment
+  std::shared_ptr<bool> alive_;                // the helper's handler holds it weakly
 };
 
 }  // namespace ddprun::agent

@@ -17,10 +17,10 @@ class Dashboard:
         self.panels = self.all["panels"]
         self.variables = {each["name"]: each for each in self.all["templating"]["list"]}
 
-    def expressions(self):
-        """(title, PromQL), with a value for each variable."""
+    def expressions(self, variable=""):
+        """(title, PromQL), with a value for each variable; those alone that have this one in them."""
         return [(panel["title"], self.filled(target["expr"])) for panel in self.panels
-                for target in panel.get("targets", [])]
+                for target in panel.get("targets", []) if variable in target["expr"]]
 
     def filled(self, expression):
         for name, value in GRAFANAS_OWN.items():

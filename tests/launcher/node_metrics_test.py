@@ -12,6 +12,8 @@ import harness
 import prometheus
 from prometheus import answers, page, samples
 
+AGENT = os.path.join(harness.BIN, "ddprun-agent")
+
 # Fails in its first round, once the test has seen it run; then runs on.
 WORKER = ('echo $RANK up; [ "$DDPRUN_ROUND" = 2 ] && exec sleep 600; '
           'until [ -e "$MEET/go" ]; do sleep 0.01; done; exit 3')
@@ -94,10 +96,10 @@ class NodeMetrics(prometheus.Case):
                                                    "0 milliwatts 512300\n1 celsius 61\n")):
             with open(os.path.join(scratch, name), "w", encoding="utf-8") as file:
                 file.write(text)
+        gpus = {"DDPRUN_NVML_LIBRARY": os.path.join(harness.BIN, "libddprun_fake_nvml.so"),
+                "FAKE_NVML_LIST": os.path.join(scratch, "list"), "FAKE_NVML_STATE": os.path.join(scratch, "state")}
         process = self.node(port, "--nproc_per_node=2", f"--rdzv-endpoint=127.0.0.1:{endpoint}", sys.executable, "-c",
-                            LOOP, PYTHONPATH=os.path.join(harness.SOURCE, "python"),
-                            DDPRUN_NVML_LIBRARY=os.path.join(harness.BIN, "libddprun_fake_nvml.so"),
-                            FAKE_NVML_LIST=os.path.join(scratch, "list"), FAKE_NVML_STATE=os.path.join(scratch, "state"))
+                            LOOP, PYTHONPATH=os.path.join(harness.SOURCE, "python"), **gpus)
         for series, value in (('ddprun_worker_step{local_rank="0"}', 41), ('ddprun_worker_loss{local_rank="1"}', 1.5),
                               ('ddprun_worker_samples_total{local_rank="1"}', 100),
                               ('ddprun_node_gpu_use_ratio{gpu="0"}', 0.97), ('ddprun_node_gpu_power_watts{gpu="0"}', 512.3),
@@ -118,26 +120,36 @@ class NodeMetrics(prometheus.Case):
         self.assertTrue(0 <= said["cpu"] <= 1, said)
         self.assertTrue(0 <= said["age_seconds"] < 60, said)
         self.assertTrue(0 < said["memory_used_bytes"] < said["memory_bytes"], said)
-        self.check_dashboard(page(endpoint)[2] + page(port)[2])
+        standing = harness.free_port()
+        self.start(f"--rdzv-endpoint=127.0.0.1:{endpoint}", "--slots=2", f"--log-dir={scratch}", f"--metrics=127.0.0.1:{standing}",
+                   program=AGENT, **gpus)
+        self.await_page(standing, "ddprun_rendezvous_connected", 1)
+        self.await_page(standing, 'ddprun_node_gpu_use_ratio{gpu="0"}', 0.97)
+        self.check_dashboard(page(endpoint)[2] + page(port)[2], standing)
         process.terminate()
         self.finish(process)
 
-    def check_dashboard(self, pages):
-        """Grafana's panels ask for what the two pages have, in words that a real Prometheus takes."""
-        grafana, served = dashboard.Dashboard(), dashboard.names_on(pages)
+    def check_dashboard(self, pages, standing):
+        """Grafana's panels ask for what the three pages have, in words that a real Prometheus takes."""
+        grafana = dashboard.Dashboard()
         self.assertEqual(grafana.problems(), [])
-        asked = grafana.expressions()
+        asked, of_agents = grafana.expressions(), grafana.expressions("$agent")
         self.assertGreater(len(asked), 40)
-        for title, expression in asked:
-            names = dashboard.names_in(expression)
-            self.assertTrue(names, (title, expression))
-            self.assertEqual(names - served, set(), title)
+        self.assertGreater(len(of_agents), 5)
+        for all_asked, served in (([each for each in asked if each not in of_agents], pages), (of_agents, page(standing)[2])):
+            for title, expression in all_asked:
+                names = dashboard.names_in(expression)
+                self.assertTrue(names, (title, expression))
+                self.assertEqual(names - dashboard.names_on(served), set(), title)
         self.need_prometheus()
-        scraper = self.prometheus()
+        scraper = self.prometheus(standing)
         harness.wait_until(lambda: self.asked(scraper, "vector(1)") == [1], "Prometheus answers")
         self.assertIn("parse error", self.refusal(scraper, "sum("))
         for title, expression in asked:
             self.assertIsNone(self.refusal(scraper, expression), title)
+        for title, expression in of_agents:
+            harness.wait_until(lambda asks=expression: self.asked(scraper, asks), f"an answer for {title}")
+        self.await_value(scraper, of_agents[0][1], 2)
 
     def test_any_free_port_is_said_and_a_worker_has_not_the_variable(self):
         process = self.start("--nnodes=1", "--no-python", "sh", "-c", 'echo "has $DDPRUN_METRICS."; exec sleep 600',
