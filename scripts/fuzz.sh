@@ -31,8 +31,9 @@ run_one() {
   kept=tests/fuzz/corpus/$name
   found=build/fuzz/corpus/$name
   mkdir -p "$found" "$kept"
-  timeout $((seconds + 60)) "$1" -max_total_time="$seconds" -seed="$seed" \
-    -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="build/fuzz/$name-" "$found" "$kept" \
+  # An input has a minute: behind tests, and on a busy machine, a second of CPU may take long.
+  timeout $((seconds + 120)) "$1" -max_total_time="$seconds" -seed="$seed" \
+    -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="build/fuzz/$name-" "$found" "$kept" \
     >"build/fuzz/$name.log" 2>&1 || {
     {
       echo "fuzz.sh: $name found something:"
