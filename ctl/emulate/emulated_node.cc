@@ -10,6 +10,17 @@ namespace ddprun::ctl {
 namespace event = membership::agent_event;
 namespace action = membership::agent_action;
 
+namespace {
+
+// A question about a rank's output is answered whenever it comes, and that is all.
+bool is_about_a_tail(const membership::AgentAction& todo) {
+  const auto* send = std::get_if<action::Send>(&todo);
+  return std::holds_alternative<action::ReadTail>(todo) ||
+         (send != nullptr && std::holds_alternative<membership::Tail>(send->envelope.message));
+}
+
+}  // namespace
+
 EmulatedNode::EmulatedNode(EmulatedNodeOptions options, NodeHost& host, NodeObserver& observer)
     : options_(std::move(options)),
       host_(host),
@@ -90,7 +101,7 @@ void EmulatedNode::die() {
 }
 
 void EmulatedNode::perform(const membership::AgentAction& todo) {
-  ++num_effects_;
+  if (!is_about_a_tail(todo)) ++num_effects_;
   if (const auto* connect = std::get_if<action::Connect>(&todo)) {
     host_.connect(connect->timeout);
   } else if (std::holds_alternative<action::CloseLink>(todo)) {

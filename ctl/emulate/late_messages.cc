@@ -2,6 +2,7 @@
 #include "ctl/emulate/late_messages.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -55,6 +56,14 @@ RendezvousMessage late_rendezvous_message(std::uint64_t draw, std::uint64_t roun
     default:
       return HangVerdict{round, "a late message", {}};
   }
+}
+
+Tail late_tail(std::uint64_t draw) {
+  return {draw % 4, std::vector<std::string>(kMaxTailLines + 1, "a late line"), ""};
+}
+
+TailWanted late_tail_wanted(std::uint64_t draw, std::uint64_t round) {
+  return {round, draw % 4, static_cast<int>(draw % 100)};
 }
 
 std::vector<AgentEnvelope> WireNumbers::out(AgentEnvelope& envelope) {

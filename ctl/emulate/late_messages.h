@@ -14,6 +14,9 @@ namespace ddprun::ctl {
 // Of round `round`, as nobody would say it now. Which type follows from `draw`.
 membership::AgentMessage late_agent_message(std::uint64_t draw, std::uint64_t round);
 membership::RendezvousMessage late_rendezvous_message(std::uint64_t draw, std::uint64_t round);
+// Of what a rank prints, with nobody who looks: more than there may be of it, and a question.
+membership::Tail late_tail(std::uint64_t draw);
+membership::TailWanted late_tail_wanted(std::uint64_t draw, std::uint64_t round);
 
 // Of one session.
 class WireNumbers {

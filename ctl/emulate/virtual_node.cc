@@ -240,9 +240,14 @@ void VirtualNode::say_late(bool to_rendezvous, std::uint64_t draw) {
   if (!node_ || node_->dead() || node_->exited() || stands_still_) return;
   if (link_ != Link::kOpen || !welcome_ || node_->round() < 2) return;
   const std::uint64_t round = 1 + (draw / 16) % (node_->round() - 1);
+  const bool with_tail = draw / 1024 % 4 == 0;  // beside the other one
   if (to_rendezvous) {
-    ground_.network.send_up(
-        connection_, LateFrame{numbers_.put_in(late_agent_message(draw, round))}, ground_.now);
+    const auto send = [this](membership::AgentMessage message) {
+      ground_.network.send_up(connection_, LateFrame{numbers_.put_in(std::move(message))},
+                              ground_.now);
+    };
+    send(late_agent_message(draw, round));
+    if (with_tail) send(late_tail(draw));
   } else if (ground_.plant.kind == Plant::Kind::kUnfoundedStop) {
     node_->hear(event::LinkMessage{{0, 0, membership::StopRound{node_->round(), "a whim"}}});
   } else {
@@ -253,6 +258,7 @@ void VirtualNode::say_late(bool to_rendezvous, std::uint64_t draw) {
       *round_of(message) = node_->round() + (starts ? 1 : 0);
     }
     node_->hear_late({0, 0, std::move(message)});
+    if (with_tail) node_->hear_late({0, 0, late_tail_wanted(draw, round)});
   }
 }
 

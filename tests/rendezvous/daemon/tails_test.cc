@@ -2,7 +2,11 @@
 // Who looks at what ranks print: when their agents are asked, and who is told what.
 #include "rendezvous/daemon/tails.h"
 
+#include <chrono>
+#include <map>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/log.h"
@@ -163,6 +167,62 @@ TEST_CASE("Tails: looking at the same rank again is no news") {
   f.look(1, 3);
   CHECK(f.told(1).empty());
   CHECK(f.asked.size() == 1);
+}
+
+// Looks, looks away, and answers that come late, twice, from another agent or to no question.
+void play(std::uint64_t seed) {
+  constexpr int kRanks = 4;
+  constexpr Tails::Watcher kWatchers = 3;
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::uint64_t most) { return random() % most; };
+  std::vector<std::pair<int, std::uint64_t>> questions;  // rank, request
+  Tails tails({}, [&](const Tails::Rank& rank, std::uint64_t request) -> TailRoute {
+    questions.emplace_back(rank.global_rank, request);
+    return {100 + static_cast<std::uint64_t>(rank.global_rank), {}};
+  });
+  std::map<Tails::Watcher, int> looked_at;
+  Clock::time_point now{1h};
+  for (int i = 0; i < 200; ++i) {
+    const Tails::Watcher watcher = 1 + below(kWatchers);
+    const auto dice = below(10);
+    if (dice < 3) {
+      looked_at[watcher] = static_cast<int>(below(kRanks));
+      tails.look(watcher, {"job", looked_at[watcher]}, now);
+    } else if (dice == 3) {
+      looked_at.erase(watcher);
+      below(2) == 0 ? tails.look_away(watcher) : tails.gone(watcher);
+    } else if (dice < 7 && !questions.empty()) {
+      const auto [rank, request] = questions[below(questions.size())];
+      tails.said(100 + static_cast<std::uint64_t>(rank), {request, {concat("of rank ", rank)}, ""});
+    } else if (dice == 7) {  // another agent's, with a number that was asked
+      const std::uint64_t request = questions.empty() ? 1 : questions.back().second;
+      const int rank = questions.empty() ? 0 : questions.back().first;
+      tails.said(101 + static_cast<std::uint64_t>(rank), {request, {"forged"}, ""});
+    } else {
+      now += std::chrono::milliseconds(below(2'000));
+    }
+    tails.step(now);
+    for (Tails::Watcher each = 1; each <= kWatchers; ++each) {
+      const std::string* news = tails.news(each);
+      if (news == nullptr) continue;
+      REQUIRE(looked_at.count(each) == 1);
+      const int rank = looked_at[each];
+      CHECK_THAT(*news, Contains(concat("\"rank\":", rank, ",")) && !Contains("forged"));
+      if (news->find("\"lines\":[]") == std::string::npos) {
+        CHECK_THAT(*news, Contains(concat("[\"of rank ", rank, "\"]")));
+      }
+      tails.given(each);
+    }
+  }
+  for (Tails::Watcher each = 1; each <= kWatchers; ++each) tails.gone(each);
+  CHECK_FALSE(tails.next_due());
+}
+
+TEST_CASE("Tails: random looks and answers show nobody another rank's lines") {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    CAPTURE(seed);
+    play(seed);
+  }
 }
 
 }  // namespace

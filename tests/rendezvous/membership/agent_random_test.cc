@@ -2,6 +2,9 @@
 // The agent's machine against a rendezvous, workers and a user that do anything in any order.
 // DDPRUN_SOAK=1 runs ten times as many.
 #include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "rendezvous/membership/agent_machine.h"
 #include "tests/support/catch.h"
@@ -19,7 +22,11 @@ class RandomNode {
   // Empty: every invariant held.
   std::string run() {
     step(agent_event::Start{});
-    for (int i = 0; i < 60 && violation_.empty() && !machine_.exited(); ++i) random_event();
+    for (int i = 0; i < 60 && violation_.empty() && !machine_.exited(); ++i) {
+      random_event();
+      if (open_ && !machine_.exited() && random(8) == 0) want_tail();
+      if (!wanted_.empty() && random(8) == 0) answer_tail();
+    }
     drain();
     return violation_;
   }
@@ -154,6 +161,22 @@ class RandomNode {
     if (random(100) == 0) envelope.seq += 2;  // breaks the protocol
     step(agent_event::LinkMessage{envelope});
   }
+  // Of any round: it is to be found out, whatever else goes on.
+  void want_tail() {
+    const TailWanted wanted{random(round_ + 2), ++last_request_, 0};
+    step(agent_event::LinkMessage{{0, 0, wanted}});
+  }
+  // In any order, some of them twice: that is said at most, and waited for never.
+  void answer_tail() {
+    const std::size_t at = random(wanted_.size());
+    const Tail tail{wanted_[at], {"a line"}, ""};
+    if (random(4) > 0) wanted_.erase(wanted_.begin() + static_cast<std::ptrdiff_t>(at));
+    const auto deadline = machine_.next_deadline();
+    answers_ = tail.request;
+    step(agent_event::TailRead{tail});
+    answers_.reset();
+    if (machine_.next_deadline() != deadline) violated("it waits for something else after a tail");
+  }
   void tick() {
     const auto due = machine_.next_deadline();
     if (!due) return;
@@ -199,6 +222,8 @@ class RandomNode {
   }
   void perform(const AgentAction& action) {
     using namespace agent_action;
+    if (answers_) return check_answer(action);
+    if (const auto* wanted = std::get_if<ReadTail>(&action)) wanted_.push_back(wanted->request);
     if (std::holds_alternative<Connect>(action)) {
       if (open_ || connecting_) violated("it connects twice");
       connecting_ = true;
@@ -227,6 +252,13 @@ class RandomNode {
       if (live_) violated("it exits while workers live");
     }
   }
+  void check_answer(const AgentAction& action) {
+    const auto* send = std::get_if<agent_action::Send>(&action);
+    const auto* tail = send ? std::get_if<Tail>(&send->envelope.message) : nullptr;
+    if (tail == nullptr || tail->request != *answers_ || send->envelope.seq != 0 || !open_) {
+      violated("a tail that was read has an effect");
+    }
+  }
   void violated(const std::string& what) {
     if (violation_.empty()) violation_ = what;
   }
@@ -236,7 +268,9 @@ class RandomNode {
   Clock::time_point now_{1h};
   bool connecting_ = false, open_ = false, binding_ = false;
   bool live_ = false, stopping_ = false, given_up_ = false;
-  std::uint64_t round_ = 0, pushed_ = 0;
+  std::uint64_t round_ = 0, pushed_ = 0, last_request_ = 0;
+  std::vector<std::uint64_t> wanted_;     // of tails that it was asked to read
+  std::optional<std::uint64_t> answers_;  // while it is told what it asked for
   int num_spawns_ = 0;
   std::string violation_;
 };

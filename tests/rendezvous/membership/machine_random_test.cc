@@ -17,17 +17,19 @@ constexpr std::uint64_t kWorlds = 100'000;
 std::uint64_t num_worlds() { return std::getenv("DDPRUN_SOAK") != nullptr ? 1'000'000 : kWorlds; }
 
 TEST_CASE("JobTable: random events break no invariant", "[random]") {
-  std::uint64_t num_rounds = 0, num_ends = 0;
+  std::uint64_t num_rounds = 0, num_ends = 0, num_tails = 0;
   for (std::uint64_t seed = 1; seed <= num_worlds(); ++seed) {
     RandomWorld world(seed, {});
     const auto violation = world.run();
     if (violation) FAIL("seed " << seed << ", " << *violation);
     num_rounds += world.num_rounds();
     num_ends += world.num_ends();
+    num_tails += world.num_tails();
   }
   // The worlds are not trivial ones.
   CHECK(num_rounds > num_worlds());
   CHECK(num_ends > num_worlds() / 2);
+  CHECK(num_tails > num_worlds() / 2);
 }
 
 TEST_CASE("JobTable: restarts from the journal break no invariant", "[random]") {

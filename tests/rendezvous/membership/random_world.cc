@@ -57,6 +57,7 @@ std::optional<std::string> RandomWorld::run() {
     }
     random_event();
     if (std::exchange(restarts_in_next_step_, false)) restart_rendezvous();
+    look_at_ranks();
   }
   if (!violation_) drain();
   return violation_;
@@ -105,11 +106,16 @@ void RandomWorld::step(const Event& event) {
       }
       if (options_.accepted_when_stale == type_of(message->envelope.message)) *round = live;
     }
+    if (std::holds_alternative<Tail>(message->envelope.message)) {  // never changes anything
+      stale_type = type_of(message->envelope.message);
+      before = status_text();
+    }
   }
   const Actions actions = table_->step(given, now_);
   if (options_.percent_of_restarts > 0) keep(table_->take_changes());
   take_back_exclusions();
   if (!stale_type.empty()) check_ignored(stale_type, before, actions);
+  if (const auto* message = std::get_if<event::Message>(&given)) check_tail(*message, actions);
   std::vector<std::vector<StartRound>> starts;  // of each round that begins in this step
   std::vector<std::vector<std::pair<StartRound, std::string>>> of_roles;  // likewise
   std::vector<ConnectionId> closed;

@@ -39,6 +39,7 @@ class RandomWorld {
   std::uint64_t num_rounds() const { return num_rounds_; }
   std::uint64_t num_ends() const { return num_ends_; }
   std::uint64_t num_restarts() const { return num_restarts_; }
+  std::uint64_t num_tails() const { return num_tails_; }  // that were asked for and said
 
  private:
   static constexpr std::size_t kMaxAgents = 6;
@@ -60,6 +61,8 @@ class RandomWorld {
     bool ended = false;                          // got JobEnd or Refused
     bool has_rank_wish = false;
     bool is_liar = false;
+    bool is_old = false;                  // it speaks a version without TailWanted
+    std::vector<std::uint64_t> requests;  // of TailWanted, that it was asked
     AgentEnvelope last_sent;
   };
 
@@ -82,6 +85,12 @@ class RandomWorld {
   void say_something_of_ranks(Agent& agent, std::uint64_t round, bool asked);
   void say_something_stale(Agent& agent);
   void disconnect(Agent& agent);
+
+  // random_world_tails.cc
+  void look_at_ranks();
+  void ask_for_tail();
+  void tell_tail(Agent& agent);
+  void check_tail(const event::Message& message, const Actions& actions);
 
   // random_world_checks.cc
   void violated(const std::string& what);
@@ -115,7 +124,8 @@ class RandomWorld {
   std::map<std::string, std::uint64_t> round_of_job_;
   ConnectionId next_connection_ = 1;
   int event_number_ = 0;
-  std::uint64_t num_rounds_ = 0, num_ends_ = 0, num_restarts_ = 0;
+  std::uint64_t num_rounds_ = 0, num_ends_ = 0, num_restarts_ = 0, num_tails_ = 0;
+  std::uint64_t num_requests_ = 0;
   std::optional<std::string> violation_;
 };
 

@@ -16,6 +16,7 @@ void RandomWorld::random_event() {
     agent.instance = concat("instance", agents_.size());
     agent.run_id = chance(90) ? "job" : "other";
     agent.has_rank_wish = chance(20);
+    agent.is_old = agents_.size() % 4 == 0;  // not drawn, as above
     join(agent);
     return;
   }
@@ -66,6 +67,7 @@ void RandomWorld::join(Agent& agent) {
   by_connection_[id] = &agent;
   Join join;
   join.run_id = agent.run_id;
+  if (agent.is_old) join.version = join.oldest_version = kTailVersion - 1;
   join.instance = agent.instance;
   join.settings = settings_;
   join.timeouts = timeouts_;
