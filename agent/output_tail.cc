@@ -33,7 +33,8 @@ std::string printable_line(std::string_view line) {
     if (used == 0) {
       used = utf8_length(line);
       const unsigned char first = static_cast<unsigned char>(line[0]);
-      const bool is_control = (first < 0x20 && first != '\t') || first == 0x7F;
+      const bool is_control = (first < 0x20 && first != '\t') || first == 0x7F ||
+                              (used > 1 && is_hidden(utf8_code(line)));
       if (used == 0 && is_cut && line.size() < 4) break;  // the character that the cut went through
       out.append(used == 0 || is_control ? kReplacementCharacter : line.substr(0, used));
       used = std::max<std::size_t>(used, 1);

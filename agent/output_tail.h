@@ -23,7 +23,8 @@ class OutputTail {
 
   // Oldest first, at most `most` of kNumLines, an unfinished line included. Made fit for reports
   // and JSON: valid UTF-8, of a line with carriage returns the last text, no control characters
-  // (escape sequences and bytes that are no text are replaced), at most kMaxLineBytes and a mark.
+  // and none that hide or turn text (these, escape sequences and bytes that are no text are
+  // replaced), at most kMaxLineBytes and a mark.
   std::vector<std::string> lines(std::size_t most = kNumReportedLines) const;
 
  private:

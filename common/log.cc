@@ -14,18 +14,6 @@ namespace {
 
 constexpr char kDigits[] = "0123456789abcdef";
 
-// What is not to be seen, and hides or turns the text around it: C1, marks of direction, characters
-// of no width, ends of lines and paragraphs.
-bool is_hidden(char32_t code) {
-  struct Range {
-    char32_t first, last;
-  };
-  constexpr Range kHidden[] = {{0x80, 0x9F},     {0x61C, 0x61C},   {0x200B, 0x200F},
-                               {0x2028, 0x202E}, {0x2060, 0x206F}, {0xFEFF, 0xFEFF}};
-  return std::ranges::any_of(
-      kHidden, [code](const Range& each) { return code >= each.first && code <= each.last; });
-}
-
 // "\u202e"
 std::string escaped(char32_t code) {
   std::string text = "\\u";

@@ -28,4 +28,14 @@ char32_t utf8_code(std::string_view text) {
   return code;
 }
 
+bool is_hidden(char32_t code) {
+  struct Range {
+    char32_t first, last;
+  };
+  constexpr Range kHidden[] = {{0x80, 0x9F},     {0x61C, 0x61C},   {0x200B, 0x200F},
+                               {0x2028, 0x202E}, {0x2060, 0x206F}, {0xFEFF, 0xFEFF}};
+  return std::ranges::any_of(
+      kHidden, [code](const Range& each) { return code >= each.first && code <= each.last; });
+}
+
 }  // namespace ddprun

@@ -17,4 +17,8 @@ std::size_t utf8_length(std::string_view text);
 // The code point of the valid character that `text` begins with.
 char32_t utf8_code(std::string_view text);
 
+// It is not to be seen, and hides or turns the text around it: C1, marks of direction, characters
+// of no width, ends of lines and paragraphs.
+bool is_hidden(char32_t code);
+
 }  // namespace ddprun

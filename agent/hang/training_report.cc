@@ -60,14 +60,17 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
     reports += page->num_reports;
     samples += page->samples;
     const auto loss = std::bit_cast<double>(page->loss_bits);
-    if (!std::isfinite(loss)) continue;
-    ++status.num_ranks;
-    status.loss += loss;
+    if (!std::isfinite(loss)) {
+      ++status.num_nan;
+      continue;
+    }
+    // A sum of what is finite may not be.
+    const double num_ranks = ++status.num_ranks;
+    status.loss = status.loss * ((num_ranks - 1) / num_ranks) + loss / num_ranks;
   }
   if (least == nullptr) return std::nullopt;
   status.phase = to_string(least->phase);
   status.step = least->step;
-  if (status.num_ranks > 0) status.loss /= status.num_ranks;
   if (reports > 0 && !counted_at_) {
     counted_at_ = now;
     counted_ = samples;

@@ -14,7 +14,8 @@
 
 namespace ddprun::top {
 
-using ctl::number_text, ctl::percent_text, ctl::rate_text, ctl::seconds_text, ctl::whole_text;
+using ctl::count_text, ctl::number_text, ctl::percent_text, ctl::rate_text, ctl::seconds_text;
+using ctl::whole_text;
 
 namespace {
 
@@ -108,9 +109,13 @@ Lines training_lines(const Job& job, const JobHistory& history, std::size_t colu
   title.add(concat(" step ", whole_text(training.step)), Style::kBold);
   if (!training.phase.empty()) title.add(concat(" (", training.phase, ")"));
   lines.push_back(title);
-  if (training.loss) {
-    lines.push_back(
-        series_line("loss", number_text(*training.loss), history.loss, columns, number_text));
+  if (training.loss || training.nan_ranks > 0) {
+    lines.push_back(series_line("loss", training.loss ? number_text(*training.loss) : "NaN",
+                                history.loss, columns, number_text));
+  }
+  if (training.nan_ranks > 0) {
+    add_wrapped(lines, "the loss is no number on " + count_text(training.nan_ranks, "rank"),
+                columns, Style::kBad, 2);
   }
   if (training.samples_per_second) {
     lines.push_back(series_line("samples/s", number_text(*training.samples_per_second),

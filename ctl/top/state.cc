@@ -118,6 +118,7 @@ Training read_training(const json::value& value) {
   training.phase = text(value, "phase");
   training.step = integer(value, "step");
   training.loss = number(value, "loss");
+  training.nan_ranks = integer(value, "nan_ranks");
   training.samples_per_second = number(value, "samples_per_second");
   if (const json::value* parts = found(value, "step_parts")) {
     training.step_seconds = spread(*parts, "step_seconds");

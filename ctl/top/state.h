@@ -62,6 +62,7 @@ struct Training {
   std::string phase;
   std::int64_t step = 0;
   std::optional<double> loss, samples_per_second;
+  std::int64_t nan_ranks = 0;  // whose loss is no number, which is not in the mean
   std::optional<Spread> step_seconds, communication, exposed, loader;
 };
 

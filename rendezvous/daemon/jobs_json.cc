@@ -6,6 +6,7 @@
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "rendezvous/membership/ledger_json.h"
@@ -47,8 +48,9 @@ json::object training_object(const membership::TrainingStatus& status) {
   json::object object;
   object["phase"] = status.phase;
   object["step"] = status.step;
-  const bool told = status.num_ranks > 0;
-  object["loss"] = told ? json::value(status.loss) : json::value(nullptr);
+  const bool told = status.num_ranks > 0 || status.num_nan > 0;
+  object["loss"] = status.num_ranks > 0 ? json::value(status.loss) : json::value(nullptr);
+  object["nan_ranks"] = status.num_nan;
   object["samples_per_second"] =
       told ? json::value(status.samples_per_second) : json::value(nullptr);
   object["step_parts"] = step_parts_value(status.steps);
@@ -169,7 +171,8 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
       rounds.push_back(membership::round_record_object(record));
     entry["rounds"] = std::move(rounds);
     entry["seconds"] = membership::phase_seconds_object(job.seconds);
-    if (job.ettr) entry["ettr"] = *job.ettr;
+    // Seldom another one of a job that goes on as it did: nobody looks at more digits.
+    if (const auto ettr = job.ettr_at(now.at)) entry["ettr"] = std::round(*ettr * 1000) / 1000;
     if (job.training) entry["training"] = training_object(*job.training);
     if (job.hang) entry["hang"] = hang_object(*job.hang);
     entry["stragglers"] = json::array(job.stragglers.begin(), job.stragglers.end());

@@ -465,6 +465,15 @@ PhaseSeconds Job::seconds(TimePoint now) const {
   return all -= seconds_before_;
 }
 
+std::optional<double> JobStatus::ettr_at(Clock::time_point now) const {
+  if (rounds.empty()) return std::nullopt;
+  PhaseSeconds all = seconds;
+  if (lasting != nullptr) {
+    all.*lasting += std::max(std::chrono::duration<double>(now - lasts_since).count(), 0.0);
+  }
+  return all.ettr();
+}
+
 JobStatus Job::status() const {
   JobStatus status;
   status.run_id = state_.run_id;
@@ -480,7 +489,10 @@ JobStatus Job::status() const {
   status.verdict = state_.verdict;
   status.rounds.assign(state_.ledger.rounds().begin(), state_.ledger.rounds().end());
   status.seconds = state_.ledger.total();
-  status.ettr = state_.ledger.ettr();
+  if (!state_.verdict) {
+    status.lasting = state_.ledger.phase_member();
+    status.lasts_since = state_.ledger.phase_began();
+  }
   status.hang = state_.last_hang;
   if (state_.phase == JobPhase::kRunning) status.stragglers = find_stragglers();
   if (state_.phase == JobPhase::kRunning) status.training = training();

@@ -165,9 +165,11 @@ std::optional<TrainingStatus> Job::training() const {
     }
     const int num_ranks = all->num_ranks + each.num_ranks;
     if (num_ranks > 0) {
-      all->loss = (all->loss * all->num_ranks + each.loss * each.num_ranks) / num_ranks;
+      all->loss = all->loss * (1.0 * all->num_ranks / num_ranks) +
+                  each.loss * (1.0 * each.num_ranks / num_ranks);
     }
     all->num_ranks = num_ranks;
+    all->num_nan += each.num_nan;
     all->samples_per_second += each.samples_per_second;
     add(all->steps, each.steps);
   }

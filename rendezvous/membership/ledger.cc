@@ -55,6 +55,11 @@ PhaseSeconds& PhaseSeconds::operator-=(const PhaseSeconds& other) {
   return *this;
 }
 
+std::optional<double> PhaseSeconds::ettr() const {
+  const double all = running + lost();
+  return all > 0 ? std::optional(running / all) : std::nullopt;
+}
+
 bool Ledger::is_live() const {
   return phase_ == Phase::kSpawn || phase_ == Phase::kRunning || phase_ == Phase::kStepping;
 }
@@ -181,12 +186,6 @@ void Ledger::stopped(TimePoint now) {
   rounds_.back().seconds.stop = lap(now);
   total_.stop += rounds_.back().seconds.stop;
   phase_ = Phase::kRendezvous;
-}
-
-std::optional<double> Ledger::ettr() const {
-  const double all = total_.running + total_.lost();
-  if (all <= 0) return std::nullopt;
-  return total_.running / all;
 }
 
 std::string Ledger::summary() const {

@@ -25,6 +25,8 @@ struct PhaseSeconds {
   double stop = 0;        // → no worker is left
 
   double lost() const { return rendezvous + spawn + first_step + redone + detect + stop; }
+  // Running ÷ all: the effective training time ratio. nullopt: there is none yet.
+  std::optional<double> ettr() const;
   PhaseSeconds& operator+=(const PhaseSeconds& other);
   PhaseSeconds& operator-=(const PhaseSeconds& other);
 };
@@ -84,8 +86,11 @@ class Ledger {
   }
   // As total(), with the phase that lasts, as if it ended now and nothing had been noticed late.
   PhaseSeconds total_until(TimePoint now) const;
-  // Running ÷ all, of what is over; nullopt before anything is.
-  std::optional<double> ettr() const;
+  // Where the time of the phase that lasts goes.
+  double PhaseSeconds::*phase_member() const;
+  TimePoint phase_began() const { return phase_began_; }
+  // Of what is over.
+  std::optional<double> ettr() const { return total_.ettr(); }
   // One line for people, of a job of several rounds: "3 rounds; workers ran 94.2 of 95.0 s (99.2
   // %); lost: 0.15 s noticing, …".
   std::string summary() const;
@@ -116,7 +121,6 @@ class Ledger {
   enum class Phase { kRendezvous, kSpawn, kRunning, kStepping, kStop };
   friend Phase last_of(Phase) { return Phase::kStop; }
   bool is_live() const;
-  double PhaseSeconds::*phase_member() const;
   void count_redone(std::uint64_t first_step);
   double lap(TimePoint now);  // seconds since the phase began; begins the next one
 

@@ -166,8 +166,12 @@ struct JobStatus {
   JobSettings settings;
   std::vector<NodeStatus> nodes;    // in join order, spares included
   std::vector<RoundRecord> rounds;  // the last ones, see ledger.h
-  PhaseSeconds seconds;             // of all rounds
-  std::optional<double> ettr;
+  PhaseSeconds seconds;             // of all rounds, the live one's phases as far as they are over
+  // The phase that lasts, which counts in it from then on; null: none does.
+  double PhaseSeconds::*lasting = nullptr;
+  Clock::time_point lasts_since{};
+  // With that, as if it ended now; nullopt before the first round.
+  std::optional<double> ettr_at(Clock::time_point now) const;
   std::optional<HangStatus> hang;          // the last verdict that was news
   std::vector<std::string> stragglers;     // of the live round
   std::optional<TrainingStatus> training;  // of the live round, over all nodes that said something

@@ -68,10 +68,11 @@ struct RankStepTime {
 struct TrainingStatus {
   std::string phase;              // of the rank that is the least far
   std::uint64_t step = 0;         // that one's: the last one begun
-  int num_ranks = 0;              // that said their loss; 0: the next two are none
+  int num_ranks = 0;              // that said a loss which is a number; 0: the next one is none
   double loss = 0;                // the mean of theirs; finite
-  double samples_per_second = 0;  // of all of them
+  double samples_per_second = 0;  // of all that said a loss, number or not
   StepSummary steps;              // since it was said last
+  int num_nan = 0;                // ranks that said a loss which is no number (NaN, infinity)
 };
 
 }  // namespace ddprun::membership

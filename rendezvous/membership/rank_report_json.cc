@@ -118,6 +118,7 @@ json::object training_object(const TrainingStatus& status) {
   const auto finite = [](double value) { return std::isfinite(value) ? value : 0.0; };
   out["loss"] = finite(status.loss);
   out["samples_per_second"] = finite(status.samples_per_second);
+  if (status.num_nan > 0) out["num_nan"] = status.num_nan;
   if (status.steps.num_ranks > 0) out["step_parts"] = step_summary_object(status.steps);
   return out;
 }
@@ -129,6 +130,7 @@ TrainingStatus read_training(const JsonFields& in) {
   status.num_ranks = in.small("num_ranks", 0, kMaxInt);
   status.loss = in.real("loss");
   status.samples_per_second = in.real("samples_per_second");
+  if (in.has("num_nan")) status.num_nan = in.small("num_nan", 0, kMaxInt);
   if (in.has("step_parts")) status.steps = read_step_summary(in.object("step_parts"));
   return status;
 }

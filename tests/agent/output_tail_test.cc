@@ -84,5 +84,18 @@ TEST_CASE("printable_line: a cut goes through no character") {
   CHECK(printable_line(line + "\u00e9\u00e9") == line + " …");
 }
 
+TEST_CASE("OutputTail: what hides or turns text is replaced, other characters stay") {
+  CHECK(printable_line("a\xC2\x9B"
+                       "31mb\xE2\x80\xAE"
+                       "c\xE2\x80\xA8"
+                       "d\xC2\x85"
+                       "e \xC3\xA4\xE2\x82\xAC") ==
+        "a\xEF\xBF\xBD"
+        "31mb\xEF\xBF\xBD"
+        "c\xEF\xBF\xBD"
+        "d\xEF\xBF\xBD"
+        "e \xC3\xA4\xE2\x82\xAC");
+}
+
 }  // namespace
 }  // namespace ddprun::agent

@@ -10,8 +10,9 @@ class LineChart {
   part(name) { return this.element.querySelector(`.chart_${name}`); }
 
   // lines: one or two of { name, series }; text: of a value; marks: times of rounds that began;
-  // top: the scale ends there, and begins at 0; else where the values do.
-  draw({ lines, text, marks = [], top }) {
+  // top: the scale ends there, and begins at 0; else where the values do; now: what is told in place
+  // of the last values.
+  draw({ lines, text, marks = [], top, now }) {
     const drawn = lines.filter((line) => line.series.values.length > 0);
     show(this.element, drawn.length > 0);
     if (drawn.length === 0) return;
@@ -38,7 +39,7 @@ class LineChart {
     put_attribute(this.element.querySelector(".marks"), "d", marks.filter((time) => time >= begin && time <= end)
       .map((time) => `M${x(time)} 0V80`).join(""));
     const sign = (line) => drawn.length < 2 ? "" : line === lines[0] ? "— " : "- - ";
-    put(this.part("now"), drawn.map((line) => `${sign(line)}${line.name ? line.name + " " : ""}${text(line.series.last)}`).join(", "));
+    put(this.part("now"), now ?? drawn.map((line) => `${sign(line)}${line.name ? line.name + " " : ""}${text(line.series.last)}`).join(", "));
     put(this.part("range"), least === most ? text(least) : `${text(low)} to ${text(high)}`);
     put(this.part("span"), end > begin ? `over ${seconds_text((end - begin) / 1000)}` : "since now");
   }

@@ -7,6 +7,12 @@ const phases = [["rendezvous", "rendezvous"], ["spawn", "start"], ["first_step",
 const parts = [["step", "whole step"], ["forward", "forward"], ["backward", "backward"], ["communication", "communication"],
   ["exposed", "of it not hidden"], ["loader", "waits for data"]];
 
+// Of a mean over ranks those whose loss is no number are no part. Empty: none has told one.
+function loss_text({ loss, nan_ranks = 0 }) {
+  const nan = nan_ranks > 0 ? `NaN on ${count_text(nan_ranks, "rank")}` : "";
+  return Number.isFinite(loss) ? number_text(loss) + (nan && `, ${nan}`) : nan;
+}
+
 class JobView {
   bars = new RankBars();
   machines = new Machines();
@@ -74,7 +80,8 @@ class JobView {
     if (job.ettr !== undefined) figures.push(["time in training", percent_text(job.ettr)]);
     if (job.training) {
       figures.push(["step", `${whole.format(job.training.step)} (${job.training.phase})`]);
-      if (Number.isFinite(job.training.loss)) figures.push(["loss", number_text(job.training.loss)]);
+      const loss = loss_text(job.training);
+      if (loss !== "") figures.push(["loss", loss]);
     }
     return figures;
   }
@@ -102,7 +109,11 @@ class JobView {
     const steps = job.training?.step_parts;
     show(by_id("training"), record.of("loss").values.length + record.of("samples").values.length + record.of("mean").values.length > 0);
     const marks = record.marks;
-    this.charts.loss.draw({ lines: [{ series: record.of("loss") }], text: number_text, marks });
+    const { loss, nan_ranks } = job.training ?? {};
+    this.charts.loss.draw({
+      lines: [{ series: record.of("loss") }], text: number_text, marks,
+      now: nan_ranks > 0 ? loss_text({ loss, nan_ranks }) : undefined,
+    });
     this.charts.samples.draw({ lines: [{ series: record.of("samples") }], text: number_text, marks, top: 0 });
     this.charts.step.draw({
       lines: [{ name: "mean", series: record.of("mean") }, { name: "worst rank", series: record.of("worst") }],

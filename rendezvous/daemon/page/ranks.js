@@ -70,9 +70,9 @@ class RankGrid {
         put_class(group, "group named");
         group.append(name);
       } else {
-        group.title = node_name(node);
+        group.title = seen_text(node_name(node));
       }
-      group.setAttribute("aria-label", node_name(node));
+      group.setAttribute("aria-label", seen_text(node_name(node)));
       this.groups.push(this.cells.length);
       for (let local = 0; local < this.cells_of(node); ++local) {
         const element = make("span", "cell");
@@ -110,7 +110,7 @@ class RankGrid {
         cell.state = state;
         put(cell.element, rank_states[state]?.[0] ?? "?");
         put_class(cell.element, `cell ${state}`);
-        put_attribute(cell.element, "aria-label", `${this.name(cell)}: ${rank_states[state]?.[1] ?? state}`);
+        put_attribute(cell.element, "aria-label", seen_text(`${this.name(cell)}: ${rank_states[state]?.[1] ?? state}`));
       }
     }
     this.tell(job, counts);

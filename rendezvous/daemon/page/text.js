@@ -10,11 +10,17 @@ function make(tag, class_name, text) {
   return element;
 }
 
+// What is not to be seen, and hides or turns the text around it, is written out, as common/log.h's
+// one_line() does. Lines stay lines.
+const hidden_characters = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const seen_text = (text) => String(text).replace(hidden_characters, (character) =>
+  "\\u" + character.codePointAt(0).toString(16).padStart(4, "0"));
+
 // What is there already isn't touched: an update costs what has changed.
 function put(element, text) {
   if (element.shown_text === text) return;
   element.shown_text = text;
-  element.textContent = text;
+  element.textContent = seen_text(text);
 }
 function put_class(element, name) {
   if (element.shown_class === name) return;

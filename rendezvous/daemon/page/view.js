@@ -126,7 +126,7 @@ class View {
         each.job.exit_code === 0 ? "succeeded" : "failed"));
     show(by_id("no_job"), job === null);
     show(by_id("job"), job !== null);
-    document.title = job ? `${job.run_id} ${job.phase} – ddprun` : "ddprun";
+    document.title = job ? seen_text(`${job.run_id} ${job.phase} – ddprun`) : "ddprun";
     if (!job) return this.job_view.output.draw(null);
     if (job.in_order) this.job_view.draw(this.model, job);
     else this.job_view.draw_finished(job);

@@ -68,11 +68,31 @@ TEST_CASE("TrainingReport: a loss that is no number is none, a phase is news") {
   REQUIRE(said);
   CHECK(said->num_ranks == 0);
   CHECK(said->loss == 0);
+  CHECK(said->num_nan == 1);
   auto saves = page(3, 1, nan, 10);
   saves->phase = WorkPhase::kCheckpoint;
   said = report.look({saves, page(3)}, begin + 6s);
   REQUIRE(said);
   CHECK(said->samples_per_second == 0);
+}
+
+TEST_CASE(
+    "TrainingReport: losses whose sum is no number have a mean, samples count without a loss") {
+  TrainingReport report;
+  const Clock::time_point begin{100s};
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  auto said =
+      report.look({page(1, 1, 1e308, 100), page(1, 1, 1e308, 100), page(1, 1, nan, 100)}, begin);
+  REQUIRE(said);
+  CHECK(said->loss == Approx(1e308));
+  CHECK(said->num_ranks == 2);
+  CHECK(said->num_nan == 1);
+  said =
+      report.look({page(2, 2, nan, 600), page(2, 2, nan, 600), page(2, 2, nan, 600)}, begin + 5s);
+  REQUIRE(said);
+  CHECK(said->num_ranks == 0);
+  CHECK(said->num_nan == 3);
+  CHECK(said->samples_per_second == 300);
 }
 
 TEST_CASE("TrainingReport: a page that isn't there is no rank, the others keep their numbers") {

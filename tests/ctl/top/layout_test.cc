@@ -84,6 +84,15 @@ TEST_CASE("top's picture: at 80x24 of a job of two nodes all that matters") {
           Contains("gpu001") && Contains("q quit"));
 }
 
+TEST_CASE("top's picture: a loss that is no number is said, and on how many ranks") {
+  std::string job = job_json("nightly", 2);
+  const std::string loss = R"("loss":2.314,)";
+  job.replace(job.find(loss), loss.size(), R"("loss":null,"nan_ranks":3,)");
+  const std::string text = picture_text(state_of(job), 80, 24, {.focus = Focus::kJob});
+  CHECK_THAT(text, Contains("loss       NaN") && Contains("the loss is no number on 3 ranks") &&
+                       Contains("samples/s"));
+}
+
 TEST_CASE("top's picture: at 40x10 the most urgent first") {
   const State state = state_of(job_json("nightly", 2, "", [](int i, testing::SampleNode& node) {
     if (i == 1) node.connected = false;

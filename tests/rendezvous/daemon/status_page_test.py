@@ -4,6 +4,7 @@
 
 With DDPRUN_SCREENSHOTS=DIRECTORY it leaves pictures there.
 """
+import json
 import os
 import re
 import signal
@@ -85,6 +86,7 @@ class StatusPage(harness.Case):
         self.check_keys(page)
         self.check_output(page)
         self.check_numbers(page)
+        self.check_texts(page)
 
         os.kill(self.worker(1, 3), signal.SIGKILL)
         page.wait("document.querySelector('#round_list').innerText.includes('Round 2')", "the restart is shown")
@@ -159,6 +161,17 @@ class StatusPage(harness.Case):
         self.assertIn(("seconds_text", "3 * 3600 - 1", "3 h 0 min"), cases)
         shown = page.value("[" + ", ".join(f"{name}({value})" for name, value, _ in cases) + "]")
         self.assertEqual(shown, [text for _, _, text in cases])
+
+    def check_texts(self, page):
+        cases = (("loss_text({loss: 2.5, nan_ranks: 0})", "2.50"), ("loss_text({loss: 2.5})", "2.50"),
+                 ("loss_text({loss: null, nan_ranks: 1})", "NaN on 1 rank"), ("loss_text({loss: null})", ""),
+                 ("loss_text({loss: 2.5, nan_ranks: 3})", "2.50, NaN on 3 ranks"),
+                 ("seen_text('a\\u202eb\\u009bc\\u2028')", "a\\u202eb\\u009bc\\u2028"),
+                 ("seen_text('\u00e4 \u2026\\n\\t\u4e2d')", "\u00e4 \u2026\n\t\u4e2d"))
+        self.assertEqual(page.value("[" + ", ".join(call for call, _ in cases) + "]"), [text for _, text in cases])
+        page.value("put(document.querySelector('#job_name'), 'a\\u202eb')")
+        self.assertEqual(page.text("#job_name"), "a\\u202eb")
+        page.wait(f"document.querySelector('#job_name').innerText === {json.dumps(NAME)}", "the name is shown again")
 
     def check_screen_reader(self, page):
         seen = page.accessible()

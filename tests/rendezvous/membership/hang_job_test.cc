@@ -375,6 +375,11 @@ TEST_CASE("Training: the step of the node that is the least far, the mean loss, 
   CHECK(training->loss == 2.0);
   CHECK(training->num_ranks == 5);
   CHECK(training->samples_per_second == 150);
+  CHECK(training->num_nan == 0);
+  j.mentions("2", StepTimes{1, {}, TrainingStatus{"evaluate", 40, 4, 1.7e308, 50, {}, 2}});
+  j.mentions("1", StepTimes{1, {}, TrainingStatus{"train", 41, 4, 1.7e308, 100, {}, 1}});
+  CHECK(j.table.status().front().training->loss == Approx(1.7e308));
+  CHECK(j.table.status().front().training->num_nan == 3);
   j.mentions("1", times(0, {10ms, 11ms, 12ms, 11ms}));  // takes nothing back
   CHECK(j.table.status().front().training->step == 40);
   j.fails("1", 1, 3);

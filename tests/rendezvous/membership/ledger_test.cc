@@ -119,6 +119,9 @@ TEST_CASE("Ledger: the machine keeps it, and the end of the job says it") {
 
   const JobStatus status = j.table.status().front();
   REQUIRE(status.rounds.size() == 2);
+  // Of 10.9 s 10 were training, and then the second round goes on.
+  CHECK(status.ettr_at(j.now) == Approx(10 / 10.9));
+  CHECK(status.ettr_at(j.now + 10s) == Approx(10 / 20.9));  // starting
   const RoundRecord& first = status.rounds[0];
   CHECK(first.num_nodes == 2);
   CHECK(first.seconds.spawn == Approx(0.5));
