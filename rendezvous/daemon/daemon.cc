@@ -199,9 +199,9 @@ class Daemon::Impl {
       const DaemonStatus now = status(0);
       return Watchers::Status{status_to_json(now), watch_key(now)};
     };
-    source.jobs = [this](std::function<void(std::string)> done) {
+    source.jobs = [this](std::function<void(const WatchedJobs&)> done) {
       if (!leads()) return;
-      jobs_->when_kept([done = std::move(done), jobs = jobs_->watched_json()] { done(jobs); });
+      jobs_->when_kept([done = std::move(done), jobs = jobs_->watched()] { done(jobs); });
     };
     source.tail = [this](const Tails::Rank& rank, std::uint64_t request) {
       if (!leads()) return membership::TailRoute{std::nullopt, "this ddprund stands by"};

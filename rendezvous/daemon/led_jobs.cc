@@ -10,7 +10,6 @@
 #include "common/check.h"
 #include "common/exit_codes.h"
 #include "rendezvous/daemon/jobs_json.h"
-#include "rendezvous/daemon/watch_json.h"
 #include "rendezvous/ha/mirror_server.h"
 
 namespace ddprun::rendezvous {
@@ -193,9 +192,8 @@ std::string LedJobs::json() const {
   return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
 }
 
-std::string LedJobs::watched_json() const {
-  return watched_jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(),
-                              Moment::now());
+WatchedJobs LedJobs::watched() const {
+  return watched_jobs(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
 }
 
 membership::TailRoute LedJobs::ask_for_tail(const std::string& run_id, int global_rank,

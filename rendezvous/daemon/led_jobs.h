@@ -21,6 +21,7 @@
 #include "rendezvous/daemon/gang_pages.h"
 #include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/daemon/round_stores.h"
+#include "rendezvous/daemon/watch_json.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/membership/frame_stream.h"
 
@@ -59,7 +60,7 @@ class LedJobs {
   // Why who joins now is not served, in a few words; empty: it is.
   std::string why_not_ready() const;
   std::string json() const;
-  std::string watched_json() const;  // as watched_jobs_to_json()
+  WatchedJobs watched() const;
   // As AgentHub's; the agent's answer is told to `told`, from on_tail() on.
   membership::TailRoute ask_for_tail(const std::string& run_id, int global_rank,
                                      std::uint64_t request);

@@ -28,12 +28,25 @@ std::size_t cut(std::vector<membership::NodeStatus>& nodes, std::size_t most) {
   return num_hidden;
 }
 
+// As what is told would be, if all that only gets older had just come.
+std::string key_of(std::vector<membership::JobStatus> jobs,
+                   const std::vector<membership::FinishedJob>& finished,
+                   std::optional<KeepingStatus> keeping, const Moment& now) {
+  for (membership::JobStatus& job : jobs) {
+    for (membership::NodeStatus& node : job.nodes) {
+      if (node.monitor) node.monitor->at = now.at;
+    }
+  }
+  if (keeping) keeping->in_trouble = {};
+  return jobs_to_json(jobs, finished, keeping, now);
+}
+
 }  // namespace
 
-std::string watched_jobs_to_json(std::vector<membership::JobStatus> jobs,
-                                 std::vector<membership::FinishedJob> finished,
-                                 const std::optional<KeepingStatus>& keeping, const Moment& now,
-                                 const WatchedLimits& limits) {
+WatchedJobs watched_jobs(std::vector<membership::JobStatus> jobs,
+                         std::vector<membership::FinishedJob> finished,
+                         const std::optional<KeepingStatus>& keeping, const Moment& now,
+                         const WatchedLimits& limits) {
   std::size_t num_hidden_jobs = 0;
   if (finished.size() > limits.finished) {
     num_hidden_jobs = finished.size() - limits.finished;
@@ -53,8 +66,10 @@ std::string watched_jobs_to_json(std::vector<membership::JobStatus> jobs,
   }
   std::string hidden;
   for (const std::size_t num : num_hidden) hidden += concat(hidden.empty() ? "" : ",", num);
-  return concat("\"jobs\":", text, ",\"hidden_nodes\":[", hidden,
-                "],\"hidden_finished\":", num_hidden_jobs);
+  const std::string behind =
+      concat(",\"hidden_nodes\":[", hidden, "],\"hidden_finished\":", num_hidden_jobs);
+  return {concat("\"jobs\":", text, behind),
+          key_of(std::move(jobs), finished, keeping, now) + behind};
 }
 
 std::string watch_key(const DaemonStatus& status) {

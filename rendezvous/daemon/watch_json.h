@@ -23,17 +23,23 @@ struct WatchedLimits {
   std::size_t bytes = std::size_t{2} << 20;
 };
 
-// "jobs":{…},"hidden_nodes":[0,12],"hidden_finished":0: what a state has beside the status. Of a
-// job's nodes those that run in order are left out first.
-std::string watched_jobs_to_json(std::vector<membership::JobStatus> jobs,
-                                 std::vector<membership::FinishedJob> finished,
-                                 const std::optional<KeepingStatus>& keeping, const Moment& now,
-                                 const WatchedLimits& limits = {});
+struct WatchedJobs {
+  // "jobs":{…},"hidden_nodes":[0,12],"hidden_finished":0: what a state has beside the status.
+  std::string json;
+  // Differs where a page is to be told of it: what only gets older with the time is no change.
+  std::string key;
+};
+
+// Of a job's nodes those that run in order are left out first.
+WatchedJobs watched_jobs(std::vector<membership::JobStatus> jobs,
+                         std::vector<membership::FinishedJob> finished,
+                         const std::optional<KeepingStatus>& keeping, const Moment& now,
+                         const WatchedLimits& limits = {});
 
 // Differs where a page is to be told of it: what is no clock, and no count of requests.
 std::string watch_key(const DaemonStatus& status);
 
-// Whole frames. `status`: status_to_json()'s, `jobs`: watched_jobs_to_json()'s.
+// Whole frames. `status`: status_to_json()'s, `jobs`: of watched_jobs().
 std::string state_frame(std::string_view status, std::string_view jobs);
 std::string status_frame(std::string_view status);
 std::string too_large_frame(std::size_t num_bytes);

@@ -7,7 +7,6 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "rendezvous/daemon/watch_json.h"
 
 namespace ddprun::rendezvous {
 
@@ -165,21 +164,22 @@ void Watchers::look() {
 
 void Watchers::make_state() {
   if (watchers_.empty() || std::exchange(making_, true)) return;
-  source_.jobs([weak = weak_from_this(), era = era_](const std::string& jobs) {
+  source_.jobs([weak = weak_from_this(), era = era_](const WatchedJobs& jobs) {
     const auto self = weak.lock();
     if (self && self->era_ == era) self->made(jobs);
   });
 }
 
-void Watchers::made(const std::string& jobs) {
+void Watchers::made(const WatchedJobs& jobs) {
   making_ = false;
   if (watchers_.empty()) return;
   const Status status = source_.status();
-  std::string seen = concat(status.key, '\n', jobs);
+  // Who comes is told how old things are by now, also where nothing else is new.
+  state_ = state_frame(status.json, jobs.json);
+  if (state_.size() > limits_.state_bytes) state_ = too_large_frame(state_.size());
+  std::string seen = concat(status.key, '\n', jobs.key);
   if (seen == seen_) return;
   seen_ = std::move(seen);
-  state_ = state_frame(status.json, jobs);
-  if (state_.size() > limits_.state_bytes) state_ = too_large_frame(state_.size());
   ++version_;
   tell_all();
 }

@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "rendezvous/daemon/tails.h"
+#include "rendezvous/daemon/watch_json.h"
 #include "rendezvous/daemon/watcher_limits.h"
 #include "rendezvous/membership/frame_stream.h"
 
@@ -27,9 +28,9 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   };
   struct Source {
     std::function<Status()> status;
-    // Calls `done` with the jobs' part of a state once that is kept: at once, later from the io
+    // Calls `done` with what watched_jobs() gives once that is kept: at once, later from the io
     // context, or never, where it leads no more.
-    std::function<void(std::function<void(std::string)> done)> jobs;
+    std::function<void(std::function<void(const WatchedJobs&)> done)> jobs;
     // Asks for what a rank wrote last; said() follows.
     Tails::Ask tail;
   };
@@ -57,7 +58,7 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   void arm();
   void look();
   void make_state();
-  void made(const std::string& jobs);
+  void made(const WatchedJobs& jobs);
   void tell_all();
   void heard(std::uint64_t number, std::string_view text);
   void tell_tails();
@@ -73,11 +74,11 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   std::uint64_t next_number_ = 1;
   Clock::time_point next_look_{};
   // The newest state, while somebody watches, and for `interval` after that.
-  std::uint64_t version_ = 0;
-  std::string state_;      // a frame; empty: there is none yet
-  std::string seen_;       // what it was made of
-  bool making_ = false;    // the next one waits until it is kept
-  std::uint64_t era_ = 0;  // of what is made: that of an earlier one is dropped
+  std::uint64_t version_ = 0;  // becomes another one where what they are to be told is another
+  std::string state_;          // a frame; empty: there is none yet
+  std::string seen_;           // the keys of what it was made of
+  bool making_ = false;        // the next one waits until it is kept
+  std::uint64_t era_ = 0;      // of what is made: that of an earlier one is dropped
   // What they look at of ranks' output.
   Tails tails_;
   boost::asio::steady_timer tail_timer_;

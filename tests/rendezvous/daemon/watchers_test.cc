@@ -25,6 +25,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
+using Catch::Matchers::Equals;
 using ddprun::test::Contains;
 using membership::FrameStream;
 using testing::run_until;
@@ -100,9 +101,10 @@ struct Watching {
   explicit Watching(const WatcherLimits& limits = quick()) {
     Watchers::Source source;
     source.status = [this] { return Watchers::Status{"{}", key}; };
-    source.jobs = [this](std::function<void(std::string)> done) {
+    source.jobs = [this](std::function<void(const WatchedJobs&)> done) {
       ++num_made;
-      if (is_kept) return done(grows ? concat(num_made, ' ', jobs) : jobs);
+      const std::string json = grows || ages ? concat(num_made, ' ', jobs) : jobs;
+      if (is_kept) return done({json, ages ? jobs : json});
       unkept.push_back(std::move(done));
     };
     source.tail = [this](const Tails::Rank& rank, std::uint64_t request) {
@@ -156,8 +158,8 @@ struct Watching {
 
   boost::asio::io_context io{1};
   std::string key = "key", jobs = "\"jobs\":1";
-  bool is_kept = true, grows = false;
-  std::vector<std::function<void(std::string)>> unkept;
+  bool is_kept = true, grows = false, ages = false;
+  std::vector<std::function<void(const WatchedJobs&)>> unkept;
   int num_made = 0;
   std::vector<std::pair<Tails::Rank, std::uint64_t>> asked;
   std::shared_ptr<Watchers> watchers;
@@ -186,6 +188,19 @@ TEST_CASE("Watchers: a state at first, one for each change and none without") {
   page->frames.clear();
   watching.key = "another leads";
   CHECK(run_until(watching.io, is_told));
+}
+
+TEST_CASE("Watchers: where things only get older no state follows, who comes is told their age") {
+  Watching watching;
+  watching.ages = true;
+  const auto page = watching.open();
+  REQUIRE(watching.gets(*page, 3));
+  CHECK(page->frames[0] != kState);
+  CHECK(page->frames[1] == kStatus);
+  CHECK(page->frames[2] == kStatus);
+  const auto other = watching.open();
+  REQUIRE(watching.gets(*other, 1));
+  CHECK_THAT(other->frames[0], Contains("\"jobs\":1") && !Equals(page->frames[0]));
 }
 
 TEST_CASE("Watchers: while nobody watches nothing is made, and nothing is waited for") {
@@ -336,7 +351,7 @@ TEST_CASE("Watchers: until a state is kept no other is made, and a page hears th
   REQUIRE(watching.gets(*page, 3));
   CHECK(page->frames == std::vector<std::string>{kStatus, kStatus, kStatus});
   REQUIRE(watching.unkept.size() == 1);
-  watching.unkept.front()(watching.jobs);
+  watching.unkept.front()({watching.jobs, watching.jobs});
   REQUIRE(watching.gets(*page, 4));
   CHECK(page->frames[3] == kState);
 }
@@ -355,7 +370,7 @@ TEST_CASE("Watchers: all are told why it ends, and what was made for them is dro
   watching.is_kept = true;
   watching.jobs = "\"jobs\":\"of a later time\"";
   const auto later = watching.open();
-  watching.unkept.front()("\"jobs\":\"of an earlier time\"");
+  watching.unkept.front()({"\"jobs\":\"of an earlier time\"", "earlier"});
   REQUIRE(watching.gets(*later, 2));
   CHECK_THAT(later->frames[0] + later->frames[1],
              Contains("of a later time") && !Contains("of an earlier time"));
@@ -377,8 +392,9 @@ TEST_CASE("Watch: of a large job nodes that run in order are left out first") {
   over.run_id = "first";
   std::vector<membership::FinishedJob> finished{over, over};
   finished[1].run_id = "last";
-  const std::string text = watched_jobs_to_json({job, job}, finished, std::nullopt, Moment::now(),
-                                                {.nodes = 3, .finished = 1});
+  const std::string text =
+      watched_jobs({job, job}, finished, std::nullopt, Moment::now(), {.nodes = 3, .finished = 1})
+          .json;
   CHECK_THAT(text, Contains("\"host\":\"cut-off\"") && Contains("\"host\":\"starts\"") &&
                        Contains("\"host\":\"runs\"") && !Contains("also-runs") &&
                        Contains("\"hidden_nodes\":[1,4]") && Contains("\"hidden_finished\":1") &&
@@ -389,8 +405,7 @@ TEST_CASE("Watch: of a large state half of the nodes are left out, until it is s
   membership::JobStatus job;
   for (const char* host : {"a", "b", "c", "d"}) job.nodes.push_back(node(host, "running", true));
   const auto text_within = [&](std::size_t bytes) {
-    return watched_jobs_to_json({job}, {}, std::nullopt, Moment::now(),
-                                {.nodes = 4, .bytes = bytes});
+    return watched_jobs({job}, {}, std::nullopt, Moment::now(), {.nodes = 4, .bytes = bytes}).json;
   };
   const std::string whole = text_within(1 << 20);
   CHECK_THAT(whole, Contains("\"hidden_nodes\":[0]"));
@@ -411,6 +426,28 @@ TEST_CASE("Watch: clocks and counts of requests are no change, who leads is one"
   CHECK(leads != before);
   status.role->leads = false;
   CHECK(watch_key(status) != leads);
+}
+
+TEST_CASE("Watch: what only gets older is no change, a node's next reading is one") {
+  membership::JobStatus job;
+  job.nodes = {node("a", "running", true)};
+  Moment now = Moment::now();
+  job.nodes[0].monitor.emplace().at = now.at;
+  job.nodes[0].monitor->report.cpu = 0.5;
+  KeepingStatus keeping{"the disk is full", 5s};
+  const auto said = [&] { return watched_jobs({job}, {}, keeping, now); };
+  const WatchedJobs before = said();
+  now.at += 1s;
+  now.wall += 1s;
+  keeping.in_trouble += 1s;
+  const WatchedJobs after = said();
+  CHECK(after.key == before.key);
+  CHECK_THAT(after.json, Contains("\"age_seconds\":1E0") && Contains("\"trouble_seconds\":6E0"));
+  keeping.trouble = "the disk is gone";
+  CHECK(said().key != before.key);
+  keeping.trouble = "the disk is full";
+  job.nodes[0].monitor->report.cpu = 0.6;
+  CHECK(said().key != before.key);
 }
 
 TEST_CASE("Watch: step times of ranks are rows of their node") {
