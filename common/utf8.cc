@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/utf8.h"
 
+#include <algorithm>
+
 namespace ddprun {
 
 std::size_t utf8_length(std::string_view text) {
