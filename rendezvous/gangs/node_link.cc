@@ -204,7 +204,7 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
 };
 
 NodeLink::NodeLink(asio::io_context& io, std::vector<Endpoint> endpoints,
-                   membership::LinkSecurity security, Handlers handlers)
+                   const membership::LinkSecurity& security, Handlers handlers)
     : impl_(std::make_shared<Impl>(io, std::move(endpoints), security, std::move(handlers))) {
   impl_->begin();
 }

@@ -31,7 +31,7 @@ class NodeLink {
 
   // At least one endpoint. Begins at once.
   NodeLink(boost::asio::io_context& io, std::vector<Endpoint> endpoints,
-           membership::LinkSecurity security, Handlers handlers);
+           const membership::LinkSecurity& security, Handlers handlers);
   ~NodeLink();  // no call follows
   NodeLink(const NodeLink&) = delete;
   NodeLink& operator=(const NodeLink&) = delete;
