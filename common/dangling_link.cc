@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/dangling_link.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <system_error>
 
+#include "common/error.h"
 #include "common/log.h"
 
 namespace ddprun {
@@ -23,6 +25,11 @@ std::string dangling_link(const std::string& path) {
     if (!is_there) return {};
   }
   return {};
+}
+
+std::string opening_trouble(const std::string& path, int error) {
+  const std::string link = error == ENOENT ? one_line(dangling_link(path)) : "";
+  return link.empty() ? errno_text(error) : link;
 }
 
 }  // namespace ddprun

@@ -10,4 +10,7 @@ namespace ddprun {
 // "/data is a link to /mnt/disk7, which does not exist". Empty: there is none.
 std::string dangling_link(const std::string& path);
 
+// Why `path` could not be opened, by its errno: one line, of a link that points nowhere that.
+std::string opening_trouble(const std::string& path, int error);
+
 }  // namespace ddprun

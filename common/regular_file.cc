@@ -6,8 +6,6 @@
 #include <cerrno>
 
 #include "common/dangling_link.h"
-#include "common/error.h"
-#include "common/log.h"
 
 namespace ddprun {
 namespace {
@@ -24,9 +22,7 @@ RegularFile open_regular_file(const std::string& path) {
   RegularFile file;
   file.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.fd || ::fstat(file.fd.get(), &file.info) != 0) {
-    const int error = errno;
-    if (error == ENOENT) file.problem = one_line(dangling_link(path));
-    if (file.problem.empty()) file.problem = errno_text(error);
+    file.problem = opening_trouble(path, errno);
   } else if (!S_ISREG(file.info.st_mode)) {
     file.problem = kind_of(file.info.st_mode);
   }

@@ -10,14 +10,17 @@
 
 namespace ddprun {
 
+int write_stdout(const std::string& text) {
+  if (was_stdout_closed()) return EBADF;
+  errno = 0;
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  return is_written && std::fflush(stdout) == 0 ? 0 : errno;
+}
+
 int print_what_was_asked(const char* program, const std::string& text) {
-  errno = was_stdout_closed() ? EBADF : 0;
-  const bool is_written =
-      errno == 0 && std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if ((is_written && std::fflush(stdout) == 0) || errno == EPIPE) {
-    return static_cast<int>(ExitCode::kOk);
-  }
-  std::fprintf(stderr, "%s: can't write to stdout: %s\n", program, errno_text(errno).c_str());
+  const int error = write_stdout(text);
+  if (error == 0 || error == EPIPE) return static_cast<int>(ExitCode::kOk);
+  std::fprintf(stderr, "%s: can't write to stdout: %s\n", program, errno_text(error).c_str());
   return static_cast<int>(ExitCode::kOutputLost);
 }
 

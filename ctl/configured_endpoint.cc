@@ -38,12 +38,12 @@ void take(const ConfigText& file, ConfiguredEndpoint& all) {
 
 }  // namespace
 
-ConfiguredEndpoint configured_endpoint(const std::vector<ConfigText>& files) {
-  ConfiguredEndpoint all;
+ConfiguredEndpoint configured_endpoint(const std::vector<ConfigText>& files,
+                                       ConfiguredEndpoint given) {
   for (const ConfigText& file : files) {
-    if (!file.is_hidden) take(file, all);
+    if (!file.is_hidden) take(file, given);
   }
-  return all;
+  return given;
 }
 
 }  // namespace ddprun::ctl

@@ -10,7 +10,6 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "ctl/configured_endpoint.h"
 #include "ctl/wait_notice.h"
 
 namespace ddprun::ctl {
@@ -18,6 +17,15 @@ namespace ddprun::ctl {
 namespace {
 constexpr std::chrono::milliseconds kEachOfSeveral{3'000};
 constexpr char kThisHost[] = "127.0.0.1:29400";
+
+security::TlsFiles tls_of(const ConfiguredEndpoint& keys) {
+  security::TlsFiles files;
+  files.ca = keys.tls_ca;
+  files.cert = keys.tls_cert;
+  files.key = keys.tls_key;
+  return files;
+}
+
 }  // namespace
 
 EndpointFlags::EndpointFlags(CLI::App& command, Fallback fallback) : fallback_(fallback) {
@@ -26,45 +34,28 @@ EndpointFlags::EndpointFlags(CLI::App& command, Fallback fallback) : fallback_(f
   if (fallback == Fallback::kThisHost) {
     help += concat("; default: that of ddprun.toml, else ", kThisHost);
   }
-  command.add_option("--rdzv-endpoint", given_.endpoint, help)->envname(env::kRdzvEndpoint);
+  command.add_option("--rdzv-endpoint", given_.rdzv_endpoint, help)->envname(env::kRdzvEndpoint);
   command.add_option("--token-file", given_.token_file, "The rendezvous' token; mode 600")
       ->envname(env::kTokenFile);
-  command.add_option("--tls-ca", given_.tls.ca, "Authority of the rendezvous' certificate (PEM)");
-  command.add_option("--tls-cert", given_.tls.cert,
+  command.add_option("--tls-ca", given_.tls_ca, "Authority of the rendezvous' certificate (PEM)");
+  command.add_option("--tls-cert", given_.tls_cert,
                      "This side's certificate (PEM), if it wants one");
-  command.add_option("--tls-key", given_.tls.key, "Its key (PEM), mode 600");
+  command.add_option("--tls-key", given_.tls_key, "Its key (PEM), mode 600");
 }
 
-EndpointFlags::Asked EndpointFlags::configured() const {
-  if (fallback_ == Fallback::kNone) return {};
-  ConfiguredEndpoint all = configured_endpoint(read_config_texts("", current_environment()));
-  Asked asked{std::move(all.rdzv_endpoint), std::move(all.token_file), {}};
-  if (asked.endpoint.empty()) asked.endpoint = kThisHost;
-  asked.tls.ca = std::move(all.tls_ca);
-  asked.tls.cert = std::move(all.tls_cert);
-  asked.tls.key = std::move(all.tls_key);
-  return asked;
-}
-
-const EndpointFlags::Asked& EndpointFlags::asked() const {
+const ConfiguredEndpoint& EndpointFlags::asked() const {
   if (asked_) return *asked_;
-  Asked all = configured();
-  const auto put = [](std::string& to, const std::string& given) {
-    if (!given.empty()) to = given;
-  };
-  put(all.endpoint, given_.endpoint);
-  put(all.token_file, given_.token_file);
-  put(all.tls.ca, given_.tls.ca);
-  put(all.tls.cert, given_.tls.cert);
-  put(all.tls.key, given_.tls.key);
-  return asked_.emplace(std::move(all));
+  if (fallback_ == Fallback::kNone) return asked_.emplace(given_);
+  asked_ = configured_endpoint(read_config_texts("", current_environment()), given_);
+  if (asked_->rdzv_endpoint.empty()) asked_->rdzv_endpoint = kThisHost;
+  return *asked_;
 }
 
 std::string EndpointFlags::problem() const {
-  const std::string problem = parse_servers(asked().endpoint, kDefaultRendezvousPort).problem;
+  const std::string problem = parse_servers(asked().rdzv_endpoint, kDefaultRendezvousPort).problem;
   const char* whose =
-      given_.endpoint.empty() ? "rdzv_endpoint of ddprun.toml, " : "--rdzv-endpoint=";
-  return problem.empty() ? "" : concat(whose, asked().endpoint, ": ", problem);
+      given_.rdzv_endpoint.empty() ? "rdzv_endpoint of ddprun.toml, " : "--rdzv-endpoint=";
+  return problem.empty() ? "" : concat(whose, asked().rdzv_endpoint, ": ", problem);
 }
 
 pages::FetchOptions EndpointFlags::options_for(const std::string& target) const {
@@ -72,7 +63,9 @@ pages::FetchOptions EndpointFlags::options_for(const std::string& target) const 
   options.target = target;
   if (!asked().token_file.empty())
     options.token = Secret::from_flag("--token-file", asked().token_file);
-  if (asked().tls.any()) options.tls = security::make_client_context(asked().tls);
+  if (const security::TlsFiles files = tls_of(asked()); files.any()) {
+    options.tls = security::make_client_context(files);
+  }
   return options;
 }
 
@@ -85,7 +78,7 @@ std::vector<Endpoint> EndpointFlags::endpoints() const {
   if (const std::string wrong = problem(); !wrong.empty()) {
     throw Error(ErrorCode::kInvalidArgument, wrong);
   }
-  return parse_servers(asked().endpoint, kDefaultRendezvousPort).endpoints;
+  return parse_servers(asked().rdzv_endpoint, kDefaultRendezvousPort).endpoints;
 }
 
 pages::GangClientOptions EndpointFlags::queue_of(const std::string& endpoint,
@@ -98,7 +91,7 @@ pages::GangClientOptions EndpointFlags::queue_of(const std::string& endpoint,
     throw Error(ErrorCode::kInvalidArgument, concat("endpoint = \"", endpoint, "\": is none"));
   }
   const std::string& token = token_file.empty() ? asked().token_file : token_file;
-  const security::TlsFiles& files = tls.any() ? tls : asked().tls;
+  const security::TlsFiles files = tls.any() ? tls : tls_of(asked());
   const char* flag = token_file.empty() ? "--token-file" : "to.nodes.token_file";
   if (!token.empty()) options.token = Secret::from_flag(flag, token);
   if (files.any()) options.tls = security::make_client_context(files);
@@ -113,8 +106,8 @@ std::vector<std::string> EndpointFlags::flags_of(const std::string& endpoint,
     const std::string& value = of_job.empty() ? given : of_job;
     if (!value.empty()) flags.push_back(concat(flag, "=", value));
   };
-  const security::TlsFiles& files = tls.any() ? tls : given_.tls;
-  add("--rdzv-endpoint", endpoint, given_.endpoint);
+  const security::TlsFiles files = tls.any() ? tls : tls_of(given_);
+  add("--rdzv-endpoint", endpoint, given_.rdzv_endpoint);
   add("--token-file", token_file, given_.token_file);
   add("--tls-ca", files.ca, "");
   add("--tls-cert", files.cert, "");
@@ -128,7 +121,7 @@ std::string EndpointFlags::fetch_page(const std::string& target) const {
   const bool is_one = all.size() == 1;
   if (!is_one) options.timeout = kEachOfSeveral;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options.timeout).count();
-  const WaitNotice notice(concat("waiting for an answer of ", asked().endpoint, ", ", seconds,
+  const WaitNotice notice(concat("waiting for an answer of ", asked().rdzv_endpoint, ", ", seconds,
                                  is_one ? " s at most" : " s at most for each"));
   return pages::fetch_from_leader(options, all);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/endpoint.h"
+#include "ctl/configured_endpoint.h"
 #include "rendezvous/membership/link_security.h"
 #include "rendezvous/pages/fetch.h"
 #include "rendezvous/pages/gang_client.h"
@@ -26,7 +27,7 @@ class EndpointFlags {
   // All of these throw Error(kInvalidArgument), also for a file that can't be read.
 
   // As it was given; empty: none.
-  const std::string& text() const { return asked().endpoint; }
+  const std::string& text() const { return asked().rdzv_endpoint; }
   // Why it is none; empty: it is one.
   std::string problem() const;
 
@@ -51,18 +52,13 @@ class EndpointFlags {
   membership::LinkSecurity security() const;
 
  private:
-  struct Asked {
-    std::string endpoint, token_file;
-    security::TlsFiles tls;
-  };
   // Files are read at the first question: no flag of another command may fail by them.
-  const Asked& asked() const;
-  Asked configured() const;
+  const ConfiguredEndpoint& asked() const;
   pages::FetchOptions options_for(const std::string& target) const;
 
   const Fallback fallback_;
-  Asked given_;  // by flags and variables
-  mutable std::optional<Asked> asked_;
+  ConfiguredEndpoint given_;  // by flags and variables
+  mutable std::optional<ConfiguredEndpoint> asked_;
 };
 
 }  // namespace ddprun::ctl

@@ -7,7 +7,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
-#include "common/standard_streams.h"
+#include "common/standard_output.h"
 
 namespace ddprun::ctl {
 
@@ -19,11 +19,9 @@ void tell_lost_output(int error, const std::string& news) {
 }
 
 int print_or_tell(const std::string& text, int code, const std::string& news) {
-  errno = was_stdout_closed() ? EBADF : 0;
-  const bool is_written =
-      errno == 0 && std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (is_written && std::fflush(stdout) == 0) return code;
-  tell_lost_output(errno, news);
+  const int error = write_stdout(text);
+  if (error == 0) return code;
+  tell_lost_output(error, news);
   return static_cast<int>(ExitCode::kOutputLost);
 }
 

@@ -96,7 +96,6 @@ struct Source {
   std::string first_problem = {};                      // "line 7: …"
 };
 
-// Of ranks: by "0", "1", …; of machines: by host; of GPUs: "host 0".
 // From when on a rank that had told its loss told none that is a number (NaN, infinity) or may be
 // one.
 struct NoLoss {
@@ -105,6 +104,7 @@ struct NoLoss {
   double at = 0;  // seconds since the job began
 };
 
+// Of ranks: by "0", "1", …; of machines: by host; of GPUs: "host 0".
 struct Readings {
   TimeGrid loss, samples, step, own;  // samples: per second; own: a step without waits for others
   TimeGrid cpu, memory, received, sent, retransmits;

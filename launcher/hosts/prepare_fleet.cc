@@ -27,11 +27,7 @@ constexpr char kPwd[] = "PWD";
 // "" and the text, or what is wrong. A pipe is fine: --hostfile=<(command).
 std::string read_file(const std::string& path, std::string& text) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) {
-    const int error = errno;
-    const std::string link = error == ENOENT ? dangling_link(path) : "";
-    return "--hostfile=" + path + ": " + (link.empty() ? errno_text(error) : link);
-  }
+  if (!fd) return "--hostfile=" + path + ": " + opening_trouble(path, errno);
   std::array<char, 65536> buffer;
   for (;;) {
     const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());

@@ -35,10 +35,8 @@ using Answer = http::response<http::string_body>;
 
 // "HTTP 502, \"<html>Bad gateway\"".
 std::string shown_answer(const Answer& answer) {
-  constexpr std::size_t kMostShown = 60;
-  const std::string body = answer.body().substr(0, kMostShown);
   const std::string status = concat("HTTP ", answer.result_int());
-  return body.empty() ? status : concat(status, ", \"", one_line(body), "\"");
+  return answer.body().empty() ? status : concat(status, ", ", quoted_begin(answer.body()));
 }
 
 [[noreturn]] void refuse(const FetchOptions& options, const std::string& what,
@@ -224,6 +222,11 @@ Page fetch_now(const FetchOptions& options) {
 }
 
 }  // namespace
+
+std::string quoted_begin(std::string_view words) {
+  constexpr std::size_t kMostShown = 60;
+  return concat("\"", one_line(words.substr(0, kMostShown)), "\"");
+}
 
 Error foreign_answer(const std::string& from, const std::string& what) {
   return {ErrorCode::kProtocol,

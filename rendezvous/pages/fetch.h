@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/endpoint.h"
@@ -36,6 +37,9 @@ struct Page {
 
 // Error(kProtocol): `from`, HOST:PORT, is somebody else, or of another version, as `what` shows.
 Error foreign_answer(const std::string& from, const std::string& what);
+
+// The beginning of somebody else's words, for such a line: "\"<html>Bad gateway\"".
+std::string quoted_begin(std::string_view words);
 
 // Throws Error, one line: kUnavailable, kTimeout or kConnectionLost where nobody
 // answers, kInvalidArgument where the token differs or one side has none, kProtocol for any other

@@ -26,7 +26,7 @@ auto parsed(const Page& page, Parse parse) {
   const bool is_none = page.status == kNotFound;
   const bool is_without_queue = is_none && why.starts_with("try /");
   if (is_none && !is_without_queue) {
-    throw foreign_answer(page.from, concat("HTTP 404, \"", one_line(why.substr(0, 60)), "\""));
+    throw foreign_answer(page.from, concat("HTTP 404, ", quoted_begin(why)));
   }
   if (is_without_queue) why = "it has no queue for standing agents";
   throw Error(page.status == kTooMany ? ErrorCode::kResourceExhausted : ErrorCode::kInvalidArgument,

@@ -19,11 +19,10 @@ std::string standby_text(const Page& page) {
 
 // What it says is an object; a refusal is a line.
 Page fetch_object(const FetchOptions& options) {
-  constexpr std::size_t kMostShown = 60;
   Page page = fetch(options);
   const bool is_object = page.body.starts_with('{');
   if (is_object || page.is_standby || page.status >= 300) return page;
-  throw foreign_answer(page.from, concat("\"", one_line(page.body.substr(0, kMostShown)), "\""));
+  throw foreign_answer(page.from, quoted_begin(page.body));
 }
 
 Page fetch_one(const FetchOptions& options) {

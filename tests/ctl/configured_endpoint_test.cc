@@ -22,6 +22,11 @@ TEST_CASE("ConfiguredEndpoint: of each key what the strongest file says") {
   CHECK(all.tls_cert == "cert");
   CHECK(all.tls_key == "key");
   CHECK(configured_endpoint({}).rdzv_endpoint.empty());
+  const ConfiguredEndpoint mine =
+      configured_endpoint({{.path = "f", .text = "rdzv_endpoint = 'theirs'\ntls_ca = 'ca'\n"}},
+                          {.rdzv_endpoint = "mine"});
+  CHECK(mine.rdzv_endpoint == "mine");
+  CHECK(mine.tls_ca == "ca");
 }
 
 TEST_CASE("ConfiguredEndpoint: what can't be read is named with its line") {

@@ -75,6 +75,15 @@ class Systemd(unittest.TestCase):
         self.addCleanup(lambda: (process.kill(), process.communicate()))
         return process
 
+    def said_until_begun(self, gang):
+        """What it says until both of its workers have said that they have begun."""
+        said = ""
+        while said.count("begun") < 2:
+            line = gang.stdout.readline()
+            self.assertTrue(line, said + self.journal())
+            said += line
+        return said
+
     def test_a_line_typed_once_runs_within_the_agent_s_unit(self):
         done = subprocess.run(self.gang('echo "$(id -un) $(tail -n 1 /proc/self/cgroup) memlock $(ulimit -l)"; env'),
                               text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -99,11 +108,7 @@ class Systemd(unittest.TestCase):
     def test_one_that_stands_still_is_begun_anew_and_its_jobs_go_on(self):
         gang = self.start_gang('echo begun; until [ -e /tmp/go ]; do sleep 0.05; done; echo "went on"')
         self.addCleanup(self.machine.run, "rm", "-f", "/tmp/go")
-        said = ""
-        while said.count("begun") < 2:
-            line = gang.stdout.readline()
-            self.assertTrue(line, said + self.journal())
-            said += line
+        said = self.said_until_begun(gang)
         first = self.property("ddprund", "MainPID")
         self.machine.run("kill", "-STOP", first)
         self.wait_until(lambda: self.property("ddprund", "MainPID") not in (first, "0"), "the watchdog begins it anew")
@@ -120,11 +125,7 @@ class Systemd(unittest.TestCase):
 
     def test_the_agent_s_stop_ends_its_jobs_in_order(self):
         gang = self.start_gang('trap "echo ended in order; exit 0" TERM; echo begun; while :; do sleep 0.05; done')
-        said = ""
-        while said.count("begun") < 2:
-            line = gang.stdout.readline()
-            self.assertTrue(line, said + self.journal())
-            said += line
+        said = self.said_until_begun(gang)
         group = "/sys/fs/cgroup" + self.property(AGENT, "ControlGroup")
         self.systemctl("stop", AGENT)
         said += gang.communicate(timeout=SECONDS)[0]

@@ -7,6 +7,8 @@ import subprocess
 import tempfile
 import time
 
+import cgroup
+
 SYSTEMD = "/lib/systemd/systemd"
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 SECONDS = 60
@@ -73,7 +75,7 @@ class Booted:
             os.mkdir(self._cgroup)
         except OSError as error:
             cls.skipTest(cls, f"no cgroup for it: {error}")
-        cls.addClassCleanup(self._remove_cgroup)
+        cls.addClassCleanup(cgroup.remove, self._cgroup)
         self._said = tempfile.TemporaryFile("w+")
         self._outer = subprocess.Popen(
             ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--net", "--uts", "--ipc", "--cgroup",
@@ -116,17 +118,6 @@ class Booted:
         self._outer.kill()
         self._outer.wait()
         self._said.close()
-
-    def _remove_cgroup(self):
-        deadline = time.monotonic() + SECONDS
-        while os.path.isdir(self._cgroup):
-            for path, _, _ in os.walk(self._cgroup, topdown=False):
-                try:
-                    os.rmdir(path)
-                except OSError:  # what was killed is on its way out: no event says when it has gone
-                    if time.monotonic() > deadline:
-                        raise
-            time.sleep(0.01)
 
     def command(self, *argv):
         """As who runs it there, as root."""

@@ -21,6 +21,19 @@ def _own():
     return None, not v1
 
 
+def remove(directory):
+    """That cgroup and those in it, once what was killed in them has gone."""
+    deadline = time.monotonic() + 20
+    while os.path.isdir(directory):
+        for path, _, _ in os.walk(directory, topdown=False):
+            try:
+                os.rmdir(path)
+            except OSError:  # it is still on its way out: no event says when it has gone
+                if time.monotonic() > deadline:
+                    raise
+        time.sleep(0.01)
+
+
 class MemoryCgroup:
     """`directory` has the limit; `inner` lies in it and has none of its own."""
 
@@ -55,15 +68,7 @@ class MemoryCgroup:
             f.write(str(os.getpid()))
 
     def close(self):
-        for path in (self.inner, self.directory):
-            deadline = time.monotonic() + 20
-            while os.path.isdir(path):
-                try:
-                    os.rmdir(path)
-                except OSError:  # what was killed is still on its way out: no event says when it has gone
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.01)
+        remove(self.directory)
 
 
 def memory_cgroup_or_skip(case, limit_bytes):
