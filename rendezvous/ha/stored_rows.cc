@@ -2,11 +2,11 @@
 #include "rendezvous/ha/stored_rows.h"
 
 #include <algorithm>
-#include <boost/crc.hpp>
 #include <charconv>
 #include <cstdio>
 #include <utility>
 
+#include "common/crc32.h"
 #include "common/log.h"
 #include "rendezvous/ha/row_head.h"
 
@@ -14,12 +14,6 @@ namespace ddprun::ha {
 namespace {
 
 constexpr char kInline = 'v', kBlob = 'b';
-
-std::uint32_t checksum_of(std::string_view bytes) {
-  boost::crc_32_type crc;
-  crc.process_bytes(bytes.data(), bytes.size());
-  return crc.checksum();
-}
 
 // Takes the first word off `text`; empty: there is none.
 std::string_view next_word(std::string_view& text) {
@@ -38,7 +32,7 @@ bool read_number(std::string_view word, Number& number, int base = 10) {
 }  // namespace
 
 Parts parts_of(std::string_view bytes, std::size_t part_bytes) {
-  return {(bytes.size() + part_bytes - 1) / part_bytes, bytes.size(), checksum_of(bytes)};
+  return {(bytes.size() + part_bytes - 1) / part_bytes, bytes.size(), crc32(0, bytes)};
 }
 
 std::string encode_parts(const Parts& parts) {

@@ -61,7 +61,7 @@ class Journal::Shared {
 
   void write(Lock& lock);
   void wrote(Clock::duration time);
-  void could_not_write(Rows rows, const std::string& what);
+  void could_not_write(Batch batch, const std::string& what);
   void depose(const std::string& why);
   void fail(const std::string& what);
   void release(std::uint64_t up_to);
@@ -145,11 +145,11 @@ void Journal::Shared::write(Lock& lock) {
   const std::uint64_t up_to = num_commits_;
   const bool was_failing = trouble_.has_value();
   if (rows.empty() && !was_failing && !is_shared_) return release(up_to);
-  Batch batch;
-  for (const auto& [key, content] : rows) batch.push_back({key, content});
   const Clock::time_point begun = Clock::now();
   writing_since_ = begun;
   lock.unlock();
+  Batch batch;
+  for (auto& [key, content] : rows) batch.push_back({key, std::move(content)});
   std::string what;
   bool done = false, deposed = false;
   try {
@@ -164,7 +164,7 @@ void Journal::Shared::write(Lock& lock) {
   lock.lock();
   writing_since_.reset();
   if (deposed) return depose(what);
-  if (!done) return could_not_write(std::move(rows), what);
+  if (!done) return could_not_write(std::move(batch), what);
   if (trouble_) wrote(Clock::now() - begun);
   release(up_to);  // nobody, where the watcher has released them
 }
@@ -182,8 +182,9 @@ void Journal::Shared::wrote(Clock::duration time) {
   say(LogLevel::kInfo, concat(name_, kUpToDate));
 }
 
-void Journal::Shared::could_not_write(Rows rows, const std::string& what) {
-  behind_.merge(rows);  // what is newer stays
+void Journal::Shared::could_not_write(Batch batch, const std::string& what) {
+  // What is newer stays.
+  for (RowChange& row : batch) behind_.try_emplace(std::move(row.key), std::move(row.content));
   fail(what);
   next_try_ = Clock::now() + retry_;
 }

@@ -44,8 +44,10 @@ class JournalFile : public RowFile {
   // that load() tells, once what can be read of it is in a new one. One that is there on a disk
   // that is full or read-only is read all the same: see trouble(). `rows_lost` is asked where it is
   // damaged, or has lost commits other than those that `durability` lets a machine's end cost.
+  // Whether the files are where they were opened is looked at by a commit `place_interval` after
+  // the last look, and at the end.
   JournalFile(const std::filesystem::path& directory, Durability durability,
-              RowsLost rows_lost = {});
+              RowsLost rows_lost = {}, Clock::duration place_interval = kPlaceInterval);
   ~JournalFile() override;
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
@@ -54,7 +56,7 @@ class JournalFile : public RowFile {
   Content load();
 
   // All of it, or nothing. Throws Error: "disk is full", …; the same batch, or one that has it and
-  // more, may be tried again. Where the files were removed, moved or replaced since they were
+  // more, may be tried again. Where the files are found removed, moved or replaced since they were
   // opened, or read where they could not be, new ones with all rows are made first, and a line of
   // the log says so.
   void commit(const Batch& batch) override;
@@ -90,6 +92,9 @@ class JournalFile : public RowFile {
   using Statement = std::unique_ptr<sqlite3_stmt, FinalizeStatement>;
 
   static constexpr char kLockName[] = "lock";
+  // Looking costs a fifth of a small commit. What is removed is lost to a kill in the next moment
+  // either way.
+  static constexpr std::chrono::milliseconds kPlaceInterval{10};
 
   // Which file it is, whatever its name.
   struct Place {
@@ -142,6 +147,7 @@ class JournalFile : public RowFile {
 
   const std::filesystem::path path_;
   const Durability durability_;
+  const Clock::duration place_interval_;
   const RowsLost rows_lost_;
   // Has our pid, commits_, boot_, how they were written, synced_commits_: so a log that lost its
   // end, or may have, is noticed.
@@ -154,6 +160,7 @@ class JournalFile : public RowFile {
   bool is_synced_ = false;     // the next commit, whatever durability_ is
   bool may_lack_end_ = false;  // as Content has it
   std::unique_ptr<sqlite3, CloseDatabase> database_;
+  Clock::time_point place_seen_{};  // when they were last found to be there
   Place place_, log_place_;  // of database_, or of what was read of it; the log's: none, not known
   Statement put_, erase_, put_clock_, begin_, commit_, rollback_, read_after_, read_row_;
   std::optional<Content> read_;  // for load(): it was read before

@@ -206,8 +206,9 @@ std::string JournalFile::out_of_place() const {
 }
 
 void JournalFile::take_place(const ClockStamp& clock) {
-  if (database_) {
+  if (const auto now = Clock::now(); database_ && now - place_seen_ >= place_interval_) {
     if (const std::string gone = out_of_place(); !gone.empty()) leave_place(gone);
+    place_seen_ = now;
   }
   if (!database_) reopen(clock);
 }

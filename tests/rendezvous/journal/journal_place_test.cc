@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -24,6 +25,9 @@ using test::TempDirectory;
 
 const Rows kBoth = {{"a", "1"}, {"b", "2"}};
 
+// Looks at each commit.
+constexpr Clock::duration kAlways{0};
+
 Rows rows_in(const std::string& directory) {
   return JournalFile(directory, Durability::kProcess).load().rows;
 }
@@ -36,7 +40,7 @@ struct InUse {
   }
   const TempDirectory directory;
   const std::string state = directory.path("state");
-  JournalFile file{state, Durability::kProcess};
+  JournalFile file{state, Durability::kProcess, {}, kAlways};
 };
 
 }  // namespace
@@ -98,7 +102,7 @@ struct Unwritable {
       before.commit({{"a", "1"}});
     }
     fs::create_directory(in_the_way);
-    file = std::make_unique<JournalFile>(state, Durability::kProcess);
+    file = std::make_unique<JournalFile>(state, Durability::kProcess, RowsLost(), kAlways);
     REQUIRE_FALSE(file->trouble().empty());
     REQUIRE(file->load().rows == Rows{{"a", "1"}});
   }
@@ -199,6 +203,20 @@ TEST_CASE(
   int num_theirs = 0;
   for (const auto& entry : fs::directory_iterator(state)) num_theirs += entry.file_size() == 6;
   CHECK(num_theirs == 2);
+}
+
+TEST_CASE("journal place: who has just looked looks again at the end") {
+  const TempDirectory directory;
+  const std::string state = directory.path("state");
+  {
+    JournalFile file(state, Durability::kProcess, {}, std::chrono::hours(1));
+    file.load();
+    file.commit({{"a", "1"}});
+    fs::remove_all(state);
+    file.commit({{"b", "2"}});
+    CHECK_FALSE(fs::exists(state));
+  }
+  CHECK(rows_in(state) == kBoth);
 }
 
 TEST_CASE("journal place: nobody else opens the database while it is in use") {

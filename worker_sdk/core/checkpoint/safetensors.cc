@@ -9,10 +9,10 @@
 #include <set>
 #include <utility>
 
+#include "common/crc32.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/utf8.h"
-#include "worker_sdk/core/checkpoint/crc32.h"
 #include "worker_sdk/core/checkpoint/json.h"
 
 namespace ddprun {

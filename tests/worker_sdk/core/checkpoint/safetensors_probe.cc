@@ -3,8 +3,8 @@
 // file's order, then "KEY=VALUE" of the metadata. Exit status 1: its error.
 #include <iostream>
 
+#include "common/crc32.h"
 #include "common/error.h"
-#include "worker_sdk/core/checkpoint/crc32.h"
 #include "worker_sdk/core/checkpoint/durable_file.h"
 #include "worker_sdk/core/checkpoint/safetensors.h"
 

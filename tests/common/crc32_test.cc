@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/core/checkpoint/crc32.h"
+#include "common/crc32.h"
 
 #include <string>
 
