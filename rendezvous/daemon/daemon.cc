@@ -374,7 +374,7 @@ class Daemon::Impl {
   }
 
   void page(const HttpSession::Request& request, HttpSession::Answer answer) {
-    const std::string_view path = request.target;
+    const std::string_view path = path_of(request.target);
     ++counts_.pages;
     constexpr char kJson[] = "application/json";
     if (path == kHealthPath) {
@@ -397,25 +397,31 @@ class Daemon::Impl {
       const metrics::Format format = metrics::choose_format(request.accept);
       return answer(HttpSession::Page{metrics::content_type(format), metrics_text(format)});
     }
-    if (options_.has_gangs && gangs::is_gangs_target(path)) {
+    if (options_.has_gangs && gangs::is_gangs_target(request.target)) {
       if (jobs_ && jobs_->gangs() != nullptr) jobs_->gangs()->ask(request, std::move(answer));
       return;  // it led when it was asked: the answer is dropped, and with it the session's wait
     }
     if (path != "/v1/jobs") return answer(std::nullopt);
-    if (waiting_pages_.is_full()) return answer(refused_page());
-    HttpSession::Page page{kJson, jobs_->json()};
-    auto place = waiting_pages_.admit(page.body.size());
-    if (!place) return answer(refused_page());
-    // What nobody may act on yet is not shown either.
-    jobs_->when_kept([answer = std::move(answer), page = std::move(page),
-                      place = std::move(place)] { answer(page); });
+    auto turn = waiting_pages_.admit(0);
+    if (!turn) return answer(refused_page());
+    jobs_->page().ask([this, answer = std::move(answer),
+                       turn = std::move(turn)](const std::string& body) mutable {
+      turn.reset();
+      HttpSession::Page page{kJson, body};
+      page.place = waiting_pages_.admit(body.size());
+      if (!page.place) return answer(refused_page());
+      // What nobody may act on yet is not shown either.
+      jobs_->when_kept([answer = std::move(answer), page = std::move(page)]() mutable {
+        answer(std::move(page));
+      });
+    });
   }
 
   HttpSession::Page refused_page() const {
-    return {"text/plain",
-            concat(waiting_pages_.num(),
-                   " requests wait already until the journal is written: ask again later\n"),
-            503};
+    return {
+        "text/plain",
+        concat(waiting_pages_.num(), " requests wait already for their answers: ask again later\n"),
+        503};
   }
 
   const DaemonOptions options_;

@@ -69,7 +69,7 @@ void GangHub::received(ConnectionId id, std::string_view text) {
   }
   if (hello != nullptr) return take_hello(id, *hello);
   if (const auto* answer = std::get_if<gangs::OutputAnswer>(&*message)) {
-    if (listener_.output) listener_.output(*answer);
+    if (listener_.output) listener_.output(id, *answer);
     return;
   }
   feed([&](gangs::GangActions& out) {
@@ -178,13 +178,14 @@ std::optional<std::string> GangHub::owner_of(const std::string& user, std::int64
   return concat(user, "#", uid);
 }
 
-bool GangHub::ask(const std::string& node, const std::string& owner, gangs::OutputRequest request) {
+std::optional<gangs::ConnectionId> GangHub::ask(const std::string& node, const std::string& owner,
+                                                gangs::OutputRequest request) {
   const auto found = queue_.nodes().find({node, owner});
-  if (found == queue_.nodes().end() || !found->second.connection) return false;
+  if (found == queue_.nodes().end() || !found->second.connection) return std::nullopt;
   const auto agent = agents_.find(*found->second.connection);
-  if (agent == agents_.end()) return false;
+  if (agent == agents_.end()) return std::nullopt;
   agent->second.frames->send(gangs::encode(gangs::QueueMessage(std::move(request))));
-  return true;
+  return agent->first;
 }
 
 // ---- the queue ----

@@ -42,7 +42,7 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
   // Gets each change of a gang, and each answer of a node about what a job printed.
   struct Listener {
     std::function<void(const std::string& gang)> changed;
-    std::function<void(const gangs::OutputAnswer& answer)> output;
+    std::function<void(gangs::ConnectionId, const gangs::OutputAnswer& answer)> output;
   };
 
   GangHub(boost::asio::io_context& io, Options options);
@@ -64,8 +64,9 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
   // As Daemon's.
   void hear_peer(bool is_heard);
 
-  // False: that node isn't connected.
-  bool ask(const std::string& node, const std::string& owner, gangs::OutputRequest request);
+  // The connection that is asked, which alone may answer; nullopt: that node isn't connected.
+  std::optional<gangs::ConnectionId> ask(const std::string& node, const std::string& owner,
+                                         gangs::OutputRequest request);
 
   const gangs::GangQueue& queue() const { return queue_; }
   const std::string& refusal() const { return options_.refusal; }

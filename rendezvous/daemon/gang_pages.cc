@@ -28,15 +28,18 @@ std::shared_ptr<GangPages> GangPages::make(asio::io_context& io, std::shared_ptr
   listener.changed = [weak = std::weak_ptr(pages)](const std::string& gang) {
     if (const auto self = weak.lock()) self->changed(gang);
   };
-  listener.output = [weak = std::weak_ptr(pages)](const gangs::OutputAnswer& answer) {
-    if (const auto self = weak.lock()) self->answered(answer);
+  listener.output = [weak = std::weak_ptr(pages)](gangs::ConnectionId connection,
+                                                  const gangs::OutputAnswer& answer) {
+    if (const auto self = weak.lock()) self->answered(connection, answer);
   };
   pages->hub_->listen(std::move(listener));
   return pages;
 }
 
 GangPages::GangPages(asio::io_context& io, std::shared_ptr<GangHub> hub)
-    : io_(io), hub_(std::move(hub)) {}
+    : io_(io),
+      hub_(std::move(hub)),
+      all_(io, [this] { return gangs::gangs_page(hub_->queue()); }) {}
 
 void GangPages::ask(const HttpSession::Request& request, HttpSession::Answer answer) {
   if (!hub_->refusal().empty()) return answer(refusal_page(403, hub_->refusal()));
@@ -51,8 +54,8 @@ void GangPages::ask(const HttpSession::Request& request, HttpSession::Answer ans
   }
   if (is_all) {
     // What nobody may act on yet is not shown either.
-    return hub_->when_kept([self = shared_from_this(), answer = std::move(answer)] {
-      answer(HttpSession::Page{"application/json", gangs::gangs_page(self->hub_->queue())});
+    return all_.ask([hub = hub_, answer = std::move(answer)](const std::string& body) {
+      hub->when_kept([answer, body] { answer(HttpSession::Page{"application/json", body}); });
     });
   }
   const GangQueue::Gang* gang = hub_->queue().find(target->id);
@@ -157,19 +160,20 @@ void GangPages::ask_node(Waiting& waiting, std::uint64_t number, const gangs::Ou
   request.most = gangs::kMaxOutputBytes;
   request.wait_ms = wait_ms;
   const std::uint64_t id = request.request;
-  if (hub_->ask(place.node, gang.state.owner, std::move(request))) {
+  if (const auto asked = hub_->ask(place.node, gang.state.owner, std::move(request))) {
     waiting.asked[id] = waiting.output.size();
-    waits_for_[id] = number;
+    waits_for_[id] = {number, *asked};
   } else {
     output.reason = concat("node ", place.node, " is not connected");
   }
   waiting.output.push_back(std::move(output));
 }
 
-void GangPages::answered(const gangs::OutputAnswer& answer) {
+void GangPages::answered(gangs::ConnectionId connection, const gangs::OutputAnswer& answer) {
   const auto whose = waits_for_.find(answer.request);
-  if (whose == waits_for_.end()) return;  // it came too late
-  const std::uint64_t number = whose->second;
+  // It came too late, or another one was asked.
+  if (whose == waits_for_.end() || whose->second.asked_of != connection) return;
+  const std::uint64_t number = whose->second.number;
   waits_for_.erase(whose);
   Waiting& waiting = waiting_.at(number);
   const auto asked = waiting.asked.find(answer.request);

@@ -15,6 +15,7 @@
 
 #include "rendezvous/daemon/gang_hub.h"
 #include "rendezvous/daemon/http_session.h"
+#include "rendezvous/daemon/shared_page.h"
 #include "rendezvous/gangs/gang_json.h"
 
 namespace ddprun::rendezvous {
@@ -51,15 +52,20 @@ class GangPages : public std::enable_shared_from_this<GangPages> {
             HttpSession::Answer answer);
   void ask_node(Waiting& waiting, std::uint64_t number, const gangs::OutputPlace& place,
                 const gangs::GangQueue::Gang& gang, std::int64_t wait_ms);
-  void answered(const gangs::OutputAnswer& answer);
+  void answered(gangs::ConnectionId connection, const gangs::OutputAnswer& answer);
   void changed(const std::string& gang);
   void finish(std::uint64_t number);
   HttpSession::Page told(const std::string& id, unsigned status) const;
 
   boost::asio::io_context& io_;
   const std::shared_ptr<GangHub> hub_;  // second owner: its waits
+  SharedPage all_;
   std::map<std::uint64_t, Waiting> waiting_;
-  std::map<std::uint64_t, std::uint64_t> waits_for_;  // request → waiting_'s number
+  struct Asked {
+    std::uint64_t number = 0;  // waiting_'s
+    gangs::ConnectionId asked_of = 0;
+  };
+  std::map<std::uint64_t, Asked> waits_for_;  // by request
   std::uint64_t next_number_ = 1, next_request_ = 1;
 };
 

@@ -170,12 +170,13 @@ bool HttpSession::is_for_queue() const {
 
 void HttpSession::answer() {
   const auto& request = parser_->get();
-  const std::string_view path(request.target().data(), request.target().size());
+  const std::string_view target(request.target().data(), request.target().size());
+  const std::string_view path = path_of(target);
   std::optional<Peer> peer;
-  if (path == kAgentPath) peer = Peer::kAgent;
-  if (path == gangs::kNodePath && options_.takes_gangs) peer = Peer::kNode;
-  if (path == ha::kMirrorPath && options_.takes_peers) peer = Peer::kPeer;
-  if (path == kWatchPath) peer = Peer::kWatcher;
+  if (target == kAgentPath) peer = Peer::kAgent;
+  if (target == gangs::kNodePath && options_.takes_gangs) peer = Peer::kNode;
+  if (target == ha::kMirrorPath && options_.takes_peers) peer = Peer::kPeer;
+  if (target == kWatchPath) peer = Peer::kWatcher;
   const bool is_own_page = is_probe(path) || path == kStatusPath || path == kMetricsPath;
   std::optional<std::string> leader;  // set: it is asked instead
   if (options_.stands_by && !is_own_page && peer != Peer::kPeer) leader = options_.stands_by();
@@ -200,7 +201,7 @@ void HttpSession::answer() {
   } else if (request.method() != http::verb::get && !is_for_queue()) {
     respond(http::status::method_not_allowed, {"text/plain", "only GET is known here\n"});
   } else {
-    answer_page(path);
+    answer_page(target);
   }
 }
 
@@ -215,7 +216,7 @@ void HttpSession::admit(std::string_view target) {
 
 // Else it has answered.
 bool HttpSession::is_admitted(std::string_view target) {
-  if (!options_.door || is_probe(target)) return true;
+  if (!options_.door || is_probe(path_of(target))) return true;
   const auto& request = parser_->get();
   if (request.method() == http::verb::get) {
     admit(target);
@@ -229,7 +230,8 @@ bool HttpSession::is_admitted(std::string_view target) {
   }
   response_.set(http::field::www_authenticate, options_.door->challenge(Clock::now()));
   std::string why = admission_.reason;
-  if (why.empty()) why = target == kRootPath ? kNoBrowser : "this rendezvous wants a token";
+  if (why.empty())
+    why = path_of(target) == kRootPath ? kNoBrowser : "this rendezvous wants a token";
   respond(http::status::unauthorized, {"text/plain", concat(why, "\n")});
   return false;
 }
@@ -287,6 +289,7 @@ void HttpSession::respond(http::status status, Page page) {
                   options_.door->seal(admission_, response_.result_int(), page.body));
   }
   response_.body() = std::move(page.body);
+  place_ = std::move(page.place);
   response_.prepare_payload();
   http::async_write(
       wire_, response_,

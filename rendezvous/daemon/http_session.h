@@ -32,6 +32,12 @@ inline constexpr char kRootPath[] = "/";                     // the status page,
 inline constexpr char kWatchPath[] = "/v1/watch";            // and what it follows
 inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in it
 
+// A target without its query. The pages above know none: one that a scraper or a browser adds is
+// passed over.
+inline std::string_view path_of(std::string_view target) {
+  return target.substr(0, target.find('?'));
+}
+
 // Owned by its operations; ends by itself within two `timeout`s.
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
@@ -40,6 +46,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     std::string body;
     unsigned status = 200;
     std::string policy{};  // Content-Security-Policy, of what a browser shows; empty: it is no such
+    std::shared_ptr<const void> place{};  // kept until it is sent
   };
   struct Request {
     std::string_view method, target, body;
@@ -112,6 +119,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool has_header_ = false;
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   boost::beast::http::response<boost::beast::http::string_body> response_;
+  std::shared_ptr<const void> place_;                // its page's
   std::shared_ptr<membership::FrameStream> frames_;  // second owner: its handshake
   std::unique_ptr<security::RendezvousProof> proof_;
   security::HttpDoor::Verdict admission_;

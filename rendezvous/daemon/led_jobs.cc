@@ -26,7 +26,12 @@ constexpr milliseconds kEndLimit{2'000};  // of what is to be kept at the end
 LedJobs::LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
                  DaemonCounts& counts, std::optional<KeptJobs> kept,
                  std::optional<GangHub::Options> gangs)
-    : io_(io), options_(options), stores_(stores), counts_(counts), end_timer_(io) {
+    : io_(io),
+      options_(options),
+      stores_(stores),
+      counts_(counts),
+      page_(io, [this] { return json(); }),
+      end_timer_(io) {
   counts_.seconds.begin();
   if (kept) open_journal(*kept);
   const auto terms = kept ? std::move(kept->terms) : std::nullopt;

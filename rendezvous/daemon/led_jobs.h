@@ -21,6 +21,7 @@
 #include "rendezvous/daemon/gang_pages.h"
 #include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/daemon/round_stores.h"
+#include "rendezvous/daemon/shared_page.h"
 #include "rendezvous/daemon/watch_json.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/membership/frame_stream.h"
@@ -60,6 +61,7 @@ class LedJobs {
   // Why who joins now is not served, in a few words; empty: it is.
   std::string why_not_ready() const;
   std::string json() const;
+  SharedPage& page() { return page_; }  // that, for whoever asks over the network
   WatchedJobs watched() const;
   // As AgentHub's; the agent's answer is told to `told`, from on_tail() on.
   membership::TailRoute ask_for_tail(const std::string& run_id, int global_rank,
@@ -91,6 +93,7 @@ class LedJobs {
   std::shared_ptr<ha::MirrorServer> mirror_;   // likewise; null: nobody may mirror the jobs
   bool is_ending_ = false;
   bool takes_no_jobs_ = false;  // new ones
+  SharedPage page_;
   boost::asio::steady_timer end_timer_;
   std::function<void()> ended_;                                 // end()'s, until it is called
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for calls that outlive this

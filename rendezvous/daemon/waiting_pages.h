@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages that are made and wait until what they show is kept: a journal that hangs must not gather
-// them without end. io thread only.
+// Pages that are asked for, or made and not sent yet: neither a journal that hangs nor readers that
+// take their time must gather them without end. io thread only.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,6 @@ class WaitingPages {
 
   // Null: as many wait as may, and it is not to.
   Place admit(std::size_t page_bytes);
-  // As admit() of any page would find it: one need not be made.
-  bool is_full() const { return now_->num >= limits_.num || now_->bytes >= limits_.bytes; }
   std::size_t num() const { return now_->num; }
 
  private:

@@ -26,7 +26,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFormat = 1;                  // PRAGMA user_version; a newer one is refused
+constexpr int kFormat = 1;  // PRAGMA user_version; a newer one is refused
+// A newer one has a table of this name: a flipped bit of the number doesn't make one.
+constexpr char kFormatTable[] = "format";
 constexpr int kApplicationId = 0x64647072;  // "ddpr"
 struct Table {
   const char* name;
@@ -142,6 +144,7 @@ void JournalFile::lock(const fs::path& directory) {
                        "; give each ddprund a directory of its own"));
   }
   lock_ = std::move(lock);
+  note_.reset();
   note_bytes_ = 0;
 }
 
@@ -222,6 +225,7 @@ void JournalFile::open(const fs::path& file) {
   database_.reset(opened);
   if (code != SQLITE_OK) fail("open");
   run("PRAGMA locking_mode = EXCLUSIVE");
+  run("PRAGMA secure_delete = ON");  // SQLite's default where Debian builds it alone
   run("PRAGMA journal_mode = WAL");
   run(durability_ == Durability::kDisk ? kSyncAlways : kSyncLog);
   is_synced_ = false;
@@ -258,16 +262,25 @@ int JournalFile::number_of(const char* pragma) const {
 void JournalFile::check_format() const {
   const int format = number_of("PRAGMA user_version");
   if (format <= kFormat) return;
+  if (sql_of_table(kFormatTable).empty()) {
+    throw Error(ErrorCode::kProtocol,
+                concat(path_.string(), " is damaged: its format is no number of one: ", format));
+  }
   throw Error(ErrorCode::kUnsupported,
               concat(path_.string(), " is of a newer ddprund (format ", format, ", this one knows ",
                      kFormat, "): install that one, or move the file away"));
 }
 
-// A bit of the schema that is wrong is no damage to SQLite, and may refuse all that is written.
-void JournalFile::check_table(const char* name, const std::string& definition) const {
+// Empty: there is none.
+std::string JournalFile::sql_of_table(const char* name) const {
   Statement found =
       statement(concat("SELECT sql FROM sqlite_schema WHERE name = '", name, '\'').c_str());
-  if (sqlite3_step(found.get()) == SQLITE_ROW && text_at(found.get(), 0) == definition) return;
+  return sqlite3_step(found.get()) == SQLITE_ROW ? text_at(found.get(), 0) : std::string();
+}
+
+// A bit of the schema that is wrong is no damage to SQLite, and may refuse all that is written.
+void JournalFile::check_table(const char* name, const std::string& definition) const {
+  if (sql_of_table(name) == definition) return;
   throw Error(ErrorCode::kProtocol,
               concat(path_.string(), " is damaged: its table ", name, " is another one"));
 }
@@ -346,9 +359,23 @@ void JournalFile::note_commit() {
 void JournalFile::note(const char* how) {
   const std::string text =
       concat(pid_, ' ', commits_, ' ', boot_, ' ', how, ' ', synced_commits_, '\n');
-  if (::pwrite(lock_.get(), text.data(), text.size(), 0) < 0) return;  // the next one will tell
+  const auto write = [&] {
+    return ::pwrite(note_ ? note_.get() : lock_.get(), text.data(), text.size(), 0) >= 0;
+  };
+  if (!write()) {  // the next one will tell
+    if (note_ || errno != EBADF || !open_note() || !write()) return;
+  }
   if (std::exchange(note_bytes_, text.size()) == text.size()) return;
-  (void)!::ftruncate(lock_.get(), static_cast<off_t>(text.size()));
+  (void)!::ftruncate(note_ ? note_.get() : lock_.get(), static_cast<off_t>(text.size()));
+}
+
+// Taken on a disk that could only be read, the lock can't be written through its own descriptor.
+bool JournalFile::open_note() {
+  const fs::path file = path_.parent_path() / kLockName;
+  UniqueFd note(::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!note || place_of(note.get()) != place_of(lock_.get())) return false;
+  note_ = std::move(note);
+  return true;
 }
 
 void JournalFile::commit(const Batch& batch) { commit(batch, own_clock()); }
@@ -371,6 +398,16 @@ void JournalFile::write(const Batch& batch, const ClockStamp& clock) {
     abandon();
     throw;
   }
+  if (std::ranges::any_of(batch,
+                          [](const auto& row) { return !row.content && is_wiped(row.key); })) {
+    wipe();
+  }
+}
+
+// What was erased is in the log still. Where it can't be folded now, as on a full disk, it is
+// later.
+void JournalFile::wipe() {
+  sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
 }
 
 // Not inside a transaction.

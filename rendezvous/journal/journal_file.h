@@ -115,6 +115,7 @@ class JournalFile : public RowFile {
   void open(const std::filesystem::path& file);
   void close();
   void check_format() const;
+  std::string sql_of_table(const char* name) const;
   void check_table(const char* name, const std::string& definition) const;
   int number_of(const char* pragma) const;
   static std::int64_t monotonic_ns();
@@ -122,6 +123,7 @@ class JournalFile : public RowFile {
   static std::int64_t checksum(std::string_view key, std::string_view content);
   void prepare();
   void write(const Batch& batch, const ClockStamp& clock);
+  void wipe();
   void change(const Batch& rows);
   void end_commit(const ClockStamp& clock);
   ClockStamp own_clock() const { return {boot_, monotonic_ns()}; }
@@ -138,6 +140,7 @@ class JournalFile : public RowFile {
   void read_clock(sqlite3* database, Content& content);
   void note_commit();
   void note(const char* how);
+  bool open_note();
   bool read_note(Content& content);
   void set_synced(bool synced);
   void run(const char* sql);
@@ -152,6 +155,7 @@ class JournalFile : public RowFile {
   // Has our pid, commits_, boot_, how they were written, synced_commits_: so a log that lost its
   // end, or may have, is noticed.
   UniqueFd lock_;
+  UniqueFd note_;               // lock_'s file, where lock_ itself can only be read
   std::size_t note_bytes_ = 0;  // in it; 0: not known
   const int pid_;
   const std::string boot_;

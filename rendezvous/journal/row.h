@@ -31,6 +31,12 @@ inline void apply_batch(const Batch& batch, Rows& rows) {
   }
 }
 
+// A row in which users' secrets may be, as a gang's environment: nothing of it stays in the files
+// once it is erased.
+inline bool is_wiped(std::string_view key) {
+  return key.starts_with("gangs/") && key.ends_with("/spec");
+}
+
 // A row that says whose the journal is (docs/ha-standby.md): a change of it outlives the machine's
 // end, whatever the Durability, and so does all that was committed before.
 inline bool is_always_synced(std::string_view key) {

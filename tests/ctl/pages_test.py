@@ -219,7 +219,7 @@ class Pages(harness.Case):
         self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={dead},{dead}"), 2, f"has {dead} twice")
 
     def test_who_has_no_answer_now_is_told_why(self):
-        why = "256 requests wait already until the journal is written: ask again later"
+        why = "256 requests wait already for their answers: ask again later"
         busy = self.serving(lambda path: (503, {}, f"{why}\nand a second line".encode()))
         self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={busy}"), 2, f"{busy} can't answer now: {why}\n")
 

@@ -85,9 +85,10 @@ struct Served {
     run_until(connected);
     return client;
   }
-  // Nothing here blocks elsewhere: the fuzzer's own timer interrupts system calls.
+  // Nothing here blocks elsewhere: the fuzzer's own timer interrupts system calls. The machine may
+  // be busy with tests.
   void run_until(const bool& ended) {
-    const auto deadline = Clock::now() + std::chrono::seconds(5);
+    const auto deadline = Clock::now() + std::chrono::seconds(50);
     while (!ended && Clock::now() < deadline) io.run_one_until(deadline);
     DDPRUN_CHECK(ended);
   }

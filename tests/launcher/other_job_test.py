@@ -2,15 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node of one job, with the token, that speaks of another job's round, store and session: it is
 nobody there, and the other job goes on undisturbed."""
-import hashlib
-import hmac
-import json
 import os
-import socket
 import struct
 import sys
 
 import harness
+import raw_agent
 from store_client import CLIENT, check_counts
 
 JOIN = {"type": "join", "seq": 0, "ack": 0, "version": 1, "oldest_version": 1, "instance": "0" * 32, "session": "",
@@ -22,75 +19,16 @@ JOIN = {"type": "join", "seq": 0, "ack": 0, "version": 1, "oldest_version": 1, "
                      "replacement_ms": 0, "rendezvous_lost_ms": 60000},
         "num_workers": 1, "host": "forger", "pid": 1, "advertised_addr": "", "store_port": 1, "topology": "",
         "program": "forger", "role": "default", "user_id": 0}
-UPGRADE = (b"GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-           b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
-TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 FAILURE = {"global_rank": 0, "local_rank": 0, "node_rank": 0, "host": "forger", "pid": 1, "exit_code": 9, "signal": 0,
            "note": "", "last_lines": ["forged"], "hung": False, "lasting": False, "died_at_us": 0, "clock_error_us": 0,
            "ended_at": 0, "traceback": [], "error_file": "", "error_fields": "", "out_of_memory": "", "log_files": []}
 
 
-class Forger:
-    """An agent's connection that has proved the token, and what it says, frame by frame."""
-
-    def __init__(self, endpoint, token):
-        host, port = endpoint.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), 10)
-        self.socket.sendall(UPGRADE)
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            head += self.bytes(1)
-        of_rendezvous = bytes.fromhex(head.decode().split("DDPRUN-Challenge: 1 ")[1].split()[0])
-        mine = os.urandom(32)
-        proof = hmac.new(token, b"ddprun proof 1: agent\0" + of_rendezvous + mine, hashlib.sha256).hexdigest()
-        self.say(TEXT, f"proof 1 {mine.hex()} {proof}".encode())
-        assert self.hear()[1].startswith(b"proof 1 ")
-
-    def bytes(self, size):
-        got = b""
-        while len(got) < size:
-            more = self.socket.recv(size - len(got))
-            if not more:
-                raise ConnectionResetError
-            got += more
-        return got
-
-    def say(self, kind, content):
-        size = bytes([0x80 | len(content)]) if len(content) < 126 else b"\xfe" + struct.pack(">H", len(content))
-        self.socket.sendall(bytes([0x80 | kind]) + size + bytes(4) + content)
-
-    def hear(self):
-        kind, size = self.bytes(2)
-        size = struct.unpack(">H", self.bytes(2))[0] if size == 126 else size
-        return kind & 15, self.bytes(size)
-
-    def tell(self, message):
-        self.say(TEXT, json.dumps(message).encode())
-
-    def message(self, kind):
-        """The next one of that kind."""
-        while True:
-            opcode, content = self.hear()
-            if opcode == TEXT and json.loads(content)["type"] == kind:
-                return json.loads(content)
-
-    def lives(self):
-        """All that was said before is heard, and the connection goes on; else what was said last."""
-        last = ""
-        try:
-            self.say(PING, b"x")
-            while True:
-                kind, content = self.hear()
-                if kind == PONG and content == b"x":
-                    return True
-                last = content if kind == TEXT else last
-        except OSError:
-            return last
-
+class Member(raw_agent.RawAgent):
     def store(self, round_number, request):
         """A frame of a store's proxy with one request of one worker."""
         item = struct.pack("<IBQ", 1, 0, len(request)) + request
-        self.say(BINARY, b"dps\1" + struct.pack("<QQQ", round_number, 0, 0) + item)
+        self.say(raw_agent.BINARY, b"dps\1" + struct.pack("<QQQ", round_number, 0, 0) + item)
 
 
 def string(text):
@@ -102,10 +40,10 @@ HARM = b"\4" + string(b"/sum") + struct.pack("<q", 10**6) + b"\x09" + string(b"/
 
 
 class OtherJob(harness.Case):
-    def forger(self, endpoint, token):
-        forger = Forger(endpoint, token)
-        self.addCleanup(forger.socket.close)
-        return forger
+    def member(self, endpoint, token):
+        member = Member(endpoint, token)
+        self.addCleanup(member.socket.close)
+        return member
 
     def test_a_node_of_one_job_is_nobody_in_another(self):
         path, meet = self.token(), self.scratch()
@@ -120,27 +58,27 @@ class OtherJob(harness.Case):
         harness.wait_until(lambda: len(os.listdir(meet)) == 2, "the other job's workers run in round 2")
 
         # In its own job it is a node of round 1.
-        forger = self.forger(endpoint, token)
-        forger.tell({**JOIN, "run_id": "mine"})
-        session = forger.message("welcome")["session"]
-        self.assertEqual(forger.message("start_round")["round"], 1)
+        member = self.member(endpoint, token)
+        member.tell({**JOIN, "run_id": "mine"})
+        session = member.message("welcome")["session"]
+        self.assertEqual(member.message("start_round")["round"], 1)
         for number in (1, 2, 3, 1 << 40):  # the first is its own: what it does there is done there
-            forger.store(number, HARM)
-        forger.tell({"type": "workers_running", "seq": 1, "ack": 1, "round": 2})
-        forger.tell({"type": "worker_failed", "seq": 2, "ack": 1, "round": 2, "failure": FAILURE})
-        forger.tell({"type": "worker_request", "seq": 3, "ack": 1, "round": 2, "request": "stop_job", "global_rank": 0,
+            member.store(number, HARM)
+        member.tell({"type": "workers_running", "seq": 1, "ack": 1, "round": 2})
+        member.tell({"type": "worker_failed", "seq": 2, "ack": 1, "round": 2, "failure": FAILURE})
+        member.tell({"type": "worker_request", "seq": 3, "ack": 1, "round": 2, "request": "stop_job", "global_rank": 0,
                      "reason": "forged", "exit_code": 9})
-        self.assertIs(forger.lives(), True)
+        self.assertIs(member.lives(), True)
 
         # Its session is none of the other job's, nor does it become one's node by a second join.
-        thief = self.forger(endpoint, token)
+        thief = self.member(endpoint, token)
         thief.tell({**JOIN, "run_id": "theirs", "session": session})
         self.assertIn("does not know this agent", str(thief.message("refused")))
-        forger.tell({**JOIN, "run_id": "theirs"})
-        self.assertIsNot(forger.lives(), True)
+        member.tell({**JOIN, "run_id": "theirs"})
+        self.assertIsNot(member.lives(), True)
 
         # Nor does one that waits there for a place speak for a node that has one.
-        guest = self.forger(endpoint, token)
+        guest = self.member(endpoint, token)
         guest.tell({**JOIN, "run_id": "theirs", "instance": "1" * 32, "settings": {**JOIN["settings"], "max_nodes": 2}})
         guest.message("waiting")
         guest.store(2, HARM)

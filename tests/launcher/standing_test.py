@@ -3,6 +3,7 @@
 """Standing agents (docs/nodes.md): a line typed once starts the job on nodes that have room; a queue, slots,
 cancelling, and what is killed meanwhile."""
 import array
+import base64
 import contextlib
 import ctypes
 import fcntl
@@ -21,6 +22,7 @@ import termios
 import harness
 import journald
 import prometheus
+import raw_agent
 
 AGENT = os.path.join(harness.BIN, "ddprun-agent")
 SH = ["sh", "-c"]
@@ -745,6 +747,33 @@ class Strangers(StandingCase):
         if asked.returncode != 0:
             self.skipTest("no process of another user can be made: " + asked.stderr)
         self.assertTrue(asked.stdout.startswith("403 "), asked.stdout)
+
+    def test_what_a_node_s_gang_prints_is_said_by_that_node_s_agent_alone(self):
+        self.flags = []
+        self.queue()
+        self.agent("n1", slots=1)
+        stranger = raw_agent.RawAgent(self.endpoint, path="/v1/node")
+        self.addCleanup(stranger.socket.close)
+        stranger.tell({"type": "hello", "protocol": 1, "version": "1", "instance": "0" * 32, "node": "n2", "slots": 1,
+                       "user": getpass.getuser(), "uid": os.getuid(), "gangs": []})
+        stranger.message("welcome")
+        path, script = self.hold("held")
+        job = self.submit(*SH, script)
+        self.assertEqual(job.stdout.readline(), "held runs\n")
+        gang, = json.loads(self.request("GET", "/v1/gangs", None)[1])["gangs"]
+        with contextlib.closing(http.client.HTTPConnection(self.endpoint, timeout=20)) as asked:
+            asked.request("GET", f"/v1/gangs/{gang['id']}/logs?from=n1:10:0&seen={gang['changes']}&wait_ms=5000")
+            for _ in range(20):  # so n1 has been asked by now
+                self.assertIs(stranger.lives(), True)
+            for request in range(1, 200):  # they are numbered from 1 on
+                stranger.tell({"type": "output", "request": request, "out": base64.b64encode(b"forged\n").decode(),
+                               "err": "", "out_next": 17, "err_next": 0, "reason": ""})
+            self.assertIs(stranger.lives(), True)
+            self.let_go(path)
+            output, = json.load(asked.getresponse())["output"]
+        self.assertEqual(base64.b64decode(output["out"]), b"held is done\n")
+        done = self.finish(job)
+        self.assertEqual((done.returncode, done.stdout), (0, "held is done\n"), done.text)
 
     def test_an_agent_takes_its_own_user_s_gangs_alone(self):
         self.flags = []

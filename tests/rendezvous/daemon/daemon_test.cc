@@ -156,6 +156,12 @@ TEST_CASE("Daemon: one that ends with its jobs says so at /readyz, and serves th
   TestAgent& a = f.start(make_join("a", 1));
   REQUIRE(f.all_started(1));
   CHECK_THAT(f.get("/readyz"), Contains("200 OK") && Contains("\r\n\r\nok\n"));
+  for (const char* path :
+       {"/healthz?x=1", "/readyz?", "/metrics?x=1", "/v1/jobs?x", "/v1/status?x=/y", "/?x"}) {
+    INFO(path);  // a query that a page doesn't know is ignored
+    CHECK_THAT(f.get(path), Contains("200 OK"));
+  }
+  CHECK_THAT(f.get("/metric?s"), Contains("404 Not Found"));
   bool idle = false;
   f.daemon->when_idle(1h, rendezvous::Serve::kUntilJobsEnd, [&] { idle = true; });
   CHECK_THAT(f.get("/readyz"),

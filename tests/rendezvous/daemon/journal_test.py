@@ -450,6 +450,29 @@ class Journal(RoundsCase):
             self.assertEqual(done.returncode, 0, done.text)
         self.assertEqual(self.pids(1), pids)
 
+    def test_what_a_disk_that_was_read_only_at_the_start_loses_is_missed(self):
+        script = f'mount --bind {self.state} {self.state} && mount -o remount,ro,bind {self.state} && exec "$@"'
+        prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
+        self.serve()
+        self.daemon.terminate()
+        self.daemon.wait(timeout=30)
+        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no mounts of our own")
+        self.serve(prefix=prefix)
+        self.assertIn("Read-only file system; jobs go on in memory", self.log())
+        subprocess.run(["nsenter", "-t", str(self.daemon.pid), "-m", "mount", "-o", "remount,rw,bind", self.state],
+                       check=True)
+        for run_id in ("first", "second"):
+            done = self.ddprun(f"--rdzv-endpoint=127.0.0.1:{self.port}", f"--rdzv-id={run_id}", "--no-python", "true")
+            self.assertEqual(done.returncode, 0, done.text)
+            wait_until(lambda: "is written again, and up to date" in self.log(), "it goes on keeping")
+        with open(os.path.join(self.state, "lock"), encoding="utf-8") as lock:
+            self.assertEqual(int(lock.read().split()[0]), self.daemon.pid)
+        self.kill()
+        os.remove(os.path.join(self.state, "journal.db-wal"))
+        self.serve()
+        self.assertRegex(self.log(), r"the last \d+ commits of the journal are missing: the disk lost them")
+
     def change_rows(self, pattern, change):
         """Of the journal of a daemon that is gone; as a disk that lost single writes leaves them."""
         database = sqlite3.connect(os.path.join(self.state, "journal.db"))

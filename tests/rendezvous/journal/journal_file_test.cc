@@ -8,7 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <random>
+#include <sstream>
 
 #include "common/log.h"
 #include "tests/support/catch.h"
@@ -138,10 +141,29 @@ TEST_CASE("JournalFile: a directory that others can write to is taken with a war
   CHECK_THAT(said[0], Catch::Contains("can be written to by others"));
 }
 
+TEST_CASE("JournalFile: of a gang's erased environment nothing stays in the files") {
+  TempDirectory directory;
+  JournalFile file(directory.path(), Durability::kProcess);
+  file.load();
+  const std::string secret = "TOKEN=which nobody is to find";
+  const auto holds_it = [&] {
+    std::ostringstream all;
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
+      if (entry.file_size() > 0) all << std::ifstream(entry.path()).rdbuf();
+    }
+    return all.str().find(secret) != std::string::npos;
+  };
+  file.commit({{"gangs/1/spec", secret + std::string(9000, 'x')}, {"gangs/1/state", "queued"}});
+  CHECK(holds_it());
+  file.commit({{"gangs/1/spec", std::nullopt}, {"gangs/1/state", "ended"}});
+  CHECK_FALSE(holds_it());
+  CHECK(file.content().rows == Rows{{"gangs/1/state", "ended"}});
+}
+
 TEST_CASE("JournalFile: a newer format is refused, and left as it is") {
   TempDirectory directory;
   JournalFile(directory.path(), Durability::kProcess).commit({{"a", "1"}});
-  run_sql(directory.path("journal.db"), "PRAGMA user_version = 2");
+  run_sql(directory.path("journal.db"), "CREATE TABLE format(number); PRAGMA user_version = 2");
   for (int i = 0; i < 2; ++i) {
     const std::string what = refusal([&] { JournalFile(directory.path(), Durability::kProcess); });
     CHECK_THAT(what, Catch::Contains("is of a newer ddprund (format 2, this one knows 1)"));

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/daemon/shared_page.h"
+
+#include <boost/system/error_code.hpp>
+#include <utility>
+
+namespace ddprun::rendezvous {
+
+SharedPage::SharedPage(boost::asio::io_context& io, std::function<std::string()> make)
+    : make_(std::move(make)), timer_(io) {}
+
+void SharedPage::ask(Told told) {
+  waiting_.push_back(std::move(told));
+  if (waiting_.size() > 1) return;
+  if (Clock::now() >= next_) return make_for_all();
+  timer_.expires_at(next_);
+  timer_.async_wait([this, weak = std::weak_ptr<int>(alive_)](boost::system::error_code error) {
+    if (!error && !weak.expired()) make_for_all();
+  });
+}
+
+void SharedPage::make_for_all() {
+  const auto all = std::exchange(waiting_, {});
+  const Clock::time_point begun = Clock::now();
+  const std::string body = make_();
+  const Clock::time_point made = Clock::now();
+  next_ = made + (made - begun) * kShare;
+  for (const Told& told : all) told(body);
+}
+
+}  // namespace ddprun::rendezvous

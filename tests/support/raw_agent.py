@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who speaks to a rendezvous as an agent does, and says what no agent says."""
+import hashlib
+import hmac
+import json
+import os
+import socket
+import struct
+
+TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
+
+
+class RawAgent:
+    """An agent's connection that has proved the token, if there is one, and what it says, frame by frame."""
+
+    def __init__(self, endpoint, token=None, path="/v1/agent"):
+        host, port = endpoint.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), 10)
+        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+                            .encode())
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += self.bytes(1)
+        if token is None:
+            return
+        of_rendezvous = bytes.fromhex(head.decode().split("DDPRUN-Challenge: 1 ")[1].split()[0])
+        mine = os.urandom(32)
+        proof = hmac.new(token, b"ddprun proof 1: agent\0" + of_rendezvous + mine, hashlib.sha256).hexdigest()
+        self.say(TEXT, f"proof 1 {mine.hex()} {proof}".encode())
+        assert self.hear()[1].startswith(b"proof 1 ")
+
+    def bytes(self, size):
+        got = b""
+        while len(got) < size:
+            more = self.socket.recv(size - len(got))
+            if not more:
+                raise ConnectionResetError
+            got += more
+        return got
+
+    def say(self, kind, content):
+        size = bytes([0x80 | len(content)]) if len(content) < 126 else b"\xfe" + struct.pack(">H", len(content))
+        self.socket.sendall(bytes([0x80 | kind]) + size + bytes(4) + content)
+
+    def hear(self):
+        kind, size = self.bytes(2)
+        size = struct.unpack(">H", self.bytes(2))[0] if size == 126 else size
+        return kind & 15, self.bytes(size)
+
+    def tell(self, message):
+        self.say(TEXT, json.dumps(message).encode())
+
+    def message(self, kind):
+        """The next one of that kind."""
+        while True:
+            opcode, content = self.hear()
+            if opcode == TEXT and json.loads(content)["type"] == kind:
+                return json.loads(content)
+
+    def lives(self):
+        """All that was said before is heard, and the connection goes on; else what was said last."""
+        last = ""
+        try:
+            self.say(PING, b"x")
+            while True:
+                kind, content = self.hear()
+                if kind == PONG and content == b"x":
+                    return True
+                last = content if kind == TEXT else last
+        except OSError:
+            return last
