@@ -12,7 +12,7 @@
 #     tsan     build with ThreadSanitizer, the tests of what has threads
 #     release  the release build and all tests, PyTorch's included; without --thorough those that
 #              neither wait nor measure are AddressSanitizer's alone
-#     fuzz     each fuzzer for 8 s
+#     fuzz     each fuzzer for 20 s
 #     tidy     clang-tidy over the sources
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit

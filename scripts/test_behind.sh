@@ -34,7 +34,7 @@ step_release() {
 }
 # One seed: a change is judged by what it changes, and what is found here is found again by hand.
 # scripts/soak.sh looks further, from another seed each time.
-step_fuzz() { scripts/fuzz.sh 8 1; }
+step_fuzz() { scripts/fuzz.sh 20 1; }
 step_tidy() {
   cmake --preset release -B build/tidy -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF >/dev/null &&
     scripts/tidy.py --build build/tidy --seconds 60

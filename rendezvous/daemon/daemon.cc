@@ -37,6 +37,7 @@ namespace ddprun::rendezvous {
 using boost::asio::ip::tcp;
 
 namespace {
+constexpr char kJson[] = "application/json";
 constexpr int kMostReservedDescriptors = 1024;
 // Workers run on so long without a rendezvous (AgentOptions::rendezvous_lost_timeout), by default:
 // of a job whose time is longer a round's store on this port is over before they are.
@@ -376,7 +377,6 @@ class Daemon::Impl {
   void page(const HttpSession::Request& request, HttpSession::Answer answer) {
     const std::string_view path = path_of(request.target);
     ++counts_.pages;
-    constexpr char kJson[] = "application/json";
     if (path == kHealthPath) {
       return answer(HttpSession::Page{kJson, concat("{\"service\":\"", kServiceName,
                                                     "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")});
