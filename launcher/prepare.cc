@@ -241,8 +241,6 @@ void read_secrets(Preparation& result) {
                                      "store; leave --store out, or give --store=proxy"));
   } else if (!config.store) {
     plan.config.store = membership::StoreMode::kProxy;
-    result.notes.push_back(concat("--store=proxy, as there is ", secret,
-                                  ": workers reach the store through their own node's ddprun"));
   }
 }
 

@@ -58,7 +58,7 @@ void MirrorDoor::take(const Frames& frames, std::shared_ptr<void> place) {
 void MirrorDoor::drop(std::uint64_t number, const std::string& why) {
   const auto dropped = callers_.extract(number);
   if (dropped.empty()) return;
-  if (dropped.mapped().name.empty()) {
+  if (dropped.mapped().name.empty() && std::exchange(last_drop_, why) != why) {
     log_warning("closed the connection of a ddprund that has not said who it is: ", why);
   }
   dropped.mapped().frames->close();
@@ -83,6 +83,7 @@ void MirrorDoor::received(std::uint64_t number, std::string_view text) {
 }
 
 void MirrorDoor::greet(std::uint64_t number, int version, const PairState& theirs) {
+  last_drop_.clear();
   Caller& caller = callers_.at(number);
   caller.name = theirs.name.empty() ? "a ddprund without a name" : theirs.name;
   caller.theirs = theirs;

@@ -67,6 +67,7 @@ class MirrorDoor : public std::enable_shared_from_this<MirrorDoor> {
   // Second owner: the server.
   const std::shared_ptr<StandbyPatience> patience_ = std::make_shared<StandbyPatience>();
   std::map<std::uint64_t, Caller> callers_;
+  std::string last_drop_;  // why one went that had not said hello: said once, until one has
   std::uint64_t next_caller_ = 0;
   std::string last_refusal_;  // each is said once in a row
 };

@@ -29,7 +29,6 @@ namespace fs = std::filesystem;
 constexpr int kFormat = 1;  // PRAGMA user_version; a newer one is refused
 // A newer one has a table of this name: a flipped bit of the number doesn't make one.
 constexpr char kFormatTable[] = "format";
-constexpr int kApplicationId = 0x64647072;  // "ddpr"
 struct Table {
   const char* name;
   const char* columns;
@@ -135,7 +134,7 @@ void JournalFile::lock(const fs::path& directory) {
     if (is_unwritable(error)) lock.reset(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!lock) {
       throw Error(ErrorCode::kUnavailable,
-                  concat("can't write to ", directory.string(), ": ", errno_text(error)));
+                  concat("can't write to ", file.string(), ": ", errno_text(error)));
     }
   }
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -219,9 +218,12 @@ void JournalFile::open(const fs::path& file) {
     }
     place_ = place_of(made.get());
   }
+  check_log(file);
   sqlite3* opened = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-  const int code = sqlite3_open_v2(file.c_str(), &opened, flags, nullptr);
+  // Where it begins with "file:" it is a name, and no URI.
+  const std::string name = file.is_absolute() ? file.string() : "./" + file.string();
+  const int code = sqlite3_open_v2(name.c_str(), &opened, flags, nullptr);
   database_.reset(opened);
   if (code != SQLITE_OK) fail("open");
   run("PRAGMA locking_mode = EXCLUSIVE");
@@ -231,6 +233,13 @@ void JournalFile::open(const fs::path& file) {
   is_synced_ = false;
   run(kLogLimit);
   check_format();
+  // Only where it is missing: a disk may be full.
+  if (number_of("PRAGMA application_id") != static_cast<int>(kApplicationId)) {
+    if (number_of("SELECT count(*) FROM sqlite_schema") > 0) {
+      throw Error(ErrorCode::kProtocol, concat(file.string(), " is no journal of a ddprund"));
+    }
+    run(concat("PRAGMA application_id = ", kApplicationId).c_str());
+  }
   Statement check = statement("PRAGMA integrity_check(1)");
   if (sqlite3_step(check.get()) != SQLITE_ROW) fail("read");
   if (const std::string found = text_at(check.get(), 0); found != "ok") {
@@ -241,10 +250,6 @@ void JournalFile::open(const fs::path& file) {
     run(concat("CREATE TABLE IF NOT EXISTS ", name, '(', columns, ')').c_str());
     check_table(name, concat("CREATE TABLE ", name, '(', columns, ')'));
   }
-  // Only where they are missing: a disk may be full.
-  if (number_of("PRAGMA application_id") != kApplicationId) {
-    run(concat("PRAGMA application_id = ", kApplicationId).c_str());
-  }
   if (number_of("PRAGMA user_version") != kFormat) {
     run(concat("PRAGMA user_version = ", kFormat).c_str());
   }
@@ -253,8 +258,16 @@ void JournalFile::open(const fs::path& file) {
   place_seen_ = Clock::now();
 }
 
-int JournalFile::number_of(const char* pragma) const {
-  Statement value = statement(pragma);
+// SQLite removes the log of a database that is empty.
+void JournalFile::check_log(const fs::path& file) const {
+  std::error_code none;
+  if (fs::file_size(file, none) > 0 || none) return;
+  if (fs::file_size(file.string() + "-wal", none) == 0 || none) return;
+  throw Error(ErrorCode::kProtocol, concat(file.string(), " is empty, and its log is not"));
+}
+
+int JournalFile::number_of(const char* query) const {
+  Statement value = statement(query);
   if (sqlite3_step(value.get()) != SQLITE_ROW) fail("read");
   return sqlite3_column_int(value.get(), 0);
 }

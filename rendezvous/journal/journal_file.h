@@ -92,6 +92,7 @@ class JournalFile : public RowFile {
   using Statement = std::unique_ptr<sqlite3_stmt, FinalizeStatement>;
 
   static constexpr char kLockName[] = "lock";
+  static constexpr std::uint32_t kApplicationId = 0x64647072;  // "ddpr"
   // Looking costs a fifth of a small commit. What is removed is lost to a kill in the next moment
   // either way.
   static constexpr std::chrono::milliseconds kPlaceInterval{10};
@@ -112,12 +113,14 @@ class JournalFile : public RowFile {
   void leave_place(const std::string& gone);
   void leave_log();
   void start();
+  static bool is_journal(const std::filesystem::path& file);
+  void check_log(const std::filesystem::path& file) const;
   void open(const std::filesystem::path& file);
   void close();
   void check_format() const;
   std::string sql_of_table(const char* name) const;
   void check_table(const char* name, const std::string& definition) const;
-  int number_of(const char* pragma) const;
+  int number_of(const char* query) const;
   static std::int64_t monotonic_ns();
   static std::string text_at(sqlite3_stmt* row, int column);
   static std::int64_t checksum(std::string_view key, std::string_view content);

@@ -69,11 +69,26 @@ class CopyDirectory {
 
 }  // namespace
 
+// By its first bytes.
+bool JournalFile::is_journal(const fs::path& file) {
+  constexpr std::size_t kIdAt = 68;
+  char head[kIdAt + 4] = {};
+  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd || ::pread(fd.get(), head, sizeof head, 0) != sizeof head) return false;
+  std::uint32_t id = 0;  // big-endian
+  for (std::size_t i = kIdAt; i < sizeof head; ++i) {
+    id = id << 8 | static_cast<unsigned char>(head[i]);
+  }
+  return std::string_view(head) == "SQLite format 3" && id == kApplicationId;
+}
+
 void JournalFile::start() {
   try {
     std::error_code error;
     // A start that was interrupted once the new journal was whole.
-    if (fs::exists(with(path_, ".new"), error)) {
+    if (fs::exists(with(path_, ".new"), error) && !is_journal(with(path_, ".new"))) {
+      log_warning(with(path_, ".new").string(), " is no journal, and not looked at");
+    } else if (fs::exists(with(path_, ".new"), error)) {
       const fs::path aside = set_aside();
       log_warning("the journal was damaged; it is kept as ", aside.string());
     }
@@ -192,7 +207,9 @@ JournalFile::Place JournalFile::place_at(const fs::path& path) {
 // Also where nobody can say.
 bool JournalFile::is_at(const fs::path& path, const Place& place) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return errno != ENOENT && errno != ENOTDIR;
+  if (::stat(path.c_str(), &status) != 0) {
+    return errno != ENOENT && errno != ENOTDIR && errno != ELOOP;
+  }
   return Place{status.st_dev, status.st_ino} == place;
 }
 

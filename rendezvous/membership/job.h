@@ -154,6 +154,7 @@ class Job {
   void member_lost(const std::string& what, TimePoint now, Actions& out);
   void erase(NodeId id, Actions& out);
   void check_presence(TimePoint now, Actions& out);
+  bool is_second_look(TimePoint now);
   void returned(Node& node);
   void index(const Node& node);
 
@@ -197,6 +198,7 @@ class Job {
   Optional returning_until_;  // until then they may
   TimePoint restored_at_{};   // where there was an earlier process
   Optional presence_check_;   // no node's keep-alive or grace ends before this
+  Optional second_look_;      // of it, at nodes that were found silent
   Optional waiting_due_;      // the next Waiting to all
   std::string waiting_hint_;  // what each Waiting says besides the counts
   TimePoint last_waiting_{};

@@ -14,6 +14,12 @@
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
+namespace {
+// From finding a node silent to its loss. What it said while this rendezvous stood still itself (a
+// stopped process, a machine that was paused) waits in its connection, and is read meanwhile.
+constexpr std::chrono::milliseconds kSecondLook{100};
+}  // namespace
+
 // ---- coming ----
 
 bool Job::knows(const Join& join) const {
@@ -238,6 +244,11 @@ void Job::check_presence(TimePoint now, Actions& out) {
       overdue.push_back(id);
     }
   }
+  const auto is_silent = [this](NodeId id) { return state_.nodes.at(id).connection && !ended(); };
+  if (std::ranges::any_of(overdue, is_silent) && !is_second_look(now)) {
+    std::erase_if(overdue, is_silent);
+    keep_earlier(presence_check_, *second_look_);
+  }
   for (const NodeId id : overdue) {
     const auto found = state_.nodes.find(id);
     if (found == state_.nodes.end()) continue;  // another one's loss was the job's end
@@ -265,6 +276,14 @@ void Job::check_presence(TimePoint now, Actions& out) {
            now, out);
     }
   }
+}
+
+// Else one is due. One that comes late itself proves nothing.
+bool Job::is_second_look(TimePoint now) {
+  if (second_look_ && now < *second_look_) return false;
+  const bool is_in_time = second_look_ && now < *second_look_ + kSecondLook;
+  second_look_ = is_in_time ? Optional() : now + kSecondLook;
+  return is_in_time;
 }
 
 // It may reach other rendezvous than this one, which say that they don't lead: then it is not

@@ -127,12 +127,23 @@ Key read_key(const Given& given) {
   bool was_asked = false;
   Key key(::PEM_read_bio_PrivateKey(text.get(), nullptr, give_no_password, &was_asked));
   if (key) return key;
+  const bool is_no_key = ERR_GET_REASON(::ERR_peek_error()) == ERR_R_UNSUPPORTED;
   const std::string reason = last_reason();
   if (was_asked) {
     given.refuse_it(concat("is encrypted, and nobody is asked for its password: openssl pkey -in ",
                            given.path, " -out PLAIN makes one that isn't"));
   }
-  given.refuse_it(reason);
+  given.refuse_it(is_no_key ? "there is no private key in it (PEM); is it the certificate?"
+                            : reason);
+}
+
+// Who comes will refuse it; the clocks of others may be right.
+void warn_of_times(const Given& cert, const X509* own) {
+  const bool is_over = ::X509_cmp_current_time(::X509_get0_notAfter(own)) < 0;
+  const bool is_early = ::X509_cmp_current_time(::X509_get0_notBefore(own)) > 0;
+  if (!is_over && !is_early) return;
+  log_warning(cert.flag, "=", cert.path, ": ", is_over ? "has expired" : "is not valid yet",
+              ", so the other side refuses it: make another one, or look at this machine's clock");
 }
 
 void load_own(SSL_CTX* context, const TlsFiles& files) {
@@ -149,6 +160,7 @@ void load_own(SSL_CTX* context, const TlsFiles& files) {
     its_key.refuse_it(concat("is not the key of ", cert.flag, "=", cert.path));
   }
   if (::SSL_CTX_use_PrivateKey(context, key.get()) != 1) its_key.refuse_it(last_reason());
+  warn_of_times(cert, ::SSL_CTX_get0_certificate(context));
 }
 
 void load_authorities(SSL_CTX* context, const TlsFiles& files) {

@@ -130,6 +130,11 @@ class OneHost(harness.Case):
                            FAKETIME="+400d", FAKETIME_DONT_FAKE_MONOTONIC="1")
         self.assertEqual(done.returncode, 2, done.text)
         self.assertIn("can't be trusted: its certificate has expired", done.stderr.splitlines()[-1])
+        daemon = self.start("--listen=127.0.0.1:0", *self.tls_server(certs), program=harness.DDPRUND,
+                            LD_PRELOAD=FAKETIME[0], FAKETIME="+400d", FAKETIME_DONT_FAKE_MONOTONIC="1")
+        self.assertIn(f"--tls-cert={certs}/server.pem: has expired, so the other side refuses it",
+                      daemon.stderr.readline())
+        daemon.kill()
 
     def test_clients_show_certificates_where_asked(self):
         certs, others = self.certs(), self.certs()
@@ -183,12 +188,15 @@ class OneHost(harness.Case):
         subprocess.run(["openssl", "pkey", "-in", f"{certs}/server.key", "-aes256", "-passout", "pass:word", "-out",
                         encrypted], check=True, capture_output=True)
         os.chmod(encrypted, 0o600)
+        exchanged = self.write(self.scratch(), "exchanged.pem", open(f"{certs}/server.pem", encoding="ascii").read())
+        os.chmod(exchanged, 0o600)
         for flags, why in (
                 ([f"--tls-cert={certs}/server.pem", f"--tls-key={encrypted}"], "is encrypted, and nobody is asked"),
                 ([*self.tls_server(certs), f"--tls-ca={certs}/ca.pem"], "add --tls-verify-client, or leave it out"),
                 ([f"--tls-cert={certs}/server.pem"], "its key is missing (--tls-key)"),
                 ([f"--tls-cert={certs}/server.pem", f"--tls-key={others}/server.key"], f"is not the key of --tls-cert={certs}/server.pem"),
                 ([f"--tls-cert={certs}/server.key", f"--tls-key={certs}/server.key"], "nothing of the kind"),
+                ([f"--tls-cert={certs}/server.key", f"--tls-key={exchanged}"], "is it the certificate?"),
                 ([f"--tls-cert={certs}/nothing", f"--tls-key={certs}/server.key"], f"--tls-cert={certs}/nothing: No such file"),
                 ([f"--tls-cert={certs}/server.pem", f"--tls-key={shown}"], f"chmod 600 {shown}"),
                 ([f"--tls-ca={certs}/ca.pem"], "--tls-cert and --tls-key"),

@@ -2,6 +2,7 @@
 // Journals that a disk or a person has damaged: what can be read is kept, what is lost is said, and
 // the next process always has a journal that it can write.
 #include <signal.h>
+#include <sqlite3.h>
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <random>
+#include <set>
 
 #include "rendezvous/journal/journal_file.h"
 #include "tests/support/catch.h"
@@ -84,6 +86,57 @@ TEST_CASE("journal damage: any flipped bit of the database") {
     write_file(copy.path("state/journal.db"), damaged);
     check_usable(copy.path("state"), rows);
   }
+}
+
+// What lies in `state` beside the files of a journal that is in use.
+std::set<std::string> set_aside_in(const std::string& state) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(state)) {
+    const std::string name = entry.path().filename();
+    if (name.find(".damaged-") != name.npos) names.insert(name.substr(name.rfind('-')));
+  }
+  return names;
+}
+
+TEST_CASE("journal damage: what is no journal is set aside, and what is no new one is not taken") {
+  TempDirectory directory;
+  const std::string state = directory.path("state");
+  const Rows rows = make_journal(state);
+  const auto kept = [&] { return JournalFile(state, Durability::kProcess).load(); };
+  SECTION("a database of another program") {
+    std::filesystem::remove(state + "/journal.db");
+    sqlite3* theirs = nullptr;
+    REQUIRE(sqlite3_open((state + "/journal.db").c_str(), &theirs) == SQLITE_OK);
+    CHECK(sqlite3_exec(theirs, "CREATE TABLE t(a)", nullptr, nullptr, nullptr) == SQLITE_OK);
+    sqlite3_close(theirs);
+    CHECK(kept().rows.empty());
+    CHECK(set_aside_in(state).size() == 1);
+  }
+  SECTION("an empty database beside a log") {
+    write_file(state + "/journal.db", "");
+    write_file(state + "/journal.db-wal", "a log");
+    CHECK(kept().rows.empty());
+    REQUIRE(set_aside_in(state).contains("-wal"));
+  }
+  SECTION("a directory in place of a new one") {
+    std::filesystem::create_directory(state + "/journal.db.new");
+    CHECK(kept().rows == rows);
+  }
+  SECTION("somebody's file in place of a new one") {
+    write_file(state + "/journal.db.new", std::string(8192, 'x'));
+    CHECK(kept().rows == rows);
+    CHECK(set_aside_in(state).empty());
+  }
+}
+
+TEST_CASE("JournalFile: a directory's name that looks like a URI is a name") {
+  TempDirectory directory;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path());
+  JournalFile("file:x", Durability::kProcess).commit({{"a", "1"}});
+  CHECK(JournalFile("file:x", Durability::kProcess).load().rows == Rows{{"a", "1"}});
+  std::filesystem::current_path(before);
+  CHECK(std::filesystem::exists(directory.path("file:x/journal.db")));
 }
 
 TEST_CASE("journal damage: any flipped bit of the format's number costs nothing") {

@@ -55,6 +55,14 @@ TEST_CASE("journal place: a directory that was removed is made anew, with all ro
   CHECK(rows_in(use.directory.path("taken")) == kBoth);
 }
 
+TEST_CASE("journal place: a link in its place that leads nowhere is noticed") {
+  InUse use;
+  fs::rename(use.state, use.directory.path("elsewhere"));
+  fs::create_symlink(use.state, use.state);
+  CHECK(test::code_of([&] { use.file.commit({{"b", "2"}}); }));
+  CHECK_THAT(use.file.trouble(), test::Contains("was removed, moved or replaced"));
+}
+
 TEST_CASE("journal place: a directory that was moved stays as it was") {
   InUse use;
   fs::rename(use.state, use.directory.path("elsewhere"));

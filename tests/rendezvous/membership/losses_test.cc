@@ -294,6 +294,42 @@ TEST_CASE("Joining: what a restart has brought is not held against the next one"
   }
 }
 
+TEST_CASE("Losses: a rendezvous that stood still first hears what was said meanwhile") {
+  Script j(2);
+  j.join("1");
+  j.join("2");
+  j.stand_still(20s);
+  CHECK_FALSE(j.last<JobEnd>("1"));
+  SECTION("all have said something") {
+    for (const char* name : {"1", "2"}) j.hears(name);
+    j.wait(4s);
+    CHECK_FALSE(j.last<JobEnd>("1"));
+  }
+  SECTION("one has not") {
+    j.hears("1");
+    j.wait(99ms);
+    CHECK_FALSE(j.last<JobEnd>("1"));
+    j.wait(1ms);
+    CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("node 1 (2, 10.0.0.2) was lost"));
+  }
+  SECTION("it stands still again") {
+    j.stand_still(20s);
+    for (const char* name : {"1", "2"}) j.hears(name);
+    j.wait(4s);
+    CHECK_FALSE(j.last<JobEnd>("1"));
+  }
+  SECTION("somebody else's deadlines put off nothing") {
+    for (int i = 0; i < 5; ++i) {
+      j.join("late" + std::to_string(i));
+      j.closes("late" + std::to_string(i));
+      j.hears("1");
+      j.wait(20ms);
+    }
+    REQUIRE(j.last<StopRound>("1"));  // they take its place
+    CHECK_THAT(j.last<StopRound>("1")->reason, Contains("node 1 (2, 10.0.0.2) was lost"));
+  }
+}
+
 TEST_CASE("Losses: with too few nodes left the others wait for a replacement, for so long") {
   Script j(2, 0);
   j.timeouts.replacement = 60s;

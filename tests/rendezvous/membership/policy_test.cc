@@ -149,6 +149,7 @@ TEST_CASE("Policy: after a loss by silence the last call is over when the lost o
     j.wait(1s);
     for (const char* name : {"1", "2"}) j.hears(name);
   }
+  j.wait(100ms);
   for (const char* name : {"1", "2"}) j.says(name, WorkersStopped{1, 1001});
   CHECK(j.round("1") == 1);
   j.wait(2s);

@@ -97,6 +97,11 @@ class Script {
     }
     now = until;
   }
+  // This rendezvous stands still, and then its timer comes before all that was said meanwhile.
+  void stand_still(std::chrono::milliseconds time) {
+    now += time;
+    step(event::Tick{});
+  }
   // The journal has what was decided until now.
   void keep() { journal::apply_batch(table.take_changes(), rows); }
   // Another process that goes on with what was kept; its clock is ahead by `clock_shift`. The
