@@ -331,6 +331,14 @@ class WithToken(PairOfDaemons):
         b.start()
         self.wait_for_sync(b)
 
+    def test_a_token_at_one_side_alone_is_said_once(self):
+        a = self.member("a")
+        self.extra = ()
+        b = self.member("b")
+        wait_until(lambda: "wants a token" in b.log(), "b says so")
+        time.sleep(CALLS)
+        self.check_says_once(b, "wants a token", "that has not said who it is")
+
 
 class WithTls(PairOfDaemons):
     """Each is a server to its agents and to the other one, and the other one's client."""
