@@ -94,6 +94,13 @@ Decision other_leads(const PairState& mine, const PairState& theirs, std::string
 }
 
 Decision both_lead(const PairState& mine, const PairState& theirs) {
+  // Each takes the jobs for its own, and nodes obey the first one that they meet.
+  if (mine.term.id == theirs.term.id && !can_yield(mine, theirs) && !can_yield(theirs, mine)) {
+    return is_stuck(concat(theirs.name,
+                           " leads, too, in this one's own term: one --state-dir is a copy of the "
+                           "other; stop the one that no node is at, empty its --state-dir, and "
+                           "start it again"));
+  }
   if (!can_yield(mine, theirs) || (can_yield(theirs, mine) && mine.is_first)) {
     return waits(concat(theirs.name, " leads, too"));
   }

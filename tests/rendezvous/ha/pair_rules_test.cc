@@ -185,6 +185,18 @@ TEST_CASE("Pair rules: of two that lead one yields, if one can, and never one wi
   });
 }
 
+TEST_CASE("Pair rules: two that lead in one term have copies of one directory, and say so") {
+  PairState first = state_of({RowsKind::kLeads, true}, true, 1, 0);
+  PairState second = state_of({RowsKind::kLeads, true}, false, 1, 0);
+  give_lines(Kinship::kSame, first, second);
+  for (const Decision& decision : {decide(first, second, ""), decide(second, first, "")}) {
+    CHECK(decision.is_stuck);
+    CHECK_THAT(decision.why, Catch::Contains("one --state-dir is a copy of the other"));
+  }
+  give_lines(Kinship::kOneBasis, first, second);
+  CHECK_FALSE(decide(first, second, "").is_stuck);
+}
+
 TEST_CASE("Pair rules: who holds jobs yields only to one that goes on from where it has them") {
   PairState mine = state_of({RowsKind::kLeads, true}, true, 0, 1);
   PairState theirs = state_of({RowsKind::kLeads, true}, false, 1, 0);
