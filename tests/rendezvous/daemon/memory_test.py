@@ -24,7 +24,7 @@ class Memory(harness.Case):
         port = endpoint.rpartition(":")[2]
 
         def load():
-            emulated = self.start("emulate", "--agents=200", "--failures=1", "--losses=1", "--keep-alive=2",
+            emulated = self.start("emulate", "--agents=200", "--failures=1", "--losses=1", "--keep-alive=4",
                                   f"--rdzv-endpoint={endpoint}", program=harness.DDPRUNCTL)
             small = [self.ddprun(f"--rdzv-endpoint={endpoint}", "--store=proxy", f"--rdzv-id=j{i}", "sh", "-c",
                                  f"exec {STORE_LOAD} $MASTER_PORT $$ set 16 0.2") for i in range(3)]
