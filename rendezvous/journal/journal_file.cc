@@ -47,11 +47,6 @@ constexpr char kSyncAlways[] = "PRAGMA synchronous = FULL";
 // never the rest.
 constexpr char kSyncLog[] = "PRAGMA synchronous = NORMAL";
 
-// The log is folded into the database, and synced, each 4,000 pages, 16 MB: a store's requests
-// change the same pages over and over, and a start reads so much in some 20 ms.
-constexpr char kLogLimit[] =
-    "PRAGMA wal_autocheckpoint = 4000; PRAGMA journal_size_limit = 16777216";
-
 // What the file system is to blame for is none. A bit in the database's header can look like many
 // things: a format that can only be read, a schema that makes no sense.
 bool is_damage(int code) {
@@ -231,7 +226,7 @@ void JournalFile::open(const fs::path& file) {
   run("PRAGMA journal_mode = WAL");
   run(durability_ == Durability::kDisk ? kSyncAlways : kSyncLog);
   is_synced_ = false;
-  run(kLogLimit);
+  run("PRAGMA journal_size_limit = 16777216");
   check_format();
   // Only where it is missing: a disk may be full.
   if (number_of("PRAGMA application_id") != static_cast<int>(kApplicationId)) {
