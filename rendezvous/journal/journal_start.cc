@@ -71,6 +71,7 @@ class CopyDirectory {
 
 // By its first bytes.
 bool JournalFile::is_journal(const fs::path& file) {
+  constexpr std::string_view kMagic("SQLite format 3\0", 16);
   constexpr std::size_t kIdAt = 68;
   char head[kIdAt + 4] = {};
   const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -79,7 +80,7 @@ bool JournalFile::is_journal(const fs::path& file) {
   for (std::size_t i = kIdAt; i < sizeof head; ++i) {
     id = id << 8 | static_cast<unsigned char>(head[i]);
   }
-  return std::string_view(head) == "SQLite format 3" && id == kApplicationId;
+  return std::string_view(head, kMagic.size()) == kMagic && id == kApplicationId;
 }
 
 void JournalFile::start() {
