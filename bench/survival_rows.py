@@ -226,7 +226,7 @@ def rows():
                  "there are two here. Of a commit's 110 µs of CPU, for some 25 requests, a third goes to waking the "
                  "two threads, a fifth to SQLite, a quarter to writes; a quarter was saved on 2026-11-26 (stat(2) of "
                  "the files once in 10 ms, eight bytes a step of the checksum): 0.59 × before, 0.61 "
-                 "and 0.67 × after, in one hour"),
+                 "to 0.70 × after, in two hours"),
         Row("proxy-storm", "16,000 simulated ranks join, exchange an id, barrier: through 2,000 nodes' proxies, "
             "or each with a connection of its own",
             {OURS: lambda: storm("proxy_storm", "2000", "8", "3"),
