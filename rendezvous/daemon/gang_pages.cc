@@ -54,8 +54,10 @@ void GangPages::ask(const HttpSession::Request& request, HttpSession::Answer ans
   }
   if (is_all) {
     // What nobody may act on yet is not shown either.
-    return all_.ask([hub = hub_, answer = std::move(answer)](const std::string& body) {
-      hub->when_kept([answer, body] { answer(HttpSession::Page{"application/json", body}); });
+    return hub_->when_kept([self = shared_from_this(), answer = std::move(answer)] {
+      self->all_.ask([answer](const std::string& body) {
+        answer(HttpSession::Page{"application/json", body});
+      });
     });
   }
   const GangQueue::Gang* gang = hub_->queue().find(target->id);

@@ -367,14 +367,13 @@ void JournalFile::note_commit() {
 void JournalFile::note(const char* how) {
   const std::string text =
       concat(pid_, ' ', commits_, ' ', boot_, ' ', how, ' ', synced_commits_, '\n');
-  const auto write = [&] {
-    return ::pwrite(note_ ? note_.get() : lock_.get(), text.data(), text.size(), 0) >= 0;
-  };
+  const auto file = [this] { return note_ ? note_.get() : lock_.get(); };
+  const auto write = [&] { return ::pwrite(file(), text.data(), text.size(), 0) >= 0; };
   if (!write()) {  // the next one will tell
     if (note_ || errno != EBADF || !open_note() || !write()) return;
   }
   if (std::exchange(note_bytes_, text.size()) == text.size()) return;
-  (void)!::ftruncate(note_ ? note_.get() : lock_.get(), static_cast<off_t>(text.size()));
+  (void)!::ftruncate(file(), static_cast<off_t>(text.size()));
 }
 
 // Taken on a disk that could only be read, the lock can't be written through its own descriptor.

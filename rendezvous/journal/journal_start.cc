@@ -87,9 +87,10 @@ void JournalFile::start() {
   try {
     std::error_code error;
     // A start that was interrupted once the new journal was whole.
-    if (fs::exists(with(path_, ".new"), error) && !is_journal(with(path_, ".new"))) {
-      log_warning(with(path_, ".new").string(), " is no journal, and not looked at");
-    } else if (fs::exists(with(path_, ".new"), error)) {
+    const fs::path made = with(path_, ".new");
+    if (fs::exists(made, error) && !is_journal(made)) {
+      log_warning(made.string(), " is no journal, and not looked at");
+    } else if (fs::exists(made, error)) {
       const fs::path aside = set_aside();
       log_warning("the journal was damaged; it is kept as ", aside.string());
     }
