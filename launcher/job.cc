@@ -23,6 +23,7 @@
 #include "launcher/paste_line.h"
 #include "launcher/terminal_text.h"
 #include "launcher/worker_settings.h"
+#include "rendezvous/membership/messages.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -76,12 +77,10 @@ Job::Job(JobPlan plan, ServiceManager manager)
   }
   records_ = std::make_unique<JobRecords>(plan_, begun_, console_, logs_);
   records_->listen(events);
-  if (plan_.channel) {
-    events.round_began = [this, next = std::move(events.round_began)](const auto& round) {
-      if (round.first_global_rank == 0) plan_.channel->want_input();
-      if (next) next(round);
-    };
-  }
+  events.round_began = [this, next = std::move(events.round_began)](const auto& round) {
+    if (round.first_global_rank == 0) took_rank_0();
+    if (next) next(round);
+  };
   agent_ = std::make_unique<agent::NodeAgent>(io_, console_, agent_options(), std::move(events));
   if (plan_.config.metrics) serve_metrics(std::move(metrics_listeners));
   preemption_ = std::make_unique<PreemptionWatch>(
@@ -90,6 +89,17 @@ Job::Job(JobPlan plan, ServiceManager manager)
 }
 
 Job::~Job() = default;
+
+// In a round that begins.
+void Job::took_rank_0() {
+  if (plan_.channel) plan_.channel->want_input();
+  if (std::exchange(said_store_, true) || plan_.proxy_cause.empty()) return;
+  // For the job: by one node, once.
+  tell(LogLevel::kInfo, concat(plan_.proxy_cause,
+                               ": the workers' store is reached through their node's own proxy "
+                               "alone (--store=proxy), so MASTER_ADDR is ",
+                               membership::kProxyAddr));
+}
 
 // Also while the rendezvous is not reached, and before.
 void Job::serve_metrics(std::vector<UniqueFd> listeners) {

@@ -43,6 +43,7 @@ class Job {
   agent::ConsoleOptions console_options();
   EndpointClaim claim() const;
   void report(const std::string& text) const;
+  void took_rank_0();
   void serve_metrics(std::vector<UniqueFd> listeners);
   agent::NodeAgentOptions agent_options() const;
   void tell(LogLevel level, const std::string& text);
@@ -94,6 +95,7 @@ class Job {
   bool impatient_ = false;     // patience_ is over
   bool signalled_ = false;
   bool reported_ = false;
+  bool said_store_ = false;  // how the workers reach it
 };
 
 }  // namespace ddprun::launcher

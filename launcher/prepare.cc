@@ -241,6 +241,7 @@ void read_secrets(Preparation& result) {
                                      "store; leave --store out, or give --store=proxy"));
   } else if (!config.store) {
     plan.config.store = membership::StoreMode::kProxy;
+    plan.proxy_cause = secret;
   }
 }
 

@@ -33,6 +33,7 @@ struct JobPlan {
   Placement placement;
   agent::IsolationPlan isolation;  // of this node's workers
   std::string topology;            // of a job of several nodes; empty: not known
+  std::string proxy_cause;         // the option because of which the store is proxied; empty: none
 };
 
 struct Preparation {

@@ -86,10 +86,11 @@ void GangHub::received(ConnectionId id, std::string_view text) {
 
 std::string GangHub::trouble_of(const gangs::NodeHello& hello) const {
   if (!options_.refusal.empty()) return options_.refusal;
-  if (hello.protocol != gangs::kNodeProtocol) {
-    return concat("it speaks version ", hello.protocol, " of the standing agents' protocol, and ",
-                  "this ddprund version ", gangs::kNodeProtocol,
-                  ": install the same ddprun on all machines");
+  if (!newest_in_both(hello.protocols, gangs::kNodeProtocols)) {
+    const bool is_newer = hello.protocols.oldest > gangs::kNodeProtocols.newest;
+    return concat("it speaks ", to_string(hello.protocols), " of the standing agents' protocol, ",
+                  "this ddprund ", to_string(gangs::kNodeProtocols), ": install a newer ",
+                  is_newer ? "ddprund" : "ddprun-agent");
   }
   if (!gangs::is_gang_name(hello.node) || !gangs::is_gang_name(hello.user)) {
     return "the name of its node or user is none: letters, digits, \".\", \"_\", \"-\"";

@@ -163,7 +163,11 @@ void GangQueue::node_came(ConnectionId connection, const NodeHello& hello, const
   node.connection = connection;
   node.strays.clear();
   connections_[connection] = key;
-  tell(node, Welcome{DDPRUN_VERSION, options_.silence.count()}, out);
+  Welcome welcome;
+  welcome.protocol = newest_in_both(hello.protocols, kNodeProtocols).value_or(welcome.protocol);
+  welcome.version = DDPRUN_VERSION;
+  welcome.silence_ms = options_.silence.count();
+  tell(node, welcome, out);
   out.push_back(
       gang_action::Log{LogLevel::kInfo, concat("node ", node.name, " of ", node.user,
                                                " is here: ", node.slots, " slots, ", address)});

@@ -24,7 +24,10 @@ concept MessageOf = std::same_as<std::remove_const_t<Self>, T>;
 
 template <MessageOf<NodeHello> Self, typename Fields>
 void message_fields(Self& hello, Fields& fields) {
-  fields("protocol", hello.protocol);
+  fields("protocol", hello.protocols.newest);
+  if constexpr (!std::is_const_v<Self>) hello.protocols.oldest = hello.protocols.newest;
+  fields("oldest_protocol", hello.protocols.oldest);
+  if (!newest_in_both(hello.protocols, kNodeProtocols)) return;
   fields("version", hello.version);
   fields("instance", hello.instance);
   fields("node", hello.node);
@@ -58,6 +61,7 @@ void message_fields(Self& answer, Fields& fields) {
 
 template <MessageOf<Welcome> Self, typename Fields>
 void message_fields(Self& welcome, Fields& fields) {
+  fields("protocol", welcome.protocol);
   fields("version", welcome.version);
   fields("silence_ms", welcome.silence_ms);
 }

@@ -10,12 +10,13 @@
 #include <variant>
 #include <vector>
 
+#include "common/version_range.h"
 #include "rendezvous/gangs/gang.h"
 
 namespace ddprun::gangs {
 
 inline constexpr char kNodePath[] = "/v1/node";
-inline constexpr int kNodeProtocol = 1;
+inline constexpr VersionRange kNodeProtocols{1, 1};
 // Of a stream, at once: in base64 what a string of a page may have (membership::kMaxTextBytes).
 inline constexpr std::size_t kMaxOutputBytes = std::size_t{48} << 10;
 inline constexpr std::int64_t kMaxOutputWaitMs = 5'000;
@@ -43,7 +44,7 @@ void each_field(Self& part, Fields& fields) {
 // ---- agent → ddprund ----
 
 struct NodeHello {
-  int protocol = kNodeProtocol;
+  VersionRange protocols = kNodeProtocols;  // of one that shares none of ours nothing else is read
   std::string version, instance, node, user;
   std::int64_t uid = -1;
   int slots = 0;
@@ -68,6 +69,7 @@ using NodeMessage = std::variant<NodeHello, PartStarted, PartEnded, OutputAnswer
 // ---- ddprund → agent ----
 
 struct Welcome {
+  int protocol = kNodeProtocols.newest;  // the newest that both speak
   std::string version;
   std::int64_t silence_ms = 0;
 };

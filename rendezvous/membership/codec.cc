@@ -65,9 +65,7 @@ Envelope<Message> decode_envelope(std::string_view input) {
 }  // namespace
 
 std::optional<int> common_version(const Join& join) {
-  const int newest = std::min(join.version, kProtocolVersion);
-  if (newest < std::max(join.oldest_version, kOldestProtocolVersion)) return std::nullopt;
-  return newest;
+  return newest_in_both({join.oldest_version, join.version}, kProtocolVersions);
 }
 
 std::string encode(const AgentEnvelope& envelope) { return encode_envelope(envelope); }

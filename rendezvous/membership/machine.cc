@@ -12,11 +12,6 @@
 namespace ddprun::membership {
 namespace {
 
-std::string versions_text(int oldest, int newest) {
-  return oldest == newest ? concat("version ", newest)
-                          : concat("versions ", oldest, " to ", newest);
-}
-
 Refused try_again() {
   return {.message = "the rendezvous there is ending with an earlier job",
           .exit_code = static_cast<int>(ExitCode::kRetryable),
@@ -68,10 +63,10 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
     const bool is_newer = join.oldest_version > kProtocolVersion;
     refuse(connection,
            {concat("the ddprun at ", message.facts.peer_addr, " speaks ",
-                   versions_text(join.oldest_version, join.version),
-                   " of the control protocol, the rendezvous ",
-                   versions_text(kOldestProtocolVersion, kProtocolVersion), ": install a newer ",
-                   is_newer ? "ddprund" : "ddprun", " (", is_newer ? "rendezvous" : "agent", ")"),
+                   to_string(VersionRange{join.oldest_version, join.version}),
+                   " of the control protocol, the rendezvous ", to_string(kProtocolVersions),
+                   ": install a newer ", is_newer ? "ddprund" : "ddprun", " (",
+                   is_newer ? "rendezvous" : "agent", ")"),
             static_cast<int>(ExitCode::kUsage)},
            out);
     return;

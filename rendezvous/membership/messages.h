@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/version_range.h"
 #include "rendezvous/membership/node_report.h"
 #include "rendezvous/membership/rank_report.h"
 
@@ -17,7 +18,8 @@ namespace ddprun::membership {
 
 inline constexpr int kProtocolVersion = 2;        // the newest that this ddprun speaks
 inline constexpr int kOldestProtocolVersion = 1;  // and the oldest
-inline constexpr int kTailVersion = 2;            // from this one on agents know TailWanted
+inline constexpr VersionRange kProtocolVersions{kOldestProtocolVersion, kProtocolVersion};
+inline constexpr int kTailVersion = 2;  // from this one on agents know TailWanted
 // A node that is cut off kills its workers this long after it noticed; a node that was lost by
 // silence is taken to be without workers a margin after that.
 inline constexpr std::chrono::milliseconds kFenceGrace{1'000};

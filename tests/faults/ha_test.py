@@ -67,6 +67,20 @@ class CutOff(HaCase):
         self.assertEqual(self.last_round(), before)
         self.end()
 
+    def test_a_round_that_ends_while_a_leader_has_lost_etcd_is_decided_by_the_next_one_alone(self):
+        before = self.last_round()
+        self.hosts[1].run(["ip", "route", "add", "blackhole", self.etcd.address], check=True)
+        self.kill(self.named(0, "steady_worker")[0])
+        self.await_log(2, "leads, epoch", LEASE + PATIENCE)
+        self.await_log(1, "leads no more", LEASE + PATIENCE)
+        self.assertLess(self.said_at(1, "leads no more"), self.said_at(2, "leads, epoch"))
+        self.await_round(after=before, world=6)
+        self.hosts[1].run(["ip", "route", "del", "blackhole", self.etcd.address], check=True)
+        self.await_log(1, "stands by: " + self.hosts[2].address, PATIENCE)
+        self.check_one_rank_0()
+        self.assertEqual(self.last_round(), before + 1)
+        self.end()
+
 
 class CutOffNode(HaCase):
     num_hosts = 4

@@ -121,6 +121,20 @@ class OneHost(harness.Case):
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", token, "--store=direct", *SH)
         self.check_one_line(done, "--store=direct with --token-file")
 
+    def test_that_it_is_the_default_is_said_once_in_a_job_and_only_then(self):
+        token = f"--token-file={self.token()}"
+        _, endpoint = self.ddprund(token)
+        says = "--token-file: the workers' store is reached through their node's own proxy alone (--store=proxy)"
+        # Two nodes and two rounds: once. Who asked for it knows.
+        for store, expected in ((), 1), (["--store=proxy"], 0):
+            nodes = [self.start(f"--rdzv-endpoint={endpoint}", token, *store, "--nnodes=2", "--max-restarts=1",
+                                f"--rdzv-id={expected}", "sh", "-c", "exit $((TORCHELASTIC_RESTART_COUNT == 0))")
+                     for _ in range(2)]
+            done = [self.finish(each) for each in nodes]
+            self.assertEqual([each.returncode for each in done], [0, 0], done[0].text + done[1].text)
+            self.assertEqual(sum(each.stderr.count(says) for each in done), expected, done[0].text + done[1].text)
+            self.assertEqual(sum(each.stderr.count("MASTER_ADDR is 127.0.0.1") for each in done), expected)
+
     def test_with_tls_alone_it_is_the_default_too_and_direct_is_refused(self):
         certs = self.certs()
         tls = f"--tls-ca={certs}/ca.pem"
@@ -131,6 +145,7 @@ class OneHost(harness.Case):
         stores = re.findall(r"store (\S+) (\d+)", done.stdout)
         self.assertEqual(len(set(stores)), 1, done.text)
         self.assertEqual(stores[0][0], "127.0.0.1", done.text)
+        self.assertEqual(done.stderr.count("--tls-ca: the workers' store is reached"), 1, done.text)
         for more in ([], self.tls_server(certs)):
             done = self.ddprun(f"--rdzv-endpoint={endpoint}", tls, *more, "--store=direct", *SH)
             self.check_one_line(done, "--store=direct with --tls-ca: everybody who reaches node rank 0 could use")

@@ -8,17 +8,19 @@ import time
 class Relay:
     """Carries connections to a port of 127.0.0.1; cut() ends those that are open. `carried` has what each
     direction of each connection has said, where it `records`. What is said arrives `late` seconds
-    later, in either direction."""
+    later, in either direction; `words`, {what is said: what arrives instead}, of the same length, are
+    changed in WebSocket's frames."""
 
-    def __init__(self, port, records=False, late=0):
+    def __init__(self, port, records=False, late=0, words=None):
         self._to = port
         self._records = records
         self._late = late
+        self._words = words
         self.carried = []
         self._changes_next = False
         self._open = set()
         self._lock = threading.Lock()
-        self.num_cut = 0
+        self.num_cut = self.num_changed = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -39,6 +41,8 @@ class Relay:
         said = bytearray()
         if self._records:
             self.carried.append(said)
+        changed = self._changed_words()
+        next(changed)
         try:
             while data := source.recv(1 << 16):
                 if self._records:
@@ -47,6 +51,8 @@ class Relay:
                     changes, self._changes_next = self._changes_next, False
                 if changes:
                     data = data[:-1] + bytes([data[-1] ^ 1])
+                if self._words:
+                    data = changed.send(data)
                 if self._late:
                     time.sleep(self._late)
                 target.sendall(data)
@@ -57,6 +63,26 @@ class Relay:
                 self._open.discard(each)
                 self._shut(each)
         source.close()
+
+    def _changed_words(self):
+        """A generator: is sent what one side of a WebSocket says, piece by piece, and yields what is to be
+        said instead, frame by frame."""
+        rest = yield
+        while b"\r\n\r\n" not in rest:
+            rest += yield b""
+        head, end, rest = rest.partition(b"\r\n\r\n")
+        ready = head + end
+        while True:
+            while frame := frame_at_start(rest):
+                header, mask, size = frame
+                content = masked(rest[len(header):size], mask)
+                for old, new in self._words.items():
+                    self.num_changed += content.count(old)
+                    content = content.replace(old, new)
+                ready += header + masked(content, mask)
+                rest = rest[size:]
+            rest += yield ready
+            ready = b""
 
     @staticmethod
     def _shut(one):
@@ -83,21 +109,33 @@ class Relay:
         self.cut()
 
 
+def frame_at_start(rest):
+    """Of what one side says, from a WebSocket frame on: the frame's header, its mask (clients' content
+    has random bytes on it, RFC 6455, 5.3), and its size with the header's. None: not all is there."""
+    if len(rest) < 2:
+        return None
+    size, at = rest[1] & 0x7F, 2
+    if size >= 126:
+        width = 2 if size == 126 else 8
+        size, at = int.from_bytes(rest[2:2 + width], "big"), 2 + width
+    mask = bytes(4)
+    if rest[1] & 0x80:
+        mask, at = rest[at:at + 4], at + 4
+    return (rest[:at], mask, at + size) if len(rest) >= at + size else None
+
+
+def masked(content, mask):
+    return bytes(byte ^ mask[i % 4] for i, byte in enumerate(content))
+
+
 def unmasked(stream):
-    """What one side said, headers and the content of WebSocket's frames: clients' have random bytes on
-    them (RFC 6455, 5.3)."""
+    """What one side said, headers and the content of WebSocket's frames."""
     head, end, rest = stream.partition(b"\r\n\r\n")
     if b"upgrade: websocket" not in head.lower():
         return stream
     said = head + end
-    while len(rest) >= 2:
-        size, at = rest[1] & 0x7F, 2
-        if size >= 126:
-            width = 2 if size == 126 else 8
-            size, at = int.from_bytes(rest[2:2 + width], "big"), 2 + width
-        mask = bytes(4)
-        if rest[1] & 0x80:
-            mask, at = rest[at:at + 4], at + 4
-        said += bytes(byte ^ mask[i % 4] for i, byte in enumerate(rest[at:at + size]))
-        rest = rest[at + size:]
+    while frame := frame_at_start(rest):
+        header, mask, size = frame
+        said += masked(rest[len(header):size], mask)
+        rest = rest[size:]
     return said

@@ -115,6 +115,31 @@ class HighAvailability(SeveralDaemons):
             self.assertEqual("leads no more" in first.log(), outage > LEASE)
         self.check_end(agents, pids)
 
+    def test_etcd_is_killed_and_started_again_while_rounds_end(self):
+        """Nobody is told of a round that ends meanwhile; then it is decided once, by the one that led or by the
+        next one."""
+        group = self.group()
+        agents = self.agents(group, "--max-restarts=2", failing=2)
+        pids = {1: self.wait_for_round(1)}
+        self.etcd.kill()
+        self.go(1)
+        wait_until(lambda: "connection refused" in group[0].log().lower(), "it can't write what it has decided")
+        self.assertEqual((self.pids(1), self.pids(2)), (pids[1], {}))
+        self.etcd.start().wait()
+        pids[2] = self.wait_for_round(2)
+
+        led = next(each for each in group if each.role() == "leader")
+        killed, said = time.monotonic(), led.log().count("leads no more")
+        self.etcd.kill()
+        self.go(2)
+        wait_until(lambda: led.log().count("leads no more") > said, "it has let go of its lease", LEASE + PATIENCE)
+        time.sleep(max(0, killed + LEASE + 1.5 - time.monotonic()))  # the length of the outage
+        self.assertEqual([each.role() for each in group], ["standby", "standby"])
+        self.assertEqual((self.pids(1), self.pids(2), self.pids(3)), (pids[1], pids[2], {}))
+        self.etcd.start().wait()
+        self.wait_for_round(3)
+        self.check_rounds(agents, group, 3)
+
     def test_etcd_is_slow(self):
         """A pause that the lease outlives: decisions wait, and are made."""
         first, second = self.group()

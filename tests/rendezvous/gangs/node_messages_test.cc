@@ -2,6 +2,7 @@
 #include "rendezvous/gangs/node_messages.h"
 
 #include "common/error.h"
+#include "common/log.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::gangs {
@@ -34,6 +35,21 @@ TEST_CASE("Node messages: what is said is what is heard") {
   const auto asked = decode_queue_message(encode(QueueMessage(OutputRequest{7, "a", 1, 2, 3, 4})));
   CHECK(std::get<OutputRequest>(asked).request == 7);
   CHECK(std::get<OutputRequest>(asked).err == 2);
+}
+
+TEST_CASE("Node messages: of a hello of other versions nothing else is read") {
+  const auto hello = [](const char* protocols) {
+    return std::get<NodeHello>(decode_node_message(
+        concat(R"({"type":"hello",)", protocols, R"(,"node":"n1","gangs":[],"slots":7})")));
+  };
+  CHECK(hello(R"("protocol":9,"oldest_protocol":1)").slots == 7);
+  CHECK(hello(R"("protocol":1)").slots == 7);
+  const auto newer = std::get<NodeHello>(decode_node_message(
+      R"({"type":"hello","protocol":9,"oldest_protocol":8,"slots":"many","gangs":7})"));
+  CHECK(to_string(newer.protocols) == "versions 8 to 9");
+  CHECK_FALSE(newest_in_both(newer.protocols, kNodeProtocols));
+  // As the first agents said it: one version alone.
+  CHECK(to_string(hello(R"("protocol":2)").protocols) == "version 2");
 }
 
 TEST_CASE("Node messages: fields that are not known are skipped, other types are not") {

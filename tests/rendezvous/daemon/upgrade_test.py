@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of different versions meet: ddprund reads what an older one has kept, and who speaks another
+version of a protocol is told so in one line, as is the other side. Other versions are made of this one by a
+relay that changes the numbers that are said."""
+import fnmatch
+import json
+import os
+import shutil
+import sqlite3
+import struct
+
+from rounds_case import RoundsCase, harness, wait_until  # first: it says where the others are
+import raw_agent
+import relay
+
+AGENT = os.path.join(harness.BIN, "ddprun-agent")
+GOLDEN = os.path.join(harness.SOURCE, "tests/rendezvous/journal/golden")
+
+
+class UpgradeCase(RoundsCase):
+    def changed(self, endpoint, old, new):
+        """The endpoint, as one of another version is reached, or reaches it."""
+        between = relay.Relay(int(endpoint.rsplit(":", 1)[1]), words={old: new})
+        self.addCleanup(between.close)
+        self.addCleanup(lambda: self.assertGreater(between.num_changed, 0, f"nobody said {old}"))
+        return f"127.0.0.1:{between.port}"
+
+    def await_line(self, process, *parts):
+        for line in process.stderr:
+            if all(part in line for part in parts):
+                return line
+        self.fail(f"{process.args[0]} ended with {process.wait()} before it said {parts}")
+
+
+class Versions(UpgradeCase):
+    SPOKEN = b'"version":2,"oldest_version":1'
+
+    def test_a_ddprun_of_another_version_is_one_line_on_both_sides(self):
+        for versions, said in (
+                (b'"version":9,"oldest_version":8', "speaks versions 8 to 9 of the control protocol, the rendezvous "
+                                                    "versions 1 to 2: install a newer ddprund (rendezvous)"),
+                (b'"version":0,"oldest_version":0', "speaks version 0 of the control protocol, the rendezvous "
+                                                    "versions 1 to 2: install a newer ddprun (agent)")):
+            with self.subTest(versions):
+                daemon, endpoint = self.ddprund()
+                done = self.ddprun(f"--rdzv-endpoint={self.changed(endpoint, self.SPOKEN, versions)}",
+                                   "--rdzv-conf=is_host=0", "true")
+                self.check_one_line(done, said)
+                daemon.terminate()
+                lines = [line for line in self.finish(daemon).stderr.splitlines() if "version" in line]
+                self.assertEqual(len(lines), 1, lines)
+                self.assertIn(f"refused an agent: the ddprun at 127.0.0.1 {said}", lines[0])
+
+    def test_an_older_ddprun_beside_a_new_one_is_a_job_of_both(self):
+        """With restarts, and its workers in the rendezvous' store."""
+        _, endpoint = self.ddprund()
+        old = self.changed(endpoint, self.SPOKEN, b'"version":1,"oldest_version":1')
+        agents = [*self.agents_at(endpoint, "--store=proxy", "--max-restarts=1", count=1, failing=1),
+                  *self.agents_at(old, "--store=proxy", "--max-restarts=1", count=1, failing=1)]
+        self.wait_for_round(1)
+        self.go(1)
+        self.wait_for_round(2)
+        self.go()
+        for agent in agents:
+            done = self.finish(agent)
+            self.assertEqual(done.returncode, 0, done.text)
+
+    def test_a_newer_ddprun_that_speaks_this_version_too(self):
+        _, endpoint = self.ddprund()
+        newer = self.changed(endpoint, self.SPOKEN, b'"version":9,"oldest_version":1')
+        done = self.ddprun(f"--rdzv-endpoint={newer}", "--rdzv-conf=is_host=0", "true")
+        self.assertEqual(done.returncode, 0, done.text)
+
+    def test_an_older_ddprund(self):
+        """One that knows version 1 alone, and one that chose what was not offered."""
+        _, endpoint = self.ddprund()
+        said = b'"type":"welcome","seq":0,"ack":0,"version":2'
+        for version, code in ((b"1", 0), (b"3", 2)):
+            with self.subTest(version):
+                there = self.changed(endpoint, said, said[:-1] + version)
+                done = self.ddprun(f"--rdzv-endpoint={there}", "--rdzv-conf=is_host=0", "true")
+                self.assertEqual(done.returncode, code, done.text)
+                if code:
+                    self.check_one_line(done, "speaks version 3 of the control protocol, this ddprun 2")
+
+    def test_a_standing_agent_of_another_version_is_one_line_on_both_sides(self):
+        for versions, said in (
+                (b'"protocol":9,"oldest_protocol":8', "it speaks versions 8 to 9 of the standing agents' protocol, "
+                                                      "this ddprund version 1: install a newer ddprund"),
+                (b'"protocol":0,"oldest_protocol":0', "it speaks version 0 of the standing agents' protocol, "
+                                                      "this ddprund version 1: install a newer ddprun-agent")):
+            with self.subTest(versions):
+                daemon, endpoint = self.ddprund()
+                there = self.changed(endpoint, b'"protocol":1,"oldest_protocol":1', versions)
+                agent = self.start(f"--rdzv-endpoint={there}", "--name=n1", f"--log-dir={self.meet}", program=AGENT)
+                done = self.finish(agent)
+                self.assertEqual(done.returncode, 2, done.text)
+                self.assertEqual(sum(said in line for line in done.stderr.splitlines()), 1, done.text)
+                daemon.terminate()
+                lines = [line for line in self.finish(daemon).stderr.splitlines() if "speaks" in line]
+                self.assertEqual(len(lines), 1, lines)
+                self.assertIn(said, lines[0])
+
+    def test_a_pair_of_two_versions_is_said_by_both(self):
+        ports = [harness.free_port(), harness.free_port()]
+        there = self.changed(f"127.0.0.1:{ports[0]}", b'"type":"hello","version":1', b'"type":"hello","version":9')
+        first = self.start(f"--listen=127.0.0.1:{ports[0]}", f"--state-dir={self.scratch()}/state",
+                           f"--standby=127.0.0.1:{ports[1]}", program=harness.DDPRUND)
+        second = self.start(f"--listen=127.0.0.1:{ports[1]}", f"--state-dir={self.scratch()}/state",
+                            f"--standby-of={there}", program=harness.DDPRUND)
+        self.await_line(second, "it speaks version 9 of the mirror's protocol", "install the same ddprund on both")
+        self.await_line(first, "it speaks version 9 of the mirror's protocol", "install the same ddprund on both")
+
+
+class Journal(UpgradeCase):
+    """What an older ddprund has left behind, and a real one of today on it."""
+
+    def serve(self, golden):
+        state = os.path.join(self.scratch(), "state")
+        os.mkdir(state, 0o700)
+        shutil.copyfile(os.path.join(GOLDEN, golden), os.path.join(state, "journal.db"))
+        journal = sqlite3.connect(os.path.join(state, "journal.db"))
+        rows = dict(journal.execute("SELECT key, content FROM rows"))
+        journal.close()
+        daemon, endpoint = self.ddprund(f"--state-dir={state}")
+        return rows, daemon, endpoint
+
+    def page(self, what, endpoint, *more):
+        done = self.ddprunctl(what, f"--rdzv-endpoint={endpoint}", "--json", *more)
+        self.assertEqual(done.returncode, 0, done.text)
+        return json.loads(done.stdout)
+
+    def come_back(self, rows, run_id, endpoint):
+        """The agents of a job, by what it had kept of them; each is welcome."""
+        back = {}
+        for key in fnmatch.filter(rows, "jobs/*/nodes/*"):
+            node = json.loads(rows[key])
+            join = json.loads(node["join"])
+            if join["run_id"] != run_id:
+                continue
+            agent = raw_agent.RawAgent(endpoint)
+            self.addCleanup(agent.socket.close)
+            agent.tell({**join, "session": node["session"], "ack": node["channel"]["sent"]})
+            self.assertEqual(agent.message("welcome")["session"], node["session"])
+            back[node["node_rank"]] = agent
+        return back
+
+    def test_a_job_of_the_first_ddprund_that_kept_one_goes_on(self):
+        rows, _, endpoint = self.serve("format1.db")
+        jobs = {job["run_id"]: job for job in self.page("jobs", endpoint)["jobs"]}
+        self.assertEqual({name: (job["phase"], job["round"]) for name, job in jobs.items()},
+                         {"running": ("running", 2), "waiting": ("forming", 0)})
+        self.assertEqual(sorted(self.come_back(rows, "running", endpoint)), [0, 1])
+        self.assertEqual(list(self.come_back(rows, "waiting", endpoint)), [None])
+        job = self.page("jobs", endpoint)["jobs"][0]
+        self.assertEqual([node["connected"] for node in job["nodes"]], [True, True])
+
+    def test_a_row_of_every_kind(self):
+        """Jobs that run and that are over, a store behind proxies, gangs."""
+        rows, daemon, endpoint = self.serve("format1_whole.db")
+        jobs = self.page("jobs", endpoint)
+        running = next(job for job in jobs["jobs"] if job["run_id"] == "running")
+        self.assertEqual((running["phase"], running["round"]), ("running", 2))
+        self.assertEqual({job["run_id"]: job["exit_code"] for job in jobs["finished"]}, {"succeeded": 0, "failed": 3})
+        agents = self.come_back(rows, "running", endpoint)
+        self.assertEqual(sorted(agents), [0, 1])
+        self.assertEqual(self.get_through(agents[0], 2, b"/kept"), b"kept value")
+        self.assertEqual(self.get_through(agents[1], 2, b"/here"), b"2")
+
+        # Who ran a gang is another process now, so it is lost; the one that waited begins.
+        self.start(f"--rdzv-endpoint={endpoint}", "--name=n1", "--slots=1", f"--log-dir={self.meet}", program=AGENT)
+        def gangs():
+            return {gang["name"]: gang for gang in self.page("jobs", endpoint, "--to", "nodes")["jobs"]}
+        wait_until(lambda: gangs()["echo"]["phase"] == "succeeded", "the gang that waited has run")
+        done = self.ddprunctl("logs", gangs()["echo"]["id"], f"--rdzv-endpoint={endpoint}")
+        self.assertIn("it ran", done.stdout, done.text)
+        self.assertEqual(gangs()["sleep"]["phase"], "failed")
+        self.assertIsNone(daemon.poll())
+
+    def get_through(self, agent, number, key):
+        """GET of a worker of that node, by its proxy (docs/store-proxy.md)."""
+        def say(position, received, content=b""):
+            agent.say(raw_agent.BINARY, struct.pack("<3sBQQQ", b"dps", 1, number, position, received) + content)
+        say(0, 0)  # a proxy says what it has, and is told the same
+        received, said = None, b""
+        while len(said) < 13 or len(said) < 13 + struct.unpack("<Q", said[5:13])[0]:
+            kind, content = agent.hear()
+            if kind != raw_agent.BINARY:
+                continue
+            magic, version, its_round, position, has = struct.unpack("<3sBQQQ", content[:28])
+            self.assertEqual((magic, version, its_round), (b"dps", 1, number))
+            if received is None:
+                # What the worker of then had asked and not been told comes first.
+                received = position + len(content) - 28
+                request = b"\3" + struct.pack("<Q", len(key)) + key
+                say(has, received, struct.pack("<IBQ", 1000, 0, len(request)) + request)
+                continue
+            said += content[28:]
+        connection, kind, size = struct.unpack("<IBQ", said[:13])
+        self.assertEqual((connection, kind), (1000, 0))
+        return said[13 + 8:13 + size]
+
+
+if __name__ == "__main__":
+    harness.main()
