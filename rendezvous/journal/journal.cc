@@ -25,6 +25,7 @@ constexpr char kInMemory[] =
     "can write there again";
 constexpr char kUpToDate[] = " is written again, and up to date";
 constexpr std::chrono::milliseconds kCancelLimit{500};  // for a writer to notice
+constexpr std::chrono::milliseconds kSecondLook{100};
 }  // namespace
 
 class Journal::Shared {
@@ -229,6 +230,7 @@ void Journal::Shared::release(std::uint64_t up_to) {
 
 void Journal::Shared::watch_until_stopped() {
   Lock lock(mutex_);
+  std::uint64_t looked_again_at = 0;  // a wait's number
   while (!stopping_) {
     if (waits_.empty() || trouble_) {
       watcher_sleeps_ = true;
@@ -236,8 +238,16 @@ void Journal::Shared::watch_until_stopped() {
       continue;
     }
     const Clock::time_point limit = waits_.front().since + options_.commit_limit;
-    if (Clock::now() < limit) {
+    const Clock::time_point now = Clock::now();
+    if (now < limit) {
       watcher_wakes_.wait_until(lock, limit);
+      continue;
+    }
+    // Where this is so late, this process has stood still itself (SIGSTOP, a paused machine): the
+    // answer may be there, and not heard yet.
+    const std::uint64_t number = waits_.front().number;
+    if (now > limit + kSecondLook && std::exchange(looked_again_at, number) != number) {
+      watcher_wakes_.wait_for(lock, kSecondLook);
       continue;
     }
     trouble_is_silence_ = false;

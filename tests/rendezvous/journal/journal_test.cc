@@ -3,17 +3,20 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 
 #include "common/log.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/journal/row.h"
 #include "tests/rendezvous/journal/posts.h"
 #include "tests/support/catch.h"
+#include "tests/support/forked_child.h"
 #include "tests/support/temp_directory.h"
 
 namespace ddprun::journal {
@@ -167,6 +170,36 @@ TEST_CASE("Journal: a disk that hangs stops no decision, and is made up for when
   }
   CHECK_THAT(logged.at(0), Catch::Contains("can't write disk: the disk has not answered"));
   CHECK_THAT(logged.at(1), Catch::Contains("disk is written again, and up to date"));
+}
+
+TEST_CASE("Journal: a process that stood still does not blame its disk") {
+  const test::ChildEnd end = test::run_forked([] {
+    const auto disk = std::make_shared<TestDisk::State>();
+    Posts posts;
+    const LoggedLines log;
+    JournalOptions options;
+    options.commit_limit = std::chrono::milliseconds(200);
+    set(*disk, &TestDisk::State::hangs, true);
+    Journal journal(std::make_unique<TestDisk>(disk), posts.post(), options);
+    bool done = false;
+    journal.commit({{"n", "1"}}, [&done] { done = true; });
+    int ends[2];
+    if (::pipe(ends) != 0) ::_exit(3);
+    const pid_t stands_still = ::getpid();
+    if (::fork() == 0) {
+      ::kill(stands_still, SIGSTOP);
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      ::kill(stands_still, SIGCONT);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ::_exit(::write(ends[1], "", 1) == 1 ? 0 : 1);
+    }
+    char answer = 0;
+    if (::read(ends[0], &answer, 1) != 1) ::_exit(4);
+    set(*disk, &TestDisk::State::hangs, false);
+    posts.run_until([&done] { return done; });
+    ::_exit(logged.empty() ? 0 : 2);
+  });
+  CHECK(end.status == 0);
 }
 
 TEST_CASE("Journal: a disk that hangs for ever does not keep its process from ending") {
