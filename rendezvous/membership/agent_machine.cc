@@ -148,6 +148,7 @@ void AgentMachine::Impl::say_join() {
   join.store_port = bound_port_;
   join.confirmed = channel_.acknowledged();
   joined_at_ = now_;
+  join_said_ = true;
   emit(Send{channel_.plain(std::move(join))});
 }
 
@@ -161,6 +162,7 @@ void AgentMachine::Impl::on(const agent_event::Start& event) {
 void AgentMachine::Impl::on(const agent_event::LinkUp& event) {
   if (link_ != Link::kDown) return;
   link_ = Link::kOpen;
+  join_said_ = false;
   await_welcome();
   local_address_ = event.local_address;
   linked_to_ = event.endpoint;

@@ -183,7 +183,8 @@ class AgentMachine::Impl {
   std::optional<Endpoint> linked_to_;  // likewise; nullopt: there was none yet
   TimePoint answered_at_{};            // what the rendezvous has answered last was sent then
   std::chrono::milliseconds keep_alive_{0};
-  TimePoint joined_at_{};  // when the last Join was sent
+  TimePoint joined_at_{};   // when the last Join was sent
+  bool join_said_ = false;  // on this connection
   ClockOffset clock_;
   std::uint64_t round_ = 0;
   bool prewarmed_ = false;                 // workers wait for a round

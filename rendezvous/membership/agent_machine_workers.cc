@@ -196,7 +196,7 @@ void AgentMachine::Impl::on(const agent_event::StoreBound& event) {
     stopped_unsaid_ = false;
     say(stopped_message());
   }
-  if (link_ == Link::kOpen) say_join();
+  if (link_ == Link::kOpen && !join_said_) say_join();
 }
 
 void AgentMachine::Impl::on(const agent_event::StoreBindFailed& event) {

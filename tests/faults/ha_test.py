@@ -13,10 +13,12 @@ from several_leaders import LEASE, LOST, PATIENCE_AFTER_LOSS, RandomHarm, TwoDdp
 
 
 class HaCase(TwoDdprunds):
-    """etcd on the first host."""
+    """etcd on the first host, unless it is on another one."""
+
+    etcd_host = 0
 
     def begin_candidates(self):
-        self.etcd = etcd.Etcd(self.scratch(), self.hosts[0]).start().wait()
+        self.etcd = etcd.Etcd(self.scratch(), self.hosts[self.etcd_host]).start().wait()
         self.addCleanup(lambda: self.etcd.stop())
         for index in (1, 2):
             self.begin_candidate(index)
@@ -66,6 +68,11 @@ class CutOff(HaCase):
         self.check_one_rank_0()
         self.assertEqual(self.last_round(), before)
         self.end()
+
+
+class CutOffFromEtcdAlone(HaCase):
+    num_hosts = 4
+    etcd_host = 3
 
     def test_a_round_that_ends_while_a_leader_has_lost_etcd_is_decided_by_the_next_one_alone(self):
         before = self.last_round()

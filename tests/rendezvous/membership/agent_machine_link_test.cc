@@ -26,6 +26,31 @@ TEST_CASE("AgentMachine: a lost link keeps the workers and resends what was not 
   CHECK(node.said<WorkersSucceeded>() != nullptr);
 }
 
+TEST_CASE("AgentMachine: a round that ends before the welcome makes no second join") {
+  Node node;
+  node.run();
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  REQUIRE(node.said<Join>() != nullptr);
+  node.actions.clear();
+  WorkerFailure failure;
+  failure.exit_code = 9;
+  node(agent_event::WorkerFailed{1, failure, node.now});
+  node(agent_event::WorkersGone{1});
+  REQUIRE(node.last<agent_action::BindStore>() != nullptr);  // the next round's
+  node(agent_event::StoreBound{4001});
+  CHECK(node.said<Join>() == nullptr);
+  node.welcome();
+  CHECK(node.said<WorkerFailed>() != nullptr);
+  REQUIRE(node.said<WorkersStopped>() != nullptr);
+  CHECK(node.said<WorkersStopped>()->store_port == 4001);
+  // The next connection has one of its own again.
+  node(agent_event::LinkDown{false, "reset"});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node(agent_event::StoreBound{4002});
+  REQUIRE(node.said<Join>() != nullptr);
+}
+
 TEST_CASE("AgentMachine: a rendezvous that has forgotten what it confirmed is not the same one") {
   Node node;
   node.run();
